@@ -49,6 +49,25 @@ func Sweep(ctx context.Context, d rowstore.Database) (int64, error) {
 	return d.(*database).sweeper.sweep(ctx)
 }
 
+// SweepPlan returns how the server finds the rows that Sweep removes, if the table is so large that an index is of use.
+func SweepPlan(ctx context.Context, d rowstore.Database) (string, error) {
+	db := d.(*database)
+	c, err := db.conns.get(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer db.conns.drop(c)
+	if _, err := c.Exec(ctx, "SET enable_seqscan = off; SET enable_bitmapscan = off"); err != nil {
+		return "", err
+	}
+	rows, err := c.Query(ctx, "EXPLAIN "+db.server.sql.sweep, pgx.QueryExecModeExec)
+	if err != nil {
+		return "", err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return strings.Join(lines, "\n"), err
+}
+
 // PagesUsed returns how many pages the server looks at to read a row and to save it.
 func PagesUsed(t testing.TB, d rowstore.Database, key string) (pages int) {
 	t.Helper()
@@ -85,3 +104,27 @@ func PagesUsed(t testing.TB, d rowstore.Database, key string) (pages int) {
 	}
 	return pages
 }
+
+// SetClock has a database read another clock than the server's, which is an expression in SQL.
+func SetClock(t testing.TB, d rowstore.Database, expression string) {
+	t.Helper()
+	s := d.(*database).server.sql
+	for _, sql := range []*string{&s.lock, &s.read, &s.sweep} {
+		if !strings.Contains(*sql, clock) {
+			t.Fatalf("no clock in %s", *sql)
+		}
+		*sql = strings.ReplaceAll(*sql, clock, expression)
+	}
+}
+
+// Exec has the server do something in a transaction.
+func Exec(t rowstore.Tx, sql string) error {
+	_, err := t.(*tx).c.Exec(context.Background(), sql)
+	return err
+}
+
+// SweepNext has the next transaction followed by a sweep.
+func SweepNext(d rowstore.Database) { d.(*database).sweeper.next.Store(1) }
+
+// LockOf is the number of the lock of a group.
+func LockOf(d rowstore.Database, group string) int64 { return d.(*database).server.sql.lockOf(group) }

@@ -15,6 +15,23 @@ import (
 // that was granted.
 func TestP12_Failover(t *testing.T) {
 	server := newServer(t)
+	standby := followed(t, server)
+	url := both(server, standby)
+	charge := hourly(1_000_000)
+	var c crowd
+	c.come(t, 8, charge, open(t, url), open(t, url), open(t, url))
+	c.awaits(t, 1000)
+	server.Kill()
+	standby.Promote()
+	c.awaits(t, 500)
+	c.ends()
+	s := open(t, standby.URL())
+	require.Eventually(t, func() bool { return used(t, s, charge) == int(c.granted.Load()) }, time.Minute, 10*time.Millisecond)
+}
+
+// followed starts a standby of a server, without which the server confirms nothing from now on.
+func followed(t *testing.T, server *pgtest.Server) *pgtest.Server {
+	t.Helper()
 	// The standby does not wait for another one when it takes over.
 	standby := server.Standby("standby", "synchronous_standby_names=")
 	admin, err := pgx.Connect(t.Context(), server.URL())
@@ -29,18 +46,7 @@ func TestP12_Failover(t *testing.T) {
 		return err == nil && state == "sync"
 	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, admin.Close(t.Context()))
-
-	url := both(server, standby)
-	charge := hourly(1_000_000)
-	var c crowd
-	c.come(t, 8, charge, open(t, url), open(t, url), open(t, url))
-	c.awaits(t, 1000)
-	server.Kill()
-	standby.Promote()
-	c.awaits(t, 500)
-	c.ends()
-	s := open(t, standby.URL())
-	require.Eventually(t, func() bool { return used(t, s, charge) == int(c.granted.Load()) }, time.Minute, 10*time.Millisecond)
+	return standby
 }
 
 // both is a URL of two servers: that which can be written to is used.

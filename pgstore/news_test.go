@@ -59,6 +59,14 @@ func TestP11_Messages(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer stop()
+	await := func() {
+		t.Helper()
+		select {
+		case <-woken:
+		case <-time.After(20 * time.Second):
+			t.Fatal("nobody is woken")
+		}
+	}
 	told := 0
 	tell := func(group string, nodes ...string) {
 		told++
@@ -69,11 +77,11 @@ func TestP11_Messages(t *testing.T) {
 	}
 	for range 2 {
 		require.Eventually(t, func() bool { return pgstore.Hears(hears) }, time.Minute, time.Millisecond)
-		<-woken // there may have been news before
+		await() // there may have been news before
 		tell("g", "me", "you")
-		<-woken
+		await()
 		tell("g")
-		<-woken
+		await()
 		tell("other")
 		tell("g", "you")
 		require.Eventually(t, func() bool { return pgstore.Heard(hears) == told }, time.Minute, time.Millisecond)
@@ -81,6 +89,6 @@ func TestP11_Messages(t *testing.T) {
 		r.cut()
 		require.Eventually(t, func() bool { return !pgstore.Hears(hears) }, time.Minute, time.Millisecond)
 	}
-	<-woken // it looks itself now
-	<-woken
+	await() // it looks itself now
+	await()
 }

@@ -32,7 +32,7 @@ func Setup(ctx context.Context, url string, o *Options) error {
 	}
 	defer c.Close(context.WithoutCancel(ctx))
 	// Programs that set up at the same time come one after the other: CREATE IF NOT EXISTS alone fails then.
-	sql := fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d);\n%s\nCOMMIT", d.server.sql.lockOf("setup"), inSchema(schemaSQL, d.server.sql.schema))
+	sql := fmt.Sprintf("BEGIN; SELECT pg_catalog.pg_advisory_xact_lock(%d);\n%s\nCOMMIT", d.server.sql.lockOf("setup"), inSchema(schemaSQL, d.server.sql.schema))
 	if _, err := c.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
 		return fmt.Errorf("pgstore: setup: %w", err)
 	}

@@ -107,6 +107,12 @@ func TestP10_Expiry(t *testing.T) {
 		require.Equal(t, want, n)
 	}
 	require.Equal(t, 2, left())
+	var kept bool
+	require.NoError(t, connect(t, server).QueryRow(t.Context(), "SELECT expires >= now() + interval '59 minutes' FROM throttle.budgets WHERE key = 'g/2'").Scan(&kept))
+	require.True(t, kept)
+	plan, err := pgstore.SweepPlan(t.Context(), db)
+	require.NoError(t, err)
+	require.Contains(t, plan, "Index Cond: (expires <", "rows that are not over are not looked at")
 }
 
 // TestHeldSnapshot: updates change no index. A transaction that holds a snapshot keeps all versions of a row; the server
@@ -138,4 +144,25 @@ func TestHeldSnapshot(t *testing.T) {
 	db := update(t, 1500)
 	// Without generations the server looks at all of the pages, which are more than 100.
 	require.Less(t, pgstore.PagesUsed(t, db, "g/a"), 50)
+}
+
+// TestP1_OtherFunctions: a role that may create functions where a program looks for them puts none in the place of those
+// that the store calls, neither by arguments that fit better nor by a search_path in which they come first.
+func TestP1_OtherFunctions(t *testing.T) {
+	server := newServer(t)
+	url := server.URL() + "&search_path=public,pg_catalog"
+	for _, sql := range []string{
+		"clock_timestamp() RETURNS timestamptz", "pg_notify(text, text) RETURNS void", "unnest(text[]) RETURNS SETOF text",
+		"set_config(text, text, boolean) RETURNS text", "pg_advisory_xact_lock(bigint) RETURNS void", "pg_advisory_xact_lock(text) RETURNS void",
+		"max_of_two(integer, integer) RETURNS integer",
+	} {
+		exec(t, connect(t, server), "CREATE FUNCTION public."+sql+" LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$")
+	}
+	exec(t, connect(t, server), "CREATE AGGREGATE public.max(integer) (SFUNC = public.max_of_two, STYPE = integer)")
+	require.NoError(t, pgstore.Setup(t.Context(), url, nil))
+	require.True(t, now(t, open(t, url), hourly(1)))
+	require.False(t, now(t, open(t, url), hourly(1)))
+	newsOfOthers(t, url)
+	_, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, nil))
+	require.NoError(t, err)
 }

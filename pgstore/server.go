@@ -65,7 +65,7 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 // checkVersion looks whether the database has been set up for this package.
 func (s *server) checkVersion(ctx context.Context, c *pgx.Conn) error {
 	var v int
-	err := c.QueryRow(ctx, "SELECT max(version) FROM "+s.sql.schema+".version", pgx.QueryExecModeSimpleProtocol).Scan(&v)
+	err := c.QueryRow(ctx, "SELECT pg_catalog.max(version) FROM "+s.sql.schema+".version", pgx.QueryExecModeSimpleProtocol).Scan(&v)
 	var refused *pgconn.PgError
 	switch {
 	case errors.As(err, &refused) && (refused.Code == "42P01" || refused.Code == "3F000"):

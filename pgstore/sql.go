@@ -19,6 +19,11 @@ const sweepMost = 1000
 // begin makes the transaction's snapshots those of each statement, whatever the default of the role is.
 const begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
+// clock is the server's clock. Each function is named with its schema: a role that may create functions in a schema of the
+// search_path could otherwise put one of its own in the place of pg_catalog's, by arguments that fit better. An unnest of
+// several arrays is pg_catalog's by its syntax, which takes no schema.
+const clock = "pg_catalog.clock_timestamp()"
+
 // Statements are those of a schema.
 type statements struct {
 	schema                                  string
@@ -30,10 +35,10 @@ type statements struct {
 // connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would
 // succeed all the same. Plans are made once, and never read whole tables: those of a small table would still be used when old versions have made
 // the table large.
-var lock = fmt.Sprintf(`SELECT set_config('idle_in_transaction_session_timeout', '%d', true),
-	set_config('lock_timeout', '%d', true), set_config('statement_timeout', '0', true),
-	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
-	set_config('enable_bitmapscan', 'off', true), clock_timestamp(), pg_advisory_xact_lock($1)`,
+var lock = fmt.Sprintf(`SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '%d', true),
+	pg_catalog.set_config('lock_timeout', '%d', true), pg_catalog.set_config('statement_timeout', '0', true),
+	pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('enable_seqscan', 'off', true),
+	pg_catalog.set_config('enable_bitmapscan', 'off', true), `+clock+`, pg_catalog.pg_advisory_xact_lock($1)`,
 	standstill.Milliseconds(), lockWait.Milliseconds())
 
 func newStatements(schema string) *statements {
@@ -42,8 +47,8 @@ func newStatements(schema string) *statements {
 		schema: schema,
 		lock:   lock,
 		// One row for each key, in their order.
-		read: `SELECT clock_timestamp(), b.generation, b.updates, b.value
-			FROM unnest($1::text[]) WITH ORDINALITY AS k (key, place) LEFT JOIN LATERAL (
+		read: `SELECT ` + clock + `, b.generation, b.updates, b.value
+			FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY AS k (key, place) LEFT JOIN LATERAL (
 				SELECT generation, updates, value FROM ` + table + ` WHERE key = k.key ORDER BY generation DESC LIMIT 1
 			) AS b ON true ORDER BY k.place`,
 		save: `INSERT INTO ` + table + ` AS b (key, generation, updates, expires, value)
@@ -51,10 +56,10 @@ func newStatements(schema string) *statements {
 			ON CONFLICT (key, generation) DO UPDATE SET updates = excluded.updates, expires = excluded.expires, value = excluded.value`,
 		forget: `DELETE FROM ` + table + ` AS b USING unnest($1::text[], $2::bigint[]) AS k (key, generation)
 			WHERE b.key = k.key AND b.generation < k.generation`,
-		notify: "SELECT pg_notify($1, $2)",
-		// Rows that a transaction is about to change are left out.
+		notify: "SELECT pg_catalog.pg_notify($1, $2)",
+		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds what is over.
 		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
-			WHERE expires < clock_timestamp() ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,
+			WHERE expires < (SELECT ` + clock + `) ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,
 	}
 }
 

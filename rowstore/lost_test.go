@@ -268,3 +268,89 @@ func TestP12_Away(t *testing.T) {
 		require.Equal(t, 1, used(t, s, hourly(2)))
 	})
 }
+
+// TestP12_AwayBeforeTheStart: a caller that has a start, and asks whether the start is still good, waits for a database that is
+// away as callers do that ask for a start, and is told why.
+func TestP12_AwayBeforeTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		b := &throttle.Booking{Charges: []throttle.Charge{hourly(2)}}
+		g, err := s.Book(t.Context(), b)
+		require.NoError(t, err)
+		w := s.Watch(b, g, make(chan struct{}, 1))
+		defer w.Stop()
+		a.away.Store(true)
+		began := time.Now()
+		_, err = w.Confirm(t.Context(), 0)
+		require.ErrorIs(t, err, errLost, "a caller that never waits")
+		require.Zero(t, time.Since(began))
+		told := 0
+		_, err = w.Confirm(outage.WithObserver(t.Context(), func(error) { told++ }), time.Second)
+		require.ErrorIs(t, err, errLost)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+		require.Positive(t, told)
+		time.AfterFunc(time.Minute, a.isOver)
+		ok, err := w.Confirm(t.Context(), throttle.AnyWait)
+		require.NoError(t, err)
+		require.True(t, ok)
+	})
+}
+
+// TestP1_DoubtAboutAStart: it is not known for longer than the lease whether a start was given back. It was, and it is not given
+// back again in place of the start of somebody else.
+func TestP1_DoubtAboutAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		b := &throttle.Booking{Charges: []throttle.Charge{hourly(1000)}}
+		var last throttle.Grant
+		for range 5 {
+			g, err := s.Book(t.Context(), b)
+			require.NoError(t, err)
+			last = g
+		}
+		a.loses.Store(true)
+		s.Cancel(b, last)
+		time.Sleep(30 * time.Second)
+		a.isOver()
+		time.Sleep(30 * time.Second)
+		require.Equal(t, 4, used(t, s, hourly(1000)))
+	})
+}
+
+// TestP1_DoubtAboutASlot: it is not known for longer than the lease whether a slot was given back. It was, and it is not given back
+// again in place of what another caller holds. The node forgets it all the same.
+func TestP1_DoubtAboutASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		m := newMemory()
+		s := rowstore.New(&broken{m, a.before, a.after}, nil)
+		release := func() { s.Release(&throttle.Booking{Charges: []throttle.Charge{slot()}}, throttle.Grant{OK: true}) }
+		require.True(t, now(t, s, slot()))
+		a.loses.Store(true)
+		release()
+		time.Sleep(30 * time.Second)
+		a.isOver()
+		require.True(t, now(t, s, slot()))
+		time.Sleep(30 * time.Second)
+		require.False(t, now(t, rowstore.New(m, nil), slot()))
+		release()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		puts := m.puts
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, puts, m.puts, "nothing is renewed")
+	})
+}
+
+// TestP12_LooksAgain: a look whose connection was lost is made again.
+func TestP12_LooksAgain(t *testing.T) {
+	b := &broken{Database: newMemory()}
+	s := rowstore.New(b, nil)
+	require.True(t, now(t, s, hourly(2)))
+	b.before = once()
+	require.Equal(t, 1, used(t, s, hourly(2)))
+}

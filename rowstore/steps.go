@@ -90,12 +90,12 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 // A doubtError says that it is not known whether a step was saved, so that it must not be made again.
 type doubtError struct{ err error }
 
-func (e *doubtError) Error() string {
-	return "it is not known whether this was saved: " + e.err.Error()
-}
+func (e *doubtError) Error() string { return nodestore.ErrUnsure.Error() + ": " + e.err.Error() }
 
 // Is implements the interface of [errors.Is].
-func (e *doubtError) Is(target error) bool { return target != ErrAway && errors.Is(e.err, target) }
+func (e *doubtError) Is(target error) bool {
+	return target == nodestore.ErrUnsure || target != ErrAway && errors.Is(e.err, target)
+}
 
 // do is a step in a transaction.
 func (s *steps) do(tx Tx, keys []string) error {

@@ -41,6 +41,9 @@ type Mourner interface {
 // wait for it, and the step is made again.
 var ErrAway = errors.New("the database cannot be reached")
 
+// ErrUnsure is what an error of Step is if it is not known whether the rows were saved, and the leases that the node had in them are over.
+var ErrUnsure = errors.New("it is not known whether this was saved")
+
 // A Troubled is a Backend whose steps may take long because something has failed.
 type Troubled interface {
 	// Trouble is what has failed in the step of a lane that is under way; nil: nothing.

@@ -202,10 +202,10 @@ func (l *lane) make(batch []*op, heard Heard) {
 		l.away.Store(&err)
 		var waiting []*op
 		waiting, batch = part(batch, (*op).canWait)
-		l.failed(batch)
+		l.failed(batch, false)
 		defer l.wait(waiting, err)
 	default:
-		l.failed(batch)
+		l.failed(batch, errors.Is(err, ErrUnsure))
 	}
 	for _, o := range batch {
 		if o.done == nil {
@@ -277,8 +277,9 @@ func (l *lane) saved() {
 	l.keepAlive()
 }
 
-// failed puts the memory back, and keeps what must be done all the same.
-func (l *lane) failed(batch []*op) {
+// failed puts the memory back, and keeps what must be done all the same. unsure says that the rows may have been saved: then it is
+// done in the memory alone. What was given back twice would be taken from others, and leases of this node are over.
+func (l *lane) failed(batch []*op, unsure bool) {
 	l.state.Lock()
 	defer l.state.Unlock()
 	l.step.takeBack()
@@ -292,11 +293,25 @@ func (l *lane) failed(batch []*op) {
 		default:
 			continue
 		}
+		if unsure {
+			own.decide = withoutRows(own.decide)
+		}
 		if len(l.owed) < owedMost {
 			l.owed = append(l.owed, own)
 		}
 	}
 	l.tickLater()
+}
+
+// withoutRows returns what an op does in the memory alone.
+func withoutRows(decide func(*step, *op)) func(*step, *op) {
+	return func(st *step, o *op) {
+		rows, none := st.rows, NewTable(nil)
+		none.Begin(rows.Now(), rows.Asked(), true)
+		st.rows = &none
+		decide(st, o)
+		st.rows = rows
+	}
 }
 
 // lookAgain has a line served later; below 0: not again. The state is locked.

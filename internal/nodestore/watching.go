@@ -2,10 +2,13 @@ package nodestore
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 )
 
 // A watching is the watch over the start of a booking, until the start is used or given back.
@@ -40,11 +43,27 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		defer stop()
 		ctx = within
 	}
-	var ok bool
-	if err := w.store.read(ctx, w.lane, w.charges, func(rows Rows) { ok = w.usable(rows) }); err != nil {
-		return false, err
+	var away error // what the caller waits for
+	for {
+		var ok bool
+		err := w.store.read(ctx, w.lane, w.charges, func(rows Rows) { ok = w.usable(rows) })
+		switch {
+		case err == nil:
+			return ok && !w.lifted.Load(), nil // the news that came with the rows may have lifted it
+		case away != nil && ctx.Err() != nil:
+			return false, fmt.Errorf("%w (%w)", away, context.Cause(ctx))
+		case maxWait == 0 || !errors.Is(err, ErrAway):
+			return false, err
+		}
+		away = err // who waits for a start waits for the backend, too
+		if o := outage.From(ctx); o != nil {
+			o.StoreAway(err)
+		}
+		select {
+		case <-time.After(awayEvery):
+		case <-ctx.Done():
+		}
 	}
-	return ok && !w.lifted.Load(), nil // the news that came with the rows may have lifted it
 }
 
 // Stop implements [throttle.Watch].

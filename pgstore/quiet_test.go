@@ -1,0 +1,53 @@
+package pgstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/pgstore"
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// TestP15_NothingToClose: a connection that nobody uses is closed, and that of the listener soon after nobody listens. A store has
+// no other.
+func TestP15_NothingToClose(t *testing.T) {
+	soak.Only(t)
+	server := newServer(t)
+	db := pgstore.NewDatabase(t, server.URL(), nil)
+	stop, err := db.(rowstore.Notifier).Listen("g", "me", func() {})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return pgstore.Hears(db) }, time.Minute, time.Millisecond)
+	admin := connect(t, server)
+	sessions := func(n int) func() bool {
+		return func() bool {
+			var found int
+			require.NoError(t, admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'throttle'").Scan(&found))
+			return found == n
+		}
+	}
+	require.True(t, sessions(2)())
+	stop()
+	require.Eventually(t, sessions(1), 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, sessions(0), 2*time.Minute, 10*time.Millisecond)
+	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
+}
+
+// TestP12_LockOfAnother: somebody who is no program of the fleet has the lock of a group. The server ends the wait of a program
+// that may be gone.
+func TestP12_LockOfAnother(t *testing.T) {
+	soak.Only(t)
+	server := newServer(t)
+	db, admin := pgstore.NewDatabase(t, server.URL(), nil), connect(t, server)
+	_, err := admin.Exec(t.Context(), "SELECT pg_advisory_lock($1)", pgstore.LockOf(db, "g"))
+	require.NoError(t, err)
+	began := time.Now()
+	err = db.Transact(t.Context(), "g", nil, put)
+	require.ErrorIs(t, err, rowstore.ErrAway)
+	require.ErrorContains(t, err, "lock timeout")
+	require.Less(t, time.Since(began), time.Minute)
+	exec(t, admin, "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
+}
