@@ -28,14 +28,16 @@ func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Op
 	Transactions(t, open, o)
 	s := newSuite(open, o)
 	t.Run("contract", func(t *testing.T) {
-		storetest.RunWithin(t, storetest.Slack{Far: true}, func(t *testing.T) throttle.Store { return s.stores(t, 1, nil)[0] })
+		db := s.outside(t)
+		storetest.RunWithin(t, storetest.Slack{Far: true}, func(*testing.T) throttle.Store { return s.stores(db, 1, nil)[0] })
 	})
 	t.Run("contract of two stores", func(t *testing.T) {
 		if testing.Short() {
 			t.Skip("takes long: not with -short")
 		}
-		storetest.RunWithin(t, twostores.Slack, func(t *testing.T) throttle.Store {
-			return twostores.New(s.stores(t, 2, nil)...)
+		db := s.outside(t)
+		storetest.RunWithin(t, twostores.Slack, func(*testing.T) throttle.Store {
+			return twostores.New(s.stores(db, 2, nil)...)
 		})
 	})
 }
@@ -47,9 +49,10 @@ func Transactions(t *testing.T, open func(t *testing.T) rowstore.Database, o *ro
 	t.Run("transactions", s.transactions)
 	t.Run("fleet", s.fleet)
 	t.Run("lost replies", func(t *testing.T) {
+		db := s.outside(t)
 		for seed := range seeds {
 			synctest.Test(t, func(t *testing.T) {
-				twostores.Differ(t, seed, moves, memstore.New(), twostores.New(s.stores(t, 2, loseSome(seed))...))
+				twostores.Differ(t, seed, moves, memstore.New(), twostores.New(s.stores(db, 2, loseSome(seed))...))
 			})
 		}
 	})
