@@ -71,16 +71,21 @@ var errStandstill = errors.New("the transaction stood still, and was ended")
 
 // begin begins a transaction when no other one goes on, and ends one that stands still.
 func (m *memory) begin() *memoryTx {
-	select {
-	case m.turn <- struct{}{}:
-	case <-time.After(time.Second):
+	for began := false; !began; {
 		m.mu.Lock()
-		if m.goes != nil {
-			m.goes = nil
-			<-m.turn
-		}
+		before := m.goes
 		m.mu.Unlock()
-		return m.begin()
+		select {
+		case m.turn <- struct{}{}:
+			began = true
+		case <-time.After(time.Second):
+			m.mu.Lock()
+			if before != nil && m.goes == before {
+				m.goes = nil
+				<-m.turn
+			}
+			m.mu.Unlock()
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,6 +1,7 @@
 package rowtest
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"math/rand/v2"
@@ -38,6 +39,7 @@ func (g *group) cancelled() {
 	var running atomic.Int32
 	var took time.Duration
 	saved := uint64(0)
+	keys := []string{g.key("number"), g.key("b"), g.key("c"), g.key("d"), g.key("e"), g.key("f"), g.key("g"), g.key("h")}
 	for i := range tries {
 		ctx, stop := context.WithCancel(g.Context())
 		var end *time.Timer
@@ -56,7 +58,9 @@ func (g *group) cancelled() {
 			if number = 1; values[0] != nil {
 				number += binary.BigEndian.Uint64(values[0])
 			}
-			tx.Put(g.key("number"), binary.BigEndian.AppendUint64(nil, number), time.Hour)
+			for _, k := range keys {
+				tx.Put(k, binary.BigEndian.AppendUint64(nil, number), time.Hour)
+			}
 			return nil
 		})
 		if running.Load() != 0 {
@@ -69,23 +73,31 @@ func (g *group) cancelled() {
 		}
 		stop()
 		if err != nil {
+			g.number(keys)
 			continue
 		}
-		if saved++; g.number() < number {
-			g.Fatalf("Transact returned nil, and the row has number %d though the transaction put %d: if the context ends before it is known that all is saved, Transact has to return an error", g.number(), number)
+		if saved++; g.number(keys) < number {
+			g.Fatalf("Transact returned nil, and the rows have number %d though the transaction put %d: if the context ends before it is known that all is saved, Transact has to return an error", g.number(keys), number)
 		}
 	}
-	if n := g.number(); n < saved || n > tries {
-		g.Errorf("of %d transactions %d returned nil, and the row counts %d of them", tries, saved, n)
+	if n := g.number(keys); n < saved || n > tries {
+		g.Errorf("of %d transactions %d returned nil, and the rows count %d of them", tries, saved, n)
 	}
 }
 
-// number is the number in a row.
-func (g *group) number() uint64 {
-	if v := g.get(g.key("number")); v[0] != nil {
-		return binary.BigEndian.Uint64(v[0])
+// number is the number in all rows.
+func (g *group) number(keys []string) (n uint64) {
+	g.Helper()
+	all := g.get(keys...)
+	for i, v := range all {
+		if !bytes.Equal(v, all[0]) {
+			g.Fatalf("of the rows that a transaction put together, row 0 is %x and row %d is %x: a transaction whose context ended has saved a part", all[0], i, v)
+		}
 	}
-	return 0
+	if all[0] != nil {
+		n = binary.BigEndian.Uint64(all[0])
+	}
+	return n
 }
 
 // standstill: a program that stands still in a transaction does not keep others out for long. When it goes on, it saves nothing

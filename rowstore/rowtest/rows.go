@@ -20,8 +20,12 @@ func (g *group) rows() {
 		return nil
 	}, g.key("small"))
 	values := g.get(g.key("small"), g.key("none"), g.key("large"))
-	if !bytes.Equal(values[0], []byte{0}) || values[1] != nil || !bytes.Equal(values[2], large) {
-		g.Fatalf("got %d, %v and %d bytes of what was put", values[0], values[1], len(values[2]))
+	if values[1] != nil {
+		g.Errorf("Get of a row that does not exist returned %d bytes that are not nil", len(values[1]))
+	}
+	if !bytes.Equal(values[0], []byte{0}) || !bytes.Equal(values[2], large) {
+		g.Fatalf("a transaction put a row of 1 byte and a row of %d bytes, and returned nil. Get of both, with a row that does not exist between them, returned %d and %d bytes, or other bytes: "+
+			"is each Put saved? Does Get return values in the order of its keys?", len(large), len(values[0]), len(values[2]))
 	}
 	g.transact(func(tx rowstore.Tx) error {
 		values, err := tx.Get(g.key("large")) // it is none of those that were known beforehand
@@ -67,7 +71,7 @@ func (g *group) names() {
 	slices.Reverse(keys)
 	for i, v := range g.get(keys...) {
 		if string(v) != keys[i] {
-			g.Errorf("the row of key %q is %q: are keys compared byte by byte, with the case of letters, and all 128 bytes? Does Get return the values in the order of its keys?", keys[i], v)
+			g.Errorf("the row of key %s is %q, and what was put is the key: are keys compared byte by byte, with the case of letters, and all 128 bytes? Does Get return the values in the order of its keys?", keys[i], v)
 		}
 	}
 }
@@ -123,10 +127,10 @@ func (g *group) keep() {
 		})
 		v := g.get(g.key("again"), g.key("once"))
 		if v[0] == nil {
-			g.Fatalf("a row was put with a keep of %v, put again with an hour, and was removed after %v: does each Put set the time anew?", short, time.Since(begun))
+			g.Fatalf("a row was put with a keep of %v, put again with an hour, and is gone after %v: does each Put set the time anew?", short, time.Since(begun))
 		}
 		if v[1] == nil && time.Since(begun) < long {
-			g.Fatalf("a row that was put with a keep of %v was removed before %v: is the time taken in the right unit, and by one clock?", long, time.Since(begun))
+			g.Fatalf("a row that was put with a keep of %v is gone after %v: is the time taken in the right unit, and by one clock?", long, time.Since(begun))
 		}
 	}
 }
