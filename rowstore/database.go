@@ -18,7 +18,8 @@ var ErrAway = nodestore.ErrAway
 //
 // Rows are small values under short keys. A key belongs to one group, and no other group has the
 // same key: a Database may use the group to place rows that are changed together, and need not store
-// it. Groups have at most 64 bytes and keys at most 128, all of them letters, digits and "-_./"; values have at most 8 KB.
+// it. Groups have at most 64 bytes and keys at most 128, all of them letters, digits and "-_./"; a letter's case
+// makes another key. Values have at most 8 KB.
 // A Database does not look into values.
 //
 // All methods are safe for concurrent use. A Store has at most one Transact of a group under way, and one Read.
@@ -26,7 +27,7 @@ type Database interface {
 	// Transact runs do in one transaction of a group, and returns nil when the transaction is saved.
 	//
 	// Transactions of one group are serializable, whichever node runs them: usually a lock of the group
-	// lets one of them read and save at a time. All that do has put is saved, or nothing is. If do
+	// lets one of them read and save at a time, or all rows that it has read are compared when it is saved. All that do has put is saved, or nothing is. If do
 	// has put nothing, there is nothing to save.
 	//
 	// Keys are those that do is going to read, so that they can be read in one trip together with the
@@ -39,8 +40,8 @@ type Database interface {
 	//
 	// Do is not called, and does not run, after Transact has returned.
 	//
-	// When ctx ends, Transact returns soon, with an error. A Database has to end transactions
-	// of nodes that stand still, by itself and within seconds: no other node can go on before.
+	// When ctx ends, Transact returns soon, with an error. A node may stand still in do. A Database that locks the group has
+	// to end such a transaction by itself, within seconds, because no other node can go on before.
 	Transact(ctx context.Context, group string, keys []string, do func(Tx) error) error
 }
 
@@ -93,7 +94,7 @@ type Notifier interface {
 
 // A Waker is the Tx of a [Notifier].
 type Waker interface {
-	// Wake wakes other nodes when the transaction is saved. Without nodes it wakes all of the
+	// Wake notes other nodes, which are woken when the transaction is saved, and not before. Without nodes it wakes all of the
 	// group; it may wake this one, too.
 	Wake(nodes ...string)
 }

@@ -2,6 +2,7 @@ package rowstore_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -14,8 +15,10 @@ import (
 // A memory is a Database of a test. Its clock is the program's, which may be that of a bubble.
 type memory struct {
 	arrivals ledger.Arrivals
+	turn     chan struct{} // has an element while a transaction goes on
 
 	mu   sync.Mutex
+	goes *memoryTx // the transaction that goes on
 	rows map[string]row
 	bell map[string]func() // by node
 	puts int
@@ -27,7 +30,7 @@ type row struct {
 }
 
 func newMemory() *memory {
-	return &memory{rows: make(map[string]row), bell: make(map[string]func())}
+	return &memory{turn: make(chan struct{}, 1), rows: make(map[string]row), bell: make(map[string]func())}
 }
 
 // Arrivals lets stores count arrivals together.
@@ -45,6 +48,8 @@ type memoryTx struct {
 func (tx *memoryTx) Now() time.Time { return tx.now }
 
 func (tx *memoryTx) Get(keys ...string) ([][]byte, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
 	all := make([][]byte, len(keys))
 	for i, k := range keys {
 		if r := tx.rows[k]; tx.now.Before(r.expires) {
@@ -62,11 +67,44 @@ func (tx *memoryTx) Wake(nodes ...string) {
 	tx.wakes, tx.all = nodes, len(nodes) == 0
 }
 
+var errStandstill = errors.New("the transaction stood still, and was ended")
+
+// begin begins a transaction when no other one goes on, and ends one that stands still.
+func (m *memory) begin() *memoryTx {
+	for began := false; !began; {
+		m.mu.Lock()
+		before := m.goes
+		m.mu.Unlock()
+		select {
+		case m.turn <- struct{}{}:
+			began = true
+		case <-time.After(time.Second):
+			m.mu.Lock()
+			if before != nil && m.goes == before {
+				m.goes = nil
+				<-m.turn
+			}
+			m.mu.Unlock()
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.goes = &memoryTx{memory: m, now: time.Now(), put: make(map[string]row)}
+	return m.goes
+}
+
 // Transact implements [rowstore.Database].
 func (m *memory) Transact(_ context.Context, _ string, _ []string, do func(rowstore.Tx) error) error {
+	tx := m.begin()
+	err := do(tx)
 	m.mu.Lock()
-	tx := &memoryTx{memory: m, now: time.Now(), put: make(map[string]row)}
-	if err := do(tx); err != nil {
+	if m.goes != tx {
+		err = errStandstill
+	} else {
+		m.goes = nil
+		<-m.turn
+	}
+	if err != nil {
 		m.mu.Unlock()
 		return err
 	}

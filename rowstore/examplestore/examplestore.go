@@ -122,7 +122,8 @@ func read(dir string, n int) (s state, err error) {
 // kept is how many files of a group are kept.
 const kept = 100
 
-// swap saves a state under a number. It returns false if another program was first, and an error if nobody knows.
+// swap saves a state under a number. It does not wait for the disk, as a database has to: if the machine loses its power, the last
+// transactions may be lost, and their starts do not count any more. It returns false if another program was first, and an error if nobody knows.
 func swap(dir string, n int, s *state) (saved bool, err error) {
 	b, err := json.Marshal(s)
 	if err = errors.Join(err, os.MkdirAll(dir, 0o700)); err != nil {

@@ -11,22 +11,23 @@ import (
 	"github.com/fleetthrottle/throttle/rowstore"
 )
 
-// A bubbled is a Database in a bubble: with the bubble's clock, with news that come at once, and with
-// transactions that go wrong.
+// A bubbled is a Database in a bubble: with the bubble's clock, by which rows are removed as soon as they may be, with
+// news that come at once, and with transactions that go wrong.
 type bubbled struct {
 	rowstore.Database
 	fates    func() fate // nil: all goes well
 	arrivals ledger.Arrivals
 
 	mu    sync.Mutex
-	bells map[string]func() // by node
+	bells map[string]func()    // by node
+	until map[string]time.Time // the rows may be removed then
 }
 
 // A readBubbled is a bubbled whose Database reads without a transaction.
 type readBubbled struct{ *bubbled }
 
 func inBubble(db rowstore.Database, fates func() fate) rowstore.Database {
-	b := &bubbled{Database: db, fates: fates, bells: make(map[string]func())}
+	b := &bubbled{Database: db, fates: fates, bells: make(map[string]func()), until: make(map[string]time.Time)}
 	if _, ok := db.(rowstore.Reader); ok {
 		return readBubbled{b}
 	}
@@ -71,7 +72,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 	var last *bubbleTx
 	err := b.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
 		for more := true; more; f = good {
-			last = &bubbleTx{Tx: tx, now: time.Now()}
+			last = &bubbleTx{Tx: tx, in: b, now: time.Now()}
 			if err := do(last); err != nil {
 				return err
 			}
@@ -96,7 +97,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 // Read implements [rowstore.Reader].
 func (b readBubbled) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	return b.Database.(rowstore.Reader).Read(ctx, group, keys, func(tx rowstore.Tx) error {
-		return do(&bubbleTx{Tx: tx, now: time.Now()})
+		return do(&bubbleTx{Tx: tx, in: b.bubbled, now: time.Now()})
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 // A bubbleTx is a transaction in a bubble. What it puts is put when it is known that it is not made again.
 type bubbleTx struct {
 	rowstore.Tx
+	in    *bubbled
 	now   time.Time
 	puts  []put
 	all   bool
@@ -25,12 +26,34 @@ type put struct {
 // Now implements [rowstore.Tx].
 func (tx *bubbleTx) Now() time.Time { return tx.now }
 
+// Get implements [rowstore.Tx].
+func (tx *bubbleTx) Get(keys ...string) ([][]byte, error) {
+	values, err := tx.Tx.Get(keys...)
+	if err != nil {
+		return nil, err
+	}
+	values = slices.Clone(values)
+	tx.in.mu.Lock()
+	defer tx.in.mu.Unlock()
+	for i, k := range keys {
+		if until, ok := tx.in.until[k]; ok && !tx.now.Before(until) {
+			values[i] = nil
+		}
+	}
+	return values, nil
+}
+
 // Put implements [rowstore.Tx].
 func (tx *bubbleTx) Put(key string, value []byte, keep time.Duration) {
 	tx.puts = append(tx.puts, put{key, value, keep})
 }
 
 func (tx *bubbleTx) flush() {
+	tx.in.mu.Lock()
+	for _, p := range tx.puts {
+		tx.in.until[p.key] = tx.now.Add(p.keep)
+	}
+	tx.in.mu.Unlock()
 	for _, p := range tx.puts {
 		tx.Tx.Put(p.key, p.value, p.keep)
 	}

@@ -47,10 +47,10 @@ func (s *suite) fleet(t *testing.T) {
 	slices.Sort(marks)
 	for i := n; i < len(marks); i++ {
 		if marks[i]-marks[i-n] <= per.Microseconds() {
-			t.Fatalf("%d starts in %d µs", n+1, marks[i]-marks[i-n])
+			t.Fatalf("%d starts in %d µs, and the limit is %d in %v: do transactions overlap, or does the clock go back?", n+1, marks[i]-marks[i-n], n, per)
 		}
 	}
 	if len(marks) < n*int(length/per)/2 {
-		t.Errorf("%d starts in a second, where there is room for 10 times as many as %d", len(marks), n)
+		t.Errorf("%d starts in %v, and the limit allows %d: do transactions take long, or wait long for the lock?", len(marks), length, n*int(length/per))
 	}
 }

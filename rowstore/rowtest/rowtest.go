@@ -17,25 +17,33 @@ import (
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
-// Run tests a Database. It calls open for each of several hundred checks, with the t of the check, and
-// uses other groups and keys each time: all Databases may have one table. Options are those for which
-// the Database is made; nil are the defaults, and Name and Lease do not count.
+// Run tests a Database. It calls open some thirty times, for what another program would have: a Database with connections
+// of its own. If all had one mutex or one connection, it would hide that the database does not isolate them. Run uses
+// other groups and keys each time: all Databases may have one table. Options are those for which the Database is made; nil are
+// the defaults, and Name and Lease do not count.
 //
 // Most checks run in a bubble of testing/synctest, in which time passes when nothing else happens. There the Store
-// uses the bubble's clock, not that of the Database. What open starts in a bubble has to end with it: use t.Cleanup. A goroutine
-// that waits for the network stops the time, so open must not start one that does so while nobody calls.
+// uses the bubble's clock, not that of the Database. The Database itself is opened and runs outside of bubbles: it may
+// have goroutines, pauses, and connections of any library.
+//
+// If a check of transactions fails, nothing else is run: mend the transactions first.
 func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Options) {
 	Transactions(t, open, o)
+	if t.Failed() {
+		return
+	}
 	s := newSuite(open, o)
 	t.Run("contract", func(t *testing.T) {
-		storetest.RunWithin(t, storetest.Slack{Far: true}, func(t *testing.T) throttle.Store { return s.stores(t, 1, nil)[0] })
+		db := s.outside(t)
+		storetest.RunWithin(t, storetest.Slack{Far: true}, func(*testing.T) throttle.Store { return s.stores(db, 1, nil)[0] })
 	})
 	t.Run("contract of two stores", func(t *testing.T) {
 		if testing.Short() {
 			t.Skip("takes long: not with -short")
 		}
-		storetest.RunWithin(t, twostores.Slack, func(t *testing.T) throttle.Store {
-			return twostores.New(s.stores(t, 2, nil)...)
+		db := s.outside(t)
+		storetest.RunWithin(t, twostores.Slack, func(*testing.T) throttle.Store {
+			return twostores.New(s.stores(db, 2, nil)...)
 		})
 	})
 }
@@ -44,12 +52,16 @@ func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Op
 // its own clock, and lost replies.
 func Transactions(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Options) {
 	s := newSuite(open, o)
-	t.Run("transactions", s.transactions)
+	if !t.Run("transactions", s.transactions) {
+		t.Log("mend the transactions first: what needs them is not run")
+		return
+	}
 	t.Run("fleet", s.fleet)
 	t.Run("lost replies", func(t *testing.T) {
+		db := s.outside(t)
 		for seed := range seeds {
 			synctest.Test(t, func(t *testing.T) {
-				twostores.Differ(t, seed, moves, memstore.New(), twostores.New(s.stores(t, 2, loseSome(seed))...))
+				twostores.Differ(t, seed, moves, memstore.New(), twostores.New(s.stores(db, 2, loseSome(seed))...))
 			})
 		}
 	})

@@ -23,9 +23,12 @@ func newSuite(open func(t *testing.T) rowstore.Database, o *rowstore.Options) *s
 	return s
 }
 
-// stores returns several stores of one database, in a bubble.
-func (s *suite) stores(t *testing.T, n int, fates func() fate) (all []throttle.Store) {
-	db := inBubble(s.open(t), fates)
+// outside opens a Database for goroutines in bubbles. It is called outside of them.
+func (s *suite) outside(t *testing.T) rowstore.Database { return newOutside(t, s.open(t)) }
+
+// stores returns several stores of one Database, in a bubble.
+func (s *suite) stores(db rowstore.Database, n int, fates func() fate) (all []throttle.Store) {
+	db = inBubble(db, fates)
 	o := s.with
 	o.Name, o.Lease = rand.Text(), farthest.Wait
 	for range n {
