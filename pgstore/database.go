@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,7 +78,24 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 		if !again || try == triesMost || ctx.Err() != nil {
 			return err
 		}
+		if isCode(err, lockNotAvailable) {
+			d.free(ctx, group)
+		}
 	}
+}
+
+// free ends the session that has the lock of a group, if it waits for a program that stands still. If that fails, the lock
+// is asked for again all the same.
+func (d *database) free(ctx context.Context, group string) {
+	c, err := d.conns.get(ctx)
+	if err != nil {
+		return
+	}
+	if _, err := c.Exec(ctx, d.server.sql.free, d.server.sql.lockOf(group)); err != nil {
+		d.conns.drop(c)
+		return
+	}
+	d.conns.put(c)
 }
 
 // try makes a transaction. again says that it is certain that nothing was saved, and that another try may help.
@@ -128,10 +146,21 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 	return false, true, nil
 }
 
+// Codes of errors, see https://www.postgresql.org/docs/current/errcodes-appendix.html.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	lockNotAvailable     = "55P03" // lock_timeout is over
+)
+
 // isUndone reports whether the server has undone the transaction for the sake of others.
 func isUndone(err error) bool {
+	return isCode(err, serializationFailure, deadlockDetected, lockNotAvailable)
+}
+
+func isCode(err error, codes ...string) bool {
 	var refused *pgconn.PgError
-	return errors.As(err, &refused) && (refused.Code == "40001" || refused.Code == "40P01")
+	return errors.As(err, &refused) && slices.Contains(codes, refused.Code)
 }
 
 // Read implements [rowstore.Reader].

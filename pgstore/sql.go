@@ -10,7 +10,7 @@ import (
 // of a group is cut off by the server: what it decided is not saved then.
 const (
 	standstill = time.Second     // a transaction of which the server hears nothing is ended
-	lockWait   = 5 * time.Second // nobody waits longer for the lock
+	lockWait   = 2 * time.Second // who waits longer for the lock looks whether its holder stands still, see free
 )
 
 // sweepMost is how many old rows are removed at once.
@@ -26,8 +26,8 @@ const clock = "pg_catalog.clock_timestamp()"
 
 // Statements are those of a schema.
 type statements struct {
-	schema                                  string
-	lock, read, save, forget, notify, sweep string
+	schema                                        string
+	lock, read, save, forget, notify, free, sweep string
 }
 
 // The lock has a statement of its own, because a statement sees what was saved before it began, and its clock
@@ -57,6 +57,14 @@ func newStatements(schema string) *statements {
 		forget: `DELETE FROM ` + table + ` AS b USING unnest($1::text[], $2::bigint[]) AS k (key, generation)
 			WHERE b.key = k.key AND b.generation < k.generation`,
 		notify: "SELECT pg_catalog.pg_notify($1, $2)",
+		// Ends the session that has the lock of a group, if it waits for its program: idle_in_transaction_session_timeout
+		// counts only when the server has got all of a trip, and a program may stand still, or its network may fail, when
+		// a part of a trip is on its way. A COMMIT that waits for a standby does not wait for its program.
+		free: `SELECT pg_catalog.pg_terminate_backend(l.pid) FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a USING (pid)
+			WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+				AND l.classid::bigint << 32 | l.objid::bigint = $1
+				AND a.wait_event_type = 'Client' AND a.state_change < pg_catalog.clock_timestamp() - interval '` + fmt.Sprint(standstill.Milliseconds()) + ` ms'`,
 		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds what is over.
 		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
 			WHERE expires < (SELECT ` + clock + `) ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,7 +73,15 @@ func (t *tx) fetch(keys []string) error {
 	b.Queue(t.sql.read, missing)
 	replies := t.c.SendBatch(context.Background(), b)
 	_, err := t.readRows(replies, missing)
-	return errors.Join(err, replies.Close())
+	return closed(replies, err)
+}
+
+// closed ends a trip. Its error is the first one of the trip: pgx returns it once more at the end.
+func closed(replies pgx.BatchResults, err error) error {
+	if last := replies.Close(); err == nil {
+		return last
+	}
+	return err
 }
 
 // Put implements [rowstore.Tx].
@@ -148,7 +155,7 @@ func (t *tx) start(keys []string) error {
 	sent := time.Now()
 	replies := t.c.SendBatch(context.Background(), b)
 	before, now, err := t.started(replies, keys)
-	if err = errors.Join(err, replies.Close()); err != nil {
+	if err = closed(replies, err); err != nil {
 		return err
 	}
 	t.now = now
@@ -196,11 +203,11 @@ func (t *tx) save() error {
 	replies := t.c.SendBatch(context.Background(), b)
 	for range b.Len() - 1 {
 		if _, err := replies.Exec(); err != nil {
-			return errors.Join(err, replies.Close())
+			return closed(replies, err)
 		}
 	}
 	tag, err := replies.Exec()
-	if err = errors.Join(err, replies.Close()); err != nil {
+	if err = closed(replies, err); err != nil {
 		return err
 	}
 	if tag.String() != "COMMIT" {
@@ -270,7 +277,7 @@ func (t *tx) look(keys []string) error {
 	t.asked = time.Now()
 	replies := t.c.SendBatch(context.Background(), b)
 	now, err := t.readRows(replies, keys)
-	if err = errors.Join(err, replies.Close()); err != nil {
+	if err = closed(replies, err); err != nil {
 		return err
 	}
 	t.now = now

@@ -81,7 +81,7 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 		s.asked = time.Now() // if it is called again, the clock is read again
 		return err
 	})
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrAway) {
 		return fmt.Errorf("%w: %w", ErrAway, err) // it does not answer
 	}
 	return err

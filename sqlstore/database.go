@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -113,7 +112,7 @@ func (d *database) probe(ctx context.Context) (together bool, err error) {
 		return false, err
 	}
 	if !commits {
-		return false, errors.New("connections have autocommit=0: leave it out of the data source name")
+		return false, errAutocommit
 	}
 	_, err = d.db.ExecContext(ctx, "DO 1; DO 1")
 	if err != nil && !isNumber(err, syntaxError) {

@@ -5,20 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/fleetthrottle/throttle/rowstore"
 )
 
 // Numbers of errors, see https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html.
 const (
-	accessDenied    = 1044
-	commandDenied   = 1142
-	syntaxError     = 1064
-	noTable         = 1146
-	lockWaitTimeout = 1205
-	deadlock        = 1213
-	readOnly        = 1290
-	inactive        = 4031 // MySQL's, when wait_timeout is over; MariaDB closes the connection without a word
+	accessDenied           = 1044
+	commandDenied          = 1142
+	syntaxError            = 1064
+	noTable                = 1146
+	tooManyUserConnections = 1203
+	lockWaitTimeout        = 1205
+	deadlock               = 1213
+	userLimitReached       = 1226 // of connections or statements in an hour
+	readOnly               = 1290
+	inactive               = 4031 // MySQL's, when wait_timeout is over; MariaDB closes the connection without a word
 )
 
 func isNumber(err error, numbers ...uint16) bool {
@@ -36,6 +41,33 @@ func isGone(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn)
 }
 
+// errAutocommit says that connections are set up in a way in which no transaction ends as it should.
+var errAutocommit = errors.New("connections have autocommit=0: leave it out of the data source name")
+
+// never are errors of the driver, and of this package, that will be the same the next time.
+var never = []error{
+	errAutocommit, mysql.ErrNoTLS, mysql.ErrCleartextPassword, mysql.ErrNativePassword, mysql.ErrOldPassword, mysql.ErrUnknownPlugin, mysql.ErrPktTooLarge,
+}
+
+// isRefusal reports whether what was refused will be refused again, until somebody changes something: a login (class 28), a
+// statement, a right or a table (42). A server that is away, starts, has no connection left or is not the primary yet will do it later.
+func isRefusal(err error) bool {
+	for _, e := range never {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	if strings.HasSuffix(err.Error(), "sql: database is closed") { // package sql does not export that error
+		return true
+	}
+	var e *mysql.MySQLError
+	if !errors.As(err, &e) || isNumber(err, tooManyUserConnections, userLimitReached) {
+		return false
+	}
+	class := string(e.SQLState[:2])
+	return class == "28" || class == "42"
+}
+
 // explain adds to an error what to do about it.
 func explain(err error) error {
 	switch {
@@ -49,10 +81,13 @@ func explain(err error) error {
 	return err
 }
 
-// fail is an error as callers get it.
+// fail is an error as callers get it. Callers wait for what will pass.
 func fail(err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case isRefusal(err):
+		return fmt.Errorf("sqlstore: %w", explain(err))
 	}
-	return fmt.Errorf("sqlstore: %w", explain(err))
+	return fmt.Errorf("sqlstore: %w: %w", rowstore.ErrAway, explain(err))
 }
