@@ -28,13 +28,20 @@ type statements struct {
 // The lock has a statement of its own, because a statement sees what was saved before it began, and its clock
 // may be read before it has waited. The settings end with the transaction, so that PgBouncer can give the
 // connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would
-// succeed all the same. Plans are made once, and never read whole tables: those of a small table would still be used when old versions have made
-// the table large.
+// succeed all the same.
 var lock = fmt.Sprintf(`SELECT set_config('idle_in_transaction_session_timeout', '%d', true),
-	set_config('lock_timeout', '%d', true), set_config('statement_timeout', '0', true),
-	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
-	set_config('enable_bitmapscan', 'off', true), clock_timestamp(), pg_advisory_xact_lock($1)`,
+	set_config('lock_timeout', '%d', true), set_config('statement_timeout', '0', true), `+planning+`,
+	clock_timestamp(), pg_advisory_xact_lock($1)`,
 	standstill.Milliseconds(), lockWait.Milliseconds())
+
+// planning has the server make the plan of a statement once, and never read a whole table: the plan of a small table
+// would still be used when the table has become large. A connection has one plan of a statement, so each
+// transaction that reads sets it, whether it locks or not.
+const planning = `set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+	set_config('enable_bitmapscan', 'off', true)`
+
+// plan is for what is read outside of a transaction: the server takes what is sent together for one, with which the settings end.
+const plan = "SELECT " + planning
 
 func newStatements(schema string) *statements {
 	table := schema + ".budgets"

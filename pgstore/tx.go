@@ -70,11 +70,20 @@ func (t *tx) fetch(keys []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
+	_, err := t.read(missing)
+	return err
+}
+
+// read reads the clock and rows in a trip of its own, in a transaction or not.
+func (t *tx) read(keys []string) (now time.Time, err error) {
 	b := new(pgx.Batch)
-	b.Queue(t.sql.read, missing)
+	b.Queue(plan)
+	b.Queue(t.sql.read, keys)
 	replies := t.c.SendBatch(context.Background(), b)
-	_, err := t.readRows(replies, missing)
-	return errors.Join(err, replies.Close())
+	if _, err = replies.Exec(); err == nil {
+		now, err = t.readRows(replies, keys)
+	}
+	return now, errors.Join(err, replies.Close())
 }
 
 // Put implements [rowstore.Tx].
@@ -265,12 +274,9 @@ func (t *tx) look(keys []string) error {
 	if len(keys) == 0 {
 		keys = []string{""}
 	}
-	b := new(pgx.Batch)
-	b.Queue(t.sql.read, keys)
 	t.asked = time.Now()
-	replies := t.c.SendBatch(context.Background(), b)
-	now, err := t.readRows(replies, keys)
-	if err = errors.Join(err, replies.Close()); err != nil {
+	now, err := t.read(keys)
+	if err != nil {
 		return err
 	}
 	t.now = now
