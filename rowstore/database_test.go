@@ -14,6 +14,7 @@ import (
 // A memory is a Database of a test. Its clock is the program's, which may be that of a bubble.
 type memory struct {
 	arrivals ledger.Arrivals
+	clock    func() time.Time // another clock; nil: the program's
 
 	mu   sync.Mutex
 	rows map[string]row
@@ -66,6 +67,9 @@ func (tx *memoryTx) Wake(nodes ...string) {
 func (m *memory) Transact(_ context.Context, _ string, _ []string, do func(rowstore.Tx) error) error {
 	m.mu.Lock()
 	tx := &memoryTx{memory: m, now: time.Now(), put: make(map[string]row)}
+	if m.clock != nil {
+		tx.now = m.clock()
+	}
 	if err := do(tx); err != nil {
 		m.mu.Unlock()
 		return err
