@@ -13,13 +13,16 @@ import (
 	"github.com/fleetthrottle/throttle/rowstore"
 )
 
-// A troubled is a database with news whose next looks and steps fail when the rows have been read.
+// A troubled is a database with news whose next looks and steps fail: looks before or when the rows have been read.
 type troubled struct {
 	notifier
-	looks, steps atomic.Int32 // how many of them fail
+	blind, looks, steps atomic.Int32 // how many of them fail
 }
 
 func (d *troubled) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	if d.blind.Load() > 0 {
+		return d.fail(&d.blind, nil)
+	}
 	return d.fail(&d.looks, d.notifier.Transact(ctx, group, keys, do))
 }
 
@@ -42,7 +45,8 @@ func (d *troubled) fail(left *atomic.Int32, err error) error {
 // in what it has seen.
 func TestP11_NewsOutliveErrors(t *testing.T) {
 	for name, breaks := range map[string]func(*troubled){
-		"the look fails":        func(d *troubled) { d.looks.Store(2) }, // a look is made twice
+		"the look sees nothing": func(d *troubled) { d.blind.Store(2) }, // a look is made twice
+		"the look fails":        func(d *troubled) { d.looks.Store(2) },
 		"more looks fail":       func(d *troubled) { d.looks.Store(4) },
 		"the step fails":        func(d *troubled) { d.steps.Store(1) },
 		"more steps fail":       func(d *troubled) { d.steps.Store(2) },
