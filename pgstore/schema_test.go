@@ -166,3 +166,41 @@ func TestP1_OtherFunctions(t *testing.T) {
 	_, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, nil))
 	require.NoError(t, err)
 }
+
+// TestNoTableIsReadWhole: a program that looked first while the table was small still finds rows by the index: the plans of a
+// connection outlive the size that the table had then.
+func TestNoTableIsReadWhole(t *testing.T) {
+	server := newServer(t)
+	admin := connect(t, server)
+	put := func(tx rowstore.Tx) error {
+		tx.Put("g/a", []byte("a"), time.Hour)
+		return nil
+	}
+	require.NoError(t, pgstore.NewDatabase(t, server.URL(), nil).Transact(t.Context(), "g", nil, put))
+	exec(t, admin, "VACUUM ANALYZE throttle.budgets")
+	scans := func() (whole, index int) {
+		require.NoError(t, admin.QueryRow(t.Context(), `SELECT seq_scan, idx_scan FROM pg_stat_user_tables
+			WHERE relname = 'budgets'`).Scan(&whole, &index))
+		return whole, index
+	}
+	const times = 10 // after 5, the server may make a plan for all of them
+	whole, index := scans()
+	t.Run("program", func(t *testing.T) { // a connection that ends tells what it has done
+		db := pgstore.NewDatabase(t, server.URL(), nil)
+		for range times {
+			require.NoError(t, db.(rowstore.Reader).Read(t.Context(), "g", []string{"g/a"}, func(tx rowstore.Tx) error {
+				_, err := tx.Get("g/b")
+				return err
+			}))
+		}
+		for range times {
+			require.NoError(t, db.Transact(t.Context(), "g", []string{"g/a"}, put))
+		}
+	})
+	require.Eventually(t, func() bool {
+		w, i := scans()
+		return w+i >= whole+index+3*times
+	}, time.Minute, 10*time.Millisecond)
+	after, _ := scans()
+	require.Equal(t, whole, after)
+}

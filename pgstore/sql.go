@@ -33,13 +33,20 @@ type statements struct {
 // The lock has a statement of its own, because a statement sees what was saved before it began, and its clock
 // may be read before it has waited. The settings end with the transaction, so that PgBouncer can give the
 // connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would
-// succeed all the same. Plans are made once, and never read whole tables: those of a small table would still be used when old versions have made
-// the table large.
+// succeed all the same.
 var lock = fmt.Sprintf(`SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '%d', true),
-	pg_catalog.set_config('lock_timeout', '%d', true), pg_catalog.set_config('statement_timeout', '0', true),
-	pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('enable_seqscan', 'off', true),
-	pg_catalog.set_config('enable_bitmapscan', 'off', true), `+clock+`, pg_catalog.pg_advisory_xact_lock($1)`,
+	pg_catalog.set_config('lock_timeout', '%d', true), pg_catalog.set_config('statement_timeout', '0', true), `+planning+`,
+	`+clock+`, pg_catalog.pg_advisory_xact_lock($1)`,
 	standstill.Milliseconds(), lockWait.Milliseconds())
+
+// planning has the server make the plan of a statement once, and never read a whole table: the plan of a small table
+// would still be used when the table has become large. A connection has one plan of a statement, so each
+// transaction that reads sets it, whether it locks or not.
+const planning = `pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('enable_seqscan', 'off', true),
+	pg_catalog.set_config('enable_bitmapscan', 'off', true)`
+
+// plan is for what is read outside of a transaction: the server takes what is sent together for one, with which the settings end.
+const plan = "SELECT " + planning
 
 func newStatements(schema string) *statements {
 	table := schema + ".budgets"
@@ -64,7 +71,7 @@ func newStatements(schema string) *statements {
 			WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 				AND l.classid::bigint << 32 | l.objid::bigint = $1
-				AND a.wait_event_type = 'Client' AND a.state_change < pg_catalog.clock_timestamp() - interval '` + fmt.Sprint(standstill.Milliseconds()) + ` ms'`,
+				AND a.wait_event_type = 'Client' AND a.state_change < pg_catalog.now() - interval '` + fmt.Sprint(standstill.Milliseconds()) + ` ms'`,
 		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds what is over.
 		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
 			WHERE expires < (SELECT ` + clock + `) ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,

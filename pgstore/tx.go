@@ -69,11 +69,20 @@ func (t *tx) fetch(keys []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
+	_, err := t.read(missing)
+	return err
+}
+
+// read reads the clock and rows in a trip of its own, in a transaction or not.
+func (t *tx) read(keys []string) (now time.Time, err error) {
 	b := new(pgx.Batch)
-	b.Queue(t.sql.read, missing)
+	b.Queue(plan)
+	b.Queue(t.sql.read, keys)
 	replies := t.c.SendBatch(context.Background(), b)
-	_, err := t.readRows(replies, missing)
-	return closed(replies, err)
+	if _, err = replies.Exec(); err == nil {
+		now, err = t.readRows(replies, keys)
+	}
+	return now, closed(replies, err)
 }
 
 // closed ends a trip. Its error is the first one of the trip: pgx returns it once more at the end.
@@ -272,12 +281,9 @@ func (t *tx) look(keys []string) error {
 	if len(keys) == 0 {
 		keys = []string{""}
 	}
-	b := new(pgx.Batch)
-	b.Queue(t.sql.read, keys)
 	t.asked = time.Now()
-	replies := t.c.SendBatch(context.Background(), b)
-	now, err := t.readRows(replies, keys)
-	if err = closed(replies, err); err != nil {
+	now, err := t.read(keys)
+	if err != nil {
 		return err
 	}
 	t.now = now

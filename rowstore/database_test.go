@@ -15,7 +15,8 @@ import (
 // A memory is a Database of a test. Its clock is the program's, which may be that of a bubble.
 type memory struct {
 	arrivals ledger.Arrivals
-	turn     chan struct{} // has an element while a transaction goes on
+	turn     chan struct{}    // has an element while a transaction goes on
+	clock    func() time.Time // another clock; nil: the program's
 
 	mu   sync.Mutex
 	goes *memoryTx // the transaction that goes on
@@ -90,6 +91,9 @@ func (m *memory) begin() *memoryTx {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.goes = &memoryTx{memory: m, now: time.Now(), put: make(map[string]row)}
+	if m.clock != nil {
+		m.goes.now = m.clock()
+	}
 	return m.goes
 }
 

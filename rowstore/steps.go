@@ -15,8 +15,8 @@ const (
 	again        = 3               // how often a step is made that was not saved
 	boardKeep    = time.Hour
 	recordKeep   = time.Hour
-	doubtFirst   = 50 * time.Millisecond // how long after a lost reply it is looked up for the first time
-	doubtLater   = time.Second
+	doubtFirst   = 50 * time.Millisecond  // how long after a lost reply it is looked up for the first time
+	doubtLater   = 250 * time.Millisecond // the longest time between two tries
 )
 
 // The tries of a call in the record of a node.

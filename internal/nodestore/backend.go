@@ -23,7 +23,7 @@ type Backend interface {
 	Step(lane string, keys []ledger.Key, decide func(Rows) Told) (Heard, error)
 
 	// Read calls look with the rows as they are, which look does not change. The keys are those that
-	// look asks for; look may be called again. Read returns what Step returns, or an error when ctx has ended.
+	// look asks for; look may be called again. Read returns what Step returns, with an error or without. It fails when ctx has ended.
 	Read(ctx context.Context, lane string, keys []ledger.Key, look func(Rows)) (Heard, error)
 
 	// Listen has wake called, from any goroutine, when other nodes have news for this one, until

@@ -23,6 +23,9 @@ const owedMost = 4096
 // take long if the backend cannot be reached.
 const tidyFrom = 4096
 
+// owedEvery is how often ops are tried again that could not be done: others may wait for what they give back.
+const owedEvery = time.Second
+
 // awayEvery is how often a backend is asked that is away.
 const awayEvery = 250 * time.Millisecond
 
@@ -46,11 +49,14 @@ type lane struct {
 	running bool  // a goroutine makes steps
 	heard   Heard // what other nodes have done
 	look    bool  // other nodes have news
+	missed  Heard // what the node could not take in
+	retries bool  // retry waits
 
 	state  sync.Mutex
 	step   step
 	memory memory
 	owed   []*op // could not be done
+	owes   bool  // pay is called later
 	ticks  bool  // tick is called later
 	stop   func()
 }
@@ -104,6 +110,24 @@ func (l *lane) hear(h Heard) {
 	l.start()
 }
 
+// retry has the node look again soon that could not, and take in news that it could not.
+func (l *lane) retry(h Heard) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.missed.Add(h)
+	if l.retries {
+		return
+	}
+	l.retries = true
+	time.AfterFunc(awayEvery, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.heard.Add(l.missed)
+		l.missed, l.retries, l.look = Heard{}, false, true
+		l.start()
+	})
+}
+
 // warn tells watches of news before the node takes them in: who asks about a start waits for that.
 func (l *lane) warn(n ledger.News) {
 	if len(n.Useless) == 0 {
@@ -146,8 +170,9 @@ func (l *lane) run() {
 		case n > 0 || !heard.Empty():
 			l.make(batch, heard)
 		case look:
-			if h, err := l.backend.Read(context.Background(), l.name, nil, func(Rows) {}); err == nil {
-				l.hear(h)
+			h, err := l.backend.Read(context.Background(), l.name, nil, func(Rows) {})
+			if l.hear(h); err != nil {
+				l.retry(Heard{})
 			}
 		}
 		clear(batch)
@@ -206,6 +231,9 @@ func (l *lane) make(batch []*op, heard Heard) {
 		defer l.wait(waiting, err)
 	default:
 		l.failed(batch, errors.Is(err, ErrUnsure))
+	}
+	if err != nil && !heard.Empty() {
+		l.retry(heard)
 	}
 	for _, o := range batch {
 		if o.done == nil {
@@ -300,7 +328,21 @@ func (l *lane) failed(batch []*op, unsure bool) {
 			l.owed = append(l.owed, own)
 		}
 	}
-	l.tickLater()
+	if len(l.owed) > 0 && !l.owes {
+		l.owes = true
+		time.AfterFunc(owedEvery, l.pay)
+	}
+}
+
+// pay does what could not be done before.
+func (l *lane) pay() {
+	l.state.Lock()
+	owed := l.owed
+	l.owed, l.owes = nil, false
+	l.state.Unlock()
+	for _, o := range owed {
+		l.post(o)
+	}
 }
 
 // withoutRows returns what an op does in the memory alone.
@@ -351,12 +393,10 @@ func (l *lane) tickLater() {
 	}
 }
 
-// tick renews leases, serves lines whose news may have been lost, and does what could not be done before.
+// tick renews leases, and serves lines whose news may have been lost.
 func (l *lane) tick() {
 	l.state.Lock()
 	l.ticks = false
-	owed := l.owed
-	l.owed = nil
 	idle, stop := l.memory.isIdle(), l.stop
 	leased := l.memory.leased()
 	if idle {
@@ -368,9 +408,6 @@ func (l *lane) tick() {
 	l.state.Unlock()
 	if stop != nil {
 		stop()
-	}
-	for _, o := range owed {
-		l.post(o)
 	}
 	if !idle && len(leased) == 0 {
 		l.wakeUp() // for news that were lost

@@ -1,0 +1,124 @@
+package rowstore_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// A troubled is a database with news whose next looks and steps fail: looks before or when the rows have been read.
+type troubled struct {
+	notifier
+	blind, looks, steps atomic.Int32 // how many of them fail
+}
+
+func (d *troubled) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	if d.blind.Load() > 0 {
+		return d.fail(&d.blind, nil)
+	}
+	return d.fail(&d.looks, d.notifier.Transact(ctx, group, keys, do))
+}
+
+func (d *troubled) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	if d.steps.Load() > 0 {
+		return d.fail(&d.steps, nil)
+	}
+	return d.notifier.Transact(ctx, group, keys, do)
+}
+
+func (d *troubled) fail(left *atomic.Int32, err error) error {
+	if left.Load() > 0 {
+		left.Add(-1)
+		return errLost
+	}
+	return err
+}
+
+// TestP11_NewsOutliveErrors: a sleeper hears of a penalty though the database fails for a moment just when the node looks, or takes
+// in what it has seen.
+func TestP11_NewsOutliveErrors(t *testing.T) {
+	for name, breaks := range map[string]func(*troubled){
+		"the look sees nothing": func(d *troubled) { d.blind.Store(2) }, // a look is made twice
+		"the look fails":        func(d *troubled) { d.looks.Store(2) },
+		"more looks fail":       func(d *troubled) { d.looks.Store(4) },
+		"the step fails":        func(d *troubled) { d.steps.Store(1) },
+		"more steps fail":       func(d *troubled) { d.steps.Store(2) },
+		"first one, then other": func(d *troubled) { d.looks.Store(2); d.steps.Store(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := notifier{newMemory()}
+				d := &troubled{notifier: m}
+				news := sleeper(t, rowstore.New(d, nil))
+				synctest.Wait()
+				breaks(d)
+				began := time.Now()
+				c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+				require.NoError(t, rowstore.New(m, nil).Pause(t.Context(), c, time.Hour))
+				select {
+				case <-news:
+					require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
+				case <-time.After(10 * time.Second):
+					t.Fatal("the news are lost")
+				}
+			})
+		})
+	}
+}
+
+// TestP3_TurnsOutliveErrors: the database fails for a moment just when it is a waiter's turn. Its node goes on soon, however
+// long its lease is.
+func TestP3_TurnsOutliveErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &troubled{notifier: notifier{newMemory()}}
+		l, err := throttle.NewLimiter(rowstore.New(d, &rowstore.Options{Lease: 2 * time.Hour}),
+			throttle.Policy{Name: "one", Limit: throttle.PerMinute(1)})
+		require.NoError(t, err)
+		_, err = l.Acquire(t.Context(), "", 1)
+		require.NoError(t, err)
+		began := time.Now()
+		time.AfterFunc(40*time.Second, func() { d.steps.Store(1) })
+		_, err = l.Acquire(t.Context(), "", 1)
+		require.NoError(t, err)
+		require.Zero(t, d.steps.Load(), "nothing has failed")
+		require.LessOrEqual(t, time.Since(began), 61*time.Second)
+	})
+}
+
+// TestP4_ReleasesOutliveErrors: what could not be given back because the database failed is given back soon, however long the lease of the
+// node is.
+func TestP4_ReleasesOutliveErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := notifier{newMemory()}
+		d, o := &troubled{notifier: m}, &rowstore.Options{Lease: 2 * time.Hour}
+		held, err := limiter(t, rowstore.New(d, o)).Acquire(t.Context(), "", 1)
+		require.NoError(t, err)
+		d.steps.Store(1)
+		held.Release()
+		began := time.Now()
+		_, err = limiter(t, rowstore.New(m, o)).Acquire(t.Context(), "", 1)
+		require.NoError(t, err)
+		require.LessOrEqual(t, time.Since(began), time.Second)
+	})
+}
+
+// TestP12_DoubtsEndSoon: a reply is lost, and the database is away for some seconds. When it is there again callers go on soon.
+func TestP12_DoubtsEndSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: errLost}
+		a.loses.Store(true)
+		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		began, away := time.Now(), 4600*time.Millisecond
+		time.AfterFunc(away, a.isOver)
+		require.True(t, now(t, s, hourly(9)))
+		require.LessOrEqual(t, time.Since(began)-away, 250*time.Millisecond)
+		require.Equal(t, 1, used(t, s, hourly(9)))
+	})
+}
