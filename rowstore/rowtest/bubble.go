@@ -17,17 +17,17 @@ type bubbled struct {
 	rowstore.Database
 	fates    func() fate // nil: all goes well
 	arrivals ledger.Arrivals
+	kept     kept
 
 	mu    sync.Mutex
-	bells map[string]func()    // by node
-	until map[string]time.Time // the rows may be removed then
+	bells map[string]func() // by node
 }
 
 // A readBubbled is a bubbled whose Database reads without a transaction.
 type readBubbled struct{ *bubbled }
 
 func inBubble(db rowstore.Database, fates func() fate) rowstore.Database {
-	b := &bubbled{Database: db, fates: fates, bells: make(map[string]func()), until: make(map[string]time.Time)}
+	b := &bubbled{Database: db, fates: fates, bells: make(map[string]func()), kept: kept{until: make(map[string]time.Time)}}
 	if _, ok := db.(rowstore.Reader); ok {
 		return readBubbled{b}
 	}
@@ -72,7 +72,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 	var last *bubbleTx
 	err := b.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
 		for more := true; more; f = good {
-			last = &bubbleTx{Tx: tx, in: b, now: time.Now()}
+			last = &bubbleTx{Tx: tx, in: &b.kept, now: time.Now()}
 			if err := do(last); err != nil {
 				return err
 			}
@@ -97,7 +97,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 // Read implements [rowstore.Reader].
 func (b readBubbled) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	return b.Database.(rowstore.Reader).Read(ctx, group, keys, func(tx rowstore.Tx) error {
-		return do(&bubbleTx{Tx: tx, in: b.bubbled, now: time.Now()})
+		return do(&bubbleTx{Tx: tx, in: &b.kept, now: time.Now()})
 	})
 }
 

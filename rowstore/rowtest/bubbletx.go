@@ -2,6 +2,7 @@ package rowtest
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle/rowstore"
@@ -10,7 +11,7 @@ import (
 // A bubbleTx is a transaction in a bubble. What it puts is put when it is known that it is not made again.
 type bubbleTx struct {
 	rowstore.Tx
-	in    *bubbled
+	in    *kept
 	now   time.Time
 	puts  []put
 	all   bool
@@ -25,6 +26,12 @@ type put struct {
 
 // Now implements [rowstore.Tx].
 func (tx *bubbleTx) Now() time.Time { return tx.now }
+
+// A kept knows until when rows are kept.
+type kept struct {
+	mu    sync.Mutex
+	until map[string]time.Time // by key
+}
 
 // Get implements [rowstore.Tx].
 func (tx *bubbleTx) Get(keys ...string) ([][]byte, error) {

@@ -12,9 +12,6 @@ import (
 	"github.com/fleetthrottle/throttle/rowstore"
 )
 
-// soon is longer than anything may take that has to happen soon.
-const soon = 20 * time.Second
-
 // context: a transaction whose context has ended does not last.
 func (g *group) context() {
 	ctx, stop := context.WithCancel(g.Context())

@@ -1,7 +1,6 @@
 package rowtest
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -32,58 +31,9 @@ func (s *suite) transactions(t *testing.T) {
 	t.Run("news", func(t *testing.T) { s.group(t).news() })
 }
 
-// A group is one of a check, with the Databases of two programs.
-type group struct {
-	*testing.T
-	db, other rowstore.Database
-	name      string
-}
-
 func (s *suite) group(t *testing.T) *group {
 	t.Parallel()
 	return &group{t, s.open(t), s.open(t), rand.Text()}
-}
-
-func (g *group) key(name string) string { return g.name + "/" + name }
-
-// transact runs a transaction that must be saved.
-func (g *group) transact(do func(rowstore.Tx) error, keys ...string) {
-	g.Helper()
-	g.transactOn(g.db, do, keys...)
-}
-
-// patience is for how long a transaction may be tried that must be saved.
-const patience = time.Minute
-
-func (g *group) transactOn(db rowstore.Database, do func(rowstore.Tx) error, keys ...string) {
-	g.Helper()
-	called := false
-	ctx, stop := context.WithTimeout(g.Context(), patience)
-	defer stop()
-	err := db.Transact(ctx, g.name, keys, func(tx rowstore.Tx) error {
-		called = true
-		return do(tx)
-	})
-	if err != nil && ctx.Err() != nil {
-		g.Errorf("Transact was not done after %v: %v. If it waits for a lock, who has the lock? If it compares and swaps, what differs each time?", patience, err)
-	} else if err != nil {
-		g.Errorf("Transact: %v", err)
-	} else if !called {
-		g.Error("Transact returned nil and has not called do")
-	}
-}
-
-// get returns the values of rows.
-func (g *group) get(keys ...string) (values [][]byte) {
-	g.Helper()
-	g.transact(func(tx rowstore.Tx) (err error) {
-		values, err = tx.Get(keys...)
-		return err
-	}, keys...)
-	if len(values) != len(keys) {
-		g.Fatalf("Get of %d keys returned %d values", len(keys), len(values))
-	}
-	return values
 }
 
 // order: no transaction is lost, and time does not go back from one to the next.
