@@ -2,10 +2,13 @@ package nodestore
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 )
 
 // A watching is the watch over the start of a booking, until the start is used or given back.
@@ -40,11 +43,24 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		defer stop()
 		ctx = within
 	}
-	var ok bool
-	if err := w.store.read(ctx, w.lane, w.charges, func(rows Rows) { ok = w.usable(rows) }); err != nil {
-		return false, err
+	observer := outage.From(ctx)
+	for {
+		var ok bool
+		err := w.store.read(ctx, w.lane, w.charges, func(rows Rows) { ok = w.usable(rows) })
+		switch {
+		case err == nil:
+			return ok && !w.lifted.Load(), nil // the news that came with the rows may have lifted it
+		case !errors.Is(err, ErrAway) || maxWait == 0:
+			return false, err
+		case observer != nil:
+			observer.StoreAway(err)
+		}
+		select {
+		case <-ctx.Done():
+			return false, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		case <-time.After(awayEvery):
+		}
 	}
-	return ok && !w.lifted.Load(), nil // the news that came with the rows may have lifted it
 }
 
 // Stop implements [throttle.Watch].
