@@ -27,7 +27,7 @@ func TestP12_ConfirmWaits(t *testing.T) {
 		a.away.Store(true)
 		_, err = w.Confirm(t.Context(), 0)
 		require.ErrorIs(t, err, errLost, "it does not wait")
-		_, err = w.Confirm(t.Context(), time.Second)
+		_, err = w.Confirm(t.Context(), 900*time.Millisecond)
 		require.ErrorIs(t, err, errLost)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		told := false

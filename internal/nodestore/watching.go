@@ -56,9 +56,11 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 			observer.StoreAway(err)
 		}
 		select {
-		case <-ctx.Done():
-			return false, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 		case <-time.After(awayEvery):
+		case <-ctx.Done():
+		}
+		if why := context.Cause(ctx); why != nil {
+			return false, fmt.Errorf("%w (%w)", err, why)
 		}
 	}
 }
