@@ -18,8 +18,7 @@ const standstill = 500 * time.Millisecond
 
 // A backend implements [nodestore.Backend] by the files of a directory.
 type backend struct {
-	node  int64
-	bells bells
+	listener listener
 
 	mu sync.Mutex
 	directory
@@ -35,15 +34,15 @@ func (b *backend) Step(_ string, _ []ledger.Key, decide func(nodestore.Rows) nod
 	for {
 		told, heard, done, err := b.try(decide)
 		if err != nil {
-			return heard, fmt.Errorf("filestore: %w", err)
+			return heard, fail(err)
 		}
 		if done {
 			switch {
 			case told.All:
-				b.bells.ringAll(b.node)
+				b.listener.bells.ringAll(b.listener.node)
 			default:
 				for _, node := range told.Nodes {
-					b.bells.ring(node)
+					b.listener.bells.ring(node)
 				}
 			}
 			return heard, nil
@@ -66,8 +65,14 @@ func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestor
 	if b.gen != g {
 		return told, heard, false, nil
 	}
-	if gone, err := b.catchUp(g); err != nil || gone {
-		return told, heard, false, errors.Join(err, b.advanceIf(gone, g))
+	if lost, err := g.isLost(); err != nil || lost {
+		if err = errors.Join(err, b.findIf(lost, g)); err == nil {
+			b.listener.again() // where others look now
+		}
+		return told, heard, false, err
+	}
+	if ended, err := b.catchUp(g); err != nil || ended {
+		return told, heard, false, errors.Join(err, b.advanceIf(ended, g))
 	}
 	if err := b.begin(true); err != nil {
 		return told, heard, false, err
@@ -122,12 +127,12 @@ func (b *backend) current() (*generation, error) {
 	return b.gen, nil
 }
 
-// catchUp takes in what other processes have done. It returns true if the generation was removed, or
+// catchUp takes in what other processes have done. It returns true if the generation was ended and
 // emptied. The file is locked.
-func (b *backend) catchUp(g *generation) (gone bool, err error) {
+func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	i, err := g.f.Stat()
-	if err != nil || links(i) == 0 {
-		return err == nil, err
+	if err != nil {
+		return false, err
 	}
 	if i.Size() > g.end {
 		if err := g.read(b.take); err != nil {
@@ -188,12 +193,12 @@ func (b *backend) save(g *generation, told *nodestore.Told) (saved bool, err err
 // Read implements [nodestore.Backend].
 func (b *backend) Read(_ context.Context, _ string, _ []ledger.Key, look func(nodestore.Rows)) (heard nodestore.Heard, err error) {
 	if _, err := b.current(); err != nil {
-		return heard, fmt.Errorf("filestore: %w", err)
+		return heard, fail(err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.look(look); err != nil {
-		return heard, fmt.Errorf("filestore: %w", err)
+		return heard, fail(err)
 	}
 	heard, b.heard = b.heard, nodestore.Heard{}
 	return heard, nil
@@ -234,11 +239,8 @@ func damage(err error) error {
 
 // Listen implements [nodestore.Backend].
 func (b *backend) Listen(_ string, wake func()) (stop func(), err error) {
-	if stop, err := b.bells.listen(b.node, wake); err == nil {
-		return stop, nil
-	}
-	return nodestore.Poll(wake, func() time.Duration { return nodestore.Often }), nil // the file system has no named pipes
+	return b.listener.start(wake), nil
 }
 
 // IsDead implements [nodestore.Mourner].
-func (b *backend) IsDead(node int64) bool { return b.bells.isDead(node) }
+func (b *backend) IsDead(node int64) bool { return b.listener.bells.isDead(node) }

@@ -41,23 +41,41 @@ func (p pipes) listen(node int64, wake func()) (stop func(), err error) {
 		_ = os.Remove(begun)
 		return nil, &os.PathError{Op: "open", Path: begun, Err: err}
 	}
-	var stopped atomic.Bool
-	go func() {
-		defer syscall.Close(fd)
-		var b [64]byte
-		for !stopped.Load() {
-			if n, err := syscall.Read(fd, b[:]); n > 0 && !stopped.Load() {
-				wake()
-			} else if err != nil && err != syscall.EINTR {
-				return
-			}
-		}
-	}()
+	e := &ear{fd: fd}
+	go e.hear(wake)
 	return func() {
-		stopped.Store(true)
-		p.ring(node) // the reader stands in a call
-		_ = os.Remove(path)
+		_ = os.Remove(path) // first: a pipe without a reader is that of a dead node
+		e.stop()
 	}, nil
+}
+
+// An ear reads from the pipe of its node.
+type ear struct {
+	fd      int
+	stopped atomic.Bool
+}
+
+// hear calls wake for what is written into the pipe, until stop is called, and closes the pipe.
+func (e *ear) hear(wake func()) {
+	defer syscall.Close(e.fd)
+	var b [64]byte
+	for !e.stopped.Load() {
+		if n, err := syscall.Read(e.fd, b[:]); n > 0 && !e.stopped.Load() {
+			wake()
+		} else if err != nil && err != syscall.EINTR {
+			return
+		}
+	}
+}
+
+// stop ends hear, which stands in a call. The pipe may not be in its place any more, so it is not opened there.
+func (e *ear) stop() {
+	own, err := syscall.Dup(e.fd) // hear closes the other one as soon as it may
+	e.stopped.Store(true)
+	if err == nil {
+		_, _ = syscall.Write(own, []byte{1})
+		_ = syscall.Close(own)
+	}
 }
 
 // open opens the pipe of a node, to write to it.

@@ -58,6 +58,18 @@ func (d *directory) advance(g *generation) error {
 	return d.open(g.number())
 }
 
+// findIf goes on to the last generation that is in the directory, if this one is lost. If there is none it is written anew.
+func (d *directory) findIf(lost bool, g *generation) error {
+	if !lost {
+		return nil
+	}
+	if err := g.read(d.take); err != nil {
+		return err
+	}
+	d.heard.Lost = true // another program may have begun anew
+	return d.open(g.number())
+}
+
 func (g *generation) number() int64 { return g.generation }
 
 // endGeneration ends a generation.

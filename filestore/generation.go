@@ -80,6 +80,20 @@ func openGeneration(dir string, number int64) (*generation, error) {
 	return &generation{f: f, path: path, header: h, end: headerSize}, nil
 }
 
+// isLost reports whether the file is not in its place any more: the files were removed, or another directory has
+// taken the place of this one.
+func (g *generation) isLost() (bool, error) {
+	own, err := g.f.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Stat(g.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return true, nil
+	}
+	return err == nil && !os.SameFile(own, there), err
+}
+
 // read takes in the records that were not taken in before, as far as they are there.
 func (g *generation) read(take func(record) error) error {
 	buf := make([]byte, maxRead)
@@ -147,6 +161,19 @@ func (g *generation) markEnded() error {
 	return err
 }
 
+// endFile ends the generation in a file.
+func endFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	g := generation{f: f}
+	if ended, err := g.hasEnded(); !ended && err == nil {
+		_ = g.markEnded()
+	}
+	return f.Close()
+}
+
 // hasEnded reports whether the generation is ended.
 func (g *generation) hasEnded() (bool, error) {
 	var b [1]byte
@@ -197,11 +224,16 @@ func create(dir string, mode os.FileMode, h header, records func(write func(*rec
 }
 
 // tidy empties the files of generations that ended before the one before the last, and later removes
-// them. Until then their names cannot be taken by a process that stood still meanwhile.
+// them. Until then their names cannot be taken by a process that stood still meanwhile. One that has not ended was begun after
+// somebody removed the files, at the same moment as the last one: it is ended, so that all programs use the last one.
 func tidy(dir string, last int64) {
 	_ = each(dir, func(g int64, e os.DirEntry) {
 		i, err := e.Info()
-		switch path := pathOf(dir, g); {
+		path := pathOf(dir, g)
+		if err == nil && g < last && i.Size() >= headerSize {
+			_ = endFile(path)
+		}
+		switch {
 		case err != nil || g >= last-1:
 		case i.Size() > headerSize:
 			_ = os.Truncate(path, headerSize)

@@ -4,7 +4,6 @@ package filestore
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"syscall"
 	"time"
@@ -43,6 +42,3 @@ func flock(f *os.File, how int) error {
 		}
 	}
 }
-
-// links returns how many names a file has.
-func links(i fs.FileInfo) int { return int(i.Sys().(*syscall.Stat_t).Nlink) }

@@ -4,7 +4,6 @@ package filestore
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"runtime"
 	"time"
@@ -20,7 +19,6 @@ func (thisMachine) clock() (int64, int64, error) { return 0, 0, errUnsupported }
 func sharedBy(string) (string, error)            { return "", errUnsupported }
 func lock(*os.File, time.Duration) (bool, error) { return false, errUnsupported }
 func unlock(*os.File)                            {}
-func links(fs.FileInfo) int                      { return 1 }
 
 type pipes struct{ dir string }
 

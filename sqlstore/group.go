@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// standstill is for how many seconds a program may have a group locked and say nothing. Then the
-	// server closes the program's connection, which undoes its transaction. It is wait_timeout that does so:
+	// standstill is for how many seconds a program may have a group locked and say nothing, or take nothing that the server sends. Then the
+	// server closes the program's connection, which undoes its transaction. It is wait_timeout and net_write_timeout that do so:
 	// innodb_lock_wait_timeout ends only the patience of those that wait.
 	standstill = 1
 
@@ -19,7 +19,7 @@ const (
 	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 	// restore has the connection as it was.
-	restore = "SET SESSION wait_timeout = @throttle_patience"
+	restore = "SET SESSION wait_timeout = @throttle_patience, SESSION net_write_timeout = @throttle_writes"
 )
 
 // begin begins a transaction, locks the row of its group, and reads the clock and rows. It returns false if
@@ -27,7 +27,8 @@ const (
 func (tx *transaction) begin(keys []string) (locked bool, err error) {
 	tx.asked = time.Now()
 	err = tx.session.send(tx.ctx,
-		statement{text: fmt.Sprintf("SET @throttle_patience = @@SESSION.wait_timeout, @throttle_began = %s, SESSION wait_timeout = %d", clock, standstill)},
+		statement{text: fmt.Sprintf("SET @throttle_patience = @@SESSION.wait_timeout, @throttle_writes = @@SESSION.net_write_timeout, @throttle_began = %s, "+
+			"SESSION wait_timeout = %d, SESSION net_write_timeout = %[2]d", clock, standstill)},
 		statement{text: readCommitted},
 		statement{text: "BEGIN"},
 		statement{

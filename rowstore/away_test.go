@@ -1,0 +1,42 @@
+package rowstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// TestP12_ConfirmWaits: a caller whose start has come asks whether it is still good, and the database is away. The caller waits as
+// long as it may, is told so, and uses its start.
+func TestP12_ConfirmWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		b := &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: throttle.AnyWait}
+		g, err := s.Book(t.Context(), b)
+		require.NoError(t, err)
+		w := s.Watch(b, g, make(chan struct{}, 1))
+		a.away.Store(true)
+		_, err = w.Confirm(t.Context(), 0)
+		require.ErrorIs(t, err, errLost, "it does not wait")
+		_, err = w.Confirm(t.Context(), 900*time.Millisecond)
+		require.ErrorIs(t, err, errLost)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		told := false
+		ctx := outage.WithObserver(t.Context(), func(error) { told = true })
+		time.AfterFunc(10*time.Second, a.isOver)
+		ok, err := w.Confirm(ctx, throttle.AnyWait)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.True(t, told)
+		w.Stop()
+	})
+}
