@@ -9,7 +9,10 @@ import (
 )
 
 // TestP5_Shares: the shares of callers get their parts.
-func TestP5_Shares(t *testing.T) { storetest.Shares(t, storetest.Slack{}, newStore, nil) }
+func TestP5_Shares(t *testing.T) {
+	soak.WithoutRace(t)
+	storetest.Shares(t, storetest.Slack{}, newStore, nil)
+}
 
 // TestP5_RandomShares is TestP5_Shares for random scenes.
 func TestP5_RandomShares(t *testing.T) {
