@@ -245,38 +245,41 @@ func TestP7_CancelledCrowd(t *testing.T) {
 	charge := hourly(1_000_000)
 	slot := throttle.Charge{Budget: throttle.Budget{Policy: "slots", Key: [16]byte{2}}, Limit: throttle.Concurrency(2), Cost: 1}
 	var granted atomic.Int64
-	var callers sync.WaitGroup
-	for i := range 200 {
-		callers.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), rand.N(200*time.Millisecond))
-			defer cancel()
-			s, b := stores[i%2], throttle.Booking{Charges: []throttle.Charge{charge, slot}, MaxWait: time.Minute}
-			for ctx.Err() == nil {
-				g, err := s.Book(ctx, &b)
-				switch {
-				case errors.Is(err, context.DeadlineExceeded):
-				case err != nil:
-					t.Error(err)
-				case g.OK:
-					granted.Add(1)
-					s.Release(&b, g)
-				case g.Ready != nil:
-					select {
-					case <-g.Ready:
-						b.Instead, b.Turn = g.Handle, g.Turn
-						continue
-					case <-ctx.Done():
-						s.Cancel(&b, g)
+	for granted.Load() == 0 { // on a busy machine, all may have left before the first connection is made
+		var callers sync.WaitGroup
+		for i := range 200 {
+			callers.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), rand.N(200*time.Millisecond))
+				defer cancel()
+				s, b := stores[i%2], throttle.Booking{Charges: []throttle.Charge{charge, slot}, MaxWait: time.Minute}
+				for ctx.Err() == nil {
+					g, err := s.Book(ctx, &b)
+					switch {
+					case errors.Is(err, context.DeadlineExceeded):
+					case err != nil:
+						t.Error(err)
+					case g.OK:
+						granted.Add(1)
+						s.Release(&b, g)
+					case g.Ready != nil:
+						select {
+						case <-g.Ready:
+						case <-ctx.Done():
+						}
+						if ctx.Err() == nil {
+							b.Instead, b.Turn = g.Handle, g.Turn
+							continue
+						}
+						s.Cancel(&b, g) // also if it is its turn: else its place is kept until the lease is over
 					}
+					b.Instead, b.Turn = throttle.Handle{}, nil
 				}
-				b.Instead, b.Turn = throttle.Handle{}, nil
-			}
-		})
+			})
+		}
+		callers.Wait()
 	}
-	callers.Wait()
 	require.Eventually(t, func() bool {
 		st, err := stores[0].Status(t.Context(), slot)
 		return err == nil && st.Waiting == 0 && st.Used == 0 && used(t, stores[1], charge) == int(granted.Load())
 	}, time.Minute, 10*time.Millisecond)
-	require.NotZero(t, granted.Load())
 }
