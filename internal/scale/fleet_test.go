@@ -11,6 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 func TestMain(m *testing.M) {
@@ -92,6 +93,7 @@ func TestSubscriptions(t *testing.T) {
 // TestP12_SimulatedFailover holds all callers of the shard until a replica takes over, and
 // passes no limit, whatever the replica has.
 func TestP12_SimulatedFailover(t *testing.T) {
+	soak.WithoutRace(t)
 	b := backendOf(t)
 	for name, lost := range map[string]bool{"all": false, "nothing": true} {
 		t.Run(name, func(t *testing.T) {

@@ -23,6 +23,7 @@ var modelTime = flag.Duration("model", 0, "explore the model for so long, in lar
 // TestModel explores what can happen between some nodes and a real server; see
 // docs/internals/model.md.
 func TestModel(t *testing.T) {
+	soak.WithoutRace(t)
 	server := redistest.Shared(t)
 	padded := wire.BookScript
 	wire.BookScript = modelUnpadded(t)

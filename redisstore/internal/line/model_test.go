@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/linecheck"
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
@@ -147,6 +148,7 @@ func (m *model) begin() *modelWorld {
 
 // TestLineModel explores a line of three programs; see docs/internals/model.md.
 func TestLineModel(t *testing.T) {
+	soak.WithoutRace(t)
 	server := redistest.Shared(t)
 	var all modelTally
 	for _, s := range modelScopes() {

@@ -32,6 +32,7 @@ func (strangers) Known(*throttle.Budget, string, wire.Boundaries) wire.Known { r
 // script whose searches begin anew for each of them, and the rows are the same. In the seeds from 3,000 on
 // the windows are large, and the callers of each second call gave a start up, so they keep behind none.
 func TestP1_SweepIsOnlyFaster(t *testing.T) {
+	soak.WithoutRace(t)
 	source := wire.BookScript.Source
 	for old, new := range map[string]string{
 		"if not t or s.shadow or": "if true or",
@@ -151,6 +152,7 @@ func startsOf(answer []float64, callers int) (all []float64) {
 // TestP1_TextOfEntriesIsKept: a row whose stored entries are kept as text answers as one whose entries are all
 // written anew, also when starts are given back or settled and when the clock is set.
 func TestP1_TextOfEntriesIsKept(t *testing.T) {
+	soak.WithoutRace(t)
 	const kept = "r.kept, r.raw = F, L, N, k - 1, raw"
 	require.Equal(t, 1, strings.Count(wire.BookScript.Source, kept), "premise: the line is there")
 	anew := wire.FromSource(strings.Replace(wire.BookScript.Source, kept, "r.kept, r.raw = F, L, N, 0, ''", 1))
