@@ -73,6 +73,26 @@ func TestP11_NewsOutliveErrors(t *testing.T) {
 	}
 }
 
+// TestP10_NobodyLooksForNobody: a node that cannot look does not go on trying when nobody is to hear news any more.
+func TestP10_NobodyLooksForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := notifier{newMemory()}
+		d := &troubled{notifier: m}
+		_, w := watched(t, rowstore.New(d, nil))
+		synctest.Wait()
+		d.blind.Store(1000)
+		c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+		require.NoError(t, rowstore.New(m, nil).Pause(t.Context(), c, time.Hour))
+		time.Sleep(10 * time.Second)
+		require.Less(t, d.blind.Load(), int32(960), "nobody has looked")
+		w.Stop()
+		time.Sleep(time.Minute)
+		left := d.blind.Load()
+		time.Sleep(time.Hour)
+		require.Equal(t, left, d.blind.Load())
+	})
+}
+
 // TestP3_TurnsOutliveErrors: the database fails for a moment just when it is a waiter's turn. Its node goes on soon, however
 // long its lease is.
 func TestP3_TurnsOutliveErrors(t *testing.T) {

@@ -29,6 +29,14 @@ func (c *counted) Transact(ctx context.Context, group string, keys []string, do 
 // sleeper books a start in a minute, and returns the news of its watch.
 func sleeper(t *testing.T, s throttle.Store) <-chan struct{} {
 	t.Helper()
+	news, w := watched(t, s)
+	t.Cleanup(w.Stop)
+	return news
+}
+
+// watched is a start in the next minute, of which a caller is to hear news.
+func watched(t *testing.T, s throttle.Store) (<-chan struct{}, throttle.Watch) {
+	t.Helper()
 	c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
 	now(t, s, c)
 	b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait}
@@ -36,8 +44,7 @@ func sleeper(t *testing.T, s throttle.Store) <-chan struct{} {
 	require.NoError(t, err)
 	require.Greater(t, g.Wait, 50*time.Second)
 	news := make(chan struct{}, 1)
-	t.Cleanup(s.Watch(b, g, news).Stop)
-	return news
+	return news, s.Watch(b, g, news)
 }
 
 // TestP11_Sleepers: a penalty that one node stores reaches callers of another one that sleep: at once if the database
