@@ -44,7 +44,11 @@ func (l *Link) Alone() context.Context {
 	ctx, end := context.WithCancelCause(context.Background())
 	go func() {
 		var more json.RawMessage
-		end(fmt.Errorf("crew: the program that started this one is gone: %w", l.Hear(&more)))
+		if err := l.Hear(&more); err != nil {
+			end(fmt.Errorf("crew: the program that started this one is gone: %w", err))
+			return
+		}
+		end(errors.New("crew: the program that started this one has told something that nobody awaits"))
 	}()
 	return ctx
 }
