@@ -109,6 +109,9 @@ func (s *Store) Swap(f *os.File) (back func()) {
 	}
 }
 
+// OpenHere is Open, with another lease, in a directory that is there.
+func OpenHere(dir string, lease time.Duration) (*Store, error) { return openHere(dir, lease) }
+
 const (
 	Standstill = standstill
 	HeaderUsed = int64(headerUsed + 4)

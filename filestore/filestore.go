@@ -42,9 +42,14 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("filestore: %s is on %s: locks and clocks of several machines cannot be relied on; use a directory of this machine, or redisstore", dir, kind)
 	}
 	pipes{dir}.tidy()
+	return openHere(dir, lease)
+}
+
+// openHere is Open in a directory that is there.
+func openHere(dir string, lease time.Duration) (*Store, error) {
 	return open(dir, thisMachine{}, pipes{dir}, growMost, nodestore.Options{
-		Node:       ledger.Node{ID: nodestore.NewNode(), Lease: int64(lease / time.Microsecond)},
-		RenewEvery: time.Second,
+		Node:       ledger.Node{ID: nodestore.NewNode(), Lease: lease.Microseconds()},
+		RenewEvery: lease / 10,
 	})
 }
 

@@ -18,10 +18,17 @@ import (
 
 const markRole = "filestore-marks"
 
+// A markOrder is what a process is to do whose starts are noted.
+type markOrder struct {
+	Dir     string
+	Workers int
+	N       int // a second
+}
+
 // markMember acquires starts until it is alone or killed, and tells the mark of each: when it is
 // by the store's clock. So what is counted does not depend on how late a stopped process goes on.
 func markMember(program *crew.Link) error {
-	var o order
+	var o markOrder
 	if err := program.Hear(&o); err != nil {
 		return err
 	}
@@ -40,9 +47,9 @@ func markMember(program *crew.Link) error {
 	return <-failed
 }
 
-func acquireAll(ctx context.Context, s throttle.Store, o order, program *crew.Link) error {
+func acquireAll(ctx context.Context, s throttle.Store, o markOrder, program *crew.Link) error {
 	marks := &markStore{Store: s}
-	l, err := throttle.NewLimiter(marks, throttle.Policy{Name: "one", Limit: throttle.SlidingWindow(o.N, o.Per)})
+	l, err := throttle.NewLimiter(marks, throttle.Policy{Name: "one", Limit: throttle.SlidingWindow(o.N, time.Second)})
 	if err != nil {
 		return err
 	}
@@ -73,7 +80,7 @@ func (m *markStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Gra
 // marks are those of all starts of a fleet.
 type marks struct {
 	t     *testing.T
-	order order
+	order markOrder
 
 	mu   sync.Mutex
 	all  []int64
@@ -81,12 +88,15 @@ type marks struct {
 }
 
 func newMarks(t *testing.T, n int) *marks {
-	return &marks{t: t, order: order{Dir: t.TempDir(), Workers: 8, N: n, Per: time.Second}}
+	return &marks{t: t, order: markOrder{Dir: t.TempDir(), Workers: 8, N: n}}
 }
 
 // start starts a process, and notes its marks until it ends.
 func (m *marks) start() *crew.Member {
-	process := muster(m.t, markRole, m.order)[0]
+	members, err := crew.Muster(m.t.Context(), markRole, []markOrder{m.order})
+	require.NoError(m.t, err)
+	m.t.Cleanup(members.Kill)
+	process := members[0]
 	m.done.Go(func() {
 		for mark := int64(0); process.Hear(&mark) == nil; {
 			m.mu.Lock()
@@ -120,7 +130,7 @@ func (m *marks) judge(processes ...*crew.Member) {
 	slices.Sort(m.all)
 	require.Greater(m.t, len(m.all), m.order.N)
 	for i := m.order.N; i < len(m.all); i++ {
-		require.Greater(m.t, m.all[i]-m.all[i-m.order.N], m.order.Per.Microseconds(), "%d starts in a window", m.order.N+1)
+		require.Greater(m.t, m.all[i]-m.all[i-m.order.N], time.Second.Microseconds(), "%d starts in a window", m.order.N+1)
 	}
 }
 

@@ -22,7 +22,7 @@ func TestBouncer(t *testing.T) {
 	c.awaits(t, 1000)
 	c.ends()
 	require.Equal(t, int(c.granted.Load()), used(t, open(t, url), charge))
-	newsOfOthers(t, url)
+	shared.NewsOfOthers(t, url)
 
 	db := pgstore.NewDatabase(t, url, nil)
 	woken := make(chan struct{})

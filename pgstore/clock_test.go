@@ -14,6 +14,9 @@ import (
 	"github.com/fleetthrottle/throttle/rowstore"
 )
 
+// holding is a slot.
+var holding = throttle.Charge{Budget: throttle.Budget{Policy: "one at a time", Key: [16]byte{3}}, Limit: throttle.Concurrency(1), Cost: 1}
+
 // TestP9_ServerClock: the server's clock is set. Set back, it gives nobody a start too many, and nobody waits for the length of
 // the step. Set forward, windows, penalties and leases end earlier by so much.
 func TestP9_ServerClock(t *testing.T) {

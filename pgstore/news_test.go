@@ -1,47 +1,14 @@
 package pgstore_test
 
 import (
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/pgstore"
 	"github.com/fleetthrottle/throttle/rowstore"
 )
-
-// TestP11_NewsOfOthers: callers of several stores wait in one line while the budget is closed. When another store
-// opens it they all start.
-func TestP11_NewsOfOthers(t *testing.T) {
-	server := newServer(t)
-	newsOfOthers(t, server.URL())
-}
-
-func newsOfOthers(t *testing.T, url string) {
-	var limiters []*throttle.Limiter
-	for range 4 {
-		l, err := throttle.NewLimiter(open(t, url), throttle.Policy{Name: "one", Limit: throttle.LeakyBucket(50, time.Second)})
-		require.NoError(t, err)
-		limiters = append(limiters, l)
-	}
-	require.NoError(t, limiters[3].Pause(t.Context(), "", time.Hour))
-	var wg sync.WaitGroup
-	for i := range 30 {
-		wg.Go(func() {
-			if _, err := limiters[i%3].Acquire(t.Context(), "", 1); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	require.Eventually(t, func() bool {
-		st, err := limiters[3].Status(t.Context(), "")
-		return err == nil && st.Waiting == 30
-	}, time.Minute, time.Millisecond)
-	require.NoError(t, limiters[3].Resume(t.Context(), ""))
-	wg.Wait()
-}
 
 // TestP11_Messages: a node hears of each transaction that wakes it or everybody, and of no other, without that anybody looks. It
 // hears again when its connection was lost.

@@ -78,7 +78,7 @@ func TestRights(t *testing.T) {
 	}
 	require.Equal(t, 3, rights)
 	require.True(t, now(t, open(t, url), hourly(1)))
-	newsOfOthers(t, url)
+	shared.NewsOfOthers(t, url)
 	n, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, nil))
 	require.NoError(t, err)
 	require.Zero(t, n)
@@ -162,7 +162,7 @@ func TestP1_OtherFunctions(t *testing.T) {
 	require.NoError(t, pgstore.Setup(t.Context(), url, nil))
 	require.True(t, now(t, open(t, url), hourly(1)))
 	require.False(t, now(t, open(t, url), hourly(1)))
-	newsOfOthers(t, url)
+	shared.NewsOfOthers(t, url)
 	_, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, nil))
 	require.NoError(t, err)
 }

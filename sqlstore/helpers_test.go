@@ -12,14 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/mysqltest"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/sqlstore"
 )
 
 func TestMain(m *testing.M) {
-	crew.Main(role, member)
+	shared.Main()
 	os.Exit(mysqltest.Main(m))
 }
 

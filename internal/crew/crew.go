@@ -38,7 +38,7 @@ func (l *Link) Tell(v any) error {
 	return l.out.Encode(v)
 }
 
-// Alone returns a context that ends when the other side is gone. Nothing is to be heard any
+// Alone returns a context that ends when the other side is gone, or tells something: "stop", for example. Nothing is to be heard any
 // more.
 func (l *Link) Alone() context.Context {
 	ctx, end := context.WithCancelCause(context.Background())
@@ -48,7 +48,7 @@ func (l *Link) Alone() context.Context {
 			end(fmt.Errorf("crew: the program that started this one is gone: %w", err))
 			return
 		}
-		end(errors.New("crew: the program that started this one has told something that nobody awaits"))
+		end(errors.New("crew: the program that started this one has told it to stop"))
 	}()
 	return ctx
 }

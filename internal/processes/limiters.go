@@ -1,0 +1,97 @@
+//go:build unix
+
+package processes
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// limiters returns limiters of one policy on so many stores, which know of each other as those of several processes do.
+func (s *Store) limiters(t *testing.T, place string, many int, limit throttle.Limit) (all []*throttle.Limiter) {
+	for range many {
+		store, err := s.Open(place)
+		require.NoError(t, err)
+		l, err := throttle.NewLimiter(store, throttle.Policy{Name: "one", Limit: limit})
+		require.NoError(t, err)
+		all = append(all, l)
+	}
+	return all
+}
+
+func awaitWaiting(t *testing.T, l *throttle.Limiter, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		st, err := l.Status(t.Context(), "")
+		return err == nil && st.Waiting == n
+	}, time.Minute, time.Millisecond)
+}
+
+// NewsOfOthers is P11 of callers in a line: callers of several stores wait while the budget is closed. When another
+// store opens it they all start.
+func (s *Store) NewsOfOthers(t *testing.T, place string) {
+	all := s.limiters(t, place, 4, throttle.LeakyBucket(50, time.Second))
+	require.NoError(t, all[3].Pause(t.Context(), "", time.Hour))
+	var callers sync.WaitGroup
+	for i := range 30 {
+		callers.Go(func() {
+			if _, err := all[i%3].Acquire(t.Context(), "", 1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	awaitWaiting(t, all[3], 30)
+	require.NoError(t, all[3].Resume(t.Context(), ""))
+	callers.Wait()
+}
+
+// penaltyToSleepers is P11 of a caller that sleeps until the start that was booked for it: another store is told of a penalty, and
+// the caller does not start before that is over.
+func (s *Store) penaltyToSleepers(t *testing.T, place string) {
+	const penalty = 3 * time.Second
+	all := s.limiters(t, place, 2, throttle.LeakyBucket(1, 2*time.Second))
+	_, err := all[0].Acquire(t.Context(), "", 1)
+	require.NoError(t, err)
+	started := make(chan time.Time, 1)
+	go func() {
+		if _, err := all[0].Acquire(t.Context(), "", 1); err != nil {
+			t.Error(err)
+		}
+		started <- time.Now()
+	}()
+	awaitWaiting(t, all[1], 1)
+	began := time.Now()
+	require.NoError(t, all[1].Pause(t.Context(), "", penalty))
+	require.GreaterOrEqual(t, (<-started).Sub(began), penalty)
+}
+
+// cancelledCrowd is P7: callers of two stores that leave have neither a place nor a start.
+func (s *Store) cancelledCrowd(t *testing.T, place string) {
+	const n = 200
+	all := s.limiters(t, place, 2, throttle.PerHour(1))
+	_, err := all[0].Acquire(t.Context(), "", 1)
+	require.NoError(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for i := range n {
+		callers.Go(func() {
+			if _, err := all[i%2].Acquire(ctx, "", 1); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	awaitWaiting(t, all[0], n)
+	leave()
+	callers.Wait()
+	awaitWaiting(t, all[1], 0)
+	st, err := all[1].Status(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, 1, st.Used)
+}
