@@ -14,6 +14,7 @@ func (q *Request) Renew() {
 // Relist gives a waiter for the slots of the i-th charge a place again that it has lost.
 func (q *Request) Relist(i int, arrival int64) {
 	s := &q.Searches[i]
+	s.row.lease(q.Node) // the row had none, if it listed no place of the node
 	s.row.slots.asked = q.Now
 	s.row.slots.leave(arrival, q.Node.ID, s.rule.cost)
 	s.row.slots.lineUp(&s.rule, arrival, q.Node.ID)
