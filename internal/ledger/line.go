@@ -25,9 +25,15 @@ func (q *Request) GiveUp(w *Waiter) {
 	q.uncount(w)
 }
 
-// Again is Stand for a waiter that stands in line, but may have lost its place: see Row.Lists.
+// Again is Stand for a waiter that stands in line, but may have lost its place: see Row.Lists. One that needs slots
+// must take them by itself, so it gets its place again and nothing else.
 func (q *Request) Again(w *Waiter) {
+	i := slices.IndexFunc(q.Booking.Charges, func(c throttle.Charge) bool { return w.stand != nil && c.Budget.Key == w.stand.key })
 	q.Dismiss(w)
+	if q.needsSlots && i >= 0 {
+		q.lineUp(w, i)
+		return
+	}
 	q.Stand(w)
 }
 
