@@ -119,8 +119,8 @@ func read(dir string, n int) (s state, err error) {
 	return s, json.Unmarshal(b, &s)
 }
 
-// kept is how many files of a group are kept.
-const kept = 100
+// kept is how many files of a group are kept: who was overtaken by more of them does not know whether its own was saved.
+const kept = 300
 
 // swap saves a state under a number. It does not wait for the disk, as a database has to: if the machine loses its power, the last
 // transactions may be lost, and their starts do not count any more. It returns false if another program was first, and an error if nobody knows.
