@@ -16,7 +16,8 @@ import (
 // A troubled is a database with news whose next looks and steps fail: looks before or when the rows have been read.
 type troubled struct {
 	notifier
-	blind, looks, steps atomic.Int32 // how many of them fail
+	blind, looks, steps atomic.Int32  // how many of them fail
+	gate                chan struct{} // steps that are saved return when it is closed; nil: at once
 }
 
 func (d *troubled) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
@@ -30,7 +31,11 @@ func (d *troubled) Transact(ctx context.Context, group string, keys []string, do
 	if d.steps.Load() > 0 {
 		return d.fail(&d.steps, nil)
 	}
-	return d.notifier.Transact(ctx, group, keys, do)
+	err := d.notifier.Transact(ctx, group, keys, do)
+	if d.gate != nil {
+		<-d.gate
+	}
+	return err
 }
 
 func (d *troubled) fail(left *atomic.Int32, err error) error {
@@ -71,6 +76,32 @@ func TestP11_NewsOutliveErrors(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestP11_NewsOutliveStepsOfOthers: a sleeper hears of a penalty though its node was to look by a step for another caller, which failed.
+func TestP11_NewsOutliveStepsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := notifier{newMemory()}
+		d := &troubled{notifier: m}
+		s := rowstore.New(d, nil)
+		news, w := watched(t, s)
+		defer w.Stop()
+		synctest.Wait()
+		d.gate = make(chan struct{})
+		book := func() { _, _ = s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(9)}}) }
+		go book()
+		synctest.Wait() // it is saved, and what comes now comes together
+		c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+		require.NoError(t, rowstore.New(m, nil).Pause(t.Context(), c, time.Hour))
+		go book()
+		synctest.Wait()
+		d.steps.Store(1)
+		began := time.Now()
+		close(d.gate)
+		<-news
+		require.Zero(t, d.steps.Load(), "nothing has failed")
+		require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
+	})
 }
 
 // TestP10_NobodyLooksForNobody: a node that cannot look does not go on trying when nobody is to hear news any more.

@@ -168,7 +168,7 @@ func (l *lane) run() {
 		l.state.Unlock()
 		switch {
 		case n > 0 || !heard.Empty():
-			l.make(batch, heard)
+			l.make(batch, heard, look)
 		case look:
 			h, err := l.backend.Read(context.Background(), l.name, nil, func(Rows) {})
 			if l.hear(h); err != nil {
@@ -194,8 +194,8 @@ func (l *lane) share() int {
 	return n
 }
 
-// make makes a step for a batch of ops and for news.
-func (l *lane) make(batch []*op, heard Heard) {
+// make makes a step for a batch of ops and for news. A step looks, too; look says that this one has to.
+func (l *lane) make(batch []*op, heard Heard, look bool) {
 	var keys []ledger.Key
 	for _, o := range batch {
 		if o.books && o.hasLeft() {
@@ -232,7 +232,7 @@ func (l *lane) make(batch []*op, heard Heard) {
 	default:
 		l.failed(batch, errors.Is(err, ErrUnsure))
 	}
-	if err != nil && !heard.Empty() {
+	if err != nil && (look || !heard.Empty()) {
 		l.retry(heard)
 	}
 	for _, o := range batch {
