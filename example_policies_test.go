@@ -326,7 +326,7 @@ func Example_feedback() {
 		Store: memstore.New(), Policies: []throttle.Policy{policy}, Base: banned,
 		Observe: func(_ context.Context, e throttle.Event) {
 			if e.Kind == throttle.Penalized {
-				fmt.Println(e.Policy, "is closed for", e.Duration)
+				fmt.Println(e.Policy, "is closed for", e.Duration.Round(time.Second))
 			}
 		},
 	}))}

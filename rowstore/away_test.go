@@ -40,3 +40,31 @@ func TestP12_ConfirmWaits(t *testing.T) {
 		w.Stop()
 	})
 }
+
+// TestP1_HeldWhileAway: a node cannot reach the database for longer than its lease, while its requests go on. When it reaches the
+// database they count again, and the end of one ends no other.
+func TestP1_HeldWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		m := newMemory()
+		s, others := rowstore.New(&broken{m, a.before, a.after}, nil), rowstore.New(m, nil)
+		c := slot()
+		c.Limit = throttle.Concurrency(3)
+		release := func() { s.Release(&throttle.Booking{Charges: []throttle.Charge{c}}, throttle.Grant{OK: true}) }
+		require.True(t, now(t, s, c))
+		a.away.Store(true)
+		time.Sleep(30 * time.Second)
+		require.Zero(t, used(t, others, c), "premise: the lease is over")
+		a.isOver()
+		require.True(t, now(t, s, c))
+		require.Equal(t, 2, used(t, others, c))
+		release()
+		require.Equal(t, 1, used(t, others, c))
+		release()
+		require.Zero(t, used(t, others, c))
+		require.True(t, now(t, s, c))
+		require.Equal(t, 1, used(t, others, c))
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, used(t, others, c), "it is renewed")
+	})
+}

@@ -55,6 +55,15 @@ func (r *Row) hold(cost int64, by Node) {
 	}
 }
 
+// Holds has a node hold so many slots, and no more: it knows that itself. What it held counts again when its lease had ended
+// while it could not renew it.
+func (r *Row) Holds(n int64, by Node) {
+	if l := r.lease(by); l != nil {
+		r.slots.held += n - l.held
+		l.held = n
+	}
+}
+
 // release ends what a node holds, and no more: of a node whose lease has ended nothing is
 // left.
 func (r *Row) release(cost int64, by Node) {

@@ -326,6 +326,9 @@ func (l *lane) failed(batch []*op, unsure bool) {
 		}
 		if len(l.owed) < owedMost {
 			l.owed = append(l.owed, own)
+			if unsure {
+				l.memory.doubts++
+			}
 		}
 	}
 	if len(l.owed) > 0 && !l.owes {
@@ -353,6 +356,8 @@ func withoutRows(decide func(*step, *op)) func(*step, *op) {
 		st.rows = &none
 		decide(st, o)
 		st.rows = rows
+		st.doubts--
+		st.undo = append(st.undo, func() { st.doubts++ })
 	}
 }
 

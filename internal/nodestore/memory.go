@@ -18,6 +18,7 @@ type memory struct {
 	line     map[ledger.Key]map[int64]*waiter     // by arrival, of the waiters for a start
 	slots    map[ledger.Key]map[int64]*slotWaiter // by arrival, of the waiters for slots
 	held     map[ledger.Key]*holding
+	doubts   int // ops of which it is not known whether rows have them, and the memory does not have yet
 	watches  map[*watch]struct{}
 	recent   recent
 	isDead   func(node int64) bool

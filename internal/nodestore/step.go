@@ -60,7 +60,12 @@ func (st *step) request(b *throttle.Booking, g *throttle.Grant) *ledger.Request 
 	}
 	st.rows.Fetch(b.Charges)
 	for i := range b.Charges {
-		q.Open(i, st.row(&b.Charges[i]))
+		c := &b.Charges[i]
+		r := st.row(c)
+		q.Open(i, r)
+		if h := st.held[c.Budget.Key]; h != nil && st.doubts == 0 && c.Limit.Kind() == throttle.KindConcurrency {
+			r.Holds(int64(h.n), st.node)
+		}
 	}
 	return q
 }
