@@ -44,7 +44,7 @@ func (g *group) clockAfterLock() {
 			now = tx.Now()
 			return err
 		}, g.key("a"))
-		ahead = now.Sub(time.Now())
+		ahead = time.Until(now)
 	}
 	var end atomic.Pointer[time.Time] // of do of the first transaction, by this program's clock
 	has, second := make(chan struct{}), make(chan error, 1)
