@@ -14,6 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/filestore"
 	"github.com/fleetthrottle/throttle/internal/crew"
+	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 const markRole = "filestore-marks"
@@ -136,10 +137,7 @@ func (m *marks) judge(processes ...*crew.Member) {
 
 // TestP1_KilledProcesses: processes are killed at any instruction, and others take their place.
 func TestP1_KilledProcesses(t *testing.T) {
-	rounds := 12
-	if !testing.Short() {
-		rounds = 200
-	}
+	rounds := soak.Most(200, 12)
 	m := newMarks(t, 500)
 	processes := []*crew.Member{m.start(), m.start(), m.start(), m.start()}
 	for range rounds {
@@ -153,10 +151,7 @@ func TestP1_KilledProcesses(t *testing.T) {
 
 // TestP1_StoppedProcesses: processes stand still for longer than others wait for them, and go on.
 func TestP1_StoppedProcesses(t *testing.T) {
-	rounds := 3
-	if !testing.Short() {
-		rounds = 50
-	}
+	rounds := soak.Most(50, 3)
 	m := newMarks(t, 2000)
 	processes := []*crew.Member{m.start(), m.start(), m.start()}
 	for range rounds {

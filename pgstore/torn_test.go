@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/pgstore"
 )
 
@@ -48,9 +49,7 @@ func (c *tornConn) Close() error {
 // TestP12_TornTrip: a program has the lock, and the server has not got the end of the program's trip. Then the server does
 // not count how long the program stands still. Others go on all the same.
 func TestP12_TornTrip(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes as long as programs wait for a lock")
-	}
+	soak.Only(t) // it takes as long as programs wait for a lock
 	server := newServer(t)
 	var next atomic.Bool
 	o := &pgstore.Options{BeforeConnect: func(_ context.Context, c *pgx.ConnConfig) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/sqlstore"
 )
@@ -36,9 +37,7 @@ func (c *unreadConn) Read(b []byte) (int, error) {
 // go on all the same.
 func TestP8_UnreadAnswer(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes as long as the server waits for a program")
-	}
+	soak.Only(t) // it takes as long as the server waits for a program
 	const rows, length = 800, 8 << 10 // more than the buffers of a connection hold
 	dsn := table(t)
 	config, err := mysql.ParseDSN(dsn)
