@@ -37,7 +37,7 @@ func (c *unreadConn) Read(b []byte) (int, error) {
 // go on all the same.
 func TestP8_UnreadAnswer(t *testing.T) {
 	t.Parallel()
-	soak.Only(t) // it takes as long as the server waits for a program
+	soak.Only(t)                      // it takes as long as the server waits for a program
 	const rows, length = 800, 8 << 10 // more than the buffers of a connection hold
 	dsn := table(t)
 	config, err := mysql.ParseDSN(dsn)
