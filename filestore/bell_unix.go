@@ -17,7 +17,10 @@ import (
 // that there are news.
 type pipes struct{ dir string }
 
-const pipePrefix = "node-"
+const (
+	pipePrefix  = "node-"
+	begunSuffix = ".tmp" // of a pipe that nobody reads from yet
+)
 
 func (p pipes) path(node int64) string {
 	return filepath.Join(p.dir, pipePrefix+strconv.FormatInt(node, 16))
@@ -26,7 +29,7 @@ func (p pipes) path(node int64) string {
 // listen implements [bells].
 func (p pipes) listen(node int64, wake func()) (stop func(), err error) {
 	path := p.path(node)
-	begun := path + ".tmp" // nobody takes a pipe without a reader for one of a node that died
+	begun := path + begunSuffix // nobody takes a pipe without a reader for one of a node that died
 	if err := syscall.Mkfifo(begun, 0o600); err != nil {
 		return nil, &os.PathError{Op: "mkfifo", Path: begun, Err: err}
 	}
@@ -129,8 +132,14 @@ func (p pipes) each(do func(node int64)) {
 // lease.
 const deadLife = time.Minute
 
-// tidy removes the pipes of nodes that died some time ago.
+// tidy removes the pipes of nodes that died some time ago, and those that were begun then.
 func (p pipes) tidy() {
+	begun, _ := filepath.Glob(filepath.Join(p.dir, pipePrefix+"*"+begunSuffix)) // the pattern is good
+	for _, path := range begun {
+		if i, err := os.Stat(path); err == nil && time.Since(i.ModTime()) > deadLife {
+			_ = os.Remove(path)
+		}
+	}
 	p.each(func(node int64) {
 		if i, err := os.Stat(p.path(node)); err == nil && time.Since(i.ModTime()) > deadLife && p.isDead(node) {
 			_ = os.Remove(p.path(node))

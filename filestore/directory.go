@@ -111,11 +111,7 @@ func (d *directory) succeed(g *generation) error {
 			ahead = max(d.rows.ahead, ahead-drift)
 		}
 	}
-	i, err := os.Stat(d.dir)
-	if err != nil {
-		return err
-	}
-	return create(d.dir, fileMode(i), next, func(write func(*record) error) error {
+	return create(d.dir, next, func(write func(*record) error) error {
 		return d.rows.write(sinceBoot+ahead, ahead, write)
 	})
 }

@@ -124,7 +124,7 @@ func TestP1_OtherVersions(t *testing.T) {
 // file cannot be written.
 func TestP1_NothingCanBeWritten(t *testing.T) {
 	m, dir := &filestore.Machine{Boot: "one"}, t.TempDir()
-	s, err := m.Open(dir, 100*time.Millisecond)
+	s, err := m.Open(dir, 2*time.Second)
 	require.NoError(t, err)
 	slots := throttle.Charge{Budget: throttle.Budget{Policy: "slots", Key: [16]byte{2}}, Limit: throttle.Concurrency(1), Cost: 1}
 	held := &throttle.Booking{Charges: []throttle.Charge{slots}}

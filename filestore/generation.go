@@ -182,7 +182,7 @@ func (g *generation) hasEnded() (bool, error) {
 }
 
 // create writes the file of a generation, unless there is one or a later one.
-func create(dir string, mode os.FileMode, h header, records func(write func(*record) error) error) (err error) {
+func create(dir string, h header, records func(write func(*record) error) error) (err error) {
 	f, err := os.CreateTemp(dir, tmp+"*")
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func create(dir string, mode os.FileMode, h header, records func(write func(*rec
 	defer func() {
 		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}()
-	if err := f.Chmod(mode); err != nil {
+	if err := matchDir(f.Name(), dir); err != nil {
 		return err
 	}
 	at := int64(0)

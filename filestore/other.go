@@ -4,6 +4,7 @@ package filestore
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"runtime"
 	"time"
@@ -19,6 +20,7 @@ func (thisMachine) clock() (int64, int64, error) { return 0, 0, errUnsupported }
 func sharedBy(string) (string, error)            { return "", errUnsupported }
 func lock(*os.File, time.Duration) (bool, error) { return false, errUnsupported }
 func unlock(*os.File)                            {}
+func giveTo(string, fs.FileInfo)                 {}
 
 type pipes struct{ dir string }
 
