@@ -182,18 +182,18 @@ func TestGroupsThatAreNew(t *testing.T) {
 func TestConnectionsAreLeftAsTheyWere(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, dsn string) {
-		db := open(t, dsn+"&wait_timeout=77&net_write_timeout=66")
+		db := open(t, dsn+"&wait_timeout=77&net_write_timeout=66&innodb_lock_wait_timeout=55&lock_wait_timeout=44")
 		db.SetMaxOpenConns(1)
 		read := func() (state string) {
 			level := "@@tx_isolation"
 			if _, err := db.ExecContext(t.Context(), "DO @@tx_isolation"); err != nil {
 				level = "@@transaction_isolation" // MySQL's
 			}
-			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@wait_timeout, @@net_write_timeout, @@autocommit, @@time_zone, @@sql_mode, "+level+")").Scan(&state))
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@wait_timeout, @@net_write_timeout, @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@autocommit, @@time_zone, @@sql_mode, "+level+")").Scan(&state))
 			return state
 		}
 		store, before := sqlstore.NewDatabase(db), read()
-		require.Contains(t, before, " 77 66 ")
+		require.Contains(t, before, " 77 66 55 44 ")
 		_, _, err := add(store, "a", nil)
 		require.NoError(t, err)
 		require.NoError(t, store.Read(t.Context(), "group", []string{"a"}, func(rowstore.Tx) error { return nil }))

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"math"
@@ -15,20 +16,44 @@ const (
 	// innodb_lock_wait_timeout ends only the patience of those that wait.
 	standstill = 1
 
+	// lockMost is for how many seconds a statement waits for rows at the most, if its context has no end.
+	lockMost = 4
+
 	// readCommitted is for the next transaction alone.
 	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 	// restore has the connection as it was.
-	restore = "SET SESSION wait_timeout = @throttle_patience, SESSION net_write_timeout = @throttle_writes"
+	restore = "SET SESSION wait_timeout = @throttle_patience, SESSION net_write_timeout = @throttle_writes, " +
+		"SESSION innodb_lock_wait_timeout = @throttle_rows, SESSION lock_wait_timeout = @throttle_tables"
 )
+
+// lockFor returns for how many seconds statements wait for rows, and for a table that somebody else has locked. They end before ctx does: a server
+// does not notice that nobody waits for a row any more, so each try would leave a connection behind. Of a wait that the server ends it is
+// known that nothing was saved. For a table two statements of a transaction may wait.
+func lockFor(ctx context.Context) (rows, tables int) {
+	rows = lockMost
+	if end, ok := ctx.Deadline(); ok {
+		rows = max(1, int(time.Until(end)/time.Second))
+	}
+	return rows, max(1, rows/2)
+}
+
+// patience sets how long the server waits for this program, and for others in its name, until the transaction ends.
+func patience(ctx context.Context) string {
+	rows, tables := lockFor(ctx)
+	return fmt.Sprintf("SET @throttle_patience = @@SESSION.wait_timeout, @throttle_writes = @@SESSION.net_write_timeout, "+
+		"@throttle_rows = @@SESSION.innodb_lock_wait_timeout, @throttle_tables = @@SESSION.lock_wait_timeout, @throttle_began = %s, "+
+		"SESSION wait_timeout = %d, SESSION net_write_timeout = %[2]d, "+
+		"SESSION innodb_lock_wait_timeout = LEAST(@@SESSION.innodb_lock_wait_timeout, %d), SESSION lock_wait_timeout = LEAST(@@SESSION.lock_wait_timeout, %d)",
+		clock, standstill, rows, tables)
+}
 
 // begin begins a transaction, locks the row of its group, and reads the clock and rows. It returns false if
 // the group has no row: then nothing is locked.
 func (tx *transaction) begin(keys []string) (locked bool, err error) {
 	tx.asked = time.Now()
 	err = tx.session.send(tx.ctx,
-		statement{text: fmt.Sprintf("SET @throttle_patience = @@SESSION.wait_timeout, @throttle_writes = @@SESSION.net_write_timeout, @throttle_began = %s, "+
-			"SESSION wait_timeout = %d, SESSION net_write_timeout = %[2]d", clock, standstill)},
+		statement{text: patience(tx.ctx)},
 		statement{text: readCommitted},
 		statement{text: "BEGIN"},
 		statement{
