@@ -1,0 +1,324 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/bubble"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
+)
+
+// A crowdScene is the budgets that crowds ask for, and what a caller asks for.
+type crowdScene struct {
+	name       string
+	policies   []throttle.Policy
+	keys       int  // how many budgets a policy has; 0: one
+	costs      int  // a caller costs up to so much
+	shares     int  // how many shares the callers have; 0: none
+	priorities bool // callers have any priority
+	deaths     bool // a node stops without a word
+}
+
+var (
+	fortyASecond = throttle.Policy{Name: "rate", Limit: throttle.PerSecond(40)}
+	hundredIn3   = throttle.Policy{Name: "longer", Limit: throttle.SlidingWindow(100, 3*time.Second)}
+	eightSlots   = throttle.Policy{Name: "slots", Limit: throttle.Concurrency(8)}
+	crowdScenes  = []crowdScene{
+		{name: "slots", policies: []throttle.Policy{fortyASecond, eightSlots}},
+		{name: "costs", policies: []throttle.Policy{fortyASecond, eightSlots}, costs: 5},
+		{name: "keys", policies: []throttle.Policy{fortyASecond, eightSlots}, keys: 3},
+		{name: "deaths", policies: []throttle.Policy{fortyASecond, eightSlots}, deaths: true},
+		{name: "slots first", policies: []throttle.Policy{eightSlots, fortyASecond}},
+		{name: "narrow", policies: []throttle.Policy{fortyASecond, {Name: "slots", Limit: throttle.Concurrency(2)}}},
+		{name: "two rates", policies: []throttle.Policy{fortyASecond, hundredIn3}},
+		{name: "two rates and slots", policies: []throttle.Policy{fortyASecond, hundredIn3, eightSlots}},
+		{name: "priorities", policies: []throttle.Policy{fortyASecond, eightSlots}, priorities: true},
+		{name: "headroom", policies: []throttle.Policy{fortyASecond, {Name: "slots", Limit: throttle.Concurrency(8), Headroom: map[throttle.Priority]float64{throttle.Low: 0.25}}}, priorities: true},
+		{name: "leaky", policies: []throttle.Policy{{Name: "rate", Limit: throttle.LeakyBucket(40, time.Second)}, eightSlots}},
+		{name: "tokens", policies: []throttle.Policy{{Name: "rate", Limit: throttle.TokenBucket(40, time.Second, 20)}, eightSlots}},
+		{name: "many", policies: []throttle.Policy{{Name: "rate", Limit: throttle.PerSecond(400)}, {Name: "slots", Limit: throttle.Concurrency(60)}}},
+		{name: "shares", policies: []throttle.Policy{fortyASecond, eightSlots}, shares: 4},
+		{name: "keys and deaths", policies: []throttle.Policy{fortyASecond, eightSlots}, keys: 3, costs: 2, deaths: true},
+	}
+)
+
+// What callers do. Those that stay are so many in each node, and ask again and again.
+const (
+	crowdStays = 8
+	crowdLives = 400 * time.Millisecond // after that at the latest a crowd leaves
+	crowdHolds = 150 * time.Millisecond // that long at most a slot is held
+	crowdLast  = 60                     // come at last, and all start
+	deadHolds  = 24500 * time.Millisecond
+)
+
+// TestP7_CrowdsThatLeave: crowds of callers of several nodes come and leave, at once or one by one, and some that have a start give it back. Those
+// that stay start all the time, within all limits, and no place of a caller that has left holds them up. In the end nothing is taken, and
+// whoever comes then is served as fast as the limits allow.
+func TestP7_CrowdsThatLeave(t *testing.T) {
+	beside(t)
+	for _, scene := range soak.Most(crowdScenes, crowdScenes[:3]) {
+		for seed := range uint64(soak.Most(10, 1)) {
+			runBubble(t, fmt.Sprint(scene.name, " ", seed), func(t *testing.T, server *redistest.Server) {
+				dice := rand.New(rand.NewPCG(seed, 1))
+				c := crowds{T: t, crowdScene: scene, dice: dice, size: 10 + dice.IntN(soak.Most(70, 20)), started: make(chan struct{}, 1), used: make(map[throttle.Demand]*crowdUse)}
+				stores := nodesOf(t, server, 2+int(seed%3))
+				forgets(t, stores[0].Client())
+				for _, s := range stores {
+					atRest(t, s.Listen())
+					l, err := throttle.NewLimiters(throttle.Config{Store: s, Policies: scene.policies})
+					require.NoError(t, err)
+					n := &crowdNode{cuttable: s, Limiters: l}
+					n.lives, n.dies = context.WithCancel(t.Context())
+					c.nodes = append(c.nodes, n)
+				}
+				c.play(soak.Most(5*time.Second, 2*time.Second))
+			})
+		}
+	}
+}
+
+// crowds are the callers of a scene.
+type crowds struct {
+	*testing.T
+	crowdScene
+	nodes   []*crowdNode
+	size    int           // of a crowd
+	started chan struct{} // somebody has
+
+	mu   sync.Mutex
+	dice *rand.Rand
+	used map[throttle.Demand]*crowdUse // by policy and key
+}
+
+// A crowdNode is a program, and its callers.
+type crowdNode struct {
+	*cuttable
+	*throttle.Limiters
+	lives context.Context
+	dies  context.CancelFunc
+}
+
+// A crowdUse is what is true of a budget.
+type crowdUse struct {
+	starts []time.Time // each as often as it costs
+	held   int
+}
+
+func (c *crowds) draw(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dice.IntN(n)
+}
+
+// stay lets less than d pass, as long as a node lives.
+func (c *crowds) stay(n *crowdNode, d time.Duration) {
+	over, stop := bubble.After(time.Duration(c.draw(int(d))))
+	defer stop()
+	select {
+	case <-over:
+	case <-n.lives.Done():
+	}
+}
+
+// patience is how long the last of so many callers waits, in each line, behind a crowd and a window that is full.
+func (c *crowds) patience(callers, cost int) time.Duration {
+	most := crowdLives + time.Second
+	for _, p := range c.policies {
+		per := p.Limit.Per()
+		if p.Limit.Kind() == throttle.KindConcurrency {
+			per = crowdHolds / 2
+		}
+		most += per + time.Duration(callers*cost)*per/time.Duration(p.Limit.N())
+	}
+	return most
+}
+
+func (c *crowds) play(length time.Duration) {
+	ctx, leave := context.WithCancel(c.Context())
+	var all sync.WaitGroup
+	var over atomic.Bool
+	patience := c.patience(crowdStays*len(c.nodes), max(1, c.costs*2/3))
+	for _, n := range c.nodes {
+		repeats := func(do func()) {
+			all.Go(func() {
+				for !over.Load() && n.lives.Err() == nil {
+					do()
+				}
+			})
+		}
+		for range crowdStays {
+			repeats(func() {
+				came := time.Now()
+				if c.start(ctx, n, c.demands()) && time.Since(came) > patience && !c.priorities && !c.deaths {
+					c.Errorf("a caller that stays waited for %v, of %v", time.Since(came), patience)
+				}
+			})
+		}
+		repeats(func() { c.crowd(ctx, n) })
+	}
+	longest := 1500 * time.Millisecond
+	if c.deaths {
+		longest, length = longest+deadHolds, length+deadHolds
+		time.AfterFunc(time.Second, func() {
+			dead := c.nodes[len(c.nodes)-1]
+			dead.cut()
+			dead.dies()
+		})
+	}
+	c.awaitStarts(longest, length)
+	over.Store(true)
+	leave()
+	all.Wait()
+
+	came := time.Now()
+	for i := range crowdLast {
+		all.Go(func() {
+			c.start(c.Context(), c.nodes[i%len(c.nodes)], c.demands())
+		})
+	}
+	all.Wait()
+	require.Less(c, time.Since(came), c.patience(crowdLast, max(1, c.costs*2/3)))
+	c.atLast()
+}
+
+// awaitStarts requires that somebody starts in each of many spans of time.
+func (c *crowds) awaitStarts(longest, length time.Duration) {
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		over, stop := bubble.After(longest)
+		select {
+		case <-c.started:
+			stop()
+		case <-over:
+			c.Error("nothing starts any more")
+			return
+		}
+	}
+}
+
+// atLast requires that nothing is left of all who came, and that no window held more than its limit.
+func (c *crowds) atLast() {
+	time.Sleep(10 * time.Second) // more than any window
+	for _, n := range c.nodes {
+		if n.lives.Err() != nil {
+			n.mend()
+			continue
+		}
+		gone(c.T, n.Store)
+		all, err := n.Statuses(c.Context())
+		require.NoError(c, err)
+		for _, s := range all {
+			require.Zero(c, s.Used+s.Booked+s.Waiting, "%+v", s)
+		}
+	}
+	for d, use := range c.used {
+		i := slices.IndexFunc(c.policies, func(p throttle.Policy) bool { return p.Name == d.Policy })
+		switch l := c.policies[i].Limit; l.Kind() {
+		case throttle.KindSlidingWindow, throttle.KindLeakyBucket:
+			within(c.T, l.N(), l.Per(), use.starts)
+		case throttle.KindTokenBucket:
+			within(c.T, l.N()+l.Capacity(), l.Per(), use.starts)
+		}
+	}
+}
+
+// demands returns what a caller asks for.
+func (c *crowds) demands() (all []throttle.Demand) {
+	cost := 1 + c.draw(max(1, c.costs))
+	for _, p := range c.policies {
+		d := throttle.Demand{Policy: p.Name, Cost: cost}
+		if c.keys > 0 {
+			d.Key = fmt.Sprint(c.draw(c.keys))
+		}
+		if c.shares > 0 && p.Limit.Kind() != throttle.KindConcurrency {
+			d.Share = fmt.Sprint(c.draw(c.shares))
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// start waits for a start, and reports whether it came. Then it holds its slots for some time, or gives all back at once.
+func (c *crowds) start(ctx context.Context, n *crowdNode, demands []throttle.Demand) bool {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	defer context.AfterFunc(n.lives, leave)()
+	if c.priorities {
+		ctx = throttle.WithPriority(ctx, throttle.Priority(c.draw(3)-1))
+	}
+	p, err := n.Acquire(ctx, demands...)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		c.Error(err)
+		return false
+	case err != nil || n.lives.Err() != nil:
+		return false
+	case c.draw(6) == 0:
+		p.Cancel()
+		return true
+	}
+	select {
+	case c.started <- struct{}{}:
+	default:
+	}
+	c.count(demands, 1)
+	c.stay(n, crowdHolds)
+	c.count(demands, -1)
+	if n.lives.Err() == nil {
+		p.Release()
+	}
+	return true
+}
+
+// count notes that a caller starts, or that it is done.
+func (c *crowds) count(demands []throttle.Demand, sign int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, d := range demands {
+		budget := throttle.Demand{Policy: d.Policy, Key: d.Key}
+		use := c.used[budget]
+		if use == nil {
+			use = new(crowdUse)
+			c.used[budget] = use
+		}
+		use.held += sign * d.Cost
+		if l := c.policies[i].Limit; l.Kind() == throttle.KindConcurrency && use.held > l.N() {
+			c.Errorf("%d are in flight, of %v", use.held, l)
+		}
+		if sign > 0 {
+			use.starts = append(use.starts, slices.Repeat([]time.Time{time.Now()}, d.Cost)...)
+		}
+	}
+}
+
+// crowd is callers that come together, and leave together or one by one.
+func (c *crowds) crowd(ctx context.Context, n *crowdNode) {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	var all sync.WaitGroup
+	together := c.draw(2) == 0
+	for range c.size {
+		all.Go(func() {
+			ctx := ctx
+			if !together {
+				var leave context.CancelFunc
+				ctx, leave = context.WithTimeout(ctx, time.Duration(c.draw(int(crowdLives))))
+				defer leave()
+			}
+			c.start(ctx, n, c.demands())
+		})
+	}
+	c.stay(n, crowdLives)
+	leave()
+	all.Wait()
+	c.stay(n, crowdLives)
+}
