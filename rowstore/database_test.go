@@ -71,7 +71,7 @@ func (tx *memoryTx) Wake(nodes ...string) {
 var errStandstill = errors.New("the transaction stood still, and was ended")
 
 // begin begins a transaction when no other one goes on, and ends one that stands still.
-func (m *memory) begin() *memoryTx {
+func (m *memory) begin(ctx context.Context) (*memoryTx, error) {
 	for began := false; !began; {
 		m.mu.Lock()
 		before := m.goes
@@ -79,6 +79,8 @@ func (m *memory) begin() *memoryTx {
 		select {
 		case m.turn <- struct{}{}:
 			began = true
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		case <-time.After(time.Second):
 			m.mu.Lock()
 			if before != nil && m.goes == before {
@@ -94,13 +96,16 @@ func (m *memory) begin() *memoryTx {
 	if m.clock != nil {
 		m.goes.now = m.clock()
 	}
-	return m.goes
+	return m.goes, nil
 }
 
 // Transact implements [rowstore.Database].
-func (m *memory) Transact(_ context.Context, _ string, _ []string, do func(rowstore.Tx) error) error {
-	tx := m.begin()
-	err := do(tx)
+func (m *memory) Transact(ctx context.Context, _ string, _ []string, do func(rowstore.Tx) error) error {
+	tx, err := m.begin(ctx)
+	if err != nil {
+		return err
+	}
+	err = do(tx)
 	m.mu.Lock()
 	if m.goes != tx {
 		err = errStandstill

@@ -86,8 +86,8 @@ func (tx *optimisticTx) save() bool {
 }
 
 // Transact implements [rowstore.Database].
-func (m *optimistic) Transact(_ context.Context, _ string, _ []string, do func(rowstore.Tx) error) error {
-	for {
+func (m *optimistic) Transact(ctx context.Context, _ string, _ []string, do func(rowstore.Tx) error) error {
+	for ctx.Err() == nil {
 		tx := &optimisticTx{optimistic: m, read: make(map[string]int), put: make(map[string][]byte)}
 		if err := do(tx); err != nil {
 			return err
@@ -97,6 +97,7 @@ func (m *optimistic) Transact(_ context.Context, _ string, _ []string, do func(r
 			return err
 		}
 	}
+	return context.Cause(ctx)
 }
 
 func (m *optimistic) end(tx *optimisticTx) (saved bool, err error) {

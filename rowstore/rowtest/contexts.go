@@ -52,9 +52,7 @@ func (g *group) cancelled() {
 			if err != nil {
 				return err
 			}
-			if number = 1; values[0] != nil {
-				number += binary.BigEndian.Uint64(values[0])
-			}
+			number = 1 + count(values[0])
 			for _, k := range keys {
 				tx.Put(k, binary.BigEndian.AppendUint64(nil, number), time.Hour)
 			}
@@ -78,7 +76,8 @@ func (g *group) cancelled() {
 		}
 	}
 	if n := g.number(keys); n < saved || n > tries {
-		g.Errorf("of %d transactions %d returned nil, and the rows count %d of them", tries, saved, n)
+		g.Errorf("of %d transactions, whose contexts ended at any time, %d returned nil, and the rows count %d. If they count more than there were, a transaction was made again after its commit was cut off: Transact has to return an error then. "+
+			"If they count less than returned nil, Transact returned nil before all was saved", tries, saved, n)
 	}
 }
 
@@ -91,10 +90,7 @@ func (g *group) number(keys []string) (n uint64) {
 			g.Fatalf("of the rows that a transaction put together, row 0 is %x and row %d is %x: a transaction whose context ended has saved a part", all[0], i, v)
 		}
 	}
-	if all[0] != nil {
-		n = binary.BigEndian.Uint64(all[0])
-	}
-	return n
+	return count(all[0])
 }
 
 // standstill: a program that stands still in a transaction does not keep others out for long. When it goes on, it saves nothing
@@ -129,7 +125,7 @@ func (g *group) standstill() {
 			g.Fatalf("a program stood still in a transaction, and kept all others out for %v: the database has to end its transaction by itself. A database that cannot do that needs a compare-and-swap. Last error: %v", soon, err)
 		}
 	case <-time.After(2 * soon):
-		g.Fatalf("a program stood still in a transaction, and kept all others out for %v. Their Transact did not return when its context ended", 2*soon)
+		g.Fatalf("a program stood still in a transaction, and kept all others out for %v. Their Transact did not return when its context ended: does it wait for a lock in the memory of the program, or for the database without ctx?", 2*soon)
 	}
 	release()
 	select {

@@ -2,6 +2,8 @@ package rowtest
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 	"testing"
 	"time"
 
@@ -38,7 +40,7 @@ func (g *group) transactOn(db rowstore.Database, do func(rowstore.Tx) error, key
 	if err != nil && ctx.Err() != nil {
 		g.Errorf("Transact was not done after %v: %v. If it waits for a lock, who has the lock? If it compares and swaps, what differs each time?", patience, err)
 	} else if err != nil {
-		g.Errorf("Transact: %v", err)
+		g.Errorf("Transact: %v", hint(err))
 	} else if !called {
 		g.Error("Transact returned nil and has not called do")
 	}
@@ -59,3 +61,16 @@ func (g *group) get(keys ...string) (values [][]byte) {
 
 // soon is longer than anything may take that has to happen soon.
 const soon = 20 * time.Second
+
+// hint adds to the error of a transaction that must be saved what its author may have missed.
+func hint(err error) error {
+	return fmt.Errorf("%w. The transaction has to be saved. If another one was in its way (a refused compare-and-swap, a deadlock), Transact calls do again for as long as ctx lasts", err)
+}
+
+// count is the number in a row; 0 if there is none, or if its bytes are no number, of which the check of rows tells.
+func count(value []byte) uint64 {
+	if len(value) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(value)
+}

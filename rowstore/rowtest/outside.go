@@ -2,6 +2,7 @@ package rowtest
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 type outside struct {
 	db   rowstore.Database
 	free chan *bridge
+	note func(error) // of errors that the Database itself returned
 }
 
 // A readOutside is an outside whose Database reads without a transaction.
@@ -22,9 +24,15 @@ type readOutside struct{ *outside }
 
 // newOutside has to be called outside of bubbles. What it starts ends with the test.
 func newOutside(t *testing.T, db rowstore.Database) rowstore.Database {
-	o := &outside{db, make(chan *bridge)}
+	var last atomic.Pointer[error]
+	o := &outside{db, make(chan *bridge), func(err error) { last.Store(&err) }}
 	ended := make(chan struct{})
-	t.Cleanup(func() { close(ended) })
+	t.Cleanup(func() {
+		close(ended)
+		if err := last.Load(); t.Failed() && err != nil {
+			t.Logf("Transact or Read of the Database returned an error, after which the Store waits and tries again. So the times differ. The last error: %v", *err)
+		}
+	})
 	go func() {
 		for {
 			b := &bridge{in: make(chan func()), out: make(chan func())}
@@ -69,10 +77,14 @@ func (o *outside) call(ctx context.Context, do func(rowstore.Tx) error, f func(c
 			}
 			ends = context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })
 		})
-		err = f(out, func(tx rowstore.Tx) (err error) {
-			b.inside(func() { err = do(&outsideTx{Tx: tx, bridge: b}) })
-			return err
+		var did error
+		err = f(out, func(tx rowstore.Tx) error {
+			b.inside(func() { did = do(&outsideTx{Tx: tx, bridge: b}) })
+			return did
 		})
+		if err != nil && did == nil && out.Err() == nil {
+			o.note(err)
+		}
 		b.inside(func() { ends() })
 	})
 	return err

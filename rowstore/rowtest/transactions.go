@@ -24,6 +24,10 @@ func (s *suite) transactions(t *testing.T) {
 		t.Run("clock after lock", func(t *testing.T) { s.group(t).clockAfterLock() })
 	}
 	t.Run("skew", func(t *testing.T) { s.group(t).skew() })
+	t.Run("overtaken", func(t *testing.T) { s.group(t).overtaken() })
+	t.Run("removed", func(t *testing.T) { s.group(t).removed() })
+	t.Run("returns", func(t *testing.T) { s.group(t).returns() })
+	t.Run("waits", func(t *testing.T) { s.group(t).waits() })
 	t.Run("context", func(t *testing.T) { s.group(t).context() })
 	t.Run("cancelled", func(t *testing.T) { s.group(t).cancelled() })
 	t.Run("standstill", func(t *testing.T) { s.group(t).standstill() })
@@ -53,10 +57,7 @@ func (g *group) order(oneClock bool) {
 					if err != nil {
 						return err
 					}
-					number = 1
-					if values[0] != nil {
-						number += binary.BigEndian.Uint64(values[0])
-					}
+					number = 1 + count(values[0])
 					now = tx.Now()
 					tx.Put(g.key("number"), binary.BigEndian.AppendUint64(nil, number), time.Hour)
 					return nil
@@ -74,7 +75,8 @@ func (g *group) order(oneClock bool) {
 	}
 	for i := range uint64(callers * each) {
 		if _, ok := seen[i+1]; !ok {
-			g.Fatalf("number %d was saved, and no transaction returned that put it: its do was called again though the last call was saved", i+1)
+			g.Fatalf("number %d was saved, and no transaction returned that put it: its do was called again, or a call of the database was repeated, though it was saved. "+
+				"A commit of which nobody knows whether it was saved must not be repeated: Transact returns an error", i+1)
 		}
 	}
 	for i := uint64(2); oneClock && i <= callers*each; i++ {
