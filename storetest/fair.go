@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -48,7 +47,10 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 		}
 		var first *fairLane
 		for _, l := range lanes {
-			l.waits = slices.DeleteFunc(l.waits, func(i int) bool { return callers[i].leavesBy(now) })
+			// Those that left further back count for nothing before they are the first.
+			for len(l.waits) > 0 && callers[l.waits[0]].leavesBy(now) {
+				l.waits = l.waits[1:]
+			}
 			switch {
 			case len(l.waits) == 0:
 			case first == nil, l.finish < first.finish, l.finish == first.finish && l.waits[0] < first.waits[0]:
