@@ -90,21 +90,14 @@ func book(st *step, o *op) { st.book(&o.booking, &o.grant) }
 // leavesLane has a waiter leave its line, because the caller's budgets belong to another lane now. It returns false if the waiter
 // leaves later: until then no other lane may change the waiter.
 func (s *Store) leavesLane(ctx context.Context, w *waiter) bool {
-	o := s.ops.get(leave, &throttle.Booking{})
-	o.grant.Turn, o.isUndo = w, true
+	o := s.ops.get(func(st *step, _ *op) { st.giveUp(w) }, &throttle.Booking{})
+	o.isUndo = true
 	s.named(w.lane).post(o)
 	if !o.await(ctx, -1) {
 		return false
 	}
 	defer s.ops.put(o)
 	return o.err == nil
-}
-
-func leave(st *step, o *op) {
-	w := o.grant.Turn.(*waiter)
-	st.touch(w)
-	st.leave(w)
-	st.stand(w)
 }
 
 // leftError is the error of a caller that did not wait for the answer.
