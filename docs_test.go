@@ -10,7 +10,6 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -20,6 +19,8 @@ import (
 	"unicode"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/readme"
 )
 
 var (
@@ -183,14 +184,14 @@ func TestReadmeCodeCompiles(t *testing.T) {
 		for _, b := range goBlock.FindAllStringSubmatch(read(t, page), -1) {
 			if strings.HasPrefix(b[1], "package main\n") {
 				programs++
-				require.NoError(t, vet(t, b[1]), "%s: %s", page, b[1])
+				require.NoError(t, readme.VetProgram(t, b[1]), "%s: %s", page, b[1])
 			} else {
 				require.True(t, strings.Contains(examples.String(), squeeze(b[1])), "%s: no example has: %s", page, b[1])
 			}
 		}
 	}
 	require.GreaterOrEqual(t, programs, 2)
-	require.Error(t, vet(t, "package main\n\nfunc main() { throttle.New() }\n"))
+	require.Error(t, readme.VetProgram(t, "package main\n\nfunc main() { throttle.New() }\n"))
 }
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
@@ -204,17 +205,6 @@ func copied(page string) bool {
 		return true
 	}
 	return strings.HasPrefix(page, "docs/zh/") && path.Ext(page) == ".md"
-}
-
-// vet runs go vet on a program that consists of one file. The file lies outside, so that
-// it is part of no package; its imports are those of this module.
-func vet(t *testing.T, program string) error {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "main.go")
-	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput()
-	t.Logf("%s", out)
-	return err
 }
 
 // TestGuaranteesLinkTests: every test that the page of guarantees names is in a file that

@@ -37,13 +37,13 @@ func (b *Bench) clean() {
 	}
 }
 
-// Helper implements [redistest.TB].
+// Helper implements [servers.TB].
 func (b *Bench) Helper() {}
 
-// Cleanup implements [redistest.TB].
+// Cleanup implements [servers.TB].
 func (b *Bench) Cleanup(f func()) { b.cleanups = append(b.cleanups, f) }
 
-// TempDir implements [redistest.TB].
+// TempDir implements [servers.TB].
 func (b *Bench) TempDir() string {
 	dir, err := os.MkdirTemp(b.folder, "bench")
 	if err != nil {
@@ -53,18 +53,18 @@ func (b *Bench) TempDir() string {
 	return dir
 }
 
-// Errorf implements [redistest.TB].
+// Errorf implements [servers.TB].
 func (b *Bench) Errorf(format string, args ...any) {
 	b.failures = append(b.failures, fmt.Errorf(format, args...))
 }
 
-// Fatal implements [redistest.TB].
+// Fatal implements [servers.TB].
 func (b *Bench) Fatal(args ...any) {
 	b.failures = append(b.failures, errors.New(fmt.Sprint(args...)))
 	runtime.Goexit()
 }
 
-// Fatalf implements [redistest.TB].
+// Fatalf implements [servers.TB].
 func (b *Bench) Fatalf(format string, args ...any) {
 	b.Errorf(format, args...)
 	runtime.Goexit()

@@ -12,6 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/internal/twostores"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -27,7 +28,7 @@ func TestContractOfTwoStores(t *testing.T) {
 	soak.WithoutRace(t)
 	storetest.Run(t, func(t *testing.T) throttle.Store {
 		stores := newTable(t, 2).stores
-		return &pair{Store: stores[1], stores: stores}
+		return twostores.New(stores[0], stores[1])
 	})
 }
 

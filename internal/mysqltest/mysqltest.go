@@ -15,24 +15,16 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/crew"
-	"github.com/fleetthrottle/throttle/internal/serveruser"
+	"github.com/fleetthrottle/throttle/internal/servers"
 )
 
 // longestWait is used up only by what is broken.
 const longestWait = 60 * time.Second
 
-// A TB is what a program needs that starts servers. Tests are TBs.
-type TB interface {
-	Helper()
-	Cleanup(func())
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // A Server is a database server, with the user root and no password.
 type Server struct {
 	programs programs
-	user     serveruser.User
+	user     servers.User
 	dir      string
 	args     []string
 	port     int
@@ -45,19 +37,19 @@ type Server struct {
 
 // Start starts a server with more arguments than usual, and waits until it answers. It ends with the test.
 // Its files are in memory where that is possible.
-func Start(t TB, args ...string) *Server {
+func Start(t servers.TB, args ...string) *Server {
 	t.Helper()
 	return StartIn(t, memory(), args...)
 }
 
 // StartIn is Start with files in a folder of a folder; that of a test may be one that the server's user
 // cannot enter.
-func StartIn(t TB, folder string, args ...string) *Server {
+func StartIn(t servers.TB, folder string, args ...string) *Server {
 	t.Helper()
 	s := &Server{args: args}
 	var err error
 	if s.programs, err = find(); err == nil {
-		s.user, err = serveruser.Find("mysql", "nobody")
+		s.user, err = servers.FindUser("mysql", "nobody")
 	}
 	if err != nil {
 		t.Fatalf("mysqltest: %v", err)
@@ -79,19 +71,17 @@ func StartIn(t TB, folder string, args ...string) *Server {
 	if out, err := initialize.CombinedOutput(); err != nil {
 		t.Fatalf("mysqltest: %v: %v\n%s", initialize, err, out)
 	}
-	for range 10 {
-		if s.port, err = freePort(); err != nil {
-			t.Fatal(err)
+	for {
+		if s.port, err = servers.FreePort(); err != nil {
+			t.Fatalf("mysqltest: %v", err)
 		}
 		if err = s.Run(); err == nil {
 			return s
 		}
 		if !bytes.Contains(s.log.Bytes(), []byte("Address already in use")) {
-			break
+			t.Fatal(err)
 		}
 	}
-	t.Fatal(err)
-	return nil
 }
 
 // memory returns a folder that is in memory, or else that of temporary files.
@@ -178,14 +168,4 @@ func (s *Server) Version() string {
 		return err.Error()
 	}
 	return string(bytes.TrimSpace(out))
-}
-
-// freePort returns a port on which nobody listens now.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+
+	"github.com/fleetthrottle/throttle/internal/servers"
 )
 
 // shared is the server that tests use together that only need a database of their own.
@@ -51,7 +53,7 @@ func Shared(t testing.TB) string {
 
 // Database makes a database unless it is there, and returns its data source name for root. The program has to import
 // a driver that is registered as mysql: this package imports none, so that the root module does not need one.
-func (s *Server) Database(t TB, name string) string {
+func (s *Server) Database(t servers.TB, name string) string {
 	t.Helper()
 	db, err := sql.Open("mysql", s.dsn(""))
 	if err != nil {

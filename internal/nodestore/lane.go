@@ -16,9 +16,6 @@ import (
 // batchMost is how many ops share a step at the most, so that other nodes do not wait for long.
 const batchMost = 512
 
-// owedMost is how many ops a lane keeps that could not be done, to be tried again.
-const owedMost = 4096
-
 // tidyFrom is how long a queue is, at the least, from which ops are taken out whose callers have left: a step may
 // take long if the backend cannot be reached.
 const tidyFrom = 4096
@@ -55,7 +52,7 @@ type lane struct {
 	state  sync.Mutex
 	step   step
 	memory memory
-	owed   []*op // could not be done
+	owed   []*op // could not be done. Each gives back what was granted in a step, so there are no more of them than callers had grants
 	owes   bool  // pay is called later
 	ticks  bool  // tick is called later
 	stop   func()
@@ -281,7 +278,7 @@ func (l *lane) giveBack(o *op) {
 	if !o.grant.OK && o.grant.Ready == nil {
 		return
 	}
-	l.post(&op{decide: cancel, booking: o.booking, grant: o.grant})
+	l.post(ownUndo(cancel, o))
 }
 
 // cancel gives back the grant of an op.
@@ -312,24 +309,18 @@ func (l *lane) failed(batch []*op, unsure bool) {
 	defer l.state.Unlock()
 	l.step.takeBack()
 	for _, o := range batch {
-		own := &op{decide: o.decide, booking: o.booking, grant: o.grant, isUndo: true}
-		own.booking.Charges = append([]throttle.Charge(nil), o.booking.Charges...)
+		decide := o.decide
 		switch {
 		case o.books && o.gives():
-			own.decide = giveUp
-		case o.isUndo:
-		default:
+			decide = giveUp
+		case !o.isUndo:
 			continue
 		}
 		if unsure {
-			own.decide = withoutRows(own.decide)
+			decide = withoutRows(decide)
+			l.memory.doubts++
 		}
-		if len(l.owed) < owedMost {
-			l.owed = append(l.owed, own)
-			if unsure {
-				l.memory.doubts++
-			}
-		}
+		l.owed = append(l.owed, ownUndo(decide, o))
 	}
 	if len(l.owed) > 0 && !l.owes {
 		l.owes = true

@@ -2,6 +2,7 @@ package nodestore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,6 +69,13 @@ func (all *ops) put(o *op) {
 	*o = op{done: done, away: away}
 	o.booking.Charges = charges[:0]
 	all.pool.Put(o)
+}
+
+// ownUndo returns an op of the node's own, which nobody waits for, that gives back what the op of a caller had.
+func ownUndo(decide func(*step, *op), o *op) *op {
+	own := &op{decide: decide, booking: o.booking, grant: o.grant, isUndo: true}
+	own.booking.Charges = slices.Clone(o.booking.Charges)
+	return own
 }
 
 // await waits until the op is done, at most as long as ctx and patience allow, if that is not

@@ -59,11 +59,11 @@ func (s *Store) op(decide func(*step, *op), b *throttle.Booking) *op {
 // Book implements [throttle.Store].
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	l := s.lane(&b.Charges[0].Budget)
-	if w, ok := b.Turn.(*waiter); ok && w.lane != l.name {
-		s.moveLane(ctx, w)
-	}
 	o := s.op(book, b)
 	o.books, o.observer = true, outage.From(ctx)
+	if w, ok := b.Turn.(*waiter); ok && w.lane != l.name && !s.leavesLane(ctx, w) {
+		o.booking.Turn = nil
+	}
 	l.post(o)
 	patience := b.MaxWait
 	if patience == 0 {
@@ -87,21 +87,17 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 // book is Book in a step.
 func book(st *step, o *op) { st.book(&o.booking, &o.grant) }
 
-// moveLane has a waiter leave its line, because the caller's budgets belong to another lane now.
-func (s *Store) moveLane(ctx context.Context, w *waiter) {
-	o := s.ops.get(leave, &throttle.Booking{})
-	o.grant.Turn = w
+// leavesLane has a waiter leave its line, because the caller's budgets belong to another lane now. It returns false if the waiter
+// leaves later: until then no other lane may change the waiter.
+func (s *Store) leavesLane(ctx context.Context, w *waiter) bool {
+	o := s.ops.get(func(st *step, _ *op) { st.giveUp(w) }, &throttle.Booking{})
+	o.isUndo = true
 	s.named(w.lane).post(o)
-	if o.await(ctx, -1) {
-		s.ops.put(o)
+	if !o.await(ctx, -1) {
+		return false
 	}
-}
-
-func leave(st *step, o *op) {
-	w := o.grant.Turn.(*waiter)
-	st.touch(w)
-	st.leave(w)
-	st.stand(w)
+	defer s.ops.put(o)
+	return o.err == nil
 }
 
 // leftError is the error of a caller that did not wait for the answer.

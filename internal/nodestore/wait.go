@@ -45,7 +45,7 @@ func (st *step) bookWaiter(w *waiter, b *throttle.Booking, g *throttle.Grant) {
 	}
 	st.unslot(b, b.Instead)
 	w.Come(b)
-	st.leave(w)
+	st.leave(w, (*ledger.Request).Leave)
 	w.lane, w.booking = st.lane, *b
 	w.booking.Charges = slices.Clone(b.Charges)
 	if w.ends = math.MaxInt64; b.MaxWait >= 0 {
@@ -70,18 +70,25 @@ func holdsSlots(b *throttle.Booking) bool {
 	return slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency })
 }
 
-// leave takes a waiter out of its line, and gives back what was booked for it.
-func (st *step) leave(w *waiter) {
+// leave takes a waiter out of its line, by do, and gives back what was booked for it.
+func (st *step) leave(w *waiter, do func(*ledger.Request, *ledger.Waiter)) {
 	if !w.Keeps() && !w.grant.OK {
 		return
 	}
 	st.change(&w.booking, func(q *ledger.Request) {
-		q.Leave(&w.Waiter)
+		do(q, &w.Waiter)
 		if w.grant.OK {
 			q.Cancel(throttle.Grant{Handle: w.grant.Handle})
 			w.grant = throttle.Grant{}
 		}
 	})
+}
+
+// giveUp has a waiter leave its line that does not come again.
+func (st *step) giveUp(w *waiter) {
+	st.touch(w)
+	st.leave(w, (*ledger.Request).GiveUp)
+	st.stand(w)
 }
 
 // unslot notes that a waiter for slots asks again, or leaves.
@@ -109,9 +116,7 @@ func (st *step) answer(w *waiter, q *ledger.Request) {
 func (st *step) cancel(b *throttle.Booking, g throttle.Grant) {
 	st.unslot(b, g.Handle)
 	if w, ok := g.Turn.(*waiter); ok {
-		st.touch(w)
-		st.leave(w)
-		st.stand(w)
+		st.giveUp(w)
 	}
 	st.change(b, func(q *ledger.Request) { q.Cancel(g) })
 	if g.OK && g.Wait == 0 && holdsSlots(b) {

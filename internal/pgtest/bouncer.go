@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/crew"
+	"github.com/fleetthrottle/throttle/internal/servers"
 )
 
 // Bouncer starts a PgBouncer before the server, which gives a connection to another client after each transaction, and
@@ -22,7 +23,10 @@ func (s *Server) Bouncer() string {
 			s.t.Fatal("pgtest: no pgbouncer: run `make pgbouncer`, or install it (apt-get install pgbouncer, brew install pgbouncer)")
 		}
 	}
-	port := freePort(s.t)
+	port, err := servers.FreePort()
+	if err != nil {
+		s.t.Fatalf("pgtest: %v", err)
+	}
 	config := filepath.Join(s.dir, "pgbouncer.ini")
 	text := fmt.Sprintf("[databases]\npostgres = host=127.0.0.1 port=%d user=test\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"+
 		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\n", s.Port, port)

@@ -5,7 +5,6 @@ package pgtest
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,29 +12,20 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/crew"
-	"github.com/fleetthrottle/throttle/internal/serveruser"
+	"github.com/fleetthrottle/throttle/internal/servers"
 )
 
 // longestWait is used up only by what is broken.
 const longestWait = 60 * time.Second
 
-// A TB is what this package needs of a program that starts servers. Tests and benchmarks are TBs, and a
-// program can make one. Fatal and Fatalf do not return.
-type TB interface {
-	Helper()
-	Cleanup(func())
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // A Server is a PostgreSQL server.
 type Server struct {
 	Port int
 
-	t        TB
+	t        servers.TB
 	bin      string
 	dir      string // the database is in data below it
-	user     serveruser.User
+	user     servers.User
 	settings []string
 	log      *bytes.Buffer
 	process  *exec.Cmd
@@ -47,7 +37,7 @@ var quick = []string{"fsync=off", "max_connections=100", "shared_buffers=16MB"}
 
 // Start starts a server, waits until it answers, and returns it. Settings (name=value) come after those for
 // quick tests. The server ends with the test.
-func Start(t TB, settings ...string) *Server {
+func Start(t servers.TB, settings ...string) *Server {
 	t.Helper()
 	// Not t.TempDir: the server may run as another user, who cannot enter that.
 	return StartIn(t, "", settings...)
@@ -55,7 +45,7 @@ func Start(t TB, settings ...string) *Server {
 
 // StartIn is Start with the data in a new folder of a folder, which the server's user must be able to enter; "" is that of
 // temporary files.
-func StartIn(t TB, folder string, settings ...string) *Server {
+func StartIn(t servers.TB, folder string, settings ...string) *Server {
 	t.Helper()
 	s := newServer(t, folder, settings)
 	s.must("initdb", "-D", s.data(), "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
@@ -64,7 +54,7 @@ func StartIn(t TB, folder string, settings ...string) *Server {
 }
 
 // newServer returns a server that has no data yet, and does not run.
-func newServer(t TB, folder string, settings []string) *Server {
+func newServer(t servers.TB, folder string, settings []string) *Server {
 	t.Helper()
 	bin, err := programs()
 	if err != nil {
@@ -74,7 +64,7 @@ func newServer(t TB, folder string, settings []string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user, err := serveruser.Find("postgres", "nobody")
+	user, err := servers.FindUser("postgres", "nobody")
 	if err == nil {
 		err = user.Give(dir)
 	}
@@ -116,30 +106,26 @@ func (s *Server) must(name string, args ...string) {
 // Restart starts the server, which does not run, and waits until it answers. It has the port that it had before.
 func (s *Server) Restart() {
 	s.t.Helper()
-	tries := 1
-	if s.Port == 0 {
-		tries = 10
-	}
-	for range tries {
-		port := s.Port
-		if port == 0 {
-			port = freePort(s.t)
+	for isNew := s.Port == 0; ; {
+		if isNew {
+			var err error
+			if s.Port, err = servers.FreePort(); err != nil {
+				s.t.Fatalf("pgtest: %v", err)
+			}
 		}
-		if s.start(port) {
-			s.Port = port
+		if s.start() {
 			return
 		}
-		if !strings.Contains(s.log.String(), "in use") {
-			break
+		if !isNew || !strings.Contains(s.log.String(), "in use") {
+			s.t.Fatalf("pgtest: postgres did not start\n%s", s.log)
 		}
 	}
-	s.t.Fatalf("pgtest: postgres did not start\n%s", s.log)
 }
 
 // start starts the process, and reports whether the server answers.
-func (s *Server) start(port int) bool {
+func (s *Server) start() bool {
 	s.t.Helper()
-	args := []string{"-D", s.data(), "-h", "127.0.0.1", "-p", fmt.Sprint(port), "-c", "unix_socket_directories="}
+	args := []string{"-D", s.data(), "-h", "127.0.0.1", "-p", fmt.Sprint(s.Port), "-c", "unix_socket_directories="}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}
@@ -151,7 +137,7 @@ func (s *Server) start(port int) bool {
 	if s.gone, err = crew.Spawn(s.process); err != nil {
 		s.t.Fatalf("pgtest: starting postgres: %v", err)
 	}
-	if s.answers(port) {
+	if s.answers() {
 		return true
 	}
 	_ = s.process.Process.Kill() // an error says that it is gone already
@@ -161,7 +147,7 @@ func (s *Server) start(port int) bool {
 
 // answers waits until the server says in its folder that it is ready, and reports whether it is: another program may have
 // the port.
-func (s *Server) answers(port int) bool {
+func (s *Server) answers() bool {
 	for end := time.Now().Add(longestWait); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-s.gone:
@@ -171,7 +157,7 @@ func (s *Server) answers(port int) bool {
 		state, _ := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 		lines := bytes.Split(state, []byte("\n"))
 		if len(lines) > 7 && string(bytes.TrimSpace(lines[0])) == fmt.Sprint(s.process.Process.Pid) &&
-			string(bytes.TrimSpace(lines[3])) == fmt.Sprint(port) && bytes.HasPrefix(lines[7], []byte("ready")) {
+			string(bytes.TrimSpace(lines[3])) == fmt.Sprint(s.Port) && bytes.HasPrefix(lines[7], []byte("ready")) {
 			return true
 		}
 	}
@@ -196,14 +182,4 @@ func (s *Server) end(how os.Signal) {
 		<-s.gone
 	}
 	s.gone = nil
-}
-
-// freePort returns a port on which nobody listens now.
-func freePort(t TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

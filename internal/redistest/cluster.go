@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/internal/servers"
 )
 
 // slots is the number of hash slots of every Redis Cluster.
@@ -58,7 +60,7 @@ type clusterNode struct {
 // would put its bus 10,000 ports above its own, where somebody else may be.
 func startNode(t TB) *clusterNode {
 	t.Helper()
-	bus, err := freePort()
+	bus, err := servers.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

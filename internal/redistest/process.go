@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/crew"
+	"github.com/fleetthrottle/throttle/internal/servers"
 )
 
 // errInUse says that somebody else listens on the port that a server was to
@@ -43,7 +44,7 @@ func start(dir string, args func(port int) []string) (*process, error) {
 		return nil, err
 	}
 	for {
-		port, err := freePort()
+		port, err := servers.FreePort()
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +54,7 @@ func start(dir string, args func(port int) []string) (*process, error) {
 			return p, nil
 		}
 		// Another program was faster between the look at the port and
-		// its use. freePort never offers the same port twice, so this ends.
+		// its use. servers.FreePort never offers the same port twice, so this ends.
 		if !errors.Is(err, errInUse) {
 			return nil, err
 		}

@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/servers"
 )
 
 // A TLSServer is a server that also has a port for TLS, where clients need a
@@ -31,7 +33,7 @@ type TLSServer struct {
 // TLS starts a server with a certificate of its own.
 func TLS(t TB) *TLSServer {
 	t.Helper()
-	port, err := freePort()
+	port, err := servers.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,15 +1,14 @@
 //go:build !unix
 
-// Package serveruser has the user as which a database server runs.
-package serveruser
+package servers
 
 import "os/exec"
 
 // A User is the user as which a server runs: that of the program.
 type User struct{}
 
-// Find returns the user of the program.
-func Find(...string) (User, error) { return User{}, nil }
+// FindUser returns the user of the program.
+func FindUser(...string) (User, error) { return User{}, nil }
 
 // Give does nothing.
 func (User) Give(string) error { return nil }

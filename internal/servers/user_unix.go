@@ -1,7 +1,6 @@
 //go:build unix
 
-// Package serveruser has the user as which a database server runs: these servers refuse to run as root.
-package serveruser
+package servers
 
 import (
 	"fmt"
@@ -13,11 +12,11 @@ import (
 	"syscall"
 )
 
-// A User is the user as which a server runs. nil: the user of the program.
+// A User is the user as which a server runs. Without a Credential it is the user of the program.
 type User struct{ *syscall.Credential }
 
-// Find returns the user of the program, or, if that is root, the first of the named users that the machine has.
-func Find(names ...string) (User, error) {
+// FindUser returns the user of the program, or, if that is root, because database servers refuse to run as root, the first of the named users that the machine has.
+func FindUser(names ...string) (User, error) {
 	if os.Getuid() != 0 {
 		return User{}, nil
 	}

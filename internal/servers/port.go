@@ -1,4 +1,4 @@
-package redistest
+package servers
 
 import (
 	"errors"
@@ -23,9 +23,9 @@ var offered = struct {
 	ports map[int]bool
 }{ports: map[int]bool{}}
 
-// freePort returns a port on which nobody listens now. Test binaries run side
+// FreePort returns a port on which nobody listens now. Test binaries run side
 // by side, so each begins somewhere else.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	offered.Lock()
 	defer offered.Unlock()
 	begin := rand.IntN(portCount)
@@ -44,5 +44,5 @@ func freePort() (int, error) {
 		offered.ports[port] = true
 		return port, nil
 	}
-	return 0, errors.New("redistest: no free port on 127.0.0.1")
+	return 0, errors.New("no free port on 127.0.0.1")
 }

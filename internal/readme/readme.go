@@ -1,0 +1,41 @@
+// Package readme tests the programs on pages that readers copy.
+package readme
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+var program = regexp.MustCompile("(?ms)^```go\n(package main\n.*?)^```")
+
+// Vet requires that the program of README.md in the test's folder passes go vet as it stands.
+func Vet(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := program.FindSubmatch(text)
+	if m == nil {
+		t.Fatal("README.md has no program")
+	}
+	if err := VetProgram(t, string(m[1])); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// VetProgram runs go vet on a program that consists of one file. The file lies outside of the module, so that it is part of no
+// package; its imports are those of the module.
+func VetProgram(t *testing.T, text string) error {
+	file := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+		return fmt.Errorf("go vet: %w\n%s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,13 @@
+// Package servers has what packages share that start servers for tests, each a program of its own kind: for whom a server is
+// started, the port that it gets, and the user as which it runs.
+package servers
+
+// A TB is for whom servers are started. Tests and benchmarks are TBs, and a program can make one. Fatal and Fatalf do not return.
+type TB interface {
+	Helper()
+	TempDir() string
+	Cleanup(func())
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}

@@ -1,0 +1,91 @@
+package rowstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// TestP4_ManyReleasesWhileAway: thousands of requests end while the database refuses transactions. When it takes them again, all slots are free.
+func TestP4_ManyReleasesWhileRefused(t *testing.T) {
+	const n = 5000
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: errLost}
+		s := rowstore.New(&broken{newMemory(), a.before, nil}, nil)
+		c := slot()
+		c.Limit = throttle.Concurrency(n)
+		var all sync.WaitGroup
+		each := func(do func()) {
+			for range n {
+				all.Go(do)
+			}
+			all.Wait()
+		}
+		each(func() { require.True(t, now(t, s, c)) })
+		a.away.Store(true)
+		each(func() { s.Release(&throttle.Booking{Charges: []throttle.Charge{c}}, throttle.Grant{OK: true}) })
+		time.Sleep(30 * time.Second)
+		a.isOver()
+		time.Sleep(time.Minute)
+		require.Zero(t, used(t, s, c))
+	})
+}
+
+// TestP7_GivenBackWhileAway: a caller leaves while its start is booked, and the database is away when the start is given back for
+// the caller. The start is given back when the database is there again.
+func TestP7_GivenBackWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		m := newMemory()
+		ctx, leave := context.WithCancel(t.Context())
+		booked := sync.OnceValue(func() error {
+			leave()
+			time.Sleep(time.Millisecond) // the caller notices
+			a.away.Store(true)
+			return nil
+		})
+		s := rowstore.New(&broken{m, a.before, booked}, nil)
+		_, err := s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{slot()}, MaxWait: throttle.AnyWait})
+		require.ErrorIs(t, err, context.Canceled)
+		time.Sleep(time.Second)
+		others := rowstore.New(m, nil)
+		require.Equal(t, 1, used(t, others, slot()), "premise: the slot was booked")
+		a.isOver()
+		time.Sleep(time.Minute)
+		require.Zero(t, used(t, others, slot()))
+	})
+}
+
+// TestP7_LeavesWhileRefused: a caller waits in a line, the groups of its budgets change, and the database refuses the transaction in which
+// the caller leaves the line. The caller has left when the database takes transactions again.
+func TestP7_LeavesWhileRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: errLost}
+		s := rowstore.New(&broken{newMemory(), a.before, nil}, &rowstore.Options{Groups: true})
+		c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Group: "a", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+		require.True(t, now(t, s, c))
+		b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait, Horizon: time.Second}
+		g, err := s.Book(t.Context(), b)
+		require.NoError(t, err)
+		require.NotNil(t, g.Turn)
+		moved := *b
+		moved.Charges, moved.Turn = []throttle.Charge{c}, g.Turn
+		moved.Charges[0].Budget.Group = "b"
+		a.away.Store(true)
+		_, err = s.Book(t.Context(), &moved)
+		require.ErrorIs(t, err, errLost)
+		a.isOver()
+		time.Sleep(10 * time.Second)
+		st, err := s.Status(t.Context(), c)
+		require.NoError(t, err)
+		require.Zero(t, st.Waiting)
+	})
+}
