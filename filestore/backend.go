@@ -161,7 +161,7 @@ func (b *backend) begin(changes bool) error {
 	if gain := wall - sinceBoot; gain > b.rows.ahead+drift {
 		b.rows.ahead = gain
 	}
-	b.rows.Begin(sinceBoot+b.rows.ahead, asked, changes)
+	b.rows.Begin(sinceBoot+b.rows.ahead, asked, time.Now(), changes)
 	return nil
 }
 

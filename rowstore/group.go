@@ -80,7 +80,8 @@ func (g *group) open(tx Tx, keys []string, others int, asked time.Time, changes 
 	if a, ok := tx.(Asker); ok {
 		asked = a.Asked()
 	}
-	if o.now, err = latest(tx.Now(), o.board.time); err != nil {
+	now, received := tx.Now(), time.Now()
+	if o.now, err = latest(now, o.board.time); err != nil {
 		return o, err
 	}
 	o.others = values[1 : 1+others]
@@ -90,7 +91,7 @@ func (g *group) open(tx Tx, keys []string, others int, asked time.Time, changes 
 	for i, value := range values[1+others:] {
 		o.table.Take(&nodestore.SavedRow{Key: g.names.budget(keys[1+others+i]), Bytes: value})
 	}
-	o.table.Begin(o.now, asked, changes)
+	o.table.Begin(o.now, asked, received, changes)
 	return o, nil
 }
 

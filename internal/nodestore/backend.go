@@ -52,9 +52,11 @@ type Troubled interface {
 
 // Rows are the rows of a lane during a step or a look.
 type Rows interface {
-	// Now is the time of the store's clock, in microseconds. Asked is when this node asked for it.
+	// Now is the time of the store's clock, in microseconds. The clock was read between Asked, when this node asked for the
+	// time, and Received, when this node had the answer.
 	Now() int64
 	Asked() time.Time
+	Received() time.Time
 
 	// Fetch says of which charges the rows are wanted next: a backend that has to load them does it at once.
 	Fetch(charges []throttle.Charge)

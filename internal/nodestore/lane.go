@@ -206,7 +206,7 @@ func (l *lane) make(batch []*op, heard Heard, look bool) {
 		defer l.state.Unlock()
 		l.step.begin(rows)
 		for _, o := range batch {
-			o.asked = rows.Asked()
+			o.asked, o.received = rows.Asked(), rows.Received()
 			o.decide(&l.step, o)
 		}
 		l.step.hear(heard.News)
@@ -343,7 +343,7 @@ func (l *lane) pay() {
 func withoutRows(decide func(*step, *op)) func(*step, *op) {
 	return func(st *step, o *op) {
 		rows, none := st.rows, NewTable(nil)
-		none.Begin(rows.Now(), rows.Asked(), true)
+		none.Begin(rows.Now(), rows.Asked(), rows.Received(), true)
 		st.rows = &none
 		decide(st, o)
 		st.rows = rows

@@ -17,11 +17,12 @@ type op struct {
 	// decide does it. It is called again if the step is made again.
 	decide func(*step, *op)
 
-	booking throttle.Booking // with charges of the op's own
-	grant   throttle.Grant   // of a booking: the answer; of what gives a grant back: that
-	asked   time.Time        // when this node asked the store's clock for the time of the step
-	books   bool             // the op asks for a start
-	isUndo  bool             // the op gives something back
+	booking  throttle.Booking // with charges of the op's own
+	grant    throttle.Grant   // of a booking: the answer; of what gives a grant back: that
+	asked    time.Time        // when this node asked the store's clock for the time of the step
+	received time.Time        // when this node had that time
+	books    bool             // the op asks for a start
+	isUndo   bool             // the op gives something back
 
 	costs []int // what a start has cost
 

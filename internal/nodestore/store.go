@@ -75,9 +75,11 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 	g, err := o.grant, o.err
 	if err != nil {
 		g = throttle.Grant{Held: throttle.NotHeld}
-	} else if passed := time.Since(o.asked); passed > 0 {
-		if g.Age += passed; g.Wait > 0 {
-			g.Wait = max(time.Microsecond, g.Wait-passed)
+	} else {
+		// The clock was read between asked and received. The start is as old as it can be, and the wait is as long as it can be: a caller
+		// that went on before its start would come too close to the starts before.
+		if g.Age += max(0, time.Since(o.asked)); g.Wait > 0 {
+			g.Wait = max(time.Microsecond, g.Wait-max(0, time.Since(o.received)))
 		}
 	}
 	s.ops.put(o)

@@ -25,11 +25,12 @@ type Table struct {
 	load func([]ledger.Key) ([][]byte, error) // returns rows that the table does not know; nil: it knows all
 
 	// Of the step or look that goes on.
-	now     int64
-	asked   time.Time
-	changes bool // it is a step
-	touched []*entry
-	err     error
+	now      int64
+	asked    time.Time
+	received time.Time
+	changes  bool // it is a step
+	touched  []*entry
+	err      error
 }
 
 // An entry is a row. It is read from its bytes when it is asked for.
@@ -62,9 +63,9 @@ func (t *Table) add(key ledger.Key) *entry {
 	return e
 }
 
-// Begin begins a step, or a look, at a time of the store's clock, for which the node asked then.
-func (t *Table) Begin(now int64, asked time.Time, changes bool) {
-	t.now, t.asked, t.changes, t.err = now, asked, changes, nil
+// Begin begins a step, or a look, at a time of the store's clock. The node asked for that time at asked, and had it at received.
+func (t *Table) Begin(now int64, asked, received time.Time, changes bool) {
+	t.now, t.asked, t.received, t.changes, t.err = now, asked, received, changes, nil
 }
 
 // Now implements [Rows].
@@ -72,6 +73,9 @@ func (t *Table) Now() int64 { return t.now }
 
 // Asked implements [Rows].
 func (t *Table) Asked() time.Time { return t.asked }
+
+// Received implements [Rows].
+func (t *Table) Received() time.Time { return t.received }
 
 // Fetch implements [Rows].
 func (t *Table) Fetch(charges []throttle.Charge) {
