@@ -149,8 +149,3 @@ func (l *line) refused() {
 		}
 	}
 }
-
-// A pause is one of this program. Pauses do not pass while the machine stops it.
-const pause = 10 * time.Millisecond
-
-func pauses(d time.Duration) int { return int(d / pause) }

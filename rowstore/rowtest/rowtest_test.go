@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/rowstore/rowtest"
 )
@@ -24,6 +25,7 @@ const (
 
 // TestService: a Database of a service passes. With a mistake, which TestMistakes sets, it does not.
 func TestService(t *testing.T) {
+	soak.WithoutRace(t)
 	address, open := newService(t)
 	wrong := func(t *testing.T, address string) rowstore.Database {
 		db := open(t, address)
@@ -36,6 +38,7 @@ func TestService(t *testing.T) {
 
 // TestMistakes: each mistake turns a check red, which says what to mend. Tests of tests run in a process of their own.
 func TestMistakes(t *testing.T) {
+	soak.WithoutRace(t)
 	for mistake, c := range map[mistake]struct{ check, says string }{
 		repeats:           {"connection/lost_replies", "neither Transact nor the client library may repeat it"},
 		ignoresContext:    {"transactions/waits", "look at ctx before each call of do"},
