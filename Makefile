@@ -44,7 +44,7 @@ lua: ## install lua5.4, for make soak, unless it is there
 
 # Packages with tests that make test runs without the race detector, see internal/soak:
 # arithmetic, and waits in virtual time of engines that other tests show the detector.
-WITHOUT_RACE = ./filestore ./internal/figures ./internal/ledger ./internal/mutants ./internal/scale ./internal/waits ./memstore ./redisstore/internal/commit ./redisstore/internal/line ./redisstore/internal/wire ./rowstore ./rowstore/examplestore ./storetest
+WITHOUT_RACE = ./filestore ./internal/figures ./internal/ledger ./internal/mutants ./internal/scale ./internal/waits ./memstore ./redisstore/internal/commit ./redisstore/internal/line ./redisstore/internal/wire ./rowstore ./rowstore/examplestore ./rowstore/rowtest ./storetest
 
 # Modules that compile much code of other people; make sdks has their tests.
 FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest ./temporalthrottle

@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,4 +24,10 @@ func newServer(t *testing.T, settings ...string) *pgtest.Server {
 func TestDatabase(t *testing.T) {
 	server := newServer(t)
 	rowtest.Run(t, func(t *testing.T) rowstore.Database { return pgstore.NewDatabase(t, server.URL(), nil) }, nil)
+	rowtest.Connection(t, server.Addr(), func(t *testing.T, address string) rowstore.Database {
+		u, err := url.Parse(server.URL())
+		require.NoError(t, err)
+		u.Host = address
+		return pgstore.NewDatabase(t, u.String(), nil)
+	})
 }

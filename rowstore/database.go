@@ -30,15 +30,16 @@ type Database interface {
 	// lets one of them read and save at a time, or all rows that it has read are compared when it is saved. All that do has put is saved, or nothing is. If do
 	// has put nothing, there is nothing to save.
 	//
-	// Keys are those that do is going to read, so that they can be read in one trip together with the
-	// clock. Do may read others.
+	// Keys are those of the first Get of do, so that the rows can be read in one trip together with the
+	// clock. Do may get others later. Without locks, each call of do has a Tx of its own, with nothing of the Tx of a
+	// call that was refused; and a version that is compared does not come back after its row was removed.
 	//
 	// If do returns an error, nothing is saved and Transact returns that error. Do may be called
 	// again, one call after the other, when it is certain that what it did before is not saved and never will be: after a
 	// deadlock, or a compare-and-swap that was refused. Transact does not repeat what may have been saved, for
 	// example when the connection is lost during a commit: it returns an error, and the Store finds out.
 	//
-	// Do is not called, and does not run, after Transact has returned.
+	// Do is not called, and does not run, after Transact has returned: Transact waits for do, also when ctx ends.
 	//
 	// When ctx ends, Transact returns soon, with an error. A node may stand still in do. A Database that locks the group has
 	// to end such a transaction by itself, within seconds, because no other node can go on before.
@@ -48,7 +49,7 @@ type Database interface {
 // A Tx is a transaction under way, for the call of do to which it was given.
 type Tx interface {
 	// Now is the time of the database's clock, read once: after the group was locked or, in a database without locks,
-	// after the first Get. So the time does not go back from one transaction to the next. The clock need not be right, but
+	// after the rows of the first Get were read. So the time does not go back from one transaction to the next. The clock need not be right, but
 	// it is the same for all nodes: see Options.ManyClocks for databases that have none, or many. Now is called
 	// after the first Get.
 	Now() time.Time

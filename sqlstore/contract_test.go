@@ -5,6 +5,9 @@ package sqlstore_test
 import (
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/rowstore/rowtest"
@@ -15,6 +18,20 @@ import (
 func TestTransactions(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, dsn string) { rowtest.Transactions(t, databases(dsn), nil) })
+}
+
+// TestConnection: connections that are lost, that stand still, and that are refused.
+func TestConnection(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, dsn string) {
+		config, err := mysql.ParseDSN(dsn)
+		require.NoError(t, err)
+		rowtest.Connection(t, config.Addr, func(t *testing.T, address string) rowstore.Database {
+			c := config.Clone()
+			c.Addr = address
+			return databases(c.FormatDSN())(t)
+		})
+	})
 }
 
 // TestContract: the contract of stores, one and two of them.

@@ -94,13 +94,13 @@ func (g *group) number(keys []string) (n uint64) {
 }
 
 // standstill: a program that stands still in a transaction does not keep others out for long. When it goes on, it saves nothing
-// that takes no notice of what others have saved meanwhile.
-func (g *group) standstill() {
+// that takes no notice of what others have saved meanwhile. Freeze and thaw are called when it stands still, and before it goes on.
+func (g *group) standstill(freeze, thaw func()) {
 	stands, goOn := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(goOn) })
 	defer release()
 	result := make(chan error, 1)
-	first := sync.OnceFunc(func() { close(stands); <-goOn })
+	first := sync.OnceFunc(func() { freeze(); close(stands); <-goOn })
 	go func() {
 		result <- g.db.Transact(g.Context(), g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
 			values, err := tx.Get(g.key("a"))
@@ -127,6 +127,7 @@ func (g *group) standstill() {
 	case <-time.After(2 * soon):
 		g.Fatalf("a program stood still in a transaction, and kept all others out for %v. Their Transact did not return when its context ended: does it wait for a lock in the memory of the program, or for the database without ctx?", 2*soon)
 	}
+	thaw()
 	release()
 	select {
 	case err := <-result:

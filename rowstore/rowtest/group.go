@@ -74,3 +74,8 @@ func count(value []byte) uint64 {
 	}
 	return binary.BigEndian.Uint64(value)
 }
+
+// A pause is one of this program. Pauses do not pass while the machine stops it.
+const pause = 10 * time.Millisecond
+
+func pauses(d time.Duration) int { return int(d / pause) }

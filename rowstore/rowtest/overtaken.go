@@ -140,19 +140,19 @@ func (g *group) returns() {
 
 // waits: a transaction that waits for another one, or is overtaken each time, ends with its context.
 func (g *group) waits() {
-	const late = 50 // pauses of this program, of 10 ms: they do not pass while the machine stops it
+	const late = 50 // pauses
 	ctx, stop := context.WithCancel(g.Context())
-	pauses, second := make(chan int, 1), make(chan error, 1)
-	pauses <- 0
+	passes, second := make(chan int, 1), make(chan error, 1)
+	passes <- 0
 	passed := func(n int) (all int) {
-		all = <-pauses + n
-		pauses <- all
+		all = <-passes + n
+		passes <- all
 		return all
 	}
 	other := func() {
 		second <- g.other.Transact(ctx, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
 			if n := passed(0); n > late {
-				g.Errorf("a transaction waited for another one, its context ended, and do was called %d pauses of 10 ms later: does the wait for the lock end with ctx?", n)
+				g.Errorf("a transaction waited for another one, its context ended, and do was called more than %v later: does the wait for the lock end with ctx?", late*pause)
 			}
 			_, err := tx.Get(g.key("a"))
 			tx.Put(g.key("a"), []byte("second"), time.Hour)
@@ -179,7 +179,7 @@ func (g *group) waits() {
 			if len(second) > 0 {
 				break
 			}
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(pause)
 			passed(1)
 		}
 		tx.Put(g.key("a"), []byte("first"), time.Hour)

@@ -3,6 +3,7 @@
 //
 //	func TestDatabase(t *testing.T) {
 //		rowtest.Run(t, func(t *testing.T) rowstore.Database { return mydb.New(address) }, nil)
+//		rowtest.Connection(t, address, func(t *testing.T, address string) rowstore.Database { return mydb.New(address) })
 //	}
 package rowtest
 
@@ -17,7 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
-// Run tests a Database. It calls open some thirty times, for what another program would have: a Database with connections
+// Run tests a Database. It calls open some forty times, for what another program would have: a Database with connections
 // of its own. If all had one mutex or one connection, it would hide that the database does not isolate them. Run uses
 // other groups and keys each time: all Databases may have one table. Options are those for which the Database is made; nil are
 // the defaults, and Name and Lease do not count.
@@ -27,6 +28,9 @@ import (
 // have goroutines, pauses, and connections of any library.
 //
 // If a check of transactions fails, nothing else is run: mend the transactions first.
+//
+// No check shows that the clock is read a moment too early, if all programs read it equally early: their times are in order all the
+// same. Only a program that pauses between the clock and the rows gets an old time.
 func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Options) {
 	Transactions(t, open, o)
 	if t.Failed() {

@@ -30,7 +30,7 @@ func (s *suite) transactions(t *testing.T) {
 	t.Run("waits", func(t *testing.T) { s.group(t).waits() })
 	t.Run("context", func(t *testing.T) { s.group(t).context() })
 	t.Run("cancelled", func(t *testing.T) { s.group(t).cancelled() })
-	t.Run("standstill", func(t *testing.T) { s.group(t).standstill() })
+	t.Run("standstill", func(t *testing.T) { s.group(t).standstill(func() {}, func() {}) })
 	t.Run("reads", func(t *testing.T) { s.group(t).reads(!s.with.ManyClocks) })
 	t.Run("news", func(t *testing.T) { s.group(t).news() })
 }
