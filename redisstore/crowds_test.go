@@ -30,14 +30,16 @@ type crowdScene struct {
 }
 
 var (
-	fortyASecond = throttle.Policy{Name: "rate", Limit: throttle.PerSecond(40)}
-	hundredIn3   = throttle.Policy{Name: "longer", Limit: throttle.SlidingWindow(100, 3*time.Second)}
-	eightSlots   = throttle.Policy{Name: "slots", Limit: throttle.Concurrency(8)}
-	crowdScenes  = []crowdScene{
+	fortyASecond  = throttle.Policy{Name: "rate", Limit: throttle.PerSecond(40)}
+	hundredIn3    = throttle.Policy{Name: "longer", Limit: throttle.SlidingWindow(100, 3*time.Second)}
+	eightyASecond = throttle.Policy{Name: "rate", Limit: throttle.PerSecond(80)}
+	fourSlots     = throttle.Policy{Name: "slots", Limit: throttle.Concurrency(4)}
+	eightSlots    = throttle.Policy{Name: "slots", Limit: throttle.Concurrency(8)}
+	crowdScenes   = []crowdScene{
 		{name: "slots", policies: []throttle.Policy{fortyASecond, eightSlots}},
 		{name: "costs", policies: []throttle.Policy{fortyASecond, eightSlots}, costs: 5},
 		{name: "keys", policies: []throttle.Policy{fortyASecond, eightSlots}, keys: 3},
-		{name: "deaths", policies: []throttle.Policy{fortyASecond, eightSlots}, deaths: true},
+		{name: "deaths", policies: []throttle.Policy{eightyASecond, fourSlots}, deaths: true},
 		{name: "slots first", policies: []throttle.Policy{eightSlots, fortyASecond}},
 		{name: "narrow", policies: []throttle.Policy{fortyASecond, {Name: "slots", Limit: throttle.Concurrency(2)}}},
 		{name: "two rates", policies: []throttle.Policy{fortyASecond, hundredIn3}},
@@ -48,17 +50,18 @@ var (
 		{name: "tokens", policies: []throttle.Policy{{Name: "rate", Limit: throttle.TokenBucket(40, time.Second, 20)}, eightSlots}},
 		{name: "many", policies: []throttle.Policy{{Name: "rate", Limit: throttle.PerSecond(400)}, {Name: "slots", Limit: throttle.Concurrency(60)}}},
 		{name: "shares", policies: []throttle.Policy{fortyASecond, eightSlots}, shares: 4},
-		{name: "keys and deaths", policies: []throttle.Policy{fortyASecond, eightSlots}, keys: 3, costs: 2, deaths: true},
+		{name: "keys and deaths", policies: []throttle.Policy{eightyASecond, fourSlots}, keys: 3, costs: 2, deaths: true},
 	}
 )
 
-// What callers do. Those that stay are so many in each node, and ask again and again.
+// What callers do, and for how long at most what a dead node holds, and who waits there, is in the way of others.
 const (
-	crowdStays = 8
+	crowdStays = 8                      // callers of each node ask again and again
 	crowdLives = 400 * time.Millisecond // after that at the latest a crowd leaves
 	crowdHolds = 150 * time.Millisecond // that long at most a slot is held
 	crowdLast  = 60                     // come at last, and all start
 	deadHolds  = 24500 * time.Millisecond
+	deadWaits  = 5 * time.Second
 )
 
 // TestP7_CrowdsThatLeave: crowds of callers of several nodes come and leave, at once or one by one, and some that have a start give it back. Those
@@ -106,6 +109,7 @@ type crowdNode struct {
 	*throttle.Limiters
 	lives context.Context
 	dies  context.CancelFunc
+	held  atomic.Int64 // of all slots
 }
 
 // A crowdUse is what is true of a budget.
@@ -133,6 +137,9 @@ func (c *crowds) stay(n *crowdNode, d time.Duration) {
 // patience is how long the last of so many callers waits, in each line, behind a crowd and a window that is full.
 func (c *crowds) patience(callers, cost int) time.Duration {
 	most := crowdLives + time.Second
+	if c.deaths {
+		most += deadWaits
+	}
 	for _, p := range c.policies {
 		per := p.Limit.Per()
 		if p.Limit.Kind() == throttle.KindConcurrency {
@@ -159,7 +166,7 @@ func (c *crowds) play(length time.Duration) {
 		for range crowdStays {
 			repeats(func() {
 				came := time.Now()
-				if c.start(ctx, n, c.demands()) && time.Since(came) > patience && !c.priorities && !c.deaths {
+				if c.start(ctx, n, c.demands()) && time.Since(came) > patience && c.inOrder() {
 					c.Errorf("a caller that stays waited for %v, of %v", time.Since(came), patience)
 				}
 			})
@@ -168,12 +175,8 @@ func (c *crowds) play(length time.Duration) {
 	}
 	longest := 1500 * time.Millisecond
 	if c.deaths {
-		longest, length = longest+deadHolds, length+deadHolds
-		time.AfterFunc(time.Second, func() {
-			dead := c.nodes[len(c.nodes)-1]
-			dead.cut()
-			dead.dies()
-		})
+		longest, length = longest+deadWaits, length+deadHolds
+		time.AfterFunc(time.Second, func() { c.death(c.nodes[len(c.nodes)-1]) })
 	}
 	c.awaitStarts(longest, length)
 	over.Store(true)
@@ -189,6 +192,18 @@ func (c *crowds) play(length time.Duration) {
 	all.Wait()
 	require.Less(c, time.Since(came), c.patience(crowdLast, max(1, c.costs*2/3)))
 	c.atLast()
+}
+
+// inOrder reports whether those that come first are served first.
+func (c *crowds) inOrder() bool { return !c.priorities && c.shares == 0 }
+
+// death stops a node, when it holds so little that the others can go on: what it holds nobody has before its lease ends.
+func (c *crowds) death(n *crowdNode) {
+	for n.held.Load() > int64(fourSlots.Limit.N()/2) {
+		time.Sleep(time.Millisecond)
+	}
+	n.cut()
+	n.dies()
 }
 
 // awaitStarts requires that somebody starts in each of many spans of time.
@@ -270,9 +285,11 @@ func (c *crowds) start(ctx context.Context, n *crowdNode, demands []throttle.Dem
 	case c.started <- struct{}{}:
 	default:
 	}
+	n.held.Add(int64(demands[0].Cost))
 	c.count(demands, 1)
 	c.stay(n, crowdHolds)
 	c.count(demands, -1)
+	n.held.Add(-int64(demands[0].Cost))
 	if n.lives.Err() == nil {
 		p.Release()
 	}
@@ -308,11 +325,10 @@ func (c *crowds) crowd(ctx context.Context, n *crowdNode) {
 	together := c.draw(2) == 0
 	for range c.size {
 		all.Go(func() {
-			ctx := ctx
+			ctx, leave := context.WithCancel(ctx)
+			defer leave()
 			if !together {
-				var leave context.CancelFunc
-				ctx, leave = context.WithTimeout(ctx, time.Duration(c.draw(int(crowdLives))))
-				defer leave()
+				defer time.AfterFunc(time.Duration(c.draw(int(crowdLives))), leave).Stop()
 			}
 			c.start(ctx, n, c.demands())
 		})

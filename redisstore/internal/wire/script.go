@@ -141,6 +141,11 @@ const (
 	// Lease is for how long a node's requests in flight are believed without a new report.
 	Lease = 22 * time.Second
 
+	// LineLease is for how long a node's callers keep their places in lines for slots without a new
+	// report. It is shorter, because places of a node that died hold up all others, and a node that lives
+	// gets them back with its next report.
+	LineLease = 5 * time.Second
+
 	// SureLease is for how long a lease surely lasts: near its end it may have ended.
 	SureLease = Lease - time.Second
 
@@ -179,6 +184,7 @@ var shared = []struct {
 	{"LAST_ORDINAL", LastOrdinal},
 	{"RECORD_MS", fmt.Sprintf("'%d'", RecordTime.Milliseconds())},
 	{"LEASE", Lease},
+	{"LINE_LEASE", LineLease},
 	{"SUSPECTED_AFTER", SuspectedAfter},
 	{"DOUBT", Doubt},
 	{"LEAST_PROBE", LeastProbe},

@@ -24,7 +24,8 @@ end
 
 -- elapse brings a budget to a time so long after it was written. If no node wrote for
 -- longer than living nodes are silent, then all are gone, or the clock was set forward:
--- once, each lease has a grace, in which living nodes will report again.
+-- once, each lease has a grace, in which living nodes will report again. The waiters of a node
+-- that is silent have no place until it reports again: nothing is set aside for them, and they block nobody.
 local function elapse(slots, passed)
   slots.passed, slots.nodes, slots.taken = passed, {}, 0
   slots.ends = slots.stored.ends - passed
@@ -34,6 +35,7 @@ local function elapse(slots, passed)
     if passed > SUSPECTED_AFTER and m.left < SUSPECTED_AFTER and not m.grace then
       m.left, m.grace = SUSPECTED_AFTER, true
     end
+    m.line = m.left > LEASE - LINE_LEASE and m.waiters or {}
     if m.left > 0 then
       slots.nodes[#slots.nodes + 1] = m
       slots.taken = slots.taken + count(m)
@@ -52,11 +54,11 @@ local function read_slots(key, raw)
     probe = v[9] + 0, times = v[10] + 0, stored = {ends = v[5], age = v[6], nodes = {}}}
   local i = 11
   while v[i] do
-    local m, size = {id = v[i], number = v[i + 1], held = v[i + 2], lease = v[i + 3], line = {}}, v[i + 4]
+    local m, size = {id = v[i], number = v[i + 1], held = v[i + 2], lease = v[i + 3], waiters = {}}, v[i + 4]
     assert(m.number + m.held + m.lease and size >= 0 and size == floor(size))
     local stop = i + 5 + 4 * size
     for k = i + 5, stop - 4, 4 do
-      m.line[#m.line + 1] = {arrival = slots.last + v[k], cost = math.abs(v[k + 1]), called = v[k + 1] < 0,
+      m.waiters[#m.waiters + 1] = {arrival = slots.last + v[k], cost = math.abs(v[k + 1]), called = v[k + 1] < 0,
         reserve = v[k + 2] + 0, behind = v[k + 3] + 0}
     end
     i = stop

@@ -173,8 +173,8 @@ function acquire(claims, arrival, patient, now)
 end
 
 -- next_change returns in how long there may be room though no node does anything: when a
--- budget that was lost is known again, or a lease ends; 0 if no waiter in the own line
--- waits for that.
+-- budget that was lost is known again, or a lease or the places of a silent node end; 0 if no waiter in
+-- the own line waits for that.
 function next_change(slots)
   local soonest
   local function at(left)
@@ -187,7 +187,7 @@ function next_change(slots)
       end
       for _, m in ipairs(slots.nodes) do
         if m ~= slots.own then
-          at(m.left)
+          at(#m.line > 0 and m.left - LEASE + LINE_LEASE or m.left)
         end
       end
       return soonest or 0
