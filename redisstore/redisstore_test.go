@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/storetest"
 )
@@ -34,6 +35,7 @@ var lineSlack = storetest.Slack{
 
 // TestContract runs the whole contract on a real server.
 func TestContract(t *testing.T) {
+	soak.WithoutRace(t) // TestVectors and the tests of lines show the detector programs that use a server together
 	t.Parallel()
 	server := redistest.Shared(t)
 	storetest.RunWithin(t, lineSlack, func(t *testing.T) throttle.Store {
