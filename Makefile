@@ -42,10 +42,6 @@ prometheus: ## install prometheus, for make soak, unless it is there
 lua: ## install lua5.4, for make soak, unless it is there
 	@scripts/install-lua.sh
 
-# Packages with tests that make test runs without the race detector, see internal/soak:
-# arithmetic, and waits in virtual time of engines that other tests show the detector.
-WITHOUT_RACE = ./filestore ./internal/figures ./internal/ledger ./internal/mutants ./internal/scale ./internal/waits ./memstore ./redisstore/internal/commit ./redisstore/internal/line ./redisstore/internal/wire ./rowstore ./rowstore/examplestore ./rowstore/rowtest ./storetest
-
 # Modules that compile much code of other people; make sdks has their tests.
 FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest ./temporalthrottle
 
@@ -67,8 +63,8 @@ test-root: # redisstore takes longest, so it begins
 test-modules:
 	@$(RACE) BUT=". $(FOREIGN)" $(EACH) $(SHORT) ./...
 
-test-without-race:
-	@$(SHORT) $(WITHOUT_RACE)
+test-without-race: # what soak.WithoutRace leaves out of the other two, and nothing besides
+	@$(SHORT) -run "$$(scripts/without-race.sh tests)" $$(scripts/without-race.sh packages)
 
 .PHONY: sdks
 sdks: redis postgres clients browser ## throttle beside other libraries, in job queues, inside other people's SDKs and before clients of other languages, its page in a browser, and its alert rules read by Prometheus' parser

@@ -67,6 +67,7 @@ func spreadStores(server *redistest.Server, nodes int) func(*testing.T) throttle
 
 // TestP5_Shares: the shares of callers get their parts, whether the callers come to one program or to several.
 func TestP5_Shares(t *testing.T) {
+	soak.WithoutRace(t) // TestVectors has lines with shares
 	server := redistest.Shared(t)
 	play := func(name string) bool { return soak.Most(true, name == "Weights" || name == "Costs") }
 	for _, nodes := range soak.Most([]int{1, 3}, []int{3}) {

@@ -23,7 +23,8 @@ func Most[T any](soak, quick T) T {
 
 // WithoutRace is for a test of arithmetic, or of what other tests show the race detector: the
 // detector finds nothing in it, and makes it three to six times as long. make test runs the
-// test without the detector; so the Makefile lists its package in WITHOUT_RACE.
+// test without the detector: scripts/without-race.sh finds it by this call, so the test makes
+// the call itself.
 func WithoutRace(t *testing.T) {
 	t.Helper()
 	if testing.Short() && raced {
