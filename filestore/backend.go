@@ -242,5 +242,5 @@ func (b *backend) Listen(_ string, wake func()) (stop func(), err error) {
 	return b.listener.start(wake), nil
 }
 
-// IsDead implements [nodestore.Mourner].
+// IsDead implements [nodestore.DeathObserver].
 func (b *backend) IsDead(node int64) bool { return b.listener.bells.isDead(node) }
