@@ -37,14 +37,7 @@ func (b *backend) Step(_ string, _ []ledger.Key, decide func(nodestore.Rows) nod
 			return heard, fail(err)
 		}
 		if done {
-			switch {
-			case told.All:
-				b.listener.bells.ringAll(b.listener.node)
-			default:
-				for _, node := range told.Nodes {
-					b.listener.bells.ring(node)
-				}
-			}
+			b.listener.tell(&told)
 			return heard, nil
 		}
 	}
@@ -66,13 +59,19 @@ func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestor
 		return told, heard, false, nil
 	}
 	if lost, err := g.isLost(); err != nil || lost {
-		if err = errors.Join(err, b.findIf(lost, g)); err == nil {
+		if err == nil {
+			err = b.find(g)
+		}
+		if err == nil {
 			b.listener.again() // where others look now
 		}
 		return told, heard, false, err
 	}
 	if ended, err := b.catchUp(g); err != nil || ended {
-		return told, heard, false, errors.Join(err, b.advanceIf(ended, g))
+		if err == nil {
+			err = b.advance(g)
+		}
+		return told, heard, false, err
 	}
 	if err := b.begin(true); err != nil {
 		return told, heard, false, err
@@ -81,7 +80,10 @@ func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestor
 	saved, err := b.save(g, &told)
 	b.rows.End(saved)
 	if err != nil || !saved {
-		return told, heard, false, errors.Join(err, b.advanceIf(err == nil, g))
+		if err == nil {
+			err = b.advance(g)
+		}
+		return told, heard, false, err
 	}
 	heard, b.heard = b.heard, nodestore.Heard{}
 	if g.end > g.limit {
@@ -242,5 +244,5 @@ func (b *backend) Listen(_ string, wake func()) (stop func(), err error) {
 	return b.listener.start(wake), nil
 }
 
-// IsDead implements [nodestore.Mourner].
+// IsDead implements [nodestore.DeathObserver].
 func (b *backend) IsDead(node int64) bool { return b.listener.bells.isDead(node) }

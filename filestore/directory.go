@@ -39,14 +39,6 @@ func (d *directory) take(r record) error {
 	return nil
 }
 
-// advanceIf is advance if it is called for.
-func (d *directory) advanceIf(ended bool, g *generation) error {
-	if !ended {
-		return nil
-	}
-	return d.advance(g)
-}
-
 // looksForNext is how often a process looks for the generation that another one is writing.
 const looksForNext = 50
 
@@ -58,11 +50,8 @@ func (d *directory) advance(g *generation) error {
 	return d.open(g.number())
 }
 
-// findIf goes on to the last generation that is in the directory, if this one is lost. If there is none it is written anew.
-func (d *directory) findIf(lost bool, g *generation) error {
-	if !lost {
-		return nil
-	}
+// find goes on to the last generation that is in the directory, because this one is lost. If there is none it is written anew.
+func (d *directory) find(g *generation) error {
 	if err := g.read(d.take); err != nil {
 		return err
 	}
@@ -182,7 +171,7 @@ func (d *directory) load(g *generation) (done bool, err error) {
 	// A file that was emptied had another one behind the next.
 	d.heard.Lost = d.heard.Lost || d.gen != nil && g.generation > d.gen.generation+1
 	d.rows.clear()
-	d.gen = g
+	d.gen = g // the file of the former one is closed when nobody has it any more: a goroutine may wait for its lock
 	if err := g.read(d.take); err != nil {
 		d.gen = nil
 		return false, errors.Join(err, g.f.Close())

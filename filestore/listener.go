@@ -45,6 +45,17 @@ func (l *listener) again() {
 	}
 }
 
+// tell rings for the nodes that are to hear of a step at once.
+func (l *listener) tell(told *nodestore.Told) {
+	if told.All {
+		l.bells.ringAll(l.node)
+		return
+	}
+	for _, node := range told.Nodes {
+		l.bells.ring(node)
+	}
+}
+
 // end ends what wakes the node. The listener is locked.
 func (l *listener) end() {
 	if l.wake != nil {

@@ -5,6 +5,7 @@ package filestore
 import (
 	"errors"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -36,6 +37,7 @@ func lock(f *os.File, most time.Duration) (locked bool, err error) {
 func unlock(f *os.File) { _ = flock(f, syscall.LOCK_UN) } // which cannot fail for a file that is open
 
 func flock(f *os.File, how int) error {
+	defer runtime.KeepAlive(f) // a file that nobody has any more is closed, and its number is that of another one
 	for {
 		if err := syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
 			return os.NewSyscallError("flock", err)

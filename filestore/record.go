@@ -82,35 +82,12 @@ func parseRecord(b []byte, at int64) (r record, ok bool) {
 	if binary.LittleEndian.Uint32(b[4:]) != checksum(at, body) {
 		return record{}, false
 	}
-	ahead, took := binary.Varint(body)
-	if took <= 0 {
-		return record{}, false
-	}
-	body = body[took:]
-	rows, took := binary.Uvarint(body)
-	if took <= 0 || rows > uint64(len(body)/len(ledger.Key{})) {
-		return record{}, false
-	}
-	body = body[took:]
-	r = record{ahead: ahead, rows: make([]nodestore.SavedRow, rows)}
+	u := nodestore.Unpack(body)
+	r.ahead = u.Number()
+	r.rows = make([]nodestore.SavedRow, u.Count(len(ledger.Key{})))
 	for i := range r.rows {
-		row := &r.rows[i]
-		if len(body) < len(row.Key) {
-			return record{}, false
-		}
-		body = body[copy(row.Key[:], body):]
-		expires, took := binary.Varint(body)
-		if took <= 0 {
-			return record{}, false
-		}
-		row.Expires, body = expires, body[took:]
-		length, took := binary.Uvarint(body)
-		if took <= 0 || length > uint64(len(body)-took) {
-			return record{}, false
-		}
-		row.Bytes = body[took : took+int(length)]
-		body = body[took+int(length):]
+		r.rows[i] = nodestore.SavedRow{Key: u.Key(), Expires: u.Number(), Bytes: u.Bytes(u.Count(1))}
 	}
-	r.news = body
-	return r, true
+	r.news = u.Rest()
+	return r, u.Done()
 }

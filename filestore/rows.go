@@ -28,8 +28,8 @@ const rowsAtOnce = 1000
 // write writes the rows that can still matter as records.
 func (r *rows) write(now, ahead int64, write func(*record) error) error {
 	live := slices.Collect(r.Live(now))
-	for some := range slices.Chunk(live, rowsAtOnce) {
-		if err := write(&record{ahead: ahead, rows: some}); err != nil {
+	for chunk := range slices.Chunk(live, rowsAtOnce) {
+		if err := write(&record{ahead: ahead, rows: chunk}); err != nil {
 			return err
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 // A backend implements [nodestore.Backend] by the rows of a database.
 type backend struct {
-	node  group    // what the groups of this node have in common
-	lanes sync.Map // of *lane, by name
+	common group    // what the groups of this node have in common
+	lanes  sync.Map // of *lane, by name
 }
 
 // A lane is what a node does in a group.
@@ -23,24 +23,24 @@ type lane struct {
 	looks looks
 }
 
-func newBackend(db Database, node int64, with Options) *backend {
-	with.Name = plain(with.Name)
-	return &backend{node: group{db: db, node: node, with: with}}
+func newBackend(db Database, node int64, options Options) *backend {
+	options.Name = plain(options.Name)
+	return &backend{common: group{db: db, node: node, options: options}}
 }
 
 // Lane implements [nodestore.Backend].
 func (b *backend) Lane(of *throttle.Budget) string {
-	if !b.node.with.Groups {
-		return b.node.with.Name
+	if !b.common.options.Groups {
+		return b.common.options.Name
 	}
-	return b.node.with.Name + "." + hashed(of.Group)
+	return b.common.options.Name + "." + hashed(of.Group)
 }
 
 func (b *backend) lane(name string) *lane {
 	if l, ok := b.lanes.Load(name); ok {
 		return l.(*lane)
 	}
-	n := &lane{group: group{db: b.node.db, node: b.node.node, with: b.node.with, names: names(name)}}
+	n := &lane{group: group{db: b.common.db, node: b.common.node, options: b.common.options, names: names(name)}}
 	n.steps.group, n.looks.group = &n.group, &n.group
 	l, _ := b.lanes.LoadOrStore(name, n)
 	return l.(*lane)
@@ -69,8 +69,8 @@ func wrap(err error) error {
 
 // Listen implements [nodestore.Backend].
 func (b *backend) Listen(name string, wake func()) (stop func(), err error) {
-	if n, ok := b.node.db.(Notifier); ok {
-		if stop, err := n.Listen(name, nodeName(b.node.node), wake); err == nil {
+	if n, ok := b.common.db.(Notifier); ok {
+		if stop, err := n.Listen(name, nodeName(b.common.node), wake); err == nil {
 			return stop, nil
 		}
 	}

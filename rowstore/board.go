@@ -44,12 +44,12 @@ func parseBoard(b []byte) (all board, err error) {
 	if b[0] != boardForm {
 		return board{}, errForm
 	}
-	r := reader{b: b[1:]}
-	all = board{time: r.number(), last: r.number(), dropped: r.number()}
-	for n := r.number(); n > 0 && !r.failed; n-- {
-		all.notes = append(all.notes, r.note())
+	u := nodestore.Unpack(b[1:])
+	all = board{time: u.Number(), last: u.Number(), dropped: u.Number()}
+	for n := u.Number(); n > 0 && !u.Failed(); n-- {
+		all.notes = append(all.notes, unpackNote(&u))
 	}
-	if r.failed || len(r.b) > 0 {
+	if !u.Done() {
 		return board{}, ledger.ErrCorrupt
 	}
 	return all, nil
@@ -115,40 +115,14 @@ func (all *board) since(version, node int64) (h nodestore.Heard, err error) {
 	return h, nil
 }
 
-// A reader takes numbers from bytes. After a failure it returns zeros.
-type reader struct {
-	b      []byte
-	failed bool
-}
-
-func (r *reader) number() int64 {
-	x, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.failed, r.b = true, nil
-		return 0
-	}
-	r.b = r.b[n:]
-	return x
-}
-
-// count reads how many there are of what takes a byte at least.
-func (r *reader) count() int64 {
-	n := r.number()
-	if n < 0 || n > int64(len(r.b)) {
-		r.failed = true
-		return 0
-	}
-	return n
-}
-
-func (r *reader) note() note {
-	n := note{version: r.number(), from: r.number()}
-	to := r.number()
+// unpackNote takes a note.
+func unpackNote(u *nodestore.Unpacker) note {
+	n := note{version: u.Number(), from: u.Number()}
+	to := u.Number()
 	n.all = to == 0
-	for ; to > 1 && !r.failed; to-- {
-		n.nodes = append(n.nodes, r.number())
+	for ; to > 1 && !u.Failed(); to-- {
+		n.nodes = append(n.nodes, u.Number())
 	}
-	size := r.count()
-	n.news, r.b = r.b[:size], r.b[size:]
+	n.news = u.Bytes(int(u.Number()))
 	return n
 }

@@ -11,10 +11,10 @@ import (
 
 // A group is what a node knows of a group of rows.
 type group struct {
-	db    Database
-	node  int64
-	with  Options
-	names names
+	db      Database
+	node    int64
+	options Options
+	names   names
 
 	mu    sync.Mutex
 	seen  int64           // the version of the last note that the node has read
@@ -22,11 +22,10 @@ type group struct {
 	heard nodestore.Heard // what other nodes have done, not returned yet
 	news  time.Time       // when the node heard last of them
 
-	trouble atomic.Pointer[error] // why the step takes long that is under way; nil: it does not
+	trouble atomic.Pointer[error] // why the step that is under way takes long; nil: it does not
 }
 
-// nextLook is how long a node waits until it looks again whom others cannot wake: where there are news, there are
-// more of them.
+// nextLook is how long a node that others cannot wake waits until it looks again: news are often followed by more news.
 func (g *group) nextLook() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -64,9 +63,9 @@ func (g *group) hear(all *board) error {
 	return nil
 }
 
-// open reads the board and rows of a transaction or look. The first key is that of the board, and those
-// after more others are keys of budgets.
-func (g *group) open(tx Tx, keys []string, others int, asked time.Time, changes bool) (o opened, err error) {
+// open reads what a step or a look begins with. The first key is that of the board. In a step the second one is that of the node's
+// record. The other keys are those of budgets.
+func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o opened, err error) {
 	values, err := tx.Get(keys...)
 	if err != nil {
 		return o, err
@@ -84,21 +83,35 @@ func (g *group) open(tx Tx, keys []string, others int, asked time.Time, changes 
 	if o.now, err = latest(now, o.board.time); err != nil {
 		return o, err
 	}
-	o.others = values[1 : 1+others]
+	keys, values = keys[1:], values[1:]
+	if isStep {
+		if o.record, err = parseRecord(values[0]); err != nil {
+			return o, err
+		}
+		keys, values = keys[1:], values[1:]
+	}
 	o.table = nodestore.NewTable(func(budgets []ledger.Key) ([][]byte, error) {
 		return tx.Get(g.names.rows(nil, budgets)...)
 	})
-	for i, value := range values[1+others:] {
-		o.table.Take(&nodestore.SavedRow{Key: g.names.budget(keys[1+others+i]), Bytes: value})
+	for i, key := range keys {
+		o.table.Take(&nodestore.SavedRow{Key: g.names.budget(key), Bytes: values[i]})
 	}
-	o.table.Begin(o.now, asked, received, changes)
+	o.table.Begin(o.now, asked, received, isStep)
 	return o, nil
 }
 
-// opened is what a transaction or look begins with.
+// opened is what a step or a look begins with.
 type opened struct {
 	board  board
-	others [][]byte
+	record ledger.Record // in a step
 	table  nodestore.Table
 	now    int64
+}
+
+// parseRecord returns the record of a row, which may not exist.
+func parseRecord(b []byte) (r ledger.Record, err error) {
+	if len(b) > 0 {
+		err = r.UnmarshalBinary(b)
+	}
+	return r, err
 }

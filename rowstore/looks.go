@@ -17,21 +17,21 @@ type looks struct {
 	running bool
 }
 
-// A look is that of one caller.
+// A look is what one caller wants to look at.
 type look struct {
 	keys []ledger.Key
 	done chan error // has room for one
 
-	mu sync.Mutex
-	at func(nodestore.Rows) // nil: the caller has left
+	mu  sync.Mutex
+	see func(nodestore.Rows) // is shown the rows; nil: the caller has left
 }
 
 // show lets the caller look.
 func (l *look) show(rows nodestore.Rows) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.at != nil {
-		l.at(rows)
+	if l.see != nil {
+		l.see(rows)
 	}
 }
 
@@ -39,24 +39,24 @@ func (l *look) show(rows nodestore.Rows) {
 func (l *look) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.at = nil
+	l.see = nil
 }
 
 // look has a look made, and waits for it as long as ctx allows.
-func (l *looks) look(ctx context.Context, keys []ledger.Key, at func(nodestore.Rows)) error {
-	one := &look{keys: keys, at: at, done: make(chan error, 1)}
+func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(nodestore.Rows)) error {
+	caller := &look{keys: keys, see: see, done: make(chan error, 1)}
 	l.mu.Lock()
-	l.waiting = append(l.waiting, one)
+	l.waiting = append(l.waiting, caller)
 	if !l.running {
 		l.running = true
 		go l.run()
 	}
 	l.mu.Unlock()
 	select {
-	case err := <-one.done:
+	case err := <-caller.done:
 		return err
 	case <-ctx.Done():
-		one.leave()
+		caller.leave()
 		return context.Cause(ctx)
 	}
 }
@@ -73,8 +73,8 @@ func (l *looks) run() {
 			return
 		}
 		err := l.make(batch)
-		for _, one := range batch {
-			one.done <- err
+		for _, caller := range batch {
+			caller.done <- err
 		}
 	}
 }
@@ -82,17 +82,17 @@ func (l *looks) run() {
 // make makes looks together.
 func (l *looks) make(batch []*look) error {
 	var budgets []ledger.Key
-	for _, one := range batch {
-		budgets = append(budgets, one.keys...)
+	for _, caller := range batch {
+		budgets = append(budgets, caller.keys...)
 	}
 	keys := l.names.rows([]string{l.names.board()}, budgets)
 	do := func(tx Tx, asked time.Time) error {
-		o, err := l.open(tx, keys, 0, asked, false)
+		o, err := l.open(tx, keys, asked, false)
 		if err != nil {
 			return err
 		}
-		for _, one := range batch {
-			one.show(&o.table)
+		for _, caller := range batch {
+			caller.show(&o.table)
 		}
 		return o.table.Err()
 	}
@@ -108,9 +108,9 @@ func (l *looks) read(keys []string, do func(Tx, time.Time) error) error {
 	ctx, stop := context.WithTimeout(context.Background(), transactMost)
 	defer stop()
 	asked := time.Now()
-	at := func(tx Tx) error { return do(tx, asked) }
+	doAsked := func(tx Tx) error { return do(tx, asked) }
 	if r, ok := l.db.(Reader); ok {
-		return r.Read(ctx, l.name(), keys, at)
+		return r.Read(ctx, l.name(), keys, doAsked)
 	}
-	return l.db.Transact(ctx, l.name(), keys, at)
+	return l.db.Transact(ctx, l.name(), keys, doAsked)
 }

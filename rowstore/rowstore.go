@@ -20,16 +20,16 @@ type Store struct {
 
 // New returns a store whose budgets are rows of a database. Nil Options are the defaults.
 func New(db Database, o *Options) *Store {
-	with := o.orDefaults()
+	options := o.orDefaults()
 	node := nodestore.Options{
-		Node:       ledger.Node{ID: nodestore.NewNode(), Lease: with.Lease.Microseconds()},
-		RenewEvery: with.Lease / 10,
-		Rows:       with.Rows,
+		Node:       ledger.Node{ID: nodestore.NewNode(), Lease: options.Lease.Microseconds()},
+		RenewEvery: options.Lease / 10,
+		Rows:       options.Rows,
 	}
 	if a, ok := db.(arriver); ok {
 		node.Arrivals = a.Arrivals()
 	}
-	return &Store{nodestore.New(newBackend(db, node.Node.ID, with), node)}
+	return &Store{nodestore.New(newBackend(db, node.Node.ID, options), node)}
 }
 
 // An arriver is a Database of a test whose stores count arrivals together, as if no two callers came

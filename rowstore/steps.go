@@ -12,7 +12,7 @@ import (
 
 const (
 	transactMost = 5 * time.Second // for how long a transaction may take
-	again        = 3               // how often a step is made that was not saved
+	triesMost    = 3               // how often a step is tried that was not saved
 	boardKeep    = time.Hour
 	recordKeep   = time.Hour
 	doubtFirst   = 50 * time.Millisecond  // how long after a lost reply it is looked up for the first time
@@ -39,8 +39,8 @@ type steps struct {
 	// Of the step that goes on.
 	decide func(nodestore.Rows) nodestore.Told
 	asked  time.Time
-	ended  bool // do got to its end, the last time that it was called
-	put    bool // it has put something, whenever it was called
+	ended  bool // the last call of do got to its end
+	put    bool // a call of do has put something
 }
 
 // make makes a step. After an error it was not saved.
@@ -65,7 +65,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore
 				return &doubtError{err}
 			}
 		}
-		if tries == again {
+		if tries == triesMost {
 			return err
 		}
 	}
@@ -100,17 +100,11 @@ func (e *doubtError) Is(target error) bool {
 // do is a step in a transaction.
 func (s *steps) do(tx Tx, keys []string) error {
 	s.ended = false
-	o, err := s.open(tx, keys, 1, s.asked, true)
+	o, err := s.open(tx, keys, s.asked, true)
 	if err != nil {
 		return err
 	}
-	var record ledger.Record
-	if b := o.others[0]; len(b) > 0 {
-		if err := record.UnmarshalBinary(b); err != nil {
-			return err
-		}
-	}
-	switch record.Begin(s.number, tryStep) {
+	switch o.record.Begin(s.number, tryStep) {
 	case ledger.Done:
 		return nil // it was saved before
 	case ledger.Late:
@@ -125,7 +119,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 		o.board.pin(o.now, s.node, &told)
 		wake(tx, &told)
 	}
-	if s.with.ManyClocks {
+	if s.options.ManyClocks {
 		o.board.time = o.now
 	} else if told.Empty() && len(changed) == 0 {
 		s.ended = true
@@ -135,10 +129,10 @@ func (s *steps) do(tx Tx, keys []string) error {
 		r := &changed[i]
 		tx.Put(s.names.row(r.Key), r.Bytes, max(0, time.Duration(r.Matters(o.now))*time.Microsecond))
 	}
-	if !told.Empty() || s.with.ManyClocks {
+	if !told.Empty() || s.options.ManyClocks {
 		tx.Put(s.names.board(), o.board.bytes(), boardKeep)
 	}
-	s.putRecord(tx, &record)
+	s.putRecord(tx, &o.record)
 	s.ended, s.put = true, true
 	return nil
 }
@@ -170,7 +164,7 @@ func wake(tx Tx, told *nodestore.Told) {
 // find finds out whether the last step was saved, however long that takes, but no longer than the lease of the node: after
 // that the rows have forgotten what the node holds and waits for, whether the step was saved or not.
 func (s *steps) find() (saved bool, doubt error) {
-	end := time.Now().Add(s.with.Lease + time.Second)
+	end := time.Now().Add(s.options.Lease + time.Second)
 	for wait := doubtFirst; ; wait = min(2*wait, doubtLater) {
 		err := s.transact([]string{s.names.record(s.node)}, func(tx Tx, keys []string) error {
 			var err error
@@ -193,11 +187,9 @@ func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	var record ledger.Record
-	if b := values[0]; len(b) > 0 {
-		if err := record.UnmarshalBinary(b); err != nil {
-			return false, err
-		}
+	record, err := parseRecord(values[0])
+	if err != nil {
+		return false, err
 	}
 	if record.Begin(s.number, tryFence) != ledger.Do {
 		return record.Tried() == tryStep, nil

@@ -28,8 +28,13 @@ type database struct {
 
 // Transact implements [rowstore.Database].
 func (d *database) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	return repeat(ctx, func() (again bool, err error) { return d.try(ctx, group, keys, do) })
+}
+
+// repeat calls try again for as long as that says so.
+func repeat(ctx context.Context, try func() (again bool, err error)) error {
 	for n := 0; ; n++ {
-		again, err := d.try(ctx, group, keys, do)
+		again, err := try()
 		if !again || n == repeatsMost || ctx.Err() != nil {
 			return err
 		}
@@ -64,12 +69,7 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 
 // Read implements [rowstore.Reader].
 func (d *database) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
-	for n := 0; ; n++ {
-		again, err := d.look(ctx, group, keys, do)
-		if !again || n == repeatsMost || ctx.Err() != nil {
-			return err
-		}
-	}
+	return repeat(ctx, func() (again bool, err error) { return d.look(ctx, group, keys, do) })
 }
 
 // look is Read, once. It returns true if it may be repeated.

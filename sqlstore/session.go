@@ -23,32 +23,32 @@ type statement struct {
 
 // send sends statements: together, in one round trip, if the driver allows that, or else one by one. The first one that
 // fails is the last one that is done.
-func (s *session) send(ctx context.Context, all ...statement) error {
+func (s *session) send(ctx context.Context, statements ...statement) error {
 	if !s.together {
-		for _, one := range all {
-			if err := s.sendOne(ctx, one); err != nil {
+		for _, st := range statements {
+			if err := s.sendOne(ctx, st); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	var text strings.Builder
-	for i, one := range all {
+	for i, st := range statements {
 		if i > 0 {
 			text.WriteByte(';')
 		}
-		text.WriteString(one.text)
+		text.WriteString(st.text)
 	}
 	rows, err := s.conn.QueryContext(ctx, text.String())
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	for _, one := range all {
-		if one.take == nil {
+	for _, st := range statements {
+		if st.take == nil {
 			continue // the driver leaves out results without rows
 		}
-		if err := one.take(rows); err != nil {
+		if err := st.take(rows); err != nil {
 			return err
 		}
 		rows.NextResultSet()
@@ -56,17 +56,17 @@ func (s *session) send(ctx context.Context, all ...statement) error {
 	return rows.Err()
 }
 
-func (s *session) sendOne(ctx context.Context, one statement) error {
-	if one.take == nil {
-		_, err := s.conn.ExecContext(ctx, one.text)
+func (s *session) sendOne(ctx context.Context, st statement) error {
+	if st.take == nil {
+		_, err := s.conn.ExecContext(ctx, st.text)
 		return err
 	}
-	rows, err := s.conn.QueryContext(ctx, one.text)
+	rows, err := s.conn.QueryContext(ctx, st.text)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	if err := one.take(rows); err != nil {
+	if err := st.take(rows); err != nil {
 		return err
 	}
 	return rows.Err()

@@ -19,11 +19,11 @@ type Backend interface {
 	// Step locks the rows of a lane, calls decide, saves the rows that decide has got and unlocks them:
 	// all rows are saved, or none. The keys are those that decide asks for first. Decide may be called
 	// again, with the rows as they were, if what it did could not be saved. After an error
-	// nothing was saved. Step returns what other nodes have done since the last call.
+	// nothing was saved, unless it is an [ErrUnsure]. Step returns what other nodes have done since the last call.
 	Step(lane string, keys []ledger.Key, decide func(Rows) Told) (Heard, error)
 
 	// Read calls look with the rows as they are, which look does not change. The keys are those that
-	// look asks for; look may be called again. Read returns what Step returns, with an error or without. It fails when ctx has ended.
+	// look asks for; look may be called again. Read returns what other nodes have done, also with an error. It fails when ctx has ended.
 	Read(ctx context.Context, lane string, keys []ledger.Key, look func(Rows)) (Heard, error)
 
 	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
@@ -31,8 +31,8 @@ type Backend interface {
 	Listen(lane string, wake func()) (stop func(), err error)
 }
 
-// A Mourner is a Backend that knows of nodes that they are dead before their leases end.
-type Mourner interface {
+// A DeathObserver is a Backend that knows of some nodes that they are dead before their leases end.
+type DeathObserver interface {
 	// IsDead reports whether a node is dead for sure. It does not block.
 	IsDead(node int64) bool
 }
@@ -61,8 +61,8 @@ type Rows interface {
 	// Fetch says of which charges the rows are wanted next: a backend that has to load them does it at once.
 	Fetch(charges []throttle.Charge)
 
-	// Row returns the row of a budget. If there is none it returns a new one, or nil if make is false.
-	Row(key ledger.Key, make bool) *ledger.Row
+	// Row returns the row of a budget. If there is none it returns nil, or with create a new one.
+	Row(key ledger.Key, create bool) *ledger.Row
 }
 
 // Told is what a step has done that concerns other nodes.

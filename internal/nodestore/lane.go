@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
@@ -20,7 +19,7 @@ const batchMost = 512
 // take long if the backend cannot be reached.
 const tidyFrom = 4096
 
-// owedEvery is how often ops are tried again that could not be done: others may wait for what they give back.
+// owedEvery is how often what is owed is tried again: other callers may wait for what it gives back.
 const owedEvery = time.Second
 
 // awayEvery is how often a backend is asked that is away.
@@ -34,36 +33,38 @@ const renewMost = 64
 // Locks: that of the state is taken within a step of the backend, and that of the lane within that of the
 // state. Neither is held while the backend waits for other nodes.
 type lane struct {
-	name    string
-	backend Backend
-	every   time.Duration         // how often leases are renewed
-	away    atomic.Pointer[error] // why the backend is away; nil: it is not
-	most    int                   // about how many rows a step has; 0: any number
+	name       string
+	backend    Backend
+	renewEvery time.Duration         // how often leases are renewed
+	away       atomic.Pointer[error] // why the backend is away; nil: it is not
+	rowsMost   int                   // about how many rows a step has; 0: any number
 
-	mu      sync.Mutex
-	queue   []*op
-	tidied  int   // how long the queue was when ops of callers that have left were taken out of it
-	running bool  // a goroutine makes steps
-	heard   Heard // what other nodes have done
-	look    bool  // other nodes have news
-	missed  Heard // what the node could not take in
-	retries bool  // retry waits
+	mu           sync.Mutex
+	queue        []*op
+	tidied       int   // how long the queue was when ops of callers that have left were taken out of it
+	running      bool  // a goroutine makes steps
+	heard        Heard // what other nodes have done
+	look         bool  // other nodes have news
+	missed       Heard // what the node could not take in, for the next retry
+	retryPending bool  // the look that retry has promised is not made yet
 
 	state  sync.Mutex
 	step   step
 	memory memory
-	owed   []*op // could not be done. Each gives back what was granted in a step, so there are no more of them than callers had grants
-	owes   bool  // pay is called later
-	ticks  bool  // tick is called later
-	stop   func()
+	// owed are undos that could not be done. What they give back was granted in steps that were saved, so there are no more
+	// of them than callers had grants: their number needs no limit.
+	owed        []*op
+	payPending  bool // pay is called later
+	tickPending bool // tick is called later
+	stop        func()
 }
 
 func newLane(name string, b Backend, o Options) *lane {
 	isDead := func(int64) bool { return false }
-	if m, ok := b.(Mourner); ok {
+	if m, ok := b.(DeathObserver); ok {
 		isDead = m.IsDead
 	}
-	l := &lane{name: name, backend: b, every: o.RenewEvery, most: o.Rows, memory: newMemory(name, o, isDead)}
+	l := &lane{name: name, backend: b, renewEvery: o.RenewEvery, rowsMost: o.Rows, memory: newMemory(name, o, isDead)}
 	l.step.memory = &l.memory
 	return l
 }
@@ -73,7 +74,7 @@ func (l *lane) post(o *op) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue) >= max(tidyFrom, 2*l.tidied) {
-		l.queue = slices.DeleteFunc(l.queue, (*op).isIdle)
+		l.queue = slices.DeleteFunc(l.queue, (*op).isPointless)
 		l.tidied = len(l.queue)
 	}
 	l.queue = append(l.queue, o)
@@ -107,20 +108,20 @@ func (l *lane) hear(h Heard) {
 	l.start()
 }
 
-// retry has the node look again soon that could not, and take in news that it could not.
+// retry has the node look again soon because a look or a step failed, and take in the news that it could not take in.
 func (l *lane) retry(h Heard) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.missed.Add(h)
-	if l.retries {
+	if l.retryPending {
 		return
 	}
-	l.retries = true
+	l.retryPending = true
 	time.AfterFunc(awayEvery, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.heard.Add(l.missed)
-		l.missed, l.retries, l.look = Heard{}, false, true
+		l.missed, l.retryPending, l.look = Heard{}, false, true
 		l.start()
 	})
 }
@@ -144,7 +145,7 @@ func (l *lane) run() {
 		runtime.Gosched() // callers that are about to ask share the step
 		var heard Heard
 		l.mu.Lock()
-		n := l.share()
+		n := l.batchSize()
 		batch = append(batch[:0], l.queue[:n]...)
 		rest := copy(l.queue, l.queue[n:])
 		clear(l.queue[rest:])
@@ -160,7 +161,7 @@ func (l *lane) run() {
 		l.mu.Unlock()
 
 		l.state.Lock()
-		heard = l.memory.hears(heard)
+		heard = l.memory.concerning(heard)
 		look = look && l.memory.waits()
 		l.state.Unlock()
 		switch {
@@ -176,15 +177,15 @@ func (l *lane) run() {
 	}
 }
 
-// share returns how many of the ops share the next step. The lane is locked.
-func (l *lane) share() int {
+// batchSize returns how many of the ops share the next step. The lane is locked.
+func (l *lane) batchSize() int {
 	n := min(len(l.queue), batchMost)
-	if l.most <= 0 {
+	if l.rowsMost <= 0 {
 		return n
 	}
 	rows := 0
 	for i := range n {
-		if rows += l.queue[i].size(); rows > l.most && i > 0 {
+		if rows += l.queue[i].size(); rows > l.rowsMost && i > 0 {
 			return i
 		}
 	}
@@ -196,7 +197,7 @@ func (l *lane) make(batch []*op, heard Heard, look bool) {
 	var keys []ledger.Key
 	for _, o := range batch {
 		if o.books && o.hasLeft() {
-			o.decide = giveUp
+			o.decide = withdraw
 		}
 		keys = o.budgets(keys)
 	}
@@ -223,7 +224,7 @@ func (l *lane) make(batch []*op, heard Heard, look bool) {
 	case errors.Is(err, ErrAway):
 		l.away.Store(&err)
 		var waiting []*op
-		waiting, batch = part(batch, (*op).canWait)
+		waiting, batch = partition(batch, (*op).canWait)
 		l.failed(batch, false)
 		defer l.wait(waiting, err)
 	default:
@@ -243,16 +244,16 @@ func (l *lane) make(batch []*op, heard Heard, look bool) {
 	l.hear(later)
 }
 
-// part returns the ops of which something is true, and the others.
-func part(all []*op, is func(*op) bool) (those, others []*op) {
+// partition returns the ops of which something is true, and the others.
+func partition(all []*op, isTrue func(*op) bool) (matching, others []*op) {
 	for _, o := range all {
-		if is(o) {
-			those = append(those, o)
+		if isTrue(o) {
+			matching = append(matching, o)
 		} else {
 			others = append(others, o)
 		}
 	}
-	return those, others
+	return matching, others
 }
 
 // wait has ops done in a later step, because the backend is away. There are only a few steps a second while it is.
@@ -266,13 +267,6 @@ func (l *lane) wait(ops []*op, err error) {
 	l.queue = append(ops, l.queue...)
 }
 
-// giveUp takes the place of an op that asks for a start for a caller that has left. What the caller
-// had counts as given back.
-func giveUp(st *step, o *op) {
-	st.cancel(&o.booking, throttle.Grant{Handle: o.booking.Instead, Turn: o.booking.Turn})
-	o.grant = throttle.Grant{}
-}
-
 // giveBack gives back what was booked for a caller that has left.
 func (l *lane) giveBack(o *op) {
 	if !o.grant.OK && o.grant.Ready == nil {
@@ -280,9 +274,6 @@ func (l *lane) giveBack(o *op) {
 	}
 	l.post(ownUndo(cancel, o))
 }
-
-// cancel gives back the grant of an op.
-func cancel(st *step, o *op) { st.cancel(&o.booking, o.grant) }
 
 // saved lets callers see what a step has done.
 func (l *lane) saved() {
@@ -302,53 +293,33 @@ func (l *lane) saved() {
 	l.keepAlive()
 }
 
-// failed puts the memory back, and keeps what must be done all the same. unsure says that the rows may have been saved: then it is
-// done in the memory alone. What was given back twice would be taken from others, and leases of this node are over.
+// failed puts the memory back, and keeps what must be done all the same: see owedBy.
 func (l *lane) failed(batch []*op, unsure bool) {
 	l.state.Lock()
 	defer l.state.Unlock()
 	l.step.takeBack()
 	for _, o := range batch {
-		decide := o.decide
-		switch {
-		case o.books && o.gives():
-			decide = giveUp
-		case !o.isUndo:
-			continue
+		if undo := owedBy(o, unsure); undo != nil {
+			l.owed = append(l.owed, undo)
+			if unsure {
+				l.memory.doubts++
+			}
 		}
-		if unsure {
-			decide = withoutRows(decide)
-			l.memory.doubts++
-		}
-		l.owed = append(l.owed, ownUndo(decide, o))
 	}
-	if len(l.owed) > 0 && !l.owes {
-		l.owes = true
+	if len(l.owed) > 0 && !l.payPending {
+		l.payPending = true
 		time.AfterFunc(owedEvery, l.pay)
 	}
 }
 
-// pay does what could not be done before.
+// pay has done what is owed.
 func (l *lane) pay() {
 	l.state.Lock()
 	owed := l.owed
-	l.owed, l.owes = nil, false
+	l.owed, l.payPending = nil, false
 	l.state.Unlock()
 	for _, o := range owed {
 		l.post(o)
-	}
-}
-
-// withoutRows returns what an op does in the memory alone.
-func withoutRows(decide func(*step, *op)) func(*step, *op) {
-	return func(st *step, o *op) {
-		rows, none := st.rows, NewTable(nil)
-		none.Begin(rows.Now(), rows.Asked(), rows.Received(), true)
-		st.rows = &none
-		decide(st, o)
-		st.rows = rows
-		st.doubts--
-		st.undo = append(st.undo, func() { st.doubts++ })
 	}
 }
 
@@ -383,16 +354,16 @@ func (l *lane) keepAlive() {
 
 // tickLater has tick called. The state is locked.
 func (l *lane) tickLater() {
-	if !l.ticks {
-		l.ticks = true
-		time.AfterFunc(l.every, l.tick)
+	if !l.tickPending {
+		l.tickPending = true
+		time.AfterFunc(l.renewEvery, l.tick)
 	}
 }
 
 // tick renews leases, and serves lines whose news may have been lost.
 func (l *lane) tick() {
 	l.state.Lock()
-	l.ticks = false
+	l.tickPending = false
 	idle, stop := l.memory.isIdle(), l.stop
 	leased := l.memory.leased()
 	if idle {
@@ -409,8 +380,8 @@ func (l *lane) tick() {
 		l.wakeUp() // for news that were lost
 	}
 	most := renewMost
-	if l.most > 0 {
-		most = min(most, l.most)
+	if l.rowsMost > 0 {
+		most = min(most, l.rowsMost)
 	}
 	for keys := range slices.Chunk(leased, most) {
 		l.post(&op{decide: func(st *step, o *op) { st.renew(o.keys) }, keys: keys})

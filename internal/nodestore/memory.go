@@ -67,26 +67,26 @@ func (m *memory) waits() bool { return len(m.line)+len(m.slots)+len(m.watches) >
 
 // put sets, or with nil deletes, what belongs to an arrival in the line of a budget.
 func put[W any](all map[ledger.Key]map[int64]*W, key ledger.Key, arrival int64, w *W) {
-	switch of := all[key]; {
-	case w != nil && of == nil:
+	switch line := all[key]; {
+	case w != nil && line == nil:
 		all[key] = map[int64]*W{arrival: w}
 	case w != nil:
-		of[arrival] = w
+		line[arrival] = w
 	default:
-		if delete(of, arrival); len(of) == 0 {
+		if delete(line, arrival); len(line) == 0 {
 			delete(all, key)
 		}
 	}
 }
 
-// stand notes where a waiter stands, and walk that it may not stand there any more.
-func (m *memory) stand(w *waiter) {
+// noteLine notes in which line a waiter stands, and dropLine that the waiter may not stand there any more.
+func (m *memory) noteLine(w *waiter) {
 	if key, at, waits := w.Line(); waits {
 		put(m.line, key, at, w)
 	}
 }
 
-func (m *memory) walk(w *waiter) {
+func (m *memory) dropLine(w *waiter) {
 	if key, at, waits := w.Line(); waits {
 		put(m.line, key, at, nil)
 	}
@@ -145,8 +145,8 @@ func chargeOf(b *throttle.Booking, key ledger.Key) throttle.Charge {
 	return b.Charges[i]
 }
 
-// hears returns the part of what other nodes have done that concerns this node.
-func (m *memory) hears(h Heard) Heard {
+// concerning returns the part of what other nodes have done that concerns this node.
+func (m *memory) concerning(h Heard) Heard {
 	n, mine := h.News, ledger.News{}
 	for _, p := range n.Called {
 		if p.Node == m.node.ID {
@@ -196,4 +196,4 @@ func (m *memory) warn(u ledger.Useless) {
 }
 
 // arrivalsOf returns the arrivals of waiters, the first ones first.
-func arrivalsOf[W any](of map[int64]*W) []int64 { return slices.Sorted(maps.Keys(of)) }
+func arrivalsOf[W any](line map[int64]*W) []int64 { return slices.Sorted(maps.Keys(line)) }

@@ -38,67 +38,21 @@ func AppendNews(b []byte, n *ledger.News) []byte {
 
 // ParseNews returns the news that [AppendNews] made bytes of.
 func ParseNews(b []byte) (n ledger.News, err error) {
-	r := newsReader{b: b}
-	for range r.count() {
-		n.Called = append(n.Called, ledger.Place{Key: r.key(), Arrival: r.number(), Node: r.number()})
+	u := Unpack(b)
+	for range u.Count(len(ledger.Key{})) {
+		n.Called = append(n.Called, ledger.Place{Key: u.Key(), Arrival: u.Number(), Node: u.Number()})
 	}
-	for range r.count() {
-		n.Useless = append(n.Useless, ledger.Useless{Key: r.key(), From: r.number(), Before: r.number(), Lifted: r.flag()})
+	for range u.Count(len(ledger.Key{})) {
+		n.Useless = append(n.Useless, ledger.Useless{Key: u.Key(), From: u.Number(), Before: u.Number(), Lifted: u.Flag()})
 	}
-	for range r.count() {
-		n.Closed = append(n.Closed, ledger.Closed{Key: r.key(), Until: r.number()})
+	for range u.Count(len(ledger.Key{})) {
+		n.Closed = append(n.Closed, ledger.Closed{Key: u.Key(), Until: u.Number()})
 	}
-	for range r.count() {
-		n.Moved = append(n.Moved, r.key())
+	for range u.Count(len(ledger.Key{})) {
+		n.Moved = append(n.Moved, u.Key())
 	}
-	if r.failed || len(r.b) > 0 {
+	if !u.Done() {
 		return ledger.News{}, errNews
 	}
 	return n, nil
-}
-
-// A newsReader takes from bytes what AppendNews has appended. After a failure it returns zeros.
-type newsReader struct {
-	b      []byte
-	failed bool
-}
-
-// count returns how many of a kind there are: each takes bytes of a key at least.
-func (r *newsReader) count() int {
-	n, took := binary.Uvarint(r.b)
-	if took <= 0 || n > uint64(len(r.b)/len(ledger.Key{})) {
-		r.failed = true
-		return 0
-	}
-	r.b = r.b[took:]
-	return int(n)
-}
-
-func (r *newsReader) number() int64 {
-	n, took := binary.Varint(r.b)
-	if took <= 0 {
-		r.failed, r.b = true, nil
-		return 0
-	}
-	r.b = r.b[took:]
-	return n
-}
-
-func (r *newsReader) key() (key ledger.Key) {
-	if len(r.b) < len(key) {
-		r.failed, r.b = true, nil
-		return key
-	}
-	r.b = r.b[copy(key[:], r.b):]
-	return key
-}
-
-func (r *newsReader) flag() bool {
-	if len(r.b) == 0 || r.b[0] > 1 {
-		r.failed, r.b = true, nil
-		return false
-	}
-	set := r.b[0] == 1
-	r.b = r.b[1:]
-	return set
 }

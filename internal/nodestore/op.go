@@ -2,7 +2,6 @@ package nodestore
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,11 +13,11 @@ import (
 
 // An op is what a caller, or the node itself, wants done in a step.
 type op struct {
-	// decide does it. It is called again if the step is made again.
+	// decide does, in a step, what is wanted. It is called again if the step is made again.
 	decide func(*step, *op)
 
 	booking  throttle.Booking // with charges of the op's own
-	grant    throttle.Grant   // of a booking: the answer; of what gives a grant back: that
+	grant    throttle.Grant   // the answer to a booking, or the grant that the op gives back
 	asked    time.Time        // when this node asked the store's clock for the time of the step
 	received time.Time        // when this node had that time
 	books    bool             // the op asks for a start
@@ -44,7 +43,7 @@ const (
 	answered // its caller has the answer
 )
 
-// ops are those of a store that are not in use.
+// ops are the ops of a store that are not in use.
 type ops struct{ pool sync.Pool }
 
 // get returns an op about a booking.
@@ -70,13 +69,6 @@ func (all *ops) put(o *op) {
 	*o = op{done: done, away: away}
 	o.booking.Charges = charges[:0]
 	all.pool.Put(o)
-}
-
-// ownUndo returns an op of the node's own, which nobody waits for, that gives back what the op of a caller had.
-func ownUndo(decide func(*step, *op), o *op) *op {
-	own := &op{decide: decide, booking: o.booking, grant: o.grant, isUndo: true}
-	own.booking.Charges = slices.Clone(o.booking.Charges)
-	return own
 }
 
 // await waits until the op is done, at most as long as ctx and patience allow, if that is not
@@ -140,10 +132,10 @@ func (o *op) hasLeft() bool { return o.state.Load() == left }
 // gives reports whether an op that asks for a start gives something back when it is done.
 func (o *op) gives() bool { return o.booking.Turn != nil || o.booking.Instead != (throttle.Handle{}) }
 
-// isIdle reports whether nothing would come of the op but a start for a caller that has left.
-func (o *op) isIdle() bool { return o.books && !o.gives() && o.hasLeft() }
+// isPointless reports whether nothing would come of the op but a start for a caller that has left.
+func (o *op) isPointless() bool { return o.books && !o.gives() && o.hasLeft() }
 
-// budgets appends those that the op asks for first.
+// budgets appends the keys of the budgets that the op asks for first.
 func (o *op) budgets(keys []ledger.Key) []ledger.Key {
 	for i := range o.booking.Charges {
 		keys = append(keys, o.booking.Charges[i].Budget.Key)

@@ -114,7 +114,7 @@ func (st *step) serve(key ledger.Key) {
 // serveHead books for the waiter at the head of a line, or returns in how long that is possible.
 func (st *step) serveHead(key ledger.Key, w *waiter) (later time.Duration) {
 	st.touch(w)
-	defer st.stand(w)
+	defer st.noteLine(w)
 	q := st.request(&w.booking, new(throttle.Grant))
 	// In one step: a penalty between the two would have it booked far behind its end.
 	if later = q.Due(&w.Waiter, key); later > 0 {
@@ -143,24 +143,24 @@ func (st *step) served(w *waiter, q *ledger.Request, called bool) {
 
 // relist has waiters of a line stand in it again that have no place, the first ones first.
 func (st *step) relist(key ledger.Key, r *ledger.Row) {
-	few := relistMost
+	left := relistMost
 	for _, at := range arrivalsOf(st.line[key]) {
-		if few > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.node.ID}) {
+		if left > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.node.ID}) {
 			w := st.line[key][at]
 			st.touch(w)
 			q := st.request(&w.booking, new(throttle.Grant))
 			q.Again(&w.Waiter)
 			st.note(q)
 			st.served(w, q, false)
-			st.stand(w)
-			few--
+			st.noteLine(w)
+			left--
 		}
 	}
 	for _, at := range arrivalsOf(st.slots[key]) {
-		if few > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.node.ID}) {
+		if left > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.node.ID}) {
 			w := st.slots[key][at]
 			st.change(&w.booking, func(q *ledger.Request) { q.Relist(w.charge, at) })
-			few--
+			left--
 		}
 	}
 }

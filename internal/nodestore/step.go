@@ -89,11 +89,11 @@ func (st *step) touch(w *waiter) {
 	before := *w
 	before.Waiter = w.Clone()
 	st.undo = append(st.undo, func() {
-		st.memory.walk(w)
+		st.memory.dropLine(w)
 		*w = before
-		st.memory.stand(w)
+		st.memory.noteLine(w)
 	})
-	st.memory.walk(w)
+	st.memory.dropLine(w)
 }
 
 // setSlot notes a waiter for slots; nil: there is none.

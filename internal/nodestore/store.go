@@ -139,11 +139,6 @@ func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
 	}
 }
 
-func release(st *step, o *op) {
-	st.change(&o.booking, (*ledger.Request).Release)
-	st.holds(&o.booking, -1)
-}
-
 // undo does an op that gives something back.
 func (s *Store) undo(o *op) {
 	o.isUndo = true

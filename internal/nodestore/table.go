@@ -106,14 +106,14 @@ func (t *Table) fetch(keys []ledger.Key) {
 }
 
 // Row implements [Rows].
-func (t *Table) Row(key ledger.Key, make bool) *ledger.Row {
+func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 	e := t.all[key]
 	if e == nil && t.load != nil {
 		t.fetch([]ledger.Key{key})
 		e = t.all[key]
 	}
 	if e == nil {
-		if !make {
+		if !create {
 			return nil
 		}
 		e = t.add(key)
@@ -124,7 +124,7 @@ func (t *Table) Row(key ledger.Key, make bool) *ledger.Row {
 			if err := e.row.UnmarshalBinary(e.Bytes); err != nil {
 				t.err = errors.Join(t.err, fmt.Errorf("of a budget: %w", err))
 			}
-		} else if !make {
+		} else if !create {
 			e.row = nil
 			return nil
 		}

@@ -32,7 +32,7 @@ func (st *step) book(b *throttle.Booking, g *throttle.Grant) {
 	}
 	st.touch(w)
 	st.bookWaiter(w, b, g)
-	st.stand(w)
+	st.noteLine(w)
 }
 
 // bookWaiter is book for what is not plain. The waiter does not stand in the memory.
@@ -88,7 +88,7 @@ func (st *step) leave(w *waiter, do func(*ledger.Request, *ledger.Waiter)) {
 func (st *step) giveUp(w *waiter) {
 	st.touch(w)
 	st.leave(w, (*ledger.Request).GiveUp)
-	st.stand(w)
+	st.noteLine(w)
 }
 
 // unslot notes that a waiter for slots asks again, or leaves.
