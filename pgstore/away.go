@@ -36,3 +36,12 @@ func isRefusal(err error) bool {
 	}
 	return false
 }
+
+// An undoneError is one of a transaction of which nothing was saved.
+type undoneError struct{ error }
+
+// Unwrap returns the error of the transaction.
+func (e undoneError) Unwrap() error { return e.error }
+
+// Is implements the interface of [errors.Is].
+func (undoneError) Is(target error) bool { return target == rowstore.ErrNotSaved }

@@ -138,7 +138,9 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 		if isUndone(err) {
 			return true, false, wrap(err)
 		}
-		d.unsure.Store(group, true)
+		if !errors.Is(err, rowstore.ErrNotSaved) {
+			d.unsure.Store(group, true)
+		}
 		return false, false, wrap(err)
 	}
 	c.saving.Store(false)
@@ -151,6 +153,8 @@ const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
 	lockNotAvailable     = "55P03" // lock_timeout is over
+	readOnly             = "25006"
+	diskFull             = "53100"
 )
 
 // isUndone reports whether the server has undone the transaction for the sake of others.
