@@ -3,12 +3,32 @@ package pgstore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fleetthrottle/throttle/rowstore"
 )
+
+// Codes of errors, see https://www.postgresql.org/docs/current/errcodes-appendix.html.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	lockNotAvailable     = "55P03" // lock_timeout is over
+	readOnly             = "25006"
+	diskFull             = "53100"
+)
+
+// isUndone reports whether the server has undone the transaction for the sake of others.
+func isUndone(err error) bool {
+	return isCode(err, serializationFailure, deadlockDetected, lockNotAvailable)
+}
+
+func isCode(err error, codes ...string) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && slices.Contains(codes, refused.Code)
+}
 
 // errNotSetUp says that the tables are not those that this package needs.
 var errNotSetUp = errors.New("the database is not set up for this program")
@@ -36,3 +56,12 @@ func isRefusal(err error) bool {
 	}
 	return false
 }
+
+// An undoneError is one of a transaction of which nothing was saved.
+type undoneError struct{ error }
+
+// Unwrap returns the error of the transaction.
+func (e undoneError) Unwrap() error { return e.error }
+
+// Is implements the interface of [errors.Is].
+func (undoneError) Is(target error) bool { return target == rowstore.ErrNotSaved }

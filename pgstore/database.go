@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -138,29 +137,14 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 		if isUndone(err) {
 			return true, false, wrap(err)
 		}
-		d.unsure.Store(group, true)
+		if !errors.Is(err, rowstore.ErrNotSaved) {
+			d.unsure.Store(group, true)
+		}
 		return false, false, wrap(err)
 	}
 	c.saving.Store(false)
 	d.unsure.Delete(group)
 	return false, true, nil
-}
-
-// Codes of errors, see https://www.postgresql.org/docs/current/errcodes-appendix.html.
-const (
-	serializationFailure = "40001"
-	deadlockDetected     = "40P01"
-	lockNotAvailable     = "55P03" // lock_timeout is over
-)
-
-// isUndone reports whether the server has undone the transaction for the sake of others.
-func isUndone(err error) bool {
-	return isCode(err, serializationFailure, deadlockDetected, lockNotAvailable)
-}
-
-func isCode(err error, codes ...string) bool {
-	var refused *pgconn.PgError
-	return errors.As(err, &refused) && slices.Contains(codes, refused.Code)
 }
 
 // Read implements [rowstore.Reader].

@@ -84,6 +84,31 @@ func TestRights(t *testing.T) {
 	require.Zero(t, n)
 }
 
+// TestP12_RightIsTakenAway: a right is missing that is needed only to save. It is certain that nothing was saved, so callers are told at once, and
+// go on when they have the right.
+func TestP12_RightIsTakenAway(t *testing.T) {
+	server := newServer(t)
+	admin := connect(t, server)
+	exec(t, admin, "CREATE ROLE app LOGIN")
+	for line := range strings.Lines(pgstore.SchemaSQL) {
+		if right, ok := strings.CutPrefix(line, "--     GRANT "); ok {
+			exec(t, admin, "GRANT "+right)
+		}
+	}
+	s := open(t, strings.Replace(server.URL(), "test@", "app@", 1))
+	require.True(t, now(t, s, hourly(10)))
+	for _, right := range []string{"INSERT", "UPDATE"} {
+		before := used(t, s, hourly(10))
+		exec(t, admin, "REVOKE "+right+" ON throttle.budgets FROM app")
+		_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(10)}, MaxWait: throttle.AnyWait})
+		require.ErrorContains(t, err, "permission denied")
+		require.NotContains(t, err.Error(), "not known")
+		exec(t, admin, "GRANT "+right+" ON throttle.budgets TO app")
+		require.True(t, now(t, s, hourly(10)))
+		require.Equal(t, before+1, used(t, s, hourly(10)))
+	}
+}
+
 // TestP10_Expiry: rows that no limit needs any more are removed, and no others.
 func TestP10_Expiry(t *testing.T) {
 	server := newServer(t)

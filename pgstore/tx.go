@@ -212,7 +212,10 @@ func (t *tx) save() error {
 	replies := t.c.SendBatch(context.Background(), b)
 	for range b.Len() - 1 {
 		if _, err := replies.Exec(); err != nil {
-			return closed(replies, err)
+			if err = closed(replies, err); isRefusal(err) || isCode(err, readOnly, diskFull) {
+				return undoneError{err} // COMMIT comes after it
+			}
+			return err
 		}
 	}
 	tag, err := replies.Exec()

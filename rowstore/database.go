@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/nodestore"
@@ -13,6 +14,11 @@ import (
 //
 //	return fmt.Errorf("%w: %w", rowstore.ErrAway, err)
 var ErrAway = nodestore.ErrAway
+
+// ErrNotSaved says that it is certain that nothing of a transaction was saved, and that nothing will be. If an error of Transact wraps it, the
+// Store does not ask the database what was saved. Callers are then told at once of a right that was taken away in the middle of the transaction,
+// and those that can wait for a database that is away wait for no doubt to end. Without it the Store asks.
+var ErrNotSaved = errors.New("nothing was saved")
 
 // A Database runs transactions on rows for many nodes. A node is one [Store], usually one program.
 //

@@ -128,6 +128,36 @@ func TestP8_NotSaved(t *testing.T) {
 	require.True(t, now(t, s, hourly(1)))
 }
 
+// A refusing is a Database that refuses what was put.
+type refusing struct {
+	rowstore.Database
+	calls int
+}
+
+var errRefused = errors.New("refused")
+
+func (r *refusing) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	r.calls++
+	return fmt.Errorf("%w: %w", rowstore.ErrNotSaved, r.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
+		return errors.Join(do(tx), errRefused)
+	}))
+}
+
+// TestP12_CertainlyNotSaved: a database says that it has saved nothing. It is not asked, and callers are told at once.
+func TestP12_CertainlyNotSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		m := newMemory()
+		r := &refusing{Database: m}
+		_, err := rowstore.New(r, nil).Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}, MaxWait: throttle.AnyWait})
+		require.ErrorIs(t, err, errRefused)
+		require.NotContains(t, err.Error(), "not known")
+		require.Equal(t, 1, r.calls)
+		require.Equal(t, began, time.Now())
+		require.True(t, now(t, rowstore.New(m, nil), hourly(1)))
+	})
+}
+
 // TestP8_LateCommits: a transaction is believed to be lost, and arrives after its node has found that it was not saved.
 // It is refused, because the step is made again.
 func TestP8_LateCommits(t *testing.T) {

@@ -51,7 +51,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore
 	for tries := 1; ; tries++ {
 		s.number, s.ended, s.put = s.number+1, false, false
 		err := s.transact(keys, s.do)
-		if err == nil || !s.ended && !s.put {
+		if err == nil || !s.ended && !s.put || errors.Is(err, ErrNotSaved) {
 			return err
 		}
 		if s.put {

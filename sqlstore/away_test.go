@@ -71,3 +71,30 @@ func TestP12_RefusalsAreToldAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "database is closed")
 	require.NotErrorIs(t, err, rowstore.ErrAway)
 }
+
+// TestP12_RightIsTakenAway: a right is missing that is needed only to save. It is certain that nothing was saved, so callers are told at once, and
+// go on when they have the right.
+func TestP12_RightIsTakenAway(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, dsn string) {
+		root := open(t, dsn)
+		config, err := mysql.ParseDSN(dsn)
+		require.NoError(t, err)
+		rows, user := config.DBName+".throttle_rows", config.DBName+"user@'%'"
+		exec(t, root, "CREATE USER "+user+" IDENTIFIED BY 'secret'", "GRANT SELECT, INSERT, UPDATE ON "+rows+" TO "+user)
+		config.User, config.Passwd = config.DBName+"user", "secret"
+		store := sqlstore.MySQL(open(t, config.FormatDSN()), nil)
+		ok, err := book(store, 10, time.Minute)
+		require.NoError(t, err)
+		require.True(t, ok)
+		exec(t, root, "REVOKE INSERT ON "+rows+" FROM "+user)
+		_, err = store.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(10)}, MaxWait: throttle.AnyWait})
+		require.ErrorContains(t, err, "needs SELECT, INSERT, UPDATE and DELETE")
+		require.NotContains(t, err.Error(), "not known")
+		exec(t, root, "GRANT INSERT ON "+rows+" TO "+user)
+		ok, err = book(store, 10, time.Minute)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, 2, used(t, store, 10))
+	})
+}

@@ -45,13 +45,13 @@ func repeat(ctx context.Context, try func() (again bool, err error)) error {
 func (d *database) try(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
 	s, err := d.session(ctx)
 	if err != nil {
-		return false, fail(err)
+		return false, undoneError{fail(err)}
 	}
 	defer s.end()
 	tx := newTransaction(ctx, s, group, len(keys))
 	locked, err := tx.begin(keys)
 	if err != nil {
-		return isRolledBack(err) || isGone(err), fail(err)
+		return isRolledBack(err) || isGone(err), undoneError{fail(err)}
 	}
 	if !locked {
 		return true, fail(tx.makeGroup())
@@ -60,8 +60,11 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 		_ = tx.rollback() // if it fails the connection is closed, which does the same
 		return isRolledBack(tx.err), err
 	}
-	if err := tx.commit(); err != nil {
-		return isRolledBack(err), fail(err)
+	switch err := tx.commit(); {
+	case err != nil && isUndone(err):
+		return isRolledBack(err), undoneError{fail(err)}
+	case err != nil:
+		return false, fail(err)
 	}
 	d.sweep(tx.now)
 	return false, nil

@@ -22,7 +22,8 @@ const (
 	lockWaitTimeout        = 1205
 	deadlock               = 1213
 	userLimitReached       = 1226 // of connections or statements in an hour
-	readOnly               = 1290
+	readOnly               = 1290 // MariaDB's, and MySQL's
+	tableFull              = 1114
 	inactive               = 4031 // MySQL's, when wait_timeout is over; MariaDB closes the connection without a word
 )
 
@@ -34,6 +35,21 @@ func isNumber(err error, numbers ...uint16) bool {
 // isRolledBack reports whether an error says that the transaction is not saved, and may be repeated. A lock
 // that was waited for too long leaves the transaction open; its connection is closed then.
 func isRolledBack(err error) bool { return isNumber(err, deadlock, lockWaitTimeout, inactive) }
+
+// isUndone reports whether an error of the trip that saves rows says that nothing was saved: it is one that only the statement before COMMIT can
+// have, or with which COMMIT undoes the transaction.
+func isUndone(err error) bool {
+	return isRolledBack(err) || isNumber(err, commandDenied, noTable, readOnly, tableFull)
+}
+
+// An undoneError is one of a transaction of which nothing was saved.
+type undoneError struct{ error }
+
+// Unwrap returns the error of the transaction.
+func (e undoneError) Unwrap() error { return e.error }
+
+// Is implements the interface of [errors.Is].
+func (undoneError) Is(target error) bool { return target == rowstore.ErrNotSaved }
 
 // isGone reports whether an error says that a connection was closed. The pool may have had
 // it since before the server was started anew.
