@@ -61,6 +61,15 @@ func TestSetup(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret")
 }
 
+// TestSetup_WhileTheTableIsRead: Setup waits for nobody who reads the table, such as a dump. Programs would wait behind it.
+func TestSetup_WhileTheTableIsRead(t *testing.T) {
+	server := newServer(t)
+	dump := connect(t, server)
+	exec(t, dump, "BEGIN; SELECT FROM throttle.budgets")
+	require.NoError(t, pgstore.Setup(t.Context(), server.URL()+"&lock_timeout=1", nil))
+	exec(t, dump, "COMMIT")
+}
+
 // TestRights: a program needs the rights that schema.sql names, and no others.
 func TestRights(t *testing.T) {
 	server := newServer(t)
