@@ -22,6 +22,13 @@ func wrap(err error) error {
 	return fmt.Errorf("pgstore: %w: %w", rowstore.ErrAway, err)
 }
 
+// isError reports whether the server has refused a statement, and nothing else: the session goes on. A session that ends, and a pooler
+// that has lost the server, say nothing about the statements that follow.
+func isError(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(refused.Code, "08")
+}
+
 // isRefusal reports whether the server has refused what will be refused again: a login (class 28), a database or schema that is
 // not there (3D, 3F), a right or a statement (42).
 func isRefusal(err error) bool {

@@ -138,6 +138,9 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 		if isUndone(err) {
 			return true, false, wrap(err)
 		}
+		if t.refused {
+			return false, false, fmt.Errorf("%w: %w", rowstore.ErrNotSaved, wrap(err))
+		}
 		d.unsure.Store(group, true)
 		return false, false, wrap(err)
 	}

@@ -2,12 +2,15 @@ package pgstore_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -91,6 +94,42 @@ func TestRights(t *testing.T) {
 	n, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, nil))
 	require.NoError(t, err)
 	require.Zero(t, n)
+}
+
+// TestRightTakenAway: callers are told at once that a right is missing, also if it is only missing to save. When the program has it again,
+// it goes on.
+func TestRightTakenAway(t *testing.T) {
+	server := newServer(t)
+	admin := connect(t, server)
+	exec(t, admin, "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA throttle TO app; GRANT SELECT ON throttle.version TO app")
+	exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON throttle.budgets TO app")
+	s := open(t, strings.Replace(server.URL(), "test@", "app@", 1))
+	require.True(t, now(t, s, hourly(3)))
+	exec(t, admin, "REVOKE INSERT, UPDATE ON throttle.budgets FROM app")
+	_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(3)}, MaxWait: time.Second})
+	require.ErrorContains(t, err, "permission denied for table budgets")
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	exec(t, admin, "GRANT INSERT, UPDATE ON throttle.budgets TO app")
+	require.True(t, now(t, s, hourly(3)))
+	require.Equal(t, 2, used(t, s, hourly(3)))
+}
+
+// TestRefusals: a statement that the server has refused undoes its transaction. The end of a session, of which a pooler tells as well, does
+// not say what the server has done.
+func TestRefusals(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{&pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "42501"}, true},
+		{fmt.Errorf("save: %w", &pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "53100"}), true},
+		{&pgconn.PgError{SeverityUnlocalized: "FATAL", Code: "57P01"}, false},
+		{&pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "08P01"}, false},
+		{&pgconn.PgError{Severity: "ERROR", Code: "42501"}, false},
+		{io.ErrUnexpectedEOF, false},
+	} {
+		require.Equal(t, tt.want, pgstore.IsError(tt.err), "%v", tt.err)
+	}
 }
 
 // TestP10_Expiry: rows that no limit needs any more are removed, and no others.

@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/nodestore"
@@ -13,6 +14,11 @@ import (
 //
 //	return fmt.Errorf("%w: %w", rowstore.ErrAway, err)
 var ErrAway = nodestore.ErrAway
+
+// ErrNotSaved says that a transaction was not saved, and never will be. An error of Transact wraps it if that is certain, though do has
+// put something: the database has refused to save. Without it the Store asks the database, which may take long, and asks
+// whether the transaction was saved.
+var ErrNotSaved = errors.New("nothing was saved")
 
 // A Database runs transactions on rows for many nodes. A node is one [Store], usually one program.
 //

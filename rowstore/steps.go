@@ -54,7 +54,11 @@ func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore
 		if err == nil || !s.ended && !s.put {
 			return err
 		}
-		if s.put {
+		certain := errors.Is(err, ErrNotSaved)
+		if certain && !errors.Is(err, ErrAway) {
+			return err
+		}
+		if s.put && !certain {
 			s.trouble.Store(&err)
 			saved, doubt := s.find()
 			s.trouble.Store(nil)
