@@ -231,6 +231,11 @@ func TestNoTableIsReadWhole(t *testing.T) {
 			WHERE relname = 'budgets'`).Scan(&whole, &index))
 		return whole, index
 	}
+	require.Eventually(t, func() bool { // a session that ends tells what it has done, and Setup has read the table for its indexes
+		var sessions int
+		require.NoError(t, admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'").Scan(&sessions))
+		return sessions == 2 // of the administrator, and of the program that has put the row
+	}, time.Minute, 10*time.Millisecond)
 	const times = 10 // after 5, the server may make a plan for all of them
 	whole, index := scans()
 	t.Run("program", func(t *testing.T) { // a connection that ends tells what it has done
