@@ -16,8 +16,6 @@ const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
 	lockNotAvailable     = "55P03" // lock_timeout is over
-	readOnly             = "25006"
-	diskFull             = "53100"
 )
 
 // isUndone reports whether the server has undone the transaction for the sake of others.
@@ -42,6 +40,13 @@ func wrap(err error) error {
 	return fmt.Errorf("pgstore: %w: %w", rowstore.ErrAway, err)
 }
 
+// isError reports whether the server has refused a statement, and nothing else: the session goes on. A session that ends, and a pooler
+// that has lost the server, say nothing about the statements that follow.
+func isError(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(refused.Code, "08")
+}
+
 // isRefusal reports whether the server has refused what will be refused again: a login (class 28), a database or schema that is
 // not there (3D, 3F), a right or a statement (42).
 func isRefusal(err error) bool {
@@ -56,12 +61,3 @@ func isRefusal(err error) bool {
 	}
 	return false
 }
-
-// An undoneError is one of a transaction of which nothing was saved.
-type undoneError struct{ error }
-
-// Unwrap returns the error of the transaction.
-func (e undoneError) Unwrap() error { return e.error }
-
-// Is implements the interface of [errors.Is].
-func (undoneError) Is(target error) bool { return target == rowstore.ErrNotSaved }

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -137,9 +136,10 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 		if isUndone(err) {
 			return true, false, wrap(err)
 		}
-		if !errors.Is(err, rowstore.ErrNotSaved) {
-			d.unsure.Store(group, true)
+		if t.refused {
+			return false, false, fmt.Errorf("%w: %w", rowstore.ErrNotSaved, wrap(err))
 		}
+		d.unsure.Store(group, true)
 		return false, false, wrap(err)
 	}
 	c.saving.Store(false)

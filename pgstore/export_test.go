@@ -128,3 +128,6 @@ func SweepNext(d rowstore.Database) { d.(*database).sweeper.next.Store(1) }
 
 // LockOf is the number of the lock of a group.
 func LockOf(d rowstore.Database, group string) int64 { return d.(*database).server.sql.lockOf(group) }
+
+// IsError reports whether an error says for certain that the statements that follow are not done.
+var IsError = isError

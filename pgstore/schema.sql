@@ -16,23 +16,30 @@ CREATE TABLE IF NOT EXISTS throttle.version (version integer NOT NULL);
 -- A row has all that matters of one budget. After some updates a row begins anew under the next generation, and the
 -- last generation counts: so a transaction that holds a snapshot for hours leaves short chains of versions behind.
 -- expires is rounded, so that most updates change no column of an index (HOT). Half of each page is free for them.
-CREATE TABLE IF NOT EXISTS throttle.budgets (
-	generation bigint      NOT NULL,
-	expires    timestamptz NOT NULL, -- afterwards the row may be deleted
-	updates    integer     NOT NULL, -- of this generation
-	key        text        NOT NULL COLLATE "C",
-	value      bytea       NOT NULL,
-	PRIMARY KEY (key, generation)
-) WITH (
-	fillfactor = 50,
-	toast_tuple_target = 8160,
-	autovacuum_vacuum_scale_factor = 0,
-	autovacuum_vacuum_threshold = 5000,
-	autovacuum_vacuum_cost_delay = 0,
-	autovacuum_analyze_scale_factor = 0,
-	autovacuum_analyze_threshold = 100000
-);
-ALTER TABLE throttle.budgets ALTER COLUMN value SET STORAGE EXTERNAL;
-CREATE INDEX IF NOT EXISTS budgets_expires ON throttle.budgets (expires);
+--
+-- A table that is there is not touched: ALTER TABLE would wait for everybody who reads the table, such as a dump, and all programs
+-- would wait behind it.
+DO $$ BEGIN
+IF pg_catalog.to_regclass('throttle.budgets') IS NULL THEN
+	CREATE TABLE throttle.budgets (
+		generation bigint      NOT NULL,
+		expires    timestamptz NOT NULL, -- afterwards the row may be deleted
+		updates    integer     NOT NULL, -- of this generation
+		key        text        NOT NULL COLLATE "C",
+		value      bytea       NOT NULL,
+		PRIMARY KEY (key, generation)
+	) WITH (
+		fillfactor = 50,
+		toast_tuple_target = 8160,
+		autovacuum_vacuum_scale_factor = 0,
+		autovacuum_vacuum_threshold = 5000,
+		autovacuum_vacuum_cost_delay = 0,
+		autovacuum_analyze_scale_factor = 0,
+		autovacuum_analyze_threshold = 100000
+	);
+	ALTER TABLE throttle.budgets ALTER COLUMN value SET STORAGE EXTERNAL;
+	CREATE INDEX budgets_expires ON throttle.budgets (expires);
+END IF;
+END $$;
 
 INSERT INTO throttle.version SELECT 1 WHERE NOT EXISTS (SELECT FROM throttle.version);

@@ -2,12 +2,15 @@ package pgstore_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -61,6 +64,15 @@ func TestSetup(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret")
 }
 
+// TestSetup_WhileTheTableIsRead: Setup waits for nobody who reads the table, such as a dump. Programs would wait behind it.
+func TestSetup_WhileTheTableIsRead(t *testing.T) {
+	server := newServer(t)
+	dump := connect(t, server)
+	exec(t, dump, "BEGIN; SELECT FROM throttle.budgets")
+	require.NoError(t, pgstore.Setup(t.Context(), server.URL()+"&lock_timeout=1", nil))
+	exec(t, dump, "COMMIT")
+}
+
 // TestRights: a program needs the rights that schema.sql names, and no others.
 func TestRights(t *testing.T) {
 	server := newServer(t)
@@ -106,6 +118,24 @@ func TestP12_RightIsTakenAway(t *testing.T) {
 		exec(t, admin, "GRANT "+right+" ON throttle.budgets TO app")
 		require.True(t, now(t, s, hourly(10)))
 		require.Equal(t, before+1, used(t, s, hourly(10)))
+	}
+}
+
+// TestRefusals: a statement that the server has refused undoes its transaction. The end of a session, of which a pooler tells as well, does
+// not say what the server has done.
+func TestRefusals(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{&pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "42501"}, true},
+		{fmt.Errorf("save: %w", &pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "53100"}), true},
+		{&pgconn.PgError{SeverityUnlocalized: "FATAL", Code: "57P01"}, false},
+		{&pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "08P01"}, false},
+		{&pgconn.PgError{Severity: "ERROR", Code: "42501"}, false},
+		{io.ErrUnexpectedEOF, false},
+	} {
+		require.Equal(t, tt.want, pgstore.IsError(tt.err), "%v", tt.err)
 	}
 }
 
@@ -208,6 +238,11 @@ func TestNoTableIsReadWhole(t *testing.T) {
 			WHERE relname = 'budgets'`).Scan(&whole, &index))
 		return whole, index
 	}
+	require.Eventually(t, func() bool { // a session that ends tells what it has done, and Setup has read the table for its indexes
+		var sessions int
+		require.NoError(t, admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'").Scan(&sessions))
+		return sessions == 2 // of the administrator, and of the program that has put the row
+	}, time.Minute, 10*time.Millisecond)
 	const times = 10 // after 5, the server may make a plan for all of them
 	whole, index := scans()
 	t.Run("program", func(t *testing.T) { // a connection that ends tells what it has done

@@ -34,6 +34,8 @@ type tx struct {
 	wakes []string // nodes to wake; everyone: all of the group
 	group string
 	broke error // of a Get: nothing can be saved any more
+
+	refused bool // the server has refused to save a row, so that COMMIT saves nothing
 }
 
 // everyone stands for all nodes.
@@ -212,10 +214,8 @@ func (t *tx) save() error {
 	replies := t.c.SendBatch(context.Background(), b)
 	for range b.Len() - 1 {
 		if _, err := replies.Exec(); err != nil {
-			if err = closed(replies, err); isRefusal(err) || isCode(err, readOnly, diskFull) {
-				return undoneError{err} // COMMIT comes after it
-			}
-			return err
+			t.refused = isError(err)
+			return closed(replies, err)
 		}
 	}
 	tag, err := replies.Exec()
