@@ -1,0 +1,176 @@
+// Package calendar_test compares the windows of calendars with their definition, in many zones and
+// years. That is much arithmetic: in a package of its own, make test does it without the race detector
+// and compiles little for it.
+package calendar_test
+
+import (
+	"sort"
+	"testing"
+	"time"
+	_ "time/tzdata" // the tests know their zones on any system
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
+)
+
+func zone(t *testing.T, name string) *time.Location {
+	t.Helper()
+	loc, err := time.LoadLocation(name)
+	require.NoError(t, err)
+	return loc
+}
+
+// oddZones change their clocks at midnight, by half an hour, in Ramadan, over
+// the date line, to the second, or not at all.
+var oddZones = []string{
+	"Africa/Cairo", "Africa/Casablanca", "Africa/Monrovia", "America/Anchorage", "America/Asuncion",
+	"America/Godthab", "America/Havana", "America/Santiago", "America/Sao_Paulo", "America/Scoresbysund",
+	"America/St_Johns", "Antarctica/Troll", "Asia/Amman", "Asia/Beirut", "Asia/Gaza", "Asia/Kathmandu",
+	"Asia/Shanghai", "Asia/Tehran", "Atlantic/Azores", "Australia/Lord_Howe", "Europe/Berlin", "Europe/Dublin",
+	"Pacific/Apia", "Pacific/Fakaofo", "Pacific/Kwajalein", "UTC",
+}
+
+// TestWindowAgainstDefinition walks through the minutes around every change of
+// the clocks and notes each instant at which a later date is shown than ever
+// before. Those, and no others, are the edges of days.
+func TestWindowAgainstDefinition(t *testing.T) {
+	soak.WithoutRace(t)
+	for _, name := range oddZones {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			loc := zone(t, name)
+			day := throttle.CalendarWindow(1, throttle.Day, loc)
+			for _, change := range changes(loc, 1968, 2030) {
+				requireDays(t, day, dayEdges(change.Add(-27*time.Hour), change.Add(51*time.Hour), loc))
+			}
+		})
+	}
+}
+
+// TestWindowsOfLocalMeanTime does the same for the times before zones, when
+// clocks differed from UTC by any number of seconds and the date line moved.
+func TestWindowsOfLocalMeanTime(t *testing.T) {
+	soak.WithoutRace(t)
+	for _, name := range []string{"America/Juneau", "Asia/Manila", "Europe/Amsterdam", "Asia/Shanghai"} {
+		loc := zone(t, name)
+		day := throttle.CalendarWindow(1, throttle.Day, loc)
+		for _, change := range changes(loc, 1840, 1940) {
+			requireDays(t, day, dayEdges(change.Add(-27*time.Hour), change.Add(51*time.Hour), loc))
+		}
+	}
+}
+
+// TestWindowsOfWeeksAndMonths builds weeks and months of days, which the test
+// above has checked.
+func TestWindowsOfWeeksAndMonths(t *testing.T) {
+	soak.WithoutRace(t)
+	from, to := time.Date(1991, 1, 1, 12, 0, 0, 0, time.UTC), time.Date(2039, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, name := range oddZones {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			loc := zone(t, name)
+			days := throttle.CalendarWindow(1, throttle.Day, loc)
+			weeks := throttle.CalendarWindow(1, throttle.Week, loc)
+			months := throttle.CalendarWindow(1, throttle.Month, loc)
+
+			monday, first := mondayOf(from.In(loc)), firstOf(from.In(loc))
+			week, month := time.Time{}, time.Time{} // their starts, once one was seen
+			for at := from; at.Before(to); {
+				start, end := days.Window(at)
+				if m := mondayOf(start); m != monday {
+					requireWindow(t, weeks, week, start)
+					monday, week = m, start
+				}
+				if f := firstOf(start); f != first {
+					requireWindow(t, months, month, start)
+					first, month = f, start
+				}
+				at = end
+			}
+		})
+	}
+}
+
+// requireWindow checks that l has a window from start, if that is known, to
+// end.
+func requireWindow(t *testing.T, l throttle.Limit, start, end time.Time) {
+	t.Helper()
+	if start.IsZero() {
+		return
+	}
+	samples := []time.Time{end.Add(-1)}
+	for i := range time.Duration(48) {
+		samples = append(samples, start.Add(i*end.Sub(start)/48))
+	}
+	for _, at := range samples {
+		s, e := l.Window(at)
+		if !s.Equal(start) || !e.Equal(end) {
+			require.Fail(t, "wrong window", "%v at %v: %v to %v, want %v to %v", l, at, s, e, start, end)
+		}
+	}
+}
+
+func requireDays(t *testing.T, day throttle.Limit, edges []time.Time) {
+	t.Helper()
+	require.GreaterOrEqual(t, len(edges), 2, "too short a walk has no whole day")
+	for i, start := range edges[:len(edges)-1] {
+		requireWindow(t, day, start, edges[i+1])
+	}
+}
+
+// dayEdges walks from a to b and returns the instants at which a later date
+// begins than any that was shown since a. It looks at each minute, and at each
+// second of a minute in which that happened.
+func dayEdges(a, b time.Time, loc *time.Location) (edges []time.Time) {
+	latest := dateOf(a.In(loc))
+	for at := a; at.Before(b); at = at.Add(time.Minute) {
+		date := dateOf(at.In(loc))
+		if date <= latest {
+			continue
+		}
+		edge := at.Add(-time.Minute)
+		for dateOf(edge.In(loc)) <= latest {
+			edge = edge.Add(time.Second)
+		}
+		latest, edges = date, append(edges, edge)
+	}
+	return edges
+}
+
+// dateOf packs a date into a number that grows with it.
+func dateOf(t time.Time) int {
+	year, month, day := t.Date()
+	return (year*100+int(month))*100 + day
+}
+
+func mondayOf(t time.Time) int {
+	year, week := t.ISOWeek()
+	return year*100 + week
+}
+
+func firstOf(t time.Time) int { return dateOf(t) / 100 }
+
+// changes returns the moments at which clocks in loc are changed, found by
+// looking at them: a change that is undone within six hours is none.
+func changes(loc *time.Location, from, to int) (changes []time.Time) {
+	const step = 6 * time.Hour
+	at := time.Date(from, 1, 1, 0, 0, 0, 0, time.UTC)
+	for ; at.Year() < to; at = at.Add(step) {
+		before := offset(at, loc)
+		if offset(at.Add(step), loc) == before {
+			continue
+		}
+		seconds := sort.Search(int(step/time.Second), func(s int) bool {
+			return offset(at.Add(time.Duration(s)*time.Second), loc) != before
+		})
+		changes = append(changes, at.Add(time.Duration(seconds)*time.Second))
+	}
+	return changes
+}
+
+func offset(t time.Time, loc *time.Location) int {
+	_, offset := t.In(loc).Zone()
+	return offset
+}
