@@ -367,17 +367,27 @@ func (l *lane) tickLater() {
 	}
 }
 
+// renews reports whether the queue has leases that are to be renewed.
+func (l *lane) renews() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.queue, func(o *op) bool { return len(o.keys) > 0 })
+}
+
 // tick renews leases, and serves lines whose news may have been lost. Lines are told of waiters without a place more often than a long
 // lease needs: see [ledger.Recall].
 func (l *lane) tick() {
 	l.state.Lock()
 	l.tickPending = false
 	idle, stop := l.memory.isIdle(), l.stop
-	held := time.Since(l.renewed) >= l.renewEvery
-	if held {
-		l.renewed = time.Now()
+	var leased []ledger.Key
+	if !l.renews() { // else the database is slow, and callers must not wait for more and more of it
+		held := time.Since(l.renewed) >= l.renewEvery
+		if held {
+			l.renewed = time.Now()
+		}
+		leased = l.memory.leased(held)
 	}
-	leased := l.memory.leased(held)
 	if idle {
 		l.stop = nil
 	} else {
