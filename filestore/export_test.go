@@ -84,7 +84,7 @@ func (m *Machine) Open(dir string, lease time.Duration) (*Store, error) {
 	id := m.nodes
 	m.mu.Unlock()
 	return open(dir, m, m, cmp.Or(m.Grow, growMost), nodestore.Options{
-		Node: ledger.Node{ID: id, Lease: lease.Microseconds()}, RenewEvery: lease / 10, Arrivals: &m.Arrivals,
+		Node: ledger.Node{ID: id, Lease: lease.Microseconds()}, Arrivals: &m.Arrivals,
 	})
 }
 

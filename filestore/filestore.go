@@ -48,8 +48,7 @@ func Open(dir string) (*Store, error) {
 // openHere is Open in a directory that is there.
 func openHere(dir string, lease time.Duration) (*Store, error) {
 	return open(dir, thisMachine{}, pipes{dir}, growMost, nodestore.Options{
-		Node:       ledger.Node{ID: nodestore.NewNode(), Lease: lease.Microseconds()},
-		RenewEvery: lease / 10,
+		Node: ledger.Node{ID: nodestore.NewNode(), Lease: lease.Microseconds()},
 	})
 }
 

@@ -30,7 +30,7 @@ type Options struct {
 
 	// Lease is for how long a program is believed to live that says nothing: after that, what it held
 	// of Concurrency budgets is free, and its callers have left their lines. A program says something ten times in that
-	// time while it waits for something or holds something. Defaults to 10 s.
+	// time while it holds something, and at least once a second while its callers wait in line. Defaults to 10 s.
 	Lease time.Duration
 }
 

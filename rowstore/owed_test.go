@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,5 +88,31 @@ func TestP7_LeavesWhileRefused(t *testing.T) {
 		st, err := s.Status(t.Context(), c)
 		require.NoError(t, err)
 		require.Zero(t, st.Waiting)
+	})
+}
+
+// TestP4_ManyLeasesInASlowDatabase: to renew what a node holds takes longer than the time between two renewals, because the database is slow.
+// Callers do not wait longer and longer.
+func TestP4_ManyLeasesInASlowDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Int64
+		s := rowstore.New(&broken{Database: newMemory(), before: func() error {
+			time.Sleep(time.Duration(slow.Load()))
+			return nil
+		}}, nil)
+		c := slot()
+		for i := range 1000 {
+			c.Budget.Key[4], c.Budget.Key[5] = byte(i), byte(i>>8)
+			require.True(t, now(t, s, c))
+		}
+		slow.Store(int64(300 * time.Millisecond))
+		time.Sleep(2 * time.Minute)
+		began := time.Now()
+		require.True(t, now(t, s, hourly(1)))
+		took := time.Since(began)
+		slow.Store(0)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.LessOrEqual(t, took, 5*time.Second)
 	})
 }

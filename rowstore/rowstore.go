@@ -22,9 +22,8 @@ type Store struct {
 func New(db Database, o *Options) *Store {
 	options := o.orDefaults()
 	node := nodestore.Options{
-		Node:       ledger.Node{ID: nodestore.NewNode(), Lease: options.Lease.Microseconds()},
-		RenewEvery: options.Lease / 10,
-		Rows:       options.Rows,
+		Node: ledger.Node{ID: nodestore.NewNode(), Lease: options.Lease.Microseconds()},
+		Rows: options.Rows,
 	}
 	if a, ok := db.(arriver); ok {
 		node.Arrivals = a.Arrivals()

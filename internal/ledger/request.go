@@ -119,7 +119,7 @@ func (q *Request) News() News {
 	return *q.news
 }
 
-// HasNews reports whether there are any.
+// HasNews reports whether the request has changed anything for others.
 func (q *Request) HasNews() bool { return q.news != nil }
 
 // note returns the news, to be added to.

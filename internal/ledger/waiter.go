@@ -53,8 +53,8 @@ func (w *Waiter) Line() (key Key, arrival int64, ok bool) {
 	return w.stand.key, w.stand.place.arrival, true
 }
 
-// IsCalled reports whether the waiter has had its turn, and is to come.
-func (w *Waiter) IsCalled() bool { return len(w.passed) > 0 && w.stand == nil }
+// isCalled reports whether the waiter has had its turn, and is to come.
+func (w *Waiter) isCalled() bool { return len(w.passed) > 0 && w.stand == nil }
 
 // Keeps reports whether rows know of the waiter.
 func (w *Waiter) Keeps() bool { return w.stand != nil || w.passed != nil || w.counted != nil }
@@ -64,7 +64,7 @@ func (w *Waiter) front(key Key) bool { return w.lost || slices.Contains(w.counte
 
 // Come notes that the caller asks with b. It still stands where it stood.
 func (w *Waiter) Come(b *throttle.Booking) {
-	called := w.IsCalled()
+	called := w.isCalled()
 	if w.stand != nil {
 		w.turn = w.stand.key // it comes before its turn, and must not pass those that had theirs
 	} else if b.Returns && !called {

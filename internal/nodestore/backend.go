@@ -89,16 +89,3 @@ func (h *Heard) Empty() bool { return !h.Lost && IsEmpty(&h.News) }
 
 // Empty reports whether there is nothing to tell.
 func (t *Told) Empty() bool { return IsEmpty(&t.News) }
-
-// IsEmpty reports whether there are no news.
-func IsEmpty(n *ledger.News) bool {
-	return len(n.Called)+len(n.Useless)+len(n.Closed)+len(n.Moved) == 0
-}
-
-// Append adds news to others.
-func Append(all *ledger.News, n ledger.News) {
-	all.Called = append(all.Called, n.Called...)
-	all.Useless = append(all.Useless, n.Useless...)
-	all.Closed = append(all.Closed, n.Closed...)
-	all.Moved = append(all.Moved, n.Moved...)
-}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
@@ -35,7 +36,8 @@ const renewMost = 64
 type lane struct {
 	name       string
 	backend    Backend
-	renewEvery time.Duration         // how often leases are renewed
+	renewEvery time.Duration         // how often leases are renewed of what is held
+	tickEvery  time.Duration         // how often tick is called
 	away       atomic.Pointer[error] // why the backend is away; nil: it is not
 	rowsMost   int                   // about how many rows a step has; 0: any number
 
@@ -54,8 +56,9 @@ type lane struct {
 	// owed are undos that could not be done. What they give back was granted in steps that were saved, so there are no more
 	// of them than callers had grants: their number needs no limit.
 	owed        []*op
-	payPending  bool // pay is called later
-	tickPending bool // tick is called later
+	payPending  bool      // pay is called later
+	tickPending bool      // tick is called later
+	renewed     time.Time // when leases of what is held were renewed last
 	stop        func()
 }
 
@@ -64,7 +67,11 @@ func newLane(name string, b Backend, o Options) *lane {
 	if m, ok := b.(DeathObserver); ok {
 		isDead = m.IsDead
 	}
-	l := &lane{name: name, backend: b, renewEvery: o.RenewEvery, rowsMost: o.Rows, memory: newMemory(name, o, isDead)}
+	lease := time.Duration(o.Node.Lease) * time.Microsecond
+	l := &lane{name: name, backend: b, renewEvery: lease / 10, tickEvery: lease / 10, rowsMost: o.Rows, memory: newMemory(name, o, isDead)}
+	if lease < farthest.Wait { // else a test is under way in which a century may pass
+		l.tickEvery = min(l.tickEvery, ledger.Recall)
+	}
 	l.step.memory = &l.memory
 	return l
 }
@@ -356,16 +363,31 @@ func (l *lane) keepAlive() {
 func (l *lane) tickLater() {
 	if !l.tickPending {
 		l.tickPending = true
-		time.AfterFunc(l.renewEvery, l.tick)
+		time.AfterFunc(l.tickEvery, l.tick)
 	}
 }
 
-// tick renews leases, and serves lines whose news may have been lost.
+// renews reports whether the queue has leases that are to be renewed.
+func (l *lane) renews() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.queue, func(o *op) bool { return len(o.keys) > 0 })
+}
+
+// tick renews leases, and serves lines whose news may have been lost. Lines are told of waiters without a place more often than a long
+// lease needs: see [ledger.Recall].
 func (l *lane) tick() {
 	l.state.Lock()
 	l.tickPending = false
 	idle, stop := l.memory.isIdle(), l.stop
-	leased := l.memory.leased()
+	var leased []ledger.Key
+	if !l.renews() { // else the database is slow, and callers must not wait for more and more of it
+		held := time.Since(l.renewed) >= l.renewEvery
+		if held {
+			l.renewed = time.Now()
+		}
+		leased = l.memory.leased(held)
+	}
 	if idle {
 		l.stop = nil
 	} else {

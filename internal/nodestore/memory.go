@@ -125,11 +125,14 @@ func (m *memory) charge(key ledger.Key) (c throttle.Charge, ok bool) {
 	return c, false
 }
 
-// leased returns the budgets in which the node needs its lease.
-func (m *memory) leased() []ledger.Key {
+// leased returns the budgets in whose lines the node has waiters and, if held says so, those of which it holds something: there
+// the node needs its lease.
+func (m *memory) leased(held bool) []ledger.Key {
 	all := make(map[ledger.Key]struct{})
-	for key := range m.held {
-		all[key] = struct{}{}
+	if held {
+		for key := range m.held {
+			all[key] = struct{}{}
+		}
 	}
 	for key := range m.line {
 		all[key] = struct{}{}

@@ -10,6 +10,19 @@ import (
 // errNews says that bytes are no news.
 var errNews = errors.New("nodestore: not news")
 
+// IsEmpty reports whether news say nothing.
+func IsEmpty(n *ledger.News) bool {
+	return len(n.Called)+len(n.Useless)+len(n.Closed)+len(n.Moved) == 0
+}
+
+// Append adds later news to all that came before.
+func Append(all *ledger.News, n ledger.News) {
+	all.Called = append(all.Called, n.Called...)
+	all.Useless = append(all.Useless, n.Useless...)
+	all.Closed = append(all.Closed, n.Closed...)
+	all.Moved = append(all.Moved, n.Moved...)
+}
+
 // AppendNews appends news as bytes, for backends that keep them so.
 func AppendNews(b []byte, n *ledger.News) []byte {
 	b = binary.AppendUvarint(b, uint64(len(n.Called)))

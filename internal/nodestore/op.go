@@ -25,7 +25,7 @@ type op struct {
 
 	costs []int // what a start has cost
 
-	keys []ledger.Key // of an op without a booking: the budgets that it is about
+	keys []ledger.Key // the budgets whose leases the op renews; nil: it has a booking
 
 	from, to float64 // the answer to a refusal
 

@@ -3,17 +3,15 @@ package nodestore
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
 // Options are those of a node.
 type Options struct {
-	Node       ledger.Node
-	RenewEvery time.Duration    // how often the node renews its leases: a small part of them
-	Arrivals   *ledger.Arrivals // of the node; nil: new ones
-	Rows       int              // about how many rows a step has at the most; 0: any number
+	Node     ledger.Node
+	Arrivals *ledger.Arrivals // of the node; nil: new ones
+	Rows     int              // about how many rows a step has at the most; 0: any number
 }
 
 // NewNode returns a number that no other node has.

@@ -19,7 +19,7 @@ func (s *Store) limiters(t *testing.T, place string, many int, limit throttle.Li
 	for range many {
 		store, err := s.Open(place)
 		require.NoError(t, err)
-		l, err := throttle.NewLimiter(store, throttle.Policy{Name: "one", Limit: limit})
+		l, err := throttle.NewLimiter(store, throttle.Policy{Name: "shared", Limit: limit})
 		require.NoError(t, err)
 		all = append(all, l)
 	}
