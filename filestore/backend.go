@@ -74,6 +74,9 @@ func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestor
 	if ended, err := b.catchUp(g); err != nil || ended {
 		return told, heard, false, errors.Join(err, b.advanceIf(ended, g))
 	}
+	if time.Now().Before(b.rests) {
+		return told, heard, false, errBack
+	}
 	if err := b.begin(true); err != nil {
 		return told, heard, false, err
 	}
