@@ -73,6 +73,9 @@ func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestor
 		}
 		return told, heard, false, err
 	}
+	if time.Now().Before(b.rests) {
+		return told, heard, false, errBack
+	}
 	if err := b.begin(true); err != nil {
 		return told, heard, false, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/fleetthrottle/throttle/internal/nodestore"
 )
@@ -17,13 +18,18 @@ type directory struct {
 	dir     string
 	machine machine
 	boot    string
-	grow    int64 // by how much a file grows before it is ended
+	grow    int64         // by how much a file grows before it is ended
+	lease   time.Duration // of the node
 
 	gen   *generation // nil: none is open
 	used  bool        // a generation of this boot was open
 	rows  rows
 	heard nodestore.Heard // what other processes have done, not returned yet
+	rests time.Time       // until then the process makes no steps
 }
+
+// errBack says why a process rests.
+var errBack = errors.New("the files are those of an earlier time, and this process waits until what they say of it is over")
 
 // take takes in a record of another process.
 func (d *directory) take(r record) error {
@@ -51,12 +57,22 @@ func (d *directory) advance(g *generation) error {
 }
 
 // find goes on to the last generation that is in the directory, because this one is lost. If there is none it is written anew.
+//
+// If somebody has put back an earlier copy, its rows list waiters of this process that have long had their turn, and lines would stand still behind
+// them for as long as the process lives. So the process rests until its lease is over in all rows.
 func (d *directory) find(g *generation) error {
 	if err := g.read(d.take); err != nil {
 		return err
 	}
 	d.heard.Lost = true // another program may have begun anew
-	return d.open(g.number())
+	known := d.rows.Table
+	if err := d.open(g.number()); err != nil {
+		return err
+	}
+	if d.rows.IsBefore(&known) {
+		d.rests = time.Now().Add(d.lease + d.lease/10)
+	}
+	return nil
 }
 
 func (g *generation) number() int64 { return g.generation }

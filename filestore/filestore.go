@@ -54,7 +54,7 @@ func openHere(dir string, lease time.Duration) (*Store, error) {
 
 // open is Open on a machine.
 func open(dir string, m machine, bells bells, grow int64, o nodestore.Options) (*Store, error) {
-	b := &backend{listener: listener{node: o.Node.ID, bells: bells}, directory: directory{dir: dir, machine: m, grow: grow}}
+	b := &backend{listener: listener{node: o.Node.ID, bells: bells}, directory: directory{dir: dir, machine: m, grow: grow, lease: time.Duration(o.Node.Lease) * time.Microsecond}}
 	var err error
 	if b.boot, err = m.boot(); err != nil {
 		return nil, fmt.Errorf("filestore: the identity of the boot: %w", err)

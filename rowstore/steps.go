@@ -32,25 +32,54 @@ var errTwice = errors.New("another program has made steps for this one: is it a 
 // record of the node. When it is not known whether a step was saved, the record says it. If it was not, the
 // record is fenced: it gets the step's number, so that a transaction that is still on its way finds another record
 // than it expects, and cannot be saved any more. Only then the step is made again, with another number.
+//
+// A database may be put back to an earlier time: a replica takes over that had not received all, or somebody restores a copy. Then rows list waiters
+// of this node that have long had their turn, and lines would stand still behind them for as long as the node lives. So it rests until its lease is
+// over in all rows. Its record tells it: that is as it was before a step that was saved.
 type steps struct {
 	*group
 	number int64
+	saved  int64     // the number in the record, as the node knows
+	rests  time.Time // until then the node makes no steps
 
 	// Of the step that goes on.
 	decide func(nodestore.Rows) nodestore.Told
 	asked  time.Time
 	ended  bool // the last call of do got to its end
 	put    bool // a call of do has put something
+	noted  bool // the record has its number, if what do did is saved
+	back   bool // the rows are of an earlier time
+}
+
+// errBack says why a node rests. Callers wait.
+var errBack = fmt.Errorf("%w as usual: its rows are as they were some time ago, and this program waits until what they say of it is over", ErrAway)
+
+// rest has the node make no steps until its lease is over in all rows.
+func (s *steps) rest() error {
+	s.rests, s.saved, s.back = time.Now().Add(s.options.Lease+s.options.Lease/10), 0, false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard.Lost = true // waiters that were called may be in the rows again
+	return errBack
 }
 
 // make makes a step. After an error it was not saved.
 func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore.Told) error {
+	if time.Now().Before(s.rests) {
+		return errBack
+	}
 	s.decide = decide
 	defer func() { s.decide = nil }()
 	keys := s.names.rows([]string{s.names.board(), s.names.record(s.node)}, budgets)
 	for tries := 1; ; tries++ {
 		s.number, s.ended, s.put = s.number+1, false, false
 		err := s.transact(keys, s.do)
+		if err == nil && s.noted {
+			s.saved = s.number
+		}
+		if s.back {
+			return s.rest()
+		}
 		if err == nil || !s.ended && !s.put || errors.Is(err, ErrNotSaved) {
 			return err
 		}
@@ -58,11 +87,15 @@ func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore
 			s.trouble.Store(&err)
 			saved, doubt := s.find()
 			s.trouble.Store(nil)
-			if saved {
-				return nil
-			}
-			if doubt != nil {
+			switch {
+			case doubt != nil:
+				s.back = false // its lease is over
 				return &doubtError{err}
+			case s.back:
+				return s.rest()
+			}
+			if s.saved = s.number; saved {
+				return nil
 			}
 		}
 		if tries == triesMost {
@@ -99,13 +132,17 @@ func (e *doubtError) Is(target error) bool {
 
 // do is a step in a transaction.
 func (s *steps) do(tx Tx, keys []string) error {
-	s.ended = false
+	s.ended, s.noted, s.back = false, false, false
 	o, err := s.open(tx, keys, s.asked, true)
 	if err != nil {
 		return err
 	}
+	if s.back = o.record.IsBefore(s.saved); s.back {
+		return errBack
+	}
 	switch o.record.Begin(s.number, tryStep) {
 	case ledger.Done:
+		s.noted = true
 		return nil // it was saved before
 	case ledger.Late:
 		return errTwice
@@ -133,7 +170,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 		tx.Put(s.names.board(), o.board.bytes(), boardKeep)
 	}
 	s.putRecord(tx, &o.record)
-	s.ended, s.put = true, true
+	s.ended, s.put, s.noted = true, true, true
 	return nil
 }
 
@@ -191,6 +228,7 @@ func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	s.back = s.back || record.IsBefore(s.saved)
 	if record.Begin(s.number, tryFence) != ledger.Do {
 		return record.Tried() == tryStep, nil
 	}

@@ -147,3 +147,6 @@ func (r *Row) pinUntil(later int64) {
 		r.frozen = max(r.frozen, r.entries[k-1].last+later)
 	}
 }
+
+// IsBefore reports whether the row is as it was before another state of it, if the clock was not set back.
+func (r *Row) IsBefore(other *Row) bool { return r.seen < other.seen }

@@ -33,6 +33,9 @@ func (r *Record) Begin(call, try int64) Verdict {
 	return Do
 }
 
+// IsBefore reports whether the record is as it was before a call, and after another one. A record that was removed is not.
+func (r *Record) IsBefore(call int64) bool { return 0 < r.call && r.call < call }
+
 // Tried returns which try of the last call was done: the caller has what it answered.
 func (r *Record) Tried() int64 { return r.try }
 

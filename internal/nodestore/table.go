@@ -175,6 +175,21 @@ func (t *Table) End(saved bool) {
 	t.touched = t.touched[:0]
 }
 
+// IsBefore reports whether a row is as it was before what another table has of it.
+func (t *Table) IsBefore(known *Table) bool {
+	for key, was := range known.all {
+		is := t.all[key]
+		if is == nil || len(is.Bytes) == 0 || len(was.Bytes) == 0 {
+			continue
+		}
+		var now, before ledger.Row
+		if now.UnmarshalBinary(is.Bytes) == nil && before.UnmarshalBinary(was.Bytes) == nil && now.IsBefore(&before) {
+			return true
+		}
+	}
+	return false
+}
+
 // linger is for how many microseconds a row is kept that no limit needs: a longer one may come.
 const linger = 60_000_000
 
