@@ -128,6 +128,40 @@ func TestP8_NotSaved(t *testing.T) {
 	require.True(t, now(t, s, hourly(1)))
 }
 
+// TestP12_Refused: a database has refused to save, and says so. Nobody asks whether the step was saved: the caller is told, or the step is made
+// again if the database says that it is away.
+func TestP12_Refused(t *testing.T) {
+	errRefused := fmt.Errorf("%w: no right", rowstore.ErrNotSaved)
+	m := newMemory()
+	steps := 0
+	s := rowstore.New(&broken{Database: refusing{m, &errRefused}, before: func() error { steps++; return nil }}, nil)
+	_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}, MaxWait: time.Minute})
+	require.ErrorIs(t, err, errRefused)
+	require.Equal(t, 1, steps)
+	errRefused = fmt.Errorf("%w: %w", rowstore.ErrNotSaved, rowstore.ErrAway)
+	steps = 0
+	_, err = s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}})
+	require.ErrorIs(t, err, errRefused)
+	require.Equal(t, 3, steps)
+	errRefused = nil
+	require.True(t, now(t, s, hourly(1)))
+}
+
+// A refusing Database does not save what was put, as long as there is an error.
+type refusing struct {
+	rowstore.Database
+	err *error
+}
+
+func (r refusing) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	return r.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
+		if err := do(tx); err != nil {
+			return err
+		}
+		return *r.err
+	})
+}
+
 // TestP8_LateCommits: a transaction is believed to be lost, and arrives after its node has found that it was not saved.
 // It is refused, because the step is made again.
 func TestP8_LateCommits(t *testing.T) {
