@@ -183,14 +183,15 @@ func (c *crowds) play(length time.Duration) {
 	leave()
 	all.Wait()
 
-	came := time.Now()
+	ctx, leave = context.WithCancel(c.Context())
+	most := c.patience(crowdLast, max(1, c.costs*2/3))
+	ends := time.AfterFunc(most, leave)
 	for i := range crowdLast {
-		all.Go(func() {
-			c.start(c.Context(), c.nodes[i%len(c.nodes)], c.demands())
-		})
+		all.Go(func() { c.start(ctx, c.nodes[i%len(c.nodes)], c.demands()) })
 	}
 	all.Wait()
-	require.Less(c, time.Since(came), c.patience(crowdLast, max(1, c.costs*2/3)))
+	require.True(c, ends.Stop(), "not all of the last have started within %v", most)
+	leave()
 	c.atLast()
 }
 
