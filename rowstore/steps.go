@@ -94,7 +94,8 @@ func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore
 			case s.back:
 				return s.rest()
 			}
-			if s.saved = s.number; saved {
+			s.saved = s.number
+			if saved {
 				return nil
 			}
 		}
