@@ -183,8 +183,9 @@ func TestP9_FailoverToAnotherClock(t *testing.T) {
 		standby := followed(t, server)
 		w.add(t, standby, ahead)
 		url := both(server, standby)
-		_, one := openOn(t, url)
-		_, other := openOn(t, url)
+		db, _ := openOn(t, url)
+		otherDB, _ := openOn(t, url)
+		one, other := rowstore.New(db, nil), rowstore.New(otherDB, nil) // whose lease is longer than it takes to promote
 		charge := hourly(2 * spent)
 		for range spent {
 			require.True(t, now(t, one, charge))
