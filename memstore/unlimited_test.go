@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -74,6 +75,7 @@ func TestUnlimitedIsSharedByAll(t *testing.T) {
 // TestP10_IdleBudgetsAreForgotten uses many budgets once, and then a few others.
 // Each later call clears some away, so that all are gone in the end.
 func TestP10_IdleBudgetsAreForgotten(t *testing.T) {
+	soak.WithoutRace(t)
 	const crowd, few = 100_000, 2000
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		for i := range crowd {
@@ -103,6 +105,7 @@ func TestP10_IdleBudgetsAreForgotten(t *testing.T) {
 // TestP10_BusyBudgetsAreKept keeps a booked start and a penalty for as long as
 // they matter, whatever is cleared away around them.
 func TestP10_BusyBudgetsAreKept(t *testing.T) {
+	soak.WithoutRace(t)
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		hourly, closed := charge("hourly", throttle.PerHour(1)), charge("closed", throttle.PerSecond(1))
 		require.Zero(t, book(t, s, hourly))
@@ -120,6 +123,7 @@ func TestP10_BusyBudgetsAreKept(t *testing.T) {
 
 // TestP10_RowsAreBounded has a queue of ten thousand.
 func TestP10_RowsAreBounded(t *testing.T) {
+	soak.WithoutRace(t)
 	for _, limit := range []throttle.Limit{
 		throttle.PerSecond(20), throttle.PerHour(1_000_000),
 		throttle.LeakyBucket(7, time.Second), throttle.TokenBucket(20, time.Second, 20), throttle.TokenBucket(20, time.Second, 1_000_000),

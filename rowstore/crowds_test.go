@@ -20,6 +20,7 @@ import (
 // TestP7_CrowdsThatLeave: crowds of callers of several nodes come and leave, more than a row lists, and those that stay start all the time:
 // requests under way and a rate bound them, and no place of a caller that has left holds them up.
 func TestP7_CrowdsThatLeave(t *testing.T) {
+	soak.WithoutRace(t) // the fleets of pgstore and sqlstore have crowds, too
 	for seed := range uint64(soak.Most(300, 12)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
