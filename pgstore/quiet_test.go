@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -35,19 +36,31 @@ func TestP15_NothingToClose(t *testing.T) {
 	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
 }
 
-// TestP12_LockOfAnother: somebody who is no program of the fleet has the lock of a group. The server ends the wait of a program
-// that may be gone.
+// TestP12_LockOfAnother: a session that does something else has the lock of a group, so nobody ends that session. The server ends the wait of a
+// program that may be gone.
 func TestP12_LockOfAnother(t *testing.T) {
 	soak.Only(t)
 	server := newServer(t)
-	db, admin := pgstore.NewDatabase(t, server.URL(), nil), connect(t, server)
-	_, err := admin.Exec(t.Context(), "SELECT pg_advisory_lock($1)", pgstore.LockOf(db, "g"))
+	db, admin, other := pgstore.NewDatabase(t, server.URL(), nil), connect(t, server), connect(t, server)
+	_, err := other.Exec(t.Context(), "SELECT pg_advisory_lock($1)", pgstore.LockOf(db, "g"))
 	require.NoError(t, err)
+	busy := make(chan error, 1)
+	go func() {
+		_, err := other.Exec(context.Background(), "SELECT pg_sleep(3600)")
+		busy <- err
+	}()
+	require.Eventually(t, func() bool {
+		var n int
+		require.NoError(t, admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'").Scan(&n))
+		return n == 1
+	}, time.Minute, time.Millisecond)
 	began := time.Now()
 	err = db.Transact(t.Context(), "g", nil, put)
 	require.ErrorIs(t, err, rowstore.ErrAway)
 	require.ErrorContains(t, err, "lock timeout")
 	require.Less(t, time.Since(began), time.Minute)
-	exec(t, admin, "SELECT pg_advisory_unlock_all()")
+	exec(t, admin, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+	require.ErrorContains(t, <-busy, "canceling statement")
+	exec(t, other, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
 }
