@@ -107,7 +107,7 @@ servers: ## the tests of redisstore with each Redis and Valkey that Debian packa
 	@scripts/servers.sh
 
 .PHONY: lint
-lint: ## gofmt, spelling, go vet, staticcheck, no files that refer to each other in a cycle
+lint: ## gofmt, spelling, go vet, staticcheck
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }
 	@# Chinese pages have few words that it knows, and testdata has text of others.
 	@misspell=$$(go tool -modfile=tools/go.mod -n misspell) && \
@@ -117,7 +117,6 @@ lint: ## gofmt, spelling, go vet, staticcheck, no files that refer to each other
 	@# Its path, because each module is looked at in its own folder.
 	@staticcheck=$$(go tool -modfile=tools/go.mod -n staticcheck) && \
 		$(EACH) "$$staticcheck" ./...
-	go run ./internal/layers -check
 
 .PHONY: api
 api: ## fail if the last release's users cannot compile any more, and the changelog does not say so

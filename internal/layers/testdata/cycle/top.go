@@ -1,5 +1,0 @@
-package cycle
-
-type thing struct{ field int }
-
-func high() thing { Low(); return thing{} }

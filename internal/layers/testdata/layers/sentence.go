@@ -1,3 +1,0 @@
-package layers
-
-type sentence []word
