@@ -72,7 +72,7 @@ func ExamplePermit_Renew() {
 		Store: memstore.New(),
 		Policies: []throttle.Policy{
 			{Name: "mails", Limit: throttle.PerHour(500)},
-			{Name: "customer", Limit: throttle.PerMinute(2)},
+			{Name: "customer", Limit: throttle.PerHour(2)},
 		},
 	})
 	if err != nil {
@@ -107,9 +107,9 @@ func ExamplePermit_Renew() {
 	// Output:
 	// ack ann
 	// ack ann
-	// nack ann: throttle: policy "customer" (2/m): would wait 1m0s, but MaxWait is 1s
+	// nack ann: throttle: policy "customer" (2/h): would wait 1h0m0s, but MaxWait is 1s
 	// nack busy: the provider is busy
-	// nack bob: throttle: policy "mails" (500/h): closed by a penalty, would wait 30s, but MaxWait is 1s
+	// nack bob: throttle: policy "mails" (500/h): closed by a penalty, would wait 10m0s, but MaxWait is 1s
 }
 
 // A job would have to wait, so it gives its worker back and keeps its place. The text of the place is stored with the job.
@@ -173,7 +173,7 @@ func (busyError) Error() string { return "the provider is busy" }
 
 func deliver(text string) error {
 	if text == "busy" {
-		return busyError{30 * time.Second}
+		return busyError{10 * time.Minute}
 	}
 	return nil
 }

@@ -304,11 +304,11 @@ func ExampleEvent_slog() {
 		fmt.Println(err)
 		return
 	}
-	_ = permit.Penalize(ctx, time.Minute)
+	_ = permit.Penalize(ctx, 10*time.Minute)
 	_, _ = limits.TryAcquire(ctx, throttle.Demand{Policy: "mails"})
 	// Output:
-	// level=INFO msg=penalized policy=mails budget=mails/afe800e91f7e paused=false duration=1m0s error=<nil>
-	// level=WARN msg=refused policy=mails budget=mails/afe800e91f7e paused=true duration=0s error="throttle: policy \"mails\" (500/h): closed by a penalty, would wait 1m0s, but may not wait at all"
+	// level=INFO msg=penalized policy=mails budget=mails/afe800e91f7e paused=false duration=10m0s error=<nil>
+	// level=WARN msg=refused policy=mails budget=mails/afe800e91f7e paused=true duration=0s error="throttle: policy \"mails\" (500/h): closed by a penalty, would wait 10m0s, but may not wait at all"
 }
 
 // steady takes out of a log what differs from run to run.

@@ -103,17 +103,19 @@ func stepsWhileClosed(t *testing.T, server *pgtest.Server, w *wallClock) {
 // stepsWhileHeld: what a program holds stays held. What a program holds that is cut off is free when its lease is over,
 // however far the clock was set back.
 func stepsWhileHeld(t *testing.T, server *pgtest.Server, w *wallClock) {
-	r := newRelay(t, server)
-	_, holder := openOn(t, r.url(t, server))
-	_, waits := openOn(t, server.URL())
+	holderNet, waitsNet := newRelay(t, server), newRelay(t, server)
+	_, holder := openOn(t, holderNet.url(t, server))
+	_, waits := openOn(t, waitsNet.url(t, server))
 	require.True(t, now(t, holder, holding))
+
 	b := throttle.Booking{Charges: []throttle.Charge{holding}, MaxWait: time.Minute}
 	g, err := waits.Book(t.Context(), &b)
 	require.NoError(t, err)
 	w.step(t, -time.Hour)
 	require.False(t, now(t, waits, holding))
-	r.freeze()
-	defer r.thaw()
+
+	holderNet.freeze()
+	defer holderNet.thaw()
 	for !g.OK {
 		require.NotNil(t, g.Ready)
 		select {
@@ -127,6 +129,10 @@ func stepsWhileHeld(t *testing.T, server *pgtest.Server, w *wallClock) {
 	}
 	_, third := openOn(t, server.URL())
 	require.False(t, now(t, third, holding))
+
+	// The lease ends with the step, unless its program renews it between the step and the third program's question.
+	waitsNet.freeze()
+	defer waitsNet.thaw()
 	w.step(t, time.Hour)
 	require.True(t, now(t, third, holding))
 }

@@ -94,10 +94,15 @@ func Example_messages() {
 	client := retry.NewClient(transport).StandardClient()
 	post := func(path, body string) {
 		resp, err := client.Post("https://oapi.dingtalk.com"+path, "application/json", strings.NewReader(body))
+		if limited, ok := errors.AsType[*throttle.LimitError](err); ok {
+			fmt.Println(limited.Policy, "has no room") // the whole text says for how long
+			return
+		}
 		if err != nil {
 			fmt.Println(errors.Unwrap(err))
 			return
 		}
+
 		resp.Body.Close()
 	}
 	for range 21 {
@@ -110,7 +115,7 @@ func Example_messages() {
 	post(notices, `{"agent_id":1,"userid_list":"`+strings.Join(users, ",")+`","msg":{"msgtype":"text","text":{"content":"hello"}}}`)
 	post(notices, `{"agent_id":1,"to_all_user":true,"msg":{"msgtype":"text","text":{"content":"hello"}}}`)
 	// Output:
-	// throttle: policy "replies" (20/m): would wait 1m0s, but may not wait at all
+	// replies has no room
 	// [ada bob] <nil>
-	// throttle: policy "notices" (5000/m): would wait 1m0s, but may not wait at all
+	// notices has no room
 }
