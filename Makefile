@@ -14,7 +14,7 @@ help: ## list the targets
 check: lint test sdks examples bench fuzz ## test, sdks, lint, examples, bench and fuzz
 
 .PHONY: setup
-setup: redis postgres mariadb prometheus ## install servers, modules and programs that check
+setup: redis postgres pgbouncer mariadb prometheus lua clients browser ## install servers, clients, a browser, modules and programs that check
 	@$(EACH) go mod download
 	@cd tools && go mod download
 
@@ -111,8 +111,8 @@ lint: ## gofmt, spelling, go vet, staticcheck
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }
 	@# Chinese pages have few words that it knows, and testdata has text of others.
 	@misspell=$$(go tool -modfile=tools/go.mod -n misspell) && \
-		git ls-files -z '*.go' '*.lua' '*.md' ':!docs/zh' ':!README.zh-CN.md' ':!*testdata/*' | \
-		xargs -0 "$$misspell" -error
+		files=$$(git ls-files '*.go' '*.lua' '*.md' ':!docs/zh' ':!README.zh-CN.md' ':!*testdata/*') && [ -n "$$files" ] && \
+		echo "$$files" | xargs "$$misspell" -error
 	@$(EACH) go vet ./...
 	@# Its path, because each module is looked at in its own folder.
 	@staticcheck=$$(go tool -modfile=tools/go.mod -n staticcheck) && \
@@ -146,17 +146,19 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 	@$(EACH) "$(CURDIR)/scripts/fuzz.sh"
 
 .PHONY: twins
-twins: ## note that all Chinese pages have the facts of the English ones: compare them first
-	go test -count=1 -run '^TestChinesePagesFollow$$' . -update-twins
+twins: ## note that the Chinese page PAGE has the facts of the English ones: compare them first
+	@[ -n "$(PAGE)" ] || { echo "twins: say which page you have compared: make twins PAGE=docs/zh/stores.md"; exit 1; }
+	go test -count=1 -run '^TestChinesePagesFollow$$' . -update-twins $(PAGE)
 
 .PHONY: mutants
-mutants: redis mariadb ## break each promise in many ways: the tests must notice
-	go run ./internal/mutants -p 2
+mutants: redis postgres mariadb ## break each promise in many ways: the tests must notice; SHARD=1/6 breaks a sixth of them
+	go run ./internal/mutants -p 2 -shard $(or $(SHARD),1/1)
 
 .PHONY: deps
-deps: ## fail if a dependency is not what go.sum says; needs no network
-	@$(EACH) go mod verify
-	@cd tools && go mod verify
+deps: ## fail if a dependency is not what go.sum says
+	@# What was never downloaded verifies as well, so it is downloaded first.
+	@$(EACH) sh -c 'go mod download && go mod verify'
+	@cd tools && go mod download && go mod verify
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities; asks vuln.go.dev, or what GOVULNDB names

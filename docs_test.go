@@ -274,7 +274,7 @@ func TestSecurityPageIsTrue(t *testing.T) {
 	}
 }
 
-var updateTwins = flag.Bool("update-twins", false, "note that all Chinese pages have the facts of the English ones")
+var updateTwins = flag.String("update-twins", "", "note that this Chinese page has the facts of the English ones")
 
 // A Chinese page is written for itself. It names the English texts whose facts it repeats, with
 // the hash that each had when somebody compared them:
@@ -300,12 +300,12 @@ func TestChinesePagesFollow(t *testing.T) {
 		for _, m := range marks {
 			if now := hash(english(t, m[1])); now != m[2] {
 				updated = strings.Replace(updated, m[0], fmt.Sprintf("<!-- facts of %s %s -->", m[1], now), 1)
-				if !*updateTwins {
-					t.Errorf("%s: %s has changed: compare them, then: make twins", page, m[1])
+				if *updateTwins != page {
+					t.Errorf("%s: %s has changed: compare them, then: make twins PAGE=%[1]s", page, m[1])
 				}
 			}
 		}
-		if *updateTwins && updated != text {
+		if *updateTwins == page && updated != text {
 			require.NoError(t, os.WriteFile(page, []byte(updated), 0o644))
 		}
 	}

@@ -19,9 +19,19 @@ has_browser() {
 	fi
 }
 
-if ! has_browser || ! has_chinese || ! found npm; then
+# lacking prints Debian's packages for what this machine does not have. Ubuntu has no package of
+# chromium, only a snap, so a browser that is there must not be asked for because a font is missing.
+lacking() {
+	has_browser || echo chromium
+	has_chinese || echo fonts-noto-cjk fontconfig
+	found npm || echo npm
+}
+
+packages=$(lacking)
+if [ -n "$packages" ]; then
 	if found apt-get; then
-		apt_install chromium fonts-noto-cjk fontconfig npm
+		# shellcheck disable=SC2086 # one word for each package
+		apt_install $packages
 	elif found brew; then
 		brew install node
 		brew install --cask chromium

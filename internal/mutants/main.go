@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 )
 
 func main() {
@@ -25,6 +26,8 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 	run := flags.String("run", "", "only those whose promise and name match, as in 'P11 lease-ends'")
 	only := flags.Bool("list", false, "name them and do nothing")
 	write := flags.Bool("write", false, "keep what was seen: "+recordFile+" and the table of "+pageFile)
+	unrun := flags.Bool("unrun", false, "only those that were not run as they are now")
+	shard := flags.String("shard", "1/1", "only this part of them, as in 2/6")
 	root := flags.String("root", ".", "the module's folder")
 	atOnce := flags.Int("p", 1, "how many at once: 1 or 2, because many tests are about time")
 	if err := flags.Parse(args); err != nil {
@@ -38,7 +41,19 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	chosen := pick(all, pattern)
+	if *unrun {
+		kept, err := records(*root)
+		if err != nil {
+			return err
+		}
+		chosen = slices.DeleteFunc(chosen, func(m mutation) bool { return kept[m.name].id == m.id() })
+	}
+	if chosen, err = part(chosen, *shard); err != nil {
+		return err
+	}
+
 	if *only {
 		for _, m := range chosen {
 			fmt.Fprintf(out, "%-4s %-28s %s: %s\n", m.promise, m.name, m.place(), m.what)
@@ -64,6 +79,20 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	return judge(seen, out)
+}
+
+// part returns the mutations of one shard, "2/6": every sixth, from the second on.
+func part(all []mutation, shard string) ([]mutation, error) {
+	var which, of int
+	if _, err := fmt.Sscanf(shard, "%d/%d", &which, &of); err != nil || which < 1 || which > of {
+		return nil, fmt.Errorf("-shard %s: say which part of how many, as in 2/6", shard)
+	}
+
+	var chosen []mutation
+	for i := which - 1; i < len(all); i += of {
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
 }
 
 // judge counts, and fails if anything is not as it should be.

@@ -92,6 +92,22 @@ func TestPick(t *testing.T) {
 	require.Equal(t, all[:1], pick(all, regexp.MustCompile("ear")))
 }
 
+func TestPart(t *testing.T) {
+	all := []mutation{{name: "a"}, {name: "b"}, {name: "c"}, {name: "d"}, {name: "e"}}
+	var parts []mutation
+	for _, shard := range []string{"1/3", "2/3", "3/3"} {
+		some, err := part(all, shard)
+		require.NoError(t, err)
+		parts = append(parts, some...)
+	}
+	require.ElementsMatch(t, all, parts)
+
+	for _, shard := range []string{"", "0/3", "4/3", "1", "x/y"} {
+		_, err := part(all, shard)
+		require.ErrorContains(t, err, "say which part", shard)
+	}
+}
+
 func TestNoticed(t *testing.T) {
 	for out, want := range map[string]string{
 		"=== RUN   TestA\n--- FAIL: TestA (0.1s)\nFAIL\n":                                                   "TestA",
