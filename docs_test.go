@@ -274,6 +274,53 @@ func TestSecurityPageIsTrue(t *testing.T) {
 	}
 }
 
+// TestCitedProofsAreGated: a test that guarantees.md or SECURITY.md names runs in make test. Of what soak.Only leaves to
+// make soak nobody hears before the night.
+func TestCitedProofsAreGated(t *testing.T) {
+	long := make(map[string]bool) // by name, whether soak.Only leaves every test of the name to make soak
+	for _, file := range repositoryFiles(t) {
+		if !strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, read(t, file), 0)
+		require.NoError(t, err)
+		for _, decl := range parsed.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || f.Body == nil {
+				continue
+			}
+			other, known := long[f.Name.Name]
+			long[f.Name.Name] = leftToSoak(f.Body) && (!known || other)
+		}
+	}
+
+	for _, page := range []string{"docs/guarantees.md", "SECURITY.md"} {
+		cited := regexp.MustCompile("`(Test[A-Za-z0-9_]+)[`/]").FindAllStringSubmatch(read(t, page), -1)
+		require.NotEmpty(t, cited, page)
+		for _, m := range cited {
+			inSoak, found := long[m[1]]
+			require.True(t, found, "%s: there is no test %s", page, m[1])
+			require.False(t, inSoak, "%s cites %s, which make test leaves out", page, m[1])
+		}
+	}
+}
+
+// leftToSoak reports whether a statement of the body itself calls soak.Only.
+func leftToSoak(body *ast.BlockStmt) bool {
+	return slices.ContainsFunc(body.List, func(s ast.Stmt) bool {
+		x, ok := s.(*ast.ExprStmt)
+		if !ok {
+			return false
+		}
+		call, ok := x.X.(*ast.CallExpr)
+		if !ok {
+			return false
+		}
+		f, ok := call.Fun.(*ast.SelectorExpr)
+		return ok && f.Sel.Name == "Only" && fmt.Sprint(f.X) == "soak"
+	})
+}
+
 var updateTwins = flag.String("update-twins", "", "note that this Chinese page has the facts of the English ones")
 
 // A Chinese page is written for itself. It names the English texts whose facts it repeats, with

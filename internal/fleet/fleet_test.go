@@ -1,13 +1,76 @@
 package fleet
 
 import (
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
-	"github.com/stretchr/testify/require"
+	"github.com/fleetthrottle/throttle/memstore"
 )
+
+// TestP2_Arrivals: an upstream that counts arrivals sees at most 40 in any second and never bans, though each request takes
+// 0 to 30 ms to arrive. No machine can stand still in virtual time, so nothing is allowed for that.
+func TestP2_Arrivals(t *testing.T) {
+	const n, workers, load = 40, 16, 5 * time.Minute
+	for seed := range uint64(soak.Most(20, 4)) {
+		synctest.Test(t, func(t *testing.T) {
+			upstream := NewUpstream(n, time.Second, 5*time.Second)
+			base := &way{upstream: upstream, random: rand.New(rand.NewPCG(seed, 2))}
+			transport, err := throttle.New(throttle.Config{
+				Store: memstore.New(), Base: base,
+				Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(n)}},
+			})
+			require.NoError(t, err)
+
+			began := time.Now()
+			var running sync.WaitGroup
+			for range workers {
+				running.Go(func() {
+					for time.Since(began) < load {
+						r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/", nil)
+						require.NoError(t, err)
+						answer, err := transport.RoundTrip(r)
+						require.NoError(t, err)
+						_ = answer.Body.Close()
+					}
+				})
+			}
+			running.Wait()
+
+			require.Zero(t, upstream.Bans())
+			require.LessOrEqual(t, upstream.Worst(), n)
+			require.GreaterOrEqual(t, upstream.Useful(began.Add(time.Second), began.Add(load)), 0.95)
+		})
+	}
+}
+
+// A way leads to an upstream, and takes each request 0 to 30 ms.
+type way struct {
+	upstream http.Handler
+
+	mu     sync.Mutex
+	random *rand.Rand
+}
+
+func (w *way) RoundTrip(r *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	delay := time.Duration(w.random.Int64N(int64(30*ms) + 1))
+	w.mu.Unlock()
+	time.Sleep(delay)
+
+	answer := httptest.NewRecorder()
+	w.upstream.ServeHTTP(answer, r)
+	return answer.Result(), nil
+}
 
 // run lets a fleet of 4 processes go for 40 a second. It returns also for how
 // long the machine stood still at the most.
