@@ -33,17 +33,29 @@ func (t *table) release(w http.ResponseWriter, r *http.Request) *problem.Problem
 
 // end ends the permit of a name.
 func (t *table) end(name string) *problem.Problem {
+	p, bad := t.take(name)
+	if p != nil {
+		p.inner.Release()
+		p.leave() // if it is being acquired again
+	}
+	return bad
+}
+
+// take takes the permit of a name out of the table. It returns nil for a permit that is gone, which is
+// no problem: the first answer to a release may have been lost.
+func (t *table) take(name string) (*permit, *problem.Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p := t.byName[name]; p != nil {
+		p.released = true
 		t.drop(p, errGone)
-		p.inner.Release()
-		p.leave() // if it is being acquired again
-	} else if known, over := t.names.knows(name); !known || over {
-		_, bad := t.find(name)
-		return bad
+		return p, nil
 	}
-	return nil
+	if known, over := t.names.knows(name); known && !over {
+		return nil, nil
+	}
+	_, bad := t.find(name)
+	return nil, bad
 }
 
 // settle serves /v1/settle.

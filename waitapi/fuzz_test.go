@@ -29,7 +29,7 @@ func FuzzAcquire(f *testing.F) {
 		r := s.request(t.Context(), "acquire", body)
 		r.Header["Idempotency-Key"], r.Header["Prefer"] = []string{key}, []string{prefer}
 		require.False(t, s.serve(w, r))
-		h.Close()
+		require.NoError(t, h.Close(t.Context()))
 		require.Contains(t, []int{200, 400, 413, 429}, w.Code)
 		require.True(t, json.Valid(w.Body.Bytes()))
 		if w.Code != 200 && w.Code != 429 {

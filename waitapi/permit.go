@@ -53,10 +53,15 @@ type permit struct {
 	timer    *time.Timer
 	answered bool          // an answer may have arrived, since the permit was acquired last
 	begun    bool          // the caller has said something about the work
+	released bool          // the caller has said that the work is over
 	change   chan struct{} // has an element while inner is settled or penalized
 }
 
 // A table has the permits of a handler.
+//
+// No method asks the store, which may take its time, while mu is held: the others would wait for it. A
+// method takes a permit out of the table under mu, and gives back what the permit holds afterwards. That
+// is safe because a permit that is gone stays gone, so one method alone gives it back.
 type table struct {
 	c       Config
 	waiting chan struct{} // has an element for each caller that waits
@@ -80,19 +85,52 @@ func newTable(c Config) *table {
 	return t
 }
 
+// releasesAtOnce is how many permits close releases at once.
+const releasesAtOnce = 64
+
 // close is [Handler.Close].
-func (t *table) close() {
+func (t *table) close(ctx context.Context) error {
+	t.closeForAll(ctx)
+	t.stop(errClosed)
+
+	ended := make(chan struct{})
+	go func() {
+		t.waits.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// closeForAll closes the table, takes all permits that are held out of it, and begins to release them.
+// What is not released when ctx ends stays as it is.
+func (t *table) closeForAll(ctx context.Context) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.closed = true
+	permits := make(chan *permit, len(t.byName))
 	for _, p := range t.byName {
 		if p.state == held {
 			t.drop(p, errClosed)
-			p.inner.Release()
+			permits <- p
 		}
 	}
-	t.mu.Unlock()
-	t.stop(errClosed)
-	t.waits.Wait()
+	close(permits)
+
+	for range min(releasesAtOnce, len(permits)) {
+		t.waits.Go(func() {
+			for p := range permits {
+				if ctx.Err() != nil {
+					return
+				}
+				p.inner.Release()
+			}
+		})
+	}
 }
 
 // join has a caller wait for a permit: for that of its key, or for another one.
@@ -144,31 +182,46 @@ func (t *table) acquirePermit(p *permit, q *acquireRequest, acquire func(context
 
 // endWait notes how the wait for a permit has ended.
 func (t *table) endWait(p *permit, inner *throttle.Permit, err error) {
+	if giveBack := t.noteEnd(p, inner, err); giveBack != nil {
+		giveBack()
+	}
+}
+
+// noteEnd is endWait without asking the store: it returns how to give back what nobody wants. Nil means
+// that there is nothing to give back.
+func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer close(p.ready)
-	if t.closed && err == nil {
-		err = errClosed
-		defer inner.Cancel()
-	}
 	switch {
-	case p.state == gone: // nobody waits for it
-		if err == nil {
-			inner.Cancel()
-		}
+	case p.state == gone && err != nil: // nobody waits for the permit, and it has no start
+	case p.state == gone && p.released:
+		return inner.Release
+	case p.state == gone:
+		return inner.Cancel
+	case t.closed && err == nil:
+		t.drop(p, errClosed)
+		return inner.Cancel
 	case err != nil:
 		t.drop(p, err)
 	default:
-		p.state, p.inner = held, inner
-		p.expiry = time.Now().Add(p.lifetime)
-		if p.name == "" {
-			p.name = t.names.name(p.expiry)
-			t.byName[p.name] = p
-			p.timer = time.AfterFunc(p.lifetime, func() { t.expire(p) })
-		} else {
-			p.timer.Reset(p.lifetime)
-		}
+		t.hold(p, inner)
 	}
+	return nil
+}
+
+// hold notes that a permit has its start. t.mu is held.
+func (t *table) hold(p *permit, inner *throttle.Permit) {
+	p.state, p.inner = held, inner
+	p.expiry = time.Now().Add(p.lifetime)
+	if p.name != "" {
+		p.timer.Reset(p.lifetime)
+		return
+	}
+
+	p.name = t.names.name(p.expiry)
+	t.byName[p.name] = p
+	p.timer = time.AfterFunc(p.lifetime, func() { t.expire(p) })
 }
 
 // drop forgets a permit. t.mu is held.
@@ -187,30 +240,37 @@ func (t *table) drop(p *permit, why error) {
 // expire releases a permit whose time is over.
 func (t *table) expire(p *permit) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if p.state == held && !time.Now().Before(p.expiry) {
+	over := p.state == held && !time.Now().Before(p.expiry)
+	if over {
 		t.drop(p, errGone)
+	}
+	t.mu.Unlock()
+
+	if over {
 		p.inner.Release()
 	}
 }
 
 // left notes that a caller waits no more. With answered it has an answer, or may have one. If
-// none has, and no other waits, the permit gives back what it holds.
+// none has, and no other waits, the permit gives back what it holds, unless its work has begun: an answer
+// before has arrived then.
 func (t *table) left(p *permit, answered bool) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	p.callers--
 	p.answered = p.answered || answered
-	if p.callers > 0 || p.answered {
-		return
+	unused := p.callers == 0 && !p.answered && !p.begun && p.state != gone
+	wasHeld := p.state == held
+	if unused {
+		t.drop(p, errGone)
 	}
-	switch p.state {
-	case acquiring:
-		t.drop(p, errGone)
-		p.leave()
-	case held:
-		t.drop(p, errGone)
+	t.mu.Unlock()
+
+	switch {
+	case !unused:
+	case wasHeld:
 		p.inner.Cancel()
+	default:
+		p.leave() // endWait gives back what the wait may have come to
 	}
 }
 

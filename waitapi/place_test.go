@@ -94,7 +94,7 @@ func TestPlaceInAnotherProcess(t *testing.T) {
 		for range 2 {
 			h, err := waitapi.New(waitapi.Config{Limiters: newLimiters(s.T, store, "p: 1/min")})
 			require.NoError(s, err)
-			defer h.Close()
+			defer h.Close(s.Context())
 			all = append(all, &scene{T: s.T, h: h})
 		}
 		body := `{"demands": [{"policy": "p"}], "place": %q}`

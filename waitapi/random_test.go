@@ -63,7 +63,7 @@ func testRandomCallers(t *testing.T, store throttle.Store, seed uint64) {
 		})
 	}
 	callers.Wait()
-	h.Close()
+	require.NoError(t, h.Close(t.Context()))
 	require.LessOrEqual(t, u.arrived.Load(), int64(randomQuota))
 	s := &scene{T: t, limiters: limiters}
 	used := int64(s.used("p", ""))

@@ -40,7 +40,7 @@ func play(t *testing.T, change func(*waitapi.Config), policies string, test func
 		s.h, err = waitapi.New(c)
 		require.NoError(t, err)
 		test(s)
-		s.h.Close()
+		require.NoError(t, s.h.Close(t.Context()))
 	})
 }
 

@@ -1,6 +1,7 @@
 package waitapi
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/fleetthrottle/throttle/internal/problem"
@@ -18,9 +19,11 @@ func New(c Config) (*Handler, error) {
 }
 
 // Close refuses all callers, those that wait too, and releases all permits: what is in flight
-// under them counts no more. It returns when no caller waits. A handler that is no longer used
-// needs no Close if its permits may last until they expire.
-func (h *Handler) Close() { h.permits.close() }
+// under them counts no more. It releases 64 at a time, and returns when no caller waits and all are
+// released. If ctx ends before, Close returns the error of ctx at once: a permit that was not released counts
+// until its lease in the store ends, as that of a process that died. Close may be called more than once.
+// A handler that is no longer used needs no Close if its permits may last until they expire.
+func (h *Handler) Close(ctx context.Context) error { return h.permits.close(ctx) }
 
 // ServeHTTP implements [http.Handler]. It serves paths under /v1/.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

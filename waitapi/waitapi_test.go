@@ -248,7 +248,7 @@ func TestClose(t *testing.T) {
 	play(t, nil, "q: 1 in flight", func(s *scene) {
 		a := s.do("acquire", want("q"), "Idempotency-Key: k")
 		waiting := s.later(s.Context(), "acquire", want("q"))
-		s.h.Close()
+		require.NoError(s, s.h.Close(s.Context()))
 		for _, refused := range []answer{<-waiting, s.do("acquire", want("q"))} {
 			require.Equal(s, []any{503, "1", "this process ends"}, []any{refused.Code, refused.Get("Retry-After"), refused.Detail})
 		}

@@ -114,11 +114,11 @@ func (v *service) serveUpstreams(ctx context.Context, failed chan<- error) (serv
 
 // end lets what goes on end, in the time for that. It is over at once when ctx ends.
 func (v *service) end(ctx context.Context, servers []*http.Server) {
-	v.admin.stopping.Store(true)
-	v.handler.Stop(v.stopTime / 2)
-	v.waiting.Close() // what its callers wait for could go on for long, and end without an answer
 	ctx, cancel := context.WithTimeout(ctx, v.stopTime)
 	defer cancel()
+	v.admin.stopping.Store(true)
+	v.handler.Stop(v.stopTime / 2)
+
 	if !v.shutdown(ctx, servers) {
 		v.say("the time to stop is over: what went on was cut")
 		for _, server := range servers {
@@ -127,9 +127,10 @@ func (v *service) end(ctx context.Context, servers []*http.Server) {
 	}
 }
 
-// shutdown lets all end side by side, and reports whether all has ended before ctx.
+// shutdown lets all end side by side, and reports whether all has ended before ctx. The waiting API refuses
+// its callers at once: what they wait for could go on for long, and end without an answer.
 func (v *service) shutdown(ctx context.Context, servers []*http.Server) bool {
-	ends := []func(context.Context) error{v.handler.Shutdown}
+	ends := []func(context.Context) error{v.handler.Shutdown, v.waiting.Close}
 	for _, server := range servers {
 		ends = append(ends, server.Shutdown)
 	}

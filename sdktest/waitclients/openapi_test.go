@@ -140,7 +140,7 @@ func newAPI(t *testing.T) *api {
 	a.client = &http.Client{Transport: &http.Transport{DialContext: a.dial}}
 	a.stop = func() {
 		a.client.CloseIdleConnections()
-		h.Close()
+		require.NoError(t, h.Close(context.Background()))
 		server.Close()
 	}
 
