@@ -300,11 +300,15 @@ type Refusal struct {
 // Starts of a large limit are counted together for a 128th of its window. Once one of
 // them has come, all of them are in Used: it never says less than has started, and what it
 // says too much, Booked and Waiting say too little.
+//
+// Callers counts callers, and not those whose start is booked. Where a store lists only the first callers of a long line, the
+// number of the others is an estimate by their costs: it is exact if all callers of the line cost the same.
 type Status struct {
 	Limit   Limit
 	Used    int           // of starts that have come and count now, and of what is in flight
 	Booked  int           // of starts that are booked for later
 	Waiting int           // of all that wait: with a start that is booked, or in line without one
+	Callers int           // how many callers stand in line, whatever they cost: see below
 	Wait    time.Duration // how long a request of cost 1 would wait if it came now
 	Paused  time.Duration // how long a penalty still closes the budget; 0: open
 

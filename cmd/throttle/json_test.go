@@ -100,7 +100,7 @@ var files = map[string]string{
 }
 
 // volatile finds what differs from run to run in the output of a command.
-var volatile = regexp.MustCompile(`("(?:at|until|throttle|go|host|id|node|library)": )"[^"]*"|("(?:pid|up_ms|ago_ms|for_ms|grace_ms|wait_ms|paused_ms|starts_per_second|cost_per_second)": )-?[\d.]+`)
+var volatile = regexp.MustCompile(`("(?:at|until|closed_since|throttle|go|host|id|node|library)": )"[^"]*"|("(?:pid|up_ms|ago_ms|for_ms|grace_ms|wait_ms|paused_ms|oldest_wait_ms|starts_per_second|cost_per_second)": )-?[\d.]+`)
 
 // TestJSON: what --json prints is what the golden files have, for each command, and where a
 // command fails before it has a result nothing is printed. $UPDATE writes the files.

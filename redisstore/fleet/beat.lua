@@ -1,11 +1,16 @@
--- Stores what a node reports, or forgets the node, and says what is noted of pauses.
+-- Stores what a node reports, or forgets the node, stores which budgets it knows to be closed, and says what is noted of pauses.
 --
 -- KEYS  1 the index of nodes
 --       2 the node's record
 --       3 the notes of pauses
+--       4 the index of closed budgets
+--       5 and more: what is said of each closed budget
 -- ARGV  1 the node's id
 --       2 its record; '' to forget it
 --       3 how long both are kept, in microseconds
+--       and for each closed budget
+--         its name in the index; how long it stays closed, in microseconds, 0 if it is open again; how long ago it was closed; what is
+--         said of it. Of several that say something of one budget the first is kept, until the latest end.
 --
 -- Result: now, in microseconds, and the notes as HGETALL has them.
 
@@ -20,5 +25,23 @@ else
   redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - keep))
   redis.call('PEXPIRE', KEYS[1], math.ceil(keep / 1000))
+end
+for i = 5, #KEYS do
+  local at = 4 * (i - 4)
+  local id, left, ago, text = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
+  local length = math.ceil(left / 1000)
+  if left <= 0 then
+    redis.call('DEL', KEYS[i])
+    redis.call('ZREM', KEYS[4], id)
+  else
+    if not redis.call('SET', KEYS[i], string.format('%.0f ', now - ago) .. text, 'NX', 'PX', length) then
+      redis.call('PEXPIRE', KEYS[i], length, 'GT')
+    end
+    redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', string.format('%.0f', now))
+    redis.call('ZADD', KEYS[4], 'GT', string.format('%.0f', now + left), id)
+    if redis.call('PEXPIRE', KEYS[4], length, 'NX') == 0 then
+      redis.call('PEXPIRE', KEYS[4], length, 'GT')
+    end
+  end
 end
 return {now, redis.call('HGETALL', KEYS[3])}

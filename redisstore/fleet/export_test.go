@@ -10,6 +10,11 @@ import (
 // Report makes one report now.
 func (r *Reporter) Report() { r.report(context.Background(), true) }
 
+// ReportAt makes one report as if it were made so much later.
+func (r *Reporter) ReportAt(later time.Duration) {
+	r.reportAt(context.Background(), time.Now().Add(later), true)
+}
+
 // Budget returns the budget of a target.
 func (t Target) Budget() throttle.Budget { return t.charge.Budget }
 
@@ -18,6 +23,8 @@ func (t Target) Budget() throttle.Budget { return t.charge.Budget }
 func (f *Fleet) NodesKey() string         { return f.keys.nodes }
 func (f *Fleet) NodeKey(id string) string { return f.keys.node + id }
 func (f *Fleet) PausesKey() string        { return f.keys.pauses }
+func (f *Fleet) BansKey() string          { return f.keys.bans }
+func (f *Fleet) BanKey(id string) string  { return f.keys.ban + id }
 func (f *Fleet) AuditKey() string         { return f.keys.audit }
 func (f *Fleet) PoliciesKey() string      { return f.keys.policies }
 
@@ -57,4 +64,14 @@ func Reported(r *Reporter, whole bool) (requests int64, budgets map[string]int64
 		}
 	}
 	return rec.Requests, budgets
+}
+
+// Charge returns the charge of a target.
+func (t Target) Charge() throttle.Charge { return t.charge }
+
+// Waiting returns how many callers of a program stand in line.
+func Waiting(r *Reporter) int {
+	r.waits.mu.Lock()
+	defer r.waits.mu.Unlock()
+	return len(r.waits.all)
 }

@@ -101,6 +101,8 @@ type keys struct {
 	nodes    string // sorted set: node ids by their last report, in microseconds
 	node     string // and an id: its record
 	pauses   string // hash: hashed key of a budget in hex: end in microseconds, a space, note
+	bans     string // sorted set: hashed keys of closed budgets in hex, by their ends in microseconds
+	ban      string // and a hashed key in hex: when the budget was closed in microseconds, a space, closing
 	audit    string // list: moment in microseconds, a space, act; the newest first
 	policies string // hash: the pushed file
 	history  string // list: pushed files; the newest first
@@ -109,5 +111,5 @@ type keys struct {
 // keysOf returns the keys of the fleet of a namespace; "" is the default one.
 func keysOf(namespace string) keys {
 	p := names.Escape(cmp.Or(namespace, redisstore.DefaultNamespace)) + ":{fleet}:"
-	return keys{p + "nodes", p + "node:", p + "pauses", p + "audit", p + "policies", p + "history"}
+	return keys{p + "nodes", p + "node:", p + "pauses", p + "closed", p + "closed:", p + "audit", p + "policies", p + "history"}
 }

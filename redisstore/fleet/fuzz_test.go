@@ -48,7 +48,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		n := nodeOf("id", &r, time.Duration(ago))
 		s := &Snapshot{Nodes: []Node{n}}
-		s.gather(nil)
+		s.gather(closings{})
 		requirePrintable(t, s)
 		require.LessOrEqual(t, len(r.encode()), mostRecord)
 	})

@@ -94,7 +94,9 @@ func nodeOf(id string, r *record, ago time.Duration) Node {
 	for i := range r.Policies {
 		n.Budgets += len(r.Policies[i].Budgets)
 	}
-	n.Starts = round(r.rate(r.Requests))
+	if !n.Silent { // what a silent node did last is not what it does now
+		n.Starts = round(r.rate(r.Requests))
+	}
 	return n
 }
 

@@ -19,7 +19,9 @@ type Note struct {
 	Reason string    `json:"reason"`
 	Until  time.Time `json:"until"` // by the server's clock
 
-	key [16]byte
+	key   [16]byte
+	since time.Time // zero: an earlier version stored the note
+	terms policyUse // the zero policyUse: not known
 }
 
 // A storedNote is a note as Redis keeps it, as JSON: the value of a field is the end of the pause in
@@ -28,6 +30,17 @@ type storedNote struct {
 	Policy string `json:"policy"`
 	By     string `json:"by"`
 	Reason string `json:"reason"`
+
+	// What an earlier version leaves out.
+	For   Millis    `json:"for_ms,omitzero"`
+	Terms policyUse `json:"terms,omitzero"`
+}
+
+// readField reads what field returns.
+func readField(text string) (key [16]byte, ok bool) {
+	b, err := hex.DecodeString(text)
+	copy(key[:], b)
+	return key, err == nil && len(b) == len(key)
 }
 
 // field returns the field under which the note of a budget is stored, by the budget's hashed key.
@@ -36,17 +49,20 @@ func field(key [16]byte) string { return hex.EncodeToString(key[:]) }
 // readNote reads a field and its value. ok is false if they are no note: somebody may have written them
 // by hand.
 func readNote(field, value string) (n Note, ok bool) {
-	key, err := hex.DecodeString(field)
+	key, isField := readField(field)
 	end, text, found := strings.Cut(value, " ")
 	until, isMoment := moment(end)
 	var s storedNote
-	if err != nil || len(key) != len(n.key) || !found || !isMoment || json.Unmarshal([]byte(text), &s) != nil {
+	if !isField || !found || !isMoment || json.Unmarshal([]byte(text), &s) != nil {
 		return n, false
 	}
-	copy(n.key[:], key)
+	n.key, n.terms = key, s.Terms
 	n.Policy, n.By, n.Reason = Clean(s.Policy, longestName), Clean(s.By, longestName), Clean(s.Reason, longestText)
 	n.Budget = Clean(throttle.Budget{Policy: s.Policy, Key: n.key}.String(), longestName)
 	n.Until = until
+	if s.For.Duration > 0 {
+		n.since = until.Add(-s.For.Duration)
+	}
 	return n, true
 }
 

@@ -3,6 +3,7 @@
 --
 -- KEYS  1 the notes of pauses
 --       2 the audit
+--       3 what the index of closed budgets says of the budget: it is open when the note is removed
 -- ARGV  1 the budget
 --       2 its note; '' to remove it
 --       3 how long the pause is, in microseconds
@@ -39,6 +40,7 @@ end
 redis.call('LTRIM', KEYS[2], 0, ARGV[5] - 2) -- an audit that cannot be written fails here, before the note is stored
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
+  redis.call('PEXPIRE', KEYS[3], 0) -- DEL would be one right more
 else
   after = string.format('%.0f ', stop) .. ARGV[2]
   redis.call('HSET', KEYS[1], ARGV[1], after)

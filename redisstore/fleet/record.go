@@ -57,6 +57,11 @@ type budgetUse struct {
 	Starts int64  `json:"starts"`          // requests, as in a record
 	Cost   int64  `json:"cost,omitempty"`  // what they were charged; of an earlier version 0
 	State  *State `json:"state,omitempty"` // of one that is the node's own
+
+	Waiting int    `json:"waiting,omitempty"`  // callers of the node in its line
+	Oldest  Millis `json:"oldest_ms,omitzero"` // how long the first of them has waited
+	Left    int    `json:"left,omitempty"`     // callers that left the line without a start, in the last minute
+	Refused int    `json:"refused,omitempty"`  // callers that were refused, in the last minute
 }
 
 // A FileState is what a node says of the file of policies that it follows.
@@ -86,7 +91,8 @@ func (f FileState) clip() FileState {
 type State struct {
 	Used     int     `json:"used"`
 	Booked   int     `json:"booked"`
-	Waiting  int     `json:"waiting"`
+	Waiting  int     `json:"waiting"` // costs: of what is booked for later, and of callers in line
+	Callers  int     `json:"callers"` // callers in line
 	Wait     Millis  `json:"wait_ms"` // -1: no start can be planned
 	Paused   Millis  `json:"paused_ms"`
 	Repeated int     `json:"repeated,omitempty"`
@@ -111,7 +117,7 @@ type Share struct {
 
 // StateOf is the state that a status describes.
 func StateOf(st throttle.Status) State {
-	s := State{st.Used, st.Booked, st.Waiting, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling, nil}
+	s := State{st.Used, st.Booked, st.Waiting, st.Callers, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling, nil}
 	for _, l := range shares.Lines(st.Shares) {
 		s.Shares = append(s.Shares, Share(l))
 	}
@@ -145,8 +151,9 @@ func (r *record) encode() []byte {
 func (r *record) shrink() {
 	for i := range r.Policies {
 		p := &r.Policies[i]
-		r.LeftOut += len(p.Budgets) - len(p.Budgets)/2
-		p.Budgets = p.Budgets[:len(p.Budgets)/2]
+		keep := len(p.Budgets) / 2
+		r.LeftOut += len(p.Budgets) - keep
+		p.Budgets = p.Budgets[:keep]
 	}
 	r.Policies = r.Policies[:len(r.Policies)*3/4]
 	r.File.Loosens = nil

@@ -59,6 +59,7 @@ type Reporter struct {
 	begun   time.Time
 
 	uses   uses
+	waits  waits
 	notes  notes
 	pulled pulled
 	stop   context.CancelFunc
@@ -135,8 +136,9 @@ func (r *Reporter) Err() error {
 
 // Book implements [throttle.Store].
 func (r *Reporter) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	replaces := b.Instead.Start != 0
+	replaces, waiter := b.Instead.Start != 0, waiterID(b.Instead, b.Turn)
 	g, err := r.Store.Book(ctx, b)
+	was, waited := r.waits.end(waiter)
 	if replaces {
 		r.uses.add(b, -1, false) // who has slots gives them back, and replaces nothing
 	}
@@ -148,16 +150,71 @@ func (r *Reporter) Book(ctx context.Context, b *throttle.Booking) (throttle.Gran
 	} else {
 		r.uses.add(b, 0, false)
 	}
-	if g.Paused && g.Held >= 0 {
-		r.notes.meet(ctx, &b.Charges[g.Held], g.OK || g.Ready != nil)
+	if g.Held >= 0 {
+		if !waited {
+			was.since = time.Now()
+		}
+		r.held(ctx, &b.Charges[g.Held], &g, was.since)
 	}
 	return g, nil
+}
+
+// held notes what became of a caller that a charge held, and that has waited since then.
+func (r *Reporter) held(ctx context.Context, c *throttle.Charge, g *throttle.Grant, since time.Time) {
+	switch {
+	case g.OK:
+	case g.Ready != nil:
+		r.waits.begin(waiterID(g.Handle, g.Turn), waiter{c.Budget.Key, since})
+	default:
+		r.uses.note(c.Budget.Key, func(b *used) { b.refused.add(time.Now()) })
+	}
+	if g.Paused {
+		r.uses.close(c, "", time.Now())
+		r.notes.meet(ctx, c, g.OK || g.Ready != nil)
+	}
+}
+
+// Pause implements [throttle.Store].
+func (r *Reporter) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	err := r.Store.Pause(ctx, c, d)
+	if err == nil && d > 0 {
+		r.closed(&c, ByProgram)
+	}
+	return err
+}
+
+// Refuse implements [throttle.Store].
+func (r *Reporter) Refuse(ctx context.Context, c throttle.Charge, f throttle.Refusal) (from, to float64, err error) {
+	from, to, err = r.Store.Refuse(ctx, c, f)
+	if err == nil && f.Length > 0 {
+		r.closed(&c, ByAnswer)
+	}
+	return from, to, err
+}
+
+// Resume implements [throttle.Store].
+func (r *Reporter) Resume(ctx context.Context, c throttle.Charge) error {
+	err := r.Store.Resume(ctx, c)
+	if err == nil {
+		r.uses.open(&c)
+		r.notes.ask()
+	}
+	return err
+}
+
+// closed notes that the program closed a budget, and has that reported soon: the program may end before the
+// ban does.
+func (r *Reporter) closed(c *throttle.Charge, by string) {
+	r.uses.close(c, by, time.Now())
+	r.notes.ask()
 }
 
 // Cancel implements [throttle.Store].
 func (r *Reporter) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if g.OK {
 		r.uses.add(b, -1, g.Wait == 0)
+	} else if was, waited := r.waits.end(waiterID(g.Handle, g.Turn)); waited {
+		r.uses.note(was.key, func(b *used) { b.left.add(time.Now()) })
 	}
 	r.Store.Cancel(b, g)
 }
@@ -188,32 +245,41 @@ func (r *Reporter) run(ctx context.Context) {
 		case <-r.notes.wake:
 			whole = false
 		case <-ctx.Done():
-			r.beat(context.Background(), "")
+			ctx, stop := context.WithTimeout(context.Background(), 2*farewell)
+			defer stop()
+			r.askEnds(ctx, time.Now())
+			r.beat(ctx, "", time.Now())
 			return
 		}
 	}
 }
 
 // report makes one report. whole says that the report ends an interval of counting: see tally.
-func (r *Reporter) report(ctx context.Context, whole bool) {
+func (r *Reporter) report(ctx context.Context, whole bool) { r.reportAt(ctx, time.Now(), whole) }
+
+// reportAt is report at a moment.
+func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 	r.reporting.Lock()
 	defer r.reporting.Unlock()
-	err := r.beat(ctx, string(r.record(ctx, time.Now(), whole).encode()))
+	r.askEnds(ctx, now)
+	err := r.beat(ctx, string(r.record(ctx, now, whole).encode()), now)
 	r.mu.Lock()
 	r.err = err
 	r.mu.Unlock()
 }
 
 // beat stores a record of the program in Redis or, if record is "", removes the program. In the same call it
-// reads the notes.
-func (r *Reporter) beat(ctx context.Context, record string) error {
+// stores which budgets are closed, as of now, and reads the notes.
+func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error {
 	defer close(r.notes.asked())
 	asked := time.Now()
-	reply, err := r.conn.Run(ctx, beatScript, []string{r.keys.nodes, r.keys.node + r.id, r.keys.pauses},
-		r.id, record, keepRecord.Microseconds())
+	closings, names, args := r.unstored(now)
+	keys := append([]string{r.keys.nodes, r.keys.node + r.id, r.keys.pauses, r.keys.bans}, names...)
+	reply, err := r.conn.Run(ctx, beatScript, keys, append([]any{r.id, record, keepRecord.Microseconds()}, args...)...)
 	if err != nil {
 		return err
 	}
+	r.markStored(closings)
 	var server int64
 	var list []any
 	ok := len(reply) == 2
@@ -248,7 +314,7 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 		rec.File = file().clip()
 	}
 	rec.Requests = r.uses.requests.report(whole)
-	rec.Policies, rec.LeftOut = r.uses.report(now, whole)
+	rec.Policies, rec.LeftOut = r.uses.report(now, whole, r.waits.sums())
 	r.describeOwn(ctx, rec)
 	return rec
 }

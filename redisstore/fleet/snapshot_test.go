@@ -91,9 +91,17 @@ func TestNonsense(t *testing.T) {
 	do(t, client, "HSET", all.PausesKey(), "x", "y", strings.Repeat("00", 16), "99999999999999999 {}", strings.Repeat("01", 16),
 		"9999999999999999 {\"policy\":\"\\u001bshop\",\"by\":\"\\u001b\",\"reason\":\"\\u0000\"}")
 	do(t, client, "HSET", all.PoliciesKey(), "number", "many")
+	zeros := strings.Repeat("00", 15)
+	for i, said := range []string{
+		`1 {"policy":"\u001bshop","limit":"3/h","by":"\u001b","met":"\u202e"}`, "", "1", "x {}", `1 {"limit":"none"}`, `1 {"limit":"3/h","node":true}`,
+	} {
+		id := fmt.Sprintf("%s%02x", zeros, i)
+		do(t, client, "ZADD", all.BansKey(), "9e15", id, "9e15", "\x1b", "inf", "never")
+		do(t, client, "SET", all.BanKey(id), said)
+	}
 
 	s := snapshot(t, all)
-	require.Equal(t, 10, s.Illegible-2) // the pushed file among them, and beside them two budgets of the hostile record
+	require.Equal(t, 15, s.Illegible-2) // the pushed file and five bans among them, and beside them two budgets of the hostile record
 	require.NotEmpty(t, budget(t, s, "shop").State.Used)
 	text, err := json.Marshal(s)
 	require.NoError(t, err)

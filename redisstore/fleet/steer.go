@@ -80,7 +80,7 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 	ctx, stop := withDeadline(ctx)
 	defer stop()
 	act := Act{Act: "pause", What: t.Name, By: by, Reason: reason, For: Millis{d}}
-	note, err := json.Marshal(storedNote{t.charge.Budget.Policy, cut(by, longestName), cut(reason, longestText)})
+	note, err := json.Marshal(storedNote{t.charge.Budget.Policy, cut(by, longestName), cut(reason, longestText), Millis{d}, useOf(&t.charge)})
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 		return "", "", err
 	}
 	own := field(t.charge.Budget.Key)
-	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit}, own, note, d.Microseconds(), text, mostActs)
+	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit, f.keys.ban + own}, own, note, d.Microseconds(), text, mostActs)
 	if err != nil {
 		return "", "", storeError(err)
 	}

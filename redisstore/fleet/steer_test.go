@@ -154,7 +154,7 @@ func TestFind(t *testing.T) {
 		text string
 	}{
 		{fleet.Query{Name: "shop"}, `"shop": the policy has a budget for each key: say --key, or the name of a budget, such as shop/`},
-		{fleet.Query{Name: "shop/"}, `"shop/": no node has reported a policy or a budget of this name; say --file if none has used it yet, such as own, shop`},
+		{fleet.Query{Name: "shop/"}, `"shop/": no node has reported a policy or a budget of this name; say --file if none has used it yet; nodes have reported others, such as own, shop`},
 		{fleet.Query{Name: "sho\x1b"}, `"sho\x1b": no node`},
 		{fleet.Query{Name: "own"}, `"own": each node has this budget for itself`},
 		{fleet.Query{Name: "new", Table: table}, `"new": the policy has a budget for each key`},
@@ -173,7 +173,14 @@ func TestPauseOfWhatNobodyUsed(t *testing.T) {
 	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", "why\x1b[2J"))
 	s := snapshot(t, all)
 	require.Equal(t, `why\x1b[2J`, s.Budgets[0].Note.Reason)
-	require.Equal(t, "no node says what its limit is", s.Budgets[0].Err)
+	require.Equal(t, []string{"3/h"}, s.Budgets[0].Limits, "the note says what the policy is")
+	require.Greater(t, s.Budgets[0].State.Paused.Duration, 59*time.Minute)
+
+	earlier := fmt.Sprintf(`%d {"policy":"shop","by":"anna","reason":"why\u001b[2J"}`, time.Now().Add(time.Hour).UnixMicro())
+	do(t, client, "HSET", all.PausesKey(), fmt.Sprintf("%x", target.Budget().Key), earlier)
+	b := snapshot(t, all).Budgets[0]
+	require.Equal(t, "no node says what its limit is", b.Err, "the note of an earlier version")
+	require.Zero(t, b.Since)
 	_, err := limiter(t, start(t, client, "late"), shop).TryAcquire(t.Context(), "acme", 1)
 	require.ErrorContains(t, err, `paused by anna: "why\\x1b[2J"`)
 }

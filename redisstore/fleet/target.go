@@ -54,12 +54,12 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	if err != nil {
 		return Target{}, err
 	}
-	notes, err := f.notes(ctx, now)
+	known, err := f.closings(ctx, now)
 	if err != nil {
 		return Target{}, err
 	}
 	s := &Snapshot{Nodes: nodes, At: now}
-	s.gather(notes)
+	s.gather(known)
 	var c throttle.Charge
 	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
 		c, err = q.chargeByTable(q.Table[i].Key != nil, s)
@@ -84,8 +84,12 @@ func (f *Fleet) Names(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	known, err := f.closings(ctx, now)
+	if err != nil {
+		return nil, err
+	}
 	s := &Snapshot{Nodes: nodes, At: now}
-	s.gather(nil)
+	s.gather(known)
 	names := s.policies()
 	for i := range s.Budgets {
 		if b := &s.Budgets[i]; b.Node == "" {
@@ -141,7 +145,12 @@ func (q *Query) chargeByName(s *Snapshot) (c throttle.Charge, err error) {
 	case len(found) > 1:
 		return c, &TargetError{q.Name, "several budgets begin so", namesOf(found)}
 	}
-	return c, &TargetError{q.Name, "no node has reported a policy or a budget of this name; say --file if none has used it yet", s.policies()}
+	known := s.policies()
+	why := "no node has reported a policy or a budget of this name; say --file if none has used it yet"
+	if len(known) > 0 {
+		why += "; nodes have reported others"
+	}
+	return c, &TargetError{q.Name, why, known}
 }
 
 // policies returns the names of the policies that nodes have used.

@@ -38,6 +38,21 @@ type used struct {
 	asked  bool  // somebody wanted a start since the last report
 	last   time.Time
 	weight int64 // starts, those of earlier intervals less and less
+
+	closing closing // what closes the budget, as far as the program knows
+	refused lately  // callers that were refused
+	left    lately  // callers that left the line without a start
+}
+
+// charge returns a charge of the budget, of cost 1.
+func (b *used) charge(key [16]byte) throttle.Charge {
+	b.policy.mu.Lock()
+	c := b.policy.charge
+	b.policy.mu.Unlock()
+
+	c.Budget.Key = key
+	c.Limit, c.Jitter, c.Shadow, c.Adaptive = b.terms.limit, b.terms.jitter, b.terms.shadow, b.terms.adaptive
+	return c
 }
 
 // A tally counts the starts of an interval, which a whole report ends. A report that is not whole comes
@@ -75,8 +90,22 @@ type policyUsed struct {
 	charge throttle.Charge
 }
 
-// reportedFor is how long a budget is reported after its last use.
+// reportedFor is how long a budget is reported after its last use. A budget that is closed, or that somebody waits for, is
+// reported for as long as that is so.
 const reportedFor = time.Minute
+
+// shard returns the shard of a budget.
+func (u *uses) shard(key [16]byte) *shard { return &u.shards[key[0]%16] }
+
+// note changes what is known of a budget, if the budget is one of those that are counted.
+func (u *uses) note(key [16]byte, change func(b *used)) {
+	s := u.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.all[key]; b != nil {
+		change(b)
+	}
+}
 
 // add counts the starts of a booking: 1 for a start that it got, -1 for a start that was given back, 0
 // for none. now says that the start is now: only such a start takes slots. The slots for a later start
@@ -91,7 +120,7 @@ func (u *uses) add(booking *throttle.Booking, starts int64, now bool) {
 		} else if !now {
 			n = 0
 		}
-		s := &u.shards[c.Budget.Key[0]%16]
+		s := u.shard(c.Budget.Key)
 		s.mu.Lock()
 		b := s.all[c.Budget.Key]
 		if b == nil || b.terms != termsOf(c) {
@@ -117,7 +146,7 @@ func (u *uses) settle(booking *throttle.Booking, costs []int) {
 		case throttle.KindConcurrency, throttle.KindUnlimited:
 			continue // these charges are not settled
 		}
-		s := &u.shards[c.Budget.Key[0]%16]
+		s := u.shard(c.Budget.Key)
 		s.mu.Lock()
 		if b := s.all[c.Budget.Key]; b != nil {
 			b.cost.now.Add(int64(costs[i] - c.Cost))
@@ -154,24 +183,34 @@ func (u *uses) learn(s *shard, c *throttle.Charge) *used {
 
 // A counted is a budget and what was counted of it.
 type counted struct {
-	key    [16]byte
+	use    budgetUse
 	policy string
-	starts int64
-	cost   int64
+	urgent bool // the budget is closed, or somebody waits for it
 	weight int64
 }
 
-// report returns the policies that were ever used, and those of their budgets that were used
-// lately. leftOut is how many budgets there is no room for, at least. whole ends the interval.
-func (u *uses) report(now time.Time, whole bool) (all []policyUse, leftOut int) {
+// compareCounted puts the budgets first of which an operator must hear.
+func compareCounted(a, b counted) int {
+	switch {
+	case a.urgent != b.urgent && a.urgent:
+		return -1
+	case a.urgent != b.urgent:
+		return 1
+	}
+	return cmp.Or(cmp.Compare(b.use.Waiting, a.use.Waiting), cmp.Compare(b.weight, a.weight))
+}
+
+// report returns the policies that were ever used, and their budgets: those that are closed or that somebody waits for, then
+// those that were used most lately. leftOut is how many budgets there is no room for, at least. whole ends the interval.
+func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (all []policyUse, leftOut int) {
 	var budgets []counted
 	for i := range u.shards {
 		var full bool
-		if budgets, full = u.shards[i].report(budgets, now, whole); full {
+		if budgets, full = u.shards[i].report(budgets, now, whole, waits); full {
 			leftOut++
 		}
 	}
-	slices.SortFunc(budgets, func(a, b counted) int { return cmp.Compare(b.weight, a.weight) })
+	slices.SortFunc(budgets, compareCounted)
 	leftOut += max(0, len(budgets)-mostBudgets)
 	budgets = budgets[:min(len(budgets), mostBudgets)]
 
@@ -189,8 +228,10 @@ func (u *uses) report(now time.Time, whole bool) (all []policyUse, leftOut int) 
 	weight := make(map[string]int64)
 	for _, b := range budgets {
 		p := byName[b.policy]
-		p.Budgets = append(p.Budgets, budgetUse{Key: encodeKey(b.key), Starts: b.starts, Cost: b.cost})
-		weight[b.policy] += b.weight + 1
+		p.Budgets = append(p.Budgets, b.use)
+		if weight[b.policy] += b.weight + 1; b.urgent {
+			weight[b.policy] += urgentWeight
+		}
 	}
 	slices.SortFunc(all, func(a, b policyUse) int {
 		return cmp.Or(cmp.Compare(weight[b.Policy], weight[a.Policy]), cmp.Compare(a.Policy, b.Policy))
@@ -198,16 +239,21 @@ func (u *uses) report(now time.Time, whole bool) (all []policyUse, leftOut int) 
 	return all[:min(len(all), mostPolicies)], leftOut
 }
 
+// urgentWeight is more than any policy has of starts.
+const urgentWeight = 1 << 40
+
 // report appends the shard's budgets to all, forgets those that were not used for reportedFor, and
 // reports whether a budget found no room.
-func (s *shard) report(all []counted, now time.Time, whole bool) ([]counted, bool) {
+func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]byte]waitSum) ([]counted, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, b := range s.all {
 		if b.asked {
 			b.last = now
 		}
-		if now.Sub(b.last) > reportedFor {
+		wait := waits[key]
+		urgent := b.closing.holds(now) || wait.callers > 0
+		if now.Sub(b.last) > reportedFor && !urgent && !b.closing.lifted {
 			delete(s.all, key)
 			continue
 		}
@@ -215,7 +261,14 @@ func (s *shard) report(all []counted, now time.Time, whole bool) ([]counted, boo
 		if b.asked = false; whole {
 			b.weight = b.weight/2 + starts
 		}
-		all = append(all, counted{key, b.policy.name, starts, cost, b.weight})
+		use := budgetUse{
+			Key: encodeKey(key), Starts: starts, Cost: cost,
+			Waiting: wait.callers, Left: b.left.sum(now), Refused: b.refused.sum(now),
+		}
+		if wait.callers > 0 {
+			use.Oldest.Duration = max(0, now.Sub(wait.oldest))
+		}
+		all = append(all, counted{use, b.policy.name, urgent, b.weight})
 	}
 	full := s.full
 	s.full = full && !whole

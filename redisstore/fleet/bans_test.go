@@ -1,0 +1,200 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// banned is a policy that an answer of its upstream closes for five minutes.
+var banned = throttle.Policy{Name: "banned", Limit: throttle.PerSecond(20), Jitter: -1}
+
+// refuse has a program's store close the budget of a policy, as an answer of the upstream does.
+func refuse(t *testing.T, a *fleet.Reporter, all *fleet.Fleet, p throttle.Policy, d time.Duration) {
+	target := find(t, all, fleet.Query{Name: p.Name, Table: []throttle.Policy{p}})
+	_, _, err := a.Refuse(t.Context(), target.Charge(), throttle.Refusal{Length: d, Ago: time.Millisecond})
+	require.NoError(t, err)
+}
+
+// hold lets callers wait under a limiter until the test ends, and returns when all of them stand in line.
+func hold(t *testing.T, a *fleet.Reporter, l *throttle.Limiter, callers int) {
+	ctx, leave := context.WithCancel(context.Background())
+	gone := make(chan struct{}, callers)
+	for range callers {
+		go func() {
+			_, _ = l.Acquire(ctx, "", 1)
+			gone <- struct{}{}
+		}()
+	}
+	t.Cleanup(func() {
+		leave()
+		for range callers {
+			<-gone
+		}
+	})
+	require.Eventually(t, func() bool { return fleet.Waiting(a) == callers }, time.Minute, time.Millisecond)
+}
+
+// TestP16_BanIsSeenAsLongAsItHolds: callers that wait inside a ban book no more, and the budget is reported all the same.
+func TestP16_BanIsSeenAsLongAsItHolds(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a, l, all := used(t, client, banned, "")
+	refuse(t, a, all, banned, 5*time.Minute)
+	hold(t, a, l, 3)
+	for _, later := range []time.Duration{0, 80 * time.Second, 160 * time.Second, 4 * time.Minute} {
+		a.ReportAt(later)
+		require.NoError(t, a.Err())
+		s := snapshot(t, all)
+		require.Equal(t, "1 closed, 3 wait", s.Verdict(), later)
+		b := budget(t, s, "banned")
+		require.Greater(t, b.State.Paused.Duration, 4*time.Minute, later)
+		require.Equal(t, 3, b.State.Waiting, later)
+		require.Equal(t, fleet.ByAnswer, b.By)
+		require.Equal(t, "program", b.Met)
+		require.WithinDuration(t, s.At, b.Since, 30*time.Second)
+		require.Len(t, b.Programs, 1)
+		require.Equal(t, "program", b.Programs[0].Program)
+		require.Equal(t, 3, b.Programs[0].Waiting)
+		require.GreaterOrEqual(t, b.Oldest.Duration, later)
+	}
+}
+
+// TestClosedSince: since when a budget is closed is the moment of the first of several bans that follow each other, and a ban that
+// comes after the budget was opened is another one.
+func TestClosedSince(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a, l, all := used(t, client, banned, "")
+	target := find(t, all, fleet.Query{Name: "banned"})
+	seen := func() fleet.Budget {
+		t.Helper()
+		a.Report()
+		require.NoError(t, a.Err())
+		return budget(t, snapshot(t, all), "banned")
+	}
+	refuse(t, a, all, banned, time.Minute)
+	first := seen()
+	require.Equal(t, fleet.ByAnswer, first.By)
+
+	require.NoError(t, l.Pause(t.Context(), "", 5*time.Minute))
+	longer := seen()
+	require.Greater(t, longer.State.Paused.Duration, 4*time.Minute)
+	require.Equal(t, first.Since, longer.Since)
+	require.Greater(t, client.PTTL(t.Context(), all.BanKey(fmt.Sprintf("%x", target.Budget().Key))).Val(), 4*time.Minute)
+
+	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", "moves"))
+	byHand := seen()
+	require.Equal(t, fleet.ByOperator, byHand.By)
+	require.Equal(t, first.Since, byHand.Since)
+
+	for name, open := range []func() error{
+		func() error { return l.Resume(t.Context(), "") }, // which leaves the note
+		func() error { return all.Reset(t.Context(), target, "anna", "") },
+	} {
+		before := seen().Since
+		require.NoError(t, open(), name)
+		opened := seen()
+		require.Zero(t, opened.Since, name)
+		require.Empty(t, opened.By, name)
+		require.Equal(t, "all open", snapshot(t, all).Verdict(), name)
+		require.NoError(t, l.Pause(t.Context(), "", time.Minute))
+		again := seen()
+		require.Equal(t, fleet.ByProgram, again.By, name)
+		require.True(t, again.Since.After(before), name)
+	}
+}
+
+// TestWhoIsHurt: a snapshot says which programs wait for a budget, since when, and how many callers left or were refused.
+func TestWhoIsHurt(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	policy := throttle.Policy{Name: "slow", Limit: throttle.PerHour(1), Jitter: -1}
+	a, b := start(t, client, "importer"), start(t, client, "worker")
+	all := fleet.New(client, nil)
+	acquire(t, limiter(t, a, policy), "")
+
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() {
+		_, err := limiter(t, a, policy).Acquire(ctx, "", 1)
+		left <- err
+	}()
+	require.Eventually(t, func() bool { return fleet.Waiting(a) == 1 }, time.Minute, time.Millisecond)
+	leave()
+	require.Error(t, <-left)
+	_, err := limiter(t, b, policy).TryAcquire(t.Context(), "", 1)
+	require.Error(t, err)
+	hold(t, b, limiter(t, b, policy), 2)
+
+	a.Report()
+	b.ReportAt(20 * time.Second)
+	slow := budget(t, snapshot(t, all), "slow")
+	require.Len(t, slow.Programs, 2)
+	worker, importer := slow.Programs[0], slow.Programs[1]
+	require.GreaterOrEqual(t, worker.Oldest.Duration, 20*time.Second)
+	worker.Oldest = fleet.Millis{}
+	require.Equal(t, fleet.Use{Program: "worker", Nodes: 1, Waiting: 2, Refused: 1}, worker)
+	require.Equal(t, "importer", importer.Program)
+	require.Equal(t, 1, importer.Left)
+	require.Equal(t, 1, slow.Left)
+	require.Equal(t, 1, slow.Refused)
+
+	a.Report()
+	b.ReportAt(90 * time.Second)
+	require.Zero(t, budget(t, snapshot(t, all), "slow").Refused, "the last minute is over")
+}
+
+// TestP16_BanIsSeenAmongBusierBudgets: a budget that is closed has no starts, and is reported before all that have.
+func TestP16_BanIsSeenAmongBusierBudgets(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a, l, all := used(t, client, banned, "")
+	refuse(t, a, all, banned, 5*time.Minute)
+	hold(t, a, l, 2)
+	tenants := limiter(t, a, throttle.Policy{Name: "tenants", Limit: throttle.PerHour(1000)})
+	for round := range 4 {
+		for i := range 300 {
+			acquire(t, tenants, fmt.Sprint("tenant ", i))
+		}
+		a.ReportAt(time.Duration(round) * 5 * time.Second)
+		s := snapshot(t, all)
+		require.Equal(t, "banned", s.Budgets[0].Policy, round)
+		require.Len(t, s.Budgets, 128)
+	}
+}
+
+// TestP16_BanOutlivesItsPrograms: a ban that holds is seen though every program that met it has gone: the last one ended right after it was
+// refused, or is silent.
+func TestP16_BanOutlivesItsPrograms(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a, _, all := used(t, client, banned, "")
+	record := do(t, client, "GET", all.NodeKey(a.ID()))
+	refuse(t, a, all, banned, 5*time.Minute)
+	a.Close()
+
+	seen := func() fleet.Budget {
+		t.Helper()
+		s := snapshot(t, all)
+		b := budget(t, s, "banned")
+		require.Greater(t, b.State.Paused.Duration, 4*time.Minute)
+		require.Empty(t, b.Err)
+		require.Equal(t, fleet.ByAnswer, b.By)
+		require.Zero(t, b.Nodes)
+		require.Equal(t, 1, s.Closed)
+		return b
+	}
+	require.Empty(t, snapshot(t, all).Nodes)
+	seen()
+
+	do(t, client, "SET", all.NodeKey(a.ID()), record)
+	do(t, client, "ZADD", all.NodesKey(), float64(time.Now().Add(-10*time.Hour).UnixMicro()), a.ID())
+	require.Equal(t, "1 closed, 1 program silent", snapshot(t, all).Verdict())
+	seen()
+
+	require.NoError(t, all.Reset(t.Context(), find(t, all, fleet.Query{Name: "banned"}), "anna", ""))
+	require.Empty(t, snapshot(t, all).Budgets, "it is open, and nobody uses it")
+}

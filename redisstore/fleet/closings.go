@@ -1,0 +1,244 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// What closed a budget, as [Budget.By] says.
+const (
+	ByAnswer   = "answer"   // its upstream refused a request
+	ByProgram  = "program"  // a program called Pause of a limiter
+	ByOperator = "operator" // somebody paused it by hand: see [Budget.Note]
+)
+
+// A closing is what a program knows of the ban or pause of one of its budgets. The zero closing is that of an
+// open budget. Moments are by the clock of the process, which is monotonic.
+//
+// A caller that waits inside a ban books no more, and the program may end before the ban does. So closings are kept
+// in an index in Redis, and a budget that is closed is reported for as long as it is.
+type closing struct {
+	since  time.Time // when the program closed the budget, or met it closed
+	until  time.Time // zero: the store was not asked yet
+	by     string    // ByAnswer or ByProgram; "": the program met a budget that was closed
+	lifted bool      // the program opened the budget, and the index does not know
+	stored bool      // the index has it
+}
+
+// holds reports whether the budget is closed at a moment, as far as the program knows.
+func (c *closing) holds(now time.Time) bool {
+	return !c.since.IsZero() && (c.until.IsZero() || c.until.After(now))
+}
+
+// begin notes that the program closed the budget, or met it closed. What the index has of a ban that holds stays as it is,
+// so a program needs not know whether somebody opened the budget in between.
+func (c *closing) begin(now time.Time, by string) {
+	switch {
+	case !c.holds(now), by != "" && c.stored:
+		*c = closing{since: now, by: by}
+	case by != "":
+		c.until = time.Time{} // the end may be a later one
+		if c.by == "" {
+			c.by = by
+		}
+	}
+}
+
+// A closedBudget is a budget with a closing that the store must be asked about, or that the index lacks.
+type closedBudget struct {
+	charge  throttle.Charge
+	closing closing
+}
+
+// mostClosings bounds the closings that a program stores with one report, and those that are read.
+const (
+	mostClosings     = 128
+	mostClosingsRead = 1000
+)
+
+// close notes that a budget was closed, or met closed.
+func (u *uses) close(c *throttle.Charge, by string, now time.Time) {
+	s := u.shard(c.Budget.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.all[c.Budget.Key]
+	if b == nil {
+		s.makeRoom(now)
+		if b = u.learn(s, c); b == nil {
+			return
+		}
+		b.last = now
+	}
+	b.closing.begin(now, by)
+}
+
+// open notes that the program opened a budget.
+func (u *uses) open(c *throttle.Charge) {
+	s := u.shard(c.Budget.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.all[c.Budget.Key]; b != nil {
+		b.closing = closing{lifted: true}
+	}
+}
+
+// makeRoom forgets the budget that was used least, if the shard is full of budgets that are open.
+func (s *shard) makeRoom(now time.Time) {
+	if len(s.all) < mostInShard {
+		return
+	}
+	var least [16]byte
+	found := false
+	for key, b := range s.all {
+		if !b.closing.holds(now) && (!found || b.weight < s.all[least].weight) {
+			least, found = key, true
+		}
+	}
+	if found {
+		delete(s.all, least)
+		s.full = true
+	}
+}
+
+// closedBudgets returns the budgets whose closings have something to do, at most so many.
+func (u *uses) closedBudgets(most int, todo func(c *closing) bool) (all []closedBudget) {
+	for i := range u.shards {
+		s := &u.shards[i]
+		s.mu.Lock()
+		for key, b := range s.all {
+			if len(all) < most && todo(&b.closing) {
+				all = append(all, closedBudget{b.charge(key), b.closing})
+			}
+		}
+		s.mu.Unlock()
+	}
+	return all
+}
+
+// change changes the closing of a budget, unless another ban or pause has come since it was read.
+func (u *uses) change(c *closedBudget, change func(*closing)) {
+	s := u.shard(c.charge.Budget.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.all[c.charge.Budget.Key]; b != nil && b.closing == c.closing {
+		change(&b.closing)
+	}
+}
+
+// askEnds asks the store until when budgets are closed whose ends are not known. It asks once for each ban or
+// pause that the program stored or met. What cannot be asked about now is asked about with the next report.
+func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
+	ctx, stop := context.WithTimeout(ctx, farewell)
+	defer stop()
+	unknown := r.uses.closedBudgets(mostClosings, func(c *closing) bool { return !c.since.IsZero() && c.until.IsZero() })
+	for i := range unknown {
+		b := &unknown[i]
+		st, err := r.Store.Status(ctx, b.charge)
+		if err != nil {
+			return
+		}
+		r.uses.change(b, func(c *closing) {
+			if c.until = now.Add(st.Paused); st.Paused == 0 {
+				*c = closing{}
+			}
+		})
+	}
+}
+
+// A storedClosing is a closing as the index keeps it, as JSON: the value of a key is when the budget was closed, in
+// microseconds, a space, and the closing.
+type storedClosing struct {
+	policyUse
+	By  string `json:"by,omitempty"`
+	Met string `json:"met,omitempty"` // the program that stored it
+}
+
+// unstored returns the closings that the index lacks, and the arguments of beat.lua that store them.
+func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, args []any) {
+	all = r.uses.closedBudgets(mostClosings, func(c *closing) bool {
+		return c.lifted || c.holds(now) && !c.until.IsZero() && !c.stored
+	})
+	all = slices.DeleteFunc(all, func(b closedBudget) bool { return b.charge.Node })
+	for i := range all {
+		b := &all[i]
+		id := field(b.charge.Budget.Key)
+		text, _ := json.Marshal(storedClosing{useOf(&b.charge), b.closing.by, r.program}) // has nothing that JSON cannot say
+		names = append(names, r.keys.ban+id)
+		args = append(args, id, max(0, b.closing.until.Sub(now)).Microseconds(), now.Sub(b.closing.since).Microseconds(), string(text))
+	}
+	return all, names, args
+}
+
+// markStored notes that the index has what unstored returned.
+func (r *Reporter) markStored(all []closedBudget) {
+	for i := range all {
+		r.uses.change(&all[i], func(c *closing) {
+			if c.stored = true; c.lifted {
+				*c = closing{}
+			}
+		})
+	}
+}
+
+// A ban is a closing that the index has. Its texts are fit to be printed.
+type ban struct {
+	charge throttle.Charge
+	since  time.Time // by the server's clock
+	by     string
+	met    string
+}
+
+// readBan reads an entry of the index, which somebody may have written by hand.
+func readBan(id, text string) (b ban, ok bool) {
+	key, isField := readField(id)
+	at, text, _ := strings.Cut(text, " ")
+	since, isMoment := moment(at)
+	var s storedClosing
+	if !isField || !isMoment || json.Unmarshal([]byte(text), &s) != nil {
+		return b, false
+	}
+	c, err := s.charge()
+	c.Budget.Key = key
+	return ban{c, since, Clean(s.By, longestName), Clean(s.Met, longestName)}, err == nil && !c.Node
+}
+
+// bans returns what the index says of budgets that are closed at now, by their hashed keys: those that are closed for
+// longest, if there are too many. So many entries could not be read.
+func (f *Fleet) bans(ctx context.Context, now time.Time) (all map[[16]byte]ban, illegible int, err error) {
+	ids, err := f.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: f.keys.bans, Start: 0, Stop: mostClosingsRead - 1, Rev: true}).Result()
+	if err != nil {
+		return nil, 0, f.commandError(err)
+	}
+	all = make(map[[16]byte]ban)
+	ids = slices.DeleteFunc(ids, func(z redis.Z) bool { return int64(z.Score) <= now.UnixMicro() })
+	for chunk := range slices.Chunk(ids, 100) {
+		names := make([]string, len(chunk))
+		for i, id := range chunk {
+			names[i] = f.keys.ban + id.Member.(string)
+		}
+		texts, err := f.client.MGet(ctx, names...).Result()
+		if err != nil {
+			return nil, 0, f.commandError(err)
+		}
+		for i, text := range texts {
+			text, ok := text.(string)
+			if !ok {
+				continue // the budget was opened
+			}
+			b, ok := readBan(chunk[i].Member.(string), text)
+			if !ok {
+				illegible++
+				continue
+			}
+			all[b.charge.Budget.Key] = b
+		}
+	}
+	return all, illegible, nil
+}
