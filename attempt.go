@@ -34,15 +34,18 @@ type roundTrip struct {
 	handedAt    time.Duration // when the base got the request
 	settled     settlement    // what the store knows of the costs
 
-	// The base calls the hooks of a trace from goroutines of its own.
+	// The base calls the hooks of a trace from goroutines of its own. The observer is never called, and
+	// nobody waits for a start, while mu is held.
 	mu            sync.Mutex
-	wrote         bool        // the headers were written under the present grant
-	connSeen      bool        // the base has called gotConn
-	connClosed    bool        // the connection was closed before anything was written
-	baseRetried   bool        // the base sends a request again that it has written before
-	ended         bool        // the response is over, or there is none
-	stopErr       error       // why the pre-write check stopped the request
-	stopAfterFunc func() bool // ends the watch over the request's context
+	checking      bool          // the pre-write check runs, and has the acquisition for itself
+	checked       chan struct{} // closed when the check ends; nil: nobody waits for its end
+	wrote         bool          // the headers were written under the present grant
+	connSeen      bool          // the base has called gotConn
+	connClosed    bool          // the connection was closed before anything was written
+	baseRetried   bool          // the base sends a request again that it has written before
+	ended         bool          // the response is over, or there is none
+	stopErr       error         // why the pre-write check stopped the request
+	stopAfterFunc func() bool   // ends the watch over the request's context
 }
 
 // newRoundTrip returns the first attempt of a request.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 )
 
 // A Choice is an [http.RoundTripper] that sends each request in the first of several
@@ -87,6 +88,7 @@ type chosenRequest struct {
 	trips   []*roundTrip  // the next attempt of each variant; nil: not built yet
 	body    io.ReadCloser // the request's body, for the variants that have no other
 	moved   bool          // an attempt was made, and has given the body back
+	pricing sync.Mutex    // is held while the policies' functions see a variant
 }
 
 // build returns the variant with an index.
@@ -106,10 +108,18 @@ func (o *chosenRequest) build(i int) (*contender, error) {
 func (o *chosenRequest) use(v *contender, r *roundTrip) {
 	v.quotedAcquisition, v.price = &r.quotedAcquisition, func() error {
 		r.lead = r.dialLead()
-		var matchBuf [fewPolicies]int32
-		s := r.t.policies.Load()
-		return r.priceRequest(s, s.index.Match(matchBuf[:0], r.req))
+		return r.useQuote(r.req.Context(), o.quote(r))
 	}
+}
+
+// quote prices an attempt. Variants that wait are priced anew by goroutines of their own when the policies are
+// replaced, but one after the other: they share GetBody, and that of some SDKs rewinds the one body.
+func (o *chosenRequest) quote(r *roundTrip) error {
+	o.pricing.Lock()
+	defer o.pricing.Unlock()
+	var matchBuf [fewPolicies]int32
+	s := r.t.policies.Load()
+	return r.newQuote(s).priceRequest(s, s.index.Match(matchBuf[:0], r.req), r.req)
 }
 
 // hasOwnBody reports whether an attempt sends another body than that of the request.

@@ -1,9 +1,13 @@
 package throttle_test
 
 import (
+	"context"
 	"io"
 	"net/http"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -115,4 +119,70 @@ func TestP13_AChoiceSendsABodyOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A rewoundBody is the one body of a request whose GetBody rewinds it, as that of some SDKs does.
+type rewoundBody struct{ *strings.Reader }
+
+func (b *rewoundBody) Read(p []byte) (int, error) {
+	runtime.Gosched() // another variant would come in between
+	return b.Reader.Read(p[:1])
+}
+
+func (b *rewoundBody) Close() error { return nil }
+
+// readersOf is the context key of how many variants read the body of a request.
+type readersOf struct{}
+
+// TestP13_AChoiceReadsABodyOnceAtATime replaces the policies while requests wait in four variants, whose costs are
+// the lengths of their bodies. Each body is read by one variant at a time, from its beginning to its end.
+func TestP13_AChoiceReadsABodyOnceAtATime(t *testing.T) {
+	const text = "sixteen bytes..."
+	synctest.Test(t, func(t *testing.T) {
+		var priced, half, together atomic.Int32
+		limits := slices.Repeat([]throttle.Limit{throttle.PerMinute(1)}, 4)
+		policies := hostTable(limits...)
+		for i := range policies {
+			policies[i].Cost = func(r *http.Request) int {
+				priced.Add(1)
+				readers := r.Context().Value(readersOf{}).(*atomic.Int32)
+				if readers.Add(1) > 1 {
+					together.Add(1)
+				}
+				defer readers.Add(-1)
+				if len(must(io.ReadAll(must(r.GetBody())))) != len(text) {
+					half.Add(1)
+				}
+				return 1
+			}
+		}
+		s, c := newSite(t, throttle.Config{}, limits...)
+		require.NoError(t, s.t.SetPolicies(policies))
+		ctx, stop := context.WithCancel(t.Context())
+		var requests sync.WaitGroup
+		for range 44 {
+			body := &rewoundBody{strings.NewReader(text)}
+			r := must(http.NewRequestWithContext(context.WithValue(ctx, readersOf{}, new(atomic.Int32)), http.MethodPost, home, body))
+			r.GetBody = func() (io.ReadCloser, error) {
+				_, err := body.Seek(0, io.SeekStart)
+				return body, err
+			}
+			requests.Go(func() {
+				if resp, err := c.RoundTrip(r); err == nil {
+					resp.Body.Close()
+				}
+			})
+		}
+		for range 20 {
+			time.Sleep(100 * ms)
+			synctest.Wait()
+			require.NoError(t, s.t.SetPolicies(policies))
+		}
+		synctest.Wait()
+		require.Greater(t, priced.Load(), int32(40*4*20), "all variants were priced again each time")
+		stop()
+		requests.Wait()
+		require.Zero(t, together.Load(), "variants that read a body while another variant does")
+		require.Zero(t, half.Load(), "costs of half a body")
+	})
 }

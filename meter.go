@@ -77,11 +77,12 @@ type meteredBody struct {
 	r      *roundTrip
 	coding string // of the body; "": none
 
-	mu     sync.Mutex // a body may be closed while it is read
-	meters []policyMeter
-	coded  []byte // the body so far, if it has a coding
-	long   bool   // it was longer than mostCoded
-	over   bool
+	mu      sync.Mutex // a body may be closed while it is read
+	meters  []policyMeter
+	writing bool   // the meters see a piece of the body, without the mutex: they are the program's own
+	coded   []byte // the body so far, if it has a coding
+	long    bool   // it was longer than mostCoded
+	over    bool
 }
 
 // mostCoded and mostDecoded bound what is kept of a body that has a coding, and the text that comes
@@ -113,16 +114,37 @@ func (b *meteredBody) Close() error {
 
 // pass shows the meters a piece of the body.
 func (b *meteredBody) pass(p []byte) {
+	if b.keep(p) {
+		b.write(p)
+		b.endWrite()
+	}
+}
+
+// keep keeps a piece of a body that has a coding. It returns true if the body has none: then the meters
+// see the piece at once, and endWrite must be called.
+func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.over:
 	case b.coding == "":
-		b.write(p)
+		b.writing = true
+		return true
 	case b.long || len(b.coded)+len(p) > mostCoded:
 		b.long, b.coded = true, nil
 	default:
 		b.coded = append(b.coded, p...)
+	}
+	return false
+}
+
+// endWrite notes that the meters have seen a piece, and settles the costs of a body that was closed meanwhile.
+func (b *meteredBody) endWrite() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.writing = false
+	if b.over {
+		go b.settle()
 	}
 }
 
@@ -133,12 +155,14 @@ func (b *meteredBody) write(p []byte) {
 	}
 }
 
-// end settles the costs, unless it was called before. The caller does not wait for the store.
+// end settles the costs, unless it was called before. The caller waits neither for the store nor for
+// the meters.
 func (b *meteredBody) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.over {
-		b.over = true
+	first := !b.over
+	b.over = true
+	if first && !b.writing {
 		go b.settle()
 	}
 }

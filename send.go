@@ -76,27 +76,92 @@ func (r *roundTrip) wrapBody(resp *http.Response) {
 
 // gotConn implements hooks: the base has a connection, and has written nothing to it yet. It runs
 // the pre-write check, and stops a request that may not be written.
+//
+// The check may wait for seconds, and tells the observer. So it runs without r.mu, and the acquisition
+// belongs to the check meanwhile.
 func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stopErr != nil || r.ended {
-		r.connClosed = false // the base has got another connection than the one that was closed
+	again, ok := r.beginCheck(info)
+	if !ok {
 		return
 	}
+	err := r.preWriteCheck(again)
+	ctx, events := r.endCheck(err)
+
+	if err != nil {
+		closed := closeConn(info, r.req.URL.Scheme == "https")
+		r.mu.Lock()
+		r.connClosed = closed
+		r.mu.Unlock()
+	}
+	for _, e := range events {
+		r.observe(ctx, e)
+	}
+}
+
+// beginCheck begins the pre-write check, unless the request was stopped or is over. again says that the base
+// has written the request on another connection.
+func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.awaitCheck()
+	if r.stopErr != nil || r.ended {
+		r.connClosed = false // the base has got another connection than the one that was closed
+		return false, false
+	}
+
 	if !r.connSeen {
 		r.connSeen = true
 		r.dialTook = now() - r.handedAt
 		r.dials.add(r.req.URL.Host, r.dialTook, info.Reused)
 	}
-	if err := r.preWriteCheck(); err != nil {
-		if err != errDetach {
-			r.report(r.req.Context(), outcomeOf(err), r.waited(), err)
-		}
-		r.abort(err)
-		r.connClosed = closeConn(info, r.req.URL.Scheme == "https")
-		return
+	r.checking = true
+	again, r.wrote = r.wrote, false
+	r.baseRetried = r.baseRetried || again
+	return again, true
+}
+
+// endCheck ends the pre-write check, and stops the request if err is not nil. It returns what the observer is
+// to be told. If the attempt has ended during the check, it gives back what the attempt holds.
+func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checking = false
+	if r.checked != nil {
+		close(r.checked)
+		r.checked = nil
 	}
-	r.noticeOpen(r.req.Context())
+
+	ctx, events := r.req.Context(), []Event(nil)
+	switch {
+	case err == nil:
+		events = r.openings()
+	case err != errDetach && r.observe != nil:
+		events = make([]Event, 1)
+		ctx, events[0] = r.event(ctx, outcomeOf(err), r.waited(), err)
+	}
+	if r.ended && err == errDetach {
+		r.cancel() // no attempt follows, and nothing was written
+		r.closeRewound()
+	} else if r.ended {
+		r.giveBack()
+	}
+	if err != nil {
+		r.abort(err)
+	}
+	return ctx, events
+}
+
+// awaitCheck waits until no pre-write check runs. r.mu is held, but not meanwhile.
+func (r *roundTrip) awaitCheck() {
+	for r.checking {
+		if r.checked == nil {
+			r.checked = make(chan struct{})
+		}
+		checked := r.checked
+		r.mu.Unlock()
+		<-checked
+		r.mu.Lock()
+	}
 }
 
 // abort keeps the request from being written, because of err. Ending its context is not enough:
@@ -126,15 +191,14 @@ func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 }
 
 // preWriteCheck returns nil when the request may be written. It returns errDetach if
-// the connection is to be given back and another attempt made later.
-func (r *roundTrip) preWriteCheck() error {
+// the connection is to be given back and another attempt made later. again is as in beginCheck.
+func (r *roundTrip) preWriteCheck(again bool) error {
 	ctx, w := r.req.Context(), waitOptions{}
 	r.extendDeadline()
 	r.lead = r.dialLead() // for an attempt that must connect again
-	if r.wrote {
+	if again {
 		// The base tries again on another connection. The request that it wrote on the
 		// first connection may have arrived, so the grant of that request is spent.
-		r.wrote, r.baseRetried = false, true
 		r.releaseSlots()
 		r.forget()
 		r.variant = false
@@ -165,25 +229,44 @@ func (r *roundTrip) connectionHold() time.Duration {
 // wroteHeaders implements hooks: the base has written the headers, so the start is used. It
 // reports a request that left too late in spite of the pre-write check.
 func (r *roundTrip) wroteHeaders() {
+	if ctx, e, late := r.noteWritten(); late {
+		r.observe(ctx, e)
+	}
+}
+
+// noteWritten notes that the start is used. If the request left too late and there is an observer, it returns
+// what the observer is to be told.
+func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.connClosed {
-		return // the headers are in a buffer only: net/http notices the closed connection when it flushes
+		return nil, e, false // the headers are in a buffer only: net/http notices the closed connection when it flushes
 	}
 	r.wrote = true
-	r.stopWatch()
-	if d := r.late(); d > 0 && r.stopErr == nil {
-		r.report(r.req.Context(), Late, d, nil)
+	if r.checking {
+		return nil, e, false // on another connection than the one that was written to
 	}
+	r.stopWatch()
+	if d := r.late(); d > 0 && r.stopErr == nil && r.observe != nil {
+		ctx, e = r.event(r.req.Context(), Late, d, nil)
+		return ctx, e, true
+	}
+	return nil, e, false
 }
 
 // preWriteResult returns why the pre-write check stopped the request, nil if the check did
 // not, and whether the base called the check at all. answered says that the base returned a
-// response. The base has returned, so no check runs any more.
+// response. The base has returned, so hardly any check runs any more. A check that does all the same keeps
+// the acquisition, which nobody needs if there is no response.
 func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stopWatch()
+	if answered {
+		r.awaitCheck()
+	}
+	if !r.checking {
+		r.stopWatch()
+	}
 	if r.stopErr == errDetach && (r.wrote || answered) {
 		return errSentAnyway, r.connSeen
 	}
@@ -217,27 +300,45 @@ func (r *roundTrip) rewindBody() bool {
 }
 
 // end ends the attempt: the response is over, or there is none. It frees the slots.
-// It may be called more than once.
+// It may be called more than once. During a pre-write check it does not wait: then the
+// check gives back what the attempt holds.
 func (r *roundTrip) end() {
+	if unbooked, err := r.noteEnd(); err != nil {
+		r.reportFailure(context.WithoutCancel(r.req.Context()), unbooked, 0, err)
+	}
+}
+
+// noteEnd is end without the observer. An error says that the start of a request that may have arrived
+// could not be booked, under a charge.
+func (r *roundTrip) noteEnd() (unbooked *Charge, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
-		return
+		return nil, nil
 	}
 	r.ended = true
-	r.stopWatch()
 	if r.req.Context().Err() == nil {
 		// Otherwise the end of the caller's context ends sentContext, with the caller's own error.
 		r.sentContext.end(nil)
 	}
-	if r.concurrent {
-		r.releaseSlots()
-	}
-	if r.stopErr == errDetach {
-		r.abandon()
-	}
 	if r.stopAfterFunc != nil {
 		r.stopAfterFunc()
+	}
+	if r.checking {
+		return nil, nil
+	}
+	r.giveBack()
+	if r.stopErr == errDetach {
+		return r.abandon()
+	}
+	return nil, nil
+}
+
+// giveBack ends the watch and frees the slots of an attempt that is over. Its start was used.
+func (r *roundTrip) giveBack() {
+	r.stopWatch()
+	if r.concurrent {
+		r.releaseSlots()
 	}
 }
 
@@ -257,12 +358,18 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 
 // abandon is for an attempt that errDetach stopped, and that no other attempt follows, because
 // the base went on or panicked. The request may have arrived: its start stays booked or, if the
-// caller stood in line, a start is booked for the request now.
-func (r *roundTrip) abandon() {
+// caller stood in line, a start is booked for the request now. It returns what bookArrival returns.
+func (r *roundTrip) abandon() (unbooked *Charge, err error) {
 	if r.state == inLine || r.state == inSlotLine {
 		r.cancel()
-		r.bookArrival()
+		unbooked, err = r.bookArrival()
 	}
+	r.closeRewound()
+	return unbooked, err
+}
+
+// closeRewound closes the body of an attempt that will not follow.
+func (r *roundTrip) closeRewound() {
 	if r.rewound != nil {
 		r.rewound.Close()
 		r.rewound = nil
@@ -270,15 +377,15 @@ func (r *roundTrip) abandon() {
 }
 
 // bookArrival books a start, however far away, for a request that may have arrived. It takes no
-// slots, because the request is not in flight any more.
-func (r *roundTrip) bookArrival() {
+// slots, because the request is not in flight any more. If the store fails it returns the error, and a charge that
+// could not be booked.
+func (r *roundTrip) bookArrival() (unbooked *Charge, err error) {
 	b := Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: AnyWait}
 	if len(b.Charges) == 0 {
-		return
+		return nil, nil
 	}
 	ctx, cancel := r.reportContext(reportWait)
 	defer cancel()
-	if _, err := r.store.Book(ctx, &b); err != nil {
-		r.reportFailure(ctx, &b.Charges[0], 0, err)
-	}
+	_, err = r.store.Book(ctx, &b)
+	return &b.Charges[0], err
 }

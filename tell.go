@@ -10,9 +10,13 @@ import (
 // report tells the observer of an event. If a budget holds the caller, or held it last, the event
 // names that budget; else it names the policy of the error, if there is one.
 func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, err error) {
-	if a.observe == nil {
-		return
+	if a.observe != nil {
+		a.observe(a.event(ctx, k, d, err))
 	}
+}
+
+// event returns what report tells the observer, for callers that hold a lock: they tell it afterwards.
+func (a *acquisition) event(ctx context.Context, k EventKind, d time.Duration, err error) (context.Context, Event) {
 	e := Event{Kind: k, Duration: d, Err: err}
 	if i := a.grant.Held; i >= 0 {
 		c := &a.booking.Charges[i]
@@ -32,7 +36,7 @@ func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, 
 	if err != nil {
 		ctx = a.withQuestion(ctx, err, a.booking.Charges)
 	}
-	a.observe(ctx, e)
+	return ctx, e
 }
 
 // outcomeOf returns the kind of event for a caller that is not let start: GaveUp if err says that
@@ -174,8 +178,16 @@ func (a *acquisition) reportStart(ctx context.Context, held time.Duration) {
 
 // noticeOpen tells the observer which budgets of a start were closed before.
 func (a *acquisition) noticeOpen(ctx context.Context) {
+	for _, e := range a.openings() {
+		a.observe(ctx, e)
+	}
+}
+
+// openings returns what noticeOpen tells the observer, and notes that the budgets are open. It returns
+// nil if there is no observer.
+func (a *acquisition) openings() (events []Event) {
 	if a.observe == nil || a.closings.count.Load() == 0 {
-		return
+		return nil
 	}
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
@@ -183,7 +195,8 @@ func (a *acquisition) noticeOpen(ctx context.Context) {
 			continue // a start does not show whether a shadow's budget is open
 		}
 		if d, ok := a.closings.remove(c.Budget, a.validatedAt, now()); ok {
-			a.observe(ctx, eventOf(Opened, c, d, nil))
+			events = append(events, eventOf(Opened, c, d, nil))
 		}
 	}
+	return events
 }

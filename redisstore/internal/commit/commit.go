@@ -181,7 +181,7 @@ func (qs *Queues) Do(ctx context.Context, op *Op, maxWait time.Duration) error {
 	if op.observer = outage.From(ctx); op.observer != nil {
 		op.failed = make(chan struct{}, 1)
 	}
-	op.Joined = time.Now()
+	op.Joined, op.asked = time.Now(), true
 	if q := qs.enqueue(op); q != nil && qs.lead(ctx, op, q, maxWait) {
 		return op.Err
 	}

@@ -25,6 +25,7 @@ type Op struct {
 	observer outage.Observer // is told of an outage; nil: nobody is
 	failed   chan struct{}   // told when a call has failed, if there is an observer
 	fails    int             // how many calls failed while the op waited
+	asked    bool            // the caller waits in Do
 	left     bool            // nobody waits for the answer; guarded by the queues' lock
 	done     chan struct{}   // told once, when the fields below are set
 
@@ -49,8 +50,8 @@ func NewOp(k wire.Kind, charges ...throttle.Charge) *Op {
 }
 
 // NewReport returns an op that asks for nothing. It is there so that a call is made, with which
-// the reports of the charges' leases go along. It keeps the charges. Unless Do or Tell waits for
-// the op, its call is not made again after a failure.
+// the reports of the charges' leases go along. It keeps the charges. Its call is made again after a failure
+// as long as Do or Tell waits for the op, and otherwise not.
 func NewReport(charges ...throttle.Charge) *Op {
 	return &Op{Op: wire.Op{Kind: wire.Cancel, Charges: charges}, forSlots: needSlots(charges), done: make(chan struct{}, 1)}
 }
@@ -105,9 +106,9 @@ func (op *Op) unavailability() conn.Unavailability {
 }
 
 // isAwaited reports whether anybody waits for the answer: the caller, unless it has left. An op that
-// gives something back counts as awaited for conn.ReplyTime.
+// gives something back, and for which no caller waits in Do, counts as awaited for conn.ReplyTime.
 func (op *Op) isAwaited() bool {
-	if op.Kind == wire.Cancel {
+	if op.Kind == wire.Cancel && !op.asked {
 		return time.Since(op.Joined) < conn.ReplyTime
 	}
 	return !op.left

@@ -1,15 +1,19 @@
 package commit
 
 import (
+	"context"
 	"errors"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
@@ -102,6 +106,31 @@ func TestALostCallGoesFirst(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAReportIsAwaited as long as its caller waits, also when Redis has been away for longer than an answer takes.
+func TestAReportIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs, q := queued(reserve(5, "a"))
+		q.ops = nil
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		defer client.Close()
+		qs.Conn = conn.New(client) // names the server in errors
+		report := NewReport(throttle.Charge{Budget: throttle.Budget{Group: "group"}, Limit: throttle.Concurrency(1), Cost: 1})
+		ctx, leave := context.WithCancel(t.Context())
+		done := do(ctx, qs, report)
+		synctest.Wait()
+
+		b := newBatch([]*Op{report}, 7)
+		for range 4 {
+			require.True(t, qs.noteFailure(q, b, errors.New("away")), "the caller waits")
+			time.Sleep(conn.ReplyTime / 2)
+		}
+
+		leave()
+		require.Error(t, <-done)
+		require.False(t, qs.noteFailure(q, b, errors.New("away")), "nobody waits")
+	})
 }
 
 // TestWhoLeavesTheQueue gives back what it wanted to replace, and its places in lines.

@@ -1,0 +1,140 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// A hastyBase calls the hooks of a request in goroutines of its own, and waits for none of them.
+type hastyBase struct {
+	dials  time.Duration
+	writes bool // it answers after the headers; else it waits for the end of the request's context
+	early  bool // it answers when it has dialled, whatever the hooks do
+}
+
+func (b hastyBase) RoundTrip(r *http.Request) (*http.Response, error) {
+	trace := httptrace.ContextClientTrace(r.Context())
+	connected := make(chan struct{})
+	time.Sleep(b.dials)
+	go func() {
+		trace.GotConn(httptrace.GotConnInfo{})
+		close(connected)
+	}()
+	switch {
+	case b.writes:
+		<-connected
+		time.Sleep(time.Second)
+		go trace.WroteHeaders()
+		time.Sleep(ms)
+	case b.early:
+		time.Sleep(b.dials)
+	default:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return answer(http.StatusOK, "ok")(r)
+}
+
+// TestP13_AnObserverWaitsForTheEnd has an observer wait, at an event of a hook, until the request is over. It is over
+// though: nothing that the end needs is locked while the observer is called.
+func TestP13_AnObserverWaitsForTheEnd(t *testing.T) {
+	const ban = 2 * time.Second
+	for _, c := range []struct {
+		kind    throttle.EventKind
+		base    hastyBase
+		ban     time.Duration // of the budget, while the base dials
+		maxWait time.Duration
+		cancel  bool // the caller leaves during the check
+		err     error
+	}{
+		{kind: throttle.Late, base: hastyBase{dials: ms, writes: true}},
+		{kind: throttle.Waiting, base: hastyBase{dials: time.Second}, ban: time.Minute, cancel: true, err: context.Canceled},
+		{kind: throttle.Closed, base: hastyBase{dials: time.Second}, ban: time.Minute, cancel: true, err: context.Canceled},
+		{kind: throttle.Refused, base: hastyBase{dials: time.Second}, ban: time.Minute, maxWait: 2 * time.Second, err: throttle.ErrLimited},
+		{kind: throttle.GaveUp, base: hastyBase{dials: time.Second}, ban: 3 * time.Second, cancel: true, err: context.Canceled},
+		{kind: throttle.Opened, base: hastyBase{dials: time.Second, early: true}, ban: ban},
+	} {
+		t.Run(c.kind.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				over, seen := make(chan struct{}), make(chan struct{})
+				store := memstore.New()
+				policy := throttle.Policy{Name: "p", Limit: throttle.PerSecond(5)}
+				slots := throttle.Policy{Name: "q", Limit: throttle.Concurrency(1)}
+				tr := must(throttle.New(throttle.Config{
+					Store: store, Base: c.base, MaxWait: c.maxWait, Policies: []throttle.Policy{policy, slots},
+					Observe: func(_ context.Context, e throttle.Event) {
+						if e.Kind == c.kind {
+							<-over
+							close(seen)
+						}
+					},
+				}))
+				if c.ban > 0 {
+					time.AfterFunc(500*ms, func() {
+						require.NoError(t, must(tr.Limiter("p")).Pause(context.WithoutCancel(t.Context()), "", c.ban))
+					})
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				if c.cancel {
+					time.AfterFunc(1500*ms, leave)
+				}
+
+				err := send(t, tr, get(t, home).WithContext(ctx))
+				close(over)
+				<-seen
+
+				require.True(t, errors.Is(err, c.err), "%v", err)
+				synctest.Wait()
+				for _, name := range []string{"p", "q"} {
+					st := must(must(tr.Limiter(name)).Status(context.Background(), ""))
+					require.Zero(t, st.Waiting+st.Booked, name)
+					if name == "q" {
+						require.Zero(t, st.Used, "the slot is free")
+					}
+				}
+			})
+		})
+	}
+}
+
+// A waitingMeter waits in Write until the body is closed.
+type waitingMeter struct{ written, closed chan struct{} }
+
+func (m *waitingMeter) Write(p []byte) (int, error) {
+	close(m.written)
+	<-m.closed
+	return len(p), nil
+}
+
+func (m *waitingMeter) Cost() int { return 3 }
+
+// TestP13_AMeterWaitsForTheEnd: a body can be closed while a meter sees a piece of it, and is settled when the meter has.
+func TestP13_AMeterWaitsForTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &waitingMeter{make(chan struct{}), make(chan struct{})}
+		policy := throttle.Policy{Name: "p", Limit: throttle.PerHour(5), Meter: func(*http.Response) throttle.Meter { return m }}
+		tr := newTransport(t, answer(http.StatusOK, strings.Repeat("x", 100)), policy)
+		resp := must(tr.RoundTrip(get(t, home)))
+		go func() { _, _ = resp.Body.Read(make([]byte, 10)) }()
+		<-m.written
+		require.NoError(t, resp.Body.Close())
+		synctest.Wait()
+		require.Equal(t, 1, must(must(tr.Limiter("p")).Status(t.Context(), "")).Used, "the meter has not told")
+
+		close(m.closed)
+		synctest.Wait()
+		require.Equal(t, 3, must(must(tr.Limiter("p")).Status(t.Context(), "")).Used)
+	})
+}
