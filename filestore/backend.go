@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"os"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -20,10 +20,15 @@ const standstill = 500 * time.Millisecond
 type backend struct {
 	listener listener
 
-	mu sync.Mutex
+	// What follows is used by whoever holds mu. A step holds it while the file system writes, which may take long, so that a look waits for it no
+	// longer than its context lasts: mu is a channel with room for one.
+	mu chan struct{}
 	directory
 	buf []byte
 }
+
+func (b *backend) lockRows()   { b.mu <- struct{}{} }
+func (b *backend) unlockRows() { <-b.mu }
 
 // Lane implements [nodestore.Backend]. There is one lane: which policies are of one group depends on
 // the policies of a program, and programs with other policies may share a budget.
@@ -53,8 +58,8 @@ func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestor
 		return told, heard, false, err
 	}
 	defer unlock(g.f)
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.lockRows()
+	defer b.unlockRows()
 	if b.gen != g {
 		return told, heard, false, nil
 	}
@@ -105,8 +110,8 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 	if locked, err = lock(g.f, standstill); locked || err != nil {
 		return locked, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.lockRows()
+	defer b.unlockRows()
 	if b.gen != g {
 		return false, nil
 	}
@@ -122,14 +127,18 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 
 // current returns the generation that is open, and opens the last one if none is.
 func (b *backend) current() (*generation, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.gen == nil {
-		if err := b.open(0); err != nil {
-			return nil, err
-		}
+	b.lockRows()
+	defer b.unlockRows()
+	err := b.openIfNone()
+	return b.gen, err
+}
+
+// openIfNone opens the last generation if none is open. The rows are locked.
+func (b *backend) openIfNone() error {
+	if b.gen != nil {
+		return nil
 	}
-	return b.gen, nil
+	return b.open(0)
 }
 
 // catchUp takes in what other processes have done. It returns true if the generation was ended and
@@ -139,15 +148,23 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if i.Size() > g.end {
+
+	size := i.Size()
+	switch {
+	case size == g.end:
+		return false, nil
+	case size > fileMost:
+		return false, fmt.Errorf("%s: %w: it has %d bytes, and no store writes so many", g.path, errDamaged, size)
+	case size > g.end:
 		if err := g.read(b.take); err != nil {
 			return false, err
 		}
-		if i.Size() > g.end {
-			return false, g.cutTorn(i.Size())
-		}
 	}
-	if i.Size() < g.end {
+
+	switch {
+	case size > g.end:
+		return false, g.cutTorn(size)
+	case size < g.end:
 		if ended, err := g.hasEnded(); ended || err != nil {
 			return ended, err // its records were taken away since
 		}
@@ -196,41 +213,77 @@ func (b *backend) save(g *generation, told *nodestore.Told) (saved bool, err err
 }
 
 // Read implements [nodestore.Backend].
-func (b *backend) Read(_ context.Context, _ string, _ []ledger.Key, look func(nodestore.Rows)) (heard nodestore.Heard, err error) {
-	if _, err := b.current(); err != nil {
+func (b *backend) Read(ctx context.Context, _ string, _ []ledger.Key, look func(nodestore.Rows)) (heard nodestore.Heard, err error) {
+	if err := b.lockFresh(ctx); err != nil {
+		return heard, err
+	}
+	defer b.unlockRows()
+
+	if err := b.begin(false); err != nil {
 		return heard, fail(err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.look(look); err != nil {
+	look(&b.rows)
+	if err := damage(b.rows.Err()); err != nil {
 		return heard, fail(err)
 	}
 	heard, b.heard = b.heard, nodestore.Heard{}
 	return heard, nil
 }
 
-func (b *backend) look(look func(nodestore.Rows)) error {
+// lockFresh locks the rows when they are as the file has them. It returns when ctx has ended, whatever the file system does.
+func (b *backend) lockFresh(ctx context.Context) error {
+	select {
+	case b.mu <- struct{}{}:
+	case <-ctx.Done():
+		return b.noAnswer(ctx)
+	}
+
+	// The lock is held while the file is read. So there is one goroutine that waits for the file system, however many callers have left meanwhile.
+	fresh := make(chan error)
+	go func() {
+		err := b.refresh()
+		select {
+		case fresh <- err: // from here on the lock is the caller's
+		case <-ctx.Done():
+			b.unlockRows()
+		}
+	}()
+	select {
+	case err := <-fresh:
+		if err != nil {
+			b.unlockRows()
+			return fail(err)
+		}
+		return nil
+	case <-ctx.Done():
+		return b.noAnswer(ctx)
+	}
+}
+
+// noAnswer is the error of a caller that does not wait any longer for the file system.
+func (b *backend) noAnswer(ctx context.Context) error {
+	return fmt.Errorf("filestore: %s does not answer: %w", b.folder.path, context.Cause(ctx))
+}
+
+// refresh takes in what others have written. The rows are locked.
+func (b *backend) refresh() error {
+	if err := b.openIfNone(); err != nil {
+		return err
+	}
+
 	for {
 		g := b.gen
 		if err := g.read(b.take); err != nil {
 			return err
 		}
 		ended, err := g.hasEnded()
-		if err != nil {
+		if err != nil || !ended {
 			return err
-		}
-		if !ended {
-			break
 		}
 		if err := b.advance(g); err != nil {
 			return err
 		}
 	}
-	if err := b.begin(false); err != nil {
-		return err
-	}
-	look(&b.rows)
-	return damage(b.rows.Err())
 }
 
 // damage says that rows could not be read because the file is damaged. Rows that are known cannot be
@@ -249,3 +302,24 @@ func (b *backend) Listen(_ string, wake func()) (stop func(), err error) {
 
 // IsDead implements [nodestore.DeathObserver].
 func (b *backend) IsDead(node int64) bool { return b.listener.bells.isDead(node) }
+
+// An awayError says that the directory cannot be used now, and may be again: the disk is full, for example. Callers wait.
+type awayError struct{ error }
+
+// Unwrap returns the error of the file system.
+func (e awayError) Unwrap() error { return e.error }
+
+// Is implements the interface of [errors.Is].
+func (awayError) Is(target error) bool { return target == nodestore.ErrAway }
+
+// fail returns an error as a store returns it. Callers wait for what will pass; of files that are damaged, of another form or machine,
+// or that the program may not use, they are told at once.
+func fail(err error) error {
+	err = fmt.Errorf("filestore: %w", err)
+	var form *FormatError
+	switch {
+	case errors.Is(err, errDamaged), errors.As(err, &form), errors.Is(err, ErrOtherMachine), errors.Is(err, os.ErrPermission):
+		return err
+	}
+	return awayError{err}
+}

@@ -4,128 +4,160 @@ package filestore
 
 import (
 	"errors"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
 
 // pipes are bells: each node that listens has a named pipe in the directory, and a byte in it says
 // that there are news.
-type pipes struct{ dir string }
+type pipes struct{ *folder }
 
 const (
 	pipePrefix  = "node-"
 	begunSuffix = ".tmp" // of a pipe that nobody reads from yet
 )
 
-func (p pipes) path(node int64) string {
-	return filepath.Join(p.dir, pipePrefix+strconv.FormatInt(node, 16))
-}
+func pipeOf(node int64) string { return pipePrefix + strconv.FormatInt(node, 16) }
 
 // listen implements [bells].
 func (p pipes) listen(node int64, wake func()) (stop func(), err error) {
-	path := p.path(node)
-	begun := path + begunSuffix // nobody takes a pipe without a reader for one of a node that died
-	if err := syscall.Mkfifo(begun, 0o600); err != nil {
-		return nil, &os.PathError{Op: "mkfifo", Path: begun, Err: err}
-	}
-	fd, err := syscall.Open(begun, syscall.O_RDWR|syscall.O_CLOEXEC, 0) // as a writer too: it never ends
-	if err == nil {
-		err = matchDir(begun, p.dir)
-	}
-	if err == nil {
-		err = os.Rename(begun, path)
-	}
+	name := pipeOf(node)
+	begun := name + begunSuffix // nobody takes a pipe without a reader for one of a node that died
+	pipe, err := p.makePipe(begun)
 	if err != nil {
-		_ = os.Remove(begun)
-		return nil, &os.PathError{Op: "open", Path: begun, Err: err}
+		return nil, err
 	}
-	e := &ear{fd: fd}
-	go e.hear(wake)
+
+	root := p.root.Load()
+	if err := root.Rename(begun, name); err != nil {
+		return nil, errors.Join(err, pipe.Close(), root.Remove(begun))
+	}
+
+	go hear(pipe, wake)
 	return func() {
-		_ = os.Remove(path) // first: a pipe without a reader is that of a dead node
-		e.stop()
+		_ = root.Remove(name) // first: a pipe without a reader is that of a dead node
+		_ = pipe.Close()
 	}, nil
 }
 
-// An ear reads from the pipe of its node.
-type ear struct {
-	fd      int
-	stopped atomic.Bool
+// makePipe makes a pipe, and opens it as a writer, too, so that it never ends.
+func (p pipes) makePipe(name string) (pipe *os.File, err error) {
+	// There is no call for a pipe below an open directory on all systems. This one follows no link in the place of the pipe.
+	if err := syscall.Mkfifo(p.pathOf(name), 0o600); err != nil {
+		return nil, &os.PathError{Op: "mkfifo", Path: p.pathOf(name), Err: err}
+	}
+	defer func() {
+		if err != nil {
+			_ = p.remove(name)
+		}
+	}()
+	if p.made != nil {
+		p.made(name)
+	}
+
+	f, err := p.open(name, os.O_RDWR, fs.ModeNamedPipe)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+
+	// A pipe of somebody else that took the place of this one is not given away.
+	i, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !isOwn(i) {
+		return nil, p.foreign(name)
+	}
+	if err := p.share(f); err != nil {
+		return nil, err
+	}
+	return polled(f)
 }
 
-// hear calls wake for what is written into the pipe, until stop is called, and closes the pipe.
-func (e *ear) hear(wake func()) {
-	defer syscall.Close(e.fd)
+// polled returns a file for the same pipe whose Read ends when the file is closed. On macOS that is not so for files that package os has opened itself.
+func polled(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+
+	var own int
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+		if own, failed = syscall.Dup(int(fd)); failed == nil {
+			syscall.CloseOnExec(own)
+		}
+	})
+	if err = errors.Join(err, os.NewSyscallError("dup", failed)); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(own), f.Name()), nil
+}
+
+// hear calls wake for what is written into a pipe, until the pipe is closed.
+func hear(pipe *os.File, wake func()) {
 	var b [64]byte
-	for !e.stopped.Load() {
-		if n, err := syscall.Read(e.fd, b[:]); n > 0 && !e.stopped.Load() {
-			wake()
-		} else if err != nil && err != syscall.EINTR {
+	for {
+		if _, err := pipe.Read(b[:]); err != nil {
 			return
 		}
+		wake()
 	}
 }
 
-// stop ends hear, which stands in a call. The pipe may not be in its place any more, so it is not opened there.
-func (e *ear) stop() {
-	own, err := syscall.Dup(e.fd) // hear closes the other one as soon as it may
-	e.stopped.Store(true)
-	if err == nil {
-		_, _ = syscall.Write(own, []byte{1})
-		_ = syscall.Close(own)
-	}
-}
-
-// open opens the pipe of a node, to write to it.
-func (p pipes) open(node int64) (fd int, err error) {
-	return syscall.Open(p.path(node), syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+// openPipe opens the pipe of a node, to write to it.
+func (p pipes) openPipe(node int64) (*os.File, error) {
+	return p.open(pipeOf(node), os.O_WRONLY, fs.ModeNamedPipe)
 }
 
 // isDead implements [bells]: nobody reads from the pipe of a process that has died. A stopped process
 // has its pipe open.
 func (p pipes) isDead(node int64) bool {
-	fd, err := p.open(node)
+	pipe, err := p.openPipe(node)
 	if err == nil {
-		_ = syscall.Close(fd)
+		_ = pipe.Close()
 	}
 	return errors.Is(err, syscall.ENXIO)
 }
 
 // ring implements [bells].
 func (p pipes) ring(node int64) {
-	if fd, err := p.open(node); err == nil {
-		_, _ = syscall.Write(fd, []byte{1}) // a full pipe says the same
-		_ = syscall.Close(fd)
+	pipe, err := p.openPipe(node)
+	if err != nil {
+		return
+	}
+	defer pipe.Close()
+
+	// Not by Write, which waits for room: a full pipe says the same.
+	if raw, err := pipe.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), []byte{1}) })
 	}
 }
 
 // ringAll implements [bells].
 func (p pipes) ringAll(but int64) {
-	p.each(func(node int64) {
-		if node != but {
+	_ = p.each(func(e os.DirEntry) { // those that are not told look once a second
+		if node, ok := nodeOf(e.Name()); ok && node != but {
 			p.ring(node)
 		}
 	})
 }
 
-// each calls do with all nodes that have a pipe.
-func (p pipes) each(do func(node int64)) {
-	all, err := os.ReadDir(p.dir)
-	if err != nil {
-		return // those that are not told look once a second
+// nodeOf returns the node that a pipe with a name belongs to, and false if there is none.
+func nodeOf(name string) (node int64, ok bool) {
+	id, ok := strings.CutPrefix(name, pipePrefix)
+	if !ok {
+		return 0, false
 	}
-	for _, e := range all {
-		if id, ok := strings.CutPrefix(e.Name(), pipePrefix); ok {
-			if node, err := strconv.ParseInt(id, 16, 64); err == nil {
-				do(node)
-			}
-		}
-	}
+	node, err := strconv.ParseInt(id, 16, 64)
+	return node, err == nil
 }
 
 // deadLife is for how long the pipe of a dead node stays, so that all nodes find out: as long as any
@@ -134,15 +166,14 @@ const deadLife = time.Minute
 
 // tidy removes the pipes of nodes that died some time ago, and those that were begun then.
 func (p pipes) tidy() {
-	begun, _ := filepath.Glob(filepath.Join(p.dir, pipePrefix+"*"+begunSuffix)) // the pattern is good
-	for _, path := range begun {
-		if i, err := os.Stat(path); err == nil && time.Since(i.ModTime()) > deadLife {
-			_ = os.Remove(path)
+	_ = p.each(func(e os.DirEntry) {
+		if !isOld(e, fs.ModeNamedPipe, deadLife) {
+			return
 		}
-	}
-	p.each(func(node int64) {
-		if i, err := os.Stat(p.path(node)); err == nil && time.Since(i.ModTime()) > deadLife && p.isDead(node) {
-			_ = os.Remove(p.path(node))
+		node, isPipe := nodeOf(e.Name())
+		begun := strings.HasPrefix(e.Name(), pipePrefix) && strings.HasSuffix(e.Name(), begunSuffix)
+		if begun || isPipe && p.isDead(node) {
+			_ = p.remove(e.Name())
 		}
 	})
 }

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"time"
@@ -15,7 +16,7 @@ var ErrOtherMachine = errors.New("filestore: programs of another machine, or of 
 
 // A directory is what a process knows of the files of a directory.
 type directory struct {
-	dir     string
+	folder  *folder
 	machine machine
 	boot    string
 	grow    int64         // by how much a file grows before it is ended
@@ -27,6 +28,20 @@ type directory struct {
 	heard nodestore.Heard // what other processes have done, not returned yet
 	rests time.Time       // until then the process makes no steps
 }
+
+// A machine is what the programs of one machine have in common.
+type machine interface {
+	// boot returns what no other boot of any machine is called.
+	boot() (string, error)
+
+	// clock returns the microseconds since the boot, suspended ones too, which no setting of the
+	// clock changes, and those of the wall clock since the Unix epoch.
+	clock() (sinceBoot, wall int64, err error)
+}
+
+// drift is by how many microseconds the wall clock has to be ahead to be followed: the clocks are
+// read one after the other, and disciplined with small differences.
+const drift = 100_000
 
 // errBack says why a process rests.
 var errBack = errors.New("the files are those of an earlier time, and this process waits until what they say of it is over")
@@ -50,6 +65,9 @@ const looksForNext = 50
 
 // advance goes on to the generation after one, which it ends, and which it writes if no other process does.
 func (d *directory) advance(g *generation) error {
+	if err := d.folder.reopen(); err != nil {
+		return err
+	}
 	if err := d.endGeneration(g); err != nil {
 		return err
 	}
@@ -89,7 +107,7 @@ func (d *directory) endGeneration(g *generation) error {
 		}
 	} else {
 		for range looksForNext {
-			if last, err := newest(d.dir); err != nil {
+			if last, err := newest(d.folder); err != nil {
 				return err
 			} else if last > g.number() {
 				return g.read(d.take) // the news of records that were written just before the end
@@ -116,7 +134,7 @@ func (d *directory) succeed(g *generation) error {
 			ahead = max(d.rows.ahead, ahead-drift)
 		}
 	}
-	return create(d.dir, next, func(write func(*record) error) error {
+	return create(d.folder, next, func(write func(*record) error) error {
 		return d.rows.write(sinceBoot+ahead, ahead, write)
 	})
 }
@@ -127,10 +145,17 @@ func (d *directory) reopen(g *generation) error {
 	return d.open(g.number() - 1)
 }
 
+// openMost is how often a process looks for the last generation, which may be removed each time before the process has opened it.
+const openMost = 1000
+
 // open opens the last generation, which is later than one, and makes one if there is none.
 func (d *directory) open(after int64) error {
-	for {
-		last, err := newest(d.dir)
+	if err := d.folder.reopen(); err != nil {
+		return err
+	}
+
+	for range openMost {
+		last, err := newest(d.folder)
 		if err != nil {
 			return err
 		}
@@ -146,11 +171,12 @@ func (d *directory) open(after int64) error {
 		case last <= after:
 			after = 0 // the files were removed, and another process has begun anew
 		}
-		g, err := openGeneration(d.dir, last)
+
+		g, err := openGeneration(d.folder, last)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // it was removed meanwhile
 		}
-		if errors.Is(err, errDamaged) && d.isOlderThanBoot(pathOf(d.dir, last)) {
+		if errors.Is(err, errDamaged) && last < numberMost && d.isOlderThanBoot(nameOf(last)) {
 			d.rows.clear()
 			if err := d.succeed(&generation{header: header{generation: last}}); err != nil {
 				return err
@@ -160,20 +186,23 @@ func (d *directory) open(after int64) error {
 		if err != nil {
 			return err
 		}
+
 		if done, err := d.load(g); done || err != nil {
 			return err
 		}
 		after = last
 	}
+	return fmt.Errorf("%s: its files are removed again and again", d.folder.path)
 }
 
 // isOlderThanBoot reports whether a file was written before the machine was started: what had not got
 // to the disk when the power failed is missing, and no program wants it back.
-func (d *directory) isOlderThanBoot(path string) bool {
-	i, err := os.Stat(path)
-	if err != nil {
+func (d *directory) isOlderThanBoot(name string) bool {
+	i, err := d.folder.root.Load().Lstat(name)
+	if err != nil || !i.Mode().IsRegular() {
 		return false
 	}
+
 	sinceBoot, wall, err := d.machine.clock()
 	return err == nil && i.ModTime().UnixMicro() < wall-sinceBoot
 }
@@ -202,7 +231,7 @@ func (d *directory) load(g *generation) (done bool, err error) {
 	if !d.used {
 		d.used, d.heard = true, nodestore.Heard{} // of before this process
 	}
-	g.limit = 4*g.end + d.grow
-	tidy(d.dir, g.number())
+	g.limit = min(4*g.end+d.grow, fileMost/2)
+	tidy(d.folder, g.number())
 	return true, nil
 }

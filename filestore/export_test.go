@@ -16,6 +16,7 @@ type Machine struct {
 	Arrivals ledger.Arrivals // of all stores, as if no two callers came within a microsecond
 	Step     time.Duration   // by how much the wall clock was set forward
 	Grow     int64           // by how much a file grows before it is ended; 0: as usual
+	Made     func(string)    // is called with the name of each file that a store has made, before the file gets its owner; nil: nothing is
 	Asked    func()          // is called when a store asks for the time, in each step; nil: nothing is
 
 	Dead map[int64]bool // the nodes that died
@@ -83,37 +84,61 @@ func (m *Machine) Open(dir string, lease time.Duration) (*Store, error) {
 	m.nodes++
 	id := m.nodes
 	m.mu.Unlock()
-	return open(dir, m, m, cmp.Or(m.Grow, growMost), nodestore.Options{
+	d, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	d.made = m.Made
+	return open(d, m, m, cmp.Or(m.Grow, growMost), nodestore.Options{
 		Node: ledger.Node{ID: id, Lease: lease.Microseconds()}, Arrivals: &m.Arrivals,
 	})
 }
 
 // File returns the path of the file that the store uses, and where its next record begins.
 func (s *Store) File() (path string, end int64) {
-	s.backend.mu.Lock()
-	defer s.backend.mu.Unlock()
+	s.backend.lockRows()
+	defer s.backend.unlockRows()
 	return s.backend.gen.path, s.backend.gen.end
 }
 
 // Swap has the store use another file in place of its own, until back is called.
 func (s *Store) Swap(f *os.File) (back func()) {
-	s.backend.mu.Lock()
-	defer s.backend.mu.Unlock()
+	s.backend.lockRows()
+	defer s.backend.unlockRows()
 	g := s.backend.gen
 	own := g.f
 	g.f = f
 	return func() {
-		s.backend.mu.Lock()
-		defer s.backend.mu.Unlock()
+		s.backend.lockRows()
+		defer s.backend.unlockRows()
 		g.f = own
 	}
 }
 
 // OpenHere is Open, with another lease, in a directory that is there.
-func OpenHere(dir string, lease time.Duration) (*Store, error) { return openHere(dir, lease) }
+func OpenHere(dir string, lease time.Duration) (*Store, error) {
+	d, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	return openHere(d, lease)
+}
 
 const (
 	Standstill = standstill
 	HeaderUsed = int64(headerUsed + 4)
 	HeaderSize = int64(headerSize)
 )
+
+// OpenWith is Open, and made is called with the name of each file that the store has made, before the file gets its owner.
+func OpenWith(dir string, made func(name string)) (*Store, error) {
+	d, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	d.made = made
+	return openHere(d, lease)
+}
+
+// Header returns the beginning of the file of a generation.
+func Header(generation int64, boot string) []byte { return (&header{generation, boot}).append(nil) }

@@ -41,20 +41,28 @@ func Open(dir string) (*Store, error) {
 	case kind != "":
 		return nil, fmt.Errorf("filestore: %s is on %s: locks and clocks of several machines cannot be relied on; use a directory of this machine, or redisstore", dir, kind)
 	}
-	pipes{dir}.tidy()
-	return openHere(dir, lease)
+	d, err := openFolder(dir)
+	if err != nil {
+		return nil, fmt.Errorf("filestore: %w", err)
+	}
+	pipes{d}.tidy()
+	return openHere(d, lease)
 }
 
-// openHere is Open in a directory that is there.
-func openHere(dir string, lease time.Duration) (*Store, error) {
-	return open(dir, thisMachine{}, pipes{dir}, growMost, nodestore.Options{
+// openHere is Open in a directory that is open.
+func openHere(d *folder, lease time.Duration) (*Store, error) {
+	return open(d, thisMachine{}, pipes{d}, growMost, nodestore.Options{
 		Node: ledger.Node{ID: nodestore.NewNode(), Lease: lease.Microseconds()},
 	})
 }
 
 // open is Open on a machine.
-func open(dir string, m machine, bells bells, grow int64, o nodestore.Options) (*Store, error) {
-	b := &backend{listener: listener{node: o.Node.ID, bells: bells}, directory: directory{dir: dir, machine: m, grow: grow, lease: time.Duration(o.Node.Lease) * time.Microsecond}}
+func open(d *folder, m machine, bells bells, grow int64, o nodestore.Options) (*Store, error) {
+	b := &backend{
+		listener:  listener{node: o.Node.ID, bells: bells},
+		mu:        make(chan struct{}, 1),
+		directory: directory{folder: d, machine: m, grow: grow, lease: time.Duration(o.Node.Lease) * time.Microsecond},
+	}
 	var err error
 	if b.boot, err = m.boot(); err != nil {
 		return nil, fmt.Errorf("filestore: the identity of the boot: %w", err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -26,52 +25,45 @@ type generation struct {
 
 const (
 	prefix   = "budgets-"
-	tmp      = "tmp-"
-	growMost = 16 << 20    // by how much a file grows before it is ended
-	tombLife = time.Minute // for how long a file that was ended keeps its name
-	maxRead  = 1 << 16     // how much is read at once
+	begunTmp = "budgets-new-" // of a file that is not complete yet
+	growMost = 16 << 20       // by how much a file grows before it is ended
+	tombLife = time.Minute    // for how long a file that was ended keeps its name
+	maxRead  = 1 << 16        // how much is read at once
+
+	// No store writes a longer file, or one with a higher number.
+	fileMost   = 4 << 30
+	numberMost = 1 << 62
 )
 
-func pathOf(dir string, generation int64) string {
-	return filepath.Join(dir, prefix+strconv.FormatInt(generation, 10))
-}
+func nameOf(generation int64) string { return prefix + strconv.FormatInt(generation, 10) }
 
 // newest returns the last generation in a directory; 0 if there is none.
-func newest(dir string) (last int64, err error) {
-	err = each(dir, func(g int64, _ os.DirEntry) { last = max(last, g) })
+func newest(d *folder) (last int64, err error) {
+	err = eachGeneration(d, func(g int64, _ os.DirEntry) { last = max(last, g) })
 	return last, err
 }
 
-// each calls do with the files of a directory that are generations.
-func each(dir string, do func(g int64, e os.DirEntry)) error {
-	all, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range all {
+// eachGeneration calls do with the files of a directory that are generations.
+func eachGeneration(d *folder, do func(g int64, e os.DirEntry)) error {
+	return d.each(func(e os.DirEntry) {
 		if number, ok := strings.CutPrefix(e.Name(), prefix); ok {
 			if g, err := strconv.ParseInt(number, 10, 64); err == nil {
 				do(g, e)
 			}
 		}
-	}
-	return nil
+	})
 }
 
-// openGeneration opens the file of a generation.
-func openGeneration(dir string, number int64) (*generation, error) {
-	path := pathOf(dir, number)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+// openGeneration opens the file of a generation. A file that no store has written is refused before anything is changed in it.
+func openGeneration(d *folder, number int64) (*generation, error) {
+	f, err := d.open(nameOf(number), os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
-	head := make([]byte, headerSize)
-	n, err := f.ReadAt(head, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, errors.Join(err, f.Close())
-	}
-	h, err := parseHeader(head[:n])
-	if err == nil && h.generation != number {
+
+	path := d.pathOf(nameOf(number))
+	h, err := readHeader(f)
+	if err == nil && (h.generation != number || number > numberMost) {
 		err = fmt.Errorf("%w: it was renamed", errDamaged)
 	}
 	if err != nil {
@@ -81,13 +73,13 @@ func openGeneration(dir string, number int64) (*generation, error) {
 }
 
 // isLost reports whether the file is not in its place any more: the files were removed, or another directory has
-// taken the place of this one.
+// taken the place of this one. What is in its place is only compared, not opened.
 func (g *generation) isLost() (bool, error) {
 	own, err := g.f.Stat()
 	if err != nil {
 		return false, err
 	}
-	there, err := os.Stat(g.path)
+	there, err := os.Lstat(g.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return true, nil
 	}
@@ -132,8 +124,12 @@ func (g *generation) read(take func(record) error) error {
 }
 
 // cutTorn takes away a record behind the others that a process has begun and not ended. The file is
-// locked, so that no process is writing one. Bytes with a whole record behind them are no such record.
+// locked, so that no process is writing one. Bytes with a whole record behind them are no such record, nor are more bytes than a record has.
 func (g *generation) cutTorn(size int64) error {
+	if size-g.end > recordHead+recordMost {
+		return fmt.Errorf("%s: %w: behind its records, which end at %d, are more bytes than a record has", g.path, errDamaged, g.end)
+	}
+
 	rest := make([]byte, size-g.end)
 	if _, err := g.f.ReadAt(rest, g.end); err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -161,19 +157,6 @@ func (g *generation) markEnded() error {
 	return err
 }
 
-// endFile ends the generation in a file.
-func endFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	g := generation{f: f}
-	if ended, err := g.hasEnded(); !ended && err == nil {
-		_ = g.markEnded()
-	}
-	return f.Close()
-}
-
 // hasEnded reports whether the generation is ended.
 func (g *generation) hasEnded() (bool, error) {
 	var b [1]byte
@@ -182,17 +165,18 @@ func (g *generation) hasEnded() (bool, error) {
 }
 
 // create writes the file of a generation, unless there is one or a later one.
-func create(dir string, h header, records func(write func(*record) error) error) (err error) {
-	f, err := os.CreateTemp(dir, tmp+"*")
+func create(d *folder, h header, records func(write func(*record) error) error) (err error) {
+	f, name, err := d.create(begunTmp)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		err = errors.Join(err, f.Close(), d.remove(name))
 	}()
-	if err := matchDir(f.Name(), dir); err != nil {
+	if err := d.share(f); err != nil {
 		return err
 	}
+
 	at := int64(0)
 	write := func(b []byte) error {
 		_, err := f.WriteAt(b, at)
@@ -203,48 +187,62 @@ func create(dir string, h header, records func(write func(*record) error) error)
 		return err
 	}
 	var b []byte
-	if err := records(func(r *record) error {
+	err = records(func(r *record) error {
 		b = r.append(b[:0], at)
 		return write(b)
-	}); err != nil {
+	})
+	if err != nil {
 		return err
 	}
-	path := pathOf(dir, h.generation)
-	if err := os.Link(f.Name(), path); errors.Is(err, os.ErrExist) {
+
+	err = d.root.Load().Link(name, nameOf(h.generation))
+	if errors.Is(err, os.ErrExist) {
 		return nil // another process was first
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
-	if last, err := newest(dir); err != nil {
+	if last, err := newest(d); err != nil {
 		return err
 	} else if last > h.generation {
-		return os.Remove(path) // this process has stood still for long
+		return d.remove(nameOf(h.generation)) // this process has stood still for long
 	}
 	return nil
 }
 
 // tidy empties the files of generations that ended before the one before the last, and later removes
 // them. Until then their names cannot be taken by a process that stood still meanwhile. One that has not ended was begun after
-// somebody removed the files, at the same moment as the last one: it is ended, so that all programs use the last one.
-func tidy(dir string, last int64) {
-	_ = each(dir, func(g int64, e os.DirEntry) {
+// somebody removed the files, at the same moment as the last one: it is ended, so that all programs use the last one. A file that is
+// not a generation is left as it is.
+func tidy(d *folder, last int64) {
+	_ = eachGeneration(d, func(number int64, e os.DirEntry) {
 		i, err := e.Info()
-		path := pathOf(dir, g)
-		if err == nil && g < last && i.Size() >= headerSize {
-			_ = endFile(path)
+		empty := err == nil && i.Size() <= headerSize // a file that is in use has a record at the least
+		old := isOld(e, 0, tombLife)
+		if err != nil || number >= last || empty && !old {
+			return
+		}
+
+		g, err := openGeneration(d, number)
+		if err != nil {
+			return
+		}
+		defer g.f.Close()
+		if ended, err := g.hasEnded(); !ended && err == nil {
+			_ = g.markEnded()
 		}
 		switch {
-		case err != nil || g >= last-1:
-		case i.Size() > headerSize:
-			_ = os.Truncate(path, headerSize)
-		case time.Since(i.ModTime()) > tombLife:
-			_ = os.Remove(path)
+		case number == last-1:
+		case empty:
+			_ = d.remove(nameOf(number))
+		default:
+			_ = g.f.Truncate(headerSize)
 		}
 	})
-	all, _ := filepath.Glob(filepath.Join(dir, tmp+"*")) // the pattern is good
-	for _, path := range all {
-		if i, err := os.Stat(path); err == nil && time.Since(i.ModTime()) > tombLife {
-			_ = os.Remove(path) // of a process that died
+
+	_ = d.each(func(e os.DirEntry) {
+		if strings.HasPrefix(e.Name(), begunTmp) && isOld(e, 0, tombLife) {
+			_ = d.remove(e.Name()) // of a process that died
 		}
-	}
+	})
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"os"
 )
 
 const (
@@ -43,6 +45,16 @@ func (h *header) append(b []byte) []byte {
 	p[28] = byte(copy(p[29:29+bootMost], h.boot))
 	binary.LittleEndian.PutUint32(p[headerUsed:], crc32.Checksum(p[:headerUsed], castagnoli))
 	return b
+}
+
+// readHeader returns the header that a file begins with.
+func readHeader(f *os.File) (header, error) {
+	head := make([]byte, headerSize)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return header{}, err
+	}
+	return parseHeader(head[:n])
 }
 
 // parseHeader returns the header that b begins with.

@@ -7,30 +7,51 @@ import (
 	"github.com/fleetthrottle/throttle/internal/nodestore"
 )
 
-// A listener has the node woken, as long as it listens.
+// Bells wake nodes.
+type bells interface {
+	// listen has wake called when another node rings for this one, until stop is called.
+	listen(node int64, wake func()) (stop func(), err error)
+
+	// isDead reports whether a node that listened has died.
+	isDead(node int64) bool
+
+	// ring wakes a node, if it listens.
+	ring(node int64)
+
+	// ringAll wakes all nodes that listen, but this one.
+	ringAll(but int64)
+}
+
+// A listener has the node woken, as long as it listens. None of its methods waits for the file system, but tell.
 type listener struct {
 	node  int64
 	bells bells
 
-	mu    sync.Mutex
-	turn  int    // counts the calls of start
-	wake  func() // nil: the node does not listen
-	close func() // ends what wakes the node now
+	mu      sync.Mutex
+	turn    int      // counts the calls of start
+	wake    func()   // what wakes the node; nil if the node does not listen
+	jobs    []func() // what is to be done in the file system, in order
+	working bool     // a goroutine does the jobs
+
+	close func() // ends what wakes the node now; nil if nothing does. Only jobs use it.
 }
 
-// start has wake called when others ring, until stop is called. A stop that comes after another start does nothing.
+// start has wake called when others ring, until stop is called, and once when it will be called from then on. A stop that comes after another start does
+// nothing.
 func (l *listener) start(wake func()) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.end()
 	l.turn++
-	l.wake, l.close = wake, l.listen(wake)
+	l.wake = wake
+	l.listen()
+
 	turn := l.turn
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.turn == turn {
-			l.end()
+		if l.turn == turn && l.wake != nil {
+			l.wake = nil
+			l.do(l.end)
 		}
 	}
 }
@@ -39,10 +60,55 @@ func (l *listener) start(wake func()) (stop func()) {
 func (l *listener) again() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if wake := l.wake; wake != nil {
-		l.end()
-		l.wake, l.close = wake, l.listen(wake)
+	if l.wake != nil {
+		l.listen()
 	}
+}
+
+// listen listens anew. The listener is locked.
+func (l *listener) listen() {
+	wake := l.wake
+	l.do(func() {
+		l.end()
+		stop, err := l.bells.listen(l.node, wake)
+		if err != nil { // the file system has no named pipes, for example
+			stop = nodestore.Poll(wake, func() time.Duration { return nodestore.Often })
+		}
+		l.close = stop
+		wake() // others may have rung meanwhile
+	})
+}
+
+// end is the job that ends what wakes the node.
+func (l *listener) end() {
+	if l.close != nil {
+		l.close()
+		l.close = nil
+	}
+}
+
+// do has a job done by a goroutine of its own. A file system that does not answer holds up no caller then. The listener is locked.
+func (l *listener) do(job func()) {
+	l.jobs = append(l.jobs, job)
+	if !l.working {
+		l.working = true
+		go l.work()
+	}
+}
+
+// work does jobs until there are none.
+func (l *listener) work() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.jobs) > 0 {
+		job := l.jobs[0]
+		l.jobs = l.jobs[1:]
+
+		l.mu.Unlock()
+		job()
+		l.mu.Lock()
+	}
+	l.working = false
 }
 
 // tell rings for the nodes that are to hear of a step at once.
@@ -54,19 +120,4 @@ func (l *listener) tell(told *nodestore.Told) {
 	for _, node := range told.Nodes {
 		l.bells.ring(node)
 	}
-}
-
-// end ends what wakes the node. The listener is locked.
-func (l *listener) end() {
-	if l.wake != nil {
-		l.close()
-		l.wake, l.close = nil, nil
-	}
-}
-
-func (l *listener) listen(wake func()) (stop func()) {
-	if stop, err := l.bells.listen(l.node, wake); err == nil {
-		return stop
-	}
-	return nodestore.Poll(wake, func() time.Duration { return nodestore.Often }) // the file system has no named pipes
 }

@@ -20,9 +20,12 @@ func (thisMachine) clock() (int64, int64, error) { return 0, 0, errUnsupported }
 func sharedBy(string) (string, error)            { return "", errUnsupported }
 func lock(*os.File, time.Duration) (bool, error) { return false, errUnsupported }
 func unlock(*os.File)                            {}
-func giveTo(string, fs.FileInfo)                 {}
+func giveTo(*os.File, fs.FileInfo)               {}
+func links(fs.FileInfo) uint64                   { return 1 }
 
-type pipes struct{ dir string }
+const openFlags = 0
+
+type pipes struct{ *folder }
 
 func (pipes) listen(int64, func()) (func(), error) { return nil, errUnsupported }
 func (pipes) ring(int64)                           {}

@@ -4,11 +4,15 @@ package filestore
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"runtime"
 	"syscall"
 	"time"
 )
+
+// openFlags are those with which all files are opened. A pipe, or a file that somebody has a lease on, would otherwise be waited for.
+const openFlags = syscall.O_NONBLOCK
 
 // lock locks a file for this process, and returns false if another process has had the lock for
 // all of the given time. Then the file may be locked for a moment later: it is not to be locked again.
@@ -44,3 +48,18 @@ func flock(f *os.File, how int) error {
 		}
 	}
 }
+
+// giveTo gives a file to the owner of a directory, which only the superuser may do, or else to its group, which its members may do. A
+// process that may do neither keeps the file: then the directory's rights for all others count.
+func giveTo(f *os.File, dir fs.FileInfo) {
+	of := dir.Sys().(*syscall.Stat_t)
+	if f.Chown(int(of.Uid), int(of.Gid)) != nil {
+		_ = f.Chown(-1, int(of.Gid))
+	}
+}
+
+// links is how many names a file has.
+func links(i fs.FileInfo) uint64 { return uint64(i.Sys().(*syscall.Stat_t).Nlink) }
+
+// isOwn reports whether a file belongs to the user of this process.
+func isOwn(i fs.FileInfo) bool { return int(i.Sys().(*syscall.Stat_t).Uid) == os.Geteuid() }
