@@ -75,11 +75,11 @@ func (c *caller) called() bool {
 	}
 }
 
-// inFlight requires what runs, and what waits.
+// inFlight requires what runs, and how many callers of cost 1 wait.
 func inFlight(t *testing.T, s *memstore.Store, c throttle.Charge, used, waiting int) {
 	t.Helper()
 	st := status(t, s, c)
-	require.Equal(t, throttle.Status{Limit: c.Limit, Used: used, Waiting: waiting}, st)
+	require.Equal(t, throttle.Status{Limit: c.Limit, Used: used, Waiting: waiting, Callers: waiting}, st)
 }
 
 func costing(c throttle.Charge, cost int) throttle.Charge {

@@ -132,10 +132,24 @@ func (l *lines) call() {
 	}
 }
 
-// status returns what is in flight and what waits for it.
-func (l *line) status() (used, waiting int) {
+// callers returns the bounds of how many callers a store may tell: those in line if they cost the same, and else what their costs
+// allow, because a store may list the first of them only.
+func (l *line) callers() (least, most int) {
+	_, waiting, callers := l.status()
+	cheapest, dearest := waiting, 1
+	for _, w := range l.waits {
+		cheapest, dearest = min(cheapest, w.charge.Cost), max(dearest, w.charge.Cost)
+	}
+	if callers == 0 || cheapest == dearest {
+		return callers, callers
+	}
+	return (waiting + dearest - 1) / dearest, waiting / cheapest
+}
+
+// status returns what is in flight and what waits for it, and how many callers do.
+func (l *line) status() (used, waiting, callers int) {
 	for _, w := range l.waits {
 		waiting += w.charge.Cost
 	}
-	return l.held, waiting
+	return l.held, waiting, len(l.waits)
 }

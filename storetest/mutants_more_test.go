@@ -105,6 +105,9 @@ var otherMutants = []mutant{
 			st.Used += s.cost
 		}
 	}}},
+	{"status takes costs for callers", "Store_Status", "", broken{status: func(_ *oracle, _ throttle.Charge, st *throttle.Status) {
+		st.Callers = st.Waiting
+	}}},
 	{"status sees nobody waiting", "Store_Status", "", broken{status: func(_ *oracle, _ throttle.Charge, st *throttle.Status) {
 		st.Waiting = 0
 	}}},

@@ -156,7 +156,7 @@ func (o *oracle) Status(_ context.Context, c throttle.Charge) (throttle.Status, 
 	defer o.mu.Unlock()
 	st := o.ledger.status(c, o.clock())
 	if inFlight(c) {
-		st.Used, st.Waiting = o.lines.at(c).status()
+		st.Used, st.Waiting, st.Callers = o.lines.at(c).status()
 	}
 	return st, nil
 }

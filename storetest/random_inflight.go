@@ -169,8 +169,12 @@ func (w *traffic) look() {
 func (w *traffic) compare(c throttle.Charge) {
 	w.Helper()
 	st, err := w.store.Status(w.Context(), c)
-	used, waiting := w.lines.at(c).status()
+	at := w.lines.at(c)
+	used, waiting, callers := at.status()
 	if err != nil || st.Used != used || st.Waiting != waiting || st.Paused != 0 {
 		w.failf("status of %s: %+v, %v; want %d used and %d waiting", c.Budget.Policy, st, err, used, waiting)
+	}
+	if least, most := at.callers(); st.Callers < least || st.Callers > most {
+		w.failf("status of %s: %+v; want %d callers, or %d to %d", c.Budget.Policy, st, callers, least, most)
 	}
 }

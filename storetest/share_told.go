@@ -33,6 +33,7 @@ func (r *shareRun) asks() {
 		}
 		a.told[s.ID] = s
 	}
+	callers := 0
 	for i, v := range r.visitors {
 		c := &r.callers[i]
 		a.weights[c.share.ID] = max(1, c.share.Weight)
@@ -42,8 +43,12 @@ func (r *shareRun) asks() {
 			a.booked[c.share.ID] += c.cost
 		case !v.over:
 			a.waits[c.share.ID] += c.cost
+			callers++
 		}
 		v.mu.Unlock()
+	}
+	if st.Callers != callers {
+		r.errorf("%s: at %v the store tells of %d callers in line, and there are %d", r.scene.name, a.at, st.Callers, callers)
 	}
 	r.told = append(r.told, a)
 }

@@ -35,6 +35,7 @@ var statusFields = map[string]func(st throttle.Status) float64{
 	"used":     func(st throttle.Status) float64 { return float64(st.Used) },
 	"booked":   func(st throttle.Status) float64 { return float64(st.Booked) },
 	"waiting":  func(st throttle.Status) float64 { return float64(st.Waiting) },
+	"callers":  func(st throttle.Status) float64 { return float64(st.Callers) },
 	"all":      func(st throttle.Status) float64 { return float64(st.Used + st.Booked) },
 	"wait":     func(st throttle.Status) float64 { return float64(st.Wait) },
 	"paused":   func(st throttle.Status) float64 { return float64(st.Paused) },

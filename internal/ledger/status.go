@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -15,10 +16,11 @@ func (q *Request) Status() throttle.Status {
 	s.from = q.Now
 	st := throttle.Status{Limit: q.Booking.Charges[0].Limit}
 	if s.rule.slots {
-		st.Used, st.Waiting = r.inFlight()
+		st.Used, st.Waiting, st.Callers = r.inFlight()
 	} else {
 		st.Used, st.Booked = r.starts(q.Now, &s.rule)
 		st.Waiting = st.Booked + int(r.waiting())
+		st.Callers = r.queue.callers()
 		st.Shares = r.queue.shares()
 	}
 	st.Wait = time.Duration(r.wait(s)-q.Now) * time.Microsecond
@@ -58,15 +60,40 @@ func (e *entry) come(now int64, u *rule) int64 {
 	return min(e.n, max(1+(now-e.first)/u.unit, e.n-(e.last-now+u.unit-1)/u.unit))
 }
 
-// inFlight sums the costs of what runs and of what waits in line.
-func (r *Row) inFlight() (held, waiting int) {
+// inFlight sums the costs of what runs and of what waits in line, and counts the callers in line.
+func (r *Row) inFlight() (held, waiting, callers int) {
 	if r.slots == nil {
-		return 0, 0
+		return 0, 0, 0
 	}
 	for _, w := range r.slots.line {
 		waiting += int(w.cost)
 	}
-	return int(r.slots.held), waiting + int(r.slots.beyond)
+	callers = callersOf(len(r.slots.line), int64(waiting), r.slots.beyond)
+	return int(r.slots.held), waiting + int(r.slots.beyond), callers
+}
+
+// callers counts the waiters in all lanes of a line.
+func (l *queue) callers() int {
+	if l == nil {
+		return 0
+	}
+	places, costs, beyond := 0, int64(0), int64(0)
+	for _, c := range l.lanes {
+		for i := range c {
+			places, costs, beyond = places+len(c[i].places), costs+c[i].costs-c[i].beyond, beyond+c[i].beyond
+		}
+	}
+	return callersOf(places, costs, beyond)
+}
+
+// callersOf returns how many waiters there are: those with places, which cost so much together, and those without, of which only the
+// costs are known. The mean of the former is taken for the cost of each of the latter.
+func callersOf(places int, costs, beyond int64) int {
+	if places == 0 || beyond == 0 {
+		return places + int(beyond)
+	}
+	mean := max(1, float64(costs)/float64(places))
+	return places + int(math.Ceil(float64(beyond)/mean))
 }
 
 // wait returns when one that comes now would start, behind those in line.

@@ -37,10 +37,13 @@ func (q StatusRequest) Read(f Frame) (throttle.Status, error) {
 		Limit: q.Charge.Limit, Used: int(r.next()), Booked: int(r.next()), Waiting: int(r.next()), Wait: Wait(r.next()), Paused: Wait(r.next()),
 		Repeated: int(min(max(0, r.next()), math.MaxInt32)),
 	}
-	if !ForSlots(q.Charge) {
-		st.Ceiling = thousandths(r.next())
-		st.Shares = r.shares()
+	if ForSlots(q.Charge) {
+		st.Callers = int(r.next())
+		return st, r.end()
 	}
+	st.Ceiling = thousandths(r.next())
+	st.Callers = int(r.next())
+	st.Shares = r.shares()
 	return st, r.end()
 }
 

@@ -183,6 +183,7 @@ function lanes.call(r, u, q, class, now, taken)
       end
       if near and lapses then
         c = table_of(m, i)
+        queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
         c.step = max(2 * c.step, c.offered)
         c.round, c.lapsed, c.since = now, c.cut, now
         c.offered = move(c, c.step)

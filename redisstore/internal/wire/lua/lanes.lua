@@ -144,7 +144,8 @@ function lanes.read(r, v)
     m.since[i] = since > 0 and v[3] + since or 0
     assert(m.weight[i] >= 1 and m.cost[i] >= 1 and m.left[i] >= 0 and m.offered[i] >= 0)
   end
-  q.many = m
+  q.many, q.callers = m, v[5][2 * CLASSES + 1]
+  assert(not q.callers or q.callers % 1 == 0 and q.callers >= 0)
   for k = 1, CLASSES do
     local c = table_of(m, k)
     c.reserve, c.horizon = v[5][2 * k - 1], v[5][2 * k]
@@ -202,6 +203,7 @@ local function text(q, m)
   for k = 1, CLASSES do
     limits[2 * k - 1], limits[2 * k] = q[k].reserve, q[k].horizon
   end
+  limits[2 * CLASSES + 1] = q.callers
   return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, list)
 end
 

@@ -56,6 +56,9 @@ end
 -- count counts a waiter whose turn has come and that waits for room.
 function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
+  if missing == cost then
+    queue.joined(q, 1)
+  end
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
   if missing > 0 and c.since == 0 then
     c.since = now
@@ -102,6 +105,7 @@ function queue.leave(q, c, w, cost, starts)
   if q.many then
     lanes_of().leave(q, c, w, cost, was, starts)
   end
+  queue.joined(q, was > 0 and -1 or 0)
   if was > 0 then
     take_out(c, w, cost)
   end
@@ -125,6 +129,7 @@ end
 function queue.pass(q, c, w, cost)
   if counted(c, w, cost) > 0 then
     take_out(c, w, cost)
+    queue.joined(q, -1)
   end
   if w.state == COUNTED or w.state == WAITS then
     w.state = PASSED
@@ -203,6 +208,7 @@ function queue.call(r, u, now)
         c.since = near and c.since or now
       end
       if lapses and near then
+        queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
         c.step = max(2 * c.step, c.offered)
         amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now
         c.round, c.lapsed = now, c.cut

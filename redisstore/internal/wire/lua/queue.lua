@@ -11,6 +11,7 @@
 --   id              a random number: tickets of another line are void
 --   began           when it was made
 --   event           something was given back, or a waiter left, in this call
+--   callers         how many wait; nil if a program that does not count them wrote the line
 --   many            the lanes of shares, nil if the line has never had any: see lanes.lua
 -- and for each class a table c, the lane of the callers without a share
 --   joined, cut     the next ticket, and the first whose turn has not come
@@ -68,6 +69,7 @@ local function read_queue(r)
       q[k] = c
     end
   end
+  q.callers = v[i]
   return q
 end
 
@@ -99,6 +101,23 @@ function queue.waiting(q, class)
     sum = sum + (q.many and q.many.sum[k] or queue.left(q[k]) + q[k].offered)
   end
   return sum
+end
+
+-- callers returns how many callers wait. Offers that nobody takes lapse with their share of the callers, so after those it is a guess, which the
+-- costs bound. In a line that a program wrote that does not count callers it is what they cost.
+function queue.callers(q)
+  local all = queue.waiting(q, CLASSES)
+  return all > 0 and max(1, min(all, q.callers or all)) or 0
+end
+
+-- joined counts callers that stand in a line from now on, or, below 0, that leave it.
+function queue.joined(q, callers)
+  q.callers = q.callers and max(0, q.callers + callers)
+end
+
+-- lapsed takes out the callers of an offer that nobody has taken, of all that waits before that.
+function queue.lapsed(q, offered, all)
+  q.callers = q.callers and floor(q.callers * max(0, all - offered) / max(1, all) + 0.5)
 end
 
 -- lane returns the lane of a share in a class; nil if there is none.
@@ -139,6 +158,7 @@ function queue.write(r)
       v[i + 1], v[i + 2], v[i + 3] = c.joined - h[1], c.joined - h[2], h[3]
     end
   end
+  v[#v + 1] = q.callers
   return cmsgpack.pack(v)
 end
 
@@ -199,7 +219,7 @@ function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, se
   local q = queue.of(r)
   if not q then
     -- One that comes back soon after the last start that others waited for has been there.
-    q = {id = seed, began = max(r.t1, r.t2, r.t3) > r.seen - r.span / 4 and r.seen - 2 * r.span or r.seen}
+    q = {id = seed, callers = 0, began = max(r.t1, r.t2, r.t3) > r.seen - r.span / 4 and r.seen - 2 * r.span or r.seen}
     for k = 1, CLASSES do
       q[k] = unused()
     end
@@ -211,6 +231,7 @@ function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, se
   end
   local ticket = c.joined
   c.joined = ticket + cost * many
+  queue.joined(q, many)
   q[class].reserve, q[class].horizon = reserve, horizon
   queue.settle(q, c)
   return q, ticket, c

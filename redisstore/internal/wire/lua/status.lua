@@ -5,7 +5,7 @@
 --       2 numbers, 8 bytes each: its rule
 --
 -- Result as of book.lua: 0, now, used, booked, waiting, wait, paused, how often the penalty was met
--- again, the ceiling in thousandths, and for each lane of a share in the line that has waiters, or had turns just now beside
+-- again, the ceiling in thousandths, how many callers stand in line, and for each lane of a share in the line that has waiters, or had turns just now beside
 -- others: its share, its weight, what waits in it, and what it was served, -1 if the row does
 -- not say; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries must reach.
 
@@ -50,7 +50,8 @@ if line > 0 then
   t = max(t, turn.at(u, 0, now, 1, line + 1))
 end
 local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
-local out = {struct.pack('<ddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top)}
+local out = {struct.pack('<dddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top,
+  line > 0 and queue.callers(queue.of(r)) or 0)}
 local m = line > 0 and queue.of(r).many
 for class = 1, m and queue.CLASSES or 0 do
   for i = 1, #m.share do
