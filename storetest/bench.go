@@ -116,10 +116,10 @@ func (b *bench) settle(k throttle.Booking, g throttle.Grant, costs ...int) {
 }
 
 // states tells the store what the upstream says.
-func (b *bench) states(c throttle.Charge, left int, reset time.Duration) {
+func (b *bench) states(c throttle.Charge, q throttle.Quota) {
 	b.Helper()
-	if err := b.store.Reconcile(b.Context(), c, throttle.Quota{Left: left, Reset: reset}); err != nil {
-		b.fatalf("Reconcile(%v, %d, %v) at %v: %v", c.Budget, left, reset, b.now(), err)
+	if err := b.store.Reconcile(b.Context(), c, q); err != nil {
+		b.fatalf("Reconcile(%v, %+v) at %v: %v", c.Budget, q, b.now(), err)
 	}
 }
 

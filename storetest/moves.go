@@ -150,5 +150,5 @@ func (p *play) refuse(m *move, c throttle.Charge) {
 // isTold tells the store what the upstream says.
 func (p *play) isTold(m *move, c throttle.Charge) {
 	p.Helper()
-	p.states(c, m.numbers[0], m.options["reset"].Duration)
+	p.states(c, throttle.Quota{Left: m.numbers[0], Reset: m.options["reset"].Duration, Age: m.options["ago"].Duration})
 }

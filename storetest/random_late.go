@@ -80,7 +80,10 @@ func (w *world) state() {
 		return
 	}
 	q := throttle.Quota{Left: w.rng.IntN(c.Limit.Capacity()+2) - 1, Reset: w.duration(3 * sec)}
-	w.states(c, q.Left, q.Reset)
+	if w.chance(50) && !w.slow(c) { // a store keeps the probe of a penalty longer than others
+		q.Age = w.duration(3 * sec)
+	}
+	w.states(c, q)
 	w.truth.reconcile(c, q, now)
 	if len(w.truth.stays[c.Budget.Key]) > len(stays) {
 		w.above[c.Budget.Key] = true // with what others have spent

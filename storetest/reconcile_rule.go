@@ -14,6 +14,7 @@ const doubt = 2 * sec
 // A statement is a Quota in a ledger's terms.
 type statement struct {
 	left  int64
+	then  int64 // the upstream had counted all starts up to then, and none that came later
 	since int64 // what could be used since then was spent of the same window
 	at    int64 // when others are taken to have spent what we do not know of
 	end   int64 // it says nothing of starts from then on
@@ -23,17 +24,17 @@ type statement struct {
 // counts windows; ok is false if it says nothing.
 func statementOf(c throttle.Charge, q throttle.Quota, now int64) (s statement, ok bool) {
 	reset := micros(min(q.Reset, throttle.MaxPenalty))
-	s.left = int64(max(0, q.Left))
+	s.left, s.then = int64(max(0, q.Left)), now-micros(q.Age)
 	if c.Limit.Kind() == throttle.KindFixedWindow {
 		s.since, s.end = window(c.Limit, now)
-		s.at = now
+		s.at = s.since
 		rest := s.end - now
-		return s, reset > 0 && rest <= 2*reset && rest <= micros(throttle.MaxPenalty)
+		return s, reset > 0 && s.then >= s.since && rest <= 2*reset && rest <= micros(throttle.MaxPenalty)
 	}
 	length := width(c)
 	s.end = now + min(reset, length)
 	s.at = s.end - length
-	s.since = max(now+1, s.end-micros(doubt)+1) - length
+	s.since = s.then + max(0, s.end-micros(doubt)-now) + 1 - length // the reset may be as old as what is left
 	return s, reset > 0 && length > 0
 }
 
@@ -53,20 +54,31 @@ func (l *ledger) reconcile(c throttle.Charge, q throttle.Quota, now int64) (from
 
 // settleUp is reconcile for a charge that counts windows.
 func (l *ledger) settleUp(c throttle.Charge, s statement, now int64) (from, until int64) {
-	spent, coming := int64(0), int64(0)
+	spent, later, coming := int64(0), int64(0), int64(0)
+	known := max(s.then, s.at) // what others spent lies close behind at, and is no start since then
+	if c.Limit.Kind() != throttle.KindFixedWindow {
+		known = max(s.then, s.at+micros(doubt)+now-s.then)
+	}
 	for _, o := range l.stays[c.Budget.Key] {
 		switch {
+		case o.at <= now && over(c, o) <= now && o.until >= s.since:
+			return 0, 0 // a store may have forgotten it, or not
 		case o.at <= now && o.until >= s.since:
 			spent += int64(o.cost)
+			if o.at > known {
+				later += int64(o.cost)
+			}
 		case now < o.at && o.at < s.end:
 			coming += int64(o.cost)
 		}
 	}
-	others := int64(c.Limit.N()) - spent - s.left
+
+	left := max(0, s.left-later)
+	others := int64(c.Limit.N()) - spent - left
 	if others <= 0 {
 		return 0, 0
 	}
-	from = l.lastOf(c, now, s.end, coming-s.left)
+	from = l.lastOf(c, now, s.end, coming-left)
 	l.spend(c, s.at, others)
 	return from, s.end
 }
@@ -96,15 +108,22 @@ func (l *ledger) lastOf(c throttle.Charge, now, end, cost int64) int64 {
 // takes until the difference has flowed in.
 func (l *ledger) reconcileBucket(c throttle.Charge, q throttle.Quota, now int64) (from, until int64) {
 	tokens, each := c.Refill()
-	others := l.tokens(c, now) - int64(max(0, q.Left))
+	then := now - micros(q.Age)
+	for _, o := range l.stays[c.Budget.Key] {
+		if over(c, o) <= now && o.until > then-micros(c.Jitter) {
+			return 0, 0 // a store may have forgotten it, or not
+		}
+	}
+
+	others := min(l.tokens(c, then)-int64(max(0, q.Left)), l.tokens(c, now))
 	if others <= 0 || others <= micros(time.Second)*tokens/each {
 		return 0, 0
 	}
-	l.spend(c, now, others)
-	return now + 1, now + (others*each+tokens-1)/tokens
+	l.spend(c, then, others)
+	return now + 1, then + (others*each+tokens-1)/tokens
 }
 
-// tokens returns the largest cost that could start now if nothing were to come.
+// tokens returns the largest cost that could start at a time if nothing started later.
 func (l *ledger) tokens(c throttle.Charge, now int64) int64 {
 	past := slices.DeleteFunc(slices.Clone(l.stays[c.Budget.Key]), func(s stay) bool { return s.at > now })
 	past = full(c, past)

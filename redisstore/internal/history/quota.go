@@ -26,7 +26,7 @@ func (h *History) ReportsQuota(key string, c *throttle.Charge, q throttle.Quota,
 		return 0, true
 	}
 	left := int64(q.Left)
-	if q.Age > 0 && c.Limit.Kind() == throttle.KindSlidingWindow {
+	if q.Age > 0 && c.Limit.Kind() != throttle.KindTokenBucket {
 		left -= b.startsSince(now.Add(-q.Age)) // the upstream had not counted these starts yet
 	}
 	report = left+tolerance(c) < b.estimatedLeft(c, q, now) && now.Sub(b.quota.asked) >= repeatAfter

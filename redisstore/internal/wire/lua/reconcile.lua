@@ -20,6 +20,7 @@ if not advance(r, now, u) then
   return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
 end
 open(r)
+local asked = now - age -- when the upstream counted: see Reconcile in internal/ledger/reconcile.go for what is known of that time
 
 -- between sums what has started since a time, and what is to come before an end.
 local function between(since, stop)
@@ -36,18 +37,31 @@ local function between(since, stop)
   return spent, coming
 end
 
--- tokens_left returns how many whole tokens of a bucket those leave that have
--- started.
-local function tokens_left()
-  local at, spent, late = r.lost, r.level, 0
-  local flown = now - u.jitter -- what flows in during the jitter does not count
+-- begun_since sums the entries that began after a time, and not after now: all of their starts are later than
+-- that time.
+local function begun_since(t)
+  local sum = 0
   for i = 1, r.size do
-    if r.F[i] <= now and r.L[i] > flown then
+    if t < r.F[i] and r.F[i] <= now then
+      sum = sum + r.N[i]
+    end
+  end
+  return sum
+end
+
+-- tokens_left returns how many whole tokens of a bucket those left at a time that had started by then. That time
+-- is at least the jitter after what the row has forgotten.
+local function tokens_left(t)
+  local at, spent, late = r.lost, r.level, 0
+  local flown = t - u.jitter -- what flows in during the jitter does not count
+  for i = 1, r.size do
+    if r.F[i] <= t and r.L[i] > flown then
       late = late + filling(u, r.N[i])
-    elseif r.F[i] <= now then
+    elseif r.F[i] <= t then
       at, spent = add_up(at, spent, r.L[i], r.N[i], u)
     end
   end
+
   at, spent = add_up(at, spent, flown, 0, u)
   return max(0, u.n - ceil((spent + late * u.micros) / u.micros))
 end
@@ -62,33 +76,49 @@ end
 -- bucket_left returns what is left of a bucket, which knows by itself when there
 -- will be more. Less than what flows in within a second is not worth knowing.
 local function bucket_left()
-  local believed = tokens_left()
-  local others = believed - left
+  local believed = tokens_left(now)
+  if asked - u.jitter < r.lost then
+    return believed
+  end
+
+  -- What flowed in or was started since then may leave less than others spent: no bucket is more than empty.
+  local others = min(tokens_left(asked) - left, believed)
   if others <= 0 or others <= floor(1000000 * u.tokens / u.micros) then
     return believed
   end
-  from, stop = now + 1, now + ceil(others * u.micros / u.tokens)
-  spend(now, others)
-  return left
+
+  from, stop = now + 1, asked + ceil(others * u.micros / u.tokens)
+  spend(asked, others)
+  return tokens_left(now)
+end
+
+-- stated_window returns the window that the statement is about: since when own starts may be counted in it, at
+-- which time others are taken to have spent, and when it ends; and whether it is the window of now. The end is late
+-- by DOUBT at the most, and by the age, because the reset may have been true when the upstream counted.
+local function stated_window()
+  if not u.boundaries then
+    local rest = min(reset, u.span)
+    return asked + max(0, rest - DOUBT) - u.span + 1, now + rest - u.span, now + rest, true
+  end
+
+  local since, finish = window(u, now)
+  return since, since, finish, asked >= since and finish - now <= min(2 * reset, MAX_PENALTY)
 end
 
 -- window_left returns what is left of a window, and books what others have spent
 -- of it so that it is over when the window is.
 local function window_left()
-  local since, at, finish
-  if not u.boundaries then
-    finish = now + min(reset, u.span)
-    since, at = max(now, finish - DOUBT) - u.span + 1, finish - u.span
-    if age > 0 then -- the upstream did not know what has started since; what others spent lies at about at
-      left = max(0, left - (between(max(at + DOUBT, now - age) + 1, now + 1)))
-    end
-  else
-    since, finish = window(u, now)
-    at = now
-  end
+  local since, at, finish, told = stated_window()
   local spent, coming = between(since, finish)
+  if not told or r.lost >= since then
+    return u.n - spent
+  end
+
+  -- What is booked for others lies close behind at, and is no start of ours since then.
+  left = max(0, left - begun_since(max(asked, u.boundaries and at or at + DOUBT + age)))
+
   local others = u.n - spent - left
-  if others <= 0 or u.boundaries and finish - now > min(2 * reset, MAX_PENALTY) then
+  if others <= 0 then
     return u.n - spent
   end
   from, stop = last_of(r, coming - left, finish), finish
