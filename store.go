@@ -322,7 +322,7 @@ type Status struct {
 	Ceiling float64
 
 	// Shares are those whose callers stand in the line for a start, and those that had
-	// turns just now beside them, by ID: at most 128, and nil without shares. A store in which
+	// turns just now beside them, by ID, and nil without shares: at most 128, and in memory any number. A store in which
 	// shares take no turns leaves it nil.
 	Shares []ShareStatus
 }

@@ -21,3 +21,11 @@ func TestP5_RandomShares(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { storetest.RandomShares(t, storetest.Slack{}, newStore, seed) })
 	}
 }
+
+// TestP5_ManyShares: no number of shares makes one of them starve.
+func TestP5_ManyShares(t *testing.T) {
+	soak.WithoutRace(t)
+	storetest.ManyShares(t, newStore, 300, 10, 300, false)
+	storetest.ManyShares(t, newStore, 300, 10, 300, true)
+	storetest.ManyShares(t, newStore, 1000, 3, 1000, false)
+}

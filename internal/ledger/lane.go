@@ -12,9 +12,7 @@ import (
 // callers that leave cost their share nothing.
 
 const (
-	// mostLanes is how many lanes a row has, of all priorities. Shares beyond them stand in
-	// one lane together.
-	mostLanes   = 128
+	// commonShare has the waiters that a row as bytes only counts, because it has no room for the lanes of their shares.
 	commonShare = 1
 
 	// leadOfOne is by how much a cost of 1 makes a lane of weight 1 lead. It is so large that

@@ -8,9 +8,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// TestP5_LanesAreBounded: a row has so many lanes, and shares beyond stand in one together, with
-// nobody lost.
-func TestP5_LanesAreBounded(t *testing.T) {
+// TestP5_EveryShareHasALane: in memory each share with waiters has a lane of its own, and a row as bytes is bounded. Nobody is lost.
+func TestP5_EveryShareHasALane(t *testing.T) {
 	r := &Row{seen: 1000}
 	type waiter struct {
 		at    place
@@ -21,13 +20,23 @@ func TestP5_LanesAreBounded(t *testing.T) {
 		at, share := r.lineUp(1, throttle.Share{ID: uint64(5000 + i)}, place{arrival: i + 1, cost: 2})
 		all = append(all, waiter{at, share})
 	}
-	require.Len(t, r.queue.lanes[1], mostLanes-classes+1)
+	require.Len(t, r.queue.lanes[1], 1000)
 	require.EqualValues(t, 2000, r.waiting())
+
+	b, err := r.MarshalBinary()
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(b), MaxBytes)
+	var read Row
+	require.NoError(t, read.UnmarshalBinary(b))
+	require.EqualValues(t, 2000, read.waiting())
+
 	for _, w := range all {
 		r.queue.leave(1, w.share, w.at)
+		read.queue.leave(1, w.share, w.at)
 	}
 	require.True(t, r.queue.empty())
 	require.Empty(t, r.queue.lanes[1])
+	require.True(t, read.queue.empty())
 }
 
 // TestP5_LanesTakeTurns: by weight, from the moment when a share has callers.

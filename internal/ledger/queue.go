@@ -44,42 +44,21 @@ func (r *Row) lineUp(class int, share throttle.Share, p place) (place, uint64) {
 	return p, at.share
 }
 
-// lane returns the lane of a share: that of all beyond the most lanes if it would be one more; nil if
-// there is none yet.
-func (l *queue) lane(class int, share uint64) *lane {
-	if own := l.lanes[class].of(share); own != nil || !l.full() {
-		return own
-	}
-	return l.lanes[class].of(commonShare)
-}
-
-// open is lane for a caller that needs one. The weight of a share is what its last caller said.
-func (l *queue) open(class int, share throttle.Share) *lane {
-	c := &l.lanes[class]
-	own := l.lane(class, share.ID)
-	if own == nil {
-		if l.full() {
-			share.ID = commonShare
-		}
-		*c = append(*c, lane{share: share.ID})
-		own = &(*c)[len(*c)-1]
-	}
-	if own.weight = 1; own.share != commonShare {
-		own.weight = int64(max(1, min(share.Weight, mostWeight)))
-	}
-	return own
-}
-
 // mostWeight is the largest of a share.
 const mostWeight = 1000
 
-// full reports whether there are as many lanes as there may be, but for those of all beyond.
-func (l *queue) full() bool {
-	n := 0
-	for _, c := range l.lanes {
-		n += len(c)
+// open returns the lane of a share, and makes one for a share that has none. The weight of a share is what its last caller said. There is no
+// limit to the number of lanes: each has waiters, or leads others that have.
+func (l *queue) open(class int, share throttle.Share) *lane {
+	c := &l.lanes[class]
+	own := c.of(share.ID)
+	if own == nil {
+		*c = append(*c, lane{share: share.ID})
+		own = &(*c)[len(*c)-1]
 	}
-	return n >= mostLanes-classes
+	own.weight = int64(max(1, min(share.Weight, mostWeight)))
+
+	return own
 }
 
 // has reports whether a waiter of any class has that arrival.
@@ -103,7 +82,7 @@ func (l *queue) before(class int, share uint64, arrival int64, front bool) (sum 
 	for _, c := range l.lanes[:class] {
 		sum += c.costs()
 	}
-	return sum + l.lanes[class].before(l.lane(class, share), arrival, front)
+	return sum + l.lanes[class].before(l.lanes[class].of(share), arrival, front)
 }
 
 // head returns the place that is served next.

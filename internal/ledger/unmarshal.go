@@ -59,7 +59,7 @@ func (rd *reader) queue(r *Row) *queue {
 	for k := range l.lanes {
 		lanes := 1
 		if rd.shares {
-			lanes = rd.count(mostLanes)
+			lanes = rd.count(MaxBytes)
 		}
 		for range lanes {
 			l.lanes[k] = append(l.lanes[k], rd.lane(r))

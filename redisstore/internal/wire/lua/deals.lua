@@ -2,8 +2,9 @@
 --
 -- Lanes take turns by start tags (start-time fair queueing). A lane has a finish tag, to which what it is dealt is added,
 -- divided by its weight. Dealt is what the cut of a lane moves over. Next is the lane with waiters whose finish tag is the least; of
--- those with the same tag the first in the columns. Its tag becomes the class's tag, the tag of what was dealt last. A lane that gets
--- its first waiter has a finish tag that is not below the class's. So it has no credit from the time when it was away.
+-- those with the same tag the first in the columns. The virtual time of a class is the tag of what was dealt last, and never more than
+-- the tag of a lane that waits. A lane that gets its first waiter has a finish tag that is not below the virtual time. So it has no
+-- credit from the time when it was away, and stands behind no lane that was dealt less.
 
 -- make_deals adds to lanes what deals them room, and returns them.
 function make_deals(lanes)
@@ -35,10 +36,21 @@ function lanes.beside(q, class, c, weight, own)
   return sum
 end
 
--- deal adds what a lane is dealt to its finish tag. Where that is for one caller, last is its cost, and else that of the last of several. A
--- lane that waits keeps its tag also if it is below the class's: it was dealt less than the others.
-local function deal(m, c, amount, last)
-  m.v[c.class] = max(m.v[c.class], c.finish + floor(max(0, amount - last) * UNIT / c.weight))
+-- pass_time moves the virtual time of a class on to the start tag of what was dealt, as far as the lanes that wait allow: if it went
+-- further, a newcomer would stand behind all of them until each was dealt as much.
+local function pass_time(m, class, tag)
+  local C, F, L = m.class, m.finish, m.left
+  for i = 1, #C do
+    if L[i] > 0 and C[i] == class and F[i] < tag then
+      tag = F[i]
+    end
+  end
+  m.v[class] = max(m.v[class], tag)
+end
+
+-- deal adds what a lane is dealt out of its turn to its finish tag.
+local function deal(m, c, amount)
+  pass_time(m, c.class, c.finish)
   c.finish = c.finish + floor(amount * UNIT / c.weight)
 end
 
@@ -49,7 +61,7 @@ function lanes.complete(q, c, w, cost)
   if w.ticket ~= FRONT and w.ticket < c.cut and stop > c.cut then
     local passed = move(c, min(stop, c.joined) - c.cut)
     c.offered = c.offered + passed
-    deal(q.many, c, passed, passed)
+    deal(q.many, c, passed)
   end
   c.step, c.since = 0, now -- its callers live
   lanes.settle(q, c)
@@ -64,7 +76,7 @@ function lanes.leave(q, c, w, cost, was, starts)
       lanes.refund(q, c, dealt)
     end
   elseif dealt < cost and (w.state == queue.WAITS or w.state == queue.COUNTED) then
-    deal(q.many, c, cost - dealt, cost)
+    deal(q.many, c, cost - dealt)
   end
 end
 
@@ -79,7 +91,7 @@ function lanes.start(q, class, share, weight, cost)
   local m = q.many
   if m.sum[class] > 0 then
     local c = lanes.join(q, class, share, weight, cost)
-    deal(m, c, cost, cost)
+    deal(m, c, cost)
     lanes.settle(q, c)
   end
 end
@@ -111,7 +123,7 @@ end
 -- is much room for a few lanes, more is dealt at once.
 local function offer(q, m, class, amount, active)
   local C, F, L, W = m.class, m.finish, m.left, m.weight
-  local least = floor(amount / (4 * active))
+  local least, start = floor(amount / (4 * active)), m.v[class]
   while amount > 0 do
     local first, tag, next_tag, size = {}, math.huge, math.huge, 0
     for i = 1, #C do
@@ -136,11 +148,14 @@ local function offer(q, m, class, amount, active)
       if c then
         local passed = move(c, max(c.cost, least, most))
         c.offered, c.since, amount = c.offered + passed, now, amount - max(passed, 1)
-        deal(m, c, passed, c.cost)
+        start = tag + floor(max(0, passed - c.cost) * UNIT / c.weight)
+        c.finish = c.finish + floor(passed * UNIT / c.weight)
         lanes.settle(q, c)
       end
     end
   end
+
+  pass_time(m, class, start)
 end
 
 -- call offers the lanes of a class what room there is within the horizon. It returns how much is offered then, and whether a

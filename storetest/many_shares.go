@@ -1,0 +1,91 @@
+package storetest
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+const (
+	manySharesWarm = 5 * sec  // an idle budget lets those start at once that come first
+	manySharesFor  = 40 * sec // then the parts are compared
+	manySharesOff  = 0.10     // by so much a part may be off
+)
+
+// ManyShares checks that so many shares, each with some callers that come again as soon as they have started, have equal parts of a budget, or
+// parts in proportion to their weights 1 and 2. Every share has its part within a tenth, and at least 97 % of what the
+// limit allows is used.
+func ManyShares(t *testing.T, newStore func(*testing.T) throttle.Store, shares, callers, rate int, weighted bool) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l, err := throttle.NewLimiters(throttle.Config{
+			Store: newStore(t), MaxWait: time.Hour, Policies: []throttle.Policy{{Name: "model", Limit: throttle.PerSecond(rate)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		weight := func(i int) int {
+			if weighted {
+				return 1 + i%2
+			}
+			return 1
+		}
+		began := time.Now()
+		ctx, stop := context.WithCancel(t.Context()) // a caller with a deadline that cannot be met would be refused
+		started := make([]int, shares*callers)       // by each caller
+		for i := range started {
+			share := i % shares
+			go func() {
+				for {
+					_, err := l.Acquire(ctx, throttle.Demand{Policy: "model", Share: strconv.Itoa(share), Weight: weight(share)})
+					if err != nil {
+						return
+					}
+					if time.Since(began) > manySharesWarm {
+						started[i]++
+					}
+				}
+			}()
+		}
+		time.Sleep(manySharesWarm + manySharesFor)
+		stop()
+		synctest.Wait()
+
+		isShared(t, started, shares, weight, rate)
+	})
+}
+
+// isShared compares what each share started with its part; the i-th caller is one of the share i modulo shares.
+func isShared(t *testing.T, started []int, shares int, weight func(int) int, rate int) {
+	t.Helper()
+	all, weights := 0, 0
+	parts := make([]float64, shares) // what each got, over its weight
+	for i, n := range started {
+		all += n
+		parts[i%shares] += float64(n) / float64(weight(i%shares))
+	}
+	for i := range shares {
+		weights += weight(i)
+	}
+
+	fair := float64(all) / float64(weights)
+	least, most, sum, squares := parts[0], parts[0], 0.0, 0.0
+	for _, p := range parts {
+		least, most, sum, squares = min(least, p), max(most, p), sum+p, squares+p*p
+	}
+	jain := sum * sum / (float64(len(parts)) * squares)
+	t.Logf("%d shares: from %.0f to %.0f of %.1f, Jain's index %.3f, %d starts", shares, least, most, fair, jain, all)
+
+	// Starts are whole: one more or less is no error.
+	if least < fair*(1-manySharesOff)-1 || most > fair*(1+manySharesOff)+1 {
+		t.Errorf("P5 (first come, first served) broken: of %d shares one got %.0f and one %.0f, where %.1f are fair", shares, least, most, fair)
+	}
+	if possible := float64(rate) * manySharesFor.Seconds() / (sec + shareJitter).Seconds(); float64(all) < 0.97*possible {
+		t.Errorf("P3 (nearly all of the limit is used) broken: %d starts of %.0f", all, possible)
+	}
+}
