@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -359,5 +360,37 @@ func TestPlaceOfSeveralBudgets(t *testing.T) {
 		permit, _, err = l.Redeem(t.Context(), waits)
 		require.NoError(t, err)
 		require.NotNil(t, permit)
+	})
+}
+
+// A wrapped store is around another, and knows nothing of places.
+type wrapped struct{ throttle.Store }
+
+func (w wrapped) Unwrap() throttle.Store { return w.Store }
+
+// TestCheckPlaces: a program is told when it starts that its store keeps no places, and which store that is. A store around
+// another that says so keeps the places of the inner one.
+func TestCheckPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := memstore.New()
+		for _, c := range []struct {
+			store throttle.Store
+			err   string
+		}{
+			{inner, ""},
+			{wrapped{wrapped{inner}}, ""},
+			{wrapped{struct{ throttle.Store }{inner}}, `throttle: Store: struct { throttle.Store } keeps no places: use memstore or redisstore, or call Acquire, which waits`},
+		} {
+			l := limitersOf(t, c.store, throttle.PerHour(1))
+			_, _, err := l.Reserve(t.Context(), throttle.Demand{Policy: "api", Cost: 1})
+			if c.err == "" {
+				require.NoError(t, l.CheckPlaces())
+				require.False(t, errors.As(err, new(*throttle.ConfigError)))
+				require.NotNil(t, placed(t, l, throttle.Demand{Policy: "api"}))
+				continue
+			}
+			require.EqualError(t, l.CheckPlaces(), c.err)
+			require.EqualError(t, err, c.err)
+		}
 	})
 }

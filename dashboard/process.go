@@ -45,6 +45,10 @@ func NewProcess(store throttle.Store) *Process {
 	return &Process{Store: store, begun: time.Now(), notes: make(map[[16]byte]pausedBy), closed: make(map[[16]byte][]band)}
 }
 
+// Unwrap returns the store that the process is around, which keeps the places of callers if it is a
+// [throttle.PlaceKeeper].
+func (p *Process) Unwrap() throttle.Store { return p.Store }
+
 // Book implements [throttle.Store].
 func (p *Process) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	replaces := b.Instead.Start != 0

@@ -289,3 +289,16 @@ func TestProcessShares(t *testing.T) {
 		require.Nil(t, readOnce(t, p).Budgets[0].Shares)
 	})
 }
+
+// TestProcessKeepsPlaces: callers keep their places behind a process, also one that is behind a fleet's reporter.
+func TestProcessKeepsPlaces(t *testing.T) {
+	for _, store := range []*Process{NewProcess(memstore.New()), NewProcess(&fleet.Reporter{Store: memstore.New()})} {
+		l := newLimiters(t, store, throttle.Policy{Name: "a", Limit: throttle.PerHour(1)})
+		require.NoError(t, l.CheckPlaces())
+		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "a"})
+		require.NoError(t, err)
+		_, place, err := l.Reserve(t.Context(), throttle.Demand{Policy: "a"})
+		require.NoError(t, err)
+		require.NotNil(t, place)
+	}
+}

@@ -50,6 +50,7 @@ type sidecar struct {
 	held, perBudget, connections   int
 	private                        []string
 	permits                        time.Duration // how long they last at most
+	penalties                      time.Duration // how long their callers close budgets at most; 0: not at all
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
 	metrics *promthrottle.Metrics
@@ -97,6 +98,7 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	f.IntVar(&s.tunnels, "tunnels", proxy.DefaultTunnels, "how many tunnels programs with HTTP_PROXY have at once at most; 0: none")
 	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
 	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
+	f.DurationVar(&s.penalties, "permit-penalty-max", waitapi.DefaultMaxPenalty, "how long /v1/penalize of the waiting API closes a budget at most; 0: callers may close none")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c, s
 }
@@ -117,6 +119,7 @@ func (s *sidecar) check(path string) error {
 	note(s.perBudget <= 0, "--held-per-budget: use 1 or more")
 	note(s.connections <= 0, "--connections: use 1 or more")
 	note(s.permits <= 0, "--permit-lifetime: use more than 0")
+	note(s.penalties < 0, "--permit-penalty-max: use 0 or more")
 	note(s.tunnels < 0, "--tunnels: use 0 or more")
 	for _, host := range s.private {
 		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
@@ -191,7 +194,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits})
+	waiting, err := waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits, MaxPenalty: cmp.Or(s.penalties, -1)})
 	if err != nil {
 		return nil, err
 	}
