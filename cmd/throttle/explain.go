@@ -139,7 +139,7 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 		}
 		x := &e.Policies[i]
 		x.Note = note
-		x.State = &state{st.Used, st.Booked, st.Waiting, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
+		x.State = &state{st.Used, st.Booked, st.Waiting, st.Callers, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
 		if st.Wait == throttle.Never {
 			x.State.Wait = -1
 		}
