@@ -43,8 +43,9 @@ func newExplain() *cobra.Command {
 	var headers []string
 	var at server
 	c := &cobra.Command{
-		Use:   "explain FILE METHOD URL",
-		Short: "Explain which policies a request matches, and what holds it now",
+		Use:     "explain FILE METHOD URL",
+		Example: `  throttle explain policies.yaml GET https://api.example.com/orders`,
+		Short:   "Explain which policies a request matches, and what holds it now",
 		Long: `Explain says which policies of a file a request matches, what it costs, and
 which budgets it needs. Keys are hashed, as in Redis. With --redis, or with
 THROTTLE_REDIS, it says what the budgets are like now, and when the request could
