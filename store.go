@@ -303,7 +303,8 @@ type Refusal struct {
 // says too much, Booked and Waiting say too little.
 //
 // Callers counts callers, and not those whose start is booked. Where a store lists only the first callers of a long line, the
-// number of the others is an estimate by their costs: it is exact if all callers of the line cost the same.
+// number of the others is an estimate by their costs: it is exact if all callers of the line cost the same. A store that cannot
+// tell leaves it 0.
 type Status struct {
 	Limit   Limit
 	Used    int           // of starts that have come and count now, and of what is in flight

@@ -69,7 +69,9 @@ func newProxy() *cobra.Command {
 func newProxyWith() (*cobra.Command, *sidecar) {
 	s := &sidecar{metrics: promthrottle.New(nil), news: news{now: time.Now}}
 	c := &cobra.Command{
-		Use:   "proxy [FILE]",
+		Use: "proxy [FILE]",
+		Example: `  throttle proxy policies.yaml
+  throttle proxy policies.yaml --redis redis://127.0.0.1:6379`,
 		Short: "Hold the requests of programs in other languages",
 		Long: "Serve a proxy that holds requests until the policies of FILE have room for them.\n" +
 			"Programs reach https://api.example.com/v1 by the base URL http://127.0.0.1:7070/api.example.com/v1,\n" +
