@@ -10,8 +10,8 @@ import (
 func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, known := s.points.at(id, at)
-	if !known || at-p.At > (10*every).Milliseconds() || s.reading == nil {
+	p, lasts, known := s.points.at(id, at)
+	if !known || at-p.At > lasts.Milliseconds() || s.reading == nil {
 		return 0, nil, false
 	}
 	var m moment
@@ -35,8 +35,7 @@ func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known 
 func (s *sampler) history(id string) (columns, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	points, known := s.points[id]
-	return columnsOf(points, mostPoints), known
+	return s.points.history(id)
 }
 
 // answerHistory answers with all points of a budget.

@@ -21,7 +21,7 @@ func budgetOf(c *throttle.Charge, st throttle.Status, now time.Time) budget {
 		ID: fleet.Clean(idOf(c.Budget), longestName), Name: fleet.Clean(c.Budget.String(), longestName), Policy: fleet.Clean(c.Budget.Policy, longestName),
 		Key: key, Upstream: fleet.Clean(c.Budget.Group, longestName), Limits: []string{c.Limit.String()},
 		Kind: kind, Capacity: capacity, Shadow: c.Shadow, Nodes: 1,
-		Used: st.Used, Booked: st.Booked, Waiting: st.Waiting, Wait: st.Wait.Milliseconds(), Repeated: st.Repeated, Ceiling: st.Ceiling, Shares: fleet.StateOf(st).Shares,
+		Used: st.Used, Booked: st.Booked, Callers: st.Waiting, Wait: st.Wait.Milliseconds(), Repeated: st.Repeated, Ceiling: st.Ceiling, Shares: fleet.StateOf(st).Shares,
 	}
 	if st.Wait == throttle.Never {
 		b.Wait = -1
@@ -48,7 +48,7 @@ func sortBudgets(all []budget) {
 		switch {
 		case b.Until > 0:
 			return 2
-		case b.Waiting > 0:
+		case b.Callers > 0:
 			return 1
 		}
 		return 0

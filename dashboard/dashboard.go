@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -67,7 +68,7 @@ func New(c Config) (*Handler, error) {
 		}
 	}
 	g := &guard{token(c.Token), c.Login, c.TrustProxy}
-	s := newSampler(c.Source, cmp.Or(c.Budgets, DefaultBudgets), rand.Text()[:8])
+	s := newSampler(c.Source.reader(cmp.Or(c.Budgets, DefaultBudgets)), rand.Text()[:8])
 	f := &front{g, fleet.Clean(cmp.Or(c.Title, "throttle"), 100)}
 	o := &office{g, c.Source, s.poke}
 	mux := http.NewServeMux()
@@ -84,6 +85,11 @@ func New(c Config) (*Handler, error) {
 	// A page of another site cannot act with the operator's cookie.
 	return &Handler{http.NewCrossOriginProtection().Handler(mux), g, s}, nil
 }
+
+// Watch reads the source every ten seconds while nobody looks, until ctx ends, so that a page that is opened at night
+// shows what was before: each reading of the last hour, one point a minute of the last 24 hours, and since when a budget is
+// closed. It returns when ctx has ended. Without Watch a page that nobody looks at reads nothing.
+func (h *Handler) Watch(ctx context.Context) { h.sampler.watch(ctx) }
 
 // policyOfContent lets the page use what the binary has, and nothing else.
 const policyOfContent = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +

@@ -20,37 +20,52 @@ const (
 )
 
 // A fleetSource is the programs that share budgets in Redis.
-type fleetSource struct {
-	fleet    *fleet.Fleet
+type fleetSource struct{ fleet *fleet.Fleet }
+
+// Fleet returns the source of all programs that report themselves to a fleet. It needs the rights of a
+// watcher, and to pause and resume those of an operator: docs/redis.md has them. Reports are read every
+// five seconds, and the states of budgets every second.
+func Fleet(f *fleet.Fleet) Source { return &fleetSource{f} }
+
+// A fleetReader reads a fleet for one page.
+type fleetReader struct {
+	fleet   *fleet.Fleet
+	budgets int // at most
+
 	snapshot *fleet.Snapshot
 	readAt   time.Time // when reports were read
 	acts     []fleet.Act
 }
 
-// Fleet returns the source of all programs that report themselves to a fleet. It needs the rights of a
-// watcher, and to pause and resume those of an operator: docs/redis.md has them. Reports are read every
-// five seconds, and the states of budgets every second.
-func Fleet(f *fleet.Fleet) Source { return &fleetSource{fleet: f} }
+// reader implements [Source].
+func (s *fleetSource) reader(budgets int) reader {
+	return &fleetReader{fleet: s.fleet, budgets: budgets}
+}
 
-// read implements [Source].
-func (s *fleetSource) read(ctx context.Context, most int, fresh bool) (*reading, error) {
-	var err error
-	var next *fleet.Snapshot
-	acts := s.acts
-	if whole := fresh || s.snapshot == nil || time.Since(s.readAt) >= reportsEvery; whole {
-		begun := time.Now()
-		if next, err = s.fleet.Snapshot(ctx, max(most, min(surveyed*most, mostBudgets))); err != nil {
+// read implements [reader].
+func (s *fleetReader) read(ctx context.Context, fresh bool) (*reading, error) {
+	if !fresh && s.snapshot != nil && time.Since(s.readAt) < reportsEvery {
+		next, err := s.fleet.Refresh(ctx, s.snapshot)
+		if err != nil {
 			return nil, err
 		}
-		choose(next, most)
-		if acts, _, err = s.fleet.Audit(ctx, shownActs); err != nil {
-			return nil, err
-		}
-		s.readAt = begun
-	} else if next, err = s.fleet.Refresh(ctx, s.snapshot); err != nil {
+		s.snapshot = next
+		return readingOf(next, s.acts), nil
+	}
+
+	begun := time.Now()
+	next, err := s.fleet.Snapshot(ctx, max(s.budgets, min(surveyed*s.budgets, mostBudgets)))
+	if err != nil {
 		return nil, err
 	}
-	s.snapshot, s.acts = next, acts
+	choose(next, s.budgets)
+
+	acts, _, err := s.fleet.Audit(ctx, shownActs)
+	if err != nil {
+		return nil, err
+	}
+
+	s.snapshot, s.readAt, s.acts = next, begun, acts
 	return readingOf(next, acts), nil
 }
 
@@ -114,7 +129,7 @@ func budgetOfFleet(f *fleet.Budget, at time.Time) budget {
 	b := budget{
 		ID: f.Name, Name: f.Name, Policy: f.Policy, Key: key, Upstream: f.Group, Limits: f.Limits,
 		Kind: kind, Capacity: capacity, Shadow: f.Shadow, Node: f.Node, Nodes: f.Nodes, Starts: f.Starts, Cost: f.Cost,
-		Used: f.State.Used, Booked: f.State.Booked, Waiting: f.State.Waiting, Wait: f.State.Wait.Milliseconds(),
+		Used: f.State.Used, Booked: f.State.Booked, Callers: f.State.Waiting, Wait: f.State.Wait.Milliseconds(),
 		Repeated: f.State.Repeated, Ceiling: f.State.Ceiling, Shares: f.State.Shares, Err: f.Err,
 	}
 	if f.Node != "" {
@@ -148,7 +163,7 @@ func nodeOfFleet(f *fleet.Node, at time.Time) node {
 // steady returns a moment in whole seconds, because one that is computed anew each second moves a little.
 func steady(t time.Time) int64 { return t.Round(time.Second).UnixMilli() }
 
-// closedByActs returns when operators closed budgets in the last hour, as far as that is over: pauses that nobody
+// closedByActs returns when operators closed budgets in the last 24 hours, as far as that is over: pauses that nobody
 // watched. Of those that go on it returns since when.
 func closedByActs(acts []act, now time.Time) (closed map[string][]band, since map[string]int64) {
 	closed, since = make(map[string][]band), make(map[string]int64)
@@ -166,7 +181,7 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 			since[id] = last.From
 		}
 		closed[id] = slices.DeleteFunc(own, func(b band) bool {
-			return b.Until > now.UnixMilli() || b.Until < now.Add(-remembered).UnixMilli()
+			return b.Until > now.UnixMilli() || b.Until < now.Add(-coarseKept).UnixMilli()
 		})
 	}
 	return closed, since

@@ -21,12 +21,8 @@ type Process struct {
 
 	mu     sync.Mutex
 	notes  map[[16]byte]pausedBy
-	closed map[[16]byte][]band // since the last reading
+	closed map[[16]byte][]band // of the last 24 hours, the oldest first
 	acts   []act               // the newest first
-
-	last         map[[16]byte]tracked // as the last reading found them
-	lastRequests int64
-	lastAt       time.Time
 }
 
 // A pausedBy is what an operator said who paused a budget, and until when.
@@ -148,6 +144,30 @@ func (p *Process) PauseNote(b throttle.Budget) throttle.PauseNote {
 		return inner.PauseNote(b)
 	}
 	return note
+}
+
+// KeepTurn implements [throttle.PlaceKeeper], if the store does.
+func (p *Process) KeepTurn(b *throttle.Booking, t throttle.Turn) []byte {
+	if k, ok := p.Store.(throttle.PlaceKeeper); ok {
+		return k.KeepTurn(b, t)
+	}
+	return nil
+}
+
+// RestoreTurn implements [throttle.PlaceKeeper], if the store does.
+func (p *Process) RestoreTurn(b *throttle.Booking, kept []byte) (throttle.Turn, bool) {
+	if k, ok := p.Store.(throttle.PlaceKeeper); ok {
+		return k.RestoreTurn(b, kept)
+	}
+	return nil, false
+}
+
+// Appoint implements [throttle.PlaceKeeper], if the store does.
+func (p *Process) Appoint(ctx context.Context, c throttle.Charge, wait time.Duration, again bool) (time.Duration, error) {
+	if k, ok := p.Store.(throttle.PlaceKeeper); ok {
+		return k.Appoint(ctx, c, wait, again)
+	}
+	return wait, nil
 }
 
 // noteOf returns what an operator said who paused a budget. It is called with the lock.
