@@ -24,6 +24,7 @@ const (
 // looks, for linger after that, and while somebody calls watch.
 type sampler struct {
 	source reader
+	wrong  *wrongTokens  // nil if nobody counts them
 	epoch  string        // tells the ids of this sampler's frames from those of another
 	every  time.Duration // how often the source is read while somebody looks
 
@@ -228,7 +229,8 @@ type state struct {
 	Kind     string            `json:"kind,omitempty"`
 	Failed   string            `json:"failed,omitempty"`   // why the source cannot be read
 	FailedAt int64             `json:"failedAt,omitempty"` // since when, by the source's clock
-	Watched  bool              `json:"watched,omitempty"`  // it is read while nobody looks, too
+	Wrong    *wrongToken       `json:"wrongTokens,omitempty"`
+	Watched  bool              `json:"watched,omitempty"` // it is read while nobody looks, too
 	File     *file             `json:"file,omitempty"`
 	Nodes    map[string]node   `json:"nodes"`
 	Budgets  map[string]budget `json:"budgets"`
@@ -242,7 +244,7 @@ type state struct {
 // state returns what viewers are to know. It is called with the lock.
 func (s *sampler) state() state {
 	all := state{
-		Failed: s.failed, FailedAt: s.failedAt, Watched: s.watchers > 0,
+		Failed: s.failed, FailedAt: s.failedAt, Watched: s.watchers > 0, Wrong: s.wrong.read(),
 		Nodes: make(map[string]node), Budgets: make(map[string]budget), Acts: []act{},
 	}
 	r := s.reading
