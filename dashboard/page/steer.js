@@ -96,6 +96,18 @@ function onSubmit(dialog, send) {
   form.querySelector(".cancel")?.addEventListener("click", () => dialog.close());
 }
 
+/** The other tabs of this page: when one is locked, all are. */
+const tabs = "BroadcastChannel" in window ? new BroadcastChannel("throttle-dashboard " + location.pathname) : null;
+
+/** Uses the token of a link, which stands behind a "#" so that no server's log has it, and takes it out of the address. */
+async function useLink() {
+  const token = /^#token=(.+)$/.exec(location.hash)?.[1];
+  if (!token) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  if (access.act) return;
+  if (!await post("token", {token: decodeURIComponent(token)})) location.reload();
+}
+
 /** Shows what the viewer may do. */
 export function showAccess() {
   const lock = byId("lock");
@@ -122,6 +134,8 @@ export function wire(onChange) {
     if (!wrong && !before) location.reload();
     return wrong;
   });
+  void useLink();
+  tabs?.addEventListener("message", () => location.reload());
   onSubmit(dialogs.order, async (form) => {
     const by = String(form.get("by") ?? "");
     if (by) localStorage.setItem(nameKey, by);
@@ -131,6 +145,7 @@ export function wire(onChange) {
   byId("lock").addEventListener("click", async () => {
     if (!access.act) return openToken();
     await post("forget", {});
+    tabs?.postMessage("locked");
     location.reload();
   });
   if (!access.read) {
