@@ -53,11 +53,11 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 		if held {
 			own[last].Until = at
 		}
-		next := band{From: at, Until: b.Until, By: b.By, Reason: b.Reason}
+		next := band{From: at, Until: b.Until, Closer: b.Closer, By: b.By, Reason: b.Reason}
 		switch {
 		case held: // the band before ends here
 		case b.Since > 0:
-			next.From = b.Since
+			next.From, next.Before = b.Since, b.SinceLeast
 		default:
 			next.Before = !wasOpen
 		}

@@ -226,7 +226,7 @@ func TestFleetShowsWhatIsClosed(t *testing.T) {
 	require.Eventually(t, func() bool { // the program has reported
 		s, err := fleet.New(client, nil).Snapshot(t.Context(), 0)
 		require.NoError(t, err)
-		return len(s.Budgets) == 4
+		return len(s.Budgets) == 4 && s.Budgets[0].By == fleet.ByProgram
 	}, time.Minute, time.Millisecond)
 	r, err := Fleet(fleet.New(client, nil)).reader(1).read(t.Context(), false)
 	require.NoError(t, err)

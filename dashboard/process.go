@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 // A Process is the [Source] of one program: a [throttle.Store] around another that knows which
@@ -84,7 +85,7 @@ func (p *Process) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gr
 func (p *Process) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
 	err := p.Store.Pause(ctx, c, d)
 	if err == nil {
-		p.noteClosed(&c, d)
+		p.noteClosed(&c, d, fleet.ByProgram)
 	}
 	return err
 }
@@ -93,7 +94,7 @@ func (p *Process) Pause(ctx context.Context, c throttle.Charge, d time.Duration)
 func (p *Process) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
 	from, to, err = p.Store.Refuse(ctx, c, r)
 	if err == nil {
-		p.noteClosed(&c, r.Length)
+		p.noteClosed(&c, r.Length, fleet.ByAnswer)
 	}
 	return from, to, err
 }
@@ -113,8 +114,8 @@ func (p *Process) Resume(ctx context.Context, c throttle.Charge) error {
 	return err
 }
 
-// noteClosed notes that a budget is closed for d from now on, so that a page shows it that is opened later.
-func (p *Process) noteClosed(c *throttle.Charge, d time.Duration) {
+// noteClosed notes that a budget is closed for d from now on, and by what, so that a page shows it that is opened later.
+func (p *Process) noteClosed(c *throttle.Charge, d time.Duration, by string) {
 	if d <= 0 {
 		return
 	}
@@ -122,10 +123,14 @@ func (p *Process) noteClosed(c *throttle.Charge, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	note := p.noteOf(c.Budget.Key)
+	if note != (throttle.PauseNote{}) {
+		by = fleet.ByOperator
+	}
+
 	now := time.Now()
-	next := band{From: now.UnixMilli(), Until: now.Add(d).UnixMilli(), By: note.By, Reason: note.Reason}
+	next := band{From: now.UnixMilli(), Until: now.Add(d).UnixMilli(), Closer: by, By: note.By, Reason: note.Reason}
 	own := p.closed[c.Budget.Key]
-	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From && own[last].By == next.By {
+	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From && own[last].By == next.By && own[last].Closer == next.Closer {
 		own[last].Until = max(own[last].Until, next.Until) // many requests meet one ban
 		return
 	}

@@ -170,7 +170,7 @@ func TestProcessBans(t *testing.T) {
 		all := make(bands)
 		r := readOnce(t, page)
 		all.add(r, func(string) bool { return true })
-		require.Equal(t, []band{{From: begun.UnixMilli(), Until: begun.Add(20 * time.Second).UnixMilli()}}, r.Budgets[0].Bands)
+		require.Equal(t, []band{{From: begun.UnixMilli(), Until: begun.Add(20 * time.Second).UnixMilli(), Closer: fleet.ByAnswer}}, r.Budgets[0].Bands)
 
 		permit, err = l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
 		require.NoError(t, err)

@@ -52,7 +52,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	for i := range all {
 		t := &all[i]
 		key := t.charge.Budget.Key
-		b := budgetOf(&t.charge, statuses[key], now)
+		b := budgetOf(&t.charge, statuses[key], average(float64(t.cost), float64(t.starts)), now)
 		before := rate.last[key] // a budget that is new had nothing before
 		b.Starts, b.Cost = rate.of(t.starts-before.starts), rate.of(t.cost-before.cost)
 		note := notes[key]
@@ -62,7 +62,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 			if c.Until <= now.UnixMilli() {
 				r.Closed[b.ID] = append(r.Closed[b.ID], c)
 			} else {
-				b.Since = c.From
+				b.Since, b.Closer = c.From, c.Closer
 			}
 		}
 		r.Budgets = append(r.Budgets, b)

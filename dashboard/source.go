@@ -98,19 +98,20 @@ type budget struct {
 	Starts   float64  `json:"starts"` // a second; -1: not known yet
 	Cost     float64  `json:"cost"`   // a second; -1: not known yet
 
-	Used     int     `json:"used"`
-	Booked   int     `json:"booked,omitempty"`
-	Callers  int     `json:"waiting,omitempty"` // how many requests wait, whatever they cost
-	Wait     int64   `json:"wait"`              // until the next free start, in milliseconds; -1: none can be planned
-	Until    int64   `json:"until,omitempty"`   // when it opens; 0: it is open
-	Since    int64   `json:"-"`                 // when it closed; 0: unknown
-	Closer   string  `json:"closer,omitempty"`  // what closed it: see closedByAnswer; "": unknown, or it is open
-	Met      string  `json:"met,omitempty"`     // the program that was refused; "": unknown
-	Repeated int     `json:"repeated,omitempty"`
-	Ceiling  float64 `json:"ceiling,omitempty"`
-	By       string  `json:"by,omitempty"` // who paused it
-	Reason   string  `json:"reason,omitempty"`
-	Err      string  `json:"error,omitempty"` // why its state is not known
+	Used       int     `json:"used"`
+	Booked     int     `json:"booked,omitempty"`
+	Callers    int     `json:"waiting,omitempty"` // how many requests wait, whatever they cost
+	Wait       int64   `json:"wait"`              // until the next free start, in milliseconds; -1: none can be planned
+	Until      int64   `json:"until,omitempty"`   // when it opens; 0: it is open
+	Since      int64   `json:"-"`                 // when it closed; 0: unknown
+	SinceLeast bool    `json:"-"`                 // it was closed at Since already, and nobody knows since when
+	Closer     string  `json:"closer,omitempty"`  // what closed it, as fleet.ByAnswer; "": unknown, or it is open
+	Met        string  `json:"met,omitempty"`     // the program that was refused; "": unknown
+	Repeated   int     `json:"repeated,omitempty"`
+	Ceiling    float64 `json:"ceiling,omitempty"`
+	By         string  `json:"by,omitempty"` // who paused it
+	Reason     string  `json:"reason,omitempty"`
+	Err        string  `json:"error,omitempty"` // why its state is not known
 
 	Programs []use  `json:"programs,omitempty"` // those that use it, the ones with most waiting requests first
 	Oldest   int64  `json:"oldest,omitempty"`   // since when the oldest request waits; 0: none waits, or it is not known
@@ -126,13 +127,6 @@ type budget struct {
 	Bands []band  `json:"bands,omitempty"` // when it was closed lately
 	Why   *phrase `json:"why,omitempty"`   // why requests wait for it; nil: nothing holds them
 }
-
-// What closes a budget.
-const (
-	closedByAnswer   = "answer"   // the upstream refused a request
-	closedByProgram  = "program"  // a program paused it
-	closedByOperator = "operator" // an operator paused it: By and Reason say more
-)
 
 // A use is what programs of one name do with a budget.
 type use struct {
@@ -163,7 +157,8 @@ type band struct {
 	From   int64  `json:"from"`
 	Before bool   `json:"before,omitempty"` // it was closed at From already, and nobody knows since when
 	Until  int64  `json:"until"`
-	By     string `json:"by,omitempty"` // the operator; "": an answer of the upstream
+	Closer string `json:"closer,omitempty"` // what closed it, as Closer of a budget
+	By     string `json:"by,omitempty"`     // the operator, if one closed it
 	Reason string `json:"reason,omitempty"`
 }
 

@@ -143,3 +143,15 @@ func TestSpan(t *testing.T) {
 		require.Equal(t, want, [2]string{span(d), spanChinese(d)}, d.String())
 	}
 }
+
+// TestRequestsOf: requests are counted, and not what they cost.
+func TestRequestsOf(t *testing.T) {
+	require.Equal(t, 0, requestsOf(0, 0, 0, 200))
+	require.Equal(t, 6, requestsOf(6, 0, 1200, 200))
+	require.Equal(t, 8, requestsOf(6, 400, 1600, 200))
+	require.Equal(t, 7, requestsOf(6, 100, 1300, 1000), "a start that is booked is one request at least")
+	require.Equal(t, 7, requestsOf(0, 3, 7, 1), "a store that does not count")
+	require.Equal(t, 4, requestsOf(0, 0, 800, 200))
+	require.InDelta(t, 1, average(0, 0), 0)
+	require.InDelta(t, 250, average(1000, 4), 0)
+}

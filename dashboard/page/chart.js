@@ -176,6 +176,6 @@ export function momentAt(svg, clientX, from, to) {
  * @param {Band} b
  */
 export function bandWords(b) {
-  if (!b.by) return word("band answer");
+  if (!b.by) return word(b.closer === "program" ? "by program" : "band answer");
   return b.reason ? word("by reason", {by: b.by, reason: b.reason}) : word("by", {by: b.by});
 }

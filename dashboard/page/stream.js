@@ -1,7 +1,7 @@
 // What the server sends: all that it knows, then what changes, once a second.
 
 /**
- * @typedef {{from: number, before?: boolean, until: number, by?: string, reason?: string}} Band
+ * @typedef {{from: number, before?: boolean, until: number, closer?: string, by?: string, reason?: string}} Band
  * @typedef {{program: string, nodes: number, starts: number, waiting?: number, oldest?: number, left?: number, refused?: number}} Use
  * @typedef {{share: string, weight?: number, waiting: number, served: number, shares?: number}} Share
  * @typedef {{name: string, policy: string, key: string, group: string, limits: string[], kind: string, capacity: number,
