@@ -126,21 +126,23 @@ function linesOf(rest) {
   }
 
   let drawn = 0;
+  const isFull = () => drawn >= fewRows && !wanted.open.has("\nall");
   for (const group of runs(rest, (i) => i.b.group)) {
     const name = group[0].b.group;
-    if (drawn > fewRows && !wanted.open.has("\nall")) break;
+    if (isFull()) break;
     lines.push({kind: "group", key: "\ngroup " + name, text: name === "*" || name === "" ? word("every host") : name});
     for (const policy of runs(group, (i) => i.b.policy)) {
+      if (isFull()) break;
       const {policy: of, kind} = policy[0].b, key = name + "\n" + of;
       const few = kind === "unlimited" ? 0 : fewKeys;
       const shown = wanted.open.has(key) ? policy : policy.filter((i, n) => n < few || isOpen(i.id));
       shown.forEach(row);
-      drawn += shown.length;
+      drawn += policy.length;
       if (policy.length > few) more(key, of, policy.length - shown.length);
     }
   }
-  const left = rest.length - lines.reduce((n, l) => n + Number(l.kind === "row"), 0);
-  if (drawn > fewRows && left > 0) more("\nall", word("budgets"), left);
+  if (isFull() && rest.length > drawn) more("\nall", word("budgets"), rest.length - drawn);
+  else if (rest.length > fewRows) more("\nall", word("budgets"), 0);
   return lines;
 }
 

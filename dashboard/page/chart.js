@@ -73,6 +73,7 @@ export function spark(svg, c) {
   const y = (/** @type {number} */ v) => 29 - Math.min(1, v / c.top) * 27;
   const p = paths(c.at, c.values, x, y, c.from, c.to);
   svg.replaceChildren(
+    ...gaps(c.at, c.from, c.to).map(([begin, end]) => draw("rect", {class: "gap", x: x(begin), y: 0, width: x(end) - x(begin), height: 30})),
     ...c.bands.filter((b) => b.until > c.from).map((b) => draw("rect", {class: "band", x: x(b.from), y: 0, width: Math.max(0.8, x(b.until) - x(b.from)), height: 30})),
     draw("path", {class: "area", d: p.area}),
     draw("path", {class: "line", d: p.line}),

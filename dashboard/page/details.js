@@ -280,7 +280,7 @@ function showSteer(d, b) {
   d.resume.hidden = !can || !isClosed(b) || !b.by;
   const why = b.node ? word("act node") : !access.token ? word("act none") : can ? "" : word("act locked");
   say(d.note, why);
-  showCommand(d.command, b.node ? "" : commandOf(isClosed(b) ? (b.by ? "resume" : "reset") : "pause", b));
+  showCommand(d.command, b.node || isClosed(b) ? "" : commandOf("pause", b)); // of a closed one the story has it
   put(d.pause, "aria-label", word("pause title", {name: nameOf(b)}));
   put(d.resume, "aria-label", word("resume title", {name: nameOf(b)}));
 }

@@ -23,7 +23,7 @@ export function showGlance() {
   const worst = !isFresh() && standing() !== "hidden" ? "away" : closed.length ? "closed" : waiting.length ? "waits" : silent.length || refusing.length ? "silent" : "calm";
   put(byId("glance"), "data-state", worst);
   say(byId("verdict"), verdict(closed, waiting.length, Object.keys(s.budgets).length, silent.length));
-  say(byId("subline"), subline(closed.length + waiting.length, Object.keys(s.budgets).length));
+  say(byId("subline"), subline(closed, waiting.map(([, b]) => b), Object.keys(s.budgets).length));
   note("silent", silent.length ? word(silent.length === 1 ? "silent one" : "silent many", {n: silent.length, names: names(silent), time: longest(silent)}) : "");
   note("refusing", refusing.length ? word("refusing", {n: refusing.length, names: names(refusing)}) : "");
   note("wrong-tokens", s.wrongTokens && word("wrong tokens", {n: count(s.wrongTokens.count), time: clock(s.wrongTokens.at), client: s.wrongTokens.client}));
@@ -55,16 +55,28 @@ function verdict(closed, waiting, all, silent) {
 
 /**
  * What stands below the verdict.
- * @param {number} troubled
+ * @param {Budget[]} closed
+ * @param {Budget[]} waiting
  * @param {number} all
  */
-function subline(troubled, all) {
+function subline(closed, waiting, all) {
   const s = known.state;
   if (!s) return "";
   if (known.live === "lost") return word("unreadable note", {time: s.at ? clock(s.at) : "–", why: ""});
   if (s.failed) return word(s.at ? "unreadable note" : "unreadable yet", {time: clock(s.at), why: s.failed});
   if (all === 0) return word("nobody note");
-  return troubled > 0 ? "" : word("nobody waits");
+  if (closed.length) return firstOf(closed, (b) => `${nameOf(b)}, ${word("opens at", {time: clock(b.until ?? 0)})}`);
+  return waiting.length ? firstOf(waiting, nameOf) : word("nobody waits");
+}
+
+/**
+ * The names of the budgets that most wait for.
+ * @param {Budget[]} budgets
+ * @param {(b: Budget) => string} name
+ */
+function firstOf(budgets, name) {
+  const first = [...budgets].sort((a, b) => (b.waiting ?? 0) - (a.waiting ?? 0)).slice(0, 3).map(name);
+  return first.join("; ") + (budgets.length > first.length ? `; ${word("more programs", {n: budgets.length - first.length})}` : "");
 }
 
 /**

@@ -104,8 +104,18 @@ async function useLink() {
   const token = /^#token=(.+)$/.exec(location.hash)?.[1];
   if (!token) return;
   history.replaceState(null, "", location.pathname + location.search);
-  if (access.act) return;
-  if (!await post("token", {token: decodeURIComponent(token)})) location.reload();
+  const before = access.read;
+  if (access.act || await post("token", {token: decodeURIComponent(token)})) return;
+  if (before) changed();
+  else location.reload();
+}
+
+/** Asks what the viewer may do now, and shows nothing more to who may not look any more. */
+async function askAccess() {
+  const now = await fetch("access").then((r) => r.json()).catch(() => null);
+  if (!now?.read) return location.reload();
+  Object.assign(access, {user: "", act: false}, now);
+  changed();
 }
 
 /** Shows what the viewer may do. */
@@ -135,7 +145,7 @@ export function wire(onChange) {
     return wrong;
   });
   void useLink();
-  tabs?.addEventListener("message", () => location.reload());
+  tabs?.addEventListener("message", askAccess);
   onSubmit(dialogs.order, async (form) => {
     const by = String(form.get("by") ?? "");
     if (by) localStorage.setItem(nameKey, by);
@@ -146,7 +156,7 @@ export function wire(onChange) {
     if (!access.act) return openToken();
     await post("forget", {});
     tabs?.postMessage("locked");
-    location.reload();
+    await askAccess();
   });
   if (!access.read) {
     say(byId("shut-why"), page.why);
