@@ -86,3 +86,22 @@ func TestP5_RandomShares(t *testing.T) {
 		})
 	}
 }
+
+// TestP5_ManyShares: no number of shares makes one of them starve. In one program each share has its part; where each share has its callers in
+// one of two programs, programs that come at different times make parts differ.
+func TestP5_ManyShares(t *testing.T) {
+	soak.WithoutRace(t)
+	server := redistest.Shared(t)
+	storetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, false)
+	storetest.ManyShares(t, spreadStores(server, 2), 0.35, 300, 10, 300, false)
+	if soak.Most(true, false) {
+		storetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, true)
+		storetest.ManyShares(t, spreadStores(server, 1), 0.1, 1000, 3, 1000, false)
+	}
+}
+
+// TestP5_LapsedOffers: the shares of a program whose callers come late, so that what they are offered lapses, have no more than those of others.
+func TestP5_LapsedOffers(t *testing.T) {
+	soak.WithoutRace(t)
+	storetest.ManyShares(t, spreadStores(redistest.Shared(t), 3), 0.1, 101, 10, 300, false)
+}
