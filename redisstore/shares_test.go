@@ -69,7 +69,9 @@ func spreadStores(server *redistest.Server, nodes int) func(*testing.T) throttle
 func TestP5_Shares(t *testing.T) {
 	soak.WithoutRace(t) // TestVectors has lines with shares
 	server := redistest.Shared(t)
-	play := func(name string) bool { return soak.Most(true, name == "Weights" || name == "Costs" || name == "LightBesideCallersWithoutShare") }
+	play := func(name string) bool {
+		return soak.Most(true, name == "Weights" || name == "Costs" || name == "LightBesideCallersWithoutShare")
+	}
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) { storetest.Shares(t, lineSlack, spreadStores(server, nodes), play) })
 	}
