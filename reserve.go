@@ -32,7 +32,8 @@ func (l *Limiters) Reserve(ctx context.Context, demands ...Demand) (*Permit, *Pl
 
 // Redeem is Reserve for work that has a place. The work stands in line where it stood when it
 // reserved, before all callers of its priority that came later, and with the priority that it had then. If its
-// turn has not come, Redeem returns a place with the same rank and another time to come.
+// turn has not come, Redeem returns a place with the same rank and another time to come. If its turn comes within half a second, or
+// 150 milliseconds more than a horizon, Redeem waits for it, also with a shorter WithMaxWait: otherwise the place would never come to its turn.
 //
 // A *[PlaceError] says that the place cannot be redeemed at all: reserve anew. After any other error
 // the place is as good as before.
