@@ -69,8 +69,8 @@ type Config struct {
 	// many goroutines. Defaults to nil: nobody is told.
 	OutsideLink func(host string)
 
-	// BlindTunnel is called for each tunnel of TLS that is refused because a policy needs to see what TLS
-	// hides, with what the answer says. Most clients show their users only the status of that
+	// BlindTunnel is called for each tunnel of TLS that is refused because TLS hides what a policy counts
+	// or needs to see, with what the answer says. Most clients show their users only the status of that
 	// answer. It is called by many goroutines. Defaults to nil: nobody is told.
 	BlindTunnel func(detail string)
 }

@@ -50,6 +50,8 @@ type sidecar struct {
 	held, perBudget, connections   int
 	private                        []string
 	permits                        time.Duration // how long they last at most
+	followHosts                    string        // the path of the file that bounds what is pushed
+	ceiling                        *policyfile.File
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
 	metrics *promthrottle.Metrics
@@ -97,6 +99,7 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	f.IntVar(&s.tunnels, "tunnels", proxy.DefaultTunnels, "how many tunnels programs with HTTP_PROXY have at once at most; 0: none")
 	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
 	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
+	f.StringVar(&s.followHosts, "follow-hosts", "", "without FILE: a file of policies that bounds what is pushed, which may name only the hosts of this file, and make only the keys that this file makes of requests")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c, s
 }
@@ -110,6 +113,7 @@ func (s *sidecar) check(path string) error {
 		}
 	}
 	note(path == "-", "proxy follows a file, and stdin is none")
+	note(path != "" && s.followHosts != "", "--follow-hosts bounds what is pushed, and FILE is followed")
 	note(path == "" && !s.at.hasAddress(), "there is no FILE, and no --redis into which one is pushed")
 	note(s.maxWait <= 0, "--max-wait: use more than 0")
 	note(s.stopTime <= 0, "--stop-time: use more than 0")
@@ -126,6 +130,11 @@ func (s *sidecar) check(path string) error {
 	upstreams, wrong := upstreamsOf(s.upstreamFlags, s.listen, s.expose)
 	s.upstreams, mistakes = upstreams, append(mistakes, wrong...)
 	var err error
+	if s.followHosts != "" {
+		if s.ceiling, err = policyfile.Load(s.followHosts); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("--follow-hosts: %w", err))
+		}
+	}
 	if s.token, err = readToken(s.tokenFile, proxyTokenVariable); err != nil {
 		return errors.Join(append(mistakes, err)...)
 	}
@@ -208,7 +217,8 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 			return err
 		}
 		s.metrics.SetPolicies(f.Policies)
-		s.use(proxy.NewTable(f.Policies))
+		s.use(proxy.NewTable(f.Policies, f.Tunnels...))
+		s.tellTunnels(f.Tunnels)
 		return nil
 	})
 	if err != nil {
@@ -224,7 +234,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 
 // followFile follows a file or, where path is "", what is pushed.
 func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.Reporter, apply func(*policyfile.File) error) (*policyfile.Follower, error) {
-	options := policyfile.Options{Path: path, Apply: apply, Report: s.report}
+	options := policyfile.Options{Path: path, Apply: apply, Report: s.report, Ceiling: s.ceiling}
 	if path == "" {
 		follower, err := pushed.Follow(ctx, reporter, options)
 		return follower, withExitCode(err)
@@ -306,6 +316,13 @@ const longestHost = 255
 // tellOutside tells of a link that leads round the proxy.
 func (s *sidecar) tellOutside(host string) {
 	s.sayOnce("an answer has a link to " + fleet.Clean(host, longestHost) + ", which leads round the proxy: a program that follows it is not held there")
+}
+
+// tellTunnels tells what a file gives up that has tunnels of TLS carried.
+func (s *sidecar) tellTunnels(hosts []string) {
+	for _, host := range hosts {
+		s.sayOnce("tunnels to " + host + " are carried, as the file says: each connection counts as one request, and the requests inside are neither counted nor held")
+	}
 }
 
 // tellBlind tells of a tunnel that is refused.

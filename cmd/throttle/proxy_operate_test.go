@@ -123,6 +123,33 @@ func TestProxyPushed(t *testing.T) {
 	require.Contains(t, must(t, "status"), "throttle-proxy")
 }
 
+// TestProxyFollowHosts: a pushed file opens no host, and takes no key of requests, that the proxy's own file does not have.
+func TestProxyFollowHosts(t *testing.T) {
+	t.Setenv(addressVariable, redistest.Single(t).URL())
+	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
+	ceiling := newFile(t, host, "1/h")
+	push := func(file string) { must(t, "push", file, "--by", "anna", "--reason", "more", "--yes", "--loosen", "--wait", "0") }
+
+	push(newFile(t, host, "1/h"))
+	s := startProxy(t, "", "--follow-hosts", ceiling)
+	push(newFile(t, "127.0.0.1:1", "1/h"))
+	require.Contains(t, s.line("is not in force"), `the file opens what `+ceiling+` does not: policy "api" names the host "127.0.0.1:1"`)
+	require.Contains(t, s.detail("127.0.0.1:1/"), "no policy names this host")
+
+	spy := newFile(t, host, "1/h")
+	text, err := os.ReadFile(spy)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(spy, fmt.Appendf(text, "  - {name: spy, match: \"%s/\", limit: 9/s, shadow: true, key: \"{query.pin}\"}\n", host), 0o600))
+	push(spy)
+	require.Contains(t, s.line("is not in force"), `policy "spy" makes keys of requests, by {query.pin}`)
+
+	talk := new(strings.Builder)
+	require.NotZero(t, run(t.Context(), []string{"proxy", "--listen", "127.0.0.1:0", "--follow-hosts", ceiling}, new(sink), talk), "what is pushed opens too much")
+	require.Contains(t, talk.String(), "the file opens what")
+	require.Equal(t, exitUsage, run(t.Context(), []string{"proxy", ceiling, "--listen", "127.0.0.1:0", "--follow-hosts", ceiling}, new(sink), talk))
+	require.Contains(t, talk.String(), "--follow-hosts bounds what is pushed, and FILE is followed")
+}
+
 // TestProxyAdmin: the pages of an operator say what is, and no credential.
 func TestProxyAdmin(t *testing.T) {
 	server := redistest.Single(t)
