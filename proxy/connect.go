@@ -39,6 +39,7 @@ type connector struct {
 	serve     func(authority string) http.Handler
 	refuse    func(http.ResponseWriter, *http.Request, *problem)
 	tell      func(detail string)
+	idle      time.Duration // Config.CallerIdle
 }
 
 // ServeHTTP implements [http.Handler].
@@ -63,7 +64,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	caller, err := take(w)
+	caller, err := take(w, c.idle)
 	if err != nil {
 		return // the caller has gone
 	}
