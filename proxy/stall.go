@@ -91,6 +91,7 @@ func (s *stall) expire() {
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, c *call) {
 	c.sending = newStall(h.c.CallerIdle, func() {
 		c.place.refuse(newProblem(http.StatusRequestTimeout, "the caller has stopped in the middle of its body"))
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // ends the read that waits, for which the base would wait
 	})
 	c.taking = newStall(h.c.CallerIdle, func() {
 		c.place.refuse(newProblem(http.StatusRequestTimeout, "the caller does not take its answer"))
@@ -116,11 +117,11 @@ func (b *awaitedBody) Read(p []byte) (n int, err error) {
 	return b.ReadCloser.Read(p)
 }
 
-// boundWrites bounds how long what is written from now on may wait for the caller. The server lifts the bound for the next
-// request.
+// boundWrites bounds how long what is written from now on may wait for the caller, beside the rest of a body that
+// is awaited before. The server lifts the bound for the next request.
 func (h *Handler) boundWrites(w http.ResponseWriter) {
 	if h.c.CallerIdle > 0 {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.c.CallerIdle))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.c.CallerIdle + restTime))
 	}
 }
 
