@@ -46,7 +46,7 @@ type sidecar struct {
 	upstreamFlags                  []string
 	upstreams                      []upstreamAt
 	tunnels                        int
-	maxWait, stopTime              time.Duration
+	maxWait, stopTime, callerIdle  time.Duration
 	held, perBudget, connections   int
 	private                        []string
 	permits                        time.Duration // how long they last at most
@@ -94,6 +94,7 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	f.BoolVar(&s.budgetMetrics, "budget-metrics", false, "metrics also say what budgets are like: each scrape asks Redis, so set it for few proxies of a fleet")
 	f.DurationVar(&s.maxWait, "max-wait", proxy.DefaultMaxWait, "how long a request is held at most; callers ask for less with \"Prefer: wait=2\"")
 	f.DurationVar(&s.stopTime, "stop-time", defaultStopTime, "how long the proxy goes on when it is told to end; what waits has half of that time to start")
+	f.DurationVar(&s.callerIdle, "caller-idle", proxy.DefaultCallerIdle, "how long a program may stall in its body, or in taking its answer, before its request is ended")
 	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most; bodies in memory have as many MiB")
 	f.IntVar(&s.perBudget, "held-per-budget", proxy.DefaultHeldPerBudget, "how many requests are held at once at most for one budget")
 	f.IntVar(&s.tunnels, "tunnels", proxy.DefaultTunnels, "how many tunnels programs with HTTP_PROXY have at once at most; 0: none")
@@ -117,6 +118,7 @@ func (s *sidecar) check(path string) error {
 	note(path == "" && !s.at.hasAddress(), "there is no FILE, and no --redis into which one is pushed")
 	note(s.maxWait <= 0, "--max-wait: use more than 0")
 	note(s.stopTime <= 0, "--stop-time: use more than 0")
+	note(s.callerIdle <= 0, "--caller-idle: use more than 0")
 	note(s.held <= 0, "--held: use 1 or more")
 	note(s.perBudget <= 0, "--held-per-budget: use 1 or more")
 	note(s.connections <= 0, "--connections: use 1 or more")
@@ -127,6 +129,7 @@ func (s *sidecar) check(path string) error {
 		note(err != nil && strings.ContainsAny(host, ":/"), "--private "+host+": use a host, without a scheme, a port and a path")
 	}
 	note(!s.expose && isExposed(s.listen), "--listen: other machines would reach this address, and could send requests: pass --expose as well")
+	note(!s.expose && s.admin != "" && isExposed(s.admin), "--admin: other machines would reach this address, which needs no token: pass --expose as well")
 	upstreams, wrong := upstreamsOf(s.upstreamFlags, s.listen, s.expose)
 	s.upstreams, mistakes = upstreams, append(mistakes, wrong...)
 	var err error
@@ -207,7 +210,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	handler, err := proxy.New(proxy.Config{
 		OutsideLink: s.tellOutside, BlindTunnel: s.tellBlind, Tunnels: cmp.Or(s.tunnels, -1),
 		Transport: transport, Waiting: waiting, Table: s.table.Load, Token: s.token, Local: !isExposed(s.listen),
-		MaxWait: s.maxWait, Held: s.held, HeldPerBudget: s.perBudget,
+		MaxWait: s.maxWait, Held: s.held, HeldPerBudget: s.perBudget, CallerIdle: s.callerIdle, LetIn: letIn,
 	})
 	if err != nil {
 		return nil, err
@@ -250,7 +253,7 @@ func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.R
 func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport, follower *policyfile.Follower) *service {
 	registry := prometheus.NewRegistry()
 	v := &service{
-		listen: s.listen, adminListen: s.admin, handler: handler, upstreams: s.upstreams, door: bounded{bound: &bound{most: int64(s.connections)}}, stopTime: s.stopTime, say: s.say,
+		listen: s.listen, adminListen: s.admin, handler: handler, upstreams: s.upstreams, door: bounded{bound: &bound{most: int64(s.connections)}}, stopTime: s.stopTime, callerIdle: s.callerIdle, say: s.say,
 		admin: &admin{
 			statuses: transport.Statuses, file: follower.State, metrics: registry, local: !isExposed(s.admin) && !strings.HasPrefix(s.admin, unixPrefix),
 			policies: func() []throttle.Policy { return follower.File().Policies },
@@ -260,6 +263,9 @@ func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport,
 		&proxyMetrics{handler, &v.door, func() bool { return follower.State().Err == nil }})
 	if s.budgetMetrics {
 		registry.MustRegister(promthrottle.Budgets(transport))
+	}
+	if isLoose(s.tokenFile) {
+		s.say("WARNING: other users of this machine may read or write " + s.tokenFile + ": chmod 600 keeps the token from them")
 	}
 	if at := s.exposed(); len(at) > 0 && s.token == "" {
 		s.say("WARNING: there is no token, and each machine that reaches " + strings.Join(at, ", ") + " can send requests")
