@@ -1,6 +1,7 @@
 package policyfile_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,4 +64,16 @@ func TestTunnelsLoosen(t *testing.T) {
 func TestTunnelsThatWouldBeRefused(t *testing.T) {
 	_, err := policyfile.Parse("f", []byte("version: 1\npolicies: [{name: a, match: a.example.com/v1/, limit: 1/s}]\ntunnels: [a.example.com]\n"))
 	require.ErrorContains(t, err, `f:3:11: policy "a": it needs to see paths, which TLS hides: a tunnel to "a.example.com" would be refused`)
+}
+
+// TestCeiling: a version that opens more than the ceiling is not put into force.
+func TestCeiling(t *testing.T) {
+	const text = "version: 1\npolicies: [{name: a, match: b.example.com/, limit: 1/s}]\n"
+	ceiling := parsedRows(t, "policies: [{name: a, match: a.example.com/, limit: 1/s}]\n")
+	_, err := policyfile.Follow(t.Context(), policyfile.Options{
+		Name: "pushed", Ceiling: ceiling,
+		Read:  func(context.Context) ([]byte, error) { return []byte(text), nil },
+		Apply: func(*policyfile.File) error { t.Error("it is in force"); return nil },
+	})
+	require.EqualError(t, err, `policyfile: the file opens what rows does not: policy "a" names the host "b.example.com"`)
 }
