@@ -2,18 +2,23 @@ package policyfile
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/proxy"
 )
 
 // A hold is what decides how much a policy holds: its limit, whether it only counts, and as
-// texts its other fields, or the preset that it is of.
+// texts its other fields, or the preset that it is of. Reads is what the policy takes from requests to make
+// keys of budgets and names of shares.
 type hold struct {
 	limit  throttle.Limit
 	shadow bool
 	fields map[string]string
+	reads  string
 }
 
 // holding are the fields, beside the limit, that decide how much a policy holds.
@@ -54,7 +59,11 @@ func (d *document) holds() map[string]hold {
 	for _, t := range d.tables {
 		preset := map[string]string{"preset": canonical(t.at)}
 		for _, p := range t.rows {
-			all[p.Name] = hold{p.Limit, p.Shadow, preset}
+			reads := ""
+			if p.Key != nil || p.Share != nil {
+				reads = preset["preset"]
+			}
+			all[p.Name] = hold{p.Limit, p.Shadow, preset, reads}
 		}
 	}
 	for i := range d.rows {
@@ -63,7 +72,8 @@ func (d *document) holds() map[string]hold {
 		for _, f := range holding {
 			fields[f.name] = f.text(p)
 		}
-		all[p.Name] = hold{p.Limit, p.Shadow, fields}
+		reads := strings.TrimSpace(written("key", "")(p) + " " + written("share", "")(p))
+		all[p.Name] = hold{p.Limit, p.Shadow, fields, reads}
 	}
 	return all
 }
@@ -92,6 +102,52 @@ func loosened(old []throttle.Policy, held, holds map[string]hold) (reasons []str
 			for _, text := range is.loosens(&was) {
 				reasons = append(reasons, fmt.Sprintf("policy %q: %s", p.Name, text))
 			}
+		}
+	}
+	return reasons
+}
+
+// Opens says which hosts a file names that another one does not name, and which of its policies make keys or
+// shares of parts of requests of which the other one makes none at that host. It is empty if the file
+// reaches no more, and learns no more of requests, than the other one. A file that comes from a place where more people
+// write than may read the traffic is compared in this way, also if the policy only counts.
+func (f *File) Opens(old *File) (reasons []string) {
+	known, read := proxy.NewTable(old.Policies), make(map[string]bool)
+	written := make(map[string]bool)
+	for i := range old.Policies {
+		p := &old.Policies[i]
+		written[hostOf(p)] = true
+		read[hostOf(p)+" "+old.holds[p.Name].reads] = true
+	}
+
+	told := make(map[string]bool)
+	for i := range f.Policies {
+		p := &f.Policies[i]
+		host := hostOf(p)
+
+		if host != "" && !written[host] && !known.Has(host) && !told[host] {
+			told[host] = true
+			reasons = append(reasons, fmt.Sprintf("policy %q names the host %q", p.Name, host))
+		}
+		if reads := f.holds[p.Name].reads; reads != "" && !read[host+" "+reads] {
+			reasons = append(reasons, fmt.Sprintf("policy %q makes keys of requests, by %s", p.Name, clip(reads)))
+		}
+	}
+	return reasons
+}
+
+// hostOf returns the host of a policy's pattern, as it is compared.
+func hostOf(p *throttle.Policy) string {
+	pattern := p.Match[strings.LastIndexAny(p.Match, " \t")+1:]
+	host, _, _ := strings.Cut(pattern, "/")
+	return strings.ToLower(strings.TrimSuffix(host, ":443"))
+}
+
+// tunnelled says to which hosts tunnels are carried that were not.
+func tunnelled(old, hosts []string) (reasons []string) {
+	for _, host := range hosts {
+		if !slices.ContainsFunc(old, func(was string) bool { return strings.EqualFold(was, host) }) {
+			reasons = append(reasons, fmt.Sprintf("requests in tunnels to %s are neither counted nor held", host))
 		}
 	}
 	return reasons

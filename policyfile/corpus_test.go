@@ -129,6 +129,7 @@ func fieldFiles() (all []fieldFile) {
 	add("shadow", row("    shadow: VALUE\n"), "true", "FALSE", "y", "maybe")
 	add("scope", row("    scope: VALUE\n"), "fleet", "node", "Fleet", "nodes")
 	add("a field of its own", row("    VALUE\n"), "limits: 1", "Key: x", "key:x", "key：x", "key :x", "? key", "- a", "key: x: y", "burst: 40", "x-note: hello")
+	add("tunnels", row("tunnels: VALUE\n"), "a.example.com", "[a.example.com, a.example.com:443]", "a.example.com:8443", "b.example.org", "https://a.example.com", "a.example.com/", `"*.example.com"`, "{a.example.com: x}")
 	test := "version: 1\npolicies:\n  - {name: a, match: example.com/, limit: 1/s}\ntests:\n"
 	add("request of a test", test+"  - request: VALUE\n    policies: [a]\n", "GET https://example.com/", "https://example.com/", "get https://example.com/", "GET example.com/", "GET ftp://example.com/", "GET https:///", "GET", "GET  https://example.com/", "POST https://other.com/")
 	add("headers of a test", test+"  - request: GET https://example.com/\n    headers: VALUE\n    policies: [a]\n", "{X-App: a}", "{X App: a}", "{X-App: 1}", "{X-App: [a]}")

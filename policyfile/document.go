@@ -2,10 +2,13 @@ package policyfile
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/proxy"
 )
 
 // A document is the root of a file.
@@ -13,7 +16,55 @@ type document struct {
 	version int
 	tables  []presetTable
 	rows    []row
+	tunnels []tunnelHost
 	tests   []placedTest
+}
+
+// A tunnelHost is a host to which a proxy carries tunnels of TLS, and where the host stands.
+type tunnelHost struct {
+	host string
+	at   *yaml.Node
+}
+
+// tunnelHosts is the shape of a tunnelHost.
+var tunnelHosts = defined("tunnel", shape[tunnelHost]{schema: tunnelName.schema, read: func(r *reader, n *yaml.Node) (tunnelHost, bool) {
+	host, ok := tunnelName.read(r, n)
+	return tunnelHost{host, follow(n)}, ok
+}})
+
+// tunnelName is a host, with a port if the port is not that of https.
+var tunnelName = scalar(`a host such as "api.example.com" or "api.example.com:8443"`, anyText, func(s string) (string, error) {
+	if s == "" || strings.ContainsAny(s, "/@?#*{}% \t") {
+		return s, fmt.Errorf("%q is not a host: write it without a scheme, a path and wildcards, such as api.example.com", clip(s))
+	}
+	return s, nil
+})
+
+// checkTunnels refuses the hosts to which a proxy would carry no tunnel.
+func (r *reader) checkTunnels(d *document) {
+	policies := d.policies()
+	if len(d.tunnels) == 0 || len(r.errs) > 0 {
+		return
+	}
+
+	table := proxy.NewTable(policies, d.hosts()...)
+	for _, t := range d.tunnels {
+		policy, why := table.Blind(t.host)
+		switch {
+		case !table.Has(t.host):
+			r.fail(t.at, "no policy names the host %q, so no tunnel leads there", clip(t.host))
+		case why != "":
+			r.fail(t.at, "policy %q: %s: a tunnel to %q would be refused", clip(policy), why, clip(t.host))
+		}
+	}
+}
+
+// hosts returns the hosts to which tunnels of TLS are carried.
+func (d *document) hosts() (all []string) {
+	for _, t := range d.tunnels {
+		all = append(all, t.host)
+	}
+	return all
 }
 
 // A presetTable is the rows of a preset and where it is named.
@@ -64,6 +115,7 @@ var documentFields = record[document]{name: "the file", ignored: "x-", fields: [
 	must(member("version", "of this form", number(1), func(d *document, v int) { d.version = v })),
 	partly("presets", "the tables of providers that the library knows", list(defined("preset", placed(presets))), func(d *document, v []presetTable) { d.tables = v }),
 	partly("policies", "rows of your own", list(policyRow), func(d *document, v []row) { d.rows = v }),
+	partly("tunnels", "hosts to which throttle proxy carries tunnels of TLS: their limits count connections, and the requests inside are neither counted nor held", list(tunnelHosts), func(d *document, v []tunnelHost) { d.tunnels = v }),
 	partly("tests", "requests, and which policies they must match", list(defined("test", test.shape())), func(d *document, v []placedTest) { d.tests = v }),
 }}
 

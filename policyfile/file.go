@@ -18,6 +18,10 @@ type File struct {
 	// [throttle.Config] or [throttle.Transport.SetPolicies].
 	Policies []throttle.Policy
 
+	// Tunnels are the hosts to which a proxy carries tunnels of TLS, for [proxy.NewTable]. The limits
+	// of these hosts count connections there, and neither count nor hold the requests inside.
+	Tunnels []string
+
 	// Tests are what its author expects of them: see [File.Check].
 	Tests []Test
 
@@ -42,6 +46,7 @@ func Parse(name string, text []byte) (*File, error) {
 	}
 	v, _ := root.read(r, n)
 	r.checkPolicies(&v)
+	r.checkTunnels(&v)
 	r.checkTests(&v)
 	if err := r.errs.sorted(); err != nil {
 		return nil, err
@@ -50,7 +55,7 @@ func Parse(name string, text []byte) (*File, error) {
 		r.failAt(1, 1, "%v", err) // what has no place of its own
 		return nil, r.errs.sorted()
 	}
-	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), Policies: v.policies()}
+	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), Policies: v.policies(), Tunnels: v.hosts()}
 	f.tables = len(f.Policies) - len(v.rows)
 	for _, t := range v.tests {
 		f.Tests = append(f.Tests, t.Test)
@@ -76,8 +81,10 @@ func (f *File) Own() []throttle.Policy { return f.Policies[f.tables:] }
 
 // Loosens says what of a file another one would no longer hold, as far as can be told: a
 // policy that is gone, a limit that is not lower, a change of another field that may hold less
-// than before. It is empty if all that is held stays held.
-func (f *File) Loosens(old *File) []string { return loosened(old.Policies, old.holds, f.holds) }
+// than before, a host to which tunnels are carried. It is empty if all that is held stays held.
+func (f *File) Loosens(old *File) []string {
+	return append(loosened(old.Policies, old.holds, f.holds), tunnelled(old.Tunnels, f.Tunnels)...)
+}
 
 // checkVersion reports whether the file is of the version that this package reads. One of
 // another version is looked at no further: what it says may mean something else.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -41,6 +42,14 @@ type Options struct {
 	// holds: see [File.Loosens]. Negative: not at all. Defaults to [DefaultGrace].
 	Grace time.Duration
 
+	// Opening lets a version wait as well that opens what the one in force does not: see [File.Opens]. It is for
+	// texts that come from a place where more people write than may read the traffic. Defaults to false.
+	Opening bool
+
+	// Ceiling bounds what a version may open: one that opens more than Ceiling is not put into force, as if it had a
+	// mistake. Defaults to nil: no bound.
+	Ceiling *File
+
 	// Report is told of each change of the state, by one goroutine at a time. Defaults
 	// to nil: nobody is told.
 	Report func(State)
@@ -53,7 +62,7 @@ type State struct {
 	Since   time.Time // when it came into force
 	Err     error     // why what was seen is not in force; nil: it is, or waits
 
-	// Loosens says what the version that was seen would no longer hold, and Until when it
+	// Loosens says what the version that was seen would no longer hold, or opens, and Until when it
 	// comes into force all the same.
 	Loosens []string
 	Until   time.Time
@@ -125,6 +134,12 @@ func (f *Follower) parse(text []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	if f.o.Ceiling != nil {
+		if opens := file.Opens(f.o.Ceiling); len(opens) > 0 {
+			return nil, fmt.Errorf("policyfile: the file opens what %s does not: %s", f.o.Ceiling.name, strings.Join(opens, "; "))
+		}
+	}
 	return file, nil
 }
 
@@ -193,7 +208,12 @@ func (f *Follower) consider(s *State, now time.Time) {
 	if f.next, f.wrong = f.parse(f.last); f.wrong != nil {
 		return
 	}
-	if s.Loosens = f.next.Loosens(f.File()); len(s.Loosens) > 0 && f.o.Grace > 0 {
+
+	s.Loosens = f.next.Loosens(f.File())
+	if f.o.Opening {
+		s.Loosens = append(s.Loosens, f.next.Opens(f.File())...)
+	}
+	if len(s.Loosens) > 0 && f.o.Grace > 0 {
 		s.Until = now.Add(f.o.Grace)
 		return
 	}

@@ -17,9 +17,6 @@ const (
 	aheadTime = 10 * time.Second
 )
 
-// expected is how long a body may say that it is for memory to be there before it comes.
-const expected = 64 << 10
-
 // bodies are the bodies that are read ahead.
 type bodies struct {
 	most   int64 // how many bytes all of them may have together
@@ -49,31 +46,25 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 		r.Body = &upload{Reader: r.Body, body: r.Body, answer: w, left: r.ContentLength}
 		return free, nil
 	}
-	size := int64(mostAhead) // of a body of unknown length
-	if r.ContentLength >= 0 {
-		size = min(size, r.ContentLength)
-	}
-	if !b.take(size) {
-		return free, newProblem(http.StatusServiceUnavailable, "the bodies of all requests are too large for this proxy's memory").because(bodiesFull).after(soon)
-	}
-	free = func() { b.used.Add(-size) }
+
 	deadline := http.NewResponseController(w)
 	_ = deadline.SetReadDeadline(time.Now().Add(b.within)) // where it is not supported the caller's context has to do
-	read := bytes.NewBuffer(make([]byte, 0, min(size, expected)+bytes.MinRead))
-	_, err := read.ReadFrom(io.LimitReader(r.Body, mostAhead))
-	begin := read.Bytes()
+	begin, taken, err := b.read(r.Body, r.ContentLength)
+	free = func() { b.used.Add(-taken) }
 	if err == nil { // else nothing more is read
 		_ = deadline.SetReadDeadline(time.Time{})
 	}
-	b.used.Add(int64(len(begin)) - size)
-	size = int64(len(begin))
+
 	switch {
 	case err == nil:
+	case errors.Is(err, errBodiesFull):
+		return free, newProblem(http.StatusServiceUnavailable, "the bodies of all requests are too large for this proxy's memory").because(bodiesFull).after(soon)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return free, newProblem(http.StatusRequestTimeout, "the body of the request came too slowly")
 	default:
 		return free, newProblem(http.StatusBadRequest, "the body of the request could not be read")
 	}
+
 	if len(begin) == mostAhead {
 		r.Body = &upload{Reader: io.MultiReader(bytes.NewReader(begin), r.Body), body: r.Body, answer: w, left: r.ContentLength}
 		return free, nil
@@ -81,6 +72,54 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	r.Body = wholeBody{bytes.NewReader(begin)}
 	r.GetBody = func() (io.ReadCloser, error) { return wholeBody{bytes.NewReader(begin)}, nil }
 	return free, nil
+}
+
+// firstRead is the memory for the first bytes of a body.
+const firstRead = 512
+
+// errBodiesFull says that there is no memory for more of a body.
+var errBodiesFull = errors.New("proxy: the bodies of all requests are too large")
+
+// read reads a body up to its end, or to mostAhead bytes. It takes memory when there is something to put into that
+// memory, so that a caller takes none by saying how much will come. The length is negative if it is unknown. taken is
+// how much was taken, also beside an error.
+func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, err error) {
+	whole := int64(mostAhead)
+	if length >= 0 {
+		whole = min(whole, length)
+	}
+	most := min(whole+1, mostAhead) // one more than the whole, so that the last read finds the end
+
+	begin = make([]byte, 0, min(firstRead, most))
+	for {
+		n, err := body.Read(begin[len(begin):cap(begin)])
+		begin = begin[:len(begin)+n]
+		if have := min(int64(cap(begin)), whole); n > 0 && taken < have {
+			if !b.take(have - taken) {
+				return begin, taken, errBodiesFull
+			}
+			taken = have
+		}
+
+		switch {
+		case err == io.EOF:
+			if cap(begin)-len(begin) > firstRead {
+				begin = bytes.Clone(begin) // a body of unknown length keeps no more than it needs
+			}
+			length := int64(len(begin))
+			b.used.Add(length - taken)
+			return begin, length, nil
+		case err != nil, int64(len(begin)) == most:
+			return begin, taken, err
+		case len(begin) == cap(begin):
+			more := min(2*int64(cap(begin)), most)
+			if more = min(more, whole); !b.take(more - taken) {
+				return begin, taken, errBodiesFull
+			}
+			taken = more
+			begin = append(make([]byte, 0, min(more+1, most)), begin...)
+		}
+	}
 }
 
 // A wholeBody is a body that was read to its end.

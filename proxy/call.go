@@ -21,6 +21,9 @@ type call struct {
 	upload *upload // its body, of which something is still to come; nil: nothing is
 	left   bool    // the caller has left before there was an answer
 
+	sending *stall // while the body is awaited of the caller; nil: for ever
+	taking  *stall // while the caller takes the answer
+
 	mu   sync.Mutex
 	sent time.Time // when the base was asked for a connection; zero: not yet
 }

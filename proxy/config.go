@@ -11,6 +11,7 @@ const (
 	DefaultHeld          = 256
 	DefaultHeldPerBudget = 128
 	DefaultTunnels       = 256
+	DefaultCallerIdle    = 30 * time.Second
 )
 
 // Config is what [New] needs.
@@ -36,7 +37,7 @@ type Config struct {
 
 	// Held is how many requests wait at once. Another one is refused with 503. Of each body
 	// at most 1 MiB is in memory, and of all bodies at most Held MiB, also of those that
-	// wait no more: a body that finds no room is refused with 503. Defaults to [DefaultHeld].
+	// wait no more: a body that finds no room when it comes is refused with 503. Defaults to [DefaultHeld].
 	Held int
 
 	// HeldPerBudget is how many requests wait at once for one budget. Another one is refused
@@ -55,9 +56,20 @@ type Config struct {
 	// random bits in base64. It is not sent on. Defaults to "": anybody may send.
 	Token string
 
-	// Waiting serves the paths under /v1/ of the handler's own address, for callers that are let
-	// in. Defaults to nil: they are paths like others.
+	// Waiting serves paths under /v1/ of the handler's own address, for callers that are let in: those for which
+	// its method Serves(path string) bool returns true, or all if it has no such method. Defaults to nil: they
+	// are paths like others.
 	Waiting http.Handler
+
+	// LetIn is called for each request that is let in: it has the token, or none is needed. It is called by many
+	// goroutines. Defaults to nil: nobody is told.
+	LetIn func(r *http.Request)
+
+	// CallerIdle is how long a caller may neither send a body that is awaited nor take an answer: less than 1 KiB in
+	// that time. The request is ended then, with 408 if its answer has not begun, so that a caller that stalls holds no
+	// slot. An upstream may be silent for any time, and so may a gRPC stream whose answer has begun. Negative: for
+	// ever. Defaults to [DefaultCallerIdle].
+	CallerIdle time.Duration
 
 	// Local lets only requests in whose Host field is localhost, an address of the
 	// loopback, or one of the hosts: no web page reaches the handler under a name of its own that leads to
@@ -69,8 +81,8 @@ type Config struct {
 	// many goroutines. Defaults to nil: nobody is told.
 	OutsideLink func(host string)
 
-	// BlindTunnel is called for each tunnel of TLS that is refused because a policy needs to see what TLS
-	// hides, with what the answer says. Most clients show their users only the status of that
+	// BlindTunnel is called for each tunnel of TLS that is refused because TLS hides what a policy counts
+	// or needs to see, with what the answer says. Most clients show their users only the status of that
 	// answer. It is called by many goroutines. Defaults to nil: nobody is told.
 	BlindTunnel func(detail string)
 }

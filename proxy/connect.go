@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -27,8 +28,8 @@ const (
 )
 
 // A connector serves CONNECT, by which programs with HTTP_PROXY ask for a tunnel to a host. Plain
-// HTTP in a tunnel is served. TLS is carried, and its connection costs one start: only where no
-// policy reads what TLS hides.
+// HTTP in a tunnel is served request by request. TLS is refused, unless the table says that the tunnels of
+// the host are carried: then a connection costs one start, whatever the connection carries.
 type connector struct {
 	known     *known
 	transport http.RoundTripper
@@ -38,6 +39,7 @@ type connector struct {
 	serve     func(authority string) http.Handler
 	refuse    func(http.ResponseWriter, *http.Request, *problem)
 	tell      func(detail string)
+	idle      time.Duration // Config.CallerIdle
 }
 
 // ServeHTTP implements [http.Handler].
@@ -62,7 +64,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	caller, err := take(w)
+	caller, err := take(w, c.idle)
 	if err != nil {
 		return // the caller has gone
 	}
@@ -125,22 +127,27 @@ func (t *tunnelled) prepare(r *http.Request) *problem {
 	return nil
 }
 
-// blind returns why a connection of TLS to the host is not carried; nil: it is.
+// blind returns why a connection of TLS to the host is not carried, or nil if it is carried.
 func (t *tunnelled) blind(r *http.Request) *problem {
-	policy, reads := "", "requests"
+	policy, why := "", "requests are counted, which TLS hides"
 	if t.known.table != nil {
-		reader, found := t.known.table().readerAt(withPort(t.host))
-		if !found {
-			return nil
-		}
-		policy, reads = reader.policy, reader.reads
+		policy, why = t.known.table().Blind(t.host)
 	}
+	if why == "" {
+		return nil
+	}
+
 	at := "ADDRESS-OF-THIS-PROXY"
 	if address, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		at = address.String()
 	}
 	host := strings.TrimSuffix(t.host, ":443")
-	p := newProblem(http.StatusForbidden, "a policy needs to see "+reads+", which TLS hides: use http://"+at+"/"+host+"/ as the base URL, or http://"+host+"/ by this proxy, which goes on by https")
+	name := ""
+	if policy != "" {
+		name = fmt.Sprintf("policy %q: ", policy)
+	}
+
+	p := newProblem(http.StatusForbidden, name+why+": use http://"+at+"/"+host+"/ as the base URL, or http://"+host+"/ by this proxy, which goes on by https")
 	p.Policy = policy
 	t.tell(p.Detail)
 	return p
@@ -184,7 +191,11 @@ func (t *tunnelled) serveHTTP(r *http.Request) {
 		ErrorLog:          log.New(io.Discard, "", 0), // of callers that do not keep to HTTP
 		ReadHeaderTimeout: headerTime, IdleTimeout: unusedTime,
 	}
+
 	if outer, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok {
+		if outer.ErrorLog != nil { // a panic in a tunnel is told where the others are
+			server.ErrorLog = outer.ErrorLog
+		}
 		server.MaxHeaderBytes, server.Protocols, server.HTTP2 = outer.MaxHeaderBytes, outer.Protocols, outer.HTTP2
 		if outer.ReadHeaderTimeout > 0 {
 			server.ReadHeaderTimeout = outer.ReadHeaderTimeout
@@ -193,6 +204,7 @@ func (t *tunnelled) serveHTTP(r *http.Request) {
 			server.IdleTimeout = outer.IdleTimeout
 		}
 	}
+
 	listener := &single{conn: t.caller, stop: make(chan struct{})}
 	t.one.endBy(func() { go server.Shutdown(context.WithoutCancel(r.Context())) })
 	_ = server.Serve(listener)

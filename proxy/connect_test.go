@@ -49,9 +49,48 @@ func (s *scene) secureClient() *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// TestTunnelOfTLS: where policies need only the host, a connection of TLS has one start, whatever it carries.
+// carried is a change of a configuration, by which tunnels of TLS to these hosts are carried.
+func carried(policies []throttle.Policy, hosts ...string) func(*proxy.Config) {
+	table := proxy.NewTable(policies, hosts...)
+	return func(c *proxy.Config) { c.Table = func() *proxy.Table { return table } }
+}
+
+// TestP16_TunnelsOfTLS: a limit of a host never counts connections in silence. A tunnel of TLS to a host of the
+// policies is refused, the answer and the operator are told what to write, and no start is spent.
+func TestP16_TunnelsOfTLS(t *testing.T) {
+	shadow := at("only-counted.example.com/", 1)
+	shadow.Shadow = true
+	policies := []throttle.Policy{at("api.example.com/", 1), at("*.wide.example.com/", 1), at("odd.example.com:8443/", 1), shadow}
+
+	refusals := make(chan string, 10)
+	s := newNamedScene(t, false, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was reached") }, func(c *proxy.Config) {
+		c.BlindTunnel = func(detail string) { refusals <- detail }
+	}, policies...)
+
+	for _, host := range []string{"api.example.com", "API.example.com.", "a.wide.example.com", "only-counted.example.com"} {
+		resp, body := s.ask("CONNECT", host+":443 HTTP/1.1\nHost: x\n\n")
+		require.Equal(t, 403, resp.StatusCode, host)
+		detail := s.problem(resp, body)["detail"]
+		require.Contains(t, detail, `"tunnels" of the policy file does not list the host`)
+		require.Contains(t, detail, "use http://"+s.address+"/"+host+"/ as the base URL")
+		require.Equal(t, detail, <-refusals)
+	}
+
+	_, err := s.tunnel("odd.example.com:8443").secure()
+	require.ErrorContains(t, err, "access denied")
+
+	for _, host := range []string{"else.example.com:443", "else.example.com:80", "api.example.com:22"} {
+		resp, _ := s.ask("CONNECT", host+" HTTP/1.1\nHost: x\n\n")
+		require.Equal(t, 403, resp.StatusCode, "no policy names %s", host)
+	}
+	require.Empty(t, s.events)
+}
+
+// TestTunnelOfTLS: where the file says that a host's tunnels are carried, a connection of TLS has one start, whatever
+// the connection carries.
 func TestTunnelOfTLS(t *testing.T) {
-	s := newNamedScene(t, false, told, nil, at("api.example.com/", 2), at("odd.example.com:8443/", 1))
+	policies := []throttle.Policy{at("api.example.com/", 2), at("odd.example.com:8443/", 1)}
+	s := newNamedScene(t, false, told, carried(policies, "API.example.com.", "odd.example.com:8443"), policies...)
 	c := s.secureClient()
 	for range 3 {
 		resp, err := c.Get("https://api.example.com/x?y=%7e")
@@ -166,10 +205,12 @@ func TestBlindTunnel(t *testing.T) {
 
 // TestNotBlind: policies of other hosts, policies in Shadow, and penalties that nobody asked for keep no tunnel shut.
 func TestNotBlind(t *testing.T) {
+	listed := []string{"api.example.com", "api.example.com:8443", "else.example.com"}
 	shadow, none, usual := at("api.example.com/v1/", 9), at("api.example.com/", 9), at("*.example.com/", 9)
 	shadow.Shadow, none.Penalty, usual.Penalty = true, throttle.NoPenalty, throttle.RetryAfter
 	shadow.Penalty = feedback.Codes{Fields: []string{"errcode"}}.Penalty
-	s := newNamedScene(t, false, told, nil, shadow, none, usual, at("else.example.com/v1/", 9), at("api.example.com:8443/v1/", 9))
+	policies := []throttle.Policy{shadow, none, usual, at("else.example.com/v1/", 9), at("api.example.com:8443/v1/", 9)}
+	s := newNamedScene(t, false, told, carried(policies, listed...), policies...)
 	resp, err := s.secureClient().Get("https://api.example.com/v1/x")
 	require.NoError(t, err)
 	resp.Body.Close()
@@ -194,7 +235,8 @@ func TestNoTable(t *testing.T) {
 // TestTunnelIsGuarded: a name that leads inside is refused when its tunnel is dialled.
 func TestTunnelIsGuarded(t *testing.T) {
 	s := &scene{T: t, upstream: "upstream", events: make(chan throttle.Event, 100)}
-	s.serve(proxy.NewBase(), []throttle.Policy{at("localhost/", 9), at("169.254.169.254/", 9)}, nil)
+	policies := []throttle.Policy{at("localhost/", 9), at("169.254.169.254/", 9)}
+	s.serve(proxy.NewBase(), policies, carried(policies, "localhost", "169.254.169.254"))
 	for _, host := range []string{"localhost:443", "169.254.169.254:443"} {
 		resp, body := s.ask("CONNECT", host+" HTTP/1.1\nHost: x\n\n")
 		require.Equal(t, 403, resp.StatusCode)
@@ -205,7 +247,11 @@ func TestTunnelIsGuarded(t *testing.T) {
 
 // TestTunnelAdmission: CONNECT is refused as other requests are.
 func TestTunnelAdmission(t *testing.T) {
-	s := newNamedScene(t, false, told, func(c *proxy.Config) { c.Tunnels = 1 }, at("api.example.com/", 9))
+	policies := []throttle.Policy{at("api.example.com/", 9)}
+	s := newNamedScene(t, false, told, func(c *proxy.Config) {
+		carried(policies, "api.example.com")(c)
+		c.Tunnels = 1
+	}, policies...)
 	for headers, status := range map[string]int{"Sec-Fetch-Site: cross-site": 403, "Via: 1.1 throttle": 508, "Content-Length: 3": 400, "Transfer-Encoding: chunked": 400} {
 		w := s.dial()
 		w.send("CONNECT api.example.com:443 HTTP/1.1\nHost: x\n" + headers + "\n\n")
@@ -231,7 +277,11 @@ func TestTunnelAdmission(t *testing.T) {
 func TestTunnelHolds(t *testing.T) {
 	for _, authority := range []string{"api.example.com:443", "api.example.com:8443"} {
 		slot := throttle.Policy{Name: "slots", Match: "api.example.com/", Limit: throttle.Concurrency(1)}
-		s := newNamedScene(t, false, told, func(c *proxy.Config) { c.MaxWait = time.Hour }, slot, at("api.example.com:8443/", 100), at("api.example.com:443/", 100))
+		policies := []throttle.Policy{slot, at("api.example.com:8443/", 100), at("api.example.com:443/", 100)}
+		s := newNamedScene(t, false, told, func(c *proxy.Config) {
+			carried(policies, authority)(c)
+			c.MaxWait = time.Hour
+		}, policies...)
 		first, err := s.tunnel(authority).secure()
 		require.NoError(t, err)
 		s.kind(throttle.Started)
@@ -276,7 +326,8 @@ func TestUpgradeInTunnel(t *testing.T) {
 
 // TestTunnelHalfClosed: a caller that has sent everything still gets the answer.
 func TestTunnelHalfClosed(t *testing.T) {
-	s := newNamedScene(t, false, told, nil, at("api.example.com/", 9))
+	policies := []throttle.Policy{at("api.example.com/", 9)}
+	s := newNamedScene(t, false, told, carried(policies, "api.example.com"), policies...)
 	conn, err := s.tunnel("api.example.com:443").secure()
 	require.NoError(t, err)
 	io.WriteString(conn, "GET /x HTTP/1.0\r\n\r\n")
@@ -290,6 +341,7 @@ func TestTunnelHalfClosed(t *testing.T) {
 // has its answer, one without a first byte, and a WebSocket. Then there are no new ones.
 func TestShutdown(t *testing.T) {
 	arrived, answer := make(chan bool), make(chan bool)
+	policies := []throttle.Policy{at("api.example.com/", 100)}
 	s := newNamedScene(t, false, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			arrived <- true
@@ -302,7 +354,7 @@ func TestShutdown(t *testing.T) {
 			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 			io.Copy(io.Discard, conn)
 		}
-	}, nil, at("api.example.com/", 100))
+	}, carried(policies, "api.example.com"), policies...)
 	silent, plain, idle, socket := s.tunnel("api.example.com:80"), s.tunnel("api.example.com:80"), s.tunnel("api.example.com:80"), s.dial()
 	secure, err := s.tunnel("api.example.com:443").secure()
 	require.NoError(t, err)
@@ -370,7 +422,8 @@ func TestTunnelBaseHooks(t *testing.T) {
 
 // TestPlainAt443: plain HTTP in a tunnel to the port of TLS is served, and not carried.
 func TestPlainAt443(t *testing.T) {
-	s := newNamedScene(t, false, told, nil, at("api.example.com/", 2))
+	policies := []throttle.Policy{at("api.example.com/", 2)}
+	s := newNamedScene(t, false, told, carried(policies, "api.example.com"), policies...)
 	w := s.tunnel("api.example.com:443")
 	for _, status := range []int{200, 429} { // the tunnel has had a start as well
 		w.send("GET /x HTTP/1.1\nHost: api.example.com\n\n")

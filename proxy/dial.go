@@ -30,9 +30,18 @@ var inside = []netip.Prefix{
 	netip.MustParsePrefix("fec0::/10"),
 }
 
+// nat64 are the addresses with one of IPv4 in their last 32 bits (RFC 6052).
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
 // isPublic reports whether an upstream may be at an address.
 func isPublic(a netip.Addr) bool {
 	a = a.WithZone("").Unmap()
+
+	if nat64.Contains(a) { // where there is IPv6 alone, DNS64 gives a public upstream of IPv4 such an address
+		whole := a.As16()
+		a = netip.AddrFrom4([4]byte(whole[12:]))
+	}
+
 	if !a.IsGlobalUnicast() || a.IsPrivate() { // loopback, link-local, multicast and 0.0.0.0 are no global unicast
 		return false
 	}

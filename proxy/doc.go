@@ -9,7 +9,8 @@
 //
 // A caller may also name the host in its Host field; reach it at an address of its own
 // ([Handler.Upstream]); or use the handler as its HTTP_PROXY, with URLs of http, for which the handler goes on
-// by https. Tunnels of TLS are carried only to hosts whose policies need nothing but the host.
+// by https. Tunnels of TLS hide the requests that the policies count, so they are refused, but for the hosts
+// that [NewTable] is told of.
 // Links of answers lead back to the handler by the way on which the request has come.
 //
 // A server of the handler should speak HTTP/2 without TLS for callers with gRPC:

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bufio"
+	"net"
 	"net/http"
 	"strings"
 )
@@ -12,6 +14,7 @@ type informational struct {
 	http.ResponseWriter
 	modern bool // the caller speaks HTTP/1.1 or later: HTTP/1.0 has no such answers
 	finish func(http.Header)
+	taking *stall // bounds each wait for the caller
 }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -23,7 +26,36 @@ func (w *informational) WriteHeader(status int) {
 		removeHopHeaders(w.Header())
 		w.finish(w.Header())
 	}
+	if _, typed := w.Header()["Content-Type"]; !typed {
+		w.Header()["Content-Type"] = nil // net/http would guess one
+	}
+
+	w.taking.begin()
+	defer w.taking.end(0)
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [io.Writer].
+func (w *informational) Write(p []byte) (n int, err error) {
+	w.taking.begin()
+	defer func() { w.taking.end(n) }()
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError is for [http.ResponseController].
+func (w *informational) FlushError() error {
+	w.taking.begin()
+	defer w.taking.end(0)
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack is for [http.ResponseController]. What is written to the connection is bounded as an answer is.
+func (w *informational) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil && w.taking != nil {
+		conn = &boundedWriter{conn, w.taking.within}
+	}
+	return conn, buffered, err
 }
 
 // Unwrap is for [http.ResponseController].

@@ -22,7 +22,7 @@ func TestIsPublic(t *testing.T) {
 		"10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false, "::ffff:10.0.0.1": false, "::ffff:100.100.100.200": false, "::ffff:168.63.129.16": false, "fd00:ec2::254": false, "fc00::1": false,
 		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1%eth0": false, "fec0::1": false, "100.100.100.200": false, "100.64.0.1": false,
 		"168.63.129.16": false, "192.0.0.192": false, "198.18.0.1": false, "224.0.0.1": false, "ff02::1": false, "255.255.255.255": false, "240.0.0.1": false,
-		"::7f00:1": false, "::ffff:0:7f00:1": false, "64:ff9b::7f00:1": false, "64:ff9b:1::a00:1": false, "2002:7f00:1::": false, "2001::1": false,
+		"::7f00:1": false, "::ffff:0:7f00:1": false, "64:ff9b::7f00:1": false, "64:ff9b::a9fe:a9fe": false, "64:ff9b::5db8:d822": true, "64:ff9b:1::a00:1": false, "2002:7f00:1::": false, "2001::1": false,
 	} {
 		require.Equal(t, want, isPublic(netip.MustParseAddr(text)), text)
 	}

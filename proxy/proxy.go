@@ -53,6 +53,10 @@ func New(c Config) (*Handler, error) {
 	c.Held, c.HeldPerBudget = cmp.Or(c.Held, DefaultHeld), cmp.Or(c.HeldPerBudget, DefaultHeldPerBudget)
 	c.MaxWait = cmp.Or(c.MaxWait, DefaultMaxWait)
 	c.Tunnels = cmp.Or(c.Tunnels, DefaultTunnels)
+	c.CallerIdle = cmp.Or(c.CallerIdle, DefaultCallerIdle)
+	if c.LetIn == nil {
+		c.LetIn = func(*http.Request) {}
+	}
 	if c.OutsideLink == nil {
 		c.OutsideLink = func(string) {}
 	}
@@ -69,7 +73,7 @@ func New(c Config) (*Handler, error) {
 	}}
 	h.connect = connector{
 		known: &h.known, transport: c.Transport, tunnels: &h.tunnels, slots: make(chan struct{}, max(0, c.Tunnels)),
-		hold: h.hold, serve: h.tunnelled, refuse: h.refuse, tell: c.BlindTunnel,
+		hold: h.hold, serve: h.tunnelled, refuse: h.refuse, tell: c.BlindTunnel, idle: c.CallerIdle,
 	}
 	h.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
@@ -85,10 +89,16 @@ func New(c Config) (*Handler, error) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p := h.inadmissible(r, h.c.Local && !onSocket(r), &h.token); p != nil {
+	p := h.inadmissible(r, h.c.Local && !onSocket(r), &h.token)
+	if p == nil {
+		p = h.fromOtherPage(r)
+	}
+	if p != nil {
 		h.refuse(w, r, p)
 		return
 	}
+
+	h.c.LetIn(r)
 	h.send(w, h.token.remove(r), h.route)
 }
 
@@ -97,10 +107,19 @@ func (h *Handler) route(r *http.Request, k *known) (*route, *problem) {
 	switch {
 	case r.Method == http.MethodConnect:
 		return &route{instead: &h.connect}, nil
-	case h.c.Waiting != nil && strings.HasPrefix(k.ownPath(r), "/v1/"):
+	case h.c.Waiting != nil && h.isWaiting(k.ownPath(r)):
 		return &route{instead: h.c.Waiting}, nil
 	}
 	return routeOf(r, k)
+}
+
+// isWaiting reports whether a path and query are those of [Config.Waiting].
+func (h *Handler) isWaiting(uri string) bool {
+	if !strings.HasPrefix(uri, "/v1/") {
+		return false
+	}
+	some, ok := h.c.Waiting.(interface{ Serves(path string) bool })
+	return !ok || some.Serves(uri[:endOf(uri, "?")])
 }
 
 // Upstream returns a handler that sends all its requests to one of the hosts, and shares
@@ -108,10 +127,16 @@ func (h *Handler) route(r *http.Request, k *known) (*route, *problem) {
 // reach the host there. While no policy names the host, it answers that.
 func (h *Handler) Upstream(host string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p := h.inadmissible(r, h.c.Local && onLoopback(r), &h.token); p != nil {
+		p := h.inadmissible(r, h.c.Local && onLoopback(r), &h.token)
+		if p == nil {
+			p = h.fromOtherPage(r)
+		}
+		if p != nil {
 			h.refuse(w, r, p)
 			return
 		}
+
+		h.c.LetIn(r)
 		h.send(w, h.token.remove(r), func(r *http.Request, k *known) (*route, *problem) { return upstreamRoute(r, host, k) })
 	})
 }
@@ -155,6 +180,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		return
 	}
 	defer c.endWait()
+
 	c.to = to
 	if r.Header.Get("Upgrade") != "" {
 		ctx, cut := context.WithCancel(r.Context())
@@ -164,10 +190,14 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	if c.upload, _ = r.Body.(*upload); c.upload != nil {
 		defer c.upload.Close()
 	}
+	h.watch(w, r, c)
+
 	c.begun = time.Now()
 	defer h.countAborted(c)
 	defer c.leaveTunnel()
-	h.proxy.ServeHTTP(&informational{w, r.ProtoAtLeast(1, 1), func(early http.Header) { h.links.rewrite(early, to) }}, r)
+	answer := &informational{w, r.ProtoAtLeast(1, 1), func(early http.Header) { h.links.rewrite(early, to) }, c.taking}
+	defer h.boundWrites(w) // of what the server sends when this returns
+	h.proxy.ServeHTTP(answer, r)
 }
 
 // hold counts a request as one that waits, until its call says otherwise.
@@ -188,6 +218,7 @@ func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
 // answer sends an answer of the proxy itself.
 func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 	h.counts.refused[p.reason].Add(1)
+	h.boundWrites(w)
 	p.write(w)
 }
 
@@ -195,6 +226,9 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	if _, whole := r.Body.(wholeBody); !whole && r.ContentLength != 0 && r.ProtoMajor == 1 {
 		hangUp(w)
+	}
+	if p.Status == http.StatusProxyAuthRequired {
+		w.Header().Set("Connection", "close") // a connection without the token takes no place of others
 	}
 	h.answer(w, p)
 }
@@ -270,6 +304,20 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 	return nil
 }
 
+// fromOtherPage returns why a request is refused that a page of another origin has caused, as far as its Referer tells.
+// To an address that is not on the loopback browsers send by http neither Origin nor Sec-Fetch-Site with a GET.
+func (h *Handler) fromOtherPage(r *http.Request) *problem {
+	if h.c.Local || h.token.required || onSocket(r) || !strings.HasPrefix(r.RequestURI, "/") {
+		return nil
+	}
+
+	scheme, page, _, ok := splitAbsolute(r.Referer())
+	if !ok || scheme != "http" || page == r.Host || h.known.has(page) {
+		return nil
+	}
+	return newProblem(http.StatusForbidden, "this proxy is not for pages of other origins in a browser")
+}
+
 // finish says in an answer of the upstream how long its request was held, leads its links back to
 // the caller's way, and lets its trailers follow: HTTP/1 has none behind a body whose length is
 // known, and HTTP/2 has. It fails when the answer is an upgrade and the handler ends, and when the
@@ -283,6 +331,7 @@ func (h *Handler) finish(resp *http.Response) error {
 	}
 	c := callOf(resp.Request.Context())
 	c.endWait()
+	c.answered(resp)
 	if !c.upload.isOver() && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Header.Set("Connection", "close")
 	}

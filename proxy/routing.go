@@ -1,8 +1,11 @@
 package proxy
 
 import (
+	"net"
 	"net/http"
 	"strings"
+
+	"github.com/fleetthrottle/throttle/internal/match"
 )
 
 // routeOf returns the route of a request that is for one of many hosts: the one in its Host
@@ -39,9 +42,13 @@ func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 		return nil, newProblem(http.StatusBadRequest, "the path begins with no host: use http://ADDRESS-OF-THIS-PROXY/HOST/ as the base URL")
 	}
 	if !k.has(host) {
+		if !strings.ContainsAny(host, ".:") {
+			return nil, lostHost()
+		}
 		return nil, unnamed()
 	}
-	back := route{here: origin(r) + "/" + host, anywhere: origin(r) + "/", root: "/" + host}
+
+	back := route{here: origin(r) + "/" + host, others: otherOrigin(r), root: "/" + host}
 	return newRoute(host, host, rest, back)
 }
 
@@ -61,7 +68,7 @@ func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	if !ok {
 		return nil, unnamed()
 	}
-	return newRoute(host, name, rest, route{here: "http://" + name, anywhere: "http://"})
+	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
 // tunnelRoute is the route of a request in a tunnel to an authority.
@@ -82,7 +89,7 @@ func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem)
 	if _, own, _ := k.meant(field); field != "" && !sameHost(own, name) {
 		return nil, newProblem(http.StatusMisdirectedRequest, "the request is for another host than its tunnel")
 	}
-	return newRoute(host, name, rest, route{here: "http://" + name, anywhere: "http://"})
+	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
 // upstreamRoute is the route of a request that has come in where everything is for one host.
@@ -115,6 +122,11 @@ func newRoute(host, name, rest string, back route) (*route, *problem) {
 	return &back, nil
 }
 
+// lostHost is the answer to a path without the host of an API, such as /v1/models.
+func lostHost() *problem {
+	return newProblem(http.StatusForbidden, "no policy names this host: a client that takes its path for one from the root drops the host of the API from the base URL; the waiting API has /v1/acquire, /v1/release, /v1/settle, /v1/penalize and /v1/openapi.yaml")
+}
+
 // unnamed is the answer to a request for a host that is not in the file.
 func unnamed() *problem { return newProblem(http.StatusForbidden, "no policy names this host") }
 
@@ -127,4 +139,24 @@ func origin(r *http.Request) string {
 		return "https://" + r.Host
 	}
 	return "http://" + r.Host
+}
+
+// otherOrigin returns what a caller of the loopback puts before another host than that of its request: the same
+// address under another name, 127.0.0.1 for localhost and the other way round. Clients drop Authorization and cookies
+// when a redirect leads from one to the other. It is empty if the caller has not written such an address.
+func otherOrigin(r *http.Request) string {
+	name, port := match.SplitPort(r.Host)
+	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+
+	switch {
+	case r.TLS != nil:
+		return "" // a certificate may be for one name alone
+	case name == "127.0.0.1", name == "[::1]":
+		return "http://localhost" + port + "/"
+	case !strings.EqualFold(name, "localhost"):
+		return ""
+	case at != nil && strings.HasPrefix(at.String(), "[::1]"):
+		return "http://[::1]" + port + "/"
+	}
+	return "http://127.0.0.1" + port + "/"
 }

@@ -21,6 +21,7 @@ type Table struct {
 	ports []string     // those that patterns write, ascending
 
 	readers []reader
+	blind   map[string]bool // hosts, with their ports, to which tunnels of TLS are carried
 }
 
 // A reader is a policy with what it reads of a request, or of an answer, that TLS hides.
@@ -28,8 +29,16 @@ type reader struct{ policy, reads string } // reads is "" if it needs only the h
 
 // NewTable returns the table of policies. A pattern without a port is for port 443 alone. A
 // pattern without a host, or one whose host is nothing but wildcards, names none.
-func NewTable(policies []throttle.Policy) *Table {
-	t := &Table{readers: make([]reader, len(policies))}
+//
+// Tunnels are the hosts, as "host" or "host:port", to which tunnels of TLS are carried. The limits of such a
+// host count connections there, and neither count nor hold the requests inside. Tunnels to other hosts are
+// refused: see [Table.Blind].
+func NewTable(policies []throttle.Policy, tunnels ...string) *Table {
+	t := &Table{readers: make([]reader, len(policies)), blind: make(map[string]bool)}
+	for _, host := range tunnels {
+		t.blind[canonical(host)] = true
+	}
+
 	var named, all []*match.Pattern
 	for i := range policies {
 		p := &policies[i]
@@ -143,14 +152,24 @@ func (t *Table) atAnyPort(name string) (host string, ok bool) {
 	return "", false
 }
 
-// readerAt returns the first policy of a host that reads what TLS hides; false: none does.
-func (t *Table) readerAt(host string) (reader, bool) {
-	for _, i := range t.all.Match(nil, requestTo(host)) {
+// Blind says why tunnels of TLS to a host are refused, which is "host" or "host:port", and names the policy
+// that needs to see what TLS hides. Why is empty if such tunnels are carried.
+func (t *Table) Blind(host string) (policy, why string) {
+	matched := t.all.Match(nil, requestTo(withPort(host)))
+	for _, i := range matched {
 		if r := t.readers[i]; r.reads != "" {
-			return r, true
+			return r.policy, "it needs to see " + r.reads + ", which TLS hides"
 		}
 	}
-	return reader{}, false
+
+	if t.blind[canonical(host)] {
+		return "", ""
+	}
+
+	if len(matched) > 0 {
+		policy = t.readers[matched[0]].policy
+	}
+	return policy, "it counts requests, which TLS hides, and \"tunnels\" of the policy file does not list the host"
 }
 
 // requestTo returns a request that is looked up to find a host.

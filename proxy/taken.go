@@ -19,13 +19,14 @@ type taken struct {
 	from   *bufio.Reader // of the connection: what the server has read ahead comes first
 	closed chan struct{}
 	once   sync.Once
+	within time.Duration // how long a write may wait for the caller; 0 or less: for ever
 }
 
 // firstBytesTime is how long a caller that has its tunnel may take to say something.
 const firstBytesTime = 10 * time.Second
 
 // take takes the connection of a CONNECT over, and says that the tunnel is there.
-func take(w http.ResponseWriter) (*taken, error) {
+func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return nil, err
@@ -33,10 +34,10 @@ func take(w http.ResponseWriter) (*taken, error) {
 	// The reader of the server ends the context of the request when a read fails.
 	ahead, _ := buffered.Peek(buffered.Reader.Buffered())
 	from := bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), conn))
-	t := &taken{Conn: conn, from: from, closed: make(chan struct{})}
+	t := &taken{Conn: conn, from: from, closed: make(chan struct{}), within: within}
 	_ = conn.SetDeadline(time.Time{}) // those of the server
 	_ = conn.SetWriteDeadline(time.Now().Add(firstBytesTime))
-	if _, err := conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
+	if _, err := t.Conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		t.Close()
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func (t *taken) speaksTLS() (bool, error) {
 // refuseTLS ends a tunnel whose caller has begun a handshake of TLS, with the alert that access is denied.
 func (t *taken) refuseTLS() {
 	_ = t.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = t.Write([]byte{0x15, 0x03, 0x03, 0, 2, 2, 49})
+	_, _ = t.Conn.Write([]byte{0x15, 0x03, 0x03, 0, 2, 2, 49})
 	t.Close()
 }
 
@@ -83,6 +84,14 @@ func (t *taken) untilLeft(ctx context.Context) (watched context.Context, stop fu
 
 // Read implements [net.Conn].
 func (t *taken) Read(p []byte) (int, error) { return t.from.Read(p) }
+
+// Write implements [net.Conn].
+func (t *taken) Write(p []byte) (int, error) {
+	if t.within > 0 {
+		_ = t.SetWriteDeadline(time.Now().Add(t.within))
+	}
+	return t.Conn.Write(p)
+}
 
 // Close implements [net.Conn].
 func (t *taken) Close() error {

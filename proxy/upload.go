@@ -49,7 +49,10 @@ func (u *upload) Close() error {
 // isOver reports whether all has come; nil: nothing was to come.
 func (u *upload) isOver() bool { return u == nil || u.ended.Load() }
 
-// awaitLittle has net/http wait for a second at most for the rest of a body that nobody reads.
+// restTime is how long the rest of a body is awaited that nobody reads.
+const restTime = time.Second
+
+// awaitLittle has net/http wait for restTime at most for the rest of a body that nobody reads.
 func awaitLittle(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTime))
 }

@@ -86,7 +86,7 @@ func TestBodyBehindAnswer(t *testing.T) {
 func TestSlowBodyHoldsNoPlace(t *testing.T) {
 	s := newNamedScene(t, false, func(http.ResponseWriter, *http.Request) {}, func(c *proxy.Config) { c.Held = 1 }, rows...)
 	s.dial().send("POST /api.example.com/v1/ HTTP/1.1\nHost: localhost\nContent-Length: 100\n\nabc")
-	require.Eventually(t, func() bool { return s.handler.Stats().BodyBytes == 100 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.handler.Stats().BodyBytes > 0 }, time.Minute, time.Millisecond)
 	require.Zero(t, s.handler.Stats().Held)
 	resp, _ := s.get("/api.example.com/v1/")
 	require.Equal(t, http.StatusOK, resp.StatusCode)

@@ -25,6 +25,15 @@ func New(c Config) (*Handler, error) {
 // A handler that is no longer used needs no Close if its permits may last until they expire.
 func (h *Handler) Close(ctx context.Context) error { return h.permits.close(ctx) }
 
+// Serves reports whether a path is one of the waiting API.
+func (h *Handler) Serves(path string) bool {
+	switch path {
+	case "/v1/acquire", "/v1/release", "/v1/settle", "/v1/penalize", "/v1/openapi.yaml":
+		return true
+	}
+	return false
+}
+
 // ServeHTTP implements [http.Handler]. It serves paths under /v1/.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var serve func(http.ResponseWriter, *http.Request) *problem.Problem

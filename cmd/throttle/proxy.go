@@ -46,11 +46,13 @@ type sidecar struct {
 	upstreamFlags                  []string
 	upstreams                      []upstreamAt
 	tunnels                        int
-	maxWait, stopTime              time.Duration
+	maxWait, stopTime, callerIdle  time.Duration
 	held, perBudget, connections   int
 	private                        []string
 	permits                        time.Duration // how long they last at most
 	penalties                      time.Duration // how long their callers close budgets at most; 0: not at all
+	followHosts                    string        // the path of the file that bounds what is pushed
+	ceiling                        *policyfile.File
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
 	metrics *promthrottle.Metrics
@@ -95,12 +97,14 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	f.BoolVar(&s.budgetMetrics, "budget-metrics", false, "metrics also say what budgets are like: each scrape asks Redis, so set it for few proxies of a fleet")
 	f.DurationVar(&s.maxWait, "max-wait", proxy.DefaultMaxWait, "how long a request is held at most; callers ask for less with \"Prefer: wait=2\"")
 	f.DurationVar(&s.stopTime, "stop-time", defaultStopTime, "how long the proxy goes on when it is told to end; what waits has half of that time to start")
+	f.DurationVar(&s.callerIdle, "caller-idle", proxy.DefaultCallerIdle, "how long a program may stall in its body, or in taking its answer, before its request is ended")
 	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most; bodies in memory have as many MiB")
 	f.IntVar(&s.perBudget, "held-per-budget", proxy.DefaultHeldPerBudget, "how many requests are held at once at most for one budget")
 	f.IntVar(&s.tunnels, "tunnels", proxy.DefaultTunnels, "how many tunnels programs with HTTP_PROXY have at once at most; 0: none")
 	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
 	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
 	f.DurationVar(&s.penalties, "permit-penalty-max", waitapi.DefaultMaxPenalty, "how long /v1/penalize of the waiting API closes a budget at most; 0: callers may close none")
+	f.StringVar(&s.followHosts, "follow-hosts", "", "without FILE: a file of policies that bounds what is pushed, which may name only the hosts of this file, and make only the keys that this file makes of requests")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c, s
 }
@@ -114,9 +118,11 @@ func (s *sidecar) check(path string) error {
 		}
 	}
 	note(path == "-", "proxy follows a file, and stdin is none")
+	note(path != "" && s.followHosts != "", "--follow-hosts bounds what is pushed, and FILE is followed")
 	note(path == "" && !s.at.hasAddress(), "there is no FILE, and no --redis into which one is pushed")
 	note(s.maxWait <= 0, "--max-wait: use more than 0")
 	note(s.stopTime <= 0, "--stop-time: use more than 0")
+	note(s.callerIdle <= 0, "--caller-idle: use more than 0")
 	note(s.held <= 0, "--held: use 1 or more")
 	note(s.perBudget <= 0, "--held-per-budget: use 1 or more")
 	note(s.connections <= 0, "--connections: use 1 or more")
@@ -128,9 +134,15 @@ func (s *sidecar) check(path string) error {
 		note(err != nil && strings.ContainsAny(host, ":/"), "--private "+host+": use a host, without a scheme, a port and a path")
 	}
 	note(!s.expose && isExposed(s.listen), "--listen: other machines would reach this address, and could send requests: pass --expose as well")
+	note(!s.expose && s.admin != "" && isExposed(s.admin), "--admin: other machines would reach this address, which needs no token: pass --expose as well")
 	upstreams, wrong := upstreamsOf(s.upstreamFlags, s.listen, s.expose)
 	s.upstreams, mistakes = upstreams, append(mistakes, wrong...)
 	var err error
+	if s.followHosts != "" {
+		if s.ceiling, err = policyfile.Load(s.followHosts); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("--follow-hosts: %w", err))
+		}
+	}
 	if s.token, err = readToken(s.tokenFile, proxyTokenVariable); err != nil {
 		return errors.Join(append(mistakes, err)...)
 	}
@@ -203,7 +215,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	handler, err := proxy.New(proxy.Config{
 		OutsideLink: s.tellOutside, BlindTunnel: s.tellBlind, Tunnels: cmp.Or(s.tunnels, -1),
 		Transport: transport, Waiting: waiting, Table: s.table.Load, Token: s.token, Local: !isExposed(s.listen),
-		MaxWait: s.maxWait, Held: s.held, HeldPerBudget: s.perBudget,
+		MaxWait: s.maxWait, Held: s.held, HeldPerBudget: s.perBudget, CallerIdle: s.callerIdle, LetIn: letIn,
 	})
 	if err != nil {
 		return nil, err
@@ -213,7 +225,8 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 			return err
 		}
 		s.metrics.SetPolicies(f.Policies)
-		s.use(proxy.NewTable(f.Policies))
+		s.use(proxy.NewTable(f.Policies, f.Tunnels...))
+		s.tellTunnels(f.Tunnels)
 		return nil
 	})
 	if err != nil {
@@ -229,7 +242,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 
 // followFile follows a file or, where path is "", what is pushed.
 func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.Reporter, apply func(*policyfile.File) error) (*policyfile.Follower, error) {
-	options := policyfile.Options{Path: path, Apply: apply, Report: s.report}
+	options := policyfile.Options{Path: path, Apply: apply, Report: s.report, Ceiling: s.ceiling}
 	if path == "" {
 		follower, err := pushed.Follow(ctx, reporter, options)
 		return follower, withExitCode(err)
@@ -245,7 +258,7 @@ func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.R
 func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport, follower *policyfile.Follower) *service {
 	registry := prometheus.NewRegistry()
 	v := &service{
-		listen: s.listen, adminListen: s.admin, handler: handler, upstreams: s.upstreams, door: bounded{bound: &bound{most: int64(s.connections)}}, stopTime: s.stopTime, say: s.say,
+		listen: s.listen, adminListen: s.admin, handler: handler, upstreams: s.upstreams, door: bounded{bound: &bound{most: int64(s.connections)}}, stopTime: s.stopTime, callerIdle: s.callerIdle, say: s.say,
 		admin: &admin{
 			statuses: transport.Statuses, file: follower.State, metrics: registry, local: !isExposed(s.admin) && !strings.HasPrefix(s.admin, unixPrefix),
 			policies: func() []throttle.Policy { return follower.File().Policies },
@@ -255,6 +268,9 @@ func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport,
 		&proxyMetrics{handler, &v.door, func() bool { return follower.State().Err == nil }})
 	if s.budgetMetrics {
 		registry.MustRegister(promthrottle.Budgets(transport))
+	}
+	if isLoose(s.tokenFile) {
+		s.say("WARNING: other users of this machine may read or write " + s.tokenFile + ": chmod 600 keeps the token from them")
 	}
 	if at := s.exposed(); len(at) > 0 && s.token == "" {
 		s.say("WARNING: there is no token, and each machine that reaches " + strings.Join(at, ", ") + " can send requests")
@@ -311,6 +327,13 @@ const longestHost = 255
 // tellOutside tells of a link that leads round the proxy.
 func (s *sidecar) tellOutside(host string) {
 	s.sayOnce("an answer has a link to " + fleet.Clean(host, longestHost) + ", which leads round the proxy: a program that follows it is not held there")
+}
+
+// tellTunnels tells what a file gives up that has tunnels of TLS carried.
+func (s *sidecar) tellTunnels(hosts []string) {
+	for _, host := range hosts {
+		s.sayOnce("tunnels to " + host + " are carried, as the file says: each connection counts as one request, and the requests inside are neither counted nor held")
+	}
 }
 
 // tellBlind tells of a tunnel that is refused.

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,7 +108,8 @@ func (s *socket) Close() error {
 }
 
 // A bounded listener has at most so many connections open, so that slow clients cannot pile up. One
-// more is told so, and closed. Several listeners may have one bound.
+// more takes the place of the oldest one that has not been let in, or else is told so and closed. So whoever has no token
+// cannot shut out who has one. Several listeners may have one bound.
 type bounded struct {
 	net.Listener
 	*bound
@@ -118,6 +121,79 @@ type bound struct {
 	open    atomic.Int64
 	refused atomic.Int64
 	telling atomic.Int64 // how many connections are being told
+
+	mu       sync.Mutex
+	newcomer list.List // of *boundedConn: those that have not been let in, the oldest first
+}
+
+// strangersPart is how many of the connections may be of one address, that are not let in: one of so many.
+const strangersPart = 4
+
+// makeRoom closes the oldest connection that has not been let in, if all places are taken, or the oldest one of an
+// address that has its part of them. An address of the loopback may be that of anybody.
+func (b *bound) makeRoom(address net.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	full := b.open.Load() >= b.most
+	from, strangers := hostOfAddress(address), int64(0)
+	var oldest *boundedConn
+	for e := b.newcomer.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*boundedConn)
+		if same := from != "" && hostOfAddress(c.RemoteAddr()) == from; same || full {
+			if oldest == nil {
+				oldest = c
+			}
+			if same {
+				strangers++
+			}
+		}
+	}
+
+	if oldest != nil && (full || strangers >= max(1, b.most/strangersPart)) {
+		b.refused.Add(1)
+		go oldest.Close() // which takes the mutex
+		b.newcomer.Remove(oldest.place)
+		oldest.place = nil
+		b.free(oldest)
+	}
+}
+
+// hostOfAddress returns the host of an address that is not on the loopback, or "".
+func hostOfAddress(a net.Addr) string {
+	at, ok := a.(*net.TCPAddr)
+	if !ok || at.IP.IsLoopback() {
+		return ""
+	}
+	return at.IP.String()
+}
+
+// free gives the place of a connection back, once.
+func (b *bound) free(c *boundedConn) {
+	if !c.freed.Swap(true) {
+		b.open.Add(-1)
+	}
+}
+
+// connKey is the context key of the connection of a request.
+type connKey struct{}
+
+// letIn notes that the connection of a request has been let in.
+func letIn(r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(*boundedConn); ok {
+		c.of.know(c)
+	}
+}
+
+// know takes a connection from those that have not been let in.
+func (b *bound) know(c *boundedConn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	if c.place != nil {
+		b.newcomer.Remove(c.place)
+		c.place = nil
+	}
 }
 
 // mostTold is how many connections are told at once that there are too many.
@@ -136,8 +212,13 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		b.makeRoom(conn.RemoteAddr())
 		if b.open.Add(1) <= b.most {
-			return &boundedConn{Conn: conn, of: b}, nil
+			c := &boundedConn{Conn: conn, of: b.bound}
+			b.mu.Lock()
+			c.place = b.newcomer.PushBack(c)
+			b.mu.Unlock()
+			return c, nil
 		}
 		b.open.Add(-1)
 		b.refused.Add(1)
@@ -166,13 +247,15 @@ func tell(conn net.Conn) {
 // A boundedConn is a connection of a bounded listener.
 type boundedConn struct {
 	net.Conn
-	of   *bounded
-	once sync.Once
+	of    *bound
+	place *list.Element // among those that have not been let in; nil: it has been. The mutex of the bound guards it
+	freed atomic.Bool
 }
 
 // Close implements [net.Conn].
 func (c *boundedConn) Close() error {
-	c.once.Do(func() { c.of.open.Add(-1) })
+	c.of.know(c)
+	c.of.free(c)
 	return c.Conn.Close()
 }
 

@@ -123,6 +123,35 @@ func TestProxyPushed(t *testing.T) {
 	require.Contains(t, must(t, "status"), "throttle-proxy")
 }
 
+// TestProxyFollowHosts: a pushed file opens no host, and takes no key of requests, that the proxy's own file does not have.
+func TestProxyFollowHosts(t *testing.T) {
+	t.Setenv(addressVariable, redistest.Single(t).URL())
+	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
+	ceiling := newFile(t, host, "1/h")
+	push := func(file string) {
+		must(t, "push", file, "--by", "anna", "--reason", "more", "--yes", "--loosen", "--wait", "0")
+	}
+
+	push(newFile(t, host, "1/h"))
+	s := startProxy(t, "", "--follow-hosts", ceiling)
+	push(newFile(t, "127.0.0.1:1", "1/h"))
+	require.Contains(t, s.line("is not in force"), `the file opens what `+ceiling+` does not: policy "api" names the host "127.0.0.1:1"`)
+	require.Contains(t, s.detail("127.0.0.1:1/"), "no policy names this host")
+
+	spy := newFile(t, host, "1/h")
+	text, err := os.ReadFile(spy)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(spy, fmt.Appendf(text, "  - {name: spy, match: \"%s/\", limit: 9/s, shadow: true, key: \"{query.pin}\"}\n", host), 0o600))
+	push(spy)
+	require.Contains(t, s.line("is not in force"), `policy "spy" makes keys of requests, by {query.pin}`)
+
+	talk := new(strings.Builder)
+	require.NotZero(t, run(t.Context(), []string{"proxy", "--listen", "127.0.0.1:0", "--follow-hosts", ceiling}, new(sink), talk), "what is pushed opens too much")
+	require.Contains(t, talk.String(), "the file opens what")
+	require.Equal(t, exitUsage, run(t.Context(), []string{"proxy", ceiling, "--listen", "127.0.0.1:0", "--follow-hosts", ceiling}, new(sink), talk))
+	require.Contains(t, talk.String(), "--follow-hosts bounds what is pushed, and FILE is followed")
+}
+
 // TestProxyAdmin: the pages of an operator say what is, and no credential.
 func TestProxyAdmin(t *testing.T) {
 	server := redistest.Single(t)
@@ -226,7 +255,8 @@ func TestProxySocket(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// TestProxyConnections: one connection too many is told so, and there is room again when one ends.
+// TestProxyConnections: one connection too many is told so, and there is room again when one ends. A connection that has not been
+// let in leaves its place to another one.
 func TestProxyConnections(t *testing.T) {
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
 	s := startProxy(t, newFile(t, host, "100/h"), "--connections", "2")
@@ -236,6 +266,10 @@ func TestProxyConnections(t *testing.T) {
 		conn, err := net.Dial("tcp", address)
 		require.NoError(t, err)
 		defer conn.Close()
+		fmt.Fprintf(conn, "GET /%s/ HTTP/1.1\r\nHost: localhost\r\n\r\n", host)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		resp.Body.Close()
 		idle = append(idle, conn)
 	}
 	s.metric("throttle_proxy_connections 2")
@@ -254,6 +288,59 @@ func TestProxyConnections(t *testing.T) {
 	s.metric("throttle_proxy_connections_refused_total 1")
 	idle[0].Close()
 	require.Eventually(t, func() bool { return status() == http.StatusOK }, time.Minute, time.Millisecond)
+
+	silent, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer silent.Close()
+	require.Eventually(t, func() bool { return status() == http.StatusOK }, time.Minute, time.Millisecond)
+	_, err = silent.Read(make([]byte, 1))
+	require.Error(t, err, "it was the oldest that has not been let in")
+}
+
+// TestProxyStrangers: callers without the token, as many as like to, do not shut out the one who has it.
+func TestProxyStrangers(t *testing.T) {
+	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
+	const token = "0123456789abcdef0123456789abcdef"
+	t.Setenv(proxyTokenVariable, token)
+	s := startProxy(t, newFile(t, host, "100/h"), "--connections", "4")
+	address := strings.Trim(strings.TrimPrefix(s.baseURL, "http://"), "/")
+	ask := func(more string) (net.Conn, *http.Response) {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprintf(conn, "GET /%s/ HTTP/1.1\r\nHost: localhost\r\n%s\r\n", host, more)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		return conn, resp
+	}
+
+	for range 5 {
+		conn, resp := ask("")
+		require.Equal(t, http.StatusProxyAuthRequired, resp.StatusCode)
+		require.True(t, resp.Close)
+		_, err := io.Copy(io.Discard, conn)
+		require.NoError(t, err, "the connection ends behind its answer")
+	}
+	for range 5 {
+		conn, err := net.Dial("tcp", address) // and says nothing
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+	}
+	s.metric("throttle_proxy_connections 4")
+
+	owner, resp := ask("Proxy-Authorization: Bearer " + token + "\r\n")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	for range 5 {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+	}
+	_, resp = ask("Proxy-Authorization: Bearer " + token + "\r\n")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	fmt.Fprintf(owner, "GET /%s/ HTTP/1.1\r\nHost: localhost\r\nProxy-Authorization: Bearer %s\r\n\r\n", host, token)
+	again, err := http.ReadResponse(bufio.NewReader(owner), nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, again.StatusCode, "who was let in keeps its connection")
 }
 
 // TestProxyLimits: headers that are too long, and requests that are none, cost nothing but their

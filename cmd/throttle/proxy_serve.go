@@ -44,6 +44,7 @@ type service struct {
 	admin               *admin
 	upstreams           []upstreamAt
 	stopTime            time.Duration
+	callerIdle          time.Duration
 	say                 func(line string)
 
 	door bounded // at listen
@@ -67,13 +68,17 @@ func (v *service) run(ctx context.Context) error {
 		}
 		defer server.Close()
 	}
-	server := v.server(v.handler)
-	go func() { failed <- server.Serve(&v.door) }()
-	v.say("the proxy is at " + shown(v.listen, door.Addr(), "/HOST/"))
-	others, err := v.serveUpstreams(ctx, failed)
+
+	// All addresses are taken before anything says where the proxy is: a supervisor may wait for that line.
+	others, err := v.listenForUpstreams(ctx)
 	if err != nil {
 		return err
 	}
+	server := v.server(v.handler)
+	go func() { failed <- server.Serve(&v.door) }()
+	v.say("the proxy is at " + shown(v.listen, door.Addr(), "/HOST/"))
+	servers := append(v.serveUpstreams(others, failed), server)
+
 	select {
 	case err := <-failed:
 		return err
@@ -84,13 +89,12 @@ func (v *service) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		first = context.WithoutCancel(ctx) // an interrupt has ended it; the next one ends the process
 	}
-	v.end(first, append(others, server))
+	v.end(first, servers)
 	return nil
 }
 
-// serveUpstreams serves the addresses of single hosts. What ends that is sent to failed. Their
-// connections count as those of the proxy's own address.
-func (v *service) serveUpstreams(ctx context.Context, failed chan<- error) (servers []*http.Server, err error) {
+// listenForUpstreams listens at the addresses of single hosts.
+func (v *service) listenForUpstreams(ctx context.Context) ([]net.Listener, error) {
 	listeners, errs := make([]net.Listener, len(v.upstreams)), make([]error, len(v.upstreams))
 	for i, u := range v.upstreams {
 		listeners[i], errs[i] = listenAt(ctx, u.address)
@@ -103,13 +107,19 @@ func (v *service) serveUpstreams(ctx context.Context, failed chan<- error) (serv
 		}
 		return nil, err
 	}
+	return listeners, nil
+}
+
+// serveUpstreams serves the addresses of single hosts. What ends that is sent to failed. Their
+// connections count as those of the proxy's own address.
+func (v *service) serveUpstreams(listeners []net.Listener, failed chan<- error) (servers []*http.Server) {
 	for i, u := range v.upstreams {
 		server := v.server(v.handler.Upstream(u.host))
 		servers = append(servers, server)
 		go func() { failed <- server.Serve(&bounded{listeners[i], v.door.bound}) }()
 		v.say(u.host + " is at " + shown(u.address, listeners[i].Addr(), "/"))
 	}
-	return servers, nil
+	return servers
 }
 
 // end lets what goes on end, in the time for that. It is over at once when ctx ends.
@@ -154,8 +164,9 @@ func (v *service) server(handler http.Handler) *http.Server {
 	protocols.SetUnencryptedHTTP2(true) // for callers that begin with it; nobody is upgraded
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeaders,
-		Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams, MaxReceiveBufferPerConnection: mostReceived},
-		ErrorLog: log.New(panics(v.say), "", 0),
+		Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams, MaxReceiveBufferPerConnection: mostReceived, WriteByteTimeout: max(0, v.callerIdle)},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ErrorLog:    log.New(panics(v.say), "", 0),
 	}
 }
 

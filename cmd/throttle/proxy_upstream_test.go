@@ -144,6 +144,7 @@ func TestProxyMistakes(t *testing.T) {
 	require.Equal(t, `throttle: proxy follows a file, and stdin is none
 --max-wait: use more than 0
 --stop-time: use more than 0
+--caller-idle: use more than 0
 --held: use 1 or more
 --held-per-budget: use 1 or more
 --connections: use 1 or more
@@ -153,13 +154,14 @@ func TestProxyMistakes(t *testing.T) {
 --private localhost:8443: use a host, without a scheme, a port and a path
 --private https://localhost: use a host, without a scheme, a port and a path
 --listen: other machines would reach this address, and could send requests: pass --expose as well
+--admin: other machines would reach this address, which needs no token: pass --expose as well
 --upstream 0.0.0.0:7071=a.example.com: other machines would reach this address, and could send requests: pass --expose as well
 --upstream 127.0.0.1:7072: use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com
 --upstream 127.0.0.1:7073=https://a.example.com: what follows = is a host, without a scheme and without a path
 --upstream unix:=a.example.com: use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com
 --upstream 0.0.0.0:7070=a.example.com: other machines would reach this address, and could send requests: pass --expose as well
 --upstream 0.0.0.0:7070=a.example.com: another flag has this address
-`, mistakes("-", "--max-wait", "0", "--stop-time", "0", "--held", "0", "--held-per-budget", "0", "--connections", "0", "--permit-lifetime", "0", "--permit-penalty-max", "-1s", "--tunnels", "-1",
+`, mistakes("-", "--max-wait", "0", "--stop-time", "0", "--caller-idle", "0", "--admin", "0.0.0.0:7079", "--held", "0", "--held-per-budget", "0", "--connections", "0", "--permit-lifetime", "0", "--permit-penalty-max", "-1s", "--tunnels", "-1",
 		"--private", "localhost:8443,https://localhost,localhost,::1,[::1]", "--listen", "0.0.0.0:7070", "--upstream", "0.0.0.0:7071=a.example.com", "--upstream", "127.0.0.1:7072", "--upstream", "127.0.0.1:7073=https://a.example.com",
 		"--upstream", "unix:=a.example.com", "--upstream", "0.0.0.0:7070=a.example.com"))
 	require.Contains(t, mistakes(good, "--expose", "--upstream", "0.0.0.0:0=api.example.com"), "--expose: each machine that reaches the address could send requests")
@@ -172,7 +174,9 @@ func TestProxyMistakes(t *testing.T) {
 	require.Contains(t, mistakes(good, "--listen", a), "address already in use")
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	writePolicies(t, file, "a.example.com")
-	require.Contains(t, mistakes(file, "--listen", b, "--upstream", b+"=a.example.com", "--upstream", a+"=a.example.com"), "address already in use")
+	told := mistakes(file, "--listen", b, "--upstream", b+"=a.example.com", "--upstream", a+"=a.example.com")
+	require.Contains(t, told, "address already in use")
+	require.NotContains(t, told, "the proxy is at", "nothing is served")
 }
 
 // TestProxyLosesHost: a file that does not have the host of an address any more is no mistake, and is told.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 )
 
@@ -27,4 +28,14 @@ func readToken(file, variable string) (string, error) {
 		return "", fmt.Errorf("--token-file: %s is no token, but %d bytes", file, len(text))
 	}
 	return token, nil
+}
+
+// isLoose reports whether others than the owner and the group may read a token file, or others than the owner may write
+// the file.
+func isLoose(file string) bool {
+	if file == "" || runtime.GOOS == "windows" {
+		return false
+	}
+	info, err := os.Stat(file)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o026 != 0
 }

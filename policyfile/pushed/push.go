@@ -16,8 +16,8 @@ type Change struct {
 	Instead *fleet.Pushed // what is pushed now; nil: nothing
 	Same    bool          // it has the same text
 
-	// Loosens says what the file would no longer hold: see [policyfile.File.Loosens].
-	// Nodes wait with it for a grace.
+	// Loosens says what the file would no longer hold, and what it opens: see [policyfile.File.Loosens] and
+	// [policyfile.File.Opens]. Nodes wait with it for a grace.
 	Loosens []string
 
 	fleet *fleet.Fleet
@@ -76,7 +76,7 @@ func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 		c.Loosens = []string{"what is pushed now cannot be read, so it is not known what changes"}
 		return c, nil
 	}
-	c.Loosens = file.Loosens(before)
+	c.Loosens = append(file.Loosens(before), file.Opens(before)...)
 	return c, nil
 }
 
