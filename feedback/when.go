@@ -101,9 +101,10 @@ func anyLike(patterns []string, s string) bool {
 }
 
 // like is wild without regard to case.
-func like(pattern, s string) bool {
-	return wild(strings.ToLower(pattern), strings.ToLower(strings.TrimSpace(s)))
-}
+func like(pattern, s string) bool { return wild(strings.ToLower(pattern), folded(s)) }
+
+// folded returns a text as texts are compared: in lower case and without spaces around it.
+func folded(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
 // wild compares s with a text that may have a "*" at either end.
 func wild(pattern, s string) bool {
