@@ -62,7 +62,7 @@ func (w When) holds(resp *http.Response) bool {
 
 func (w When) header(h http.Header) bool {
 	for name, want := range w.Header {
-		values := h.Values(name)
+		values := valuesOf(h, name)
 		if want == "" && len(values) > 0 {
 			continue
 		}
