@@ -173,12 +173,15 @@ func (a *answer) value(s *search, m *member, paths []path, fits fits) bool {
 	if m.ended > a.text.max {
 		return false
 	}
-	raw := a.text.between(m.from, m.to)
-	if !m.parsed && raw != nil {
+	if !m.parsed {
+		raw := a.text.between(m.from, m.to)
+		if raw == nil {
+			return false
+		}
 		m.parsed = true
 		m.text, m.legal = jsonscan.TextOf(raw)
 	}
-	return raw != nil && m.legal && s.scalar(paths, m.text, fits)
+	return m.legal && s.scalar(paths, m.text, fits)
 }
 
 // searchRest walks through the members behind those that are kept.

@@ -67,6 +67,7 @@ func (c Codes) lasts(code string) (longest time.Duration, known bool) {
 	code = folded(code)
 	for pattern, d := range c.Lasts {
 		switch {
+		case len(pattern) != len(code) && strings.IndexByte(pattern, '*') < 0:
 		case !wild(strings.ToLower(pattern), code):
 		case !strings.Contains(pattern, "*"):
 			return d, true

@@ -92,7 +92,7 @@ func (w When) request(req *http.Request) bool {
 // mediaType returns the answer's Content-Type in lower case and without
 // parameters, which are often malformed.
 func mediaType(resp *http.Response) string {
-	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	media, _, _ := strings.Cut(firstOf(resp.Header, "Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(media))
 }
 

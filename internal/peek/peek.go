@@ -118,8 +118,8 @@ func peekable(resp *http.Response) (body *peekedBody, coding string) {
 // Coding returns how an answer's body is coded, "" if it is plain, and whether [Decoded] knows the
 // coding.
 func Coding(resp *http.Response) (coding string, known bool) {
-	if !resp.Uncompressed {
-		coding = strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ",")))
+	if fields := resp.Header["Content-Encoding"]; len(fields) > 0 && !resp.Uncompressed {
+		coding = strings.ToLower(strings.TrimSpace(strings.Join(fields, ",")))
 	}
 	switch coding {
 	case "", "identity":
