@@ -48,12 +48,29 @@ type roundTrip struct {
 	stopAfterFunc func() bool   // ends the watch over the request's context
 }
 
-// newRoundTrip returns the first attempt of a request.
-func (t *Transport) newRoundTrip(req *http.Request) *roundTrip {
-	r, o := &roundTrip{t: t, req: req, reqBody: req.Body, dials: t.dials.place(req.URL.Host)}, optionsOf(req.Context())
+// newRoundTrip returns the first attempt of a request that so many policies match.
+func (t *Transport) newRoundTrip(req *http.Request, matched int) *roundTrip {
+	r := allocateRoundTrip(matched)
+	r.t, r.req, r.reqBody, r.dials = t, req, req.Body, t.dials.place(req.URL.Host)
+
+	o := optionsOf(req.Context())
 	r.engine, r.grant.Held = &t.engine, NotHeld
 	r.maxWait, r.priority = o.maxWaitOr(t.defaultMaxWait), o.priority
 	return r
+}
+
+// allocateRoundTrip returns a zero roundTrip with memory for the quote of a request that so many
+// policies match.
+func allocateRoundTrip(matched int) *roundTrip {
+	if matched <= len(quotedAcquisition{}.chargeBuf) {
+		return new(roundTrip)
+	}
+	wide := new(struct {
+		roundTrip
+		room quoteRoom
+	})
+	wide.room.use(&wide.quotedAcquisition)
+	return &wide.roundTrip
 }
 
 // priceRequest sets what the request costs, under the policies at the positions in

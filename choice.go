@@ -97,7 +97,7 @@ func (o *chosenRequest) build(i int) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := o.choice.t.newRoundTrip(req)
+	r := o.choice.t.newRoundTrip(req, fewPolicies)
 	o.trips[i] = r
 	v := &contender{ctx: req.Context()}
 	o.use(v, r)

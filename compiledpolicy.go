@@ -113,7 +113,7 @@ func (p *compiledPolicy) price(c *Charge, req *http.Request) (err error) {
 		}
 	}
 	if p.Key != nil {
-		c.Budget.Key, err = p.key(req)
+		err = p.setKey(c, req)
 	}
 	return err
 }
@@ -127,10 +127,14 @@ func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 	return cost, nil
 }
 
-// key calls Key; a panic becomes an error. The key is hashed.
-func (p *compiledPolicy) key(req *http.Request) (key [16]byte, err error) {
+// setKey calls Key; a panic becomes an error. The key is hashed. The hash of "", which c has, is that of
+// a policy without a Key.
+func (p *compiledPolicy) setKey(c *Charge, req *http.Request) (err error) {
 	defer recoverAs(&err, p.Name, "Key")
-	return budgetKey(p.Name, p.Key(req)), nil
+	if key := p.Key(req); key != "" {
+		c.Budget.Key = budgetKey(p.Name, key)
+	}
+	return nil
 }
 
 // share calls Share, which must not be nil, and Weight; a panic becomes an error. The share's name is hashed.

@@ -17,6 +17,19 @@ type quotedAcquisition struct {
 	policyBuf [2]*compiledPolicy
 }
 
+// A quoteRoom is memory for the quote of a caller under a provider's table, which has more rows than
+// the buffers of a quotedAcquisition hold. It lies beside the acquisition, in one allocation.
+type quoteRoom struct {
+	charges  [fewPolicies]Charge
+	policies [fewPolicies]*compiledPolicy
+	zeroCost [2]zeroCost
+}
+
+// use gives the quote of a caller the memory.
+func (m *quoteRoom) use(a *quotedAcquisition) {
+	a.quote = quote{charges: m.charges[:0], policies: m.policies[:0], zeroCost: m.zeroCost[:0]}
+}
+
 // newQuote notes the policies, and returns the caller's quote to be filled in under them.
 func (a *quotedAcquisition) newQuote(s *policySet) *quote {
 	a.policies = s

@@ -19,7 +19,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(req)
 	}
 
-	r := t.newRoundTrip(req)
+	r := t.newRoundTrip(req, len(matched))
 	err := r.priceRequest(policies, matched) // which budgets, which costs
 	for err == nil && !r.hasNoPolicy() {
 		if err = r.acquireUntilSend(); err != nil || r.hasNoPolicy() { // book, wait, revalidate

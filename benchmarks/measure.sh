@@ -34,10 +34,11 @@ part() {
 	echo "$file"
 }
 
-for name in ${*:-local transport binding memory shared preset sizing upstream fleet}; do
+for name in ${*:-local transport answer binding memory shared preset sizing upstream fleet}; do
 	case $name in
 	local) part local -bench Local -benchtime 300ms -count 10 ;;
 	transport) part transport -bench Transport -benchtime 300ms -count 10 ;;
+	answer) part answer -bench Answer -benchtime 300ms -count 5 ;;
 	binding) part binding -bench Binding -benchtime 1x -everyone -load "${LOAD:-5s}" ;;
 	memory) part memory -bench Memory -benchtime 1x ;;
 	shared) part shared -bench Shared -benchtime 1x -rounds "${ROUNDS:-4}" -turn "${TURN:-1s}" ;;

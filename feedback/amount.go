@@ -2,7 +2,6 @@ package feedback
 
 import (
 	"bytes"
-	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
 )
 
 // Amount is a number in a JSON body: what the request has cost, or what is left.
@@ -53,7 +53,8 @@ func (a Amount) In(data []byte) (n int, ok bool) {
 	if !slices.ContainsFunc(a.Fields, func(field string) bool { return mayHave(data, field) }) {
 		return 0, false // as with nearly all events of a stream
 	}
-	amount, ok := a.parse(bytes.NewReader(data))
+	text, ok := firstFieldOf(jsonscan.Of(data), a.Fields, isAmount)
+	amount, _ := amountOf(text)
 	if !ok || amount < 0 {
 		return 0, false
 	}
@@ -80,18 +81,25 @@ func (a Amount) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	return throttle.Quota{Left: max(0, int(n)), Reset: min(a.Per, throttle.MaxPenalty)}, true
 }
 
+// read reads the amount out of an answer.
 func (a Amount) read(resp *http.Response) (n float64, ok bool) {
-	return a.parse(look(resp, atMost(a.Max, mostBytes)))
+	text, ok := firstField(resp, a.Fields, atMost(a.Max, mostBytes), isAmount)
+	if !ok {
+		return 0, false
+	}
+	return amountOf(text)
 }
 
-// parse reads the amount out of a JSON text.
-func (a Amount) parse(text io.Reader) (n float64, ok bool) {
-	_, ok = firstFieldIn(text, a.Fields, func(text string) (fits bool) {
-		text, negative := strings.CutPrefix(text, "-")
-		if n, fits = number(text); negative {
-			n = -n
-		}
-		return fits && n <= math.MaxInt32
-	})
-	return n, ok
+// amountOf reads a text as an amount; ok is false if the text is none.
+func amountOf(text string) (n float64, ok bool) {
+	text, negative := strings.CutPrefix(text, "-")
+	if n, ok = number(text); negative {
+		n = -n
+	}
+	return n, ok && n <= math.MaxInt32
+}
+
+func isAmount(text string) bool {
+	_, ok := amountOf(text)
+	return ok
 }

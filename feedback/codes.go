@@ -41,23 +41,34 @@ type Codes struct {
 
 // Penalty is the [throttle.Policy.Penalty] of the table.
 func (c Codes) Penalty(resp *http.Response) time.Duration {
-	var usual time.Duration
-	_, found := firstField(resp, c.Fields, atMost(c.Max, mostBytes), func(text string) (known bool) {
-		if code, ok := fieldGroup(c.Pattern, text); ok {
-			usual, known = c.lasts(code)
-		}
+	text, found := firstField(resp, c.Fields, atMost(c.Max, mostBytes), func(text string) (known bool) {
+		_, known = c.usual(text)
 		return known
 	})
 	if !found {
 		return 0
 	}
+	usual, _ := c.usual(text)
 	return ending(resp, c.End, usual)
 }
 
+// usual returns for how long the code in a field's text closes the budget; known is false if the text
+// has no code of the table.
+func (c Codes) usual(text string) (d time.Duration, known bool) {
+	code, ok := fieldGroup(c.Pattern, text)
+	if !ok {
+		return 0, false
+	}
+	return c.lasts(code)
+}
+
+// lasts returns for how long a code closes the budget; known is false if the table does not have it.
 func (c Codes) lasts(code string) (longest time.Duration, known bool) {
+	code = folded(code)
 	for pattern, d := range c.Lasts {
 		switch {
-		case !like(pattern, code):
+		case len(pattern) != len(code) && strings.IndexByte(pattern, '*') < 0:
+		case !wild(strings.ToLower(pattern), code):
 		case !strings.Contains(pattern, "*"):
 			return d, true
 		case !known || d > longest:

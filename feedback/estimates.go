@@ -1,6 +1,7 @@
 package feedback
 
 import (
+	"cmp"
 	"hash/maphash"
 	"math"
 	"sync"
@@ -15,18 +16,22 @@ import (
 // Requests of a group, such as those of one model, cost about the same. Their estimate is the mean of
 // about the last 64 of them, and one standard error more, because the mean of few is far off. Each
 // counts as long as it was in flight: for so long its estimate stood in the place of the truth, and
-// answers that take long tend to cost more. Until 8 requests of a group have been settled nothing is
-// known of it.
+// answers that take long tend to cost more. Until Least requests of a group have been settled too little is
+// known of it: then the estimate is the caller's own guess, or the mean so far if that is more.
 //
 // 256 groups are remembered. For one more, any of them is forgotten, and learned anew.
 type Estimates struct {
+	// Least is how many requests of a group must have been settled before its estimate counts. Where many
+	// start together the short ones end first, so more is safer. Defaults to 8.
+	Least int
+
 	mu     sync.Mutex
 	groups map[uint64]*estimate
 }
 
 const (
 	mostGroups    = 256
-	leastToKnow   = 8
+	leastToKnow   = 8                               // the default of Least
 	keepsOfOld    = 1 - 1.0/64                      // by each new request
 	leastVariance = 1e-9                            // of the squared mean: less is rounding
 	leastWeight   = float64(100 * time.Millisecond) // of an answer that took no time
@@ -41,23 +46,32 @@ type estimate struct {
 
 var groupSeed = maphash.MakeSeed()
 
-// Cost returns the estimate for a request of a group, at least 1; otherwise if too little is known of
-// the group.
+// Cost returns the estimate for a request of a group, at least 1. If too little is known of the group it
+// is otherwise, or the mean of what is known if that is more.
 func (e *Estimates) Cost(group string, otherwise int) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	g := e.groups[maphash.String(groupSeed, group)]
-	if g == nil || g.settled < leastToKnow {
+	if g == nil {
 		return otherwise
 	}
 	mean := g.costs / g.weights
+	if g.settled < cmp.Or(e.Least, leastToKnow) {
+		return max(otherwise, wholeCost(mean))
+	}
+
 	variance := g.costsSquared/g.weights - mean*mean
 	if variance < leastVariance*mean*mean {
 		variance = 0 // what is left of sums of floats
 	}
 	standardError := math.Sqrt(variance * g.weightsSquared / (g.weights * g.weights))
-	const rounding = 1e-6 // of sums of floats
-	return max(1, int(math.Ceil(min(mean+standardError, math.MaxInt32)-rounding)))
+	return max(1, wholeCost(mean+standardError))
+}
+
+// wholeCost rounds a cost up, unless what is above a whole number is what is left of sums of floats.
+func wholeCost(cost float64) int {
+	const rounding = 1e-6
+	return int(math.Ceil(min(cost, math.MaxInt32) - rounding))
 }
 
 // Settled notes what a request of a group has cost, and for how long it was in flight. A cost below
@@ -74,7 +88,7 @@ func (e *Estimates) Settled(group string, cost int, inFlight time.Duration) {
 	g.weightsSquared = g.weightsSquared*keepsOfOld*keepsOfOld + weight*weight
 	g.costs = g.costs*keepsOfOld + weight*c
 	g.costsSquared = g.costsSquared*keepsOfOld + weight*c*c
-	g.settled = min(g.settled+1, leastToKnow)
+	g.settled = min(g.settled+1, math.MaxInt32)
 }
 
 // group returns a group, and makes it if it is not there.

@@ -21,6 +21,7 @@ func TestEstimates(t *testing.T) {
 	settle(7, 100, time.Second)
 	settle(9, -1, time.Second) // not known
 	require.Equal(t, 4000, e.Cost("m", 4000), "7 are too few")
+	require.Equal(t, 100, e.Cost("m", 20), "but they tell of a guess that is too low")
 	settle(1, 100, time.Second)
 	require.Equal(t, 100, e.Cost("m", 4000))
 	require.Equal(t, 4000, e.Cost("another", 4000))

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle/internal/jsonscan"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // scanBytes is how much of a body is read at a time: more than most refusals have.
@@ -19,51 +20,87 @@ const scanBytes = 2 << 10
 //
 // It looks no further than it must: the first field ends the search where it
 // stands, and a body that cannot have the fields does so with its first byte.
-func firstField(resp *http.Response, fields []string, max int64, fits func(text string) bool) (text string, ok bool) {
-	return firstFieldIn(look(resp, max), fields, fits)
+// What one search has read of the body no other search reads again: see answer.
+func firstField(resp *http.Response, fields []string, max int64, fits fits) (text string, ok bool) {
+	if !looked(resp, max) {
+		return "", false
+	}
+	a := peek.Kept[answer](resp)
+	if a == nil {
+		return firstFieldIn(peek.Reader(resp, max), fields, fits)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.look(resp, max)
+	s := search{json: &a.scan, best: len(fields)}
+	var few [fewPaths]path
+	a.search(&s, paths(few[:0], fields), fits)
+	return s.text, s.found
 }
 
 // firstFieldIn is firstField for the JSON text that a reader has.
-func firstFieldIn(r io.Reader, fields []string, fits func(text string) bool) (text string, ok bool) {
-	s := search{json: jsonscan.New(r, scanBytes), fits: fits, best: len(fields)}
-	paths := make([]path, len(fields))
-	for i, field := range fields {
-		paths[i] = path{rank: i, rest: strings.Split(field, ".")}
+func firstFieldIn(r io.Reader, fields []string, fits fits) (text string, ok bool) {
+	if r == http.NoBody {
+		return "", false
 	}
-	s.json.BOM()
-	if first := s.json.Peek(); first == '{' || first == '[' && slices.ContainsFunc(paths, path.intoArray) {
-		s.value(paths)
-	}
+	return firstFieldOf(jsonscan.New(r, scanBytes), fields, fits)
+}
+
+// firstFieldOf is firstField for a text of which nothing was read yet.
+func firstFieldOf(json *jsonscan.Scanner, fields []string, fits fits) (text string, ok bool) {
+	s := search{json: json, best: len(fields)}
+	var few [fewPaths]path
+	s.whole(paths(few[:0], fields), fits)
 	return s.text, s.found
 }
 
 // A path leads to a field, segment by segment.
 type path struct {
-	rank int      // among the fields, of which the first is 0
-	rest []string // of the segments
-	many bool     // there was a "*": there can be more than one such field
+	rank int    // among the fields, of which the first is 0
+	rest string // the segments, with dots between them; "": the path ends here
+	many bool   // there was a "*": there can be more than one such field
 }
 
-func (p path) intoArray() bool { return p.rest[0] == "*" || digits(p.rest[0]) }
+// fewPaths is how many paths need no memory.
+const fewPaths = 4
 
-// below returns the paths that lead on into a member or an element.
-func below(paths []path, name []byte) (on []path) {
+// paths appends the paths to fields.
+func paths(to []path, fields []string) []path {
+	for i, field := range fields {
+		to = append(to, path{rank: i, rest: field})
+	}
+	return to
+}
+
+// intoArray reports whether the path leads into an array.
+func (p path) intoArray() bool {
+	first, _, _ := strings.Cut(p.rest, ".")
+	return first == "*" || digits(first)
+}
+
+// below appends the paths that lead on into a member or an element.
+func below(on, paths []path, name []byte) []path {
 	for _, p := range paths {
-		if len(p.rest) == 0 {
+		if p.rest == "" {
 			continue
 		}
-		if all := p.rest[0] == "*"; all || p.rest[0] == string(name) {
-			on = append(on, path{p.rank, p.rest[1:], p.many || all})
+		first, rest, _ := strings.Cut(p.rest, ".")
+		if all := first == "*"; all || first == string(name) {
+			on = append(on, path{p.rank, rest, p.many || all})
 		}
 	}
 	return on
 }
 
+// A fits reports whether a text is one that a search looks for. Searches have it as a parameter and not
+// as a field: so it costs no memory.
+type fits = func(text string) bool
+
 // A search walks through a JSON value and takes what is at the end of paths.
 // What is malformed or cut off ends it; what was found before that stays.
 type search struct {
 	json *jsonscan.Scanner
-	fits func(string) bool
 
 	best  int    // rank of the best field that is there
 	text  string // of that field
@@ -71,51 +108,80 @@ type search struct {
 	over  bool   // nothing better can come
 }
 
+// whole walks through a text from its beginning.
+func (s *search) whole(paths []path, fits fits) {
+	s.json.BOM()
+	if first := s.json.Peek(); first == '{' || first == '[' && slices.ContainsFunc(paths, path.intoArray) {
+		s.value(paths, fits)
+	}
+}
+
 // value walks through the next value, and returns false at the end of the
 // search. Its recursion is as deep as the paths are long: what no path leads
 // into is skipped.
-func (s *search) value(paths []path) bool {
+func (s *search) value(paths []path, fits fits) bool {
 	if len(paths) == 0 {
 		return s.json.Skip()
 	}
 	switch s.json.Peek() {
 	case '{':
-		return s.object(paths)
+		s.json.Open()
+		return s.members(paths, true, fits)
 	case '[':
-		return s.array(paths)
+		s.json.Open()
+		return s.elements(paths, fits)
 	}
 	text, ok := s.json.Scalar()
-	if !ok {
-		return false
-	}
+	return ok && s.scalar(paths, text, fits)
+}
+
+// scalar takes the text of a value, and returns false at the end of the search.
+func (s *search) scalar(paths []path, text string, fits fits) bool {
 	for _, p := range paths {
-		if len(p.rest) == 0 {
-			s.take(p, strings.TrimSpace(text))
+		if p.rest == "" {
+			s.take(p, strings.TrimSpace(text), fits)
 		}
 	}
 	return !s.over
 }
 
-func (s *search) object(paths []path) bool {
-	return s.json.Object(func(name []byte) bool { return s.value(below(paths, name)) })
+// members walks through the members of an object, from its first one on or behind one.
+func (s *search) members(paths []path, first bool, fits fits) bool {
+	var few [fewPaths]path
+	for ; ; first = false {
+		name, more, ok := s.json.Member(first)
+		if !more {
+			return ok
+		}
+		if !s.value(below(few[:0], paths, name), fits) {
+			return false
+		}
+	}
 }
 
-func (s *search) array(paths []path) bool {
-	var index []byte
-	return s.json.Array(func(i int64) bool {
-		index = strconv.AppendInt(index[:0], i, 10)
-		return s.value(below(paths, index))
-	})
+// elements walks through the elements of an array.
+func (s *search) elements(paths []path, fits fits) bool {
+	var room [20]byte
+	var few [fewPaths]path
+	for i := int64(0); ; i++ {
+		more, ok := s.json.Element(i == 0)
+		if !more {
+			return ok
+		}
+		if !s.value(below(few[:0], paths, strconv.AppendInt(room[:0], i, 10)), fits) {
+			return false
+		}
+	}
 }
 
 // take is called with each text at the end of a path; that of null is "". Of a
 // name that is there twice the first counts.
-func (s *search) take(p path, text string) {
+func (s *search) take(p path, text string, fits fits) {
 	again := p.rank == s.best && (s.found || !p.many)
 	if text == "" || p.rank > s.best || again {
 		return
 	}
-	s.best, s.found = p.rank, s.fits(text)
+	s.best, s.found = p.rank, fits(text)
 	if s.found {
 		s.text = text
 	}

@@ -125,7 +125,7 @@ func speaks(resp *http.Response) bool {
 // left returns what is left.
 func (h Headers) left(header http.Header) (left int, ok bool) {
 	if h.Remaining != "" {
-		if overdrawn(header.Get(h.Remaining)) {
+		if overdrawn(firstOf(header, h.Remaining)) {
 			return 0, true
 		}
 		left, _, ok = h.count(header, h.Remaining)
@@ -151,7 +151,7 @@ func overdrawn(text string) bool {
 
 // count reads "3", "32/40", or the member for Per of "20:1,100:120".
 func (h Headers) count(header http.Header, name string) (n, size int, ok bool) {
-	field := strings.Join(header.Values(name), ",")
+	field := strings.Join(valuesOf(header, name), ",")
 	if !strings.Contains(field, ":") {
 		first, second, both := strings.Cut(field, "/")
 		n, ok = whole(first)
@@ -186,7 +186,7 @@ func whole(text string) (n int, ok bool) {
 // reset returns for how long what is left is all there is; at most so much if only
 // Per says so. A Reset that cannot be read, or has passed, makes what is left untrue.
 func (h Headers) reset(resp *http.Response, most time.Duration) (d time.Duration, ok bool) {
-	if field := resp.Header.Get(h.Reset); field != "" {
+	if field := firstOf(resp.Header, h.Reset); field != "" {
 		d, ok = h.As.read(resp, field)
 		return min(d, throttle.MaxPenalty), ok && d > 0
 	}
@@ -198,4 +198,26 @@ func (h Headers) reset(resp *http.Response, most time.Duration) (d time.Duration
 		return min(d, h.Per, throttle.MaxPenalty), true
 	}
 	return min(h.Per, most), true
+}
+
+// valuesOf returns the values of a header field, however its name is spelt. It is Header.Values, which
+// allocates memory for each name that is not spelt as http.Header spells it, such as X-RateLimit-Reset.
+func valuesOf(header http.Header, name string) []string {
+	if values, ok := header[name]; ok {
+		return values
+	}
+	for other, values := range header {
+		if len(other) == len(name) && strings.EqualFold(other, name) {
+			return values
+		}
+	}
+	return nil
+}
+
+// firstOf is valuesOf for the first value; "" if there is none.
+func firstOf(header http.Header, name string) string {
+	if values := valuesOf(header, name); len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }

@@ -75,7 +75,7 @@ func (r RateLimit) Penalty(resp *http.Response) time.Duration {
 
 // field joins the lines of a field.
 func (r RateLimit) field(resp *http.Response, name string) string {
-	return strings.Join(resp.Header.Values(r.Prefix+name), ",")
+	return strings.Join(valuesOf(resp.Header, r.Prefix+name), ",")
 }
 
 // least returns the member of the list with the least left, of those that count.

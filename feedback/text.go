@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // Text is a refusal that is known by a text in the body, JSON or not: the page
@@ -54,25 +55,33 @@ type Printed struct {
 
 // Penalty is the [throttle.Policy.Penalty] of what is printed; 0 if nothing is,
 // or nothing that can be read.
-func (p Printed) Penalty(resp *http.Response) (d time.Duration) {
-	read := func(text string, ok bool) bool {
-		if ok {
-			d, ok = p.As.read(resp, text)
-		}
-		return ok
-	}
+func (p Printed) Penalty(resp *http.Response) time.Duration {
+	var text string
 	var found bool
 	if len(p.Fields) == 0 {
-		found = read(bodyGroup(p.Pattern, resp, textBytes))
+		text, found = bodyGroup(p.Pattern, resp, textBytes)
 	} else {
-		_, found = firstField(resp, p.Fields, mostBytes, func(text string) bool {
-			return read(fieldGroup(p.Pattern, text))
+		text, found = firstField(resp, p.Fields, mostBytes, func(text string) (fits bool) {
+			_, fits = p.length(resp, text)
+			return fits
 		})
+		if found {
+			text, _ = fieldGroup(p.Pattern, text)
+		}
 	}
 	if !found {
 		return 0
 	}
+	d, _ := p.As.read(resp, text)
 	return min(max(d, 0), throttle.MaxPenalty)
+}
+
+// length returns the length that a field's text has; ok is false if the text has none that can be read.
+func (p Printed) length(resp *http.Response, text string) (d time.Duration, ok bool) {
+	if text, ok = fieldGroup(p.Pattern, text); !ok {
+		return 0, false
+	}
+	return p.As.read(resp, text)
 }
 
 // bodyGroup returns what the pattern's first group matches in an answer's body,
@@ -81,7 +90,7 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	if pattern == nil {
 		return "", false
 	}
-	at := pattern.FindReaderSubmatchIndex(bufio.NewReaderSize(look(resp, max), 512))
+	at := submatchIndex(pattern, resp, max)
 	if at == nil {
 		return "", false
 	}
@@ -93,4 +102,20 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	}
 	head, _ := throttle.PeekBody(resp, int64(at[1])) // these bytes are there
 	return string(head[at[0]:at[1]]), true
+}
+
+// submatchIndex is FindReaderSubmatchIndex of an answer's body.
+func submatchIndex(pattern *regexp.Regexp, resp *http.Response, max int64) []int {
+	if !looked(resp, max) {
+		return nil
+	}
+	a := peek.Kept[answer](resp)
+	if a == nil {
+		return pattern.FindReaderSubmatchIndex(bufio.NewReader(peek.Reader(resp, max)))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.runes = runeReader{text: window{peek.TextOf(resp), int(max)}}
+	return pattern.FindReaderSubmatchIndex(&a.runes)
 }

@@ -62,7 +62,7 @@ func (w When) holds(resp *http.Response) bool {
 
 func (w When) header(h http.Header) bool {
 	for name, want := range w.Header {
-		values := h.Values(name)
+		values := valuesOf(h, name)
 		if want == "" && len(values) > 0 {
 			continue
 		}
@@ -92,7 +92,7 @@ func (w When) request(req *http.Request) bool {
 // mediaType returns the answer's Content-Type in lower case and without
 // parameters, which are often malformed.
 func mediaType(resp *http.Response) string {
-	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	media, _, _ := strings.Cut(firstOf(resp.Header, "Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
@@ -101,9 +101,10 @@ func anyLike(patterns []string, s string) bool {
 }
 
 // like is wild without regard to case.
-func like(pattern, s string) bool {
-	return wild(strings.ToLower(pattern), strings.ToLower(strings.TrimSpace(s)))
-}
+func like(pattern, s string) bool { return wild(strings.ToLower(pattern), folded(s)) }
+
+// folded returns a text as texts are compared: in lower case and without spaces around it.
+func folded(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
 // wild compares s with a text that may have a "*" at either end.
 func wild(pattern, s string) bool {

@@ -237,6 +237,11 @@ func TestTheWrongServer(t *testing.T) {
 			})
 		})
 	}
+	t.Run("no password, and a call that is long", func(t *testing.T) {
+		_, err := redisstore.New(clientOf(t, &redis.Options{Addr: server.Addr}), nil).Book(t.Context(), manyRows())
+		require.ErrorContains(t, err, "NOAUTH Authentication required (set Username and Password of the client): ERR Protocol error: unauthenticated ")
+		require.Equal(t, outage.Denied, outage.CauseOf(err), "as if the server had said NOAUTH")
+	})
 	t.Run("a Sentinel that knows no such master", func(t *testing.T) {
 		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "other", SentinelAddrs: []string{sentinel}, Password: secret})
 		defer client.Close()
@@ -249,6 +254,18 @@ func TestTheWrongServer(t *testing.T) {
 		_, err := redisstore.New(client, nil).Book(t.Context(), booking(hourly))
 		require.ErrorContains(t, err, "ERR This instance has cluster support disabled")
 	})
+}
+
+// manyRows is a booking under a table of six rows, whose call has more arguments than a server takes from
+// a client that has not given its password.
+func manyRows() *throttle.Booking {
+	var charges []throttle.Charge
+	for i := range 6 {
+		c := hourly
+		c.Budget.Key[0] = byte(i)
+		charges = append(charges, c)
+	}
+	return booking(charges...)
 }
 
 // TestCauses: a failure is of one of three kinds.

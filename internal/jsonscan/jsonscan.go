@@ -9,18 +9,66 @@ import (
 	"io"
 )
 
+// A Source is where a text comes from.
+type Source interface {
+	// From returns bytes of the text from the place off on, at least one; nil at the end of the text. The
+	// bytes stay as they are until From is called again.
+	From(off int) []byte
+}
+
+// Bytes is a text that is there as a whole.
+type Bytes []byte
+
+// From implements [Source].
+func (b Bytes) From(off int) []byte { return b[min(off, len(b)):] }
+
+// A piecewise is a text that is read piece by piece.
+type piecewise struct {
+	r  io.Reader
+	in []byte
+}
+
+// From implements [Source]. The place is always the one behind the last piece.
+func (p *piecewise) From(int) []byte {
+	n, _ := io.ReadAtLeast(p.r, p.in, 1)
+	return p.in[:n]
+}
+
 // A Scanner reads one JSON text. What is malformed or cut off ends it; what was read
 // before that was right.
 type Scanner struct {
-	r     io.Reader
-	in    []byte // was read from r; at its end one 0
-	next  int    // byte of in
-	ended bool   // r has no more
-	buf   []byte // the last string or literal that was read
+	source Source
+	in     []byte // came last out of source; at the end of the text one 0
+	at     int    // place of in
+	next   int    // byte of in
+	ended  bool   // source has no more
+	buf    []byte // the last string or literal that was read
 }
 
 // New returns a scanner that reads so many bytes of r at a time.
-func New(r io.Reader, size int) *Scanner { return &Scanner{r: r, in: make([]byte, 0, size)} }
+func New(r io.Reader, size int) *Scanner {
+	s := new(Scanner)
+	s.Reset(&piecewise{r, make([]byte, size)}, 0)
+	return s
+}
+
+// Of returns a scanner of a text that is there as a whole.
+func Of(text []byte) *Scanner {
+	s := new(Scanner)
+	s.Reset(Bytes(text), 0)
+	return s
+}
+
+// Reset has the scanner read a text from the place off on.
+func (s *Scanner) Reset(source Source, off int) {
+	*s = Scanner{source: source, at: off, buf: s.buf}
+}
+
+// SetRoom gives the scanner memory for names and numbers, in place of memory of its own.
+func (s *Scanner) SetRoom(room []byte) { s.buf = room[:0] }
+
+// Place returns the place of the next byte.
+func (s *Scanner) Place() int { return s.at + s.next }
 
 // byte reads one byte. The end is a 0, which JSON does not have, and stays.
 func (s *Scanner) byte() byte {
@@ -34,15 +82,19 @@ func (s *Scanner) byte() byte {
 // back puts the last byte back.
 func (s *Scanner) back() { s.next-- }
 
+// end is what follows a text.
+var end = []byte{0}
+
 // fill reads what has come, and waits only if that is nothing.
 func (s *Scanner) fill() {
-	in := s.in[:cap(s.in)]
-	n, _ := io.ReadAtLeast(s.r, in, 1)
-	if n == 0 {
-		s.ended = true
-		in[0], n = 0, 1
+	if !s.ended {
+		s.at += len(s.in)
+		s.in = s.source.From(s.at)
 	}
-	s.in, s.next = in[:n], 0
+	if len(s.in) == 0 || s.ended {
+		s.in, s.ended = end, true
+	}
+	s.next = 0
 }
 
 // Peek skips spaces and returns the next byte, which stays there; 0 at the end.
@@ -70,36 +122,39 @@ func (s *Scanner) BOM() {
 // the value; the name is good until then. It returns false if the object is malformed, or
 // member returned false.
 func (s *Scanner) Object(member func(name []byte) bool) bool {
-	s.byte()
+	s.Open()
 	for first := true; ; first = false {
-		more, ok := s.more('}', first)
+		name, more, ok := s.Member(first)
 		if !more {
 			return ok
 		}
-		if s.Peek() != '"' || !s.string() || s.Peek() != ':' {
-			return false
-		}
-		s.byte()
-		if !member(s.buf) {
+		if !member(name) {
 			return false
 		}
 	}
 }
 
-// Array reads an array, whose bracket is next. It calls element in front of each, to read
-// it, and returns false as [Scanner.Object] does.
-func (s *Scanner) Array(element func(i int64) bool) bool {
-	s.byte()
-	for i := int64(0); ; i++ {
-		more, ok := s.more(']', i == 0)
-		if !more {
-			return ok
-		}
-		if !element(i) {
-			return false
-		}
+// Open reads a bracket, which is next.
+func (s *Scanner) Open() { s.byte() }
+
+// Member reads the name of the next member of an object, whose value is next then; the name is good
+// until that is read. first says that the bracket was read last, and no member. If there is no
+// member any more, ok says whether the object ends as it should.
+func (s *Scanner) Member(first bool) (name []byte, more, ok bool) {
+	if more, ok = s.more('}', first); !more {
+		return nil, false, ok
 	}
+	if s.Peek() != '"' || !s.string() || s.Peek() != ':' {
+		return nil, false, false
+	}
+	s.byte()
+	return s.buf, true, true
 }
+
+// Element goes to the next element of an array, over the comma in front of all but the first; the
+// element is next then. first says that the bracket was read last, and no element. If there is no
+// element any more, ok says whether the array ends as it should.
+func (s *Scanner) Element(first bool) (more, ok bool) { return s.more(']', first) }
 
 // more goes to the next member or element, over the comma in front of all but the first; ok
 // is false if the text ends before the closing bracket does.
@@ -133,10 +188,25 @@ func (s *Scanner) Scalar() (text string, ok bool) {
 		}
 		s.buf = append(s.buf, c)
 	}
-	if text = string(s.buf); text == "null" {
-		text = ""
+	return literal(s.buf)
+}
+
+// literal returns the text of a number, true or false; that of null is "".
+func literal(raw []byte) (text string, ok bool) {
+	if string(raw) == "null" {
+		return "", true
 	}
-	return text, json.Valid(s.buf)
+	return string(raw), json.Valid(raw)
+}
+
+// TextOf returns the text of a string, a number, true or false, as Scalar does: raw is the whole value.
+func TextOf(raw []byte) (text string, ok bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return literal(raw)
+	}
+	s := Scanner{source: Bytes(raw)}
+	ok = s.string()
+	return string(s.buf), ok
 }
 
 // string reads a string into buf, without quotes and escapes.

@@ -6,39 +6,52 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// MostShort is how many charges a booking has at most that takes the short way.
-const MostShort = 4
+// MostShort is how many charges a booking has at most that takes the short way: more than the table
+// of a provider has rows for one request.
+const MostShort = 12
 
-// BookShort is BookNow for what is plain: a start now, in sliding windows, and in nothing else,
-// that have room behind all that was booked before. That is what most callers find. It does
-// what a Request would do, in far fewer steps; whatever is not as plain is left to that: then
-// it returns false, and nothing was done. The rows are those of the charges, in order.
+// BookShort is BookNow for what is plain: a start now, in sliding windows that have room behind all
+// that was booked before, and in unlimited budgets of which nothing is known. That is what most
+// callers find. It does what a Request would do, in far fewer steps; whatever is not as plain is left
+// to that: then it returns false, and nothing was done. The rows are those of the charges, in order;
+// that of an unlimited budget of which nothing is known is nil.
 func BookShort(now int64, b *throttle.Booking, rows []*Row, g *throttle.Grant) (decided bool) {
 	charges := b.Charges
 	if len(charges) > MostShort || b.Returns || b.NotBefore != 0 || names(&b.Instead) {
 		return false
 	}
-	var spans, ns [MostShort]int64
+
+	// Nothing is changed before all are known to be plain.
 	rows = rows[:len(charges)]
-	for i := range charges { // nothing is changed before all are known to be plain
+	for i := range charges {
 		r, c := rows[i], &charges[i]
+		if r == nil && c.Limit.Kind() == throttle.KindUnlimited {
+			continue
+		}
 		if c.Limit.Kind() != throttle.KindSlidingWindow || c.Shadow || slices.Contains(rows[:i], r) {
 			return false
 		}
-		span, n := Micros(c.Limit.Per()+c.Jitter)+1, int64(c.Limit.N()) // see Charge.Span
+		span, n := shortSpan(c), int64(c.Limit.N())
 		if !r.isPlain(now, span) || !r.hasRoom(now, span, n-int64(c.Cost)-int64(c.Reserve)) {
 			return false
 		}
-		spans[i], ns[i] = span, n
 	}
+
 	stamp, spread := int64(1), Micros(b.Spread)
 	for i := range charges {
-		rows[i].bookPlain(now, spans[i], ns[i], int64(charges[i].Cost), spread)
-		stamp += rows[i].lifts
+		r, c := rows[i], &charges[i]
+		if r == nil {
+			continue
+		}
+		r.bookPlain(now, shortSpan(c), int64(c.Limit.N()), int64(c.Cost), spread)
+		stamp += r.lifts
 	}
 	g.OK, g.Held, g.Handle.Start, g.Handle.Stamp = true, throttle.NotHeld, now, stamp
 	return true
 }
+
+// shortSpan is Charge.Span of a sliding window.
+func shortSpan(c *throttle.Charge) int64 { return Micros(c.Limit.Per()+c.Jitter) + 1 }
 
 // names reports whether a handle is not the zero one. To compare the two takes twice as long.
 func names(h *throttle.Handle) bool {

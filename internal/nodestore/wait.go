@@ -13,11 +13,15 @@ import (
 // it: see memstore.
 const punctual = 5_000
 
+// mostShort is how many charges a booking has at most that takes the short way, which reads each row by
+// itself.
+const mostShort = 4
+
 // book books for a caller. Its booking is the caller's until the step is over.
 func (st *step) book(b *throttle.Booking, g *throttle.Grant) {
 	*g = throttle.Grant{}
-	if b.Turn == nil && len(b.Charges) <= ledger.MostShort {
-		var few [ledger.MostShort]*ledger.Row
+	if b.Turn == nil && len(b.Charges) <= mostShort {
+		var few [mostShort]*ledger.Row
 		rows := few[:0]
 		for i := range b.Charges {
 			rows = append(rows, st.row(&b.Charges[i]))

@@ -7,6 +7,7 @@ import (
 	"compress/zlib"
 	"errors"
 	"io"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -19,8 +20,11 @@ const lookTime = time.Second
 // A peekedBody is a body of which some bytes were read ahead.
 type peekedBody struct {
 	io.ReadCloser
-	closeOnce func() error
-	until     time.Time // no look waits longer
+	until  time.Time // no look waits longer
+	length int64     // of the body, as its answer says; below 0 if the answer does not say
+
+	closing  sync.Once
+	closeErr error // what the body returned when it was closed
 
 	mu      sync.Mutex    // a body may be closed while it is read
 	ahead   []byte        // read from the body, but not by its reader
@@ -33,12 +37,21 @@ type peekedBody struct {
 
 	text    *decodedBody // what it says, if it is compressed and was looked at
 	refused string       // the coding in which somebody wanted to look, in vain
+	kept    any          // see Kept
+
+	room [512]byte // memory of the first read, if the body is short
 }
 
 const (
 	readMost  = 4 << 10 // bounds one read ahead
+	scanMost  = 2 << 10 // bounds one read ahead for a Text: more than most refusals have
 	emptyMost = 100     // as in package bufio
 )
+
+// newPeekedBody returns a peekedBody around the body of an answer.
+func newPeekedBody(resp *http.Response) *peekedBody {
+	return &peekedBody{ReadCloser: resp.Body, length: resp.ContentLength, until: time.Now().Add(lookTime)}
+}
 
 var (
 	errPanics = errors.New("throttle: the answer's body panicked")
@@ -55,11 +68,32 @@ func (b *peekedBody) fetch(have, want int) bool {
 		}
 		if b.reading == nil {
 			b.reading = make(chan struct{})
-			go b.read(make([]byte, min(want, readMost)))
+			go b.read(b.space(min(want, readMost)))
 		}
 		b.await(left)
 	}
 	return len(b.ahead) > have
+}
+
+// space returns memory for a read of want bytes. A body that says how long it is needs no more than
+// that, and a short one no memory of its own.
+func (b *peekedBody) space(want int) []byte {
+	if b.length > 0 {
+		want = int(min(int64(want), b.length))
+	}
+	if len(b.ahead) == 0 && !b.begun && want <= len(b.room) {
+		return b.room[:want]
+	}
+	return make([]byte, want)
+}
+
+// keep appends to what was read ahead. The first bytes stay in the memory that they were read into.
+func (b *peekedBody) keep(p []byte) {
+	if len(b.ahead) == 0 {
+		b.ahead = p[:len(p):len(p)]
+		return
+	}
+	b.ahead = append(b.ahead, p...)
 }
 
 // read is one read ahead. It cannot be called off, so it has a goroutine of its
@@ -75,7 +109,8 @@ func (b *peekedBody) read(p []byte) {
 			b.empty = 0
 		}
 		if !b.closed {
-			b.ahead, b.err, b.panics = append(b.ahead, p[:n]...), err, panics
+			b.keep(p[:n])
+			b.err, b.panics = err, panics
 		}
 		close(b.reading)
 		b.reading = nil
@@ -126,6 +161,18 @@ func (b *peekedBody) peekAt(p []byte, off int) (n int, err error) {
 		return 0, b.err
 	}
 	return 0, io.ErrNoProgress
+}
+
+// from returns what was read of the body from its byte off on, at least one byte of it, and reads
+// more if that is nothing: scanMost bytes, or as many as are wanted. It returns nil where the body
+// ends, and once the reader of the body has begun.
+func (b *peekedBody) from(off, want int) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.begun || !b.fetch(off, min(want, scanMost)) {
+		return nil
+	}
+	return b.ahead[off:len(b.ahead):len(b.ahead)]
 }
 
 // A peekReader reads a body from its next byte on, and leaves it there.
@@ -181,11 +228,12 @@ func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 // Close implements io.Closer. Nothing is read ahead of a closed body: what a
 // read returns then is up to the body.
 func (b *peekedBody) Close() error {
-	err := b.closeOnce()
+	b.closing.Do(func() { b.closeErr = b.ReadCloser.Close() })
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ahead, b.err, b.panics, b.closed = nil, nil, nil, true
-	return err
+	return b.closeErr
 }
 
 // isBegun reports whether the body's reader has begun.
@@ -305,6 +353,16 @@ func (d *decodedBody) peek(most int64) ([]byte, error) {
 	}
 	n := min(most, int64(len(d.seen)))
 	return d.seen[:n:n], nil
+}
+
+// from is [peekedBody.from] of the text, of which most bytes are wanted.
+func (d *decodedBody) from(off int, most int64) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.body.isBegun() || !d.fetch(off, most) {
+		return nil
+	}
+	return d.seen[off:len(d.seen):len(d.seen)]
 }
 
 // A decodedReader reads the text from its beginning on.

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
-	"time"
 )
 
 // Body is throttle.PeekBody: its documentation says what it promises.
@@ -44,6 +42,59 @@ func Reader(resp *http.Response, max int64) io.Reader {
 	}
 }
 
+// A Text is what a body says, decoded if it is compressed, for those who look at it more than once: each
+// byte has a place, counted from the beginning of the body. The zero Text is empty.
+type Text struct {
+	body    *peekedBody
+	decoded *decodedBody // nil: the body is plain
+}
+
+// TextOf returns the text of an answer's body, which waits for no byte that is not asked of it. It is
+// empty if nothing of the body can be seen.
+func TextOf(resp *http.Response) Text {
+	body, coding := peekable(resp)
+	if body == nil || coding == "" {
+		return Text{body: body}
+	}
+	return Text{body, body.decoded(coding)}
+}
+
+// From returns bytes of the text from the place off on, and none from the place max on: at least one
+// byte, after a wait for it if need be. It returns nil if there is none, or the body's reader has
+// begun. The bytes must not be changed, and stay as they are.
+func (t Text) From(off, max int) []byte {
+	if t.body == nil || off >= max {
+		return nil
+	}
+	var text []byte
+	if t.decoded != nil {
+		text = t.decoded.from(off, int64(max))
+	} else {
+		text = t.body.from(off, max-off)
+	}
+	return text[:min(len(text), max-off)]
+}
+
+// Kept returns what is kept beside the body of an answer for all who look at it: the zero T at first.
+// It returns nil if nothing of the body can be seen, if its reader has begun, or if something of
+// another type is kept.
+func Kept[T any](resp *http.Response) *T {
+	body, _ := peekable(resp)
+	if body == nil {
+		return nil
+	}
+	body.mu.Lock()
+	defer body.mu.Unlock()
+	if body.begun {
+		return nil
+	}
+	if body.kept == nil {
+		body.kept = new(T)
+	}
+	kept, _ := body.kept.(*T)
+	return kept
+}
+
 // peekable puts a peekedBody around the answer's body, unless there is one, and
 // returns how it is coded; "" if it is plain. It returns nil if there is no body of
 // which anything can be seen.
@@ -53,7 +104,7 @@ func peekable(resp *http.Response) (body *peekedBody, coding string) {
 	}
 	body, ok := resp.Body.(*peekedBody)
 	if !ok {
-		body = &peekedBody{ReadCloser: resp.Body, closeOnce: sync.OnceValue(resp.Body.Close), until: time.Now().Add(lookTime)}
+		body = newPeekedBody(resp)
 		resp.Body = body
 	}
 	coding, known := Coding(resp)
@@ -67,8 +118,8 @@ func peekable(resp *http.Response) (body *peekedBody, coding string) {
 // Coding returns how an answer's body is coded, "" if it is plain, and whether [Decoded] knows the
 // coding.
 func Coding(resp *http.Response) (coding string, known bool) {
-	if !resp.Uncompressed {
-		coding = strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ",")))
+	if fields := resp.Header["Content-Encoding"]; len(fields) > 0 && !resp.Uncompressed {
+		coding = strings.ToLower(strings.TrimSpace(strings.Join(fields, ",")))
 	}
 	switch coding {
 	case "", "identity":

@@ -17,8 +17,8 @@
 // A request costs as many tokens as it reserves (max_tokens and its like, times
 // n or best_of) or as a quarter of its length, whichever is more: OpenAI counts alike. The
 // usage in the answer replaces the estimate, but does not undo what was reserved.
-// A request that reserves nothing is taken to be answered as those before it with the same
-// model, once 8 of them were (see [feedback.Estimates]). Refused requests count too.
+// A request that reserves nothing is taken to be answered with 1,500 tokens, and as those before
+// it with the same model once 64 of them were (see [feedback.Estimates]). Refused requests count too.
 //
 // A stream tells its usage in its last event: those of chat completions only with
 // stream_options.include_usage. One that does not, or that is cut, costs its estimate, and a
@@ -75,6 +75,7 @@ package openai
 import (
 	"cmp"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -128,7 +129,7 @@ func Policies(o Options) []throttle.Policy {
 	match := o.Host + "/"
 	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
 	key := throttle.Join(project, o.Model)
-	tokens := &tokens{o: o, key: key}
+	tokens := &tokens{o: o, key: key, written: feedback.Estimates{Least: llm.EnoughAnswers}}
 	if tokens.learns = o.Cost == nil; tokens.learns {
 		tokens.o.Cost = llm.Estimate
 	}
@@ -168,9 +169,19 @@ type tokens struct {
 func (t *tokens) cost(r *http.Request) int {
 	n := t.o.Cost(r)
 	if t.learns && n > 0 && llm.Reserved(r) == 0 {
-		n += t.written.Cost(t.key(r), 0)
+		n += t.written.Cost(t.key(r), firstAnswer(r))
 	}
 	return t.atMost(n)
+}
+
+// firstAnswer is what the answer to a request is taken to have, until it is known what others have.
+// Embeddings and verdicts of moderation write nothing.
+func firstAnswer(r *http.Request) int {
+	path := throttle.Path(r)
+	if strings.HasSuffix(path, "/embeddings") || strings.HasSuffix(path, "/moderations") {
+		return 0
+	}
+	return llm.FirstAnswer
 }
 
 // settle returns the usage that the answer tells.
@@ -178,7 +189,7 @@ func (t *tokens) settle(resp *http.Response) int { return t.usage().Settled(resp
 
 // usage is how answers and streams tell their usage.
 func (t *tokens) usage() llm.Usage {
-	return llm.Usage{Told: told, Count: t.count, Booked: t.cost}
+	return llm.Usage{Told: told, Count: t.count, Untold: t.untold, Booked: t.cost}
 }
 
 // told returns the usage that a JSON text tells; below 0 if it does not.
@@ -197,6 +208,16 @@ func (t *tokens) count(r *http.Request) llm.Count {
 			t.written.Settled(key, max(0, used-sent), inFlight)
 		}
 		return max(used, reserved)
+	}
+}
+
+// untold learns from a stream that has not told its usage that each event was a token, about.
+func (t *tokens) untold(r *http.Request) func(events int, inFlight time.Duration) {
+	learns, key := t.learns && llm.Reserved(r) == 0, t.key(r)
+	return func(events int, inFlight time.Duration) {
+		if learns {
+			t.written.Settled(key, events, inFlight)
+		}
 	}
 }
 

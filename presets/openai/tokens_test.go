@@ -23,10 +23,10 @@ func TestTokens(t *testing.T) {
 		{"by max_tokens", `{"model":"gpt-4o","max_tokens":300}`, 300},
 		{"by its newer names", `{"max_completion_tokens":301,"max_output_tokens":302}`, 302},
 		{"times n", `{"max_tokens":100,"n":3}`, 300},
-		{"by length", `{"input":"` + strings.Repeat("word ", 200) + `"}`, 253},
+		{"by length", `{"input":"` + strings.Repeat("word ", 200) + `"}`, 1753},
 		{"by the larger of both", `{"max_tokens":7,"input":"` + strings.Repeat("word ", 200) + `"}`, 256},
 		{"at most the limit", `{"max_tokens":1000000}`, 30_000},
-		{"nonsense", `{"max_tokens":-5,"n":-1,"max_output_tokens":1e99}`, 12},
+		{"nonsense", `{"max_tokens":-5,"n":-1,"max_output_tokens":1e99}`, 1512},
 		{"absurd", `{"max_tokens":9223372036854775807,"n":9223372036854775807}`, 30_000},
 	} {
 		require.Equal(t, c.want, presettest.Cost(t, openai.Policies(openai.Options{Tokens: 30_000}), "openai-tokens", ask(t, c.body)), c.name)
@@ -46,7 +46,7 @@ func TestLongBodies(t *testing.T) {
 		"in front":            {`{"model":"m","max_tokens":9000000,"input":"` + picture + `"}`, "m", 9_000_000},
 		"behind a picture":    {`{"input":"` + picture + `","model":"m","max_tokens":9000000}`, "m", 9_000_000},
 		"behind the messages": {`{"messages":[` + talk + `{}], "model" : "m" ,"max_tokens":9000000}`, "m", 9_000_000},
-		"behind 32 MB":        {`{"input":"` + pictures + `","model":"m","max_tokens":9000000}`, "", 10_485_771},
+		"behind 32 MB":        {`{"input":"` + pictures + `","model":"m","max_tokens":9000000}`, "", 10_487_271},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var read int
@@ -126,15 +126,15 @@ func (c counted) Read(p []byte) (int, error) {
 
 func (c counted) Close() error { return nil }
 
-// TestWithoutACopy: a body that can be read but once costs what its length says,
-// and one token at least.
+// TestWithoutACopy: a body that can be read but once costs what its length says, and one token at
+// least, and the first guess of its answer.
 func TestWithoutACopy(t *testing.T) {
 	r := ask(t, `{"max_tokens":300}`)
 	r.GetBody = nil
 	policies := openai.Policies(openai.Options{})
-	require.Equal(t, 4, presettest.Cost(t, policies, "openai-tokens", r))
+	require.Equal(t, 1504, presettest.Cost(t, policies, "openai-tokens", r))
 	r.ContentLength = -1
-	require.Equal(t, 1, presettest.Cost(t, policies, "openai-tokens", r))
+	require.Equal(t, 1501, presettest.Cost(t, policies, "openai-tokens", r))
 }
 
 func TestUploadsHaveNoTokens(t *testing.T) {
@@ -159,7 +159,7 @@ func TestUsage(t *testing.T) {
 		{Name: "in a stream, less than reserved", Body: `{"stream":true,"max_tokens":300}`, Header: stream, Answers: "data: " + used("21") + "\n\ndata: [DONE]\n\n"},
 		{Name: "in a stream of the Responses API", Body: long, Header: stream, Answers: "event: response.completed\ndata: {\"response\":{\"usage\":{\"total_tokens\":2100}}}\n\n", Costs: "openai-tokens 2100"},
 		{Name: "a stream does not say", Body: long, Header: stream, Answers: "data: {\"choices\":[]}\n\ndata: [DONE]\n\n"},
-		{Name: "a long stream does not say", Body: long, Header: stream, Answers: strings.Repeat("data: {\"choices\":[]}\n\n", 170), Costs: "openai-tokens 170"},
+		{Name: "a long stream does not say", Body: long, Header: stream, Answers: strings.Repeat("data: {\"choices\":[]}\n\n", 1700), Costs: "openai-tokens 1700"},
 		{Name: "behind 64 KB", Body: long, Header: json, Answers: `{"data":"` + strings.Repeat("x", 100_000) + `",` + used("2100")[1:], Costs: "openai-tokens 2100"},
 		{Name: "a refusal costs what was estimated", Status: 400, Answers: `{"error":{"type":"invalid_request_error","code":null}}`},
 	})
@@ -170,7 +170,7 @@ func TestOwnEstimate(t *testing.T) {
 	require.Equal(t, 100, presettest.Cost(t, policies, "openai-tokens", presettest.Request(t, chat)))
 }
 
-// TestEstimateLearns: a request that reserves nothing for its answer is expected to be answered as the 8
+// TestEstimateLearns: a request that reserves nothing for its answer is expected to be answered as the 64
 // before it, for each model; one that reserves tokens costs those.
 func TestEstimateLearns(t *testing.T) {
 	policies := openai.Policies(openai.Options{Tokens: 30_000})
@@ -182,17 +182,42 @@ func TestEstimateLearns(t *testing.T) {
 		r.Header.Set("Authorization", sent["Authorization"])
 		return presettest.Cost(t, policies, "openai-tokens", r)
 	}
-	for range 8 {
-		require.Equal(t, 100, cost(long("a")))
+	for range 64 {
+		require.Equal(t, 1600, cost(long("a")))
 		presettest.Run(t, policies, presettest.Case{Request: chat, Sends: sent, Header: header{"Content-Type": "text/event-stream"}}, []presettest.Case{
 			{Body: long("a"), Answers: `data: {"usage":{"total_tokens":750}}` + "\n\n", Costs: "openai-tokens 750"},
 			{Body: `{"model":"a","max_tokens":300}`, Answers: `data: {"usage":{"total_tokens":9}}` + "\n\n"},
 		})
 	}
 	require.Equal(t, 750, cost(long("a")))
-	require.Equal(t, 100, cost(long("b")))
+	require.Equal(t, 1600, cost(long("b")))
 	require.Equal(t, 300, cost(`{"model":"a","max_tokens":300}`))
 	require.Equal(t, "openai-requests 1", presettest.Costs(t, policies, presettest.Request(t, "https://api.openai.com/v1/models")))
+}
+
+// TestEstimateLearnsOfUntoldStreams: where no stream tells its usage, their events count.
+func TestEstimateLearnsOfUntoldStreams(t *testing.T) {
+	policies := openai.Policies(openai.Options{Tokens: 30_000})
+	const body = `{"model":"a","stream":true}`
+	cost := func() int {
+		r := ask(t, body)
+		r.Header.Set("Authorization", sent["Authorization"])
+		return presettest.Cost(t, policies, "openai-tokens", r)
+	}
+	require.Equal(t, 1506, cost())
+	for range 64 {
+		presettest.Run(t, policies, presettest.Case{Request: chat, Sends: sent, Header: header{"Content-Type": "text/event-stream"}}, []presettest.Case{
+			{Body: body, Answers: strings.Repeat("data: {\"choices\":[]}\n\n", 200)},
+		})
+	}
+	require.Equal(t, 206, cost())
+}
+
+// TestEmbeddingsWriteNothing: they cost what is sent.
+func TestEmbeddingsWriteNothing(t *testing.T) {
+	r := presettest.Request(t, "POST https://api.openai.com/v1/embeddings", `{"model":"e","input":"hello"}`)
+	r.Header.Set("Content-Type", "application/json")
+	require.Equal(t, 7, presettest.Cost(t, openai.Policies(openai.Options{}), "openai-tokens", r))
 }
 
 func TestStreamsCutAtEachByte(t *testing.T) {

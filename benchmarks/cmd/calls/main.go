@@ -1,20 +1,23 @@
 // Calls makes many calls of one kind and nothing else, so that a profiler that counts
 // instructions can tell what one takes: see instructions.sh.
 //
-//	calls acquire|roundtrip|wait <how many>
+//	calls acquire|roundtrip|wait|answer|dingtalk <how many>
 package main
 
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/time/rate"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
 )
 
 // plenty is a limit for each second that is never reached.
@@ -25,6 +28,11 @@ var kinds = map[string]func(context.Context) (func() error, error){
 	"acquire":   acquire,
 	"roundtrip": roundTrip,
 	"wait":      wait,
+	"answer":    func(ctx context.Context) (func() error, error) { return answered(ctx, onePolicy()) },
+	"dingtalk": func(ctx context.Context) (func() error, error) {
+		o := dingtalk.Options{IPLimit: plenty, Edition: dingtalk.Edition{PerSecond: plenty}}
+		return answered(ctx, dingtalk.Policies(o))
+	},
 }
 
 func main() {
@@ -36,7 +44,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 2 || kinds[args[0]] == nil {
-		return fmt.Errorf("usage: calls acquire|roundtrip|wait <how many>")
+		return fmt.Errorf("usage: calls acquire|roundtrip|wait|answer|dingtalk <how many>")
 	}
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -80,6 +88,42 @@ func roundTrip(ctx context.Context) (func() error, error) {
 func wait(ctx context.Context) (func() error, error) {
 	l := rate.NewLimiter(plenty, plenty)
 	return func() error { return l.Wait(ctx) }, nil
+}
+
+func onePolicy() []throttle.Policy {
+	return []throttle.Policy{{Name: "p", Match: "*.dingtalk.com/", Limit: throttle.PerSecond(plenty)}}
+}
+
+// answered is a request whose answer has a body, which is read.
+func answered(ctx context.Context, policies []throttle.Policy) (func() error, error) {
+	t, err := throttle.New(throttle.Config{Base: answering{}, Store: memstore.New(), Policies: policies})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://oapi.dingtalk.com/topapi/v2/department/listsub?access_token=t", nil)
+	return func() error {
+		resp, err := t.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}, err
+}
+
+// answering is a base that answers at once as DingTalk does.
+type answering struct{}
+
+var fields = http.Header{"Content-Type": {"application/json;charset=UTF-8"}}
+
+func (answering) RoundTrip(req *http.Request) (*http.Response, error) {
+	const answer = `{"errcode":0,"errmsg":"ok","result":{"dept_id":1,"name":"x"},"request_id":"15s4ab8ca3cdz"}`
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: fields, Request: req,
+		Body: io.NopCloser(strings.NewReader(answer)), ContentLength: int64(len(answer)),
+	}, nil
 }
 
 // idle is a base that answers at once with nothing.

@@ -89,6 +89,15 @@ func Reserved(r *http.Request) int {
 // requests cost less than they should until their usage is known.
 const bytesPerToken = 4
 
+// FirstAnswer is how many tokens an answer is taken to have that reserves none, until enough answers
+// of its model have told: more than most have, so that programs that start together do not send far
+// more than the limit before the first answer tells.
+const FirstAnswer = 1500
+
+// EnoughAnswers is how many answers must have told before they count for more than FirstAnswer. Of many
+// that began together the first to end are short.
+const EnoughAnswers = 64
+
 // Sent estimates the tokens that a request sends: one at least, or refusals could not
 // hold it. Uploads have none.
 func Sent(r *http.Request) int {

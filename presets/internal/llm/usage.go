@@ -19,6 +19,10 @@ type Usage struct {
 	// the request is its caller's again: then nobody may look at it.
 	Count func(*http.Request) Count
 
+	// Untold looks at a request, as Count does, and returns what learns from a stream that has ended after
+	// so many events without having told its tokens. Nil learns nothing.
+	Untold func(*http.Request) func(events int, inFlight time.Duration)
+
 	// Booked is the estimate of the row.
 	Booked func(*http.Request) int
 }
@@ -66,6 +70,9 @@ func (u Usage) Meter(resp *http.Response) throttle.Meter {
 		return nil
 	}
 	m.count, m.booked = u.Count(resp.Request), u.Booked(resp.Request)
+	if u.Untold != nil {
+		m.untold = u.Untold(resp.Request)
+	}
 	return m
 }
 
@@ -74,16 +81,22 @@ type meter struct {
 	throttle.Meter
 	count  Count
 	handed time.Time
+
+	untold func(events int, inFlight time.Duration) // as in Usage; may be nil
 	booked int
 	events int
 }
 
 // Cost implements [throttle.Meter].
 func (m *meter) Cost() int {
-	switch tokens := m.Meter.Cost(); {
-	case tokens >= 0:
-		return m.count(tokens, time.Since(m.handed))
-	case m.events > m.booked:
+	tokens, took := m.Meter.Cost(), time.Since(m.handed)
+	if tokens >= 0 {
+		return m.count(tokens, took)
+	}
+	if m.untold != nil && m.events > 0 {
+		m.untold(m.events, took)
+	}
+	if m.events > m.booked {
 		return m.events
 	}
 	return -1

@@ -35,7 +35,11 @@ func Unexecuted(err error) bool {
 }
 
 // denied begins what a server says to a user that may not do what was asked.
-var denied = []string{"NOPERM ", "NOAUTH ", "WRONGPASS ", "ERR The user executing the script", "ERR ACL failure in script"}
+var denied = []string{"NOPERM ", "NOAUTH ", unauthenticated, "WRONGPASS ", "ERR The user executing the script", "ERR ACL failure in script"}
+
+// unauthenticated begins what a server says to a client that has not given its password, in place of
+// NOAUTH, if the client's command has more than ten arguments, or one of more than 16 KB.
+const unauthenticated = "ERR Protocol error: unauthenticated "
 
 // Denied reports whether an error says that the user of Redis may not do what was asked.
 func Denied(err error) bool { return begins(err, denied) }
@@ -93,6 +97,8 @@ func (c *Conn) explain(err error, s wire.Script) error {
 	switch {
 	case c.Single() && (begins("MOVED ") || begins("ASK ") || begins("CROSSSLOT ")):
 		return fmt.Errorf("%w: %w", ErrSingle, err)
+	case begins(unauthenticated):
+		return fmt.Errorf("NOAUTH Authentication required (set Username and Password of the client): %w", err)
 	case begins("NOPERM ") && strings.Contains(text, " key"):
 		return fmt.Errorf("%w (it needs ~NAMESPACE:*)", err)
 	case begins("ERR The user executing the script can't run this command"): // Redis 7.0 does not say which

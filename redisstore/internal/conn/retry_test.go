@@ -51,6 +51,8 @@ func TestWhatMayBeRepeated(t *testing.T) {
 		{said("ERR a row that cannot be read"), false, true},
 		{said("WRONGTYPE Operation against a key holding the wrong kind of value"), false, true},
 		{said("NOAUTH Authentication required."), false, false},
+		{said("ERR Protocol error: unauthenticated multibulk length"), false, false},
+		{said("ERR Protocol error: unauthenticated bulk length"), false, false},
 		{said("NOPERM this user has no permissions"), false, false},
 		{said("ERR The user executing the script can't run this command or subcommand"), false, false}, // it may have run others
 		{said("ERR ACL failure in script: User me has no permissions to run the 'set' command"), false, false},

@@ -1,0 +1,214 @@
+package feedback
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
+	"github.com/fleetthrottle/throttle/internal/peek"
+)
+
+// An answer is what was read of an answer's body, for all classifiers that look at the body: a table
+// of several rows looks many times for a code. It has the members of the JSON object in the order in
+// which they came. A member is read when a search comes to the member, and no earlier. It is kept
+// beside the body, see [peek.Kept].
+type answer struct {
+	mu   sync.Mutex
+	text window // of the present look
+	scan jsonscan.Scanner
+
+	kind    byte     // the first byte of the text, behind a byte order mark; 0: it has not come
+	members []member // at most mostMembers
+	place   int      // behind what was read: a member, or the name of the last member if that is unread
+	unread  bool     // the value of the last member, an object or an array, was not read yet
+	tried   int      // no further member was found within so many bytes
+
+	// The first memory of members, of their names, and of the scanner.
+	memberRoom [8]member
+	nameRoom   [96]byte
+	scanRoom   [32]byte
+	named      int // bytes of nameRoom
+
+	runes runeReader
+}
+
+// mostMembers bounds how many members are kept. Each search reads those that follow by itself.
+const mostMembers = 64
+
+// A member is a member of the object.
+type member struct {
+	name   []byte
+	from   int    // place of the value
+	to     int    // place behind the value; 0: the value is an object or an array
+	ended  int    // place behind what ends the value: a number is cut off, unless a byte follows
+	text   string // of the value, if it was asked for
+	legal  bool   // the value is as JSON has it
+	parsed bool   // text and legal are set
+}
+
+// A window is the text of an answer's body as far as a classifier looks at the text.
+type window struct {
+	peek.Text
+	max int
+}
+
+// From implements [jsonscan.Source].
+func (w *window) From(off int) []byte { return w.Text.From(off, w.max) }
+
+// between returns the text between two places; nil if the text does not come that far.
+func (w *window) between(from, to int) (text []byte) {
+	for len(text) < to-from {
+		if w.From(from+len(text)) == nil {
+			return nil
+		}
+		text = w.From(from)
+	}
+	return text[:to-from]
+}
+
+// look begins a look at the first max bytes of the body.
+func (a *answer) look(resp *http.Response, max int64) {
+	a.text = window{peek.TextOf(resp), int(max)}
+	if a.members == nil {
+		a.members = a.memberRoom[:0]
+		a.scan.SetRoom(a.scanRoom[:])
+	}
+}
+
+// search walks through the object and takes what is at the end of paths.
+func (a *answer) search(s *search, paths []path, fits fits) {
+	if a.kind == 0 {
+		a.begin()
+	}
+	if a.kind != '{' {
+		a.scan.Reset(&a.text, 0)
+		s.whole(paths, fits)
+		return
+	}
+	var few [fewPaths]path
+	for i := 0; i < len(a.members) || a.next(); i++ {
+		m := &a.members[i]
+		on := below(few[:0], paths, m.name)
+		if len(on) > 0 && !a.value(s, m, on, fits) {
+			return
+		}
+	}
+	if len(a.members) == mostMembers {
+		a.searchRest(s, paths, fits)
+	}
+}
+
+// begin reads up to the bracket of the object.
+func (a *answer) begin() {
+	a.scan.Reset(&a.text, 0)
+	a.scan.BOM()
+	if a.kind = a.scan.Peek(); a.kind == '{' {
+		a.scan.Open()
+		a.place = a.scan.Place()
+	}
+}
+
+// next reads the next member, and returns false if there is none to be kept.
+func (a *answer) next() bool {
+	if len(a.members) == mostMembers || a.tried >= a.text.max {
+		return false
+	}
+	if a.readMember() {
+		return true
+	}
+	a.tried = a.text.max
+	return false
+}
+
+// readMember is next, if there may be another member.
+func (a *answer) readMember() bool {
+	a.scan.Reset(&a.text, a.place)
+	if a.unread {
+		if !a.scan.Skip() {
+			return false
+		}
+		a.place, a.unread = a.scan.Place(), false
+	}
+	name, more, _ := a.scan.Member(len(a.members) == 0)
+	if !more {
+		return false
+	}
+	m := member{name: a.keepName(name)}
+	first := a.scan.Peek()
+	m.from = a.scan.Place()
+	if a.unread = first == '{' || first == '['; !a.unread {
+		if !a.scan.Skip() {
+			return false
+		}
+		m.to = a.scan.Place()
+		if m.ended = m.to; first != '"' {
+			m.ended++
+		}
+	}
+	a.place = a.scan.Place()
+	a.members = append(a.members, m)
+	return true
+}
+
+// keepName returns a copy of a name.
+func (a *answer) keepName(name []byte) []byte {
+	if a.named+len(name) > len(a.nameRoom) {
+		return bytes.Clone(name)
+	}
+	kept := a.nameRoom[a.named : a.named+len(name)]
+	a.named += copy(kept, name)
+	return kept
+}
+
+// value walks through the value of a member, into which paths lead, and returns false at the end of
+// the search.
+func (a *answer) value(s *search, m *member, paths []path, fits fits) bool {
+	if m.to == 0 {
+		a.scan.Reset(&a.text, m.from)
+		return s.value(paths, fits)
+	}
+	if m.ended > a.text.max {
+		return false
+	}
+	if !m.parsed {
+		raw := a.text.between(m.from, m.to)
+		if raw == nil {
+			return false
+		}
+		m.parsed = true
+		m.text, m.legal = jsonscan.TextOf(raw)
+	}
+	return m.legal && s.scalar(paths, m.text, fits)
+}
+
+// searchRest walks through the members behind those that are kept.
+func (a *answer) searchRest(s *search, paths []path, fits fits) {
+	a.scan.Reset(&a.text, a.place)
+	if a.unread && !a.scan.Skip() {
+		return
+	}
+	s.members(paths, false, fits)
+}
+
+// A runeReader reads the runes of a text from its beginning on.
+type runeReader struct {
+	text  window
+	piece []byte // was read, and not given out
+	off   int    // place of piece
+}
+
+// ReadRune implements [io.RuneReader].
+func (r *runeReader) ReadRune() (c rune, size int, err error) {
+	for !utf8.FullRune(r.piece) && r.text.From(r.off+len(r.piece)) != nil {
+		r.piece = r.text.From(r.off)
+	}
+	if len(r.piece) == 0 {
+		return 0, 0, io.EOF
+	}
+	c, size = utf8.DecodeRune(r.piece)
+	r.piece, r.off = r.piece[size:], r.off+size
+	return c, size, nil
+}

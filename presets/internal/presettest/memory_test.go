@@ -1,0 +1,92 @@
+package presettest_test
+
+import (
+	"cmp"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+)
+
+// mostAllocations bounds what a call of any preset allocates beside its base, with an answer in JSON:
+// the attempt, keys of several values, and the look into the body.
+const mostAllocations = 16.0
+
+// moreAllocations are those of presets that look into many header fields, whose names must be spelt
+// as http.Header spells them, or whose answers settle a cost.
+var moreAllocations = map[string]float64{
+	"jira": 52, "zendesk": 42, "anthropic": 40, "discord": 30, "riot": 28, "telegram": 24, "kimi": 24, "shopify": 22, "feishu": 20,
+}
+
+// TestCallsCostLittleMemory: a call that a preset holds allocates little, whatever the number of
+// rows that look at the answer.
+func TestCallsCostLittleMemory(t *testing.T) {
+	soak.WithoutRace(t)
+	const answer = `{"errcode":0,"errmsg":"ok","result":{"dept_id":1,"name":"x"},"request_id":"15s4ab8ca3cdz"}`
+	fields := http.Header{"Content-Type": {"application/json;charset=UTF-8"}}
+	base := answering(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: http.StatusOK, Header: fields, Request: r,
+			Body: io.NopCloser(strings.NewReader(answer)), ContentLength: int64(len(answer)),
+		}, nil
+	})
+	counted := make(map[string]bool)
+	for _, preset := range tables {
+		rows := preset.with(nil)
+		for i := range rows { // so that nobody waits
+			if rows[i].Limit.Kind() != throttle.KindUnlimited {
+				rows[i].Limit = throttle.PerSecond(plenty)
+			}
+		}
+		client, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: rows, Base: base})
+		require.NoError(t, err)
+		for _, row := range rows {
+			r := presettest.Request(t, requestOf(row.Match))
+			if len(client.Explain(r)) == 0 {
+				continue // the pattern wants more than its names say
+			}
+			counted[preset.name] = true
+			call := func(to http.RoundTripper) func() {
+				return func() {
+					resp, err := to.RoundTrip(r)
+					require.NoError(t, err)
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+			}
+			with, bare := testing.AllocsPerRun(20, call(client)), testing.AllocsPerRun(20, call(base))
+			t.Logf("%s: %s %s: %v", row.Name, r.Method, r.URL, with-bare)
+			most := cmp.Or(moreAllocations[preset.name], mostAllocations)
+			assert.LessOrEqual(t, with-bare, most, "%s: %s %s", row.Name, r.Method, r.URL)
+		}
+	}
+	require.GreaterOrEqual(t, len(counted), len(tables)-2, "premise: calls of nearly all presets are counted")
+}
+
+// plenty is more than a call of any preset costs.
+const plenty = 1 << 39
+
+// answering is a base.
+type answering func(*http.Request) (*http.Response, error)
+
+func (f answering) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+var wildcard = regexp.MustCompile(`\{[^}]*\}|\*`)
+
+// requestOf returns a request that a pattern matches: its method and its URL.
+func requestOf(pattern string) string {
+	method, target, ok := strings.Cut(pattern, " ")
+	if !ok {
+		method, target = http.MethodGet, pattern
+	}
+	return method + " https://" + wildcard.ReplaceAllString(target, "a")
+}
