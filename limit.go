@@ -140,8 +140,8 @@ func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 // docs/internals/unlimited.md.
 func Unlimited() Limit { return Limit{kind: KindUnlimited} }
 
-// maxCost is the most that Settle can book for one start.
-const maxCost = 1 << 40
+// maxCost is the most that Settle can book for one start: 1<<40, and 1<<29 where an int has 32 bits.
+const maxCost = 1 << (29 + 11*(^uint(0)>>63))
 
 // counts reports whether starts are counted, so that one may turn out to have cost
 // something else.

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,6 +24,10 @@ const (
 // triesMost is how often a transaction is made again that the server has undone.
 const triesMost = 5
 
+// errURL is the error of a URL that cannot be read. That of pgx has the whole of it, in a field and maybe in its text, and with it the password.
+var errURL = errors.New("pgstore: the URL, or what PGHOST, PGPORT, PGSSLMODE and others of the environment add to it, cannot be read: " +
+	"want postgres://user:password@host:port/database?name=value, or keywords and values as in \"host=… dbname=…\"; what was given is not repeated here, because it may hold a password")
+
 // A database implements [rowstore.Database], [rowstore.Reader] and [rowstore.Notifier].
 type database struct {
 	server   server
@@ -35,7 +40,7 @@ type database struct {
 func newDatabase(url string, o *Options) (*database, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("pgstore: %w", err) // which has no password
+		return nil, errURL
 	}
 	var with Options
 	if o != nil {
@@ -89,7 +94,7 @@ func (d *database) free(ctx context.Context, group string) {
 	if err != nil {
 		return
 	}
-	if _, err := c.Exec(ctx, d.server.sql.free, d.server.sql.lockOf(group)); err != nil {
+	if _, err := c.Exec(ctx, d.server.sql.free, d.server.sql.lockTable(group)); err != nil {
 		d.conns.drop(c)
 		return
 	}

@@ -109,7 +109,7 @@ func PagesUsed(t testing.TB, d rowstore.Database, key string) (pages int) {
 func SetClock(t testing.TB, d rowstore.Database, expression string) {
 	t.Helper()
 	s := d.(*database).server.sql
-	for _, sql := range []*string{&s.lock, &s.read, &s.sweep} {
+	for _, sql := range []*string{&s.begin, &s.read, &s.sweep} {
 		if !strings.Contains(*sql, clock) {
 			t.Fatalf("no clock in %s", *sql)
 		}
@@ -126,8 +126,10 @@ func Exec(t rowstore.Tx, sql string) error {
 // SweepNext has the next transaction followed by a sweep.
 func SweepNext(d rowstore.Database) { d.(*database).sweeper.next.Store(1) }
 
-// LockOf is the number of the lock of a group.
-func LockOf(d rowstore.Database, group string) int64 { return d.(*database).server.sql.lockOf(group) }
-
 // IsError reports whether an error says for certain that the statements that follow are not done.
 var IsError = isError
+
+// LockTable is the table that is locked for a group.
+func LockTable(d rowstore.Database, group string) string {
+	return d.(*database).server.sql.lockTable(group)
+}

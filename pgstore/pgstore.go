@@ -2,7 +2,7 @@
 // database's log before its caller goes on: a crash of the server loses none, and with a synchronous standby a failover
 // does not either.
 //
-// [Setup] creates two tables, once. Programs then call [Open]. See docs/postgres.md for rights, PgBouncer, failover
+// [Setup] creates the tables, once. Programs then call [Open]. See docs/postgres.md for rights, PgBouncer, failover
 // and what a start costs.
 package pgstore
 

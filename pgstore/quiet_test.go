@@ -42,8 +42,9 @@ func TestP12_LockOfAnother(t *testing.T) {
 	soak.Only(t)
 	server := newServer(t)
 	db, admin, other := pgstore.NewDatabase(t, server.URL(), nil), connect(t, server), connect(t, server)
-	_, err := other.Exec(t.Context(), "SELECT pg_advisory_lock($1)", pgstore.LockOf(db, "g"))
-	require.NoError(t, err)
+	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
+	exec(t, other, "BEGIN")
+	exec(t, other, "LOCK TABLE "+pgstore.LockTable(db, "g")+" IN EXCLUSIVE MODE")
 	busy := make(chan error, 1)
 	go func() {
 		_, err := other.Exec(context.Background(), "SELECT pg_sleep(3600)")
@@ -55,12 +56,12 @@ func TestP12_LockOfAnother(t *testing.T) {
 		return n == 1
 	}, time.Minute, time.Millisecond)
 	began := time.Now()
-	err = db.Transact(t.Context(), "g", nil, put)
+	err := db.Transact(t.Context(), "g", nil, put)
 	require.ErrorIs(t, err, rowstore.ErrAway)
 	require.ErrorContains(t, err, "lock timeout")
 	require.Less(t, time.Since(began), time.Minute)
 	exec(t, admin, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
 	require.ErrorContains(t, <-busy, "canceling statement")
-	exec(t, other, "SELECT pg_advisory_unlock_all()")
+	exec(t, other, "ROLLBACK")
 	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
 }

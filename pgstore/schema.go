@@ -19,7 +19,7 @@ func inSchema(sql, schema string) string {
 	return strings.NewReplacer(defaultSchema+".", schema+".", "SCHEMA IF NOT EXISTS "+defaultSchema, "SCHEMA IF NOT EXISTS "+schema).Replace(sql)
 }
 
-// Setup creates what a store needs in the database: a schema with two tables. It changes nothing if that is there. The
+// Setup creates what a store needs in the database: a schema with its tables. It changes nothing if that is there. The
 // role needs the right to create a schema; the roles of programs need less, see schema.sql, which does the same in psql.
 func Setup(ctx context.Context, url string, o *Options) error {
 	d, err := newDatabase(url, o)
@@ -31,13 +31,35 @@ func Setup(ctx context.Context, url string, o *Options) error {
 		return fmt.Errorf("pgstore: %w", err)
 	}
 	defer c.Close(context.WithoutCancel(ctx))
-	// Programs that set up at the same time come one after the other: CREATE IF NOT EXISTS alone fails then.
-	sql := fmt.Sprintf("BEGIN; SELECT pg_catalog.pg_advisory_xact_lock(%d);\n%s\nCOMMIT", d.server.sql.lockOf("setup"), inSchema(schemaSQL, d.server.sql.schema))
-	if _, err := c.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
-		return fmt.Errorf("pgstore: setup: %w", err)
+
+	// Programs may set up at the same time. CREATE IF NOT EXISTS fails then in all but one of them, which find all of it the next time.
+	sql := "BEGIN;\n" + inSchema(schemaSQL, d.server.sql.schema) + "\nCOMMIT"
+	for try := 1; ; try++ {
+		_, err := c.PgConn().Exec(ctx, sql).ReadAll()
+		if err == nil {
+			break
+		}
+		if !isCode(err, uniqueViolation, duplicateSchema, duplicateTable, duplicateObject) || try == setupTriesMost {
+			return fmt.Errorf("pgstore: setup: %w", err)
+		}
+		if _, err := c.PgConn().Exec(ctx, "ROLLBACK").ReadAll(); err != nil {
+			return fmt.Errorf("pgstore: setup: %w", err)
+		}
 	}
+
 	if err := d.server.checkVersion(ctx, c); err != nil {
 		return fmt.Errorf("pgstore: %w", err)
 	}
 	return nil
 }
+
+// setupTriesMost is how often Setup tries. Each program that it meets lets it fail at a schema, a table or an index at the most.
+const setupTriesMost = 20
+
+// What somebody else has created at the same time.
+const (
+	uniqueViolation = "23505"
+	duplicateSchema = "42P06"
+	duplicateTable  = "42P07"
+	duplicateObject = "42710"
+)

@@ -1,4 +1,4 @@
--- What package pgstore needs in a database, version 1. The owner of the database runs this file, or pgstore.Setup does;
+-- What package pgstore needs in a database, version 2. The owner of the database runs this file, or pgstore.Setup does;
 -- to run it again changes nothing.
 --
 --     psql "$DATABASE_URL" -v ON_ERROR_STOP=1 --single-transaction -f schema.sql
@@ -7,6 +7,7 @@
 --
 --     GRANT USAGE ON SCHEMA throttle TO app;
 --     GRANT SELECT ON throttle.version TO app;
+--     GRANT UPDATE ON throttle.lock_0, throttle.lock_1, throttle.lock_2, throttle.lock_3, throttle.lock_4, throttle.lock_5, throttle.lock_6, throttle.lock_7 TO app;
 --     GRANT SELECT, INSERT, UPDATE, DELETE ON throttle.budgets TO app;
 
 CREATE SCHEMA IF NOT EXISTS throttle;
@@ -42,4 +43,13 @@ IF pg_catalog.to_regclass('throttle.budgets') IS NULL THEN
 END IF;
 END $$;
 
-INSERT INTO throttle.version SELECT 1 WHERE NOT EXISTS (SELECT FROM throttle.version);
+-- A program locks one of these tables, which hold nothing, for as long as it changes the budgets of a group. A role without rights in them cannot hold
+-- anybody up.
+DO $$ BEGIN
+FOR i IN 0..7 LOOP
+	EXECUTE pg_catalog.format('CREATE TABLE IF NOT EXISTS throttle.lock_%s ()', i);
+END LOOP;
+END $$;
+
+INSERT INTO throttle.version SELECT 2 WHERE NOT EXISTS (SELECT FROM throttle.version);
+UPDATE throttle.version SET version = 2 WHERE version = 1; -- whose programs used another lock

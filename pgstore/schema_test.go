@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -56,12 +57,78 @@ func TestSetup(t *testing.T) {
 	require.True(t, now(t, other, hourly(1)))
 
 	exec(t, connect(t, server), "UPDATE other.version SET version = 99")
-	require.ErrorContains(t, pgstore.Setup(t.Context(), server.URL(), &pgstore.Options{Schema: "other"}), "have version 99, and it needs 1")
+	require.ErrorContains(t, pgstore.Setup(t.Context(), server.URL(), &pgstore.Options{Schema: "other"}), "have version 99, and it needs 2")
 	_, err = pgstore.Open(server.URL(), &pgstore.Options{Schema: `a"; DROP`})
 	require.ErrorContains(t, err, "want a name of small letters")
-	_, err = pgstore.Open("postgres://app:secret@host:port/", nil)
-	require.Error(t, err)
-	require.NotContains(t, err.Error(), "secret")
+}
+
+// TestP14_NoPassword: the error of a URL that cannot be read has no part of the URL, neither in its text nor in a field of an error that it wraps.
+func TestP14_NoPassword(t *testing.T) {
+	t.Setenv("PGPASSWORD", "secret")
+	for _, url := range []string{
+		"postgres://app:secret@host:port/", "postgres://app:secret@host/db?sslmode=secret", "postgres://app:se%cret@host/db", "host=a password='secret", "host=a password=secret port=x",
+		"postgres://app:secret@host:1,host:secret/", "postgres://app@host/db?connect_timeout=secret",
+	} {
+		_, err := pgstore.Open(url, nil)
+		require.ErrorContains(t, err, "cannot be read", url)
+		require.NotContains(t, fmt.Sprintf("%v %+v %#v", err, err, err), "ecret", url)
+		require.NoError(t, errors.Unwrap(err), "what it wraps may have the URL in a field")
+		err = pgstore.Setup(t.Context(), url, nil)
+		require.ErrorContains(t, err, "cannot be read", url)
+		require.NotContains(t, err.Error(), "ecret", url)
+	}
+}
+
+// TestP12_RoleWithoutRights: a role that may connect to the database, and has no rights in the schema, cannot hold up a booking, whatever locks it takes.
+func TestP12_RoleWithoutRights(t *testing.T) {
+	server := newServer(t)
+	s := open(t, server.URL())
+	require.True(t, now(t, s, hourly(10)))
+	exec(t, connect(t, server), "CREATE ROLE nobody LOGIN")
+	hostile, err := pgx.Connect(t.Context(), strings.Replace(server.URL(), "test@", "nobody@", 1))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = hostile.Close(context.Background()) })
+
+	// Everybody sees which locks a transaction has. Those that have no rights are taken by whoever asks.
+	var numbers []int64
+	db := pgstore.NewDatabase(t, server.URL(), nil)
+	require.NoError(t, db.Transact(t.Context(), "", nil, func(rowstore.Tx) error {
+		found, err := hostile.Query(t.Context(), "SELECT classid::bigint << 32 | objid::bigint FROM pg_catalog.pg_locks WHERE locktype = 'advisory'")
+		require.NoError(t, err)
+		numbers, err = pgx.CollectRows(found, pgx.RowTo[int64])
+		return err
+	}))
+	for _, sql := range []string{
+		"BEGIN; LOCK TABLE " + pgstore.LockTable(db, "") + " IN ACCESS SHARE MODE", "BEGIN; LOCK TABLE throttle.budgets IN ACCESS SHARE MODE",
+		"SELECT FROM throttle.budgets FOR KEY SHARE", "DROP TABLE throttle.budgets",
+	} {
+		_, err := hostile.PgConn().Exec(t.Context(), sql).ReadAll()
+		require.ErrorContains(t, err, "42501", sql)
+		_, err = hostile.PgConn().Exec(t.Context(), "ROLLBACK").ReadAll()
+		require.NoError(t, err)
+	}
+	for _, number := range numbers {
+		_, err := hostile.Exec(t.Context(), "SELECT pg_advisory_lock($1)", number)
+		require.NoError(t, err)
+	}
+	sleeps := make(chan error, 1)
+	asleep, wake := context.WithCancel(t.Context())
+	go func() {
+		_, err := hostile.Exec(asleep, "SELECT pg_sleep(3600)") // a session that waits for its program would be ended
+		sleeps <- err
+	}()
+	admin := connect(t, server)
+	require.Eventually(t, func() bool {
+		var n int
+		require.NoError(t, admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'").Scan(&n))
+		return n == 1
+	}, time.Minute, time.Millisecond)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	require.NoError(t, db.Transact(ctx, "", nil, func(rowstore.Tx) error { return nil }))
+	require.True(t, now(t, s, hourly(10)))
+	wake()
+	require.Error(t, <-sleeps)
 }
 
 // TestSetup_WhileTheTableIsRead: Setup waits for nobody who reads the table, such as a dump. Programs would wait behind it.
@@ -88,7 +155,7 @@ func TestRights(t *testing.T) {
 			rights++
 		}
 	}
-	require.Equal(t, 3, rights)
+	require.Equal(t, 4, rights)
 	require.True(t, now(t, open(t, url), hourly(1)))
 	shared.NewsOfOthers(t, url)
 	n, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, nil))
@@ -208,7 +275,7 @@ func TestP1_OtherFunctions(t *testing.T) {
 	url := server.URL() + "&search_path=public,pg_catalog"
 	for _, sql := range []string{
 		"clock_timestamp() RETURNS timestamptz", "pg_notify(text, text) RETURNS void", "unnest(text[]) RETURNS SETOF text",
-		"set_config(text, text, boolean) RETURNS text", "pg_advisory_xact_lock(bigint) RETURNS void", "pg_advisory_xact_lock(text) RETURNS void",
+		"set_config(text, text, boolean) RETURNS text",
 		"max_of_two(integer, integer) RETURNS integer",
 	} {
 		exec(t, connect(t, server), "CREATE FUNCTION public."+sql+" LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$")

@@ -11,7 +11,7 @@ import (
 )
 
 // version is that of schema.sql.
-const version = 1
+const version = 2
 
 // errSaving says that a COMMIT is not cancelled.
 var errSaving = errors.New("a COMMIT is under way")

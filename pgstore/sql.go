@@ -26,18 +26,9 @@ const clock = "pg_catalog.clock_timestamp()"
 
 // Statements are those of a schema.
 type statements struct {
-	schema                                        string
-	lock, read, save, forget, notify, free, sweep string
+	schema                                         string
+	begin, read, save, forget, notify, free, sweep string
 }
-
-// The lock has a statement of its own, because a statement sees what was saved before it began, and its clock
-// may be read before it has waited. The settings end with the transaction, so that PgBouncer can give the
-// connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would
-// succeed all the same.
-var lock = fmt.Sprintf(`SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '%d', true),
-	pg_catalog.set_config('lock_timeout', '%d', true), pg_catalog.set_config('statement_timeout', '0', true), `+planning+`,
-	`+clock+`, pg_catalog.pg_advisory_xact_lock($1)`,
-	standstill.Milliseconds(), lockWait.Milliseconds())
 
 // planning has the server make the plan of a statement once, and never read a whole table: the plan of a small table
 // would still be used when the table has become large. A connection has one plan of a statement, so each
@@ -52,7 +43,11 @@ func newStatements(schema string) *statements {
 	table := schema + ".budgets"
 	return &statements{
 		schema: schema,
-		lock:   lock,
+		// The settings and the time are those of the wait for the lock. The settings end with the transaction, so that PgBouncer can give the
+		// connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would succeed all the same.
+		begin: fmt.Sprintf(`SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '%d', true),
+			pg_catalog.set_config('lock_timeout', '%d', true), pg_catalog.set_config('statement_timeout', '0', true), `+planning+`, `+clock,
+			standstill.Milliseconds(), lockWait.Milliseconds()),
 		// One row for each key, in their order.
 		read: `SELECT ` + clock + `, b.generation, b.updates, b.value
 			FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY AS k (key, place) LEFT JOIN LATERAL (
@@ -68,9 +63,8 @@ func newStatements(schema string) *statements {
 		// counts only when the server has got all of a trip, and a program may stand still, or its network may fail, when
 		// a part of a trip is on its way. A COMMIT that waits for a standby does not wait for its program.
 		free: `SELECT pg_catalog.pg_terminate_backend(l.pid) FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a USING (pid)
-			WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+			WHERE l.locktype = 'relation' AND l.granted AND l.mode = 'ExclusiveLock' AND l.relation = pg_catalog.to_regclass($1)
 				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
-				AND l.classid::bigint << 32 | l.objid::bigint = $1
 				AND a.wait_event_type = 'Client' AND a.state_change < pg_catalog.now() - interval '` + fmt.Sprint(standstill.Milliseconds()) + ` ms'`,
 		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds what is over.
 		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
@@ -78,11 +72,22 @@ func newStatements(schema string) *statements {
 	}
 }
 
-// lockOf returns the number of the advisory lock of a group. Two groups with one number only wait for each other.
-func (s *statements) lockOf(group string) int64 {
+// lockTables is how many tables there are to lock.
+const lockTables = 8
+
+// lockTable returns the table that is locked for a group. It holds nothing, and only roles that may change it can lock it: an advisory lock has no rights, so
+// that any role that may connect could take it and keep it. Those that wait for a table have it one after the other, as those that
+// wait for a row do not. Two groups with one table only wait for each other.
+func (s *statements) lockTable(group string) string {
 	h := fnv.New64a()
-	h.Write([]byte("throttle/" + s.schema + "/" + group))
-	return int64(h.Sum64())
+	h.Write([]byte(group))
+	return fmt.Sprintf("%s.lock_%d", s.schema, h.Sum64()%lockTables)
+}
+
+// lock returns the statement that locks a group. It is one of its own, because a statement sees what was saved before it began, and the clock of the
+// next one is read after the wait.
+func (s *statements) lock(group string) string {
+	return "LOCK TABLE " + s.lockTable(group) + " IN EXCLUSIVE MODE"
 }
 
 // channel is the channel of the messages.

@@ -161,7 +161,8 @@ func (t *tx) start(keys []string) error {
 	}
 	b := new(pgx.Batch)
 	b.Queue(begin)
-	b.Queue(t.sql.lock, t.sql.lockOf(t.group))
+	b.Queue(t.sql.begin)
+	b.Queue(t.sql.lock(t.group))
 	b.Queue(t.sql.read, keys)
 	sent := time.Now()
 	replies := t.c.SendBatch(context.Background(), b)
@@ -184,7 +185,10 @@ func (t *tx) started(replies pgx.BatchResults, keys []string) (before, now time.
 	if _, err := replies.Exec(); err != nil {
 		return before, now, err
 	}
-	if err := replies.QueryRow().Scan(nil, nil, nil, nil, nil, nil, &before, nil); err != nil {
+	if err := replies.QueryRow().Scan(nil, nil, nil, nil, nil, nil, &before); err != nil {
+		return before, now, err
+	}
+	if _, err := replies.Exec(); err != nil {
 		return before, now, err
 	}
 	now, err = t.readRows(replies, keys)

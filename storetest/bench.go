@@ -174,8 +174,8 @@ const (
 // tickTimes is a time given in microseconds.
 func tickTimes(n int64) time.Duration { return time.Duration(n) * tick }
 
-// maxCost is the most that Settle can be told.
-const maxCost = 1 << 40
+// maxCost is the most that Settle can be told: 1<<40, and 1<<29 where an int has 32 bits.
+const maxCost = 1 << (29 + 11*(^uint(0)>>63))
 
 // overOf is how much later the start would have been if the i-th charge counted.
 func overOf(g throttle.Grant, i int) time.Duration {

@@ -13,6 +13,8 @@ import (
 	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
+func init() { testLimiters["wasteful"] = wasteful }
+
 // wasteful is throttle's transport in a process that makes much more garbage than it
 // has memory for.
 func wasteful(m Member) (http.RoundTripper, error) {

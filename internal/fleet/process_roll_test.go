@@ -22,6 +22,8 @@ const (
 	rolling          = time.Second
 )
 
+func init() { testLimiters["rolled"] = rolled }
+
 // rolled is throttle's transport in a process whose limit is changed twice.
 func rolled(m Member) (http.RoundTripper, error) {
 	store, err := m.store()
