@@ -164,6 +164,8 @@ func TestP16_BanIsSeenAmongBusierBudgets(t *testing.T) {
 		s := snapshot(t, all)
 		require.Equal(t, "banned", s.Budgets[0].Policy, round)
 		require.Len(t, s.Budgets, 128)
+		require.Len(t, s.Budgets[0].Programs, 1, round)
+		require.Equal(t, 2, s.Budgets[0].Programs[0].Waiting, round)
 	}
 }
 

@@ -73,3 +73,18 @@ func FuzzNote(f *testing.F) {
 		require.LessOrEqual(t, utf8.RuneCountInString(Clean(text, 5)), 5*10+1)
 	})
 }
+
+// TestVerdict: the verdict counts what is closed, who waits and who is silent, and budgets of shadow policies hold nobody. What is closed stands
+// first, also behind many starts.
+func TestVerdict(t *testing.T) {
+	closed := State{Paused: Millis{time.Minute}}
+	s := &Snapshot{Budgets: []Budget{{Name: "closed", State: closed}, {Name: "shadow", State: closed, Shadow: true}, {Name: "busy", Starts: 900}, {Name: "unknown", Err: "away"}}}
+	require.Equal(t, "1 closed, 1 not known", s.Verdict())
+	require.Negative(t, compareBudgets(s.Budgets[0], s.Budgets[2]))
+	require.Positive(t, compareBudgets(s.Budgets[2], s.Budgets[0]))
+	require.Positive(t, compareBudgets(s.Budgets[1], s.Budgets[2]), "a shadow is not closed")
+
+	s = &Snapshot{Budgets: []Budget{{State: State{Waiting: 600, Callers: 3}}}, Nodes: []Node{{Silent: true}, {Silent: true}}}
+	require.Equal(t, "3 wait, 2 programs silent", s.Verdict())
+	require.Equal(t, "all open", (&Snapshot{}).Verdict())
+}
