@@ -43,7 +43,7 @@ type dashboardServer struct {
 func newDashboard() *cobra.Command {
 	s := &dashboardServer{}
 	c := &cobra.Command{
-		Use: "dashboard",
+		Use:   "dashboard",
 		Short: "Serve a page that shows a fleet, and pauses and resumes its budgets",
 		Long: "Serve a page that shows what is closed and why, who waits, and how much of each\n" +
 			"limit is used, and from which budgets are paused and resumed. Whoever looks needs the\n" +
