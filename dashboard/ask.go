@@ -26,7 +26,7 @@ func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known 
 			}
 		}
 	}
-	m.By, m.Reason = "", ""
+	m.Closer, m.By, m.Reason = "", "", ""
 	m.Used, m.Capacity, m.Booked, m.Waiting = p.Used, p.Capacity, p.Booked, p.Waiting
 	m.Wait, m.Left = millis(p.Wait), millis(p.Left)
 	m.setBand(s.closed[id], p.At)

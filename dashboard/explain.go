@@ -29,7 +29,7 @@ func explain(r *reading) {
 func (b *budget) moment() moment {
 	return moment{
 		Limit: strings.Join(b.Limits, " or "), Kind: b.Kind, Capacity: b.Capacity,
-		By: b.By, Reason: b.Reason, Repeated: b.Repeated, Ceiling: b.Ceiling, Shadow: b.Shadow,
+		Closer: b.Closer, By: b.By, Reason: b.Reason, Repeated: b.Repeated, Ceiling: b.Ceiling, Shadow: b.Shadow,
 	}
 }
 
@@ -38,7 +38,7 @@ func (m *moment) setBand(all []band, at int64) {
 	for i := range all {
 		switch b := &all[i]; {
 		case b.From <= at && at < b.Until:
-			m.By, m.Reason = b.By, b.Reason
+			m.Closer, m.By, m.Reason = b.Closer, b.By, b.Reason
 		case b.Until <= at && millis(at-b.Until) < opening:
 			m.Opened = max(time.Millisecond, millis(at-b.Until))
 		}

@@ -205,23 +205,6 @@ func TestProcessShadow(t *testing.T) {
 	})
 }
 
-// TestProcessKeepsPlaces: a program whose store is watched can put work aside, as without.
-func TestProcessKeepsPlaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiters(t, NewProcess(memstore.New()), throttle.Policy{Name: "job", Limit: throttle.PerHour(1)})
-		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "job"})
-		require.NoError(t, err)
-
-		permit, place, err := l.Reserve(t.Context(), throttle.Demand{Policy: "job"})
-		require.NoError(t, err)
-		require.Nil(t, permit)
-		time.Sleep(place.RetryAfter())
-		permit, _, err = l.Redeem(t.Context(), place)
-		require.NoError(t, err)
-		require.NotNil(t, permit)
-	})
-}
-
 // TestProcessIsBounded: a program that uses many keys is shown by a part of them, and the page says so.
 func TestProcessIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

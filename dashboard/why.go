@@ -6,6 +6,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 // A moment is what a budget was like at one moment, as far as it tells why requests wait.
@@ -18,7 +20,8 @@ type moment struct {
 	Waiting  int
 	Wait     time.Duration // until the next free start; negative: none can be planned
 	Left     time.Duration // for how long it is still closed; 0: it is open
-	By       string        // who paused it; "": an answer of the upstream closed it
+	Closer   string        // what closed it, as fleet.ByAnswer; "": not known
+	By       string        // who paused it, if an operator did
 	Reason   string
 	Repeated int
 	Ceiling  float64 // 0: the limit alone counts
@@ -59,6 +62,11 @@ func (m *moment) cause() phrase {
 		return phrase{
 			fmt.Sprintf("%s paused it%s; it opens in %s.", m.By, quoted(": “%s”", m.Reason), span(m.Left)),
 			fmt.Sprintf("%s人工暂停了这份额度%s，%s后恢复。", besideChinese(m.By), quoted("，原因是“%s”", m.Reason), spanChinese(m.Left)),
+		}
+	case m.Left > 0 && m.Closer == fleet.ByProgram:
+		return phrase{
+			fmt.Sprintf("A program paused it; it opens in %s.", span(m.Left)),
+			fmt.Sprintf("程序自己暂停了这份额度，%s后恢复。", spanChinese(m.Left)),
 		}
 	case m.Left > 0:
 		return phrase{

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 // TestWhy: the sentence that says why requests wait names what holds them, in each language.
@@ -69,6 +71,11 @@ func TestWhy(t *testing.T) {
 			with(window, func(m *moment) { m.Left, m.By = time.Hour, "alice" }),
 			"alice paused it; it opens in 1 h.",
 			"alice 人工暂停了这份额度，1 小时后恢复。",
+		},
+		"paused by a program": {
+			with(window, func(m *moment) { m.Left, m.Closer = time.Minute, fleet.ByProgram }),
+			"A program paused it; it opens in 1 min.",
+			"程序自己暂停了这份额度，1 分钟后恢复。",
 		},
 		"ban": {
 			with(window, func(m *moment) { m.Left, m.Repeated = 5*time.Minute, 2 }),

@@ -21,7 +21,7 @@ func TestFleetIsWatched(t *testing.T) {
 	must(t, err)
 	must(t, warehouse.Pause(t.Context(), "", time.Hour))
 	s.awaitText(p, "#verdict", "warehouse is closed")
-	s.awaitText(p, "#rows", "the upstream refused")
+	s.awaitText(p, "#rows", "paused by the program")
 	s.awaitText(p, "#rows", "opens at")
 
 	target, err := s.fleet.Find(t.Context(), fleet.Query{Name: "openai requests"})

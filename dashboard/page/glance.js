@@ -1,9 +1,9 @@
 // The page at a glance: what is closed, who waits, how full the budgets are, and which programs are silent.
 
 import {byId, put, say} from "./dom.js";
-import {fullness, holds, isClosed, nameOf} from "./state.js";
+import {fullness, holds, isClosed, nameOf, oldestWords} from "./state.js";
 import {isFresh, known, now, standing} from "./stream.js";
-import {clock, count, number, percent, seconds, word} from "./words.js";
+import {clause, clock, count, number, percent, seconds, word} from "./words.js";
 
 /** @typedef {import("./stream.js").Budget} Budget */
 
@@ -65,7 +65,7 @@ function subline(closed, waiting, all) {
   if (known.live === "lost") return word("unreadable note", {time: s.at ? clock(s.at) : "–", why: ""});
   if (s.failed) return word(s.at ? "unreadable note" : "unreadable yet", {time: clock(s.at), why: s.failed});
   if (all === 0) return word("nobody note");
-  if (closed.length) return firstOf(closed, (b) => `${nameOf(b)}, ${word("opens at", {time: clock(b.until ?? 0)})}`);
+  if (closed.length) return firstOf(closed, (b) => `${nameOf(b)}${clause}${word("opens at", {time: clock(b.until ?? 0)})}`);
   return waiting.length ? firstOf(waiting, nameOf) : word("nobody waits");
 }
 
@@ -76,7 +76,7 @@ function subline(closed, waiting, all) {
  */
 function firstOf(budgets, name) {
   const first = [...budgets].sort((a, b) => (b.waiting ?? 0) - (a.waiting ?? 0)).slice(0, 3).map(name);
-  return first.join("; ") + (budgets.length > first.length ? `; ${word("more programs", {n: budgets.length - first.length})}` : "");
+  return first.join(" · ") + (budgets.length > first.length ? ` · ${word("more programs", {n: budgets.length - first.length})}` : "");
 }
 
 /**
@@ -94,7 +94,7 @@ function showFigures(all, closed) {
   const held = all.map(([, b]) => b).filter((b) => holds(b) || isClosed(b));
   const waiting = held.reduce((sum, b) => sum + (b.waiting ?? 0), 0);
   const oldest = Math.min(...held.map((b) => (b.waiting && b.oldest) || Infinity));
-  figure("waiting", count(waiting), oldest < Infinity ? word("oldest", {time: isFresh() ? seconds(now() - oldest) : clock(oldest)}) : "", waiting > 0 ? "warn" : "");
+  figure("waiting", count(waiting), oldest < Infinity ? oldestWords(oldest) : "", waiting > 0 ? "warn" : "");
 
   /** @type {[string, Budget] | null} */
   let full = null;

@@ -1,7 +1,7 @@
 // What a budget is like, in words that several parts of the page need.
 
 import {isFresh, known, now} from "./stream.js";
-import {clock, count, seconds, span, word} from "./words.js";
+import {clause, clock, count, seconds, span, word} from "./words.js";
 
 /** @typedef {import("./stream.js").Budget} Budget */
 
@@ -68,5 +68,8 @@ export function waitingWords(b) {
   const n = b.waiting ?? 0;
   if (n === 0) return "";
   const waits = word(n === 1 ? "waits one" : "waits many", {n: count(n)});
-  return b.oldest ? `${waits}, ${word("oldest", {time: isFresh() ? seconds(now() - b.oldest) : clock(b.oldest)})}` : waits;
+  return b.oldest ? waits + clause + oldestWords(b.oldest) : waits;
 }
+
+/** For how long the oldest request waits or, while nothing new is known, since when. @param {number} at */
+export const oldestWords = (at) => (isFresh() ? word("oldest", {time: seconds(now() - at)}) : word("oldest since", {time: clock(at)}));

@@ -4,7 +4,7 @@ import {make, put, say} from "./dom.js";
 import {closedBy, closedSpan, isClosed, nameOf, waitingWords} from "./state.js";
 import {known} from "./stream.js";
 import {access, order} from "./steer.js";
-import {count, page, word} from "./words.js";
+import {comma, count, page, word} from "./words.js";
 
 /**
  * @typedef {import("./stream.js").Budget} Budget
@@ -44,13 +44,24 @@ export function showStory(s, b) {
   s.who.hidden = !s.who.textContent;
 
   const byHand = closed && Boolean(b.by);
-  say(s.advice, closed ? word(byHand ? "advice pause" : known.state?.kind === "fleet" ? "advice ban" : "advice ban program") : "");
+  say(s.advice, closed ? advice(b, byHand) : "");
   s.runbook.hidden = !b.runbook;
   if (b.runbook) put(s.runbook, "href", b.runbook);
   s.resume.hidden = !byHand || !access.act || Boolean(b.node);
   put(s.resume, "aria-label", word("resume title", {name: nameOf(b)}));
   showCommand(s.command, closed && !b.node ? (byHand ? commandOf("resume", b) : commandOf("reset", b)) : "");
   s.help.hidden = !closed && !b.runbook;
+}
+
+/**
+ * What helps against what closes a budget.
+ * @param {Budget} b
+ * @param {boolean} byHand
+ */
+function advice(b, byHand) {
+  if (byHand) return word("advice pause");
+  if (known.state?.kind !== "fleet") return word("advice alone");
+  return word(b.closer === "program" ? "advice program" : "advice ban");
 }
 
 /** The programs that wait for a budget or, if none does, use it. @param {Budget} b */
@@ -64,7 +75,7 @@ export function programsOf(b) {
   });
   const more = shown.length - Math.min(shown.length, mostNamed);
   if (more > 0) named.push(word("more programs", {n: more}));
-  return named.join(", ");
+  return named.join(comma);
 }
 
 /** How many requests gave up or were refused. @param {Budget} b */
@@ -72,7 +83,7 @@ function lost(b) {
   const parts = [];
   if (b.left) parts.push(word("gave up", {n: count(b.left)}));
   if (b.refused) parts.push(word("were refused", {n: count(b.refused)}));
-  return parts.length ? word("last minute", {what: parts.join(", ")}) : "";
+  return parts.length ? word("last minute", {what: parts.join(comma)}) : "";
 }
 
 /**

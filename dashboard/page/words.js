@@ -37,6 +37,12 @@ const chineseLimits = [
   [/^(.+) paced$/, "$1，均匀"], [/^(.+) fixed$/, "$1，固定窗口"], [/^(\d+)\/day\b/, "$1/天"], [/^(\d+)\/week\b/, "$1/周"], [/^(\d+)\/month\b/, "$1/月"],
 ];
 
+/** What stands between the items of a list. */
+export const comma = chinese ? "、" : ", ";
+
+/** What stands before a clause that goes on. */
+export const clause = chinese ? "，" : ", ";
+
 const whole = new Intl.NumberFormat(locale, {maximumFractionDigits: 0});
 const fine = new Intl.NumberFormat(locale, {maximumFractionDigits: 1});
 
