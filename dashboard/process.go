@@ -155,30 +155,6 @@ func (p *Process) PauseNote(b throttle.Budget) throttle.PauseNote {
 	return note
 }
 
-// KeepTurn implements [throttle.PlaceKeeper], if the store does.
-func (p *Process) KeepTurn(b *throttle.Booking, t throttle.Turn) []byte {
-	if k, ok := p.Store.(throttle.PlaceKeeper); ok {
-		return k.KeepTurn(b, t)
-	}
-	return nil
-}
-
-// RestoreTurn implements [throttle.PlaceKeeper], if the store does.
-func (p *Process) RestoreTurn(b *throttle.Booking, kept []byte) (throttle.Turn, bool) {
-	if k, ok := p.Store.(throttle.PlaceKeeper); ok {
-		return k.RestoreTurn(b, kept)
-	}
-	return nil, false
-}
-
-// Appoint implements [throttle.PlaceKeeper], if the store does.
-func (p *Process) Appoint(ctx context.Context, c throttle.Charge, wait time.Duration, again bool) (time.Duration, error) {
-	if k, ok := p.Store.(throttle.PlaceKeeper); ok {
-		return k.Appoint(ctx, c, wait, again)
-	}
-	return wait, nil
-}
-
 // noteOf returns what an operator said who paused a budget. It is called with the lock.
 func (p *Process) noteOf(key [16]byte) throttle.PauseNote {
 	if n, ok := p.notes[key]; ok && n.until.After(time.Now()) {
