@@ -296,8 +296,8 @@ func TestProcessShares(t *testing.T) {
 	})
 }
 
-// TestProcessKeepsPlaces: callers keep their places behind a process, also one that is behind a fleet's reporter.
-func TestProcessKeepsPlaces(t *testing.T) {
+// TestPlacesBehindWrappers: callers keep their places behind a process, also one that is behind a fleet's reporter.
+func TestPlacesBehindWrappers(t *testing.T) {
 	for _, store := range []*Process{NewProcess(memstore.New()), NewProcess(&fleet.Reporter{Store: memstore.New()})} {
 		l := newLimiters(t, store, throttle.Policy{Name: "a", Limit: throttle.PerHour(1)})
 		require.NoError(t, l.CheckPlaces())

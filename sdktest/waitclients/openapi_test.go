@@ -61,6 +61,7 @@ func (a *api) play() {
 	a.do("POST", "acquire", strings.Replace(q, "{", `{"place": "A+", `, 1), 400)
 	a.do("POST", "acquire", `{"demands": [{"policy": "p", "cost": 1000}]}`, 429)
 	a.do("POST", "penalize", `{"permit": "`+permit+`", "duration": 0.5, "policies": ["p"]}`, 204)
+	a.do("POST", "penalize", `{"permit": "`+permit+`", "duration": 0.5}`, 403, "X-Strict: of a process whose callers may not close budgets")
 	a.do("POST", "settle", `{"permit": "`+permit+`", "cost": 1, "policy": "q", "key": "k"}`, 204)
 	a.do("POST", "settle", `{"permit": "`+permit+`", "cost": 1, "policy": "q"}`, 400)
 
@@ -132,7 +133,15 @@ func newAPI(t *testing.T) *api {
 	h, err := waitapi.New(waitapi.Config{Limiters: a.limiters, MaxWait: 30 * time.Second})
 	require.NoError(t, err)
 	listener := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	server := &http.Server{Handler: h}
+	strict, err := waitapi.New(waitapi.Config{Limiters: a.limiters, MaxPenalty: -1})
+	require.NoError(t, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Strict") != "" {
+			strict.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})}
 	go server.Serve(listener)
 	a.dial = func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
