@@ -44,12 +44,26 @@ func (c *clock) now() int64 {
 	if c.virtual != nil {
 		return c.virtual.Now()
 	}
+	return c.nanos() / int64(time.Microsecond)
+}
+
+// since returns how long ago a reading of now was, with the part of a microsecond that now has cut off. A penalty lasts
+// so much longer, so that it does not end early by that part.
+func (c *clock) since(now int64) time.Duration {
+	if c.virtual != nil {
+		return 0
+	}
+	return time.Duration(c.nanos() - now*int64(time.Microsecond))
+}
+
+// nanos reads the clock in nanoseconds.
+func (c *clock) nanos() int64 {
 	elapsed := int64(time.Since(c.base))
 	if elapsed >= c.next.Load() {
 		c.next.Store(elapsed + compareEvery)
 		c.compare()
 	}
-	return (c.begun + elapsed + c.ahead.Load()) / int64(time.Microsecond)
+	return c.begun + elapsed + c.ahead.Load()
 }
 
 // compare finds out what the wall clock has gained.

@@ -109,14 +109,19 @@ func (s *Store) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant,
 // Pause implements [throttle.Store].
 func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
 	s.keep(c)
-	s.change(only(c), func(q *ledger.Request) { q.Pause(d) })
+	s.change(only(c), func(q *ledger.Request) { q.Pause(d + s.clock.since(q.Now)) })
 	return nil
 }
 
 // Refuse implements [throttle.Store].
 func (s *Store) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
 	s.keep(c)
-	s.change(only(c), func(q *ledger.Request) { from, to = q.Refuse(r) })
+	s.change(only(c), func(q *ledger.Request) {
+		if r.Length > 0 {
+			r.Length += s.clock.since(q.Now)
+		}
+		from, to = q.Refuse(r)
+	})
 	return from, to, nil
 }
 

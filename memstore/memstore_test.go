@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -126,5 +127,29 @@ func TestP1_OddWindows(t *testing.T) {
 	soak.WithoutRace(t)
 	for seed := range uint64(soak.Most(4000, 40)) {
 		storetest.RandomWindows(t, newStore, 1000+seed, 500)
+	}
+}
+
+// TestP11_NoBanEndsEarly closes a budget at any nanosecond. No start is earlier than so long after that, for a caller that
+// comes at any nanosecond around the end.
+func TestP11_NoBanEndsEarly(t *testing.T) {
+	for seed := range uint64(300) {
+		inBubble(t, func(t *testing.T, s *memstore.Store) {
+			rng := rand.New(rand.NewPCG(seed, 11))
+			c := charge("banned", throttle.PerSecond(1000))
+			time.Sleep(time.Duration(rng.IntN(10_000)))
+			length := time.Millisecond + time.Duration(rng.IntN(10_000))
+			end := time.Now().Add(length)
+			if seed%2 == 0 {
+				require.NoError(t, s.Pause(t.Context(), c, length))
+			} else {
+				_, _, err := s.Refuse(t.Context(), c, throttle.Refusal{Length: length, Ago: time.Nanosecond})
+				require.NoError(t, err)
+			}
+
+			time.Sleep(length - time.Duration(rng.IntN(3000)))
+			start := time.Now().Add(book(t, s, c))
+			require.False(t, start.Before(end), "seed %d: %v early", seed, end.Sub(start))
+		})
 	}
 }

@@ -1,10 +1,12 @@
 package ledger
 
+import "slices"
+
 // farWindows is how many windows of a calendar are looked at one by one.
 const farWindows = 64
 
 // turn returns when a caller with so much of the limit before it, its own cost included,
-// will start: if nothing changes, and without a pace. The search has not begun.
+// will start: if nothing changes. The search has not begun.
 func (s *Search) turn(rank int64) int64 {
 	from, u := max(s.from, s.row.paused), &s.rule
 	switch {
@@ -22,8 +24,34 @@ func (s *Search) turn(rank int64) int64 {
 	case u.peak == 0:
 		return from
 	default:
-		return s.slidingTurn(from, rank)
+		return max(s.slidingTurn(from, rank), s.pacedTurn(from, rank))
 	}
+}
+
+// pacedTurn is the turn by the distances alone that starts keep which have to wait: from the last start that others waited
+// for, smaller ones where the window has room; and from when the window that the caller starts in has room for its first.
+func (s *Search) pacedTurn(from, rank int64) int64 {
+	u := &s.rule
+	if u.pace == 0 {
+		return from
+	}
+
+	used := int64(0)
+	for _, e := range s.row.entries {
+		if e.last > from-u.span {
+			used += e.n
+		}
+	}
+	behind := max(from, slices.Max(s.row.tails[:])) + (rank-u.cost)*u.pace*min(used, u.most)/u.most
+
+	first := max((rank-1)/u.usable()*u.usable()+1, u.cost)
+	t := max(behind, s.slidingTurn(from, first)+(rank-first)*u.pace)
+
+	// Where starts are at the begin of a part of the window, this one is at the next: see even.
+	if part := partOf(u.span); s.single && u.n > windowParts && 2*u.pace*u.most >= u.span && u.cost*u.pace <= part {
+		t = (t + part - 1) / part * part
+	}
+	return t
 }
 
 // together returns when a request would start that costs as much as the caller and all that goes before

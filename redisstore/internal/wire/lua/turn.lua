@@ -1,5 +1,4 @@
--- When waiters will have their turn, as far as one can tell: if nothing changes, and no
--- start keeps a pace. They may use as much as most of the limit of rule u.
+-- When waiters will have their turn, as far as one can tell: if nothing changes. They may use as much as most of the limit of rule u.
 
 local turn = {}
 do
@@ -77,7 +76,10 @@ function turn.at(u, reserve, from, cost, rank)
   elseif u.peak == 0 then
     return from
   end
-  return max(sliding_turn(u, most, from, rank), (paced_turn(u, from, rank - cost)))
+
+  -- In the window in which it starts it keeps its distance to the first of that.
+  local first = max(floor((rank - 1) / most) * most + 1, cost)
+  return max(sliding_turn(u, most, from, rank), (paced_turn(u, from, rank - cost)), sliding_turn(u, most, from, first) + (rank - first) * u.pace)
 end
 
 -- units returns how much of the limit can start up to a time, which is not long from
