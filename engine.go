@@ -21,6 +21,7 @@ type engine struct {
 	longWait       time.Duration                // as in Config; 0: none, or there is no observer
 	rtt            rttEstimator                 // how long the store's answers take: those without a start
 	grantAge       rttEstimator                 // how old starts are at the most: a store may know how long ago it booked them
+	overestimated  overestimate                 // by how much the costs of policies are estimated too high
 	heldByPolicy   sync.Map                     // of *atomic.Int64: how many callers each policy holds
 	closings       closings
 	counting       counting

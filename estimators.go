@@ -156,3 +156,49 @@ func (p *dialPlace) markSilent(host string) {
 		t.silent.Store(true)
 	}
 }
+
+// An overestimate knows for each policy how much of the cost that was booked remained when it was settled,
+// on average of the last starts. The zero value knows of no policy. Many goroutines may use it at once.
+type overestimate struct {
+	known    atomic.Bool // some policy is known, so that most callers need not look for theirs
+	byPolicy sync.Map    // of *atomic.Int64: what remained of remainedWhole
+}
+
+const (
+	remainedWhole  = 1 << 20
+	remainedMemory = 16 // so many starts make the average
+)
+
+// note notes that the cost of a start under a policy was settled.
+func (o *overestimate) note(policy string, booked, settled int) {
+	if booked < 1 || settled < 0 {
+		return
+	}
+
+	v, found := o.byPolicy.Load(policy)
+	if !found {
+		whole := new(atomic.Int64)
+		whole.Store(remainedWhole)
+		v, _ = o.byPolicy.LoadOrStore(policy, whole)
+		o.known.Store(true)
+	}
+
+	// A lost update of two at once only makes the average a little older.
+	mean := v.(*atomic.Int64)
+	old := mean.Load()
+	now := remainedWhole * int64(min(settled, booked)) / int64(booked)
+	mean.Store(old + (now-old)/remainedMemory)
+}
+
+// times returns how many times too high the costs of a policy are, at least 1.
+func (o *overestimate) times(policy string) float64 {
+	if !o.known.Load() {
+		return 1
+	}
+
+	v, found := o.byPolicy.Load(policy)
+	if !found {
+		return 1
+	}
+	return remainedWhole / float64(max(1, v.(*atomic.Int64).Load()))
+}

@@ -110,21 +110,42 @@ const (
 	mostHorizon  = 2 * time.Second
 	leadMargin   = 250 * time.Millisecond // the horizon reaches so much further than the caller's lead
 	horizonTrips = 5                      // the store can answer so often, one answer after the other, within the horizon
+
+	// What is booked ahead counts with its estimate. If that is k times too high, starts that are booked H ahead leave
+	// 1/(1+(k-1)H/per) of the limit: a horizon of per/(k-1)/estimateParts costs a tenth of it.
+	estimateParts    = 10
+	estimatesHorizon = 5 * time.Millisecond // no horizon is nearer because of estimates
 )
 
 // horizon returns how far ahead the next start is booked at the most. A caller that goes on long
 // before its start, because its connections take long, must know its start that early: so the
 // horizon reaches beyond the lead.
 func (a *acquisition) horizon() time.Duration {
-	least, shared := leastHorizon, false
+	least, most, shared := leastHorizon, mostHorizon, false
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
 		least, shared = max(least, c.Limit.Horizon()), shared || c.Share.ID != 0
+		most = min(most, a.estimateHorizon(c))
 	}
 	if shared && least == leastHorizon {
 		least = shareHorizon
 	}
-	return max(min(max(least, horizonTrips*a.rtt.get()), mostHorizon), a.lead+leadMargin)
+
+	// Callers that dial, and stores that are far away, need their horizon whatever was estimated.
+	least, margin := min(least, most), min(leadMargin, most)
+	return max(min(max(least, horizonTrips*a.rtt.get()), mostHorizon), a.lead+margin)
+}
+
+// estimateHorizon returns how far ahead starts of a charge may be booked at the most, because its cost is estimated
+// too high.
+func (a *acquisition) estimateHorizon(c *Charge) time.Duration {
+	times := a.overestimated.times(c.Budget.Policy)
+	if times == 1 || c.Limit.kind != KindSlidingWindow && c.Limit.kind != KindTokenBucket {
+		return mostHorizon
+	}
+
+	d := float64(c.Span()) / (times - 1) / estimateParts
+	return time.Duration(max(float64(estimatesHorizon), min(d, float64(mostHorizon))))
 }
 
 // Horizon returns the [Booking.Horizon] of a [Transport] or a [Limiter] under the limit, if its

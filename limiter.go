@@ -169,6 +169,9 @@ func (l *Limiter) unitCharge(key string) Charge {
 	return c
 }
 
+// Limit returns the limit of the policy.
+func (l *Limiter) Limit() Limit { return l.charge.Limit }
+
 // Pause closes the budget of key for d, for the whole fleet: nothing starts
 // before the end, whenever its start was booked. Of several pauses the latest end
 // counts, and none is longer than [MaxPenalty]. [Limiter.Resume] ends it early. A

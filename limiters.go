@@ -16,6 +16,7 @@ type Limiters struct {
 	engine
 	policies livePolicies
 	redeemed redeemedPlaces
+	keeper   PlaceKeeper // of the store; nil: the store keeps no places
 }
 
 // NewLimiters returns limiters for the policies. The functions of policies that look at
@@ -34,6 +35,7 @@ func NewLimiters(c Config) (*Limiters, error) {
 	if err := errors.Join(l.configure(c), unused, l.policies.set(c.Policies)); err != nil {
 		return nil, err
 	}
+	l.keeper, _ = placeStore(l.store).(PlaceKeeper)
 	return l, nil
 }
 

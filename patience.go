@@ -5,8 +5,19 @@ import "time"
 // leastPatience is for how long the store is asked for a caller with patience, at the least.
 const leastPatience = time.Second
 
+// leastInLine is for how much longer than the horizon a caller with a rank stands in line. All starts within the horizon are booked, so one that
+// stood there for less would never come to its turn, and others would go before it.
+const leastInLine = 150 * time.Millisecond
+
 // patienceEnd is when a caller with patience leaves its line.
-func (a *acquisition) patienceEnd() time.Duration { return a.arrivedAt + a.patience }
+func (a *acquisition) patienceEnd() time.Duration {
+	patience := a.patience
+	if a.ranked {
+		patience = max(patience, a.horizon()+leastInLine)
+	}
+
+	return a.arrivedAt + patience
+}
 
 // lineEnd is when a caller leaves its line that has patience, or a MaxWait.
 func (a *acquisition) lineEnd() time.Duration {

@@ -204,6 +204,7 @@ func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*Charge) boo
 		return negativeCost(c.Budget.Policy)
 	}
 	before := c.Cost
+	a.overestimated.note(c.Budget.Policy, before, cost)
 	if cost = min(cost, mostSettled(c)); cost == before {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -360,4 +361,122 @@ func TestPlaceOfSeveralBudgets(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, permit)
 	})
+}
+
+// A wrapped store is around another, and knows nothing of places.
+type wrapped struct{ throttle.Store }
+
+func (w wrapped) Unwrap() throttle.Store { return w.Store }
+
+// TestCheckPlaces: a program is told when it starts that its store keeps no places, and which store that is. A store around
+// another that says so keeps the places of the inner one.
+func TestCheckPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := memstore.New()
+		for _, c := range []struct {
+			store throttle.Store
+			err   string
+		}{
+			{inner, ""},
+			{wrapped{wrapped{inner}}, ""},
+			{wrapped{struct{ throttle.Store }{inner}}, `throttle: Store: struct { throttle.Store } keeps no places: use memstore or redisstore, or call Acquire, which waits`},
+		} {
+			l := limitersOf(t, c.store, throttle.PerHour(1))
+			_, _, err := l.Reserve(t.Context(), throttle.Demand{Policy: "api", Cost: 1})
+			if c.err == "" {
+				require.NoError(t, l.CheckPlaces())
+				require.False(t, errors.As(err, new(*throttle.ConfigError)))
+				require.NotNil(t, placed(t, l, throttle.Demand{Policy: "api"}))
+				continue
+			}
+			require.EqualError(t, l.CheckPlaces(), c.err)
+			require.EqualError(t, err, c.err)
+		}
+	})
+}
+
+// TestAShortPatienceKeepsTheRank: jobs whose workers do not wait start in the order in which they reserved, within the time between two visits and
+// half a second: a job with a place whose turn is within half a second waits for it.
+func TestAShortPatienceKeepsTheRank(t *testing.T) {
+	for _, patience := range []time.Duration{-1, 50 * time.Millisecond, 300 * time.Millisecond} {
+		t.Run(patience.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { playShortPatience(t, patience) })
+		})
+	}
+}
+
+func playShortPatience(t *testing.T, patience time.Duration) {
+	const jobs, workers, rate = 600, 40, 20
+	l := limitersOf(t, memstore.New(), throttle.PerSecond(rate))
+	ctx := throttle.WithMaxWait(t.Context(), patience)
+
+	type job struct {
+		number int
+		place  *throttle.Place
+		due    time.Time
+	}
+	var mu sync.Mutex
+	var queue []job
+	for i := range jobs {
+		queue = append(queue, job{number: i, due: time.Now().Add(time.Duration(i) * 25 * time.Millisecond)})
+	}
+	starts, visits, left := make([]time.Time, jobs), 0, jobs
+	take := func() (j job, found, over bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		i := slices.IndexFunc(queue, func(j job) bool { return !j.due.After(time.Now()) })
+		if i < 0 {
+			return j, false, left == 0
+		}
+		j, visits = queue[i], visits+1
+		queue = slices.Delete(queue, i, i+1)
+		return j, true, false
+	}
+
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for {
+				j, found, over := take()
+				if over {
+					return
+				}
+				if !found {
+					time.Sleep(100 * time.Millisecond)
+					continue
+				}
+
+				var permit *throttle.Permit
+				var err error
+				if j.place == nil {
+					permit, j.place, err = l.Reserve(ctx, throttle.Demand{Policy: "api"})
+				} else {
+					permit, j.place, err = l.Redeem(ctx, j.place)
+				}
+				require.NoError(t, err)
+				mu.Lock()
+				if permit != nil {
+					starts[j.number], left = time.Now(), left-1
+				} else {
+					j.due = j.place.When()
+					queue = append(queue, j)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+
+	// Jobs reserve in the order of their numbers, but for those that workers found at one look.
+	const look = 8
+	passed, first := time.Duration(0), starts[jobs-1]
+	for i := jobs - 1 - look; i >= 0; i-- {
+		if starts[i+look].Before(first) {
+			first = starts[i+look]
+		}
+		passed = max(passed, starts[i].Sub(first))
+	}
+	t.Logf("passed by %v, %d visits", passed, visits)
+	require.Less(t, passed, 1500*time.Millisecond)
+	require.Less(t, visits, 3*jobs)
 }

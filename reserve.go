@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -31,7 +32,8 @@ func (l *Limiters) Reserve(ctx context.Context, demands ...Demand) (*Permit, *Pl
 
 // Redeem is Reserve for work that has a place. The work stands in line where it stood when it
 // reserved, before all callers of its priority that came later, and with the priority that it had then. If its
-// turn has not come, Redeem returns a place with the same rank and another time to come.
+// turn has not come, Redeem returns a place with the same rank and another time to come. If its turn comes within half a second, or
+// 150 milliseconds more than a horizon, Redeem waits for it, also with a shorter WithMaxWait: otherwise the place would never come to its turn.
 //
 // A *[PlaceError] says that the place cannot be redeemed at all: reserve anew. After any other error
 // the place is as good as before.
@@ -102,6 +104,30 @@ func (p *Place) check() error {
 	return nil
 }
 
+// CheckPlaces returns nil if the store of the limiters keeps places, and else the *[ConfigError] with which Reserve
+// and Redeem fail. A program that needs places calls it at its start.
+func (l *Limiters) CheckPlaces() error {
+	if l.keeper == nil {
+		return &ConfigError{"", "Store", fmt.Errorf("%T keeps no places: use memstore or redisstore, or call Acquire, which waits", placeStore(l.store))}
+	}
+	return nil
+}
+
+// placeStore returns the store that keeps the places of a store: the store, or one that it wraps. If none of
+// them does, it returns the innermost.
+func placeStore(s Store) Store {
+	for {
+		if _, keeps := s.(PlaceKeeper); keeps {
+			return s
+		}
+		wrapper, ok := s.(interface{ Unwrap() Store })
+		if !ok {
+			return s
+		}
+		s = wrapper.Unwrap()
+	}
+}
+
 // A reservation is an acquisition that ends with a permit or a place.
 type reservation struct {
 	quotedAcquisition
@@ -114,11 +140,10 @@ const defaultPatience = 2 * time.Second
 // newReservation returns a reservation of a caller that waits in line for as long as WithMaxWait of the
 // context says.
 func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
-	keeper, ok := l.store.(PlaceKeeper)
-	if !ok {
-		return nil, &ConfigError{"", "Store", errors.New("keeps no places: it is no throttle.PlaceKeeper")}
+	if err := l.CheckPlaces(); err != nil {
+		return nil, err
 	}
-	a, o := &reservation{keeper: keeper}, optionsOf(ctx)
+	a, o := &reservation{keeper: l.keeper}, optionsOf(ctx)
 	a.engine, a.priority, a.grant.Held = &l.engine, o.priority, NotHeld
 	if a.patience = max(time.Millisecond, o.maxWaitOr(defaultPatience)); o.maxWait == 0 {
 		a.patience = defaultPatience // 0 is no bound

@@ -86,6 +86,11 @@ func (r *roundTrip) settleCosts(ctx context.Context, costs []int) {
 	if costs == nil {
 		return
 	}
+	for i, cost := range costs {
+		c := &r.booking.Charges[i]
+		r.overestimated.note(c.Budget.Policy, c.Cost, cost)
+	}
+
 	failed, err := r.settled.tell(ctx, r.store, r.booking, r.grant, costs)
 	for i := range failed {
 		r.reportFailure(ctx, &failed[i], 0, err)

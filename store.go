@@ -91,7 +91,8 @@ type PauseNoter interface {
 }
 
 // A PlaceKeeper is a Store whose callers can leave their place in line, and come back to it in another
-// program: see [Limiters.Reserve]. Its methods are optional; without them there are no places.
+// program: see [Limiters.Reserve]. Its methods are optional; without them there are no places. A Store that
+// wraps another has a method Unwrap() Store instead: then the places are those of the store inside.
 type PlaceKeeper interface {
 	// KeepTurn returns what a Turn says of a caller that has left its line, by Cancel or because it
 	// was refused. The caller may never come back, and the store keeps nothing of it. t is
@@ -302,7 +303,8 @@ type Refusal struct {
 // says too much, Booked and Waiting say too little.
 //
 // Callers counts callers, and not those whose start is booked. Where a store lists only the first callers of a long line, the
-// number of the others is an estimate by their costs: it is exact if all callers of the line cost the same.
+// number of the others is an estimate by their costs: it is exact if all callers of the line cost the same. A store that cannot
+// tell leaves it 0.
 type Status struct {
 	Limit   Limit
 	Used    int           // of starts that have come and count now, and of what is in flight

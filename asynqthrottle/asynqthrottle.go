@@ -49,12 +49,22 @@ const (
 	checkInterval   = time.Second
 )
 
-// New returns a gate to the budgets of limiters. asynq keeps nothing with a task but what it was enqueued with, so
+// New returns a gate to the budgets of limiters, whose store keeps places: memstore or redisstore. asynq keeps nothing with a task but what it was enqueued with, so
 // the gate keeps its place in the Redis of client, for as long as the task is put aside and a day longer.
 func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, error) {
+	var mistakes []error
 	if o.Demands == nil {
-		return nil, errors.New("asynqthrottle: set Options.Demands: it says which budgets a task needs")
+		mistakes = append(mistakes, errors.New("asynqthrottle: set Options.Demands: it says which budgets a task needs"))
 	}
+	if l == nil {
+		mistakes = append(mistakes, errors.New("asynqthrottle: the limiters are missing"))
+	} else {
+		mistakes = append(mistakes, l.CheckPlaces())
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return nil, err
+	}
+
 	g := &Gate{limiters: l, client: client, demands: o.Demands, patience: o.Patience, prefix: o.Prefix}
 	if g.patience <= 0 {
 		g.patience = DefaultPatience

@@ -18,6 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/asynqthrottle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -243,4 +244,12 @@ func TestTaskFails(t *testing.T) {
 
 	_, err = asynqthrottle.New(nil, nil, asynqthrottle.Options{})
 	require.ErrorContains(t, err, "Demands")
+}
+
+// TestNewWantsPlaces: a store without places is refused when the gate is made, and not by each task.
+func TestNewWantsPlaces(t *testing.T) {
+	l, err := throttle.NewLimiters(throttle.Config{Store: struct{ throttle.Store }{memstore.New()}})
+	require.NoError(t, err)
+	_, err = asynqthrottle.New(l, nil, asynqthrottle.Options{Demands: func(*asynq.Task) []throttle.Demand { return nil }})
+	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")
 }

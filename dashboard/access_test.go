@@ -2,22 +2,34 @@ package dashboard
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 const secret = "0123456789abcdef0123456789abcdef"
 
-// newHandler returns the page of a source.
+// newHandler returns the page of a source, at which this machine may look without the token.
 func newHandler(t *testing.T, c Config) *Handler {
 	if c.Source == nil {
 		c.Source = &fixed{}
 	}
+	c.Local = c.Login == nil
 	h, err := New(c)
 	require.NoError(t, err)
 	return h
@@ -40,7 +52,7 @@ func cameIn(at string, fields ...string) *http.Request {
 // TestAccess: who is on this machine may look, who has the token may act, and a proxy in between changes that.
 func TestAccess(t *testing.T) {
 	const here, elsewhere = "127.0.0.1:7072", "10.0.0.7:7072"
-	bearer := []string{"Authorization", "Bearer " + secret}
+	bearer, local := []string{"Authorization", "Bearer " + secret}, Config{Local: true}
 	for name, c := range map[string]struct {
 		config Config
 		at     string
@@ -49,23 +61,26 @@ func TestAccess(t *testing.T) {
 		act    bool
 		why    string
 	}{
-		"here":                          {at: here, read: true},
-		"here, IPv6":                    {at: "[::1]:7072", read: true},
-		"elsewhere":                     {at: elsewhere, why: "not local"},
-		"elsewhere, no token there is":  {at: elsewhere, fields: bearer, why: "not local"},
-		"elsewhere, wrong token":        {config: Config{Token: secret}, at: elsewhere, fields: []string{"Authorization", "Bearer " + secret + "0"}, why: "not local"},
+		"here":                          {config: local, at: here, read: true},
+		"here, IPv6":                    {config: local, at: "[::1]:7072", read: true},
+		"here, not asked for":           {config: Config{Token: secret}, at: here, why: "token wanted"},
+		"elsewhere":                     {config: local, at: elsewhere, why: "not local"},
+		"elsewhere, no token there is":  {config: local, at: elsewhere, fields: bearer, why: "not local"},
+		"elsewhere, wrong token":        {config: Config{Token: secret}, at: elsewhere, fields: []string{"Authorization", "Bearer " + secret + "0"}, why: "token wanted"},
 		"elsewhere, token":              {config: Config{Token: secret}, at: elsewhere, fields: bearer, read: true, act: true},
 		"here, token":                   {config: Config{Token: secret}, at: here, fields: bearer, read: true, act: true},
-		"here, empty token":             {at: here, fields: []string{"Authorization", "Bearer "}, read: true},
-		"proxy here":                    {at: here, fields: []string{"X-Forwarded-For", "127.0.0.1"}, why: "forwarded"},
-		"proxy here, other field":       {at: here, fields: []string{"Forwarded", "for=127.0.0.1"}, why: "forwarded"},
+		"here, empty token":             {config: local, at: here, fields: []string{"Authorization", "Bearer "}, read: true},
+		"proxy here":                    {config: local, at: here, fields: []string{"X-Forwarded-For", "127.0.0.1"}, why: "forwarded"},
+		"proxy here, other field":       {config: local, at: here, fields: []string{"Forwarded", "for=127.0.0.1"}, why: "forwarded"},
+		"proxy here, https":             {config: local, at: here, fields: []string{"X-Forwarded-Proto", "https"}, why: "forwarded"},
 		"proxy here, token":             {config: Config{Token: secret}, at: here, fields: append([]string{"X-Forwarded-For", "9.9.9.9"}, bearer...), read: true, act: true},
-		"trusted proxy, from elsewhere": {config: Config{TrustProxy: true}, at: here, fields: []string{"X-Forwarded-For", "9.9.9.9"}, why: "not local"},
-		"trusted proxy, a lie before":   {config: Config{TrustProxy: true}, at: here, fields: []string{"X-Forwarded-For", "127.0.0.1, 9.9.9.9"}, why: "not local"},
-		"trusted proxy, from here":      {config: Config{TrustProxy: true}, at: here, fields: []string{"X-Forwarded-For", "9.9.9.9, 127.0.0.1"}, read: true},
-		"trusted proxy, says nothing":   {config: Config{TrustProxy: true}, at: here, fields: []string{"Via", "1.1 p"}, why: "not local"},
-		"a name that leads here":        {at: here, fields: []string{"Host", "evil.example.com:7072"}, why: "other host"},
-		"localhost":                     {at: here, fields: []string{"Host", "localhost:7072"}, read: true},
+		"trusted proxy, from elsewhere": {config: Config{Local: true, TrustProxy: true}, at: here, fields: []string{"X-Forwarded-For", "9.9.9.9"}, why: "not local"},
+		"trusted proxy, a lie before":   {config: Config{Local: true, TrustProxy: true}, at: here, fields: []string{"X-Forwarded-For", "127.0.0.1, 9.9.9.9"}, why: "not local"},
+		"trusted proxy, from here":      {config: Config{Local: true, TrustProxy: true}, at: here, fields: []string{"X-Forwarded-For", "9.9.9.9, 127.0.0.1"}, read: true},
+		"trusted proxy, as it ships":    {config: Config{Local: true, TrustProxy: true}, at: here, why: "not local"},
+		"trusted proxy, says nothing":   {config: Config{Local: true, TrustProxy: true}, at: here, fields: []string{"Via", "1.1 p"}, why: "not local"},
+		"a name that leads here":        {config: local, at: here, fields: []string{"Host", "evil.example.com:7072"}, why: "other host"},
+		"localhost":                     {config: local, at: here, fields: []string{"Host", "localhost:7072"}, read: true},
 		"login":                         {config: Config{Login: known}, at: elsewhere, fields: []string{"X-User", "ann"}, read: true},
 		"login refuses":                 {config: Config{Login: known}, at: here, why: "no login"},
 		"login refuses, token":          {config: Config{Login: known, Token: secret}, at: here, fields: bearer, why: "no login"},
@@ -73,7 +88,10 @@ func TestAccess(t *testing.T) {
 		"login alone does not act":      {config: Config{Login: known, Token: secret}, at: elsewhere, fields: []string{"X-User", "ann"}, read: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newHandler(t, c.config).guard.accessOf(cameIn(c.at, c.fields...))
+			c.config.Source = &fixed{}
+			h, err := New(c.config)
+			require.NoError(t, err)
+			a := h.guard.accessOf(cameIn(c.at, c.fields...))
 			if a.Read {
 				a.why = ""
 			}
@@ -95,6 +113,8 @@ func TestToken(t *testing.T) {
 		_, err := New(Config{Source: &fixed{}, Token: weak})
 		require.Error(t, err, weak)
 	}
+	_, err := New(Config{Source: &fixed{}})
+	require.ErrorContains(t, err, "nobody could look at the page: set Config.Token, Config.Login, or Config.Local")
 	require.NoError(t, token("ZZHH4FIFDVPZNECYX76DAQW7G4").check())
 
 	own := token(secret)
@@ -104,7 +124,217 @@ func TestToken(t *testing.T) {
 	require.False(t, token(secret[1:]+"x").isProof(proof))
 	require.False(t, own.isProof(own.proof(time.Now().Add(-time.Second))))
 	require.False(t, own.isProof("9"+proof))
+	require.NotEqual(t, proof, own.proof(time.Now().Add(time.Hour)))
+	for _, bad := range []string{".", "..", proof[:len(proof)-1], proof + ".", strings.TrimPrefix(proof, "1")} {
+		require.False(t, own.isProof(bad), bad)
+	}
 	require.False(t, own.isProof(""))
 	require.False(t, token("").isProof(token("").proof(time.Now().Add(time.Hour))))
 	require.False(t, token("").is(""))
+}
+
+// TestBehindAProxyAsItShips: a proxy on this machine that sets no field, and names the page's own address as Host, lets
+// nobody in who has no token. That is what nginx does with a proxy_pass and nothing else.
+func TestBehindAProxyAsItShips(t *testing.T) {
+	h, err := New(Config{Source: &fixed{}, Token: secret})
+	require.NoError(t, err)
+	page := httptest.NewServer(h)
+	defer page.Close()
+	to, err := url.Parse(page.URL)
+	require.NoError(t, err)
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
+	defer proxy.Close()
+
+	resp, text := get(t, http.DefaultClient, proxy.URL+"/history?budget=x")
+	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+	require.Contains(t, text, "needs the token")
+	resp, _ = get(t, http.DefaultClient, proxy.URL+"/history?budget=x", "Authorization", "Bearer "+secret)
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+}
+
+// asked returns the answer of a page to a request, and how long it took.
+func asked(h http.Handler, r *http.Request) (*httptest.ResponseRecorder, time.Duration) {
+	begun := time.Now()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w, time.Since(begun)
+}
+
+// TestWrongTokens: attempts with wrong tokens take a second each, sixteen at a time, are told and shown, and never hold up
+// the right one.
+func TestWrongTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		source := &fixed{}
+		h := newHandler(t, Config{Source: source, Token: secret, WrongToken: func(client string, attempts int) {
+			told = append(told, fmt.Sprint(client, " ", attempts))
+		}})
+		attempt := func(token string) (status int, took time.Duration) {
+			r := cameIn("127.0.0.1:7072", "Content-Type", "application/json")
+			r.Method, r.URL.Path, r.RemoteAddr = http.MethodPost, "/token", "10.0.0.9:5555"
+			r.Body = io.NopCloser(strings.NewReader(`{"token":"` + token + `"}`))
+			w, took := asked(h, r)
+			return w.Code, took
+		}
+
+		statuses := make(chan int, 40)
+		for range 40 {
+			go func() {
+				status, took := attempt("x")
+				if status == http.StatusUnauthorized && took != slowBy || status == http.StatusTooManyRequests && took != 0 {
+					status = 0
+				}
+				statuses <- status
+			}()
+		}
+		synctest.Wait()
+		status, took := attempt(secret)
+		require.Equal(t, http.StatusOK, status)
+		require.Zero(t, took)
+		time.Sleep(slowBy)
+		count := map[int]int{}
+		for range 40 {
+			count[<-statuses]++
+		}
+		require.Equal(t, map[int]int{http.StatusUnauthorized: mostHeld, http.StatusTooManyRequests: 40 - mostHeld}, count)
+
+		// A wrong token in Authorization is an attempt, too, also where this machine may look.
+		w, took := asked(h, cameIn("127.0.0.1:7072", "Authorization", "Bearer "+secret+"0"))
+		require.Equal(t, http.StatusUnauthorized, w.Code)
+		require.Equal(t, slowBy, took)
+		require.Equal(t, []string{"10.0.0.9 1"}, told)
+		time.Sleep(toldEvery)
+		attempt("y")
+		require.Equal(t, []string{"10.0.0.9 1", "10.0.0.9 42"}, told)
+
+		v := look(t, h, "")
+		synctest.Wait()
+		shown := v.state(t)["wrongTokens"].(document)
+		require.Equal(t, float64(42), shown["count"])
+		require.Equal(t, "10.0.0.9", shown["client"])
+		v.leave()
+		time.Sleep(linger + every)
+	})
+}
+
+// TestCookie: over https the cookie is one that no other host can set, and who locks the page takes every copy of it back.
+func TestCookie(t *testing.T) {
+	for name, c := range map[string]struct {
+		config Config
+		fields []string
+		secure bool
+	}{
+		"http":                     {},
+		"https, says somebody":     {fields: []string{"X-Forwarded-Proto", "https"}},
+		"https, says a proxy":      {config: Config{TrustProxy: true}, fields: []string{"X-Forwarded-Proto", "https"}, secure: true},
+		"http, says the proxy":     {config: Config{TrustProxy: true}, fields: []string{"X-Forwarded-Proto", "http"}},
+		"https, the program's own": {fields: []string{"TLS", ""}, secure: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.config.Source, c.config.Token = &fixed{}, secret
+			h, err := New(c.config)
+			require.NoError(t, err)
+			request := func(path string) *http.Request {
+				r := cameIn("10.0.0.7:443", append(c.fields, "Content-Type", "application/json")...)
+				r.Method, r.URL.Path = http.MethodPost, path
+				r.Body = io.NopCloser(strings.NewReader(`{"token":"` + secret + `"}`))
+				if slices.Contains(c.fields, "TLS") {
+					r.TLS = new(tls.ConnectionState)
+				}
+				return r
+			}
+
+			w, _ := asked(h, request("/token"))
+			cookie := w.Result().Cookies()[0]
+			require.Equal(t, c.secure, cookie.Secure)
+			require.Equal(t, c.secure, cookie.Name == "__Host-throttle-dashboard" && cookie.Path == "/")
+			can := func() bool {
+				r := request("/access")
+				r.AddCookie(cookie)
+				return h.guard.accessOf(r).Act
+			}
+			require.True(t, can())
+
+			r := request("/forget")
+			r.AddCookie(cookie)
+			asked(h, r)
+			require.False(t, can(), "a copy of the cookie")
+			w, _ = asked(h, request("/token"))
+			cookie = w.Result().Cookies()[0]
+			require.True(t, can(), "another one")
+		})
+	}
+}
+
+// TestRevokedIsBounded: proofs that are over need not be remembered.
+func TestRevokedIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newHandler(t, Config{Token: secret}).guard
+		for range mostRevoked + 10 {
+			r := cameIn("127.0.0.1:7072")
+			r.AddCookie(&http.Cookie{Name: cookieName, Value: g.token.proof(time.Now().Add(cookieLasts))})
+			g.revoke(r)
+			time.Sleep(cookieLasts / mostRevoked * 2)
+		}
+		require.LessOrEqual(t, len(g.revoked), mostRevoked)
+	})
+}
+
+// TestSlowBody: a client that sends the body of an order by and by holds a connection for ten seconds, in any server.
+func TestSlowBody(t *testing.T) {
+	h := newHandler(t, Config{Token: secret})
+	deadlines := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	r := cameIn("127.0.0.1:7072", "Content-Type", "application/json")
+	r.Method, r.URL.Path, r.Body = http.MethodPost, "/token", io.NopCloser(strings.NewReader(`{`))
+	begun := time.Now()
+	h.ServeHTTP(deadlines, r)
+	require.Len(t, deadlines.read, 2)
+	require.WithinRange(t, deadlines.read[0], begun.Add(bodyTime), time.Now().Add(bodyTime))
+	require.True(t, deadlines.read[1].IsZero())
+	require.Equal(t, "close", deadlines.Header().Get("Connection"))
+}
+
+// deadlines notes the deadlines that a handler sets for reading.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.read = append(d.read, at)
+	return nil
+}
+
+// TestFind: a key that a viewer types finds its budgets by the hash, and is in no answer.
+func TestFind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		l := newLimiters(t, p, shop, throttle.Policy{Name: "mail", Limit: throttle.PerSecond(5)})
+		for _, d := range []throttle.Demand{{Policy: "shop", Key: "acme"}, {Policy: "shop", Key: "other"}, {Policy: "mail", Key: "acme"}} {
+			_, err := l.Acquire(t.Context(), d)
+			require.NoError(t, err)
+		}
+		h := newHandler(t, Config{Source: p})
+		v := look(t, h, "")
+		synctest.Wait()
+
+		ask := func(key string) (int, string) {
+			r := cameIn("127.0.0.1:7072", "Content-Type", "application/json")
+			r.Method, r.URL.Path, r.Body = http.MethodPost, "/find", io.NopCloser(strings.NewReader(`{"key":"`+key+`"}`))
+			w, _ := asked(h, r)
+			return w.Code, w.Body.String()
+		}
+		status, text := ask("acme")
+		require.Equal(t, http.StatusOK, status)
+		require.Contains(t, text, throttle.BudgetOf("shop", "acme").String())
+		require.Contains(t, text, throttle.BudgetOf("mail", "acme").String())
+		require.NotContains(t, text, throttle.BudgetOf("shop", "other").String())
+		require.NotContains(t, text, "acme")
+		_, text = ask("nobody")
+		require.JSONEq(t, `{"budgets":[]}`, text)
+		status, _ = ask("")
+		require.Equal(t, http.StatusUnprocessableEntity, status)
+		v.leave()
+		time.Sleep(linger + every)
+	})
 }

@@ -9,12 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 const (
 	longestBody   = 8 << 10
+	bodyTime      = 10 * time.Second // how long the body of an order may take
+	longestPause  = 6 * time.Hour    // from the page
 	longestName   = 200
 	longestReason = 500
 )
@@ -26,6 +27,7 @@ type order struct {
 	For    int64  `json:"for"`    // of a pause, in milliseconds
 	By     string `json:"by"`
 	Reason string `json:"reason"`
+	Key    string `json:"key"` // that is looked for
 }
 
 // readOrder reads an order. It answers by itself if there is none.
@@ -35,7 +37,15 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 		answerError(w, http.StatusUnsupportedMediaType, "Content-Type: application/json is missing")
 		return o, false
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestBody)).Decode(&o); err != nil {
+
+	// A client that sends its body by and by holds a connection for bodyTime at most. A server that knows no
+	// deadlines has none.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
+	err = json.NewDecoder(http.MaxBytesReader(w, r.Body, longestBody)).Decode(&o)
+	_ = control.SetReadDeadline(time.Time{})
+	if err != nil {
+		w.Header().Set("Connection", "close")
 		answerError(w, http.StatusBadRequest, "the body is no JSON of an order")
 		return o, false
 	}
@@ -61,28 +71,32 @@ func (o *office) takeToken(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !o.guard.token.is(what.Token) {
-		answerError(w, http.StatusUnauthorized, languageOf(r).word("wrong token"))
+		o.guard.answerWrong(w, r)
 		return
 	}
+
 	until := time.Now().Add(cookieLasts)
 	http.SetCookie(w, o.cookie(r, o.guard.token.proof(until), int(cookieLasts.Seconds())))
 	r.Header.Set("Authorization", "Bearer "+what.Token)
 	answerJSON(w, http.StatusOK, o.guard.accessOf(r))
 }
 
-// forgetToken takes the cookie back.
+// forgetToken takes the cookie back: from now on it proves nothing, whoever has it.
 func (o *office) forgetToken(w http.ResponseWriter, r *http.Request) {
+	o.guard.revoke(r)
 	http.SetCookie(w, o.cookie(r, "", -1))
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// cookie returns the cookie that proves the token. It has no path, so browsers send it below the path of the
-// page only, wherever that is mounted.
+// cookie returns the cookie that proves the token. Over http it has no path, so browsers send it below the path of the
+// page only, wherever that is mounted. Over https it has the path "/", as browsers want it of a cookie that no other host
+// can set.
 func (o *office) cookie(r *http.Request, value string, age int) *http.Cookie {
-	return &http.Cookie{
-		Name: cookieName, Value: value, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: r.TLS != nil || o.guard.trustProxy && r.Header.Get("X-Forwarded-Proto") == "https",
+	c := &http.Cookie{Name: cookieName, Value: value, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if o.guard.isSecure(r) {
+		c.Name, c.Path, c.Secure = secureCookieName, "/", true
 	}
+	return c
 }
 
 // pause closes a budget.
@@ -90,7 +104,7 @@ func (o *office) pause(w http.ResponseWriter, r *http.Request) {
 	o.act(w, r, func(what *order) error {
 		return o.source.pause(r.Context(), what.Budget, time.Duration(what.For)*time.Millisecond, what.By, what.Reason)
 	}, func(what *order) string {
-		if what.For <= 0 || what.For > throttle.MaxPenalty.Milliseconds() {
+		if what.For <= 0 || what.For > longestPause.Milliseconds() {
 			return "bad length"
 		}
 		return ""

@@ -27,6 +27,7 @@ func (g *guard) reader(serve http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a := g.accessOf(r); !a.Read {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="dashboard"`)
+			w.Header().Set("Connection", "close") // who may not look holds no connection
 			answerError(w, a.refusal(), languageOf(r).word(a.why))
 			return
 		}

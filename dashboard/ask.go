@@ -3,6 +3,9 @@ package dashboard
 import (
 	"net/http"
 	"strconv"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 // why says why requests waited for a budget at a moment, and of which reading that is true; false: nothing is
@@ -10,8 +13,8 @@ import (
 func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, known := s.points.at(id, at)
-	if !known || at-p.At > (10*every).Milliseconds() || s.reading == nil {
+	p, lasts, known := s.points.at(id, at)
+	if !known || at-p.At > lasts.Milliseconds() || s.reading == nil {
 		return 0, nil, false
 	}
 	var m moment
@@ -35,8 +38,7 @@ func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known 
 func (s *sampler) history(id string) (columns, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	points, known := s.points[id]
-	return columnsOf(points, mostPoints), known
+	return s.points.history(id)
 }
 
 // answerHistory answers with all points of a budget.
@@ -62,4 +64,38 @@ func (s *sampler) answerWhy(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answerJSON(w, http.StatusOK, map[string]any{"at": moment, "why": sentence.in(languageOf(r))})
+}
+
+// longestKey bounds the key that a viewer looks for.
+const longestKey = 4 << 10
+
+// answerFind answers with the ids of the shown budgets that belong to a key. The key comes in the body, so that no log of
+// addresses has it; it is hashed, and not kept.
+func (s *sampler) answerFind(w http.ResponseWriter, r *http.Request) {
+	o, ok := readOrder(w, r)
+	if !ok {
+		return
+	}
+	if o.Key == "" || len(o.Key) > longestKey {
+		answerError(w, http.StatusUnprocessableEntity, languageOf(r).word("no such budget"))
+		return
+	}
+	answerJSON(w, http.StatusOK, map[string][]string{"budgets": s.find(o.Key)})
+}
+
+// find returns the ids of the shown budgets that belong to a key.
+func (s *sampler) find(key string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := []string{}
+	if s.reading == nil {
+		return ids
+	}
+	for i := range s.reading.Budgets {
+		b := &s.reading.Budgets[i]
+		if fleet.Clean(throttle.BudgetOf(b.Policy, key).String(), longestName) == b.Name {
+			ids = append(ids, b.ID)
+		}
+	}
+	return ids
 }

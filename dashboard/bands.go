@@ -3,7 +3,7 @@ package dashboard
 import "slices"
 
 // mostBands bounds the bands of a budget.
-const mostBands = 20
+const mostBands = 50
 
 // bands are the times in which budgets were closed, by the id of the budget, the oldest first.
 type bands map[string][]band
@@ -25,7 +25,7 @@ func (all bands) add(r *reading, wasOpen func(id string) bool) {
 	}
 	for id, own := range all {
 		old := 0
-		for old < len(own) && (own[old].Until < at-remembered.Milliseconds() || len(own)-old > mostBands) {
+		for old < len(own) && (own[old].Until < at-coarseKept.Milliseconds() || len(own)-old > mostBands) {
 			old++
 		}
 		if all[id] = own[old:]; old == len(own) {
@@ -53,11 +53,11 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 		if held {
 			own[last].Until = at
 		}
-		next := band{From: at, Until: b.Until, By: b.By, Reason: b.Reason}
+		next := band{From: at, Until: b.Until, Closer: b.Closer, By: b.By, Reason: b.Reason}
 		switch {
 		case held: // the band before ends here
 		case b.Since > 0:
-			next.From = b.Since
+			next.From, next.Before = b.Since, b.SinceLeast
 		default:
 			next.Before = !wasOpen
 		}

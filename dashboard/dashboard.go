@@ -2,10 +2,12 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
@@ -21,20 +23,35 @@ type Config struct {
 	// Source is what the page shows: [Fleet], or a [Process].
 	Source Source
 
-	// Token is what an operator must know to pause and resume, and who is not on this
-	// machine to look. It has at least 128 random bits, as "openssl rand -hex 16" prints
-	// them. Defaults to none: then nobody can act.
+	// Token is what a viewer must know to look, to pause and to resume. It has at least
+	// 128 random bits, as "openssl rand -hex 16" prints them. A link to the page that
+	// ends with "#token=" and the token unlocks it. Defaults to none: then nobody can
+	// act, and Login or Local must say who may look.
 	Token string
 
 	// Login is the login of the program around the page: it says who asks, and whether
 	// they may look. The name stands in the audit trail. Whoever may look may act only
-	// with the token. Defaults to none: requests to a loopback address may look.
+	// with the token. Defaults to none.
 	Login func(*http.Request) (user string, ok bool)
 
+	// Local lets requests look without the token that come in at a loopback address of
+	// this machine, by such an address or as localhost, and without a field of a proxy.
+	// Where a proxy on this machine leads to the page, leave it off: nginx as it ships
+	// sends no such field, so all that it lets in would count as local. Defaults to
+	// false: looking needs the token, or the login.
+	Local bool
+
 	// TrustProxy says that the only way to the page leads through a proxy that sets
-	// X-Forwarded-For. Defaults to false: requests through a proxy need the token, or
-	// the login.
+	// X-Forwarded-For and X-Forwarded-Proto. Over https cookies are Secure then, and
+	// with Local a request is from here if the address that the proxy names is, and if
+	// there is one. Defaults to false.
 	TrustProxy bool
+
+	// WrongToken is called when somebody has tried wrong tokens: with the address that
+	// the last attempt came from, and how many attempts there were since the page
+	// began; at the first one, and after that at most once a minute. The page shows
+	// the same. Defaults to none.
+	WrongToken func(client string, attempts int)
 
 	// Budgets is how many budgets are shown at most: those that are closed first, then
 	// those used most. Each of them is one question to the store each second while
@@ -58,6 +75,8 @@ func New(c Config) (*Handler, error) {
 	switch {
 	case c.Source == nil:
 		return nil, errors.New("dashboard: Config.Source is missing: use Fleet or NewProcess")
+	case c.Token == "" && c.Login == nil && !c.Local:
+		return nil, errors.New("dashboard: nobody could look at the page: set Config.Token, Config.Login, or Config.Local if no proxy on this machine leads to it")
 	case c.Budgets < 0 || c.Budgets > mostBudgets:
 		return nil, fmt.Errorf("dashboard: Config.Budgets is %d: use 1 to %d, or 0 for %d", c.Budgets, mostBudgets, DefaultBudgets)
 	}
@@ -66,10 +85,16 @@ func New(c Config) (*Handler, error) {
 			return nil, err
 		}
 	}
-	g := &guard{token(c.Token), c.Login, c.TrustProxy}
-	s := newSampler(c.Source, cmp.Or(c.Budgets, DefaultBudgets), rand.Text()[:8])
+
+	g := &guard{
+		token: token(c.Token), login: c.Login, local: c.Local, trustProxy: c.TrustProxy,
+		wrong: wrongTokens{tell: c.WrongToken}, revoked: make(map[string]time.Time),
+	}
+	s := newSampler(c.Source.reader(cmp.Or(c.Budgets, DefaultBudgets)), rand.Text()[:8])
+	s.wrong = &g.wrong
 	f := &front{g, fleet.Clean(cmp.Or(c.Title, "throttle"), 100)}
 	o := &office{g, c.Source, s.poke}
+
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", f.page)
 	mux.HandleFunc("GET /{file}", f.file)
@@ -81,9 +106,16 @@ func New(c Config) (*Handler, error) {
 	mux.HandleFunc("POST /forget", o.forgetToken)
 	mux.HandleFunc("POST /pause", o.pause)
 	mux.HandleFunc("POST /resume", o.resume)
+	mux.Handle("POST /find", g.reader(s.answerFind))
+
 	// A page of another site cannot act with the operator's cookie.
-	return &Handler{http.NewCrossOriginProtection().Handler(mux), g, s}, nil
+	return &Handler{http.NewCrossOriginProtection().Handler(g.refuseWrong(mux)), g, s}, nil
 }
+
+// Watch reads the source every ten seconds while nobody looks, until ctx ends, so that a page that is opened at night
+// shows what was before: each reading of the last hour, one point a minute of the last 24 hours, and since when a budget is
+// closed. It returns when ctx has ended. Without Watch a page that nobody looks at reads nothing.
+func (h *Handler) Watch(ctx context.Context) { h.sampler.watch(ctx) }
 
 // policyOfContent lets the page use what the binary has, and nothing else.
 const policyOfContent = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +

@@ -5,22 +5,22 @@
 // A [Handler] serves the page below any path of a program's own server. It reads a
 // [Source]: [Fleet] for the programs that share budgets in Redis, or a [Process] for one
 // program. It reads once a second for all viewers together, and only while somebody
-// looks.
+// looks, unless [Handler.Watch] keeps its history.
 //
 //	watched := dashboard.NewProcess(memstore.New())
 //	transport, err := throttle.New(throttle.Config{Store: watched, Observe: watched.Observe, …})
-//	page, err := dashboard.New(dashboard.Config{Source: watched})
+//	page, err := dashboard.New(dashboard.Config{Source: watched, Token: os.Getenv("DASHBOARD_TOKEN")})
 //	http.Handle("/throttle/", http.StripPrefix("/throttle", page))
 //
 // # Who may look, and who may act
 //
-// Who reaches the page at a loopback address of the machine may look at it. Everybody else needs
-// the token, or the login of the program around it: [Config.Login]. Who wants to pause or
-// resume needs the token always. A request that came through a proxy is not taken for
-// one of this machine.
+// Who looks needs the token, or the login of the program around the page: [Config.Login]. Who wants
+// to pause or resume needs the token always. [Config.Local] lets those look without the token who
+// reach the page at a loopback address of the machine. Leave it off where a proxy on the machine leads
+// to the page: nginx as it ships cannot be told from somebody who sits there.
 //
 // # What it costs
 //
-// A page that nobody looks at costs no read, and no goroutine runs for it. A hundred
+// A page that nobody looks at, or watches over, costs no read, and no goroutine runs for it. A hundred
 // pages cost the source as much as one. docs/dashboard.md has what the page shows.
 package dashboard

@@ -29,7 +29,7 @@ func ExampleNewProcess() {
 	client := &http.Client{Transport: transport}
 	_ = client // calls of api.example.com
 
-	page, err := dashboard.New(dashboard.Config{Source: watched, Title: "Orders"})
+	page, err := dashboard.New(dashboard.Config{Source: watched, Token: os.Getenv("DASHBOARD_TOKEN"), Local: true, Title: "Orders"})
 	if err != nil {
 		fmt.Println(err)
 		return

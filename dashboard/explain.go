@@ -15,7 +15,7 @@ func explain(r *reading) {
 	for i := range r.Budgets {
 		b := &r.Budgets[i]
 		m := b.moment()
-		m.Used, m.Booked, m.Waiting, m.Wait = b.Used, b.Booked, b.Waiting, millis(b.Wait)
+		m.Used, m.Booked, m.Waiting, m.Wait = b.Used, b.Booked, b.Callers, millis(b.Wait)
 		m.Left, m.Err = millis(max(0, b.Until-at)), b.Err
 		m.setBand(b.Bands, at)
 		if b.Why = nil; b.Err == "" && (m.Left > 0 || m.Waiting > 0 || m.Shadow) {

@@ -13,72 +13,66 @@ const (
 	reportsEvery = fleet.DefaultInterval // how often reports are read: programs report so often
 	mostNodes    = 200                   // how many nodes are shown
 	shownActs    = 50
-
-	// A budget that an answer closed starts nothing, so it is not among those used most. With the reports so many
-	// times more budgets are asked about than are shown, to find it.
-	surveyed = 5
 )
 
 // A fleetSource is the programs that share budgets in Redis.
-type fleetSource struct {
-	fleet    *fleet.Fleet
-	snapshot *fleet.Snapshot
-	readAt   time.Time // when reports were read
-	acts     []fleet.Act
-}
+type fleetSource struct{ fleet *fleet.Fleet }
 
 // Fleet returns the source of all programs that report themselves to a fleet. It needs the rights of a
 // watcher, and to pause and resume those of an operator: docs/redis.md has them. Reports are read every
 // five seconds, and the states of budgets every second.
-func Fleet(f *fleet.Fleet) Source { return &fleetSource{fleet: f} }
+func Fleet(f *fleet.Fleet) Source { return &fleetSource{f} }
 
-// read implements [Source].
-func (s *fleetSource) read(ctx context.Context, most int, fresh bool) (*reading, error) {
-	var err error
-	var next *fleet.Snapshot
-	acts := s.acts
-	if whole := fresh || s.snapshot == nil || time.Since(s.readAt) >= reportsEvery; whole {
-		begun := time.Now()
-		if next, err = s.fleet.Snapshot(ctx, max(most, min(surveyed*most, mostBudgets))); err != nil {
+// A fleetReader reads a fleet for one page.
+type fleetReader struct {
+	fleet   *fleet.Fleet
+	budgets int // at most
+
+	snapshot *fleet.Snapshot
+	readAt   time.Time // when reports were read, by this program's clock
+	reported time.Time // the same by the server's clock
+	acts     []fleet.Act
+}
+
+// reader implements [Source].
+func (s *fleetSource) reader(budgets int) reader {
+	return &fleetReader{fleet: s.fleet, budgets: budgets}
+}
+
+// read implements [reader].
+func (s *fleetReader) read(ctx context.Context, fresh bool) (*reading, error) {
+	if !fresh && s.snapshot != nil && time.Since(s.readAt) < reportsEvery {
+		next, err := s.fleet.Refresh(ctx, s.snapshot)
+		if err != nil {
 			return nil, err
 		}
-		choose(next, most)
-		if acts, _, err = s.fleet.Audit(ctx, shownActs); err != nil {
-			return nil, err
-		}
-		s.readAt = begun
-	} else if next, err = s.fleet.Refresh(ctx, s.snapshot); err != nil {
+		s.snapshot = next
+		return readingOf(next, s.acts, s.reported), nil
+	}
+
+	begun := time.Now()
+	next, err := s.fleet.Snapshot(ctx, s.budgets)
+	if err != nil {
 		return nil, err
 	}
-	s.snapshot, s.acts = next, acts
-	return readingOf(next, acts), nil
-}
 
-// choose leaves the budgets of a snapshot that are to be shown: those that are closed, those that requests wait for, then
-// those used most.
-func choose(s *fleet.Snapshot, most int) {
-	weight := func(b *fleet.Budget) int {
-		switch {
-		case b.State.Paused.Duration > 0:
-			return 2
-		case b.State.Waiting > 0 && b.State.Wait.Duration != 0:
-			return 1
-		}
-		return 0
+	acts, _, err := s.fleet.Audit(ctx, shownActs)
+	if err != nil {
+		return nil, err
 	}
-	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int { return weight(&b) - weight(&a) })
-	s.LeftOut += max(0, len(s.Budgets)-most)
-	s.Budgets = s.Budgets[:min(len(s.Budgets), most)]
+
+	s.snapshot, s.readAt, s.reported, s.acts = next, begun, next.At, acts
+	return readingOf(next, acts, next.At), nil
 }
 
-// readingOf returns what a snapshot and the last acts say.
-func readingOf(s *fleet.Snapshot, acts []fleet.Act) *reading {
+// readingOf returns what a snapshot and the last acts say. reported is when the reports of programs were read.
+func readingOf(s *fleet.Snapshot, acts []fleet.Act, reported time.Time) *reading {
 	r := &reading{At: s.At, Kind: kindFleet, BudgetsLeftOut: s.LeftOut, Illegible: s.Illegible}
 	if p := s.File; p != nil {
 		r.File = &file{p.Number, p.Generation, p.By, p.Reason, p.At.UnixMilli()}
 	}
 	for i := range s.Budgets {
-		r.Budgets = append(r.Budgets, budgetOfFleet(&s.Budgets[i], s.At))
+		r.Budgets = append(r.Budgets, budgetOfFleet(&s.Budgets[i], s.At, reported))
 	}
 	for i := range s.Nodes {
 		r.Nodes = append(r.Nodes, nodeOfFleet(&s.Nodes[i], s.At))
@@ -92,8 +86,8 @@ func readingOf(s *fleet.Snapshot, acts []fleet.Act) *reading {
 	var since map[string]int64
 	r.Closed, since = closedByActs(r.Acts, s.At)
 	for i := range r.Budgets {
-		if b := &r.Budgets[i]; b.By != "" {
-			b.Since = since[b.ID]
+		if b := &r.Budgets[i]; b.By != "" && since[b.ID] > 0 {
+			b.Since, b.SinceLeast = since[b.ID], false
 		}
 	}
 	return r
@@ -107,14 +101,14 @@ func trouble(n *node) int {
 	return 0
 }
 
-// budgetOfFleet returns a budget as a snapshot of a moment has it.
-func budgetOfFleet(f *fleet.Budget, at time.Time) budget {
+// budgetOfFleet returns a budget as a snapshot of a moment has it, whose reports were read at another one.
+func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 	kind, capacity := kindOf(f.Limit())
 	_, key, _ := cutLast(f.Name, "/")
 	b := budget{
 		ID: f.Name, Name: f.Name, Policy: f.Policy, Key: key, Upstream: f.Group, Limits: f.Limits,
 		Kind: kind, Capacity: capacity, Shadow: f.Shadow, Node: f.Node, Nodes: f.Nodes, Starts: f.Starts, Cost: f.Cost,
-		Used: f.State.Used, Booked: f.State.Booked, Waiting: f.State.Waiting, Wait: f.State.Wait.Milliseconds(),
+		Used: f.State.Used, Booked: f.State.Booked, Callers: requestsOf(f.Waiting(), f.State.Booked, f.State.Waiting, average(f.Cost, f.Starts)), Wait: f.State.Wait.Milliseconds(),
 		Repeated: f.State.Repeated, Ceiling: f.State.Ceiling, Shares: f.State.Shares, Err: f.Err,
 	}
 	if f.Node != "" {
@@ -126,7 +120,24 @@ func budgetOfFleet(f *fleet.Budget, at time.Time) budget {
 	if f.Note != nil {
 		b.By, b.Reason = f.Note.By, f.Note.Reason
 	}
+	b.Closer, b.Met = f.By, f.Met
+	if !f.Since.IsZero() {
+		b.Since, b.SinceLeast = f.Since.UnixMilli(), f.By == ""
+	}
+
+	b.Left, b.Refused, b.Oldest = f.Left, f.Refused, oldest(f.Oldest, reported)
+	for _, u := range f.Programs {
+		b.Programs = append(b.Programs, use{u.Program, u.Nodes, u.Starts, u.Waiting, oldest(u.Oldest, reported), u.Left, u.Refused})
+	}
 	return b
+}
+
+// oldest returns since when a caller waits that had waited for some time when the reports were read; 0 if none waits.
+func oldest(waited fleet.Millis, reported time.Time) int64 {
+	if waited.Duration <= 0 {
+		return 0
+	}
+	return steady(reported.Add(-waited.Duration))
 }
 
 // nodeOfFleet returns a node as a snapshot of a moment has it.
@@ -148,7 +159,7 @@ func nodeOfFleet(f *fleet.Node, at time.Time) node {
 // steady returns a moment in whole seconds, because one that is computed anew each second moves a little.
 func steady(t time.Time) int64 { return t.Round(time.Second).UnixMilli() }
 
-// closedByActs returns when operators closed budgets in the last hour, as far as that is over: pauses that nobody
+// closedByActs returns when operators closed budgets in the last 24 hours, as far as that is over: pauses that nobody
 // watched. Of those that go on it returns since when.
 func closedByActs(acts []act, now time.Time) (closed map[string][]band, since map[string]int64) {
 	closed, since = make(map[string][]band), make(map[string]int64)
@@ -166,7 +177,7 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 			since[id] = last.From
 		}
 		closed[id] = slices.DeleteFunc(own, func(b band) bool {
-			return b.Until > now.UnixMilli() || b.Until < now.Add(-remembered).UnixMilli()
+			return b.Until > now.UnixMilli() || b.Until < now.Add(-coarseKept).UnixMilli()
 		})
 	}
 	return closed, since

@@ -21,7 +21,9 @@ type fixed struct {
 	err   error // of acts
 }
 
-func (f *fixed) read(context.Context, int, bool) (*reading, error) {
+func (f *fixed) reader(int) reader { return f }
+
+func (f *fixed) read(context.Context, bool) (*reading, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++

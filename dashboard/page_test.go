@@ -128,7 +128,7 @@ var builtWords = regexp.MustCompile(`^(do|source|pause|resume) `)
 
 // serverWords are words that only the server says, and states of the stream.
 var serverWords = map[string]bool{
-	"no login": true, "not local": true, "forwarded": true, "other host": true, "wrong token": true, "no token": true, "no name": true,
+	"no login": true, "token wanted": true, "many wrong tokens": true, "not local": true, "forwarded": true, "other host": true, "wrong token": true, "no token": true, "no name": true,
 	"no reason": true, "bad length": true, "no such budget": true, "no such moment": true, "live": true, "hidden": true, "lost": true,
 }
 
@@ -199,9 +199,9 @@ func TestActs(t *testing.T) {
 	status, _ = post("pause", pause, "Content-Type", "text/plain")
 	require.Equal(t, http.StatusUnsupportedMediaType, status)
 	for want, o := range map[string]order{
-		"Say who you are.":            {Budget: "shop/1", For: 1000, Reason: "x"},
-		"Say why.":                    {Budget: "shop/1", For: 1000, By: "ann", Reason: "  "},
-		"A pause lasts at most a day": {Budget: "shop/1", For: 86_400_001, By: "ann", Reason: "x"},
+		"Say who you are.": {Budget: "shop/1", For: 1000, Reason: "x"},
+		"Say why.":         {Budget: "shop/1", For: 1000, By: "ann", Reason: "  "},
+		"A pause from the page lasts at most six hours": {Budget: "shop/1", For: 21_600_001, By: "ann", Reason: "x"},
 	} {
 		status, answer = post("pause", o)
 		require.Equal(t, http.StatusUnprocessableEntity, status)

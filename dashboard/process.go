@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 // A Process is the [Source] of one program: a [throttle.Store] around another that knows which
@@ -21,12 +22,8 @@ type Process struct {
 
 	mu     sync.Mutex
 	notes  map[[16]byte]pausedBy
-	closed map[[16]byte][]band // since the last reading
+	closed map[[16]byte][]band // of the last 24 hours, the oldest first
 	acts   []act               // the newest first
-
-	last         map[[16]byte]tracked // as the last reading found them
-	lastRequests int64
-	lastAt       time.Time
 }
 
 // A pausedBy is what an operator said who paused a budget, and until when.
@@ -44,6 +41,10 @@ const mostActs = 100
 func NewProcess(store throttle.Store) *Process {
 	return &Process{Store: store, begun: time.Now(), notes: make(map[[16]byte]pausedBy), closed: make(map[[16]byte][]band)}
 }
+
+// Unwrap returns the store that the process is around, which keeps the places of callers if it is a
+// [throttle.PlaceKeeper].
+func (p *Process) Unwrap() throttle.Store { return p.Store }
 
 // Book implements [throttle.Store].
 func (p *Process) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
@@ -88,7 +89,7 @@ func (p *Process) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gr
 func (p *Process) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
 	err := p.Store.Pause(ctx, c, d)
 	if err == nil {
-		p.noteClosed(&c, d)
+		p.noteClosed(&c, d, fleet.ByProgram)
 	}
 	return err
 }
@@ -97,7 +98,7 @@ func (p *Process) Pause(ctx context.Context, c throttle.Charge, d time.Duration)
 func (p *Process) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
 	from, to, err = p.Store.Refuse(ctx, c, r)
 	if err == nil {
-		p.noteClosed(&c, r.Length)
+		p.noteClosed(&c, r.Length, fleet.ByAnswer)
 	}
 	return from, to, err
 }
@@ -117,8 +118,8 @@ func (p *Process) Resume(ctx context.Context, c throttle.Charge) error {
 	return err
 }
 
-// noteClosed notes that a budget is closed for d from now on, so that a page shows it that is opened later.
-func (p *Process) noteClosed(c *throttle.Charge, d time.Duration) {
+// noteClosed notes that a budget is closed for d from now on, and by what, so that a page shows it that is opened later.
+func (p *Process) noteClosed(c *throttle.Charge, d time.Duration, by string) {
 	if d <= 0 {
 		return
 	}
@@ -126,10 +127,14 @@ func (p *Process) noteClosed(c *throttle.Charge, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	note := p.noteOf(c.Budget.Key)
+	if note != (throttle.PauseNote{}) {
+		by = fleet.ByOperator
+	}
+
 	now := time.Now()
-	next := band{From: now.UnixMilli(), Until: now.Add(d).UnixMilli(), By: note.By, Reason: note.Reason}
+	next := band{From: now.UnixMilli(), Until: now.Add(d).UnixMilli(), Closer: by, By: note.By, Reason: note.Reason}
 	own := p.closed[c.Budget.Key]
-	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From && own[last].By == next.By {
+	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From && own[last].By == next.By && own[last].Closer == next.Closer {
 		own[last].Until = max(own[last].Until, next.Until) // many requests meet one ban
 		return
 	}
@@ -148,6 +153,30 @@ func (p *Process) PauseNote(b throttle.Budget) throttle.PauseNote {
 		return inner.PauseNote(b)
 	}
 	return note
+}
+
+// KeepTurn implements [throttle.PlaceKeeper], if the store does.
+func (p *Process) KeepTurn(b *throttle.Booking, t throttle.Turn) []byte {
+	if k, ok := p.Store.(throttle.PlaceKeeper); ok {
+		return k.KeepTurn(b, t)
+	}
+	return nil
+}
+
+// RestoreTurn implements [throttle.PlaceKeeper], if the store does.
+func (p *Process) RestoreTurn(b *throttle.Booking, kept []byte) (throttle.Turn, bool) {
+	if k, ok := p.Store.(throttle.PlaceKeeper); ok {
+		return k.RestoreTurn(b, kept)
+	}
+	return nil, false
+}
+
+// Appoint implements [throttle.PlaceKeeper], if the store does.
+func (p *Process) Appoint(ctx context.Context, c throttle.Charge, wait time.Duration, again bool) (time.Duration, error) {
+	if k, ok := p.Store.(throttle.PlaceKeeper); ok {
+		return k.Appoint(ctx, c, wait, again)
+	}
+	return wait, nil
 }
 
 // noteOf returns what an operator said who paused a budget. It is called with the lock.

@@ -25,9 +25,9 @@ func newLimiters(t *testing.T, p *Process, policies ...throttle.Policy) *throttl
 	return l
 }
 
-// readOnce returns what a source says now.
-func readOnce(t *testing.T, s Source) *reading {
-	r, err := s.read(t.Context(), DefaultBudgets, false)
+// readOnce returns what a page reads now.
+func readOnce(t *testing.T, page reader) *reading {
+	r, err := page.read(t.Context(), false)
 	require.NoError(t, err)
 	return r
 }
@@ -36,8 +36,9 @@ func readOnce(t *testing.T, s Source) *reading {
 func TestProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess(memstore.New())
+		page := p.reader(DefaultBudgets)
 		l := newLimiters(t, p, shop)
-		require.Empty(t, readOnce(t, p).Budgets)
+		require.Empty(t, readOnce(t, page).Budgets)
 		ctx, leave := context.WithCancel(t.Context())
 		for range 10 {
 			go func() {
@@ -49,24 +50,24 @@ func TestProcess(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(time.Millisecond)
-		r := readOnce(t, p)
+		r := readOnce(t, page)
 		require.Len(t, r.Budgets, 1)
 		b := r.Budgets[0]
 		require.Equal(t, "shop", b.Policy)
 		require.Equal(t, "example.com", b.Upstream)
 		require.Equal(t, throttle.BudgetOf("shop", "").String(), b.ID)
 		require.Equal(t, []string{"3/s"}, b.Limits)
-		require.Equal(t, [3]int{3, 3, 7}, [3]int{b.Used, b.Capacity, b.Waiting})
+		require.Equal(t, [3]int{3, 3, 7}, [3]int{b.Used, b.Capacity, b.Callers})
 		require.Equal(t, int64(2999), b.Wait) // two windows are booked, or waited for
 		require.Equal(t, &waits{}, b.Waits)
 
 		time.Sleep(10 * time.Second)
-		b = readOnce(t, p).Budgets[0]
+		b = readOnce(t, page).Budgets[0]
 		require.Equal(t, 7, b.Waits.Count)
 		require.InDelta(t, 2000, b.Waits.Half, 400) // a bucket is a fifth wide
 		require.InDelta(t, 3000, b.Waits.Most, 600)
 		require.Equal(t, 0.7, b.Starts) // seven in ten seconds
-		require.Equal(t, "self", readOnce(t, p).Nodes[0].ID)
+		require.Equal(t, "self", readOnce(t, page).Nodes[0].ID)
 		leave()
 		synctest.Wait()
 	})
@@ -76,18 +77,19 @@ func TestProcess(t *testing.T) {
 func TestProcessRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess(memstore.New())
+		page := p.reader(DefaultBudgets)
 		l := newLimiters(t, p, throttle.Policy{Name: "shop", Limit: throttle.PerSecond(100)}, throttle.Policy{Name: "bytes", Limit: throttle.PerSecond(1000)})
 		acquire := func() {
 			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"}, throttle.Demand{Policy: "bytes", Cost: 50})
 			require.NoError(t, err)
 		}
 		acquire()
-		require.Equal(t, float64(unknown), readOnce(t, p).Budgets[0].Starts)
+		require.Equal(t, float64(unknown), readOnce(t, page).Budgets[0].Starts)
 		for range 8 {
 			acquire()
 		}
 		time.Sleep(2 * time.Second)
-		r := readOnce(t, p)
+		r := readOnce(t, page)
 		costs := map[string]float64{}
 		for _, b := range r.Budgets {
 			require.Equal(t, float64(4), b.Starts)
@@ -108,7 +110,7 @@ func TestProcessRates(t *testing.T) {
 		leave()
 		synctest.Wait()
 		time.Sleep(100 * time.Millisecond)
-		for _, b := range readOnce(t, p).Budgets {
+		for _, b := range readOnce(t, page).Budgets {
 			if b.Policy == "shop" {
 				require.Equal(t, float64(1), b.Starts)
 				require.Equal(t, float64(100), b.Cost)
@@ -121,10 +123,11 @@ func TestProcessRates(t *testing.T) {
 func TestProcessPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess(memstore.New())
+		page := p.reader(DefaultBudgets)
 		l := newLimiters(t, p, shop)
 		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
 		require.NoError(t, err)
-		id := readOnce(t, p).Budgets[0].ID
+		id := readOnce(t, page).Budgets[0].ID
 		var open *fleet.NotPausedError
 		require.ErrorAs(t, p.resume(t.Context(), id, "ann", "x"), &open)
 		require.NoError(t, p.pause(t.Context(), id, time.Minute, "ann", "the shop moves"))
@@ -135,14 +138,14 @@ func TestProcessPause(t *testing.T) {
 		var longer *fleet.LongerError
 		require.ErrorAs(t, p.pause(t.Context(), id, time.Second, "bob", "shorter"), &longer)
 
-		r := readOnce(t, p)
+		r := readOnce(t, page)
 		require.Equal(t, time.Now().Add(time.Minute).UnixMilli(), r.Budgets[0].Until)
 		require.Equal(t, "ann", r.Budgets[0].By)
 		time.Sleep(5 * time.Second)
 		require.NoError(t, p.resume(t.Context(), id, "bob", "it has moved"))
 		_, err = l.TryAcquire(t.Context(), throttle.Demand{Policy: "shop"})
 		require.NoError(t, err)
-		r = readOnce(t, p)
+		r = readOnce(t, page)
 		require.Zero(t, r.Budgets[0].Until)
 		require.Equal(t, []string{"resume", "pause"}, []string{r.Acts[0].Act, r.Acts[1].Act})
 		require.Equal(t, "it has moved", r.Acts[0].Reason)
@@ -157,6 +160,7 @@ func TestProcessPause(t *testing.T) {
 func TestProcessBans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess(memstore.New())
+		page := p.reader(DefaultBudgets)
 		l := newLimiters(t, p, shop)
 		permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
 		require.NoError(t, err)
@@ -164,16 +168,16 @@ func TestProcessBans(t *testing.T) {
 		require.NoError(t, permit.Penalize(t.Context(), 20*time.Second))
 		time.Sleep(30 * time.Second)
 		all := make(bands)
-		r := readOnce(t, p)
+		r := readOnce(t, page)
 		all.add(r, func(string) bool { return true })
-		require.Equal(t, []band{{From: begun.UnixMilli(), Until: begun.Add(20 * time.Second).UnixMilli()}}, r.Budgets[0].Bands)
+		require.Equal(t, []band{{From: begun.UnixMilli(), Until: begun.Add(20 * time.Second).UnixMilli(), Closer: fleet.ByAnswer}}, r.Budgets[0].Bands)
 
 		permit, err = l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
 		require.NoError(t, err)
 		begun = time.Now()
 		require.NoError(t, permit.Penalize(t.Context(), 10*time.Second))
 		time.Sleep(3 * time.Second)
-		r = readOnce(t, p)
+		r = readOnce(t, page)
 		all.add(r, func(string) bool { return true })
 		require.Equal(t, begun.UnixMilli(), r.Budgets[0].Bands[1].From)
 		require.Empty(t, r.Budgets[0].By)
@@ -184,19 +188,37 @@ func TestProcessBans(t *testing.T) {
 func TestProcessShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess(memstore.New())
+		page := p.reader(DefaultBudgets)
 		tried := shop
 		tried.Shadow = true
 		l := newLimiters(t, p, tried)
-		readOnce(t, p)
+		readOnce(t, page)
 		for range 8 {
 			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
 			require.NoError(t, err)
 		}
-		b := readOnce(t, p).Budgets[0]
+		b := readOnce(t, page).Budgets[0]
 		require.True(t, b.Shadow)
 		require.Nil(t, b.Waits)
 		require.Equal(t, 5, b.Shadowed.Count)
 		require.Positive(t, b.Shadowed.Most)
+	})
+}
+
+// TestProcessKeepsPlaces: a program whose store is watched can put work aside, as without.
+func TestProcessKeepsPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiters(t, NewProcess(memstore.New()), throttle.Policy{Name: "job", Limit: throttle.PerHour(1)})
+		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "job"})
+		require.NoError(t, err)
+
+		permit, place, err := l.Reserve(t.Context(), throttle.Demand{Policy: "job"})
+		require.NoError(t, err)
+		require.Nil(t, permit)
+		time.Sleep(place.RetryAfter())
+		permit, _, err = l.Redeem(t.Context(), place)
+		require.NoError(t, err)
+		require.NotNil(t, permit)
 	})
 }
 
@@ -209,7 +231,7 @@ func TestProcessIsBounded(t *testing.T) {
 			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop", Key: string(rune('a' + i))})
 			require.NoError(t, err)
 		}
-		r, err := p.read(t.Context(), 10, false)
+		r, err := p.reader(10).read(t.Context(), false)
 		require.NoError(t, err)
 		require.Len(t, r.Budgets, 10)
 		require.Greater(t, r.BudgetsLeftOut, 16*mostInShard-500)
@@ -269,6 +291,7 @@ func BenchmarkProcessBook(b *testing.B) {
 func TestProcessShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess(memstore.New())
+		page := p.reader(DefaultBudgets)
 		l := newLimiters(t, p, throttle.Policy{Name: "model", Match: "example.com/", Limit: throttle.PerHour(1), Share: throttle.Header("X-Tenant")})
 		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "model", Share: "acme"})
 		require.NoError(t, err)
@@ -279,13 +302,26 @@ func TestProcessShares(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		b := readOnce(t, p).Budgets[0]
+		b := readOnce(t, page).Budgets[0]
 		require.Equal(t, []fleet.Share{
 			{Name: fmt.Sprintf("%014x", throttle.ShareOf("model", "acme")), Weight: 2, Waiting: 3},
 			{Name: fmt.Sprintf("%014x", throttle.ShareOf("model", "other")), Weight: 2, Waiting: 2},
 		}, b.Shares)
 		leave()
 		synctest.Wait()
-		require.Nil(t, readOnce(t, p).Budgets[0].Shares)
+		require.Nil(t, readOnce(t, page).Budgets[0].Shares)
 	})
+}
+
+// TestProcessKeepsPlaces: callers keep their places behind a process, also one that is behind a fleet's reporter.
+func TestProcessKeepsPlaces(t *testing.T) {
+	for _, store := range []*Process{NewProcess(memstore.New()), NewProcess(&fleet.Reporter{Store: memstore.New()})} {
+		l := newLimiters(t, store, throttle.Policy{Name: "a", Limit: throttle.PerHour(1)})
+		require.NoError(t, l.CheckPlaces())
+		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "a"})
+		require.NoError(t, err)
+		_, place, err := l.Reserve(t.Context(), throttle.Demand{Policy: "a"})
+		require.NoError(t, err)
+		require.NotNil(t, place)
+	}
 }

@@ -12,11 +12,28 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
-// read implements [Source].
-func (p *Process) read(ctx context.Context, most int, _ bool) (*reading, error) {
+// A processReader reads a Process for one page, and knows what that page has read last.
+type processReader struct {
+	process *Process
+	budgets int // at most
+
+	last     map[[16]byte]tracked
+	requests int64
+	at       time.Time
+}
+
+// reader implements [Source].
+func (p *Process) reader(budgets int) reader {
+	return &processReader{process: p, budgets: budgets}
+}
+
+// read implements [reader].
+func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
+	p := s.process
 	all := p.counts.read()
 	now := time.Now()
 	p.events.step(now)
+
 	r := &reading{At: now, Kind: kindProcess}
 	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]throttle.PauseNote)
 	for i := range all {
@@ -27,14 +44,15 @@ func (p *Process) read(ctx context.Context, most int, _ bool) (*reading, error) 
 		key := all[i].charge.Budget.Key
 		statuses[key], notes[key] = st, p.PauseNote(all[i].charge.Budget)
 	}
-	rate := p.ratesOf(all, now)
+	rate := s.ratesOf(all, now)
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.Closed = make(map[string][]band)
 	for i := range all {
 		t := &all[i]
 		key := t.charge.Budget.Key
-		b := budgetOf(&t.charge, statuses[key], now)
+		b := budgetOf(&t.charge, statuses[key], average(float64(t.cost), float64(t.starts)), now)
 		before := rate.last[key] // a budget that is new had nothing before
 		b.Starts, b.Cost = rate.of(t.starts-before.starts), rate.of(t.cost-before.cost)
 		note := notes[key]
@@ -44,7 +62,7 @@ func (p *Process) read(ctx context.Context, most int, _ bool) (*reading, error) 
 			if c.Until <= now.UnixMilli() {
 				r.Closed[b.ID] = append(r.Closed[b.ID], c)
 			} else {
-				b.Since = c.From
+				b.Since, b.Closer = c.From, c.Closer
 			}
 		}
 		r.Budgets = append(r.Budgets, b)
@@ -54,17 +72,18 @@ func (p *Process) read(ctx context.Context, most int, _ bool) (*reading, error) 
 		r.BudgetsLeftOut = 1
 	}
 	sortBudgets(r.Budgets)
-	r.BudgetsLeftOut += max(0, len(r.Budgets)-most)
+	r.BudgetsLeftOut += max(0, len(r.Budgets)-s.budgets)
 	r.Nodes = []node{p.node(len(r.Budgets), rate.of(rate.requests))}
-	r.Budgets = r.Budgets[:min(len(r.Budgets), most)]
+	r.Budgets = r.Budgets[:min(len(r.Budgets), s.budgets)]
 	r.Acts = slices.Clone(p.acts)
 	return r, nil
 }
 
-// forgetClosed forgets what is over, because the page knows it now.
+// forgetClosed forgets what was over a day ago, and notes of pauses that are over. It is called with the lock.
 func (p *Process) forgetClosed(now time.Time) {
+	oldest := now.Add(-coarseKept).UnixMilli()
 	for key, all := range p.closed {
-		p.closed[key] = slices.DeleteFunc(all, func(b band) bool { return b.Until <= now.UnixMilli() })
+		p.closed[key] = slices.DeleteFunc(all, func(b band) bool { return b.Until < oldest })
 		if len(p.closed[key]) == 0 {
 			delete(p.closed, key)
 		}
@@ -84,12 +103,13 @@ type rates struct {
 }
 
 // ratesOf returns what was counted since the last reading, and remembers this one.
-func (p *Process) ratesOf(all []tracked, now time.Time) rates {
-	requests := p.counts.requests.Load()
-	r := rates{p.last, requests - p.lastRequests, now.Sub(p.lastAt)}
-	p.last, p.lastRequests, p.lastAt = make(map[[16]byte]tracked, len(all)), requests, now
+func (s *processReader) ratesOf(all []tracked, now time.Time) rates {
+	requests := s.process.counts.requests.Load()
+	r := rates{s.last, requests - s.requests, now.Sub(s.at)}
+
+	s.last, s.requests, s.at = make(map[[16]byte]tracked, len(all)), requests, now
 	for _, t := range all {
-		p.last[t.charge.Budget.Key] = t
+		s.last[t.charge.Budget.Key] = t
 	}
 	return r
 }

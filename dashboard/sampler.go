@@ -3,6 +3,8 @@ package dashboard
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,40 +20,45 @@ const (
 	mostViewers = 1000
 )
 
-// A sampler reads the source for all viewers together. Its goroutine runs while somebody
-// looks, and for linger after that.
+// A sampler reads the source for all viewers of a page together. Its goroutine runs while somebody
+// looks, for linger after that, and while somebody calls watch.
 type sampler struct {
-	source  Source
-	budgets int
-	epoch   string        // tells the ids of this sampler's frames from those of another
-	every   time.Duration // how often the source is read
+	source reader
+	wrong  *wrongTokens  // nil if nobody counts them
+	epoch  string        // tells the ids of this sampler's frames from those of another
+	every  time.Duration // how often the source is read while somebody looks
+
+	acted chan struct{} // somebody has acted, and a reading is wanted now
+	came  chan struct{} // a viewer came, and a reading is wanted now
 
 	mu       sync.Mutex
 	viewers  int
+	watchers int
 	running  bool
 	left     time.Time     // when the last viewer left
-	poked    chan struct{} // a reading is wanted now
 	news     chan struct{} // closed with the next frame
-	fresh    bool          // the frame before the next one is one of this run
+	fresh    bool          // the last frame is one of this run
 	number   int64         // of the last frame
 	frames   []frame       // the last ones, the oldest first
-	now      document      // what viewers know after the last frame; nil: there was none
+	now      document      // what viewers know after the last frame; nil while there was none
+	whole    frame         // what a viewer gets at first; its number is 0 until a viewer wants it
 	reading  *reading      // the last one that did not fail
+	ahead    time.Duration // by how much the source's clock was ahead of this program's in that reading
 	points   series
 	closed   bands
-	failed   string // why the last reading failed; "": it did not
+	failed   string // why the last reading failed; "" if it did not
 	failedAt int64
 }
 
-// A frame is what has changed with one reading.
+// A frame is an event as viewers are sent it. All viewers share its bytes.
 type frame struct {
 	number int64
-	patch  []byte // a merge patch
+	text   []byte
 }
 
-func newSampler(s Source, budgets int, epoch string) *sampler {
+func newSampler(s reader, epoch string) *sampler {
 	return &sampler{
-		source: s, budgets: budgets, epoch: epoch, every: every, poked: make(chan struct{}, 1),
+		source: s, epoch: epoch, every: every, acted: make(chan struct{}, 1), came: make(chan struct{}, 1),
 		news: make(chan struct{}), points: make(series), closed: make(bands),
 	}
 }
@@ -64,11 +71,13 @@ func (s *sampler) join() bool {
 	if s.viewers >= mostViewers {
 		return false
 	}
+
+	looked := s.viewers > 0 || time.Since(s.left) < linger
 	s.viewers++
-	if !s.running {
-		s.running, s.fresh = true, false
-		go s.run()
+	if s.running && !looked {
+		signal(s.came) // the last reading may be as old as seldom
 	}
+	s.start()
 	return true
 }
 
@@ -80,59 +89,96 @@ func (s *sampler) leave() {
 	s.left = time.Now()
 }
 
+// watch has the source read until a context ends, seldom while nobody looks.
+func (s *sampler) watch(ctx context.Context) {
+	s.mu.Lock()
+	s.watchers++
+	s.start()
+	s.mu.Unlock()
+
+	<-ctx.Done()
+
+	s.mu.Lock()
+	s.watchers--
+	if s.viewers == 0 {
+		signal(s.came) // so that the goroutine ends now
+	}
+	s.mu.Unlock()
+}
+
+// start starts the goroutine that reads, unless it runs. It is called with the lock.
+func (s *sampler) start() {
+	if !s.running {
+		s.running, s.fresh = true, false
+		go s.run()
+	}
+}
+
 // poke has the source read now, because somebody has acted.
-func (s *sampler) poke() {
+func (s *sampler) poke() { signal(s.acted) }
+
+// signal sends on a channel that holds one signal, unless it holds one.
+func signal(to chan struct{}) {
 	select {
-	case s.poked <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }
 
 // run reads the source until nobody has looked for linger.
 func (s *sampler) run() {
-	tick := time.NewTicker(s.every)
-	defer tick.Stop()
-	for fresh := false; s.goOn(); {
+	select {
+	case <-s.came: // of a run before
+	default:
+	}
+
+	due := time.Now()
+	for fresh := false; ; {
+		wait, wanted := s.wait()
+		if !wanted {
+			return
+		}
+
 		ctx, stop := context.WithTimeout(context.Background(), patience)
-		r, err := s.source.read(ctx, s.budgets, fresh)
+		r, err := s.source.read(ctx, fresh)
 		stop()
 		s.take(r, err)
+
+		// Readings keep their rhythm, unless one takes longer than that.
+		due = due.Add(wait)
+		rest := time.NewTimer(time.Until(due))
+		fresh = false
 		select {
-		case <-tick.C:
-			fresh = false
-		case <-s.poked:
-			fresh = true
+		case <-rest.C:
+			due = time.Now()
+		case <-s.acted:
+			due, fresh = time.Now(), true
+		case <-s.came:
+			due = time.Now()
 		}
+		rest.Stop()
 	}
 }
 
-// goOn reports whether the source is to be read. If it is not, the next viewer has to start it.
-func (s *sampler) goOn() bool {
+// wait returns how long after a reading the next one is due. If none is wanted any more, the next viewer has to start
+// the goroutine.
+func (s *sampler) wait() (d time.Duration, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running = s.viewers > 0 || time.Since(s.left) < linger
-	return s.running
+	looked := s.viewers > 0 || time.Since(s.left) < linger
+	s.running = looked || s.watchers > 0
+	if looked {
+		return s.every, s.running
+	}
+	return seldom, s.running
 }
 
 // take makes a frame of a reading, or of its failure.
 func (s *sampler) take(r *reading, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
-		if s.failed == "" {
-			s.failedAt = time.Now().UnixMilli()
-		}
-		s.failed = fleet.Clean(err.Error(), 500)
-	} else {
-		at := r.At.UnixMilli()
-		s.closed.add(r, func(id string) bool {
-			p, known := s.points.at(id, at)
-			return known && p.Left == 0 && at-p.At < 5*every.Milliseconds()
-		})
-		s.points.add(r)
-		explain(r)
-		s.reading, s.failed, s.failedAt = r, "", 0
-	}
+	s.note(r, err)
+
 	next, err := documentOf(s.state())
 	if err != nil {
 		return // a state has nothing that JSON cannot say
@@ -141,9 +187,10 @@ func (s *sampler) take(r *reading, err error) {
 	if err != nil {
 		return
 	}
+
 	s.number++
-	s.now, s.fresh = next, true
-	s.frames = append(s.frames, frame{s.number, patch})
+	s.now, s.fresh, s.whole = next, true, frame{}
+	s.frames = append(s.frames, s.event("change", patch))
 	if len(s.frames) > 2*replayed {
 		s.frames = append([]frame(nil), s.frames[replayed:]...)
 	}
@@ -151,12 +198,39 @@ func (s *sampler) take(r *reading, err error) {
 	s.news = make(chan struct{})
 }
 
+// note notes a reading, or why there is none. It is called with the lock.
+func (s *sampler) note(r *reading, err error) {
+	if err != nil {
+		if s.failed == "" {
+			s.failedAt = time.Now().Add(s.ahead).UnixMilli()
+		}
+		s.failed = fleet.Clean(err.Error(), 500)
+		return
+	}
+
+	at := r.At.UnixMilli()
+	s.closed.add(r, func(id string) bool {
+		p, _, known := s.points.at(id, at)
+		return known && p.Left == 0 && at-p.At < (seldom+5*every).Milliseconds()
+	})
+	s.points.add(r)
+	explain(r)
+	s.reading, s.ahead, s.failed, s.failedAt = r, time.Until(r.At), "", 0
+}
+
+// event returns the last frame as an event, whose data is one line. It is called with the lock.
+func (s *sampler) event(kind string, data []byte) frame {
+	return frame{s.number, fmt.Appendf(nil, "event: %s\nid: %s-%d\ndata: %s\n\n", kind, s.epoch, s.number, data)}
+}
+
 // A state is what viewers know.
 type state struct {
-	At       int64             `json:"at"` // of the last reading, or of the failure after it
+	At       int64             `json:"at"` // of the data, by the source's clock; 0 while there is none
 	Kind     string            `json:"kind,omitempty"`
-	Failed   string            `json:"failed,omitempty"` // why the source cannot be read
-	FailedAt int64             `json:"failedAt,omitempty"`
+	Failed   string            `json:"failed,omitempty"`   // why the source cannot be read
+	FailedAt int64             `json:"failedAt,omitempty"` // since when, by the source's clock
+	Wrong    *wrongToken       `json:"wrongTokens,omitempty"`
+	Watched  bool              `json:"watched,omitempty"` // it is read while nobody looks, too
 	File     *file             `json:"file,omitempty"`
 	Nodes    map[string]node   `json:"nodes"`
 	Budgets  map[string]budget `json:"budgets"`
@@ -170,17 +244,15 @@ type state struct {
 // state returns what viewers are to know. It is called with the lock.
 func (s *sampler) state() state {
 	all := state{
-		At: time.Now().UnixMilli(), Failed: s.failed, FailedAt: s.failedAt,
+		Failed: s.failed, FailedAt: s.failedAt, Watched: s.watchers > 0, Wrong: s.wrong.read(),
 		Nodes: make(map[string]node), Budgets: make(map[string]budget), Acts: []act{},
 	}
 	r := s.reading
 	if r == nil {
 		return all
 	}
-	if s.failed == "" {
-		all.At = r.At.UnixMilli()
-	}
-	all.Kind, all.File, all.Acts = r.Kind, r.File, append(all.Acts, r.Acts...)
+
+	all.At, all.Kind, all.File, all.Acts = r.At.UnixMilli(), r.Kind, r.File, append(all.Acts, r.Acts...)
 	all.BudgetsLeftOut, all.NodesLeftOut, all.Illegible = r.BudgetsLeftOut, r.NodesLeftOut, r.Illegible
 	for _, n := range r.Nodes {
 		all.Nodes[n.ID] = n
@@ -199,33 +271,33 @@ func (s *sampler) after(number int64) (all []frame, news <-chan struct{}, ok boo
 	if number > s.number || len(s.frames) == 0 || number < s.frames[0].number-1 {
 		return nil, s.news, false
 	}
-	return s.frames[len(s.frames)-int(s.number-number):], s.news, true
+	return slices.Clone(s.frames[len(s.frames)-int(s.number-number):]), s.news, true
 }
 
-// A whole is what a viewer gets at first.
+// A whole is what a viewer gets at first, and what all viewers that come before the next reading share.
 type whole struct {
 	State  document           `json:"state"`
 	Points map[string]columns `json:"points"`
 }
 
-// whole returns all that a viewer is to know, as JSON, and the number of the frame that it is as of; nil while
+// all returns all that a viewer is to know, and the channel that is closed with the next frame; no text while
 // nothing was read since the sampler has begun to run.
-func (s *sampler) whole() (text []byte, number int64, news <-chan struct{}) {
+func (s *sampler) all() (frame, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.fresh {
-		return nil, 0, s.news
+	if !s.fresh || s.whole.number == s.number {
+		return s.whole, s.news
 	}
+
 	w := whole{s.now, make(map[string]columns)}
 	if s.reading != nil {
 		for i := range s.reading.Budgets {
 			id := s.reading.Budgets[i].ID
-			w.Points[id] = columnsOf(s.points[id], sparks)
+			w.Points[id] = s.points.recent(id, sparks)
 		}
 	}
-	text, err := json.Marshal(w)
-	if err != nil {
-		return nil, 0, s.news
+	if text, err := json.Marshal(w); err == nil {
+		s.whole = s.event("state", text)
 	}
-	return text, s.number, s.news
+	return s.whole, s.news
 }

@@ -1,17 +1,26 @@
 package dashboard
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sort"
 	"time"
 )
 
 const (
-	every      = time.Second // how often the source is read
-	remembered = time.Hour   // for how long points are kept
+	every      = time.Second      // how often the source is read while somebody looks
+	seldom     = 10 * time.Second // how often Handler.Watch reads it while nobody looks
+	remembered = time.Hour        // for how long each reading is kept
+	coarseStep = time.Minute      // the length of time that one coarse point stands for
+	coarseKept = 24 * time.Hour   // for how long coarse points are kept, and times in which a budget was closed
 )
 
-// mostPoints bounds the points of a budget.
-const mostPoints = int(remembered / every)
+// mostPoints and mostCoarse bound the points of a budget.
+const (
+	mostPoints = int(remembered / every)
+	mostCoarse = int(coarseKept / coarseStep)
+)
 
 // A point is what a budget was like at one moment.
 type point struct {
@@ -25,43 +34,117 @@ type point struct {
 	Starts   float64
 }
 
-// series are the points of each budget, by its id, the oldest first.
-type series map[string][]point
+// A track is what is remembered of one budget, the oldest first: each reading of the last hour, and for 24 hours
+// one coarse point a minute, which has the most that was used, waited and was waited for in that minute.
+type track struct {
+	fine, coarse []point
+	readings     int // of the last minute in coarse
+}
 
-// add adds the points of a reading, and forgets those that are older than remembered.
+// series are the tracks of all budgets, by their ids.
+type series map[string]*track
+
+// add adds the points of a reading, and forgets those that are too old.
 func (s series) add(r *reading) {
 	at := r.At.UnixMilli()
 	for i := range r.Budgets {
 		b := &r.Budgets[i]
-		p := point{at, b.Used, b.Capacity, b.Booked, b.Waiting, b.Wait, 0, max(0, b.Starts)}
+		p := point{at, b.Used, b.Capacity, b.Booked, b.Callers, b.Wait, 0, max(0, b.Starts)}
 		if b.Until > at {
 			p.Left = b.Until - at
 		}
-		s[b.ID] = append(s[b.ID], p)
+
+		t := s[b.ID]
+		if t == nil {
+			t = new(track)
+			s[b.ID] = t
+		}
+		t.fine = append(t.fine, p)
+		t.addCoarse(p)
 	}
-	oldest := at - remembered.Milliseconds()
-	for id, all := range s {
-		old := 0
-		for old < len(all) && (all[old].At < oldest || len(all)-old > mostPoints) {
-			old++
-		}
-		switch {
-		case old == len(all):
+
+	for id, t := range s {
+		t.fine = without(t.fine, at-remembered.Milliseconds(), mostPoints)
+		t.coarse = without(t.coarse, at-coarseKept.Milliseconds(), mostCoarse)
+		if len(t.fine)+len(t.coarse) == 0 {
 			delete(s, id)
-		case old > mostPoints/8: // seldom, because the rest is moved
-			s[id] = append([]point(nil), all[old:]...)
 		}
+	}
+	s.bound(2 * max(DefaultBudgets, len(r.Budgets)))
+}
+
+// bound forgets those budgets whose last point is the oldest, if there are more than most: budgets that are not shown
+// any more, such as those of tenants that come and go.
+func (s series) bound(most int) {
+	if len(s) <= most {
+		return
+	}
+	last := func(id string) int64 {
+		t := s[id]
+		if n := len(t.fine); n > 0 {
+			return t.fine[n-1].At
+		}
+		return t.coarse[len(t.coarse)-1].At
+	}
+	ids := slices.SortedFunc(maps.Keys(s), func(a, b string) int { return cmp.Or(cmp.Compare(last(b), last(a)), cmp.Compare(a, b)) })
+	for _, id := range ids[most:] {
+		delete(s, id)
 	}
 }
 
-// at returns the last point of a budget that is not later than a moment; false: there is none.
-func (s series) at(id string, moment int64) (found point, ok bool) {
-	all := s[id]
-	after := sort.Search(len(all), func(i int) bool { return all[i].At > moment })
+// addCoarse takes a point into that of its minute.
+func (t *track) addCoarse(p point) {
+	p.At -= p.At % coarseStep.Milliseconds()
+	last := len(t.coarse) - 1
+	if last < 0 || t.coarse[last].At < p.At {
+		t.coarse, t.readings = append(t.coarse, p), 1
+		return
+	}
+
+	t.readings++
+	c := &t.coarse[last]
+	c.Used, c.Capacity, c.Booked = max(c.Used, p.Used), max(c.Capacity, p.Capacity), max(c.Booked, p.Booked)
+	c.Waiting, c.Wait, c.Left = max(c.Waiting, p.Waiting), max(c.Wait, p.Wait), max(c.Left, p.Left)
+	c.Starts += (p.Starts - c.Starts) / float64(t.readings)
+}
+
+// without returns points without those before a moment, and without the oldest if there are more than most. Points
+// go an eighth at a time, because the rest is moved.
+func without(points []point, oldest int64, most int) []point {
+	old := 0
+	for old < len(points) && (points[old].At < oldest || len(points)-old > most) {
+		old++
+	}
+	switch {
+	case old == len(points):
+		return nil
+	case old > min(len(points), most)/8:
+		return slices.Clone(points[old:])
+	}
+	return points
+}
+
+// at returns the last point of a budget that is not later than a moment, and for how long it stands for the budget;
+// false: there is none.
+func (s series) at(id string, moment int64) (found point, lasts time.Duration, ok bool) {
+	t := s[id]
+	if t == nil {
+		return found, 0, false
+	}
+	if p, ok := lastAt(t.fine, moment); ok {
+		return p, 10 * every, true
+	}
+	p, ok := lastAt(t.coarse, moment)
+	return p, coarseStep, ok
+}
+
+// lastAt returns the last of some points that is not later than a moment; false: there is none.
+func lastAt(points []point, moment int64) (found point, ok bool) {
+	after := sort.Search(len(points), func(i int) bool { return points[i].At > moment })
 	if after == 0 {
 		return found, false
 	}
-	return all[after-1], true
+	return points[after-1], true
 }
 
 // columns are the points of a budget, as a page draws them.
@@ -74,9 +157,31 @@ type columns struct {
 	Starts   []float64 `json:"starts"`
 }
 
-// columnsOf returns the last points, at most so many.
-func columnsOf(points []point, most int) columns {
-	points = points[max(0, len(points)-most):]
+// recent returns the last readings of a budget, at most so many.
+func (s series) recent(id string, most int) columns {
+	t := s[id]
+	if t == nil {
+		return columnsOf(nil)
+	}
+	return columnsOf(t.fine[max(0, len(t.fine)-most):])
+}
+
+// history returns all that is remembered of a budget: coarse points, and from the first reading on each reading; false: it is not known.
+func (s series) history(id string) (columns, bool) {
+	t := s[id]
+	if t == nil {
+		return columnsOf(nil), false
+	}
+	coarse := t.coarse
+	if len(t.fine) > 0 {
+		before := sort.Search(len(coarse), func(i int) bool { return coarse[i].At+coarseStep.Milliseconds() > t.fine[0].At })
+		coarse = coarse[:before]
+	}
+	return columnsOf(append(slices.Clone(coarse), t.fine...)), true
+}
+
+// columnsOf returns points as columns.
+func columnsOf(points []point) columns {
 	c := columns{[]int64{}, []int{}, []int{}, []int{}, []int64{}, []float64{}}
 	for _, p := range points {
 		c.At, c.Used, c.Capacity = append(c.At, p.At), append(c.Used, p.Used), append(c.Capacity, p.Capacity)

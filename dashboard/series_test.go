@@ -18,7 +18,7 @@ func TestSeries(t *testing.T) {
 		}
 		s.add(r)
 	}
-	_, known := s.at("shop", begun.UnixMilli())
+	_, _, known := s.at("shop", begun.UnixMilli())
 	require.False(t, known)
 	for n := range 3 * mostPoints {
 		if after := time.Duration(n) * every; n < 60 {
@@ -26,22 +26,22 @@ func TestSeries(t *testing.T) {
 		} else {
 			add(after, "shop")
 		}
-		require.LessOrEqual(t, len(s["shop"]), mostPoints+mostPoints/8+1)
+		require.LessOrEqual(t, len(s["shop"].fine), mostPoints+mostPoints/8+1)
 	}
-	require.NotContains(t, s, "gone")
+	require.Empty(t, s["gone"].fine)
 	last := begun.Add(time.Duration(3*mostPoints-1) * every)
-	p, known := s.at("shop", last.Add(-1).UnixMilli())
+	p, _, known := s.at("shop", last.Add(-1).UnixMilli())
 	require.True(t, known)
 	require.Equal(t, 3*mostPoints-2, p.Used)
 	require.Zero(t, p.Left)
-	c := columnsOf(s["shop"], 2)
+	c := s.recent("shop", 2)
 	require.Equal(t, []int{3*mostPoints - 2, 3*mostPoints - 1}, c.Used)
 
 	s = make(series)
 	for range 2 * mostPoints { // each act has the source read
 		add(3*time.Second, "shop")
 	}
-	require.LessOrEqual(t, len(s["shop"]), mostPoints+mostPoints/8+1)
-	p, _ = s.at("shop", begun.Add(time.Hour).UnixMilli())
+	require.LessOrEqual(t, len(s["shop"].fine), mostPoints+mostPoints/8+1)
+	p, _, _ = s.at("shop", begun.Add(time.Hour).UnixMilli())
 	require.Equal(t, int64(7000), p.Left)
 }

@@ -7,19 +7,26 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
-// A Source knows what a page shows: [Fleet] or a [Process]. All its methods are safe for
-// concurrent use, but for read, which one goroutine calls at a time.
+// A Source knows what a page shows: [Fleet] or a [Process]. One Source can be shown on
+// several pages. All its methods are safe for concurrent use.
 type Source interface {
-	// read returns what there is now: at most so many budgets, those that are closed
-	// first, then those used most. fresh says that somebody has acted, so what the
-	// source keeps for a while must be read anew.
-	read(ctx context.Context, budgets int, fresh bool) (*reading, error)
+	// reader returns what reads the source for one page: at most so many budgets. What
+	// a page remembers from one reading to the next belongs to its reader.
+	reader(budgets int) reader
 
 	// pause closes a budget for d.
 	pause(ctx context.Context, budget string, d time.Duration, by, reason string) error
 
 	// resume ends an operator's pause of a budget.
 	resume(ctx context.Context, budget, by, reason string) error
+}
+
+// A reader reads a source for one page. One goroutine calls it at a time.
+type reader interface {
+	// read returns what there is now: budgets that are closed first, then those that
+	// hold requests, then those used most. fresh says that somebody has acted, so what
+	// is kept for a while must be read anew.
+	read(ctx context.Context, fresh bool) (*reading, error)
 }
 
 // A reading is what a source is like at one moment. All its texts are fit to be shown.
@@ -91,17 +98,26 @@ type budget struct {
 	Starts   float64  `json:"starts"` // a second; -1: not known yet
 	Cost     float64  `json:"cost"`   // a second; -1: not known yet
 
-	Used     int     `json:"used"`
-	Booked   int     `json:"booked,omitempty"`
-	Waiting  int     `json:"waiting,omitempty"`
-	Wait     int64   `json:"wait"`            // until the next free start, in milliseconds; -1: none can be planned
-	Until    int64   `json:"until,omitempty"` // when it opens; 0: it is open
-	Since    int64   `json:"-"`               // when it closed; 0: unknown
-	Repeated int     `json:"repeated,omitempty"`
-	Ceiling  float64 `json:"ceiling,omitempty"`
-	By       string  `json:"by,omitempty"` // who paused it
-	Reason   string  `json:"reason,omitempty"`
-	Err      string  `json:"error,omitempty"` // why its state is not known
+	Used       int     `json:"used"`
+	Booked     int     `json:"booked,omitempty"`
+	Callers    int     `json:"waiting,omitempty"` // how many requests wait, whatever they cost
+	Wait       int64   `json:"wait"`              // until the next free start, in milliseconds; -1: none can be planned
+	Until      int64   `json:"until,omitempty"`   // when it opens; 0: it is open
+	Since      int64   `json:"-"`                 // when it closed; 0: unknown
+	SinceLeast bool    `json:"-"`                 // it was closed at Since already, and nobody knows since when
+	Closer     string  `json:"closer,omitempty"`  // what closed it, as fleet.ByAnswer; "": unknown, or it is open
+	Met        string  `json:"met,omitempty"`     // the program that was refused; "": unknown
+	Repeated   int     `json:"repeated,omitempty"`
+	Ceiling    float64 `json:"ceiling,omitempty"`
+	By         string  `json:"by,omitempty"` // who paused it
+	Reason     string  `json:"reason,omitempty"`
+	Err        string  `json:"error,omitempty"` // why its state is not known
+
+	Programs []use  `json:"programs,omitempty"` // those that use it, the ones with most waiting requests first
+	Oldest   int64  `json:"oldest,omitempty"`   // since when the oldest request waits; 0: none waits, or it is not known
+	Left     int    `json:"left,omitempty"`     // requests that gave up waiting in the last minute
+	Refused  int    `json:"refused,omitempty"`  // requests that were refused in the last minute
+	Runbook  string `json:"runbook,omitempty"`  // the address of the page that says what to do
 
 	Shares []fleet.Share `json:"shares,omitempty"` // whose callers wait
 
@@ -110,6 +126,17 @@ type budget struct {
 
 	Bands []band  `json:"bands,omitempty"` // when it was closed lately
 	Why   *phrase `json:"why,omitempty"`   // why requests wait for it; nil: nothing holds them
+}
+
+// A use is what programs of one name do with a budget.
+type use struct {
+	Program string  `json:"program"` // "" stands for all that are not named
+	Nodes   int     `json:"nodes"`   // how many programs have the name
+	Starts  float64 `json:"starts"`  // a second
+	Waiting int     `json:"waiting,omitempty"`
+	Oldest  int64   `json:"oldest,omitempty"` // since when the oldest request waits; 0: none waits
+	Left    int     `json:"left,omitempty"`
+	Refused int     `json:"refused,omitempty"`
 }
 
 // waits are how long requests were held that the policy held last, in the last minute.
@@ -130,7 +157,8 @@ type band struct {
 	From   int64  `json:"from"`
 	Before bool   `json:"before,omitempty"` // it was closed at From already, and nobody knows since when
 	Until  int64  `json:"until"`
-	By     string `json:"by,omitempty"` // the operator; "": an answer of the upstream
+	Closer string `json:"closer,omitempty"` // what closed it, as Closer of a budget
+	By     string `json:"by,omitempty"`     // the operator, if one closed it
 	Reason string `json:"reason,omitempty"`
 }
 

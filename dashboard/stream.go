@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"net/http"
@@ -28,11 +27,11 @@ func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
 	head.Set("Content-Type", "text/event-stream; charset=utf-8")
 	head.Set("Cache-Control", "no-store")
 	head.Set("X-Accel-Buffering", "no")
-	to := &events{to: w, flush: http.NewResponseController(w)}
-	fmt.Fprintf(&to.text, "retry: %d\n\n", retryAfter.Milliseconds())
-	if to.send() != nil {
+	to := &viewerStream{w, http.NewResponseController(w)}
+	if to.send(fmt.Appendf(nil, "retry: %d\n\n", retryAfter.Milliseconds())) != nil {
 		return
 	}
+
 	beat := time.NewTimer(heartbeat)
 	defer beat.Stop()
 	for last := s.lastSeen(cmp.Or(r.Header.Get("Last-Event-ID"), r.FormValue("last"))); ; {
@@ -40,12 +39,12 @@ func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return
 		}
+
 		beat.Reset(heartbeat)
 		select {
 		case <-news:
 		case <-beat.C:
-			to.text.WriteString(": still here\n\n")
-			if to.send() != nil {
+			if to.send([]byte(": still here\n\n")) != nil {
 				return
 			}
 		case <-r.Context().Done():
@@ -68,47 +67,40 @@ func (s *sampler) lastSeen(id string) int64 {
 }
 
 // tell sends a viewer what it has not seen, and sets last. It returns what is closed when there is more.
-func (s *sampler) tell(to *events, last *int64) (<-chan struct{}, error) {
+func (s *sampler) tell(to *viewerStream, last *int64) (<-chan struct{}, error) {
 	if *last != unseen {
 		if frames, news, ok := s.after(*last); ok {
 			for _, f := range frames {
-				to.add("change", s.epoch, f.number, f.patch)
+				if err := to.send(f.text); err != nil {
+					return nil, err
+				}
 				*last = f.number
 			}
-			return news, to.send()
+			return news, nil
 		}
 	}
-	text, number, news := s.whole()
-	if text == nil {
+
+	all, news := s.all()
+	if all.text == nil {
 		return news, nil
 	}
-	*last = number
-	to.add("state", s.epoch, number, text)
-	return news, to.send()
+	*last = all.number
+	return news, to.send(all.text)
 }
 
-// events write server-sent events to one viewer.
-type events struct {
+// A viewerStream sends events to one viewer. It keeps none of them: a thousand viewers share the bytes of a frame.
+type viewerStream struct {
 	to    http.ResponseWriter
 	flush *http.ResponseController
-	text  bytes.Buffer // is not sent yet
 }
 
-// add adds an event, whose data is one line.
-func (e *events) add(kind, epoch string, number int64, data []byte) {
-	fmt.Fprintf(&e.text, "event: %s\nid: %s-%d\ndata: %s\n\n", kind, epoch, number, data)
-}
-
-// send sends what was added. A viewer that takes none of it is given up after writeTime.
-func (e *events) send() error {
-	if e.text.Len() == 0 {
-		return nil
-	}
+// send sends a text. A viewer that takes none of it is given up after writeTime.
+func (v *viewerStream) send(text []byte) error {
 	// A server that knows no deadlines has none.
-	_ = e.flush.SetWriteDeadline(time.Now().Add(writeTime))
-	_, err := e.text.WriteTo(e.to)
-	if err != nil {
+	_ = v.flush.SetWriteDeadline(time.Now().Add(writeTime))
+
+	if _, err := v.to.Write(text); err != nil {
 		return err
 	}
-	return e.flush.Flush()
+	return v.flush.Flush()
 }

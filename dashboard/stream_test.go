@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 // A viewer has a stream open. It is an http.ResponseWriter.
@@ -230,7 +234,14 @@ func TestFailure(t *testing.T) {
 		time.Sleep(3500 * time.Millisecond)
 		require.Equal(t, `no answer \x1b[2J`, v.state(t)["failed"])
 		require.Equal(t, float64(begun.Add(2*time.Second).UnixMilli()), v.state(t)["failedAt"])
+		require.Equal(t, float64(begun.Add(time.Second).UnixMilli()), v.state(t)["at"], "the moment of the data, not of the failure")
 		require.Equal(t, float64(2), v.used(t))
+
+		late := look(t, h, "")
+		synctest.Wait()
+		require.Equal(t, float64(begun.Add(time.Second).UnixMilli()), late.state(t)["at"])
+		require.Equal(t, float64(begun.Add(2*time.Second).UnixMilli()), late.state(t)["failedAt"])
+		late.leave()
 		time.Sleep(time.Second)
 		require.NotContains(t, v.state(t), "failed")
 		require.Equal(t, float64(5), v.used(t))
@@ -241,7 +252,7 @@ func TestFailure(t *testing.T) {
 
 // TestTooManyViewers: there is a bound, and the place of who leaves is free again.
 func TestTooManyViewers(t *testing.T) {
-	s := newSampler(&fixed{}, 1, "x")
+	s := newSampler(&fixed{}, "x")
 	s.running = true // nothing is read
 	for range mostViewers {
 		require.True(t, s.join())
@@ -249,4 +260,104 @@ func TestTooManyViewers(t *testing.T) {
 	require.False(t, s.join())
 	s.leave()
 	require.True(t, s.join())
+}
+
+// TestNoData: a source that was never read has no moment, so nothing claims to be as of now.
+func TestNoData(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, Config{Source: &fixed{next: func(int) (*reading, error) { return nil, errors.New("away") }}})
+		v := look(t, h, "")
+		synctest.Wait()
+		require.Equal(t, float64(0), v.state(t)["at"])
+		require.Equal(t, "away", v.state(t)["failed"])
+		v.leave()
+		time.Sleep(linger + every)
+	})
+}
+
+// TestWatch: while a page is watched over, the source is read though nobody looks, and who comes later finds what was before.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fixed{next: counting}
+		h := newHandler(t, Config{Source: source})
+		ctx, end := context.WithCancel(t.Context())
+		go h.Watch(ctx)
+		begun := time.Now()
+		time.Sleep(3*time.Hour - time.Millisecond)
+		require.Equal(t, 3*60*6, source.count())
+
+		v := look(t, h, "")
+		synctest.Wait()
+		require.Equal(t, 3*60*6+1, source.count(), "who comes need not wait ten seconds")
+		require.Equal(t, true, v.state(t)["watched"])
+		time.Sleep(10*time.Second - time.Millisecond)
+		require.Equal(t, 3*60*6+10, source.count())
+
+		all, known := h.sampler.history("shop/1")
+		require.True(t, known)
+		require.Equal(t, begun.UnixMilli()-begun.UnixMilli()%coarseStep.Milliseconds(), all.At[0])
+		require.Less(t, len(all.At), 600)
+		for i := 1; i < len(all.At); i++ {
+			apart := time.Duration(all.At[i]-all.At[i-1]) * time.Millisecond
+			require.Positive(t, apart)
+			require.LessOrEqual(t, apart, 2*coarseStep)
+			if all.At[i-1] > time.Now().Add(-remembered).UnixMilli() {
+				require.LessOrEqual(t, apart, seldom)
+			}
+		}
+		_, sentence, known := h.sampler.why("shop/1", begun.Add(30*time.Minute).UnixMilli())
+		require.True(t, known)
+		require.NotEmpty(t, sentence.English)
+
+		v.leave()
+		end()
+		time.Sleep(linger + seldom)
+		read := source.count()
+		time.Sleep(time.Hour)
+		require.Equal(t, read, source.count())
+	})
+}
+
+// A blind viewer forgets what it is sent.
+type blind struct{ head http.Header }
+
+func (b *blind) Header() http.Header              { return b.head }
+func (b *blind) WriteHeader(int)                  {}
+func (b *blind) Write(p []byte) (int, error)      { return len(p), nil }
+func (b *blind) FlushError() error                { return nil }
+func (b *blind) SetWriteDeadline(time.Time) error { return nil }
+
+// TestViewersShareBytes: a thousand viewers take the memory of one, at their first event and at the next ones.
+func TestViewersShareBytes(t *testing.T) {
+	soak.WithoutRace(t)
+	synctest.Test(t, func(t *testing.T) {
+		many := func(n int) (*reading, error) {
+			r := &reading{At: time.Now(), Kind: kindProcess}
+			for i := range 300 {
+				id := fmt.Sprintf("shop/%03d", i)
+				r.Budgets = append(r.Budgets, budget{ID: id, Name: id, Policy: "shop", Limits: []string{"20/s"}, Kind: windowed, Capacity: 20, Used: n % 20})
+			}
+			return r, nil
+		}
+		h := newHandler(t, Config{Source: &fixed{next: many}})
+		first := look(t, h, "")
+		time.Sleep(3 * time.Minute)
+		text, _ := h.sampler.all()
+		require.Greater(t, len(text.text), 1<<20, "else the test says nothing")
+
+		ctx, leave := context.WithCancel(t.Context())
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range mostViewers - 1 {
+			r := cameIn("127.0.0.1:7072").WithContext(ctx)
+			go h.sampler.stream(&blind{make(http.Header)}, r)
+		}
+		synctest.Wait()
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(mostViewers/20*len(text.text)), "one in twenty has bytes of its own")
+
+		leave()
+		first.leave()
+		time.Sleep(linger + every)
+	})
 }

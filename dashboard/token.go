@@ -1,21 +1,24 @@
 package dashboard
 
 import (
+	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 const (
-	cookieName  = "throttle-dashboard"
-	cookieLasts = 12 * time.Hour
+	cookieName       = "throttle-dashboard"
+	secureCookieName = "__Host-throttle-dashboard" // browsers take it over https alone, and from no other host
+	cookieLasts      = 12 * time.Hour
 )
 
 // A token is the secret that operators share with the page. The zero token is none, and nobody has it.
@@ -52,36 +55,101 @@ func (t token) is(text string) bool {
 	return subtle.ConstantTimeCompare(own[:], other[:]) == 1 && t != ""
 }
 
-// proof returns the value of a cookie that says until when its holder has the token. The token cannot be
-// computed from it, and whoever changes the token ends all of them.
+// proof returns the value of a cookie that says until when its holder has the token. No two are equal. The token
+// cannot be computed from one, and whoever changes the token ends all of them.
 func (t token) proof(until time.Time) string {
-	end := strconv.FormatInt(until.Unix(), 10)
+	return t.sign(strconv.FormatInt(until.Unix(), 10) + "." + rand.Text())
+}
+
+// sign returns a text and its signature, which only who knows the token can compute.
+func (t token) sign(text string) string {
 	sum := hmac.New(sha256.New, []byte(t))
-	sum.Write([]byte("throttle dashboard " + end))
-	return end + "." + base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
+	sum.Write([]byte("throttle dashboard " + text))
+	return text + "." + base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
 }
 
 // isProof reports whether a value is one that proof has returned, and not yet over.
 func (t token) isProof(value string) bool {
 	end, _, _ := strings.Cut(value, ".")
 	seconds, err := strconv.ParseInt(end, 10, 64)
-	until := time.Unix(seconds, 0)
-	if err != nil || t == "" || !until.After(time.Now()) {
+	if err != nil || t == "" || !time.Unix(seconds, 0).After(time.Now()) {
 		return false
 	}
-	return subtle.ConstantTimeCompare([]byte(value), []byte(t.proof(until))) == 1
+	signed := value[:max(0, strings.LastIndexByte(value, '.'))]
+	return subtle.ConstantTimeCompare([]byte(value), []byte(t.sign(signed))) == 1
 }
 
-// isIn reports whether a request has the token: typed once, so that a cookie proves it, or in its Authorization.
-func (t token) isIn(r *http.Request) bool {
-	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if strings.EqualFold(scheme, "bearer") && t.is(text) {
-		return true
+// wrongTokens count attempts with wrong tokens, and slow them. The zero wrongTokens tell nobody.
+type wrongTokens struct {
+	tell func(client string, attempts int) // nil tells nobody
+
+	mu     sync.Mutex
+	count  int       // attempts, ever
+	at     time.Time // of the last one
+	client string    // of the last one
+	told   time.Time // when tell was called last
+	held   int       // attempts that wait for their answer
+}
+
+const (
+	slowBy    = time.Second // how long the answer to a wrong token takes
+	mostHeld  = 16          // how many such answers take long at the same time
+	toldEvery = time.Minute
+)
+
+// meet notes an attempt and holds it for a second. It returns false at once if so many are held already. The right token
+// is never held, so attempts of others lock nobody out.
+func (w *wrongTokens) meet(ctx context.Context, client string) bool {
+	w.mu.Lock()
+	now := time.Now()
+	w.count, w.at, w.client = w.count+1, now, client
+	attempts := w.count
+	tells := w.tell != nil && (w.told.IsZero() || now.Sub(w.told) >= toldEvery)
+	if tells {
+		w.told = now
 	}
-	for _, c := range r.CookiesNamed(cookieName) {
-		if t.isProof(c.Value) {
-			return true
-		}
+	holds := w.held < mostHeld
+	if holds {
+		w.held++
 	}
-	return false
+	w.mu.Unlock()
+
+	if tells {
+		w.tell(client, attempts)
+	}
+	if !holds {
+		return false
+	}
+
+	rest := time.NewTimer(slowBy)
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-ctx.Done():
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held--
+	return true
+}
+
+// A wrongToken is what a page shows of attempts with wrong tokens.
+type wrongToken struct {
+	Count  int    `json:"count"`
+	At     int64  `json:"at"` // of the last one
+	Client string `json:"client"`
+}
+
+// read returns what a page shows; nil if there were no attempts.
+func (w *wrongTokens) read() *wrongToken {
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count == 0 {
+		return nil
+	}
+	return &wrongToken{w.count, w.at.UnixMilli(), w.client}
 }

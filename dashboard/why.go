@@ -93,13 +93,18 @@ func (m *moment) cause() phrase {
 		}
 	case m.Kind == spaced:
 		return phrase{
-			fmt.Sprintf("%s spaces starts out: the next free start is in %s.", m.Limit, length.English),
-			fmt.Sprintf("%s 要求请求均匀发出，再过 %s才能放行。", m.Limit, length.Chinese),
+			fmt.Sprintf("%s spaces starts out%s.", m.Limit, m.nextEnglish()),
+			fmt.Sprintf("%s 要求请求均匀发出，%s。", m.Limit, m.nextChinese()),
 		}
 	case m.Kind == bucketed:
 		return phrase{
-			fmt.Sprintf("The bucket of %s is empty%s: the next free start is in %s.", m.Limit, m.ahead(" and the next %d booked"), length.English),
-			fmt.Sprintf("%s 的令牌用完了%s，再过 %s才能放行。", m.Limit, m.ahead("，另有 %d 个已排定"), length.Chinese),
+			fmt.Sprintf("The bucket of %s is empty%s%s.", m.Limit, m.ahead(" and the next %d booked"), m.nextEnglish()),
+			fmt.Sprintf("%s 的令牌用完了%s，%s。", m.Limit, m.ahead("，另有 %d 个已排定"), m.nextChinese()),
+		}
+	case m.Waiting > m.Booked && m.Used+m.Booked >= m.Capacity: // the length counts those in line, too
+		return phrase{
+			fmt.Sprintf("%d of %d are used%s, and those in line come first: a request that comes now could start in %s.", m.Used, m.Capacity, m.ahead(", the next %d booked"), length.English),
+			fmt.Sprintf("上限 %d，用了 %d%s，前面还有请求在排队：现在来的请求再过 %s才能放行。", m.Capacity, m.Used, m.ahead("，另有 %d 个已排定"), length.Chinese),
 		}
 	case m.Used+m.Booked >= m.Capacity && m.Booked > 0:
 		return phrase{
@@ -116,6 +121,22 @@ func (m *moment) cause() phrase {
 		fmt.Sprintf("%d of %d are used, and those who came first take the rest: the next free start is in %s.", m.Used, m.Capacity, length.English),
 		fmt.Sprintf("上限 %d，用了 %d，余下的先给排在前面的请求，再过 %s才能放行。", m.Capacity, m.Used, length.Chinese),
 	}
+}
+
+// nextEnglish and nextChinese say when a request could start. Where requests are in line, that is for one that comes now, behind
+// all of them.
+func (m *moment) nextEnglish() string {
+	if m.Waiting > m.Booked {
+		return fmt.Sprintf("; those in line come first: a request that comes now could start in %s", span(m.Wait))
+	}
+	return fmt.Sprintf(": the next free start is in %s", span(m.Wait))
+}
+
+func (m *moment) nextChinese() string {
+	if m.Waiting > m.Booked {
+		return fmt.Sprintf("前面还有请求在排队：现在来的请求再过 %s才能放行", spanChinese(m.Wait))
+	}
+	return fmt.Sprintf("再过 %s才能放行", spanChinese(m.Wait))
 }
 
 // waitingEnglish and waitingChinese say how many requests wait.

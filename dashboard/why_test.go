@@ -24,14 +24,24 @@ func TestWhy(t *testing.T) {
 			"不用排队：上限 20，用了 7。",
 		},
 		"full": {
-			with(window, func(m *moment) { m.Used, m.Wait, m.Waiting = 20, 812*time.Millisecond, 1 }),
-			"All 20 of 20/s are used: the next free start is in 812 ms, when the oldest one no longer counts. 1 request waits.",
-			"20/s 已经用完，再过 812 毫秒最早的一批不再计数，才能放行。有 1 个请求在排队。",
+			with(window, func(m *moment) { m.Used, m.Wait = 20, 812*time.Millisecond }),
+			"All 20 of 20/s are used: the next free start is in 812 ms, when the oldest one no longer counts.",
+			"20/s 已经用完，再过 812 毫秒最早的一批不再计数，才能放行。",
 		},
 		"booked": {
 			with(window, func(m *moment) { m.Used, m.Booked, m.Wait, m.Waiting = 20, 17, 3266*time.Millisecond, 63 }),
-			"20 of 20 are used and the next 17 booked: the next free start is in 3.3 s. 63 requests wait.",
-			"上限 20，用了 20，另有 17 个已排定，再过 3.3 秒才能放行。有 63 个请求在排队。",
+			"20 of 20 are used, the next 17 booked, and those in line come first: a request that comes now could start in 3.3 s. 63 requests wait.",
+			"上限 20，用了 20，另有 17 个已排定，前面还有请求在排队：现在来的请求再过 3.3 秒才能放行。有 63 个请求在排队。",
+		},
+		"full, with a line": {
+			moment{Limit: "5/s", Kind: windowed, Capacity: 5, Used: 5, Booked: 2, Waiting: 42, Wait: 8400 * time.Millisecond},
+			"5 of 5 are used, the next 2 booked, and those in line come first: a request that comes now could start in 8.4 s. 42 requests wait.",
+			"上限 5，用了 5，另有 2 个已排定，前面还有请求在排队：现在来的请求再过 8.4 秒才能放行。有 42 个请求在排队。",
+		},
+		"booked, no line": {
+			with(window, func(m *moment) { m.Used, m.Booked, m.Wait, m.Waiting = 20, 3, 266*time.Millisecond, 3 }),
+			"20 of 20 are used and the next 3 booked: the next free start is in 266 ms. 3 requests wait.",
+			"上限 20，用了 20，另有 3 个已排定，再过 266 毫秒才能放行。有 3 个请求在排队。",
 		},
 		"held elsewhere": {
 			with(window, func(m *moment) { m.Used, m.Waiting = 3, 18 }),
@@ -90,6 +100,16 @@ func TestWhy(t *testing.T) {
 			"The bucket of 2/s burst 40 is empty and the next 3 booked: the next free start is in 2.0 s.",
 			"2/s burst 40 的令牌用完了，另有 3 个已排定，再过 2.0 秒才能放行。",
 		},
+		"bucket, with a line": {
+			moment{Limit: "2/s burst 40", Kind: bucketed, Capacity: 40, Used: 40, Booked: 3, Waiting: 9, Wait: 5 * time.Second},
+			"The bucket of 2/s burst 40 is empty and the next 3 booked; those in line come first: a request that comes now could start in 5.0 s. 9 requests wait.",
+			"2/s burst 40 的令牌用完了，另有 3 个已排定，前面还有请求在排队：现在来的请求再过 5.0 秒才能放行。有 9 个请求在排队。",
+		},
+		"spaced, with a line": {
+			moment{Limit: "40/s paced", Kind: spaced, Capacity: 1, Used: 1, Waiting: 4, Wait: 125 * time.Millisecond},
+			"40/s paced spaces starts out; those in line come first: a request that comes now could start in 125 ms. 4 requests wait.",
+			"40/s paced 要求请求均匀发出，前面还有请求在排队：现在来的请求再过 125 毫秒才能放行。有 4 个请求在排队。",
+		},
 		"unlimited": {
 			moment{Limit: "unlimited", Kind: unlimited},
 			"Nothing holds a request.",
@@ -142,4 +162,16 @@ func TestSpan(t *testing.T) {
 	} {
 		require.Equal(t, want, [2]string{span(d), spanChinese(d)}, d.String())
 	}
+}
+
+// TestRequestsOf: requests are counted, and not what they cost.
+func TestRequestsOf(t *testing.T) {
+	require.Equal(t, 0, requestsOf(0, 0, 0, 200))
+	require.Equal(t, 6, requestsOf(6, 0, 1200, 200))
+	require.Equal(t, 8, requestsOf(6, 400, 1600, 200))
+	require.Equal(t, 7, requestsOf(6, 100, 1300, 1000), "a start that is booked is one request at least")
+	require.Equal(t, 7, requestsOf(0, 3, 7, 1), "a store that does not count")
+	require.Equal(t, 4, requestsOf(0, 0, 800, 200))
+	require.InDelta(t, 1, average(0, 0), 0)
+	require.InDelta(t, 250, average(1000, 4), 0)
 }

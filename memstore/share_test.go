@@ -25,7 +25,7 @@ func TestP5_RandomShares(t *testing.T) {
 // TestP5_ManyShares: no number of shares makes one of them starve.
 func TestP5_ManyShares(t *testing.T) {
 	soak.WithoutRace(t)
-	storetest.ManyShares(t, newStore, 300, 10, 300, false)
-	storetest.ManyShares(t, newStore, 300, 10, 300, true)
-	storetest.ManyShares(t, newStore, 1000, 3, 1000, false)
+	storetest.ManyShares(t, newStore, 0.1, 300, 10, 300, false)
+	storetest.ManyShares(t, newStore, 0.1, 300, 10, 300, true)
+	storetest.ManyShares(t, newStore, 0.1, 1000, 3, 1000, false)
 }

@@ -22,6 +22,7 @@ type budgets struct {
 	limit, used, ceiling metric.Float64ObservableGauge
 	known, up            metric.Int64ObservableGauge
 	booked, waiting      metric.Int64ObservableUpDownCounter
+	callers              metric.Int64ObservableUpDownCounter
 	shareWaiting         metric.Int64ObservableUpDownCounter
 	shareServed          metric.Int64ObservableGauge
 	paused               metric.Float64ObservableGauge
@@ -39,7 +40,7 @@ type budgets struct {
 func Budgets(p metric.MeterProvider, of ...Source) (metric.Registration, error) {
 	b := &budgets{sources: of}
 	m := p.Meter(scope)
-	var errs [10]error
+	var errs [11]error
 	b.limit, errs[0] = m.Float64ObservableGauge("throttle.budget.limit", metric.WithUnit("{request}"),
 		metric.WithDescription("How much the limit of the fullest budget allows: in a window, in flight, or in a burst."))
 	b.used, errs[1] = m.Float64ObservableGauge("throttle.budget.usage", metric.WithUnit("{request}"),
@@ -60,10 +61,12 @@ func Budgets(p metric.MeterProvider, of ...Source) (metric.Registration, error) 
 		metric.WithDescription("How much the requests of a share ask for that wait in line; the 16 shares that wait most, and all others as \"other\"."))
 	b.shareServed, errs[9] = m.Int64ObservableGauge("throttle.share.served_requests", metric.WithUnit("{request}"),
 		metric.WithDescription("What a share's requests had since they began to wait: it begins at 0 again when none of them waits."))
+	b.callers, errs[10] = m.Int64ObservableUpDownCounter("throttle.waiting_callers", metric.WithUnit("{caller}"),
+		metric.WithDescription("How many callers of the fleet stand in line for these budgets, whatever they cost, without a start that is booked."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.paused, b.known, b.up, b.shareWaiting, b.shareServed)
+	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.callers, b.paused, b.known, b.up, b.shareWaiting, b.shareServed)
 }
 
 // observe asks the stores. One that does not answer fails no collection.
@@ -91,6 +94,7 @@ func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) 
 	to.ObserveInt64(b.known, int64(s.Budgets), of)
 	to.ObserveInt64(b.booked, int64(s.Booked), of)
 	to.ObserveInt64(b.waiting, int64(s.Waiting), of)
+	to.ObserveInt64(b.callers, int64(s.Callers), of)
 	to.ObserveFloat64(b.paused, s.Paused.Seconds(), of)
 	for _, l := range s.Shares {
 		share := metric.WithAttributes(policyKey.String(policy), shareKey.String(l.Name))

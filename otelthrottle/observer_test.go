@@ -394,7 +394,7 @@ func TestMetricsPage(t *testing.T) {
 	s.Observe(t.Context(), throttle.Event{Kind: throttle.Started})
 	s.Observe(t.Context(), throttle.Event{Kind: throttle.Shadowed, Policy: "trial"})
 	all := s.collect()
-	require.Len(t, all, 15)
+	require.Len(t, all, 16)
 	for name := range all {
 		require.Contains(t, string(page), "`"+name+"`")
 	}

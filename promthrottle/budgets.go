@@ -19,7 +19,7 @@ type Source interface {
 type budgets struct {
 	sources []Source
 
-	up, known, limit, used, booked, waiting, wait, paused, ceiling, shareWaiting, shareServed *prometheus.Desc
+	up, known, limit, used, booked, waiting, callers, wait, paused, ceiling, shareWaiting, shareServed *prometheus.Desc
 }
 
 // Budgets returns a collector of what the budgets of all policies of the sources are like. A
@@ -48,6 +48,7 @@ func Budgets(sources ...Source) prometheus.Collector {
 		used:    desc("throttle_used", "How much of the limit of the fullest budget is used now."),
 		booked:  desc("throttle_booked", "How much is booked of these budgets for starts that are to come."),
 		waiting: desc("throttle_waiting", "How much the requests of the fleet ask for that wait for these budgets, with a start that is booked or without."),
+		callers: desc("throttle_waiting_callers", "How many callers of the fleet stand in line for these budgets, whatever they cost, without a start that is booked."),
 		wait:    desc("throttle_next_start_seconds", "How long a request would wait at the most if it came now; +Inf if no start can be planned."),
 		paused:  desc("throttle_paused_seconds", "For how long a budget is still closed, by a penalty or by hand; the longest."),
 		ceiling: desc("throttle_ceiling", "How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."),
@@ -59,7 +60,7 @@ func Budgets(sources ...Source) prometheus.Collector {
 
 // Describe implements [prometheus.Collector].
 func (b *budgets) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{b.up, b.known, b.limit, b.used, b.booked, b.waiting, b.wait, b.paused, b.ceiling, b.shareWaiting, b.shareServed} {
+	for _, d := range []*prometheus.Desc{b.up, b.known, b.limit, b.used, b.booked, b.waiting, b.callers, b.wait, b.paused, b.ceiling, b.shareWaiting, b.shareServed} {
 		to <- d
 	}
 }
@@ -94,6 +95,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 	gauge(b.wait, wait)
 	gauge(b.booked, float64(s.Booked))
 	gauge(b.waiting, float64(s.Waiting))
+	gauge(b.callers, float64(s.Callers))
 	gauge(b.paused, s.Paused.Seconds())
 	gauge(b.ceiling, s.Ceiling)
 	for _, l := range s.Shares {

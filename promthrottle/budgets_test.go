@@ -24,7 +24,7 @@ func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}}))
 		b := promthrottle.Budgets(transport)
-		require.Equal(t, 1+2*8, testutil.CollectAndCount(b), "no budget with a key is used")
+		require.Equal(t, 1+2*9, testutil.CollectAndCount(b), "no budget with a key is used")
 		require.NoError(t, get(transport, t.Context(), ""))
 		require.InDelta(t, 2, gauge(t, b, "throttle_limit", "calls"), 0)
 		require.InDelta(t, 1, gauge(t, b, "throttle_used", "calls"), 0)
@@ -38,9 +38,10 @@ func TestBudgets(t *testing.T) {
 		go func() { _ = get(transport, ctx, "") }()
 		synctest.Wait()
 		require.InDelta(t, 1, gauge(t, b, "throttle_waiting", "calls"), 0)
+		require.InDelta(t, 1, gauge(t, b, "throttle_waiting_callers", "calls"), 0)
 		stop()
 		require.InDelta(t, 1, gauge(t, b, "throttle_store_up", ""), 0)
-		require.Equal(t, 1+3*8, testutil.CollectAndCount(b))
+		require.Equal(t, 1+3*9, testutil.CollectAndCount(b))
 	})
 }
 
@@ -155,7 +156,7 @@ func TestBudgetsWithKeys(t *testing.T) {
 		for tenant := range 1000 {
 			require.NoError(t, call(transport, 1000+tenant))
 		}
-		require.Equal(t, 1+8, testutil.CollectAndCount(b))
+		require.Equal(t, 1+9, testutil.CollectAndCount(b))
 		require.InDelta(t, 16, gauge(t, b, "throttle_budgets", "tenant"), 0)
 		require.InDelta(t, 3, gauge(t, b, "throttle_used", "tenant"), 0)
 		for range 3 {

@@ -219,3 +219,26 @@ func TestStatusTakesBack(t *testing.T) {
 		require.Eventually(t, func() bool { return served(5) == 0 }, time.Second, time.Millisecond)
 	})
 }
+
+// TestP10_SharesBeyondThoseWithALane: a budget for which the callers of 1,500 shares wait takes a bounded row, and tells those beyond the lanes
+// together.
+func TestP10_SharesBeyondThoseWithALane(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		shares := stand(t, server, 1500, 2)
+		client := server.Client(t)
+		for range 4 {
+			time.Sleep(900 * time.Millisecond)
+			for _, key := range client.Keys(t.Context(), "*").Val() {
+				require.LessOrEqual(t, client.MemoryUsage(t.Context(), key).Val(), int64(20<<10))
+			}
+		}
+
+		common := 0
+		for _, s := range shares() {
+			if s.ID == 1 {
+				common = s.Waiting
+			}
+		}
+		require.Greater(t, common, 2000)
+	})
+}

@@ -69,7 +69,9 @@ func spreadStores(server *redistest.Server, nodes int) func(*testing.T) throttle
 func TestP5_Shares(t *testing.T) {
 	soak.WithoutRace(t) // TestVectors has lines with shares
 	server := redistest.Shared(t)
-	play := func(name string) bool { return soak.Most(true, name == "Weights" || name == "Costs" || name == "LightBesideCallersWithoutShare") }
+	play := func(name string) bool {
+		return soak.Most(true, name == "Weights" || name == "Costs" || name == "LightBesideCallersWithoutShare")
+	}
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) { storetest.Shares(t, lineSlack, spreadStores(server, nodes), play) })
 	}
@@ -85,4 +87,23 @@ func TestP5_RandomShares(t *testing.T) {
 			storetest.RandomShares(t, lineSlack, spreadStores(server, 1+int(seed%3)), seed)
 		})
 	}
+}
+
+// TestP5_ManyShares: no number of shares makes one of them starve. In one program each share has its part; where each share has its callers in
+// one of two programs, programs that come at different times make parts differ.
+func TestP5_ManyShares(t *testing.T) {
+	soak.WithoutRace(t)
+	server := redistest.Shared(t)
+	storetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, false)
+	storetest.ManyShares(t, spreadStores(server, 2), 0.35, 300, 10, 300, false)
+	if soak.Most(true, false) {
+		storetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, true)
+		storetest.ManyShares(t, spreadStores(server, 1), 0.1, 1000, 3, 1000, false)
+	}
+}
+
+// TestP5_LapsedOffers: the shares of a program whose callers come late, so that what they are offered lapses, have no more than those of others.
+func TestP5_LapsedOffers(t *testing.T) {
+	soak.WithoutRace(t)
+	storetest.ManyShares(t, spreadStores(redistest.Shared(t), 3), 0.1, 101, 10, 300, false)
 }

@@ -22,7 +22,7 @@ import (
 func TestPitfall_APrivateSleep(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		client func(*throttle.Transport) *retryablehttp.Client
+		client func(http.RoundTripper) *retryablehttp.Client
 		want   []string // in this order
 	}{
 		{"usual", usual, []string{"POST a", "POST b", "POST a"}},
@@ -148,7 +148,7 @@ func TestPitfall_CodeInA200(t *testing.T) {
 	const refusal, success = `{"errcode":88,"sub_code":"90018"}`, `{"errcode":0}`
 	for _, c := range []struct {
 		name   string
-		client func(*throttle.Transport) *retryablehttp.Client
+		client func(http.RoundTripper) *retryablehttp.Client
 		want   string
 		times  []time.Duration
 	}{

@@ -81,7 +81,7 @@ func TestCheckRetry(t *testing.T) {
 		{"end of file", post, "", failing(io.EOF), 5, 1, 1},
 	} {
 		t.Run(c.method+" "+c.key+" "+c.name, func(t *testing.T) {
-			count := func(client func(*throttle.Transport) *retryablehttp.Client) (n int) {
+			count := func(client func(http.RoundTripper) *retryablehttp.Client) (n int) {
 				synctest.Test(t, func(t *testing.T) {
 					up := newUpstream(c.answer)
 					r := request(t, c.method, home, nil)
@@ -96,7 +96,7 @@ func TestCheckRetry(t *testing.T) {
 				})
 				return n
 			}
-			own := func(tr *throttle.Transport) *retryablehttp.Client {
+			own := func(tr http.RoundTripper) *retryablehttp.Client {
 				c := usual(tr)
 				c.CheckRetry, c.Backoff = retry.CheckRetry, retry.Backoff
 				return c

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
-
-	"github.com/fleetthrottle/throttle"
 )
 
 // The defaults of [NewClient]. Every one is a field of the client and may be
@@ -21,7 +19,8 @@ const (
 )
 
 // NewClient returns a client whose every attempt passes through t and is
-// charged. It decides by [CheckRetry] and waits by [Backoff]; it logs nothing.
+// charged. t is a [throttle.Transport], a [throttle.Choice], where the next attempt
+// takes another variant, or an http.RoundTripper around one. It decides by [CheckRetry] and waits by [Backoff]; it logs nothing.
 //
 // It does not begin a wait of its own for which the context leaves too little
 // time: less than the answer asks for and RetryWaitMin. Then the caller gets the
@@ -37,7 +36,10 @@ const (
 //
 // The client does not close idle connections: t may be shared, and one request
 // that failed must not cost the others theirs. Call t.CloseIdleConnections.
-func NewClient(t *throttle.Transport) *retryablehttp.Client {
+//
+// Do not put another Transport into the client's HTTPClient. It would take the place of what
+// keeps connections, and of what tells CheckRetry which failed requests may be repeated.
+func NewClient(t http.RoundTripper) *retryablehttp.Client {
 	c := &retryablehttp.Client{
 		HTTPClient:   &http.Client{Transport: attempts{t}},
 		RetryMax:     DefaultRetryMax,
@@ -60,7 +62,7 @@ func NewClient(t *throttle.Transport) *retryablehttp.Client {
 // attempts is the transport below the client. It tells CheckRetry of a failed
 // attempt what only the request knows. It has no CloseIdleConnections, which
 // go-retryablehttp calls whenever a request has failed for good.
-type attempts struct{ throttle *throttle.Transport }
+type attempts struct{ throttle http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (a attempts) RoundTrip(r *http.Request) (*http.Response, error) {

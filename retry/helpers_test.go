@@ -106,14 +106,14 @@ func newTransport(t *testing.T, b http.RoundTripper, policies ...throttle.Policy
 }
 
 // prompt returns a client that adds no random time to any wait.
-func prompt(tr *throttle.Transport) *retryablehttp.Client {
+func prompt(tr http.RoundTripper) *retryablehttp.Client {
 	c := retry.NewClient(tr)
 	c.RetryWaitMin, c.RetryWaitMax = 0, 0
 	return c
 }
 
 // usual returns the default client of go-retryablehttp above a transport.
-func usual(tr *throttle.Transport) *retryablehttp.Client {
+func usual(tr http.RoundTripper) *retryablehttp.Client {
 	c := retryablehttp.NewClient()
 	c.HTTPClient.Transport = tr
 	c.Logger = nil

@@ -46,11 +46,21 @@ const DefaultPatience = 6 * time.Second
 // MetadataKey is where the place of a job stands in its metadata.
 const MetadataKey = "throttle:place"
 
-// New returns a gate to the budgets of limiters.
+// New returns a gate to the budgets of limiters, whose store keeps places: memstore or redisstore.
 func New(l *throttle.Limiters, o Options) (*Gate, error) {
+	var mistakes []error
 	if o.Demands == nil {
-		return nil, errors.New("riverthrottle: set Options.Demands: it says which budgets a job needs")
+		mistakes = append(mistakes, errors.New("riverthrottle: set Options.Demands: it says which budgets a job needs"))
 	}
+	if l == nil {
+		mistakes = append(mistakes, errors.New("riverthrottle: the limiters are missing"))
+	} else {
+		mistakes = append(mistakes, l.CheckPlaces())
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return nil, err
+	}
+
 	g := &Gate{limiters: l, demands: o.Demands, patience: o.Patience}
 	if g.patience <= 0 {
 		g.patience = DefaultPatience

@@ -23,6 +23,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/pgtest"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/riverthrottle"
 )
@@ -239,4 +240,12 @@ func TestJobWithAnOddPlace(t *testing.T) {
 	s.await(4)
 	_, err := riverthrottle.New(nil, riverthrottle.Options{})
 	require.ErrorContains(t, err, "Demands")
+}
+
+// TestNewWantsPlaces: a store without places is refused when the gate is made, and not by each job.
+func TestNewWantsPlaces(t *testing.T) {
+	l, err := throttle.NewLimiters(throttle.Config{Store: struct{ throttle.Store }{memstore.New()}})
+	require.NoError(t, err)
+	_, err = riverthrottle.New(l, riverthrottle.Options{Demands: func(*rivertype.JobRow) []throttle.Demand { return nil }})
+	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")
 }

@@ -13,13 +13,12 @@ import (
 const (
 	manySharesWarm = 5 * sec  // an idle budget lets those start at once that come first
 	manySharesFor  = 40 * sec // then the parts are compared
-	manySharesOff  = 0.10     // by so much a part may be off
 )
 
 // ManyShares checks that so many shares, each with some callers that come again as soon as they have started, have equal parts of a budget, or
-// parts in proportion to their weights 1 and 2. Every share has its part within a tenth, and at least 97 % of what the
+// parts in proportion to their weights 1 and 2. No part is off by more than that, and at least 97 % of what the
 // limit allows is used.
-func ManyShares(t *testing.T, newStore func(*testing.T) throttle.Store, shares, callers, rate int, weighted bool) {
+func ManyShares(t *testing.T, newStore func(*testing.T) throttle.Store, off float64, shares, callers, rate int, weighted bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiters(throttle.Config{
@@ -56,12 +55,12 @@ func ManyShares(t *testing.T, newStore func(*testing.T) throttle.Store, shares, 
 		stop()
 		synctest.Wait()
 
-		isShared(t, started, shares, weight, rate)
+		isShared(t, started, off, shares, weight, rate)
 	})
 }
 
 // isShared compares what each share started with its part; the i-th caller is one of the share i modulo shares.
-func isShared(t *testing.T, started []int, shares int, weight func(int) int, rate int) {
+func isShared(t *testing.T, started []int, off float64, shares int, weight func(int) int, rate int) {
 	t.Helper()
 	all, weights := 0, 0
 	parts := make([]float64, shares) // what each got, over its weight
@@ -82,7 +81,7 @@ func isShared(t *testing.T, started []int, shares int, weight func(int) int, rat
 	t.Logf("%d shares: from %.0f to %.0f of %.1f, Jain's index %.3f, %d starts", shares, least, most, fair, jain, all)
 
 	// Starts are whole: one more or less is no error.
-	if least < fair*(1-manySharesOff)-1 || most > fair*(1+manySharesOff)+1 {
+	if least < fair*(1-off)-1 || most > fair*(1+off)+1 {
 		t.Errorf("P5 (first come, first served) broken: of %d shares one got %.0f and one %.0f, where %.1f are fair", shares, least, most, fair)
 	}
 	if possible := float64(rate) * manySharesFor.Seconds() / (sec + shareJitter).Seconds(); float64(all) < 0.97*possible {

@@ -49,7 +49,8 @@ const ErrorType = "throttle:later"
 //
 // If the activity would have to wait, the error is a [*temporal.ApplicationError] of the type [ErrorType]. Return
 // that error as it is: Temporal does not see the delay of an error that another one wraps. Other errors are
-// those of [throttle.Limiters.Reserve].
+// those of [throttle.Limiters.Reserve]. Call [throttle.Limiters.CheckPlaces] when the worker is made: a store without
+// places fails each activity.
 //
 // The last attempt that the retry policy allows waits in its worker, because Temporal would end the activity. A local activity
 // waits in its worker, too: it has no heartbeat details that could keep a place.

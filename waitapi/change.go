@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -72,18 +71,35 @@ func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem 
 		return bad
 	}
 	return t.changePermit(w, r, name, func(ctx context.Context, p *permit) error {
+		most, ok := p.mostCost(policy, key)
 		switch {
-		case policy == "" && key == "":
-			return p.inner.Settle(ctx, cost)
-		case !slices.Contains(p.budgets, budgetHash(policy, key)):
+		case !ok:
 			return &throttle.ConfigError{Policy: policy, Field: "Key", Err: errOtherBudget}
+		case policy == "" && key == "":
+			return p.inner.Settle(ctx, min(cost, most))
 		}
-		return p.inner.SettleBudget(ctx, policy, key, cost)
+		return p.inner.SettleBudget(ctx, policy, key, min(cost, most))
 	})
 }
 
-// penalize serves /v1/penalize.
+// mostCost returns the highest cost that a caller may tell for a budget, or for the only one that counts starts if
+// it names none. A window that is full is full, and callers must not be able to fill many of them by one
+// number. It returns false if the permit has no such budget.
+func (p *permit) mostCost(policy, key string) (most int, ok bool) {
+	unnamed, hash := policy == "" && key == "", budgetHash(policy, key)
+	for _, b := range p.budgets {
+		if unnamed || b.hash == hash {
+			most, ok = max(most, b.most), true
+		}
+	}
+	return most, ok
+}
+
+// penalize serves /v1/penalize. A penalty that is too long is cut, and not refused: the budget would stay open.
 func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Problem {
+	if t.c.MaxPenalty < 0 {
+		return problem.New(http.StatusForbidden, "callers of this process may not close budgets")
+	}
 	var d reader
 	var policies []string
 	var duration time.Duration
@@ -99,7 +115,7 @@ func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Proble
 		return bad
 	}
 	return t.changePermit(w, r, name, func(ctx context.Context, p *permit) error {
-		return p.inner.Penalize(ctx, duration, policies...)
+		return p.inner.Penalize(ctx, min(duration, t.c.MaxPenalty), policies...)
 	})
 }
 

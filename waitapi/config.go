@@ -14,6 +14,7 @@ const (
 	DefaultPermits     = 16384
 	DefaultLifetime    = time.Minute
 	DefaultMaxLifetime = time.Hour
+	DefaultMaxPenalty  = throttle.MaxRetryAfter
 )
 
 // Config is what [New] needs.
@@ -40,6 +41,11 @@ type Config struct {
 	// MaxLifetime is how long a permit may last. Defaults to [DefaultMaxLifetime], or to Lifetime
 	// if that is more.
 	MaxLifetime time.Duration
+
+	// MaxPenalty is for how long a caller closes budgets at most by /v1/penalize, for the whole fleet. A
+	// longer duration is cut. Negative: not at all, and the path answers 403. Defaults to
+	// [DefaultMaxPenalty], which is as long as a Retry-After of the upstream closes a budget.
+	MaxPenalty time.Duration
 }
 
 // setDefaults sets what is 0 to its default. It returns an error if a value makes no sense.
@@ -53,6 +59,7 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.MaxWait, DefaultMaxWait)
 	setDefault(&c.Held, DefaultHeld)
 	setDefault(&c.Permits, DefaultPermits)
+	setDefault(&c.MaxPenalty, DefaultMaxPenalty)
 	switch {
 	case c.Lifetime == 0 && c.MaxLifetime == 0:
 		c.Lifetime, c.MaxLifetime = DefaultLifetime, DefaultMaxLifetime

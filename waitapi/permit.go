@@ -36,9 +36,9 @@ type acquired struct {
 
 // A permit is what a caller acquires, from its first request on. The mutex of the table guards it.
 type permit struct {
-	key     digest   // zero: the caller named none
-	body    digest   // of what was asked for
-	budgets []uint64 // hashes of them
+	key     digest // zero: the caller named none
+	body    digest // of what was asked for
+	budgets []budget
 
 	state   permitState
 	callers int                // callers that wait for the permit, or whose answers are written

@@ -25,7 +25,7 @@ const mostDemands = 32
 // An acquireRequest is what a caller wants to acquire.
 type acquireRequest struct {
 	demands  []throttle.Demand
-	budgets  []uint64
+	budgets  []budget
 	wait     time.Duration // as for throttle.WithMaxWait
 	priority throttle.Priority
 	lifetime time.Duration
@@ -69,7 +69,7 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 		q.key, q.body = sha256.Sum256([]byte(key)), sha256.Sum256(same)
 	}
 	for i := range q.demands {
-		q.budgets = append(q.budgets, budgetHash(q.demands[i].Policy, q.demands[i].Key))
+		q.budgets = append(q.budgets, budgetOf(&q.demands[i], c.Limiters))
 	}
 	return q, nil
 }
@@ -114,7 +114,25 @@ func (d *reader) priority(to *throttle.Priority) field {
 // seed is that of the hashes of budgets in this process.
 var seed = maphash.MakeSeed()
 
-// budgetHash returns what a permit keeps of a budget.
+// A budget is what a permit keeps of one of its budgets.
+type budget struct {
+	hash uint64
+	most int // the highest cost that a caller may tell: the whole limit; 0: the limit counts no starts
+}
+
+// budgetOf returns the budget of a demand.
+func budgetOf(d *throttle.Demand, limiters *throttle.Limiters) budget {
+	b := budget{hash: budgetHash(d.Policy, d.Key)}
+	if limiter, err := limiters.Limiter(d.Policy); err == nil {
+		switch l := limiter.Limit(); l.Kind() {
+		case throttle.KindConcurrency, throttle.KindUnlimited:
+		default:
+			b.most = max(l.N(), l.Capacity())
+		}
+	}
+	return b
+}
+
 func budgetHash(policy, key string) uint64 {
 	return maphash.Comparable(seed, [2]string{policy, key})
 }

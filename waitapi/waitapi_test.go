@@ -142,6 +142,48 @@ func TestPenalize(t *testing.T) {
 	})
 }
 
+// TestPenaltyIsBounded: a caller closes budgets no longer than the program allows, or not at all.
+func TestPenaltyIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		max    time.Duration
+		code   int
+		closed time.Duration
+	}{
+		{0, 204, time.Hour},
+		{time.Minute, 204, time.Minute},
+		{-1, 403, 0},
+	} {
+		play(t, func(config *waitapi.Config) { config.MaxPenalty = c.max }, "p: 100/h", func(s *scene) {
+			a := s.do("acquire", want("p"))
+			told := s.do("penalize", named(a, `"duration": 86400`))
+			require.Equal(s, c.code, told.Code)
+			require.Equal(s, c.closed, s.status("p", "").Paused)
+			if c.code == 403 {
+				require.Equal(s, "callers of this process may not close budgets", told.Detail)
+			}
+		})
+	}
+}
+
+// TestSettleIsBounded: a cost that nobody could have had is charged as the whole limit.
+func TestSettleIsBounded(t *testing.T) {
+	play(t, nil, "p: 100/h, b: 5/s burst 3, q: 7 in flight", func(s *scene) {
+		a := s.do("acquire", want("p", "q"))
+		for _, budget := range []string{"", `, "policy": "p"`} {
+			require.Equal(s, 204, s.do("settle", named(a, `"cost": 99`+budget)).Code)
+			require.Equal(s, 99, s.used("p", ""))
+			require.Equal(s, 204, s.do("settle", named(a, `"cost": 2147483647`+budget)).Code)
+			require.Equal(s, []int{100, 1}, []int{s.used("p", ""), s.used("q", "")})
+		}
+
+		b := s.do("acquire", want("b"))
+		require.Equal(s, 204, s.do("settle", named(b, `"cost": 2147483647`)).Code)
+		again := <-s.later(s.Context(), "acquire", want("b"))
+		require.Equal(s, 200, again.Code)
+		require.Less(s, again.Waited, 1.1, "a bucket owes no more than flows in its time")
+	})
+}
+
 // TestSettleOneOfSeveral: the caller says which cost is meant.
 func TestSettleOneOfSeveral(t *testing.T) {
 	play(t, nil, "p: 100/h, q: 100/h", func(s *scene) {

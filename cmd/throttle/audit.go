@@ -21,7 +21,9 @@ func newAudit() *cobra.Command {
 	var at server
 	var most int
 	c := &cobra.Command{
-		Use:   "audit",
+		Use: "audit",
+		Example: `  throttle audit
+  throttle audit --json`,
 		Short: "Show what operators did: when, who, what and why",
 		Args:  argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {

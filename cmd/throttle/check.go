@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,13 +24,51 @@ type tally struct {
 	File     string `json:"file"`
 	Policies int    `json:"policies"`
 	Tests    int    `json:"tests"`
+
+	Untested []string `json:"untested"` // policies that no test says to match
+
+	example string // the beginning of a test of one of them
+}
+
+// tallyOf returns what a file holds.
+func tallyOf(file string, f *policyfile.File) tally {
+	t := tally{File: file, Policies: len(f.Policies), Tests: len(f.Tests), Untested: []string{}}
+	for _, p := range f.Policies {
+		tested := slices.ContainsFunc(f.Tests, func(test policyfile.Test) bool {
+			return slices.ContainsFunc(test.Expects, func(e policyfile.Expectation) bool { return e.Policy == p.Name })
+		})
+		if tested {
+			continue
+		}
+		if t.Untested = append(t.Untested, p.Name); t.example == "" {
+			t.example = fmt.Sprintf("{request: GET https://HOST/PATH, policies: {%s: {cost: 1}}}", p.Name)
+		}
+	}
+	return t
+}
+
+// mostUntested is how many policies without a test are named.
+const mostUntested = 5
+
+// untested says which policies no test proves, and how to write a test; "" if there are none.
+func (t *tally) untested() string {
+	if len(t.Untested) == 0 {
+		return ""
+	}
+	names := strings.Join(t.Untested[:min(len(t.Untested), mostUntested)], ", ")
+	if more := len(t.Untested) - mostUntested; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("no test proves which requests these policies match: %s; write one below \"tests:\", such as\n  - %s", names, t.example)
 }
 
 func newCheck() *cobra.Command {
 	var nodes int
 	var strict bool
 	c := &cobra.Command{
-		Use:   "check FILE...",
+		Use: "check FILE...",
+		Example: `  throttle check policies.yaml
+  throttle check policies.yaml --strict --nodes 60`,
 		Short: "Check files of policies, and run their tests",
 		Long: `Check reads files of policies, reports all mistakes at once, runs the tests in
 them, and warns of what cannot keep an upstream's limits. It exits with 1 if
@@ -64,7 +103,7 @@ func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	if err != nil {
 		return all.add("error", err)
 	}
-	all.Files = append(all.Files, tally{file, len(f.Policies), len(f.Tests)})
+	all.Files = append(all.Files, tallyOf(file, f))
 	if err := all.add("error", f.Check()); err != nil {
 		return err
 	}
@@ -118,6 +157,9 @@ func (all *checkResult) text() string {
 	}
 	for _, t := range all.Files {
 		fmt.Fprintf(&out, "%s: %s, %s\n", clean(t.File), numerals.Count(t.Policies, "policy", "policies"), numerals.Count(t.Tests, "test", "tests"))
+		if text := t.untested(); text != "" {
+			fmt.Fprintln(&out, clean(text))
+		}
 	}
 	return out.String()
 }
@@ -128,9 +170,10 @@ const mostFindings = 20
 
 func newSchema() *cobra.Command {
 	return &cobra.Command{
-		Use:   "schema",
-		Short: "Print the JSON schema of a file of policies, for editors",
-		Args:  argumentCount(0, 0),
+		Use:     "schema",
+		Example: "  throttle schema",
+		Short:   "Print the JSON schema of a file of policies, for editors",
+		Args:    argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := c.OutOrStdout().Write(policyfile.Schema())
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,9 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
+// mostPageConns is how many connections to the page may be open: those of 1,000 pages, and others that come.
+const mostPageConns = 2048
+
 // tokenVariable has the token of the page if --token-file does not name a file with it.
 const tokenVariable = "THROTTLE_DASHBOARD_TOKEN"
 
@@ -29,7 +33,9 @@ type dashboardServer struct {
 	at         server
 	listen     string
 	tokenFile  string
+	local      bool
 	trustProxy bool
+	watch      bool
 	budgets    int
 	title      string
 }
@@ -37,12 +43,15 @@ type dashboardServer struct {
 func newDashboard() *cobra.Command {
 	s := &dashboardServer{}
 	c := &cobra.Command{
-		Use:   "dashboard",
+		Use: "dashboard",
 		Short: "Serve a page that shows a fleet, and pauses and resumes its budgets",
 		Long: "Serve a page that shows what is closed and why, who waits, and how much of each\n" +
-			"limit is used. Who is on this machine may look; whoever wants to pause or resume,\n" +
-			"or looks from elsewhere, needs the token, which a file or $" + tokenVariable + " has.\n" +
-			"A page that nobody looks at asks Redis nothing.",
+			"limit is used, and from which budgets are paused and resumed. Whoever looks needs the\n" +
+			"token, which a file or $" + tokenVariable + " has. Without one the command makes a\n" +
+			"token for as long as it runs, and prints a link with it.\n" +
+			"A page that nobody looks at asks Redis nothing, unless --watch keeps its history.",
+		Example: "  throttle dashboard --redis redis://localhost:6379/0\n" +
+			"  throttle dashboard --redis redis://redis:6379/0 --listen 0.0.0.0:7072 --token-file token --watch",
 		Args: argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
 	}
@@ -50,7 +59,9 @@ func newDashboard() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&s.listen, "listen", "127.0.0.1:7072", "where to listen; an address that other machines reach needs a token")
 	f.StringVar(&s.tokenFile, "token-file", "", "a file with the token, 32 hexadecimal digits or more; or $"+tokenVariable)
-	f.BoolVar(&s.trustProxy, "trust-proxy", false, "the only way to the page is through a proxy that sets X-Forwarded-For")
+	f.BoolVar(&s.local, "local", false, "who asks a loopback address of this machine may look without the token; never where a proxy on this machine leads to the page")
+	f.BoolVar(&s.watch, "watch", false, "read the fleet every ten seconds while nobody looks, so that the page knows the last 24 hours")
+	f.BoolVar(&s.trustProxy, "trust-proxy", false, "the only way to the page is through a proxy that sets X-Forwarded-For and X-Forwarded-Proto")
 	f.IntVar(&s.budgets, "budgets", dashboard.DefaultBudgets, "show so many budgets, those used most first; each is a question to Redis a second while somebody looks")
 	f.StringVar(&s.title, "title", "", "the name of the fleet on the page")
 	return c
@@ -65,6 +76,14 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	if token == "" && !loopback.IsAddress(s.listen) {
 		return errors.New("--listen: other machines would reach this address: pass --token-file, or set " + tokenVariable)
 	}
+
+	// A token that the command has made itself is in the link, because nobody else knows it.
+	link := ""
+	if token == "" {
+		token = rand.Text()
+		link = "#token=" + token
+	}
+
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM)
 	defer stop()
 	all, closeAll, err := s.at.connectFleet(ctx)
@@ -73,17 +92,25 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	}
 	defer closeAll()
 	page, err := dashboard.New(dashboard.Config{
-		Source: dashboard.Fleet(all), Token: token, TrustProxy: s.trustProxy, Budgets: s.budgets,
+		Source: dashboard.Fleet(all), Token: token, Local: s.local, TrustProxy: s.trustProxy, Budgets: s.budgets,
 		Title: cmp.Or(s.title, s.at.namespace),
+		WrongToken: func(client string, attempts int) {
+			fmt.Fprintf(c.ErrOrStderr(), "throttle: somebody tried a wrong token, from %s: attempt %d\n", client, attempts)
+		},
 	})
 	if err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "dashboard: "))
 	}
+
 	// An operator wants the page most when something is wrong, so it is served all the same.
 	if err := s.at.withTimeout(ctx, func(ctx context.Context) error { return try(ctx, all) }); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(c.ErrOrStderr(), "throttle: the page will say so, too: "+clean(err.Error()))
 	}
-	return s.serve(ctx, page, c.ErrOrStderr(), token != "")
+
+	if s.watch {
+		go page.Watch(ctx)
+	}
+	return s.serve(ctx, page, c.ErrOrStderr(), link)
 }
 
 // try asks the fleet for what costs little, to tell mistakes in the address or in the rights at once.
@@ -93,28 +120,28 @@ func try(ctx context.Context, all *fleet.Fleet) error {
 }
 
 // serve serves the page until ctx ends. Its streams end with the server.
-func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.Writer, canAct bool) error {
+func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.Writer, link string) error {
 	listener, err := net.Listen("tcp", s.listen)
 	if err != nil {
 		return err
 	}
+	address := listener.Addr()
+	listener = &bounded{Listener: listener, bound: &bound{most: mostPageConns}}
+
 	// A proxy in front may share one connection among all pages; browsers open one for each over HTTP/1.1.
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
-		Handler: page, Protocols: &protocols,
+		Handler: page, Protocols: &protocols, MaxHeaderBytes: 64 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with it
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: log.New(io.Discard, "", 0), // which viewers do not keep to HTTP
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	act := "; with the token it pauses and resumes budgets"
-	if !canAct {
-		act = "; without a token it only shows"
-	}
-	fmt.Fprintf(talk, "throttle: the page is at http://%s/%s\n", listener.Addr(), act)
+
+	fmt.Fprintf(talk, "throttle: the page is at http://%s/%s; with the token it shows, pauses and resumes budgets\n", address, link)
 	select {
 	case err := <-served:
 		return err

@@ -57,8 +57,7 @@ func ask(t *testing.T, method, url, body, token string) (int, string) {
 	return resp.StatusCode, string(begin[:n])
 }
 
-// TestDashboard: the page is served until the command is told to end, reads from here without the token, and acts with
-// the token in a file.
+// TestDashboard: the page is served until the command is told to end, and shows and acts with the token in a file alone.
 func TestDashboard(t *testing.T) {
 	t.Setenv(addressVariable, redistest.Single(t).URL())
 	file := filepath.Join(t.TempDir(), "token")
@@ -67,7 +66,10 @@ func TestDashboard(t *testing.T) {
 	status, text := ask(t, http.MethodGet, url, "", "")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text, "<!doctype html>")
-	status, text = ask(t, http.MethodGet, url+"events", "", "")
+	require.NotContains(t, url, pageToken)
+	status, _ = ask(t, http.MethodGet, url+"events", "", "")
+	require.Equal(t, http.StatusUnauthorized, status)
+	status, text = ask(t, http.MethodGet, url+"events", "", pageToken)
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text, "event: state")
 	const order = `{"budget":"shop/000000000000","for":1000,"by":"ann","reason":"x"}`
@@ -79,9 +81,26 @@ func TestDashboard(t *testing.T) {
 	require.NoError(t, end())
 }
 
-// TestDashboardWithoutRedis: the page is served while Redis is away, and says so.
+// TestDashboardMakesAToken: without a token of somebody's the command makes one and prints a link with it, and the token shows and acts.
+func TestDashboardMakesAToken(t *testing.T) {
+	t.Setenv(addressVariable, redistest.Single(t).URL())
+	link, end := startDashboard(t)
+	url, own, found := strings.Cut(link, "#token=")
+	require.True(t, found, link)
+	require.GreaterOrEqual(t, len(own), 26)
+	status, _ := ask(t, http.MethodGet, url+"events", "", "")
+	require.Equal(t, http.StatusUnauthorized, status)
+	status, _ = ask(t, http.MethodGet, url+"events", "", own)
+	require.Equal(t, http.StatusOK, status)
+	status, _ = ask(t, http.MethodPost, url+"pause", `{"budget":"shop/000000000000","for":1000,"by":"ann","reason":"x"}`, own)
+	require.Equal(t, http.StatusNotFound, status)
+	require.NoError(t, end())
+}
+
+// TestDashboardWithoutRedis: the page is served while Redis is away, and says so. --local lets this machine look.
 func TestDashboardWithoutRedis(t *testing.T) {
-	url, end := startDashboard(t, "--redis", "redis://127.0.0.1:1", "--timeout", "500ms")
+	link, end := startDashboard(t, "--redis", "redis://127.0.0.1:1", "--timeout", "500ms", "--local", "--watch")
+	url, _, _ := strings.Cut(link, "#")
 	status, text := ask(t, http.MethodGet, url+"events", "", "")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text, `"failed":"`)

@@ -43,8 +43,9 @@ func newExplain() *cobra.Command {
 	var headers []string
 	var at server
 	c := &cobra.Command{
-		Use:   "explain FILE METHOD URL",
-		Short: "Explain which policies a request matches, and what holds it now",
+		Use:     "explain FILE METHOD URL",
+		Example: `  throttle explain policies.yaml GET https://api.example.com/orders`,
+		Short:   "Explain which policies a request matches, and what holds it now",
 		Long: `Explain says which policies of a file a request matches, what it costs, and
 which budgets it needs. Keys are hashed, as in Redis. With --redis, or with
 THROTTLE_REDIS, it says what the budgets are like now, and when the request could
@@ -139,7 +140,7 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 		}
 		x := &e.Policies[i]
 		x.Note = note
-		x.State = &state{st.Used, st.Booked, st.Waiting, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
+		x.State = &state{st.Used, st.Booked, st.Waiting, st.Callers, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
 		if st.Wait == throttle.Never {
 			x.State.Wait = -1
 		}

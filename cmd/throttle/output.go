@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -72,6 +73,24 @@ func jsonLines(out io.Writer) *json.Encoder {
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
 	return e
+}
+
+// lengthWords prints a length of time that a person chose, with its units: "1 min", "1 h 30 min".
+func lengthWords(d time.Duration) string {
+	if d < time.Second || d%time.Second != 0 {
+		return d.String()
+	}
+	var words []string
+	for _, u := range []struct {
+		of   time.Duration
+		name string
+	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
+		if n := d / u.of; n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, u.name))
+		}
+		d %= u.of
+	}
+	return strings.Join(words, " ")
 }
 
 // brief prints a duration, rounded to what is worth reading.

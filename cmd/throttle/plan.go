@@ -28,8 +28,9 @@ type planOptions struct {
 func newPlan() *cobra.Command {
 	o := new(planOptions)
 	c := &cobra.Command{
-		Use:   "plan FILE",
-		Short: "Say how long a job takes under the limits of a file, and which limit binds when",
+		Use:     "plan FILE",
+		Example: `  throttle plan policies.yaml -n 100000 --nodes 4 --workers 20 -r "GET https://api.example.com/orders"`,
+		Short:   "Say how long a job takes under the limits of a file, and which limit binds when",
 		Long: `Plan says how long a job of so many requests takes, if a fleet of nodes sends
 them with so many workers each, and which limit binds when. It runs the engine
 of the library in virtual time, so what it says is exact, if the latency is
@@ -78,7 +79,10 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	if j.Mix, err = readMix(c, o.requests, o.mix, o.headers, f); err != nil {
 		return err
 	}
+	shown := newProgress(c)
+	j.Progress = shown.show
 	r, err := j.Run(c.Context())
+	shown.end()
 	var never *simulation.Impossible
 	switch {
 	case errors.As(err, &never):

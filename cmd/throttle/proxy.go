@@ -52,6 +52,7 @@ type sidecar struct {
 	permits                        time.Duration // how long they last at most
 	followHosts                    string        // the path of the file that bounds what is pushed
 	ceiling                        *policyfile.File
+	penalties                      time.Duration // how long their callers close budgets at most; 0: not at all
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
 	metrics *promthrottle.Metrics
@@ -70,7 +71,9 @@ func newProxy() *cobra.Command {
 func newProxyWith() (*cobra.Command, *sidecar) {
 	s := &sidecar{metrics: promthrottle.New(nil), news: news{now: time.Now}}
 	c := &cobra.Command{
-		Use:   "proxy [FILE]",
+		Use: "proxy [FILE]",
+		Example: `  throttle proxy policies.yaml
+  throttle proxy policies.yaml --redis redis://127.0.0.1:6379`,
 		Short: "Hold the requests of programs in other languages",
 		Long: "Serve a proxy that holds requests until the policies of FILE have room for them.\n" +
 			"Programs reach https://api.example.com/v1 by the base URL http://127.0.0.1:7070/api.example.com/v1,\n" +
@@ -101,6 +104,7 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
 	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
 	f.StringVar(&s.followHosts, "follow-hosts", "", "without FILE: a file of policies that bounds what is pushed, which may name only the hosts of this file, and make only the keys that this file makes of requests")
+	f.DurationVar(&s.penalties, "permit-penalty-max", waitapi.DefaultMaxPenalty, "how long /v1/penalize of the waiting API closes a budget at most; 0: callers may close none")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c, s
 }
@@ -123,6 +127,7 @@ func (s *sidecar) check(path string) error {
 	note(s.perBudget <= 0, "--held-per-budget: use 1 or more")
 	note(s.connections <= 0, "--connections: use 1 or more")
 	note(s.permits <= 0, "--permit-lifetime: use more than 0")
+	note(s.penalties < 0, "--permit-penalty-max: use 0 or more")
 	note(s.tunnels < 0, "--tunnels: use 0 or more")
 	for _, host := range s.private {
 		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
@@ -203,7 +208,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits})
+	waiting, err := waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits, MaxPenalty: cmp.Or(s.penalties, -1)})
 	if err != nil {
 		return nil, err
 	}

@@ -149,6 +149,7 @@ func TestProxyMistakes(t *testing.T) {
 --held-per-budget: use 1 or more
 --connections: use 1 or more
 --permit-lifetime: use more than 0
+--permit-penalty-max: use 0 or more
 --tunnels: use 0 or more
 --private localhost:8443: use a host, without a scheme, a port and a path
 --private https://localhost: use a host, without a scheme, a port and a path
@@ -160,7 +161,7 @@ func TestProxyMistakes(t *testing.T) {
 --upstream unix:=a.example.com: use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com
 --upstream 0.0.0.0:7070=a.example.com: other machines would reach this address, and could send requests: pass --expose as well
 --upstream 0.0.0.0:7070=a.example.com: another flag has this address
-`, mistakes("-", "--max-wait", "0", "--stop-time", "0", "--caller-idle", "0", "--admin", "0.0.0.0:7079", "--held", "0", "--held-per-budget", "0", "--connections", "0", "--permit-lifetime", "0", "--tunnels", "-1",
+`, mistakes("-", "--max-wait", "0", "--stop-time", "0", "--caller-idle", "0", "--admin", "0.0.0.0:7079", "--held", "0", "--held-per-budget", "0", "--connections", "0", "--permit-lifetime", "0", "--permit-penalty-max", "-1s", "--tunnels", "-1",
 		"--private", "localhost:8443,https://localhost,localhost,::1,[::1]", "--listen", "0.0.0.0:7070", "--upstream", "0.0.0.0:7071=a.example.com", "--upstream", "127.0.0.1:7072", "--upstream", "127.0.0.1:7073=https://a.example.com",
 		"--upstream", "unix:=a.example.com", "--upstream", "0.0.0.0:7070=a.example.com"))
 	require.Contains(t, mistakes(good, "--expose", "--upstream", "0.0.0.0:0=api.example.com"), "--expose: each machine that reaches the address could send requests")

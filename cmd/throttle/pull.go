@@ -25,7 +25,9 @@ func newPull() *cobra.Command {
 	var at server
 	var output string
 	c := &cobra.Command{
-		Use:   "pull [NUMBER]",
+		Use: "pull [NUMBER]",
+		Example: `  throttle pull
+  throttle pull 7`,
 		Short: "Print the file of policies that is pushed, or that had a number",
 		Args:  argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -82,8 +84,9 @@ type diffResult struct {
 func newDiff() *cobra.Command {
 	var at server
 	c := &cobra.Command{
-		Use:   "diff FILE",
-		Short: "Show what pushing a file would change",
+		Use:     "diff FILE",
+		Example: `  throttle diff policies.yaml`,
+		Short:   "Show what pushing a file would change",
 		Long: `Diff compares a file with the one that is pushed, and says what it loosens. It
 exits with 1 if they differ.`,
 		Args: argumentCount(1, 1),
@@ -126,9 +129,10 @@ type historyResult struct {
 func newHistory() *cobra.Command {
 	var at server
 	c := &cobra.Command{
-		Use:   "history",
-		Short: "Show which files of policies were pushed, the newest first",
-		Args:  argumentCount(0, 0),
+		Use:     "history",
+		Example: `  throttle history`,
+		Short:   "Show which files of policies were pushed, the newest first",
+		Args:    argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				files, illegible, err := all.History(ctx)

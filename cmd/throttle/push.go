@@ -43,7 +43,7 @@ type pusher struct {
 }
 
 func (p *pusher) pushFlags(c *cobra.Command) {
-	p.addActFlags(c)
+	p.addActFlags(c, historyHasIt)
 	c.Flags().BoolVar(&p.loosen, "loosen", false, "push it though it loosens a limit or loses a policy")
 	c.Flags().DurationVar(&p.wait, "wait", time.Minute, "how long to wait until the nodes have it in force; 0: not at all")
 }
@@ -51,13 +51,15 @@ func (p *pusher) pushFlags(c *cobra.Command) {
 func newPush() *cobra.Command {
 	var p pusher
 	c := &cobra.Command{
-		Use:   "push FILE",
+		Use: "push FILE",
+		Example: `  throttle push policies.yaml --reason "the shop has a larger plan"
+  throttle push policies.yaml --yes --wait 2m`,
 		Short: "Put a file of policies into force on the programs that follow",
 		Long: `Push checks a file and runs its tests, shows what it changes and what it loosens,
 asks, and pushes it if nobody else has meanwhile. What loosens a limit or loses
 a policy needs the word loosen: as the answer, or as --loosen beside --yes. It
 then waits until every program that follows has it in force, and exits with 1
-if one has not.`,
+if one has not. If no program follows, it says so on stderr, and exits with 0.`,
 		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := readInput(c, args[0])
@@ -74,7 +76,9 @@ if one has not.`,
 func newRollback() *cobra.Command {
 	var p pusher
 	c := &cobra.Command{
-		Use:   "rollback [NUMBER]",
+		Use: "rollback [NUMBER]",
+		Example: `  throttle rollback
+  throttle rollback 7 --reason "number 8 was wrong"`,
 		Short: "Push an older file again, under a new number",
 		Long: `Rollback pushes the file that had a number, or else the one before the last. See
 history for the numbers. It asks as push does: an older file may loosen, too.`,
@@ -305,7 +309,8 @@ func (r *pushResult) print(c *cobra.Command) error {
 	case !r.Pushed:
 		fmt.Fprintf(out, "number %d has this text: there is nothing to push\n", r.Number)
 	case r.alone:
-		fmt.Fprintln(out, "no program that reports follows what is pushed")
+		// A push before the programs start is right, so that is no failure.
+		fmt.Fprintf(c.ErrOrStderr(), "number %d is pushed, and in force nowhere: no program that reports follows what is pushed\n", r.Number)
 	case len(r.Nodes) > 0:
 		for _, n := range behind {
 			fmt.Fprintf(out, "%s: %s\n", n.Node, n.Text)

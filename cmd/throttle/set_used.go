@@ -15,8 +15,9 @@ func newSetUsed() *cobra.Command {
 	var o operator
 	var to string
 	c := &cobra.Command{
-		Use:   "set-used POLICY|BUDGET",
-		Short: "Set how much of its window a budget has used, where the count is wrong",
+		Use:     "set-used POLICY|BUDGET",
+		Example: `  throttle set-used shop --to 40 --reason "the upstream counts 40"`,
+		Short:   "Set how much of its window a budget has used, where the count is wrong",
 		Long: `Set-used puts a count right, for the whole fleet, where the upstream says that it
 counts another: after a loss of data, or because others have used the same account. Set
 lower, callers that wait start as soon as there is room; set higher, starts that are booked
@@ -44,7 +45,7 @@ nothing starts. Starts that are booked for later stay booked, and come on top.`,
 				})
 		},
 	}
-	o.addBudgetFlags(c)
+	o.addBudgetFlags(c, auditHasIt)
 	c.Flags().StringVar(&to, "to", "", "how much is used in truth, from 0 to the limit; required")
 	return c
 }

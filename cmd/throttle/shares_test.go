@@ -66,6 +66,7 @@ func TestSharesAreShown(t *testing.T) {
 		text := must(t, strings.Fields(command)...)
 		require.NotContains(t, text, "tenant")
 		_, text, _ = strings.Cut(text, "\n\nSHARE")
+		text, _, _ = strings.Cut(text, "\nNODE")
 		golden, err := os.ReadFile("testdata/shares.txt")
 		if os.Getenv("UPDATE") != "" {
 			require.NoError(t, os.WriteFile("testdata/shares.txt", []byte("SHARE"+text), 0o644))

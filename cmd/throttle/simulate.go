@@ -31,8 +31,9 @@ type simulateOptions struct {
 func newSimulate() *cobra.Command {
 	o := new(simulateOptions)
 	c := &cobra.Command{
-		Use:   "simulate FILE LOG...",
-		Short: "Replay access logs against a file: what would have waited, and what been refused",
+		Use:     "simulate FILE LOG...",
+		Example: `  throttle simulate policies.yaml access.log --url https://api.example.com`,
+		Short:   "Replay access logs against a file: what would have waited, and what been refused",
 		Long: `Simulate has the requests of access logs come again, in virtual time, under the
 policies of a file. It says what would have waited, how long, and for which
 limit, and what would have been refused. It exits with 1 if anything would have.
@@ -109,6 +110,35 @@ type logReplay struct {
 	sorter    *accesslog.Sorter // brings lines into the order of their times
 	header    http.Header       // of all requests
 	failed    error             // why send failed: nothing is sent any more
+
+	shown *progress
+	size  int64 // of all logs in bytes; 0: not known
+	done  int64 // bytes that were read
+}
+
+// A countingReader counts what is read.
+type countingReader struct {
+	io.ReadCloser
+	sum *int64
+}
+
+// Read implements [io.Reader].
+func (r countingReader) Read(p []byte) (n int, err error) {
+	n, err = r.ReadCloser.Read(p)
+	*r.sum += int64(n)
+	return n, err
+}
+
+// sizeOf returns how many bytes logs have together; 0 if that is not known of one of them.
+func sizeOf(logs []string) (sum int64) {
+	for _, log := range logs {
+		info, err := os.Stat(log)
+		if err != nil || !info.Mode().IsRegular() {
+			return 0
+		}
+		sum += info.Size()
+	}
+	return sum
 }
 
 // run replays the logs and prints what it found.
@@ -125,7 +155,9 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 		simulated: simulated{Version: outputVersion, MaxWait: o.maxWait.Milliseconds(), Lines: []brokenLine{}, Policies: []simulatedPolicy{}},
 		engine:    simulation.Replay{Policies: f.Policies, MaxWait: o.maxWait, Latency: o.latency},
 		sorter:    accesslog.NewSorter(o.window, mostSorted), header: header,
+		shown: newProgress(c), size: sizeOf(logs),
 	}
+	defer r.shown.end()
 	send := func(e accesslog.Entry) { r.send(c.Context(), e) }
 	for _, log := range logs {
 		if err := r.read(c, log, base, send); err != nil {
@@ -141,6 +173,7 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 		return err
 	}
 	r.finish(replayed)
+	r.shown.end()
 	if o.svg != "" {
 		note := fmt.Sprintf("%d waited, %d refused", r.Waited.Held, r.Refused)
 		if err := os.WriteFile(o.svg, []byte(r.Chart.drawing(numerals.Count(r.Requests, "request", "requests"), note)), 0o644); err != nil {
@@ -184,13 +217,18 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 		return err
 	}
 	defer in.Close()
-	log, err := accesslog.NewReader(in, base)
+	log, err := accesslog.NewReader(countingReader{in, &r.done}, base)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	for n := 0; ; n++ {
-		if n%1024 == 0 && c.Context().Err() != nil {
-			return c.Context().Err()
+		if n%1024 == 0 {
+			if c.Context().Err() != nil {
+				return c.Context().Err()
+			}
+			if r.size > 0 {
+				r.shown.show(float64(r.done) / float64(r.size))
+			}
 		}
 		e, err := log.Next()
 		var broken *accesslog.LineError

@@ -26,21 +26,29 @@ type operator struct {
 	key, file  string
 	by, reason string
 	yes        bool
+	dry        bool // show what would be done, and do nothing
 
 	check func(fleet.Target, error) error // is told of the budget, or why there is none, and returns why the act is refused; nil: no check
 }
 
-// addActFlags adds the flags of all commands that act.
-func (o *operator) addActFlags(c *cobra.Command) {
+// Who reads the reason of an act.
+const (
+	heldReadIt   = "those who are held by it read it"
+	auditHasIt   = "the audit has it"
+	historyHasIt = "the audit and the history have it"
+)
+
+// addActFlags adds the flags of all commands that act. reason says who reads the reason.
+func (o *operator) addActFlags(c *cobra.Command, reason string) {
 	o.addFlags(c)
 	c.Flags().StringVar(&o.by, "by", "", "who acts; user@host unless it is said")
-	c.Flags().StringVar(&o.reason, "reason", "", "why; those who are held by it read it")
+	c.Flags().StringVar(&o.reason, "reason", "", "why; "+reason)
 	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 }
 
 // addBudgetFlags adds the flags of commands that act on a budget.
-func (o *operator) addBudgetFlags(c *cobra.Command) {
-	o.addActFlags(c)
+func (o *operator) addBudgetFlags(c *cobra.Command, reason string) {
+	o.addActFlags(c, reason)
 	c.ValidArgsFunction = o.complete
 	c.Flags().StringVar(&o.key, "key", "", "the key of the budget, in clear; only its hash is sent")
 	c.Flags().StringVar(&o.file, "file", "", "the file of the policy, if no program has used it yet")
@@ -155,7 +163,7 @@ type actResult struct {
 func (r *actResult) words() string {
 	switch r.Act {
 	case "pause":
-		return "is closed for " + brief(time.Duration(r.For)*time.Millisecond)
+		return "is closed for " + lengthWords(time.Duration(r.For)*time.Millisecond)
 	case "resume":
 		return "is open"
 	case "reset":
@@ -191,7 +199,12 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	if note != nil {
 		words = append(noteWords(note, state.Paused.Duration), words...)
 	}
-	if err := o.confirm(c, fmt.Sprintf("%s (%v) is now: %s. %s", t.Name, t.Limit, strings.Join(words, ", "), verb)); err != nil {
+	now := fmt.Sprintf("%s (%v) is now: %s.", t.Name, t.Limit, strings.Join(words, ", "))
+	if o.dry {
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%s Nothing is done: without --dry-run the question is: %s\n", now, verb)
+		return err
+	}
+	if err := o.confirm(c, now+" "+verb); err != nil {
 		return err
 	}
 	if err := o.withTimeout(c.Context(), func(ctx context.Context) error { return does(ctx, all, t) }); err != nil {
@@ -209,7 +222,9 @@ func newPause() *cobra.Command {
 	var o operator
 	var d time.Duration
 	c := &cobra.Command{
-		Use:   "pause POLICY|BUDGET",
+		Use: "pause POLICY|BUDGET",
+		Example: `  throttle pause shop --key acme --for 10m --reason "the shop moves"
+  throttle pause shop/f32021364bac --for 10m --dry-run`,
 		Short: "Close a budget for a while, for the whole fleet",
 		Long: `Pause closes a budget until it is over, or resumed: nothing starts before. The
 reason stands in status and top, and in the errors of callers that it held.
@@ -219,7 +234,7 @@ A budget is named by its policy, and its key if it has one, or as status prints 
 			if d <= 0 || d > throttle.MaxPenalty {
 				return fmt.Errorf("--for: say for how long, at most %v", throttle.MaxPenalty)
 			}
-			return o.act(c, args[0], "Close it for "+brief(d)+"?", actResult{Act: "pause", For: d.Milliseconds()},
+			return o.act(c, args[0], "Close it for "+lengthWords(d)+"?", actResult{Act: "pause", For: d.Milliseconds()},
 				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
 					err := all.Pause(ctx, t, d, o.name(), o.reason)
 					var longer *fleet.LongerError
@@ -230,15 +245,18 @@ A budget is named by its policy, and its key if it has one, or as status prints 
 				})
 		},
 	}
-	o.addBudgetFlags(c)
+	o.addBudgetFlags(c, heldReadIt)
 	c.Flags().DurationVar(&d, "for", 0, "for how long, such as 10m; required")
+	c.Flags().BoolVar(&o.dry, "dry-run", false, "find the budget and show it, and do nothing")
 	return c
 }
 
 func newResume() *cobra.Command {
 	var o operator
 	c := &cobra.Command{
-		Use:   "resume POLICY|BUDGET",
+		Use: "resume POLICY|BUDGET",
+		Example: `  throttle resume shop --key acme
+  throttle resume shop/f32021364bac`,
 		Short: "End the pause of a budget",
 		Long: `Resume ends what pause began. A budget that an answer of the upstream closed stays
 closed: see reset.`,
@@ -254,15 +272,16 @@ closed: see reset.`,
 			})
 		},
 	}
-	o.addBudgetFlags(c)
+	o.addBudgetFlags(c, auditHasIt)
 	return c
 }
 
 func newReset() *cobra.Command {
 	var o operator
 	c := &cobra.Command{
-		Use:   "reset POLICY|BUDGET",
-		Short: "Open a budget whatever closed it, and forget its bans",
+		Use:     "reset POLICY|BUDGET",
+		Example: `  throttle reset shop/f32021364bac --reason "the upstream has lifted the ban"`,
+		Short:   "Open a budget whatever closed it, and forget its bans",
 		Long: `Reset opens a budget also if its upstream closed it, and forgets how often a ban
 was met again, and a ceiling that was learned. Starts stay counted.`,
 		Args: argumentCount(1, 1),
@@ -272,6 +291,6 @@ was met again, and a ceiling that was learned. Starts stay counted.`,
 			})
 		},
 	}
-	o.addBudgetFlags(c)
+	o.addBudgetFlags(c, auditHasIt)
 	return c
 }

@@ -38,13 +38,16 @@ func newTop() *cobra.Command {
 		Long: `Top shows what status shows, again and again. In a terminal keys sort, filter and
 scroll: ? lists them. Elsewhere it prints plain lines. It writes nothing to Redis,
 and works with a user that can only read.`,
+		Example: `  throttle top
+  throttle top --sort wait --filter shop
+  throttle top --once --json`,
 		Args: argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
 	f := c.Flags()
 	f.DurationVar(&o.every, "interval", 2*time.Second, "how often to read; how fast to replay")
-	f.IntVar(&o.budgets, "budgets", fleet.DefaultBudgets, "ask about so many budgets, those used most first")
+	f.IntVar(&o.budgets, "budgets", fleet.DefaultBudgets, "ask about so many budgets, in the order of urgency")
 	f.StringVar(&o.sort, "sort", sorts[0], "order of the budgets: "+strings.Join(sorts, ", "))
 	f.StringVar(&o.filter, "filter", "", "show the budgets and nodes only that have this text")
 	f.BoolVar(&o.once, "once", false, "print once, and end")
@@ -160,6 +163,7 @@ func (o *top) plain(c *cobra.Command, from source) error {
 
 // print prints one snapshot, the n-th from 0.
 func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
+	all := *s
 	sortAndFilter(s, o.sort, o.filter)
 	out := c.OutOrStdout()
 	switch {
@@ -173,5 +177,5 @@ func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
 		fmt.Fprintln(out)
 	}
 	fmt.Fprintln(out, s.At.UTC().Format(time.RFC3339))
-	return newView(s, o.filter).write(out)
+	return newView(s, o.filter, &all).write(out)
 }

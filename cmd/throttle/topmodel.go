@@ -225,7 +225,7 @@ func (m *model) title() string {
 func (m *model) tables() (lines []string) {
 	s := *m.shown
 	sortAndFilter(&s, m.sort, m.filter)
-	v := newView(&s, m.filter)
+	v := newView(&s, m.filter, m.shown)
 	for _, line := range v.head {
 		lines = append(lines, fleet.Clean(line, 1000))
 	}
@@ -233,7 +233,7 @@ func (m *model) tables() (lines []string) {
 		switch {
 		case i == 0:
 			line = bold + line + plain
-		case s.Budgets[i-1].State.Paused.Duration > 0:
+		case v.closed[i-1]:
 			line = red + line + plain
 		}
 		lines = append(lines, line)

@@ -15,20 +15,31 @@ import (
 
 // A view is a snapshot as tables of words.
 type view struct {
-	head    []string // about the fleet
+	head    []string // about the fleet: the verdict first
 	nodes   table
 	budgets table
 	shares  table    // of the budgets, those that wait
 	foot    []string // what is not shown
+
+	closed []bool // of each row of budgets
 }
 
+// openOfPolicy is how many open budgets of one policy are shown that nobody waits for, unless the policy is asked for.
+const openOfPolicy = 5
+
 // newView returns a snapshot in words. filter is the text by which the snapshot was filtered, for the
-// message that no program has it; "": it was not filtered.
-func newView(s *fleet.Snapshot, filter string) *view {
+// message that no program has it; "": it was not filtered. all is the snapshot before that, of which the verdict is; nil: s.
+func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
+	if all == nil {
+		all = s
+	}
 	v := &view{
 		nodes:   table{titles: []string{"NODE", "HOST", "PID", "UP", "SEEN", "STARTS", "THROTTLE", "POLICIES"}},
-		budgets: table{titles: []string{"BUDGET", "LIMIT", "NODES", "STARTS", "COST", "STATE"}},
+		budgets: table{titles: []string{"BUDGET", "STATE", "LIMIT", "NODES", "STARTS", "COST", "DETAILS"}},
 		shares:  table{titles: []string{"SHARE", "BUDGET", "WEIGHT", "WAITING", "SERVED"}},
+	}
+	if len(all.Nodes) > 0 || len(all.Budgets) > 0 {
+		v.head = append(v.head, all.Verdict())
 	}
 	if p := s.File; p != nil {
 		v.head = append(v.head, fmt.Sprintf("policies: number %d (%s), pushed by %s %s ago%s",
@@ -37,12 +48,7 @@ func newView(s *fleet.Snapshot, filter string) *view {
 	for i := range s.Nodes {
 		v.nodes.rows = append(v.nodes.rows, nodeRow(&s.Nodes[i], s.File))
 	}
-	for i := range s.Budgets {
-		v.budgets.rows = append(v.budgets.rows, budgetRow(&s.Budgets[i]))
-		for _, share := range s.Budgets[i].State.Shares {
-			v.shares.rows = append(v.shares.rows, shareRow(&s.Budgets[i], share))
-		}
-	}
+	v.addBudgets(s.Budgets, filter == "")
 	switch {
 	case len(s.Nodes) > 0:
 	case filter != "":
@@ -57,6 +63,54 @@ func newView(s *fleet.Snapshot, filter string) *view {
 		v.foot = append(v.foot, fmt.Sprintf("%s could not be read", numerals.Count(s.Illegible, "record", "records")))
 	}
 	return v
+}
+
+// addBudgets adds rows of budgets. If few is true it shows some of each policy's budgets that are open and that nobody waits for, and counts the
+// others in a row below them.
+func (v *view) addBudgets(all []fleet.Budget, few bool) {
+	open := make(map[string][]*fleet.Budget) // by policy
+	for i := range all {
+		if b := &all[i]; isQuiet(b) {
+			open[b.Policy] = append(open[b.Policy], b)
+		}
+	}
+	shown := make(map[string]int)
+	for i := range all {
+		b := &all[i]
+		n := len(open[b.Policy])
+		if few && isQuiet(b) && n > openOfPolicy+1 {
+			shown[b.Policy]++
+			if shown[b.Policy] == openOfPolicy+1 {
+				v.addRow(restRow(b.Policy, open[b.Policy][openOfPolicy:]), false)
+			}
+			if shown[b.Policy] > openOfPolicy {
+				continue
+			}
+		}
+		v.addRow(budgetRow(b), b.State.Paused.Duration > 0)
+		for _, share := range b.State.Shares {
+			v.shares.rows = append(v.shares.rows, shareRow(b, share))
+		}
+	}
+}
+
+// addRow adds a row of a budget.
+func (v *view) addRow(row []string, closed bool) {
+	v.budgets.rows, v.closed = append(v.budgets.rows, row), append(v.closed, closed)
+}
+
+// isQuiet reports whether a budget is open, nobody waits for it, and its state is known.
+func isQuiet(b *fleet.Budget) bool {
+	return b.State.Paused.Duration == 0 && b.Waiting() == 0 && b.Err == "" && b.Note == nil
+}
+
+// restRow returns the row that stands for several budgets of a policy.
+func restRow(policy string, rest []*fleet.Budget) []string {
+	starts, cost := 0.0, 0.0
+	for _, b := range rest {
+		starts, cost = starts+b.Starts, cost+costOf(b)
+	}
+	return []string{fmt.Sprintf("%s: %d others", policy, len(rest)), "open", strings.Join(rest[0].Limits, " or "), "", rate(starts), rate(cost), "name the policy to see them"}
 }
 
 // reason returns what an operator said, as the end of a sentence; "" if the operator said nothing.
@@ -116,7 +170,27 @@ func budgetName(b *fleet.Budget) string {
 }
 
 func budgetRow(b *fleet.Budget) []string {
-	return []string{budgetName(b), strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), rate(costOf(b)), strings.Join(budgetWords(b), ", ")}
+	return []string{
+		budgetName(b), shortState(b), strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), rate(costOf(b)), strings.Join(budgetWords(b), ", "),
+	}
+}
+
+// shortState says in a few words what matters of a budget.
+func shortState(b *fleet.Budget) string {
+	var words []string
+	switch {
+	case b.State.Paused.Duration > 0:
+		words = append(words, "closed "+brief(b.State.Paused.Duration))
+	case b.Err != "":
+		words = append(words, "not known")
+	}
+	if n := b.Waiting(); n > 0 {
+		words = append(words, fmt.Sprintf("%d wait", n))
+	}
+	if words == nil {
+		return "open"
+	}
+	return strings.Join(words, ", ")
 }
 
 // shareRow says what the callers of a share are like that wait for a budget.
@@ -141,6 +215,7 @@ func budgetWords(b *fleet.Budget) []string {
 	if b.Err == "" {
 		words = stateWords(b.Limit(), b.State)
 	}
+	words = append(hurtWords(b), words...)
 	if b.Note != nil {
 		words = append(noteWords(b.Note, b.State.Paused.Duration), words...) // what matters stands where narrow terminals show it
 	}
@@ -150,11 +225,42 @@ func budgetWords(b *fleet.Budget) []string {
 	return words
 }
 
+// hurtWords says since when and why a budget is closed, and who is hurt.
+func hurtWords(b *fleet.Budget) (words []string) {
+	why := map[string]string{fleet.ByAnswer: "by an answer", fleet.ByProgram: "by a program"}[b.By]
+	if b.Met != "" && why != "" {
+		why += " to " + b.Met
+		if b.By == fleet.ByProgram {
+			why = "by " + b.Met
+		}
+	}
+	if why != "" {
+		words = append(words, why)
+	}
+	if !b.Since.IsZero() {
+		words = append(words, "since "+b.Since.UTC().Format("15:04:05"))
+	}
+	var waits []string
+	for _, p := range b.Programs {
+		if p.Waiting > 0 {
+			waits = append(waits, fmt.Sprintf("%s %d", cmp.Or(p.Program, "others"), p.Waiting))
+		}
+	}
+	if len(waits) > 0 {
+		words = append(words, "waiting: "+strings.Join(waits, ", ")+"; the oldest for "+brief(b.Oldest.Duration))
+	}
+	if b.Left+b.Refused > 0 {
+		words = append(words, fmt.Sprintf("in the last minute %d left, %d refused", b.Left, b.Refused))
+	}
+	return words
+}
+
 // A state is what a budget is like now. Times are in milliseconds.
 type state struct {
 	Used     int     `json:"used"`
 	Booked   int     `json:"booked"`
-	Waiting  int     `json:"waiting"`
+	Waiting  int     `json:"waiting"` // costs
+	Callers  int     `json:"callers"` // in line
 	Wait     int64   `json:"wait_ms"` // -1: no start can be planned
 	Paused   int64   `json:"paused_ms"`
 	Repeated int     `json:"repeated,omitempty"`
@@ -175,8 +281,13 @@ func (s *state) words() (words []string) {
 	if st.Booked > 0 {
 		words = append(words, fmt.Sprintf("%d booked", st.Booked))
 	}
-	if st.Waiting > 0 {
-		words = append(words, fmt.Sprintf("%d wait", st.Waiting))
+	cost := st.Waiting - st.Booked
+	if callers := cmp.Or(st.Callers, cost); callers > 0 { // an earlier version does not count callers
+		text := fmt.Sprintf("%d wait", callers)
+		if cost != callers {
+			text += fmt.Sprintf(" at a cost of %d", cost)
+		}
+		words = append(words, text)
 	}
 	if st.Paused > 0 {
 		text := "closed for " + brief(st.Paused)
@@ -207,7 +318,7 @@ func noteWords(n *fleet.Note, left time.Duration) []string {
 // stateWords says what a state is.
 func stateWords(l throttle.Limit, s fleet.State) []string {
 	st := throttle.Status{
-		Limit: l, Used: s.Used, Booked: s.Booked, Waiting: s.Waiting, Wait: s.Wait.Duration,
+		Limit: l, Used: s.Used, Booked: s.Booked, Waiting: s.Waiting, Callers: s.Callers, Wait: s.Wait.Duration,
 		Paused: s.Paused.Duration, Repeated: s.Repeated, Ceiling: s.Ceiling,
 	}
 	if st.Wait < 0 {
@@ -233,7 +344,7 @@ func (v *view) write(out io.Writer) error {
 	for _, line := range v.head {
 		lines = append(lines, fleet.Clean(line, 1000))
 	}
-	for _, t := range []table{v.nodes, v.budgets, v.shares} {
+	for _, t := range []table{v.budgets, v.shares, v.nodes} {
 		if len(t.rows) == 0 {
 			continue
 		}
@@ -247,7 +358,7 @@ func (v *view) write(out io.Writer) error {
 }
 
 // sorts are the orders of budgets.
-var sorts = []string{"starts", "wait", "waiting", "closed", "name"}
+var sorts = []string{"urgent", "starts", "wait", "waiting", "closed", "name"}
 
 // sortAndFilter puts the budgets of a snapshot in an order of sorts, and leaves out budgets and nodes
 // whose row does not contain filter.
@@ -258,13 +369,25 @@ func sortAndFilter(s *fleet.Snapshot, by, filter string) {
 	s.Nodes = slices.DeleteFunc(append([]fleet.Node{}, s.Nodes...), func(n fleet.Node) bool { return filter != "" && !has(nodeRow(&n, s.File)) })
 	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int {
 		order := map[string]int{
+			"urgent":  cmp.Or(-compareBool(a.Closed(), b.Closed()), cmp.Compare(b.Waiting(), a.Waiting()), cmp.Compare(b.Starts, a.Starts)),
 			"starts":  cmp.Compare(b.Starts, a.Starts),
 			"wait":    cmp.Compare(waitOf(&b), waitOf(&a)),
-			"waiting": cmp.Compare(b.State.Waiting, a.State.Waiting),
+			"waiting": cmp.Compare(b.Waiting(), a.Waiting()),
 			"closed":  cmp.Compare(b.State.Paused.Duration, a.State.Paused.Duration),
 		}[by]
 		return cmp.Or(order, strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
 	})
+}
+
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 // waitOf returns how long a request would wait under a budget; the longest duration if no start can be

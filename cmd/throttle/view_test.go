@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
@@ -17,7 +19,7 @@ func TestViewOfAPause(t *testing.T) {
 		Name: "shop", Err: "no node says what its limit is", Note: &fleet.Note{By: "anna", Reason: "the shop moves"},
 		State: fleet.State{Paused: fleet.Millis{Duration: time.Hour}},
 	}}
-	row := strings.Join(newView(&s, "").budgets.rows[0], " ")
+	row := strings.Join(newView(&s, "", nil).budgets.rows[0], " ")
 	require.Contains(t, row, `paused by anna: "the shop moves" (1h`)
 	require.Contains(t, row, "no node says what its limit is")
 }
@@ -25,8 +27,8 @@ func TestViewOfAPause(t *testing.T) {
 // TestViewOfAFilter: programs that a filter leaves out are not said to be silent.
 func TestViewOfAFilter(t *testing.T) {
 	var s fleet.Snapshot
-	require.Equal(t, []string{"no program reports itself: see docs/fleet.md"}, newView(&s, "").head)
-	require.Equal(t, []string{`no program has "shop"`}, newView(&s, "shop").head)
+	require.Equal(t, []string{"no program reports itself: see docs/fleet.md"}, newView(&s, "", nil).head)
+	require.Equal(t, []string{`no program has "shop"`}, newView(&s, "shop", nil).head)
 }
 
 // TestViewOfALostFile: a program that has the last file in force refuses nothing when Redis
@@ -45,4 +47,42 @@ func TestPushNamesTheSilent(t *testing.T) {
 	list, settled := followers([]fleet.Node{silent}, "bb")
 	require.True(t, settled, "nobody waits for it")
 	require.Equal(t, []nodeStatus{{Node: "shop/abcdef", Text: "silent for 20s: it is not known what it has in force"}}, list)
+}
+
+// TestStatusSaysWhatMattersFirst: the verdict stands in the first line, what is closed and who waits stand first and are readable at 100 columns,
+// and 300 tenants of one policy take six rows.
+func TestStatusSaysWhatMattersFirst(t *testing.T) {
+	closed := fleet.Budget{
+		Name: "dingtalk per app and address/f32021364bac", Policy: "dingtalk per app and address", Limits: []string{"20/s"}, Nodes: 2,
+		Since: time.Date(2026, 11, 2, 10, 10, 0, 0, time.UTC), By: fleet.ByAnswer, Met: "importer", Oldest: fleet.Millis{Duration: 78 * time.Second}, Left: 1,
+		Programs: []fleet.Use{{Program: "importer", Nodes: 1, Waiting: 2}, {Program: "worker", Nodes: 1, Waiting: 1}},
+		State:    fleet.State{Paused: fleet.Millis{Duration: 222 * time.Second}, Waiting: 600, Callers: 3, Wait: fleet.Millis{Duration: 222 * time.Second}},
+	}
+	s := &fleet.Snapshot{Budgets: []fleet.Budget{closed}, Nodes: []fleet.Node{{Program: "worker", ID: "Zz81cD", Silent: true}}}
+	for i := range 300 {
+		s.Budgets = append(s.Budgets, fleet.Budget{Name: fmt.Sprintf("tenant/%012x", i), Policy: "tenant", Limits: []string{"10/s"}, Nodes: 1, Starts: 2, Cost: 2})
+	}
+	v := newView(s, "", nil)
+	require.Equal(t, "1 closed, 3 wait, 1 program silent", v.head[0])
+	var cut []string
+	for _, line := range v.budgets.lines() {
+		cut = append(cut, strings.TrimRight(ansi.Truncate(line, 100, ""), " "))
+	}
+	require.Equal(t, `BUDGET                                     STATE                 LIMIT  NODES  STARTS  COST   DETAIL
+dingtalk per app and address/f32021364bac  closed 3m42s, 3 wait  20/s   2      -       -      by an
+tenant/000000000000                        open                  10/s   1      2.0/s   2.0/s  0 of 1
+tenant/000000000001                        open                  10/s   1      2.0/s   2.0/s  0 of 1
+tenant/000000000002                        open                  10/s   1      2.0/s   2.0/s  0 of 1
+tenant/000000000003                        open                  10/s   1      2.0/s   2.0/s  0 of 1
+tenant/000000000004                        open                  10/s   1      2.0/s   2.0/s  0 of 1
+tenant: 295 others                         open                  10/s          590/s   590/s  name t`, strings.Join(cut, "\n"))
+	require.Equal(t, "by an answer to importer, since 10:10:00, waiting: importer 2, worker 1; the oldest for 1m18s, in the last minute 1 left, 0 refused, "+
+		"0 of 20 used, 3 wait at a cost of 600, closed for 3m42s, next start in 3m42s", v.budgets.rows[0][6])
+
+	require.NoError(t, pick(s, "tenant", false))
+	require.Len(t, newView(s, "tenant", nil).budgets.rows, 300)
+	require.EqualError(t, pick(s, "nope", false), `"nope" is no policy or budget that was used lately, or is closed`)
+	s.Budgets = append(s.Budgets[:0:0], closed, fleet.Budget{Name: "open", Policy: "open"})
+	require.NoError(t, pick(s, "", true))
+	require.Len(t, s.Budgets, 1)
 }

@@ -21,15 +21,15 @@ func TestFleetIsWatched(t *testing.T) {
 	must(t, err)
 	must(t, warehouse.Pause(t.Context(), "", time.Hour))
 	s.awaitText(p, "#verdict", "warehouse is closed")
-	s.awaitText(p, "#trouble", "the upstream refused")
-	s.awaitText(p, "#trouble", "opens in")
+	s.awaitText(p, "#rows", "the upstream refused")
+	s.awaitText(p, "#rows", "opens at")
 
 	target, err := s.fleet.Find(t.Context(), fleet.Query{Name: "openai requests"})
 	must(t, err)
 	const reason = `the bill <img src=x onerror=alert(1)> & "more"`
 	must(t, s.fleet.Pause(t.Context(), target, time.Hour, "ann", reason))
 	s.awaitText(p, "#verdict", "2 budgets are closed")
-	s.awaitText(p, "#trouble", reason)
+	s.awaitText(p, "#rows", reason)
 	s.awaitText(p, "#acts", reason)
 	s.usable(p)
 

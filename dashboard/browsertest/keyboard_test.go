@@ -37,7 +37,7 @@ func TestKeyboardAlone(t *testing.T) {
 	s.usable(p)
 	s.press(p, "the shop moves", kb.Tab, "ann", kb.Enter)
 	s.awaitText(p, "#verdict", "is closed")
-	s.awaitText(p, "#trouble", "paused by ann: the shop moves")
+	s.awaitText(p, "#rows", "paused by ann: the shop moves")
 
 	s.tabToText(p, "Resume …")
 	s.press(p, kb.Enter)

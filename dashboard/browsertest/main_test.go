@@ -93,6 +93,7 @@ func (s *stage) run(l *throttle.Limiters) {
 }
 
 func (s *stage) serve(c dashboard.Config) {
+	c.Local = true
 	page, err := dashboard.New(c)
 	must(s.t, err)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -51,7 +51,7 @@ func TestPictures(t *testing.T) {
 		p := s.open(picture.query, picture.view)
 		s.await(p, `document.querySelector("#nodes tbody tr") !== null`)
 		if picture.opened {
-			s.await(p, `document.querySelector("#trouble li[data-kind=waits] a")?.click() || document.querySelector("button.row[aria-expanded=true]") !== null`)
+			s.await(p, `document.querySelector(".line[data-kind=waits] button.row")?.click() || document.querySelector("button.row[aria-expanded=true]") !== null`)
 		}
 		s.take(p, filepath.Join(folder, picture.name), picture.view)
 	}

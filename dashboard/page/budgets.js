@@ -1,120 +1,199 @@
-// Budgets by upstream and policy: a row for each, which opens its details.
+// Budgets in one table: those that are closed or hold requests first, each with its story; a row opens its details.
 
 import {byId, draw, keep, make, put, say} from "./dom.js";
 import {firstSince, spark} from "./chart.js";
 import {makeDetails, showDetails} from "./details.js";
-import {fullness, holds, isClosed, nextStart} from "./state.js";
+import {fullness, hasKeys, holds, isClosed, nextStart, weight} from "./state.js";
+import {makeStory, showStory} from "./story.js";
 import {known, noPoints, now} from "./stream.js";
-import {count, number, word} from "./words.js";
+import {count, limitWords, number, word} from "./words.js";
 
 /**
  * @typedef {import("./stream.js").Budget} Budget
- * @typedef {{id: string, b: Budget}} Item
- * @typedef {{root: HTMLElement, id: string, row: HTMLElement, name: HTMLElement, key: HTMLElement, limit: HTMLElement, tag: HTMLElement,
- *   use: HTMLElement, bar: SVGElement, spark: SVGElement, starts: HTMLElement, waiting: HTMLElement, next: HTMLElement,
- *   details: import("./details.js").Details | null}} Row
- * @typedef {{root: HTMLElement, name: HTMLElement, limit: HTMLElement, note: HTMLElement, title: HTMLElement, rows: HTMLElement,
- *   views: Map<string, Row>, more: HTMLElement, all: boolean, order: Map<string, number>, sorted: number}} Policy
- * @typedef {{root: HTMLElement, title: HTMLElement, views: Map<string, Policy>}} Host
+ * @typedef {{id: string, b: Budget, weight: number, text: string}} Item
+ * @typedef {{root: HTMLElement, id: string, seen: boolean, row: HTMLElement, name: HTMLElement, key: HTMLElement, limit: HTMLElement,
+ *   tag: HTMLElement, use: HTMLElement, bar: SVGElement, drawn: string, spark: SVGElement, starts: HTMLElement, waiting: HTMLElement,
+ *   next: HTMLElement, story: import("./story.js").Story | null, details: import("./details.js").Details | null}} Row
+ * @typedef {{root: HTMLElement, button: HTMLElement}} Other
+ * @typedef {{kind: "row", key: string, item: Item, story: boolean} | {kind: "group" | "more", key: string, text: string, act?: () => void}} Line
  */
 
-/** How many keys of a policy are shown, and for how long their order stays, in milliseconds. */
-const fewKeys = 5, orderStays = 10e3;
+/** How many keys of a policy, stories and rows are shown at first, and for how long the order stays, in milliseconds. */
+const fewKeys = 5, fewStories = 8, fewRows = 200, orderStays = 10e3;
 
 /** How much time a small chart shows, in milliseconds. */
 const sparkTime = 120e3;
 
-/** @type {Map<string, Host>} */
-const hosts = new Map();
+/** @type {Map<string, Row | Other>} */
+const views = new Map();
+/** @type {Map<Element, Row>} */
+const rows = new Map();
+
+/** What the viewer wants to see. */
+const wanted = {
+  /** @type {string[]} */ words: [],
+  /** @type {Set<string>} */ ids: new Set(), // of a key that was looked for
+  sort: "state",
+  /** @type {Set<string>} */ open: new Set(), // policies and groups whose rows are all shown
+};
+
+/** @type {{at: number, marks: string, place: Map<string, number>}} */
+let order = {at: 0, marks: "", place: new Map()};
+
+/** Rows draw their charts only while they are in view: the browser says when, and nobody has to ask where a row is. */
+const sight = new IntersectionObserver((entries) => {
+  for (const e of entries) {
+    const row = rows.get(e.target);
+    const b = row && known.state?.budgets[row.id];
+    if (!row || !b) continue;
+    row.seen = e.isIntersecting;
+    if (row.seen) drawRow(row, b);
+  }
+}, {rootMargin: "300px"});
 
 /** Shows all budgets. */
 export function showBudgets() {
   const s = known.state;
   if (!s) return;
-  /** @type {Map<string, Map<string, Item[]>>} */
-  const groups = new Map();
-  for (const [id, b] of Object.entries(s.budgets)) {
-    const host = groups.get(b.group) ?? new Map();
-    groups.set(b.group, host);
-    host.set(b.policy, [...(host.get(b.policy) ?? []), {id, b}]);
-  }
-  const sorted = [...groups].sort(([a], [b]) => (a < b ? -1 : 1));
-  keep(byId("budgets"), hosts, sorted, ([group]) => group, createHost, updateHost);
+  const items = Object.entries(s.budgets).map(([id, b]) => ({id, b, weight: weight(b), text: ""}));
+  const shown = sorted(items.filter(isWanted));
+  say(byId("found"), wanted.words.length ? word("found", {n: count(shown.length), all: count(items.length)}) : "");
+  byId("head").hidden = items.length === 0;
+
+  const troubled = shown.filter((i) => i.weight > 1);
+  const rest = shown.filter((i) => i.weight <= 1);
+  const first = troubled.map((item, n) => ({kind: /** @type {const} */ ("row"), key: item.id, item, story: n < fewStories}));
+  const lines = [...first, {kind: /** @type {const} */ ("group"), key: "\nrest", text: ""}, ...linesOf(rest)];
+  keep(byId("rows"), views, lines, (l) => l.key, create, update);
+
   say(byId("left-out"), word("left out", {n: count(s.budgetsLeftOut ?? 0)}));
   byId("left-out").hidden = !s.budgetsLeftOut;
 }
 
-/** @returns {Host} */
-function createHost() {
-  const title = make("h2");
-  const head = ["", word("chart used"), word("last minutes"), word("starts"), word("waiting"), word("next"), ""].map((label) => make("span", {}, label));
-  return {root: make("section", {class: "card host"}, title, make("div", {class: "row head", "aria-hidden": "true"}, ...head)), title, views: new Map()};
+/** Whether a viewer wants to see a budget. @param {Item} i */
+function isWanted(i) {
+  if (wanted.words.length === 0 || wanted.ids.has(i.id)) return true;
+  const b = i.b;
+  const text = [b.policy, b.key, b.group, b.limits.join(" "), b.by, b.reason, b.met, isClosed(b) ? word("closed") : "", ...(b.programs ?? []).map((p) => p.program)].join(" ").toLowerCase();
+  return wanted.words.every((w) => text.includes(w));
 }
+
+/** What is sorted by, and how. @type {Record<string, (a: Budget, b: Budget) => number>} */
+const sorts = {
+  state: (a, b) => compare(a.group, b.group) || Number(a.kind === "unlimited") - Number(b.kind === "unlimited") || compare(a.policy, b.policy) || b.starts - a.starts || fullness(b) - fullness(a),
+  name: (a, b) => compare(a.policy, b.policy) || compare(a.key, b.key),
+  used: (a, b) => fullness(b) - fullness(a),
+  starts: (a, b) => b.starts - a.starts,
+  waiting: (a, b) => (b.waiting ?? 0) - (a.waiting ?? 0),
+};
+
+/** @type {(a: string, b: string) => number} */
+const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
 /**
- * @param {Host} host
- * @param {[string, Map<string, Item[]>]} entry
- */
-function updateHost(host, [group, policies]) {
-  say(host.title, group === "*" || group === "" ? word("every host") : group);
-  const idle = (/** @type {Item[]} */ items) => Number(items.every((i) => i.b.kind === "unlimited" && !isClosed(i.b))); // they come last
-  const sorted = [...policies].sort(([a, x], [b, y]) => idle(x) - idle(y) || (a < b ? -1 : 1));
-  keep(host.root, host.views, sorted, ([name]) => name, createPolicy, updatePolicy);
-}
-
-/** @returns {Policy} */
-function createPolicy() {
-  const name = make("b"), limit = make("span", {class: "note"}), note = make("span", {class: "note"});
-  const title = make("h3", {class: "title"}, name, limit, note);
-  const rowsOf = make("div"), more = make("button", {type: "button", class: "more quiet"});
-  /** @type {Policy} */
-  const p = {root: make("div", {class: "policy"}, title, rowsOf, more), name, limit, note, title, rows: rowsOf, views: new Map(), more, all: false, order: new Map(), sorted: 0};
-  more.addEventListener("click", () => {
-    p.all = !p.all;
-    showBudgets();
-  });
-  return p;
-}
-
-/**
- * Sorts budgets of one policy: those that are closed first, then those that hold requests, then those used most. The order
- * stays for a while, so that rows do not jump.
- * @param {Policy} p
+ * Sorts budgets: those that are closed first, then those that hold requests, then as the viewer wants. The order stays for
+ * a while, so that rows do not jump, unless a budget has closed or opened or has appeared.
  * @param {Item[]} items
  */
-function sortKeys(p, items) {
-  const weight = (/** @type {Budget} */ b) => (isClosed(b) ? 2 : holds(b) ? 1 : 0);
-  if (now() - p.sorted > orderStays || items.some((i) => !p.order.has(i.id))) {
-    p.sorted = now();
-    const sorted = [...items].sort((x, y) => weight(y.b) - weight(x.b) || y.b.starts - x.b.starts || fullness(y.b) - fullness(x.b) || (x.id < y.id ? -1 : 1));
-    p.order = new Map(sorted.map((i, n) => [i.id, n]));
+function sorted(items) {
+  const marks = wanted.sort + items.map((i) => `${i.id} ${i.weight > 1 ? i.weight : 0}`).join("\n");
+  if (now() - order.at > orderStays || now() < order.at || marks !== order.marks) {
+    const by = sorts[wanted.sort], most = (/** @type {Item} */ i) => (wanted.sort === "state" && i.weight > 1 ? i.b.waiting ?? 0 : 0);
+    const all = [...items].sort((x, y) => (x.weight > 1 || y.weight > 1 ? y.weight - x.weight : 0) || most(y) - most(x) || by(x.b, y.b) || compare(x.id, y.id));
+    order = {at: now(), marks, place: new Map(all.map((i, n) => [i.id, n]))};
   }
-  return [...items].sort((x, y) => (p.order.get(x.id) ?? 0) - (p.order.get(y.id) ?? 0));
+  return [...items].sort((x, y) => (order.place.get(x.id) ?? 0) - (order.place.get(y.id) ?? 0));
 }
 
 /**
- * @param {Policy} p
- * @param {[string, Item[]]} entry
+ * The lines of budgets that nothing is wrong with. Unless the viewer looks for something: below the name of their upstream, few
+ * keys of each policy, and those without a limit only if they are asked for.
+ * @param {Item[]} rest
+ * @returns {Line[]}
  */
-function updatePolicy(p, [name, items]) {
-  const several = items.length > 1;
-  p.title.hidden = !several;
-  say(p.name, name);
-  say(p.limit, items[0].b.limits.join(" / "));
-  say(p.note, word(items.some((i) => i.b.kind !== "unlimited") ? "keys" : "keys open", {n: count(items.length)}));
-  const sorted = sortKeys(p, items);
-  const few = several && items.every((i) => i.b.kind === "unlimited") ? 0 : fewKeys; // what has no number is of interest only while it is closed
-  const shown = p.all ? sorted : sorted.filter((i, n) => n < few || p.views.get(i.id)?.details || isClosed(i.b));
-  keep(p.rows, p.views, shown, (i) => i.id, createRow, (row, i) => updateRow(row, i.b, several));
-  p.more.hidden = items.length <= few || (!p.all && shown.length === items.length);
-  say(p.more, p.all ? word("fewer keys") : word(shown.length ? "more keys" : "show keys", {n: count(items.length - shown.length)}));
+function linesOf(rest) {
+  /** @type {Line[]} */
+  const lines = [];
+  const row = (/** @type {Item} */ item) => lines.push({kind: "row", key: item.id, item, story: false});
+  const more = (/** @type {string} */ key, /** @type {string} */ name, /** @type {number} */ n) =>
+    lines.push({kind: "more", key: "\nmore " + key, text: wanted.open.has(key) ? word("fewer", {name}) : word("more keys", {name, n: count(n)}), act: () => toggleOpen(key)});
+
+  if (wanted.words.length || wanted.sort !== "state") {
+    const most = wanted.open.has("\nall") ? rest.length : fewRows;
+    rest.slice(0, most).forEach(row);
+    if (rest.length > most) more("\nall", word("budgets"), rest.length - most);
+    return lines;
+  }
+
+  let drawn = 0;
+  const isFull = () => drawn >= fewRows && !wanted.open.has("\nall");
+  for (const group of runs(rest, (i) => i.b.group)) {
+    const name = group[0].b.group;
+    if (isFull()) break;
+    lines.push({kind: "group", key: "\ngroup " + name, text: name === "*" || name === "" ? word("every host") : name});
+    for (const policy of runs(group, (i) => i.b.policy)) {
+      if (isFull()) break;
+      const {policy: of, kind} = policy[0].b, key = name + "\n" + of;
+      const few = kind === "unlimited" ? 0 : fewKeys;
+      const shown = wanted.open.has(key) ? policy : policy.filter((i, n) => n < few || isOpen(i.id));
+      shown.forEach(row);
+      drawn += policy.length;
+      if (policy.length > few) more(key, of, policy.length - shown.length);
+    }
+  }
+  if (isFull() && rest.length > drawn) more("\nall", word("budgets"), rest.length - drawn);
+  else if (rest.length > fewRows) more("\nall", word("budgets"), 0);
+  return lines;
+}
+
+/** Whether the details of a budget are open. @param {string} id */
+const isOpen = (id) => Boolean(/** @type {Row | undefined} */ (views.get(id))?.details);
+
+/**
+ * Cuts a list where what is told of its items changes.
+ * @param {Item[]} list
+ * @param {(item: Item) => string} of
+ */
+function runs(list, of) {
+  /** @type {Item[][]} */
+  const all = [];
+  for (const i of list) {
+    const last = all.at(-1);
+    if (last && of(last[0]) === of(i)) last.push(i);
+    else all.push([i]);
+  }
+  return all;
+}
+
+/** Shows all rows of a policy, or few. @param {string} key */
+function toggleOpen(key) {
+  if (!wanted.open.delete(key)) wanted.open.add(key);
+  showBudgets();
+}
+
+/** @param {Line} l @returns {Row | Other} */
+function create(l) {
+  if (l.kind === "row") return createRow(l.item.id);
+  const button = make(l.kind === "more" ? "button" : "h3", l.kind === "more" ? {type: "button", class: "more quiet"} : {class: "group note"});
+  if (l.act) button.addEventListener("click", l.act);
+  return {root: button, button};
 }
 
 /**
- * @param {Item} item
+ * @param {Row | Other} v
+ * @param {Line} l
+ */
+function update(v, l) {
+  if (l.kind === "row") return updateRow(/** @type {Row} */ (v), l.item, l.story);
+  say(v.root, l.text);
+  put(v.root, "hidden", l.text ? null : "");
+}
+
+/**
+ * @param {string} id
  * @returns {Row}
  */
-function createRow({id}) {
+function createRow(id) {
   const name = make("b"), key = make("span", {class: "mono note"}), limit = make("span", {class: "note"}), tag = make("span", {class: "tag"});
   const use = make("span"), bar = draw("svg", {class: "bar", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true"});
   const small = draw("svg", {class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true"});
@@ -124,8 +203,10 @@ function createRow({id}) {
     make("span", {class: "name"}, name, key, limit, tag), make("span", {class: "use"}, use, bar), small,
     cell(word("starts"), starts), cell(word("waiting"), waiting), cell(word("next"), next), make("span", {class: "chevron", "aria-hidden": "true"}));
   /** @type {Row} */
-  const view = {root: make("div", {}, row), id, row, name, key, limit, tag, use, bar, spark: small, starts, waiting, next, details: null};
+  const view = {root: make("div", {class: "line"}, row), id, seen: false, row, name, key, limit, tag, use, bar, drawn: "", spark: small, starts, waiting, next, story: null, details: null};
   row.addEventListener("click", () => toggle(view));
+  rows.set(view.root, view);
+  sight.observe(view.root);
   return view;
 }
 
@@ -146,14 +227,13 @@ function toggle(view) {
 /** Opens the budget that the address names. */
 export function openNamed() {
   const id = Object.keys(known.state?.budgets ?? {}).find((id) => "#" + encodeURIComponent(id) === location.hash);
-  if (!id || !known.state) return;
-  const b = known.state.budgets[id];
-  const policy = hosts.get(b.group)?.views.get(b.policy);
-  if (policy && !policy.views.has(id)) {
-    policy.all = true;
+  const b = id && known.state?.budgets[id];
+  if (!id || !b) return;
+  if (!views.has(id)) {
+    wanted.open.add(b.group + "\n" + b.policy).add("\nall");
     showBudgets();
   }
-  const view = policy?.views.get(id);
+  const view = /** @type {Row | undefined} */ (views.get(id));
   if (!view) return;
   if (!view.details) toggle(view);
   view.row.focus();
@@ -162,48 +242,65 @@ export function openNamed() {
 
 /**
  * @param {Row} v
- * @param {Budget} b
- * @param {boolean} several the policy has several budgets
+ * @param {Item} item
+ * @param {boolean} story
  */
-function updateRow(v, b, several) {
-  const numbered = b.capacity > 0 && b.kind !== "spaced";
-  v.name.hidden = several;
+function updateRow(v, {b, weight}, story) {
+  put(v.root, "data-kind", weight === 3 ? "closed" : weight === 2 ? "waits" : null);
   say(v.name, b.policy);
-  v.key.hidden = !several;
-  say(v.key, b.key + (b.node ? ` @${b.node.slice(0, 6)}` : ""));
-  v.limit.hidden = several;
-  say(v.limit, b.limits.join(" / "));
+  say(v.key, hasKeys(b) || b.node ? b.key + (b.node ? ` @${b.node.slice(0, 6)}` : "") : "");
+  say(v.limit, b.limits.map(limitWords).join(" / "));
   v.tag.hidden = !b.shadow && !isClosed(b);
   say(v.tag, word(b.shadow ? "only counts" : "closed"));
   put(v.tag, "class", isClosed(b) && !b.shadow ? "tag red" : "tag");
-  say(v.use, b.error ? b.error : !numbered ? word(b.kind === "spaced" ? "spaced" : "no number")
+  say(v.use, b.error ? b.error : !isNumbered(b) ? (b.kind === "spaced" ? word("spaced") : "")
     : word(b.kind === "flight" ? "in flight of" : "used of", {used: count(b.used), capacity: count(b.capacity)}));
-  drawBar(v.bar, b, numbered);
-  const points = known.points.get(v.id) ?? noPoints();
-  const from = now() - sparkTime, first = firstSince(points.at, from);
-  const values = numbered ? points.used : points.starts;
-  if (v.spark.getBoundingClientRect().width > 0) {
-    spark(v.spark, {at: points.at.slice(first), values: values.slice(first), top: numbered ? b.capacity : Math.max(1, ...values.slice(first)), bands: b.bands ?? [], from, to: now()});
-  }
   say(v.starts, b.starts < 0 ? "–" : number(b.starts));
   say(v.waiting, count(b.waiting ?? 0));
-  put(v.waiting, "class", holds(b) ? "warn" : "");
+  put(v.waiting, "class", holds(b) ? "warn" : null);
   say(v.next, nextStart(b));
-  put(v.next, "class", isClosed(b) ? "alarm" : "");
+  put(v.next, "class", isClosed(b) ? "alarm" : null);
+
+  if (story && !v.story) v.row.after((v.story = makeStory(v.id)).root);
+  if (!story && v.story) {
+    v.story.root.remove();
+    v.story = null;
+  }
+  if (v.story) showStory(v.story, b);
+  if (v.seen) drawRow(v, b);
   if (v.details) showDetails(v.details);
 }
 
+/** Whether what a budget has used can be shown as a part of its limit. @param {Budget} b */
+const isNumbered = (b) => b.capacity > 0 && b.kind !== "spaced";
+
 /**
- * Draws which share of its limit a budget has used, and which is booked.
- * @param {SVGElement} bar
+ * Draws the bar and the small chart of a row that is in view.
+ * @param {Row} v
  * @param {Budget} b
- * @param {boolean} numbered
  */
-function drawBar(bar, b, numbered) {
-  put(bar, "visibility", numbered ? null : "hidden");
-  if (!numbered) return;
+function drawRow(v, b) {
+  drawBar(v, b);
+  const points = known.points.get(v.id) ?? noPoints();
+  const from = now() - sparkTime, first = firstSince(points.at, from);
+  const values = (isNumbered(b) ? points.used : points.starts).slice(first);
+  spark(v.spark, {at: points.at.slice(first), values, top: isNumbered(b) ? b.capacity : Math.max(1, ...values), bands: b.bands ?? [], from, to: now()});
+}
+
+/**
+ * Draws which share of its limit a budget has used, and which is booked, if that is another one.
+ * @param {Row} v
+ * @param {Budget} b
+ */
+function drawBar(v, b) {
+  const marks = isNumbered(b) ? `${b.used} ${b.booked ?? 0} ${b.capacity} ${b.ceiling ?? 0}` : "none";
+  if (marks === v.drawn) return;
+  v.drawn = marks;
+  put(v.bar, "visibility", isNumbered(b) ? null : "hidden");
+  if (!isNumbered(b)) return;
+
   const used = Math.min(100, b.used / b.capacity * 100), booked = Math.min(100 - used, (b.booked ?? 0) / b.capacity * 100);
-  put(bar, "class", used >= 100 ? "bar full" : "bar");
+  put(v.bar, "class", used >= 100 ? "bar full" : "bar");
   const parts = [
     draw("rect", {class: "used", x: 0, y: 0, width: used.toFixed(1), height: 8}),
     draw("rect", {class: "booked", x: used.toFixed(1), y: 0, width: booked.toFixed(1), height: 8}),
@@ -212,5 +309,47 @@ function drawBar(bar, b, numbered) {
     const at = Math.min(100, b.ceiling / b.capacity * 100).toFixed(1);
     parts.push(draw("line", {class: "ceiling", x1: at, x2: at, y1: 0, y2: 8}));
   }
-  bar.replaceChildren(...parts);
+  v.bar.replaceChildren(...parts);
+}
+
+/** Makes the field and the head of the table work. */
+export function wireBudgets() {
+  const find = /** @type {HTMLInputElement} */ (byId("find"));
+  find.addEventListener("input", () => {
+    wanted.words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+    wanted.ids = new Set();
+    say(byId("find-note"), "");
+    showBudgets();
+  });
+  find.addEventListener("keydown", async (e) => {
+    if (e.key === "Escape" && find.value) {
+      find.value = "";
+      find.dispatchEvent(new Event("input"));
+    } else if (e.key === "Enter" && find.value) {
+      await findKey(find.value);
+    }
+  });
+  addEventListener("keydown", (e) => {
+    const typing = e.target instanceof HTMLInputElement || document.querySelector("dialog[open]");
+    if (e.key !== "/" || typing || e.ctrlKey || e.metaKey || e.altKey) return;
+    e.preventDefault();
+    find.focus();
+    find.select();
+  });
+  for (const b of byId("head").querySelectorAll("button")) {
+    b.addEventListener("click", () => {
+      wanted.sort = wanted.sort === b.dataset.sort ? "state" : b.dataset.sort ?? "state";
+      for (const other of byId("head").querySelectorAll("button")) put(other, "aria-pressed", String(other.dataset.sort === wanted.sort));
+      showBudgets();
+    });
+  }
+}
+
+/** Asks the server which budgets belong to a key. It goes in the body, and is hashed there. @param {string} key */
+async function findKey(key) {
+  const ask = {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({key})};
+  const found = await fetch("find", ask).then((r) => (r.ok ? r.json() : null)).catch(() => null);
+  wanted.ids = new Set(found?.budgets ?? []);
+  say(byId("find-note"), wanted.ids.size ? word("key found", {n: count(wanted.ids.size)}) : word("key unknown"));
+  showBudgets();
 }

@@ -1,12 +1,17 @@
 // Charts, drawn by hand as SVG.
 
 import {draw, put} from "./dom.js";
+import {known} from "./stream.js";
 import {clock, number, word} from "./words.js";
 
 /** @typedef {import("./stream.js").Band} Band */
 
-/** A silence of the server's readings that is longer is a gap: nobody looked. */
-const gap = 5000;
+/**
+ * A silence of the server's readings that is longer is a gap: nobody looked, or nothing could be read. Readings are a second
+ * apart, ten seconds while nobody looks and the page is watched over, and a minute in the past.
+ * @param {number} time that is shown
+ */
+const gapOf = (time) => (time > 3600e3 ? 150e3 : known.state?.watched ? 25e3 : 5e3);
 
 /**
  * The paths of a line in steps, and of the area below it: a value holds until the next one.
@@ -15,10 +20,11 @@ const gap = 5000;
  * @param {(at: number) => number} x
  * @param {(value: number) => number} y
  * @param {number} from the first moment that is drawn
- * @param {number} to the last one, until which the last value holds
+ * @param {number} to the last one; the last value holds until it, but no longer than any other
  */
 function paths(at, values, x, y, from, to) {
   let line = "", area = "";
+  const gap = gapOf(to - from);
   const f = (/** @type {number} */ n) => n.toFixed(1);
   for (let i = firstSince(at, from); i < at.length;) {
     let d = `M${f(x(Math.max(from, at[i])))} ${f(y(values[i]))}`;
@@ -26,10 +32,10 @@ function paths(at, values, x, y, from, to) {
     let end = at[i];
     for (;;) {
       const next = at[i + 1];
-      end = next === undefined ? to : next - at[i] > gap ? at[i] + 1000 : next;
+      end = next === undefined ? Math.min(to, at[i] + gap) : next - at[i] > gap ? at[i] + 1000 : next;
       while (i + 2 < at.length && values[i + 1] === values[i] && at[i + 2] - at[i + 1] <= gap && next - at[i] <= gap) {
         i++; // a level stretch is one step
-        end = at[i + 1];
+        end = i + 1 < at.length ? at[i + 1] : Math.min(to, at[i] + gap);
       }
       d += `H${f(x(Math.min(to, end)))}`;
       i++;
@@ -67,6 +73,7 @@ export function spark(svg, c) {
   const y = (/** @type {number} */ v) => 29 - Math.min(1, v / c.top) * 27;
   const p = paths(c.at, c.values, x, y, c.from, c.to);
   svg.replaceChildren(
+    ...gaps(c.at, c.from, c.to).map(([begin, end]) => draw("rect", {class: "gap", x: x(begin), y: 0, width: x(end) - x(begin), height: 30})),
     ...c.bands.filter((b) => b.until > c.from).map((b) => draw("rect", {class: "band", x: x(b.from), y: 0, width: Math.max(0.8, x(b.until) - x(b.from)), height: 30})),
     draw("path", {class: "area", d: p.area}),
     draw("path", {class: "line", d: p.line}),
@@ -93,6 +100,7 @@ function ceiling(n) {
 function gaps(at, from, to) {
   /** @type {[number, number][]} */
   const all = [];
+  const gap = gapOf(to - from);
   let last = from;
   for (const t of at) {
     if (t <= from) continue;
@@ -106,13 +114,13 @@ function gaps(at, from, to) {
 const left = 6, right = 6, above = 20, below = 22;
 
 /**
- * Draws a chart with its words into an SVG of any size.
+ * Draws a chart with its words into an SVG whose size is known.
  * @param {SVGElement} svg
- * @param {{at: number[], values: number[], limit: number, bands: Band[], from: number, to: number, cursor: number | null,
+ * @param {{width: number, height: number, at: number[], values: number[], limit: number, bands: Band[], from: number, to: number, cursor: number | null,
  *   label: string, name: boolean}} c limit: 0 if there is none; cursor: the moment that is pointed at; name: bands are named
  */
 export function chart(svg, c) {
-  const {width, height} = svg.getBoundingClientRect();
+  const {width, height} = c;
   if (width < 20) return;
   put(svg, "viewBox", `0 0 ${width.toFixed(0)} ${height.toFixed(0)}`);
   put(svg, "aria-label", c.label);
@@ -169,6 +177,6 @@ export function momentAt(svg, clientX, from, to) {
  * @param {Band} b
  */
 export function bandWords(b) {
-  if (!b.by) return word("band answer");
+  if (!b.by) return word(b.closer === "program" ? "by program" : "band answer");
   return b.reason ? word("by reason", {by: b.by, reason: b.reason}) : word("by", {by: b.by});
 }

@@ -5,17 +5,39 @@ import {bandWords, chart, momentAt} from "./chart.js";
 import {holds, isClosed, nameOf, nextStart} from "./state.js";
 import {addHistory, known, noPoints, now} from "./stream.js";
 import {access, order} from "./steer.js";
-import {clock, count, number, page, seconds, span, word} from "./words.js";
+import {commandOf, makeCommand, showCommand} from "./story.js";
+import {clock, count, limitWords, number, page, seconds, span, word} from "./words.js";
 
 /**
  * @typedef {import("./stream.js").Budget} Budget
- * @typedef {{root: HTMLElement, id: string, because: HTMLElement, title: HTMLElement, why: HTMLElement, facts: HTMLElement, shares: HTMLElement,
- *   charts: {svg: SVGElement, what: "used" | "starts" | "waiting", title: HTMLElement}[], slider: HTMLInputElement, spans: HTMLElement[], time: number,
+ * @typedef {{root: HTMLElement, id: string, because: HTMLElement, title: HTMLElement, why: HTMLElement, facts: HTMLElement, programs: HTMLElement, shares: HTMLElement, command: import("./story.js").Command,
+ *   charts: {svg: SVGElement, what: "used" | "starts" | "waiting", title: HTMLElement, width: number, height: number}[], slider: HTMLInputElement, spans: HTMLElement[], time: number,
  *   moment: number | null, whole: number, asked: number, bands: HTMLElement, pause: HTMLButtonElement, resume: HTMLButtonElement, note: HTMLElement}} Details
  */
 
 const language = page.language === "zh" ? "zh" : "en";
-const times = [{ms: 300e3, name: "5 min"}, {ms: 900e3, name: "15 min"}, {ms: 3600e3, name: "1 h"}];
+const times = [{ms: 300e3, name: "5 min"}, {ms: 900e3, name: "15 min"}, {ms: 3600e3, name: "1 h"}, {ms: 6 * 3600e3, name: "6 h"}, {ms: 24 * 3600e3, name: "24 h"}];
+
+/** The details whose charts have a size, by the chart: the browser says when it changes. @type {Map<Element, Details>} */
+const drawn = new Map();
+const sizes = new ResizeObserver((entries) => {
+  for (const e of entries) {
+    const d = drawn.get(e.target), c = d?.charts.find((c) => c.svg === e.target);
+    if (!d || !c) continue;
+    c.width = e.contentRect.width;
+    c.height = e.contentRect.height;
+    if (d.root.isConnected) showDetails(d);
+    else forget(d);
+  }
+});
+
+/** Forgets details that were closed. @param {Details} d */
+function forget(d) {
+  for (const c of d.charts) {
+    sizes.unobserve(c.svg);
+    drawn.delete(c.svg);
+  }
+}
 
 /**
  * Makes the details of a budget.
@@ -25,10 +47,11 @@ const times = [{ms: 300e3, name: "5 min"}, {ms: 900e3, name: "15 min"}, {ms: 360
 export function makeDetails(id) {
   const title = make("h3"), why = make("p"), because = make("div", {class: "because"}, title, why);
   const facts = make("dl", {class: "facts"}), bands = make("div", {class: "bandlist"});
-  const shares = make("div", {class: "shares"});
+  const shares = make("div", {class: "shares"}), programs = make("div", {class: "shares"});
+  const command = makeCommand();
   const figures = /** @type {const} */ ([["used", "chart used"], ["starts", "chart starts"], ["waiting", "chart waiting"]]).map(([what, name]) => {
     const svg = draw("svg", {role: "img", class: what}), caption = make("figcaption", {}, word(name));
-    return {svg, what, title: caption, figure: make("figure", {}, caption, svg)};
+    return {svg, what, title: caption, width: 0, height: 0, figure: make("figure", {}, caption, svg)};
   });
   const slider = /** @type {HTMLInputElement} */ (make("input", {type: "range", min: "0", step: "1000"}));
   const spans = times.map((t) => make("button", {type: "button"}, word(t.name)));
@@ -37,11 +60,11 @@ export function makeDetails(id) {
   const note = make("p", {class: "note"});
   /** @type {Details} */
   const d = {
-    root: make("div", {class: "details"}, because,
+    root: make("div", {class: "details"}, because, make("div", {class: "steer"}, pause, resume, note, command.root),
       make("div", {class: "charts"}, ...figures.map((f) => f.figure)),
-      make("div", {class: "times"}, make("div", {role: "group", "aria-label": word("span")}, ...spans), make("label", {title: word("moment hint")}, word("moment"), slider)),
-      facts, shares, bands, make("div", {class: "steer"}, pause, resume, note)),
-    id, because, title, why, facts, shares, charts: figures, slider, spans, time: times[0].ms, moment: null, whole: -1, asked: 0, bands, pause, resume, note,
+      make("div", {class: "times"}, make("div", {role: "group", "aria-label": word("span")}, ...spans), make("label", {}, word("moment"), slider), make("p", {class: "note hint"}, word("moment hint"))),
+      facts, programs, shares, bands),
+    id, because, title, why, facts, programs, shares, command, charts: figures, slider, spans, time: times[0].ms, moment: null, whole: -1, asked: 0, bands, pause, resume, note,
   };
   spans.forEach((b, i) => b.addEventListener("click", () => {
     d.time = times[i].ms;
@@ -52,6 +75,10 @@ export function makeDetails(id) {
     f.svg.addEventListener("pointermove", (e) => point(d, momentAt(f.svg, e.clientX, now() - d.time, now())));
     f.svg.addEventListener("pointerleave", (e) => { if (e.pointerType === "mouse") point(d, null); });
     f.svg.addEventListener("pointerdown", (e) => point(d, momentAt(f.svg, e.clientX, now() - d.time, now())));
+  }
+  for (const f of figures) {
+    drawn.set(f.svg, d);
+    sizes.observe(f.svg);
   }
   pause.addEventListener("click", () => order("pause", id));
   resume.addEventListener("click", () => order("resume", id));
@@ -109,6 +136,7 @@ export function showDetails(d) {
   d.spans.forEach((s, i) => put(s, "aria-pressed", String(times[i].ms === d.time)));
   showCharts(d, b);
   showFacts(d, b);
+  showPrograms(d, b);
   showShares(d, b);
   showBands(d, b);
   showSteer(d, b);
@@ -130,7 +158,7 @@ function showCharts(d, b) {
     const values = p[c.what];
     const limit = c.what === "used" && b.kind !== "spaced" ? b.capacity : 0;
     const label = word("chart label", {title: c.title.textContent ?? "", now: number(values.at(-1) ?? 0), most: number(Math.max(0, ...values.slice(-d.time / 1000))), time: span(d.time)});
-    chart(c.svg, {at: p.at, values, limit, bands: b.bands ?? [], from, to, cursor: d.moment, label, name: c.what === "used"});
+    chart(c.svg, {width: c.width, height: c.height, at: p.at, values, limit, bands: b.bands ?? [], from, to, cursor: d.moment, label, name: c.what === "used"});
   }
   put(d.slider, "max", String(d.time));
   d.slider.value = String(d.moment === null ? d.time : d.moment - from);
@@ -143,7 +171,7 @@ function showCharts(d, b) {
  */
 function showFacts(d, b) {
   /** @type {[string, string, string?][]} */
-  const all = [[word("limit"), b.limits.join(" / ")]];
+  const all = [[word("limit"), b.limits.map(limitWords).join(" / ")]];
   if (b.capacity > 0 && b.kind !== "spaced") all.push([word("used"), word("used of", {used: count(b.used), capacity: count(b.capacity)})]);
   if (b.kind !== "unlimited") all.push([word("booked"), count(b.booked ?? 0)]);
   all.push([word("waiting"), count(b.waiting ?? 0)], [word("next"), nextStart(b)]);
@@ -170,35 +198,61 @@ function showFacts(d, b) {
 }
 
 /**
+ * Shows which programs use a budget.
+ * @param {Details} d
+ * @param {Budget} b
+ */
+function showPrograms(d, b) {
+  const rows = (b.programs ?? []).map((p) => [
+    p.program ? (p.nodes > 1 ? `${p.program} ×${p.nodes}` : p.program) : word("more programs", {n: count(p.nodes)}),
+    number(Math.max(0, p.starts)), count(p.waiting ?? 0), p.oldest ? seconds(now() - p.oldest) : "–", count(p.left ?? 0), count(p.refused ?? 0),
+  ]);
+  showTable(d.programs, "nodes use it", ["program", "starts", "waiting", "oldest wait", "gave up lately", "refused lately"], rows);
+}
+
+/**
+ * Shows a table, unless it is empty.
+ * @param {HTMLElement} root
+ * @param {string} caption a word
+ * @param {string[]} head words
+ * @param {string[][]} rows
+ */
+function showTable(root, caption, head, rows) {
+  root.hidden = rows.length === 0;
+  const body = root.querySelector("tbody") ?? makeTable(root, caption, head);
+  if (body.children.length !== rows.length) {
+    body.replaceChildren(...rows.map(() => make("tr", {}, make("th", {scope: "row"}), ...head.slice(1).map(() => make("td", {class: "n"})))));
+  }
+  rows.forEach((cells, i) => cells.forEach((text, k) => say(body.children[i].children[k], text)));
+}
+
+/**
+ * Makes a table, and returns its body.
+ * @param {HTMLElement} root
+ * @param {string} caption a word
+ * @param {string[]} head words
+ */
+function makeTable(root, caption, head) {
+  const cells = head.map((name, i) => make("th", i ? {scope: "col", class: "n"} : {scope: "col"}, word(name)));
+  const body = make("tbody");
+  root.append(make("table", {}, make("caption", {}, word(caption)), make("thead", {}, make("tr", {}, ...cells)), body));
+  return body;
+}
+
+/**
  * Shows the shares whose callers wait.
  * @param {Details} d
  * @param {Budget} b
  */
 function showShares(d, b) {
-  const all = b.shares ?? [];
-  d.shares.hidden = all.length === 0;
-  const table = d.shares.querySelector("tbody") ?? makeShares(d.shares);
-  if (table.children.length !== all.length) {
-    table.replaceChildren(...all.map(() => make("tr", {}, make("th", {scope: "row", class: "mono"}), ...[0, 1, 2].map(() => make("td", {class: "n"})))));
-  }
-  all.forEach((s, i) => {
-    const cells = [shareName(s), s.weight ? count(s.weight) : "–", count(s.waiting), s.served < 0 ? word("served unknown") : count(s.served)];
-    cells.forEach((text, k) => say(table.children[i].children[k], text));
-  });
+  const rows = (b.shares ?? []).map((s) => [shareName(s), s.weight ? count(s.weight) : "–", count(s.waiting), s.served < 0 ? word("served unknown") : count(s.served)]);
+  showTable(d.shares, "shares", ["share", "weight", "waiting", "served"], rows);
 }
 
 /** How a share is named. @param {import("./stream.js").Share} s */
 function shareName(s) {
   if (s.shares) return word("share other", {n: count(s.shares)});
   return s.share === "none" ? word("share none") : s.share === "common" ? word("share common") : s.share;
-}
-
-/** Makes the table of shares. @param {HTMLElement} root */
-function makeShares(root) {
-  const head = ["share", "weight", "waiting", "served"].map((name, i) => make("th", i ? {scope: "col", class: "n"} : {scope: "col"}, word(name)));
-  const body = make("tbody");
-  root.append(make("table", {}, make("caption", {}, word("shares")), make("thead", {}, make("tr", {}, ...head)), body));
-  return body;
 }
 
 /**
@@ -226,6 +280,7 @@ function showSteer(d, b) {
   d.resume.hidden = !can || !isClosed(b) || !b.by;
   const why = b.node ? word("act node") : !access.token ? word("act none") : can ? "" : word("act locked");
   say(d.note, why);
+  showCommand(d.command, b.node || isClosed(b) ? "" : commandOf("pause", b)); // of a closed one the story has it
   put(d.pause, "aria-label", word("pause title", {name: nameOf(b)}));
   put(d.resume, "aria-label", word("resume title", {name: nameOf(b)}));
 }

@@ -1,106 +1,135 @@
-// The page at a glance: what is closed, who waits, how full the budgets are.
+// The page at a glance: what is closed, who waits, how full the budgets are, and which programs are silent.
 
-import {byId, keep, make, put, say} from "./dom.js";
-import {closedBy, closedFor, fullness, holds, isClosed, nameOf} from "./state.js";
-import {known, now} from "./stream.js";
-import {clock, count, number, page, percent, seconds, word} from "./words.js";
+import {byId, put, say} from "./dom.js";
+import {fullness, holds, isClosed, nameOf} from "./state.js";
+import {isFresh, known, now, standing} from "./stream.js";
+import {clock, count, number, percent, seconds, word} from "./words.js";
 
 /** @typedef {import("./stream.js").Budget} Budget */
-/** @typedef {{root: HTMLElement, link: HTMLElement, count: HTMLElement, more: HTMLElement, why: HTMLElement}} View */
 
-const mostClosed = 6, mostWaiting = 4;
-
-/** @type {Map<string, View>} */
-const views = new Map();
-
-/** @type {(a: [string, Budget], b: [string, Budget]) => number} */
-const mostWaitingFirst = ([, a], [, b]) => (b.waiting ?? 0) - (a.waiting ?? 0) || (b.until ?? 0) - (a.until ?? 0);
-
-/** Shows the state at a glance. */
+/**
+ * Shows the state at a glance, and returns what is worst: "away", "closed", "waits", "calm" or, while nothing is known,
+ * "none".
+ */
 export function showGlance() {
   const s = known.state;
-  if (!s) return;
-  const all = Object.entries(s.budgets);
-  const closed = all.filter(([, b]) => isClosed(b) && !b.shadow).sort(mostWaitingFirst);
-  const waiting = all.filter(([, b]) => !isClosed(b) && holds(b)).sort(mostWaitingFirst);
-  put(byId("glance"), "data-state", s.failed || known.live === "lost" ? "stale" : closed.length ? "closed" : waiting.length ? "waits" : "calm");
-  say(byId("verdict"), verdict(closed.map(([, b]) => b), waiting.length, all.length));
-  say(byId("subline"), subline(closed.length, waiting.length, all.map(([, b]) => b)));
-  keep(byId("trouble"), views, [...closed.slice(0, mostClosed), ...waiting.slice(0, mostWaiting)], ([id]) => id, create, update);
-  showFigures(all.map(([, b]) => b).filter((b) => !b.shadow));
+  if (!s) return "none";
+  const all = Object.entries(s.budgets).filter(([, b]) => !b.shadow);
+  const closed = all.filter(([, b]) => isClosed(b)).map(([, b]) => b);
+  const waiting = all.filter(([, b]) => !isClosed(b) && holds(b));
+  const programs = Object.values(s.nodes);
+  const silent = programs.filter((n) => n.silent), refusing = programs.filter((n) => n.refused);
+
+  const worst = !isFresh() && standing() !== "hidden" ? "away" : closed.length ? "closed" : waiting.length ? "waits" : silent.length || refusing.length ? "silent" : "calm";
+  put(byId("glance"), "data-state", worst);
+  say(byId("verdict"), verdict(closed, waiting.length, Object.keys(s.budgets).length, silent.length));
+  say(byId("subline"), subline(closed, waiting.map(([, b]) => b), Object.keys(s.budgets).length));
+  note("silent", silent.length ? word(silent.length === 1 ? "silent one" : "silent many", {n: silent.length, names: names(silent), time: longest(silent)}) : "");
+  note("refusing", refusing.length ? word("refusing", {n: refusing.length, names: names(refusing)}) : "");
+  note("wrong-tokens", s.wrongTokens && word("wrong tokens", {n: count(s.wrongTokens.count), time: clock(s.wrongTokens.at), client: s.wrongTokens.client}));
+  showFigures(all, closed);
+  return worst;
 }
+
+/** The names of programs. @param {import("./stream.js").Program[]} all */
+const names = (all) => all.slice(0, 3).map((n) => `${n.program}/${n.id.slice(0, 6)}`).join(", ") + (all.length > 3 ? " …" : "");
+
+/** For how long the program is silent that was heard last. @param {import("./stream.js").Program[]} all */
+const longest = (all) => seconds(now() - Math.max(...all.map((n) => n.heard)));
 
 /**
  * The sentence that says it all. It has no number that changes each second, because readers of screens say it aloud.
  * @param {Budget[]} closed
  * @param {number} waiting
  * @param {number} all
+ * @param {number} silent
  */
-function verdict(closed, waiting, all) {
+function verdict(closed, waiting, all, silent) {
   if (known.live === "lost") return word("page lost");
   if (known.state?.failed) return word("unreadable");
   if (all === 0) return word("nobody");
   if (closed.length > 1) return word("closed many", {n: closed.length});
   if (closed.length === 1) return word("closed one", {name: nameOf(closed[0])});
-  return word(waiting > 0 ? "calm waits" : "calm");
+  return word(waiting > 0 ? "calm waits" : silent > 0 ? "calm silent" : "calm");
 }
 
 /**
  * What stands below the verdict.
- * @param {number} closed
- * @param {number} waiting
- * @param {Budget[]} all
+ * @param {Budget[]} closed
+ * @param {Budget[]} waiting
+ * @param {number} all
  */
 function subline(closed, waiting, all) {
   const s = known.state;
-  if (s && known.live === "lost") return word("unreadable note", {time: clock(s.at), why: ""});
-  if (s?.failed) return word(all.length ? "unreadable note" : "unreadable yet", {time: clock(s.failedAt ?? s.at), why: s.failed});
-  if (all.length === 0) return word("nobody note");
-  const hidden = [];
-  if (closed > mostClosed) hidden.push(word("more closed", {n: closed - mostClosed}));
-  if (waiting > mostWaiting) hidden.push(word("more waits", {n: waiting - mostWaiting}));
-  if (closed + waiting > 0) return hidden.join("; ");
-  return word("nobody waits");
-}
-
-/** @returns {View} */
-function create() {
-  const link = make("a"), number = make("span", {class: "count"}), more = make("span", {class: "note"}), why = make("p", {class: "note"});
-  return {root: make("li", {}, make("div", {class: "head"}, link, number, more), why), link, count: number, more, why};
+  if (!s) return "";
+  if (known.live === "lost") return word("unreadable note", {time: s.at ? clock(s.at) : "–", why: ""});
+  if (s.failed) return word(s.at ? "unreadable note" : "unreadable yet", {time: clock(s.at), why: s.failed});
+  if (all === 0) return word("nobody note");
+  if (closed.length) return firstOf(closed, (b) => `${nameOf(b)}, ${word("opens at", {time: clock(b.until ?? 0)})}`);
+  return waiting.length ? firstOf(waiting, nameOf) : word("nobody waits");
 }
 
 /**
- * @param {View} v
- * @param {[string, Budget]} entry
+ * The names of the budgets that most wait for.
+ * @param {Budget[]} budgets
+ * @param {(b: Budget) => string} name
  */
-function update(v, [id, b]) {
-  const waits = (b.waiting ?? 0) > 0 ? word("wait for", {n: count(b.waiting ?? 0)}) : "";
-  put(v.root, "data-kind", isClosed(b) ? "closed" : "waits");
-  put(v.link, "href", "#" + encodeURIComponent(id));
-  say(v.link, nameOf(b));
-  if (isClosed(b)) {
-    const band = b.bands?.at(-1);
-    say(v.count, word("opens", {time: seconds(closedFor(b))}));
-    say(v.more, [waits, band ? word(band.before ? "closed for least" : "closed for", {time: seconds(now() - band.from)}) : ""].filter(Boolean).join(" · "));
-    say(v.why, closedBy(b));
-  } else {
-    say(v.count, waits);
-    say(v.more, b.limits.join(" / "));
-    say(v.why, b.why ? b.why[page.language === "zh" ? "zh" : "en"] : "");
-  }
+function firstOf(budgets, name) {
+  const first = [...budgets].sort((a, b) => (b.waiting ?? 0) - (a.waiting ?? 0)).slice(0, 3).map(name);
+  return first.join("; ") + (budgets.length > first.length ? `; ${word("more programs", {n: budgets.length - first.length})}` : "");
 }
 
-/** @param {Budget[]} all */
-function showFigures(all) {
+/**
+ * @param {[string, Budget][]} all those that hold requests
+ * @param {Budget[]} closed
+ */
+function showFigures(all, closed) {
   const s = known.state;
+  put(byId("figures"), "class", isFresh() ? "figures" : "figures stale");
+
   const programs = Object.values(s?.nodes ?? {});
-  const waiting = all.reduce((sum, b) => sum + (holds(b) || isClosed(b) ? b.waiting ?? 0 : 0), 0);
-  const full = all.reduce((/** @type {Budget | null} */ most, b) => (!most || fullness(b) > fullness(most) ? b : most), null);
-  const starts = programs.filter((n) => !n.silent && n.starts >= 0);
-  say(byId("f-starts"), starts.length ? number(starts.reduce((sum, n) => sum + n.starts, 0)) : "–");
-  say(byId("f-waiting"), count(waiting));
-  put(byId("f-waiting"), "class", waiting > 0 ? "warn" : "");
-  say(byId("f-fullest"), full && full.capacity > 0 ? percent(fullness(full)) : "–");
-  put(byId("f-fullest"), "title", full ? nameOf(full) : "");
-  say(byId("f-programs"), count(programs.filter((n) => !n.silent).length + (s?.nodesLeftOut ?? 0)));
+  const heard = programs.filter((n) => !n.silent), starts = heard.filter((n) => n.starts >= 0);
+  figure("starts", starts.length ? number(starts.reduce((sum, n) => sum + n.starts, 0)) : "–", s?.kind === "fleet" ? word("of reports") : "");
+
+  const held = all.map(([, b]) => b).filter((b) => holds(b) || isClosed(b));
+  const waiting = held.reduce((sum, b) => sum + (b.waiting ?? 0), 0);
+  const oldest = Math.min(...held.map((b) => (b.waiting && b.oldest) || Infinity));
+  figure("waiting", count(waiting), oldest < Infinity ? word("oldest", {time: isFresh() ? seconds(now() - oldest) : clock(oldest)}) : "", waiting > 0 ? "warn" : "");
+
+  /** @type {[string, Budget] | null} */
+  let full = null;
+  for (const e of all) if (e[1].capacity > 0 && (!full || fullness(e[1]) > fullness(full[1]))) full = e;
+  const name = /** @type {HTMLAnchorElement} */ (byId("f-fullest-name"));
+  say(byId("f-fullest"), full ? percent(fullness(full[1])) : "–");
+  say(name, full ? nameOf(full[1]) : "");
+  put(name, "href", full ? "#" + encodeURIComponent(full[0]) : null);
+
+  const left = s?.nodesLeftOut ?? 0, silent = programs.length - heard.length;
+  figure("programs", count(heard.length + left), silent ? word("are silent", {n: silent}) : "", silent ? "alarm" : "");
+  put(byId("f-closed-box"), "hidden", closed.length ? null : "");
+  figure("closed", count(closed.length), "", "alarm");
+}
+
+/**
+ * Shows a figure and what it is about.
+ * @param {string} id
+ * @param {string} value
+ * @param {string} about
+ * @param {string} [kind]
+ */
+function figure(id, value, about, kind = "") {
+  say(byId("f-" + id), value);
+  put(byId("f-" + id), "class", kind);
+  const small = document.getElementById(`f-${id}-about`);
+  if (small) say(small, about);
+}
+
+/**
+ * Shows a note, or hides it if there is nothing to say.
+ * @param {string} id
+ * @param {string | undefined} text
+ */
+function note(id, text) {
+  say(byId(id), text ?? "");
+  byId(id).hidden = !text;
 }

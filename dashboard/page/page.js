@@ -1,29 +1,34 @@
 // The page of package dashboard. It asks its server and nobody else, and puts in texts as text only.
 
 import {byId, put, say} from "./dom.js";
-import {openNamed, showBudgets} from "./budgets.js";
+import {openNamed, showBudgets, wireBudgets} from "./budgets.js";
 import {showGlance} from "./glance.js";
+import {countKeys} from "./state.js";
 import {access, showAccess, wire} from "./steer.js";
-import {follow, known, tick} from "./stream.js";
+import {follow, isFresh, known, standing, tick} from "./stream.js";
 import {showActs, showPrograms} from "./tables.js";
 import {clock, word} from "./words.js";
 
 let isFirst = true;
 const title = document.title;
 
+/** The icon of the tab for what is worst; others have the plain one. */
+const icons = new Map([["away", "icon-away.svg"], ["closed", "icon-closed.svg"], ["waits", "icon-waits.svg"], ["silent", "icon-waits.svg"]]);
+
 /** Shows all that is known. */
 function show() {
   tick();
-  const live = known.live;
-  put(byId("live"), "data-state", live);
-  const as = known.state && live !== "live" ? " · " + word("since", {time: clock(known.state.at)}) : "";
-  say(byId("live-text"), word(live === "wait" ? "connecting" : live) + as);
+  const is = standing();
+  put(byId("live"), "data-state", is);
+  const as = known.state?.at && !isFresh() ? " · " + word("as of", {time: clock(known.state.at)}) : "";
+  say(byId("live-text"), word(is === "wait" ? "connecting" : is) + as);
   showAccess();
   if (!known.state) return;
+
   byId("shown").hidden = false;
   byId("people").hidden = !known.state.kind; // nothing was read yet
-  showGlance();
-  document.title = (byId("glance").dataset.state === "closed" ? `${byId("verdict").textContent} · ` : "") + title;
+  countKeys();
+  showTab(showGlance());
   showBudgets();
   showPrograms();
   showActs();
@@ -31,17 +36,25 @@ function show() {
   isFirst = false;
 }
 
+/** Has the tab say what is worst, for who sees nothing else of the page. @param {string} worst */
+function showTab(worst) {
+  const says = worst === "away" || worst === "closed" || worst === "waits" || worst === "silent";
+  const before = says ? `${byId("verdict").textContent} · ` : "";
+  if (document.title !== before + title) document.title = before + title;
+  put(byId("icon"), "href", icons.get(worst) ?? "icon.svg");
+}
+
 wire(show);
 showAccess();
 if (access.read) {
+  wireBudgets();
   byId("shown").hidden = false;
   follow(show);
   addEventListener("hashchange", openNamed);
-  byId("trouble").addEventListener("click", (e) => { // a second click changes no address
-    if (e.target instanceof HTMLAnchorElement && e.target.hash === location.hash) openNamed();
+  addEventListener("click", (e) => { // a second click changes no address
+    if (e.target instanceof HTMLAnchorElement && e.target.hash && e.target.hash === location.hash) openNamed();
   });
-  addEventListener("resize", show);
-  setInterval(() => { if (!document.hidden && known.live !== "live") show(); }, 1000);
+  setInterval(() => { if (!document.hidden && (known.live !== "live" || Date.now() - known.heard > 5000)) show(); }, 1000);
 } else {
   byId("live").hidden = true;
 }

@@ -1,7 +1,7 @@
 // What a budget is like, in words that several parts of the page need.
 
-import {known, now} from "./stream.js";
-import {seconds, span, word} from "./words.js";
+import {isFresh, known, now} from "./stream.js";
+import {clock, count, seconds, span, word} from "./words.js";
 
 /** @typedef {import("./stream.js").Budget} Budget */
 
@@ -17,22 +17,56 @@ export const closedFor = (b) => Math.ceil(((b.until ?? 0) - now()) / 1000) * 100
 /** Whether requests wait because a budget has no room: others have their starts here, and another budget holds them. @param {Budget} b */
 export const holds = (b) => !b.shadow && (b.waiting ?? 0) > 0 && b.wait !== 0;
 
-/** The name of a budget: its key is of use only if its policy has several. @param {Budget} b */
-export function nameOf(b) {
-  const several = Object.values(known.state?.budgets ?? {}).some((other) => other.policy === b.policy && other.key !== b.key);
-  return several ? `${b.policy}/${b.key.slice(0, 8)}` : b.policy;
+/** How much a budget is of interest: 3 if it is closed, 2 if it holds requests, 1 if it is in use, else 0. @param {Budget} b */
+export const weight = (b) => (isClosed(b) && !b.shadow ? 3 : holds(b) ? 2 : b.starts > 0 || b.used > 0 || b.shadow ? 1 : 0);
+
+/** How many keys each policy has. @type {Map<string, number>} */
+let keys = new Map();
+
+/** Counts the keys of each policy, once for all that is shown together. */
+export function countKeys() {
+  keys = new Map();
+  for (const b of Object.values(known.state?.budgets ?? {})) keys.set(b.policy, (keys.get(b.policy) ?? 0) + 1);
 }
+
+/** Whether the policy of a budget has several keys. @param {Budget} b */
+export const hasKeys = (b) => (keys.get(b.policy) ?? 0) > 1;
+
+/** The name of a budget: its key is of use only if its policy has several. @param {Budget} b */
+export const nameOf = (b) => (hasKeys(b) ? `${b.policy}/${b.key.slice(0, 8)}` : b.policy);
 
 /** Who closed a budget, and why. @param {Budget} b */
 export function closedBy(b) {
   if (b.by) return b.reason ? word("by reason", {by: b.by, reason: b.reason}) : word("by", {by: b.by});
-  return b.repeated ? `${word("by answer")}; ${word("again", {n: b.repeated})}` : word("by answer");
+  if (b.closer === "program") return b.met ? word("by program named", {program: b.met}) : word("by program");
+  const by = b.met ? word("by answer met", {program: b.met}) : word("by answer");
+  return b.repeated ? `${by}; ${word("again", {n: b.repeated})}` : by;
+}
+
+/**
+ * Since when a budget is closed, and when it opens: moments, which stay true while nothing new is known, and lengths while
+ * they count.
+ * @param {Budget} b
+ */
+export function closedSpan(b) {
+  const band = b.bands?.at(-1);
+  const since = band && band.until > now() ? word(band.before ? "since least" : "since", {time: clock(band.from)}) : "";
+  const long = since && isFresh() && band ? ` (${seconds(now() - band.from)})` : "";
+  return [since + long, word("opens at", {time: clock(b.until ?? 0)})].filter(Boolean).join(" · ");
 }
 
 /** When the next request could start. @param {Budget} b */
 export function nextStart(b) {
-  if (isClosed(b)) return word("in", {time: seconds(closedFor(b))});
+  if (isClosed(b)) return isFresh() ? word("in", {time: seconds(closedFor(b))}) : word("at", {time: clock(b.until ?? 0)});
   if (b.wait < 0) return word(b.kind === "flight" ? "ends" : "unplanned");
   if (b.wait === 0) return b.kind === "flight" && b.capacity > 0 && b.used >= b.capacity ? word("ends") : word("now");
   return word("in", {time: span(b.wait)});
+}
+
+/** How many requests wait for a budget, and for how long the oldest one has. @param {Budget} b */
+export function waitingWords(b) {
+  const n = b.waiting ?? 0;
+  if (n === 0) return "";
+  const waits = word(n === 1 ? "waits one" : "waits many", {n: count(n)});
+  return b.oldest ? `${waits}, ${word("oldest", {time: isFresh() ? seconds(now() - b.oldest) : clock(b.oldest)})}` : waits;
 }

@@ -96,6 +96,28 @@ function onSubmit(dialog, send) {
   form.querySelector(".cancel")?.addEventListener("click", () => dialog.close());
 }
 
+/** The other tabs of this page: when one is locked, all are. */
+const tabs = "BroadcastChannel" in window ? new BroadcastChannel("throttle-dashboard " + location.pathname) : null;
+
+/** Uses the token of a link, which stands behind a "#" so that no server's log has it, and takes it out of the address. */
+async function useLink() {
+  const token = /^#token=(.+)$/.exec(location.hash)?.[1];
+  if (!token) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  const before = access.read;
+  if (access.act || await post("token", {token: decodeURIComponent(token)})) return;
+  if (before) changed();
+  else location.reload();
+}
+
+/** Asks what the viewer may do now, and shows nothing more to who may not look any more. */
+async function askAccess() {
+  const now = await fetch("access").then((r) => r.json()).catch(() => null);
+  if (!now?.read) return location.reload();
+  Object.assign(access, {user: "", act: false}, now);
+  changed();
+}
+
 /** Shows what the viewer may do. */
 export function showAccess() {
   const lock = byId("lock");
@@ -122,6 +144,8 @@ export function wire(onChange) {
     if (!wrong && !before) location.reload();
     return wrong;
   });
+  void useLink();
+  tabs?.addEventListener("message", askAccess);
   onSubmit(dialogs.order, async (form) => {
     const by = String(form.get("by") ?? "");
     if (by) localStorage.setItem(nameKey, by);
@@ -131,7 +155,8 @@ export function wire(onChange) {
   byId("lock").addEventListener("click", async () => {
     if (!access.act) return openToken();
     await post("forget", {});
-    location.reload();
+    tabs?.postMessage("locked");
+    await askAccess();
   });
   if (!access.read) {
     say(byId("shut-why"), page.why);

@@ -1,11 +1,13 @@
 // What the server sends: all that it knows, then what changes, once a second.
 
 /**
- * @typedef {{from: number, before?: boolean, until: number, by?: string, reason?: string}} Band
+ * @typedef {{from: number, before?: boolean, until: number, closer?: string, by?: string, reason?: string}} Band
+ * @typedef {{program: string, nodes: number, starts: number, waiting?: number, oldest?: number, left?: number, refused?: number}} Use
  * @typedef {{share: string, weight?: number, waiting: number, served: number, shares?: number}} Share
  * @typedef {{name: string, policy: string, key: string, group: string, limits: string[], kind: string, capacity: number,
  *   shadow?: boolean, node?: string, nodes?: number, starts: number, cost: number, used: number, booked?: number,
  *   waiting?: number, wait: number, until?: number, repeated?: number, ceiling?: number, by?: string, reason?: string,
+ *   closer?: "answer" | "program" | "operator", met?: string, programs?: Use[], oldest?: number, left?: number, refused?: number, runbook?: string,
  *   error?: string, waits?: {count: number, p50: number, p99: number}, shadowed?: {count: number, p99: number},
  *   shares?: Share[], bands?: Band[], why?: {en: string, zh: string}}} Budget
  * @typedef {{id: string, program: string, host: string, pid: number, library?: string, since: number, heard: number,
@@ -14,6 +16,7 @@
  * @typedef {{at: number, act: string, what: string, by: string, reason?: string, for?: number, failed?: boolean}} Act
  * @typedef {{at: number, kind?: string, failed?: string, failedAt?: number, nodes: Record<string, Program>,
  *   budgets: Record<string, Budget>, acts: Act[], budgetsLeftOut?: number, nodesLeftOut?: number, illegible?: number,
+ *   watched?: boolean, wrongTokens?: {count: number, at: number, client: string},
  *   file?: {number: number, generation: string, by: string, reason?: string, at: number}}} State
  * @typedef {{at: number[], used: number[], capacity: number[], waiting: number[], wait: number[], starts: number[]}} Points
  */
@@ -30,19 +33,31 @@ const patience = 5000;
 export const known = {
   /** @type {State | null} */ state: null,
   /** @type {Map<string, Points>} */ points: new Map(),
-  ahead: 0,
+  ahead: 0, // also while the source is away, as far as that is known
+  heard: 0, // when the server sent something, by this browser's clock
   whole: 0, // how often all was sent: then points that were asked for are gone
   /** @type {"wait" | "live" | "hidden" | "lost"} */ live: "wait",
 };
 
 let shownAt = 0;
 
-/** The server's time, as of which the page is shown: one time for all that is shown together. */
+/** The source's time, as of which the page is shown: one time for all that is shown together. */
 export const now = () => shownAt;
 
-/** Has the page shown as of now. */
+/**
+ * What the page is worth: "live" while its data are new; "wait" while they come again in a moment; "away" while the source
+ * cannot be read; "lost" while the page's server says nothing; "hidden" while nobody sees the page.
+ * @returns {"wait" | "live" | "away" | "hidden" | "lost"}
+ */
+export const standing = () => (known.live === "live" && known.state?.failed ? "away" : known.live);
+
+/** Whether what is shown is so now: nothing else may count down. */
+export const isFresh = () => standing() === "live" || standing() === "wait";
+
+/** Has the page shown as of now or, if nothing new is known, as of the last data. */
 export function tick() {
-  shownAt = Date.now() + known.ahead;
+  if (known.live === "live" && Date.now() - known.heard > 2 * patience) known.live = "lost"; // a machine that slept
+  shownAt = isFresh() || !known.state ? Date.now() + known.ahead : known.state.at;
 }
 
 /**
@@ -139,7 +154,9 @@ export function follow(changed) {
     clearTimeout(lost);
     lost = 0;
     last = e.lastEventId;
-    known.ahead = /** @type {State} */ (known.state).at - Date.now();
+    const s = /** @type {State} */ (known.state);
+    known.heard = Date.now();
+    if (!s.failed) known.ahead = s.at - known.heard;
     known.live = "live";
     changed();
   };

@@ -10,6 +10,8 @@ import {count, day, number, seconds, span, word} from "./words.js";
  * @typedef {{root: HTMLElement, cells: HTMLElement[]}} Line
  */
 
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
 /** @type {Map<string, Line>} */
 const programs = new Map();
 /** @type {Map<string, Line>} */
@@ -41,7 +43,7 @@ export function showPrograms() {
     const words = [
       n.heard ? `${n.program}/${n.id.slice(0, 6)}` : n.program, `${n.host} · ${n.pid}`, seconds(now() - n.since),
       n.heard === 0 ? word("this program") : n.silent ? word("silent", {time: seconds(heard)}) : word("ago", {time: seconds(heard)}),
-      n.starts < 0 ? "–" : number(n.starts), count(n.budgets), policiesOf(n),
+      n.starts < 0 || n.silent ? "–" : number(n.starts), count(n.budgets), policiesOf(n),
     ];
     words.forEach((text, i) => say(l.cells[i], text));
     put(l.cells[3], "class", n.silent ? "alarm" : "");
@@ -52,7 +54,7 @@ export function showPrograms() {
   if (s.nodesLeftOut) missing.push(word("nodes left out", {n: count(s.nodesLeftOut)}));
   if (s.illegible) missing.push(word("illegible", {n: count(s.illegible)}));
   note("nodes-left-out", missing.join(" "));
-  note("source", s.kind && word("source " + s.kind) + (s.kind === "fleet" ? " " + word("waits unknown") : ""));
+  note("source", s.kind && [word("source " + s.kind), s.kind === "fleet" ? word("waits unknown") : "", word("zone", {zone})].filter(Boolean).join(" "));
 }
 
 /**

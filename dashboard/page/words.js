@@ -21,6 +21,22 @@ export function word(name, blanks = {}) {
   return chinese ? filled.replace(/(?<=\p{sc=Han}) (?=\p{sc=Han})/gu, "") : filled;
 }
 
+/**
+ * A limit as the page's language writes it.
+ * @param {string} limit as throttle writes it
+ */
+export function limitWords(limit) {
+  if (!chinese) return limit;
+  for (const [form, words] of chineseLimits) if (form.test(limit)) return limit.replace(form, words);
+  return limit;
+}
+
+/** The forms of limits that have English words, and how Chinese writes them. @type {[RegExp, string][]} */
+const chineseLimits = [
+  [/^unlimited$/, "不限"], [/^no limit$/, "不限"], [/^(\d+) in flight$/, "同时 $1 个"], [/^(.+) burst (\d+)$/, "$1，最多攒 $2"],
+  [/^(.+) paced$/, "$1，均匀"], [/^(.+) fixed$/, "$1，固定窗口"], [/^(\d+)\/day\b/, "$1/天"], [/^(\d+)\/week\b/, "$1/周"], [/^(\d+)\/month\b/, "$1/月"],
+];
+
 const whole = new Intl.NumberFormat(locale, {maximumFractionDigits: 0});
 const fine = new Intl.NumberFormat(locale, {maximumFractionDigits: 1});
 

@@ -17,7 +17,7 @@ import (
 func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address string) error {
 	watched := dashboard.NewProcess(c.Store)
 	c.Store, c.Observe = watched, watched.Observe
-	token := rand.Text() // what pauses a budget; a real program reads it from its environment
+	token := rand.Text() // what opens the page; a real program reads it from its environment
 	page, err := dashboard.New(dashboard.Config{Source: watched, Token: token, Title: "Address book"})
 	if err != nil {
 		return err
@@ -31,6 +31,6 @@ func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address stri
 	server := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	context.AfterFunc(ctx, func() { server.Close() })
-	fmt.Fprintf(w, "the page is at http://%s/ until you interrupt; to pause a budget, unlock it with %s\n", listener.Addr(), token)
+	fmt.Fprintf(w, "the page is at http://%s/#token=%s until you interrupt\n", listener.Addr(), token)
 	return nil
 }

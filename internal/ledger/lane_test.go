@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -117,4 +118,54 @@ func TestP5_StatusTellsShares(t *testing.T) {
 	now += 1_000_000
 	NewRequest(now, Node{}, &a, b(11, 2), []*Row{row}).Serve(first[1], Key{1})
 	require.Equal(t, throttle.ShareStatus{Share: throttle.Share{ID: 11, Weight: 2}, Waiting: 2, Served: 1}, status()[1])
+}
+
+// TestP5_StartTimeFairQueueing: for two shares that always have callers, what they get over any interval differs, over their weights, by at most
+// one caller of each, whatever the weights, the costs and the callers of other shares are.
+func TestP5_StartTimeFairQueueing(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		row, arrival := new(Row), int64(0)
+		n := 2 + r.IntN(8)
+		weights, costs, got := make([]int, n), make([]int, n), make([]float64, n)
+		comes := func(share int) {
+			arrival++
+			row.lineUp(1, throttle.Share{ID: uint64(10 + share), Weight: weights[share]}, place{arrival: arrival, cost: int64(1 + r.IntN(costs[share]))})
+		}
+		for i := range n {
+			weights[i], costs[i] = 1+r.IntN(9), 1+r.IntN(50)
+			comes(i)
+			comes(i)
+		}
+
+		// The differences of all pairs at all moments: an interval's is that of two of them. The share 0 comes and goes.
+		low, high := make([]float64, n*n), make([]float64, n*n)
+		for range 500 {
+			c := &row.queue.lanes[1]
+			next := c.next()
+			at, share := next.places[0], int(next.share)-10
+			next.remove(at)
+			c.serve(next, at.cost)
+			*c = c.tidy()
+			got[share] += float64(at.cost) / float64(weights[share])
+			if share > 0 || r.IntN(3) == 0 {
+				comes(share)
+			}
+			if r.IntN(5) == 0 {
+				comes(0)
+			}
+			for f := 1; f < n; f++ {
+				for g := 1; g < n; g++ {
+					d := got[f] - got[g]
+					low[f*n+g], high[f*n+g] = min(low[f*n+g], d), max(high[f*n+g], d)
+				}
+			}
+		}
+		for f := 1; f < n; f++ {
+			for g := 1; g < n; g++ {
+				bound := float64(costs[f])/float64(weights[f]) + float64(costs[g])/float64(weights[g])
+				require.LessOrEqual(t, high[f*n+g]-low[f*n+g], bound+0.001, "seed %d, shares %d and %d", seed, f, g)
+			}
+		}
+	}
 }

@@ -26,6 +26,7 @@ type Summary struct {
 	Used    int            // and how much of it is used
 	Booked  int            // of all
 	Waiting int            // of all
+	Callers int            // of all
 	Wait    time.Duration  // the longest
 	Paused  time.Duration  // the longest
 	Ceiling float64        // the lowest; 0: the limit alone counts everywhere
@@ -69,6 +70,7 @@ func (s *Summary) add(st *throttle.Status) {
 		s.Limit, s.Used = st.Limit, st.Used
 	}
 	s.Booked, s.Waiting = s.Booked+st.Booked, s.Waiting+st.Waiting
+	s.Callers += st.Callers
 	s.Wait, s.Paused = max(s.Wait, st.Wait), max(s.Paused, st.Paused)
 	if st.Ceiling > 0 && (s.Ceiling == 0 || st.Ceiling < s.Ceiling) {
 		s.Ceiling = st.Ceiling

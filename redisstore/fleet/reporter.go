@@ -104,6 +104,9 @@ func Start(client redis.UniversalClient, store throttle.Store, o *ReporterOption
 	return r
 }
 
+// Unwrap returns the store of the program, which keeps the places of callers if it is a [throttle.PlaceKeeper].
+func (r *Reporter) Unwrap() throttle.Store { return r.Store }
+
 // A pauseTeller is a store that tells when a budget was closed, or opened: a redisstore.Store.
 // Behind another, callers that wait learn of a reason with the next report.
 type pauseTeller interface{ OnPause(tell func()) }

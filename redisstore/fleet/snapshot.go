@@ -76,8 +76,11 @@ const MostPrograms = 16
 // Closed reports whether the budget is closed and holds callers: budgets of shadow policies hold nobody.
 func (b *Budget) Closed() bool { return b.State.Paused.Duration > 0 && !b.Shadow }
 
-// Waiting returns how many callers wait for the budget: those in line, or more, if the programs reported more.
-func (b *Budget) Waiting() int { return max(b.State.Callers, b.waiting) }
+// Waiting returns how many callers wait for the budget: those in line, or more, if the programs reported more. Where a recording of an
+// earlier version does not count callers, it is what they cost.
+func (b *Budget) Waiting() int {
+	return max(cmp.Or(b.State.Callers, b.State.Waiting-b.State.Booked), b.waiting)
+}
 
 // Limit returns the limit by which its state was asked; the zero Limit if it is not known.
 func (b *Budget) Limit() throttle.Limit {
@@ -150,15 +153,26 @@ func (s *Snapshot) settle(known closings) {
 	s.Budgets = slices.DeleteFunc(s.Budgets, func(b Budget) bool {
 		return b.Nodes == 0 && b.Note == nil && b.Err == "" && b.State.Paused.Duration == 0
 	})
-	s.Closed, s.Callers, s.Silent = 0, 0, 0
 	for i := range s.Budgets {
 		b := &s.Budgets[i]
 		if b.Note != nil && b.Note.Until.Sub(s.At)-b.State.Paused.Duration > patience {
 			b.Note = nil // a program ended the pause: another ban, with an earlier end, closes the budget now
 		}
 		b.tellClosing(known)
+	}
+	s.count()
+}
+
+// count sets Closed, Callers and Silent. It returns how many budgets have states that are not known.
+func (s *Snapshot) count() (unknown int) {
+	s.Closed, s.Callers, s.Silent = 0, 0, 0
+	for i := range s.Budgets {
+		b := &s.Budgets[i]
 		if b.Closed() {
 			s.Closed++
+		}
+		if b.Err != "" {
+			unknown++
 		}
 		s.Callers += b.Waiting()
 	}
@@ -167,6 +181,7 @@ func (s *Snapshot) settle(known closings) {
 			s.Silent++
 		}
 	}
+	return unknown
 }
 
 // tellClosing sets since when and why the budget is closed.
@@ -189,6 +204,9 @@ func (b *Budget) tellClosing(known closings) {
 
 // Verdict returns what an operator must know first, as one line.
 func (s *Snapshot) Verdict() string {
+	own := *s // a recording of an earlier version has no counts
+	unknown := own.count()
+	s = &own
 	var parts []string
 	if s.Closed > 0 {
 		parts = append(parts, fmt.Sprintf("%d closed", s.Closed))
@@ -201,12 +219,6 @@ func (s *Snapshot) Verdict() string {
 		parts = append(parts, "1 program silent")
 	case s.Silent > 1:
 		parts = append(parts, fmt.Sprintf("%d programs silent", s.Silent))
-	}
-	unknown := 0
-	for i := range s.Budgets {
-		if s.Budgets[i].Err != "" {
-			unknown++
-		}
 	}
 	if unknown > 0 {
 		parts = append(parts, fmt.Sprintf("%d not known", unknown))

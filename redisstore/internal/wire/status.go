@@ -47,12 +47,21 @@ func (q StatusRequest) Read(f Frame) (throttle.Status, error) {
 	return st, r.end()
 }
 
+// The lanes from firstRound on are rounds: each has callers of many shares, which are told together. See lua/lanes.lua.
+const (
+	firstRound  = 1<<53 - 64
+	commonShare = 1
+)
+
 // shares reads the lanes of a line, those of High first, to the end of the reply, and returns what they say of each share,
 // by ID; nil if all callers are without a share.
 func (r *reader) shares() (all []throttle.ShareStatus) {
 	for len(r.rest) > 0 {
 		lane := throttle.ShareStatus{
 			Share: throttle.Share{ID: uint64(max(0, r.next())), Weight: int(r.next())}, Waiting: int(r.next()), Served: int(r.next()),
+		}
+		if lane.ID >= firstRound {
+			lane.ID, lane.Weight = commonShare, 1
 		}
 		i, found := slices.BinarySearchFunc(all, lane.ID, func(s throttle.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })
 		if !found {

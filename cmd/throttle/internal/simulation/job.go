@@ -29,6 +29,7 @@ type Job struct {
 	Latency  time.Duration
 	HandOver time.Duration // until a slot of the fleet that is given back is another request's
 	Begin    time.Time
+	Progress func(done float64) // is told now and then which part of the requests has been sent; nil: nobody is
 }
 
 // A Result is what a job took.
@@ -83,8 +84,13 @@ func (j *Job) Run(ctx context.Context) (*Result, error) {
 	}
 	r.look(func() bool { return r.inFlight > 0 || r.engine.waiting.Len() > 0 })
 	for n := 0; r.err == nil && r.engine.Clock.Next(); n++ {
-		if n%1024 == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+		if n%1024 == 0 {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			if j.Progress != nil {
+				j.Progress(float64(j.Requests-r.unsent) / float64(j.Requests))
+			}
 		}
 	}
 	if r.err != nil {

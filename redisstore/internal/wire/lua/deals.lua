@@ -9,19 +9,18 @@
 -- make_deals adds to lanes what deals them room, and returns them.
 function make_deals(lanes)
 local CLASSES = queue.CLASSES
-local UNIT = 1048576 -- of tags: what a cost of 1 adds with a weight of 1
-local NEWS, HOLES = lanes.NEWS, lanes.HOLES
+local NEWS, HOLES, UNIT = lanes.NEWS, lanes.HOLES, lanes.UNIT
 local COME = 'cuts %.0f %.0f %s%s'
 local move, min, max, floor, ceil = queue.move, min, max, floor, ceil
 local set, table_of = lanes.set, lanes.table_of
 
--- beside returns what is dealt in the other lanes of a class before a caller of lane c, which may be nil, with so much
+-- beside returns what is dealt in the other lanes of a class before a caller of a share in lane c, which may be nil, with so much
 -- of the lane before it.
-function lanes.beside(q, class, c, weight, own)
+function lanes.beside(q, class, c, share, weight, own)
   local m = q.many
   local C, F, L, O, W, K, v = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.v[class]
   local self = c and c.index or #C + 1
-  local begin = c and (c.finish > v or L[self] > 0) and c.finish or v
+  local begin = not c and lanes.bid(q, class, share) or (c.finish > v or L[self] > 0) and c.finish or v
   local tag, sum = begin + floor(own * UNIT / weight), 0
   for i = 1, #C do
     if C[i] == class and i ~= self then
@@ -55,8 +54,12 @@ local function deal(m, c, amount)
 end
 
 -- complete deals a waiter that came, and waits for room, the rest of what it wants. Else each lane would be dealt a part of what
--- its first waiter wants, and the parts would be used by nobody.
-function lanes.complete(q, c, w, cost)
+-- its first waiter wants, and the parts would be used by nobody. What was dealt to it and lapsed counts again, because the lane was dealt
+-- other room in its place.
+function lanes.complete(q, c, w, cost, lapsed)
+  if lapsed > 0 then
+    deal(q.many, c, lapsed)
+  end
   local stop = w.ticket + cost
   if w.ticket ~= FRONT and w.ticket < c.cut and stop > c.cut then
     local passed = move(c, min(stop, c.joined) - c.cut)
@@ -69,14 +72,20 @@ end
 
 -- leave notes what it means for the turns of lanes that a caller with a ticket starts, or leaves; was is how much of its cost counted. What is
 -- below the cut was counted for the lane when it was dealt: of a costly caller that may be a part.
-function lanes.leave(q, c, w, cost, was, starts)
+function lanes.leave(q, c, w, s, was, starts)
+  local cost = s.each
   local dealt = w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket))
-  if not starts then
+  if not starts and was > 0 and lanes.is_round(c) then
+    lanes.give_back(q, c.class, s.share, s.weight, cost)
+  elseif not starts then
     if was > 0 and w.ticket ~= FRONT and dealt > 0 and c.step == 0 then
       lanes.refund(q, c, dealt)
     end
-  elseif dealt < cost and (w.state == queue.WAITS or w.state == queue.COUNTED) then
-    deal(q.many, c, cost - dealt)
+  elseif w.ticket ~= FRONT and (w.state == queue.WAITS or w.state == queue.COUNTED) then
+    local standing = max(0, dealt + was - cost) -- what was dealt and has not lapsed
+    if standing < cost then
+      deal(q.many, c, cost - standing)
+    end
   end
 end
 
@@ -91,7 +100,9 @@ function lanes.start(q, class, share, weight, cost)
   local m = q.many
   if m.sum[class] > 0 then
     local c = lanes.join(q, class, share, weight, cost)
-    deal(m, c, cost)
+    if not lanes.is_round(c) then -- the tag of its share is known already
+      deal(m, c, cost)
+    end
     lanes.settle(q, c)
   end
 end
@@ -201,7 +212,11 @@ function lanes.call(r, u, q, class, now, taken)
         queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
         c.step = max(2 * c.step, c.offered)
         c.round, c.lapsed, c.since = now, c.cut, now
+
+        -- Who was offered room and comes late is counted when it starts.
+        local lapsed = c.offered
         c.offered = move(c, c.step)
+        c.finish = max(m.v[class], c.finish + floor((c.offered - lapsed) * UNIT / c.weight))
         lanes.settle(q, c)
       end
       claimed = claimed + (P[i] == 0 and O[i] or 0)
@@ -269,12 +284,26 @@ function lanes.turns(q, u, now)
       rank = min(all, max(least, rank))
       return from + (all > least and floor((to - from) * (rank - least) / (all - least)) or 0)
     end
+
+    -- ranked returns what is dealt until a tag. Rounds have their weight in turn, and not all at once.
+    local function ranked(tag)
+      if m.rounds == 0 then
+        return floor(max(0, tag - m.v[class]) * weights / UNIT)
+      end
+      local sum = 0
+      for i = 1, #C do
+        if C[i] == class and L[i] > 0 and m.finish[i] < tag then
+          sum = sum + min(L[i], floor((tag - m.finish[i]) * W[i] / UNIT))
+        end
+      end
+      return sum
+    end
     for i, c in pairs(m.open) do
       if c.class == class and (i > CLASSES or L[i] > 0 or c.news) then
         local a, b = 0, 0
         if L[i] > 0 then
-          local rank = least + floor(max(0, c.finish - m.v[class]) * weights / UNIT)
-          a, b = at(rank), at(rank + floor((L[i] - c.cost) * weights / c.weight))
+          local last = floor((L[i] - c.cost) * UNIT / c.weight)
+          a, b = at(least + ranked(c.finish)), at(least + ranked(c.finish + max(0, last)))
         end
         if i <= CLASSES then
           first[class], last[class] = a, b

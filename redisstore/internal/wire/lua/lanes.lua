@@ -8,7 +8,16 @@
 -- queue.lua, with class, share, weight, cost, finish, and index, their place in the columns. The lanes without a share
 -- are the first three.
 --
+-- When there are as many lanes as may be, the callers of further shares stand in *rounds*: lanes by start tag, each for the callers of many
+-- shares whose turns come at that tag. The finish tag of each such share is *known*, in eight bytes. So a share beyond takes turns as all others
+-- do, and a line has an end.
+--
 -- many is
+--   known     the finish tags of shares without a lane: of each three bytes that name it and its class, and five of its tag over 64, counted
+--             from when the line had its first lane, modulo 2^40
+--   passed    by class: the virtual time when the line was read, counted in the same way
+--   rounds    how many lanes are rounds
+--   more      how many bytes the known tags and the rounds take
 --   base      the ticket of a new lane: not below those of lanes that were forgotten
 --   v         the tag of each class. Stored finish tags are counted from it
 --   sum       by class: what waits in all its lanes
@@ -32,11 +41,14 @@ function make_lanes()
 local CLASSES = queue.CLASSES
 local MOST_LANES = 128
 local MOST_LINED = 3800 -- a line of more bytes gets no new lanes
-local COMMON = 1 -- the share whose lane all others share when there are too many
+local UNIT = 1048576 -- of tags: what a cost of 1 adds with a weight of 1
+local FIRST_ROUND = MAX_NUMBER - 64 -- the share of the first round
+local MOST_ROUNDS, SPARE_ROUNDS = 16, 4 -- of a class; the spare ones are for callers whose turn comes before all rounds
+local TAG_PART, MOST_TAG = 64, 2 ^ 40 -- known tags are counted in such parts, modulo so many
 local NEWS, HOLES = 1, 2
 local COLUMNS = {'class', 'share', 'weight', 'cost', 'finish', 'left', 'offered', 'since', 'holds', 'step', 'flags'}
-local left, min, max = queue.left, min, max
-local lanes, served = {NEWS = NEWS, HOLES = HOLES}, served_of()
+local left, min, max, floor, ceil = queue.left, min, max, floor, ceil
+local lanes, served = {NEWS = NEWS, HOLES = HOLES, UNIT = UNIT}, served_of()
 
 -- set writes a table into the columns.
 local function set(m, c)
@@ -61,7 +73,7 @@ local function push(m, c, class, share)
   return c
 end
 local function empty(base)
-  local m = {base = base, v = {0, 0, 0}, sum = {0, 0, 0}, rest = {}, open = {}, found = {{}, {}, {}}, served = {}}
+  local m = {base = base, v = {0, 0, 0}, known = '', passed = {0, 0, 0}, rounds = 0, more = 0, sum = {0, 0, 0}, rest = {}, open = {}, found = {{}, {}, {}}, served = {}}
   for _, name in ipairs(COLUMNS) do
     m[name] = {}
   end
@@ -122,7 +134,7 @@ end
 function lanes.read(r, v)
   local q, m, columns = {id = v[2], began = v[3]}, empty(v[4]), v[6]
   local size = #v[7]
-  assert(size >= CLASSES and size <= MOST_LANES + CLASSES and #columns == #COLUMNS)
+  assert(size >= CLASSES and size <= MOST_LANES + CLASSES * (1 + MOST_ROUNDS + SPARE_ROUNDS) and #columns == #COLUMNS)
   for _, x in ipairs({v[2], v[3], v[4]}) do
     assert(x % 1 == 0 and x <= MAX_NUMBER and x >= -MAX_NUMBER)
   end
@@ -137,7 +149,13 @@ function lanes.read(r, v)
     end
     m[name] = column
   end
-  m.rest, m.full = v[7], served.read(m, v[8], r.lined) > MOST_LINED
+  m.known, m.passed = v[5][8] or '', {v[5][9] or 0, v[5][10] or 0, v[5][11] or 0}
+  assert(#m.known % 8 == 0 and #m.known <= 8 * MOST_KNOWN)
+  for i = CLASSES + 1, size do
+    m.rounds = m.rounds + (m.share[i] >= FIRST_ROUND and 1 or 0)
+  end
+  m.more = #m.known + ROUND_SIZE * m.rounds
+  m.rest, m.full = v[7], served.read(m, v[8], r.lined) - m.more > MOST_LINED
   for i = 1, size do
     local class, since = m.class[i], m.since[i]
     m.sum[class] = m.sum[class] + m.left[i] + m.offered[i]
@@ -157,7 +175,8 @@ end
 -- is_idle reports whether the lane at an index can be forgotten.
 local function is_idle(m, i)
   local class = m.class[i]
-  return i > CLASSES and m.left[i] <= 0 and m.offered[i] <= 0 and (m.finish[i] <= m.v[class] or m.sum[class] <= 0)
+  local empty = i > CLASSES and m.left[i] <= 0 and m.offered[i] <= 0
+  return empty and (m.finish[i] <= m.v[class] or m.sum[class] <= 0)
 end
 
 local function every(size)
@@ -204,6 +223,13 @@ local function text(q, m)
     limits[2 * k - 1], limits[2 * k] = q[k].reserve, q[k].horizon
   end
   limits[2 * CLASSES + 1] = q.callers
+  if m.known ~= '' then
+    limits[7], limits[8] = q.callers or false, m.known
+    for k = 1, CLASSES do
+      limits[8 + k] = (m.passed[k] + m.v[k]) % (TAG_PART * MOST_TAG)
+    end
+  end
+  m.more = #m.known + ROUND_SIZE * m.rounds
   return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, list)
 end
 
@@ -222,11 +248,11 @@ end
 -- write returns the line as it is stored; '' if it is too large: then it is lost.
 function lanes.write(r, q)
   local all = text(q, q.many)
-  if #all > MAX_SHARED then
+  if #all > MAX_SHARED + q.many.more then
     squeeze(q.many)
     all = text(q, q.many)
   end
-  return #all <= MAX_SHARED and all or ''
+  return #all <= MAX_SHARED + q.many.more and all or ''
 end
 
 -- find returns the lane of a share in a class; nil if there is none.
@@ -249,29 +275,142 @@ function lanes.find(q, class, share)
   return known
 end
 
--- lane_for returns the lane of a share in a class. If there are too many lanes, it is the common one.
-function lanes.lane_for(q, class, share)
+-- find_known returns where the tag of a share is known, and the bytes that name it.
+local function find_known(m, class, share)
+  local name = struct.pack('>I3', (share % 4194304) * 4 + class)
+  local at = string.find(m.known, name, 1, true)
+  while at and at % 8 ~= 1 do
+    at = string.find(m.known, name, at + 1, true)
+  end
+  if not at and #m.known >= 8 * MOST_KNOWN then
+    at = 1 + 8 * (share % MOST_KNOWN) -- it takes turns with another share as one
+    name = string.sub(m.known, at, at + 2)
+  end
+  return at, name
+end
+
+-- bid returns the start tag of the next caller of a share without a lane.
+function lanes.bid(q, class, share)
+  local m = q.many
+  local v, at = m.v[class], m.known ~= '' and find_known(m, class, share)
+  if not at then
+    return v
+  end
+  local ahead = (struct.unpack('>I5', m.known, at + 3) - floor((m.passed[class] + v) / TAG_PART)) % MOST_TAG
+  return ahead < MOST_TAG / 2 and v + ahead * TAG_PART or v
+end
+
+-- purge forgets the tags that the virtual time has passed: these shares have no waiters.
+local function purge(m)
+  local kept = {}
+  for at = 1, #m.known, 8 do
+    local class = struct.unpack('>I3', m.known, at) % 4
+    local ahead = (struct.unpack('>I5', m.known, at + 3) - floor((m.passed[class] + m.v[class]) / TAG_PART)) % MOST_TAG
+    if ahead > 0 and ahead < MOST_TAG / 2 then
+      kept[#kept + 1] = string.sub(m.known, at, at + 7)
+    end
+  end
+  m.known = table.concat(kept)
+end
+
+-- set_known notes the finish tag of a share without a lane.
+local function set_known(m, class, share, tag)
+  local at, name = find_known(m, class, share)
+  if not at then
+    purge(m)
+    at, name = #m.known + 1, name
+  end
+  local value = struct.pack('>I5', floor((m.passed[class] + tag) / TAG_PART) % MOST_TAG)
+  m.known = string.sub(m.known, 1, at - 1) .. name .. value .. string.sub(m.known, at + 8)
+end
+
+-- give_back takes back what a turn counted for a share without a lane.
+function lanes.give_back(q, class, share, weight, cost)
+  local m = q.many
+  if m.known ~= '' and find_known(m, class, share) then
+    set_known(m, class, share, max(m.v[class], lanes.bid(q, class, share) - floor(cost * UNIT / weight)))
+  end
+end
+
+-- is_round reports whether a lane is a round.
+function lanes.is_round(c) return c.share >= FIRST_ROUND end
+
+-- round_for returns the round for a caller whose turn comes at a tag: that of the tag if there is one, a new one if there are not too many, and
+-- else the last one before the tag.
+local function round_for(q, class, tag)
+  local m, before, after, count, used = q.many, nil, nil, 0, {}
+  for i = CLASSES + 1, #m.share do
+    local share = m.share[i]
+    if share >= FIRST_ROUND and m.class[i] == class then
+      local f = m.finish[i]
+      count, used[share] = count + 1, true
+      if f <= tag and not (before and m.finish[before] >= f) then
+        before = i
+      elseif f > tag and not (after and m.finish[after] <= f) then
+        after = i
+      end
+    end
+  end
+  local near = before or after
+  if near and (m.finish[near] == tag or count >= MOST_ROUNDS and before or count >= MOST_ROUNDS + SPARE_ROUNDS) then
+    return table_of(m, near)
+  end
+
+  local share = FIRST_ROUND
+  while used[share] do
+    share = share + 1
+  end
+  local c = queue.unused()
+  c.joined, c.cut, c.told, c.lapsed, c.round = m.base, m.base, m.base, m.base, m.base > 1 and now or 0
+  push(m, c, class, share)
+  c.finish, m.rounds = tag, m.rounds + 1
+  set(m, c)
+  return c
+end
+
+-- is_full reports whether a share that has no lane gets none.
+local function is_full(m)
+  return #m.share - m.rounds >= MOST_LANES or m.full
+end
+
+-- lane_for returns the lane of a share in a class, or a round, if there are too many lanes.
+function lanes.lane_for(q, class, share, weight, cost)
   local m, c = q.many, lanes.find(q, class, share)
   if c then
     return c
-  elseif share ~= COMMON and (#m.share >= MOST_LANES or m.full) then
-    return lanes.lane_for(q, class, COMMON)
   end
+  local tag, step = lanes.bid(q, class, share), max(1, floor(cost * UNIT / weight))
+  if is_full(m) then
+    -- Tags on a grid, so that callers of many shares have one round.
+    local grid = 2 ^ floor(math.log(step) / math.log(2))
+    return round_for(q, class, ceil((m.passed[class] + tag) / grid) * grid - m.passed[class])
+  end
+
   c = queue.unused()
   c.joined, c.cut, c.told, c.lapsed, c.round = m.base, m.base, m.base, m.base, m.base > 1 and now or 0
-  return push(m, c, class, share)
+  push(m, c, class, share)
+  c.finish = tag
+  return c
 end
 
--- join returns the lane of a share for a caller that stands in it from now on.
+-- join returns the lane of a share for a caller that stands in it from now on, and whether it is a round: then one caller stands there.
 function lanes.join(q, class, share, weight, cost)
   if not q.many then
     lanes.begin(q)
   end
-  local m, c = q.many, lanes.lane_for(q, class, share)
-  if left(c) <= 0 then
-    c.finish = max(c.finish, m.v[class])
+  local m, c = q.many, lanes.lane_for(q, class, share, weight, cost)
+  if lanes.is_round(c) then
+    -- The callers of a round have the weight of their shares together, and no more than all known shares.
+    set_known(m, class, share, lanes.bid(q, class, share) + floor(cost * UNIT / weight))
+    local own = left(c) > 0 and c.weight or 0
+    c.weight = max(1, min(own + weight, #m.known / 8 * weight))
+  else
+    if left(c) <= 0 then
+      c.finish = max(c.finish, m.v[class])
+    end
+    c.weight = weight
   end
-  c.weight, c.cost = c.share == COMMON and 1 or weight, cost
+  c.cost = cost
   m.weight[c.index], m.cost[c.index] = c.weight, cost
   return c
 end

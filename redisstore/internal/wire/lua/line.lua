@@ -110,9 +110,13 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   if not w then
     w = {state = WAITS, round = 0}
     if q and want.first then
-      w.ticket, c = FRONT, c or queue.make(q, want.class, s.share)
+      w.ticket, c = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each)
     else
-      q, w.ticket, c = queue.line_up(s.row, want.class, s.share, s.weight, s.each, callers, s.reserve, want.horizon, seed)
+      local stood
+      q, w.ticket, c, stood = queue.line_up(s.row, want.class, s.share, s.weight, s.each, callers, s.reserve, want.horizon, seed)
+      if stood < callers then
+        callers, t_last = stood, turn_at
+      end
     end
     w.id, w.share = q.id, c.share or 0
     want.tickets[s.index] = w
@@ -150,7 +154,7 @@ function quit(list, want, starts, many)
       if q.many and starts and w.state ~= HAD and w.ticket ~= FRONT then
         served_of().count(q, want.class, c.share, s.each)
       end
-      queue.leave(q, c, w, s.each, starts)
+      queue.leave(q, c, w, s, starts)
       w.state = HAD
     elseif q and q.many and starts and not want.first and not s.shadow then
       lanes_of().start(q, want.class, s.share, s.weight, s.each * many)

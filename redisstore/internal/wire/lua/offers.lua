@@ -59,12 +59,13 @@ function queue.count(q, c, w, cost, now)
   if missing == cost then
     queue.joined(q, 1)
   end
+  local lapsed = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT and missing or 0
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
   if missing > 0 and c.since == 0 then
     c.since = now
   end
   if q.many then
-    lanes_of().complete(q, c, w, cost)
+    lanes_of().complete(q, c, w, cost, lapsed)
   end
 end
 
@@ -96,14 +97,15 @@ local function take_out(c, w, cost)
   end
 end
 
--- leave ends what one with a ticket had in a lane: it starts, or leaves.
-function queue.leave(q, c, w, cost, starts)
+-- leave ends what one with a ticket had in a lane: it starts, or leaves. Its search is s.
+function queue.leave(q, c, w, s, starts)
+  local cost = s.each
   if not starts then
     q.event = true
   end
   local was = counted(c, w, cost)
   if q.many then
-    lanes_of().leave(q, c, w, cost, was, starts)
+    lanes_of().leave(q, c, w, s, was, starts)
   end
   queue.joined(q, was > 0 and -1 or 0)
   if was > 0 then

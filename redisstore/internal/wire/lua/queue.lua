@@ -175,7 +175,7 @@ function queue.ahead(q, class, c, ticket)
       own = own - floor(h[3] * (to - from) / (h[2] - h[1]))
     end
   end
-  return sum + c.offered + own + (q.many and lanes_of().beside(q, class, c, c.weight, own) or 0)
+  return sum + c.offered + own + (q.many and lanes_of().beside(q, class, c, c.share, c.weight, own) or 0)
 end
 
 -- before_newcomer returns what goes before a caller that comes now.
@@ -192,7 +192,7 @@ function queue.before_newcomer(q, class, share, weight)
     own = queue.left(c)
     sum = sum + own + c.offered
   end
-  return sum + lanes_of().beside(q, class, c, weight, own)
+  return sum + lanes_of().beside(q, class, c, share, weight, own)
 end
 
 -- behind returns what goes before callers that come now, and their own cost.
@@ -202,19 +202,19 @@ function queue.behind(q, class, share, weight, cost)
   end
   local c = queue.lane(q, class, share)
   local own = cost + (c and queue.left(c) or 0)
-  return queue.waiting(q, class - 1) + (c and c.offered or 0) + own + lanes_of().beside(q, class, c, weight, own)
+  return queue.waiting(q, class - 1) + (c and c.offered or 0) + own + lanes_of().beside(q, class, c, share, weight, own)
 end
 
 -- make returns the lane of a share, which there is from then on.
-function queue.make(q, class, share)
+function queue.make(q, class, share, weight, cost)
   if not q.many then
     lanes_of().begin(q)
   end
-  return lanes_of().lane_for(q, class, share)
+  return lanes_of().lane_for(q, class, share, weight, cost)
 end
 
 -- line_up lets so many of equal cost stand in the lane of a share, and returns the line, the ticket of the first, and the
--- lane, which may be another than that of the share.
+-- lane, which may be another than that of the share. Of several callers only the first stands in a round.
 function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, seed)
   local q = queue.of(r)
   if not q then
@@ -228,13 +228,14 @@ function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, se
   local c = q[class]
   if share ~= 0 or q.many then
     c = lanes_of().join(q, class, share, weight, cost)
+    many = lanes_of().is_round(c) and 1 or many
   end
   local ticket = c.joined
   c.joined = ticket + cost * many
   queue.joined(q, many)
   q[class].reserve, q[class].horizon = reserve, horizon
   queue.settle(q, c)
-  return q, ticket, c
+  return q, ticket, c, many
 end
 
 queue.unused = unused

@@ -16,6 +16,8 @@
 local MAX_STORED = 3500 -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
 local MAX_PLAIN = 900 -- bytes of a line without shares
 local MAX_SHARED = 4500 -- bytes of a line with shares, which lies beside the entries: 8 KB in all
+local MOST_KNOWN = 1024 -- shares without a lane of their own whose tags a line knows: 8 bytes each
+local ROUND_SIZE = 48 -- bytes of a lane of such shares, at the most
 local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
 local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
 local STEPS = {8, 2} -- after a penalty the first SLOW_STEPS windows have an eighth, a half of the limit
@@ -71,7 +73,7 @@ local function read(key, head)
     + before % 1 + first % 1 + last % 1 + n % 1 + expires % 1 + opens % 1 + t1 % 1 + t2 % 1 + t3 % 1 + pin % 1 + lined % 1
     + ban % 1 + probe % 1 + times % 1 + fell % 1 + learns % 1
   local sound = fractions == 0 -- nor is any of them infinite, or no number
-    and named >= 0 and named <= MAX_NAMED and named % PAIR == 0 and lined >= 0 and lined <= MAX_SHARED and size >= 0 and size <= 2 * MAX_ENTRIES and at >= 0 and at <= MAX_STORED
+    and named >= 0 and named <= MAX_NAMED and named % PAIR == 0 and lined >= 0 and lined <= MAX_SHARED + 8 * MOST_KNOWN + 60 * ROUND_SIZE and size >= 0 and size <= 2 * MAX_ENTRIES and at >= 0 and at <= MAX_STORED
     and min(span, most, level, generation, count, g1, n1, older, mark, total, n, ban, probe, times, learns) >= 0
     and max(most, unit, -unit, generation, count, g1, n1, older, mark, total, n) <= 64 * MAX_NUMBER
     and max(seen, lost, span, till, paused, frozen, old, before, first, last, expires, opens, t1, t2, t3, pin, ban, probe, times,

@@ -155,6 +155,8 @@ local function forgo(s, class)
   if c then
     lanes_of().refund(q, c, s.each)
     served_of().count(q, class, s.share, -s.each)
+  elseif q and q.many then
+    lanes_of().give_back(q, class, s.share, s.weight, s.each)
   end
 end
 

@@ -16,7 +16,7 @@ local served = {}
 function served.read(m, stored, lined)
   m.told = type(stored) == 'table'
   if not m.told then
-    m.served = lined <= LEAST_LINED and {} or nil
+    m.served = lined <= LEAST_LINED + m.more and {} or nil
     return lined
   end
   assert(#stored == #m.share)
@@ -31,7 +31,7 @@ end
 -- pack returns the text of a line, with the list if there is room for it.
 function served.pack(m, line, list)
   local text = m.served and cmsgpack.pack({line[1], line[2], line[3], line[4], line[5], line[6], line[7], list})
-  if text and #text <= MAX_SHARED then
+  if text and #text <= MAX_SHARED + m.more then
     return text
   end
   m.served = nil

@@ -1,0 +1,110 @@
+// The story of a budget that is closed or holds requests: why and since when, who is hurt, and what helps.
+
+import {make, put, say} from "./dom.js";
+import {closedBy, closedSpan, isClosed, nameOf, waitingWords} from "./state.js";
+import {known} from "./stream.js";
+import {access, order} from "./steer.js";
+import {count, page, word} from "./words.js";
+
+/**
+ * @typedef {import("./stream.js").Budget} Budget
+ * @typedef {{root: HTMLElement, why: HTMLElement, who: HTMLElement, help: HTMLElement, advice: HTMLElement, runbook: HTMLElement,
+ *   resume: HTMLButtonElement, command: Command}} Story
+ * @typedef {{root: HTMLElement, text: HTMLElement, copy: HTMLButtonElement}} Command
+ */
+
+/** How many programs are named. */
+const mostNamed = 4;
+
+/**
+ * Makes the story of a budget.
+ * @param {string} id
+ * @returns {Story}
+ */
+export function makeStory(id) {
+  const why = make("p"), who = make("p"), advice = make("span");
+  const runbook = make("a", {target: "_blank", rel: "noopener noreferrer"}, word("runbook"));
+  const resume = /** @type {HTMLButtonElement} */ (make("button", {type: "button"}, word("resume")));
+  const command = makeCommand();
+  const help = make("p", {class: "help"}, advice, runbook, resume, command.root);
+  resume.addEventListener("click", () => order("resume", id));
+  return {root: make("div", {class: "story"}, why, who, help), why, who, help, advice, runbook, resume, command};
+}
+
+/**
+ * Shows the story of a budget as it is now.
+ * @param {Story} s
+ * @param {Budget} b
+ */
+export function showStory(s, b) {
+  const closed = isClosed(b);
+  say(s.why, closed ? `${closedBy(b)} · ${closedSpan(b)}` : b.why?.[page.language === "zh" ? "zh" : "en"] ?? "");
+  const hurt = [waitingWords(b), programsOf(b), lost(b)].filter(Boolean);
+  say(s.who, hurt.join(" · ") || (closed ? word("nobody hurt") : ""));
+  s.who.hidden = !s.who.textContent;
+
+  const byHand = closed && Boolean(b.by);
+  say(s.advice, closed ? word(byHand ? "advice pause" : known.state?.kind === "fleet" ? "advice ban" : "advice ban program") : "");
+  s.runbook.hidden = !b.runbook;
+  if (b.runbook) put(s.runbook, "href", b.runbook);
+  s.resume.hidden = !byHand || !access.act || Boolean(b.node);
+  put(s.resume, "aria-label", word("resume title", {name: nameOf(b)}));
+  showCommand(s.command, closed && !b.node ? (byHand ? commandOf("resume", b) : commandOf("reset", b)) : "");
+  s.help.hidden = !closed && !b.runbook;
+}
+
+/** The programs that wait for a budget or, if none does, use it. @param {Budget} b */
+export function programsOf(b) {
+  const all = b.programs ?? [];
+  const waiting = all.filter((p) => (p.waiting ?? 0) > 0);
+  const shown = waiting.length ? waiting : all;
+  const named = shown.filter((p) => p.program).slice(0, mostNamed).map((p) => {
+    const name = p.nodes > 1 ? `${p.program} ×${p.nodes}` : p.program;
+    return waiting.length ? word("program waits", {program: name, n: count(p.waiting ?? 0)}) : name;
+  });
+  const more = shown.length - Math.min(shown.length, mostNamed);
+  if (more > 0) named.push(word("more programs", {n: more}));
+  return named.join(", ");
+}
+
+/** How many requests gave up or were refused. @param {Budget} b */
+function lost(b) {
+  const parts = [];
+  if (b.left) parts.push(word("gave up", {n: count(b.left)}));
+  if (b.refused) parts.push(word("were refused", {n: count(b.refused)}));
+  return parts.length ? word("last minute", {what: parts.join(", ")}) : "";
+}
+
+/**
+ * The command that does in a terminal what the page does, or what the page cannot do; "" if there is none.
+ * @param {"pause" | "resume" | "reset"} act
+ * @param {Budget} b
+ */
+export function commandOf(act, b) {
+  if (known.state?.kind !== "fleet") return "";
+  return `throttle ${act} ${quote(b.name)}` + (act === "pause" ? " --for 10m" : "") + ` --reason ${quote(word("reason blank"))}`;
+}
+
+/** A text as a shell reads it. @param {string} text */
+const quote = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+/** @returns {Command} */
+export function makeCommand() {
+  const text = make("code"), copy = /** @type {HTMLButtonElement} */ (make("button", {type: "button", class: "quiet"}, word("copy")));
+  copy.hidden = !navigator.clipboard; // over http, browsers have it for this machine's pages alone
+  copy.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(text.textContent ?? "");
+    say(copy, word("copied"));
+    setTimeout(() => say(copy, word("copy")), 2000);
+  });
+  return {root: make("span", {class: "command"}, text, copy), text, copy};
+}
+
+/**
+ * @param {Command} c
+ * @param {string} text
+ */
+export function showCommand(c, text) {
+  c.root.hidden = !text;
+  say(c.text, text);
+}
