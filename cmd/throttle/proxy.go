@@ -50,9 +50,9 @@ type sidecar struct {
 	held, perBudget, connections   int
 	private                        []string
 	permits                        time.Duration // how long they last at most
-	penalties                      time.Duration // how long their callers close budgets at most; 0: not at all
 	followHosts                    string        // the path of the file that bounds what is pushed
 	ceiling                        *policyfile.File
+	penalties                      time.Duration // how long their callers close budgets at most; 0: not at all
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
 	metrics *promthrottle.Metrics
@@ -103,8 +103,8 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	f.IntVar(&s.tunnels, "tunnels", proxy.DefaultTunnels, "how many tunnels programs with HTTP_PROXY have at once at most; 0: none")
 	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
 	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
-	f.DurationVar(&s.penalties, "permit-penalty-max", waitapi.DefaultMaxPenalty, "how long /v1/penalize of the waiting API closes a budget at most; 0: callers may close none")
 	f.StringVar(&s.followHosts, "follow-hosts", "", "without FILE: a file of policies that bounds what is pushed, which may name only the hosts of this file, and make only the keys that this file makes of requests")
+	f.DurationVar(&s.penalties, "permit-penalty-max", waitapi.DefaultMaxPenalty, "how long /v1/penalize of the waiting API closes a budget at most; 0: callers may close none")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c, s
 }
