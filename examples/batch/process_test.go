@@ -143,6 +143,22 @@ func (u upstream) pages() (calls, byAPI, byDatabase int) {
 	return calls, byAPI, byDatabase
 }
 
+// keepsPace requires that no more calls of a kind came than its limit allows from the first call to the last, and one second's
+// worth. Calls that a busy machine delivers late shift within that time, but do not become more.
+func (u upstream) keepsPace(t *testing.T) {
+	t.Helper()
+	calls := make(map[bool][]time.Duration) // by whether the call is a query
+	for _, c := range u.Counts().Calls {
+		calls[c.Query] = append(calls[c.Query], c.At)
+	}
+	for query, perSecond := range map[bool]int{false: downstream.OrdersPerSecond, true: downstream.QueriesPerSecond} {
+		at := calls[query]
+		require.NotEmpty(t, at)
+		length := at[len(at)-1] - at[0]
+		require.LessOrEqual(t, float64(len(at)), float64(perSecond)*(length.Seconds()+1), "of queries: %v", query)
+	}
+}
+
 // files returns the files of a folder that match a pattern, in the order of their names.
 func files(t *testing.T, dir, pattern string) []string {
 	t.Helper()

@@ -30,6 +30,36 @@ func TestTheListFits(t *testing.T) {
 	require.NoError(t, fits(listed(t), root))
 }
 
+// maxUnrun is how many mutations may wait to be run again after their functions were changed.
+const maxUnrun = 60
+
+// TestThePageIsCurrent: the page says of each mutation what the record says, so it does not call a mutation killed whose function
+// has changed since; and the record is not far behind the code.
+func TestThePageIsCurrent(t *testing.T) {
+	soak.WithoutRace(t)
+	page, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(pageFile)))
+	require.NoError(t, err)
+	kept, err := records(root)
+	require.NoError(t, err)
+
+	all := listed(t)
+	current, err := withTable(string(page), table(all, kept))
+	require.NoError(t, err)
+	require.True(t, current == string(page), "the table of %s is not what the record says: go run ./internal/mutants -write -run '^$'", pageFile)
+
+	unrun, alive := 0, 0
+	for _, m := range all {
+		switch r := kept[m.name]; {
+		case r.id != m.id():
+			unrun++
+		case r.verdict == survived:
+			alive++
+		}
+	}
+	require.LessOrEqual(t, unrun, maxUnrun, "run them: go run ./internal/mutants -write -unrun")
+	require.Zero(t, alive, "a mutation survives: a test is missing, or the list explains why none can notice")
+}
+
 func TestEveryPromiseIsBroken(t *testing.T) {
 	broken := make(map[string]int)
 	for _, m := range listed(t) {
