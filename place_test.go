@@ -395,8 +395,8 @@ func TestCheckPlaces(t *testing.T) {
 	})
 }
 
-// TestAShortPatienceKeepsTheRank: jobs whose workers do not wait start in the order in which they reserved, within the time between two visits and
-// half a second: a job with a place whose turn is within half a second waits for it.
+// TestAShortPatienceKeepsTheRank: jobs whose workers do not wait start in the order in which they reserved, within two seconds: a job with a
+// place waits for a turn that comes within half a second, and comes again soon if its turn is later.
 func TestAShortPatienceKeepsTheRank(t *testing.T) {
 	for _, patience := range []time.Duration{-1, 50 * time.Millisecond, 300 * time.Millisecond} {
 		t.Run(patience.String(), func(t *testing.T) {
@@ -477,6 +477,6 @@ func playShortPatience(t *testing.T, patience time.Duration) {
 		passed = max(passed, starts[i].Sub(first))
 	}
 	t.Logf("passed by %v, %d visits", passed, visits)
-	require.Less(t, passed, 1500*time.Millisecond)
+	require.Less(t, passed, 2*time.Second)
 	require.Less(t, visits, 3*jobs)
 }
