@@ -169,7 +169,10 @@ func (a *acquisition) waitForStart(ctx context.Context, w waitOptions) (wake, er
 		if lead := a.revalidateLead(); lead > 0 && left > validFor+lead {
 			left, why = left-lead, newsCame
 		}
+	} else if a.grant.Age == 0 {
+		why = newsCame // a store in memory confirms even a near start: that costs no round trip
 	}
+
 	switch noticeDelay, ok := a.noticeIn(); {
 	case ok && noticeDelay == 0:
 		return noticeCame, nil

@@ -166,3 +166,18 @@ func TestP11_AStormOfSeconds(t *testing.T) {
 		}
 	})
 }
+
+// TestP11_AStartThatIsNear closes a budget in memory a millisecond after a caller was told to start in three: the
+// caller waits for the end. To ask once more costs no round trip there.
+func TestP11_AStartThatIsNear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := must(throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "p", Limit: throttle.PerSecond(1), Jitter: -1}))
+		begin := time.Now()
+		must(l.Acquire(t.Context(), "", 1)).Release()
+
+		time.Sleep(997 * ms)
+		time.AfterFunc(ms, func() { require.NoError(t, l.Pause(t.Context(), "", 5*time.Second)) })
+		must(l.Acquire(t.Context(), "", 1)).Release()
+		require.Equal(t, 5998*ms, time.Since(begin).Truncate(ms))
+	})
+}
