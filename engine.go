@@ -16,6 +16,7 @@ import (
 // together, have in common.
 type engine struct {
 	store          Store
+	calls          bool                         // the store is a CallingStore
 	defaultMaxWait time.Duration                // as in Config
 	observe        func(context.Context, Event) // nil: none
 	longWait       time.Duration                // as in Config; 0: none, or there is no observer
@@ -33,6 +34,7 @@ type engine struct {
 // configure sets the fields that come from a configuration. Its error is that of a missing Store.
 func (e *engine) configure(c Config) error {
 	e.store, e.defaultMaxWait, e.observe = c.Store, c.MaxWait, observer(c.Observe).guarded()
+	e.calls = callsWaiters(c.Store)
 	if e.observe != nil {
 		e.longWait = max(0, cmp.Or(c.LongWait, DefaultLongWait))
 	}

@@ -106,6 +106,7 @@ func spreadLimit(charges []Charge) time.Duration {
 const (
 	leastHorizon = 350 * time.Millisecond
 	shareHorizon = 250 * time.Millisecond // in place of leastHorizon for callers with a share: one that asks for little waits for all that is booked
+	callHorizon  = 5 * time.Millisecond   // in place of shareHorizon and leadMargin for callers of one budget, if the store is a CallingStore
 	longHorizon  = 750 * time.Millisecond
 	mostHorizon  = 2 * time.Second
 	leadMargin   = 250 * time.Millisecond // the horizon reaches so much further than the caller's lead
@@ -121,18 +122,23 @@ const (
 // before its start, because its connections take long, must know its start that early: so the
 // horizon reaches beyond the lead.
 func (a *acquisition) horizon() time.Duration {
-	least, most, shared := leastHorizon, mostHorizon, false
+	least, margin, most, shared := leastHorizon, leadMargin, mostHorizon, false
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
 		least, shared = max(least, c.Limit.Horizon()), shared || c.Share.ID != 0
 		most = min(most, a.estimateHorizon(c))
 	}
+
+	// A caller of several budgets needs a start that is near in all of them, so its horizon stays.
 	if shared && least == leastHorizon {
 		least = shareHorizon
+		if a.calls && len(a.booking.Charges) == 1 {
+			least, margin = callHorizon, callHorizon
+		}
 	}
 
 	// Callers that dial, and stores that are far away, need their horizon whatever was estimated.
-	least, margin := min(least, most), min(leadMargin, most)
+	least, margin = min(least, most), min(margin, most)
 	return max(min(max(least, horizonTrips*a.rtt.get()), mostHorizon), a.lead+margin)
 }
 

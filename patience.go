@@ -13,7 +13,7 @@ const leastInLine = 150 * time.Millisecond
 func (a *acquisition) patienceEnd() time.Duration {
 	patience := a.patience
 	if a.ranked {
-		patience = max(patience, a.horizon()+leastInLine)
+		patience = max(patience, max(a.horizon(), leastHorizon)+leastInLine)
 	}
 
 	return a.arrivedAt + patience

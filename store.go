@@ -90,6 +90,30 @@ type PauseNoter interface {
 	PauseNote(b Budget) PauseNote
 }
 
+// A CallingStore is a Store that calls each waiter when its turn comes, without a trip to another program or a server. So callers with a
+// share are booked right before their starts, and one that comes by itself has its part beside those that wait already.
+// A Store that wraps another has a method Unwrap() Store instead.
+type CallingStore interface {
+	Store
+
+	// CallsWaiters does nothing. It says that the store closes Grant.Ready in time however near the Horizon is.
+	CallsWaiters()
+}
+
+// callsWaiters reports whether a store, or one that it wraps, is a CallingStore.
+func callsWaiters(s Store) bool {
+	for {
+		if _, calls := s.(CallingStore); calls {
+			return true
+		}
+		wrapper, ok := s.(interface{ Unwrap() Store })
+		if !ok {
+			return false
+		}
+		s = wrapper.Unwrap()
+	}
+}
+
 // A PlaceKeeper is a Store whose callers can leave their place in line, and come back to it in another
 // program: see [Limiters.Reserve]. Its methods are optional; without them there are no places. A Store that
 // wraps another has a method Unwrap() Store instead: then the places are those of the store inside.

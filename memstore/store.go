@@ -22,6 +22,9 @@ type Store struct {
 	appointments appointments
 }
 
+// CallsWaiters implements [throttle.CallingStore]: all waiters of the store are in this program.
+func (s *Store) CallsWaiters() {}
+
 // reader is embedded, so that a Store has the methods that only read a budget.
 type reader = ledger.Reader
 
@@ -128,7 +131,7 @@ func (s *Store) unlock(l locked) {
 // changeRows calls do with a request for a booking, in one atomic step, and tells the watches and waiters
 // that must hear of the change. It returns the same news.
 func (s *Store) changeRows(b *throttle.Booking, do func(*ledger.Request)) ledger.News {
-	q := ledger.Request{Booking: b, Arrivals: &s.arrivals, Grant: new(throttle.Grant), Searches: make([]ledger.Search, len(b.Charges))}
+	q := ledger.Request{CallsWaiters: true, Booking: b, Arrivals: &s.arrivals, Grant: new(throttle.Grant), Searches: make([]ledger.Search, len(b.Charges))}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 	s.open(&q)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
@@ -94,16 +95,17 @@ func TestP5_RandomShares(t *testing.T) {
 func TestP5_ManyShares(t *testing.T) {
 	soak.WithoutRace(t)
 	server := redistest.Shared(t)
-	storetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, false)
-	storetest.ManyShares(t, spreadStores(server, 2), 0.35, 300, 10, 300, false)
+	const seconds = 40
+	storetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, false, seconds)
 	if soak.Most(true, false) {
-		storetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, true)
-		storetest.ManyShares(t, spreadStores(server, 1), 0.1, 1000, 3, 1000, false)
+		storetest.ManyShares(t, spreadStores(server, 2), 0.35, 300, 10, 300, false, seconds)
+		storetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, true, seconds)
+		storetest.ManyShares(t, spreadStores(server, 1), 0.1, 1000, 3, 1000, false, seconds)
 	}
 }
 
 // TestP5_LapsedOffers: the shares of a program whose callers come late, so that what they are offered lapses, have no more than those of others.
 func TestP5_LapsedOffers(t *testing.T) {
 	soak.WithoutRace(t)
-	storetest.ManyShares(t, spreadStores(redistest.Shared(t), 3), 0.1, 101, 10, 300, false)
+	storetest.ManyShares(t, spreadStores(redistest.Shared(t), 3), 0.1, 101, 10, 300, false, soak.Most[time.Duration](40, 20))
 }

@@ -10,15 +10,13 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-const (
-	manySharesWarm = 5 * sec  // an idle budget lets those start at once that come first
-	manySharesFor  = 40 * sec // then the parts are compared
-)
+// manySharesWarm is for how long nothing is compared: an idle budget lets those start at once that come first.
+const manySharesWarm = 5 * sec
 
 // ManyShares checks that so many shares, each with some callers that come again as soon as they have started, have equal parts of a budget, or
-// parts in proportion to their weights 1 and 2. No part is off by more than that, and at least 97 % of what the
+// parts in proportion to their weights 1 and 2. Over so many seconds no part is off by more than that and one start, and at least 97 % of what the
 // limit allows is used.
-func ManyShares(t *testing.T, newStore func(*testing.T) throttle.Store, off float64, shares, callers, rate int, weighted bool) {
+func ManyShares(t *testing.T, newStore func(*testing.T) throttle.Store, off float64, shares, callers, rate int, weighted bool, seconds time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiters(throttle.Config{
@@ -51,16 +49,16 @@ func ManyShares(t *testing.T, newStore func(*testing.T) throttle.Store, off floa
 				}
 			}()
 		}
-		time.Sleep(manySharesWarm + manySharesFor)
+		time.Sleep(manySharesWarm + seconds*sec)
 		stop()
 		synctest.Wait()
 
-		isShared(t, started, off, shares, weight, rate)
+		isShared(t, started, off, shares, weight, rate, seconds)
 	})
 }
 
 // isShared compares what each share started with its part; the i-th caller is one of the share i modulo shares.
-func isShared(t *testing.T, started []int, off float64, shares int, weight func(int) int, rate int) {
+func isShared(t *testing.T, started []int, off float64, shares int, weight func(int) int, rate int, seconds time.Duration) {
 	t.Helper()
 	all, weights := 0, 0
 	parts := make([]float64, shares) // what each got, over its weight
@@ -84,7 +82,55 @@ func isShared(t *testing.T, started []int, off float64, shares int, weight func(
 	if least < fair*(1-off)-1 || most > fair*(1+off)+1 {
 		t.Errorf("P5 (first come, first served) broken: of %d shares one got %.0f and one %.0f, where %.1f are fair", shares, least, most, fair)
 	}
-	if possible := float64(rate) * manySharesFor.Seconds() / (sec + shareJitter).Seconds(); float64(all) < 0.97*possible {
+	if possible := float64(rate) * float64(seconds) * float64(sec) / float64(sec+shareJitter); float64(all) < 0.97*possible {
 		t.Errorf("P3 (nearly all of the limit is used) broken: %d starts of %.0f", all, possible)
 	}
+}
+
+// OneByOne plays two shares of a budget of rate starts a second: one with a single caller, which comes again as soon as it has started, and one
+// of weight 1 with a heap of callers that do the same. It returns how many starts each had in so many seconds. At least
+// 97 % of what the limit allows is used.
+func OneByOne(t *testing.T, newStore func(*testing.T) throttle.Store, rate, weight, heap int, seconds time.Duration) (single, rest int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l, err := throttle.NewLimiters(throttle.Config{
+			Store: newStore(t), MaxWait: time.Hour, Policies: []throttle.Policy{{Name: "model", Limit: throttle.PerSecond(rate)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		began := time.Now()
+		ctx, stop := context.WithCancel(t.Context())
+		started := make([]int, 1+heap)
+		for i := range started {
+			d := throttle.Demand{Policy: "model", Share: "heap", Weight: 1}
+			if i == 0 {
+				d.Share, d.Weight = "single", weight
+			}
+			go func() {
+				for {
+					if _, err := l.Acquire(ctx, d); err != nil {
+						return
+					}
+					if time.Since(began) > manySharesWarm {
+						started[i]++
+					}
+				}
+			}()
+		}
+		time.Sleep(manySharesWarm + seconds*sec)
+		stop()
+		synctest.Wait()
+
+		single = started[0]
+		for _, n := range started[1:] {
+			rest += n
+		}
+	})
+
+	if possible := float64(rate) * float64(seconds) * float64(sec) / float64(sec+shareJitter); float64(single+rest) < 0.97*possible {
+		t.Errorf("P3 (nearly all of the limit is used) broken: %d/s, a heap of %d: %d starts of %.0f", rate, heap, single+rest, possible)
+	}
+	return single, rest
 }

@@ -131,16 +131,16 @@ func (s *Search) paced(t int64) int64 {
 }
 
 // slidingPaced is room for a charge that may have a pace: it counts when the
-// limit alone, or a penalty, makes the request wait longer than it asked to.
+// limit alone, or a penalty, makes the request wait longer than it asked to, or if the line is steady.
 func (s *Search) slidingPaced(t int64) int64 {
 	if s.wait == 0 {
 		s.wait = s.room(max(s.from, s.row.paused, s.tail))
-		if s.rule.pace > 0 && s.wait > s.from {
+		if s.rule.pace > 0 && (s.wait > s.from || s.steady) {
 			s.pace = s.even(s.wait)
 		}
 	}
 	t = s.room(max(t, s.wait))
-	if s.rule.pace == 0 || s.wait == s.from {
+	if s.rule.pace == 0 || s.wait == s.from && !s.steady {
 		return t
 	}
 	for {

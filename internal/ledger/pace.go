@@ -37,12 +37,12 @@ func (s *Search) even(t int64) int64 {
 }
 
 // clear returns the first moment not before t that is clear of all starts still
-// to come.
+// to come, and if the line is steady of those that have come.
 func (s *Search) clear(t int64) int64 {
 	apart := s.rule.cost * s.pace
 	t = s.align(t)
 	for e := s.row.entries; s.k < len(e); s.k++ {
-		if e[s.k].last <= s.row.seen || s.shares(&e[s.k], t) {
+		if e[s.k].last <= s.row.seen && !s.steady || s.shares(&e[s.k], t) {
 			continue
 		}
 		end := s.over(&e[s.k], apart)

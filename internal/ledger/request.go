@@ -16,6 +16,10 @@ type Request struct {
 	Booking  *throttle.Booking // is only read
 	Searches []Search          // one for each charge
 
+	// CallsWaiters says that waiters are called right before their starts, so that their horizon may be nearer than the distance between two
+	// starts: see throttle.CallingStore.
+	CallsWaiters bool
+
 	// Grant is the answer to a booking, without Ready and Turn.
 	Grant *throttle.Grant
 
@@ -99,6 +103,16 @@ func (q *Request) begin(s *Search, from int64) {
 		}
 	}
 	s.single = starts == 1
+	s.steady = q.CallsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
+}
+
+// isBrief reports whether the horizon may hold no start beside the next one.
+func (s *Search) isBrief() bool {
+	distance := s.rule.span / max(1, s.rule.most)
+	if s.rule.n > windowParts {
+		distance = partOf(s.rule.span)
+	}
+	return 0 < s.horizon && s.horizon < 2*distance
 }
 
 // NewRequest returns a request for a booking whose rows are given in the order of its

@@ -11,6 +11,7 @@ type Search struct {
 
 	horizon int64 // see throttle.Booking
 	single  bool  // the caller needs no start in other budgets
+	steady  bool  // Sliding: the pace counts from starts that have come, too: none is booked far enough ahead to count from
 
 	i, j  int   // Sliding, Bucket: the run of entries i … j-1
 	sum   int64 // its sum
