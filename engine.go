@@ -28,6 +28,7 @@ type engine struct {
 	counting       counting
 	ahead          ahead
 	recent         atomic.Pointer[recents] // the budgets that callers used last; nil: nobody asks for them
+	behind         atomic.Int32            // how many reports go on behind the back of callers, at most mostBehind
 	unanswered     atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
 }
 

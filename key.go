@@ -74,6 +74,9 @@ func Path(r *http.Request) string {
 	if !strings.HasPrefix(p, "/") {
 		p = "/" + p
 	}
+	if !strings.Contains(p, "//") && !strings.Contains(p, "/.") && !strings.HasSuffix(p, "/") {
+		return p // clean, as nearly all are: path.Clean takes ten times as long to find that out
+	}
 	return path.Clean(p)
 }
 

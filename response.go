@@ -27,6 +27,14 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 		}
 		return
 	}
+	if !r.isToldFirst(f) && r.startBehind() {
+		go func() {
+			defer r.behind.Add(-1)
+			r.reportFeedback(f)
+		}()
+		return
+	}
+
 	reported := make(chan struct{})
 	go func() {
 		defer close(reported)
@@ -50,6 +58,29 @@ func (r *roundTrip) holdsNobody(f feedback) bool {
 	held := func(c *Charge) bool { return !c.Shadow }
 	return r.shadowed && !slices.ContainsFunc(f.penalties, func(p penalty) bool { return held(p.charge) }) &&
 		!slices.ContainsFunc(f.quotas, func(q quota) bool { return held(q.charge) })
+}
+
+// mostBehind bounds how many reports go on at a time behind the back of callers that have their
+// response. A store that is so slow holds the callers of further responses, and so their next requests.
+const mostBehind = 64
+
+// isToldFirst reports whether the store must hear of a feedback before the caller has its response: a
+// budget is closed by it, or has too little left for another request like this one, or the store is in
+// memory and takes no time.
+func (r *roundTrip) isToldFirst(f feedback) bool {
+	short := func(q quota) bool { return !q.charge.Shadow && q.Left < q.charge.Cost }
+	inMemory := r.rtt.get() == 0 && r.grantAge.get() == 0
+	return f.penalties != nil || inMemory || slices.ContainsFunc(f.quotas, short)
+}
+
+// startBehind counts a report that goes on behind the back of the caller, and returns false if there
+// are mostBehind already.
+func (r *roundTrip) startBehind() bool {
+	if r.behind.Add(1) <= mostBehind {
+		return true
+	}
+	r.behind.Add(-1)
+	return false
 }
 
 // maxResponseDelay returns how long a response may be kept from its caller while the
@@ -80,11 +111,23 @@ func (r *roundTrip) reportFeedback(f feedback) {
 			cancel()
 		}
 	}
+
 	ctx, cancel = r.reportContext(reportWait)
-	defer cancel()
 	r.settleCosts(ctx, f.costs)
-	for _, q := range f.quotas { // after the costs: what the upstream says is left takes the true costs into account
+	cancel()
+
+	// After the costs: what the upstream says is left takes the true costs into account.
+	for _, q := range f.quotas {
+		late := now() - arrived
+		over := q.Reset <= late && q.charge.Limit.kind != KindTokenBucket
+		if over {
+			continue
+		}
+
+		q.Age, q.Reset = q.Age+late, max(0, q.Reset-late)
+		ctx, cancel := r.reportContext(reportWait) // of its own: a slow report before it must not end it
 		r.lowerQuota(ctx, q)
+		cancel()
 	}
 }
 

@@ -19,8 +19,12 @@ count() {
 		--callgrind-out-file=/dev/null "$folder/calls" "$1" "$2" 2>&1 | awk '/Collected/ { print $4 }'
 }
 
-for kind in acquire roundtrip wait; do
-	few=$(count "$kind" 20000)
-	many=$(count "$kind" 120000)
-	echo "$kind: $(((many - few) / 100000)) instructions a call"
-done
+# price KIND CALLS prints the instructions of a call, from a run of so many and one of six times as many.
+price() {
+	few=$(count "$1" "$2")
+	many=$(count "$1" $(($2 * 6)))
+	echo "$1: $(((many - few) / ($2 * 5))) instructions a call"
+}
+
+for kind in acquire roundtrip wait; do price "$kind" 20000; done
+for kind in answer row dingtalk; do price "$kind" 1000; done

@@ -3,7 +3,6 @@ package feedback
 import (
 	"bytes"
 	"io"
-	"net/http"
 	"sync"
 	"unicode/utf8"
 
@@ -70,8 +69,8 @@ func (w *window) between(from, to int) (text []byte) {
 }
 
 // look begins a look at the first max bytes of the body.
-func (a *answer) look(resp *http.Response, max int64) {
-	a.text = window{peek.TextOf(resp), int(max)}
+func (a *answer) look(body peek.Text, max int64) {
+	a.text = window{body, int(max)}
 	if a.members == nil {
 		a.members = a.memberRoom[:0]
 		a.scan.SetRoom(a.scanRoom[:])

@@ -67,7 +67,7 @@ func (c Codes) lasts(code string) (longest time.Duration, known bool) {
 	code = folded(code)
 	for pattern, d := range c.Lasts {
 		switch {
-		case len(pattern) != len(code) && strings.IndexByte(pattern, '*') < 0:
+		case len(pattern) != len(code) && !open(pattern):
 		case !wild(strings.ToLower(pattern), code):
 		case !strings.Contains(pattern, "*"):
 			return d, true
@@ -76,6 +76,11 @@ func (c Codes) lasts(code string) (longest time.Duration, known bool) {
 		}
 	}
 	return longest, known
+}
+
+// open reports whether a text has a "*" at either end: see wild.
+func open(pattern string) bool {
+	return pattern != "" && (pattern[0] == '*' || pattern[len(pattern)-1] == '*')
 }
 
 // ending returns what end says about a refusal, or else its usual length.

@@ -1,6 +1,7 @@
 package feedback
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"regexp"
@@ -25,14 +26,14 @@ func firstField(resp *http.Response, fields []string, max int64, fits fits) (tex
 	if !looked(resp, max) {
 		return "", false
 	}
-	a := peek.Kept[answer](resp)
+	a, body := peek.Kept[answer](resp)
 	if a == nil {
 		return firstFieldIn(peek.Reader(resp, max), fields, fits)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.look(resp, max)
+	a.look(body, max)
 	s := search{json: &a.scan, best: len(fields)}
 	var few [fewPaths]path
 	a.search(&s, paths(few[:0], fields), fits)
@@ -81,16 +82,28 @@ func (p path) intoArray() bool {
 
 // below appends the paths that lead on into a member or an element.
 func below(on, paths []path, name []byte) []path {
-	for _, p := range paths {
-		if p.rest == "" {
-			continue
-		}
-		first, rest, _ := strings.Cut(p.rest, ".")
-		if all := first == "*"; all || first == string(name) {
-			on = append(on, path{p.rank, rest, p.many || all})
+	for i := range paths {
+		if p, leads := paths[i].into(name); leads {
+			on = append(on, p)
 		}
 	}
 	return on
+}
+
+// into returns what of a path is left inside a member or an element, and whether the path leads there.
+func (p path) into(name []byte) (inside path, leads bool) {
+	n := len(name)
+	switch rest := p.rest; {
+	case rest == "":
+		return p, false
+	case rest[0] == '*' && (len(rest) == 1 || rest[1] == '.'):
+		n, p.many = 1, true
+	case len(rest) < n || rest[:n] != string(name) || len(rest) > n && rest[n] != '.' || bytes.IndexByte(name, '.') >= 0:
+		return p, false
+	}
+
+	p.rest = p.rest[min(n+1, len(p.rest)):]
+	return p, true
 }
 
 // A fits reports whether a text is one that a search looks for. Searches have it as a parameter and not

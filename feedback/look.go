@@ -20,7 +20,12 @@ func look(resp *http.Response, max int64) io.Reader {
 	return peek.Reader(resp, max)
 }
 
+// looked reports whether the first max bytes of an answer's body may be looked at.
 func looked(resp *http.Response, max int64) bool {
+	if isJSON(resp) {
+		return true
+	}
+
 	media := mediaType(resp)
 	switch {
 	case media == "text/event-stream" || media == "application/stream+json" || strings.HasPrefix(media, "multipart/"):
@@ -31,6 +36,13 @@ func looked(resp *http.Response, max int64) bool {
 		return true
 	}
 	return document(media)
+}
+
+// isJSON reports whether an answer calls itself JSON in the words of nearly all. Each of many rows asks
+// that, so the question must be cheap.
+func isJSON(resp *http.Response) bool {
+	parameters, ok := strings.CutPrefix(firstOf(resp.Header, "Content-Type"), "application/json")
+	return ok && (parameters == "" || parameters[0] == ';')
 }
 
 // document reports whether a media type is JSON, HTML or XML, of which nobody

@@ -109,13 +109,13 @@ func submatchIndex(pattern *regexp.Regexp, resp *http.Response, max int64) []int
 	if !looked(resp, max) {
 		return nil
 	}
-	a := peek.Kept[answer](resp)
+	a, body := peek.Kept[answer](resp)
 	if a == nil {
 		return pattern.FindReaderSubmatchIndex(bufio.NewReader(peek.Reader(resp, max)))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.runes = runeReader{text: window{peek.TextOf(resp), int(max)}}
+	a.runes = runeReader{text: window{body, int(max)}}
 	return pattern.FindReaderSubmatchIndex(&a.runes)
 }

@@ -101,7 +101,12 @@ func anyLike(patterns []string, s string) bool {
 }
 
 // like is wild without regard to case.
-func like(pattern, s string) bool { return wild(strings.ToLower(pattern), folded(s)) }
+func like(pattern, s string) bool {
+	if !open(pattern) {
+		return strings.EqualFold(pattern, strings.TrimSpace(s))
+	}
+	return wild(strings.ToLower(pattern), folded(s))
+}
 
 // folded returns a text as texts are compared: in lower case and without spaces around it.
 func folded(s string) string { return strings.ToLower(strings.TrimSpace(s)) }

@@ -75,24 +75,25 @@ func (t Text) From(off, max int) []byte {
 	return text[:min(len(text), max-off)]
 }
 
-// Kept returns what is kept beside the body of an answer for all who look at it: the zero T at first.
-// It returns nil if nothing of the body can be seen, if its reader has begun, or if something of
-// another type is kept.
-func Kept[T any](resp *http.Response) *T {
-	body, _ := peekable(resp)
+// Kept returns what is kept beside the body of an answer for all who look at it, the zero T at first,
+// and the text of the body. It returns nil if nothing of the body can be seen, if its reader has begun,
+// or if something of another type is kept.
+func Kept[T any](resp *http.Response) (*T, Text) {
+	text := TextOf(resp)
+	body := text.body
 	if body == nil {
-		return nil
+		return nil, text
 	}
 	body.mu.Lock()
 	defer body.mu.Unlock()
 	if body.begun {
-		return nil
+		return nil, text
 	}
 	if body.kept == nil {
 		body.kept = new(T)
 	}
 	kept, _ := body.kept.(*T)
-	return kept
+	return kept, text
 }
 
 // peekable puts a peekedBody around the answer's body, unless there is one, and

@@ -49,11 +49,20 @@ func (c codes) penalty(end feedback.Penalty) feedback.Penalty {
 	in := func(c codes, pattern *regexp.Regexp, fields ...string) feedback.Penalty {
 		return feedback.Codes{Fields: fields, Pattern: pattern, Lasts: c, End: end, Max: head}.Penalty
 	}
-	coded := feedback.First(
-		in(c.numbers(), nil, "errcode"),
-		both(wrapped, feedback.First(in(c.numbers(), nil, "sub_code"), in(c.numbers(), subcode, "errmsg"))),
-		both(failed, in(c.words(), lastWord, "code")),
-	)
+	numbers := in(c.numbers().and(codes{"88": envelope}), nil, "errcode")
+	inside := feedback.First(in(c.numbers(), nil, "sub_code"), in(c.numbers(), subcode, "errmsg"))
+	words := both(failed, in(c.words(), lastWord, "code"))
+	coded := func(resp *http.Response) time.Duration {
+		d := numbers(resp)
+		if d == envelope {
+			d = inside(resp)
+		}
+		if d == 0 {
+			d = words(resp)
+		}
+		return d
+	}
+
 	return tablerow.WithoutDenials(func(resp *http.Response) time.Duration {
 		d := coded(resp)
 		if d > 0 && denied(resp) > 0 {
@@ -71,8 +80,9 @@ func failed(resp *http.Response) time.Duration {
 	return time.Second
 }
 
-// wrapped answers for what the old API sends in an envelope.
-var wrapped = field("errcode", "88")
+// envelope is for how long "errcode" 88 closes any row: not at all, but what is wrapped may. One look
+// at "errcode" serves both questions: each row of the table asks them of each answer.
+const envelope = feedback.NotRefused - 1
 
 // field is a penalty for any time of answers with a field of that value.
 func field(name, value string) feedback.Penalty {
@@ -135,8 +145,8 @@ var anyPage = feedback.When{
 // left after its first bytes.
 func anyText(p feedback.Penalty) feedback.Penalty {
 	return func(resp *http.Response) time.Duration {
-		media, _, _ := strings.Cut(strings.ToLower(resp.Header.Get("Content-Type")), ";")
-		switch media = strings.TrimSpace(media); {
+		media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+		switch media = strings.ToLower(strings.TrimSpace(media)); {
 		case media == "text/event-stream":
 			return p(resp)
 		case media != "" && media != "application/octet-stream" && !strings.HasPrefix(media, "text/"):
