@@ -246,6 +246,10 @@ func TestP11_WhatIsLeftOfSlowAnswers(t *testing.T) {
 			}
 		})
 		all.Wait()
-		require.Less(t, up.refused, 200)
+
+		// Unseen in each window is what the other program sends while an answer is on its way, and within the part of the window
+		// in which starts are not told apart.
+		unseen := (up.slow + time.Minute/128) / (200 * time.Millisecond)
+		require.LessOrEqual(t, up.refused, 10*int(unseen))
 	})
 }

@@ -224,7 +224,7 @@ local function repair(r, u, now, seed)
   local missing, doubtful = learn(r, h, seed, fresh, back and count_before(r, h, now))
   local before = r.total
   if fresh then
-    missing = MAX_COUNT -- all samples, because they may be of more generations than the history names
+    missing = MAX_COUNT -- all samples, because they have what was counted besides starts, too, such as what others spent
   elseif missing == 0 then
     return
   end
