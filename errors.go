@@ -26,6 +26,7 @@ type LimitError struct {
 	Limit      Limit         // that policy's limit
 	RetryAfter time.Duration // when there would have been room; 0: unknown, as for Concurrency; Never: no wait helps
 	Paused     bool          // a penalty or a pause closes the budget; else it is full
+	Shares     int           // the store tells so many shares of the budget apart, and as many others wait; else 0
 	Note       PauseNote     // what the operator said who paused it; zero: a penalty closes it, or that is unknown
 
 	cost      int           // the request's cost, if that is above the limit; else 0
@@ -48,6 +49,8 @@ func (e *LimitError) Error() string {
 	}
 	text := head + "would wait " + brief(e.RetryAfter)
 	switch {
+	case e.Shares > 0:
+		return head + fmt.Sprintf("callers of %d other shares wait, and the store tells no more apart", e.Shares)
 	case e.RetryAfter == 0:
 		text = head + "no room yet"
 	case e.Paused && e.Note != (PauseNote{}):

@@ -93,7 +93,7 @@ func (a *acquisition) gaveUp(ctx context.Context) *gaveUpError {
 
 // refusal returns the error of a caller whose booking was refused.
 func (a *acquisition) refusal(g Grant) error {
-	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, couldWait: a.remaining, boundedBy: a.remainingBy}
+	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, Shares: g.Shares, couldWait: a.remaining, boundedBy: a.remainingBy}
 	if g.Held >= 0 {
 		c := &a.booking.Charges[g.Held]
 		e.Policy, e.Limit = c.Budget.Policy, c.Limit

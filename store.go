@@ -306,6 +306,10 @@ type Grant struct {
 
 	Held   int  // index of the charge that set the start, or NotHeld
 	Paused bool // the charge at Held is closed by a penalty, if only for a part of the wait
+
+	// Shares is set, and OK is not, if the caller's share got no place in the line of the charge at Held: the store tells so many shares
+	// apart there, and as many others have callers. Else it is 0.
+	Shares int
 }
 
 // A Refusal is an answer that said no.

@@ -1,6 +1,11 @@
 package rowstore_test
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,9 +13,60 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/storetest"
 )
+
+// TestP5_ManyShares: up to a hundred shares have their parts. A caller of a share beyond those is refused by an error that names the policy, and
+// does not wait for a turn that may never come.
+func TestP5_ManyShares(t *testing.T) {
+	soak.WithoutRace(t)
+	rows := func(*testing.T) throttle.Store { return rowstore.New(newMemory(), nil) }
+	storetest.ManyShares(t, rows, 0.1, 100, 10, 100, false, 40)
+
+	synctest.Test(t, func(t *testing.T) {
+		l, err := throttle.NewLimiters(throttle.Config{
+			Store: rows(t), Policies: []throttle.Policy{{Name: "model", Limit: throttle.PerSecond(300)}},
+		})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		started, refused := make([]int, 300), make([]int, 300)
+		for i := range 3 * len(started) {
+			share := i % len(started)
+			all.Go(func() {
+				for ctx.Err() == nil {
+					_, err := l.Acquire(ctx, throttle.Demand{Policy: "model", Share: strconv.Itoa(share)})
+					if err == nil {
+						started[share]++
+						continue
+					}
+					if limited, ok := errors.AsType[*throttle.LimitError](err); ok {
+						require.Equal(t, "model", limited.Policy)
+						require.Equal(t, 100, limited.Shares)
+						require.ErrorContains(t, err, "100 other shares")
+						refused[share]++
+						time.Sleep(max(limited.RetryAfter, time.Second))
+					}
+				}
+			})
+		}
+		time.Sleep(40 * time.Second)
+		stop()
+		all.Wait()
+
+		var admitted []int
+		for share := range started {
+			if refused[share] == 0 {
+				admitted = append(admitted, started[share])
+			}
+		}
+		require.Len(t, admitted, 100)
+		require.GreaterOrEqual(t, float64(slices.Min(admitted)), 0.9*float64(slices.Max(admitted)))
+	})
+}
 
 // TestP5_TurnsThatAreNotUsed: a caller of a share gives up when it has had its turn. Its share has the turn back: another caller of the share
 // starts before one of a share that came later. Memstore says what is right.

@@ -40,6 +40,37 @@ func TestP5_EveryShareHasALane(t *testing.T) {
 	require.True(t, read.queue.empty())
 }
 
+// TestP5_ARowTellsAHundredSharesApart: so many lanes, whatever their weights are, fit a row whose window is full of entries and whose callers are in ten
+// programs. Of a limit above 100,000 it is fifty.
+func TestP5_ARowTellsAHundredSharesApart(t *testing.T) {
+	for _, cost := range []int64{1, 50, 10_000, 1_000_000} {
+		r, dice := &Row{seen: 1_700_000_000_000_000, span: 1_035_000}, rand.New(rand.NewPCG(uint64(cost), 1))
+		most := int64(maxShares(8 * cost))
+		for i := range int64(windowParts) {
+			at := r.seen + i*8000
+			r.push(at, at, cost*8, at)
+		}
+		for node := range int64(10) {
+			r.lease(Node{ID: dice.Int64N(1 << 50), Lease: 10_000_000 + node})
+		}
+		for i := range int64(3 * most) {
+			share := throttle.Share{ID: uint64(1)<<52 + uint64(i%most), Weight: 1 + dice.IntN(mostWeight)}
+			_, _ = r.lineUp(1, share, place{arrival: r.seen + i*1000, cost: cost, node: r.leases[i%10].node})
+			own := r.queue.lanes[1].of(share.ID)
+			own.lead, own.served = dice.Int64N(own.step(cost)+1), dice.Int64N(cost*1000)
+		}
+
+		b, err := r.MarshalBinary()
+		require.NoError(t, err)
+		var read Row
+		require.NoError(t, read.UnmarshalBinary(b))
+		require.Len(t, read.entries, windowParts)
+		t.Logf("cost %d: %d bytes", cost, len(b))
+		require.Len(t, read.queue.lanes[1], int(most), "cost %d", cost)
+		require.Nil(t, read.queue.lanes[1].of(commonShare))
+	}
+}
+
 // TestP5_LanesTakeTurns: by weight, from the moment when a share has callers.
 func TestP5_LanesTakeTurns(t *testing.T) {
 	l := new(Row)

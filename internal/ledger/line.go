@@ -111,6 +111,8 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		}
 	case !patient || b.MaxWait == 0:
 		g.Held, g.Wait, g.Paused = at, wait, q.Searches[at].row.paused > q.Now
+	case q.Bounded && q.Searches[at].row.queue.isCrowded(maxShares(q.Searches[at].rule.n), w.class, b.Charges[at].Share.ID):
+		g.Held, g.Wait, g.Paused, g.Shares = at, wait, q.Searches[at].row.paused > q.Now, maxShares(q.Searches[at].rule.n)
 	default:
 		q.lineUp(w, at)
 		g.Held, g.Wait, g.Paused = at, wait, q.Searches[at].row.paused > q.Now

@@ -61,6 +61,19 @@ func (l *queue) open(class int, share throttle.Share) *lane {
 	return own
 }
 
+// isCrowded reports whether a share has no lane, and so many others have.
+func (l *queue) isCrowded(most, class int, share uint64) bool {
+	if l == nil || share == 0 || l.lanes[class].of(share) != nil {
+		return false
+	}
+
+	lanes := 0
+	for _, c := range l.lanes {
+		lanes += len(c)
+	}
+	return lanes >= most
+}
+
 // has reports whether a waiter of any class has that arrival.
 func (l *queue) has(arrival int64) bool {
 	for _, c := range l.lanes {

@@ -20,6 +20,10 @@ type Request struct {
 	// starts: see throttle.CallingStore.
 	CallsWaiters bool
 
+	// Bounded says that rows are kept as bytes, which tell a number of shares apart: a caller of another share is refused, as
+	// Grant.Shares says.
+	Bounded bool
+
 	// Grant is the answer to a booking, without Ready and Turn.
 	Grant *throttle.Grant
 

@@ -67,6 +67,15 @@ type ceiling struct {
 // counted.
 const maxPlaces = 128
 
+// maxShares is how many shares, and callers without one, a row as bytes tells apart: each has a lane and its first place in MaxBytes. Large costs
+// are large numbers.
+func maxShares(limit int64) int {
+	if limit > 100_000 {
+		return 50
+	}
+	return 100
+}
+
 // Recall is how often a waiter without a place has to ask again, at the least. If none of
 // them does for three times as long, they are forgotten.
 const (

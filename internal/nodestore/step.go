@@ -55,7 +55,7 @@ func (st *step) row(c *throttle.Charge) *ledger.Row {
 // request returns a request for a booking.
 func (st *step) request(b *throttle.Booking, g *throttle.Grant) *ledger.Request {
 	q := &ledger.Request{
-		Now: st.now, Node: st.node, Arrivals: st.arrivals, Booking: b, Grant: g,
+		Now: st.now, Node: st.node, Arrivals: st.arrivals, Booking: b, Grant: g, Bounded: true,
 		Searches: make([]ledger.Search, len(b.Charges)),
 	}
 	st.rows.Fetch(b.Charges)
