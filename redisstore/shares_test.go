@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
@@ -108,4 +110,17 @@ func TestP5_ManyShares(t *testing.T) {
 func TestP5_LapsedOffers(t *testing.T) {
 	soak.WithoutRace(t)
 	storetest.ManyShares(t, spreadStores(redistest.Shared(t), 3), 0.1, 101, 10, 300, false, soak.Most[time.Duration](40, 20))
+}
+
+// TestP5_OneByOne: a share with one caller at a time waits for what is booked, a horizon, and for its turn, behind one start of the heap. Its call
+// comes with those of others, up to 100 ms later.
+func TestP5_OneByOne(t *testing.T) {
+	soak.WithoutRace(t)
+	server := redistest.Shared(t)
+	const seconds = 40
+	for _, rate := range soak.Most([]int{20, 40, 100, 1000}, []int{20, 40}) {
+		single, _ := storetest.OneByOne(t, spreadStores(server, 1), rate, 1, 100, seconds)
+		t.Logf("%d/s: %.1f starts a second", rate, float64(single)/seconds)
+		require.GreaterOrEqual(t, float64(single), seconds/(0.35+3*1.035/float64(rate)))
+	}
 }

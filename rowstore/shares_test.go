@@ -102,3 +102,15 @@ func TestP5_TurnsThatAreNotUsed(t *testing.T) {
 		})
 	}
 }
+
+// TestP5_OneByOne: a share with one caller at a time waits for what is booked, a horizon, and for its turn, behind one start of the heap.
+func TestP5_OneByOne(t *testing.T) {
+	soak.WithoutRace(t)
+	const seconds = 40
+	for _, rate := range []int{20, 40, 100} {
+		single, _ := storetest.OneByOne(t, func(*testing.T) throttle.Store { return rowstore.New(newMemory(), nil) }, rate, 1, 1000, seconds)
+		t.Logf("%d/s: %.1f starts a second", rate, float64(single)/seconds)
+		least := seconds / (0.25 + 3*1.035/float64(rate))
+		require.GreaterOrEqual(t, float64(single), least)
+	}
+}
