@@ -125,6 +125,7 @@ func newNamedScene(t *testing.T, http2 bool, upstream http.HandlerFunc, change f
 
 // newVirtualScene is newNamedScene in a bubble of [synctest]: all connections are pipes, and time passes when nobody has anything to do.
 func newVirtualScene(t *testing.T, upstream http.HandlerFunc, change func(*proxy.Config), policies ...throttle.Policy) *scene {
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // a server that shuts down looks now and then whether its connections have ended
 	api, front := newPipes(), newPipes()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return front.dial(ctx) }}
 	t.Cleanup(transport.CloseIdleConnections)
