@@ -118,6 +118,16 @@ lint: ## gofmt, spelling, go vet, staticcheck
 	@staticcheck=$$(go tool -modfile=tools/go.mod -n staticcheck) && \
 		$(EACH) "$$staticcheck" ./...
 
+# The library and the command, which people build for other systems.
+.PHONY: cross
+cross: ## go vet, tests included, for Windows, macOS and 32 bit
+	@for system in "GOOS=windows" "GOOS=darwin" "GOOS=linux GOARCH=386"; do \
+		for module in . cmd/throttle; do \
+			echo "== $$module: $$system"; \
+			(cd $$module && env CGO_ENABLED=0 $$system go vet ./...) || exit; \
+		done; \
+	done
+
 .PHONY: api
 api: ## fail if the last release's users cannot compile any more, and the changelog does not say so
 	@scripts/api.sh

@@ -13,6 +13,9 @@ func (l Limit) Validate(jitter time.Duration) error { return l.validate(jitter) 
 // LimitForms is what ParseLimit says it understands.
 const LimitForms = limitForms
 
+// MaxCost is maxCost.
+const MaxCost = maxCost
+
 // ErrSpent is errSpent.
 var ErrWaitOver = errWaitOver
 

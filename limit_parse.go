@@ -45,7 +45,7 @@ func (p *limitParser) count() (int, error) {
 	}
 	n, err := strconv.Atoi(number)
 	if err != nil {
-		return 0, fmt.Errorf("%s at offset %d is too large: allow at most %d starts", number, at, int64(maxStarts))
+		return 0, fmt.Errorf("%s at offset %d is too large: allow at most %d starts", number, at, int64(min(maxStarts, math.MaxInt)))
 	}
 	return n, nil
 }

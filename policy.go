@@ -45,7 +45,9 @@ type Policy struct {
 	//     addresses have no wildcards.
 	//   - Nothing is redirected: "/a/" does not match "/a", and a path is
 	//     compared in its clean form, so "/a/../b" is "/b". An empty path is "/".
-	//   - "%2F" is part of a segment and never separates two.
+	//   - "%2F" is part of a segment and separates two only where it hides a segment of
+	//     dots: a path such as "/x/%2e%2e/send" or "/x/..%2fsend" obeys the policies of
+	//     what it says and those of "/send", which servers serve that decode first.
 	//   - A request without a method is a GET.
 	//   - What could never match is refused, with its offset: a scheme, a query or
 	//     fragment, an unclean path, a character that no host has.

@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 // TestP10_Reconcile hears of something else all the time.
 func TestP10_Reconcile(t *testing.T) {
 	for _, limit := range []throttle.Limit{
-		throttle.PerMinute(100), throttle.SlidingWindow(1<<40, time.Hour), throttle.FixedWindow(1_000_000, time.Minute),
+		throttle.PerMinute(100), throttle.SlidingWindow(min(1<<40, math.MaxInt), time.Hour), throttle.FixedWindow(1_000_000, time.Minute),
 		throttle.TokenBucket(1, time.Minute, 100_000),
 	} {
 		synctest.Test(t, func(t *testing.T) {

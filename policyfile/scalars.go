@@ -70,7 +70,7 @@ var length = defined("length", scalar(`a duration such as "250ms", "20s" or "2d"
 
 func parseLength(s string) (time.Duration, error) {
 	if m := days.FindStringSubmatch(s); m != nil {
-		if n, err := strconv.Atoi(m[1]); err == nil && n > 0 && n <= math.MaxInt64/int(24*time.Hour) {
+		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil && n > 0 && n <= math.MaxInt64/int64(24*time.Hour) {
 			return time.Duration(n) * 24 * time.Hour, nil
 		}
 	}

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +35,8 @@ type scene struct {
 	handler  *proxy.Handler
 	roots    *x509.CertPool // of the upstream
 	events   chan throttle.Event
+	client   *http.Client // defaults to client
+	front    *pipes       // of the proxy; nil if its connections are those of the machine
 }
 
 // newScene starts both. The policies are for the upstream, whose host is put before their patterns.
@@ -78,6 +82,10 @@ func (s *scene) serve(base http.RoundTripper, policies []throttle.Policy, change
 // listen serves a handler for HTTP/1.1 and for HTTP/2 without TLS.
 func (s *scene) listen(h http.Handler) (address string) {
 	front := httptest.NewUnstartedServer(h)
+	if s.front != nil {
+		front.Listener.Close()
+		front.Listener = s.front
+	}
 	front.Config.Protocols = new(http.Protocols)
 	front.Config.Protocols.SetHTTP1(true)
 	front.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -108,20 +116,85 @@ func (p panics) Write(text []byte) (int, error) {
 func newNamedScene(t *testing.T, http2 bool, upstream http.HandlerFunc, change func(*proxy.Config), policies ...throttle.Policy) *scene {
 	server := httptest.NewUnstartedServer(upstream)
 	server.EnableHTTP2 = http2
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	t.Cleanup(server.Close)
 	s := &scene{T: t, upstream: server.Listener.Addr().String(), events: make(chan throttle.Event, 100)}
-	base := proxy.NewBase()
-	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, s.upstream)
-	}
-	s.roots = server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	base.TLSClientConfig = &tls.Config{RootCAs: s.roots, ServerName: "example.com"}
-	t.Cleanup(base.CloseIdleConnections)
-	s.serve(base, policies, change)
+	s.serveNamed(server, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.upstream)
+	}, change, policies)
 	return s
 }
+
+// newVirtualScene is newNamedScene in a bubble of [synctest]: all connections are pipes, and time passes when nobody has anything to do.
+func newVirtualScene(t *testing.T, upstream http.HandlerFunc, change func(*proxy.Config), policies ...throttle.Policy) *scene {
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // a server that shuts down looks now and then whether its connections have ended
+	api, front := newPipes(), newPipes()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return front.dial(ctx) }}
+	t.Cleanup(transport.CloseIdleConnections)
+	s := &scene{T: t, upstream: "api", events: make(chan throttle.Event, 100), client: &http.Client{Transport: transport}, front: front}
+	s.serveNamed(&httptest.Server{Listener: api, Config: &http.Server{Handler: upstream}}, api.dial, change, policies)
+	return s
+}
+
+// serveNamed starts an upstream for all names, which dial reaches, and the proxy.
+func (s *scene) serveNamed(server *httptest.Server, dial func(context.Context) (net.Conn, error), change func(*proxy.Config), policies []throttle.Policy) {
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	s.Cleanup(server.Close)
+
+	base := proxy.NewBase()
+	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+	s.roots = server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	base.TLSClientConfig = &tls.Config{RootCAs: s.roots, ServerName: "example.com"}
+	s.Cleanup(base.CloseIdleConnections)
+	s.serve(base, policies, change)
+}
+
+// pipes are the listener of a server whose connections are those of [net.Pipe].
+type pipes struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+	close    func()
+}
+
+func newPipes() *pipes {
+	p := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	p.close = sync.OnceFunc(func() { close(p.closed) })
+	return p
+}
+
+// dial connects to the server.
+func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case p.accepted <- theirs:
+		return ours, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Accept implements [net.Listener].
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.accepted:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (p *pipes) Close() error { p.close(); return nil }
+
+// Addr implements [net.Listener].
+func (p *pipes) Addr() net.Addr { return pipesAddr{} }
+
+// pipesAddr is the address of all pipes, which callers of a proxy may name in their Host fields.
+type pipesAddr struct{}
+
+func (pipesAddr) Network() string { return "pipe" }
+func (pipesAddr) String() string  { return "localhost:80" }
 
 // at is a policy for a pattern.
 func at(pattern string, n int) throttle.Policy {
@@ -131,7 +204,11 @@ func at(pattern string, n int) throttle.Policy {
 // dial connects to the proxy.
 func (s *scene) dial() *wire {
 	s.Helper()
-	conn, err := net.Dial("tcp", s.address)
+	dial := func(context.Context) (net.Conn, error) { return net.Dial("tcp", s.address) }
+	if s.front != nil {
+		dial = s.front.dial
+	}
+	conn, err := dial(s.Context())
 	require.NoError(s, err)
 	s.Cleanup(func() { conn.Close() })
 	return &wire{s, conn, bufio.NewReader(conn)}
@@ -188,7 +265,7 @@ func (s *scene) do(ctx context.Context, method, path string, body io.Reader, hea
 		}
 		req.Header.Add(name, value)
 	}
-	return client.Do(req)
+	return cmp.Or(s.client, client).Do(req)
 }
 
 // get is do for a GET that has an answer.

@@ -44,7 +44,7 @@ func isHost(s string) bool {
 // newTarget returns a URL that is sent with exactly this path and query; false: there is none.
 func newTarget(host, rest string) (*url.URL, bool) {
 	path, query, hasQuery := strings.Cut(rest, "?")
-	if path != "" && path[0] != '/' || strings.ContainsFunc(rest, breaksLine) || hidesDots(path) {
+	if path != "" && path[0] != '/' || strings.ContainsFunc(rest, breaksLine) || match.HidesDots(path) {
 		return nil, false
 	}
 
@@ -62,25 +62,6 @@ func newTarget(host, rest string) (*url.URL, bool) {
 
 // breaksLine reports whether a character would end the target, or the line, of a request of HTTP/1.
 func breaksLine(c rune) bool { return c <= ' ' || c == 0x7f }
-
-// hidesDots reports whether a path has a segment "." or ".." in disguise: with dots written as "%2e", or between
-// "%2f", "%5c" or backslashes in place of slashes. Policies see other segments there, and many servers decode such a path
-// and serve another one (RFC 3986, 6.2.2.3).
-func hidesDots(path string) bool {
-	for seg := range strings.SplitSeq(path, "/") {
-		decoded, err := url.PathUnescape(seg)
-		if err != nil || decoded == seg && !strings.Contains(seg, `\`) {
-			continue
-		}
-
-		for part := range strings.FieldsFuncSeq(decoded, func(c rune) bool { return c == '/' || c == '\\' }) {
-			if part == "." || part == ".." {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // dots returns 1 for the segment "." of a path, 2 for the segment "..", whether their dots are encoded or not, and 0
 // for any other one.

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -84,7 +85,7 @@ func TestP10_Memory(t *testing.T) {
 	t.Parallel()
 	limits := []throttle.Limit{
 		throttle.PerSecond(20), throttle.PerHour(1_000_000), throttle.SlidingWindow(10_000, 20*time.Second),
-		throttle.SlidingWindow(1<<40, 30*24*time.Hour), throttle.SlidingWindow(100, 365*24*time.Hour),
+		throttle.SlidingWindow(min(1<<40, math.MaxInt), 30*24*time.Hour), throttle.SlidingWindow(100, 365*24*time.Hour),
 		throttle.FixedWindow(1_000_000, time.Hour), throttle.LeakyBucket(40, time.Second),
 		throttle.LeakyBucket(1_000_000, 24*time.Hour), throttle.CalendarWindow(1_000_000, throttle.Month, time.UTC),
 	}
@@ -212,11 +213,11 @@ func (f filling) String() string { return f.limit.String() }
 
 var fillings = []filling{
 	{throttle.SlidingWindow(1_000_000, 4*time.Second), 120 * time.Millisecond},
-	{throttle.SlidingWindow(1<<40, 30*24*time.Hour), 4 * time.Hour},
-	{throttle.FixedWindow(1<<40, 10*24*time.Hour), 2 * time.Hour},
+	{throttle.SlidingWindow(min(1<<40, math.MaxInt), 30*24*time.Hour), 4 * time.Hour},
+	{throttle.FixedWindow(min(1<<40, math.MaxInt), 10*24*time.Hour), 2 * time.Hour},
 	{throttle.SlidingWindow(1_000_000, time.Hour), 25 * time.Second},
 	{throttle.SlidingWindow(100, 30*24*time.Hour), 4 * time.Hour},
-	{throttle.CalendarWindow(1<<40, throttle.Month, time.UTC), 4 * time.Hour},
+	{throttle.CalendarWindow(min(1<<40, math.MaxInt), throttle.Month, time.UTC), 4 * time.Hour},
 	{throttle.LeakyBucket(1<<30, 4*time.Second), 0},
 	{throttle.TokenBucket(1<<30, 24*time.Hour, 1<<30), time.Hour},
 }

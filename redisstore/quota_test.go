@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -317,7 +318,7 @@ func TestP11_ReconcileReachesOthers(t *testing.T) {
 // TestP10_Reconcile hears of something else all the time.
 func TestP10_Reconcile(t *testing.T) {
 	eachBubble(t, []throttle.Limit{
-		throttle.PerMinute(100), throttle.SlidingWindow(1<<40, time.Hour), throttle.FixedWindow(1_000_000, time.Minute),
+		throttle.PerMinute(100), throttle.SlidingWindow(min(1<<40, math.MaxInt), time.Hour), throttle.FixedWindow(1_000_000, time.Minute),
 		throttle.TokenBucket(1, time.Minute, 100_000),
 	}, func(t *testing.T, server *redistest.Server, limit throttle.Limit) {
 		client := server.Client(t)

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -47,7 +48,7 @@ func newHistory(seed uint64) *history {
 
 // n is that of a limit, about the number of entries of a row, or of a start for each.
 func (h *history) n() int {
-	return []int{1 + h.r.IntN(5), 100 + h.r.IntN(60), 100 + h.r.IntN(60), 1000, 1 << 40}[h.r.IntN(5)]
+	return []int{1 + h.r.IntN(5), 100 + h.r.IntN(60), 100 + h.r.IntN(60), 1000, min(1<<40, math.MaxInt>>1)}[h.r.IntN(5)]
 }
 
 // crowd is a row that only counts some of those that wait for its slots.

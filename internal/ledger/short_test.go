@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -51,8 +52,8 @@ func both(t *testing.T, now int64, c throttle.Charge, row *ledger.Row) (*ledger.
 // TestP10_TheShortWayBoundsARow: it joins entries of a row that is as large as it may be.
 func TestP10_TheShortWayBoundsARow(t *testing.T) {
 	const per = 2000 * time.Hour
-	c, row := charge(throttle.SlidingWindow(1<<40, per)), new(ledger.Row)
-	c.Cost = 1 << 32
+	c, row := charge(throttle.SlidingWindow(min(1<<40, math.MaxInt), per)), new(ledger.Row)
+	c.Cost = min(1<<32, math.MaxInt>>8)
 	for i := range int64(256) {
 		var taken bool
 		row, taken = both(t, begin+i*ledger.Micros(per)/256, c, row)

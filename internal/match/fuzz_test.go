@@ -29,6 +29,8 @@ import (
 //   - A segment "%2F" is a segment like any other. The mux takes it for a
 //     slash at the end.
 //   - A request without a method is a GET.
+//   - A path that hides dot segments matches as it is, as for the mux, and
+//     decoded as well.
 func FuzzMatchAgainstServeMux(f *testing.F) {
 	for _, s := range [][3]string{
 		{"/", "GET", "https://a.com/x"},
@@ -45,6 +47,8 @@ func FuzzMatchAgainstServeMux(f *testing.F) {
 		{"a.com:80/", "GET", "http://a.com/"},
 		{"/a//b", "GET", "/a//b"},
 		{"/*", "OPTIONS", "*"},
+		{"/send", "GET", "/x/%2e%2e/send"},
+		{"/{x...}", "GET", "/a/..%2fb/%2E%2e%5Cc//"},
 	} {
 		f.Add(s[0], s[1], s[2])
 	}
@@ -90,7 +94,14 @@ func compareWithServeMux(t *testing.T, text string, r *http.Request) (matched bo
 		return false
 	}
 	oracle.names = p.names
-	mux.ServeHTTP(httptest.NewRecorder(), inbound(t, r))
+	if hides(t, r.URL) {
+		decoded := *r
+		decoded.URL = decodedURL(t, r.URL)
+		mux.ServeHTTP(httptest.NewRecorder(), inbound(t, &decoded))
+	}
+	if !oracle.matched {
+		mux.ServeHTTP(httptest.NewRecorder(), inbound(t, r))
+	}
 	got := NewIndex([]*Pattern{p}).Match(nil, r)
 	require.Equal(t, oracle.matched, len(got) == 1, "%q and %s %s", text, r.Method, r.URL)
 	if oracle.matched {
@@ -100,6 +111,29 @@ func compareWithServeMux(t *testing.T, text string, r *http.Request) (matched bo
 		}
 	}
 	return oracle.matched
+}
+
+// hides is what [HidesDots] reports, in other words.
+func hides(t testing.TB, u *url.URL) bool {
+	for seg := range strings.SplitSeq(u.EscapedPath(), "/") {
+		decoded, err := url.PathUnescape(seg)
+		require.NoError(t, err)
+		for part := range strings.FieldsFuncSeq(decoded, func(c rune) bool { return c == '/' || c == '\\' }) {
+			if (part == "." || part == "..") && part != seg {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// decodedURL returns the URL that a server serves that decodes first.
+func decodedURL(t testing.TB, u *url.URL) *url.URL {
+	plain, err := url.PathUnescape(u.EscapedPath())
+	require.NoError(t, err)
+	d := *u
+	d.Path, d.RawPath = cleaned(strings.ReplaceAll(plain, `\`, "/")), ""
+	return &d
 }
 
 // requireSameEscapedPath compares how the index and the standard library split

@@ -149,24 +149,38 @@ func grow[N any](m map[string]*N, k string) *N {
 	return m[k]
 }
 
-// Match appends to dst the positions of all patterns that match r, ascending.
-// It allocates only if dst has no room or the URL is very long.
+// Match appends to dst the positions of all patterns that match r, ascending. A path that hides dot segments, such as
+// "/x/%2e%2e/send", matches the patterns of what it says and those of what a server that decodes first serves, "/send".
+// Match allocates only if dst has no room, the URL is very long, or its path hides dot segments.
 func (x *Index) Match(dst []int32, r *http.Request) []int32 {
 	var segs [16]string
 	t, host := look(r, segs[:0])
 	n := len(dst)
-	if known, ok := x.named[host]; ok {
-		dst = matchAll(dst, &t, known)
-	} else {
-		dst = x.matchUnnamed(dst, &t, host)
+	dst = x.matchTarget(dst, &t, host)
+
+	hidden := t.hidesDots()
+	if hidden {
+		dst = x.matchTarget(dst, lookDecoded(r), host)
 	}
+
 	if len(dst)-n > 1 {
 		slices.Sort(dst[n:])
+	}
+	if hidden {
+		dst = dst[:n+len(slices.Compact(dst[n:]))]
 	}
 	return dst
 }
 
-// matchUnnamed is Match for a host that no pattern names in full, or not as the request
+// matchTarget appends the positions of the patterns that match a target, in any order.
+func (x *Index) matchTarget(dst []int32, t *target, host string) []int32 {
+	if known, ok := x.named[host]; ok {
+		return matchAll(dst, t, known)
+	}
+	return x.matchUnnamed(dst, t, host)
+}
+
+// matchUnnamed is matchTarget for a host that no pattern names in full, or not as the request
 // writes it.
 func (x *Index) matchUnnamed(dst []int32, t *target, host string) []int32 {
 	var few [8]gates

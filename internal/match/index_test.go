@@ -58,6 +58,10 @@ func TestMatch(t *testing.T) {
 		{"segments", "/{x}/b/{y}/", []string{"/a/b/c/", "/a/b/c/d"}, []string{"/a/b/c", "/a/c/c/"}},
 		{"escaped literal", "/a%2Fb/c%20d", []string{"/a%2Fb/c%20d", "/a%2fb/c%20d"}, []string{"/a/b/c%20d"}},
 		{"escaped dots", "/a/%2e%2e/b", []string{"/a/%2e%2e/b"}, []string{"/a/../b", "/b"}},
+		{"hidden dots", "/send",
+			[]string{"/x/%2e%2e/send", "/x/%2E./send", "/%2e/send", "/x/..%2fsend", "/x%2F../send", `/x/..\send`, "/x/..%5csend", "/x/../%2e/%73end"},
+			[]string{"/x/%2e%2e/", "/x/%2e%2esend", "/%2fsend", "/x/%252e%252e/send", "/x/send%2f.", "/%2e%2e/send/"}},
+		{"hidden dots as they are", "/x/", []string{"/x/%2e%2e/send", "/x/..%2fsend", "/y/%2e%2e/x/"}, []string{"/y/%2e%2e/x"}},
 		{"broken escape", "/100%/x", []string{"/100%25/x"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -110,6 +114,7 @@ func TestMatchOddURLs(t *testing.T) {
 		{"opaque with host", &http.Request{URL: &url.URL{Host: "a.com", Opaque: "//b.com/x/z"}}, []int32{0, 1}},
 		{"opaque host", &http.Request{URL: &url.URL{Host: "a.com", Opaque: "//b.com"}}, []int32{0}},
 		{"broken opaque", &http.Request{URL: &url.URL{Host: "a.com", Opaque: "/x/%7"}}, []int32{0, 1}},
+		{"opaque with dots", &http.Request{URL: &url.URL{Host: "a.com", Opaque: "/z/%2e%2e/x/%zz"}}, []int32{0, 1}},
 		{"other RawPath", &http.Request{URL: &url.URL{Path: "/x/y", RawPath: "/x/z"}}, []int32{0, 3}},
 		{"shorter RawPath", &http.Request{URL: &url.URL{Path: "/x/y", RawPath: "/x"}}, []int32{0, 3}},
 		{"broken RawPath", &http.Request{URL: &url.URL{Path: "/%78/y", RawPath: "/%78/y"}}, []int32{0}},
@@ -163,8 +168,9 @@ func matches(t testing.TB, text string, r *http.Request) bool {
 	}
 	methodOK := method == "" || method == r.Method || method == "GET" && r.Method == "HEAD"
 	portOK := port == "" || port == reqPort
-	return methodOK && portOK && hostMatches(t, host, r.URL.Hostname()) &&
-		pathMatches(t, strings.Split(pat, "/"), cleanSegments(t, r.URL))
+	segs := strings.Split(pat, "/")
+	pathOK := pathMatches(t, segs, cleanSegments(t, r.URL)) || hides(t, r.URL) && pathMatches(t, segs, cleanSegments(t, decodedURL(t, r.URL)))
+	return methodOK && portOK && hostMatches(t, host, r.URL.Hostname()) && pathOK
 }
 
 func cutMethod(text string) (method, rest string) {
@@ -256,7 +262,7 @@ func (m maker) request(t testing.TB) *http.Request {
 	b.WriteString(m.one("a.com", "A.Com", "b.a.com", "c.b.a.com", "b.com.", "com", "a", "x.y.org", "10.0.0.1", "a..com"))
 	b.WriteString(m.one("", "", ":80", ":443", ":8080", ":"))
 	for range m.IntN(5) {
-		b.WriteString("/" + m.one("a", "a", "b", "b", "%61", "a%2Fb", "%2F", ".", "..", "", "a%20b"))
+		b.WriteString("/" + m.one("a", "a", "b", "b", "%61", "a%2Fb", "%2F", ".", "..", "", "a%20b", "%2e%2E", "%2e", `..\b`, "..%2Fa"))
 	}
 	b.WriteString(m.one("", "", "/"))
 	return request(t, m.one("GET", "HEAD", "POST"), b.String())

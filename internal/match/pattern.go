@@ -212,14 +212,23 @@ func (p *Pattern) wideHost() bool {
 // Bind returns r as the functions of the pattern's policy should see it: with
 // the wildcards' values for [http.Request.PathValue]. That is a shallow copy,
 // or r itself if the pattern names no wildcard. A host's values are in lower
-// case, so that one shop has one budget however its name is written.
+// case, so that one shop has one budget however its name is written. A path that hides
+// dot segments has the values of the decoded path, if that matches: so no caller
+// chooses the spelling of its key.
 func (p *Pattern) Bind(r *http.Request) *http.Request {
 	if len(p.names) == 0 {
 		return r
 	}
+
 	var few [8]string
 	var segs [16]string
 	t, host := look(r, segs[:0])
+	if t.hidesDots() {
+		if decoded := lookDecoded(r); len(NewIndex([]*Pattern{p}).matchTarget(nil, decoded, host)) > 0 {
+			t = *decoded
+		}
+	}
+
 	labels := splitHost(few[:0], host)
 	bound := withOwnPathValues(r)
 	for i, l := range p.labels[:min(len(p.labels), len(labels))] {

@@ -11,9 +11,10 @@ import (
 type target struct {
 	method  string
 	port    string   // "" if unknown
+	path    string   // as the URL has it
 	segs    []string // of the cleaned path
 	slash   bool     // the cleaned path ends with a slash
-	escaped bool     // segs are percent-encoded
+	escaped bool     // path and segs are percent-encoded
 }
 
 // look reads r, and its host: without the port, in any case. It appends to segs, which
@@ -42,9 +43,70 @@ func look(r *http.Request, segs []string) (t target, host string) {
 		t.port = "443"
 	}
 	path, escaped := pathOf(u)
-	t.escaped = escaped
-	t.segs, t.slash = splitPath(segs, path)
+	t.path, t.escaped = path, escaped
+	t.segs, t.slash = splitPath(segs, path) // not t.path: segs would move to the heap
 	return t, host
+}
+
+// hidesDots reports whether servers that decode the path before they clean it see another path than t has.
+func (t *target) hidesDots() bool { return hidesDots(t.path, t.escaped) }
+
+// lookDecoded returns what such a server sees of r.
+func lookDecoded(r *http.Request) *target {
+	t, _ := look(r, nil)
+	path := string(appendDecoded(nil, t.path, t.escaped))
+	t.path, t.escaped = path, false
+	t.segs, t.slash = splitPath(nil, path)
+	return &t
+}
+
+// HidesDots reports whether a percent-encoded path has a segment "." or ".." in disguise: with dots written as "%2e", or
+// between "%2f", "%5c" or backslashes in place of slashes. Many servers decode such a path before they clean it, and serve
+// another one than its text says (RFC 3986, 6.2.2.3).
+func HidesDots(path string) bool { return hidesDots(path, true) }
+
+func hidesDots(path string, escaped bool) bool {
+	if strings.IndexByte(path, '\\') < 0 && (!escaped || strings.IndexByte(path, '%') < 0) { // as in most
+		return false
+	}
+
+	// Each segment of dots in the path is one in the decoded path as well.
+	var buf [256]byte
+	return dotSegments(appendDecoded(buf[:0], path, escaped)) > dotSegments(path)
+}
+
+// dotSegments returns how many segments of a path are "." or "..".
+func dotSegments[P string | []byte](path P) (n int) {
+	start := 0
+	for i := range len(path) + 1 {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		if seg := path[start:i]; len(seg) > 0 && len(seg) < 3 && seg[0] == '.' && seg[len(seg)-1] == '.' {
+			n++
+		}
+		start = i + 1
+	}
+	return n
+}
+
+// appendDecoded appends a path as the most lenient server reads it: unescaped but for broken escapes, and with slashes in
+// place of backslashes.
+func appendDecoded(dst []byte, path string, escaped bool) []byte {
+	for path != "" {
+		c, n := path[0], 1
+		if escaped {
+			c, n = unescape(path)
+		}
+		switch {
+		case n == 0:
+			c, n = '%', 1
+		case c == '\\':
+			c = '/'
+		}
+		dst, path = append(dst, c), path[n:]
+	}
+	return dst
 }
 
 // plain returns s, one or more segments of the path, unescaped.

@@ -3,6 +3,7 @@ package waits
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ const crashEvery = 2 * time.Second
 func crashes(t *testing.T, v virtual) []row {
 	const lives = 5
 	phases := inFull(20, 4)
-	least, which := 1<<62, ""
+	least, which := math.MaxInt, ""
 	var all []int
 	for i := range phases {
 		phase := time.Duration(i+1) * lineOf(40).span / time.Duration(phases)

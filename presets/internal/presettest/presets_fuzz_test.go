@@ -131,7 +131,7 @@ func requireWithinBounds(t *testing.T, p *throttle.Policy, r *http.Request, resp
 		}
 	}
 	if p.Settle != nil {
-		require.LessOrEqual(t, p.Settle(resp), 1<<40, p.Name)
+		require.LessOrEqual(t, int64(p.Settle(resp)), int64(1<<40), p.Name)
 	}
 }
 

@@ -181,7 +181,7 @@ var shared = []struct {
 	{"PAIR", 16}, // bytes of a name and a count
 	{"MAX_NAMED", 16 * (Lives - 2)},
 	{"NAMES", Names},
-	{"LAST_ORDINAL", LastOrdinal},
+	{"LAST_ORDINAL", int64(LastOrdinal)},
 	{"RECORD_MS", fmt.Sprintf("'%d'", RecordTime.Milliseconds())},
 	{"LEASE", Lease},
 	{"LINE_LEASE", LineLease},
