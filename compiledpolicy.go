@@ -93,15 +93,16 @@ func (p *Policy) jitter() time.Duration {
 }
 
 // price completes c, a copy of the policy's charge, for a request: it sets the cost, the key, the
-// share and the reserve. An error says that a function of the policy failed.
-func (p *compiledPolicy) price(c *Charge, req *http.Request) (err error) {
+// share and the reserve. An error says that a function of the policy failed. All policies of the request
+// have one bound.
+func (p *compiledPolicy) price(c *Charge, req *http.Request, bound *match.Bound) (err error) {
 	if p.Headroom != nil {
 		c.Reserve = p.reserves.forPriority(optionsOf(req.Context()).priority)
 	}
 	if p.Key == nil && p.Cost == nil && p.Share == nil {
 		return nil
 	}
-	req = p.pattern.Bind(req)
+	req = bound.For(p.pattern, req)
 	if p.Cost != nil {
 		if c.Cost, err = p.cost(req); err != nil {
 			return err

@@ -108,6 +108,7 @@ func (s *policySet) quote(req *http.Request) (q quote, err error) {
 func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (err error) {
 	charges, policies := slices.Grow(q.charges[:0], len(matched)), slices.Grow(q.policies[:0], len(matched))
 	q.zeroCost, q.unpriced = q.zeroCost[:0], nil
+	var bound match.Bound
 	for _, i := range matched {
 		p, n := &s.policies[i], len(policies)
 		charges, policies = append(charges, p.charge), append(policies, p)
@@ -115,7 +116,7 @@ func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (
 			continue
 		}
 		c := &charges[n]
-		failed := p.price(c, req)
+		failed := p.price(c, req, &bound)
 		if failed == nil && c.Cost > 0 {
 			continue
 		}

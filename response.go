@@ -69,7 +69,10 @@ const mostBehind = 64
 // memory and takes no time.
 func (r *roundTrip) isToldFirst(f feedback) bool {
 	short := func(q quota) bool { return !q.charge.Shadow && q.Left < q.charge.Cost }
-	inMemory := r.rtt.get() == 0 && r.grantAge.get() == 0
+
+	// A start from a line in memory has an age, too, but no answer of a server is so young.
+	const leastTrip = 20 * time.Microsecond
+	inMemory := r.rtt.get() == 0 && r.grant.Age < leastTrip
 	return f.penalties != nil || inMemory || slices.ContainsFunc(f.quotas, short)
 }
 

@@ -99,6 +99,38 @@ func randomObject(r *rand.Rand, names, values []string) string {
 	return body
 }
 
+// TestFieldsHaveTheirFullNames: a code is found where its field leads, behind however many members, and
+// nowhere else.
+func TestFieldsHaveTheirFullNames(t *testing.T) {
+	var many strings.Builder
+	for i := range 70 {
+		fmt.Fprintf(&many, `"m%d":{},`, i)
+	}
+	for _, c := range []struct {
+		field, body string
+		want        time.Duration
+	}{
+		{"errcode", `{"errcode":88}`, time.Second},
+		{"errcode", `{` + many.String() + `"errcode":88}`, time.Second},
+		{"a.b", `{"a":{"b":88}}`, time.Second},
+		{"*", `{"a":0,"b":88}`, time.Second},
+		{"a.*", `{"a":[0,88]}`, time.Second},
+		{"a.1", `{"a":[0,88]}`, time.Second},
+		{"errcode", `{"errcod":88}`, 0},
+		{"errcode", `{"errcode_":88}`, 0},
+		{"errcode", `{"":88,"e":88}`, 0},
+		{"a.b", `{"a.b":88}`, 0},
+		{"a.b.c", `{"a.b":{"c":88}}`, 0},
+		{"a.b", `{"a":88}`, 0},
+		{"a", `{"a":{"b":88}}`, 0},
+		{"*a", `{"a":88}`, 0},
+		{"a.1", `{"a":[88,0]}`, 0},
+	} {
+		look := feedback.Codes{Fields: []string{c.field}, Lasts: map[string]time.Duration{"88": time.Second}}
+		require.Equal(t, c.want, look.Penalty(jsonAnswer(200, c.body)), "%s in %s", c.field, c.body)
+	}
+}
+
 // TestLooksOfManyRowsCostNoMemory: once an answer was read, further looks allocate nothing.
 func TestLooksOfManyRowsCostNoMemory(t *testing.T) {
 	resp := jsonAnswer(200, `{"errcode":0,"errmsg":"ok","result":{"id":1},"request_id":"15s4"}`)

@@ -252,6 +252,47 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 	return bound
 }
 
+// A Bound binds one request for many patterns, and makes one copy for those with the same wildcards at
+// the same places: the rows of a table mostly have them in the host alone. The zero Bound is ready.
+type Bound struct {
+	pattern *Pattern
+	request *http.Request
+}
+
+// For is [Pattern.Bind]. All calls must have the same request.
+func (b *Bound) For(p *Pattern, r *http.Request) *http.Request {
+	if len(p.names) == 0 {
+		return r
+	}
+	if b.pattern == nil || !p.bindsAs(b.pattern) {
+		b.pattern, b.request = p, p.Bind(r)
+	}
+	return b.request
+}
+
+// bindsAs reports whether two patterns that match a request give it the same values.
+func (p *Pattern) bindsAs(o *Pattern) bool {
+	return p.rest == o.rest && (p.rest == "" || len(p.segs) == len(o.segs)) &&
+		sameWildcards(p.labels, o.labels) && sameWildcards(p.segs, o.segs)
+}
+
+// sameWildcards reports whether two lists of parts have the same wildcards at the same places.
+func sameWildcards(a, b []part) bool {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	for i := range a {
+		var other part
+		if i < len(b) {
+			other = b[i]
+		}
+		if a[i].wild != other.wild || a[i].wild && a[i].text != other.text {
+			return false
+		}
+	}
+	return true
+}
+
 // withOwnPathValues returns a shallow copy of r whose path values can be set
 // without changing those of r, which has some when a server passes it on. Only
 // Clone parts the two, so what Clone would copy deeply is kept out of its way.

@@ -115,6 +115,29 @@ func TestBind(t *testing.T) {
 	}
 }
 
+// TestBoundForManyPatterns: of patterns that match one request each gets its own values, and those that
+// get the same values share a copy of the request.
+func TestBoundForManyPatterns(t *testing.T) {
+	r := request(t, "GET", "https://a.com/b/c/d")
+	texts := []string{
+		"{x}.com/", "{x}.com/b/", "GET {x}.com/b/c/{$}", "{y}.com/", "*.com/{x}/", "{x}.com/{y}/", "{y}.com/{x}/", "{x}.com/{y}/c/", "/{x}/", "/b/{x}/",
+		"/{x...}", "/b/{x...}", "/b/c/{x...}", "/{y}/{x...}", "*.com/", "/b/",
+	}
+	all := mustParse(t, texts...)
+	for i, first := range all {
+		for j, second := range all {
+			var bound Bound
+			bound.For(first, r)
+			got, want := bound.For(second, r), second.Bind(r)
+			for _, name := range []string{"x", "y"} {
+				require.Equal(t, want.PathValue(name), got.PathValue(name), "%s after %s: %s", texts[j], texts[i], name)
+			}
+		}
+	}
+	var bound Bound
+	require.Same(t, bound.For(all[0], r), bound.For(all[1], r), "one copy")
+}
+
 func TestBindNeedsNoCopyWithoutNames(t *testing.T) {
 	r := request(t, "GET", "https://a.b.com/x/y")
 	require.Same(t, r, mustParse(t, "*.b.com/x/")[0].Bind(r))
