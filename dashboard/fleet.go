@@ -120,7 +120,7 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 	if f.Note != nil {
 		b.By, b.Reason = f.Note.By, f.Note.Reason
 	}
-	b.Closer, b.Met = f.By, f.Met
+	b.Closer, b.Met, b.Runbook = f.By, f.Met, f.Runbook
 	if !f.Since.IsZero() {
 		b.Since, b.SinceLeast = f.Since.UnixMilli(), f.By == ""
 	}

@@ -221,9 +221,10 @@ func TestFleetShowsWhatIsClosed(t *testing.T) {
 	reporter := startProgram(t, client, keyed, "a", "a", "b", "b", "c", "c", "banned")
 	l, err := throttle.NewLimiter(reporter, keyed)
 	require.NoError(t, err)
-	require.NoError(t, l.Pause(t.Context(), "banned", time.Minute))
+	require.NoError(t, l.Pause(t.Context(), "banned", time.Hour))
 	id := throttle.BudgetOf("shop", "banned").String()
-	require.Eventually(t, func() bool { // the program has reported
+	require.Eventually(t, func() bool {
+		reporter.ReportSoon() // a second report within a second would come with the next one, in an hour
 		s, err := fleet.New(client, nil).Snapshot(t.Context(), 0)
 		require.NoError(t, err)
 		return len(s.Budgets) == 4 && s.Budgets[0].By == fleet.ByProgram

@@ -67,6 +67,17 @@ func (d *document) hosts() (all []string) {
 	return all
 }
 
+// runbooks returns the addresses of the policies that have one.
+func (d *document) runbooks() map[string]string {
+	all := make(map[string]string)
+	for i := range d.rows {
+		if address := d.rows[i].runbook; address != "" {
+			all[d.rows[i].Name] = address
+		}
+	}
+	return all
+}
+
 // A presetTable is the rows of a preset and where it is named.
 type presetTable struct {
 	rows      presetRows

@@ -22,6 +22,10 @@ type File struct {
 	// of these hosts count connections there, and neither count nor hold the requests inside.
 	Tunnels []string
 
+	// Runbooks are the addresses of the pages that say what to do while a budget is closed, by the name of
+	// the policy. Policies without one are not in it.
+	Runbooks map[string]string
+
 	// Tests are what its author expects of them: see [File.Check].
 	Tests []Test
 
@@ -55,7 +59,7 @@ func Parse(name string, text []byte) (*File, error) {
 		r.failAt(1, 1, "%v", err) // what has no place of its own
 		return nil, r.errs.sorted()
 	}
-	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), Policies: v.policies(), Tunnels: v.hosts()}
+	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), Policies: v.policies(), Tunnels: v.hosts(), Runbooks: v.runbooks()}
 	f.tables = len(f.Policies) - len(v.rows)
 	for _, t := range v.tests {
 		f.Tests = append(f.Tests, t.Test)

@@ -1,8 +1,10 @@
 package policyfile
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +21,7 @@ type row struct {
 	at        *yaml.Node
 	fields    map[string]*yaml.Node // by name, with those of merge keys
 	wildcards []wildcard            // that its key and its cost name
+	runbook   string                // "": none
 }
 
 // policyRow is one row of the file.
@@ -49,6 +52,7 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	member("headroom", "the share of the limit that requests of a priority must leave free", filled(headroom.shape()), func(p *row, v map[throttle.Priority]float64) { p.Headroom = v }),
 	member("shadow", "count and report, never hold or refuse", yes, func(p *row, v bool) { p.Shadow = v }),
 	member("scope", "fleet: all programs share it; node: each has it for itself", oneOf(word[throttle.Scope]{"fleet", throttle.Fleet}, word[throttle.Scope]{"node", throttle.Node}), func(p *row, v throttle.Scope) { p.Scope = v }),
+	member("runbook", "the address of the page that says what to do while the budget is closed, with http or https; throttle status and the dashboard show it", runbook, func(p *row, v string) { p.runbook = v }),
 }, check: func(_ *reader, n *yaml.Node, members []keyed, p *row) bool {
 	p.at, p.fields = n, make(map[string]*yaml.Node)
 	for _, m := range members {
@@ -67,6 +71,23 @@ var matching = scalar(`a pattern such as "api.example.com/v1/"`, anyText, func(s
 		if !unicode.IsPrint(c) && c != '\t' {
 			return s, fmt.Errorf("the character %U at offset %d cannot be printed: take it out", c, i)
 		}
+	}
+	return s, nil
+})
+
+// mostRunbook is how many bytes an address has at most, because programs report it every few seconds.
+const mostRunbook = 300
+
+// runbook is the address of a page for people.
+var runbook = scalar(`an address such as "https://wiki.example.com/limits"`, anyText, func(s string) (string, error) {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return s, fmt.Errorf("%q is no address of a page: it begins with http:// or https:// and a host", clip(s))
+	case u.User != nil:
+		return s, errors.New("a user in the address would be shown to everybody who looks: leave the user out")
+	case len(s) > mostRunbook:
+		return s, fmt.Errorf("the address has %d bytes; %d are the most", len(s), mostRunbook)
 	}
 	return s, nil
 })

@@ -49,7 +49,7 @@ func usersOfThePage(t *testing.T) map[string]user {
 	return map[string]user{
 		"throttle": {run + "publish subscribe", store, false, all},
 		"reporter": {run + "publish subscribe hmget", slices.Concat(store, beat), false, all},
-		"watcher":  {run + look, describe, true, none},
+		"watcher":  {"evalsha ping " + look, describe, true, none},
 		"operator": {run + look, slices.Concat(describe, act), false, all},
 	}
 }
@@ -105,6 +105,49 @@ func TestRights_AreWhatIsCalled(t *testing.T) {
 			want[i] = "+" + want[i]
 		}
 		require.ElementsMatch(t, append(want, strings.Fields(u.rest)...), redistest.Rights(t, rightsPage, name), name)
+	}
+}
+
+// TestRights_AWatcherBringsNoScript: who only looks can run the scripts that programs brought, and can send none, such as one that
+// keeps the server for ever. Until the next booking or report after a server's start the state of a budget is not known.
+func TestRights_AWatcherBringsNoScript(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	user := func(name string) *redis.Client {
+		return clientOf(t, server.User(t, name, redistest.Rights(t, rightsPage, name)))
+	}
+	client, program, reporter := user("watcher"), user("throttle"), user("reporter")
+	budgets := []throttle.Charge{charge("window", hourly.Limit), charge("flight", throttle.Concurrency(9))}
+	store := redisstore.New(program, nil)
+	state := func() (err error) {
+		for _, c := range budgets {
+			_, wrong := redisstore.New(client, nil).Status(t.Context(), c)
+			err = errors.Join(err, wrong)
+		}
+		return err
+	}
+	for _, bring := range []func(){
+		func() { startNow(t, store, 1, budgets...) },
+		func() { startNow(t, store, 1, budgets...) }, // the server was looked at just now
+		func() {
+			a := steering.Start(reporter, redisstore.New(reporter, nil), nil)
+			require.Eventually(t, func() bool { return a.Err() == nil }, inTheEnd, time.Millisecond)
+			a.Close()
+		},
+	} {
+		do(t, server.Client(t), "SCRIPT", "FLUSH")
+		err := state()
+		require.ErrorContains(t, err, "does not know yet how to describe a budget")
+		require.False(t, steering.Denied(err), "the other budgets are told")
+		bring()
+		require.NoError(t, state())
+	}
+
+	for _, words := range [][]any{
+		{"EVAL", "while true do end", 0}, {"EVAL_RO", "while true do end", 0}, {"SCRIPT", "LOAD", "while true do end"},
+		{"FUNCTION", "LOAD", "#!lua name=a\nredis.register_function('f', function() while true do end end)"}, {"FCALL", "f", 0},
+	} {
+		require.ErrorContains(t, client.Do(t.Context(), words...).Err(), "NOPERM", words)
 	}
 }
 

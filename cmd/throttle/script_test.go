@@ -84,6 +84,7 @@ func program(address, name, file, method, url string) (stop func(), err error) {
 	}
 	client := redis.NewClient(o)
 	reporter := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: name, Interval: 20 * time.Millisecond})
+	reporter.ReportFile(func() fleet.FileState { return fleet.FileState{Runbooks: f.Runbooks} })
 	stop = func() {
 		reporter.Close()
 		client.Close()

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
@@ -253,15 +254,25 @@ A budget is named by its policy, and its key if it has one, or as status prints 
 
 func newResume() *cobra.Command {
 	var o operator
+	var all bool
 	c := &cobra.Command{
-		Use: "resume POLICY|BUDGET",
+		Use: "resume POLICY|BUDGET|--all",
 		Example: `  throttle resume shop --key acme
-  throttle resume shop/f32021364bac`,
-		Short: "End the pause of a budget",
+  throttle resume shop/f32021364bac
+  throttle resume --all --reason "the shop has moved"`,
+		Short: "End the pause of a budget, or of all",
 		Long: `Resume ends what pause began. A budget that an answer of the upstream closed stays
-closed: see reset.`,
-		Args: argumentCount(1, 1),
+closed: see reset. With --all it ends each pause that an operator began.`,
+		Args: argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case all && (len(args) > 0 || o.key != ""):
+				return errors.New("--all: name no budget beside it")
+			case all:
+				return o.resumeAll(c)
+			case len(args) == 0:
+				return errors.New("name a policy or a budget, or pass --all")
+			}
 			return o.act(c, args[0], "Open it?", actResult{Act: "resume"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
 				err := all.Resume(ctx, t, o.name(), o.reason)
 				var open *fleet.NotPausedError
@@ -273,7 +284,72 @@ closed: see reset.`,
 		},
 	}
 	o.addBudgetFlags(c, auditHasIt)
+	c.Flags().BoolVar(&all, "all", false, "end every pause that an operator began")
 	return c
+}
+
+// A resumedAll is what resume --all prints as JSON.
+type resumedAll struct {
+	Version int      `json:"version"`
+	Act     string   `json:"act"`
+	Budgets []string `json:"budgets"`
+}
+
+// resumeAll asks once, and ends all pauses of operators. A pause that ends meanwhile is no error.
+func (o *operator) resumeAll(c *cobra.Command) error {
+	all, closeAll, err := o.connectFleet(c.Context())
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+
+	var paused []fleet.Note
+	if err := o.withTimeout(c.Context(), func(ctx context.Context) (err error) {
+		paused, err = all.Pauses(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	if len(paused) == 0 {
+		return &exit{exitConflict, errors.New("no operator has paused a budget")}
+	}
+
+	var now []string
+	for i := range paused {
+		now = append(now, fmt.Sprintf("%s: %s", paused[i].Budget, strings.Join(noteWords(&paused[i], time.Until(paused[i].Until)), "")))
+	}
+	question := fmt.Sprintf("%s\nEnd %s?", strings.Join(now, "\n"), numerals.Count(len(paused), "pause", "pauses"))
+	if err := o.confirm(c, question); err != nil {
+		return err
+	}
+
+	done := resumedAll{Version: outputVersion, Act: "resume", Budgets: []string{}}
+	var failed []error
+	for _, note := range paused {
+		err := o.withTimeout(c.Context(), func(ctx context.Context) error {
+			t, err := o.find(ctx, all, note.Budget)
+			if err != nil {
+				return err
+			}
+			return all.Resume(ctx, t, o.name(), o.reason)
+		})
+		var open *fleet.NotPausedError
+		switch {
+		case errors.As(err, &open): // somebody else was faster
+		case err != nil:
+			failed = append(failed, err)
+		default:
+			done.Budgets = append(done.Budgets, note.Budget)
+		}
+	}
+
+	printed, err := printJSON(c, done)
+	for _, name := range done.Budgets {
+		if !printed {
+			fmt.Fprintf(c.OutOrStdout(), "%s is open\n", name)
+		}
+	}
+	return errors.Join(append(failed, err)...)
 }
 
 func newReset() *cobra.Command {

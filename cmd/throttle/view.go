@@ -30,6 +30,7 @@ const openOfPolicy = 5
 // newView returns a snapshot in words. filter is the text by which the snapshot was filtered, for the
 // message that no program has it; "": it was not filtered. all is the snapshot before that, of which the verdict is; nil: s.
 func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
+	named := all == nil && filter != ""
 	if all == nil {
 		all = s
 	}
@@ -41,6 +42,7 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 	if len(all.Nodes) > 0 || len(all.Budgets) > 0 {
 		v.head = append(v.head, all.Verdict())
 	}
+	v.head = append(v.head, runbookLines(s.Budgets, named)...)
 	if p := s.File; p != nil {
 		v.head = append(v.head, fmt.Sprintf("policies: number %d (%s), pushed by %s %s ago%s",
 			p.Number, p.Generation, p.By, brief(max(0, s.At.Sub(p.At))), reason(p.Reason)))
@@ -63,6 +65,24 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 		v.foot = append(v.foot, fmt.Sprintf("%s could not be read", numerals.Count(s.Illegible, "record", "records")))
 	}
 	return v
+}
+
+// mostRunbooks is how many runbooks are shown of budgets that nobody asked for by name.
+const mostRunbooks = 5
+
+// runbookLines returns a line for each runbook of the budgets that are closed or, if named is true, of all.
+func runbookLines(budgets []fleet.Budget, named bool) (lines []string) {
+	for i := range budgets {
+		b := &budgets[i]
+		if b.Runbook == "" || !named && !b.Closed() {
+			continue
+		}
+		line := fmt.Sprintf("runbook of %s: %s", b.Policy, b.Runbook)
+		if !slices.Contains(lines, line) && len(lines) < mostRunbooks {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // addBudgets adds rows of budgets. If few is true it shows some of each policy's budgets that are open and that nobody waits for, and counts the

@@ -74,6 +74,7 @@ func stateOf(f *policyfile.Follower, pushed bool) fleet.FileState {
 	state := fleet.FileState{
 		Reads: policyfile.Version, Pushed: pushed, InForce: s.InForce, Seen: s.Seen,
 		For: fleet.Millis{Duration: time.Since(s.Since)}, Loosens: s.Loosens,
+		Runbooks: f.File().Runbooks,
 	}
 	if !s.Until.IsZero() {
 		state.Grace.Duration = max(0, time.Until(s.Until))

@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -199,4 +201,30 @@ func TestP16_BanOutlivesItsPrograms(t *testing.T) {
 
 	require.NoError(t, all.Reset(t.Context(), find(t, all, fleet.Query{Name: "banned"}), "anna", ""))
 	require.Empty(t, snapshot(t, all).Budgets, "it is open, and nobody uses it")
+}
+
+// A duringStatus is a store that does something else while it is first asked for a state.
+type duringStatus struct {
+	throttle.Store
+	once sync.Once
+	do   func()
+}
+
+// Status implements [throttle.Store].
+func (s *duringStatus) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+	s.once.Do(s.do)
+	return s.Store.Status(ctx, c)
+}
+
+// TestClosedWhileAReportIsMade: a budget that is closed while a report is on its way is in the next one, which comes soon.
+func TestClosedWhileAReportIsMade(t *testing.T) {
+	client := redistest.Single(t).Client(t)
+	store := &duringStatus{Store: redisstore.New(client, nil)}
+	a := fleet.Start(client, store, &fleet.ReporterOptions{Program: "program", Interval: time.Hour})
+	t.Cleanup(a.Close)
+	begun(t, a)
+	one, other := limiter(t, a, throttle.Policy{Name: "one", Limit: throttle.PerHour(5)}), limiter(t, a, throttle.Policy{Name: "other", Limit: throttle.PerHour(5)})
+	store.do = func() { require.NoError(t, other.Pause(t.Context(), "", time.Hour)) }
+	require.NoError(t, one.Pause(t.Context(), "", time.Hour))
+	require.Eventually(t, func() bool { return len(snapshot(t, fleet.New(client, nil)).Budgets) == 2 }, time.Minute, time.Millisecond)
 }

@@ -135,7 +135,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 
 // unreadable says that something else is stored in the place of the pushed file.
 func (f *Fleet) unreadable() error {
-	return fmt.Errorf("%w: delete the key %s and push again; programs keep what they have in force", errUnreadable, f.keys.policies)
+	return fmt.Errorf("%w: remove the key by PEXPIRE %s 0, which an operator may send, and push again; programs keep what they have in force", errUnreadable, f.keys.policies)
 }
 
 // pushedOf reads what somebody may have written by hand.

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"slices"
 	"time"
 
@@ -48,6 +49,7 @@ type policyUse struct {
 	Shadow   bool        `json:"shadow,omitempty"`
 	Adaptive bool        `json:"adaptive,omitempty"`
 	Node     bool        `json:"node,omitempty"`
+	Runbook  string      `json:"runbook,omitempty"` // what FileState.Runbooks has
 	Budgets  []budgetUse `json:"budgets,omitempty"`
 }
 
@@ -74,6 +76,19 @@ type FileState struct {
 	Err     string   `json:"error,omitempty"`    // why what was seen is not in force
 	Loosens []string `json:"loosens,omitempty"`  // what it would no longer hold, if it waits
 	Grace   Millis   `json:"grace_ms,omitempty"` // and for how long it waits still
+
+	// Runbooks are the addresses of pages that say what to do while a budget is closed, by the name of the policy. A node
+	// reports them with its policies. Snapshots have them as [Budget.Runbook].
+	Runbooks map[string]string `json:"-"`
+}
+
+// address returns an address that a page may link to; "" for any other text.
+func address(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || len(text) > longestText || Clean(text, longestText) != text {
+		return ""
+	}
+	return text
 }
 
 // clip bounds what may be of any length.
@@ -149,6 +164,15 @@ func (r *record) encode() []byte {
 
 // shrink leaves out a part of what takes the most room.
 func (r *record) shrink() {
+	runbooks := false
+	for i := range r.Policies {
+		runbooks = runbooks || r.Policies[i].Runbook != ""
+		r.Policies[i].Runbook = ""
+	}
+	if runbooks {
+		return // budgets matter more
+	}
+
 	for i := range r.Policies {
 		p := &r.Policies[i]
 		keep := len(p.Budgets) / 2

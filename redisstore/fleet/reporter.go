@@ -250,6 +250,7 @@ func (r *Reporter) run(ctx context.Context) {
 		case <-ctx.Done():
 			ctx, stop := context.WithTimeout(context.Background(), 2*farewell)
 			defer stop()
+			defer close(r.notes.asked())
 			r.askEnds(ctx, time.Now())
 			r.beat(ctx, "", time.Now())
 			return
@@ -264,6 +265,7 @@ func (r *Reporter) report(ctx context.Context, whole bool) { r.reportAt(ctx, tim
 func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 	r.reporting.Lock()
 	defer r.reporting.Unlock()
+	defer close(r.notes.asked()) // whoever asks from here on may come too late for this report, and gets another one
 	r.askEnds(ctx, now)
 	err := r.beat(ctx, string(r.record(ctx, now, whole).encode()), now)
 	r.mu.Lock()
@@ -274,7 +276,6 @@ func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 // beat stores a record of the program in Redis or, if record is "", removes the program. In the same call it
 // stores which budgets are closed, as of now, and reads the notes.
 func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error {
-	defer close(r.notes.asked())
 	asked := time.Now()
 	closings, names, args := r.unstored(now)
 	keys := append([]string{r.keys.nodes, r.keys.node + r.id, r.keys.pauses, r.keys.bans}, names...)
@@ -316,8 +317,12 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 	if file != nil {
 		rec.File = file().clip()
 	}
+
 	rec.Requests = r.uses.requests.report(whole)
 	rec.Policies, rec.LeftOut = r.uses.report(now, whole, r.waits.sums())
+	for i := range rec.Policies {
+		rec.Policies[i].Runbook = address(rec.File.Runbooks[rec.Policies[i].Policy])
+	}
 	r.describeOwn(ctx, rec)
 	return rec
 }

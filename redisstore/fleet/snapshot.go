@@ -54,6 +54,8 @@ type Budget struct {
 	Left     int    `json:"left,omitempty"`          // callers that left the line without a start in the last minute
 	Refused  int    `json:"refused,omitempty"`       // callers that were refused in the last minute
 
+	Runbook string `json:"runbook,omitempty"` // the address of the page that says what to do, by http or https; "": no file of policies says one
+
 	charge  throttle.Charge
 	waiting int // callers in line, as programs reported them
 }
@@ -305,9 +307,28 @@ func (s *Snapshot) gather(known closings) {
 			s.Budgets = append(s.Budgets, budgetOf(ban.charge))
 		}
 	}
+	s.addRunbooks()
 	slices.SortFunc(s.Budgets, func(a, b Budget) int {
 		return cmp.Or(cmp.Compare(a.urgency(known), b.urgency(known)), compareBudgets(a, b))
 	})
+}
+
+// addRunbooks sets the runbook of each budget, also of one that only another program than the reporting one has used. While programs
+// do not agree, the address counts that stands first in the alphabet.
+func (s *Snapshot) addRunbooks() {
+	known := make(map[string]string)
+	for i := range s.Nodes {
+		for _, p := range s.Nodes[i].record.Policies {
+			name, next := Clean(p.Policy, longestName), address(p.Runbook)
+			if old := known[name]; next != "" && (old == "" || next < old) {
+				known[name] = next
+			}
+		}
+	}
+
+	for i := range s.Budgets {
+		s.Budgets[i].Runbook = known[s.Budgets[i].Policy]
+	}
 }
 
 // urgency returns the number by which budgets are sorted whose states are not known yet: first those that are said to be closed, then

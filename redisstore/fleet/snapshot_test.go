@@ -244,7 +244,7 @@ func TestAnUnreadablePushedFile(t *testing.T) {
 	require.Len(t, keys, 1)
 	do(t, client, "HSET", keys[0], "at", "yesterday")
 	_, err = all.Pull(t.Context())
-	require.ErrorContains(t, err, "the pushed file cannot be read: delete the key "+keys[0])
+	require.ErrorContains(t, err, "the pushed file cannot be read: remove the key by PEXPIRE "+keys[0]+" 0, which an operator may send, and push again")
 	do(t, client, "DEL", keys[0])
 	_, err = all.Push(t.Context(), 0, fleet.Pushed{Generation: "bb", Text: []byte("version: 1"), By: "anna"}, "push")
 	require.NoError(t, err)
@@ -309,4 +309,47 @@ func TestSharesOfAState(t *testing.T) {
 	told = budget(t, snapshot(t, all), "own").State.Shares
 	require.Len(t, told, fleet.MostShares+1)
 	require.NotContains(t, told[0].Name, "\x1b")
+}
+
+// TestRunbooks: a budget has the address that the file of a program says for its policy. What is no address of a page, as somebody may
+// write by hand, is none.
+func TestRunbooks(t *testing.T) {
+	client := redistest.Single(t).Client(t)
+	reporter, _, all := used(t, client, throttle.Policy{Name: "shop", Limit: throttle.PerHour(5)}, "")
+	acquire(t, limiter(t, reporter, throttle.Policy{Name: "other", Limit: throttle.PerHour(5)}), "")
+	for text, want := range map[string]string{
+		"https://wiki.example.com/shop?a=1#ban": "https://wiki.example.com/shop?a=1#ban",
+		"javascript:alert(1)":                   "",
+		"https://ann:secret@wiki.example.com":   "",
+		"https:///shop":                         "",
+		"https://a/\x1b":                        "",
+		"":                                      "",
+	} {
+		reporter.ReportFile(func() fleet.FileState { return fleet.FileState{Runbooks: map[string]string{"shop": text}} })
+		reporter.Report()
+		s := snapshot(t, all)
+		require.Equal(t, want, budget(t, s, "shop").Runbook, text)
+		require.Empty(t, budget(t, s, "other").Runbook)
+	}
+
+	record := `{"version": 1, "policies": [{"policy": "shop", "limit": "5/h", "runbook": "javascript:alert(1)"}]}`
+	do(t, client, "SET", "throttle:{fleet}:node:by hand", record)
+	do(t, client, "ZADD", "throttle:{fleet}:nodes", time.Now().Add(time.Hour).UnixMicro(), "by hand")
+	require.Empty(t, budget(t, snapshot(t, all), "shop").Runbook)
+}
+
+// TestRunbooksLeaveRoom: a record with more addresses than it has room for keeps its budgets.
+func TestRunbooksLeaveRoom(t *testing.T) {
+	client := redistest.Single(t).Client(t)
+	reporter := start(t, client, "program")
+	runbooks := make(map[string]string)
+	for i := range 250 {
+		name := fmt.Sprintf("policy %d", i)
+		runbooks[name] = "https://wiki.example.com/" + strings.Repeat("x", 250)
+		acquire(t, limiter(t, reporter, throttle.Policy{Name: name, Limit: throttle.PerHour(5)}), "")
+	}
+	reporter.ReportFile(func() fleet.FileState { return fleet.FileState{Runbooks: runbooks} })
+	reporter.Report()
+	require.NoError(t, reporter.Err())
+	require.Len(t, snapshot(t, fleet.New(client, nil)).Budgets, 128)
 }

@@ -5,6 +5,9 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -106,6 +109,19 @@ func (f *Fleet) Resume(ctx context.Context, t Target, by, reason string) error {
 		return &NotPausedError{t.Name, state.Paused.Duration}
 	}
 	return f.open(ctx, t, Act{Act: "resume", What: t.Name, By: by, Reason: reason})
+}
+
+// Pauses returns what operators said of the budgets that are paused now, by their names.
+func (f *Fleet) Pauses(ctx context.Context) ([]Note, error) {
+	ctx, stop := withDeadline(ctx)
+	defer stop()
+	now, err := f.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	all, err := f.notes(ctx, now)
+	return slices.SortedFunc(maps.Values(all), func(a, b Note) int { return strings.Compare(a.Budget, b.Budget) }), err
 }
 
 // Reset opens a budget whatever closes it, and forgets how often a ban was met again, and

@@ -224,13 +224,18 @@ func TestNothingIsHalfDone(t *testing.T) {
 }
 
 // TestPushedByAnotherType: whatever stands in the place of the pushed file is said to be no
-// file, with its key.
+// file, with its key and what an operator can do.
 func TestPushedByAnotherType(t *testing.T) {
-	client := redistest.Shared(t).Client(t)
+	server := redistest.Single(t)
+	client := newClient(t, server.User(t, "operator", redistest.Rights(t, "../../docs/redis.md", "operator")))
 	all := fleet.New(client, nil)
-	do(t, client, "SET", "throttle:{fleet}:policies", "by hand")
+	do(t, server.Client(t), "SET", "throttle:{fleet}:policies", "by hand")
 	_, err := all.Pull(t.Context())
-	require.EqualError(t, err, "fleet: the pushed file cannot be read: delete the key throttle:{fleet}:policies and push again; programs keep what they have in force")
+	require.EqualError(t, err, "fleet: the pushed file cannot be read: remove the key by PEXPIRE throttle:{fleet}:policies 0, which an operator may send, and push again; programs keep what they have in force")
+
+	do(t, client, "PEXPIRE", "throttle:{fleet}:policies", 0)
+	_, err = all.Push(t.Context(), 0, fleet.Pushed{Generation: "aa", Text: []byte("text")}, "push")
+	require.NoError(t, err)
 }
 
 // cutting returns a client that fails the scripts that change budgets, and lets those of the
