@@ -109,6 +109,7 @@ func TestP16_AnswersRideAheadOfReports(t *testing.T) {
 				require.Equal(t, time.Millisecond+c.held, time.Since(began))
 
 				time.Sleep(3 * time.Second)
+				synctest.Wait()
 				require.Len(t, s.quotas, c.quotas)
 				require.Len(t, s.costs, c.costs)
 				for _, q := range s.quotas {
@@ -145,6 +146,7 @@ func TestP15_ReportsBehindCallersAreBounded(t *testing.T) {
 		require.Equal(t, map[time.Duration]int{time.Millisecond: most, 901 * time.Millisecond: callers - most}, held)
 
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Len(t, s.quotas, callers)
 
 		require.NoError(t, send(t, tr, get(t, home)))

@@ -13,10 +13,11 @@ import (
 func (c *Conn) eval(call wire.Call) (string, error) {
 	args := call.Args(c.now())
 	return c.run(call.Script, call.Keys, func(name, script string) *redis.Cmd {
-		if name == "eval" && call.Script.Hash == wire.BookScript.Hash {
+		cmd := c.send(name, script, call.Keys, args)
+		if name == "eval" && call.Script.Hash == wire.BookScript.Hash && cmd.Err() == nil {
 			c.bringStatus(call.Keys)
 		}
-		return c.send(name, script, call.Keys, args)
+		return cmd
 	}).Text()
 }
 
