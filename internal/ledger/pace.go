@@ -1,19 +1,20 @@
 package ledger
 
-// even returns the pace of a start that must wait until t. A full short window leaves as evenly as the limit lets
-// it: its pace reaches over the window. What a start may be used later is part of its distance. The emptier the
-// window behind all that is booked, the closer are the starts, down to the charge's own pace: so room that was left
-// is used up within a second. With a large limit that is not in a slow start, the starts of callers of a single
-// budget are at the begin of the window's parts: then those that share an entry give it no width, and all of the
-// window is used.
-//
-// A long window keeps the charge's own pace: evenly, a queue of many windows would take up to a window more.
+// even returns the pace of a start that must wait until t. A limit whose pace reaches over
+// its window, or that always had waiters, is in steady use: then a full window
+// leaves as evenly as the limit lets it. What a start may be used later is part of its
+// distance. The emptier the window behind all that is booked,
+// the closer are the starts, down to the charge's own pace: so room that was left is used
+// up, in a short window within a second, and what waits for no more than a third of a long
+// one leaves at once. In a short window with a large limit that is not in a slow start, the starts of
+// callers of a single budget are at the begin of the window's parts: then those that share
+// an entry give it no width, and all of the window is used.
 func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
-	if s.horizon <= 0 || 2*u.pace*u.most < u.span {
+	long := 2*u.pace*u.most < u.span
+	if s.horizon <= 0 || long && !r.isBusy(u.span) {
 		return u.pace
 	}
-
 	sum, e := r.total, r.entries
 	if k := len(e); k > 0 {
 		t = max(t, e[k-1].last)
@@ -23,7 +24,9 @@ func (s *Search) even(t int64) int64 {
 	}
 	sum = min(sum, u.most)
 	full, fall, part := u.span*24/25/u.most, int64(5), int64(0)
-	if s.single && u.n > windowParts && u.spread == 0 && r.paused == 0 {
+	if long {
+		fall = 3
+	} else if s.single && u.n > windowParts && u.spread == 0 && r.paused == 0 {
 		full, fall, part = u.span/u.most, 2, partOf(u.span)
 	}
 	pace := max(u.pace, full*(fall*sum-(fall-2)*u.most)/(2*u.most)-u.spread)

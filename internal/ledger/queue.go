@@ -6,6 +6,15 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
+// busySpans is for how many windows a line must have had waiters for a limit to be in
+// steady use. A job that asks for a little more than one window has no time for a line as old.
+const busySpans = 2
+
+// isBusy reports whether the line has had waiters for so long.
+func (r *Row) isBusy(span int64) bool {
+	return r.queue != nil && r.seen-r.queue.began >= busySpans*span
+}
+
 // waiting sums the costs of those in line for a start.
 func (r *Row) waiting() (sum int64) {
 	if r.queue != nil {
@@ -21,6 +30,9 @@ func (r *Row) waiting() (sum int64) {
 func (r *Row) lineUp(class int, share throttle.Share, p place) (place, uint64) {
 	if r.queue == nil {
 		r.queue = &queue{began: r.seen}
+		if slices.Max(r.tails[:]) > r.seen-r.span/4 {
+			r.queue.began -= busySpans * r.span // the last one was still there a moment ago
+		}
 	}
 	l := r.queue
 	for l.has(p.arrival) { // it gave up a start at the same time as another

@@ -163,24 +163,27 @@ end
 
 local sliding_paced
 do
--- even returns the pace of a start that must wait until t. A full short window leaves as evenly as the limit lets
--- it: its pace reaches over the window. What a start may be used later is part of its distance. The emptier the window
--- behind all that is booked, the closer are the starts, down to the charge's own pace: so room that was left is used
--- up within a second. With a large limit that is not in a slow start, the starts of callers of a single budget are at
--- the begin of the window's parts: then those that share an entry give it no width, and all of the window is used. A
--- long window keeps the charge's own pace: evenly, a queue of many windows would take up to a window more.
+-- even returns the pace of a start that must wait until t. A limit whose pace reaches over
+-- its window, or that always had waiters for two, is in steady use: then a full
+-- window leaves as evenly as the limit lets it. What a start may be used later is part of its
+-- distance. The emptier the window behind all that is
+-- booked, the closer are the starts, down to the charge's own pace: so room that was left is
+-- used up, in a short window within a second, and what waits for no more than a third of a long one
+-- leaves at once. In a short window with a large limit that is not in a slow start, the starts of callers of a single budget are at
+-- the begin of the window's parts: then those that share an entry give it no width, and all of the window is used.
 local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
+  local q = r.queue
+  local long = 2 * s.pace * n < span
   s.part, s.fits = 0, 1
-  if s.horizon <= 0 or 2 * s.pace * n < span then
+  if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= 2 * span)) then
     return s.pace
   end
-
   open(r)
   local used = min(later(r, max(t, latest(r)) - span), n)
-  local steady = s.single and s.n > WINDOW_PARTS and s.spread == 0 and r.paused == 0
+  local steady = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and r.paused == 0
   local part = steady and ceil(span / WINDOW_PARTS) or 0
-  local full, fall = floor((part > 0 and span or floor(span * 24 / 25)) / n), part > 0 and 2 or 5
+  local full, fall = floor((part > 0 and span or floor(span * 24 / 25)) / n), long and 3 or part > 0 and 2 or 5
   local gap = max(s.pace, floor(full * (fall * used - (fall - 2) * n) / (2 * n)) - s.spread)
   s.part = gap * s.cost <= part and part or 0
   return gap
