@@ -332,6 +332,10 @@ func TestRunbooks(t *testing.T) {
 		require.Empty(t, budget(t, s, "other").Runbook)
 	}
 
+	reporter.ReportFile(func() fleet.FileState { return fleet.FileState{} })
+	reporter.Report()
+	require.Empty(t, budget(t, snapshot(t, all), "shop").Runbook)
+
 	record := `{"version": 1, "policies": [{"policy": "shop", "limit": "5/h", "runbook": "javascript:alert(1)"}]}`
 	do(t, client, "SET", "throttle:{fleet}:node:by hand", record)
 	do(t, client, "ZADD", "throttle:{fleet}:nodes", time.Now().Add(time.Hour).UnixMicro(), "by hand")
