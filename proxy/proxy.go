@@ -188,7 +188,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		c.cut, r = cut, r.WithContext(ctx)
 	}
 	if c.upload, _ = r.Body.(*upload); c.upload != nil {
-		defer c.upload.Close()
+		defer c.upload.finish()
 	}
 	h.watch(w, r, c)
 
@@ -224,13 +224,19 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 
 // refuse answers a request that is not held.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
-	if _, whole := r.Body.(wholeBody); !whole && r.ContentLength != 0 && r.ProtoMajor == 1 {
+	_, whole := r.Body.(wholeBody)
+	unread := !whole && r.ContentLength != 0 && r.ProtoMajor == 1
+	if unread {
 		hangUp(w)
 	}
 	if p.Status == http.StatusProxyAuthRequired {
 		w.Header().Set("Connection", "close") // a connection without the token takes no place of others
 	}
 	h.answer(w, p)
+
+	if unread && r.Close && r.Header.Get("Expect") == "" {
+		linger(w, r.Body)
+	}
 }
 
 // hangUp lets the connection end behind the answer, without its body: net/http would read the body

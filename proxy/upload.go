@@ -14,8 +14,10 @@ import (
 // never send, and which the upstream may want.
 type upload struct {
 	io.Reader
-	body   io.Closer
+	body   io.ReadCloser
 	answer http.ResponseWriter
+	close  bool        // the connection ends with the answer, as the caller wishes
+	expect bool        // the caller sends nothing before a read asks for the body: Expect: 100-continue
 	left   int64       // how many bytes are still to come; negative: unknown
 	begun  atomic.Bool // something was read
 	ended  atomic.Bool // all have come
@@ -34,8 +36,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer]. The handler calls it at its end, because net/http/httputil closes no
-// body. Nobody reads the body then. What is still to come is awaited, but not for long.
+// Close implements [io.Closer]. Nobody reads the body from then on. What is still to come is awaited, but not for long.
 func (u *upload) Close() error {
 	if !u.ended.Load() {
 		awaitLittle(u.answer)
@@ -46,13 +47,34 @@ func (u *upload) Close() error {
 	return u.body.Close()
 }
 
+// finish closes the upload when its answer has been written, because net/http/httputil closes no body.
+func (u *upload) finish() {
+	if u.close && !u.ended.Load() && (u.begun.Load() || !u.expect) {
+		awaitLittle(u.answer)
+		linger(u.answer, u.body)
+	}
+	_ = u.Close()
+}
+
 // isOver reports whether all has come; nil: nothing was to come.
 func (u *upload) isOver() bool { return u == nil || u.ended.Load() }
 
 // restTime is how long the rest of a body is awaited that nobody reads.
 const restTime = time.Second
 
+// restBytes is how much of such a rest is read.
+const restBytes = 64 << 20
+
 // awaitLittle has net/http wait for restTime at most for the rest of a body that nobody reads.
 func awaitLittle(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTime))
+}
+
+// linger sends the answer, and then reads what the caller still sends of a body that nobody wants, for restTime at
+// most. A connection that is closed with bytes unread is reset, and a reset can overtake the answer. net/http lingers,
+// too, unless the request says "Connection: close": linger is for such requests, after awaitLittle.
+func linger(w http.ResponseWriter, body io.Reader) {
+	if err := http.NewResponseController(w).Flush(); err == nil {
+		_, _ = io.CopyN(io.Discard, body, restBytes)
+	}
 }

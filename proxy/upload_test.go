@@ -91,3 +91,29 @@ func TestSlowBodyHoldsNoPlace(t *testing.T) {
 	resp, _ := s.get("/api.example.com/v1/")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 }
+
+// TestRefusedUploads: a caller that sends its whole body before it reads, on a connection that it wants closed, gets its
+// answer, and no reset before or behind it.
+func TestRefusedUploads(t *testing.T) {
+	s := newNamedScene(t, false, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) },
+		func(c *proxy.Config) { c.MaxWait = time.Millisecond }, at("api.example.com/v1/", 1000), at("api.example.com/once/", 1))
+	s.get("/api.example.com/once/")
+
+	for path, status := range map[string]int{
+		"/none.example.com/":       http.StatusForbidden,
+		"/api.example.com/v1/%2e.": http.StatusBadRequest,
+		"/api.example.com/once/":   http.StatusTooManyRequests,
+		"/api.example.com/v1/":     http.StatusTeapot,
+	} {
+		body := strings.Repeat("a", 3<<20)
+		for _, rest := range []string{"Content-Length: 3145728\n\n" + body, "Transfer-Encoding: chunked\n\n300000\n" + body + "\n0\n\n"} {
+			w := s.dial()
+			w.send("POST " + path + " HTTP/1.1\nHost: localhost\nConnection: close\n" + rest)
+
+			resp, _ := w.answer("POST")
+			require.Equal(t, status, resp.StatusCode, path)
+			_, err := w.from.ReadByte()
+			require.Equal(t, io.EOF, err, path)
+		}
+	}
+}
