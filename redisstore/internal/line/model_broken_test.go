@@ -49,7 +49,7 @@ func brokenModels() []brokenModel {
 		{name: "a leaver is no hole", from: "    hole(c, w.ticket, cost)\n  else", to: "  else", nodes: three, chances: modelChances{leaves: 1}, want: errAnswer},
 		{name: "two have one ticket", from: "c.joined = ticket + cost * many\n", to: "c.joined = max(2, ticket)\n", nodes: three, want: errAnswer},
 		{name: "a line is lost", from: "if not q or queue.waiting(q, CLASSES) <= 0 then", to: "if not q or queue.waiting(q, CLASSES) <= 1 then", nodes: three, want: errAnswer},
-		{name: "newcomers see no line", from: "ahead = queue.waiting(q, want.first and want.class - 1 or want.class)", to: "ahead = 0",
+		{name: "newcomers see no line", from: "ahead = queue.waiting(q, want.class - 1)", to: "ahead = 0",
 			nodes: modelPlans(2, 1), late: 2 * late, chances: modelChances{leaves: 1}, want: errPassed, long: true},
 		{name: "messages are the only wake-up", flaw: modelNoTimers, nodes: three, want: errForgotten},
 		{name: "callers ask again and again", flaw: modelImpatient, nodes: three, want: errAsks},
