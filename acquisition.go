@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Hold says how long a caller was held, and what held it last.
@@ -51,7 +52,7 @@ type acquisition struct {
 	state    acquisitionState
 	observed observedContext // the context of the present call of the store
 
-	booking      Booking
+	booking      store.Booking
 	maxWait      time.Duration // as in Config
 	rate         askRate       // how often the store was asked lately
 	arrivedAt    time.Duration // when the first start was asked for; 0: not yet
@@ -65,7 +66,7 @@ type acquisition struct {
 	priority       Priority      // among the waiters
 	returns        bool          // the caller had a start or a place in line before
 	lead           time.Duration // how much before its start the caller wants to go on
-	grant          Grant         // the store's last answer; state says what the caller holds of it
+	grant          store.Grant   // the store's last answer; state says what the caller holds of it
 	startAt        time.Duration // the booked start, or a little later: the grant may be used from then on
 	jitter         time.Duration // the smallest Jitter among the charges that count; 0: none has any
 	concurrent     bool          // some charges are Concurrency: they need slots
@@ -80,7 +81,7 @@ type acquisition struct {
 	validatedAt    time.Duration // when the store last said that the start may be used
 	validateRTT    time.Duration // how long that answer took
 	staleStreak    int           // how many answers in a row were too old when they arrived
-	watch          Watch         // over a start that the caller waits for; nil: none
+	watch          store.Watch   // over a start that the caller waits for; nil: none
 	invalidated    chan struct{} // the watch sends when the start may be useless; nil: no watch yet
 	outageReported bool          // observe has been told that the store is away
 	waitsForStore  bool          // a call of the store has told so, and has not returned
@@ -94,8 +95,8 @@ type acquisition struct {
 // as it is: a new booking of all charges would move the start slightly later, where other
 // starts are booked already, and so behind all of them.
 type slotHold struct {
-	booking Booking
-	grant   Grant
+	booking store.Booking
+	grant   store.Grant
 }
 
 // inspectCharges sets jitter, concurrent and shadowed by the charges. The Jitter of a Concurrency charge
@@ -106,7 +107,7 @@ func (a *acquisition) inspectCharges() {
 		c := &a.booking.Charges[i]
 		a.shadowed = a.shadowed && c.Shadow
 		switch j := c.Jitter; {
-		case c.Limit.kind == KindConcurrency:
+		case c.Limit.Kind() == store.KindConcurrency:
 			a.concurrent = true
 		case j > 0 && !c.Shadow && (a.jitter == 0 || j < a.jitter):
 			a.jitter = j
@@ -115,14 +116,14 @@ func (a *acquisition) inspectCharges() {
 }
 
 // receive takes over an answer of the store, and sets the state to what the caller now holds.
-func (a *acquisition) receive(g Grant) {
+func (a *acquisition) receive(g store.Grant) {
 	a.grant = g
 	switch {
 	case g.OK:
 		a.state = booked
 	case g.Ready == nil:
 		a.state = idle
-	case g.Handle == Handle{}:
+	case g.Handle == store.Handle{}:
 		a.state = inLine
 	default:
 		a.state = inSlotLine

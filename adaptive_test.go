@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A run is what came of the use of an upstream.
@@ -100,7 +101,7 @@ func TestAdaptive_TheRightLimit(t *testing.T) {
 		t.Run(l.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := newStrict(l.N(), l.Per())
-				u.fixed = l.Kind() == throttle.KindFixedWindow
+				u.fixed = l.Kind() == store.KindFixedWindow
 				r := measure(t, u, throttle.Policy{Name: "p", Limit: l, Adaptive: true})
 				possible := float64(l.Per()) / float64(l.Per()+throttle.DefaultJitter) // see P3
 				require.GreaterOrEqual(t, r.used, 0.99*possible)

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // The ahead are the callers of this program with several variants that stand in line, by budget. A
@@ -59,7 +61,7 @@ func (h *ahead) leave(l *line) {
 
 // of returns until when a caller with the charges would have to wait, because callers whose priority
 // is no lower stand in line for one of the budgets. It returns false if none do.
-func (h *ahead) of(charges []Charge, p Priority) (until time.Duration, found bool) {
+func (h *ahead) of(charges []store.Charge, p Priority) (until time.Duration, found bool) {
 	if h.count.Load() == 0 {
 		return 0, false
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/golden"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -34,7 +35,7 @@ func refusal(status int, retryAfter, date string) *http.Response {
 // TestRetryAfter reads the field of a 429 and of a 503, when both clocks are right.
 func TestRetryAfter(t *testing.T) {
 	field := regexp.MustCompile(`"[^"]*"`)
-	vectors(t, "retry-after", func(in string) (out string) {
+	golden.Lines(t, "retry-after", func(in string) (out string) {
 		f := append(field.FindAllString(in, -1), `""`)
 		text, date := must(strconv.Unquote(f[0])), must(strconv.Unquote(f[1]))
 		synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A roundTrip is one attempt to get a request through a [Transport]: price it,
@@ -54,7 +56,7 @@ func (t *Transport) newRoundTrip(req *http.Request, matched int) *roundTrip {
 	r.t, r.req, r.reqBody, r.dials = t, req, req.Body, t.dials.place(req.URL.Host)
 
 	o := optionsOf(req.Context())
-	r.engine, r.grant.Held = &t.engine, NotHeld
+	r.engine, r.grant.Held = &t.engine, store.NotHeld
 	r.maxWait, r.priority = o.maxWaitOr(t.defaultMaxWait), o.priority
 	return r
 }

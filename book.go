@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // book asks the store for a start within the horizon, in place of what the caller
@@ -105,7 +107,7 @@ func (a *acquisition) takeAnswer(ctx context.Context, stoodInLine bool) error {
 // exceedsMaxWait gives back a start that is too late for MaxWait or for the deadline of ctx, and
 // returns the caller's error; nil if the start is in time. A start can be too late although the
 // store was told what wait is of use: its answer, or the line, may have taken long.
-func (a *acquisition) exceedsMaxWait(ctx context.Context, g Grant) error {
+func (a *acquisition) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 	if !g.OK || g.Held < 0 && a.maxWait <= 0 {
 		return nil
 	}
@@ -134,7 +136,7 @@ func (a *acquisition) holdsSlots() bool { return !a.concurrent || a.grant.Wait =
 // acquireSlots acquires the slots when the start has come. If there is no room for the slots the
 // caller gives back the start and gets in line.
 func (a *acquisition) acquireSlots(ctx context.Context) error {
-	b := &slotHold{booking: Booking{
+	b := &slotHold{booking: store.Booking{
 		Charges: slices.DeleteFunc(slices.Clone(a.booking.Charges), countsStart),
 		MaxWait: a.remainingWait(ctx, now()),
 	}}
@@ -177,19 +179,19 @@ func (a *acquisition) acquireSlots(ctx context.Context) error {
 // that finds no room books all charges again.
 func (a *acquisition) spansScopes() bool {
 	c := a.booking.Charges
-	return slices.ContainsFunc(c, func(other Charge) bool { return other.Node != c[0].Node })
+	return slices.ContainsFunc(c, func(other store.Charge) bool { return other.Node != c[0].Node })
 }
 
 // countsStart reports whether a charge counts starts, and takes no slot.
-func countsStart(c Charge) bool { return c.Limit.kind != KindConcurrency }
+func countsStart(c store.Charge) bool { return c.Limit.Kind() != store.KindConcurrency }
 
 // countsSlot reports whether a charge takes a slot.
-func countsSlot(c Charge) bool { return c.Limit.kind == KindConcurrency }
+func countsSlot(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
 
 // chargeIndex returns the index among the caller's charges of the i-th charge of the booking of a
 // slotHold; below 0 if i is.
-func (a *acquisition) chargeIndex(b *Booking, i int) int {
-	return slices.IndexFunc(a.booking.Charges, func(c Charge) bool {
+func (a *acquisition) chargeIndex(b *store.Booking, i int) int {
+	return slices.IndexFunc(a.booking.Charges, func(c store.Charge) bool {
 		return i >= 0 && c.Budget == b.Charges[i].Budget
 	})
 }

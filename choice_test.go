@@ -15,6 +15,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A site is the hosts between which a Choice chooses: a, b, c, and so on, one policy for each.
@@ -393,10 +394,10 @@ type awayStore struct {
 	policy string
 }
 
-func (s *awayStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *awayStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	if b.Charges[0].Budget.Policy == s.policy {
 		<-ctx.Done()
-		return throttle.Grant{Held: throttle.NotHeld}, context.Cause(ctx)
+		return store.Grant{Held: store.NotHeld}, context.Cause(ctx)
 	}
 	return s.Store.Book(ctx, b)
 }

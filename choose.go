@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Several variants of one piece of work: the first that may start is taken.
@@ -83,7 +85,7 @@ func (c *chooser) choose(ctx context.Context) (*contender, error) {
 		}
 		if v.silent {
 			v.silent = false
-			v.reportHeld(v.ctx, Grant{OK: true, Held: NotHeld, Over: v.grant.Over}, true)
+			v.reportHeld(v.ctx, store.Grant{OK: true, Held: store.NotHeld, Over: v.grant.Over}, true)
 		}
 		err = v.acquireAs(v.ctx, waitOptions{whileBooked: true}, v.price)
 		if err == nil || ctx.Err() != nil {
@@ -185,7 +187,7 @@ func (v *contender) try() bool {
 // ask is try for a variant that asks in any case.
 func (v *contender) ask() bool {
 	v.trying, v.behind = true, false
-	v.err = v.within(max(tryFor, min(horizonTrips*v.rtt.get(), leastHorizon)), v.book)
+	v.err = v.within(max(tryFor, min(horizonTrips*v.rtt.get(), store.LeastHorizon)), v.book)
 	if v.trying = false; v.state != idle {
 		return v.hasStart()
 	}
@@ -339,7 +341,7 @@ func (v *contender) leave() {
 	v.stopWatch()
 	b := &v.booking
 	v.arrived = v.grant.Turn != nil
-	v.returns, b.Turn, b.Returns, b.Instead = false, v.grant.Turn, false, Handle{}
+	v.returns, b.Turn, b.Returns, b.Instead = false, v.grant.Turn, false, store.Handle{}
 }
 
 // refuse has all variants give back what they hold, and returns the caller's error: that of the

@@ -14,13 +14,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/fleetthrottle/throttle/internal/match"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A compiledPolicy is a policy with everything that can be known before a request.
 type compiledPolicy struct {
 	Policy
 	pattern  *match.Pattern
-	charge   Charge // complete but for the key, the cost and the reserve of a policy that sets them
+	charge   store.Charge // complete but for the key, the cost and the reserve of a policy that sets them
 	reserves reserves
 	fixed    bool // charge is complete for every request
 
@@ -38,28 +39,28 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, "Name", err})
 	}
 	fixed := p.Key == nil && p.Cost == nil && p.Share == nil && p.Headroom == nil
-	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), charge: Charge{
-		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
+	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), charge: store.Charge{
+		Budget: Budget{Policy: p.Name, Key: store.BudgetOf(p.Name, "").Key},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
-		Pace: pace(p.Limit), Node: p.Scope == Node, Adaptive: p.Adaptive,
+		Pace: p.Limit.Pace(), Node: p.Scope == Node, Adaptive: p.Adaptive,
 	}}
 	var err error
 	if c.pattern, err = match.Parse(p.Match); err != nil {
 		errs = append(errs, &ConfigError{name, "Match", err})
 	}
-	if err := p.Limit.validate(c.charge.Jitter); err != nil {
+	if err := p.Limit.Validate(c.charge.Jitter); err != nil {
 		errs = append(errs, &ConfigError{name, "Limit", err})
 	}
-	if p.Jitter > 0 && (p.Jitter < leastJitterSet || p.Jitter > maxPeriod) {
-		errs = append(errs, &ConfigError{name, "Jitter", fmt.Errorf("%v is out of range: use %v to %v, or a negative one for none", p.Jitter, leastJitterSet, maxPeriod)})
+	if p.Jitter > 0 && (p.Jitter < leastJitterSet || p.Jitter > store.MaxPeriod) {
+		errs = append(errs, &ConfigError{name, "Jitter", fmt.Errorf("%v is out of range: use %v to %v, or a negative one for none", p.Jitter, leastJitterSet, store.MaxPeriod)})
 	}
 	if c.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
 		errs = append(errs, &ConfigError{name, "Headroom", err})
 	}
-	if p.Limit.kind == KindUnlimited && p.Quota != nil {
+	if p.Limit.Kind() == store.KindUnlimited && p.Quota != nil {
 		errs = append(errs, &ConfigError{name, "Quota", errors.New("an unlimited policy has no number that an answer could lower: set a limit with a number")})
 	}
-	if p.Adaptive && !p.Limit.counts() {
+	if p.Adaptive && !p.Limit.Counts() {
 		errs = append(errs, &ConfigError{name, "Adaptive", errors.New("only a limit that counts starts can be learned: leave Adaptive out with Concurrency and Unlimited")})
 	}
 	if err := p.checkShares(); err != nil {
@@ -95,7 +96,7 @@ func (p *Policy) jitter() time.Duration {
 // price completes c, a copy of the policy's charge, for a request: it sets the cost, the key, the
 // share and the reserve. An error says that a function of the policy failed. All policies of the request
 // have one bound.
-func (p *compiledPolicy) price(c *Charge, req *http.Request, bound *match.Bound) (err error) {
+func (p *compiledPolicy) price(c *store.Charge, req *http.Request, bound *match.Bound) (err error) {
 	if p.Headroom != nil {
 		c.Reserve = p.reserves.forPriority(optionsOf(req.Context()).priority)
 	}
@@ -130,16 +131,16 @@ func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 
 // setKey calls Key; a panic becomes an error. The key is hashed. The hash of "", which c has, is that of
 // a policy without a Key.
-func (p *compiledPolicy) setKey(c *Charge, req *http.Request) (err error) {
+func (p *compiledPolicy) setKey(c *store.Charge, req *http.Request) (err error) {
 	defer recoverAs(&err, p.Name, "Key")
 	if key := p.Key(req); key != "" {
-		c.Budget.Key = budgetKey(p.Name, key)
+		c.Budget.Key = store.BudgetOf(p.Name, key).Key
 	}
 	return nil
 }
 
 // share calls Share, which must not be nil, and Weight; a panic becomes an error. The share's name is hashed.
-func (p *compiledPolicy) share(req *http.Request) (s Share, err error) {
+func (p *compiledPolicy) share(req *http.Request) (s store.Share, err error) {
 	if s.ID, err = p.shareID(req); err != nil || s.ID == 0 || p.Weight == nil {
 		return s, err
 	}
@@ -149,7 +150,7 @@ func (p *compiledPolicy) share(req *http.Request) (s Share, err error) {
 
 func (p *compiledPolicy) shareID(req *http.Request) (id uint64, err error) {
 	defer recoverAs(&err, p.Name, "Share")
-	return ShareOf(p.Name, p.Share(req)), nil
+	return store.ShareOf(p.Name, p.Share(req)), nil
 }
 
 func (p *compiledPolicy) weight(req *http.Request) (weight int, err error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // mistakes returns the texts of all errors that were joined, in their order.
@@ -213,12 +214,12 @@ func cost(r *http.Request) int {
 }
 
 func TestExplain(t *testing.T) {
-	store := newSpy()
+	s := newSpy()
 	sent := base(func(*http.Request) (*http.Response, error) {
 		t.Error("Explain sends nothing")
 		return nil, http.ErrAbortHandler
 	})
-	tr := must(throttle.New(throttle.Config{Store: store, Base: sent, Policies: []throttle.Policy{
+	tr := must(throttle.New(throttle.Config{Store: s, Base: sent, Policies: []throttle.Policy{
 		{Name: "all", Limit: throttle.PerSecond(5)},
 		{Name: "elsewhere", Match: "example.org/", Limit: throttle.PerSecond(5)},
 		{Name: "by path", Match: "example.com/", Key: throttle.Path, Limit: throttle.LeakyBucket(5, time.Second), Jitter: -1, Shadow: true},
@@ -232,7 +233,7 @@ func TestExplain(t *testing.T) {
 		require.Equal(t, group, charges[i].Budget.Group, "budgets of one booking share it")
 		charges[i].Budget = throttle.Budget{Policy: charges[i].Budget.Policy}
 	}
-	require.Equal(t, []throttle.Charge{
+	require.Equal(t, []store.Charge{
 		{Budget: throttle.Budget{Policy: "all"}, Limit: throttle.PerSecond(5), Cost: 1, Jitter: throttle.DefaultJitter, Pace: 180 * ms},
 		{Budget: throttle.Budget{Policy: "by path"}, Limit: throttle.LeakyBucket(5, time.Second), Cost: 1, Shadow: true},
 		{Budget: throttle.Budget{Policy: "by cost"}, Limit: throttle.PerMinute(100), Cost: 7, Jitter: ms, Pace: 2500 * us},
@@ -244,7 +245,7 @@ func TestExplain(t *testing.T) {
 
 	require.Len(t, tr.Explain(get(t, home+"a?cost=0")), 2, "what is free is left out")
 	require.Len(t, tr.Explain(get(t, "https://example.net/")), 1)
-	require.Empty(t, store.booked())
+	require.Empty(t, s.booked())
 }
 
 // exact is exactly's policy under another name.
@@ -323,4 +324,25 @@ func TestLimiterOfABrokenStore(t *testing.T) {
 		var failed *throttle.StoreError
 		require.ErrorAs(t, err, &failed)
 	}
+}
+
+// TestUnlimitedTakesNoNumbers reports all that makes no sense at once, and nothing that
+// does.
+func TestUnlimitedTakesNoNumbers(t *testing.T) {
+	p := throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
+	p.Headroom = map[throttle.Priority]float64{throttle.Low: 0.5}
+	p.Quota = func(*http.Response) (q throttle.Quota, ok bool) { return q, false }
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+	require.EqualError(t, err, strings.Join([]string{
+		`throttle: policy "row": Headroom: an unlimited policy has nothing to share out: leave Headroom out, or set a limit with a number`,
+		`throttle: policy "row": Quota: an unlimited policy has no number that an answer could lower: set a limit with a number`,
+	}, "\n"))
+
+	p = throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
+	p.Headroom = map[throttle.Priority]float64{throttle.High: 0}
+	p.Cost = func(*http.Request) int { return throttle.Unlimited().Capacity() }
+	p.Settle = func(*http.Response) int { return 3 }
+	p.Jitter, p.Shadow, p.Scope = time.Second, true, throttle.Node
+	_, err = throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+	require.NoError(t, err)
 }

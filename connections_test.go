@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // An upstream is a real one, behind a transport with one place in flight, or other policies.
@@ -209,7 +210,7 @@ func TestP13_UpgradeKeepsItsWriter(t *testing.T) {
 		require.Equal(t, "hello\n", line)
 		require.Equal(t, 1, u.inFlight(t))
 		require.NoError(t, resp.Body.Close())
-		if p.Limit.Kind() == throttle.KindConcurrency {
+		if p.Limit.Kind() == store.KindConcurrency {
 			require.Zero(t, u.inFlight(t))
 			require.Equal(t, 1, u.store.released())
 		}

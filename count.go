@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // errUncounted is the cause of a call that took longer than countPatience.
@@ -46,7 +48,7 @@ func (a *acquisition) count(ctx context.Context, asked time.Duration) error {
 	if err == nil && g.OK {
 		a.validateRTT = g.Age
 		a.rtt.add(g.Age, now())
-		a.reportHeld(ctx, Grant{OK: true, Held: NotHeld, Over: g.Over}, true)
+		a.reportHeld(ctx, store.Grant{OK: true, Held: store.NotHeld, Over: g.Over}, true)
 		a.state = granted
 		return nil
 	}
@@ -62,6 +64,6 @@ func (a *acquisition) count(ctx context.Context, asked time.Duration) error {
 
 // grantUncounted lets the caller go on though the store holds nothing for it.
 func (a *acquisition) grantUncounted() {
-	a.grant = Grant{OK: true, Held: NotHeld, Turn: a.grant.Turn}
+	a.grant = store.Grant{OK: true, Held: store.NotHeld, Turn: a.grant.Turn}
 	a.state, a.uncounted = granted, true
 }

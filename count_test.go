@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A silentStore answers no call until it speaks.
@@ -21,13 +22,13 @@ type silentStore struct {
 	asked  int           // how often, meanwhile
 }
 
-func (s *silentStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *silentStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	s.asked++
 	select {
 	case <-s.speaks:
 		return s.absentStore.Book(ctx, b)
 	case <-ctx.Done():
-		return throttle.Grant{}, context.Cause(ctx)
+		return store.Grant{}, context.Cause(ctx)
 	}
 }
 

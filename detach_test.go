@@ -8,9 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-
 	"sync"
-
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // onePerSecond has the default jitter: two starts are spanOfOne apart.
@@ -125,14 +124,14 @@ func TestP2_OtherHostsAreNotHandedOnEarly(t *testing.T) {
 // connection before it looks at the context, so ending that is not enough.
 func TestP2_WhatIsStoppedAtTheLastLookCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, late := newSpy(), false
-		store.change = func(g *throttle.Grant) {
+		s, late := newSpy(), false
+		s.change = func(g *store.Grant) {
 			if late {
-				*g = throttle.Grant{Wait: time.Hour}
+				*g = store.Grant{Wait: time.Hour}
 			}
 		}
 		tr := must(throttle.New(throttle.Config{
-			Store: store, Policies: []throttle.Policy{onePerHour},
+			Store: s, Policies: []throttle.Policy{onePerHour},
 			Base: base(func(r *http.Request) (*http.Response, error) {
 				late = true
 				time.Sleep(time.Second) // dialling
@@ -154,14 +153,14 @@ func TestP2_WhatIsStoppedAtTheLastLookCannotBeWritten(t *testing.T) {
 func TestP8_AStartIsGivenBackOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		store := newSpy()
-		store.change = func(g *throttle.Grant) { g.Age = 12 * ms } // too old to be handed on
-		broken := failSecond{store, cancel}
+		s := newSpy()
+		s.change = func(g *store.Grant) { g.Age = 12 * ms } // too old to be handed on
+		broken := failSecond{s, cancel}
 		tr := must(throttle.New(throttle.Config{
 			Store: broken, Policies: []throttle.Policy{onePerHour}, Base: answer(200, ""),
 		}))
 		require.ErrorIs(t, send(t, tr, get(t, home).WithContext(ctx)), context.Canceled)
-		require.Zero(t, store.cancelled())
+		require.Zero(t, s.cancelled())
 	})
 }
 
@@ -171,12 +170,12 @@ type failSecond struct {
 	cancel context.CancelFunc
 }
 
-func (s failSecond) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	if b.Instead == (throttle.Handle{}) {
+func (s failSecond) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	if b.Instead == (store.Handle{}) {
 		return s.spyStore.Book(ctx, b)
 	}
 	s.cancel()
-	return throttle.Grant{}, ctx.Err()
+	return store.Grant{}, ctx.Err()
 }
 
 // post returns a request with a body.
@@ -238,9 +237,9 @@ func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dial := time.Second
-				store, d, seen := newSpy(), newDialer(func(*http.Request) time.Duration { return dial }), &events{}
+				s, d, seen := newSpy(), newDialer(func(*http.Request) time.Duration { return dial }), &events{}
 				send := d.RoundTrip
-				tr := must(throttle.New(throttle.Config{Store: store, Policies: policies, Observe: seen.observe,
+				tr := must(throttle.New(throttle.Config{Store: s, Policies: policies, Observe: seen.observe,
 					Base: base(func(r *http.Request) (*http.Response, error) { return send(r) })}))
 				resp, err := tr.RoundTrip(get(t, home))
 				require.NoError(t, err) // and it is known how long a connection takes
@@ -248,9 +247,9 @@ func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {
 
 				charges := tr.Explain(get(t, home))
 				slots := charges[len(charges)-1]
-				require.NoError(t, store.Pause(t.Context(), slots, 10*time.Second))
+				require.NoError(t, s.Pause(t.Context(), slots, 10*time.Second))
 				time.AfterFunc(10100*ms, func() {
-					_, err := store.Book(context.Background(), &throttle.Booking{Charges: []throttle.Charge{slots}})
+					_, err := s.Book(context.Background(), &store.Booking{Charges: []store.Charge{slots}})
 					require.NoError(t, err)
 				})
 				dial = 1500 * ms
@@ -261,9 +260,9 @@ func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {
 				}
 				_, err = tr.RoundTrip(get(t, home))
 				require.EqualError(t, err, "throttle: the request may have been written though it was stopped")
-				require.Equal(t, 1, status(t, store, tr, get(t, home)).Used, "what may have arrived is charged")
+				require.Equal(t, 1, status(t, s, tr, get(t, home)).Used, "what may have arrived is charged")
 				require.Empty(t, seen.only(throttle.StoreFailed))
-				for _, b := range store.booked() {
+				for _, b := range s.booked() {
 					require.NotEmpty(t, b.Charges)
 				}
 			})

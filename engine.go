@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // An engine is what all acquisitions of a [Transport], or of limiters that belong
 // together, have in common.
 type engine struct {
 	store          Store
-	calls          bool                         // the store is a CallingStore
+	traits         store.Traits                 // of the store
 	defaultMaxWait time.Duration                // as in Config
 	observe        func(context.Context, Event) // nil: none
 	longWait       time.Duration                // as in Config; 0: none, or there is no observer
@@ -35,13 +36,14 @@ type engine struct {
 // configure sets the fields that come from a configuration. Its error is that of a missing Store.
 func (e *engine) configure(c Config) error {
 	e.store, e.defaultMaxWait, e.observe = c.Store, c.MaxWait, observer(c.Observe).guarded()
-	e.calls = callsWaiters(c.Store)
 	if e.observe != nil {
 		e.longWait = max(0, cmp.Or(c.LongWait, DefaultLongWait))
 	}
 	if c.Store == nil {
 		return &ConfigError{"", "Store", errors.New("is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet")}
 	}
+
+	e.traits = c.Store.Traits()
 	return nil
 }
 
@@ -153,7 +155,7 @@ type recentBudget struct {
 // note notes the budgets of a booking that was answered with g, unless another caller has the lock:
 // no caller waits for it. It returns false if nobody has called ofTable for recentFor: then the
 // recents can be dropped.
-func (r *recents) note(charges []Charge, g *Grant, at time.Duration) bool {
+func (r *recents) note(charges []store.Charge, g *store.Grant, at time.Duration) bool {
 	if !r.mu.TryLock() {
 		return true
 	}
@@ -237,8 +239,8 @@ func (q storeQuestion) Ask(ctx context.Context) error {
 
 // livenessCharge returns a charge of a budget that nobody uses, in a group: the store is asked for
 // its status to learn whether the server of the group answers.
-func livenessCharge(group string) Charge {
-	return Charge{Budget: Budget{Group: group}, Limit: PerSecond(1), Cost: 1}
+func livenessCharge(group string) store.Charge {
+	return store.Charge{Budget: Budget{Group: group}, Limit: PerSecond(1), Cost: 1}
 }
 
 // unansweredError returns errUnanswered while callers wait for a store of which they were told
@@ -252,7 +254,7 @@ func (e *engine) unansweredError() error {
 
 // statusOrAway asks the store for the status of a budget. If the store is away and another store
 // answers in its place, the error says why the first one is away.
-func (e *engine) statusOrAway(ctx context.Context, c Charge) (Status, error) {
+func (e *engine) statusOrAway(ctx context.Context, c store.Charge) (Status, error) {
 	var away error
 	st, err := e.store.Status(outage.WithObserver(ctx, func(err error) { away = err }), c)
 	return st, cmp.Or(err, away)
@@ -260,11 +262,11 @@ func (e *engine) statusOrAway(ctx context.Context, c Charge) (Status, error) {
 
 // withQuestion returns the context of an event about charges. If the event's error is a StoreError,
 // the context has a storeQuestion, by which an observer can ask whether the store answers again.
-func (e *engine) withQuestion(ctx context.Context, err error, charges []Charge) context.Context {
+func (e *engine) withQuestion(ctx context.Context, err error, charges []store.Charge) context.Context {
 	if _, failed := errors.AsType[*StoreError](err); !failed {
 		return ctx
 	}
-	i := slices.IndexFunc(charges, func(c Charge) bool { return !c.Node })
+	i := slices.IndexFunc(charges, func(c store.Charge) bool { return !c.Node })
 	if i < 0 {
 		return ctx
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -14,10 +12,6 @@ import (
 // error that says: not sent, because of a limit. The error itself is a
 // *[LimitError].
 var ErrLimited = errors.New("throttle: not sent, because of a limit")
-
-// Never is the RetryAfter of a [LimitError] where no wait helps: the cost is above
-// the limit, or the limit's next window is further away than any start is booked.
-const Never = time.Duration(math.MaxInt64)
 
 // A LimitError says which policy kept a request from being sent. Nothing was
 // spent on any budget. It matches [ErrLimited].
@@ -68,26 +62,6 @@ func (e *LimitError) Error() string {
 	default:
 		return text + fmt.Sprintf(", but %s %s", e.boundedBy, brief(e.couldWait))
 	}
-}
-
-// A PauseNote is what an operator said who closed a budget by hand; zero: nothing. It
-// comes from where the fleet can write: print it with [PauseNote.String].
-type PauseNote struct {
-	By     string // who it was
-	Reason string
-}
-
-// String returns one line without control characters, such as
-// `paused by anna@desk: "the shop moves"`.
-func (n PauseNote) String() string {
-	text := "paused"
-	if n.By != "" {
-		text += " by " + strings.Trim(strconv.Quote(n.By), `"`)
-	}
-	if n.Reason != "" {
-		text += ": " + strconv.Quote(n.Reason)
-	}
-	return text
 }
 
 // Is reports whether target is [ErrLimited].

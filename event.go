@@ -1,6 +1,10 @@
 package throttle
 
-import "time"
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
 
 // An EventKind says what an [Event] is about.
 type EventKind uint8
@@ -71,6 +75,6 @@ type Event struct {
 }
 
 // eventOf returns an event about the budget of a charge.
-func eventOf(k EventKind, c *Charge, d time.Duration, err error) Event {
+func eventOf(k EventKind, c *store.Charge, d time.Duration, err error) Event {
 	return Event{Kind: k, Policy: c.Budget.Policy, Budget: c.Budget.String(), Limit: c.Limit, Duration: d, Err: err}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Tenants share one budget. While it is full they take turns, and a tenant of weight 2 has two turns
@@ -33,7 +34,7 @@ func ExamplePolicy_share() {
 	request.Header.Set("X-Tenant", "acme")
 	request.Header.Set("X-Weight", "2")
 	for _, c := range transport.Explain(request) {
-		fmt.Println(c.Budget.Policy, c.Share.ID == throttle.ShareOf("model", "acme"), c.Share.Weight)
+		fmt.Println(c.Budget.Policy, c.Share.ID == store.ShareOf("model", "acme"), c.Share.Weight)
 	}
 	// Output: model true 2
 }

@@ -7,15 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Validate is the check that New makes of a limit.
-func (l Limit) Validate(jitter time.Duration) error { return l.validate(jitter) }
-
-// LimitForms is what ParseLimit says it understands.
-const LimitForms = limitForms
-
-// MaxCost is maxCost.
-const MaxCost = maxCost
-
 // ErrSpent is errSpent.
 var ErrWaitOver = errWaitOver
 

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A feedback is what the policies read out of a response.
@@ -16,7 +18,7 @@ type feedback struct {
 
 // A quota is what a response says is left of the budget of a charge.
 type quota struct {
-	charge *Charge
+	charge *store.Charge
 	Quota
 }
 
@@ -128,7 +130,7 @@ func (r *roundTrip) readQuotas(resp *http.Response, delay time.Duration) (all []
 		// later arrivals, too, but nobody can tell.
 		q.Left, q.Age = max(0, q.Left), max(0, r.elapsed()-max(c.Jitter, DefaultJitter))
 		q.Reset = max(0, min(q.Reset, MaxPenalty)-delay)
-		if q.Reset > 0 || c.Limit.kind == KindTokenBucket { // a bucket needs no Reset: its flow is known
+		if q.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket { // a bucket needs no Reset: its flow is known
 			all = append(all, quota{c, q})
 		}
 	}

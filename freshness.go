@@ -3,6 +3,8 @@ package throttle
 import (
 	"math"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // validFor is how long an answer of the store about a start counts as current. A
@@ -64,13 +66,13 @@ func (a *acquisition) spread() time.Duration {
 //
 // A start that costs more than 1 has no Pace in a short window: starts of different costs do not
 // fill a window, and a distance between them leaves room that no start fits into. In a window longer
-// than longestEven it has one: costs may be guessed too low, and then all starts of such a window
+// than store.LongestEven it has one: costs may be guessed too low, and then all starts of such a window
 // would be too many at once.
 func (a *acquisition) adjustPace() {
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
-		c.Pace = max(0, pace(c.Limit)-a.booking.Spread)
-		if c.Cost > 1 && c.Limit.per <= longestEven {
+		c.Pace = max(0, c.Limit.Pace()-a.booking.Spread)
+		if c.Cost > 1 && c.Limit.Per() <= store.LongestEven {
 			c.Pace = 0
 		}
 	}
@@ -89,11 +91,11 @@ func (a *acquisition) countStale() {
 // spreadLimit returns the largest spread that the charges allow: for each fixed window half of
 // what its jitter leaves, so that the window has as much time for starts as for the spread. If
 // the store needs more, no grant can be proved to be in time.
-func spreadLimit(charges []Charge) time.Duration {
+func spreadLimit(charges []store.Charge) time.Duration {
 	most := time.Duration(math.MaxInt64) // no fixed window: no limit
 	for i := range charges {
-		if c := &charges[i]; c.Limit.kind == KindFixedWindow && c.Limit.per > 0 {
-			most = min(most, (c.Limit.per-c.Jitter)/2)
+		if c := &charges[i]; c.Limit.Kind() == store.KindFixedWindow && c.Limit.Per() > 0 {
+			most = min(most, (c.Limit.Per()-c.Jitter)/2)
 		}
 	}
 	return most
@@ -104,10 +106,8 @@ func spreadLimit(charges []Charge) time.Duration {
 // so the nearer the horizon is, the less a caller that leaves disturbs the order. docs/internals/line.md
 // explains the numbers.
 const (
-	leastHorizon = 350 * time.Millisecond
-	shareHorizon = 250 * time.Millisecond // in place of leastHorizon for callers with a share: one that asks for little waits for all that is booked
-	callHorizon  = 5 * time.Millisecond   // in place of shareHorizon and leadMargin for callers of one budget, if the store is a CallingStore
-	longHorizon  = 750 * time.Millisecond
+	shareHorizon = 250 * time.Millisecond // in place of store.LeastHorizon for callers with a share: one that asks for little waits for all that is booked
+	callHorizon  = 5 * time.Millisecond   // in place of shareHorizon and leadMargin for callers of one budget, if the store calls waiters: see store.Traits
 	mostHorizon  = 2 * time.Second
 	leadMargin   = 250 * time.Millisecond // the horizon reaches so much further than the caller's lead
 	horizonTrips = 5                      // the store can answer so often, one answer after the other, within the horizon
@@ -122,7 +122,7 @@ const (
 // before its start, because its connections take long, must know its start that early: so the
 // horizon reaches beyond the lead.
 func (a *acquisition) horizon() time.Duration {
-	least, margin, most, shared := leastHorizon, leadMargin, mostHorizon, false
+	least, margin, most, shared := store.LeastHorizon, leadMargin, mostHorizon, false
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
 		least, shared = max(least, c.Limit.Horizon()), shared || c.Share.ID != 0
@@ -130,9 +130,9 @@ func (a *acquisition) horizon() time.Duration {
 	}
 
 	// A caller of several budgets needs a start that is near in all of them, so its horizon stays.
-	if shared && least == leastHorizon {
+	if shared && least == store.LeastHorizon {
 		least = shareHorizon
-		if a.calls && len(a.booking.Charges) == 1 {
+		if a.traits.CallsWaiters && len(a.booking.Charges) == 1 {
 			least, margin = callHorizon, callHorizon
 		}
 	}
@@ -144,27 +144,12 @@ func (a *acquisition) horizon() time.Duration {
 
 // estimateHorizon returns how far ahead starts of a charge may be booked at the most, because its cost is estimated
 // too high.
-func (a *acquisition) estimateHorizon(c *Charge) time.Duration {
+func (a *acquisition) estimateHorizon(c *store.Charge) time.Duration {
 	times := a.overestimated.times(c.Budget.Policy)
-	if times == 1 || c.Limit.kind != KindSlidingWindow && c.Limit.kind != KindTokenBucket {
+	if times == 1 || c.Limit.Kind() != store.KindSlidingWindow && c.Limit.Kind() != store.KindTokenBucket {
 		return mostHorizon
 	}
 
 	d := float64(c.Span()) / (times - 1) / estimateParts
 	return time.Duration(max(float64(estimatesHorizon), min(d, float64(mostHorizon))))
-}
-
-// Horizon returns the [Booking.Horizon] of a [Transport] or a [Limiter] under the limit, if its
-// store is near. Of several limits the largest counts.
-func (l Limit) Horizon() time.Duration {
-	switch {
-	case !l.counts() || l.n < 1:
-		return leastHorizon
-	case l.unit != 0, l.kind != KindLeakyBucket && l.kind != KindTokenBucket && l.per > longestEven:
-		// The starts of such a window leave in bunches. A nearer horizon makes the bunches denser, and
-		// where costs are guessed too low a bunch spends more than the limit.
-		return longHorizon
-	}
-	// Starts that keep a distance of per/n need a horizon of one and a half distances.
-	return max(leastHorizon, min(longHorizon, l.per*3/2/time.Duration(l.n)))
 }

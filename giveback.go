@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // cancel gives back the start, the place in line and the slots, if any are held.
@@ -26,21 +28,21 @@ func (a *acquisition) replacePlace(spread time.Duration) {
 	if a.state == booked && spread != b.Spread {
 		a.cancel() // Instead is for bookings of the same spread
 	}
-	b.Instead, b.Turn, b.Returns = Handle{}, a.grant.Turn, true
+	b.Instead, b.Turn, b.Returns = store.Handle{}, a.grant.Turn, true
 	if a.state != idle {
 		b.Instead = a.grant.Handle
 	}
 }
 
 // heldSlots returns the booking and the grant of the slots, if they are held.
-func (a *acquisition) heldSlots() (b *Booking, g Grant, ok bool) {
+func (a *acquisition) heldSlots() (b *store.Booking, g store.Grant, ok bool) {
 	switch {
 	case a.slots != nil:
 		return &a.slots.booking, a.slots.grant, true
 	case a.concurrent && a.state >= booked && a.grant.Wait == 0 && !a.uncounted:
 		return &a.booking, a.grant, true
 	}
-	return nil, Grant{}, false
+	return nil, store.Grant{}, false
 }
 
 // cancelSlots gives the slots back unused, and with them a start that was granted
@@ -86,19 +88,19 @@ func (a *acquisition) gaveUp(ctx context.Context) *gaveUpError {
 	e := &gaveUpError{waited: a.waited(), cause: context.Cause(ctx), err: ctx.Err()}
 	if g := a.grant; g.Held >= 0 {
 		c := &a.booking.Charges[g.Held]
-		e.policy, e.note = c.Budget.Policy, a.pauseNote(c)
+		e.policy, e.note = c.Budget.Policy, a.store.PauseNote(c.Budget)
 	}
 	return e
 }
 
 // refusal returns the error of a caller whose booking was refused.
-func (a *acquisition) refusal(g Grant) error {
+func (a *acquisition) refusal(g store.Grant) error {
 	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, Shares: g.Shares, couldWait: a.remaining, boundedBy: a.remainingBy}
 	if g.Held >= 0 {
 		c := &a.booking.Charges[g.Held]
 		e.Policy, e.Limit = c.Budget.Policy, c.Limit
 		if e.Paused {
-			e.Note = a.pauseNote(c)
+			e.Note = a.store.PauseNote(c.Budget)
 		}
 	}
 	return e

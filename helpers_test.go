@@ -19,6 +19,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/leaks"
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A base is a RoundTripper made of a function.
@@ -175,8 +176,8 @@ func most(times []time.Duration, per time.Duration) int { return stat.Most(times
 // A spyStore notes what is asked of a store, and may interfere.
 type spyStore struct {
 	throttle.Store
-	slow   time.Duration         // Book takes so long before the store decides
-	change func(*throttle.Grant) // called with each grant
+	slow   time.Duration      // Book takes so long before the store decides
+	change func(*store.Grant) // called with each grant
 	pause  func(context.Context) error
 	settle func(context.Context) error
 	landed chan struct{} // told of each Release, if it listens
@@ -184,7 +185,7 @@ type spyStore struct {
 	confirm func(context.Context) (bool, error) // answers for the store
 
 	mu       sync.Mutex
-	bookings []throttle.Booking
+	bookings []store.Booking
 	cancels  int
 	releases int
 	pauses   int
@@ -196,7 +197,7 @@ func newSpy() *spyStore {
 	return &spyStore{Store: memstore.New(), going: make(map[*spiedWatch]bool)}
 }
 
-func (s *spyStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+func (s *spyStore) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	w := &spiedWatch{s.Store.Watch(b, g, news), s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +206,7 @@ func (s *spyStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- stru
 }
 
 type spiedWatch struct {
-	throttle.Watch
+	store.Watch
 	spy *spyStore
 }
 
@@ -223,7 +224,7 @@ func (w *spiedWatch) Stop() {
 	w.Watch.Stop()
 }
 
-func (s *spyStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *spyStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	s.mu.Lock()
 	noted := *b
 	noted.Charges = slices.Clone(b.Charges)
@@ -237,14 +238,14 @@ func (s *spyStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Gran
 	return g, err
 }
 
-func (s *spyStore) Cancel(b *throttle.Booking, g throttle.Grant) {
+func (s *spyStore) Cancel(b *store.Booking, g store.Grant) {
 	s.mu.Lock()
 	s.cancels++
 	s.mu.Unlock()
 	s.Store.Cancel(b, g)
 }
 
-func (s *spyStore) Release(b *throttle.Booking, g throttle.Grant) {
+func (s *spyStore) Release(b *store.Booking, g store.Grant) {
 	s.mu.Lock()
 	s.releases++
 	s.mu.Unlock()
@@ -265,7 +266,7 @@ func (s *spyStore) awaitLanded(t *testing.T) {
 	}
 }
 
-func (s *spyStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (s *spyStore) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	s.mu.Lock()
 	s.settled = append(s.settled, slices.Clone(costs))
 	s.mu.Unlock()
@@ -275,7 +276,7 @@ func (s *spyStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.G
 	return s.Store.Settle(ctx, b, g, costs)
 }
 
-func (s *spyStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+func (s *spyStore) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	s.mu.Lock()
 	s.pauses++
 	s.mu.Unlock()
@@ -285,7 +286,7 @@ func (s *spyStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration
 	return s.Store.Pause(ctx, c, d)
 }
 
-func (s *spyStore) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+func (s *spyStore) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	s.mu.Lock()
 	s.pauses++
 	s.mu.Unlock()
@@ -295,7 +296,7 @@ func (s *spyStore) Refuse(ctx context.Context, c throttle.Charge, r throttle.Ref
 	return s.Store.Refuse(ctx, c, r)
 }
 
-func (s *spyStore) booked() []throttle.Booking {
+func (s *spyStore) booked() []store.Booking {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.bookings)
@@ -341,22 +342,3 @@ func status(t *testing.T, s throttle.Store, tr *throttle.Transport, r *http.Requ
 
 // TestMain fails the run if a goroutine outlives the tests (P15).
 func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }
-
-// vectors compares each line "input => output" of a file with what is made of the input.
-// With UPDATE=1 in the environment the outputs are written anew.
-func vectors(t *testing.T, name string, output func(in string) string) {
-	t.Helper()
-	file := "testdata/vectors/" + name + ".txt"
-	lines := strings.Split(read(t, file), "\n")
-	for i, line := range lines {
-		if in, want, ok := strings.Cut(line, " => "); ok && !strings.HasPrefix(line, "#") {
-			got := output(in)
-			if lines[i] = in + " => " + got; os.Getenv("UPDATE") == "" {
-				require.Equal(t, want, got, "%s:%d: %s", file, i+1, in)
-			}
-		}
-	}
-	if os.Getenv("UPDATE") != "" {
-		require.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644))
-	}
-}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Limiter is the engine of [Transport] for work that is not an HTTP request:
@@ -56,8 +58,8 @@ func (t *Transport) Limiter(policy string) (*Limiter, error) {
 func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 	l := &Limiter{meter: meter{e, p.charge}, reserves: p.reserves}
 	l.pool.New = func() any {
-		a := &acquisition{engine: e, booking: Booking{Charges: []Charge{l.charge}}}
-		a.grant.Held = NotHeld
+		a := &acquisition{engine: e, booking: store.Booking{Charges: []store.Charge{l.charge}}}
+		a.grant.Held = store.NotHeld
 		a.inspectCharges()
 		return a
 	}
@@ -69,11 +71,11 @@ func (l *Limiter) reuse(a *acquisition) {
 	switch {
 	case a.isImmediate() && !a.booking.Returns:
 		// It booked once. The next caller's first booking sets the rest anew.
-		a.state, a.arrivedAt, a.returns, a.uncounted, a.grant.Held = idle, 0, false, false, NotHeld
+		a.state, a.arrivedAt, a.returns, a.uncounted, a.grant.Held = idle, 0, false, false, store.NotHeld
 	case a.isImmediate() || a.observe == nil:
 		*a = acquisition{
-			engine: a.engine, booking: Booking{Charges: a.booking.Charges, Spread: a.booking.Spread},
-			jitter: a.jitter, concurrent: a.concurrent, shadowed: a.shadowed, invalidated: a.invalidated, grant: Grant{Held: NotHeld},
+			engine: a.engine, booking: store.Booking{Charges: a.booking.Charges, Spread: a.booking.Spread},
+			jitter: a.jitter, concurrent: a.concurrent, shadowed: a.shadowed, invalidated: a.invalidated, grant: store.Grant{Held: store.NotHeld},
 		}
 	default:
 		return // the store may still use the observed context, which is a field of the acquisition
@@ -159,11 +161,11 @@ func (l *Limiter) key(key string) [16]byte {
 	if key == "" {
 		return l.charge.Budget.Key
 	}
-	return budgetKey(l.charge.Budget.Policy, key)
+	return store.BudgetOf(l.charge.Budget.Policy, key).Key
 }
 
 // unitCharge returns a charge of cost 1 for the budget of key.
-func (l *Limiter) unitCharge(key string) Charge {
+func (l *Limiter) unitCharge(key string) store.Charge {
 	c := l.charge
 	c.Budget.Key = l.key(key)
 	return c

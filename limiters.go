@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Limiters are the engine of [Transport] for work that is not an HTTP request and needs
@@ -16,7 +18,6 @@ type Limiters struct {
 	engine
 	policies livePolicies
 	redeemed redeemedPlaces
-	keeper   PlaceKeeper // of the store; nil: the store keeps no places
 }
 
 // NewLimiters returns limiters for the policies. The functions of policies that look at
@@ -35,7 +36,6 @@ func NewLimiters(c Config) (*Limiters, error) {
 	if err := errors.Join(l.configure(c), unused, l.policies.set(c.Policies)); err != nil {
 		return nil, err
 	}
-	l.keeper, _ = placeStore(l.store).(PlaceKeeper)
 	return l, nil
 }
 
@@ -88,7 +88,7 @@ func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 // WithMaxWait of the context.
 func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
 	a, o := new(quotedAcquisition), optionsOf(ctx)
-	a.engine, a.maxWait, a.priority, a.grant.Held = &l.engine, o.maxWaitOr(l.defaultMaxWait), o.priority, NotHeld
+	a.engine, a.maxWait, a.priority, a.grant.Held = &l.engine, o.maxWaitOr(l.defaultMaxWait), o.priority, store.NotHeld
 	return a
 }
 
@@ -191,7 +191,7 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (all []BudgetStatus
 // recentCharges returns a charge of cost 1 for each budget that is known: those of policies
 // without a Key, and those that callers used last. From its first call on the budgets that callers
 // use are noted.
-func (e *engine) recentCharges(s *policySet, at time.Duration) (charges []Charge) {
+func (e *engine) recentCharges(s *policySet, at time.Duration) (charges []store.Charge) {
 	r := e.recent.Load()
 	if r == nil {
 		e.recent.CompareAndSwap(nil, &recents{askedAt: at, byPolicy: make(map[string][]recentBudget)})
@@ -217,7 +217,7 @@ func (e *engine) recentCharges(s *policySet, at time.Duration) (charges []Charge
 
 // unasked returns the groups of the policies of the Fleet scope to which none of the charges
 // belongs; only "" if there are no such policies.
-func unasked(s *policySet, charges []Charge) map[string]bool {
+func unasked(s *policySet, charges []store.Charge) map[string]bool {
 	groups := make(map[string]bool)
 	for i := range s.policies {
 		if c := &s.policies[i].charge; !c.Node {
@@ -263,9 +263,9 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 		}
 		c := p.charge
 		if d.Key != "" {
-			c.Budget.Key = budgetKey(p.Name, d.Key)
+			c.Budget.Key = store.BudgetOf(p.Name, d.Key).Key
 		}
-		c.Share = Share{ShareOf(p.Name, d.Share), d.Weight}
+		c.Share = store.Share{ID: store.ShareOf(p.Name, d.Share), Weight: d.Weight}
 		if err := p.checkDemandedShare(d); err != nil {
 			return err
 		}
@@ -290,17 +290,17 @@ func (p *compiledPolicy) checkDemandedShare(d *Demand) error {
 	switch {
 	case d.Share == "" && d.Weight != 0:
 		return &ConfigError{p.Name, "weight", errors.New("is set without a share: name the share, or leave the weight out")}
-	case d.Share != "" && !p.Limit.counts():
+	case d.Share != "" && !p.Limit.Counts():
 		return &ConfigError{p.Name, "share", errNoTurns}
 	}
 	return checkWeight(p.Name, "weight", d.Weight)
 }
 
 // add adds a charge to the quote, or its cost to the charge of the same budget.
-func (q *quote) add(p *compiledPolicy, c Charge) {
+func (q *quote) add(p *compiledPolicy, c store.Charge) {
 	for i := range q.charges {
 		if old := &q.charges[i]; old.Budget == c.Budget {
-			old.Cost = min(old.Cost, maxCost+1) + min(c.Cost, maxCost+1) // bounded, so that a sum above the limit cannot overflow
+			old.Cost = min(old.Cost, store.MaxCost+1) + min(c.Cost, store.MaxCost+1) // bounded, so that a sum above the limit cannot overflow
 			return
 		}
 	}

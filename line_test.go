@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime"
-
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/moments"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A queue is callers of a limiter that came one after the other.
@@ -234,23 +234,23 @@ type restlessStore struct {
 
 func (s *restlessStore) ask() { s.asks = append(s.asks, time.Now()) }
 
-func (s *restlessStore) Book(context.Context, *throttle.Booking) (throttle.Grant, error) {
+func (s *restlessStore) Book(context.Context, *store.Booking) (store.Grant, error) {
 	s.ask()
 	called := make(chan struct{})
 	close(called)
 	wait := []time.Duration{0, time.Nanosecond, 10 * time.Millisecond}[s.rand.IntN(3)]
 	switch s.rand.IntN(3) {
 	case 0: // a start that is too old
-		return throttle.Grant{OK: true, Wait: wait, Age: time.Hour, Held: throttle.NotHeld, Handle: throttle.Handle{Start: 1}}, nil
+		return store.Grant{OK: true, Wait: wait, Age: time.Hour, Held: store.NotHeld, Handle: store.Handle{Start: 1}}, nil
 	case 1: // a start that is lost before it comes
-		return throttle.Grant{OK: true, Wait: 10 * time.Millisecond, Held: 0, Handle: throttle.Handle{Start: 1}}, nil
+		return store.Grant{OK: true, Wait: 10 * time.Millisecond, Held: 0, Handle: store.Handle{Start: 1}}, nil
 	}
-	return throttle.Grant{Ready: called, Wait: wait, Held: 0}, nil
+	return store.Grant{Ready: called, Wait: wait, Held: 0}, nil
 }
 
-func (s *restlessStore) Cancel(*throttle.Booking, throttle.Grant) {}
+func (s *restlessStore) Cancel(*store.Booking, store.Grant) {}
 
-func (s *restlessStore) Watch(_ *throttle.Booking, _ throttle.Grant, news chan<- struct{}) throttle.Watch {
+func (s *restlessStore) Watch(_ *store.Booking, _ store.Grant, news chan<- struct{}) store.Watch {
 	w := &restlessWatch{s, news}
 	w.tell()
 	return w
@@ -324,9 +324,9 @@ type placeStore struct {
 	asks, cancelled int
 }
 
-func (s *placeStore) Book(context.Context, *throttle.Booking) (throttle.Grant, error) {
+func (s *placeStore) Book(context.Context, *store.Booking) (store.Grant, error) {
 	s.asks++
-	return throttle.Grant{Ready: make(chan struct{})}, nil
+	return store.Grant{Ready: make(chan struct{})}, nil
 }
 
-func (s *placeStore) Cancel(*throttle.Booking, throttle.Grant) { s.cancelled++ }
+func (s *placeStore) Cancel(*store.Booking, store.Grant) { s.cancelled++ }

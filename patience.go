@@ -1,6 +1,10 @@
 package throttle
 
-import "time"
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
 
 // leastPatience is for how long the store is asked for a caller with patience, at the least.
 const leastPatience = time.Second
@@ -13,7 +17,7 @@ const leastInLine = 150 * time.Millisecond
 func (a *acquisition) patienceEnd() time.Duration {
 	patience := a.patience
 	if a.ranked {
-		patience = max(patience, max(a.horizon(), leastHorizon)+leastInLine)
+		patience = max(patience, max(a.horizon(), store.LeastHorizon)+leastInLine)
 	}
 
 	return a.arrivedAt + patience
@@ -40,6 +44,6 @@ func (a *acquisition) remainingPatience(asked time.Duration) time.Duration {
 
 // outOfPatience reports whether a caller with patience has a place in line whose turn comes too late for
 // it, by the store's answer of that time.
-func (a *acquisition) outOfPatience(g Grant, answered time.Duration) bool {
+func (a *acquisition) outOfPatience(g store.Grant, answered time.Duration) bool {
 	return a.patience > 0 && a.state == inLine && answered+g.Wait > max(a.patienceEnd(), answered+a.horizon())
 }

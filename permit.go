@@ -6,12 +6,14 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A meter is what a limiter and its permits share.
 type meter struct {
 	*engine
-	charge Charge // without key, cost and reserve
+	charge store.Charge // without key, cost and reserve
 }
 
 // A Permit is leave to do one piece of work, which may start now. Any goroutine may call
@@ -43,8 +45,8 @@ type start struct {
 	reserve     int
 	spread      time.Duration
 	wait, age   time.Duration // of the grant
-	handle      Handle
-	turn        Turn
+	handle      store.Handle
+	turn        store.Turn
 	startAt     time.Duration
 	validatedAt time.Duration
 	validateRTT time.Duration
@@ -81,8 +83,8 @@ func (p *Permit) acquisition() *acquisition {
 	c := p.meter.charge
 	c.Budget.Key, c.Cost, c.Reserve = s.key, s.cost, s.reserve
 	a := &acquisition{
-		engine: p.meter.engine, state: booked, booking: Booking{Charges: []Charge{c}, Spread: s.spread},
-		grant:   Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: NotHeld},
+		engine: p.meter.engine, state: booked, booking: store.Booking{Charges: []store.Charge{c}, Spread: s.spread},
+		grant:   store.Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: store.NotHeld},
 		startAt: s.startAt, validatedAt: s.validatedAt, validateRTT: s.validateRTT,
 		maxWait: s.maxWait, priority: s.priority, returns: true,
 	}
@@ -126,7 +128,7 @@ func (p *Permit) Held() Hold { return p.held }
 func (p *Permit) Release() {
 	switch {
 	case p.state.CompareAndSwap(permitHeld, permitGone):
-		if p.several != nil || p.meter != nil && p.meter.charge.Limit.kind == KindConcurrency {
+		if p.several != nil || p.meter != nil && p.meter.charge.Limit.Kind() == store.KindConcurrency {
 			p.acquisition().releaseSlots()
 		}
 	case p.state.CompareAndSwap(permitBusy, permitToRelease): // endChange releases
@@ -167,20 +169,20 @@ func (p *Permit) endChange() bool {
 // nothing. A permit of several budgets whose limits count starts needs
 // [Permit.SettleBudget].
 func (p *Permit) Settle(ctx context.Context, cost int) error {
-	return p.settle(ctx, cost, func(*Charge) bool { return true })
+	return p.settle(ctx, cost, func(*store.Charge) bool { return true })
 }
 
 // SettleBudget does for one budget of a permit of several what Settle does: that of a
 // policy and a key.
 func (p *Permit) SettleBudget(ctx context.Context, policy, key string, cost int) error {
-	return p.settle(ctx, cost, func(c *Charge) bool {
-		return c.Budget.Policy == policy && (c.Budget.Key == budgetKey(policy, key))
+	return p.settle(ctx, cost, func(c *store.Charge) bool {
+		return c.Budget.Policy == policy && (c.Budget.Key == store.BudgetOf(policy, key).Key)
 	})
 }
 
 // settle settles the one charge that counts starts and for which isMeant is true. It does nothing
 // if there is none, and returns an error if there are several.
-func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*Charge) bool) error {
+func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*store.Charge) bool) error {
 	if p.meter == nil && p.several == nil || !p.beginChange() {
 		return nil
 	}
@@ -189,7 +191,7 @@ func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*Charge) boo
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
 		switch {
-		case !c.Limit.counts() || !isMeant(c):
+		case !c.Limit.Counts() || !isMeant(c):
 		case index >= 0:
 			return &ConfigError{c.Budget.Policy, "cost", errors.New("the permit is one of several budgets: say with SettleBudget which of them is meant")}
 		default:
@@ -282,7 +284,7 @@ func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...stri
 	a, charges, ago := p.penalized()
 	began := now()
 	for _, name := range policies {
-		if !slices.ContainsFunc(charges, func(c *Charge) bool { return c.Budget.Policy == name }) {
+		if !slices.ContainsFunc(charges, func(c *store.Charge) bool { return c.Budget.Policy == name }) {
 			return &ConfigError{name, "Name", errors.New("the permit has no policy of this name")}
 		}
 	}
@@ -292,7 +294,7 @@ func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...stri
 			penalties = append(penalties, penalty{charge: c, length: min(d, MaxPenalty)})
 		}
 	}
-	teaches := a.teachingPenalty(ctx, penalties, func(*Charge) bool { return false })
+	teaches := a.teachingPenalty(ctx, penalties, func(*store.Charge) bool { return false })
 	var errs []error
 	for i := range penalties {
 		passed := (now() - began).Truncate(time.Millisecond) // the report of the penalty before may have taken long
@@ -308,7 +310,7 @@ func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...stri
 
 // penalized returns what Penalize needs: the permit's acquisition, all charges of the work,
 // including those under which the work is free, and how long ago the work began.
-func (p *Permit) penalized() (a *acquisition, charges []*Charge, ago time.Duration) {
+func (p *Permit) penalized() (a *acquisition, charges []*store.Charge, ago time.Duration) {
 	a = p.acquisition()
 	for i := range a.booking.Charges {
 		charges = append(charges, &a.booking.Charges[i])
@@ -316,7 +318,7 @@ func (p *Permit) penalized() (a *acquisition, charges []*Charge, ago time.Durati
 	if p.several != nil {
 		for i := range p.several.quote.zeroCost {
 			c := p.several.quote.zeroCost[i].charge
-			if !slices.ContainsFunc(charges, func(other *Charge) bool { return other.Budget == c.Budget }) {
+			if !slices.ContainsFunc(charges, func(other *store.Charge) bool { return other.Budget == c.Budget }) {
 				charges = append(charges, &c)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"math"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Place is a caller's place in line, without the caller: [Limiters.Reserve] returns it to work
@@ -24,7 +26,7 @@ type Place struct {
 	when     time.Time
 	priority Priority
 	demands  []placeDemand
-	turn     []byte // as the store keeps it: see PlaceKeeper
+	turn     []byte // as the store keeps it: see store.Store.KeepTurn
 }
 
 // A placeDemand is what the work of a place takes from one budget.
@@ -103,7 +105,7 @@ func (p *Place) UnmarshalText(text []byte) error {
 	for range r.count(mostPlaced) {
 		d := placeDemand{policy: string(r.take(r.count(mostNamed)))}
 		copy(d.key[:], r.take(len(d.key)))
-		d.cost = r.count(maxCost + 1)
+		d.cost = r.count(store.MaxCost + 1)
 		read.demands = append(read.demands, d)
 	}
 	if r.failed || form[0] != placeForm || len(read.demands) == 0 {

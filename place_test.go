@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // limitersOf returns limiters with one policy, "api".
@@ -363,13 +364,13 @@ func TestPlaceOfSeveralBudgets(t *testing.T) {
 	})
 }
 
-// A wrapped store is around another, and knows nothing of places.
-type wrapped struct{ throttle.Store }
+// A store without places keeps none.
+type withoutPlaces struct{ throttle.Store }
 
-func (w wrapped) Unwrap() throttle.Store { return w.Store }
+func (withoutPlaces) Traits() store.Traits { return store.Traits{} }
 
-// TestCheckPlaces: a program is told when it starts that its store keeps no places, and which store that is. A store around
-// another that says so keeps the places of the inner one.
+// TestCheckPlaces: a program is told when it starts that its store keeps no places. A store that embeds another
+// keeps the places of the other.
 func TestCheckPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memstore.New()
@@ -378,8 +379,8 @@ func TestCheckPlaces(t *testing.T) {
 			err   string
 		}{
 			{inner, ""},
-			{wrapped{wrapped{inner}}, ""},
-			{wrapped{struct{ throttle.Store }{inner}}, `throttle: Store: struct { throttle.Store } keeps no places: use memstore or redisstore, or call Acquire, which waits`},
+			{struct{ throttle.Store }{inner}, ""},
+			{withoutPlaces{inner}, `throttle: Store: keeps no places: use memstore or redisstore, or call Acquire, which waits`},
 		} {
 			l := limitersOf(t, c.store, throttle.PerHour(1))
 			_, _, err := l.Reserve(t.Context(), throttle.Demand{Policy: "api", Cost: 1})

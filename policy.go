@@ -7,16 +7,14 @@ import (
 	"math"
 	"net/http"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // DefaultJitter is the Jitter of a [Policy] that does not set one: the time
 // that may pass between the grant of a start and the arrival of the request at
 // the upstream without the upstream ever counting too many.
 const DefaultJitter = 35 * time.Millisecond
-
-// MaxPenalty caps what any [Policy.Penalty] can close a budget for, so that no
-// answer, however wrong or hostile, stops a fleet for longer.
-const MaxPenalty = 24 * time.Hour
 
 // A Policy is one row of a provider's table of limits. A request obeys every
 // policy that it matches: there is no precedence. [Transport.Explain] says which
@@ -233,50 +231,6 @@ const (
 // the tenant is closed; one for each process ([Node]); one in flight.
 func NoPenalty(*http.Response) time.Duration { return 0 }
 
-// A Quota is what an upstream says is left of one budget. It is how the fleet
-// hears of others that use the same budget: another team, a program that was not
-// told of throttle.
-type Quota struct {
-	Left int // what may still be spent; below 0 means 0
-
-	// Reset is how long it takes until the upstream gives something back, be it a
-	// part. A [TokenBucket] does not need it; for other limits 0 makes the Quota void.
-	// If nothing is left the budget closes for so long, at most [MaxPenalty] at a time,
-	// also if that is longer than the limit's own window.
-	Reset time.Duration
-
-	// Age is how long ago Left was true: what the fleet has started since is spent,
-	// too. The [Transport] sets it to the time that the answer took.
-	Age time.Duration
-}
-
-// A Priority is how much a request matters. It decides which of the waiters in line
-// goes first and, with a policy's Headroom, how much a request must leave free.
-// High goes before Normal, and Normal before Low, however long the others have
-// waited. A start that is booked, for the next second at most, is never taken away
-// again.
-type Priority int8
-
-// The priorities.
-const (
-	Low    Priority = -1 // batch work
-	Normal Priority = 0  // the default
-	High   Priority = 1  // a user is waiting for it
-)
-
-// String returns the priority's name in lower case.
-func (p Priority) String() string {
-	switch p {
-	case Low:
-		return "low"
-	case Normal:
-		return "normal"
-	case High:
-		return "high"
-	}
-	return fmt.Sprintf("priority %d", int8(p))
-}
-
 // reserves is a policy's Headroom in units of its limit.
 type reserves [3]int
 
@@ -298,9 +252,9 @@ func newReserves(headroom map[Priority]float64, l Limit) (r reserves, err error)
 			errs = append(errs, fmt.Errorf("%v is no priority: use Low, Normal or High", p))
 		case math.IsNaN(share) || share < 0 || share >= 1:
 			errs = append(errs, fmt.Errorf("%v must leave %v free: use a share from 0 to below 1", p, share))
-		case share > 0 && l.kind == KindUnlimited:
+		case share > 0 && l.Kind() == store.KindUnlimited:
 			errs = append(errs, errors.New("an unlimited policy has nothing to share out: leave Headroom out, or set a limit with a number"))
-		case share > 0 && l.kind == KindLeakyBucket:
+		case share > 0 && l.Kind() == store.KindLeakyBucket:
 			errs = append(errs, errors.New("a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket"))
 		default:
 			r[p-Low] = min(int(math.Ceil(share*float64(l.Capacity()))), max(0, l.Capacity()-1))

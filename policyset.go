@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fleetthrottle/throttle/internal/match"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A policySet is a set of policies made ready for requests. A policySet never changes;
@@ -71,7 +72,7 @@ func newPolicySet(policies []Policy) (*policySet, error) {
 
 // A quote is what a request costs each policy that it matches.
 type quote struct {
-	charges  []Charge
+	charges  []store.Charge
 	policies []*compiledPolicy // in the same order
 	zeroCost []zeroCost        // policies under which the request costs nothing
 
@@ -88,7 +89,7 @@ type unpriced struct {
 // but learns from the response.
 type zeroCost struct {
 	policy *compiledPolicy
-	charge Charge
+	charge store.Charge
 }
 
 // fewPolicies is how many policies a request may match before matching allocates
@@ -130,7 +131,7 @@ func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (
 // leaveOut notes a policy without a charge in the quote: the request costs nothing under the
 // policy or, if failed is not nil, the policy could not be priced. It returns failed if that
 // refuses the request.
-func (q *quote) leaveOut(p *compiledPolicy, c *Charge, failed error) error {
+func (q *quote) leaveOut(p *compiledPolicy, c *store.Charge, failed error) error {
 	switch {
 	case failed == nil:
 		c.Cost = 1 // for calls of the store about the budget, such as Pause: a cost is at least 1

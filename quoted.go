@@ -3,6 +3,8 @@ package throttle
 import (
 	"context"
 	"slices"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A quotedAcquisition acquires a start under policies that may be replaced meanwhile.
@@ -13,14 +15,14 @@ type quotedAcquisition struct {
 
 	unredeem func() // notes that the place of the caller is good again; nil: it had none
 
-	chargeBuf [2]Charge // memory of the quote, so that few charges cost no allocation
+	chargeBuf [2]store.Charge // memory of the quote, so that few charges cost no allocation
 	policyBuf [2]*compiledPolicy
 }
 
 // A quoteRoom is memory for the quote of a caller under a provider's table, which has more rows than
 // the buffers of a quotedAcquisition hold. It lies beside the acquisition, in one allocation.
 type quoteRoom struct {
-	charges  [fewPolicies]Charge
+	charges  [fewPolicies]store.Charge
 	policies [fewPolicies]*compiledPolicy
 	zeroCost [2]zeroCost
 }
@@ -71,7 +73,7 @@ func (a *quotedAcquisition) policyCount() int { return len(a.quote.policies) + l
 
 // policy returns one of the caller's policies, with its charge: i is below policyCount, and the
 // policies under which the caller costs nothing come last.
-func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *Charge) {
+func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *store.Charge) {
 	if n := len(a.quote.policies); i >= n {
 		z := &a.quote.zeroCost[i-n]
 		return z.policy, &z.charge
@@ -121,18 +123,18 @@ func (a *quotedAcquisition) rematch(ctx context.Context, reprice func() error) e
 		a.store.Cancel(&old, a.grant)
 		a.state = idle
 	}
-	a.grant = Grant{Held: NotHeld, Turn: a.grant.Turn}
+	a.grant = store.Grant{Held: store.NotHeld, Turn: a.grant.Turn}
 	return err
 }
 
 // interchangeable reports whether a booking of b can give back a start that was booked for a.
-func interchangeable(a, b Charge) bool {
+func interchangeable(a, b store.Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Shadow == b.Shadow && a.Node == b.Node &&
-		a.Limit.kind == b.Limit.kind && a.Limit.kind != KindLeakyBucket
+		a.Limit.Kind() == b.Limit.Kind() && a.Limit.Kind() != store.KindLeakyBucket
 }
 
 // equivalent reports whether what was booked for a is as good as what would be booked for b.
-func equivalent(a, b Charge) bool {
+func equivalent(a, b store.Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Jitter == b.Jitter && a.Shadow == b.Shadow &&
 		a.Node == b.Node && a.Adaptive == b.Adaptive && a.Reserve == b.Reserve && a.Limit.String() == b.Limit.String()
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A penalty is what a refusal means for one budget.
 type penalty struct {
-	charge *Charge
+	charge *store.Charge
 	length time.Duration // how long the budget must stay closed from now on; 0 or less: the penalty is over
 	stored bool          // the store knows the penalty
 	acted  bool          // the upstream has done a part of what was asked
@@ -23,7 +25,7 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 	if p.outage {
 		return a.pauseBudget(ctx, c, p.length)
 	}
-	refusal := Refusal{Length: max(0, p.length), Ago: ago, Took: took}
+	refusal := store.Refusal{Length: max(0, p.length), Ago: ago, Took: took}
 	if teaches {
 		refusal.Start = a.grant
 	}
@@ -49,7 +51,7 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 
 // pauseBudget has the store close a budget for d. After an error it is unknown whether the store
 // has closed the budget.
-func (a *acquisition) pauseBudget(ctx context.Context, c *Charge, d time.Duration) error {
+func (a *acquisition) pauseBudget(ctx context.Context, c *store.Charge, d time.Duration) error {
 	if err := a.store.Pause(ctx, *c, d); err != nil {
 		a.reportFailure(ctx, c, d, err)
 		return err
@@ -63,15 +65,15 @@ func (a *acquisition) pauseBudget(ctx context.Context, c *Charge, d time.Duratio
 
 // reportFailure tells the observer that the store could not be told something about a budget: a
 // penalty or a quota of length d, or a cost, with d 0.
-func (a *acquisition) reportFailure(ctx context.Context, c *Charge, d time.Duration, err error) {
+func (a *acquisition) reportFailure(ctx context.Context, c *store.Charge, d time.Duration, err error) {
 	if a.observe != nil {
 		failed := &StoreError{err}
-		a.observe(a.withQuestion(ctx, failed, []Charge{*c}), eventOf(StoreFailed, c, d, failed))
+		a.observe(a.withQuestion(ctx, failed, []store.Charge{*c}), eventOf(StoreFailed, c, d, failed))
 	}
 }
 
 // isBooked reports whether a charge is one of those that were booked.
-func (a *acquisition) isBooked(c *Charge) bool {
+func (a *acquisition) isBooked(c *store.Charge) bool {
 	for i := range a.booking.Charges {
 		if c == &a.booking.Charges[i] {
 			return true
@@ -84,7 +86,7 @@ func (a *acquisition) isBooked(c *Charge) bool {
 // upstream allows less than the limit, below 0 if there is none: see docs/learning.md. If a
 // response closes several Adaptive budgets only the fullest learns: the refusal is not about a
 // budget that was hardly used. A budget of which the response states what is left does not learn.
-func (a *acquisition) teachingPenalty(ctx context.Context, penalties []penalty, stated func(*Charge) bool) int {
+func (a *acquisition) teachingPenalty(ctx context.Context, penalties []penalty, stated func(*store.Charge) bool) int {
 	var able []int
 	for i := range penalties {
 		p := &penalties[i]
@@ -106,17 +108,17 @@ func (a *acquisition) teachingPenalty(ctx context.Context, penalties []penalty, 
 
 // fullness returns which part of what a budget may use is used now, 1 for all; 0 if the store does
 // not say.
-func (a *acquisition) fullness(ctx context.Context, c *Charge) float64 {
+func (a *acquisition) fullness(ctx context.Context, c *store.Charge) float64 {
 	st, err := a.store.Status(ctx, *c)
 	if err != nil {
 		return 0
 	}
 	most := float64(c.Limit.Capacity())
 	switch {
-	case c.Limit.kind == KindLeakyBucket:
+	case c.Limit.Kind() == store.KindLeakyBucket:
 		most = 1 // one start counts at a time
 	case st.Ceiling > 0:
-		most *= st.Ceiling / float64(c.Limit.n)
+		most *= st.Ceiling / float64(c.Limit.N())
 	}
 	return float64(st.Used) / most
 }

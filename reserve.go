@@ -4,9 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Reserve is Acquire for work that can be put aside, such as a job of a queue. It returns a permit
@@ -66,7 +67,7 @@ func (l *Limiters) Redeem(ctx context.Context, place *Place, demands ...Demand) 
 		if err := a.useQuote(ctx, err); err != nil || restored {
 			return err
 		}
-		turn, ok := a.keeper.RestoreTurn(&Booking{Charges: a.booking.Charges, Priority: a.priority}, place.turn)
+		turn, ok := a.store.RestoreTurn(&store.Booking{Charges: a.booking.Charges, Priority: a.priority}, place.turn)
 		if !ok {
 			return &PlaceError{Problem: PlaceForeign}
 		}
@@ -87,7 +88,7 @@ func (l *Limiters) Redeem(ctx context.Context, place *Place, demands ...Demand) 
 }
 
 // isOfBudget reports whether two charges are of one budget.
-func isOfBudget(a, b Charge) bool { return a.Budget == b.Budget }
+func isOfBudget(a, b store.Charge) bool { return a.Budget == b.Budget }
 
 // check returns the error of a place that cannot be redeemed whatever the policies are.
 func (p *Place) check() error {
@@ -107,31 +108,15 @@ func (p *Place) check() error {
 // CheckPlaces returns nil if the store of the limiters keeps places, and else the *[ConfigError] with which Reserve
 // and Redeem fail. A program that needs places calls it at its start.
 func (l *Limiters) CheckPlaces() error {
-	if l.keeper == nil {
-		return &ConfigError{"", "Store", fmt.Errorf("%T keeps no places: use memstore or redisstore, or call Acquire, which waits", placeStore(l.store))}
+	if !l.traits.Places {
+		return &ConfigError{"", "Store", errors.New("keeps no places: use memstore or redisstore, or call Acquire, which waits")}
 	}
 	return nil
-}
-
-// placeStore returns the store that keeps the places of a store: the store, or one that it wraps. If none of
-// them does, it returns the innermost.
-func placeStore(s Store) Store {
-	for {
-		if _, keeps := s.(PlaceKeeper); keeps {
-			return s
-		}
-		wrapper, ok := s.(interface{ Unwrap() Store })
-		if !ok {
-			return s
-		}
-		s = wrapper.Unwrap()
-	}
 }
 
 // A reservation is an acquisition that ends with a permit or a place.
 type reservation struct {
 	quotedAcquisition
-	keeper PlaceKeeper
 }
 
 // defaultPatience is for how long Reserve waits in line.
@@ -143,8 +128,8 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 	if err := l.CheckPlaces(); err != nil {
 		return nil, err
 	}
-	a, o := &reservation{keeper: l.keeper}, optionsOf(ctx)
-	a.engine, a.priority, a.grant.Held = &l.engine, o.priority, NotHeld
+	a, o := new(reservation), optionsOf(ctx)
+	a.engine, a.priority, a.grant.Held = &l.engine, o.priority, store.NotHeld
 	if a.patience = max(time.Millisecond, o.maxWaitOr(defaultPatience)); o.maxWait == 0 {
 		a.patience = defaultPatience // 0 is no bound
 	}
@@ -168,7 +153,7 @@ func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, pric
 // place returns the place of a caller that has left its line, or was refused. wait is how long the store
 // says that the caller would have waited.
 func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration) *Place {
-	p := &Place{issued: time.Now(), priority: a.priority, turn: a.keeper.KeepTurn(&a.booking, a.grant.Turn)}
+	p := &Place{issued: time.Now(), priority: a.priority, turn: a.store.KeepTurn(&a.booking, a.grant.Turn)}
 	for i := range a.policyCount() {
 		policy, c := a.policy(i)
 		d := placeDemand{policy: policy.Name, key: c.Budget.Key, cost: c.Cost}
@@ -199,7 +184,7 @@ func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration
 	if left := a.patience / 2; old == nil || old.RetryAfter() < wait-left {
 		ctx, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		if appointed, err := a.keeper.Appoint(ctx, *c, wait, old != nil); err == nil {
+		if appointed, err := a.store.Appoint(ctx, *c, wait, old != nil); err == nil {
 			wait = max(wait, appointed)
 		}
 		return max(leastReturn, wait-left)

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // applyResponse lets every policy of the request look at its response, before the
@@ -55,7 +57,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 // holdsNobody reports whether a feedback is about shadow policies alone: then no caller waits until the
 // store has heard of it.
 func (r *roundTrip) holdsNobody(f feedback) bool {
-	held := func(c *Charge) bool { return !c.Shadow }
+	held := func(c *store.Charge) bool { return !c.Shadow }
 	return r.shadowed && !slices.ContainsFunc(f.penalties, func(p penalty) bool { return held(p.charge) }) &&
 		!slices.ContainsFunc(f.quotas, func(q quota) bool { return held(q.charge) })
 }
@@ -101,7 +103,7 @@ func (r *roundTrip) maxResponseDelay() time.Duration {
 func (r *roundTrip) reportFeedback(f feedback) {
 	arrived, took := now(), r.elapsed()
 	ctx, cancel := r.reportContext(reportWait)
-	teaches := r.teachingPenalty(ctx, f.penalties, func(c *Charge) bool {
+	teaches := r.teachingPenalty(ctx, f.penalties, func(c *store.Charge) bool {
 		return slices.ContainsFunc(f.quotas, func(q quota) bool { return q.charge == c })
 	})
 	cancel()
@@ -122,7 +124,7 @@ func (r *roundTrip) reportFeedback(f feedback) {
 	// After the costs: what the upstream says is left takes the true costs into account.
 	for _, q := range f.quotas {
 		late := now() - arrived
-		over := q.Reset <= late && q.charge.Limit.kind != KindTokenBucket
+		over := q.Reset <= late && q.charge.Limit.Kind() != store.KindTokenBucket
 		if over {
 			continue
 		}
@@ -149,11 +151,11 @@ func (r *roundTrip) lowerQuota(ctx context.Context, q quota) {
 		r.reportFailure(ctx, c, q.Reset, err)
 		return
 	}
-	kind, doubt := c.Limit.kind, resetDoubt
-	if c.Limit.per > 0 {
-		doubt = min(doubt, c.Limit.per)
+	kind, doubt := c.Limit.Kind(), resetDoubt
+	if c.Limit.Per() > 0 {
+		doubt = min(doubt, c.Limit.Per())
 	}
-	if q.Left > 0 || q.Reset <= doubt || kind == KindTokenBucket || kind == KindConcurrency || kind == KindSlidingWindow && q.Reset <= c.Limit.per {
+	if q.Left > 0 || q.Reset <= doubt || kind == store.KindTokenBucket || kind == store.KindConcurrency || kind == store.KindSlidingWindow && q.Reset <= c.Limit.Per() {
 		return
 	}
 	status, err := r.store.Status(ctx, *c)

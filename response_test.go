@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A distantStore books within a millisecond, and takes long for all that it is told.
@@ -25,7 +26,7 @@ type distantStore struct {
 	refused int
 }
 
-func (s *distantStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *distantStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	const trip = time.Millisecond
 	time.Sleep(trip)
 	g, err := s.Store.Book(ctx, b)
@@ -33,21 +34,21 @@ func (s *distantStore) Book(ctx context.Context, b *throttle.Booking) (throttle.
 	return g, err
 }
 
-func (s *distantStore) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+func (s *distantStore) Reconcile(ctx context.Context, c store.Charge, q throttle.Quota) error {
 	if err := s.hear(ctx, func() { s.quotas = append(s.quotas, q) }); err != nil {
 		return err
 	}
 	return s.Store.Reconcile(ctx, c, q)
 }
 
-func (s *distantStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (s *distantStore) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	if err := s.hear(ctx, func() { s.costs = append(s.costs, costs) }); err != nil {
 		return err
 	}
 	return s.Store.Settle(ctx, b, g, costs)
 }
 
-func (s *distantStore) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+func (s *distantStore) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	if err := s.hear(ctx, func() { s.refused++ }); err != nil {
 		return 0, 0, err
 	}

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 var onePerHour = throttle.Policy{Name: "hourly", Limit: throttle.PerHour(1)}
@@ -130,13 +130,13 @@ type brokenStore struct {
 	err error
 }
 
-func (b brokenStore) Book(context.Context, *throttle.Booking) (throttle.Grant, error) {
-	return throttle.Grant{}, b.err
+func (b brokenStore) Book(context.Context, *store.Booking) (store.Grant, error) {
+	return store.Grant{}, b.err
 }
 
-func (b brokenStore) Pause(context.Context, throttle.Charge, time.Duration) error { return b.err }
+func (b brokenStore) Pause(context.Context, store.Charge, time.Duration) error { return b.err }
 
-func (b brokenStore) Status(context.Context, throttle.Charge) (throttle.Status, error) {
+func (b brokenStore) Status(context.Context, store.Charge) (throttle.Status, error) {
 	return throttle.Status{}, b.err
 }
 

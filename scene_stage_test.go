@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A stage is where a scene is played: a transport and limiters on one store, the callers,
@@ -365,7 +366,7 @@ func (s *stage) taken(cost int) {
 	for i := range charges {
 		charges[i].Cost = cost
 	}
-	_, err := s.store.Store.Book(context.Background(), &throttle.Booking{Charges: charges, MaxWait: throttle.AnyWait})
+	_, err := s.store.Store.Book(context.Background(), &store.Booking{Charges: charges, MaxWait: throttle.AnyWait})
 	s.check(err)
 	s.store.foreign = true
 }

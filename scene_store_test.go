@@ -3,7 +3,6 @@ package throttle_test
 import (
 	"context"
 	"errors"
-
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A sceneStore notes what is asked of a memstore, and does what its scene says.
@@ -31,14 +31,14 @@ type sceneStore struct {
 	books   int
 	foreign bool // another program has booked starts
 	owners  map[any]*caller
-	charges map[[16]byte]throttle.Charge
+	charges map[[16]byte]store.Charge
 	watches map[*sceneWatch]bool
 	asks    atomic.Int32 // how many calls have no answer yet
 }
 
 func newSceneStore(s *stage) *sceneStore {
 	return &sceneStore{Store: memstore.New(), stage: s, fails: map[string]string{}, takes: map[string]time.Duration{},
-		owners: map[any]*caller{}, charges: map[[16]byte]throttle.Charge{}, watches: map[*sceneWatch]bool{}}
+		owners: map[any]*caller{}, charges: map[[16]byte]store.Charge{}, watches: map[*sceneWatch]bool{}}
 }
 
 // storeOptions are what a store can be.
@@ -153,7 +153,7 @@ func (s *sceneStore) said(c *caller, err error, format string, args ...any) {
 	s.stage.note("calls", c, format, args...)
 }
 
-func (s *sceneStore) Book(ctx context.Context, b *throttle.Booking) (g throttle.Grant, err error) {
+func (s *sceneStore) Book(ctx context.Context, b *store.Booking) (g store.Grant, err error) {
 	c := callerOf(ctx)
 	_, err = s.asked(ctx, "book")
 	s.mu.Lock()
@@ -165,7 +165,7 @@ func (s *sceneStore) Book(ctx context.Context, b *throttle.Booking) (g throttle.
 	}
 	s.mu.Unlock()
 	text := "book"
-	if b.Instead != (throttle.Handle{}) {
+	if b.Instead != (store.Handle{}) {
 		text += " again"
 	}
 	if b.Spread != 0 {
@@ -177,7 +177,7 @@ func (s *sceneStore) Book(ctx context.Context, b *throttle.Booking) (g throttle.
 	}
 	s.mu.Lock()
 	for _, key := range []any{g.Handle, g.Turn} {
-		if key != nil && key != (throttle.Handle{}) {
+		if key != nil && key != (store.Handle{}) {
 			s.owners[key] = c
 		}
 	}
@@ -208,7 +208,7 @@ func (s *sceneStore) Book(ctx context.Context, b *throttle.Booking) (g throttle.
 }
 
 // owner returns whose grant it is.
-func (s *sceneStore) owner(call string, b *throttle.Booking, g throttle.Grant) *caller {
+func (s *sceneStore) owner(call string, b *store.Booking, g store.Grant) *caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stage.mu.Lock()
@@ -222,17 +222,17 @@ func (s *sceneStore) owner(call string, b *throttle.Booking, g throttle.Grant) *
 	return nil
 }
 
-func (s *sceneStore) Cancel(b *throttle.Booking, g throttle.Grant) {
+func (s *sceneStore) Cancel(b *store.Booking, g store.Grant) {
 	s.said(s.owner("cancel", b, g), nil, "cancel")
 	s.Store.Cancel(b, g)
 }
 
-func (s *sceneStore) Release(b *throttle.Booking, g throttle.Grant) {
+func (s *sceneStore) Release(b *store.Booking, g store.Grant) {
 	s.said(s.owner("release", b, g), nil, "release")
 	s.Store.Release(b, g)
 }
 
-func (s *sceneStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (s *sceneStore) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	_, err := s.asked(ctx, "settle")
 	if err == nil {
 		err = s.Store.Settle(ctx, b, g, costs)
@@ -241,7 +241,7 @@ func (s *sceneStore) Settle(ctx context.Context, b *throttle.Booking, g throttle
 	return err
 }
 
-func (s *sceneStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+func (s *sceneStore) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	_, err := s.asked(ctx, "pause")
 	if err == nil {
 		err = s.Store.Pause(ctx, c, d)
@@ -250,7 +250,7 @@ func (s *sceneStore) Pause(ctx context.Context, c throttle.Charge, d time.Durati
 	return err
 }
 
-func (s *sceneStore) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+func (s *sceneStore) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	if _, err = s.asked(ctx, "refuse"); err == nil {
 		from, to, err = s.Store.Refuse(ctx, c, r)
 	}
@@ -265,7 +265,7 @@ func (s *sceneStore) Refuse(ctx context.Context, c throttle.Charge, r throttle.R
 	return from, to, err
 }
 
-func (s *sceneStore) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+func (s *sceneStore) Reconcile(ctx context.Context, c store.Charge, q throttle.Quota) error {
 	_, err := s.asked(ctx, "reconcile")
 	if err == nil {
 		err = s.Store.Reconcile(ctx, c, q)
@@ -274,10 +274,10 @@ func (s *sceneStore) Reconcile(ctx context.Context, c throttle.Charge, q throttl
 	return err
 }
 
-// PauseNote implements throttle.PauseNoter.
+// PauseNote implements [store.Store].
 func (s *sceneStore) PauseNote(throttle.Budget) throttle.PauseNote { return s.note }
 
-func (s *sceneStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+func (s *sceneStore) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	if s.noNews {
 		news = nil
 	}
@@ -296,7 +296,7 @@ func (s *sceneStore) watching() int {
 }
 
 type sceneWatch struct {
-	throttle.Watch
+	store.Watch
 	store *sceneStore
 }
 
@@ -330,10 +330,10 @@ func (s *sceneStore) checkIdle() {
 	for _, c := range s.charges {
 		st, err := s.Store.Status(context.Background(), c)
 		require.NoError(t, err)
-		if c.Limit.Kind() == throttle.KindConcurrency {
+		if c.Limit.Kind() == store.KindConcurrency {
 			require.Zero(t, st.Used, "P13: %s is in flight", c.Budget.Policy)
 		}
-		if !s.foreign && c.Limit.Kind() != throttle.KindLeakyBucket { // what a start costs there is yet to come
+		if !s.foreign && c.Limit.Kind() != store.KindLeakyBucket { // what a start costs there is yet to come
 			require.Zero(t, st.Waiting, "P7: %s waits", c.Budget.Policy)
 		}
 	}

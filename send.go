@@ -8,6 +8,8 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // send hands the request to the base. A base that calls the hooks of httptrace has
@@ -221,7 +223,7 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 // that has other variants waits for no longer than it waits for a start.
 func (r *roundTrip) connectionHold() time.Duration {
 	if r.variant {
-		return leastHorizon
+		return store.LeastHorizon
 	}
 	return maxConnectionHold
 }
@@ -310,7 +312,7 @@ func (r *roundTrip) end() {
 
 // noteEnd is end without the observer. An error says that the start of a request that may have arrived
 // could not be booked, under a charge.
-func (r *roundTrip) noteEnd() (unbooked *Charge, err error) {
+func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
@@ -359,7 +361,7 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 // abandon is for an attempt that errDetach stopped, and that no other attempt follows, because
 // the base went on or panicked. The request may have arrived: its start stays booked or, if the
 // caller stood in line, a start is booked for the request now. It returns what bookArrival returns.
-func (r *roundTrip) abandon() (unbooked *Charge, err error) {
+func (r *roundTrip) abandon() (unbooked *store.Charge, err error) {
 	if r.state == inLine || r.state == inSlotLine {
 		r.cancel()
 		unbooked, err = r.bookArrival()
@@ -379,8 +381,8 @@ func (r *roundTrip) closeRewound() {
 // bookArrival books a start, however far away, for a request that may have arrived. It takes no
 // slots, because the request is not in flight any more. If the store fails it returns the error, and a charge that
 // could not be booked.
-func (r *roundTrip) bookArrival() (unbooked *Charge, err error) {
-	b := Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: AnyWait}
+func (r *roundTrip) bookArrival() (unbooked *store.Charge, err error) {
+	b := store.Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: AnyWait}
 	if len(b.Charges) == 0 {
 		return nil, nil
 	}

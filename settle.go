@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fleetthrottle/throttle/internal/peek"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // asBooked is the cost of a charge of which a response does not say what it has cost.
@@ -43,7 +44,7 @@ func (r *roundTrip) areBooked(costs []int) bool {
 
 // settles reports whether the cost of a charge can be settled: the charge is booked, and its limit
 // counts starts.
-func (r *roundTrip) settles(c *Charge) bool { return c.Limit.counts() && !r.uncounted }
+func (r *roundTrip) settles(c *store.Charge) bool { return c.Limit.Counts() && !r.uncounted }
 
 // withCost returns costs, which may be nil, with that of the charge i. A cost below 0 changes
 // nothing.
@@ -64,12 +65,12 @@ var codings = map[string]bool{"br": true, "zstd": true, "compress": true}
 
 // reportIllegible tells the observer, once for each policy, that a function of the
 // policy wanted to look at a response in a coding that cannot be decoded.
-func (r *roundTrip) reportIllegible(p *compiledPolicy, c *Charge, resp *http.Response) {
+func (r *roundTrip) reportIllegible(p *compiledPolicy, c *store.Charge, resp *http.Response) {
 	r.reportCoding(p, c, peek.Refused(resp))
 }
 
 // reportCoding is reportIllegible for a coding; "" is none.
-func (r *roundTrip) reportCoding(p *compiledPolicy, c *Charge, coding string) {
+func (r *roundTrip) reportCoding(p *compiledPolicy, c *store.Charge, coding string) {
 	if coding == "" || r.observe == nil || p.illegibleReported.Swap(true) {
 		return
 	}

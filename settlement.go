@@ -4,18 +4,20 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A settlement is what the store has been told of the costs of one request: by the response, and
 // by its body when that was over. The two may come at one time.
 type settlement struct {
 	mu     sync.Mutex
-	booked []Charge // the charges with the costs that the store has; nil: those of the booking
+	booked []store.Charge // the charges with the costs that the store has; nil: those of the booking
 }
 
 // tell tells the store what a start has cost: a cost for each charge, asBooked for those that keep
 // theirs. If that fails, failed has the charges whose costs the store does not know.
-func (s *settlement) tell(ctx context.Context, store Store, b Booking, g Grant, costs []int) (failed []Charge, err error) {
+func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g store.Grant, costs []int) (failed []store.Charge, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.booked != nil {
@@ -27,10 +29,10 @@ func (s *settlement) tell(ctx context.Context, store Store, b Booking, g Grant, 
 			all[i] = cost
 		}
 	}
-	if slices.EqualFunc(b.Charges, all, func(c Charge, cost int) bool { return c.Cost == cost }) {
+	if slices.EqualFunc(b.Charges, all, func(c store.Charge, cost int) bool { return c.Cost == cost }) {
 		return nil, nil
 	}
-	err = store.Settle(ctx, &b, g, all)
+	err = st.Settle(ctx, &b, g, all)
 	s.booked = slices.Clone(b.Charges)
 	for i, cost := range all {
 		c := &s.booked[i]

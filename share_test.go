@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // byTenant is a policy whose shares are tenants.
@@ -32,14 +33,14 @@ func TestP5_SharesOfRequests(t *testing.T) {
 		r.Header.Set("X-Weight", weight)
 		return r
 	}
-	require.Equal(t, throttle.Share{ID: throttle.ShareOf("api", "acme"), Weight: 4}, tr.Explain(request("acme", "4"))[0].Share)
-	require.Equal(t, throttle.Share{ID: throttle.ShareOf("api", "other")}, tr.Explain(request("other", ""))[0].Share)
-	require.Equal(t, throttle.Share{}, tr.Explain(request("", "9"))[0].Share)
-	for _, id := range []uint64{throttle.ShareOf("api", "acme"), throttle.ShareOf("api", "other"), throttle.ShareOf("b", "acme")} {
+	require.Equal(t, store.Share{ID: store.ShareOf("api", "acme"), Weight: 4}, tr.Explain(request("acme", "4"))[0].Share)
+	require.Equal(t, store.Share{ID: store.ShareOf("api", "other")}, tr.Explain(request("other", ""))[0].Share)
+	require.Equal(t, store.Share{}, tr.Explain(request("", "9"))[0].Share)
+	for _, id := range []uint64{store.ShareOf("api", "acme"), store.ShareOf("api", "other"), store.ShareOf("b", "acme")} {
 		require.Greater(t, id, uint64(1))
 		require.Less(t, id, uint64(1)<<53)
 	}
-	require.NotEqual(t, throttle.ShareOf("api", "acme"), throttle.ShareOf("b", "acme"))
+	require.NotEqual(t, store.ShareOf("api", "acme"), store.ShareOf("b", "acme"))
 	for _, weight := range []string{"-1", "1001"} {
 		_, err := tr.RoundTrip(request("acme", weight))
 		var mistake *throttle.ConfigError

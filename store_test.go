@@ -19,6 +19,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 var errRefused = errors.New("redis: refused")
@@ -37,19 +38,19 @@ func absent(away ...[2]time.Duration) *absentStore {
 	return &absentStore{Store: memstore.New(), begin: time.Now(), away: away}
 }
 
-func (s *absentStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *absentStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	if err := s.await(ctx, b.MaxWait); err != nil {
-		return throttle.Grant{}, err
+		return store.Grant{}, err
 	}
 	return s.Store.Book(ctx, b)
 }
 
-func (s *absentStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+func (s *absentStore) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	return absentWatch{s.Store.Watch(b, g, news), s}
 }
 
 type absentWatch struct {
-	throttle.Watch
+	store.Watch
 	store *absentStore
 }
 
@@ -122,22 +123,22 @@ func TestP12_LeavingInTimeBlamesNobody(t *testing.T) {
 // roomAfter returns how much room the next booking asks for when the store took
 // so long for its answers, one after the other.
 func roomAfter(t *testing.T, took ...time.Duration) time.Duration {
-	store := newSpy()
+	s := newSpy()
 	answers := append(took, 0)
-	store.slow = answers[0]
-	store.change = func(g *throttle.Grant) {
-		g.Age = store.slow
+	s.slow = answers[0]
+	s.change = func(g *store.Grant) {
+		g.Age = s.slow
 		if answers = answers[1:]; len(answers) > 0 {
-			store.slow = answers[0]
+			s.slow = answers[0]
 		}
 	}
-	tr := must(throttle.New(throttle.Config{Store: store, Base: newStarts(), Policies: []throttle.Policy{
+	tr := must(throttle.New(throttle.Config{Store: s, Base: newStarts(), Policies: []throttle.Policy{
 		{Name: "p", Limit: throttle.PerSecond(1000)},
 	}}))
 	for len(answers) > 0 { // what is too old is taken anew at once
 		require.NoError(t, send(t, tr, get(t, home)))
 	}
-	booked := store.booked()
+	booked := s.booked()
 	require.Len(t, booked, len(took)+1)
 	return booked[len(took)].Spread
 }
@@ -178,10 +179,10 @@ func TestP3_RoomForASlowStore(t *testing.T) {
 func TestP3_CallersShareAHiccup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers = 20
-		store := newSpy()
-		store.slow = 400 * ms
-		store.change = func(g *throttle.Grant) { g.Age = 400 * ms }
-		tr := must(throttle.New(throttle.Config{Store: store, Base: newStarts(), Policies: []throttle.Policy{
+		s := newSpy()
+		s.slow = 400 * ms
+		s.change = func(g *store.Grant) { g.Age = 400 * ms }
+		tr := must(throttle.New(throttle.Config{Store: s, Base: newStarts(), Policies: []throttle.Policy{
 			{Name: "p", Limit: throttle.PerSecond(1000)},
 		}}))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -192,7 +193,7 @@ func TestP3_CallersShareAHiccup(t *testing.T) {
 		time.Sleep(401 * ms) // all have booked anew
 		cancel()
 		crowd.Wait()
-		booked := store.booked()
+		booked := s.booked()
 		require.Len(t, booked, 2*callers)
 		for _, b := range booked[callers:] {
 			require.Equal(t, 120*ms, b.Spread, "a quarter of it, and a quarter of that, less 5 ms")
@@ -222,7 +223,7 @@ func TestP3_ABudgetThatIsFarAway(t *testing.T) {
 		defer over()
 		require.NoError(t, send(t, tr, get(t, home+"far").WithContext(patient)))
 		require.Equal(t, 700*ms, time.Since(begin), "the seventh booking asks for enough room")
-		booked := slices.DeleteFunc(spy.booked(), func(b throttle.Booking) bool { return b.Charges[0].Budget.Policy != "far" })
+		booked := slices.DeleteFunc(spy.booked(), func(b store.Booking) bool { return b.Charges[0].Budget.Policy != "far" })
 		require.Len(t, booked, 7)
 		require.NotZero(t, booked[5].Instead)
 		require.Zero(t, booked[6].Instead, "it was given back by then")
@@ -235,7 +236,7 @@ func TestP3_ABudgetThatIsFarAway(t *testing.T) {
 // A farStore takes long to answer for the policy "far".
 type farStore struct{ throttle.Store }
 
-func (s farStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s farStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	takes := ms
 	if b.Charges[0].Budget.Policy == "far" {
 		takes = 100 * ms
@@ -284,7 +285,7 @@ type settleStore struct {
 	old int
 }
 
-func (s *settleStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (s *settleStore) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	s.old = b.Charges[0].Cost
 	return s.spyStore.Settle(ctx, b, g, costs)
 }
@@ -348,7 +349,7 @@ type countingStore struct {
 	now, most, all atomic.Int64
 }
 
-func (s *countingStore) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+func (s *countingStore) Status(ctx context.Context, c store.Charge) (throttle.Status, error) {
 	s.all.Add(1)
 	n := s.now.Add(1)
 	defer s.now.Add(-1)

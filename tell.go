@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // report tells the observer of an event. If a budget holds the caller, or held it last, the event
@@ -22,7 +24,7 @@ func (a *acquisition) event(ctx context.Context, k EventKind, d time.Duration, e
 		c := &a.booking.Charges[i]
 		e = eventOf(k, c, d, err)
 		if e.Paused = a.grant.Paused; e.Paused {
-			e.Note = a.pauseNote(c)
+			e.Note = a.store.PauseNote(c.Budget)
 		}
 	} else if err != nil {
 		e.Policy, e.Limit = decidedBy(err)
@@ -64,12 +66,12 @@ func decidedBy(err error) (policy string, l Limit) {
 // reportHeld notes which policy holds the caller by the store's answer g, if one does. It tells the
 // observer that the caller is held, unless told says that it was told before, and
 // which shadow policies would have held the caller.
-func (a *acquisition) reportHeld(ctx context.Context, g Grant, told bool) {
+func (a *acquisition) reportHeld(ctx context.Context, g store.Grant, told bool) {
 	held := g.Wait > 0 || !g.OK
 	if held && g.Held >= 0 {
 		c := &a.booking.Charges[g.Held]
 		if a.hold = (Hold{Policy: c.Budget.Policy, Paused: g.Paused}); g.Paused {
-			a.hold.Note = a.pauseNote(c)
+			a.hold.Note = a.store.PauseNote(c.Budget)
 		}
 	}
 	if a.observe == nil || a.silent {
@@ -86,14 +88,6 @@ func (a *acquisition) reportHeld(ctx context.Context, g Grant, told bool) {
 			a.observe(ctx, eventOf(Shadowed, &a.booking.Charges[i], over, nil))
 		}
 	}
-}
-
-// pauseNote returns what an operator said who closed the budget of a charge.
-func (a *acquisition) pauseNote(c *Charge) PauseNote {
-	if n, ok := a.store.(PauseNoter); ok {
-		return n.PauseNote(c.Budget)
-	}
-	return PauseNote{}
 }
 
 // countHeld counts the caller among those that the policy holds, and not any more among those of
@@ -144,7 +138,7 @@ func (a *acquisition) noticeLongWait(ctx context.Context) {
 
 // noticeClosed tells the observer that the budget that holds the caller by the answer g is closed,
 // unless the observer knows. It asks the store for how long the budget is closed.
-func (a *acquisition) noticeClosed(ctx context.Context, g *Grant) {
+func (a *acquisition) noticeClosed(ctx context.Context, g *store.Grant) {
 	if a.observe == nil || !g.Paused || g.Held < 0 || g.Wait < nearlyOpen {
 		return
 	}
@@ -162,7 +156,7 @@ func (a *acquisition) noticeClosed(ctx context.Context, g *Grant) {
 	}
 	a.closings.extend(c.Budget, at, now()+st.Paused)
 	e := eventOf(Closed, c, st.Paused, nil)
-	e.Paused, e.Note = true, a.pauseNote(c)
+	e.Paused, e.Note = true, a.store.PauseNote(c.Budget)
 	a.observe(ctx, e)
 }
 

@@ -3,6 +3,8 @@ package throttle
 import (
 	"errors"
 	"net/http"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Transport is an [http.RoundTripper] that holds each request until all its
@@ -58,7 +60,7 @@ func (t *Transport) SetPolicies(policies []Policy) error { return t.policies.set
 // Explain returns what sending the request would cost which budgets: one charge
 // for each policy that it matches. It sends nothing and asks no store. Charges
 // whose policy cannot price the request are left out.
-func (t *Transport) Explain(req *http.Request) []Charge {
+func (t *Transport) Explain(req *http.Request) []store.Charge {
 	b, _ := t.policies.Load().quote(req)
 	return b.charges
 }

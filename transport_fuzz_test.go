@@ -22,6 +22,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // FuzzTransport sends a few odd requests, at odd moments, through odd policies to
@@ -53,9 +54,9 @@ func FuzzTransport(f *testing.F) {
 
 // playTransport plays one script.
 func playTransport(t *testing.T, s *fuzzScript, target, method string) {
-	store, seen := memstore.New(), &events{}
+	backend, seen := memstore.New(), &events{}
 	tr, err := throttle.New(throttle.Config{
-		Store: store, Policies: s.policies(), Base: &fuzzBase{script: s}, Observe: seen.observe,
+		Store: backend, Policies: s.policies(), Base: &fuzzBase{script: s}, Observe: seen.observe,
 		MaxWait: []time.Duration{0, 0, -1, time.Second}[s.next(4)],
 	})
 	require.NoError(t, err)
@@ -77,13 +78,13 @@ func playTransport(t *testing.T, s *fuzzScript, target, method string) {
 	for _, r := range sent {
 		r.check(t)
 		for _, c := range tr.Explain(r.req) {
-			st, err := store.Status(t.Context(), c)
+			st, err := backend.Status(t.Context(), c)
 			require.NoError(t, err)
-			if c.Limit.Kind() != throttle.KindLeakyBucket { // what a start costs there is yet to come
+			if c.Limit.Kind() != store.KindLeakyBucket { // what a start costs there is yet to come
 				require.Zero(t, st.Waiting, "P7: %s", c.Budget.Policy)
 			}
 			require.LessOrEqual(t, st.Paused, throttle.MaxPenalty)
-			if c.Limit.Kind() == throttle.KindConcurrency {
+			if c.Limit.Kind() == store.KindConcurrency {
 				require.Zero(t, st.Used, "P13: in flight")
 			}
 		}

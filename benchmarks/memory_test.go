@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // memoryStarts are more starts than a row keeps apart.
@@ -56,9 +57,9 @@ func BenchmarkMemory(b *testing.B) {
 // bookStarts books starts of throttle in one budget, without waiting for them.
 func bookStarts(b *testing.B, client *redis.Client, l limit, starts, cost int) {
 	b.Helper()
-	store := redisstore.New(client, nil)
+	s := redisstore.New(client, nil)
 	for range starts {
-		g, err := store.Book(b.Context(), &throttle.Booking{MaxWait: -1, Charges: []throttle.Charge{{
+		g, err := s.Book(b.Context(), &store.Booking{MaxWait: -1, Charges: []store.Charge{{
 			Budget: throttle.Budget{Policy: "memory", Group: "memory", Key: [16]byte{1}},
 			Limit:  throttle.SlidingWindow(l.N, l.Per), Cost: cost, Jitter: throttle.DefaultJitter,
 		}}})

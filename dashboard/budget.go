@@ -9,13 +9,14 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // idOf returns the id of a budget on the page.
 func idOf(b throttle.Budget) string { return b.String() }
 
 // budgetOf returns a budget of a charge as a store describes it. averageCost is what a start cost on the average.
-func budgetOf(c *throttle.Charge, st throttle.Status, averageCost float64, now time.Time) budget {
+func budgetOf(c *store.Charge, st throttle.Status, averageCost float64, now time.Time) budget {
 	kind, capacity := kindOf(c.Limit)
 	_, key, _ := cutLast(c.Budget.String(), "/")
 	b := budget{

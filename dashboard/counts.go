@@ -7,15 +7,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A tracked is a budget that the program has used, and what was counted of it.
 type tracked struct {
-	charge throttle.Charge // of cost 1
-	starts int64           // that were handed on, ever
-	cost   int64           // what they were charged
-	last   time.Time       // when somebody wanted a start
+	charge store.Charge // of cost 1
+	starts int64        // that were handed on, ever
+	cost   int64        // what they were charged
+	last   time.Time    // when somebody wanted a start
 }
 
 // counts know the budgets that a program uses. They are on each request's way: one lock that few share, and
@@ -37,11 +37,11 @@ const (
 
 // add counts the starts of a booking: 1 for a start that it got, -1 for one that was given back, 0 for none. now
 // says that the start is now: only such a start takes slots.
-func (c *counts) add(b *throttle.Booking, starts int64, now bool) {
+func (c *counts) add(b *store.Booking, starts int64, now bool) {
 	request := b.Horizon > 0 // slots for a start that has come are booked by a booking of their own
 	for i := range b.Charges {
 		charge, n := &b.Charges[i], starts
-		if charge.Limit.Kind() != throttle.KindConcurrency {
+		if charge.Limit.Kind() != store.KindConcurrency {
 			request = true
 		} else if !now {
 			n = 0
@@ -58,7 +58,7 @@ func (c *counts) add(b *throttle.Booking, starts int64, now bool) {
 }
 
 // change changes what is known of a charge's budget.
-func (c *counts) change(charge *throttle.Charge, change func(*tracked)) {
+func (c *counts) change(charge *store.Charge, change func(*tracked)) {
 	s := &c.shards[charge.Budget.Key[0]%16]
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,9 @@
 package dashboard
 
-import "github.com/fleetthrottle/throttle"
+import (
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
+)
 
 // The kinds of limits, as the page tells them apart.
 const (
@@ -14,13 +17,13 @@ const (
 // kindOf returns the kind of a limit, and how much fits into it; 0: the limit has no number.
 func kindOf(l throttle.Limit) (kind string, capacity int) {
 	switch l.Kind() {
-	case throttle.KindSlidingWindow, throttle.KindFixedWindow:
+	case store.KindSlidingWindow, store.KindFixedWindow:
 		return windowed, l.Capacity()
-	case throttle.KindLeakyBucket:
+	case store.KindLeakyBucket:
 		return spaced, 1 // one start counts at a time
-	case throttle.KindTokenBucket:
+	case store.KindTokenBucket:
 		return bucketed, l.Capacity()
-	case throttle.KindConcurrency:
+	case store.KindConcurrency:
 		return inFlight, l.Capacity()
 	}
 	return unlimited, 0

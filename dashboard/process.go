@@ -7,6 +7,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Process is the [Source] of one program: a [throttle.Store] around another that knows which
@@ -42,12 +43,8 @@ func NewProcess(store throttle.Store) *Process {
 	return &Process{Store: store, begun: time.Now(), notes: make(map[[16]byte]pausedBy), closed: make(map[[16]byte][]band)}
 }
 
-// Unwrap returns the store that the process is around, which keeps the places of callers if it is a
-// [throttle.PlaceKeeper].
-func (p *Process) Unwrap() throttle.Store { return p.Store }
-
 // Book implements [throttle.Store].
-func (p *Process) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	replaces := b.Instead.Start != 0
 	g, err := p.Store.Book(ctx, b)
 	if replaces {
@@ -64,7 +61,7 @@ func (p *Process) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant
 }
 
 // Cancel implements [throttle.Store].
-func (p *Process) Cancel(b *throttle.Booking, g throttle.Grant) {
+func (p *Process) Cancel(b *store.Booking, g store.Grant) {
 	if g.OK {
 		p.counts.add(b, -1, g.Wait == 0)
 	}
@@ -72,13 +69,13 @@ func (p *Process) Cancel(b *throttle.Booking, g throttle.Grant) {
 }
 
 // Settle implements [throttle.Store].
-func (p *Process) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (p *Process) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	err := p.Store.Settle(ctx, b, g, costs)
 	if err != nil || !g.OK {
 		return err
 	}
 	for i := range b.Charges {
-		if k := b.Charges[i].Limit.Kind(); k != throttle.KindConcurrency && k != throttle.KindUnlimited {
+		if k := b.Charges[i].Limit.Kind(); k != store.KindConcurrency && k != store.KindUnlimited {
 			p.counts.change(&b.Charges[i], func(t *tracked) { t.cost += int64(costs[i] - b.Charges[i].Cost) })
 		}
 	}
@@ -86,7 +83,7 @@ func (p *Process) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gr
 }
 
 // Pause implements [throttle.Store].
-func (p *Process) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+func (p *Process) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	err := p.Store.Pause(ctx, c, d)
 	if err == nil {
 		p.noteClosed(&c, d, fleet.ByProgram)
@@ -95,7 +92,7 @@ func (p *Process) Pause(ctx context.Context, c throttle.Charge, d time.Duration)
 }
 
 // Refuse implements [throttle.Store].
-func (p *Process) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+func (p *Process) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	from, to, err = p.Store.Refuse(ctx, c, r)
 	if err == nil {
 		p.noteClosed(&c, r.Length, fleet.ByAnswer)
@@ -104,7 +101,7 @@ func (p *Process) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refu
 }
 
 // Resume implements [throttle.Store].
-func (p *Process) Resume(ctx context.Context, c throttle.Charge) error {
+func (p *Process) Resume(ctx context.Context, c store.Charge) error {
 	err := p.Store.Resume(ctx, c)
 	if err == nil {
 		p.mu.Lock()
@@ -119,7 +116,7 @@ func (p *Process) Resume(ctx context.Context, c throttle.Charge) error {
 }
 
 // noteClosed notes that a budget is closed for d from now on, and by what, so that a page shows it that is opened later.
-func (p *Process) noteClosed(c *throttle.Charge, d time.Duration, by string) {
+func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	if d <= 0 {
 		return
 	}
@@ -144,13 +141,13 @@ func (p *Process) noteClosed(c *throttle.Charge, d time.Duration, by string) {
 	p.closed[c.Budget.Key] = append(own[max(0, len(own)-mostBands):], next)
 }
 
-// PauseNote implements [throttle.PauseNoter].
+// PauseNote implements [store.Store].
 func (p *Process) PauseNote(b throttle.Budget) throttle.PauseNote {
 	p.mu.Lock()
 	note := p.noteOf(b.Key)
 	p.mu.Unlock()
-	if inner, ok := p.Store.(throttle.PauseNoter); ok && note == (throttle.PauseNote{}) {
-		return inner.PauseNote(b)
+	if note == (throttle.PauseNote{}) {
+		return p.Store.PauseNote(b)
 	}
 	return note
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // shop is a policy whose windows are exactly as long as they say.
@@ -230,10 +231,10 @@ func TestProcessIsBounded(t *testing.T) {
 func TestProcessPassesOn(t *testing.T) {
 	broken := errors.New("broken")
 	p := NewProcess(brokenStore{err: broken})
-	_, err := p.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{{Limit: throttle.PerSecond(1), Cost: 1}}})
+	_, err := p.Book(t.Context(), &store.Booking{Charges: []store.Charge{{Limit: throttle.PerSecond(1), Cost: 1}}})
 	require.ErrorIs(t, err, broken)
-	require.ErrorIs(t, p.Pause(t.Context(), throttle.Charge{}, time.Second), broken)
-	require.ErrorIs(t, p.Resume(t.Context(), throttle.Charge{}), broken)
+	require.ErrorIs(t, p.Pause(t.Context(), store.Charge{}, time.Second), broken)
+	require.ErrorIs(t, p.Resume(t.Context(), store.Charge{}), broken)
 	require.Empty(t, p.closed)
 }
 
@@ -243,11 +244,11 @@ type brokenStore struct {
 	err error
 }
 
-func (b brokenStore) Book(context.Context, *throttle.Booking) (throttle.Grant, error) {
-	return throttle.Grant{}, b.err
+func (b brokenStore) Book(context.Context, *store.Booking) (store.Grant, error) {
+	return store.Grant{}, b.err
 }
-func (b brokenStore) Pause(context.Context, throttle.Charge, time.Duration) error { return b.err }
-func (b brokenStore) Resume(context.Context, throttle.Charge) error               { return b.err }
+func (b brokenStore) Pause(context.Context, store.Charge, time.Duration) error { return b.err }
+func (b brokenStore) Resume(context.Context, store.Charge) error               { return b.err }
 
 // BenchmarkProcessBook measures what watching adds to a booking; the lower line is the store alone.
 func BenchmarkProcessBook(b *testing.B) {
@@ -287,8 +288,8 @@ func TestProcessShares(t *testing.T) {
 		synctest.Wait()
 		b := readOnce(t, page).Budgets[0]
 		require.Equal(t, []fleet.Share{
-			{Name: fmt.Sprintf("%014x", throttle.ShareOf("model", "acme")), Weight: 2, Waiting: 3},
-			{Name: fmt.Sprintf("%014x", throttle.ShareOf("model", "other")), Weight: 2, Waiting: 2},
+			{Name: fmt.Sprintf("%014x", store.ShareOf("model", "acme")), Weight: 2, Waiting: 3},
+			{Name: fmt.Sprintf("%014x", store.ShareOf("model", "other")), Weight: 2, Waiting: 2},
 		}, b.Shares)
 		leave()
 		synctest.Wait()

@@ -7,16 +7,17 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // find returns the charge of a budget by its id.
-func (p *Process) find(id string) (throttle.Charge, error) {
+func (p *Process) find(id string) (store.Charge, error) {
 	for _, t := range p.counts.read() {
 		if idOf(t.charge.Budget) == id {
 			return t.charge, nil
 		}
 	}
-	return throttle.Charge{}, &fleet.TargetError{Name: id, Why: "the program has no budget of this name"}
+	return store.Charge{}, &fleet.TargetError{Name: id, Why: "the program has no budget of this name"}
 }
 
 // pause implements [Source].

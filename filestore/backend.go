@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // standstill is for how long a process may have locked the file, and write nothing, until another
@@ -32,7 +32,7 @@ func (b *backend) unlockRows() { <-b.mu }
 
 // Lane implements [nodestore.Backend]. There is one lane: which policies are of one group depends on
 // the policies of a program, and programs with other policies may share a budget.
-func (b *backend) Lane(*throttle.Budget) string { return "" }
+func (b *backend) Lane(*store.Budget) string { return "" }
 
 // Step implements [nodestore.Backend].
 func (b *backend) Step(_ string, _ []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {

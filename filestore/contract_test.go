@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/filestore"
 	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/internal/twostores"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -20,7 +20,7 @@ import (
 func TestContract(t *testing.T) {
 	soak.WithoutRace(t)
 	dirs := t.TempDir()
-	storetest.Run(t, func(t *testing.T) throttle.Store {
+	storetest.Run(t, func(t *testing.T) store.Store {
 		return open(t, &filestore.Machine{Boot: "one"}, newDir(t, dirs))
 	})
 }
@@ -29,7 +29,7 @@ func TestContract(t *testing.T) {
 func TestContractOfTwoStores(t *testing.T) {
 	soak.WithoutRace(t)
 	dirs := t.TempDir()
-	storetest.RunWithin(t, twostores.Slack, func(t *testing.T) throttle.Store {
+	storetest.RunWithin(t, twostores.Slack, func(t *testing.T) store.Store {
 		m, dir := &filestore.Machine{Boot: "one", Grow: everyFewSteps}, newDir(t, dirs)
 		return twostores.New(open(t, m, dir), open(t, m, dir))
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/filestore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP12_EarlierFiles: somebody puts back an earlier copy of the files, from when other callers waited. The lines go on when what the copy says of
@@ -38,7 +39,7 @@ func earlierFiles(t *testing.T, dir string, stores int) {
 	for range stores {
 		s, err := m.Open(dir, 10*time.Second)
 		require.NoError(t, err)
-		for i, limit := range []throttle.Limit{throttle.PerSecond(2), throttle.Concurrency(2)} {
+		for i, limit := range []store.Limit{store.PerSecond(2), store.Concurrency(2)} {
 			l, err := throttle.NewLimiter(s, throttle.Policy{Name: fmt.Sprint(i), Limit: limit})
 			require.NoError(t, err)
 			for range 8 {

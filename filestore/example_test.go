@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/filestore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // All programs of this machine that open the directory share 20 requests a second.
@@ -17,14 +18,14 @@ func Example() {
 	dir := filepath.Join(os.TempDir(), "throttle-example") // /var/lib/my-app/budgets, for example
 	defer os.RemoveAll(dir)
 
-	store, err := filestore.Open(dir)
+	s, err := filestore.Open(dir)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	transport, err := throttle.New(throttle.Config{
-		Store:    store,
-		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},
+		Store:    s,
+		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: store.PerSecond(20)}},
 	})
 	fmt.Println(transport != nil, err)
 	// Output: true <nil>
@@ -35,12 +36,12 @@ func Example_concurrency() {
 	dir := filepath.Join(os.TempDir(), "throttle-example-concurrency")
 	defer os.RemoveAll(dir)
 
-	store, err := filestore.Open(dir)
+	s, err := filestore.Open(dir)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	backups, err := throttle.NewLimiter(store, throttle.Policy{Name: "backup", Limit: throttle.Concurrency(1)})
+	backups, err := throttle.NewLimiter(s, throttle.Policy{Name: "backup", Limit: store.Concurrency(1)})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -14,24 +14,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/filestore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // hourly is a budget of which what is spent stays spent during a test.
-func hourly(n int) throttle.Charge {
-	return throttle.Charge{Budget: throttle.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: throttle.PerHour(n), Cost: 1}
+func hourly(n int) store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: store.PerHour(n), Cost: 1}
 }
 
 // now books a start now, and reports whether there is one.
-func now(t *testing.T, s throttle.Store, c throttle.Charge) bool {
+func now(t *testing.T, s store.Store, c store.Charge) bool {
 	t.Helper()
-	g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}})
+	g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{c}})
 	require.NoError(t, err)
 	return g.OK
 }
 
-func used(t *testing.T, s throttle.Store, c throttle.Charge) int {
+func used(t *testing.T, s store.Store, c store.Charge) int {
 	t.Helper()
 	st, err := s.Status(t.Context(), c)
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestP1_DamagedFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(path)), b, 0o600))
 		s, err := m.Open(dir, time.Hour)
 		if err == nil {
-			_, err = s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
+			_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}})
 		}
 		require.Error(t, err, "byte %d", at)
 		require.Contains(t, err.Error(), dir, "the error names the file")
@@ -101,7 +101,7 @@ func TestShortFiles(t *testing.T) {
 	require.True(t, now(t, s, hourly(2)))
 	path, end := s.File()
 	require.NoError(t, os.Truncate(path, end-1))
-	_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
+	_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}})
 	require.ErrorContains(t, err, "cut short")
 }
 
@@ -128,8 +128,8 @@ func TestP1_NothingCanBeWritten(t *testing.T) {
 	m, dir := &filestore.Machine{Boot: "one"}, t.TempDir()
 	s, err := m.Open(dir, 2*time.Second)
 	require.NoError(t, err)
-	slots := throttle.Charge{Budget: throttle.Budget{Policy: "slots", Key: [16]byte{2}}, Limit: throttle.Concurrency(1), Cost: 1}
-	held := &throttle.Booking{Charges: []throttle.Charge{slots}}
+	slots := store.Charge{Budget: store.Budget{Policy: "slots", Key: [16]byte{2}}, Limit: store.Concurrency(1), Cost: 1}
+	held := &store.Booking{Charges: []store.Charge{slots}}
 	g, err := s.Book(t.Context(), held)
 	require.NoError(t, err)
 	require.True(t, g.OK)
@@ -139,7 +139,7 @@ func TestP1_NothingCanBeWritten(t *testing.T) {
 	require.NoError(t, err)
 	defer readOnly.Close()
 	back := s.Swap(readOnly)
-	_, err = s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}})
+	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}})
 	require.ErrorContains(t, err, path)
 	s.Release(held, g)
 	require.Equal(t, 1, used(t, s, slots))
@@ -190,7 +190,7 @@ func TestP1_Boots(t *testing.T) {
 	require.True(t, now(t, after, hourly(2)))
 	require.False(t, now(t, after, hourly(2)))
 
-	_, err := before.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
+	_, err := before.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}})
 	require.ErrorIs(t, err, filestore.ErrOtherMachine, "no process lives in two boots")
 }
 
@@ -259,7 +259,7 @@ func TestP8_StandsStill(t *testing.T) {
 	}
 	granted := make(chan bool)
 	go func() {
-		g, err := slow.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}})
+		g, err := slow.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}})
 		granted <- err == nil && g.OK
 	}()
 	<-stands

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/nodestore"
 )
 
-// A Store is a [throttle.Store] that keeps budgets in a directory, which other processes of the
+// A Store is a [store.Store] that keeps budgets in a directory, which other processes of the
 // machine may use at the same time. Make one with [Open]. It is safe for concurrent use. There is
 // nothing to close.
 type Store struct {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/filestore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A victim is a file outside of a shared directory, which members of the directory may not change.
@@ -140,7 +141,7 @@ func TestHostileSwapOfPipe(t *testing.T) {
 				}
 			})
 			require.NoError(t, err)
-			l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: throttle.Concurrency(1)})
+			l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: store.Concurrency(1)})
 			require.NoError(t, err)
 			held, err := l.Acquire(t.Context(), "", 1)
 			require.NoError(t, err)
@@ -232,7 +233,7 @@ func TestHostileSizes(t *testing.T) {
 			require.True(t, now(t, s, hourly(2)))
 			path, _ := s.File()
 			require.NoError(t, os.Truncate(path, size))
-			_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
+			_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}})
 			require.ErrorContains(t, err, path)
 			require.ErrorContains(t, err, "damaged")
 		})
@@ -272,7 +273,7 @@ func TestP12_StalledFileSystem(t *testing.T) {
 	}
 	booked := make(chan bool, 1)
 	go func() {
-		g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(3)}})
+		g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(3)}})
 		booked <- err == nil && g.OK
 	}()
 	<-stands
@@ -287,8 +288,8 @@ func TestP12_StalledFileSystem(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "does not answer")
 	}
-	booking := &throttle.Booking{Charges: []throttle.Charge{hourly(3)}}
-	watch := s.Watch(booking, throttle.Grant{OK: true}, make(chan struct{}, 1))
+	booking := &store.Booking{Charges: []store.Charge{hourly(3)}}
+	watch := s.Watch(booking, store.Grant{OK: true}, make(chan struct{}, 1))
 	_, err := watch.Confirm(short(), 0)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	_, err = watch.Confirm(t.Context(), time.Millisecond)
@@ -313,12 +314,12 @@ func TestP12_StalledDirectory(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer close(goOn)
-	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: throttle.Concurrency(2)})
+	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: store.Concurrency(2)})
 	require.NoError(t, err)
 	first, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
 	<-stands
-	watch := s.Watch(&throttle.Booking{Charges: []throttle.Charge{hourly(3)}}, throttle.Grant{OK: true}, make(chan struct{}, 1))
+	watch := s.Watch(&store.Booking{Charges: []store.Charge{hourly(3)}}, store.Grant{OK: true}, make(chan struct{}, 1))
 	watch.Stop()
 	second, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)

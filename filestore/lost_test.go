@@ -14,6 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/filestore"
 	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // starts counts how many starts stores get that book one after the other.
@@ -93,7 +94,7 @@ func TestP12_CallersWaitForTheDirectory(t *testing.T) {
 	go func() {
 		within, stop := context.WithTimeout(ctx, time.Minute)
 		defer stop()
-		g, err := s.Book(within, &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: throttle.AnyWait})
+		g, err := s.Book(within, &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: store.AnyWait})
 		got <- err == nil && g.OK
 	}()
 	select {
@@ -113,7 +114,7 @@ func TestP11_ReplacedDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "budgets")
 	waits, err := filestore.Open(dir)
 	require.NoError(t, err)
-	l, err := throttle.NewLimiter(waits, throttle.Policy{Name: "one", Limit: throttle.Concurrency(1)})
+	l, err := throttle.NewLimiter(waits, throttle.Policy{Name: "one", Limit: store.Concurrency(1)})
 	require.NoError(t, err)
 	held, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/fleetthrottle/throttle/filestore"
 	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const markRole = "filestore-marks"
@@ -50,9 +51,9 @@ func markMember(program *crew.Link) error {
 	return <-failed
 }
 
-func acquireAll(ctx context.Context, s throttle.Store, o markOrder, program *crew.Link) error {
+func acquireAll(ctx context.Context, s store.Store, o markOrder, program *crew.Link) error {
 	marks := &markStore{Store: s}
-	l, err := throttle.NewLimiter(marks, throttle.Policy{Name: "one", Limit: throttle.SlidingWindow(o.N, time.Second)})
+	l, err := throttle.NewLimiter(marks, throttle.Policy{Name: "one", Limit: store.SlidingWindow(o.N, time.Second)})
 	if err != nil {
 		return err
 	}
@@ -68,11 +69,11 @@ func acquireAll(ctx context.Context, s throttle.Store, o markOrder, program *cre
 
 // A markStore notes the mark of the last start that its only caller got.
 type markStore struct {
-	throttle.Store
+	store.Store
 	last int64
 }
 
-func (m *markStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (m *markStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, err := m.Store.Book(ctx, b)
 	if g.OK {
 		m.last = g.Handle.Start

@@ -7,16 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/filestore"
 	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/processes"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // shared is the store of several processes.
 var shared = processes.Store{
 	Role: "filestore", Lease: lease,
-	Open: func(dir string) (throttle.Store, error) { return filestore.OpenHere(dir, lease) },
+	Open: func(dir string) (store.Store, error) { return filestore.OpenHere(dir, lease) },
 }
 
 // lease lets tests see the end of it soon.

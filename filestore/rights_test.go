@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/filestore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // anotherGroup returns a group to which this process may give its files, if possible not the one that they have anyway.
@@ -42,7 +43,7 @@ func TestGroupOfTheDirectory(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o770))
 	s, err := filestore.Open(dir)
 	require.NoError(t, err)
-	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: throttle.Concurrency(1)})
+	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: store.Concurrency(1)})
 	require.NoError(t, err)
 	held, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/grpcthrottle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const checks = "/grpc.health.v1.Health/Check"
@@ -179,8 +180,8 @@ type brokenStore struct{ throttle.Store }
 
 var errDown = errors.New("redis is away")
 
-func (brokenStore) Book(context.Context, *throttle.Booking) (throttle.Grant, error) {
-	return throttle.Grant{}, errDown
+func (brokenStore) Book(context.Context, *store.Booking) (store.Grant, error) {
+	return store.Grant{}, errDown
 }
 
 // TestErrorsAreStatuses that unwrap to throttle's own.

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // appointments are those of all budgets.
@@ -17,7 +17,7 @@ type appointments struct {
 }
 
 // make makes an appointment with a caller that leaves now.
-func (a *appointments) make(now int64, c *throttle.Charge, wait time.Duration, again bool) time.Duration {
+func (a *appointments) make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.all) >= a.most {

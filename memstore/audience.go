@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A budget is a row, and the watches and waiters that hear of its changes.
@@ -36,15 +36,15 @@ func (b *budget) expiry(now int64) int64 {
 // A waiter is a caller that waits, or waited, for a start.
 type waiter struct {
 	ledger.Waiter
-	booking throttle.Booking
-	ends    int64          // when the caller's MaxWait is over, in microseconds of the store's clock
-	ready   chan struct{}  // the Ready of the caller's grant
-	grant   throttle.Grant // the start that was booked for the caller while it waited, if OK
+	booking store.Booking
+	ends    int64         // when the caller's MaxWait is over, in microseconds of the store's clock
+	ready   chan struct{} // the Ready of the caller's grant
+	grant   store.Grant   // the start that was booked for the caller while it waited, if OK
 }
 
 // A watch is kept over one booked start, and is told when the start becomes useless.
 type watch struct {
-	grant  throttle.Grant
+	grant  store.Grant
 	news   chan<- struct{}
 	lifted atomic.Bool // a pause ended early, or less is left than was known: the start must be booked anew
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const ms = time.Millisecond
@@ -20,11 +20,11 @@ const ms = time.Millisecond
 // last moments are forgotten. Each start is the earliest that the whole history
 // allows.
 func TestP1_BucketUnderLoad(t *testing.T) {
-	for _, limit := range []throttle.Limit{
-		throttle.TokenBucket(2, time.Second, 40),
-		throttle.TokenBucket(7, time.Second, 3),
-		throttle.TokenBucket(1, time.Minute, 20),
-		throttle.TokenBucket(3, 10*time.Second, 100),
+	for _, limit := range []store.Limit{
+		store.TokenBucket(2, time.Second, 40),
+		store.TokenBucket(7, time.Second, 3),
+		store.TokenBucket(1, time.Minute, 20),
+		store.TokenBucket(3, 10*time.Second, 100),
 	} {
 		for _, jitter := range []time.Duration{0, 35 * ms, 700 * ms} {
 			t.Run(limit.String()+" "+jitter.String(), func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestP1_BucketUnderLoad(t *testing.T) {
 // TestP3_LargeBucketUnderLoad lets starts share entries. That costs little, once.
 func TestP3_LargeBucketUnderLoad(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		c := charge("large", throttle.TokenBucket(100, time.Second, 1000))
+		c := charge("large", store.TokenBucket(100, time.Second, 1000))
 		var h history
 		for range 3000 {
 			wait := book(t, s, c)
@@ -63,7 +63,7 @@ func TestP3_LargeBucketUnderLoad(t *testing.T) {
 // That breaks no rule, and nearly all that flows in is used.
 func TestP3_DeepBucketQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		c := charge("deep", throttle.TokenBucket(10, time.Second, 20))
+		c := charge("deep", store.TokenBucket(10, time.Second, 20))
 		c.Jitter = 35 * ms
 		var h history
 		for range 3000 {
@@ -80,7 +80,7 @@ func TestP1_BucketForgetsNoLoad(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 3))
 			s := memstore.New()
-			c := charge("busy", throttle.TokenBucket(1+rng.IntN(20), time.Second, 1+rng.IntN(10)))
+			c := charge("busy", store.TokenBucket(1+rng.IntN(20), time.Second, 1+rng.IntN(10)))
 			c.Jitter = time.Duration(rng.IntN(100)) * ms
 			var h history
 			for range 500 {
@@ -113,13 +113,13 @@ func TestBucketChanges(t *testing.T) {
 		{20, 10, 8571429 * time.Microsecond},  // 9: no more is spent than there can be
 	} {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
-			c := charge("one", throttle.TokenBucket(1, time.Second, 20))
+			c := charge("one", store.TokenBucket(1, time.Second, 20))
 			require.Zero(t, book(t, s, costing(c, test.spent)))
 			for range 60 {
 				time.Sleep(time.Second)
 				require.Zero(t, book(t, s, c))
 			}
-			c.Limit = throttle.TokenBucket(21, 20*time.Second, test.burst)
+			c.Limit = store.TokenBucket(21, 20*time.Second, test.burst)
 			require.Equal(t, test.want, book(t, s, costing(c, test.burst)))
 		})
 	}
@@ -129,8 +129,8 @@ func TestBucketChanges(t *testing.T) {
 // a fleet does whose programs are replaced one by one. The bucket stays empty.
 func TestBucketOwesInSpiteOfOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		c := charge("one", throttle.TokenBucket(10, time.Second, 10))
-		other := charge("one", throttle.PerSecond(1000))
+		c := charge("one", store.TokenBucket(10, time.Second, 10))
+		other := charge("one", store.PerSecond(1000))
 		require.Zero(t, book(t, s, costing(c, 10)))
 		for range 50 {
 			require.Equal(t, 100*ms, book(t, s, c))
@@ -145,13 +145,13 @@ func TestBucketOwesInSpiteOfOthers(t *testing.T) {
 // a start.
 func TestBucketChangesALittle(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		c := charge("one", throttle.TokenBucket(10, time.Second, 10))
+		c := charge("one", store.TokenBucket(10, time.Second, 10))
 		require.Zero(t, book(t, s, costing(c, 10)))
 		for range 30 {
 			time.Sleep(100 * ms)
 			require.Zero(t, book(t, s, c))
 		}
-		c.Limit = throttle.TokenBucket(10, time.Second, 11)
+		c.Limit = store.TokenBucket(10, time.Second, 11)
 		require.Equal(t, 100*ms, book(t, s, c))
 	})
 }
@@ -159,11 +159,11 @@ func TestBucketChangesALittle(t *testing.T) {
 // TestBucketChangesToLonger takes a bucket whose past is unknown for an empty one.
 func TestBucketChangesToLonger(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		c := charge("one", throttle.TokenBucket(10, time.Second, 10))
+		c := charge("one", store.TokenBucket(10, time.Second, 10))
 		require.Zero(t, book(t, s, costing(c, 10)))
 		time.Sleep(time.Second)
 		require.Zero(t, book(t, s, c)) // what is a second old is forgotten
-		c.Limit = throttle.TokenBucket(1, time.Second, 20)
+		c.Limit = store.TokenBucket(1, time.Second, 20)
 		require.Equal(t, time.Second, book(t, s, costing(c, 1)), "20 were spent a second ago, 1 now")
 	})
 }
@@ -181,7 +181,7 @@ func (h *history) add(wait time.Duration, cost int) {
 }
 
 // next is how long the charge waits, if it cost 1, after all those starts.
-func (h history) next(c throttle.Charge) (wait time.Duration) {
+func (h history) next(c store.Charge) (wait time.Duration) {
 	tokens, micros := c.Refill()
 	missing, now := int64(len(h)+1-c.Limit.Capacity()), time.Now().UnixMicro()
 	for i := 0; missing > 0; i, missing = i+1, missing-1 {
@@ -198,7 +198,7 @@ func (h history) last() time.Duration {
 
 // excess is by how many units, at the most, the costs of any run of starts pass
 // what the bucket allows in so long.
-func (h history) excess(c throttle.Charge) (most int64) {
+func (h history) excess(c store.Charge) (most int64) {
 	byTime := slices.SortedFunc(slices.Values(h), func(a, b past) int { return cmp.Compare(a.at, b.at) })
 	tokens, micros := c.Refill()
 	burst, jitter := int64(c.Limit.Capacity()), c.Jitter.Microseconds()

@@ -3,8 +3,8 @@ package memstore
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // MaxEntries bounds a row.
@@ -23,18 +23,18 @@ func (s *Store) Rows() (kept, due int) {
 }
 
 // Entries returns how many entries the budget's row has, and room for how many.
-func (s *Store) Entries(b throttle.Budget) (size, room int) {
+func (s *Store) Entries(b store.Budget) (size, room int) {
 	return s.shard(&b).budgets[b.Key].Size()
 }
 
 // Hold locks what the budget shares with others until release is called.
-func (s *Store) Hold(b throttle.Budget) (release func()) {
-	l := s.lock([]throttle.Charge{{Budget: b}})
+func (s *Store) Hold(b store.Budget) (release func()) {
+	l := s.lock([]store.Charge{{Budget: b}})
 	return func() { s.unlock(l) }
 }
 
 // Shard returns which of the locks the budget falls to.
-func (s *Store) Shard(b throttle.Budget) int {
+func (s *Store) Shard(b store.Budget) int {
 	for i := range s.shards {
 		if s.shard(&b) == &s.shards[i] {
 			return i

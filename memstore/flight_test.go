@@ -8,20 +8,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A caller is one request on its way.
 type caller struct {
 	*testing.T
 	store *memstore.Store
-	k     *throttle.Booking
-	g     throttle.Grant
+	k     *store.Booking
+	g     store.Grant
 }
 
 // arrive books for a new caller.
-func arrive(t *testing.T, s *memstore.Store, charges ...throttle.Charge) *caller {
+func arrive(t *testing.T, s *memstore.Store, charges ...store.Charge) *caller {
 	t.Helper()
 	c := &caller{T: t, store: s, k: booking(charges...)}
 	c.book()
@@ -76,20 +76,20 @@ func (c *caller) called() bool {
 }
 
 // inFlight requires what runs, and how many callers of cost 1 wait.
-func inFlight(t *testing.T, s *memstore.Store, c throttle.Charge, used, waiting int) {
+func inFlight(t *testing.T, s *memstore.Store, c store.Charge, used, waiting int) {
 	t.Helper()
 	st := status(t, s, c)
-	require.Equal(t, throttle.Status{Limit: c.Limit, Used: used, Waiting: waiting, Callers: waiting}, st)
+	require.Equal(t, store.Status{Limit: c.Limit, Used: used, Waiting: waiting, Callers: waiting}, st)
 }
 
-func costing(c throttle.Charge, cost int) throttle.Charge {
+func costing(c store.Charge, cost int) store.Charge {
 	c.Cost = cost
 	return c
 }
 
 func TestP1_InFlight(t *testing.T) {
 	s := memstore.New()
-	c := charge("pair", throttle.Concurrency(2))
+	c := charge("pair", store.Concurrency(2))
 	inFlight(t, s, c, 0, 0)
 	first, second := arrive(t, s, c), arrive(t, s, c)
 	first.runs()
@@ -112,7 +112,7 @@ func TestP1_InFlight(t *testing.T) {
 // TestP10_InFlightIsForgotten when nothing runs and nobody waits, and not before.
 func TestP10_InFlightIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		c, other := charge("long", throttle.Concurrency(1)), charge("other", throttle.PerSecond(1))
+		c, other := charge("long", store.Concurrency(1)), charge("other", store.PerSecond(1))
 		other.Budget.Key[0] = c.Budget.Key[0] // memstore forgets only what shares a shard
 		running := arrive(t, s, c)
 		for range 5 {
@@ -140,7 +140,7 @@ func TestP10_InFlightIsForgotten(t *testing.T) {
 func TestP1_InFlightCrowd(t *testing.T) {
 	const callers, each = 32, 50
 	s := memstore.New()
-	limits := []throttle.Charge{charge("wide", throttle.Concurrency(5)), charge("narrow", throttle.Concurrency(2))}
+	limits := []store.Charge{charge("wide", store.Concurrency(5)), charge("narrow", store.Concurrency(2))}
 	var running [2]atomic.Int64
 	var tooMany atomic.Int64
 	var wg sync.WaitGroup

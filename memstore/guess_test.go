@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP13_RefusedAtOnceOrNever lets thousands come within a moment that wait for so long at the most. Who is not refused at
@@ -20,7 +21,7 @@ func TestP13_RefusedAtOnceOrNever(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limiters, err := throttle.NewLimiters(throttle.Config{
 					Store: memstore.New(), MaxWait: maxWait * time.Millisecond,
-					Policies: []throttle.Policy{{Name: "crowd", Limit: throttle.PerSecond(n)}},
+					Policies: []throttle.Policy{{Name: "crowd", Limit: store.PerSecond(n)}},
 				})
 				require.NoError(t, err)
 

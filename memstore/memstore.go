@@ -9,12 +9,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// Book implements [throttle.Store].
-func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, err error) {
+// Book implements [store.Store].
+func (s *Store) Book(_ context.Context, b *store.Booking) (g store.Grant, err error) {
 	switch {
 	case b.Turn != nil: // it comes from a line
 	case len(b.Charges) == 1:
@@ -29,7 +29,7 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, 
 
 // bookAll books for a caller that finds no waiters in line. It returns false if there are
 // some, or the start is beyond the horizon: then nothing was done.
-func (s *Store) bookAll(b *throttle.Booking, g *throttle.Grant) (decided bool) {
+func (s *Store) bookAll(b *store.Booking, g *store.Grant) (decided bool) {
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 	var few [ledger.MostShort]*ledger.Row
@@ -39,7 +39,7 @@ func (s *Store) bookAll(b *throttle.Booking, g *throttle.Grant) (decided bool) {
 }
 
 // bookOne is bookAll for a booking of one charge, which most are.
-func (s *Store) bookOne(b *throttle.Booking, g *throttle.Grant) (decided bool) {
+func (s *Store) bookOne(b *store.Booking, g *store.Grant) (decided bool) {
 	c := &b.Charges[0]
 	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
@@ -53,7 +53,7 @@ func (s *Store) bookOne(b *throttle.Booking, g *throttle.Grant) (decided bool) {
 }
 
 // bookLong is bookAll for what is not plain. The shards are locked.
-func (s *Store) bookLong(now int64, b *throttle.Booking, rows []*ledger.Row, g *throttle.Grant) (decided bool) {
+func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *store.Grant) (decided bool) {
 	var q ledger.Request // filled in, because a literal would be copied
 	q.Now, q.Booking, q.Arrivals, q.Grant = now, b, &s.arrivals, g
 	switch len(rows) { // few take no memory, and no more of the stack is cleared than they need
@@ -77,8 +77,8 @@ func (s *Store) bookLong(now int64, b *throttle.Booking, rows []*ledger.Row, g *
 	return true
 }
 
-// Cancel implements [throttle.Store].
-func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [store.Store].
+func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	if !g.OK && g.Ready == nil {
 		return
 	}
@@ -90,31 +90,31 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	s.change(b, func(q *ledger.Request) { q.Cancel(g) })
 }
 
-// Release implements [throttle.Store].
-func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
+// Release implements [store.Store].
+func (s *Store) Release(b *store.Booking, g store.Grant) {
 	if !g.OK || g.Wait > 0 || !slices.ContainsFunc(b.Charges, isConcurrency) {
 		return
 	}
 	s.change(b, (*ledger.Request).Release)
 }
 
-func isConcurrency(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
+func isConcurrency(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
 
-// Settle implements [throttle.Store].
-func (s *Store) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [store.Store].
+func (s *Store) Settle(_ context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	s.change(b, func(q *ledger.Request) { q.Settle(g, costs) })
 	return nil
 }
 
-// Pause implements [throttle.Store].
-func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
+// Pause implements [store.Store].
+func (s *Store) Pause(_ context.Context, c store.Charge, d time.Duration) error {
 	s.keep(c)
 	s.change(only(c), func(q *ledger.Request) { q.Pause(d + s.clock.since(q.Now)) })
 	return nil
 }
 
-// Refuse implements [throttle.Store].
-func (s *Store) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+// Refuse implements [store.Store].
+func (s *Store) Refuse(_ context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	s.keep(c)
 	s.change(only(c), func(q *ledger.Request) {
 		if r.Length > 0 {
@@ -125,21 +125,21 @@ func (s *Store) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal)
 	return from, to, nil
 }
 
-// Resume implements [throttle.Store].
-func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
+// Resume implements [store.Store].
+func (s *Store) Resume(_ context.Context, c store.Charge) error {
 	s.change(only(c), (*ledger.Request).Resume)
 	return nil
 }
 
-// Reconcile implements [throttle.Store].
-func (s *Store) Reconcile(_ context.Context, c throttle.Charge, of throttle.Quota) error {
+// Reconcile implements [store.Store].
+func (s *Store) Reconcile(_ context.Context, c store.Charge, of store.Quota) error {
 	s.change(only(c), func(q *ledger.Request) { q.Reconcile(of) })
 	return nil
 }
 
 // change does something for all charges of a booking, in one atomic step, and serves
 // the lines that moved.
-func (s *Store) change(b *throttle.Booking, do func(*ledger.Request)) {
+func (s *Store) change(b *store.Booking, do func(*ledger.Request)) {
 	if n := s.changeRows(b, do); len(n.Moved) > 0 {
 		s.lines.mu.Lock()
 		defer s.lines.mu.Unlock()

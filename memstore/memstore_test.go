@@ -11,25 +11,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
-func newStore(*testing.T) throttle.Store { return memstore.New() }
+func newStore(*testing.T) store.Store { return memstore.New() }
 
 func TestContract(t *testing.T) { storetest.Run(t, newStore) }
 
 // charge returns a charge of 1 without jitter to a budget of that name.
-func charge(name string, l throttle.Limit) throttle.Charge {
+func charge(name string, l store.Limit) store.Charge {
 	key := sha256.Sum256([]byte(name))
-	return throttle.Charge{Budget: throttle.Budget{Policy: name, Group: "group", Key: [16]byte(key[:])}, Limit: l, Cost: 1}
+	return store.Charge{Budget: store.Budget{Policy: name, Group: "group", Key: [16]byte(key[:])}, Limit: l, Cost: 1}
 }
 
 // booking is patient.
-func booking(charges ...throttle.Charge) *throttle.Booking {
-	return &throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1}
+func booking(charges ...store.Charge) *store.Booking {
+	return &store.Booking{Charges: slices.Clone(charges), MaxWait: -1}
 }
 
 // inBubble runs a test in virtual time with a new store.
@@ -38,7 +38,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *memstore.Store)) {
 }
 
 // ask books, and returns what it was told.
-func ask(t *testing.T, s throttle.Store, k *throttle.Booking) throttle.Grant {
+func ask(t *testing.T, s store.Store, k *store.Booking) store.Grant {
 	t.Helper()
 	g, err := s.Book(t.Context(), k)
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func ask(t *testing.T, s throttle.Store, k *throttle.Booking) throttle.Grant {
 }
 
 // status returns how a budget stands.
-func status(t *testing.T, s throttle.Store, c throttle.Charge) throttle.Status {
+func status(t *testing.T, s store.Store, c store.Charge) store.Status {
 	t.Helper()
 	st, err := s.Status(t.Context(), c)
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func status(t *testing.T, s throttle.Store, c throttle.Charge) throttle.Status {
 }
 
 // book books, however long the wait, and returns the wait.
-func book(t *testing.T, s throttle.Store, charges ...throttle.Charge) time.Duration {
+func book(t *testing.T, s store.Store, charges ...store.Charge) time.Duration {
 	t.Helper()
 	g := ask(t, s, booking(charges...))
 	require.True(t, g.OK)
@@ -72,10 +72,10 @@ func TestP5_LineAgainstThePerfectQueue(t *testing.T) {
 }
 
 // forgetful is a new store that has forgotten all when the test is over.
-func forgetful(t *testing.T) throttle.Store {
+func forgetful(t *testing.T) store.Store {
 	s := memstore.New()
 	t.Cleanup(func() {
-		other := charge("sweeps the shard", throttle.PerSecond(1))
+		other := charge("sweeps the shard", store.PerSecond(1))
 		other.Budget.Key = [16]byte{'l'} // as those of RandomLine begin
 		for range 3 {
 			time.Sleep(time.Minute)
@@ -88,8 +88,8 @@ func forgetful(t *testing.T) throttle.Store {
 }
 
 // refuse closes a budget for a minute, because a request was refused just now.
-func refuse(t *testing.T, s *memstore.Store, c throttle.Charge) {
-	_, _, err := s.Refuse(t.Context(), c, throttle.Refusal{Length: time.Minute, Ago: time.Millisecond})
+func refuse(t *testing.T, s *memstore.Store, c store.Charge) {
+	_, _, err := s.Refuse(t.Context(), c, store.Refusal{Length: time.Minute, Ago: time.Millisecond})
 	require.NoError(t, err)
 }
 
@@ -97,13 +97,13 @@ func refuse(t *testing.T, s *memstore.Store, c throttle.Charge) {
 // may be met again is not forgotten so.
 func TestP11_ABanOutlivesItsWindow(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		c := throttle.Charge{Limit: throttle.PerSecond(9), Cost: 1}
+		c := store.Charge{Limit: store.PerSecond(9), Cost: 1}
 		refuse(t, s, c)
 		time.Sleep(79 * time.Second)
 		for i := range 1000 {
-			other := throttle.Charge{Limit: throttle.PerSecond(9), Cost: 1}
+			other := store.Charge{Limit: store.PerSecond(9), Cost: 1}
 			copy(other.Budget.Key[8:], fmt.Sprint("o ", i)) // the same shard
-			ask(t, s, &throttle.Booking{Charges: []throttle.Charge{other}})
+			ask(t, s, &store.Booking{Charges: []store.Charge{other}})
 		}
 		refuse(t, s, c)
 		st := status(t, s, c)
@@ -136,14 +136,14 @@ func TestP11_NoBanEndsEarly(t *testing.T) {
 	for seed := range uint64(300) {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
 			rng := rand.New(rand.NewPCG(seed, 11))
-			c := charge("banned", throttle.PerSecond(1000))
+			c := charge("banned", store.PerSecond(1000))
 			time.Sleep(time.Duration(rng.IntN(10_000)))
 			length := time.Millisecond + time.Duration(rng.IntN(10_000))
 			end := time.Now().Add(length)
 			if seed%2 == 0 {
 				require.NoError(t, s.Pause(t.Context(), c, length))
 			} else {
-				_, _, err := s.Refuse(t.Context(), c, throttle.Refusal{Length: length, Ago: time.Nanosecond})
+				_, _, err := s.Refuse(t.Context(), c, store.Refusal{Length: length, Ago: time.Nanosecond})
 				require.NoError(t, err)
 			}
 

@@ -4,16 +4,22 @@ import (
 	"context"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // keptByMemory is what a kept Turn begins with.
 const keptByMemory = 'm'
 
-// KeepTurn implements [throttle.PlaceKeeper]. An arrival is a time, so a place is good in another process
+// Traits implements [store.Store]: all waiters of the store are in this program.
+func (s *Store) Traits() store.Traits { return store.Traits{Places: true, CallsWaiters: true} }
+
+// PauseNote implements [store.Store]. A program that pauses a budget knows why.
+func (s *Store) PauseNote(store.Budget) store.PauseNote { return store.PauseNote{} }
+
+// KeepTurn implements [store.Store]. An arrival is a time, so a place is good in another process
 // of the same program, too, if its clock is right.
-func (s *Store) KeepTurn(_ *throttle.Booking, t throttle.Turn) []byte {
+func (s *Store) KeepTurn(_ *store.Booking, t store.Turn) []byte {
 	kept := []byte{keptByMemory}
 	if w, ok := t.(*waiter); ok {
 		s.lines.mu.Lock()
@@ -23,8 +29,8 @@ func (s *Store) KeepTurn(_ *throttle.Booking, t throttle.Turn) []byte {
 	return kept
 }
 
-// RestoreTurn implements [throttle.PlaceKeeper].
-func (s *Store) RestoreTurn(_ *throttle.Booking, kept []byte) (throttle.Turn, bool) {
+// RestoreTurn implements [store.Store].
+func (s *Store) RestoreTurn(_ *store.Booking, kept []byte) (store.Turn, bool) {
 	if len(kept) == 0 || kept[0] != keptByMemory {
 		return nil, false
 	}
@@ -35,7 +41,7 @@ func (s *Store) RestoreTurn(_ *throttle.Booking, kept []byte) (throttle.Turn, bo
 	return w, w.Restore(kept[1:], s.clock.now())
 }
 
-// Appoint implements [throttle.PlaceKeeper].
-func (s *Store) Appoint(_ context.Context, c throttle.Charge, wait time.Duration, again bool) (time.Duration, error) {
+// Appoint implements [store.Store].
+func (s *Store) Appoint(_ context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
 	return s.appointments.make(s.clock.now(), &c, min(wait, farthest.Wait), again), nil
 }

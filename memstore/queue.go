@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // punctual is by how many microseconds a caller may come later than the start that was booked for it. A
@@ -15,7 +15,7 @@ import (
 const punctual = 5_000
 
 // bookInLine is Book for a caller that may have to wait in line, or has waited in a line.
-func (s *Store) bookInLine(b *throttle.Booking) throttle.Grant {
+func (s *Store) bookInLine(b *store.Booking) store.Grant {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
 	w, _ := b.Turn.(*waiter)
@@ -41,9 +41,9 @@ func (s *Store) bookInLine(b *throttle.Booking) throttle.Grant {
 }
 
 // deliver returns the start that was booked for a waiter, as a grant of now, and takes it from the waiter.
-func (s *Store) deliver(w *waiter) throttle.Grant {
+func (s *Store) deliver(w *waiter) store.Grant {
 	g, now := w.grant, s.clock.now()
-	w.grant = throttle.Grant{}
+	w.grant = store.Grant{}
 	g.Wait = time.Duration(max(0, g.Handle.Start-now)) * time.Microsecond
 	g.Age = time.Duration(max(0, now-g.Handle.Start)) * time.Microsecond
 	return g
@@ -58,8 +58,8 @@ func (s *Store) leave(w *waiter, do func(*ledger.Request, *ledger.Waiter)) []led
 	return s.step(w, func(q *ledger.Request) {
 		do(q, &w.Waiter)
 		if w.grant.OK {
-			q.Cancel(throttle.Grant{Handle: w.grant.Handle})
-			w.grant = throttle.Grant{}
+			q.Cancel(store.Grant{Handle: w.grant.Handle})
+			w.grant = store.Grant{}
 		}
 	}).Moved
 }
@@ -73,14 +73,14 @@ func (s *Store) step(w *waiter, do func(*ledger.Request)) ledger.News {
 		}
 		do(q)
 		if key, at, waits := w.Line(); waits {
-			s.audience(throttle.Budget{Key: key}).line[at] = w
+			s.audience(store.Budget{Key: key}).line[at] = w
 		}
 	})
 }
 
 // try books a start for a waiter, or puts it in a line, by do, a method of ledger.Request that decides which.
 // It returns the grant to the waiter's caller.
-func (s *Store) try(w *waiter, do func(*ledger.Request, *ledger.Waiter)) (g throttle.Grant) {
+func (s *Store) try(w *waiter, do func(*ledger.Request, *ledger.Waiter)) (g store.Grant) {
 	s.step(w, func(q *ledger.Request) {
 		do(q, &w.Waiter)
 		s.standBy(q)
@@ -90,7 +90,7 @@ func (s *Store) try(w *waiter, do func(*ledger.Request, *ledger.Waiter)) (g thro
 			g.Ready = w.ready
 		}
 	})
-	g.Turn, w.booking.Instead = w, throttle.Handle{}
+	g.Turn, w.booking.Instead = w, store.Handle{}
 	return g
 }
 
@@ -120,7 +120,7 @@ func (s *Store) serve(key ledger.Key) {
 			continue
 		}
 		if w.grant = g; !g.OK || called {
-			w.grant = throttle.Grant{}
+			w.grant = store.Grant{}
 		}
 		s.clock.wake(ready)
 	}

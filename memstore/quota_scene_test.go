@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A quotaAPI counts requests in fixed windows when they arrive, and answers later: how much of the window was left, and for
@@ -69,14 +70,14 @@ func (a *quotaAPI) spend(n int) {
 
 // run lets some workers send requests for so many windows, and returns how much of each was used.
 // Each worker pauses between two requests, and begins so much later than the one before it.
-func (a *quotaAPI) run(t *testing.T, l throttle.Limit, told bool, workers, windows int, pause, stagger time.Duration) (used []int) {
+func (a *quotaAPI) run(t *testing.T, l store.Limit, told bool, workers, windows int, pause, stagger time.Duration) (used []int) {
 	a.used, a.others, a.refused, a.arrived = make(map[int64]int), make(map[int64]int), make(map[int64]int), nil
 	p := throttle.Policy{Name: "quota", Match: "api.test/", Limit: l}
 	if told {
-		p.Quota = func(r *http.Response) (throttle.Quota, bool) {
+		p.Quota = func(r *http.Response) (store.Quota, bool) {
 			left, _ := strconv.Atoi(r.Header.Get("Left"))
 			reset, _ := strconv.Atoi(r.Header.Get("Reset"))
-			return throttle.Quota{Left: left, Reset: time.Duration(reset) * time.Second}, true
+			return store.Quota{Left: left, Reset: time.Duration(reset) * time.Second}, true
 		}
 	}
 	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
@@ -108,7 +109,7 @@ func (a *quotaAPI) run(t *testing.T, l throttle.Limit, told bool, workers, windo
 // however long the answers take.
 func TestP3_QuotaOfNobodyElse(t *testing.T) {
 	soak.WithoutRace(t)
-	for _, l := range []throttle.Limit{throttle.PerMinute(600), throttle.FixedWindow(600, time.Minute), throttle.PerMinute(60)} {
+	for _, l := range []store.Limit{store.PerMinute(600), store.FixedWindow(600, time.Minute), store.PerMinute(60)} {
 		for _, workers := range []int{8, 64} {
 			for _, takes := range []time.Duration{5, 45, 195, 3000} {
 				api := quotaAPI{n: l.N(), per: time.Minute, travel: 5 * time.Millisecond, takes: takes * time.Millisecond}
@@ -130,7 +131,7 @@ func TestP11_QuotaBesideOthers(t *testing.T) {
 	soak.WithoutRace(t)
 	for seed := range uint64(soak.Most(300, 30)) {
 		rng := rand.New(rand.NewPCG(seed, 11))
-		l := []throttle.Limit{throttle.PerMinute(600), throttle.FixedWindow(600, time.Minute)}[seed%2]
+		l := []store.Limit{store.PerMinute(600), store.FixedWindow(600, time.Minute)}[seed%2]
 		api := quotaAPI{n: 600, per: time.Minute, travel: 5 * time.Millisecond, takes: time.Duration(5+rng.IntN(6000)) * time.Millisecond}
 		sum := 0
 		synctest.Test(t, func(t *testing.T) {
@@ -165,7 +166,7 @@ func TestP11_QuotaBesideOthers(t *testing.T) {
 // TestP11_QuotaOfSlowAnswers has answers that take 5 s, 20 requests a second, and another user who spends a half of each
 // window in one go. What the fleet starts while an answer is on its way is not taken for what the other user spent.
 func TestP11_QuotaOfSlowAnswers(t *testing.T) {
-	for _, l := range []throttle.Limit{throttle.FixedWindow(600, time.Minute), throttle.PerMinute(600)} {
+	for _, l := range []store.Limit{store.FixedWindow(600, time.Minute), store.PerMinute(600)} {
 		synctest.Test(t, func(t *testing.T) {
 			api := quotaAPI{n: 600, per: time.Minute, travel: 5 * time.Millisecond, takes: 4995 * time.Millisecond}
 			go func() {

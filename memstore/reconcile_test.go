@@ -8,22 +8,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
 // TestP10_Reconcile hears of something else all the time.
 func TestP10_Reconcile(t *testing.T) {
-	for _, limit := range []throttle.Limit{
-		throttle.PerMinute(100), throttle.SlidingWindow(min(1<<40, math.MaxInt), time.Hour), throttle.FixedWindow(1_000_000, time.Minute),
-		throttle.TokenBucket(1, time.Minute, 100_000),
+	for _, limit := range []store.Limit{
+		store.PerMinute(100), store.SlidingWindow(min(1<<40, math.MaxInt), time.Hour), store.FixedWindow(1_000_000, time.Minute),
+		store.TokenBucket(1, time.Minute, 100_000),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, c := memstore.New(), charge("budget", limit)
 			for i := range 1000 {
-				q := throttle.Quota{
+				q := store.Quota{
 					Left:  limit.Capacity() - i*limit.Capacity()/1000,
 					Reset: time.Duration(i%59)*time.Second + time.Duration(i)*time.Microsecond,
 				}
@@ -42,15 +42,15 @@ func TestP10_Reconcile(t *testing.T) {
 // which old statements come.
 func TestP11_ReconcileWhatWasSoThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := memstore.New(), charge("budget", throttle.PerMinute(100))
+		s, c := memstore.New(), charge("budget", store.PerMinute(100))
 		begin := time.Now()
 		for range 30 { // one a second, and another program another one
-			ask(t, s, &throttle.Booking{Charges: []throttle.Charge{c}})
+			ask(t, s, &store.Booking{Charges: []store.Charge{c}})
 			time.Sleep(time.Second)
 		}
 		for _, said := range []struct{ ago, others int }{{10, 19}, {3, 26}, {9, 26}, {1, 28}, {20, 28}, {2, 28}} {
 			left := 100 - 2*(30-said.ago)
-			q := throttle.Quota{Left: left, Reset: time.Minute - time.Since(begin), Age: time.Duration(said.ago) * time.Second}
+			q := store.Quota{Left: left, Reset: time.Minute - time.Since(begin), Age: time.Duration(said.ago) * time.Second}
 			require.NoError(t, s.Reconcile(t.Context(), c, q))
 			st := status(t, s, c)
 			require.Equal(t, 30+said.others, st.Used, "%d seconds ago", said.ago)
@@ -71,7 +71,7 @@ func TestP11_ReconcileAgainstTheDefinition(t *testing.T) {
 // calendar windows are right again.
 func TestP9_SuspendedMachine(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		day := charge("day", throttle.CalendarWindow(1, throttle.Day, time.UTC))
+		day := charge("day", store.CalendarWindow(1, store.Day, time.UTC))
 		require.Zero(t, book(t, s, day))
 		require.Equal(t, 24*time.Hour, book(t, s, day))
 		s.Gain(30 * time.Hour)
@@ -85,7 +85,7 @@ func TestP9_SuspendedMachine(t *testing.T) {
 // TestP9_SmallGains are not followed: they are differences between two readings.
 func TestP9_SmallGains(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		one := charge("one", throttle.PerHour(1))
+		one := charge("one", store.PerHour(1))
 		require.Zero(t, book(t, s, one))
 		s.Gain(100 * time.Millisecond)
 		require.Equal(t, time.Hour+time.Microsecond, wait(t, s, one))
@@ -97,7 +97,7 @@ func TestP9_SmallGains(t *testing.T) {
 // TestP9_NeverBack lets the wall clock lose what it gained, and more.
 func TestP9_NeverBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		one := charge("one", throttle.PerHour(1))
+		one := charge("one", store.PerHour(1))
 		require.Zero(t, book(t, s, one))
 		s.Gain(time.Minute)
 		for _, gain := range []time.Duration{0, -time.Minute, -time.Hour} {
@@ -110,7 +110,7 @@ func TestP9_NeverBack(t *testing.T) {
 }
 
 // wait returns how long a request would wait.
-func wait(t *testing.T, s *memstore.Store, c throttle.Charge) time.Duration {
+func wait(t *testing.T, s *memstore.Store, c store.Charge) time.Duration {
 	t.Helper()
 	st := status(t, s, c)
 	return st.Wait

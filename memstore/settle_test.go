@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // settle tells the store what the caller's start cost.
@@ -19,13 +19,13 @@ func (c *caller) settle(costs ...int) {
 // TestSettleTooLate changes nothing once the start does not count.
 func TestSettleTooLate(t *testing.T) {
 	tests := []struct {
-		limit throttle.Limit
+		limit store.Limit
 		after time.Duration // the start, of cost 10, no longer counts
 	}{
-		{throttle.PerSecond(10), time.Second + time.Microsecond},
-		{throttle.FixedWindow(10, time.Second), time.Second},
-		{throttle.LeakyBucket(10, time.Second), time.Second},
-		{throttle.TokenBucket(10, time.Second, 10), time.Second},
+		{store.PerSecond(10), time.Second + time.Microsecond},
+		{store.FixedWindow(10, time.Second), time.Second},
+		{store.LeakyBucket(10, time.Second), time.Second},
+		{store.TokenBucket(10, time.Second, 10), time.Second},
 	}
 	for _, test := range tests {
 		for _, cost := range []int{0, 1000} {
@@ -52,11 +52,11 @@ func TestSettleTooLate(t *testing.T) {
 func TestSettleFrozen(t *testing.T) {
 	for _, test := range []struct{ cost, sum int }{{1, 6}, {5, 6}, {7, 8}} {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
-			c := charge("changed", throttle.LeakyBucket(10, time.Second))
+			c := charge("changed", store.LeakyBucket(10, time.Second))
 			start := arrive(t, s, costing(c, 5))
-			c.Limit = throttle.LeakyBucket(5, time.Second)
+			c.Limit = store.LeakyBucket(5, time.Second)
 			book(t, s, c)
-			c.Limit = throttle.PerSecond(10)
+			c.Limit = store.PerSecond(10)
 			start.k.Charges[0].Limit = c.Limit
 			start.settle(test.cost)
 			st := status(t, s, c)

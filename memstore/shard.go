@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // shardCount is a power of two well above the number of cores.
@@ -38,10 +38,10 @@ type due struct {
 }
 
 // row returns the row of a charge; nil for an unlimited budget that has none.
-func (s *shard) row(c *throttle.Charge, now int64) *ledger.Row {
+func (s *shard) row(c *store.Charge, now int64) *ledger.Row {
 	b := s.find(&c.Budget.Key)
 	if b == nil {
-		if c.Limit.Kind() == throttle.KindUnlimited {
+		if c.Limit.Kind() == store.KindUnlimited {
 			return nil
 		}
 		b = s.add(c.Budget.Key, now)
@@ -78,13 +78,13 @@ func (s *shard) add(key ledger.Key, now int64) *budget {
 func (s *shard) isDue(now int64) bool { return len(s.due) > 0 && s.due[0].at <= now }
 
 // sweep clears away a few budgets that are idle, up to one that is about to be used.
-func (s *shard) sweep(now int64, used []throttle.Charge) {
+func (s *shard) sweep(now int64, used []store.Charge) {
 	for n := 0; n < sweepMost && s.isDue(now); n++ {
 		first := &s.due[0]
 		if end := s.budgets[first.key].expiry(now) + idle; end > now {
 			first.at = end
 			heap.Fix(&s.due, 0)
-		} else if slices.ContainsFunc(used, func(c throttle.Charge) bool { return c.Budget.Key == first.key }) {
+		} else if slices.ContainsFunc(used, func(c store.Charge) bool { return c.Budget.Key == first.key }) {
 			break
 		} else {
 			delete(s.budgets, first.key)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestShards spreads budgets over the locks: no lock has more than twice its
@@ -21,7 +21,7 @@ func TestShards(t *testing.T) {
 	s := memstore.New()
 	count := make(map[int]int)
 	for i := range shards * each {
-		count[s.Shard(charge(fmt.Sprint("budget ", i), throttle.PerSecond(1)).Budget)]++
+		count[s.Shard(charge(fmt.Sprint("budget ", i), store.PerSecond(1)).Budget)]++
 	}
 	require.Len(t, count, shards)
 	for shard, n := range count {
@@ -33,7 +33,7 @@ func TestShards(t *testing.T) {
 // another one is held.
 func TestOthersAreNotHeldUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		slow, fast, also := charge("slow", throttle.PerSecond(1)), charge("fast", throttle.PerSecond(1)), charge("also", throttle.PerSecond(1))
+		slow, fast, also := charge("slow", store.PerSecond(1)), charge("fast", store.PerSecond(1)), charge("also", store.PerSecond(1))
 		require.NotEqual(t, s.Shard(slow.Budget), s.Shard(fast.Budget))
 		require.NotEqual(t, s.Shard(slow.Budget), s.Shard(also.Budget))
 		release := s.Hold(slow.Budget)
@@ -48,9 +48,9 @@ func TestOthersAreNotHeldUp(t *testing.T) {
 func TestP6_NoDeadlock(t *testing.T) {
 	const callers, each, n = 16, 200, 1000
 	s := memstore.New()
-	var all []throttle.Charge
+	var all []store.Charge
 	for i := range 6 {
-		all = append(all, charge(fmt.Sprint("budget ", i), throttle.PerHour(n)))
+		all = append(all, charge(fmt.Sprint("budget ", i), store.PerHour(n)))
 	}
 	var granted atomic.Int64
 	var wg sync.WaitGroup
@@ -79,7 +79,7 @@ func TestP6_NoDeadlock(t *testing.T) {
 // everything is free.
 func TestP7_ConcurrentCancels(t *testing.T) {
 	s := memstore.New()
-	c := charge("busy", throttle.PerHour(100))
+	c := charge("busy", store.PerHour(100))
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
@@ -94,14 +94,14 @@ func TestP7_ConcurrentCancels(t *testing.T) {
 	}
 	wg.Wait()
 	st := status(t, s, c)
-	require.Equal(t, throttle.Status{Limit: c.Limit}, st)
+	require.Equal(t, store.Status{Limit: c.Limit}, st)
 }
 
 // TestP1_IdleBudgetsOfOneBooking: of two idle budgets that share a lock, none is cleared away while
 // both are booked in.
 func TestP1_IdleBudgetsOfOneBooking(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		a, b := charge("a", throttle.PerSecond(1)), charge("b", throttle.PerSecond(1))
+		a, b := charge("a", store.PerSecond(1)), charge("b", store.PerSecond(1))
 		b.Budget.Key[0] = a.Budget.Key[0]
 		for range 3 {
 			require.Zero(t, book(t, s, a, b))
@@ -116,7 +116,7 @@ func TestP1_IdleBudgetsOfOneBooking(t *testing.T) {
 func TestStatusKeepsNothing(t *testing.T) {
 	s := memstore.New()
 	for i := range 100 {
-		status(t, s, charge(fmt.Sprint(i), throttle.PerSecond(1)))
+		status(t, s, charge(fmt.Sprint(i), store.PerSecond(1)))
 	}
 	kept, due := s.Rows()
 	require.Zero(t, kept)
@@ -127,11 +127,11 @@ func TestStatusKeepsNothing(t *testing.T) {
 // budget goes on as if nobody had asked.
 func TestStatusChangesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		c := charge("one", throttle.PerSecond(1))
+		c := charge("one", store.PerSecond(1))
 		k := booking(c)
 		require.Zero(t, book(t, s, c))
 		g := ask(t, s, k)
-		c.Limit = throttle.LeakyBucket(1, time.Hour) // keeps cancelled places, if somebody books
+		c.Limit = store.LeakyBucket(1, time.Hour) // keeps cancelled places, if somebody books
 		status(t, s, c)
 		s.Cancel(k, g)
 		require.Equal(t, time.Second+time.Microsecond, book(t, s, k.Charges...))

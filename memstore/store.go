@@ -4,12 +4,12 @@ import (
 	"math/bits"
 	"sync"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/virtual"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Store is a [throttle.Store] that keeps budgets in memory. Make one with [New]. It is safe for
+// A Store is a [store.Store] that keeps budgets in memory. Make one with [New]. It is safe for
 // concurrent use; different budgets rarely share a lock. There is nothing to
 // close.
 type Store struct {
@@ -21,9 +21,6 @@ type Store struct {
 
 	appointments appointments
 }
-
-// CallsWaiters implements [throttle.CallingStore]: all waiters of the store are in this program.
-func (s *Store) CallsWaiters() {}
 
 // reader is embedded, so that a Store has the methods that only read a budget.
 type reader = ledger.Reader
@@ -54,7 +51,7 @@ func newStore() *Store {
 }
 
 // read implements [ledger.Reader].
-func (s *Store) read(c throttle.Charge, read func(*ledger.Request)) {
+func (s *Store) read(c store.Charge, read func(*ledger.Request)) {
 	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -66,18 +63,18 @@ func (s *Store) read(c throttle.Charge, read func(*ledger.Request)) {
 }
 
 // only is a booking of one charge.
-func only(c throttle.Charge) *throttle.Booking {
-	return &throttle.Booking{Charges: []throttle.Charge{c}}
+func only(c store.Charge) *store.Booking {
+	return &store.Booking{Charges: []store.Charge{c}}
 }
 
 // lines has the lock that guards the waiters of all lines. The lock is taken before the locks of shards,
 // and only where callers wait.
 type lines struct{ mu sync.Mutex }
 
-func (s *Store) shard(b *throttle.Budget) *shard { return &s.shards[b.Key[0]] }
+func (s *Store) shard(b *store.Budget) *shard { return &s.shards[b.Key[0]] }
 
 // keep makes the row of a budget that is about to be closed.
-func (s *Store) keep(c throttle.Charge) {
+func (s *Store) keep(c store.Charge) {
 	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -85,7 +82,7 @@ func (s *Store) keep(c throttle.Charge) {
 }
 
 // audience returns the audience of a budget, a new one if there is none. The shard is locked.
-func (s *Store) audience(of throttle.Budget) *audience {
+func (s *Store) audience(of store.Budget) *audience {
 	b := s.shard(&of).budget(of.Key, s.clock.now())
 	if b.audience == nil {
 		b.audience = &audience{
@@ -101,7 +98,7 @@ func (s *Store) audience(of throttle.Budget) *audience {
 type locked [shardCount / 64]uint64
 
 // lock locks the shards of all charges, always in the same order.
-func (s *Store) lock(charges []throttle.Charge) (l locked) {
+func (s *Store) lock(charges []store.Charge) (l locked) {
 	if len(charges) == 1 {
 		i := charges[0].Budget.Key[0]
 		l[i/64] = 1 << (i % 64)
@@ -130,8 +127,8 @@ func (s *Store) unlock(l locked) {
 
 // changeRows calls do with a request for a booking, in one atomic step, and tells the watches and waiters
 // that must hear of the change. It returns the same news.
-func (s *Store) changeRows(b *throttle.Booking, do func(*ledger.Request)) ledger.News {
-	q := ledger.Request{CallsWaiters: true, Booking: b, Arrivals: &s.arrivals, Grant: new(throttle.Grant), Searches: make([]ledger.Search, len(b.Charges))}
+func (s *Store) changeRows(b *store.Booking, do func(*ledger.Request)) ledger.News {
+	q := ledger.Request{CallsWaiters: true, Booking: b, Arrivals: &s.arrivals, Grant: new(store.Grant), Searches: make([]ledger.Search, len(b.Charges))}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 	s.open(&q)
@@ -151,7 +148,7 @@ func (s *Store) open(q *ledger.Request) {
 
 // rows appends the rows of charges, whose shards are locked. It sweeps idle rows away before it looks
 // rows up, so that it returns no row that is swept away.
-func (s *Store) rows(all []*ledger.Row, charges []throttle.Charge, now int64) []*ledger.Row {
+func (s *Store) rows(all []*ledger.Row, charges []store.Charge, now int64) []*ledger.Row {
 	for i := range charges {
 		if sh := s.shard(&charges[i].Budget); sh.isDue(now) {
 			sh.sweep(now, charges)

@@ -9,16 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestUnlimitedCostsNothing books, cancels, settles and looks at an unlimited budget:
 // there is no row, and no memory is asked for. One that was closed is forgotten again.
 func TestUnlimitedCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, free := memstore.New(), charge("free", throttle.Unlimited())
+		s, free := memstore.New(), charge("free", store.Unlimited())
 		k := booking(free)
 		require.Zero(t, testing.AllocsPerRun(100, func() {
 			if _, err := s.Book(t.Context(), k); err != nil {
@@ -29,7 +29,7 @@ func TestUnlimitedCostsNothing(t *testing.T) {
 		s.Cancel(k, g)
 		require.NoError(t, s.Settle(t.Context(), k, g, []int{7}))
 		require.NoError(t, s.Resume(t.Context(), free))
-		require.NoError(t, s.Reconcile(t.Context(), free, throttle.Quota{Reset: time.Hour}))
+		require.NoError(t, s.Reconcile(t.Context(), free, store.Quota{Reset: time.Hour}))
 		kept, _ := s.Rows()
 		require.Zero(t, kept)
 
@@ -39,7 +39,7 @@ func TestUnlimitedCostsNothing(t *testing.T) {
 		time.Sleep(time.Minute)
 		book(t, s, free)
 		time.Sleep(time.Minute)
-		other := charge("other", throttle.PerSecond(1))
+		other := charge("other", store.PerSecond(1))
 		other.Budget.Key[0] = free.Budget.Key[0] // what shares a shard tidies it up
 		book(t, s, other)
 		kept, _ = s.Rows()
@@ -54,9 +54,9 @@ func TestUnlimitedIsSharedByAll(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			mine, all := charge(string(rune('a'+i)), throttle.Unlimited()), charge("all", throttle.Unlimited())
+			mine, all := charge(string(rune('a'+i)), store.Unlimited()), charge("all", store.Unlimited())
 			for n := range 300 {
-				k := booking(mine, all, charge("real", throttle.PerSecond(1<<30)))
+				k := booking(mine, all, charge("real", store.PerSecond(1<<30)))
 				k.Horizon, k.NotBefore = 750*time.Millisecond, time.Duration(n%2)*time.Second
 				g := ask(t, s, k)
 				w := s.Watch(k, g, nil)
@@ -79,16 +79,16 @@ func TestP10_IdleBudgetsAreForgotten(t *testing.T) {
 	const crowd, few = 100_000, 2000
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		for i := range crowd {
-			book(t, s, charge(fmt.Sprint("crowd ", i), throttle.PerSecond(1)))
+			book(t, s, charge(fmt.Sprint("crowd ", i), store.PerSecond(1)))
 		}
 		kept, due := s.Rows()
 		require.Equal(t, crowd, kept)
 		require.Equal(t, crowd, due)
 
 		time.Sleep(time.Minute)
-		others := make([]throttle.Charge, few)
+		others := make([]store.Charge, few)
 		for i := range others {
-			others[i] = charge(fmt.Sprint("few ", i), throttle.PerSecond(1))
+			others[i] = charge(fmt.Sprint("few ", i), store.PerSecond(1))
 		}
 		for range 20 {
 			for i := range others {
@@ -107,13 +107,13 @@ func TestP10_IdleBudgetsAreForgotten(t *testing.T) {
 func TestP10_BusyBudgetsAreKept(t *testing.T) {
 	soak.WithoutRace(t)
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
-		hourly, closed := charge("hourly", throttle.PerHour(1)), charge("closed", throttle.PerSecond(1))
+		hourly, closed := charge("hourly", store.PerHour(1)), charge("closed", store.PerSecond(1))
 		require.Zero(t, book(t, s, hourly))
 		require.NoError(t, s.Pause(t.Context(), closed, time.Hour))
 		for i := range 59 {
 			time.Sleep(time.Minute)
 			for j := range 2000 {
-				book(t, s, charge(fmt.Sprint(i, " ", j), throttle.PerSecond(1)))
+				book(t, s, charge(fmt.Sprint(i, " ", j), store.PerSecond(1)))
 			}
 		}
 		require.Equal(t, time.Minute+time.Microsecond, book(t, s, hourly))
@@ -124,9 +124,9 @@ func TestP10_BusyBudgetsAreKept(t *testing.T) {
 // TestP10_RowsAreBounded has a queue of ten thousand.
 func TestP10_RowsAreBounded(t *testing.T) {
 	soak.WithoutRace(t)
-	for _, limit := range []throttle.Limit{
-		throttle.PerSecond(20), throttle.PerHour(1_000_000),
-		throttle.LeakyBucket(7, time.Second), throttle.TokenBucket(20, time.Second, 20), throttle.TokenBucket(20, time.Second, 1_000_000),
+	for _, limit := range []store.Limit{
+		store.PerSecond(20), store.PerHour(1_000_000),
+		store.LeakyBucket(7, time.Second), store.TokenBucket(20, time.Second, 20), store.TokenBucket(20, time.Second, 1_000_000),
 	} {
 		t.Run(limit.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *memstore.Store) {

@@ -4,19 +4,19 @@ import (
 	"context"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A watching is the watch over the start of a booking, until it is used or given back.
 type watching struct {
 	watch
 	store   *Store
-	charges []throttle.Charge
+	charges []store.Charge
 }
 
-// Watch implements [throttle.Store].
-func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+// Watch implements [store.Store].
+func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	w := &watching{watch: watch{grant: g, news: news}, store: s, charges: b.Charges}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
@@ -31,14 +31,14 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 	return w
 }
 
-// Confirm implements [throttle.Watch].
+// Confirm implements [store.Watch].
 func (w *watching) Confirm(context.Context, time.Duration) (bool, error) {
 	held := w.store.lock(w.charges)
 	defer w.store.unlock(held)
 	return w.usable(), nil
 }
 
-// Stop implements [throttle.Watch].
+// Stop implements [store.Watch].
 func (w *watching) Stop() {
 	held := w.store.lock(w.charges)
 	defer w.store.unlock(held)

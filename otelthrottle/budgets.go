@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/telemetry"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Source knows what budgets are like: a [throttle.Transport] or [throttle.Limiters].
@@ -86,7 +87,7 @@ func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
 // tell tells what the budgets of one policy are like.
 func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) {
 	of := metric.WithAttributes(policyKey.String(policy))
-	if s.Limit.Kind() != throttle.KindUnlimited {
+	if s.Limit.Kind() != store.KindUnlimited {
 		to.ObserveFloat64(b.limit, float64(s.Limit.Capacity()), of)
 		to.ObserveFloat64(b.used, float64(s.Used), of)
 		to.ObserveFloat64(b.ceiling, s.Ceiling, of)

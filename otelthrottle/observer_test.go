@@ -21,6 +21,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/otelthrottle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // table has a limit that fills at once, and one that only counts.
@@ -310,7 +311,7 @@ func TestBudgetsTellShares(t *testing.T) {
 			go func() { _, _ = limiters.Acquire(ctx, throttle.Demand{Policy: "model", Share: "acme"}) }()
 		}
 		synctest.Wait()
-		of := []attribute.KeyValue{policy("model"), attribute.String("throttle.share", fmt.Sprintf("%014x", throttle.ShareOf("model", "acme")))}
+		of := []attribute.KeyValue{policy("model"), attribute.String("throttle.share", fmt.Sprintf("%014x", store.ShareOf("model", "acme")))}
 		before, known := s.sum("throttle.share.queued_requests", of...)
 		require.True(t, known)
 		require.Positive(t, before)
@@ -340,14 +341,14 @@ type failingStore struct {
 	err error
 }
 
-func (s *failingStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *failingStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	if s.err != nil {
-		return throttle.Grant{Held: throttle.NotHeld}, s.err
+		return store.Grant{Held: store.NotHeld}, s.err
 	}
 	return s.Store.Book(ctx, b)
 }
 
-func (s *failingStore) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+func (s *failingStore) Status(ctx context.Context, c store.Charge) (throttle.Status, error) {
 	if s.err != nil {
 		return throttle.Status{}, s.err
 	}

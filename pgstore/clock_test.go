@@ -12,10 +12,11 @@ import (
 	"github.com/fleetthrottle/throttle/internal/pgtest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // holding is a slot.
-var holding = throttle.Charge{Budget: throttle.Budget{Policy: "one at a time", Key: [16]byte{3}}, Limit: throttle.Concurrency(1), Cost: 1}
+var holding = store.Charge{Budget: store.Budget{Policy: "one at a time", Key: [16]byte{3}}, Limit: store.Concurrency(1), Cost: 1}
 
 // TestP9_ServerClock: the server's clock is set. Set back, it gives nobody a start too many, and nobody waits for the length of
 // the step. Set forward, windows, penalties and leases end earlier by so much.
@@ -34,7 +35,7 @@ func stepsWhileCallersWait(t *testing.T, server *pgtest.Server, w *wallClock) {
 	const n, per = 10, 100 * time.Millisecond
 	_, one := openOn(t, server.URL())
 	_, other := openOn(t, server.URL())
-	s := come(t, 4, throttle.Policy{Name: "api", Limit: throttle.SlidingWindow(n, per)}, one, other)
+	s := come(t, 4, throttle.Policy{Name: "api", Limit: store.SlidingWindow(n, per)}, one, other)
 	s.await(t, 2*n)
 	for _, back := range steps() {
 		w.step(t, -back)
@@ -85,11 +86,11 @@ func stepsWhileClosed(t *testing.T, server *pgtest.Server, w *wallClock) {
 	_, one := openOn(t, server.URL())
 	_, other := openOn(t, server.URL())
 	const pause = 100 * time.Millisecond
-	charge := throttle.Charge{Budget: throttle.Budget{Policy: "closed", Key: [16]byte{4}}, Limit: throttle.PerSecond(10), Cost: 1}
+	charge := store.Charge{Budget: store.Budget{Policy: "closed", Key: [16]byte{4}}, Limit: store.PerSecond(10), Cost: 1}
 	began := time.Now()
 	require.NoError(t, one.Pause(t.Context(), charge, pause))
 	w.step(t, -time.Hour)
-	g, err := other.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{charge}, MaxWait: time.Minute})
+	g, err := other.Book(t.Context(), &store.Booking{Charges: []store.Charge{charge}, MaxWait: time.Minute})
 	require.NoError(t, err)
 	require.True(t, g.OK)
 	require.GreaterOrEqual(t, time.Since(began)+g.Wait, pause)
@@ -108,7 +109,7 @@ func stepsWhileHeld(t *testing.T, server *pgtest.Server, w *wallClock) {
 	_, waits := openOn(t, waitsNet.url(t, server))
 	require.True(t, now(t, holder, holding))
 
-	b := throttle.Booking{Charges: []throttle.Charge{holding}, MaxWait: time.Minute}
+	b := store.Booking{Charges: []store.Charge{holding}, MaxWait: time.Minute}
 	g, err := waits.Book(t.Context(), &b)
 	require.NoError(t, err)
 	w.step(t, -time.Hour)
@@ -196,7 +197,7 @@ func TestP9_FailoverToAnotherClock(t *testing.T) {
 		for range spent {
 			require.True(t, now(t, one, charge))
 		}
-		s := come(t, 4, throttle.Policy{Name: "api", Limit: throttle.SlidingWindow(n, per)}, one, other)
+		s := come(t, 4, throttle.Policy{Name: "api", Limit: store.SlidingWindow(n, per)}, one, other)
 		s.await(t, 3*n)
 		server.Kill()
 		standby.Promote()

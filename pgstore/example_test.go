@@ -8,18 +8,19 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/pgstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // All programs that open the database share 20 requests a second. Setup, or schema.sql, has been run once.
 func Example() {
-	store, err := pgstore.Open("postgres://app@db.example.com/app", nil) // os.Getenv("DATABASE_URL"), for example
+	s, err := pgstore.Open("postgres://app@db.example.com/app", nil) // os.Getenv("DATABASE_URL"), for example
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	transport, err := throttle.New(throttle.Config{
-		Store:    store,
-		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},
+		Store:    s,
+		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: store.PerSecond(20)}},
 		MaxWait:  time.Minute,
 	})
 	fmt.Println(transport != nil, err)

@@ -12,14 +12,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/pgstore"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // hourly is a budget of which what is spent stays spent during a test.
-func hourly(n int) throttle.Charge {
-	return throttle.Charge{Budget: throttle.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: throttle.PerHour(n), Cost: 1}
+func hourly(n int) store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: store.PerHour(n), Cost: 1}
 }
 
 // open returns a store.
@@ -31,14 +31,14 @@ func open(t *testing.T, url string) *rowstore.Store {
 }
 
 // now books a start now, and reports whether there is one.
-func now(t *testing.T, s throttle.Store, c throttle.Charge) bool {
+func now(t *testing.T, s store.Store, c store.Charge) bool {
 	t.Helper()
-	g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}})
+	g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{c}})
 	require.NoError(t, err)
 	return g.OK
 }
 
-func used(t *testing.T, s throttle.Store, c throttle.Charge) int {
+func used(t *testing.T, s store.Store, c store.Charge) int {
 	t.Helper()
 	st, err := s.Status(t.Context(), c)
 	require.NoError(t, err)
@@ -53,12 +53,12 @@ type crowd struct {
 }
 
 // come has so many callers for each store book until the crowd is over, or there is no room.
-func (c *crowd) come(t *testing.T, callers int, charge throttle.Charge, stores ...throttle.Store) {
+func (c *crowd) come(t *testing.T, callers int, charge store.Charge, stores ...store.Store) {
 	for _, s := range stores {
 		for range callers {
 			c.callers.Go(func() {
 				for !c.over.Load() {
-					switch g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{charge}}); {
+					switch g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{charge}}); {
 					case err != nil:
 						c.failed.Add(1)
 					case !g.OK:
@@ -112,7 +112,7 @@ func TestP12_KilledServer(t *testing.T) {
 		server.Kill()
 		s, waits := open(t, server.URL()), make(chan error)
 		go func() {
-			g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{charge}, MaxWait: time.Minute})
+			g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{charge}, MaxWait: time.Minute})
 			if err == nil && g.OK {
 				c.granted.Add(1)
 			}
@@ -137,9 +137,9 @@ func TestP12_FrozenServer(t *testing.T) {
 	r.freeze()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{charge}, MaxWait: time.Minute})
+	_, err := s.Book(ctx, &store.Booking{Charges: []store.Charge{charge}, MaxWait: time.Minute})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, err = s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{charge}, MaxWait: 50 * time.Millisecond})
+	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{charge}, MaxWait: 50 * time.Millisecond})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	r.thaw()
 	require.True(t, now(t, s, charge))
@@ -241,9 +241,9 @@ func TestP1_EndedWait(t *testing.T) {
 // TestP7_CancelledCrowd: callers that leave at any moment leave nothing behind.
 func TestP7_CancelledCrowd(t *testing.T) {
 	server := newServer(t)
-	stores := []throttle.Store{open(t, server.URL()), open(t, server.URL())}
+	stores := []store.Store{open(t, server.URL()), open(t, server.URL())}
 	charge := hourly(1_000_000)
-	slot := throttle.Charge{Budget: throttle.Budget{Policy: "slots", Key: [16]byte{2}}, Limit: throttle.Concurrency(2), Cost: 1}
+	slot := store.Charge{Budget: store.Budget{Policy: "slots", Key: [16]byte{2}}, Limit: store.Concurrency(2), Cost: 1}
 	var granted atomic.Int64
 	for granted.Load() == 0 { // on a busy machine, all may have left before the first connection is made
 		var callers sync.WaitGroup
@@ -251,7 +251,7 @@ func TestP7_CancelledCrowd(t *testing.T) {
 			callers.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), rand.N(200*time.Millisecond))
 				defer cancel()
-				s, b := stores[i%2], throttle.Booking{Charges: []throttle.Charge{charge, slot}, MaxWait: time.Minute}
+				s, b := stores[i%2], store.Booking{Charges: []store.Charge{charge, slot}, MaxWait: time.Minute}
 				for ctx.Err() == nil {
 					g, err := s.Book(ctx, &b)
 					switch {
@@ -272,7 +272,7 @@ func TestP7_CancelledCrowd(t *testing.T) {
 						}
 						s.Cancel(&b, g) // also if it is its turn: else its place is kept until the lease is over
 					}
-					b.Instead, b.Turn = throttle.Handle{}, nil
+					b.Instead, b.Turn = store.Handle{}, nil
 				}
 			})
 		}

@@ -12,10 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/pgtest"
 	"github.com/fleetthrottle/throttle/internal/processes"
 	"github.com/fleetthrottle/throttle/pgstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // lease has programs count as dead soon.
@@ -28,7 +28,7 @@ func init() { withLease.Rows.Lease = lease }
 // shared is the store of several processes.
 var shared = processes.Store{
 	Role: "pgstore", Lease: lease,
-	Open: func(url string) (throttle.Store, error) { return pgstore.Open(url, withLease) },
+	Open: func(url string) (store.Store, error) { return pgstore.Open(url, withLease) },
 }
 
 func TestMain(m *testing.M) {

@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/pgtest"
 	"github.com/fleetthrottle/throttle/pgstore"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // connect returns a connection of an administrator.
@@ -37,7 +37,7 @@ func exec(t *testing.T, c *pgx.Conn, sql string) {
 // TestSetup: programs may set up at the same time, and again; other schemas are other budgets.
 func TestSetup(t *testing.T) {
 	server := pgtest.Start(t)
-	_, err := open(t, server.URL()).Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}})
+	_, err := open(t, server.URL()).Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}})
 	require.ErrorContains(t, err, "run pgstore.Setup or schema.sql once")
 	var all sync.WaitGroup
 	for range 4 {
@@ -146,7 +146,7 @@ func TestRights(t *testing.T) {
 	admin := connect(t, server)
 	exec(t, admin, "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE ROLE app LOGIN")
 	url := strings.Replace(server.URL(), "test@", "app@", 1)
-	_, err := open(t, url).Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}})
+	_, err := open(t, url).Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}})
 	require.ErrorContains(t, err, `the role "app" may not use the tables of schema throttle`)
 	rights := 0
 	for line := range strings.Lines(pgstore.SchemaSQL) {
@@ -179,7 +179,7 @@ func TestP12_RightIsTakenAway(t *testing.T) {
 	for _, right := range []string{"INSERT", "UPDATE"} {
 		before := used(t, s, hourly(10))
 		exec(t, admin, "REVOKE "+right+" ON throttle.budgets FROM app")
-		_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(10)}, MaxWait: throttle.AnyWait})
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}, MaxWait: store.AnyWait})
 		require.ErrorContains(t, err, "permission denied")
 		require.NotContains(t, err.Error(), "not known")
 		exec(t, admin, "GRANT "+right+" ON throttle.budgets TO app")

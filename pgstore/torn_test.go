@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/pgstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A tornConn loses the end of what is written, and all that comes later. The server is not told, as if the network
@@ -67,10 +67,10 @@ func TestP12_TornTrip(t *testing.T) {
 	require.NoError(t, err)
 	others, err := pgstore.Open(server.URL(), nil)
 	require.NoError(t, err)
-	b := &throttle.Booking{MaxWait: throttle.AnyWait, Charges: []throttle.Charge{{
-		Budget: throttle.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: throttle.PerHour(10), Cost: 1,
+	b := &store.Booking{MaxWait: store.AnyWait, Charges: []store.Charge{{
+		Budget: store.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: store.PerHour(10), Cost: 1,
 	}}}
-	for _, s := range []throttle.Store{stands, others} { // statements are prepared now
+	for _, s := range []store.Store{stands, others} { // statements are prepared now
 		_, err := s.Book(t.Context(), b)
 		require.NoError(t, err)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/pgstore"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // put is a transaction that saves a row.
@@ -138,7 +138,7 @@ func TestTransact(t *testing.T) {
 		} {
 			s, err := pgstore.Open(url, &pgstore.Options{Schema: schema})
 			require.NoError(t, err)
-			_, err = s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}, MaxWait: time.Minute})
+			_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}, MaxWait: time.Minute})
 			require.Error(t, err)
 			require.NotErrorIs(t, err, rowstore.ErrAway, "nobody waits for an administrator")
 		}

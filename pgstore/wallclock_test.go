@@ -13,6 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/pgtest"
 	"github.com/fleetthrottle/throttle/pgstore"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A wallClock is the clock of a server that a test sets. It is a function of the server, because nobody may set the clock
@@ -71,7 +72,7 @@ type bookedStart struct{}
 // A noting is a store that notes starts.
 type noting struct{ *rowstore.Store }
 
-func (n noting) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (n noting) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, err := n.Store.Book(ctx, b)
 	if first, ok := ctx.Value(bookedStart{}).(*time.Time); ok && g.OK {
 		if *first = time.Now().Add(g.Wait); g.Wait == 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/proxy"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A hold is what decides how much a policy holds: its limit, whether it only counts, and as
@@ -174,5 +175,5 @@ func within(limit, other throttle.Limit) bool {
 	}
 	return limit.Kind() == other.Kind() && limit.Per() == other.Per() && limit.Per() > 0 &&
 		limit.N() <= other.N() && limit.Capacity() <= other.Capacity() ||
-		limit.Kind() == throttle.KindConcurrency && other.Kind() == throttle.KindConcurrency && limit.N() <= other.N()
+		limit.Kind() == store.KindConcurrency && other.Kind() == store.KindConcurrency && limit.N() <= other.N()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A File is what a file says. It does not change.
@@ -130,7 +131,7 @@ func (f *File) Check() error {
 // differences returns what is not as a test expects.
 func (f *File) differences(transport *throttle.Transport, t *Test) (all []string) {
 	charges := transport.Explain(t.Request())
-	costs := make(map[string]throttle.Charge)
+	costs := make(map[string]store.Charge)
 	for _, c := range charges {
 		costs[c.Budget.Policy] = c
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/match"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // What only the whole of a row, or of all rows, can tell.
@@ -96,14 +97,14 @@ func (r *reader) checkUse(p *row) {
 		switch {
 		case number == 0:
 			r.fail(follow(settle), "settle has no effect: a request that costs 0 stays free")
-		case p.Limit.Kind() == throttle.KindConcurrency:
+		case p.Limit.Kind() == store.KindConcurrency:
 			r.fail(follow(settle), "settle has no effect: what is in flight keeps its cost")
 		}
 	}
 	switch share, weight := p.fields["share"], p.fields["weight"]; {
 	case p.Share == nil && p.Weight != nil && share == nil:
 		r.fail(follow(weight), "weight has no effect without share: it is the weight of a share")
-	case p.Share != nil && (p.Limit.Kind() == throttle.KindConcurrency || p.Limit.Kind() == throttle.KindUnlimited):
+	case p.Share != nil && (p.Limit.Kind() == store.KindConcurrency || p.Limit.Kind() == store.KindUnlimited):
 		r.fail(follow(share), "share has no effect: only a limit that counts starts has a line in which shares take turns")
 	}
 	if penalty := p.fields["penalty"]; p.Acted != nil && penalty != nil && follow(penalty).Value == "none" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/telemetry"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Source knows what budgets are like: a [throttle.Transport] or [throttle.Limiters].
@@ -84,7 +85,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, policy)
 	}
 	gauge(b.known, float64(s.Budgets))
-	if s.Limit.Kind() != throttle.KindUnlimited {
+	if s.Limit.Kind() != store.KindUnlimited {
 		gauge(b.limit, float64(s.Limit.Capacity()))
 		gauge(b.used, float64(s.Used))
 	}

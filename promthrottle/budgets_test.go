@@ -17,6 +17,7 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/promthrottle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestBudgets: a scrape sees what budgets are like: full, closed, waited for.
@@ -112,7 +113,7 @@ func TestBudgetsTellShares(t *testing.T) {
 		_, had := values("throttle_share_served")
 		require.Len(t, before, 17)
 		require.Positive(t, before["other"])
-		require.Positive(t, before[fmt.Sprintf("%014x", throttle.ShareOf("model", "tenant 19"))])
+		require.Positive(t, before[fmt.Sprintf("%014x", store.ShareOf("model", "tenant 19"))])
 		time.Sleep(3 * time.Second)
 		_, waits := values("throttle_share_waiting")
 		_, has := values("throttle_share_served")
@@ -228,7 +229,7 @@ func TestSeveralSources(t *testing.T) {
 // A lostStore does not say what budgets are like.
 type lostStore struct{ throttle.Store }
 
-func (lostStore) Status(context.Context, throttle.Charge) (throttle.Status, error) {
+func (lostStore) Status(context.Context, store.Charge) (throttle.Status, error) {
 	return throttle.Status{}, errors.New("away")
 }
 

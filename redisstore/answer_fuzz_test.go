@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A forger is a hook that answers scripts in the server's place, each with the
@@ -148,14 +148,14 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 	client.AddHook(&forger{rest: script})
 	s := redisstore.NewAt(client, nil, bubbleClock)
 	s.Disconnect()
-	limit := [...]throttle.Limit{
-		throttle.PerSecond(3), throttle.CalendarWindow(3, throttle.Month, nil), throttle.TokenBucket(1, time.Second, 5),
-		throttle.LeakyBucket(3, time.Second), throttle.FixedWindow(3, time.Minute), throttle.PerSecond(3),
+	limit := [...]store.Limit{
+		store.PerSecond(3), store.CalendarWindow(3, store.Month, nil), store.TokenBucket(1, time.Second, 5),
+		store.LeakyBucket(3, time.Second), store.FixedWindow(3, time.Minute), store.PerSecond(3),
 	}[kind%6]
 	first := charge("first", limit)
-	shadow := charge("shadow", throttle.PerHour(3))
+	shadow := charge("shadow", store.PerHour(3))
 	shadow.Shadow = true
-	charges := [][]throttle.Charge{{first}, {first, inGroup("first", charge("flight", throttle.Concurrency(2)))},
+	charges := [][]store.Charge{{first}, {first, inGroup("first", charge("flight", store.Concurrency(2)))},
 		{first, inGroup("first", shadow)}}[kind/6%3]
 
 	var others sync.WaitGroup
@@ -167,7 +167,7 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 	for range 3 {
 		others.Go(func() { standAnswers(t, s, charges) })
 	}
-	b := &throttle.Booking{Charges: charges, MaxWait: time.Minute}
+	b := &store.Booking{Charges: charges, MaxWait: time.Minute}
 	g, err := s.Book(t.Context(), b)
 	if err == nil {
 		require.GreaterOrEqual(t, g.Wait, time.Duration(0))
@@ -186,7 +186,7 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 	}
 	_ = s.Pause(t.Context(), first, math.MaxInt64)
 	_ = s.Resume(t.Context(), first)
-	_ = s.Reconcile(t.Context(), first, throttle.Quota{Left: math.MaxInt, Reset: math.MaxInt64})
+	_ = s.Reconcile(t.Context(), first, store.Quota{Left: math.MaxInt, Reset: math.MaxInt64})
 	for _, c := range charges {
 		if st, err := s.Status(t.Context(), c); err == nil {
 			require.GreaterOrEqual(t, st.Wait, time.Duration(0))
@@ -197,8 +197,8 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 }
 
 // standAnswers does what callers do that may stand in line.
-func standAnswers(t *testing.T, s *redisstore.Store, charges []throttle.Charge) {
-	b := &throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1, Horizon: near}
+func standAnswers(t *testing.T, s *redisstore.Store, charges []store.Charge) {
+	b := &store.Booking{Charges: slices.Clone(charges), MaxWait: -1, Horizon: near}
 	for range 3 {
 		g, err := s.Book(t.Context(), b)
 		if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A word is what a store said while it was away.
@@ -51,7 +51,7 @@ func TestP12_WhoWaitsIsTold(t *testing.T) {
 	refused := "redisstore: " + server.Addr + ": dial tcp: connection refused"
 	synctest.Test(t, func(t *testing.T) {
 		s, away := saying(t, server.Client(t), errAway)
-		one := charge("one", throttle.PerSecond(1))
+		one := charge("one", store.PerSecond(1))
 		ctx := forAtMost(t, time.Minute)
 		ctx, told := observed(ctx)
 		gone := bookAside(ctx, s, booking(one))
@@ -82,7 +82,7 @@ func TestP12_WhoWaitsIsTold(t *testing.T) {
 func TestP12_WhoWaitsIsToldOfSilence(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, tap := loaded(t, server.Client(t), isScript)
-		one := charge("one", throttle.PerSecond(1))
+		one := charge("one", store.PerSecond(1))
 		silent := word{"redisstore: no answer for 1s from " + server.Addr, time.Second}
 		forEver, told := observed(context.Background())
 		got := bookAside(forEver, s, booking(one))
@@ -114,7 +114,7 @@ func TestP12_WhoLeavesInTimeBlamesNobody(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, tap := loaded(t, server.Client(t), isScript)
-			one := charge("one", throttle.PerSecond(1))
+			one := charge("one", store.PerSecond(1))
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(after, func() { cancel(errLeft) })
 			_, err := s.Book(ctx, booking(one))
@@ -135,7 +135,7 @@ func TestP12_WhoLeavesInTimeBlamesNobody(t *testing.T) {
 func TestP12_WhoConfirmsIsTold(t *testing.T) {
 	t.Parallel()
 	confirm := func(t *testing.T, s *redisstore.Store, fault func()) ([]word, error) {
-		k := booking(charge("one", throttle.PerSecond(1)))
+		k := booking(charge("one", store.PerSecond(1)))
 		g := ask(t, s, k)
 		w := s.Watch(k, g, nil)
 		defer w.Stop()
@@ -169,7 +169,7 @@ func TestP12_OnlyWhoWaitsIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, away := saying(t, server.Client(t), errAway)
 		away.err.Store(nil)
-		k := booking(charge("one", throttle.PerSecond(1)))
+		k := booking(charge("one", store.PerSecond(1)))
 		ctx, told := observed(t.Context())
 		g, err := s.Book(ctx, k)
 		require.NoError(t, err)
@@ -183,19 +183,19 @@ func TestP12_OnlyWhoWaitsIsTold(t *testing.T) {
 // TestP12_EveryErrorSaysWhy: whatever is asked of a store that is away.
 func TestP12_EveryErrorSaysWhy(t *testing.T) {
 	t.Parallel()
-	one := charge("one", throttle.PerSecond(1))
+	one := charge("one", store.PerSecond(1))
 	ways := map[string]func(context.Context, *redisstore.Store) error{
 		"book": func(ctx context.Context, s *redisstore.Store) error {
 			_, err := s.Book(ctx, booking(one))
 			return err
 		},
 		"settle": func(ctx context.Context, s *redisstore.Store) error {
-			return s.Settle(ctx, booking(one), throttle.Grant{OK: true, Handle: throttle.Handle{Start: 1}}, []int{2})
+			return s.Settle(ctx, booking(one), store.Grant{OK: true, Handle: store.Handle{Start: 1}}, []int{2})
 		},
 		"pause":  func(ctx context.Context, s *redisstore.Store) error { return s.Pause(ctx, one, time.Second) },
 		"resume": func(ctx context.Context, s *redisstore.Store) error { return s.Resume(ctx, one) },
 		"reconcile": func(ctx context.Context, s *redisstore.Store) error {
-			return s.Reconcile(ctx, one, throttle.Quota{Reset: time.Second})
+			return s.Reconcile(ctx, one, store.Quota{Reset: time.Second})
 		},
 		"status": func(ctx context.Context, s *redisstore.Store) error {
 			_, err := s.Status(ctx, one)
@@ -246,7 +246,7 @@ func TestP12_WhoWaitsOnABridgeIsTold(t *testing.T) {
 				says := &says{}
 				client.AddHook(says)
 				s := redisstore.NewAt(client, share, bubbleClock)
-				mark := booking(charge("one", throttle.PerSecond(1)))
+				mark := booking(charge("one", store.PerSecond(1)))
 				g := ask(t, s, mark)
 				w := s.Watch(mark, g, nil)
 				time.Sleep(4 * time.Second)

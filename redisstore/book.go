@@ -5,15 +5,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// Book implements [throttle.Store]. Of a budget that was lost, the others are given
+// Book implements [store.Store]. Of a budget that was lost, the others are given
 // time to tell what they know, once, before the caller asks again: see
 // docs/internals/state-loss.md.
-func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (p *primary) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, r, err := p.bookOnce(ctx, b, false)
 	if err != nil || r.after == 0 {
 		return g, err
@@ -22,10 +22,10 @@ func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant
 		r.after = min(r.after, remaining(b.MaxWait, r.since)) // a slow answer took the rest of it
 	}
 	if err := sleep(ctx, r.after); err != nil {
-		return throttle.Grant{Held: throttle.NotHeld}, err
+		return store.Grant{Held: store.NotHeld}, err
 	}
 	own := *b
-	own.Instead, own.MaxWait = throttle.Handle{}, remaining(b.MaxWait, r.since)
+	own.Instead, own.MaxWait = store.Handle{}, remaining(b.MaxWait, r.since)
 	own.NotBefore = max(0, b.NotBefore-time.Since(r.since))
 	// A budget that is lost again and again keeps nobody forever.
 	g, _, err = p.bookOnce(ctx, &own, true)
@@ -40,22 +40,22 @@ type retry struct {
 }
 
 // bookOnce asks once, however often the call has to be made for that.
-func (p *primary) bookOnce(ctx context.Context, b *throttle.Booking, informed bool) (throttle.Grant, retry, error) {
+func (p *primary) bookOnce(ctx context.Context, b *store.Booking, informed bool) (store.Grant, retry, error) {
 	op := p.op(wire.Reserve, b)
 	op.Informed = informed
 	if err := p.commit.Do(ctx, op, b.MaxWait); err != nil {
 		p.loseWait(b)
-		return throttle.Grant{}, retry{}, err
+		return store.Grant{}, retry{}, err
 	}
 	defer p.commit.Free(op)
 	if op.Outcome.State == wire.Unsettled {
-		return throttle.Grant{}, retry{op.Joined, wire.Wait(max(1, op.Outcome.Wait))}, nil
+		return store.Grant{}, retry{op.Joined, wire.Wait(max(1, op.Outcome.Wait))}, nil
 	}
 	return p.grant(op), retry{}, nil
 }
 
 // op returns an op for a booking.
-func (p *primary) op(k wire.Kind, b *throttle.Booking) *commit.Op {
+func (p *primary) op(k wire.Kind, b *store.Booking) *commit.Op {
 	op := p.commit.NewOp(k, b.Charges)
 	op.MaxWait, op.NotBefore, op.Spread = wire.MaxWait(b.MaxWait), b.NotBefore, b.Spread
 	op.SetHandle(b.Instead)
@@ -90,7 +90,7 @@ const nearServer = time.Millisecond
 
 // grant is what became of an op. The start of a server that is not near is due as its clock
 // tells: that is known better than from how long this answer was on its way.
-func (p *primary) grant(op *commit.Op) throttle.Grant {
+func (p *primary) grant(op *commit.Op) store.Grant {
 	o := &op.Outcome
 	g := op.Grant()
 	g.Ready, g.Handle.Stamp = op.Ready, stamp(op.First)
@@ -98,7 +98,7 @@ func (p *primary) grant(op *commit.Op) throttle.Grant {
 		g.Turn = op.Turn
 	}
 	if o.State == wire.InLine {
-		g.Handle = throttle.Handle{} // the turn names its place
+		g.Handle = store.Handle{} // the turn names its place
 	}
 	if !g.OK || g.Age <= nearServer || o.Repeated() {
 		return g
@@ -114,7 +114,7 @@ func (p *primary) grant(op *commit.Op) throttle.Grant {
 }
 
 // loseWait ends a place in line for concurrency whose caller got no answer.
-func (p *primary) loseWait(b *throttle.Booking) {
+func (p *primary) loseWait(b *store.Booking) {
 	if place := b.Instead.Place; place != 0 {
 		if lost := p.line.GiveUp(b.Charges, place, false); lost != nil {
 			p.commit.Post(commit.NewReport(lost...))
@@ -122,8 +122,8 @@ func (p *primary) loseWait(b *throttle.Booking) {
 	}
 }
 
-// Cancel implements [throttle.Store].
-func (p *primary) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [store.Store].
+func (p *primary) Cancel(b *store.Booking, g store.Grant) {
 	if !g.OK {
 		if op := p.line.Cancel(g.Turn); op != nil {
 			p.commit.Tell(op)
@@ -138,8 +138,8 @@ func (p *primary) Cancel(b *throttle.Booking, g throttle.Grant) {
 	p.commit.Tell(op)
 }
 
-// Release implements [throttle.Store].
-func (p *primary) Release(b *throttle.Booking, g throttle.Grant) {
+// Release implements [store.Store].
+func (p *primary) Release(b *store.Booking, g store.Grant) {
 	if !g.OK || g.Wait > 0 {
 		return
 	}
@@ -148,18 +148,18 @@ func (p *primary) Release(b *throttle.Booking, g throttle.Grant) {
 	}
 }
 
-// Settle implements [throttle.Store].
-func (p *primary) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [store.Store].
+func (p *primary) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	if !g.OK {
 		return nil
 	}
-	if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return !wire.Unlimited(&c) }) {
+	if !slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return !wire.Unlimited(&c) }) {
 		return nil // nothing was counted
 	}
 	op := p.op(wire.Settle, b)
 	op.Costs = slices.Clone(costs)
 	op.SetHandle(g.Handle)
-	if err := p.commit.Do(ctx, op, throttle.AnyWait); err != nil {
+	if err := p.commit.Do(ctx, op, store.AnyWait); err != nil {
 		return err
 	}
 	p.commit.Free(op)

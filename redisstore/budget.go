@@ -5,31 +5,31 @@ import (
 	"context"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// Pause implements [throttle.Store].
-func (p *primary) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
-	_, _, err := p.pause(ctx, c, throttle.Refusal{Length: max(0, min(d, farthest.Wait))}, false)
+// Pause implements [store.Store].
+func (p *primary) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
+	_, _, err := p.pause(ctx, c, store.Refusal{Length: max(0, min(d, farthest.Wait))}, false)
 	return err
 }
 
-// Resume implements [throttle.Store].
-func (p *primary) Resume(ctx context.Context, c throttle.Charge) error {
-	_, _, err := p.pause(ctx, c, throttle.Refusal{}, true)
+// Resume implements [store.Store].
+func (p *primary) Resume(ctx context.Context, c store.Charge) error {
+	_, _, err := p.pause(ctx, c, store.Refusal{}, true)
 	return err
 }
 
-// Refuse implements [throttle.Store]. A start that no row knows, because it was taken from
+// Refuse implements [store.Store]. A start that no row knows, because it was taken from
 // a share while Redis was away, teaches nothing.
-func (p *primary) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+func (p *primary) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	if wire.ForSlots(&c) {
-		r.Start.Handle = throttle.Handle{}
+		r.Start.Handle = store.Handle{}
 	}
 	r.Length, r.Ago = max(0, min(r.Length, farthest.Wait)), max(time.Microsecond, r.Ago)
 	return p.pause(ctx, c, r, false)
@@ -39,7 +39,7 @@ func (p *primary) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refu
 // does. If lift is true it ends all pauses of the budget instead. It returns the budget's ceiling
 // before and after the call. The script tells the other nodes; pause tells the watches and lines of
 // this node.
-func (p *primary) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal, lift bool) (from, to float64, err error) {
+func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, lift bool) (from, to float64, err error) {
 	key := p.names.Of(&c)
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.PauseReply] {
@@ -66,19 +66,19 @@ func (p *primary) pause(ctx context.Context, c throttle.Charge, r throttle.Refus
 	return reply.From, reply.To, nil
 }
 
-// Reconcile implements [throttle.Store]. It makes no call for a quota that says nothing new: see
+// Reconcile implements [store.Store]. It makes no call for a quota that says nothing new: see
 // history.ReportsQuota.
-func (p *primary) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
 	switch c.Limit.Kind() {
-	case throttle.KindLeakyBucket, throttle.KindConcurrency, throttle.KindUnlimited:
+	case store.KindLeakyBucket, store.KindConcurrency, store.KindUnlimited:
 		return nil
-	case throttle.KindTokenBucket:
+	case store.KindTokenBucket:
 	default:
 		if q.Reset <= 0 {
 			return nil
 		}
 	}
-	q.Left, q.Reset = max(0, q.Left), min(q.Reset, throttle.MaxPenalty)
+	q.Left, q.Reset = max(0, q.Left), min(q.Reset, store.MaxPenalty)
 	key := p.names.Row(&c.Budget)
 	generation, report := p.history.ReportsQuota(key, &c, q, time.Now())
 	if !report && !p.allNews {
@@ -89,7 +89,7 @@ func (p *primary) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Q
 
 // reconcile tells Redis what is left of a budget. The script tells the other nodes which starts became
 // void; reconcile tells the watches of this node.
-func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *throttle.Charge, q throttle.Quota) error {
+func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *store.Charge, q store.Quota) error {
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {
 		return wire.ReconcileRequest{
@@ -108,7 +108,7 @@ func (p *primary) reconcile(ctx context.Context, key string, generation int64, c
 
 // setUsed sets how much of a budget is used, see Store.SetUsed. The script tells the other nodes
 // which starts became void; setUsed tells the watches of this node.
-func (p *primary) setUsed(ctx context.Context, c *throttle.Charge, used int) (before int, ok bool, err error) {
+func (p *primary) setUsed(ctx context.Context, c *store.Charge, used int) (before int, ok bool, err error) {
 	key := p.names.Of(c)
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.SetUsedReply] {
 		return wire.SetUsedRequest{Key: key, Charge: c, Shared: p.names.Shared(c.Budget.Group), Used: used}
@@ -120,9 +120,9 @@ func (p *primary) setUsed(ctx context.Context, c *throttle.Charge, used int) (be
 	return int(reply.Before), reply.Done, nil
 }
 
-// Status implements [throttle.Store].
-func (p *primary) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	return conn.Ask(ctx, p.conn, nil, func() wire.Request[throttle.Status] {
+// Status implements [store.Store].
+func (p *primary) Status(ctx context.Context, c store.Charge) (store.Status, error) {
+	return conn.Ask(ctx, p.conn, nil, func() wire.Request[store.Status] {
 		return wire.StatusRequest{Key: p.names.Of(&c), Charge: &c}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestChoice_FullLoad has four nodes send to three hosts under full load, on a real Redis, and beside
@@ -49,7 +50,7 @@ func chooseUnderLoad(t *testing.T, limits []int, callers int) {
 	sum := 0
 	for i, n := range limits {
 		host := fmt.Sprintf("%c.example.com", 'a'+i)
-		policies = append(policies, throttle.Policy{Name: host, Match: host + "/", Limit: throttle.PerSecond(n), Jitter: -1})
+		policies = append(policies, throttle.Policy{Name: host, Match: host + "/", Limit: store.PerSecond(n), Jitter: -1})
 		variants = append(variants, throttle.Variant{Name: host, Change: func(r *http.Request) error { r.URL.Host = host; return nil }})
 		sum += n
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A dial is a fleet of two nodes whose server's clock is set again and again, and
@@ -31,17 +31,17 @@ type dial struct {
 	clock  *skewed
 	client *redis.Client
 	nodes  []*redisstore.Store
-	limit  throttle.Limit
+	limit  store.Limit
 	length time.Duration // of a window
 	starts log
 	sets   []time.Time // when the clock was set
 }
 
 // stepLimits has a limit of each kind.
-var stepLimits = []throttle.Limit{
-	throttle.PerSecond(1), throttle.PerSecond(5), throttle.PerSecond(60), throttle.SlidingWindow(300, time.Second),
-	throttle.SlidingWindow(40, time.Hour), throttle.LeakyBucket(7, time.Second), throttle.TokenBucket(5, time.Second, 12),
-	throttle.FixedWindow(6, 10*time.Second), throttle.CalendarWindow(20, throttle.Day, time.UTC),
+var stepLimits = []store.Limit{
+	store.PerSecond(1), store.PerSecond(5), store.PerSecond(60), store.SlidingWindow(300, time.Second),
+	store.SlidingWindow(40, time.Hour), store.LeakyBucket(7, time.Second), store.TokenBucket(5, time.Second, 12),
+	store.FixedWindow(6, 10*time.Second), store.CalendarWindow(20, store.Day, time.UTC),
 }
 
 // operations is how many there are for each limit: $THROTTLE_CLOCK_OPERATIONS in
@@ -79,9 +79,9 @@ func TestP9_RandomSteps(t *testing.T) {
 }
 
 // windowLength is how long a window is in which the limit is used up, or filled.
-func windowLength(l throttle.Limit) time.Duration {
-	c := throttle.Charge{Limit: l}
-	if l.Kind() == throttle.KindFixedWindow {
+func windowLength(l store.Limit) time.Duration {
+	c := store.Charge{Limit: l}
+	if l.Kind() == store.KindFixedWindow {
 		begin, end := l.Window(time.UnixMicro(0))
 		return end.Sub(begin)
 	}
@@ -132,14 +132,14 @@ func (d *dial) set() {
 // patience is how long a caller may wait. Who waits for an edge of the clock sees it
 // where that was when it asked, so several such clocks make it more than judge knows.
 func (d *dial) patience() time.Duration {
-	if d.limit.Kind() == throttle.KindFixedWindow {
+	if d.limit.Kind() == store.KindFixedWindow {
 		return 0
 	}
 	return 3 * d.length
 }
 
 // use books and uses the start. Some callers give up before it, or a little after.
-func (d *dial) use(node, cost int, patience time.Duration) throttle.Grant {
+func (d *dial) use(node, cost int, patience time.Duration) store.Grant {
 	k := booking(charge("limited", d.limit))
 	k.MaxWait, k.Charges[0].Cost = patience, cost
 	g := ask(d.T, d.nodes[node], k)
@@ -161,7 +161,7 @@ func (d *dial) use(node, cost int, patience time.Duration) throttle.Grant {
 }
 
 // ask books with the first node, for nobody.
-func (d *dial) ask(cost int, patience time.Duration) throttle.Grant {
+func (d *dial) ask(cost int, patience time.Duration) store.Grant {
 	k := booking(charge("limited", d.limit))
 	k.MaxWait, k.Charges[0].Cost = patience, cost
 	g := ask(d.T, d.nodes[0], k)
@@ -221,14 +221,14 @@ func (l *log) add(cost int) {
 
 // requireWithin counts each closed interval that begins with a start; a pace is
 // checked between neighbours.
-func (l *log) requireWithin(t *testing.T, limit throttle.Limit) {
+func (l *log) requireWithin(t *testing.T, limit store.Limit) {
 	t.Helper()
 	slices.SortFunc(l.all, func(a, b started) int { return a.at.Compare(b.at) })
 	for i, first := range l.all {
 		sum, unit := 0, limit.Per()/time.Duration(limit.N())
 		for _, next := range l.all[i+1:] {
 			gap := next.at.Sub(first.at)
-			if limit.Kind() == throttle.KindLeakyBucket {
+			if limit.Kind() == store.KindLeakyBucket {
 				require.GreaterOrEqual(t, gap, time.Duration(first.cost)*unit, "start %d at %v", i, first.at)
 				break
 			}
@@ -236,7 +236,7 @@ func (l *log) requireWithin(t *testing.T, limit throttle.Limit) {
 				sum += next.cost
 			}
 		}
-		if limit.Kind() != throttle.KindLeakyBucket {
+		if limit.Kind() != store.KindLeakyBucket {
 			require.LessOrEqual(t, first.cost+sum, limit.N(), "from start %d at %v", i, first.at)
 		}
 	}
@@ -245,12 +245,12 @@ func (l *log) requireWithin(t *testing.T, limit throttle.Limit) {
 // judge holds true starts against the definition of the limit, by brute force. An
 // interval of a window's length can touch two windows with fixed edges, and one more
 // whenever the clock was set, because that has its edges elsewhere.
-func (l *log) judge(t *testing.T, limit throttle.Limit, length time.Duration, sets []time.Time) {
+func (l *log) judge(t *testing.T, limit store.Limit, length time.Duration, sets []time.Time) {
 	t.Helper()
 	switch limit.Kind() {
-	case throttle.KindTokenBucket:
+	case store.KindTokenBucket:
 		l.judgeBucket(t, limit)
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		l.judgeWindows(t, length-time.Microsecond, func(from time.Time) int {
 			windows := 2
 			for _, set := range sets {
@@ -260,7 +260,7 @@ func (l *log) judge(t *testing.T, limit throttle.Limit, length time.Duration, se
 			}
 			return windows * limit.N()
 		})
-	case throttle.KindLeakyBucket:
+	case store.KindLeakyBucket:
 		l.requireWithin(t, limit)
 	default:
 		l.judgeWindows(t, limit.Per(), func(time.Time) int { return limit.N() })
@@ -284,7 +284,7 @@ func (l *log) judgeWindows(t *testing.T, per time.Duration, most func(from time.
 }
 
 // judgeBucket sums up each run of starts.
-func (l *log) judgeBucket(t *testing.T, limit throttle.Limit) {
+func (l *log) judgeBucket(t *testing.T, limit store.Limit) {
 	t.Helper()
 	slices.SortStableFunc(l.all, func(a, b started) int { return a.at.Compare(b.at) })
 	for i, first := range l.all {

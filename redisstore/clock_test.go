@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -48,7 +48,7 @@ func TestP9_Slewing(t *testing.T) {
 			for range 1000 {
 				time.Sleep(10 * time.Millisecond)
 				c.step(10 * time.Millisecond / part)
-				if ask(t, s, &throttle.Booking{Charges: []throttle.Charge{charge("slewed", throttle.PerSecond(n))}}).OK {
+				if ask(t, s, &store.Booking{Charges: []store.Charge{charge("slewed", store.PerSecond(n))}}).OK {
 					starts.add(1)
 				}
 			}
@@ -70,7 +70,7 @@ func TestP9_ACallThatWasHeldIsNoStep(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		client, way, calls := server.Client(t), &slowWay{}, 0
 		s := atRest(t, redisstore.NewAt(client, nil, way.now))
-		require.Zero(t, book(t, s, charge("first", throttle.PerSecond(1))), "the server knows the script then")
+		require.Zero(t, book(t, s, charge("first", store.PerSecond(1))), "the server knows the script then")
 		client.AddHook(way)
 		client.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
 			err := next()
@@ -82,7 +82,7 @@ func TestP9_ACallThatWasHeldIsNoStep(t *testing.T) {
 			}
 			return err
 		}))
-		one := charge("one", throttle.PerMinute(1))
+		one := charge("one", store.PerMinute(1))
 		require.Zero(t, book(t, s, one))
 		way.by.Store(int64(500 * time.Millisecond))
 		k := booking(one)
@@ -117,7 +117,7 @@ func TestP1_EdgesOfOddWindows(t *testing.T) {
 				edge := edgeAfter(c, per)
 				for _, off := range []int64{-1, 0, 1} {
 					c.step(time.Duration(edge+off-c.now()) * time.Microsecond)
-					one := charge(fmt.Sprint("one ", i, off), throttle.FixedWindow(1, per))
+					one := charge(fmt.Sprint("one ", i, off), store.FixedWindow(1, per))
 					require.Zero(t, book(t, s, one))
 					left := new(big.Int).Sub(big.NewInt(length), new(big.Int).Mod(big.NewInt(edge+off), big.NewInt(length)))
 					require.Equal(t, time.Duration(left.Int64())*time.Microsecond, book(t, s, one), "%d %+d", edge, off)
@@ -134,7 +134,7 @@ func TestP1_OddWindows(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	for seed := range uint64(soak.Most(1000, 4)) {
-		storetest.RandomWindows(t, func(t *testing.T) throttle.Store {
+		storetest.RandomWindows(t, func(t *testing.T) store.Store {
 			client := server.Client(t)
 			forgets(t, client)
 			return atRest(t, redisstore.NewAt(client, nil, bubbleClock))
@@ -167,15 +167,15 @@ func TestP9_TheServersClockIsReadInFull(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := redisstore.New(client, nil)
-	simple, large := charge("simple", throttle.PerHour(1)), charge("window", throttle.FixedWindow(1, time.Hour))
+	simple, large := charge("simple", store.PerHour(1)), charge("window", store.FixedWindow(1, time.Hour))
 	for _, c := range []struct {
 		name   string
-		charge throttle.Charge
-		do     func(throttle.Charge)
+		charge store.Charge
+		do     func(store.Charge)
 	}{
-		{"a booking, the short way", simple, func(c throttle.Charge) { book(t, s, c) }},
-		{"a booking", large, func(c throttle.Charge) { book(t, s, c) }},
-		{"a pause", simple, func(c throttle.Charge) { require.NoError(t, s.Pause(t.Context(), c, time.Hour)) }},
+		{"a booking, the short way", simple, func(c store.Charge) { book(t, s, c) }},
+		{"a booking", large, func(c store.Charge) { book(t, s, c) }},
+		{"a pause", simple, func(c store.Charge) { require.NoError(t, s.Pause(t.Context(), c, time.Hour)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before, err := client.Time(t.Context()).Result()
@@ -202,7 +202,7 @@ func onAgain(t *testing.T, f func(t *testing.T, s *redisstore.Store, lose func(b
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		client, c := server.Client(t), &skewed{}
 		s := atRest(t, redisstore.NewAt(client, nil, c.now))
-		require.Zero(t, book(t, s, charge("first", throttle.PerSecond(1))), "the server knows the script then")
+		require.Zero(t, book(t, s, charge("first", store.PerSecond(1))), "the server knows the script then")
 		var loses func()
 		var back time.Time
 		client.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
@@ -238,7 +238,7 @@ func TestP9_AnsweredAgainAfterAStep(t *testing.T) {
 		for _, away := range []time.Duration{0, 300 * time.Millisecond} {
 			t.Run(fmt.Sprint(by, " ", away), func(t *testing.T) {
 				onAgain(t, func(t *testing.T, s *redisstore.Store, lose func(by, away time.Duration)) {
-					one := charge("one", throttle.PerSecond(1))
+					one := charge("one", store.PerSecond(1))
 					require.Zero(t, book(t, s, one))
 					booked := time.Now()
 					lose(by, away)
@@ -259,7 +259,7 @@ func TestP9_AnsweredAgainAfterAStep(t *testing.T) {
 // a row that is over by then is not taken for one that was lost.
 func TestP12_AnsweredAgainLate(t *testing.T) {
 	onAgain(t, func(t *testing.T, s *redisstore.Store, lose func(by, away time.Duration)) {
-		one := charge("one", throttle.PerSecond(1))
+		one := charge("one", store.PerSecond(1))
 		booked := time.Now()
 		lose(0, 20*time.Second)
 		g := ask(t, s, booking(one))
@@ -287,7 +287,7 @@ func TestP8_AnsweredByALaterCopy(t *testing.T) {
 			}
 			return failing(cmd, errAway)
 		}))
-		far := booking(charge("one", throttle.PerSecond(1)))
+		far := booking(charge("one", store.PerSecond(1)))
 		far.NotBefore = time.Hour
 		g := ask(t, s, far)
 		require.True(t, lost)

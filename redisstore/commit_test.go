@@ -14,23 +14,23 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 var errLeft = errors.New("the caller left")
 
 // An outcome is what a caller in the background got.
 type outcome struct {
-	grant throttle.Grant
+	grant store.Grant
 	err   error
 	after time.Duration // how long Book took
 }
 
 // bookAside books in the background. The outcome is there when the bubble is
 // idle and the call has returned; nil until then.
-func bookAside(ctx context.Context, s *redisstore.Store, k *throttle.Booking) **outcome {
+func bookAside(ctx context.Context, s *redisstore.Store, k *store.Booking) **outcome {
 	var got *outcome
 	go func() {
 		start := time.Now()
@@ -45,7 +45,7 @@ func bookAside(ctx context.Context, s *redisstore.Store, k *throttle.Booking) **
 // back at once, those behind it are served, and its place is given back.
 func TestP7_CallerLeavesOnTheWay(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		one := charge("one", throttle.PerSecond(1))
+		one := charge("one", store.PerSecond(1))
 		ctx, cancel := context.WithCancel(t.Context())
 		k := booking(one)
 		leader := bookAside(ctx, s, k)
@@ -55,7 +55,7 @@ func TestP7_CallerLeavesOnTheWay(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, (*leader).err, context.Canceled)
 		require.Zero(t, (*leader).after)
-		k.Charges[0] = charge("another", throttle.PerHour(7)) // the caller's again
+		k.Charges[0] = charge("another", store.PerHour(7)) // the caller's again
 		require.Nil(t, *follower)
 
 		tap.open()
@@ -72,7 +72,7 @@ func TestP7_CallerLeavesOnTheWay(t *testing.T) {
 // are not booked at all.
 func TestP7_CallerLeavesTheQueue(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		one := charge("one", throttle.PerSecond(1))
+		one := charge("one", store.PerSecond(1))
 		book := func(ctx context.Context) **outcome { return bookAside(ctx, s, booking(one)) }
 		first := book(t.Context())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -95,7 +95,7 @@ func TestP7_CallerLeavesTheQueue(t *testing.T) {
 // TestP7_AllLeave leaves nobody in the queue: no call is made for them.
 func TestP7_AllLeave(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		one := charge("one", throttle.PerSecond(1))
+		one := charge("one", store.PerSecond(1))
 		first := bookAside(t.Context(), s, booking(one))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		left := bookAside(ctx, s, booking(one))
@@ -114,7 +114,7 @@ func TestP7_AllLeave(t *testing.T) {
 // caller goes on after 50 ms, and the place is free when Redis has heard.
 func TestP7_SlowCancel(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		k := booking(charge("one", throttle.PerSecond(1)))
+		k := booking(charge("one", store.PerSecond(1)))
 		got := bookAside(t.Context(), s, k)
 		tap.letOne()
 
@@ -125,7 +125,7 @@ func TestP7_SlowCancel(t *testing.T) {
 		require.Zero(t, book(t, s, k.Charges...))
 
 		tap.names()
-		s.Cancel(k, throttle.Grant{Wait: time.Second, Handle: throttle.Handle{Start: 1}, Held: -1})
+		s.Cancel(k, store.Grant{Wait: time.Second, Handle: store.Handle{Start: 1}, Held: -1})
 		require.Empty(t, tap.names(), "nothing was granted")
 	})
 }
@@ -134,7 +134,7 @@ func TestP7_SlowCancel(t *testing.T) {
 // given back soon, and that can know it, is not kept.
 func TestP12_WhoLeavesDoesNotWaitForRedisThatIsAway(t *testing.T) {
 	t.Parallel()
-	one, other := charge("one", throttle.PerSecond(1)), inGroup("other", charge("other", throttle.PerSecond(1)))
+	one, other := charge("one", store.PerSecond(1)), inGroup("other", charge("other", store.PerSecond(1)))
 	runBubble(t, "it fails", func(t *testing.T, server *redistest.Server) {
 		s, h := saying(t, server.Client(t), nil)
 		h.err.Store(nil)
@@ -174,8 +174,8 @@ func TestP12_WhoLeavesDoesNotWaitForRedisThatIsAway(t *testing.T) {
 // TestP5_SlowGroup holds back the answer of one group. Another is served.
 func TestP5_SlowGroup(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		slow := inGroup("slow", charge("slow", throttle.PerSecond(1)))
-		fast := inGroup("fast", charge("fast", throttle.PerSecond(1)))
+		slow := inGroup("slow", charge("slow", store.PerSecond(1)))
+		fast := inGroup("fast", charge("fast", store.PerSecond(1)))
 		s, tap := loaded(t, server.Client(t), func(cmd redis.Cmder) bool {
 			return slices.Contains(cmd.Args(), any(redisstore.New(&redis.Client{}, nil).Key(slow.Budget)))
 		})
@@ -195,7 +195,7 @@ func TestP5_SlowGroup(t *testing.T) {
 // it served.
 func TestP2_Age(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		wide := charge("wide", throttle.PerSecond(100))
+		wide := charge("wide", store.PerSecond(100))
 		first := bookAside(t.Context(), s, booking(wide))
 		time.Sleep(20 * time.Millisecond)
 		second := bookAside(t.Context(), s, booking(wide))
@@ -212,7 +212,7 @@ func TestP2_Age(t *testing.T) {
 // the old place and the new one are given back, each once.
 func TestP8_LeavesOnTheWay(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		five := charge("five", throttle.PerSecond(5))
+		five := charge("five", store.PerSecond(5))
 		var grants []**outcome
 		for range 5 {
 			grants = append(grants, bookAside(t.Context(), s, booking(five)))
@@ -240,7 +240,7 @@ func TestP4_CallersShareCalls(t *testing.T) {
 	for _, c := range []struct{ callers, calls int }{{1, 1}, {64, 1}, {80, 1}, {81, 2}, {200, 3}} {
 		runBubble(t, fmt.Sprint(c.callers), func(t *testing.T, server *redistest.Server) {
 			s, tap := loaded(t, server.Client(t), isScript)
-			paced := charge("paced", throttle.LeakyBucket(1, time.Second))
+			paced := charge("paced", store.LeakyBucket(1, time.Second))
 			var all []**outcome // the first is on its way, the others queue behind it
 			for range 1 + c.callers {
 				all = append(all, bookAside(t.Context(), s, booking(paced)))
@@ -262,7 +262,7 @@ func TestP4_CallersShareCalls(t *testing.T) {
 // budgets send their keys once, and a rule that several budgets have.
 func TestP4_SharedBudgetsTravelOnce(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		a, b, c := charge("a", throttle.PerSecond(5)), charge("b", throttle.PerSecond(5)), charge("c", throttle.PerSecond(6))
+		a, b, c := charge("a", store.PerSecond(5)), charge("b", store.PerSecond(5)), charge("c", store.PerSecond(6))
 		bookAside(t.Context(), s, booking(a))
 		for range 10 {
 			bookAside(t.Context(), s, booking(a, b, c))
@@ -288,7 +288,7 @@ func TestP4_PatienceNeedNotAgree(t *testing.T) {
 	} {
 		runBubble(t, name, func(t *testing.T, server *redistest.Server) {
 			s, tap := loaded(t, server.Client(t), isScript)
-			paced := charge("paced", throttle.LeakyBucket(1, time.Second))
+			paced := charge("paced", store.LeakyBucket(1, time.Second))
 			var got []**outcome
 			for i := range 9 {
 				k := bookingFor(patience(i), paced)
@@ -313,8 +313,8 @@ func TestP4_PatienceNeedNotAgree(t *testing.T) {
 // that one of them needs behind its start.
 func TestP2_EachHasItsOwnSpread(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		two := charge("two", throttle.PerSecond(2))
-		first := bookAside(t.Context(), s, booking(charge("other", throttle.PerSecond(1))))
+		two := charge("two", store.PerSecond(2))
+		first := bookAside(t.Context(), s, booking(charge("other", store.PerSecond(1))))
 		narrow := bookAside(t.Context(), s, booking(two)) // waits for the next call, as does
 		k := booking(two)
 		k.Spread = 100 * time.Millisecond

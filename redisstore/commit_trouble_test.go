@@ -11,21 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP7_LeavesTheQueueWithAStart comes with a start to give back, and leaves the
 // queue before the call. Nobody gave the start back then.
 func TestP7_LeavesTheQueueWithAStart(t *testing.T) {
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
-		k := booking(charge("one", throttle.PerHour(1)))
+		k := booking(charge("one", store.PerHour(1)))
 		g := ask(t, s, k)
 		away := &says{}
 		away.set(errAway)
 		c.AddHook(away)
-		other := bookAside(t.Context(), s, booking(charge("other", throttle.PerSecond(1))))
+		other := bookAside(t.Context(), s, booking(charge("other", store.PerSecond(1))))
 		ctx, cancel := context.WithCancel(t.Context())
 		k.Instead = g.Handle
 		left := bookAside(ctx, s, k)
@@ -52,7 +52,7 @@ type scene struct {
 // onScene runs a test when the three wait, each for its own call.
 func onScene(t *testing.T, test func(t *testing.T, s *redisstore.Store, x *scene)) {
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
-		bad, good := charge("bad", throttle.PerHour(1)), charge("good", throttle.PerHour(2))
+		bad, good := charge("bad", store.PerHour(1)), charge("good", store.PerHour(2))
 		require.NoError(t, c.LPush(t.Context(), s.Key(bad.Budget), "x").Err())
 		x := &scene{away: &says{}}
 		x.away.set(errAway)
@@ -65,7 +65,7 @@ func onScene(t *testing.T, test func(t *testing.T, s *redisstore.Store, x *scene
 			}
 			return err
 		}))
-		first := bookAside(t.Context(), s, booking(charge("first", throttle.PerSecond(1))))
+		first := bookAside(t.Context(), s, booking(charge("first", store.PerSecond(1))))
 		going, leave := context.WithCancel(t.Context())
 		staying, letGo := context.WithCancel(t.Context())
 		x.leave, x.letGo = leave, letGo
@@ -104,7 +104,7 @@ func TestP12_SinglyMayLeave(t *testing.T) {
 		x.leave()
 		time.Sleep(time.Second)
 		x.away.err.Store(nil)
-		require.Zero(t, book(t, s, charge("next", throttle.PerSecond(1))))
+		require.Zero(t, book(t, s, charge("next", store.PerSecond(1))))
 		x.letGo()
 		synctest.Wait()
 		require.ErrorContains(t, (*x.bad).err, "WRONGTYPE")
@@ -120,7 +120,7 @@ func TestP12_SinglyMayLeave(t *testing.T) {
 func TestP12_ThoseWhoLeftAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, away := saying(t, server.Client(t), errAway)
-		one := charge("one", throttle.PerHour(10000))
+		one := charge("one", store.PerHour(10000))
 		patient := bookAside(t.Context(), s, booking(one))
 		for range 5 {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -146,14 +146,14 @@ func TestP12_ThoseWhoLeftAreForgotten(t *testing.T) {
 func TestP5_PatienceOfANeighbour(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		const window = 900 * time.Millisecond
-		c := charge("c", throttle.SlidingWindow(1, window))
+		c := charge("c", store.SlidingWindow(1, window))
 		got := []**outcome{bookAside(t.Context(), s, booking(c))}
 		for _, wait := range []time.Duration{800 * time.Millisecond, 1200 * time.Millisecond, -1} {
 			k := bookingFor(wait, c)
 			got = append(got, bookAside(t.Context(), s, k))
 		}
 		tap.open()
-		for i, want := range []throttle.Grant{
+		for i, want := range []store.Grant{
 			{OK: true}, {Wait: window + time.Microsecond}, {OK: true, Wait: window + time.Microsecond},
 			{OK: true, Wait: 2 * (window + time.Microsecond)},
 		} {
@@ -183,7 +183,7 @@ func far(t *testing.T, test func(t *testing.T, s *redisstore.Store, calls *atomi
 // while they asked Redis, and nobody got through.
 func TestP5_NodeSeatGoesRound(t *testing.T) {
 	far(t, func(t *testing.T, s *redisstore.Store, _ *atomic.Int64) {
-		seat, wide := own(charge("seat", throttle.Concurrency(1))), charge("wide", throttle.PerSecond(100000))
+		seat, wide := own(charge("seat", store.Concurrency(1))), charge("wide", store.PerSecond(100000))
 		ctx := forAtMost(t, time.Second)
 		var done atomic.Int64
 		var callers sync.WaitGroup
@@ -194,7 +194,7 @@ func TestP5_NodeSeatGoesRound(t *testing.T) {
 					if err != nil {
 						return
 					}
-					k.Instead = throttle.Handle{}
+					k.Instead = store.Handle{}
 					if g.OK && g.Wait == 0 {
 						done.Add(1)
 						time.Sleep(time.Millisecond)
@@ -223,8 +223,8 @@ func TestP5_NodeSeatGoesRound(t *testing.T) {
 // stayed taken.
 func TestP6_NodeTakesNoFleetSeat(t *testing.T) {
 	far(t, func(t *testing.T, s *redisstore.Store, _ *atomic.Int64) {
-		seats := charge("seats", throttle.Concurrency(50))
-		node := own(charge("node", throttle.SlidingWindow(1, 2*time.Millisecond)))
+		seats := charge("seats", store.Concurrency(50))
+		node := own(charge("node", store.SlidingWindow(1, 2*time.Millisecond)))
 		var waited atomic.Int64
 		var callers sync.WaitGroup
 		for range 8 {
@@ -257,7 +257,7 @@ func TestP6_NodeTakesNoFleetSeat(t *testing.T) {
 func TestP4_NodeAndFleetInFewCalls(t *testing.T) {
 	far(t, func(t *testing.T, s *redisstore.Store, calls *atomic.Int64) {
 		const apart = 10 * time.Millisecond
-		all, node := charge("all", throttle.PerSecond(100000)), own(charge("node", throttle.SlidingWindow(1, apart)))
+		all, node := charge("all", store.PerSecond(100000)), own(charge("node", store.SlidingWindow(1, apart)))
 		var got []**outcome
 		for range 64 {
 			got = append(got, bookAside(t.Context(), s, booking(all, node)))
@@ -277,7 +277,7 @@ func TestP12_ServerDies(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	s := redisstore.New(server.Client(t), nil)
-	ten := charge("ten", throttle.SlidingWindow(10, time.Hour))
+	ten := charge("ten", store.SlidingWindow(10, time.Hour))
 	require.Zero(t, book(t, s, ten))
 
 	server.Kill()
@@ -314,7 +314,7 @@ func TestP12_ServerDies(t *testing.T) {
 func TestP8_NotAgainWhenTheRecordIsGone(t *testing.T) {
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 		lose := deafen(client)
-		hourly := charge("hourly", throttle.PerHour(10))
+		hourly := charge("hourly", store.PerHour(10))
 		k := booking(hourly)
 		g := ask(t, s, k)
 
@@ -339,7 +339,7 @@ func TestP8_NotAgainWhenTheRecordIsGone(t *testing.T) {
 func TestP8_WhatNobodyHeardOfIsGivenBack(t *testing.T) {
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 		lose := deafen(client)
-		hourly := charge("hourly", throttle.PerHour(10))
+		hourly := charge("hourly", store.PerHour(10))
 		lose.Store(1 << 40)
 		ctx := forAtMost(t, 100*time.Millisecond)
 		_, err := s.Book(ctx, booking(hourly))
@@ -360,7 +360,7 @@ func TestP12_WhoLeavesTakesNobodyAlong(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		var slow atomic.Bool
 		s, tap := loaded(t, server.Client(t), func(cmd redis.Cmder) bool { return slow.Load() && isScript(cmd) })
-		one := charge("one", throttle.PerSecond(1))
+		one := charge("one", store.PerSecond(1))
 		book(t, s, one)
 		s.Disconnect() // so it asks
 		k := booking(one)

@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/bubble"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A crowdScene is the budgets that crowds ask for, and what a caller asks for.
@@ -30,25 +31,25 @@ type crowdScene struct {
 }
 
 var (
-	fortyASecond  = throttle.Policy{Name: "rate", Limit: throttle.PerSecond(40)}
-	hundredIn3    = throttle.Policy{Name: "longer", Limit: throttle.SlidingWindow(100, 3*time.Second)}
-	eightyASecond = throttle.Policy{Name: "rate", Limit: throttle.PerSecond(80)}
-	fourSlots     = throttle.Policy{Name: "slots", Limit: throttle.Concurrency(4)}
-	eightSlots    = throttle.Policy{Name: "slots", Limit: throttle.Concurrency(8)}
+	fortyASecond  = throttle.Policy{Name: "rate", Limit: store.PerSecond(40)}
+	hundredIn3    = throttle.Policy{Name: "longer", Limit: store.SlidingWindow(100, 3*time.Second)}
+	eightyASecond = throttle.Policy{Name: "rate", Limit: store.PerSecond(80)}
+	fourSlots     = throttle.Policy{Name: "slots", Limit: store.Concurrency(4)}
+	eightSlots    = throttle.Policy{Name: "slots", Limit: store.Concurrency(8)}
 	crowdScenes   = []crowdScene{
 		{name: "slots", policies: []throttle.Policy{fortyASecond, eightSlots}},
 		{name: "costs", policies: []throttle.Policy{fortyASecond, eightSlots}, costs: 5},
 		{name: "keys", policies: []throttle.Policy{fortyASecond, eightSlots}, keys: 3},
 		{name: "deaths", policies: []throttle.Policy{eightyASecond, fourSlots}, deaths: true},
 		{name: "slots first", policies: []throttle.Policy{eightSlots, fortyASecond}},
-		{name: "narrow", policies: []throttle.Policy{fortyASecond, {Name: "slots", Limit: throttle.Concurrency(2)}}},
+		{name: "narrow", policies: []throttle.Policy{fortyASecond, {Name: "slots", Limit: store.Concurrency(2)}}},
 		{name: "two rates", policies: []throttle.Policy{fortyASecond, hundredIn3}},
 		{name: "two rates and slots", policies: []throttle.Policy{fortyASecond, hundredIn3, eightSlots}},
 		{name: "priorities", policies: []throttle.Policy{fortyASecond, eightSlots}, priorities: true},
-		{name: "headroom", policies: []throttle.Policy{fortyASecond, {Name: "slots", Limit: throttle.Concurrency(8), Headroom: map[throttle.Priority]float64{throttle.Low: 0.25}}}, priorities: true},
-		{name: "leaky", policies: []throttle.Policy{{Name: "rate", Limit: throttle.LeakyBucket(40, time.Second)}, eightSlots}},
-		{name: "tokens", policies: []throttle.Policy{{Name: "rate", Limit: throttle.TokenBucket(40, time.Second, 20)}, eightSlots}},
-		{name: "many", policies: []throttle.Policy{{Name: "rate", Limit: throttle.PerSecond(400)}, {Name: "slots", Limit: throttle.Concurrency(60)}}},
+		{name: "headroom", policies: []throttle.Policy{fortyASecond, {Name: "slots", Limit: store.Concurrency(8), Headroom: map[store.Priority]float64{store.Low: 0.25}}}, priorities: true},
+		{name: "leaky", policies: []throttle.Policy{{Name: "rate", Limit: store.LeakyBucket(40, time.Second)}, eightSlots}},
+		{name: "tokens", policies: []throttle.Policy{{Name: "rate", Limit: store.TokenBucket(40, time.Second, 20)}, eightSlots}},
+		{name: "many", policies: []throttle.Policy{{Name: "rate", Limit: store.PerSecond(400)}, {Name: "slots", Limit: store.Concurrency(60)}}},
 		{name: "shares", policies: []throttle.Policy{fortyASecond, eightSlots}, shares: 4},
 		{name: "keys and deaths", policies: []throttle.Policy{eightyASecond, fourSlots}, keys: 3, costs: 2, deaths: true},
 	}
@@ -142,7 +143,7 @@ func (c *crowds) patience(callers, cost int) time.Duration {
 	}
 	for _, p := range c.policies {
 		per := p.Limit.Per()
-		if p.Limit.Kind() == throttle.KindConcurrency {
+		if p.Limit.Kind() == store.KindConcurrency {
 			per = crowdHolds / 2
 		}
 		most += per + time.Duration(callers*cost)*per/time.Duration(p.Limit.N())
@@ -239,9 +240,9 @@ func (c *crowds) atLast() {
 	for d, use := range c.used {
 		i := slices.IndexFunc(c.policies, func(p throttle.Policy) bool { return p.Name == d.Policy })
 		switch l := c.policies[i].Limit; l.Kind() {
-		case throttle.KindSlidingWindow, throttle.KindLeakyBucket:
+		case store.KindSlidingWindow, store.KindLeakyBucket:
 			within(c.T, l.N(), l.Per(), use.starts)
-		case throttle.KindTokenBucket:
+		case store.KindTokenBucket:
 			within(c.T, l.N()+l.Capacity(), l.Per(), use.starts)
 		}
 	}
@@ -255,7 +256,7 @@ func (c *crowds) demands() (all []throttle.Demand) {
 		if c.keys > 0 {
 			d.Key = fmt.Sprint(c.draw(c.keys))
 		}
-		if c.shares > 0 && p.Limit.Kind() != throttle.KindConcurrency {
+		if c.shares > 0 && p.Limit.Kind() != store.KindConcurrency {
 			d.Share = fmt.Sprint(c.draw(c.shares))
 		}
 		all = append(all, d)
@@ -269,7 +270,7 @@ func (c *crowds) start(ctx context.Context, n *crowdNode, demands []throttle.Dem
 	defer leave()
 	defer context.AfterFunc(n.lives, leave)()
 	if c.priorities {
-		ctx = throttle.WithPriority(ctx, throttle.Priority(c.draw(3)-1))
+		ctx = throttle.WithPriority(ctx, store.Priority(c.draw(3)-1))
 	}
 	p, err := n.Acquire(ctx, demands...)
 	switch {
@@ -309,7 +310,7 @@ func (c *crowds) count(demands []throttle.Demand, sign int) {
 			c.used[budget] = use
 		}
 		use.held += sign * d.Cost
-		if l := c.policies[i].Limit; l.Kind() == throttle.KindConcurrency && use.held > l.N() {
+		if l := c.policies[i].Limit; l.Kind() == store.KindConcurrency && use.held > l.N() {
 			c.Errorf("%d are in flight, of %v", use.held, l)
 		}
 		if sign > 0 {

@@ -14,11 +14,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const (
@@ -46,14 +46,14 @@ type pair struct {
 	op      int
 	mem     *memstore.Store
 	red     *redisstore.Store
-	budgets []throttle.Charge
+	budgets []store.Charge
 	grants  []pairGrant // of the latest bookings
 }
 
 // A pairGrant can be given back.
 type pairGrant struct {
-	booking throttle.Booking
-	grant   throttle.Grant
+	booking store.Booking
+	grant   store.Grant
 }
 
 func newPair(t *testing.T, seed uint64, red *redisstore.Store) *pair {
@@ -100,14 +100,14 @@ func (d *pair) step() {
 }
 
 // book books in both and compares the grants and what they say of shadows.
-func (d *pair) book(k throttle.Booking) {
+func (d *pair) book(k store.Booking) {
 	want, got := k, k
 	want.Charges, got.Charges = slices.Clone(k.Charges), slices.Clone(k.Charges)
 	g := ask(d.T, d.mem, &want)
 	r := ask(d.T, d.red, &got)
 	r.Age, g.Handle.Stamp, r.Handle.Stamp = 0, 0, 0 // of no interest here
 	if !r.OK {
-		r.Handle = throttle.Handle{} // says nothing
+		r.Handle = store.Handle{} // says nothing
 	}
 	require.Equal(d, g, r, "operation %d: %+v", d.op, k)
 	if g.OK {
@@ -155,7 +155,7 @@ func (d *pair) take() (pairGrant, bool) {
 func (d *pair) pause() {
 	c, long := d.budgets[d.rng.IntN(len(d.budgets))], d.duration()
 	if d.rng.IntN(2) == 0 {
-		r := throttle.Refusal{Length: long, Ago: d.duration()}
+		r := store.Refusal{Length: long, Ago: d.duration()}
 		_, _, err := d.mem.Refuse(d.Context(), c, r)
 		require.NoError(d, err)
 		_, _, err = d.red.Refuse(d.Context(), c, r)
@@ -179,7 +179,7 @@ func (d *pair) status() {
 }
 
 // limit returns one of any kind, from very narrow to wider than a row.
-func (d *pair) limit() throttle.Limit {
+func (d *pair) limit() store.Limit {
 	n := []int{1, 2, 5, 20, 100, 128, 129, 1000, 50_000, 1_000_000}[d.rng.IntN(10)]
 	per := []time.Duration{
 		50 * time.Millisecond, 333_333 * time.Microsecond, time.Second, 3*time.Second + time.Microsecond,
@@ -190,7 +190,7 @@ func (d *pair) limit() throttle.Limit {
 	}
 	switch d.rng.IntN(6) {
 	case 5:
-		return throttle.Unlimited()
+		return store.Unlimited()
 	case 0, 1, 2, 3:
 		return d.window(n, per)
 	}
@@ -200,7 +200,7 @@ func (d *pair) limit() throttle.Limit {
 	}
 	loc, err := time.LoadLocation(zones[d.rng.IntN(len(zones))])
 	require.NoError(d, err)
-	return throttle.CalendarWindow(max(n, 20), throttle.Unit(1+d.rng.IntN(3)), loc)
+	return store.CalendarWindow(max(n, 20), store.Unit(1+d.rng.IntN(3)), loc)
 }
 
 // lengths finds what stands behind the length of a window, in all forms that ParseLimit understands.
@@ -208,32 +208,32 @@ var lengths = regexp.MustCompile(`"[0-9]+/[0-9]*[smh]( [^"]*)?"`)
 
 // window returns a limit of any kind that has so many in such a length. Where no bucket is so wide, it is
 // a sliding window.
-func (d *pair) window(n int, per time.Duration) throttle.Limit {
-	_, err := throttle.ParseLimit("?")
+func (d *pair) window(n int, per time.Duration) store.Limit {
+	_, err := store.ParseLimit("?")
 	forms := lengths.FindAllStringSubmatch(err.Error(), -1)
 	burst := strconv.Itoa(1 + d.rng.IntN(40))
 	more := strings.Replace(forms[d.rng.IntN(len(forms))][1], "40", burst, 1)
-	if l, err := throttle.ParseLimit(fmt.Sprintf("%d/%v%s", n, per, more)); err == nil {
+	if l, err := store.ParseLimit(fmt.Sprintf("%d/%v%s", n, per, more)); err == nil {
 		return l
 	}
-	return throttle.SlidingWindow(n, per)
+	return store.SlidingWindow(n, per)
 }
 
 // adorn gives a charge a jitter, a pace and a shadow that go with its limit.
-func (d *pair) adorn(c *throttle.Charge) {
+func (d *pair) adorn(c *store.Charge) {
 	c.Jitter, c.Pace = 0, 0
 	c.Shadow = d.rng.IntN(8) == 0
 	if d.rng.IntN(2) == 0 {
 		c.Jitter = time.Duration(d.rng.IntN(10_000)) * time.Microsecond
 	}
-	if c.Limit.Kind() == throttle.KindSlidingWindow && d.rng.IntN(2) == 0 {
+	if c.Limit.Kind() == store.KindSlidingWindow && d.rng.IntN(2) == 0 {
 		c.Pace = (min(c.Limit.Per(), time.Second) / 4 / time.Duration(c.Limit.N())).Truncate(time.Microsecond)
 	}
 }
 
 // booking asks for one to four budgets.
-func (d *pair) booking() throttle.Booking {
-	k := throttle.Booking{MaxWait: d.patience()}
+func (d *pair) booking() store.Booking {
+	k := store.Booking{MaxWait: d.patience()}
 	for _, i := range d.rng.Perm(len(d.budgets))[:1+d.rng.IntN(4)] {
 		c := d.budgets[i]
 		switch n := min(c.Limit.Capacity(), 1<<30); d.rng.IntN(6) {
@@ -275,9 +275,9 @@ func (d *pair) duration() time.Duration {
 func TestP1_FromWindowToPace(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	stores := map[string]func(t *testing.T) throttle.Store{
-		"memstore": func(*testing.T) throttle.Store { return memstore.New() },
-		"redisstore": func(t *testing.T) throttle.Store {
+	stores := map[string]func(t *testing.T) store.Store{
+		"memstore": func(*testing.T) store.Store { return memstore.New() },
+		"redisstore": func(t *testing.T) store.Store {
 			client := server.Client(t)
 			forgets(t, client)
 			return redisstore.NewAt(client, nil, bubbleClock)
@@ -287,19 +287,19 @@ func TestP1_FromWindowToPace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(t)
-				full := func(name string) throttle.Charge {
-					c := charge(name, throttle.PerSecond(40))
+				full := func(name string) store.Charge {
+					c := charge(name, store.PerSecond(40))
 					startNow(t, s, 40, c)
 					return c
 				}
 				c := full("at once")
-				c.Limit = throttle.LeakyBucket(2, time.Hour)
+				c.Limit = store.LeakyBucket(2, time.Hour)
 				require.Equal(t, time.Hour, book(t, s, c))
 
 				c = full("after a while")
 				time.Sleep(2 * time.Second)
 				require.Zero(t, book(t, s, c)) // forgets the forty
-				c.Limit = throttle.LeakyBucket(1, time.Hour)
+				c.Limit = store.LeakyBucket(1, time.Hour)
 				require.Equal(t, time.Hour, book(t, s, c))
 			})
 		})
@@ -347,20 +347,20 @@ func (d *pair) stepUnlimited() {
 }
 
 // changeNumber gives a budget a small number, of any kind of limit, or none.
-func (d *pair) changeNumber(c *throttle.Charge) {
+func (d *pair) changeNumber(c *store.Charge) {
 	n := 1 + d.rng.IntN(6)
 	per := []time.Duration{50 * time.Millisecond, 333_333 * time.Microsecond, time.Second, 3*time.Second + time.Microsecond}[d.rng.IntN(4)]
 	c.Limit = d.window(n, per)
 	if d.rng.IntN(7) > 3 {
-		c.Limit = throttle.Unlimited()
+		c.Limit = store.Unlimited()
 	}
 	d.adorn(c)
 	c.Shadow = false
 }
 
 // cheap is a booking that costs little, often of both budgets.
-func (d *pair) cheap() throttle.Booking {
-	k := throttle.Booking{MaxWait: d.patience()}
+func (d *pair) cheap() store.Booking {
+	k := store.Booking{MaxWait: d.patience()}
 	for _, i := range d.rng.Perm(len(d.budgets))[:1+d.rng.IntN(len(d.budgets))] {
 		c := d.budgets[i]
 		c.Cost = 1 + d.rng.IntN(min(c.Limit.Capacity(), 3))
@@ -381,16 +381,16 @@ func TestP1_PartsAsMemstore(t *testing.T) {
 		forgets(t, client)
 		rng := rand.New(rand.NewPCG(seed, 3))
 		mem, red := memstore.New(), atRest(t, redisstore.NewAt(client, nil, bubbleClock))
-		var budgets []throttle.Charge
+		var budgets []store.Charge
 		for _, name := range []string{"one", "two"} {
 			n, per := limits[rng.IntN(len(limits))], time.Duration(50+rng.IntN(1950))*time.Millisecond
-			c := charge(name, throttle.SlidingWindow(n, per))
+			c := charge(name, store.SlidingWindow(n, per))
 			c.Jitter, c.Pace = time.Duration(rng.IntN(2)*35)*time.Millisecond, per/time.Duration(n*(1+rng.IntN(2)))
 			budgets = append(budgets, c)
 		}
 		for range 300 {
 			first := rng.IntN(2)
-			b := throttle.Booking{MaxWait: -1, Horizon: time.Hour}
+			b := store.Booking{MaxWait: -1, Horizon: time.Hour}
 			for _, c := range budgets[first : first+1+rng.IntN(2-first)] {
 				if rng.IntN(3) == 0 {
 					c.Cost = 1 + rng.IntN(1+c.Limit.N()/8)

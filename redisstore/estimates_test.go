@@ -12,13 +12,14 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP3_EstimatesThatAreTooHigh books ten times what each start costs, which is known 20 ms later. While its cost is
 // unknown a start counts with its estimate: so of 2,000 a second λ = 2000/(100·0.02 + 10·1.015) starts a second are
 // possible, 82 % of the limit. Starts are booked so near that nine tenths of that, 74 %, are reached.
 func TestP3_EstimatesThatAreTooHigh(t *testing.T) {
-	for _, l := range []throttle.Limit{throttle.PerSecond(2000), throttle.TokenBucket(2000, time.Second, 2000)} {
+	for _, l := range []store.Limit{store.PerSecond(2000), store.TokenBucket(2000, time.Second, 2000)} {
 		for _, workers := range []int{64, 500} {
 			synctest.Test(t, func(t *testing.T) {
 				requireUsed(t, memstore.New(), l, workers)
@@ -31,7 +32,7 @@ func TestP3_EstimatesThatAreTooHigh(t *testing.T) {
 }
 
 // requireUsed has workers that book 100 for work that costs 10 use a limit of 2,000 a second, without passing it.
-func requireUsed(t *testing.T, s throttle.Store, l throttle.Limit, workers int) {
+func requireUsed(t *testing.T, s store.Store, l store.Limit, workers int) {
 	limiter, err := throttle.NewLimiter(s, throttle.Policy{Name: "tokens", Limit: l})
 	require.NoError(t, err)
 
@@ -56,7 +57,7 @@ func requireUsed(t *testing.T, s throttle.Store, l throttle.Limit, workers int) 
 	all.Wait()
 
 	used, burst := 0, 0
-	if l.Kind() == throttle.KindTokenBucket {
+	if l.Kind() == store.KindTokenBucket {
 		burst = 2000
 	}
 	first := 0

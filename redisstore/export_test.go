@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // NewAt returns a store whose scripts are told the time, so that they run in
@@ -43,7 +43,7 @@ func IsBooking(cmd redis.Cmder) bool {
 }
 
 // Key returns the key of a budget.
-func (s *Store) Key(b throttle.Budget) string { return s.primary.names.Row(&b) }
+func (s *Store) Key(b store.Budget) string { return s.primary.names.Row(&b) }
 
 // Client returns the client of the store.
 func (s *Store) Client() redis.UniversalClient { return s.primary.client }
@@ -158,7 +158,7 @@ func (s *Store) Unsubscribe(group string) {
 func (s *Store) Leases() int { return s.primary.line.Leases() }
 
 // LeasesKey returns the key of a budget of concurrency.
-func (s *Store) LeasesKey(b throttle.Budget) string { return s.primary.names.Leases(&b) }
+func (s *Store) LeasesKey(b store.Budget) string { return s.primary.names.Leases(&b) }
 
 // ID returns what a store is called among those that use the same Redis.
 func (s *Store) ID() string { return s.primary.names.Node }

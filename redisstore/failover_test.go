@@ -10,16 +10,16 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
 // hourly is a budget of five an hour. Servers die and rise in real time, which is
 // short beside its window.
-var hourly = charge("hourly", throttle.PerHour(5))
+var hourly = charge("hourly", store.PerHour(5))
 
 // A history is the starts that were granted, by the clock that all servers of a
 // test share.
@@ -30,7 +30,7 @@ type history struct {
 
 // book books by a store, however long the wait, and requires that an hour never
 // holds more than five starts.
-func (h *history) book(s throttle.Store) throttle.Grant {
+func (h *history) book(s store.Store) store.Grant {
 	h.Helper()
 	g := ask(h.T, s, booking(hourly))
 	require.True(h, g.OK)
@@ -138,8 +138,8 @@ func TestP12_StaleReplicaSeemsUpToDate(t *testing.T) {
 	t.Parallel()
 	c := newCouple(t)
 	other := redisstore.New(c.proxy.Client(t), nil)
-	seven := charge("seven", throttle.PerHour(7))
-	for _, s := range []throttle.Store{c.store, c.store, other} {
+	seven := charge("seven", store.PerHour(7))
+	for _, s := range []store.Store{c.store, c.store, other} {
 		require.Zero(t, book(t, s, seven))
 	}
 	c.replicated()
@@ -165,11 +165,11 @@ func TestP8_FailoverInTheMiddle(t *testing.T) {
 				c.promote()
 			}
 			f := c.proxy.Disturb(redistest.HoldReplies) // the client makes the call again after a second
-			got := make(chan throttle.Grant)
+			got := make(chan store.Grant)
 			go func() {
 				g, err := c.store.Book(c.Context(), booking(hourly))
 				if err != nil {
-					g.Wait = throttle.Never
+					g.Wait = store.Never
 				}
 				got <- g
 			}()
@@ -224,7 +224,7 @@ func TestP12_LagIsTheBound(t *testing.T) {
 	t.Parallel() // its servers are its own
 	for missing := range soak.Most(4, 2) {
 		servers := redistest.Sentinel(t)
-		five := charge("five", throttle.PerHour(5))
+		five := charge("five", store.PerHour(5))
 		dead := redisstore.New(servers.Client(t), nil)
 		granted := 0
 		for granted < 5-missing {
@@ -253,7 +253,7 @@ func TestP12_LagIsTheBound(t *testing.T) {
 func onTopology(t *testing.T, client redis.UniversalClient, empty func(t *testing.T)) {
 	require.NoError(t, client.Ping(t.Context()).Err())
 	for seed := range uint64(soak.Most(5, 1)) {
-		storetest.Random(t, func(t *testing.T) throttle.Store {
+		storetest.Random(t, func(t *testing.T) store.Store {
 			empty(t)
 			return redisstore.NewAt(client, nil, bubbleClock)
 		}, 500+seed, 300)
@@ -288,7 +288,7 @@ func passOn(t *testing.T, clients ...redis.UniversalClient) {
 		nodes = append(nodes, s)
 	}
 	for _, group := range []string{"one", "two", "three", "four"} {
-		c := inGroup(group, charge("budget of "+group, throttle.Concurrency(1)))
+		c := inGroup(group, charge("budget of "+group, store.Concurrency(1)))
 		k, g := board(t, nodes[0], c)
 		for i := range 6 {
 			holder, next := nodes[i%2], nodes[(i+1)%2]

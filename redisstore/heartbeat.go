@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Heartbeat implements [fallback.Primary]; see lua/heartbeat.lua.
@@ -20,21 +20,21 @@ func (p *primary) Heartbeat(ctx context.Context, group string, h fallback.Heartb
 }
 
 // Key implements [fallback.Primary].
-func (p *primary) Key(c *throttle.Charge) string { return p.names.Row(&c.Budget) }
+func (p *primary) Key(c *store.Charge) string { return p.names.Row(&c.Budget) }
 
 // Keep implements [fallback.Primary].
-func (p *primary) Keep(c *throttle.Charge) time.Duration { return commit.Keep(c) }
+func (p *primary) Keep(c *store.Charge) time.Duration { return commit.Keep(c) }
 
 // reportMost bounds how many budgets one call reports.
 const reportMost = 80
 
 // Report implements [fallback.Primary].
-func (p *primary) Report(ctx context.Context, charges []throttle.Charge) error {
-	unreported := slices.DeleteFunc(slices.Clone(charges), func(c throttle.Charge) bool {
+func (p *primary) Report(ctx context.Context, charges []store.Charge) error {
+	unreported := slices.DeleteFunc(slices.Clone(charges), func(c store.Charge) bool {
 		return !p.history.HasUnreported(p.names.Row(&c.Budget), time.Now())
 	})
 	for some := range slices.Chunk(unreported, reportMost) {
-		if err := p.commit.Do(ctx, commit.NewReport(some...), throttle.AnyWait); err != nil {
+		if err := p.commit.Do(ctx, commit.NewReport(some...), store.AnyWait); err != nil {
 			return err
 		}
 		for i := range some {

@@ -20,16 +20,17 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // bubbleClock is the time of the bubble that it is asked in.
 func bubbleClock() int64 { return time.Now().UnixMicro() }
 
 // charge returns a charge of 1 without jitter to a budget of that name.
-func charge(name string, l throttle.Limit) throttle.Charge {
+func charge(name string, l store.Limit) store.Charge {
 	key := sha256.Sum256([]byte(name))
-	return throttle.Charge{
-		Budget: throttle.Budget{Policy: name, Group: "group", Key: [16]byte(key[:])},
+	return store.Charge{
+		Budget: store.Budget{Policy: name, Group: "group", Key: [16]byte(key[:])},
 		Limit:  l, Cost: 1,
 	}
 }
@@ -136,25 +137,25 @@ func clientOf(t *testing.T, o *redis.Options) *redis.Client {
 }
 
 // inGroup returns the charge with another group.
-func inGroup(group string, c throttle.Charge) throttle.Charge {
+func inGroup(group string, c store.Charge) store.Charge {
 	c.Budget.Group = group
 	return c
 }
 
 // booking is patient.
-func booking(charges ...throttle.Charge) *throttle.Booking {
-	return &throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1}
+func booking(charges ...store.Charge) *store.Booking {
+	return &store.Booking{Charges: slices.Clone(charges), MaxWait: -1}
 }
 
 // bookingFor is patient for so long.
-func bookingFor(d time.Duration, charges ...throttle.Charge) *throttle.Booking {
+func bookingFor(d time.Duration, charges ...store.Charge) *store.Booking {
 	k := booking(charges...)
 	k.MaxWait = d
 	return k
 }
 
 // book books, however long the wait, and returns the wait.
-func book(t *testing.T, s throttle.Store, charges ...throttle.Charge) time.Duration {
+func book(t *testing.T, s store.Store, charges ...store.Charge) time.Duration {
 	t.Helper()
 	g := ask(t, s, booking(charges...))
 	require.True(t, g.OK)
@@ -162,7 +163,7 @@ func book(t *testing.T, s throttle.Store, charges ...throttle.Charge) time.Durat
 }
 
 // ask books, and returns what it was told.
-func ask(t *testing.T, s throttle.Store, k *throttle.Booking) throttle.Grant {
+func ask(t *testing.T, s store.Store, k *store.Booking) store.Grant {
 	t.Helper()
 	g, err := s.Book(t.Context(), k)
 	require.NoError(t, err)
@@ -170,7 +171,7 @@ func ask(t *testing.T, s throttle.Store, k *throttle.Booking) throttle.Grant {
 }
 
 // status returns how a budget stands.
-func status(t *testing.T, s throttle.Store, c throttle.Charge) throttle.Status {
+func status(t *testing.T, s store.Store, c store.Charge) store.Status {
 	t.Helper()
 	st, err := s.Status(t.Context(), c)
 	require.NoError(t, err)
@@ -184,7 +185,7 @@ func forgets(t *testing.T, c redis.UniversalClient) {
 }
 
 // refused books what must not have room, and does not wait.
-func refused(t *testing.T, s throttle.Store, charges ...throttle.Charge) throttle.Grant {
+func refused(t *testing.T, s store.Store, charges ...store.Charge) store.Grant {
 	t.Helper()
 	g := ask(t, s, bookingFor(0, charges...))
 	require.False(t, g.OK)
@@ -193,7 +194,7 @@ func refused(t *testing.T, s throttle.Store, charges ...throttle.Charge) throttl
 }
 
 // startNow books so many starts that have room at once.
-func startNow(t *testing.T, s throttle.Store, many int, charges ...throttle.Charge) {
+func startNow(t *testing.T, s store.Store, many int, charges ...store.Charge) {
 	t.Helper()
 	for range many {
 		require.Zero(t, book(t, s, charges...))
@@ -201,7 +202,7 @@ func startNow(t *testing.T, s throttle.Store, many int, charges ...throttle.Char
 }
 
 // limiter returns a limiter of one policy.
-func limiter(t require.TestingT, s throttle.Store, p throttle.Policy) *throttle.Limiter {
+func limiter(t require.TestingT, s store.Store, p throttle.Policy) *throttle.Limiter {
 	l, err := throttle.NewLimiter(s, p)
 	require.NoError(t, err)
 	return l
@@ -212,7 +213,7 @@ func limiter(t require.TestingT, s throttle.Store, p throttle.Policy) *throttle.
 const telling = time.Second
 
 // bookLost books after a loss, and returns in how long from now the start is.
-func bookLost(t *testing.T, s throttle.Store, charges ...throttle.Charge) time.Duration {
+func bookLost(t *testing.T, s store.Store, charges ...store.Charge) time.Duration {
 	t.Helper()
 	asked := time.Now()
 	wait := book(t, s, charges...)
@@ -220,7 +221,7 @@ func bookLost(t *testing.T, s throttle.Store, charges ...throttle.Charge) time.D
 }
 
 // booked returns how many starts a budget has, those to come among them.
-func booked(t *testing.T, s throttle.Store, c throttle.Charge) int {
+func booked(t *testing.T, s store.Store, c store.Charge) int {
 	t.Helper()
 	st := status(t, s, c)
 	return st.Used + st.Waiting
@@ -232,7 +233,7 @@ func loaded(t *testing.T, c redis.UniversalClient, hold func(redis.Cmder) bool) 
 	t.Helper()
 	forgets(t, c)
 	s := atRest(t, redisstore.NewAt(c, nil, bubbleClock))
-	first := charge("first", throttle.PerSecond(1))
+	first := charge("first", store.PerSecond(1))
 	book(t, s, first)
 	require.NoError(t, s.Pause(t.Context(), first, 0))
 	state(t, s, first, 0, time.Second)

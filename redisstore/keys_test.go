@@ -20,6 +20,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // ok is an upstream that likes everything.
@@ -34,7 +35,7 @@ func (ok) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	const hash = "AAECAwQFBgcICQoLDA0ODw"
-	b := throttle.Budget{Policy: "app {and} API", Group: "ding{talk}.com"}
+	b := store.Budget{Policy: "app {and} API", Group: "ding{talk}.com"}
 	for i := range b.Key {
 		b.Key[i] = byte(i)
 	}
@@ -68,10 +69,10 @@ func TestP6_OneSlot(t *testing.T) {
 	slots := make(map[int64]bool)
 	for i := range 20 {
 		group := fmt.Sprintf("upstream{%d}.example.com", i)
-		var charges []throttle.Charge
+		var charges []store.Charge
 		inOne := make(map[int64]bool)
 		for j := range 5 {
-			c := inGroup(group, charge(fmt.Sprint("policy} ", j), throttle.PerHour(5)))
+			c := inGroup(group, charge(fmt.Sprint("policy} ", j), store.PerHour(5)))
 			slot, err := client.ClusterKeySlot(t.Context(), s.Key(c.Budget)).Result()
 			require.NoError(t, err)
 			slots[slot], inOne[slot] = true, true
@@ -90,7 +91,7 @@ func TestP6_OneSlot(t *testing.T) {
 func TestNamespace(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
-	one := charge("one", throttle.PerHour(1))
+	one := charge("one", store.PerHour(1))
 	in := func(name string) *redisstore.Store {
 		return redisstore.New(client, &redisstore.Options{Namespace: name})
 	}
@@ -107,9 +108,9 @@ func TestNamespace(t *testing.T) {
 func TestP12_AKeyThatHoldsGarbage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	limits := []throttle.Limit{
-		throttle.PerSecond(3), throttle.CalendarWindow(30, throttle.Day, nil), throttle.TokenBucket(1, time.Second, 5),
-		throttle.LeakyBucket(3, time.Second), throttle.FixedWindow(3, time.Second), throttle.Concurrency(20),
+	limits := []store.Limit{
+		store.PerSecond(3), store.CalendarWindow(30, store.Day, nil), store.TokenBucket(1, time.Second, 5),
+		store.LeakyBucket(3, time.Second), store.FixedWindow(3, time.Second), store.Concurrency(20),
 	}
 	dice := rand.New(rand.NewPCG(5, 2))
 	served := 0
@@ -121,7 +122,7 @@ func TestP12_AKeyThatHoldsGarbage(t *testing.T) {
 			limit := limits[i%len(limits)]
 			ch := charge(fmt.Sprint("garbage ", i), limit)
 			key := s.Key(ch.Budget)
-			if limit.Kind() == throttle.KindConcurrency {
+			if limit.Kind() == store.KindConcurrency {
 				key = s.LeasesKey(ch.Budget)
 			}
 			for range dice.IntN(6) {
@@ -175,7 +176,7 @@ func spoil(t *testing.T, c redis.UniversalClient, key string, dice *rand.Rand) {
 func TestP12_ABadKeyIsItsOwnTrouble(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
-	l := limiter(t, redisstore.New(client, nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(1000)})
+	l := limiter(t, redisstore.New(client, nil), throttle.Policy{Name: "p", Limit: store.PerSecond(1000)})
 	_, err := l.Acquire(t.Context(), "bad", 1)
 	require.NoError(t, err)
 	bad := client.Keys(t.Context(), "*:p:*").Val()

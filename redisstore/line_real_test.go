@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // awaitMost is how long a test awaits what takes a message, on a machine that is busy.
@@ -21,12 +21,12 @@ const awaitMost = 5 * time.Second
 // a waiter in line at the second one, which hears.
 func hourlyInLine(t *testing.T, client func() redis.UniversalClient) (a, b *redisstore.Store, all *held, w *walker) {
 	a, b = redisstore.New(client(), nil), redisstore.New(client(), nil)
-	c := charge("hour", throttle.TokenBucket(1, time.Hour, 5))
+	c := charge("hour", store.TokenBucket(1, time.Hour, 5))
 	k := booking(c)
 	k.Charges[0].Cost = 5
 	g := ask(t, a, k)
 	require.True(t, g.OK)
-	w = walks(t, b, throttle.Normal, c)
+	w = walks(t, b, store.Normal, c)
 	require.NotNil(t, w.grant.Ready)
 	require.Equal(t, 1, b.Standing())
 	require.Eventually(t, func() bool { return b.Complete("group", time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
@@ -72,11 +72,11 @@ func TestP11_LineAfterAResume(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	a, b := redisstore.New(server.Client(t), nil), redisstore.New(server.Client(t), nil)
-	c := charge("free", throttle.PerSecond(50))
+	c := charge("free", store.PerSecond(50))
 	require.NoError(t, a.Pause(t.Context(), c, time.Hour))
 	var all []*walker
 	for i := range 6 {
-		all = append(all, walks(t, []*redisstore.Store{a, b}[i%2], throttle.Normal, c))
+		all = append(all, walks(t, []*redisstore.Store{a, b}[i%2], store.Normal, c))
 	}
 	require.Equal(t, 3, a.Standing())
 	require.Equal(t, 3, b.Standing())
@@ -102,10 +102,10 @@ func TestP5_LineOnACluster(t *testing.T) {
 
 	nodes := []*redisstore.Store{a, b}
 	for group := range 3 {
-		c := inGroup(fmt.Sprint("api ", group), charge(fmt.Sprint("ten ", group), throttle.LeakyBucket(10, time.Second)))
+		c := inGroup(fmt.Sprint("api ", group), charge(fmt.Sprint("ten ", group), store.LeakyBucket(10, time.Second)))
 		var crowd []*walker
 		for i := range 20 {
-			crowd = append(crowd, walks(t, nodes[i%2], throttle.Normal, c))
+			crowd = append(crowd, walks(t, nodes[i%2], store.Normal, c))
 		}
 		starts := allStart(t, 30*time.Second, crowd...)
 		ordered(t, time.Second, starts)
@@ -115,7 +115,7 @@ func TestP5_LineOnACluster(t *testing.T) {
 }
 
 // stands books for a caller that has to stand in line.
-func (w *wire) stands(s throttle.Store) *held {
+func (w *wire) stands(s store.Store) *held {
 	w.Helper()
 	k := booking(w.five)
 	k.Horizon = near
@@ -135,13 +135,13 @@ func TestP8_LeavesBeforeThePlaceIsKnown(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancelCause(w.Context())
 		lose()
-		got := make(chan throttle.Grant)
+		got := make(chan store.Grant)
 		k := booking(w.five)
 		k.Horizon = near
 		go func() {
 			g, err := w.store.Book(ctx, k)
 			if err != nil {
-				g = throttle.Grant{}
+				g = store.Grant{}
 			}
 			got <- g
 		}()

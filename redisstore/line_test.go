@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/moments"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -22,14 +22,14 @@ import (
 // which they came, as far as nodes know of each other, and nothing stays unused.
 func TestP5_LineAcrossNodes(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []throttle.Limit{
-		throttle.LeakyBucket(20, time.Second), throttle.PerSecond(20), throttle.TokenBucket(20, time.Second, 20), throttle.FixedWindow(20, time.Second),
+	for _, limit := range []store.Limit{
+		store.LeakyBucket(20, time.Second), store.PerSecond(20), store.TokenBucket(20, time.Second, 20), store.FixedWindow(20, time.Second),
 	} {
 		for _, nodes := range soak.Most([]int{2, 5}, []int{5}) {
 			t.Run(fmt.Sprint(limit, " ", nodes), func(t *testing.T) {
 				inLines(t, nodes, func(t *testing.T, nodes []*cuttable) {
 					c := charge("twenty", limit)
-					if limit.Kind() == throttle.KindSlidingWindow {
+					if limit.Kind() == store.KindSlidingWindow {
 						c.Pace = 47500 * time.Microsecond
 					}
 					begin := time.Now()
@@ -37,7 +37,7 @@ func TestP5_LineAcrossNodes(t *testing.T) {
 					starts := allStart(t, time.Minute, all...)
 					ordered(t, 300*time.Millisecond, starts)
 					require.Less(t, starts[len(starts)-1].Sub(begin), 11500*time.Millisecond, "P3: 20 of 200 could start in each second")
-					if limit.Kind() == throttle.KindSlidingWindow {
+					if limit.Kind() == store.KindSlidingWindow {
 						within(t, 20, time.Second, starts)
 					}
 					for _, n := range nodes {
@@ -54,7 +54,7 @@ func TestP5_LineAcrossNodes(t *testing.T) {
 func TestP5_LineOfManyInOneCall(t *testing.T) {
 	inLines(t, 1, func(t *testing.T, nodes []*cuttable) {
 		s := nodes[0]
-		c := charge("one", throttle.LeakyBucket(1, time.Second))
+		c := charge("one", store.LeakyBucket(1, time.Second))
 		require.Zero(t, book(t, s, c))
 		k := booking(c)
 		k.MaxWait, k.Horizon = 5500*time.Millisecond, near
@@ -91,7 +91,7 @@ func TestP5_LineOfManyInOneCall(t *testing.T) {
 func TestP15_NothingIsLeftOfALine(t *testing.T) {
 	each(t, []bool{true, false}, func(t *testing.T, leave bool) {
 		inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
-			c := charge("ten", throttle.LeakyBucket(10, time.Second))
+			c := charge("ten", store.LeakyBucket(10, time.Second))
 			all := crowdOf(t, nodes, 40, 0, c)
 			require.Positive(t, nodes[0].Subscriptions())
 			require.Equal(t, 1, nodes[0].Lines())
@@ -121,7 +121,7 @@ func TestP15_NothingIsLeftOfALine(t *testing.T) {
 // however many they are.
 func TestP4_LineMakesFewCalls(t *testing.T) {
 	onTap(t, nil, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		c := charge("hour", throttle.PerHour(10))
+		c := charge("hour", store.PerHour(10))
 		all := crowdOf(t, []*cuttable{{Store: s}}, 500, 0, c)
 		time.Sleep(time.Minute)
 		tap.names()
@@ -142,12 +142,12 @@ func TestP4_LineMakesFewCalls(t *testing.T) {
 func TestP15_NoGoroutineIsLeftOfALine(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	s := redisstore.New(client, nil)
-	c := charge("hour", throttle.PerHour(1))
+	c := charge("hour", store.PerHour(1))
 	book(t, s, c)
 	before := runtime.NumGoroutine()
 	var all []*walker
 	for range 20 {
-		all = append(all, walks(t, s, throttle.Normal, c))
+		all = append(all, walks(t, s, store.Normal, c))
 	}
 	require.Equal(t, 20, s.Standing())
 	require.Equal(t, 1, s.Subscriptions())
@@ -177,7 +177,7 @@ func TestP5_RandomLinesOfOneProgram(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			storetest.RandomLine(t, lineSlack, func(t *testing.T) throttle.Store {
+			storetest.RandomLine(t, lineSlack, func(t *testing.T) store.Store {
 				client := server.Client(t)
 				forgets(t, client)
 				return atRest(t, redisstore.NewAt(client, nil, bubbleClock))
@@ -198,12 +198,12 @@ func TestP1_RunsOfALargeWindow(t *testing.T) {
 
 func runsOf(t *testing.T, n, cost int, per time.Duration) {
 	inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
-		c := charge("large", throttle.SlidingWindow(n, per))
+		c := charge("large", store.SlidingWindow(n, per))
 		c.Pace, c.Cost = per/time.Duration(n), cost
 		fit := n / cost
 		var all []*walker
 		for i := range fit * 4 / 3 { // the race detector can have 8,128 goroutines in all
-			all = append(all, comes(t, nodes[i%2], throttle.Normal, c))
+			all = append(all, comes(t, nodes[i%2], store.Normal, c))
 		}
 		starts := allStart(t, time.Minute, all...)
 		within(t, fit, per, starts)
@@ -227,12 +227,12 @@ func runsOf(t *testing.T, n, cost int, per time.Duration) {
 func TestP1_ARunHasRoomForAll(t *testing.T) {
 	const n, per, later = 1536, 200 * time.Millisecond, 50 * time.Millisecond
 	inLines(t, 1, func(t *testing.T, nodes []*cuttable) {
-		c := charge("large", throttle.SlidingWindow(n, per))
+		c := charge("large", store.SlidingWindow(n, per))
 		c.Pace = per / n
 		var all []*walker
 		crowd := func(many int) {
 			for range many {
-				all = append(all, comes(t, nodes[0], throttle.Normal, c))
+				all = append(all, comes(t, nodes[0], store.Normal, c))
 			}
 			for _, w := range all {
 				<-w.answered
@@ -256,7 +256,7 @@ func TestP1_ARunHasRoomForAll(t *testing.T) {
 // package throttle with this name does in memory.
 func TestP4_NoCallerAsksTwiceAtOneMoment(t *testing.T) {
 	eachBubble(t, seeds(soak.Most(500, 3)), func(t *testing.T, server *redistest.Server, seed uint64) {
-		var stores []throttle.Store
+		var stores []store.Store
 		for range 1 + seed%4 {
 			stores = append(stores, atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock).Listen()))
 		}

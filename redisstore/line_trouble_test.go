@@ -13,17 +13,17 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP7_LineOfADeadNode: a node dies, and all who stand in line there never come. The
 // others lose little, whatever the limit is like.
 func TestP7_LineOfADeadNode(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []throttle.Limit{throttle.LeakyBucket(20, time.Second), throttle.PerSecond(20), throttle.PerSecond(4), throttle.TokenBucket(20, time.Second, 20)} {
+	for _, limit := range []store.Limit{store.LeakyBucket(20, time.Second), store.PerSecond(20), store.PerSecond(4), store.TokenBucket(20, time.Second, 20)} {
 		for _, nodes := range []int{2, 4} {
 			t.Run(fmt.Sprint(limit, " ", nodes), func(t *testing.T) {
 				inLines(t, nodes, func(t *testing.T, nodes []*cuttable) {
@@ -35,7 +35,7 @@ func TestP7_LineOfADeadNode(t *testing.T) {
 					var others []*walker
 					used := 0
 					for _, w := range all {
-						if w.store != throttle.Store(dead) {
+						if w.store != store.Store(dead) {
 							others = append(others, w)
 							continue
 						}
@@ -63,7 +63,7 @@ func TestP7_LineOfADeadNode(t *testing.T) {
 // fifty wait in two nodes. All of them start, and the limit holds.
 func TestP12_ForgottenLine(t *testing.T) {
 	t.Parallel()
-	c := charge("five", throttle.PerSecond(5))
+	c := charge("five", store.PerSecond(5))
 	for name, forget := range map[string]func(t *testing.T, n *cuttable){
 		"all": func(t *testing.T, n *cuttable) { n.trace.forgets(func() { forgets(t, n.Client()) }) },
 		"the key": func(t *testing.T, n *cuttable) {
@@ -95,7 +95,7 @@ func TestP12_ForgottenLine(t *testing.T) {
 // expires when the line is over.
 func TestP10_LineOfManyNodes(t *testing.T) {
 	t.Parallel()
-	for i, limit := range []throttle.Limit{throttle.PerSecond(500), throttle.SlidingWindow(1_000_000, time.Hour), throttle.TokenBucket(20, time.Second, 100)} {
+	for i, limit := range []store.Limit{store.PerSecond(500), store.SlidingWindow(1_000_000, time.Hour), store.TokenBucket(20, time.Second, 100)} {
 		runBubble(t, limit.String(), func(t *testing.T, server *redistest.Server) {
 			client := server.Client(t)
 			var nodes []*redisstore.Store
@@ -112,7 +112,7 @@ func TestP10_LineOfManyNodes(t *testing.T) {
 			var all []*walker
 			for k := range soak.Most(2000, 200) {
 				c.Cost = 1 + dice.IntN(max(1, limit.N()/20))
-				all = append(all, walks(t, nodes[k%60], throttle.Priority(dice.IntN(3)-1), c))
+				all = append(all, walks(t, nodes[k%60], store.Priority(dice.IntN(3)-1), c))
 				if k%50 == 0 {
 					requireSmall(t, client)
 					time.Sleep(time.Duration(dice.IntN(20)) * time.Millisecond)
@@ -143,13 +143,13 @@ func TestP10_LineOfManyNodes(t *testing.T) {
 func TestP10_AllHaveLeftTheLine(t *testing.T) {
 	inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
 		dice := rand.New(rand.NewPCG(10, 11))
-		limits := []throttle.Limit{throttle.PerSecond(50), throttle.LeakyBucket(50, time.Second), throttle.TokenBucket(50, time.Second, 60)}
+		limits := []store.Limit{store.PerSecond(50), store.LeakyBucket(50, time.Second), store.TokenBucket(50, time.Second, 60)}
 		for i := range soak.Most(60, 9) {
 			c := charge(fmt.Sprint("left ", i), limits[i%len(limits)])
 			var all []*walker
 			for k := range soak.Most(300, 100) {
 				c.Cost = 1 + dice.IntN(1+i/3%3)
-				all = append(all, walks(t, nodes[k%2], throttle.Priority(dice.IntN(3)-1), c))
+				all = append(all, walks(t, nodes[k%2], store.Priority(dice.IntN(3)-1), c))
 			}
 			time.Sleep(time.Duration(dice.IntN(2000)) * time.Millisecond)
 			for k, leaver := range dice.Perm(len(all)) {
@@ -181,7 +181,7 @@ func TestP12_LineThatIsGarbage(t *testing.T) {
 			for range 2 {
 				nodes = append(nodes, &cuttable{Store: atRest(t, redisstore.NewAt(client, nil, bubbleClock).Listen())})
 			}
-			c := charge(fmt.Sprint("garbage ", i), throttle.PerSecond(5))
+			c := charge(fmt.Sprint("garbage ", i), store.PerSecond(5))
 			all := crowdOf(t, nodes, 30, time.Millisecond, c)
 			time.Sleep(time.Duration(dice.IntN(2000)) * time.Millisecond)
 			spoilLine(t, client, nodes[0].Key(c.Budget), dice)

@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/bubble"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/linecheck"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // near is how far ahead starts are booked in these tests.
@@ -24,9 +24,9 @@ const near = 750 * time.Millisecond
 
 // A walker is a caller that stands in line until it starts. It does as throttle does.
 type walker struct {
-	store    throttle.Store
-	booking  throttle.Booking
-	grant    throttle.Grant
+	store    store.Store
+	booking  store.Booking
+	grant    store.Grant
 	came     time.Time
 	start    time.Time // zero: it did not start
 	calls    int
@@ -39,7 +39,7 @@ type walker struct {
 
 // walks books for a caller, and lets it go on by itself. The first answer is there when
 // it returns.
-func walks(t *testing.T, s throttle.Store, p throttle.Priority, charges ...throttle.Charge) *walker {
+func walks(t *testing.T, s store.Store, p store.Priority, charges ...store.Charge) *walker {
 	t.Helper()
 	w := comes(t, s, p, charges...)
 	<-w.answered
@@ -47,12 +47,12 @@ func walks(t *testing.T, s throttle.Store, p throttle.Priority, charges ...throt
 }
 
 // comes is walks for a caller that others may share a call with.
-func comes(t *testing.T, s throttle.Store, p throttle.Priority, charges ...throttle.Charge) *walker {
+func comes(t *testing.T, s store.Store, p store.Priority, charges ...store.Charge) *walker {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
 	w := &walker{
 		store: s, came: time.Now(), leave: leave, dead: new(atomic.Bool), over: make(chan struct{}), answered: make(chan struct{}),
-		booking: throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1, Horizon: near, Priority: p},
+		booking: store.Booking{Charges: slices.Clone(charges), MaxWait: -1, Horizon: near, Priority: p},
 	}
 	go func() {
 		w.book(ctx)
@@ -120,10 +120,10 @@ func inLines(t *testing.T, nodes int, test func(t *testing.T, nodes []*cuttable)
 }
 
 // crowdOf lets so many come, at a distance, to the nodes by turns.
-func crowdOf(t *testing.T, nodes []*cuttable, many int, distance time.Duration, charges ...throttle.Charge) (all []*walker) {
+func crowdOf(t *testing.T, nodes []*cuttable, many int, distance time.Duration, charges ...store.Charge) (all []*walker) {
 	t.Helper()
 	for i := range many {
-		all = append(all, comes(t, nodes[i%len(nodes)], throttle.Normal, charges...))
+		all = append(all, comes(t, nodes[i%len(nodes)], store.Normal, charges...))
 		synctest.Wait()
 		time.Sleep(distance)
 	}
@@ -267,7 +267,7 @@ func TestP5_TraceOfABrokenLine(t *testing.T) { // other tests must not run besid
 					for _, n := range nodes {
 						n.Listen()
 					}
-					all := crowdOf(t, nodes, 24, 7*time.Millisecond, charge("four", throttle.PerSecond(4)))
+					all := crowdOf(t, nodes, 24, 7*time.Millisecond, charge("four", store.PerSecond(4)))
 					time.Sleep(time.Second)
 					for _, w := range all[12:16] {
 						w.leaves()

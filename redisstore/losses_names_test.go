@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP12_MoreLossesThanNames: a window has more losses than a row has names of generations. Then
@@ -39,7 +39,7 @@ func TestP12_OlderThanAllNames(t *testing.T) {
 	run := func(name string, test func(t *testing.T, a, b *redisstore.Store, start func(*redisstore.Store, int), lose func(), booked func() int)) {
 		t.Run(name, func(t *testing.T) {
 			forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
-				c := charge("budget", throttle.PerHour(4000))
+				c := charge("budget", store.PerHour(4000))
 				a, b := redisstore.NewAt(client, nil, bubbleClock), redisstore.NewAt(client, nil, bubbleClock)
 				start := func(s *redisstore.Store, times int) {
 					for range times {

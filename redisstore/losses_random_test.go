@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const (
@@ -29,10 +29,10 @@ const (
 func TestP12_ManyLosses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	for _, limit := range []throttle.Limit{
-		throttle.SlidingWindow(5, 10*time.Second), throttle.SlidingWindow(300, 10*time.Second),
-		throttle.FixedWindow(7, 10*time.Second), throttle.LeakyBucket(4, 10*time.Second),
-		throttle.TokenBucket(2, 5*time.Second, 6),
+	for _, limit := range []store.Limit{
+		store.SlidingWindow(5, 10*time.Second), store.SlidingWindow(300, 10*time.Second),
+		store.FixedWindow(7, 10*time.Second), store.LeakyBucket(4, 10*time.Second),
+		store.TokenBucket(2, 5*time.Second, 6),
 	} {
 		for seed := range uint64(soak.Most(forgetSeeds, 2)) {
 			t.Run(fmt.Sprint(limit, " ", seed), func(t *testing.T) {
@@ -56,7 +56,7 @@ type forgetful struct {
 	*testing.T
 	rng    *rand.Rand
 	op     int
-	charge throttle.Charge
+	charge store.Charge
 	client *redis.Client
 	nodes  []*redisstore.Store
 
@@ -80,7 +80,7 @@ type backup struct {
 	rows   map[string]string
 }
 
-func newForgetful(t *testing.T, client *redis.Client, limit throttle.Limit, seed uint64) *forgetful {
+func newForgetful(t *testing.T, client *redis.Client, limit store.Limit, seed uint64) *forgetful {
 	forgets(t, client)
 	f := &forgetful{
 		T: t, rng: rand.New(rand.NewPCG(seed, 12)), charge: charge("budget", limit), client: client,
@@ -116,7 +116,7 @@ func (f *forgetful) step() {
 // book books by one node and judges the start.
 func (f *forgetful) book(node int) {
 	c := f.charge
-	if most := c.Limit.Capacity(); c.Limit.Kind() != throttle.KindLeakyBucket {
+	if most := c.Limit.Capacity(); c.Limit.Kind() != store.KindLeakyBucket {
 		c.Cost = 1 + f.rng.IntN(min(3, most))
 		if most > 100 {
 			c.Cost = 1 + f.rng.IntN(most/10)
@@ -144,11 +144,11 @@ func (f *forgetful) book(node int) {
 func (f *forgetful) farthest() int64 {
 	d := f.charge.Span()
 	switch f.charge.Limit.Kind() {
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		d = f.charge.Limit.Per()
-	case throttle.KindLeakyBucket:
+	case store.KindLeakyBucket:
 		d *= time.Duration(f.charge.Limit.N())
-	case throttle.KindTokenBucket: // each node may have emptied one, unaware of the others
+	case store.KindTokenBucket: // each node may have emptied one, unaware of the others
 		d *= time.Duration(len(f.nodes))
 	}
 	return d.Microseconds()
@@ -194,7 +194,7 @@ func (f *forgetful) recovers() {
 	time.Sleep(time.Until(time.UnixMicro(f.latest)) + 3*f.charge.Span() + f.charge.Limit.Per())
 	time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) // the edge of a window
 	c := f.charge
-	if c.Limit.Kind() != throttle.KindLeakyBucket {
+	if c.Limit.Kind() != store.KindLeakyBucket {
 		c.Cost = c.Limit.Capacity()
 	}
 	require.Zero(f, book(f.T, f.nodes[0], c))
@@ -204,7 +204,7 @@ func (f *forgetful) recovers() {
 // A ledger has every start that was granted and not given back, by the server's
 // clock, and judges them by the definition of the limit.
 type ledger struct {
-	limit throttle.Limit
+	limit store.Limit
 	at    map[int]int64
 	cost  map[int]int
 }
@@ -221,12 +221,12 @@ func (l ledger) allows(known ids, id int) bool {
 	slices.Sort(all)
 	n, per := l.limit.N(), l.limit.Per().Microseconds()
 	switch l.limit.Kind() {
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		in := func(t int64) bool { return t/per == at/per }
 		return len(all)-len(slices.DeleteFunc(all, in)) <= n
-	case throttle.KindLeakyBucket:
+	case store.KindLeakyBucket:
 		return !crowded(all, at, 1, (per+int64(n)-1)/int64(n))
-	case throttle.KindTokenBucket:
+	case store.KindTokenBucket:
 		return hasRoom(all, at, l.limit)
 	}
 	return !crowded(all, at, n, per+1)
@@ -245,7 +245,7 @@ func crowded(all []int64, at int64, n int, span int64) bool {
 
 // hasRoom reports whether the start at, which is one of all, finds room in a bucket
 // that the others, where they were too many, have left full.
-func hasRoom(all []int64, at int64, l throttle.Limit) bool {
+func hasRoom(all []int64, at int64, l store.Limit) bool {
 	n, per := int64(l.N()), l.Per().Microseconds()
 	level, last, full := int64(0), all[0], int64(l.Capacity())*per
 	for i := 0; i < len(all) && all[i] <= at; i++ {

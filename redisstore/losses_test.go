@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // forgotten runs a test with a server that forgets everything when it is told.
@@ -27,10 +27,10 @@ func forgotten(t *testing.T, test func(t *testing.T, client *redis.Client, forge
 }
 
 // remembered are limits of every kind that counts starts.
-var remembered = []throttle.Limit{
-	throttle.SlidingWindow(5, time.Minute), throttle.SlidingWindow(100, time.Minute), throttle.PerHour(1),
-	throttle.FixedWindow(5, time.Minute), throttle.CalendarWindow(5, throttle.Day, time.UTC),
-	throttle.LeakyBucket(5, time.Minute), throttle.TokenBucket(1, 10*time.Second, 5),
+var remembered = []store.Limit{
+	store.SlidingWindow(5, time.Minute), store.SlidingWindow(100, time.Minute), store.PerHour(1),
+	store.FixedWindow(5, time.Minute), store.CalendarWindow(5, store.Day, time.UTC),
+	store.LeakyBucket(5, time.Minute), store.TokenBucket(1, 10*time.Second, 5),
 }
 
 // TestP12_Forgotten books starts, lets the server forget them all, and books
@@ -63,9 +63,9 @@ func TestP12_Forgotten(t *testing.T) {
 }
 
 // window is how long a start counts under the limit, without jitter.
-func window(l throttle.Limit) time.Duration {
+func window(l store.Limit) time.Duration {
 	switch {
-	case l.Kind() == throttle.KindTokenBucket:
+	case l.Kind() == store.KindTokenBucket:
 		return time.Duration(l.Capacity()) * l.Per() / time.Duration(l.N())
 	case l.Per() == 0:
 		return 24 * time.Hour
@@ -134,7 +134,7 @@ func TestP12_LostWithoutEnd(t *testing.T) {
 				_ = client.FlushDB(t.Context()).Err()
 			}
 		}()
-		many := charge("many", throttle.PerMinute(100))
+		many := charge("many", store.PerMinute(100))
 		for range 20 {
 			require.LessOrEqual(t, bookLost(t, s, many), 2*telling)
 			time.Sleep(150 * time.Millisecond)
@@ -148,7 +148,7 @@ func TestP12_LostWithoutEnd(t *testing.T) {
 func TestP12_ASlowCallIsNoLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 1, nil, forty)
-		s, one := c.nodes[0].store, charge("one", throttle.PerSecond(1))
+		s, one := c.nodes[0].store, charge("one", store.PerSecond(1))
 		book(t, s, one)
 		away(true, c.nodes...)
 		time.AfterFunc(2500*time.Millisecond, func() {
@@ -165,7 +165,7 @@ func TestP12_ASlowCallIsNoLoss(t *testing.T) {
 func TestP12_TellingIsNoExcuse(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 1, nil, forty)
-		s, many := c.nodes[0].store, charge("many", throttle.PerMinute(100))
+		s, many := c.nodes[0].store, charge("many", store.PerMinute(100))
 		book(t, s, many)
 		forgets(t, server.Client(t))
 		away(true, c.nodes...)
@@ -186,7 +186,7 @@ func TestP12_SleepersTellWhatWasLost(t *testing.T) {
 	client := server.Client(t)
 	forgets(t, client)
 	first, second := redisstore.New(server.Client(t), nil), redisstore.New(server.Client(t), nil)
-	limit := charge("long", throttle.PerHour(5))
+	limit := charge("long", store.PerHour(5))
 	book(t, first, limit)
 	for range 4 {
 		book(t, second, limit)
@@ -212,8 +212,8 @@ func TestP12_SleepersTellWhatWasLost(t *testing.T) {
 // when the answers came, so the age of each tells how late it is.
 func TestP1_NodeCountsFromWhereItNamed(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		all := charge("all", throttle.PerHour(1000))
-		mine := own(charge("mine", throttle.SlidingWindow(1, 100*time.Millisecond)))
+		all := charge("all", store.PerHour(1000))
+		mine := own(charge("mine", store.SlidingWindow(1, 100*time.Millisecond)))
 		bookAside(t.Context(), s, booking(all))
 		var got []**outcome
 		for range 3 {
@@ -248,7 +248,7 @@ func TestP1_RecordOutlivesLease(t *testing.T) {
 			}
 			return err
 		}))
-		one := charge("one", throttle.Concurrency(1))
+		one := charge("one", store.Concurrency(1))
 		got := bookAside(t.Context(), a, booking(one))
 		refused(t, b, one)
 		time.Sleep(25 * time.Second)

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A forgetfulFleet is programs that start under one budget of a server that forgets. What the
@@ -21,7 +21,7 @@ type forgetfulFleet struct {
 	*testing.T
 	rng      *rand.Rand
 	client   *redis.Client
-	charge   throttle.Charge
+	charge   store.Charge
 	programs []*redisstore.Store
 	started  int
 	known    []int // of the starts, by each program
@@ -73,9 +73,9 @@ func TestP12_ALossIsToldOnce(t *testing.T) {
 		},
 		"restarted": func(f *forgetfulFleet) { forgets(f.T, f.client); time.Sleep(2 * time.Minute) },
 	}
-	limits := []throttle.Limit{
-		throttle.PerHour(2000), throttle.CalendarWindow(5000, throttle.Month, time.UTC), throttle.FixedWindow(2000, time.Hour),
-		throttle.SlidingWindow(2000, 24*time.Hour),
+	limits := []store.Limit{
+		store.PerHour(2000), store.CalendarWindow(5000, store.Month, time.UTC), store.FixedWindow(2000, time.Hour),
+		store.SlidingWindow(2000, 24*time.Hour),
 	}
 	for _, limit := range limits[:soak.Most(len(limits), 2)] {
 		for _, programs := range soak.Most([]int{1, 8, 60}, []int{1, 20}) {
@@ -111,13 +111,13 @@ func TestP12_ALossIsToldOnce(t *testing.T) {
 func TestP12_ALossOfOtherRowsIsToldOnce(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
-		limit  throttle.Limit
+		limit  store.Limit
 		gap    time.Duration
 		cancel bool
 	}{
-		"bucket":  {throttle.TokenBucket(1, time.Hour, 300), time.Second, false},
-		"short":   {throttle.SlidingWindow(200, 800*time.Millisecond), 2 * time.Millisecond, false},
-		"cancels": {throttle.PerHour(2000), time.Second, true},
+		"bucket":  {store.TokenBucket(1, time.Hour, 300), time.Second, false},
+		"short":   {store.SlidingWindow(200, 800*time.Millisecond), 2 * time.Millisecond, false},
+		"cancels": {store.PerHour(2000), time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
@@ -162,15 +162,15 @@ func TestP12_ABackupIsToldOnce(t *testing.T) {
 	t.Parallel()
 	const before, lost = 120, 22
 	for _, fleet := range []struct {
-		limit    throttle.Limit
+		limit    store.Limit
 		programs int
 		gap      time.Duration // the longest between two starts
 		inEntry  int           // how many starts may share an entry
 	}{
-		{throttle.PerHour(2000), 1, 4 * time.Second, 30}, // an entry of the hour is 28 s long
-		{throttle.PerHour(2000), 8, 4 * time.Second, 30},
-		{throttle.PerHour(2000), soak.Most(60, 30), 100 * time.Millisecond, before},
-		{throttle.CalendarWindow(5000, throttle.Month, time.UTC), 8, time.Second, before},
+		{store.PerHour(2000), 1, 4 * time.Second, 30}, // an entry of the hour is 28 s long
+		{store.PerHour(2000), 8, 4 * time.Second, 30},
+		{store.PerHour(2000), soak.Most(60, 30), 100 * time.Millisecond, before},
+		{store.CalendarWindow(5000, store.Month, time.UTC), 8, time.Second, before},
 	} {
 		for _, deployed := range []int{0, fleet.programs / 2} {
 			for seed := range soak.Most[uint64](20, 2) {
@@ -242,9 +242,9 @@ func TestP12_LossesAmongNewAndSilentPrograms(t *testing.T) {
 // lossesAmongPrograms loses a row so often, and has judge look after each loss at how many starts the
 // row must have, and has.
 func lossesAmongPrograms(t *testing.T, seed uint64, losses int, judge func(t *testing.T, want, booked int)) {
-	limits := []throttle.Limit{
-		throttle.PerHour(4000), throttle.SlidingWindow(4000, 24*time.Hour), throttle.FixedWindow(4000, 24*time.Hour),
-		throttle.CalendarWindow(5000, throttle.Month, time.UTC),
+	limits := []store.Limit{
+		store.PerHour(4000), store.SlidingWindow(4000, 24*time.Hour), store.FixedWindow(4000, 24*time.Hour),
+		store.CalendarWindow(5000, store.Month, time.UTC),
 	}
 	forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
 		rng := rand.New(rand.NewPCG(seed, 77))

@@ -17,6 +17,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A wire is a store whose calls to the server can be lost on the way, and a
@@ -26,7 +27,7 @@ type wire struct {
 	proxy  *redistest.Proxy
 	store  *redisstore.Store
 	direct *redisstore.Store // of another node, with a way of its own
-	five   throttle.Charge
+	five   store.Charge
 	calm   time.Time // when the store was last known to have no call left
 }
 
@@ -38,10 +39,10 @@ func newWire(t *testing.T, change func(*redis.Options)) *wire {
 	client := clientOf(t, o)
 	w := &wire{
 		T: t, proxy: p, store: redisstore.New(client, nil), direct: redisstore.New(server.Client(t), nil),
-		five: charge("five", throttle.PerHour(5)),
+		five: charge("five", store.PerHour(5)),
 	}
 	// From here on the server knows the scripts: what is lost is what counts.
-	book(t, w.store, inGroup("other", charge("other", throttle.PerHour(1))))
+	book(t, w.store, inGroup("other", charge("other", store.PerHour(1))))
 	w.calm = time.Now()
 	return w
 }
@@ -54,7 +55,7 @@ func (w *wire) charged(want int) {
 	// next caller finds out what became of it.
 	for time.Since(w.calm) > conn.ReplyTime {
 		w.calm = time.Now()
-		book(w.T, w.store, charge("next", throttle.PerSecond(1000)))
+		book(w.T, w.store, charge("next", store.PerSecond(1000)))
 		w.quiet()
 	}
 	w.calm = time.Now()
@@ -68,7 +69,7 @@ func (w *wire) quiet() {
 }
 
 // now books a start that has room at once.
-func (w *wire) now(s throttle.Store) *held {
+func (w *wire) now(s store.Store) *held {
 	w.Helper()
 	k := booking(w.five)
 	g := ask(w.T, s, k)
@@ -88,8 +89,8 @@ func (w *wire) room(want int) {
 
 // A held is a start and the booking that asked for it.
 type held struct {
-	booking *throttle.Booking
-	grant   throttle.Grant
+	booking *store.Booking
+	grant   store.Grant
 	by      *redisstore.Store
 }
 
@@ -294,7 +295,7 @@ func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 // charged, and the caller knows nothing of it.
 func TestP8_LostInALimiter(t *testing.T) {
 	onLoss(t, func(w *wire, lose, late func()) {
-		l := limiter(w, w.store, throttle.Policy{Name: "five", Limit: throttle.PerHour(5)})
+		l := limiter(w, w.store, throttle.Policy{Name: "five", Limit: store.PerHour(5)})
 		charged := func(want int) {
 			w.Helper()
 			w.quiet()
@@ -327,8 +328,8 @@ func TestP8_LostInALimiter(t *testing.T) {
 func TestP8_LostInATransport(t *testing.T) {
 	onLoss(t, func(w *wire, lose, late func()) {
 		policies := []throttle.Policy{
-			{Name: "five", Limit: throttle.PerHour(5)},
-			{Name: "path", Match: "example.com/", Key: throttle.Path, Limit: throttle.PerHour(3)},
+			{Name: "five", Limit: store.PerHour(5)},
+			{Name: "path", Match: "example.com/", Key: throttle.Path, Limit: store.PerHour(3)},
 		}
 		u := &upstream{}
 		tr, err := throttle.New(throttle.Config{Store: w.store, Policies: policies, Base: u, MaxWait: 30 * time.Second})
@@ -364,11 +365,11 @@ func TestP8_NodesAreNotMistaken(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.NewProxy(t, server)
-	budget := charge("budget", throttle.PerHour(60))
+	budget := charge("budget", store.PerHour(60))
 	stores := []*redisstore.Store{
 		redisstore.New(proxy.Client(t), nil), redisstore.New(proxy.Client(t), nil), redisstore.New(proxy.Client(t), nil),
 	}
-	book(t, stores[0], inGroup("other", charge("other", throttle.PerHour(1)))) // loads the script
+	book(t, stores[0], inGroup("other", charge("other", store.PerHour(1)))) // loads the script
 	marks := make(map[int64]int)
 	for i := range 60 {
 		if i%5 > 0 {
@@ -394,8 +395,8 @@ func TestP8_LostBatch(t *testing.T) {
 	each(t, []redistest.How{redistest.CutBefore, redistest.CutAfter}, func(t *testing.T, how redistest.How) {
 		synctest.Test(t, func(t *testing.T) {
 			s, tap := loaded(t, proxy.Client(t), isScript)
-			paced := charge("paced", throttle.LeakyBucket(1, time.Second))
-			hourly := charge("hourly", throttle.PerHour(1000))
+			paced := charge("paced", store.LeakyBucket(1, time.Second))
+			hourly := charge("hourly", store.PerHour(1000))
 			var all []**outcome // the first is on its way, the others share the next call
 			for range 1 + callers {
 				all = append(all, bookAside(t.Context(), s, booking(paced, hourly)))
@@ -426,7 +427,7 @@ func TestP8_CrowdAfterLosses(t *testing.T) {
 	for name, change := range clients {
 		t.Run(name, func(t *testing.T) {
 			w := newWire(t, change)
-			w.five.Limit = throttle.PerHour(callers)
+			w.five.Limit = store.PerHour(callers)
 			var late []*redistest.Fault
 			for _, how := range hows {
 				f := w.proxy.Disturb(how)
@@ -439,7 +440,7 @@ func TestP8_CrowdAfterLosses(t *testing.T) {
 				go func() {
 					g, err := w.store.Book(t.Context(), booking(w.five))
 					if err != nil || !g.OK {
-						g.Wait = throttle.Never
+						g.Wait = store.Never
 					}
 					waits <- g.Wait
 				}()
@@ -450,7 +451,7 @@ func TestP8_CrowdAfterLosses(t *testing.T) {
 			w.charged(callers)
 			// There may have been fewer calls than losses.
 			for range hows {
-				book(t, w.store, inGroup("other", charge("other", throttle.PerHour(1))))
+				book(t, w.store, inGroup("other", charge("other", store.PerHour(1))))
 			}
 			for _, f := range late {
 				f.Pass(t)

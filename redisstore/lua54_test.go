@@ -18,11 +18,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 	lua "github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -185,7 +185,7 @@ func TestP1_InLua54(t *testing.T) {
 			client.AddHook(to)
 			return atRest(t, redisstore.NewAt(client, o, bubbleClock))
 		}
-		storetest.RunWithin(t, lineSlack, func(t *testing.T) throttle.Store {
+		storetest.RunWithin(t, lineSlack, func(t *testing.T) store.Store {
 			forgets(t, server.Client(t))
 			return on(t, server, r.tape(t), nil)
 		})

@@ -19,6 +19,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // keys returns every key of the database.
@@ -54,26 +55,26 @@ func requireSmall(t *testing.T, c redis.UniversalClient) {
 type use struct {
 	name string
 	ops  int
-	step func(rng *rand.Rand, k *throttle.Booking) (pause time.Duration)
+	step func(rng *rand.Rand, k *store.Booking) (pause time.Duration)
 }
 
 var uses = []use{
-	{"steady", 300, func(_ *rand.Rand, k *throttle.Booking) time.Duration {
+	{"steady", 300, func(_ *rand.Rand, k *store.Booking) time.Duration {
 		k.MaxWait = 0
 		return max(k.Charges[0].Limit.Per(), time.Second) / 700
 	}},
-	{"bursty", 300, func(rng *rand.Rand, k *throttle.Booking) time.Duration {
+	{"bursty", 300, func(rng *rand.Rand, k *store.Booking) time.Duration {
 		if rng.IntN(40) > 0 {
 			return time.Duration(rng.IntN(1000)) * time.Microsecond
 		}
 		return time.Duration(rng.Int64N(int64(k.Charges[0].Limit.Per())/4 + int64(time.Minute))).Truncate(time.Microsecond)
 	}},
-	{"deep", 300, func(rng *rand.Rand, k *throttle.Booking) time.Duration {
+	{"deep", 300, func(rng *rand.Rand, k *store.Booking) time.Duration {
 		k.Charges[0].Cost = 1 + rng.IntN(max(1, k.Charges[0].Limit.N()/20))
 		k.Spread = time.Duration(rng.IntN(50_000)) * time.Microsecond
 		return time.Duration(rng.IntN(300_000)) * time.Microsecond
 	}},
-	{"overload", 1500, func(rng *rand.Rand, k *throttle.Booking) time.Duration {
+	{"overload", 1500, func(rng *rand.Rand, k *store.Booking) time.Duration {
 		k.Charges[0].Cost = max(1, k.Charges[0].Limit.N()/250-rng.IntN(1000))
 		return time.Duration(rng.Int64N(int64(max(k.Charges[0].Limit.Per(), time.Second)) / 150)).Truncate(time.Microsecond)
 	}},
@@ -83,11 +84,11 @@ var uses = []use{
 // than 4 KB or without an expiry.
 func TestP10_Memory(t *testing.T) {
 	t.Parallel()
-	limits := []throttle.Limit{
-		throttle.PerSecond(20), throttle.PerHour(1_000_000), throttle.SlidingWindow(10_000, 20*time.Second),
-		throttle.SlidingWindow(min(1<<40, math.MaxInt), 30*24*time.Hour), throttle.SlidingWindow(100, 365*24*time.Hour),
-		throttle.FixedWindow(1_000_000, time.Hour), throttle.LeakyBucket(40, time.Second),
-		throttle.LeakyBucket(1_000_000, 24*time.Hour), throttle.CalendarWindow(1_000_000, throttle.Month, time.UTC),
+	limits := []store.Limit{
+		store.PerSecond(20), store.PerHour(1_000_000), store.SlidingWindow(10_000, 20*time.Second),
+		store.SlidingWindow(min(1<<40, math.MaxInt), 30*24*time.Hour), store.SlidingWindow(100, 365*24*time.Hour),
+		store.FixedWindow(1_000_000, time.Hour), store.LeakyBucket(40, time.Second),
+		store.LeakyBucket(1_000_000, 24*time.Hour), store.CalendarWindow(1_000_000, store.Month, time.UTC),
 	}
 	for k, u := range uses {
 		for i, limit := range limits {
@@ -115,7 +116,7 @@ func TestP10_Memory(t *testing.T) {
 
 // TestP10_ManyWaiters has a queue for each kind that is very deep.
 func TestP10_ManyWaiters(t *testing.T) {
-	eachBubble(t, []throttle.Limit{throttle.PerSecond(20), throttle.PerHour(1000), throttle.LeakyBucket(7, time.Second)}, func(t *testing.T, server *redistest.Server, limit throttle.Limit) {
+	eachBubble(t, []store.Limit{store.PerSecond(20), store.PerHour(1000), store.LeakyBucket(7, time.Second)}, func(t *testing.T, server *redistest.Server, limit store.Limit) {
 		client := server.Client(t)
 		s, tap := loaded(t, client, isScript)
 		c := charge("deep", limit)
@@ -139,7 +140,7 @@ func TestP10_SizeDoesNotGrowWithN(t *testing.T) {
 	eachBubble(t, []int{1000, 1_000_000, 1_000_000_000}, func(t *testing.T, server *redistest.Server, n int) {
 		client := server.Client(t)
 		s := redisstore.NewAt(client, nil, bubbleClock)
-		c := charge("budget", throttle.SlidingWindow(n, time.Minute))
+		c := charge("budget", store.SlidingWindow(n, time.Minute))
 		c.Cost = n / 1000
 		for range 1200 {
 			require.Zero(t, book(t, s, c))
@@ -157,7 +158,7 @@ func TestP10_IdleKeysExpire(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := redisstore.New(client, nil)
-	c := charge("brief", throttle.SlidingWindow(1, time.Microsecond))
+	c := charge("brief", store.SlidingWindow(1, time.Microsecond))
 	book(t, s, c)
 	left := lifetime(t, client, s.Key(c.Budget))
 	require.Positive(t, left)
@@ -176,7 +177,7 @@ func TestP10_ACrowdOfKeys(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	tr := throttle.Must(throttle.New(throttle.Config{
 		Store: redisstore.New(client, nil), Base: ok{},
-		Policies: []throttle.Policy{{Name: "crowd", Key: throttle.Header("X-Tenant"), Limit: throttle.PerMinute(9)}},
+		Policies: []throttle.Policy{{Name: "crowd", Key: throttle.Header("X-Tenant"), Limit: store.PerMinute(9)}},
 	}))
 	for n := range crowd {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/", nil)
@@ -204,7 +205,7 @@ func TestP10_ACrowdOfKeys(t *testing.T) {
 
 // A filling is a limit, and for how long its starts may be used: so wide are the entries.
 type filling struct {
-	limit  throttle.Limit
+	limit  store.Limit
 	spread time.Duration
 }
 
@@ -212,14 +213,14 @@ type filling struct {
 func (f filling) String() string { return f.limit.String() }
 
 var fillings = []filling{
-	{throttle.SlidingWindow(1_000_000, 4*time.Second), 120 * time.Millisecond},
-	{throttle.SlidingWindow(min(1<<40, math.MaxInt), 30*24*time.Hour), 4 * time.Hour},
-	{throttle.FixedWindow(min(1<<40, math.MaxInt), 10*24*time.Hour), 2 * time.Hour},
-	{throttle.SlidingWindow(1_000_000, time.Hour), 25 * time.Second},
-	{throttle.SlidingWindow(100, 30*24*time.Hour), 4 * time.Hour},
-	{throttle.CalendarWindow(min(1<<40, math.MaxInt), throttle.Month, time.UTC), 4 * time.Hour},
-	{throttle.LeakyBucket(1<<30, 4*time.Second), 0},
-	{throttle.TokenBucket(1<<30, 24*time.Hour, 1<<30), time.Hour},
+	{store.SlidingWindow(1_000_000, 4*time.Second), 120 * time.Millisecond},
+	{store.SlidingWindow(min(1<<40, math.MaxInt), 30*24*time.Hour), 4 * time.Hour},
+	{store.FixedWindow(min(1<<40, math.MaxInt), 10*24*time.Hour), 2 * time.Hour},
+	{store.SlidingWindow(1_000_000, time.Hour), 25 * time.Second},
+	{store.SlidingWindow(100, 30*24*time.Hour), 4 * time.Hour},
+	{store.CalendarWindow(min(1<<40, math.MaxInt), store.Month, time.UTC), 4 * time.Hour},
+	{store.LeakyBucket(1<<30, 4*time.Second), 0},
+	{store.TokenBucket(1<<30, 24*time.Hour, 1<<30), time.Hour},
 }
 
 // TestP10_FullRowsWithLines: a row that is full of wide entries takes no more than 4 KB with a
@@ -247,7 +248,7 @@ func TestP10_FullRowsWithLines(t *testing.T) {
 			requireSmall(t, client)
 		}
 		var waiters []*walker
-		for p := throttle.Low; p <= throttle.High; p++ {
+		for p := store.Low; p <= store.High; p++ {
 			for range 20 {
 				c.Cost = max(1, n/8)
 				waiters = append(waiters, walks(t, s, p, c))
@@ -271,7 +272,7 @@ func TestP10_FullRowsWithLines(t *testing.T) {
 // TestP3_FullRowsAreUsed: a row that is as large as it may be, of starts that are spread in time and
 // cost so much that some 250 fit, is used to the full. Each start needs its spread beside the window.
 func TestP3_FullRowsAreUsed(t *testing.T) {
-	windows := slices.DeleteFunc(slices.Clone(fillings), func(f filling) bool { return f.limit.Kind() != throttle.KindSlidingWindow })
+	windows := slices.DeleteFunc(slices.Clone(fillings), func(f filling) bool { return f.limit.Kind() != store.KindSlidingWindow })
 	eachBubble(t, windows[:soak.Most(len(windows), 1)], func(t *testing.T, server *redistest.Server, f filling) {
 		const spans, left = 5, 2 // windows, of which some fill the row
 		s := atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock))

@@ -20,6 +20,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // passing are errors after which it helps to ask again.
@@ -39,7 +40,7 @@ var passing = []error{
 func TestP12_ServiceResumes(t *testing.T) {
 	eachBubble(t, passing, func(t *testing.T, server *redistest.Server, err error) {
 		s, away := saying(t, server.Client(t), err)
-		one := charge("one", throttle.PerSecond(1))
+		one := charge("one", store.PerSecond(1))
 		first := bookAside(t.Context(), s, booking(one))
 		rest(time.Minute)
 		require.Nil(t, *first)
@@ -63,7 +64,7 @@ func TestP12_ContextIsObeyed(t *testing.T) {
 	t.Parallel()
 	const room = 333 * time.Millisecond
 	try := func(t *testing.T, s *redisstore.Store) {
-		start, one := time.Now(), charge("one", throttle.PerSecond(1))
+		start, one := time.Now(), charge("one", store.PerSecond(1))
 		ctx := forAtMost(t, room)
 		got := bookAside(ctx, s, booking(one))
 		pauseErr := s.Pause(ctx, one, time.Second)
@@ -95,7 +96,7 @@ func TestP12_NeverWaiting(t *testing.T) {
 	} {
 		runBubble(t, maxWait.String(), func(t *testing.T, server *redistest.Server) {
 			s, _ := saying(t, server.Client(t), errAway)
-			k := bookingFor(maxWait, charge("one", throttle.PerSecond(1)))
+			k := bookingFor(maxWait, charge("one", store.PerSecond(1)))
 			start := time.Now()
 			_, err := s.Book(t.Context(), k)
 			require.ErrorIs(t, err, errAway)
@@ -112,7 +113,7 @@ func TestP12_ShadowsDoNotWaitForRedis(t *testing.T) {
 	for silent, most := range map[bool]time.Duration{false: 0, true: 500 * time.Millisecond} {
 		runBubble(t, fmt.Sprint(silent), func(t *testing.T, server *redistest.Server) {
 			c := newSharers(t, server, 1, nil, forty)
-			l := limiter(t, c.nodes[0].store, throttle.Policy{Name: "shadow", Limit: throttle.PerHour(1), Shadow: true})
+			l := limiter(t, c.nodes[0].store, throttle.Policy{Name: "shadow", Limit: store.PerHour(1), Shadow: true})
 			start := func() time.Duration {
 				begin := time.Now()
 				_, err := l.Acquire(t.Context(), "", 1)
@@ -147,7 +148,7 @@ func TestP12_WaitCountsAgainstMaxWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, away := saying(t, server.Client(t), errAway)
 		other := redisstore.NewAt(server.Client(t), nil, bubbleClock)
-		one := charge("one", throttle.PerMinute(1))
+		one := charge("one", store.PerMinute(1))
 		k := bookingFor(61*time.Second, one)
 		got := bookAside(t.Context(), s, k)
 		time.Sleep(2 * time.Second)
@@ -171,7 +172,7 @@ func TestP12_FinalErrors(t *testing.T) {
 	}, func(t *testing.T, server *redistest.Server, err error) {
 		s, away := saying(t, server.Client(t), err)
 		start := time.Now()
-		_, got := s.Book(t.Context(), booking(charge("one", throttle.PerSecond(1))))
+		_, got := s.Book(t.Context(), booking(charge("one", store.PerSecond(1))))
 		require.ErrorIs(t, got, err)
 		require.ErrorContains(t, got, "redisstore: ")
 		require.Zero(t, time.Since(start))
@@ -207,7 +208,7 @@ func TestP12_SlowForAWhile(t *testing.T) {
 		var fleet []*throttle.Transport
 		for range 4 {
 			tr, err := throttle.New(throttle.Config{Store: atRest(t, s), Base: up, Policies: []throttle.Policy{
-				{Name: "p", Limit: throttle.PerSecond(40)},
+				{Name: "p", Limit: store.PerSecond(40)},
 			}})
 			require.NoError(t, err)
 			fleet = append(fleet, tr)
@@ -284,7 +285,7 @@ func TestP12_WhatAUserSees(t *testing.T) {
 				seen := func(err error) string {
 					return plainly(regexp.MustCompile(regexp.QuoteMeta(server.Addr)).ReplaceAllString(err.Error(), "ADDR"))
 				}
-				store, policy := redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)}
+				store, policy := redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: store.PerSecond(9)}
 				if c.virtual {
 					atRest(t, store)
 				}
@@ -343,8 +344,8 @@ func TestP15_NothingIsLeftOfAnOutage(t *testing.T) {
 			client := clientOf(t, o)
 			s := redisstore.New(client, nil)
 			tr, err := throttle.New(throttle.Config{Store: s, Base: &upstream{}, Observe: func(context.Context, throttle.Event) {}, Policies: []throttle.Policy{
-				{Name: "path", Key: throttle.Path, Limit: throttle.PerHour(5)},
-				{Name: "at once", Limit: throttle.Concurrency(3)},
+				{Name: "path", Key: throttle.Path, Limit: store.PerHour(5)},
+				{Name: "at once", Limit: store.Concurrency(3)},
 			}})
 			require.NoError(t, err)
 			away(server)
@@ -404,7 +405,7 @@ func TestP14_WhatRedisSaysIsNoSecret(t *testing.T) {
 			s, _ := saying(t, server.Client(t), c.says)
 			ctx := forAtMost(t, time.Second)
 			ctx, told := observed(ctx)
-			_, err := s.Book(ctx, booking(charge("one", throttle.PerSecond(1))))
+			_, err := s.Book(ctx, booking(charge("one", store.PerSecond(1))))
 			require.ErrorContains(t, err, server.Addr+": "+c.want)
 			text := spelled(&throttle.StoreError{Err: err})
 			for _, w := range told() {
@@ -421,7 +422,7 @@ func TestP14_WhatRedisSaysIsNoSecret(t *testing.T) {
 func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, "--rename-command", "EVALSHA", "")
-	l := limiter(t, redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+	l := limiter(t, redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: store.PerSecond(9)})
 	_, err := l.Acquire(t.Context(), "tenant", 1)
 	require.EqualError(t, err, "throttle: the store could not be asked: redisstore: "+server.Addr+": ERR unknown command 'evalsha'")
 	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":6:")
@@ -431,7 +432,7 @@ func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
 func TestP14_AnAddressWithAPassword(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, &redis.Options{Addr: "redis://me:pa55word@localhost:6379/0", DialerRetries: 1})
-	l := limiter(t, redisstore.New(client, nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+	l := limiter(t, redisstore.New(client, nil), throttle.Policy{Name: "p", Limit: store.PerSecond(9)})
 	_, err := l.TryAcquire(t.Context(), "", 1)
 	require.ErrorContains(t, err, "too many colons in address")
 	require.NotContains(t, spelled(err), "pa55word")
@@ -442,7 +443,7 @@ func TestP14_AnAddressWithAPassword(t *testing.T) {
 func TestP12_TheClientsDeadlineIsNotTheCallers(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, _ := saying(t, server.Client(t), fmt.Errorf("dial: %w", context.DeadlineExceeded))
-		k := bookingFor(time.Second, charge("one", throttle.PerSecond(1)))
+		k := bookingFor(time.Second, charge("one", store.PerSecond(1)))
 		_, err := s.Book(t.Context(), k)
 		require.EqualError(t, err, "redisstore: no answer for 1s (failed calls: 7): "+server.Addr+": dial: context deadline exceeded")
 		require.NotErrorIs(t, err, context.DeadlineExceeded)

@@ -5,27 +5,12 @@ import (
 	"hash/fnv"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
-
-// KeepTurn implements [throttle.PlaceKeeper].
-func (s *Store) KeepTurn(b *throttle.Booking, t throttle.Turn) []byte {
-	return s.budgets.(throttle.PlaceKeeper).KeepTurn(b, t)
-}
-
-// RestoreTurn implements [throttle.PlaceKeeper].
-func (s *Store) RestoreTurn(b *throttle.Booking, kept []byte) (throttle.Turn, bool) {
-	return s.budgets.(throttle.PlaceKeeper).RestoreTurn(b, kept)
-}
-
-// Appoint implements [throttle.PlaceKeeper].
-func (s *Store) Appoint(ctx context.Context, c throttle.Charge, wait time.Duration, again bool) (time.Duration, error) {
-	return s.budgets.(throttle.PlaceKeeper).Appoint(ctx, c, wait, again)
-}
 
 // keptInRedis is what a Turn of a namespace is kept with.
 func (p *primary) keptInRedis() []byte {
@@ -34,13 +19,19 @@ func (p *primary) keptInRedis() []byte {
 	return h.Sum([]byte{'r'})
 }
 
-// KeepTurn implements [throttle.PlaceKeeper].
-func (p *primary) KeepTurn(_ *throttle.Booking, t throttle.Turn) []byte {
+// Traits implements [store.Store].
+func (p *primary) Traits() store.Traits { return store.Traits{Places: true} }
+
+// PauseNote implements [store.Store]. Package fleet reads the notes of operators.
+func (p *primary) PauseNote(store.Budget) store.PauseNote { return store.PauseNote{} }
+
+// KeepTurn implements [store.Store].
+func (p *primary) KeepTurn(_ *store.Booking, t store.Turn) []byte {
 	return p.line.Starts.Keep(p.keptInRedis(), t)
 }
 
-// RestoreTurn implements [throttle.PlaceKeeper].
-func (p *primary) RestoreTurn(b *throttle.Booking, kept []byte) (throttle.Turn, bool) {
+// RestoreTurn implements [store.Store].
+func (p *primary) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 	own := p.keptInRedis()
 	if len(kept) < len(own) || string(kept[:len(own)]) != string(own) {
 		return nil, false
@@ -48,8 +39,8 @@ func (p *primary) RestoreTurn(b *throttle.Booking, kept []byte) (throttle.Turn, 
 	return p.line.Starts.Restore(b, kept[len(own):])
 }
 
-// Appoint implements [throttle.PlaceKeeper].
-func (p *primary) Appoint(ctx context.Context, c throttle.Charge, wait time.Duration, again bool) (time.Duration, error) {
+// Appoint implements [store.Store].
+func (p *primary) Appoint(ctx context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
 	return conn.Ask(ctx, p.conn, nil, func() wire.Request[time.Duration] {
 		return wire.AppointRequest{Key: p.names.Appointments(&c.Budget), Wait: min(wait, farthest.Wait), Length: ledger.Distance(&c), Again: again}
 	})

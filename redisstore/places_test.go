@@ -12,10 +12,11 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // programsWith returns limiters with one policy, "api", in each node.
-func programsWith(t *testing.T, nodes []*cuttable, l throttle.Limit) (all []*throttle.Limiters) {
+func programsWith(t *testing.T, nodes []*cuttable, l store.Limit) (all []*throttle.Limiters) {
 	t.Helper()
 	for _, n := range nodes {
 		made, err := throttle.NewLimiters(throttle.Config{Store: n.Store, Policies: []throttle.Policy{{Name: "api", Limit: l, Jitter: -1}}})
@@ -40,7 +41,7 @@ func moved(t *testing.T, p *throttle.Place) *throttle.Place {
 func TestP5_PlaceInAnotherProgram(t *testing.T) {
 	inLines(t, 3, func(t *testing.T, nodes []*cuttable) {
 		const callers = 200
-		programs := programsWith(t, nodes, throttle.PerSecond(20))
+		programs := programsWith(t, nodes, store.PerSecond(20))
 		started := make([]time.Time, callers)
 		var all sync.WaitGroup
 		wait := func(i int) {
@@ -102,7 +103,7 @@ func requireAtMost(t *testing.T, n int, per time.Duration, starts []time.Time) {
 func TestP3_PlacesOfKilledWorkers(t *testing.T) {
 	inLines(t, 3, func(t *testing.T, nodes []*cuttable) {
 		const jobs = 300
-		programs := programsWith(t, nodes, throttle.PerSecond(20))
+		programs := programsWith(t, nodes, store.PerSecond(20))
 		var mu sync.Mutex
 		var starts []time.Time
 		visits, killed := 0, 0
@@ -154,7 +155,7 @@ func TestPlaceOfAnotherNamespace(t *testing.T) {
 	for _, o := range []*redisstore.Options{nil, {}, {Namespace: "other"}} {
 		made, err := throttle.NewLimiters(throttle.Config{
 			Store:    redisstore.New(server.Client(t), o),
-			Policies: []throttle.Policy{{Name: "namespaces", Limit: throttle.PerHour(1), Jitter: -1}},
+			Policies: []throttle.Policy{{Name: "namespaces", Limit: store.PerHour(1), Jitter: -1}},
 		})
 		require.NoError(t, err)
 		all = append(all, made)

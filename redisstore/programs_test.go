@@ -20,10 +20,11 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // own makes a charge one of the node alone.
-func own(c throttle.Charge) throttle.Charge {
+func own(c store.Charge) store.Charge {
 	c.Node = true
 	return c
 }
@@ -36,7 +37,7 @@ func TestP1_NodeAndFleetTogether(t *testing.T) {
 		a, _ := loaded(t, client, nil)
 		nodes := []*redisstore.Store{a, redisstore.NewAt(client, nil, bubbleClock)}
 		rng := rand.New(rand.NewPCG(seed, 6))
-		mine, all := throttle.PerSecond(3), throttle.SlidingWindow(7, 2*time.Second)
+		mine, all := store.PerSecond(3), store.SlidingWindow(7, 2*time.Second)
 		var logs [3]log // of each node, and of the fleet
 		var callers sync.WaitGroup
 		for range 120 {
@@ -105,13 +106,13 @@ func TestP6_WindowOfTheFleetAndConcurrency(t *testing.T) {
 	for _, scope := range []throttle.Scope{throttle.Fleet, throttle.Node} {
 		for _, took := range []time.Duration{100 * time.Millisecond, 700 * time.Millisecond} {
 			t.Run(fmt.Sprint(scope, took), func(t *testing.T) {
-				inFlight(t, 2, func(t *testing.T, a, b *cuttable, _ throttle.Charge) {
+				inFlight(t, 2, func(t *testing.T, a, b *cuttable, _ store.Charge) {
 					up := &answering{took: took, begun: time.Now(), inFlight: map[int]int{}}
 					var nodes []*throttle.Transport
-					for i, s := range []throttle.Store{a, b} {
+					for i, s := range []store.Store{a, b} {
 						tr, err := throttle.New(throttle.Config{Store: s, Base: up.of(i * int(scope)), Policies: []throttle.Policy{
-							{Name: "window", Limit: throttle.PerSecond(5), Jitter: -1},
-							{Name: "in flight", Limit: throttle.Concurrency(2), Scope: scope},
+							{Name: "window", Limit: store.PerSecond(5), Jitter: -1},
+							{Name: "in flight", Limit: store.Concurrency(2), Scope: scope},
 						}})
 						require.NoError(t, err)
 						nodes = append(nodes, tr)
@@ -144,7 +145,7 @@ func TestP6_WindowOfTheFleetAndConcurrency(t *testing.T) {
 					}
 					r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/", nil)
 					require.NoError(t, err)
-					for i, s := range []throttle.Store{a, b} {
+					for i, s := range []store.Store{a, b} {
 						st, err := s.Status(t.Context(), nodes[i].Explain(r)[1])
 						require.NoError(t, err)
 						require.Zero(t, st.Used+st.Waiting)
@@ -156,7 +157,7 @@ func TestP6_WindowOfTheFleetAndConcurrency(t *testing.T) {
 }
 
 // free is a charge of an unlimited budget.
-func free(name string) throttle.Charge { return charge(name, throttle.Unlimited()) }
+func free(name string) store.Charge { return charge(name, store.Unlimited()) }
 
 // commands says how often a server has run some commands.
 func commands(t *testing.T, c *redis.Client, names ...string) (counts []int) {
@@ -179,8 +180,8 @@ func commands(t *testing.T, c *redis.Client, names ...string) (counts []int) {
 func TestP4_UnlimitedIsReadOnce(t *testing.T) {
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 		forgets(t, client)
-		all := []throttle.Charge{free("a"), free("b"), free("c"), free("d"), free("e")}
-		one := charge("one", throttle.PerSecond(1000))
+		all := []store.Charge{free("a"), free("b"), free("c"), free("d"), free("e")}
+		one := charge("one", store.PerSecond(1000))
 		does := func(want []int, do func()) {
 			t.Helper()
 			names := []string{"getrange", "get", "set", "setrange", "append", "del", "pexpire"}
@@ -199,7 +200,7 @@ func TestP4_UnlimitedIsReadOnce(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		does([]int{6, 1, 2, 0, 0, 0, 0}, func() { book(t, s, append(all, one)...) })
 		require.NoError(t, s.Resume(t.Context(), all[0]))
-		require.NoError(t, s.Reconcile(t.Context(), all[0], throttle.Quota{Reset: time.Hour}))
+		require.NoError(t, s.Reconcile(t.Context(), all[0], store.Quota{Reset: time.Hour}))
 		require.Len(t, keys(t, client), 2, "and the one")
 	})
 }
@@ -236,7 +237,7 @@ func TestP8_LostWhileAGateIsShut(t *testing.T) {
 				if !knows {
 					who = atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock))
 				}
-				row, one, dark := free("row"), charge("one", throttle.PerHour(2)), free("dark")
+				row, one, dark := free("row"), charge("one", store.PerHour(2)), free("dark")
 				dark.Shadow = true
 				stumbles(client, after, func() { require.NoError(t, who.Pause(t.Context(), row, time.Minute)) })
 				k := booking(dark, row, one)
@@ -287,7 +288,7 @@ func TestP12_UnlimitedIsToldWithOthers(t *testing.T) {
 	forgets(t, client)
 	options := &redisstore.Options{Namespace: "told with others"}
 	waits, finds := redisstore.New(client, options), redisstore.New(server.Client(t), options)
-	row, one := free("row"), charge("one", throttle.PerMinute(1000))
+	row, one := free("row"), charge("one", store.PerMinute(1000))
 	tap := newTap(client, nil)
 	require.NoError(t, waits.Pause(t.Context(), row, time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Windows are an upstream that counts what arrives in windows of the clock, and says
@@ -32,7 +32,7 @@ type windows struct {
 }
 
 // request is one of the fleet's.
-func (u *windows) request() throttle.Quota {
+func (u *windows) request() store.Quota {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.answered++
@@ -40,7 +40,7 @@ func (u *windows) request() throttle.Quota {
 		u.refused++
 	}
 	reset := time.Until(u.window.Add(u.per))
-	return throttle.Quota{Left: max(0, u.n-u.used), Reset: (reset + time.Second - 1).Truncate(time.Second)}
+	return store.Quota{Left: max(0, u.n-u.used), Reset: (reset + time.Second - 1).Truncate(time.Second)}
 }
 
 // spend is what others do.
@@ -62,13 +62,13 @@ type fleet struct {
 	*testing.T
 	*windows
 	mute   bool // stores are not told what the upstream says
-	charge throttle.Charge
+	charge store.Charge
 	stores []*redisstore.Store
 	tap    *tap
 }
 
 func newFleet(t *testing.T, c *redis.Client, stores, n int, per time.Duration) *fleet {
-	f := &fleet{T: t, windows: &windows{n: n, per: per}, charge: charge("shared", throttle.SlidingWindow(n, per))}
+	f := &fleet{T: t, windows: &windows{n: n, per: per}, charge: charge("shared", store.SlidingWindow(n, per))}
 	f.charge.Jitter = 20 * time.Millisecond
 	_, f.tap = loaded(t, c, nil)
 	for range stores {
@@ -189,13 +189,13 @@ func TestP11_OthersAreNoticed(t *testing.T) {
 func TestP4_TruthfulBucket(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		f := newFleet(t, server.Client(t), 1, 0, time.Hour)
-		f.charge = charge("bucket", throttle.TokenBucket(2, time.Second, 40))
+		f.charge = charge("bucket", store.TokenBucket(2, time.Second, 40))
 		s, tokens, at := f.stores[0], 40.0, time.Now()
-		request := func(cost float64) throttle.Quota {
+		request := func(cost float64) store.Quota {
 			tokens = min(40, tokens+2*time.Since(at).Seconds()) - cost
 			at = time.Now()
 			require.GreaterOrEqual(t, tokens, -1e-6)
-			return throttle.Quota{Left: int(tokens + 1e-6)}
+			return store.Quota{Left: int(tokens + 1e-6)}
 		}
 		for i := range 300 {
 			time.Sleep(book(t, s, f.charge) + 10*time.Millisecond)
@@ -221,7 +221,7 @@ func TestP4_TruthfulBucket(t *testing.T) {
 func TestP4_BucketsFill(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		f := newFleet(t, server.Client(t), 1, 0, time.Hour)
-		c, s := charge("bucket", throttle.TokenBucket(2, time.Second, 40)), f.stores[0]
+		c, s := charge("bucket", store.TokenBucket(2, time.Second, 40)), f.stores[0]
 		book(t, s, c)
 		for i, step := range []struct{ left, told int }{
 			{39, 0}, {37, 0}, {19, 1}, // what flows in within a second is not worth a call
@@ -242,7 +242,7 @@ func TestP4_BucketsFill(t *testing.T) {
 func TestP4_ABurstIsToldOnce(t *testing.T) {
 	onTap(t, isReconcile, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		s.Frugal()
-		c := charge("budget", throttle.PerMinute(100))
+		c := charge("budget", store.PerMinute(100))
 		for range 64 {
 			book(t, s, c)
 		}
@@ -282,9 +282,9 @@ func notice(t *testing.T, c *redis.Client, mute bool, others int, at time.Durati
 }
 
 // state tells a store what an upstream says.
-func state(t *testing.T, s throttle.Store, c throttle.Charge, left int, reset time.Duration) {
+func state(t *testing.T, s store.Store, c store.Charge, left int, reset time.Duration) {
 	t.Helper()
-	require.NoError(t, s.Reconcile(t.Context(), c, throttle.Quota{Left: left, Reset: reset}))
+	require.NoError(t, s.Reconcile(t.Context(), c, store.Quota{Left: left, Reset: reset}))
 }
 
 // TestP11_ReconcileReachesOthers has one program hear that little is left. Of the
@@ -293,8 +293,8 @@ func TestP11_ReconcileReachesOthers(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	a, b := redisstore.New(client, nil), redisstore.New(client, nil)
-	hourly := charge("a name with spaces", throttle.PerHour(10))
-	var watches []throttle.Watch
+	hourly := charge("a name with spaces", store.PerHour(10))
+	var watches []store.Watch
 	var news []chan struct{}
 	for i := range 2 {
 		k := booking(hourly)
@@ -317,10 +317,10 @@ func TestP11_ReconcileReachesOthers(t *testing.T) {
 
 // TestP10_Reconcile hears of something else all the time.
 func TestP10_Reconcile(t *testing.T) {
-	eachBubble(t, []throttle.Limit{
-		throttle.PerMinute(100), throttle.SlidingWindow(min(1<<40, math.MaxInt), time.Hour), throttle.FixedWindow(1_000_000, time.Minute),
-		throttle.TokenBucket(1, time.Minute, 100_000),
-	}, func(t *testing.T, server *redistest.Server, limit throttle.Limit) {
+	eachBubble(t, []store.Limit{
+		store.PerMinute(100), store.SlidingWindow(min(1<<40, math.MaxInt), time.Hour), store.FixedWindow(1_000_000, time.Minute),
+		store.TokenBucket(1, time.Minute, 100_000),
+	}, func(t *testing.T, server *redistest.Server, limit store.Limit) {
 		client := server.Client(t)
 		s, _ := loaded(t, client, nil)
 		c := charge("budget", limit)
@@ -348,7 +348,7 @@ func TestP11_ReconcileAsMemstore(t *testing.T) {
 			switch {
 			case d.rng.IntN(50) == 0:
 				c := &d.budgets[d.rng.IntN(len(d.budgets))]
-				c.Limit = throttle.TokenBucket(1+d.rng.IntN(1000), time.Minute, 1+d.rng.IntN(200))
+				c.Limit = store.TokenBucket(1+d.rng.IntN(1000), time.Minute, 1+d.rng.IntN(200))
 				d.adorn(c)
 			case d.rng.IntN(4) == 0:
 				moved += d.state()
@@ -367,7 +367,7 @@ func (d *pair) state() (moved int) {
 	c := d.budgets[d.rng.IntN(len(d.budgets))]
 	sleepers := d.sleepers(c)
 	n := c.Limit.Capacity()
-	q := throttle.Quota{Left: d.rng.IntN(n+2) - 1, Reset: d.duration()}
+	q := store.Quota{Left: d.rng.IntN(n+2) - 1, Reset: d.duration()}
 	if d.rng.IntN(2) == 0 {
 		q.Left = d.rng.IntN(1 + n/10)
 	}
@@ -392,12 +392,12 @@ func (d *pair) state() (moved int) {
 }
 
 // A sleeper is a start to come that both stores watch over.
-type sleeper struct{ mem, red throttle.Watch }
+type sleeper struct{ mem, red store.Watch }
 
 // sleepers books some starts to come in a budget.
-func (d *pair) sleepers(c throttle.Charge) (all []sleeper) {
+func (d *pair) sleepers(c store.Charge) (all []sleeper) {
 	for range d.rng.IntN(5) {
-		k := throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, NotBefore: d.duration()}
+		k := store.Booking{Charges: []store.Charge{c}, MaxWait: -1, NotBefore: d.duration()}
 		mine, theirs := k, k
 		mine.Charges, theirs.Charges = slices.Clone(k.Charges), slices.Clone(k.Charges)
 		g := ask(d.T, d.mem, &mine)

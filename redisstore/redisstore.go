@@ -15,7 +15,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
@@ -26,9 +25,10 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
 	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Store is a [throttle.Store] that keeps budgets in Redis. It is safe for concurrent use.
+// A Store is a [store.Store] that keeps budgets in Redis. It is safe for concurrent use.
 //
 // While Redis is away Book, Pause, Refuse, Resume, Reconcile and Status try again, with a growing
 // pause, for as long as ctx and the MaxWait of a booking allow; see [Options.Outage] for bookings
@@ -42,8 +42,8 @@ type Store struct {
 	primary  *primary
 }
 
-// budgets is embedded, so that a Store has all methods of a throttle.Store.
-type budgets = throttle.Store
+// budgets is embedded, so that a Store has all methods of a store.Store.
+type budgets = store.Store
 
 // New returns a store on client, which stays the caller's: throttle never
 // closes it. New sends nothing, so Redis need not be up.
@@ -52,11 +52,11 @@ func New(client redis.UniversalClient, o *Options) *Store {
 		o = new(Options)
 	}
 	s := &Store{primary: newPrimary(client, o)}
-	shared := throttle.Store(s.primary)
+	shared := store.Store(s.primary)
 	if o.Outage == Share || o.Outage == FailOpen {
 		s.fallback = fallback.New(s.primary, fallback.Options{
 			FailOpen: o.Outage == FailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses,
-			Local: func() throttle.Store { return memstore.New() },
+			Local: func() store.Store { return memstore.New() },
 		})
 		shared = s.fallback
 	}
@@ -86,7 +86,7 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 // and returns how much that was before. Where Redis has no count of the budget, because nothing
 // has started under it for long or its limit has no windows, it does nothing, and ok is false.
 // Starts that are booked for later are booked anew, if they do not fit any more or may be sooner.
-func (s *Store) SetUsed(ctx context.Context, c throttle.Charge, used int) (before int, ok bool, err error) {
+func (s *Store) SetUsed(ctx context.Context, c store.Charge, used int) (before int, ok bool, err error) {
 	if c.Node {
 		return 0, false, nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -37,7 +38,7 @@ var lineSlack = storetest.Slack{
 func TestContract(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	storetest.RunWithin(t, lineSlack, func(t *testing.T) throttle.Store {
+	storetest.RunWithin(t, lineSlack, func(t *testing.T) store.Store {
 		if !strings.Contains(t.Name(), "Crowd") {
 			soak.WithoutRace(t) // only in a crowd callers come at the same time; other tests have several programs
 		}
@@ -81,17 +82,17 @@ func leaked(patience time.Duration) (left string) {
 func TestP1_LimitersOfAFleet(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) { // where no answer is late, so no call is made twice
 		client := server.Client(t)
-		store := redisstore.NewAt(client, nil, bubbleClock)
-		book(t, store, charge("first", throttle.PerSecond(1))) // loads the script
+		s := redisstore.NewAt(client, nil, bubbleClock)
+		book(t, s, charge("first", store.PerSecond(1))) // loads the script
 		tap := newTap(client, nil)
 		var mu sync.Mutex
 		var closed []throttle.Event
 		policies := []throttle.Policy{
-			{Name: "queries", Limit: throttle.PerHour(10)},
-			{Name: "tenant", Limit: throttle.PerHour(3)},
-			{Name: "at once", Limit: throttle.Concurrency(2)},
+			{Name: "queries", Limit: store.PerHour(10)},
+			{Name: "tenant", Limit: store.PerHour(3)},
+			{Name: "at once", Limit: store.Concurrency(2)},
 		}
-		here, err := throttle.NewLimiters(throttle.Config{Store: store, Policies: policies, MaxWait: -1, Observe: func(_ context.Context, e throttle.Event) {
+		here, err := throttle.NewLimiters(throttle.Config{Store: s, Policies: policies, MaxWait: -1, Observe: func(_ context.Context, e throttle.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			if e.Kind == throttle.Closed {

@@ -9,25 +9,25 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // learned has one of two programs told of a refusal, and returns both, the charge, and the
 // start that was refused.
-func learned(t *testing.T, client *redis.Client) (one, other *redisstore.Store, c throttle.Charge, refused throttle.Grant) {
+func learned(t *testing.T, client *redis.Client) (one, other *redisstore.Store, c store.Charge, refused store.Grant) {
 	one, other = redisstore.New(client, nil), redisstore.New(client, nil)
-	c = charge("adaptive", throttle.PerMinute(40))
+	c = charge("adaptive", store.PerMinute(40))
 	c.Adaptive = true
 	for range 24 {
 		g := ask(t, one, booking(c))
 		require.True(t, g.OK)
 		refused = g
 	}
-	from, to, err := one.Refuse(t.Context(), c, throttle.Refusal{Start: refused})
+	from, to, err := one.Refuse(t.Context(), c, store.Refusal{Start: refused})
 	require.NoError(t, err)
 	require.Equal(t, []float64{40, 21}, []float64{from, to})
 	return one, other, c, refused
@@ -41,7 +41,7 @@ func TestAdaptive_TheFleetShares(t *testing.T) {
 	require.Equal(t, 21, int(st.Ceiling))
 	require.Positive(t, st.Wait)
 	refused(t, other, c)
-	from, to, err := other.Refuse(t.Context(), c, throttle.Refusal{Start: grant})
+	from, to, err := other.Refuse(t.Context(), c, store.Refusal{Start: grant})
 	require.NoError(t, err)
 	require.Equal(t, from, to)
 
@@ -74,13 +74,13 @@ func TestP1_AdaptiveAsMemstore(t *testing.T) {
 				switch r := d.rng.IntN(100); {
 				case r < 2:
 					c := &d.budgets[d.rng.IntN(len(d.budgets))]
-					c.Limit = throttle.TokenBucket(1+d.rng.IntN(1000), time.Minute, 1+d.rng.IntN(200))
+					c.Limit = store.TokenBucket(1+d.rng.IntN(1000), time.Minute, 1+d.rng.IntN(200))
 					d.adorn(c)
 				case r < 12:
 					falls += d.refuse()
 				case r < 22:
 					c := d.budgets[d.rng.IntN(len(d.budgets))]
-					d.book(throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1})
+					d.book(store.Booking{Charges: []store.Charge{c}, MaxWait: -1})
 				default:
 					d.step()
 				}
@@ -105,7 +105,7 @@ func (d *pair) refuse() int {
 	if d.rng.IntN(2) == 0 {
 		long = min(d.duration(), time.Minute)
 	}
-	r := throttle.Refusal{Length: long, Ago: d.duration(), Start: old.grant}
+	r := store.Refusal{Length: long, Ago: d.duration(), Start: old.grant}
 	from, to, err := d.mem.Refuse(d.Context(), c, r)
 	require.NoError(d, err)
 	rFrom, rTo, err := d.red.Refuse(d.Context(), c, r)
@@ -122,8 +122,8 @@ func (d *pair) refuse() int {
 func TestP11_SlowStartOfACrowd(t *testing.T) {
 	t.Parallel()
 	const crowd = 80
-	for _, limit := range []throttle.Limit{
-		throttle.PerSecond(40), throttle.PerSecond(1000), throttle.PerHour(1000), throttle.FixedWindow(40, time.Second), throttle.TokenBucket(40, time.Second, 40),
+	for _, limit := range []store.Limit{
+		store.PerSecond(40), store.PerSecond(1000), store.PerHour(1000), store.FixedWindow(40, time.Second), store.TokenBucket(40, time.Second, 40),
 	} {
 		for name, pause := range map[string]time.Duration{"closed": 10 * time.Second, "open for one": 1900 * time.Millisecond, "open again": 1500 * time.Millisecond} {
 			runBubble(t, limit.String()+" "+name, func(t *testing.T, server *redistest.Server) {
@@ -159,14 +159,14 @@ func TestP11_TheProbeIsNoLongerAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	s := redisstore.New(server.Client(t), nil)
-	for _, limit := range []throttle.Limit{throttle.PerSecond(400), throttle.Unlimited()} {
+	for _, limit := range []store.Limit{store.PerSecond(400), store.Unlimited()} {
 		c := charge(limit.String(), limit)
 		_, err := s.Status(t.Context(), c) // it knows the server's clock
 		require.NoError(t, err)
 		server.Pause()
 		told := make(chan error, 1)
 		go func() {
-			_, _, err := s.Refuse(t.Context(), c, throttle.Refusal{Length: time.Minute, Ago: 200 * time.Millisecond})
+			_, _, err := s.Refuse(t.Context(), c, store.Refusal{Length: time.Minute, Ago: 200 * time.Millisecond})
 			told <- err
 		}()
 		time.Sleep(time.Second) // for so long Redis is away
@@ -185,12 +185,12 @@ func TestP11_KeysOutliveABan(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := redisstore.New(client, nil)
-	for _, limit := range []throttle.Limit{throttle.PerSecond(40), throttle.LeakyBucket(40, time.Second), throttle.Concurrency(2), throttle.Unlimited()} {
+	for _, limit := range []store.Limit{store.PerSecond(40), store.LeakyBucket(40, time.Second), store.Concurrency(2), store.Unlimited()} {
 		c := charge(limit.String(), limit)
-		_, _, err := s.Refuse(t.Context(), c, throttle.Refusal{Length: time.Minute, Ago: time.Second})
+		_, _, err := s.Refuse(t.Context(), c, store.Refusal{Length: time.Minute, Ago: time.Second})
 		require.NoError(t, err)
 		key := s.Key(c.Budget)
-		if limit.Kind() == throttle.KindConcurrency {
+		if limit.Kind() == store.KindConcurrency {
 			key = s.LeasesKey(c.Budget)
 		}
 		left := lifetime(t, client, key)
@@ -204,7 +204,7 @@ func TestP11_KeysOutliveASlowStart(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := redisstore.New(client, nil)
-	for _, limit := range []throttle.Limit{throttle.SlidingWindow(40, 20*time.Second), throttle.FixedWindow(40, 20*time.Second), throttle.TokenBucket(1, time.Second, 60)} {
+	for _, limit := range []store.Limit{store.SlidingWindow(40, 20*time.Second), store.FixedWindow(40, 20*time.Second), store.TokenBucket(1, time.Second, 60)} {
 		c := charge(limit.String(), limit)
 		require.NoError(t, s.Pause(t.Context(), c, time.Hour))
 		for range 2 {
@@ -219,7 +219,7 @@ func TestP11_KeysOutliveASlowStart(t *testing.T) {
 // TestP11_APenaltyThatIsStoredLate tells of a penalty while the server hears nothing.
 // When it does, it closes the budget for what is left.
 func TestP11_APenaltyThatIsStoredLate(t *testing.T) {
-	eachBubble(t, []throttle.Limit{throttle.PerSecond(5), throttle.Concurrency(5)}, func(t *testing.T, server *redistest.Server, limit throttle.Limit) {
+	eachBubble(t, []store.Limit{store.PerSecond(5), store.Concurrency(5)}, func(t *testing.T, server *redistest.Server, limit store.Limit) {
 		c := newSharers(t, server, 1, nil, forty)
 		s, five := c.nodes[0].store, charge("five", limit)
 		book(t, s, five)

@@ -20,6 +20,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // everything does all that a store can do, in two stores of a user with those
@@ -38,9 +39,9 @@ func everything(t *testing.T, server *redistest.Server, rights []string) error {
 	}
 	for _, s := range stores {
 		for _, policy := range []throttle.Policy{
-			{Name: "window", Limit: throttle.PerHour(128)},
-			{Name: "bucket", Limit: throttle.TokenBucket(100, time.Second, 200)},
-			{Name: "flight", Limit: throttle.Concurrency(2)},
+			{Name: "window", Limit: store.PerHour(128)},
+			{Name: "bucket", Limit: store.TokenBucket(100, time.Second, 200)},
+			{Name: "flight", Limit: store.Concurrency(2)},
 		} {
 			if err := exercise(ctx, s, policy); err != nil {
 				return err
@@ -51,7 +52,7 @@ func everything(t *testing.T, server *redistest.Server, rights []string) error {
 }
 
 // exercise does with one policy what can be done.
-func exercise(ctx context.Context, s throttle.Store, policy throttle.Policy) error {
+func exercise(ctx context.Context, s store.Store, policy throttle.Policy) error {
 	l, err := throttle.NewLimiter(s, policy)
 	if err != nil {
 		return err
@@ -119,7 +120,7 @@ func TestRights_AMissingRightIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := clientOf(t, o)
 		s := atRest(t, redisstore.NewAt(client, nil, bubbleClock))
-		c := charge("window", throttle.PerHour(100))
+		c := charge("window", store.PerHour(100))
 		book(t, s, c) // from now on the server knows the script
 		tap := newTap(client, isScript)
 		server.User(t, "throttle", slices.DeleteFunc(slices.Clone(rights), func(right string) bool { return right == "+setrange" }))
@@ -148,7 +149,7 @@ func TestRights_HalfAScript(t *testing.T) {
 	for i, right := range rights {
 		synctest.Test(t, func(t *testing.T) {
 			s := atRest(t, redisstore.NewAt(clientOf(t, o), nil, bubbleClock))
-			c := charge("window of "+right, throttle.PerHour(100))
+			c := charge("window of "+right, store.PerHour(100))
 			starts := 0
 			start := func() error {
 				time.Sleep(time.Millisecond)
@@ -260,8 +261,8 @@ func TestTheWrongServer(t *testing.T) {
 
 // manyRows is a booking under a table of six rows, whose call has more arguments than a server takes from
 // a client that has not given its password.
-func manyRows() *throttle.Booking {
-	var charges []throttle.Charge
+func manyRows() *store.Booking {
+	var charges []store.Charge
 	for i := range 6 {
 		c := hourly
 		c.Budget.Key[0] = byte(i)
@@ -275,7 +276,7 @@ func TestCauses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	admin := server.Client(t)
-	policy := throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)}
+	policy := throttle.Policy{Name: "p", Limit: store.PerSecond(9)}
 	for _, c := range []struct {
 		name  string
 		cause outage.Cause
@@ -341,9 +342,9 @@ func TestAProxyThatReadsScripts(t *testing.T) {
 		client.AddHook(reads)
 		s := redisstore.New(client, &redisstore.Options{HashTags: true})
 		for _, policy := range []throttle.Policy{
-			{Name: "window", Limit: throttle.PerHour(128)},
-			{Name: "bucket", Limit: throttle.TokenBucket(100, time.Second, 200)},
-			{Name: "flight", Limit: throttle.Concurrency(2)},
+			{Name: "window", Limit: store.PerHour(128)},
+			{Name: "bucket", Limit: store.TokenBucket(100, time.Second, 200)},
+			{Name: "flight", Limit: store.Concurrency(2)},
 		} {
 			require.NoError(t, exercise(forAtMost(t, inTheEnd), s, policy))
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 	steering "github.com/fleetthrottle/throttle/redisstore/fleet"
 	lua "github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // rightsPage has a line of rights for each kind of user.
@@ -117,7 +118,7 @@ func TestRights_AWatcherBringsNoScript(t *testing.T) {
 		return clientOf(t, server.User(t, name, redistest.Rights(t, rightsPage, name)))
 	}
 	client, program, reporter := user("watcher"), user("throttle"), user("reporter")
-	budgets := []throttle.Charge{charge("window", hourly.Limit), charge("flight", throttle.Concurrency(9))}
+	budgets := []store.Charge{charge("window", hourly.Limit), charge("flight", store.Concurrency(9))}
 	store := redisstore.New(program, nil)
 	state := func() (err error) {
 		for _, c := range budgets {
@@ -333,13 +334,13 @@ func (d *deployment) live(t *testing.T) {
 		return 0
 	}
 	policies := []throttle.Policy{
-		{Name: "all", Match: "example.com/", Limit: throttle.Unlimited(), Penalty: briefly},
-		{Name: "line", Match: "example.com/line", Limit: throttle.SlidingWindow(5, 50*time.Millisecond)},
-		{Name: "long", Match: "example.com/long", Limit: throttle.PerHour(120), Settle: func(*http.Response) int { return 1 },
-			Quota: func(*http.Response) (throttle.Quota, bool) { return throttle.Quota{Left: 100, Reset: time.Hour}, true }},
-		{Name: "bucket", Match: "example.com/bucket", Limit: throttle.TokenBucket(100, time.Second, 3), Settle: func(*http.Response) int { return 2 }},
-		{Name: "refused", Match: "example.com/refused", Limit: throttle.PerSecond(50), Adaptive: true, Penalty: briefly},
-		{Name: "flight", Match: "example.com/flight", Limit: throttle.Concurrency(1)},
+		{Name: "all", Match: "example.com/", Limit: store.Unlimited(), Penalty: briefly},
+		{Name: "line", Match: "example.com/line", Limit: store.SlidingWindow(5, 50*time.Millisecond)},
+		{Name: "long", Match: "example.com/long", Limit: store.PerHour(120), Settle: func(*http.Response) int { return 1 },
+			Quota: func(*http.Response) (store.Quota, bool) { return store.Quota{Left: 100, Reset: time.Hour}, true }},
+		{Name: "bucket", Match: "example.com/bucket", Limit: store.TokenBucket(100, time.Second, 3), Settle: func(*http.Response) int { return 2 }},
+		{Name: "refused", Match: "example.com/refused", Limit: store.PerSecond(50), Adaptive: true, Penalty: briefly},
+		{Name: "flight", Match: "example.com/flight", Limit: store.Concurrency(1)},
 	}
 	o := &redisstore.Options{Namespace: d.namespace, HashTags: d.namespace != ""}
 	var nodes []*steering.Reporter
@@ -368,7 +369,7 @@ func (d *deployment) live(t *testing.T) {
 	}
 	all.Wait()
 	plain := redisstore.New(d.client(t, "throttle"), o)
-	startNow(t, plain, 60, charge("plain", throttle.PerHour(120)))
+	startNow(t, plain, 60, charge("plain", store.PerHour(120)))
 	d.steer(t, nodes)
 	for _, node := range nodes {
 		node.Close()

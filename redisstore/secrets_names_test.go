@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // pieces are what somebody would make a name of who wants another's key, slot or
@@ -70,7 +70,7 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 		if ns == "" {
 			ns = redisstore.DefaultNamespace
 		}
-		b := throttle.BudgetOf(policy, forged(r))
+		b := store.BudgetOf(policy, forged(r))
 		b.Group = group
 		if !tagged {
 			group = "" // it is not in the names
@@ -114,7 +114,7 @@ func hashTag(name string) string {
 
 // listening has a store wait for a start, so that it listens, and returns the
 // watch and what it tells.
-func listening(t *testing.T, s *redisstore.Store, c throttle.Charge) (throttle.Watch, chan struct{}) {
+func listening(t *testing.T, s *redisstore.Store, c store.Charge) (store.Watch, chan struct{}) {
 	t.Helper()
 	require.Zero(t, book(t, s, c))
 	b := booking(c)
@@ -141,7 +141,7 @@ func TestForgedMessages(t *testing.T) {
 	server := redistest.Shared(t)
 	client := server.Client(t)
 	s := redisstore.New(client, &redisstore.Options{Namespace: server.Namespace})
-	waits, idle := charge("waits", throttle.PerMinute(1)), charge("idle", throttle.PerMinute(1))
+	waits, idle := charge("waits", store.PerMinute(1)), charge("idle", store.PerMinute(1))
 	listening(t, s, waits)
 
 	key := s.Key(waits.Budget)
@@ -161,9 +161,9 @@ func TestForgedMessages(t *testing.T) {
 	forged := fmt.Sprintf("%d %d %s", time.Now().UnixMicro()+century, century, s.Key(idle.Budget))
 	require.NoError(t, client.Publish(t.Context(), s.PauseChannel("group"), forged).Err())
 	require.Eventually(t, func() bool { return s.Closed(s.Key(idle.Budget)) > 0 }, 30*time.Second, time.Millisecond)
-	require.LessOrEqual(t, s.Closed(s.Key(idle.Budget)), throttle.MaxPenalty)
+	require.LessOrEqual(t, s.Closed(s.Key(idle.Budget)), store.MaxPenalty)
 	g := ask(t, s, booking(idle))
-	require.LessOrEqual(t, g.Wait, throttle.MaxPenalty)
+	require.LessOrEqual(t, g.Wait, store.MaxPenalty)
 	require.True(t, g.Paused)
 	s.Cancel(booking(idle), g)
 }
@@ -176,7 +176,7 @@ func TestDatabasesAreApart(t *testing.T) {
 	require.Equal(t, here.Addr, there.Addr)
 	s, neighbour := redisstore.New(here.Client(t), nil), redisstore.New(here.Client(t), nil)
 	other := redisstore.New(there.Client(t), nil)
-	waits, idle, last := charge("waits", throttle.PerMinute(1)), charge("idle", throttle.PerMinute(1)), charge("last", throttle.PerMinute(1))
+	waits, idle, last := charge("waits", store.PerMinute(1)), charge("idle", store.PerMinute(1)), charge("last", store.PerMinute(1))
 	_, news := listening(t, s, waits)
 	require.NoError(t, other.Pause(t.Context(), idle, time.Hour))
 	require.NoError(t, other.Pause(t.Context(), waits, time.Hour))

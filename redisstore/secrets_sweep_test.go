@@ -57,6 +57,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/zhipu"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/retry"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // sweepEnv makes the test binary the program that is swept.
@@ -81,7 +82,7 @@ func TestP14_NoCanaryAnywhere(t *testing.T) {
 // A sweep is a program with secrets wherever there is a place for them.
 type sweep struct {
 	*testing.T
-	store    throttle.Store
+	store    store.Store
 	told     witness // what throttle says: errors, events, what can be printed
 	observed []throttle.EventKind
 }
@@ -172,25 +173,25 @@ func secretKey(r *http.Request) string {
 }
 
 // transport has a policy of every kind, each with another secret for a key.
-func (s *sweep) transport(store throttle.Store) *throttle.Transport {
+func (s *sweep) transport(st store.Store) *throttle.Transport {
 	join := throttle.Join(throttle.Query("access_token"), throttle.Header("Authorization"), throttle.Path, throttle.Header("Cookie"))
 	return throttle.Must(throttle.New(throttle.Config{
-		Store: store, Base: secretUpstream, Observe: s.observe,
+		Store: st, Base: secretUpstream, Observe: s.observe,
 		Policies: []throttle.Policy{
-			{Name: "a canary's window", Key: throttle.Query("access_token"), Limit: throttle.SlidingWindow(2, 3*time.Second), Jitter: -1},
-			{Name: "a canary's hook", Match: "/hook/{id}", Key: throttle.PathValue("id"), Limit: throttle.PerMinute(99)},
-			{Name: "a canary's day", Key: throttle.Header("Authorization"), Limit: throttle.CalendarWindow(99, throttle.Day, nil)},
-			{Name: "a canary's hour", Key: secretKey, Limit: throttle.FixedWindow(99, time.Hour)},
-			{Name: "a canary's bucket", Key: join, Limit: throttle.TokenBucket(99, time.Second, 99)},
-			{Name: "a canary's seat", Key: throttle.Header("Cookie"), Limit: throttle.Concurrency(9)},
-			{Name: "a canary's shadow", Key: secretKey, Limit: throttle.PerMinute(1), Shadow: true},
-			{Name: "a canary's node", Key: secretKey, Limit: throttle.PerMinute(99), Scope: throttle.Node},
+			{Name: "a canary's window", Key: throttle.Query("access_token"), Limit: store.SlidingWindow(2, 3*time.Second), Jitter: -1},
+			{Name: "a canary's hook", Match: "/hook/{id}", Key: throttle.PathValue("id"), Limit: store.PerMinute(99)},
+			{Name: "a canary's day", Key: throttle.Header("Authorization"), Limit: store.CalendarWindow(99, store.Day, nil)},
+			{Name: "a canary's hour", Key: secretKey, Limit: store.FixedWindow(99, time.Hour)},
+			{Name: "a canary's bucket", Key: join, Limit: store.TokenBucket(99, time.Second, 99)},
+			{Name: "a canary's seat", Key: throttle.Header("Cookie"), Limit: store.Concurrency(9)},
+			{Name: "a canary's shadow", Key: secretKey, Limit: store.PerMinute(1), Shadow: true},
+			{Name: "a canary's node", Key: secretKey, Limit: store.PerMinute(99), Scope: throttle.Node},
 			{
-				Name: "a canary's cost", Key: secretKey, Limit: throttle.PerMinute(99), Settle: func(*http.Response) int { return 3 },
+				Name: "a canary's cost", Key: secretKey, Limit: store.PerMinute(99), Settle: func(*http.Response) int { return 3 },
 				Cost: func(r *http.Request) int { return 2 - 9*len(r.URL.Query()["bad"]) + 999*len(r.URL.Query()["huge"]) },
-				Quota: func(resp *http.Response) (throttle.Quota, bool) {
+				Quota: func(resp *http.Response) (store.Quota, bool) {
 					b, _ := throttle.PeekBody(resp, 99)
-					return throttle.Quota{Left: len(b), Reset: time.Minute}, true
+					return store.Quota{Left: len(b), Reset: time.Minute}, true
 				},
 			},
 		},
@@ -241,7 +242,7 @@ func (s *sweep) transports() {
 
 // limiters have secrets for keys.
 func (s *sweep) limiters() {
-	l := limiter(s, s.store, throttle.Policy{Name: "a canary's work", Limit: throttle.PerMinute(1)})
+	l := limiter(s, s.store, throttle.Policy{Name: "a canary's work", Limit: store.PerMinute(1)})
 	p, err := l.Acquire(s.Context(), canaryLimiter, 1)
 	require.NoError(s, err)
 	require.NoError(s, p.Settle(s.Context(), 1))
@@ -265,7 +266,7 @@ func (s *sweep) limiters() {
 func (s *sweep) retries() {
 	c := retry.NewClient(throttle.Must(throttle.New(throttle.Config{
 		Store: s.store, Base: secretUpstream, Observe: s.observe,
-		Policies: []throttle.Policy{{Name: "a canary's try", Key: secretKey, Limit: throttle.PerHour(9)}},
+		Policies: []throttle.Policy{{Name: "a canary's try", Key: secretKey, Limit: store.PerHour(9)}},
 	})))
 	c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = 1, time.Millisecond, time.Millisecond
 	for _, query := range []string{"", "answer=ban", "answer=failure"} {
@@ -296,7 +297,7 @@ func (s *sweep) panics() {
 		{Penalty: func(*http.Response) time.Duration { panic(canaryPanic) }},
 		{Settle: func(*http.Response) int { panic(canaryPanic) }},
 	} {
-		p.Name, p.Limit = "a canary's panic", throttle.PerMinute(99)
+		p.Name, p.Limit = "a canary's panic", store.PerMinute(99)
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Observe: s.observe, Policies: []throttle.Policy{p}}))
 		func() {
 			defer func() { _ = recover() }()
@@ -327,14 +328,14 @@ func (s *sweep) strangers(server *redistest.Server) {
 
 // refused sends what cannot be booked and asks what cannot be answered.
 func (s *sweep) refused(client *redis.Client) {
-	store := redisstore.New(client, nil)
-	tr := s.transport(store)
+	st := redisstore.New(client, nil)
+	tr := s.transport(st)
 	soon, cancel := context.WithTimeout(s.Context(), 50*time.Millisecond)
 	defer cancel()
 	for _, ctx := range []context.Context{throttle.WithMaxWait(s.Context(), 50*time.Millisecond), soon} {
 		require.Error(s, s.send(tr, s.request(ctx, "")))
 	}
-	l := limiter(s, store, throttle.Policy{Name: "a canary's work", Limit: throttle.PerMinute(9)})
+	l := limiter(s, st, throttle.Policy{Name: "a canary's work", Limit: store.PerMinute(9)})
 	for _, ask := range []func() error{
 		func() error { _, err := l.Status(soon, canaryLimiter); return err },
 		func() error { return l.Pause(soon, canaryLimiter, time.Second) },

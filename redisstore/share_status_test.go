@@ -13,15 +13,16 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // stand lets so many callers of each share acquire a start, by turns, until the test ends, and returns a function that reads the shares.
-func stand(t *testing.T, server *redistest.Server, shares, each int) func() []throttle.ShareStatus {
+func stand(t *testing.T, server *redistest.Server, shares, each int) func() []store.ShareStatus {
 	t.Helper()
 	forgets(t, server.Client(t))
-	store := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
-	l, err := throttle.NewLimiters(throttle.Config{Store: store, Policies: []throttle.Policy{
-		{Name: "model", Limit: throttle.PerSecond(100), Share: throttle.Header("X-Tenant")},
+	s := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
+	l, err := throttle.NewLimiters(throttle.Config{Store: s, Policies: []throttle.Policy{
+		{Name: "model", Limit: store.PerSecond(100), Share: throttle.Header("X-Tenant")},
 	}})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -34,7 +35,7 @@ func stand(t *testing.T, server *redistest.Server, shares, each int) func() []th
 			_, _ = l.Acquire(ctx, throttle.Demand{Policy: "model", Share: fmt.Sprint("tenant ", i%shares), Weight: 1 + i%shares%2})
 		}()
 	}
-	return func() []throttle.ShareStatus {
+	return func() []store.ShareStatus {
 		t.Helper()
 		all, err := l.Statuses(ctx)
 		require.NoError(t, err)
@@ -43,7 +44,7 @@ func stand(t *testing.T, server *redistest.Server, shares, each int) func() []th
 	}
 }
 
-// TestStatusTellsShares: by the names that [throttle.ShareOf] finds, with their weights, what waits and what was served; nothing when nobody
+// TestStatusTellsShares: by the names that [store.ShareOf] finds, with their weights, what waits and what was served; nothing when nobody
 // waits any more.
 func TestStatusTellsShares(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
@@ -52,7 +53,7 @@ func TestStatusTellsShares(t *testing.T) {
 		all := shares()
 		require.Len(t, all, 2)
 		for i := range 2 {
-			s, id := throttle.ShareStatus{}, throttle.ShareOf("model", fmt.Sprint("tenant ", i))
+			s, id := store.ShareStatus{}, store.ShareOf("model", fmt.Sprint("tenant ", i))
 			for _, other := range all {
 				if other.ID == id {
 					s = other
@@ -116,15 +117,15 @@ func TestP5_AsManySharesAsATableSays(t *testing.T) {
 // turns come first because they came first.
 func TestP6_SharesWithTheSameTag(t *testing.T) {
 	onEmpty(t, func(t *testing.T, _ *redis.Client, s *redisstore.Store) {
-		of := func(share uint64, maxWait time.Duration) *throttle.Booking {
-			b := bookingFor(maxWait, charge("model", throttle.PerSecond(100)))
-			b.Charges[0].Share, b.Horizon = throttle.Share{ID: share, Weight: 1}, 250*time.Millisecond
+		of := func(share uint64, maxWait time.Duration) *store.Booking {
+			b := bookingFor(maxWait, charge("model", store.PerSecond(100)))
+			b.Charges[0].Share, b.Horizon = store.Share{ID: share, Weight: 1}, 250*time.Millisecond
 			return b
 		}
 		for range 100 {
 			require.True(t, ask(t, s, of(2, 0)).OK)
 		}
-		var waits []throttle.Grant
+		var waits []store.Grant
 		for share := range uint64(100) {
 			waits = append(waits, ask(t, s, of(1000+share, -1)))
 		}
@@ -139,9 +140,9 @@ func TestP6_SharesWithTheSameTag(t *testing.T) {
 // TestStatusAddsPriorities: a share that waits in several priorities is told once, and callers without a share are told beside shares only.
 func TestStatusAddsPriorities(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		store := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
-		l, err := throttle.NewLimiters(throttle.Config{Store: store, Policies: []throttle.Policy{
-			{Name: "model", Limit: throttle.PerHour(1), Share: throttle.Header("X-Tenant")},
+		s := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
+		l, err := throttle.NewLimiters(throttle.Config{Store: s, Policies: []throttle.Policy{
+			{Name: "model", Limit: store.PerHour(1), Share: throttle.Header("X-Tenant")},
 		}})
 		require.NoError(t, err)
 		_, err = l.Acquire(t.Context(), throttle.Demand{Policy: "model"})
@@ -150,29 +151,29 @@ func TestStatusAddsPriorities(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		for _, c := range []struct {
 			ctx      context.Context
-			priority throttle.Priority
+			priority store.Priority
 			demand   throttle.Demand
 		}{
-			{shared, throttle.Low, throttle.Demand{Share: "acme", Weight: 2, Cost: 1}},
-			{shared, throttle.High, throttle.Demand{Share: "acme", Weight: 3, Cost: 1}},
-			{shared, throttle.Normal, throttle.Demand{Share: "acme", Cost: 1}},
-			{shared, throttle.Normal, throttle.Demand{Share: "other", Cost: 1}},
-			{ctx, throttle.Normal, throttle.Demand{Cost: 1}},
+			{shared, store.Low, throttle.Demand{Share: "acme", Weight: 2, Cost: 1}},
+			{shared, store.High, throttle.Demand{Share: "acme", Weight: 3, Cost: 1}},
+			{shared, store.Normal, throttle.Demand{Share: "acme", Cost: 1}},
+			{shared, store.Normal, throttle.Demand{Share: "other", Cost: 1}},
+			{ctx, store.Normal, throttle.Demand{Cost: 1}},
 		} {
 			c.demand.Policy = "model"
 			go func() { _, _ = l.Acquire(throttle.WithPriority(c.ctx, c.priority), c.demand) }()
 			time.Sleep(time.Second)
 		}
-		shares := func() []throttle.ShareStatus {
+		shares := func() []store.ShareStatus {
 			all, err := l.Statuses(ctx)
 			require.NoError(t, err)
 			return all[0].Shares
 		}
-		acme, other := throttle.ShareOf("model", "acme"), throttle.ShareOf("model", "other")
-		require.ElementsMatch(t, []throttle.ShareStatus{
-			{Share: throttle.Share{ID: acme, Weight: 3}, Waiting: 3},
-			{Share: throttle.Share{ID: other, Weight: 1}, Waiting: 1},
-			{Share: throttle.Share{Weight: 1}, Waiting: 1},
+		acme, other := store.ShareOf("model", "acme"), store.ShareOf("model", "other")
+		require.ElementsMatch(t, []store.ShareStatus{
+			{Share: store.Share{ID: acme, Weight: 3}, Waiting: 3},
+			{Share: store.Share{ID: other, Weight: 1}, Waiting: 1},
+			{Share: store.Share{Weight: 1}, Waiting: 1},
 		}, shares())
 		leave()
 		time.Sleep(time.Second)
@@ -185,17 +186,17 @@ func TestStatusAddsPriorities(t *testing.T) {
 // TestStatusTakesBack: a start that its caller gives back, and does not want again, was not served.
 func TestStatusTakesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		store := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
-		book := func(share uint64, turn throttle.Turn) (*throttle.Booking, throttle.Grant) {
-			c := charge("model", throttle.PerSecond(1))
-			c.Share = throttle.Share{ID: share, Weight: 1}
-			b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait, Horizon: 250 * time.Millisecond, Turn: turn, Returns: turn != nil}
-			g, err := store.Book(t.Context(), b)
+		st := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
+		book := func(share uint64, turn store.Turn) (*store.Booking, store.Grant) {
+			c := charge("model", store.PerSecond(1))
+			c.Share = store.Share{ID: share, Weight: 1}
+			b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait, Horizon: 250 * time.Millisecond, Turn: turn, Returns: turn != nil}
+			g, err := st.Book(t.Context(), b)
 			require.NoError(t, err)
 			return b, g
 		}
 		served := func(share uint64) int {
-			for _, s := range status(t, store, charge("model", throttle.PerSecond(1))).Shares {
+			for _, s := range status(t, st, charge("model", store.PerSecond(1))).Shares {
 				if s.ID == share {
 					return s.Served
 				}
@@ -215,7 +216,7 @@ func TestStatusTakesBack(t *testing.T) {
 		require.True(t, g.OK)
 		require.Positive(t, g.Wait)
 		require.Equal(t, 1, served(5))
-		store.Cancel(b, g)
+		st.Cancel(b, g)
 		require.Eventually(t, func() bool { return served(5) == 0 }, time.Second, time.Millisecond)
 	})
 }

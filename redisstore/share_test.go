@@ -18,6 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -31,10 +32,10 @@ func TestShares(t *testing.T) {
 	text, err := os.ReadFile("testdata/shares/shares.txt")
 	require.NoError(t, err)
 	storetest.RunVectors(t, "shares.txt", string(text), func(t *testing.T) storetest.Fleet {
-		c := newSharers(t, server, 4, share, throttle.Policy{Name: "twelve", Limit: throttle.PerSecond(12), Jitter: -1})
+		c := newSharers(t, server, 4, share, throttle.Policy{Name: "twelve", Limit: store.PerSecond(12), Jitter: -1})
 		t.Cleanup(func() {
 			c.end()
-			if c.policy.Limit.Kind() == throttle.KindSlidingWindow {
+			if c.policy.Limit.Kind() == store.KindSlidingWindow {
 				c.never()
 			}
 		})
@@ -45,7 +46,7 @@ func TestShares(t *testing.T) {
 			return all
 		}
 		return storetest.Fleet{
-			Program: func(string) throttle.Store { return c.nodes[0].store },
+			Program: func(string) store.Store { return c.nodes[0].store },
 			Moves: map[string]func(storetest.Move){
 				"pull":   func(m storetest.Move) { c.pull(int(m.Times[0]), nodes(m)...) },
 				"end":    func(m storetest.Move) { nodes(m)[0].stop() },
@@ -70,7 +71,7 @@ func TestShares(t *testing.T) {
 var share = &redisstore.Options{Outage: redisstore.Share}
 
 // forty is what four nodes can divide without a rest.
-var forty = throttle.Policy{Name: "forty", Limit: throttle.PerSecond(40), Jitter: -1}
+var forty = throttle.Policy{Name: "forty", Limit: store.PerSecond(40), Jitter: -1}
 
 // TestP12_ShareRandom takes Redis from some nodes or all, at random, or makes it slow,
 // and gives it back to one after the other, as it was or empty.
@@ -78,7 +79,7 @@ func TestP12_ShareRandom(t *testing.T) {
 	eachBubble(t, seeds(soak.Most(5, 1)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		// A start may be confirmed a little late: that is what Jitter is for.
-		late := throttle.Policy{Name: "late", Limit: throttle.PerSecond(40)}
+		late := throttle.Policy{Name: "late", Limit: store.PerSecond(40)}
 		c := newSharers(t, server, 2+r.IntN(5), share, late)
 		c.pull(1+r.IntN(12), c.nodes...)
 		for range 6 {
@@ -118,7 +119,7 @@ func TestP12_ShareRandom(t *testing.T) {
 func TestP11_AShareBeginsClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 1, share, forty)
-		one := charge("one", throttle.PerSecond(40))
+		one := charge("one", store.PerSecond(40))
 		node := c.nodes[0]
 		require.Zero(t, book(t, node.store, one))
 		time.Sleep(5 * time.Second)
@@ -126,7 +127,7 @@ func TestP11_AShareBeginsClosed(t *testing.T) {
 		require.NoError(t, node.store.Pause(t.Context(), one, time.Minute))
 		away(false, node)
 		k := bookingFor(0, one)
-		var last throttle.Grant
+		var last store.Grant
 		var err error
 		for range 30 {
 			time.Sleep(time.Second)
@@ -146,7 +147,7 @@ func TestP11_AShareBeginsClosed(t *testing.T) {
 // was closed before, as long as that lasts, and one that is closed meanwhile.
 func TestP12_UnlimitedNeedsNoShare(t *testing.T) {
 	eachBubble(t, []redisstore.Outage{redisstore.Share, redisstore.FailOpen}, func(t *testing.T, server *redistest.Server, outage redisstore.Outage) {
-		c := newSharers(t, server, 2, &redisstore.Options{Outage: outage}, throttle.Policy{Name: "forty", Limit: throttle.PerSecond(40), Jitter: -1})
+		c := newSharers(t, server, 2, &redisstore.Options{Outage: outage}, throttle.Policy{Name: "forty", Limit: store.PerSecond(40), Jitter: -1})
 		s := c.nodes[0].store
 		open, closed, later := free("open"), free("closed"), free("later")
 		for _, m := range c.nodes {
@@ -156,7 +157,7 @@ func TestP12_UnlimitedNeedsNoShare(t *testing.T) {
 		require.NoError(t, s.Pause(t.Context(), closed, time.Minute))
 		end := time.Now().Add(time.Minute)
 		away(false, c.nodes...)
-		var g throttle.Grant
+		var g store.Grant
 		var err error
 		for range 20 {
 			time.Sleep(time.Second)
@@ -170,7 +171,7 @@ func TestP12_UnlimitedNeedsNoShare(t *testing.T) {
 		require.True(t, g.Paused)
 		require.Equal(t, time.Until(end), g.Wait)
 		st := status(t, s, closed)
-		require.Equal(t, throttle.Status{Limit: st.Limit, Wait: time.Until(end), Paused: time.Until(end)}, st)
+		require.Equal(t, store.Status{Limit: st.Limit, Wait: time.Until(end), Paused: time.Until(end)}, st)
 		back(c.nodes...)
 		for range 10 {
 			time.Sleep(time.Second)
@@ -213,7 +214,7 @@ func TestP11_SharesAreClosedByPenalties(t *testing.T) {
 		var told error
 		st, err := l.Status(outage.WithObserver(c.ctx, func(err error) { told = err }), "")
 		require.NoError(t, err)
-		require.Equal(t, throttle.PerSecond(10), st.Limit, "the node's share")
+		require.Equal(t, store.PerSecond(10), st.Limit, "the node's share")
 		require.Error(t, told, "it is not Redis that has said so")
 		back(c.nodes...)
 		c.end()
@@ -226,7 +227,7 @@ func TestP15_SharingEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 1, share, forty)
 		node := c.nodes[0]
-		book(t, node.store, charge("one", throttle.PerSecond(1)))
+		book(t, node.store, charge("one", store.PerSecond(1)))
 		require.Equal(t, 1, node.store.Groups())
 		time.Sleep(12 * time.Second)
 		require.Equal(t, 0, node.store.Groups())
@@ -241,7 +242,7 @@ func TestP15_SharingEnds(t *testing.T) {
 func TestP12_Open(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		open := &redisstore.Options{Outage: redisstore.FailOpen}
-		c := newSharers(t, server, 1, open, throttle.Policy{Name: "slow", Limit: throttle.PerHour(1)})
+		c := newSharers(t, server, 1, open, throttle.Policy{Name: "slow", Limit: store.PerHour(1)})
 		l := limiter(t, c.nodes[0].store, c.policy)
 		acquire := func(n int, within time.Duration) {
 			t.Helper()
@@ -283,7 +284,7 @@ func TestP12_Open(t *testing.T) {
 // the budget, however long they make no call. So it has its share when Redis goes away.
 func TestP12_ShareOfThoseInLine(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		c := newSharers(t, server, 1, share, throttle.Policy{Name: "four", Limit: throttle.PerMinute(4), Jitter: -1})
+		c := newSharers(t, server, 1, share, throttle.Policy{Name: "four", Limit: store.PerMinute(4), Jitter: -1})
 		node := c.nodes[0]
 		l := limiter(t, node.store, c.policy)
 		for range 4 {
@@ -307,7 +308,7 @@ func TestP12_ShareOfThoseInLine(t *testing.T) {
 func TestP12_ShareAfterStartsFarAhead(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 1, share, forty)
-		node, one := c.nodes[0], charge("one", throttle.PerSecond(1))
+		node, one := c.nodes[0], charge("one", store.PerSecond(1))
 		for range 21 {
 			book(t, node.store, one)
 		}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -25,12 +25,12 @@ type spread struct {
 
 // A spreadTurn is the turn of a caller that came to a node.
 type spreadTurn struct {
-	throttle.Turn
+	store.Turn
 	node *redisstore.Store
 }
 
-// Book implements [throttle.Store].
-func (s *spread) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+// Book implements [store.Store].
+func (s *spread) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	node, own := s.nodes[s.came.Add(1)%int64(len(s.nodes))], *b
 	if t, ok := b.Turn.(spreadTurn); ok {
 		node, own.Turn = t.node, t.Turn
@@ -42,8 +42,8 @@ func (s *spread) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant,
 	return g, err
 }
 
-// Cancel implements [throttle.Store].
-func (s *spread) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [store.Store].
+func (s *spread) Cancel(b *store.Booking, g store.Grant) {
 	node, own := s.Store, *b
 	if t, ok := b.Turn.(spreadTurn); ok {
 		node, own.Turn = t.node, t.Turn
@@ -55,8 +55,8 @@ func (s *spread) Cancel(b *throttle.Booking, g throttle.Grant) {
 }
 
 // spreadStores returns stores whose callers are spread over so many nodes.
-func spreadStores(server *redistest.Server, nodes int) func(*testing.T) throttle.Store {
-	return func(t *testing.T) throttle.Store {
+func spreadStores(server *redistest.Server, nodes int) func(*testing.T) store.Store {
+	return func(t *testing.T) store.Store {
 		client := server.Client(t)
 		forgets(t, client)
 		s := &spread{}

@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP4_ShortIsTheSame does the same random things with and without the straight
@@ -38,11 +38,11 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := loaded(t, client, nil)
-		c := charge("busy", throttle.SlidingWindow(129+rng.IntN(20_000), time.Second))
+		c := charge("busy", store.SlidingWindow(129+rng.IntN(20_000), time.Second))
 		c.Pace = time.Duration(rng.IntN(2)) * 10 * time.Microsecond
 		gate := free("gate") // is open nearly always
-		var last *throttle.Booking
-		var mark throttle.Grant
+		var last *store.Booking
+		var mark store.Grant
 		for op := range 600 {
 			switch r := rng.IntN(100); {
 			case r < 70:
@@ -53,10 +53,10 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 				k.Spread = time.Duration(rng.IntN(2)*rng.IntN(20_000)) * time.Microsecond
 				k.Returns = rng.IntN(5) == 0
 				if rng.IntN(3) == 0 {
-					k.Charges = append([]throttle.Charge{gate}, k.Charges...)
+					k.Charges = append([]store.Charge{gate}, k.Charges...)
 				}
 				if rng.IntN(9) == 0 {
-					k.Charges = []throttle.Charge{gate, free("other")}
+					k.Charges = []store.Charge{gate, free("other")}
 				}
 				g := ask(t, s, k)
 				if seen = append(seen, fmt.Sprint(op, g)); g.OK {
@@ -66,12 +66,12 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 				s.Cancel(last, mark)
 				last = nil
 			case r < 75:
-				closed := []throttle.Charge{c, gate}[rng.IntN(2)]
+				closed := []store.Charge{c, gate}[rng.IntN(2)]
 				require.NoError(t, s.Pause(t.Context(), closed, time.Duration(rng.IntN(20))*time.Millisecond))
 			case r < 76:
 				forgets(t, client)
 			case r < 77:
-				c.Limit = throttle.SlidingWindow(129+rng.IntN(20_000), []time.Duration{time.Second, time.Second, 700 * time.Millisecond}[rng.IntN(3)])
+				c.Limit = store.SlidingWindow(129+rng.IntN(20_000), []time.Duration{time.Second, time.Second, 700 * time.Millisecond}[rng.IntN(3)])
 			case r < 79:
 				time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
 			default:
@@ -102,10 +102,10 @@ func playMany(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, client, isScript)
-		var budgets []throttle.Charge
+		var budgets []store.Charge
 		for i := range 12 {
 			n := []int{3, 40, 128, 129, 1000, 100_000}[rng.IntN(6)]
-			budgets = append(budgets, charge(fmt.Sprint("budget ", i), throttle.SlidingWindow(n, time.Second)))
+			budgets = append(budgets, charge(fmt.Sprint("budget ", i), store.SlidingWindow(n, time.Second)))
 		}
 		for range 150 {
 			var all []**outcome
@@ -147,7 +147,7 @@ func TestP4_BusyBudgetsTakeTheShortWay(t *testing.T) {
 			client := server.Client(t)
 			synctest.Test(t, func(t *testing.T) {
 				s, _ := loaded(t, client, nil)
-				second, few := charge("second", throttle.SlidingWindow(100_000, time.Second)), charge("few", throttle.SlidingWindow(100, time.Second))
+				second, few := charge("second", store.SlidingWindow(100_000, time.Second)), charge("few", store.SlidingWindow(100, time.Second))
 				k := booking(second, inGroup("second", few), inGroup("second", free("gate")))
 				k.Spread = spread
 				for i := range 1200 {
@@ -187,7 +187,7 @@ func stored(t *testing.T, client *redis.Client, key string) string {
 func TestP10_TheShortWayJoinsEntries(t *testing.T) {
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		const window = 126 * time.Microsecond
-		k := booking(charge("brief", throttle.SlidingWindow(1000, window)))
+		k := booking(charge("brief", store.SlidingWindow(1000, window)))
 		k.Spread = window
 		for range 300 {
 			require.True(t, ask(t, s, k).OK)

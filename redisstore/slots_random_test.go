@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A crew is some nodes that use two budgets at random, and the truth about what
@@ -22,7 +22,7 @@ type crew struct {
 	rng     *rand.Rand
 	nodes   []*cuttable
 	client  *redis.Client
-	budgets []throttle.Charge
+	budgets []store.Charge
 	running []seat
 	waiting []seat
 	runs    map[string]int // what runs in each budget
@@ -31,8 +31,8 @@ type crew struct {
 // A seat is one booking, in the node that made it.
 type seat struct {
 	node *cuttable
-	k    *throttle.Booking
-	g    throttle.Grant
+	k    *store.Booking
+	g    store.Grant
 }
 
 // TestP1_InFlightWhateverHappens lets three nodes book, release, leave and die
@@ -47,7 +47,7 @@ func TestP1_InFlightWhateverHappens(t *testing.T) {
 		require.NoError(t, c.client.FlushDB(t.Context()).Err())
 		c.nodes[seed%3].Disconnect()
 		for i := range 2 {
-			c.budgets = append(c.budgets, charge(fmt.Sprint("budget ", i), throttle.Concurrency(2+c.rng.IntN(4))))
+			c.budgets = append(c.budgets, charge(fmt.Sprint("budget ", i), store.Concurrency(2+c.rng.IntN(4))))
 		}
 		for range 400 {
 			c.step()
@@ -76,7 +76,7 @@ func (c *crew) step() {
 
 // book asks for one or two budgets.
 func (c *crew) book() {
-	k := &throttle.Booking{MaxWait: -1}
+	k := &store.Booking{MaxWait: -1}
 	if c.rng.IntN(4) == 0 {
 		k.MaxWait = 0
 	}
@@ -91,7 +91,7 @@ func (c *crew) book() {
 
 // try books and keeps the books.
 func (c *crew) try(s seat) {
-	s.k.Instead = throttle.Handle{}
+	s.k.Instead = store.Handle{}
 	if s.g.Ready != nil {
 		s.k.Instead = s.g.Handle
 	}
@@ -152,7 +152,7 @@ func (c *crew) blackout() {
 // fleet that works.
 func (c *crew) forget() {
 	for _, n := range c.nodes {
-		refusedOrNot := &throttle.Booking{Charges: c.budgets}
+		refusedOrNot := &store.Booking{Charges: c.budgets}
 		if g := ask(c.T, n, refusedOrNot); g.OK {
 			n.Cancel(refusedOrNot, g)
 		}

@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/bubble"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A cuttable is a node whose way to Redis can be cut.
@@ -42,17 +42,17 @@ func nodesOf(t *testing.T, server *redistest.Server, count int) []*cuttable {
 }
 
 // inFlight runs a test in virtual time with two nodes and a budget of n in flight.
-func inFlight(t *testing.T, n int, test func(t *testing.T, a, b *cuttable, c throttle.Charge)) {
+func inFlight(t *testing.T, n int, test func(t *testing.T, a, b *cuttable, c store.Charge)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		nodes := nodesOf(t, server, 2)
-		test(t, nodes[0], nodes[1], charge("flying", throttle.Concurrency(n)))
+		test(t, nodes[0], nodes[1], charge("flying", store.Concurrency(n)))
 		time.Sleep(2 * time.Second) // calls that are repeated come to their end
 	})
 }
 
 // board books what must have room at once.
-func board(t *testing.T, s throttle.Store, charges ...throttle.Charge) (*throttle.Booking, throttle.Grant) {
+func board(t *testing.T, s store.Store, charges ...store.Charge) (*store.Booking, store.Grant) {
 	t.Helper()
 	k := booking(charges...)
 	g := ask(t, s, k)
@@ -62,7 +62,7 @@ func board(t *testing.T, s throttle.Store, charges ...throttle.Charge) (*throttl
 }
 
 // lineUp books what must not have room.
-func lineUp(t *testing.T, s throttle.Store, charges ...throttle.Charge) (*throttle.Booking, throttle.Grant) {
+func lineUp(t *testing.T, s store.Store, charges ...store.Charge) (*store.Booking, store.Grant) {
 	t.Helper()
 	k := booking(charges...)
 	g := ask(t, s, k)
@@ -73,7 +73,7 @@ func lineUp(t *testing.T, s throttle.Store, charges ...throttle.Charge) (*thrott
 }
 
 // woken reports whether the place's turn comes within d.
-func woken(g throttle.Grant, d time.Duration) bool {
+func woken(g store.Grant, d time.Duration) bool {
 	over, stop := bubble.After(d)
 	defer stop()
 	select {
@@ -93,11 +93,11 @@ func woken(g throttle.Grant, d time.Duration) bool {
 const soon = 100 * time.Millisecond
 
 // again books with the place in line, which must have room.
-func again(t *testing.T, s throttle.Store, k *throttle.Booking, g throttle.Grant) throttle.Grant {
+func again(t *testing.T, s store.Store, k *store.Booking, g store.Grant) store.Grant {
 	t.Helper()
 	k.Instead = g.Handle
 	g = ask(t, s, k)
-	k.Instead = throttle.Handle{}
+	k.Instead = store.Handle{}
 	require.True(t, g.OK)
 	require.Zero(t, g.Wait)
 	return g
@@ -120,7 +120,7 @@ func deafen(c *redis.Client) (lose *atomic.Int64) {
 // forgotten which calls there were. It changes nothing.
 func TestP8_InFlightLateCall(t *testing.T) {
 	onTap(t, nil, func(t *testing.T, client *redis.Client, s *redisstore.Store, tap *tap) {
-		two := charge("two", throttle.Concurrency(2))
+		two := charge("two", store.Concurrency(2))
 		board(t, s, two)
 		k, g := board(t, s, two)
 		late := tap.cmds[len(tap.cmds)-1]
@@ -137,7 +137,7 @@ func TestP8_InFlightLateCall(t *testing.T) {
 func TestP1_InFlightInTwoLanes(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, tap := loaded(t, server.Client(t), isScript)
-		two := charge("two", throttle.Concurrency(2))
+		two := charge("two", store.Concurrency(2))
 		first := bookAside(t.Context(), s, booking(inGroup("x", two)))
 		synctest.Wait()
 		second := bookAside(t.Context(), s, booking(inGroup("y", two)))
@@ -152,7 +152,7 @@ func TestP1_InFlightInTwoLanes(t *testing.T) {
 // TestP7_InFlightWaiterLeavesWhileAway ends the context of one in line who books
 // again, while Redis is away. The place is gone with it.
 func TestP7_InFlightWaiterLeavesWhileAway(t *testing.T) {
-	inFlight(t, 1, func(t *testing.T, a, b *cuttable, one throttle.Charge) {
+	inFlight(t, 1, func(t *testing.T, a, b *cuttable, one store.Charge) {
 		held, g := board(t, b, one)
 		k, place := lineUp(t, a, one)
 		_, next := lineUp(t, a, one)
@@ -174,7 +174,7 @@ func TestP7_InFlightCallerLeaves(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, tap := loaded(t, server.Client(t), isScript)
 		other := redisstore.NewAt(server.Client(t), nil, bubbleClock)
-		one := charge("one", throttle.Concurrency(1))
+		one := charge("one", store.Concurrency(1))
 		for _, full := range []bool{false, true} {
 			if full {
 				board(t, other, one)
@@ -200,7 +200,7 @@ func TestP7_InFlightCallerLeaves(t *testing.T) {
 // TestP5_InFlightLongLines has many more waiters than a node states. All are
 // served in the order in which they came, some at a time, across the fleet.
 func TestP5_InFlightLongLines(t *testing.T) {
-	inFlight(t, 5, func(t *testing.T, a, b *cuttable, five throttle.Charge) {
+	inFlight(t, 5, func(t *testing.T, a, b *cuttable, five store.Charge) {
 		var running []seat
 		for range 5 {
 			k, g := board(t, a, five)
@@ -242,7 +242,7 @@ func TestP10_InFlightMemory(t *testing.T) {
 	for nodes, waiters := range soak.Most(fleets, map[int]int{1: 300, 60: 5}) {
 		runBubble(t, fmt.Sprint(nodes), func(t *testing.T, server *redistest.Server) {
 			client := server.Client(t)
-			big := charge("big", throttle.Concurrency(nodes))
+			big := charge("big", store.Concurrency(nodes))
 			var fleet []*redisstore.Store
 			for range nodes {
 				s := redisstore.NewAt(client, nil, bubbleClock)
@@ -282,7 +282,7 @@ func TestInFlight_MayNotPublish(t *testing.T) {
 		client := clientOf(t, o)
 		a, b := redisstore.NewAt(client, nil, bubbleClock), redisstore.NewAt(client, nil, bubbleClock)
 		a.Disconnect()
-		one := charge("one", throttle.Concurrency(1))
+		one := charge("one", store.Concurrency(1))
 		k, g := board(t, b, one)
 		waiting, place := lineUp(t, a, one)
 		b.Release(k, g)
@@ -300,7 +300,7 @@ func TestInFlight_CutSubscription(t *testing.T) {
 	client := server.Client(t)
 	a, b := redisstore.New(client, nil), redisstore.New(server.Client(t), nil)
 	a.NeverRenew()
-	one := charge("one", throttle.Concurrency(1))
+	one := charge("one", store.Concurrency(1))
 	k, g := board(t, b, one)
 	for range 3 {
 		waiting, place := lineUp(t, a, one)
@@ -334,7 +334,7 @@ func TestP15_NobodyListensWithoutNeed(t *testing.T) {
 	server := redistest.Single(t)
 	client := server.Client(t)
 	s := redisstore.New(client, nil)
-	one := charge("one", throttle.Concurrency(1))
+	one := charge("one", store.Concurrency(1))
 	held, g := board(t, s, one)
 	require.Zero(t, s.Subscriptions(), "who holds need not listen")
 	k, place := lineUp(t, s, one)
@@ -372,7 +372,7 @@ func TestP9_InFlightRandomSteps(t *testing.T) {
 				client: server.Client(t), runs: make(map[string]int),
 			}
 			for i := range 2 {
-				c.budgets = append(c.budgets, charge(fmt.Sprint("budget ", i), throttle.Concurrency(2+c.rng.IntN(4))))
+				c.budgets = append(c.budgets, charge(fmt.Sprint("budget ", i), store.Concurrency(2+c.rng.IntN(4))))
 			}
 			for range 350 {
 				c.move(clock)
@@ -407,7 +407,7 @@ func (c *crew) move(clock *skewed) {
 // lookAround lets every node hear of every budget.
 func (c *crew) lookAround() {
 	for _, n := range c.nodes {
-		k := &throttle.Booking{Charges: c.budgets}
+		k := &store.Booking{Charges: c.budgets}
 		if g := ask(c.T, n, k); g.OK {
 			n.Cancel(k, g)
 		}

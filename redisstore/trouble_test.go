@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // inTheEnd only keeps a failure from lasting forever; docs/redis.md has what was
@@ -26,7 +26,7 @@ import (
 const inTheEnd = 30 * time.Second
 
 // meanwhile has a caller wait while something is done, and returns its grant.
-func meanwhile(t *testing.T, s *redisstore.Store, do func()) throttle.Grant {
+func meanwhile(t *testing.T, s *redisstore.Store, do func()) store.Grant {
 	t.Helper()
 	ctx := forAtMost(t, inTheEnd)
 	got := make(chan outcome)
@@ -64,7 +64,7 @@ func saysWhy(t *testing.T, says string, ask func() error) (err error) {
 // to know it: whether its MaxWait ends, or its context.
 func refuses(t *testing.T, s *redisstore.Store, says string) {
 	t.Helper()
-	k := bookingFor(200*time.Millisecond, charge("other", throttle.PerHour(5)))
+	k := bookingFor(200*time.Millisecond, charge("other", store.PerHour(5)))
 	err := saysWhy(t, says, func() error {
 		_, err := s.Book(t.Context(), k)
 		return err
@@ -212,7 +212,7 @@ func TestP12_DeadConnections(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range groups {
 			all.Go(func() {
-				_, err := s.Book(t.Context(), booking(inGroup(fmt.Sprint(i), charge("many", throttle.PerSecond(1000000)))))
+				_, err := s.Book(t.Context(), booking(inGroup(fmt.Sprint(i), charge("many", store.PerSecond(1000000)))))
 				if err != nil {
 					t.Error(err)
 				}

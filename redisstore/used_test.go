@@ -13,16 +13,16 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/bubble"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // setUsed sets how much is used, requires that the status says so, and that to say it once more
 // changes nothing. It returns what was used before.
-func setUsed(t *testing.T, client *redis.Client, s *redisstore.Store, c throttle.Charge, used int) (before int) {
+func setUsed(t *testing.T, client *redis.Client, s *redisstore.Store, c store.Charge, used int) (before int) {
 	t.Helper()
 	before, ok, err := s.SetUsed(t.Context(), c, used)
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func setUsed(t *testing.T, client *redis.Client, s *redisstore.Store, c throttle
 // TestSetUsed_IsWhatStatusSays: whatever is booked, for now and for later, what is set is what the
 // status says then, what is booked for later stays, and to say it once more changes nothing.
 func TestSetUsed_IsWhatStatusSays(t *testing.T) {
-	eachBubble(t, settable, func(t *testing.T, server *redistest.Server, limit throttle.Limit) {
+	eachBubble(t, settable, func(t *testing.T, server *redistest.Server, limit store.Limit) {
 		client, rng := server.Client(t), rand.New(rand.NewPCG(24, 2))
 		s, _ := loaded(t, client, nil)
 		c := charge("budget", limit)
@@ -62,21 +62,21 @@ func TestSetUsed_IsWhatStatusSays(t *testing.T) {
 }
 
 // settable are limits with a count that can be set. The second has entries that starts share.
-var settable = []throttle.Limit{
-	throttle.SlidingWindow(7, 10*time.Second), throttle.SlidingWindow(300, 10*time.Second),
-	throttle.FixedWindow(7, 1399*time.Millisecond), throttle.CalendarWindow(40, throttle.Day, time.UTC),
+var settable = []store.Limit{
+	store.SlidingWindow(7, 10*time.Second), store.SlidingWindow(300, 10*time.Second),
+	store.FixedWindow(7, 1399*time.Millisecond), store.CalendarWindow(40, store.Day, time.UTC),
 }
 
 // A spending is what counts under a limit in truth: starts, and what an operator says.
 type spending struct {
-	limit throttle.Limit
+	limit store.Limit
 	at    []time.Time
 }
 
 // counted returns where in the list begins what counts at a time.
 func (s *spending) counted(now time.Time) int {
 	return len(s.at) - len(slices.DeleteFunc(slices.Clone(s.at), func(at time.Time) bool {
-		if s.limit.Kind() == throttle.KindFixedWindow {
+		if s.limit.Kind() == store.KindFixedWindow {
 			begin, _ := s.limit.Window(now)
 			return at.Before(begin)
 		}
@@ -96,7 +96,7 @@ func (s *spending) set(now time.Time, before, after int) {
 // A spender is a caller that starts as throttle lets one start.
 type spender struct {
 	store   *redisstore.Store
-	booking throttle.Booking
+	booking store.Booking
 	late    time.Duration // of the spread
 	way     atomic.Bool   // it is under way, by its spread
 }
@@ -147,7 +147,7 @@ func (s *spending) most() (most int) {
 // TestP1_SetUsed: what an operator says is used is used, for starts that are made, booked and
 // waited for at random: no window holds more than its limit, and every caller starts.
 func TestP1_SetUsed(t *testing.T) {
-	eachBubble(t, settable, func(t *testing.T, server *redistest.Server, limit throttle.Limit) {
+	eachBubble(t, settable, func(t *testing.T, server *redistest.Server, limit store.Limit) {
 		client := server.Client(t)
 		for seed := range soak.Most[uint64](20, 2) {
 			s, _ := loaded(t, client, nil)
@@ -158,7 +158,7 @@ func TestP1_SetUsed(t *testing.T) {
 
 // spend lets callers come at random, and an operator. Where starts are spread nobody knows which
 // were the oldest, so the count is only raised; those that are under way come on top.
-func spend(t *testing.T, client *redis.Client, s *redisstore.Store, limit throttle.Limit, rng *rand.Rand, spread bool) {
+func spend(t *testing.T, client *redis.Client, s *redisstore.Store, limit store.Limit, rng *rand.Rand, spread bool) {
 	c := charge("budget", limit)
 	truth, mu := spending{limit: limit}, sync.Mutex{}
 	var started []chan error
@@ -214,7 +214,7 @@ func spend(t *testing.T, client *redis.Client, s *redisstore.Store, limit thrott
 // in line, in whatever program, start at once, as far as there is room, and those that came later do not.
 func TestP3_SetUsedServesWaiters(t *testing.T) {
 	inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
-		c := charge("hour", throttle.SlidingWindow(5, time.Hour))
+		c := charge("hour", store.SlidingWindow(5, time.Hour))
 		startNow(t, nodes[0], 5, c)
 		time.Sleep(time.Minute)
 		waiters := crowdOf(t, nodes, 6, 10*time.Millisecond, c)
@@ -239,10 +239,10 @@ func TestP1_SetUsedMovesStarts(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	a, b := redisstore.New(client, nil), redisstore.New(client, nil)
-	hourly := charge("a name with spaces", throttle.PerHour(3))
+	hourly := charge("a name with spaces", store.PerHour(3))
 	var news []chan struct{}
-	var watches []throttle.Watch
-	var bookings []*throttle.Booking
+	var watches []store.Watch
+	var bookings []*store.Booking
 	for i := range 3 {
 		k := booking(hourly)
 		k.NotBefore = time.Duration(1+i) * time.Minute
@@ -291,12 +291,12 @@ func heard(t *testing.T, news ...chan struct{}) {
 // TestSetUsed_NothingCounted: where Redis has no count there is none to set, and nothing is made.
 func TestSetUsed_NothingCounted(t *testing.T) {
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
-		never := charge("never", throttle.PerHour(5))
-		for _, limit := range []throttle.Limit{
-			throttle.LeakyBucket(5, time.Minute), throttle.TokenBucket(5, time.Minute, 5), throttle.Concurrency(5), throttle.Unlimited(),
+		never := charge("never", store.PerHour(5))
+		for _, limit := range []store.Limit{
+			store.LeakyBucket(5, time.Minute), store.TokenBucket(5, time.Minute, 5), store.Concurrency(5), store.Unlimited(),
 		} {
 			c := charge(limit.String(), limit)
-			k, g := booking(c), throttle.Grant{}
+			k, g := booking(c), store.Grant{}
 			g = ask(t, s, k)
 			was := status(t, s, c)
 			_, ok, err := s.SetUsed(t.Context(), c, 5)

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -66,7 +66,7 @@ func newPlayers(t *testing.T, server *redistest.Server, hooks ...redis.Hook) sto
 	p := &players{T: t, hooks: hooks, server: server, operator: server.Client(t), began: time.Now(), programs: make(map[string]*player)}
 	loaded(t, p.operator, nil)
 	return storetest.Fleet{
-		Program: func(name string) throttle.Store { return p.program(name).store },
+		Program: func(name string) store.Store { return p.program(name).store },
 		Moves: map[string]func(storetest.Move){
 			"clock":   func(m storetest.Move) { p.step(m.Times[0]) },
 			"forget":  p.forget,
@@ -236,8 +236,8 @@ func (p *players) lives(m storetest.Move) {
 }
 
 // key returns the key of a budget.
-func (p *players) key(c throttle.Charge) string {
-	if s := p.program("").store; c.Limit.Kind() != throttle.KindConcurrency {
+func (p *players) key(c store.Charge) string {
+	if s := p.program("").store; c.Limit.Kind() != store.KindConcurrency {
 		return s.Key(c.Budget)
 	} else {
 		return s.LeasesKey(c.Budget)

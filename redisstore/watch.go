@@ -4,12 +4,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // origin is what the stamps of grants are counted from.
@@ -21,11 +21,11 @@ func stamp(sent time.Time) int64 { return int64(sent.Sub(origin)) }
 // A startWatch is the watch over a start in Redis.
 type startWatch struct{ *watch.Watch }
 
-// Stop implements [throttle.Watch].
+// Stop implements [store.Watch].
 func (w startWatch) Stop() { w.Watch.Stop() }
 
-// Watch implements [throttle.Store].
-func (p *primary) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+// Watch implements [store.Store].
+func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	sent := origin.Add(time.Duration(g.Handle.Stamp))
 	start := watch.Start{
 		Channels: notify.ChannelsOf(p.names, b.Charges[0].Budget.Group), At: g.Handle.Start,
@@ -82,7 +82,7 @@ func (p *primary) paused(m notify.Pause) {
 		p.line.Lifted(m.Key)
 	} else {
 		now := time.Now()
-		end := now.Add(min(m.Left, throttle.MaxPenalty))
+		end := now.Add(min(m.Left, store.MaxPenalty))
 		p.pauses.Note(m.Key, end, now)
 		p.line.Paused(m.Key, end)
 	}

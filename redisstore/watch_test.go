@@ -14,6 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A crowd are sleepers of three stores, in real time. Their starts are 20 ms apart.
@@ -35,17 +36,17 @@ const (
 )
 
 // sleepers has what is done by others, too.
-var sleepers = throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(50, time.Second), Jitter: -1}
+var sleepers = throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(50, time.Second), Jitter: -1}
 
 // counted counts the starts that are booked first.
 type counted struct {
-	throttle.Store
+	store.Store
 	booked *atomic.Int32
 }
 
-func (s counted) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s counted) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, err := s.Store.Book(ctx, b)
-	if b.Instead == (throttle.Handle{}) {
+	if b.Instead == (store.Handle{}) {
 		s.booked.Add(1)
 	}
 	return g, err
@@ -263,7 +264,7 @@ func acquire(ctx context.Context, l *throttle.Limiter) <-chan call {
 // asleep returns three sleepers of a store, with starts 250 ms apart: one that leaves when
 // it is told to, one that has 800 ms, and one that has patience.
 func asleep(t *testing.T, s *redisstore.Store) (leaver, hasty, patient <-chan call, leave context.CancelFunc) {
-	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(4, time.Second), Jitter: -1})
+	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(4, time.Second), Jitter: -1})
 	_, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
 	leaving, leave := context.WithCancel(t.Context())
@@ -337,7 +338,7 @@ func TestP11_ASilentConnection(t *testing.T) {
 	server := redistest.Single(t)
 	proxy := redistest.NewProxy(t, server)
 	s := redisstore.New(proxy.Client(t), nil)
-	slow := throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, 3*time.Second), Jitter: -1}
+	slow := throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(1, 3*time.Second), Jitter: -1}
 	l := limiter(t, s, slow)
 	_, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
@@ -363,7 +364,7 @@ func TestP11_NewsComeAtOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	s := redisstore.New(server.Client(t), nil)
-	hourly := throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, time.Hour), Jitter: -1}
+	hourly := throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(1, time.Hour), Jitter: -1}
 	l := limiter(t, s, hourly)
 	_, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
@@ -395,9 +396,9 @@ func TestP11_AMixedStartHasItsPatience(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	s := redisstore.New(server.Client(t), nil)
-	node := charge("node", throttle.PerSecond(1))
+	node := charge("node", store.PerSecond(1))
 	node.Node = true
-	k := booking(charge("fleet", throttle.PerSecond(1)), node)
+	k := booking(charge("fleet", store.PerSecond(1)), node)
 	g := ask(t, s, k)
 	w := s.Watch(k, g, nil)
 	defer w.Stop()
@@ -415,7 +416,7 @@ func TestP15_NobodyListensWhenNobodySleeps(t *testing.T) {
 	server := redistest.Single(t)
 	client := server.Client(t)
 	s := redisstore.New(client, nil)
-	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, time.Hour), Jitter: -1})
+	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(1, time.Hour), Jitter: -1})
 	_, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
 	require.Zero(t, s.Subscriptions(), "who need not wait need not listen")

@@ -13,6 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/retry"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestBackoff_Stated(t *testing.T) {
@@ -131,11 +132,11 @@ func TestPrivateWait(t *testing.T) {
 // A deafStore keeps budgets but cannot be told of penalties.
 type deafStore struct{ throttle.Store }
 
-func (deafStore) Pause(context.Context, throttle.Charge, time.Duration) error {
+func (deafStore) Pause(context.Context, store.Charge, time.Duration) error {
 	return errors.New("not now")
 }
 
-func (deafStore) Refuse(context.Context, throttle.Charge, throttle.Refusal) (from, to float64, err error) {
+func (deafStore) Refuse(context.Context, store.Charge, store.Refusal) (from, to float64, err error) {
 	return 0, 0, errors.New("not now")
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/retry"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A brokenStore cannot be asked.
@@ -22,8 +23,8 @@ type brokenStore struct {
 	err error
 }
 
-func (s brokenStore) Book(context.Context, *throttle.Booking) (throttle.Grant, error) {
-	return throttle.Grant{}, s.err
+func (s brokenStore) Book(context.Context, *store.Booking) (store.Grant, error) {
+	return store.Grant{}, s.err
 }
 
 var errDown = errors.New("down")

@@ -14,6 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/retry"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // says is a policy whose upstream asks in each refusal to come back so soon.
@@ -99,12 +100,12 @@ func TestStorm_WithADeadline(t *testing.T) {
 // A lateStore hears of penalties after ten seconds.
 type lateStore struct{ throttle.Store }
 
-func (s lateStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+func (s lateStore) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	time.Sleep(10 * time.Second)
 	return s.Store.Pause(ctx, c, d)
 }
 
-func (s lateStore) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+func (s lateStore) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	time.Sleep(10 * time.Second)
 	return s.Store.Refuse(ctx, c, r)
 }

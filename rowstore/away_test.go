@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP12_ConfirmWaits: a caller whose start has come asks whether it is still good, and the database is away. The caller waits as
@@ -20,7 +20,7 @@ func TestP12_ConfirmWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
 		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
-		b := &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: throttle.AnyWait}
+		b := &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: store.AnyWait}
 		g, err := s.Book(t.Context(), b)
 		require.NoError(t, err)
 		w := s.Watch(b, g, make(chan struct{}, 1))
@@ -33,7 +33,7 @@ func TestP12_ConfirmWaits(t *testing.T) {
 		told := false
 		ctx := outage.WithObserver(t.Context(), func(error) { told = true })
 		time.AfterFunc(10*time.Second, a.isOver)
-		ok, err := w.Confirm(ctx, throttle.AnyWait)
+		ok, err := w.Confirm(ctx, store.AnyWait)
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.True(t, told)
@@ -49,8 +49,8 @@ func TestP1_HeldWhileAway(t *testing.T) {
 		m := newMemory()
 		s, others := rowstore.New(&broken{m, a.before, a.after}, nil), rowstore.New(m, nil)
 		c := slot()
-		c.Limit = throttle.Concurrency(3)
-		release := func() { s.Release(&throttle.Booking{Charges: []throttle.Charge{c}}, throttle.Grant{OK: true}) }
+		c.Limit = store.Concurrency(3)
+		release := func() { s.Release(&store.Booking{Charges: []store.Charge{c}}, store.Grant{OK: true}) }
 		require.True(t, now(t, s, c))
 		a.away.Store(true)
 		time.Sleep(30 * time.Second)

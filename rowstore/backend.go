@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A backend implements [nodestore.Backend] by the rows of a database.
@@ -29,7 +29,7 @@ func newBackend(db Database, node int64, options Options) *backend {
 }
 
 // Lane implements [nodestore.Backend].
-func (b *backend) Lane(of *throttle.Budget) string {
+func (b *backend) Lane(of *store.Budget) string {
 	if !b.common.options.Groups {
 		return b.common.options.Name
 	}

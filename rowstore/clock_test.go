@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A skewed is a Database as a program sees it whose clock is wrong.
@@ -35,8 +35,8 @@ func TestP1_ManyClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, per = 3, 10 * time.Second
 		m := newMemory()
-		c := throttle.Charge{Budget: throttle.Budget{Policy: "slow", Key: [16]byte{4}}, Limit: throttle.SlidingWindow(n, per), Cost: 1}
-		var stores []throttle.Store
+		c := store.Charge{Budget: store.Budget{Policy: "slow", Key: [16]byte{4}}, Limit: store.SlidingWindow(n, per), Cost: 1}
+		var stores []store.Store
 		for _, by := range []time.Duration{-time.Second, 0, 5 * time.Second} {
 			stores = append(stores, rowstore.New(&skewed{m, by}, &rowstore.Options{ManyClocks: true}))
 		}
@@ -59,7 +59,7 @@ func TestP9_WrongClocks(t *testing.T) {
 	m := newMemory()
 	o := &rowstore.Options{ManyClocks: true}
 	require.True(t, now(t, rowstore.New(m, o), hourly(2)))
-	_, err := rowstore.New(&skewed{m, -time.Hour}, o).Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
+	_, err := rowstore.New(&skewed{m, -time.Hour}, o).Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}})
 	var wrong *rowstore.ClockError
 	require.ErrorAs(t, err, &wrong)
 	require.InDelta(t, time.Hour, wrong.Behind, float64(time.Minute))
@@ -72,7 +72,7 @@ func TestP9_StepBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &skewed{Database: newMemory()}
 		s := rowstore.New(db, nil)
-		c := throttle.Charge{Budget: throttle.Budget{Policy: "slow", Key: [16]byte{4}}, Limit: throttle.PerMinute(1), Cost: 1}
+		c := store.Charge{Budget: store.Budget{Policy: "slow", Key: [16]byte{4}}, Limit: store.PerMinute(1), Cost: 1}
 		require.True(t, now(t, s, c))
 		db.by = -time.Hour
 		require.False(t, now(t, s, c))

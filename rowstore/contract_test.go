@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/internal/twostores"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/rowstore/rowtest"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -40,7 +40,7 @@ func TestServerOnABusyMachine(t *testing.T) {
 // TestContractOfTwoStores: two nodes, which take turns to be called.
 func TestContractOfTwoStores(t *testing.T) {
 	soak.WithoutRace(t)
-	storetest.RunWithin(t, twostores.Slack, func(*testing.T) throttle.Store {
+	storetest.RunWithin(t, twostores.Slack, func(*testing.T) store.Store {
 		m, o := notifier{newMemory()}, &rowstore.Options{Lease: farthest.Wait}
 		return twostores.New(rowstore.New(m, o), rowstore.New(m, o))
 	})

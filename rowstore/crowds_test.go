@@ -15,6 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP7_CrowdsThatLeave: crowds of callers of several nodes come and leave, more than a row lists, and those that stay start all the time:
@@ -55,7 +56,7 @@ func (c *crowds) play(nodes int) {
 	var over atomic.Bool
 	for range nodes {
 		l, err := throttle.NewLimiters(throttle.Config{Store: rowstore.New(m, nil), Policies: []throttle.Policy{
-			{Name: "rate", Limit: throttle.PerSecond(40)}, {Name: "slots", Limit: throttle.Concurrency(8)},
+			{Name: "rate", Limit: store.PerSecond(40)}, {Name: "slots", Limit: store.Concurrency(8)},
 		}})
 		require.NoError(c, err)
 		for range 8 {

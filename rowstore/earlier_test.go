@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // copyOf returns a copy of the rows.
@@ -54,7 +55,7 @@ func earlierRows(t *testing.T, stores int, lost bool) {
 	var callers sync.WaitGroup
 	for range stores {
 		s := rowstore.New(&broken{Database: m, after: after}, nil)
-		for i, limit := range []throttle.Limit{throttle.PerSecond(2), throttle.Concurrency(2)} {
+		for i, limit := range []store.Limit{store.PerSecond(2), store.Concurrency(2)} {
 			l, err := throttle.NewLimiter(s, throttle.Policy{Name: fmt.Sprint(i), Limit: limit})
 			require.NoError(t, err)
 			for range 8 {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A far Database is reached after some time, and its answer takes as long.
@@ -32,10 +32,10 @@ func (f *far) Transact(ctx context.Context, group string, keys []string, do func
 func TestP2_FarDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
-		c := throttle.Charge{Budget: throttle.Budget{Policy: "slow", Key: [16]byte{4}}, Limit: throttle.PerSecond(1), Cost: 1}
+		c := store.Charge{Budget: store.Budget{Policy: "slow", Key: [16]byte{4}}, Limit: store.PerSecond(1), Cost: 1}
 		require.True(t, now(t, rowstore.New(m, nil), c))
 		before := time.Now()
-		g, err := rowstore.New(&far{m, 40 * time.Millisecond}, nil).Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait})
+		g, err := rowstore.New(&far{m, 40 * time.Millisecond}, nil).Book(t.Context(), &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait})
 		require.NoError(t, err)
 		require.True(t, g.OK)
 		require.GreaterOrEqual(t, g.Age, 160*time.Millisecond)

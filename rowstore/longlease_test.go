@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP3_LongLeases: more callers wait than a row lists, and nobody comes or leaves while the budget is closed. When it opens they all start at
@@ -18,7 +19,7 @@ func TestP3_LongLeases(t *testing.T) {
 	const n, callers, closed = 100, 400, 30 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiter(rowstore.New(newMemory(), &rowstore.Options{Lease: 10 * time.Minute}),
-			throttle.Policy{Name: "one", Limit: throttle.LeakyBucket(n, time.Second)})
+			throttle.Policy{Name: "one", Limit: store.LeakyBucket(n, time.Second)})
 		require.NoError(t, err)
 		require.NoError(t, l.Pause(t.Context(), "", closed))
 		began := time.Now()

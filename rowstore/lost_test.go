@@ -14,30 +14,30 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // hourly is a budget of which what is spent stays spent during a test.
-func hourly(n int) throttle.Charge {
-	return throttle.Charge{Budget: throttle.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: throttle.PerHour(n), Cost: 1}
+func hourly(n int) store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: store.PerHour(n), Cost: 1}
 }
 
 // slot is a budget of one request in flight.
-func slot() throttle.Charge {
-	return throttle.Charge{Budget: throttle.Budget{Policy: "slots", Key: [16]byte{2}}, Limit: throttle.Concurrency(1), Cost: 1}
+func slot() store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "slots", Key: [16]byte{2}}, Limit: store.Concurrency(1), Cost: 1}
 }
 
 // now books a start now, and reports whether there is one.
-func now(t *testing.T, s throttle.Store, c throttle.Charge) bool {
+func now(t *testing.T, s store.Store, c store.Charge) bool {
 	t.Helper()
-	g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}})
+	g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{c}})
 	require.NoError(t, err)
 	return g.OK
 }
 
-func used(t *testing.T, s throttle.Store, c throttle.Charge) int {
+func used(t *testing.T, s store.Store, c store.Charge) int {
 	t.Helper()
 	st, err := s.Status(t.Context(), c)
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestP8_LostReplies(t *testing.T) {
 func TestP8_NotSaved(t *testing.T) {
 	m := newMemory()
 	s := rowstore.New(&broken{Database: m, before: once()}, nil)
-	_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}})
+	_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}})
 	require.ErrorIs(t, err, errLost)
 	require.ErrorContains(t, err, "rowstore: ")
 	require.Zero(t, used(t, s, hourly(1)))
@@ -149,7 +149,7 @@ func TestP12_CertainlyNotSaved(t *testing.T) {
 		began := time.Now()
 		m := newMemory()
 		r := &refusing{Database: m}
-		_, err := rowstore.New(r, nil).Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}, MaxWait: throttle.AnyWait})
+		_, err := rowstore.New(r, nil).Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}, MaxWait: store.AnyWait})
 		require.ErrorIs(t, err, errRefused)
 		require.NotContains(t, err.Error(), "not known")
 		require.Equal(t, 1, r.calls)
@@ -192,13 +192,13 @@ func TestP12_Doubt(t *testing.T) {
 		a := &accident{err: errLost}
 		a.loses.Store(true)
 		s := rowstore.New(&broken{m, a.before, a.after}, nil)
-		g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: time.Second})
+		g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: time.Second})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, errLost)
 		require.False(t, g.OK)
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		_, err = s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
+		_, err = s.Book(ctx, &store.Booking{Charges: []store.Charge{hourly(2)}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 
 		a.isOver()
@@ -220,7 +220,7 @@ func TestP12_LongDoubt(t *testing.T) {
 		began := time.Now()
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
-		_, err := s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{slot()}, MaxWait: throttle.AnyWait})
+		_, err := s.Book(ctx, &store.Booking{Charges: []store.Charge{slot()}, MaxWait: store.AnyWait})
 		require.ErrorIs(t, err, errLost)
 		require.Greater(t, time.Since(began), 10*time.Second)
 		require.Less(t, time.Since(began), 15*time.Second)
@@ -241,7 +241,7 @@ func TestP1_Copies(t *testing.T) {
 			m.rows[key] = r
 		}
 	}
-	_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(9)}})
+	_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}})
 	require.ErrorContains(t, err, "copy")
 	require.Equal(t, 1, used(t, s, hourly(9)))
 }
@@ -256,7 +256,7 @@ func TestP1_OtherRows(t *testing.T) {
 		r.value = append([]byte{77}, r.value[1:]...)
 		m.rows[key] = r
 		before := m.puts
-		_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(9)}})
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}})
 		require.Error(t, err, key)
 		require.Equal(t, before, m.puts, key)
 		m.rows[key] = whole
@@ -277,18 +277,18 @@ func TestP12_Away(t *testing.T) {
 		})
 		var all sync.WaitGroup
 		all.Go(func() {
-			g, err := s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: time.Minute})
+			g, err := s.Book(ctx, &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: time.Minute})
 			require.NoError(t, err)
 			require.True(t, g.OK)
 		})
 		all.Go(func() {
 			began := time.Now()
-			_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: time.Second})
+			_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: time.Second})
 			require.Equal(t, time.Second, time.Since(began))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorIs(t, err, errLost)
 		})
-		_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}})
 		require.ErrorIs(t, err, errLost, "a caller that never waits")
 		require.ErrorIs(t, s.Pause(t.Context(), hourly(2), time.Second), errLost)
 		time.Sleep(5 * time.Second)
@@ -305,7 +305,7 @@ func TestP12_AwayBeforeTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
 		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
-		b := &throttle.Booking{Charges: []throttle.Charge{hourly(2)}}
+		b := &store.Booking{Charges: []store.Charge{hourly(2)}}
 		g, err := s.Book(t.Context(), b)
 		require.NoError(t, err)
 		w := s.Watch(b, g, make(chan struct{}, 1))
@@ -322,7 +322,7 @@ func TestP12_AwayBeforeTheStart(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(began))
 		require.Positive(t, told)
 		time.AfterFunc(time.Minute, a.isOver)
-		ok, err := w.Confirm(t.Context(), throttle.AnyWait)
+		ok, err := w.Confirm(t.Context(), store.AnyWait)
 		require.NoError(t, err)
 		require.True(t, ok)
 	})
@@ -334,8 +334,8 @@ func TestP1_DoubtAboutAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
 		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
-		b := &throttle.Booking{Charges: []throttle.Charge{hourly(1000)}}
-		var last throttle.Grant
+		b := &store.Booking{Charges: []store.Charge{hourly(1000)}}
+		var last store.Grant
 		for range 5 {
 			g, err := s.Book(t.Context(), b)
 			require.NoError(t, err)
@@ -357,7 +357,7 @@ func TestP1_DoubtAboutASlot(t *testing.T) {
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
 		m := newMemory()
 		s := rowstore.New(&broken{m, a.before, a.after}, nil)
-		release := func() { s.Release(&throttle.Booking{Charges: []throttle.Charge{slot()}}, throttle.Grant{OK: true}) }
+		release := func() { s.Release(&store.Booking{Charges: []store.Charge{slot()}}, store.Grant{OK: true}) }
 		require.True(t, now(t, s, slot()))
 		a.loses.Store(true)
 		release()

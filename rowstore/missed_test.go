@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A troubled is a database with news whose next looks and steps fail: looks before or when the rows have been read.
@@ -65,7 +66,7 @@ func TestP11_NewsOutliveErrors(t *testing.T) {
 				synctest.Wait()
 				breaks(d)
 				began := time.Now()
-				c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+				c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
 				require.NoError(t, rowstore.New(m, nil).Pause(t.Context(), c, time.Hour))
 				select {
 				case <-news:
@@ -88,10 +89,10 @@ func TestP11_NewsOutliveStepsOfOthers(t *testing.T) {
 		defer w.Stop()
 		synctest.Wait()
 		d.gate = make(chan struct{})
-		book := func() { _, _ = s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(9)}}) }
+		book := func() { _, _ = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}}) }
 		go book()
 		synctest.Wait() // it is saved, and what comes now comes together
-		c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+		c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
 		require.NoError(t, rowstore.New(m, nil).Pause(t.Context(), c, time.Hour))
 		go book()
 		synctest.Wait()
@@ -112,7 +113,7 @@ func TestP10_NobodyLooksForNobody(t *testing.T) {
 		_, w := watched(t, rowstore.New(d, nil))
 		synctest.Wait()
 		d.blind.Store(1000)
-		c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+		c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
 		require.NoError(t, rowstore.New(m, nil).Pause(t.Context(), c, time.Hour))
 		time.Sleep(10 * time.Second)
 		require.Less(t, d.blind.Load(), int32(960), "nobody has looked")
@@ -130,7 +131,7 @@ func TestP3_TurnsOutliveErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &troubled{notifier: notifier{newMemory()}}
 		l, err := throttle.NewLimiter(rowstore.New(d, &rowstore.Options{Lease: 2 * time.Hour}),
-			throttle.Policy{Name: "one", Limit: throttle.PerMinute(1)})
+			throttle.Policy{Name: "one", Limit: store.PerMinute(1)})
 		require.NoError(t, err)
 		_, err = l.Acquire(t.Context(), "", 1)
 		require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A counted is a Database without news that counts transactions.
@@ -27,7 +28,7 @@ func (c *counted) Transact(ctx context.Context, group string, keys []string, do 
 }
 
 // sleeper books a start in a minute, and returns the news of its watch.
-func sleeper(t *testing.T, s throttle.Store) <-chan struct{} {
+func sleeper(t *testing.T, s store.Store) <-chan struct{} {
 	t.Helper()
 	news, w := watched(t, s)
 	t.Cleanup(w.Stop)
@@ -35,11 +36,11 @@ func sleeper(t *testing.T, s throttle.Store) <-chan struct{} {
 }
 
 // watched is a start in the next minute, of which a caller is to hear news.
-func watched(t *testing.T, s throttle.Store) (<-chan struct{}, throttle.Watch) {
+func watched(t *testing.T, s store.Store) (<-chan struct{}, store.Watch) {
 	t.Helper()
-	c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+	c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
 	now(t, s, c)
-	b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait}
+	b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait}
 	g, err := s.Book(t.Context(), b)
 	require.NoError(t, err)
 	require.Greater(t, g.Wait, 50*time.Second)
@@ -65,7 +66,7 @@ func TestP11_Sleepers(t *testing.T) {
 				default:
 				}
 				began := time.Now()
-				c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+				c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
 				require.NoError(t, rowstore.New(db, nil).Pause(t.Context(), c, time.Hour))
 				<-news
 				require.LessOrEqual(t, time.Since(began), within)
@@ -89,12 +90,12 @@ func TestP4_Looks(t *testing.T) {
 		require.True(t, now(t, s, hourly(9)))
 		require.Zero(t, in(time.Minute), "nobody waits")
 
-		held := &throttle.Booking{Charges: []throttle.Charge{slot()}}
+		held := &store.Booking{Charges: []store.Charge{slot()}}
 		_, err := s.Book(t.Context(), held)
 		require.NoError(t, err)
 		require.LessOrEqual(t, in(10*time.Second), int64(10), "a slot is held: its lease is renewed once a second")
 
-		waits := &throttle.Booking{Charges: []throttle.Charge{slot()}, MaxWait: throttle.AnyWait}
+		waits := &store.Booking{Charges: []store.Charge{slot()}, MaxWait: store.AnyWait}
 		g, err := s.Book(t.Context(), waits)
 		require.NoError(t, err)
 		require.NotNil(t, g.Ready)
@@ -102,7 +103,7 @@ func TestP4_Looks(t *testing.T) {
 		require.GreaterOrEqual(t, n, int64(40))
 		require.LessOrEqual(t, n, int64(51), "a caller waits: four looks a second, and a renewal")
 		s.Cancel(waits, g)
-		s.Release(held, throttle.Grant{OK: true})
+		s.Release(held, store.Grant{OK: true})
 		in(2 * time.Second)
 		require.Zero(t, in(time.Minute), "nobody waits any more")
 	})
@@ -136,8 +137,8 @@ func TestP7_DeadNodes(t *testing.T) {
 	})
 }
 
-func limiter(t *testing.T, s throttle.Store) *throttle.Limiter {
-	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "one", Limit: throttle.Concurrency(1)})
+func limiter(t *testing.T, s store.Store) *throttle.Limiter {
+	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "one", Limit: store.Concurrency(1)})
 	require.NoError(t, err)
 	return l
 }
@@ -156,7 +157,7 @@ func TestP3_LineOfNodes(t *testing.T) {
 				began := time.Now()
 				var all sync.WaitGroup
 				for range 4 {
-					l, err := throttle.NewLimiter(rowstore.New(db, nil), throttle.Policy{Name: "all", Limit: throttle.PerSecond(n)})
+					l, err := throttle.NewLimiter(rowstore.New(db, nil), throttle.Policy{Name: "all", Limit: store.PerSecond(n)})
 					require.NoError(t, err)
 					for range 10 {
 						all.Go(func() {
@@ -180,7 +181,7 @@ func TestP3_LineOfNodes(t *testing.T) {
 // TestGroups: budgets of other groups and of stores with other names have nothing to do with each other.
 func TestGroups(t *testing.T) {
 	m := newMemory()
-	charge := func(group string) throttle.Charge {
+	charge := func(group string) store.Charge {
 		c := hourly(1)
 		c.Budget.Group = group
 		return c
@@ -205,10 +206,10 @@ func TestP11_NewsBeforeTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := notifier{newMemory()}
 		one, other := rowstore.New(m, nil), rowstore.New(m, nil)
-		c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+		c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
 		require.True(t, now(t, one, c))
-		b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait}
-		for _, pauses := range []throttle.Store{one, other} {
+		b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait}
+		for _, pauses := range []store.Store{one, other} {
 			g, err := one.Book(t.Context(), b)
 			require.NoError(t, err)
 			require.NoError(t, pauses.Pause(t.Context(), c, time.Hour))

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP4_ManyReleasesWhileAway: thousands of requests end while the database refuses transactions. When it takes them again, all slots are free.
@@ -22,7 +22,7 @@ func TestP4_ManyReleasesWhileRefused(t *testing.T) {
 		a := &accident{err: errLost}
 		s := rowstore.New(&broken{newMemory(), a.before, nil}, nil)
 		c := slot()
-		c.Limit = throttle.Concurrency(n)
+		c.Limit = store.Concurrency(n)
 		var all sync.WaitGroup
 		each := func(do func()) {
 			for range n {
@@ -32,7 +32,7 @@ func TestP4_ManyReleasesWhileRefused(t *testing.T) {
 		}
 		each(func() { require.True(t, now(t, s, c)) })
 		a.away.Store(true)
-		each(func() { s.Release(&throttle.Booking{Charges: []throttle.Charge{c}}, throttle.Grant{OK: true}) })
+		each(func() { s.Release(&store.Booking{Charges: []store.Charge{c}}, store.Grant{OK: true}) })
 		time.Sleep(30 * time.Second)
 		a.isOver()
 		time.Sleep(time.Minute)
@@ -54,7 +54,7 @@ func TestP7_GivenBackWhileAway(t *testing.T) {
 			return nil
 		})
 		s := rowstore.New(&broken{m, a.before, booked}, nil)
-		_, err := s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{slot()}, MaxWait: throttle.AnyWait})
+		_, err := s.Book(ctx, &store.Booking{Charges: []store.Charge{slot()}, MaxWait: store.AnyWait})
 		require.ErrorIs(t, err, context.Canceled)
 		time.Sleep(time.Second)
 		others := rowstore.New(m, nil)
@@ -71,14 +71,14 @@ func TestP7_LeavesWhileRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: errLost}
 		s := rowstore.New(&broken{newMemory(), a.before, nil}, &rowstore.Options{Groups: true})
-		c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Group: "a", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+		c := store.Charge{Budget: store.Budget{Policy: "minutely", Group: "a", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
 		require.True(t, now(t, s, c))
-		b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait, Horizon: time.Second}
+		b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait, Horizon: time.Second}
 		g, err := s.Book(t.Context(), b)
 		require.NoError(t, err)
 		require.NotNil(t, g.Turn)
 		moved := *b
-		moved.Charges, moved.Turn = []throttle.Charge{c}, g.Turn
+		moved.Charges, moved.Turn = []store.Charge{c}, g.Turn
 		moved.Charges[0].Budget.Group = "b"
 		a.away.Store(true)
 		_, err = s.Book(t.Context(), &moved)

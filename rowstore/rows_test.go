@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A measured is a Database that notes what transactions ask for.
@@ -55,7 +55,7 @@ func (tx *measuredTx) Get(keys ...string) ([][]byte, error) {
 }
 
 // slots is a budget of its own for each number.
-func slots(i int) throttle.Charge {
+func slots(i int) store.Charge {
 	c := slot()
 	binary.BigEndian.PutUint32(c.Budget.Key[:], uint32(i+1))
 	return c
@@ -70,7 +70,7 @@ func TestRows(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 200 {
 			all.Go(func() {
-				b := &throttle.Booking{Charges: []throttle.Charge{slots(2 * i), slots(2*i + 1)}}
+				b := &store.Booking{Charges: []store.Charge{slots(2 * i), slots(2*i + 1)}}
 				g, err := s.Book(t.Context(), b)
 				if err != nil || !g.OK {
 					t.Errorf("%v %v", g, err)
@@ -88,7 +88,7 @@ func TestRows(t *testing.T) {
 		require.Equal(t, 1, slices.Max(gets))
 		require.Len(t, keys, 40, "400 leases are renewed")
 		for i := range 200 {
-			s.Release(&throttle.Booking{Charges: []throttle.Charge{slots(2 * i), slots(2*i + 1)}}, throttle.Grant{OK: true})
+			s.Release(&store.Booking{Charges: []store.Charge{slots(2 * i), slots(2*i + 1)}}, store.Grant{OK: true})
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestP12_Looks(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(began))
 
 		c := hourly(1)
-		w := s.Watch(&throttle.Booking{Charges: []throttle.Charge{c}}, throttle.Grant{OK: true}, make(chan struct{}, 1))
+		w := s.Watch(&store.Booking{Charges: []store.Charge{c}}, store.Grant{OK: true}, make(chan struct{}, 1))
 		_, err = w.Confirm(t.Context(), time.Second)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 2*time.Second, time.Since(began))

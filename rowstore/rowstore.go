@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/nodestore"
 )
 
-// A Store is a [throttle.Store] that keeps budgets in rows of a database, which other programs use at
+// A Store is a [store.Store] that keeps budgets in rows of a database, which other programs use at
 // the same time. Make one with [New]. It is safe for concurrent use. There is nothing to close but the
 // database.
 type Store struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -23,12 +24,12 @@ import (
 // does not wait for a turn that may never come.
 func TestP5_ManyShares(t *testing.T) {
 	soak.WithoutRace(t)
-	rows := func(*testing.T) throttle.Store { return rowstore.New(newMemory(), nil) }
+	rows := func(*testing.T) store.Store { return rowstore.New(newMemory(), nil) }
 	storetest.ManyShares(t, rows, 0.1, 100, 10, 100, false, 40)
 
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiters(throttle.Config{
-			Store: rows(t), Policies: []throttle.Policy{{Name: "model", Limit: throttle.PerSecond(300)}},
+			Store: rows(t), Policies: []throttle.Policy{{Name: "model", Limit: store.PerSecond(300)}},
 		})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
@@ -71,18 +72,18 @@ func TestP5_ManyShares(t *testing.T) {
 // TestP5_TurnsThatAreNotUsed: a caller of a share gives up when it has had its turn. Its share has the turn back: another caller of the share
 // starts before one of a share that came later. Memstore says what is right.
 func TestP5_TurnsThatAreNotUsed(t *testing.T) {
-	for name, s := range map[string]func() throttle.Store{
-		"memstore": func() throttle.Store { return memstore.New() },
-		"rowstore": func() throttle.Store { return rowstore.New(newMemory(), nil) },
+	for name, s := range map[string]func() store.Store{
+		"memstore": func() store.Store { return memstore.New() },
+		"rowstore": func() store.Store { return rowstore.New(newMemory(), nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := s()
-				c := throttle.Charge{Budget: throttle.Budget{Policy: "shares", Key: [16]byte{4}}, Limit: throttle.PerSecond(1), Cost: 1}
+				c := store.Charge{Budget: store.Budget{Policy: "shares", Key: [16]byte{4}}, Limit: store.PerSecond(1), Cost: 1}
 				require.True(t, now(t, s, c))
-				wait := func(share uint64) (*throttle.Booking, throttle.Grant) {
-					c.Share = throttle.Share{ID: share}
-					b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait, Horizon: 100 * time.Millisecond}
+				wait := func(share uint64) (*store.Booking, store.Grant) {
+					c.Share = store.Share{ID: share}
+					b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait, Horizon: 100 * time.Millisecond}
 					g, err := s.Book(t.Context(), b)
 					require.NoError(t, err)
 					require.NotNil(t, g.Ready)
@@ -108,7 +109,7 @@ func TestP5_OneByOne(t *testing.T) {
 	soak.WithoutRace(t)
 	const seconds = 40
 	for _, rate := range []int{20, 40, 100} {
-		single, _ := storetest.OneByOne(t, func(*testing.T) throttle.Store { return rowstore.New(newMemory(), nil) }, rate, 1, 1000, seconds)
+		single, _ := storetest.OneByOne(t, func(*testing.T) store.Store { return rowstore.New(newMemory(), nil) }, rate, 1, 1000, seconds)
 		t.Logf("%d/s: %.1f starts a second", rate, float64(single)/seconds)
 		least := seconds / (0.25 + 3*1.035/float64(rate))
 		require.GreaterOrEqual(t, float64(single), least)

@@ -14,9 +14,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/sqlstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP12_CallersWaitForTheServer: callers wait for a server that refuses connections, and get their starts when it takes
@@ -38,15 +38,15 @@ func TestP12_CallersWaitForTheServer(t *testing.T) {
 	require.NoError(t, err)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	store := sqlstore.MySQL(db, nil)
+	s := sqlstore.MySQL(db, nil)
 
 	away.Store(true)
-	_, err = store.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(10)}})
+	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}})
 	require.ErrorIs(t, err, rowstore.ErrAway)
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	got := make(chan error, 1)
 	go func() {
-		_, err := store.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(10)}, MaxWait: throttle.AnyWait})
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}, MaxWait: store.AnyWait})
 		got <- err
 	}()
 	before := refused.Load()
@@ -60,7 +60,7 @@ func TestP12_RefusalsAreToldAtOnce(t *testing.T) {
 	t.Parallel()
 	db, err := openDB(table(t))
 	require.NoError(t, err)
-	wants := &throttle.Booking{Charges: []throttle.Charge{hourly(10)}, MaxWait: throttle.AnyWait}
+	wants := &store.Booking{Charges: []store.Charge{hourly(10)}, MaxWait: store.AnyWait}
 	_, err = db.Exec("DROP TABLE throttle_rows")
 	require.NoError(t, err)
 	_, err = sqlstore.MySQL(db, nil).Book(t.Context(), wants)
@@ -83,18 +83,18 @@ func TestP12_RightIsTakenAway(t *testing.T) {
 		rows, user := config.DBName+".throttle_rows", config.DBName+"user@'%'"
 		exec(t, root, "CREATE USER "+user+" IDENTIFIED BY 'secret'", "GRANT SELECT, INSERT, UPDATE ON "+rows+" TO "+user)
 		config.User, config.Passwd = config.DBName+"user", "secret"
-		store := sqlstore.MySQL(open(t, config.FormatDSN()), nil)
-		ok, err := book(store, 10, time.Minute)
+		s := sqlstore.MySQL(open(t, config.FormatDSN()), nil)
+		ok, err := book(s, 10, time.Minute)
 		require.NoError(t, err)
 		require.True(t, ok)
 		exec(t, root, "REVOKE INSERT ON "+rows+" FROM "+user)
-		_, err = store.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(10)}, MaxWait: throttle.AnyWait})
+		_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}, MaxWait: store.AnyWait})
 		require.ErrorContains(t, err, "needs SELECT, INSERT, UPDATE and DELETE")
 		require.NotContains(t, err.Error(), "not known")
 		exec(t, root, "GRANT INSERT ON "+rows+" TO "+user)
-		ok, err = book(store, 10, time.Minute)
+		ok, err = book(s, 10, time.Minute)
 		require.NoError(t, err)
 		require.True(t, ok)
-		require.Equal(t, 2, used(t, store, 10))
+		require.Equal(t, 2, used(t, s, 10))
 	})
 }

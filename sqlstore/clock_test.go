@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/sqlstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP9_ServerClock: the server's clock is set back, and what was spent stays spent. It is set forward, and
@@ -20,7 +20,7 @@ func TestP9_ServerClock(t *testing.T) {
 	t.Parallel()
 	dsn := table(t)
 	set := &clockSet{Database: sqlstore.NewDatabase(open(t, dsn))}
-	stores := []throttle.Store{rowstore.New(set, nil), rowstore.New(set, nil)}
+	stores := []store.Store{rowstore.New(set, nil), rowstore.New(set, nil)}
 	now := func(i int) bool {
 		ok, err := book(stores[i%2], 2, time.Minute)
 		require.NoError(t, err)

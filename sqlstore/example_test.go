@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/sqlstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // All programs that use the table share 20 requests a second.
@@ -20,7 +21,7 @@ func Example() {
 	}
 	transport, err := throttle.New(throttle.Config{
 		Store:    sqlstore.MySQL(db, nil),
-		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},
+		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: store.PerSecond(20)}},
 		MaxWait:  time.Minute,
 	})
 	if err != nil {

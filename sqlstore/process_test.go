@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/processes"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/sqlstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // shared is the store of several processes, with a lease that lets tests see the end of it soon.
 var shared = processes.Store{
 	Role: "sqlstore", Lease: 2 * time.Second,
-	Open: func(dsn string) (throttle.Store, error) {
+	Open: func(dsn string) (store.Store, error) {
 		db, err := openDB(dsn)
 		if err != nil {
 			return nil, err

@@ -18,25 +18,25 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/mysqltest"
 	"github.com/fleetthrottle/throttle/sqlstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // hourly is a budget of which what is spent stays spent during a test.
-func hourly(n int) throttle.Charge {
-	return throttle.Charge{Budget: throttle.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: throttle.PerHour(n), Cost: 1}
+func hourly(n int) store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: store.PerHour(n), Cost: 1}
 }
 
 // book books a start now, if there is one within a moment.
-func book(s throttle.Store, n int, patience time.Duration) (ok bool, err error) {
+func book(s store.Store, n int, patience time.Duration) (ok bool, err error) {
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	g, err := s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{hourly(n)}})
+	g, err := s.Book(ctx, &store.Booking{Charges: []store.Charge{hourly(n)}})
 	return g.OK, err
 }
 
-func used(t *testing.T, s throttle.Store, n int) int {
+func used(t *testing.T, s store.Store, n int) int {
 	t.Helper()
 	st, err := s.Status(t.Context(), hourly(n))
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestP1_ServerIsKilled(t *testing.T) {
 	var told, failed atomic.Int64
 	var all sync.WaitGroup
 	ctx, end := context.WithCancel(t.Context())
-	stores := []throttle.Store{sqlstore.MySQL(open(t, dsn), nil), sqlstore.MySQL(open(t, dsn), nil)}
+	stores := []store.Store{sqlstore.MySQL(open(t, dsn), nil), sqlstore.MySQL(open(t, dsn), nil)}
 	for i := range 8 {
 		all.Go(func() {
 			for ctx.Err() == nil {

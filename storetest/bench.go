@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // tb is the part of testing.TB that checks use, so that the suite can be run
@@ -58,14 +58,14 @@ const horizon = 750 * ms
 // moment the bench was made.
 type bench struct {
 	tb
-	store   throttle.Store
+	store   store.Store
 	zero    time.Time
 	promise string
 	place   string // the line of a vector that is played
 	slack   Slack
 }
 
-func newBench(t tb, s throttle.Store, name string) *bench {
+func newBench(t tb, s store.Store, name string) *bench {
 	number, _, _ := strings.Cut(name, "_")
 	return &bench{tb: t, store: s, zero: time.Now(), promise: number + " (" + promises[number] + ") broken: "}
 }
@@ -89,7 +89,7 @@ func (b *bench) now() time.Duration { return time.Since(b.zero) }
 func (b *bench) at(t time.Duration) { time.Sleep(t - b.now()) }
 
 // book asks the store and fails the check on an error.
-func (b *bench) book(k throttle.Booking) (throttle.Booking, throttle.Grant) {
+func (b *bench) book(k store.Booking) (store.Booking, store.Grant) {
 	b.Helper()
 	k.Charges = slices.Clone(k.Charges)
 	g, err := b.store.Book(b.Context(), &k)
@@ -100,7 +100,7 @@ func (b *bench) book(k throttle.Booking) (throttle.Booking, throttle.Grant) {
 }
 
 // pause closes a budget.
-func (b *bench) pause(c throttle.Charge, d time.Duration) {
+func (b *bench) pause(c store.Charge, d time.Duration) {
 	b.Helper()
 	if err := b.store.Pause(b.Context(), c, d); err != nil {
 		b.fatalf("Pause(%v, %v) at %v: %v", c.Budget, d, b.now(), err)
@@ -108,7 +108,7 @@ func (b *bench) pause(c throttle.Charge, d time.Duration) {
 }
 
 // settle changes what a start cost.
-func (b *bench) settle(k throttle.Booking, g throttle.Grant, costs ...int) {
+func (b *bench) settle(k store.Booking, g store.Grant, costs ...int) {
 	b.Helper()
 	if err := b.store.Settle(b.Context(), &k, g, costs); err != nil {
 		b.fatalf("Settle of %s at %v: %v", describe(k), b.now(), err)
@@ -116,7 +116,7 @@ func (b *bench) settle(k throttle.Booking, g throttle.Grant, costs ...int) {
 }
 
 // states tells the store what the upstream says.
-func (b *bench) states(c throttle.Charge, q throttle.Quota) {
+func (b *bench) states(c store.Charge, q store.Quota) {
 	b.Helper()
 	if err := b.store.Reconcile(b.Context(), c, q); err != nil {
 		b.fatalf("Reconcile(%v, %+v) at %v: %v", c.Budget, q, b.now(), err)
@@ -124,15 +124,15 @@ func (b *bench) states(c throttle.Charge, q throttle.Quota) {
 }
 
 // denied closes a budget because a request was refused that was sent so long ago.
-func (b *bench) denied(c throttle.Charge, d, ago time.Duration) {
+func (b *bench) denied(c store.Charge, d, ago time.Duration) {
 	b.Helper()
-	if _, _, err := b.store.Refuse(b.Context(), c, throttle.Refusal{Length: d, Ago: ago}); err != nil {
+	if _, _, err := b.store.Refuse(b.Context(), c, store.Refusal{Length: d, Ago: ago}); err != nil {
 		b.fatalf("Refuse(%v, %v) at %v: %v", c.Budget, d, b.now(), err)
 	}
 }
 
 // resume opens a budget.
-func (b *bench) resume(c throttle.Charge) {
+func (b *bench) resume(c store.Charge) {
 	b.Helper()
 	if err := b.store.Resume(b.Context(), c); err != nil {
 		b.fatalf("Resume(%v) at %v: %v", c.Budget, b.now(), err)
@@ -141,8 +141,8 @@ func (b *bench) resume(c throttle.Charge) {
 
 // A ticket is a booking and what the store said to it.
 type ticket struct {
-	booking throttle.Booking
-	grant   throttle.Grant
+	booking store.Booking
+	grant   store.Grant
 }
 
 // called waits until the place in line is called, and reports whether it was.
@@ -178,7 +178,7 @@ func tickTimes(n int64) time.Duration { return time.Duration(n) * tick }
 const maxCost = 1 << (29 + 11*(^uint(0)>>63))
 
 // overOf is how much later the start would have been if the i-th charge counted.
-func overOf(g throttle.Grant, i int) time.Duration {
+func overOf(g store.Grant, i int) time.Duration {
 	if g.Over == nil {
 		return 0
 	}
@@ -187,20 +187,20 @@ func overOf(g throttle.Grant, i int) time.Duration {
 
 // charge returns a charge of 1 without jitter. The first letters of the name
 // become the key, so that budgets of different names differ everywhere.
-func charge(name string, l throttle.Limit) throttle.Charge {
-	c := throttle.Charge{Budget: throttle.Budget{Policy: name, Group: "storetest"}, Limit: l, Cost: 1}
+func charge(name string, l store.Limit) store.Charge {
+	c := store.Charge{Budget: store.Budget{Policy: name, Group: "storetest"}, Limit: l, Cost: 1}
 	copy(c.Budget.Key[:], name)
 	return c
 }
 
 // costing returns the charge with another cost.
-func costing(c throttle.Charge, cost int) throttle.Charge {
+func costing(c store.Charge, cost int) store.Charge {
 	c.Cost = cost
 	return c
 }
 
 // describe prints a booking for failure messages, about as a vector has it.
-func describe(k throttle.Booking) string {
+func describe(k store.Booking) string {
 	text := "book"
 	for _, c := range k.Charges {
 		text += fmt.Sprintf(" %s (%s) cost %d leaving %d", c.Budget.Policy, sentence(c), c.Cost, c.Reserve)
@@ -209,11 +209,11 @@ func describe(k throttle.Booking) string {
 		}
 	}
 	text += fmt.Sprintf(" within %v from +%v spread %v", k.MaxWait, k.NotBefore, k.Spread)
-	if k.Instead != (throttle.Handle{}) {
+	if k.Instead != (store.Handle{}) {
 		text += fmt.Sprintf(" instead of %+v", k.Instead)
 	}
 	return text
 }
 
 // sentence prints a charge's limit, about as a vector has it.
-func sentence(c throttle.Charge) string { return fmt.Sprintf("%v, jitter %v", c.Limit, c.Jitter) }
+func sentence(c store.Charge) string { return fmt.Sprintf("%v, jitter %v", c.Limit, c.Jitter) }

@@ -11,34 +11,34 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A broken store is an oracle of which one method was replaced.
 type broken struct {
 	*oracle
-	book   func(*oracle, *throttle.Booking) throttle.Grant
-	cancel func(*oracle, *throttle.Booking, throttle.Grant)
-	pause  func(o *oracle, c throttle.Charge, d, ago time.Duration) // for Refuse, too; ago 0: it is no refusal
-	status func(*oracle, throttle.Charge, *throttle.Status)
+	book   func(*oracle, *store.Booking) store.Grant
+	cancel func(*oracle, *store.Booking, store.Grant)
+	pause  func(o *oracle, c store.Charge, d, ago time.Duration) // for Refuse, too; ago 0: it is no refusal
+	status func(*oracle, store.Charge, *store.Status)
 	settle func(*oracle, entry, []int)
-	states func(*oracle, throttle.Charge, throttle.Quota)
-	refuse func(o *oracle, c throttle.Charge, at int64) (from, to float64)
+	states func(*oracle, store.Charge, store.Quota)
+	refuse func(o *oracle, c store.Charge, at int64) (from, to float64)
 
-	release func(*oracle, *throttle.Booking, throttle.Grant)
-	late    bool                              // what was known when a watch began is no news
-	watch   func(*oracleWatch) throttle.Watch // what a watch that began is given out as
-	resume  func(*oracle, throttle.Charge)
+	release func(*oracle, *store.Booking, store.Grant)
+	late    bool                           // what was known when a watch began is no news
+	watch   func(*oracleWatch) store.Watch // what a watch that began is given out as
+	resume  func(*oracle, store.Charge)
 }
 
-func (s broken) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s broken) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	if s.book != nil {
 		return s.book(s.oracle, b), nil
 	}
 	return s.oracle.Book(ctx, b)
 }
 
-func (s broken) Cancel(b *throttle.Booking, g throttle.Grant) {
+func (s broken) Cancel(b *store.Booking, g store.Grant) {
 	if s.cancel != nil {
 		s.cancel(s.oracle, b, g)
 		return
@@ -46,7 +46,7 @@ func (s broken) Cancel(b *throttle.Booking, g throttle.Grant) {
 	s.oracle.Cancel(b, g)
 }
 
-func (s broken) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+func (s broken) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	if s.pause != nil {
 		s.pause(s.oracle, c, d, 0)
 		return nil
@@ -54,12 +54,12 @@ func (s broken) Pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 	return s.oracle.Pause(ctx, c, d)
 }
 
-func (s broken) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+func (s broken) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	e, ok := s.booked[r.Start.Handle.Start]
 	switch {
 	case ok && s.refuse != nil:
 		from, to = s.refuse(s.oracle, c, e.at)
-		r.Start = throttle.Grant{}
+		r.Start = store.Grant{}
 		_, _, err = s.oracle.Refuse(ctx, c, r)
 		return from, to, err
 	case s.pause == nil:
@@ -71,7 +71,7 @@ func (s broken) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusa
 	return from, to, nil
 }
 
-func (s broken) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+func (s broken) Status(ctx context.Context, c store.Charge) (store.Status, error) {
 	st, err := s.oracle.Status(ctx, c)
 	if s.status != nil {
 		s.status(s.oracle, c, &st)
@@ -79,7 +79,7 @@ func (s broken) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 	return st, err
 }
 
-func (s broken) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (s broken) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	if s.settle != nil {
 		s.settle(s.oracle, s.booked[g.Handle.Start], slices.Clone(costs))
 		s.recost(g.Handle.Start, costs)
@@ -88,7 +88,7 @@ func (s broken) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gran
 	return s.oracle.Settle(ctx, b, g, costs)
 }
 
-func (s broken) Release(b *throttle.Booking, g throttle.Grant) {
+func (s broken) Release(b *store.Booking, g store.Grant) {
 	if s.release != nil {
 		s.release(s.oracle, b, g)
 		return
@@ -96,7 +96,7 @@ func (s broken) Release(b *throttle.Booking, g throttle.Grant) {
 	s.oracle.Release(b, g)
 }
 
-func (s broken) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+func (s broken) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	first := news
 	if s.late {
 		first = nil
@@ -108,7 +108,7 @@ func (s broken) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 	return v
 }
 
-func (s broken) Resume(ctx context.Context, c throttle.Charge) error {
+func (s broken) Resume(ctx context.Context, c store.Charge) error {
 	if s.resume != nil {
 		s.resume(s.oracle, c)
 		return nil
@@ -117,14 +117,14 @@ func (s broken) Resume(ctx context.Context, c throttle.Charge) error {
 }
 
 // honest books as the oracle does.
-func honest(o *oracle, b *throttle.Booking) throttle.Grant {
+func honest(o *oracle, b *store.Booking) store.Grant {
 	g, _ := o.Book(context.Background(), b)
 	return g
 }
 
 // charging books with charges that are not what the caller said.
-func charging(change func(*throttle.Charge)) broken {
-	return broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+func charging(change func(*store.Charge)) broken {
+	return broken{book: func(o *oracle, b *store.Booking) store.Grant {
 		other := *b
 		other.Charges = slices.Clone(b.Charges)
 		for i := range other.Charges {
@@ -135,8 +135,8 @@ func charging(change func(*throttle.Charge)) broken {
 }
 
 // ofKind is charging for limits of one kind.
-func ofKind(kind throttle.Kind, change func(*throttle.Charge)) broken {
-	return charging(func(c *throttle.Charge) {
+func ofKind(kind store.Kind, change func(*store.Charge)) broken {
+	return charging(func(c *store.Charge) {
 		if c.Limit.Kind() == kind {
 			change(c)
 		}
@@ -144,8 +144,8 @@ func ofKind(kind throttle.Kind, change func(*throttle.Charge)) broken {
 }
 
 // asking books something that the caller did not ask for.
-func asking(change func(*throttle.Booking)) broken {
-	return broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+func asking(change func(*store.Booking)) broken {
+	return broken{book: func(o *oracle, b *store.Booking) store.Grant {
 		other := *b
 		change(&other)
 		return honest(o, &other)
@@ -153,8 +153,8 @@ func asking(change func(*throttle.Booking)) broken {
 }
 
 // saying answers something else than what was booked.
-func saying(change func(*throttle.Grant)) broken {
-	return broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+func saying(change func(*store.Grant)) broken {
+	return broken{book: func(o *oracle, b *store.Booking) store.Grant {
 		g := honest(o, b)
 		change(&g)
 		return g
@@ -162,18 +162,18 @@ func saying(change func(*throttle.Grant)) broken {
 }
 
 // resized returns a limit of the same kind; a calendar's stays as it is.
-func resized(l throttle.Limit, n int, per time.Duration) throttle.Limit {
+func resized(l store.Limit, n int, per time.Duration) store.Limit {
 	switch {
 	case l.Per() == 0 || n < 1:
 		return l
-	case l.Kind() == throttle.KindSlidingWindow:
-		return throttle.SlidingWindow(n, per)
-	case l.Kind() == throttle.KindFixedWindow:
-		return throttle.FixedWindow(n, per)
-	case l.Kind() == throttle.KindTokenBucket:
-		return throttle.TokenBucket(n, per, l.Capacity())
+	case l.Kind() == store.KindSlidingWindow:
+		return store.SlidingWindow(n, per)
+	case l.Kind() == store.KindFixedWindow:
+		return store.FixedWindow(n, per)
+	case l.Kind() == store.KindTokenBucket:
+		return store.TokenBucket(n, per, l.Capacity())
 	default:
-		return throttle.LeakyBucket(n, per)
+		return store.LeakyBucket(n, per)
 	}
 }
 
@@ -202,7 +202,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 
 // failure runs one check on a store that may be broken and returns its first
 // message, or "".
-func failure(t *testing.T, c check, newStore func() throttle.Store) string {
+func failure(t *testing.T, c check, newStore func() store.Store) string {
 	r := &recorder{}
 	synctest.Test(t, func(t *testing.T) {
 		r.ctx = t.Context()
@@ -218,7 +218,7 @@ func failure(t *testing.T, c check, newStore func() throttle.Store) string {
 
 // caught reports whether one of the checks whose names begin with the prefix
 // fails, for the reason that it is named for.
-func caught(t *testing.T, checks []check, prefix string, newStore func() throttle.Store) bool {
+func caught(t *testing.T, checks []check, prefix string, newStore func() store.Store) bool {
 	return slices.ContainsFunc(checks, func(c check) bool {
 		promise, _, _ := strings.Cut(c.name, "_")
 		return strings.HasPrefix(c.name, prefix) &&

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // come lets visitors come, one after another. Those that had a start or a place before give
@@ -13,7 +13,7 @@ import (
 func (p *play) come(m *move) {
 	p.Helper()
 	var made []*caller
-	add := func(k throttle.Booking) {
+	add := func(k store.Booking) {
 		v := p.comes(k)
 		p.came = append(p.came, v)
 		made = append(made, &caller{ticket: ticket{k, v.first}, visitor: v})
@@ -204,7 +204,7 @@ func (p *play) isNear(m *move) {
 
 // isBusy wants that, if somebody stands in line for the budget, no start that is near is free
 // for the cheapest of them: by the definition, and what all visitors have.
-func (p *play) isBusy(_ *move, c throttle.Charge) {
+func (p *play) isBusy(_ *move, c store.Charge) {
 	p.Helper()
 	l, now, cheapest := newLedger(), time.Now().UnixMicro(), 0
 	for _, v := range p.came {
@@ -221,7 +221,7 @@ func (p *play) isBusy(_ *move, c throttle.Charge) {
 	if cheapest == 0 {
 		return
 	}
-	free := l.earliest(throttle.Booking{Charges: []throttle.Charge{costing(c, cheapest)}}, now)
+	free := l.earliest(store.Booking{Charges: []store.Charge{costing(c, cheapest)}}, now)
 	if wait := tickTimes(free - now); wait < horizon-100*ms-p.slack.Start {
 		p.errorf("at %v somebody stands in line, and a start is free in %v", p.now(), wait)
 	}

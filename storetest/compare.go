@@ -3,11 +3,11 @@ package storetest
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // isAnswer compares the answer to a booking with what a move expects.
-func (p *play) isAnswer(m *move, k throttle.Booking, g throttle.Grant, want answer) {
+func (p *play) isAnswer(m *move, k store.Booking, g store.Grant, want answer) {
 	p.Helper()
 	switch want.kind {
 	case "start":
@@ -32,7 +32,7 @@ func (p *play) isAnswer(m *move, k throttle.Booking, g throttle.Grant, want answ
 }
 
 // isTime wants a start at some time, or to be told of it if that is too long to wait.
-func (p *play) isTime(k throttle.Booking, g throttle.Grant, want bounds) {
+func (p *play) isTime(k store.Booking, g store.Grant, want bounds) {
 	p.Helper()
 	got, ok := p.now()+g.Wait, k.MaxWait < 0 || g.Wait <= k.MaxWait
 	switch low, high := want.low.since(p.now()), want.high.since(p.now()); {
@@ -49,9 +49,9 @@ func (p *play) isTime(k throttle.Booking, g throttle.Grant, want bounds) {
 
 // isHolder checks which charge is said to have held a booking back: none if it does not
 // wait longer than it wants to.
-func (p *play) isHolder(m *move, k throttle.Booking, g throttle.Grant, waits bool) {
+func (p *play) isHolder(m *move, k store.Booking, g store.Grant, waits bool) {
 	p.Helper()
-	none := g.Held == throttle.NotHeld && !g.Paused
+	none := g.Held == store.NotHeld && !g.Paused
 	switch {
 	case !waits && !none:
 		p.errorf("booked at %v: nothing held it back, but Held is %d, Paused %t", p.now(), g.Held, g.Paused)
@@ -64,7 +64,7 @@ func (p *play) isHolder(m *move, k throttle.Booking, g throttle.Grant, waits boo
 
 // isPlace wants a place in line. When there will be room in flight nobody can know; of a
 // line for a start the wait is guessed.
-func (p *play) isPlace(m *move, k throttle.Booking, g throttle.Grant, want answer) {
+func (p *play) isPlace(m *move, k store.Booking, g store.Grant, want answer) {
 	p.Helper()
 	guessed := want.any || want.high.Duration > 0
 	switch {

@@ -1,11 +1,11 @@
-// Package storetest is the contract that every [throttle.Store] must pass. It
+// Package storetest is the contract that every [store.Store] must pass. It
 // runs in virtual time, so every answer is compared exactly. Only the standard
 // library is used: authors of other stores inherit nothing. Most of it is lines
 // of text, which implementations in other languages can run, too: see
 // vectors/README.md. The rest is random runs, compared with the definition.
 //
 //	func TestContract(t *testing.T) {
-//		storetest.Run(t, func(t *testing.T) throttle.Store { return mystore.New() })
+//		storetest.Run(t, func(t *testing.T) store.Store { return mystore.New() })
 //	}
 package storetest
 
@@ -15,17 +15,17 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Run checks the store against every promise that a store can keep by itself;
 // the names of the subtests begin with the number of the promise. Each check
 // calls newStore inside its own testing/synctest bubble, with the bubble's t.
 // The store must be empty and must read the bubble's clock.
-func Run(t *testing.T, newStore func(*testing.T) throttle.Store) { RunWithin(t, Slack{}, newStore) }
+func Run(t *testing.T, newStore func(*testing.T) store.Store) { RunWithin(t, Slack{}, newStore) }
 
 // RunWithin is Run for a store whose lines are not exactly those of the perfect queue.
-func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store) {
+func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) store.Store) {
 	if _, err := vectors(); err != nil {
 		t.Fatalf("mistakes in storetest/vectors:\n%v", err)
 	}
@@ -51,7 +51,7 @@ func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Sto
 // with the definition of the limits, applied by brute force to the full
 // history; and then as many on another store about what is in flight. A failure
 // names the seed. Run includes some seeds of it.
-func Random(t *testing.T, newStore func(*testing.T) throttle.Store, seed uint64, ops int) {
+func Random(t *testing.T, newStore func(*testing.T) store.Store, seed uint64, ops int) {
 	synctest.Test(t, func(t *testing.T) {
 		random(newBench(t, newStore(t), "P1_Random"), seed, ops)
 	})
@@ -62,7 +62,7 @@ func Random(t *testing.T, newStore func(*testing.T) throttle.Store, seed uint64,
 
 // RandomWindows is Random for windows with fixed edges that divide no second. Run includes
 // some seeds of it.
-func RandomWindows(t *testing.T, newStore func(*testing.T) throttle.Store, seed uint64, ops int) {
+func RandomWindows(t *testing.T, newStore func(*testing.T) store.Store, seed uint64, ops int) {
 	synctest.Test(t, func(t *testing.T) {
 		randomOdd(newBench(t, newStore(t), "P1_RandomWindows"), seed, ops)
 	})

@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // crowd lets callers book at the same time, and compares when those start that are not refused.
 func (p *play) crowd(m *move) {
 	p.Helper()
 	callers := max(m.times, len(m.want.answers))
-	grants, errs := make([]throttle.Grant, callers), make([]error, callers)
+	grants, errs := make([]store.Grant, callers), make([]error, callers)
 	var crowd sync.WaitGroup
 	for i := range callers {
 		k := p.booking(m)
@@ -22,7 +22,7 @@ func (p *play) crowd(m *move) {
 		case m.words["turning"] && i%2 == 1:
 			slices.Reverse(k.Charges)
 		case m.words["choosing"]:
-			k.Charges = []throttle.Charge{k.Charges[0], k.Charges[1+i%(len(k.Charges)-1)]}
+			k.Charges = []store.Charge{k.Charges[0], k.Charges[1+i%(len(k.Charges)-1)]}
 		}
 		crowd.Go(func() {
 			if grants[i], errs[i] = p.store.Book(p.Context(), &k); m.words["fleeting"] {

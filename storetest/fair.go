@@ -3,13 +3,13 @@ package storetest
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A sharer is a caller of a share that comes, waits for its start, and may leave before it.
 type sharer struct {
 	at     time.Duration
-	share  throttle.Share
+	share  store.Share
 	cost   int
 	leaves time.Duration // when it leaves if it has not started; 0: never
 }

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // isExact compares a grant with the earliest start that the definition gives.
-func (w *world) isExact(k throttle.Booking, g throttle.Grant, now, want int64) {
+func (w *world) isExact(k store.Booking, g store.Grant, now, want int64) {
 	w.Helper()
 	wait := time.Duration(want-now) * tick
 	ok := k.MaxWait < 0 || wait <= k.MaxWait
@@ -24,7 +24,7 @@ func (w *world) isExact(k throttle.Booking, g throttle.Grant, now, want int64) {
 
 // isHolder checks which charge the grant says held it back. Where several
 // charges rule out the moment before the start, any of them may be named.
-func (w *world) isHolder(k throttle.Booking, g throttle.Grant, now, start int64) {
+func (w *world) isHolder(k store.Booking, g store.Grant, now, start int64) {
 	w.Helper()
 	if start == soonest(k, now) {
 		if g.Held != -1 || g.Paused {
@@ -46,9 +46,9 @@ func (w *world) isHolder(k throttle.Booking, g throttle.Grant, now, start int64)
 
 // isOver checks the Over of shadow charges: at least what the charge alone
 // would have added, at most what all together would have.
-func (w *world) isOver(k throttle.Booking, g throttle.Grant, start int64) {
+func (w *world) isOver(k store.Booking, g store.Grant, start int64) {
 	w.Helper()
-	counted := throttle.Booking{Spread: k.Spread}
+	counted := store.Booking{Spread: k.Spread}
 	for _, c := range k.Charges {
 		c.Shadow = false
 		counted.Charges = append(counted.Charges, c)
@@ -58,7 +58,7 @@ func (w *world) isOver(k throttle.Booking, g throttle.Grant, start int64) {
 		if !c.Shadow {
 			continue
 		}
-		only := throttle.Booking{Spread: k.Spread, Charges: counted.Charges[i : i+1]}
+		only := store.Booking{Spread: k.Spread, Charges: counted.Charges[i : i+1]}
 		alone := w.truth.earliest(only, start)
 		over := overOf(g, i)
 		if got := start + micros(over); got < alone || got > together {
@@ -69,7 +69,7 @@ func (w *world) isOver(k throttle.Booking, g throttle.Grant, start int64) {
 
 // isLawful checks that a start breaks no limit and no penalty, and that a
 // refusal has a reason, where a store may be later than the definition.
-func (w *world) isLawful(k throttle.Booking, g throttle.Grant, now int64) {
+func (w *world) isLawful(k store.Booking, g store.Grant, now int64) {
 	w.Helper()
 	start := now + micros(g.Wait)
 	if fair := k.MaxWait < 0 || g.Wait <= k.MaxWait; g.OK != fair {
@@ -79,7 +79,7 @@ func (w *world) isLawful(k throttle.Booking, g throttle.Grant, now int64) {
 		w.failf("%s: starts too soon, after %v", describe(k), g.Wait)
 	}
 	for _, c := range k.Charges {
-		if !c.Shadow && !w.truth.ask(c, throttle.Booking{Spread: k.Spread}, start).allows(start) {
+		if !c.Shadow && !w.truth.ask(c, store.Booking{Spread: k.Spread}, start).allows(start) {
 			w.failf("%s: %s does not allow a start after %v", describe(k), c.Budget.Policy, g.Wait)
 		}
 	}
@@ -104,21 +104,21 @@ func (w *world) count() {
 // excess counts the whole history of a budget, apart from the rules by which
 // starts are judged one at a time. It returns a sentence about the first place
 // where the limit is broken, or "".
-func (l *ledger) excess(c throttle.Charge) string {
+func (l *ledger) excess(c store.Charge) string {
 	if isOpen(c) {
 		return ""
 	}
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return int(a.at - b.at) })
-	if c.Limit.Kind() == throttle.KindTokenBucket {
+	if c.Limit.Kind() == store.KindTokenBucket {
 		return drained(c, stays)
 	}
 	for i, first := range stays {
 		switch most := together(c, stays, first); {
-		case c.Limit.Kind() == throttle.KindLeakyBucket && i > 0 && first.at < over(c, stays[i-1]):
+		case c.Limit.Kind() == store.KindLeakyBucket && i > 0 && first.at < over(c, stays[i-1]):
 			return fmt.Sprintf("budget %s: two starts are %d µs apart, too close for %s",
 				c.Budget.Policy, first.at-stays[i-1].at, sentence(c))
-		case c.Limit.Kind() != throttle.KindLeakyBucket && most > c.Limit.N():
+		case c.Limit.Kind() != store.KindLeakyBucket && most > c.Limit.N():
 			return fmt.Sprintf("budget %s: %d starts count together, too many for %s",
 				c.Budget.Policy, most, sentence(c))
 		}
@@ -128,7 +128,7 @@ func (l *ledger) excess(c throttle.Charge) string {
 
 // drained lets each start in turn arrive as late as it may, and all that come
 // after it on time: the upstream's bucket, full before, must not run dry.
-func drained(c throttle.Charge, stays []stay) string {
+func drained(c store.Charge, stays []stay) string {
 	tokens, each := c.Refill()
 	for _, first := range stays {
 		late := first.until + micros(c.Jitter)

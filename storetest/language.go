@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // read reads a line: a budget, or moves.
@@ -34,7 +34,7 @@ func (s *scope) read(text string) {
 // defined again is the same budget under another limit.
 func (s *scope) define(name, text string) {
 	parts := splitTrim(text, ",")
-	limit, err := throttle.ParseLimit(parts[0])
+	limit, err := store.ParseLimit(parts[0])
 	if err != nil {
 		s.wrong("%q is no limit that throttle.ParseLimit reads", parts[0])
 	}
@@ -67,7 +67,7 @@ func (s *scope) define(name, text string) {
 }
 
 // attribute reads what the first words say of a charge, and returns how many they are.
-func (s *scope) attribute(c *throttle.Charge, words []string) int {
+func (s *scope) attribute(c *store.Charge, words []string) int {
 	value := ""
 	if len(words) > 1 {
 		value = words[1]

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // queue lets callers book in even steps, faster than the limit. No limit may be broken, and
@@ -13,7 +13,7 @@ func (p *play) queue(m *move) {
 	c, history, last := m.charges[0], newLedger(), time.Duration(0)
 	for i := range m.times {
 		p.at(time.Duration(i) * m.options["every"].Duration)
-		k, g := p.book(throttle.Booking{Charges: m.charges, MaxWait: throttle.AnyWait})
+		k, g := p.book(store.Booking{Charges: m.charges, MaxWait: store.AnyWait})
 		if !g.OK {
 			p.fatalf("caller %d with any MaxWait was refused", i)
 		}
@@ -36,7 +36,7 @@ func (p *play) steady(m *move) {
 	c, history, used := m.charges[0], newLedger(), 0
 	end := time.Duration(m.times) * tickTimes(span(c))
 	for {
-		k, g := p.book(throttle.Booking{Charges: m.charges, MaxWait: throttle.AnyWait})
+		k, g := p.book(store.Booking{Charges: m.charges, MaxWait: store.AnyWait})
 		if !g.OK {
 			p.fatalf("a caller with any MaxWait was refused")
 		}

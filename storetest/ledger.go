@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A ledger is the full history of some budgets: everything booked and not
@@ -18,8 +18,8 @@ type ledger struct {
 
 	counted map[[16]byte]bool // some start was under a limit with a number
 
-	ramp func(c throttle.Charge, stays []stay, p penalty) ramp
-	gap  func(c throttle.Charge, stays []stay, p penalty) gap
+	ramp func(c store.Charge, stays []stay, p penalty) ramp
+	gap  func(c store.Charge, stays []stay, p penalty) gap
 }
 
 func newLedger() *ledger {
@@ -31,7 +31,7 @@ func newLedger() *ledger {
 
 // earliest returns the first start that every charge of a booking, made now, has
 // room for. Shadow charges are not asked.
-func (l *ledger) earliest(k throttle.Booking, now int64) int64 {
+func (l *ledger) earliest(k store.Booking, now int64) int64 {
 	var questions []question
 	for _, c := range k.Charges {
 		if !c.Shadow {
@@ -49,11 +49,11 @@ func (l *ledger) earliest(k throttle.Booking, now int64) int64 {
 }
 
 // soonest is the earliest start that a booking, made now, asks for.
-func soonest(k throttle.Booking, now int64) int64 { return now + micros(k.NotBefore) }
+func soonest(k store.Booking, now int64) int64 { return now + micros(k.NotBefore) }
 
 // A question is a charge with all that can decide about its start.
 type question struct {
-	charge throttle.Charge // as far as a ceiling allows
+	charge store.Charge // as far as a ceiling allows
 	spread time.Duration
 	stays  []stay
 	closed int64
@@ -65,7 +65,7 @@ type question struct {
 // pacing sets what a start must keep clear of, if the charge has a pace and
 // alone makes the request wait, longer than it wants to anyway.
 func (q *question) pacing(now, soonest int64) {
-	if q.charge.Pace == 0 || q.charge.Limit.Kind() != throttle.KindSlidingWindow || q.allows(soonest) {
+	if q.charge.Pace == 0 || q.charge.Limit.Kind() != store.KindSlidingWindow || q.allows(soonest) {
 		return
 	}
 	for _, s := range q.stays {
@@ -90,15 +90,15 @@ func (q question) isClear(t int64) bool {
 
 // ask prepares the question for a charge of a booking made now. A bucket is
 // asked with its whole history: what kept it from filling up may be long past.
-func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question {
+func (l *ledger) ask(c store.Charge, k store.Booking, now int64) question {
 	q := question{spread: k.Spread, closed: l.closed[c.Budget.Key]}
 	q.charge = l.learnt[c.Budget.Key].lower(c, now)
 	for _, s := range l.stays[c.Budget.Key] {
-		if over(c, s) > now || c.Limit.Kind() == throttle.KindTokenBucket {
+		if over(c, s) > now || c.Limit.Kind() == store.KindTokenBucket {
 			q.stays = append(q.stays, s)
 		}
 	}
-	if c.Limit.Kind() == throttle.KindTokenBucket {
+	if c.Limit.Kind() == store.KindTokenBucket {
 		q.stays = full(c, q.stays)
 	}
 	p, slow := l.penalty(c.Budget.Key), c
@@ -135,10 +135,10 @@ func (q question) next(t int64) int64 {
 		return q.gap.end
 	}
 	switch q.charge.Limit.Kind() {
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		_, to := window(q.charge.Limit, t)
 		return min(to, q.ramp.next(q.charge, t))
-	case throttle.KindTokenBucket:
+	case store.KindTokenBucket:
 		return q.nextBucket(stayOf(q.charge, q.spread, t))
 	}
 	first := q.ramp.next(q.charge, t)
@@ -165,7 +165,7 @@ func (q question) nextBucket(s stay) int64 {
 }
 
 // add books a start in every budget, shadow or not.
-func (l *ledger) add(k throttle.Booking, t int64) {
+func (l *ledger) add(k store.Booking, t int64) {
 	for _, c := range k.Charges {
 		if key := c.Budget.Key; !inFlight(c) && (!isOpen(c) || l.isProbe(c, k.Spread, t)) {
 			l.stays[key] = append(l.stays[key], stayOf(c, k.Spread, t))
@@ -176,7 +176,7 @@ func (l *ledger) add(k throttle.Booking, t int64) {
 
 // remove takes a booked start back out of every budget in which it still counts,
 // as a probe or for the limit: a bucket can no longer tell what it spent long ago.
-func (l *ledger) remove(k throttle.Booking, t, now int64) {
+func (l *ledger) remove(k store.Booking, t, now int64) {
 	for _, c := range k.Charges {
 		key, s := c.Budget.Key, stayOf(c, k.Spread, t)
 		p := l.penalty(key)
@@ -189,7 +189,7 @@ func (l *ledger) remove(k throttle.Booking, t, now int64) {
 
 // settle changes what a start booked at t cost in every budget in which it still
 // counts.
-func (l *ledger) settle(k throttle.Booking, t, now int64, costs []int) {
+func (l *ledger) settle(k store.Booking, t, now int64, costs []int) {
 	for i, c := range k.Charges {
 		stays, s := l.stays[c.Budget.Key], stayOf(c, k.Spread, t)
 		switch j := slices.Index(stays, s); {
@@ -203,7 +203,7 @@ func (l *ledger) settle(k throttle.Booking, t, now int64, costs []int) {
 }
 
 // stayOf is what a charge would book at t. What an unlimited one costs means nothing.
-func stayOf(c throttle.Charge, spread time.Duration, t int64) stay {
+func stayOf(c store.Charge, spread time.Duration, t int64) stay {
 	s := stay{at: t, until: t + micros(spread), cost: c.Cost}
 	if isOpen(c) {
 		s.cost = 1
@@ -213,7 +213,7 @@ func stayOf(c throttle.Charge, spread time.Duration, t int64) stay {
 
 // depth is how many different starts still matter to the charge, and end is
 // when the last of them does no more.
-func (l *ledger) depth(c throttle.Charge, now int64) (starts int, end int64) {
+func (l *ledger) depth(c store.Charge, now int64) (starts int, end int64) {
 	seen := make(map[int64]bool)
 	for _, s := range l.stays[c.Budget.Key] {
 		if o := over(c, s); o > now {

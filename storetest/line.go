@@ -3,7 +3,7 @@ package storetest
 import (
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A line is what one budget has in flight, and its waiters for room.
@@ -15,7 +15,7 @@ type line struct {
 // A wait is a place in a line.
 type wait struct {
 	arrival int64
-	charge  throttle.Charge
+	charge  store.Charge
 	called  bool          // room is set aside for it
 	ready   chan struct{} // closed when it is called
 }
@@ -29,10 +29,10 @@ type lines struct {
 func newLines() *lines { return &lines{of: make(map[[16]byte]*line)} }
 
 // inFlight reports whether the charge is for what is in flight.
-func inFlight(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
+func inFlight(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
 
 // at returns the line of the charge's budget.
-func (l *lines) at(c throttle.Charge) *line {
+func (l *lines) at(c store.Charge) *line {
 	if l.of[c.Budget.Key] == nil {
 		l.of[c.Budget.Key] = new(line)
 	}
@@ -53,7 +53,7 @@ func (l *line) taken() int {
 // lets reports whether there is room for the charge of a caller with that arrival,
 // and no earlier waiter for which the room is kept. Room is not kept for a waiter
 // that only waits for more to be free than its cost.
-func (l *line) lets(c throttle.Charge, arrival int64) bool {
+func (l *line) lets(c store.Charge, arrival int64) bool {
 	for _, w := range l.waits {
 		if w.arrival < arrival && !w.called && l.taken()+w.charge.Cost > w.charge.Limit.N() {
 			return false
@@ -63,11 +63,11 @@ func (l *line) lets(c throttle.Charge, arrival int64) bool {
 }
 
 // fits reports whether there is room for the charge.
-func (l *line) fits(c throttle.Charge) bool { return l.taken()+c.Cost <= c.Limit.N()-c.Reserve }
+func (l *line) fits(c store.Charge) bool { return l.taken()+c.Cost <= c.Limit.N()-c.Reserve }
 
 // lacking returns the charges of a booking that do not let it start, if it came
 // now or has waited before.
-func (l *lines) lacking(k throttle.Booking, before *wait) (list []int) {
+func (l *lines) lacking(k store.Booking, before *wait) (list []int) {
 	arrival := l.arrived + 1
 	if before != nil {
 		arrival = before.arrival
@@ -85,12 +85,12 @@ func (l *lines) lacking(k throttle.Booking, before *wait) (list []int) {
 }
 
 // hold begins what a booking has in flight.
-func (l *lines) hold(k throttle.Booking) { l.change(k, 1) }
+func (l *lines) hold(k store.Booking) { l.change(k, 1) }
 
 // release ends it.
-func (l *lines) release(k throttle.Booking) { l.change(k, -1) }
+func (l *lines) release(k store.Booking) { l.change(k, -1) }
 
-func (l *lines) change(k throttle.Booking, sign int) {
+func (l *lines) change(k store.Booking, sign int) {
 	for _, c := range k.Charges {
 		if inFlight(c) {
 			l.at(c).held += sign * c.Cost
@@ -100,7 +100,7 @@ func (l *lines) change(k throttle.Booking, sign int) {
 
 // join gives the charge a place in its budget's line: at the end, or where it
 // belongs by when it came.
-func (l *lines) join(c throttle.Charge, before *wait) *wait {
+func (l *lines) join(c store.Charge, before *wait) *wait {
 	w := &wait{charge: c, ready: make(chan struct{})}
 	if before != nil {
 		w.arrival = before.arrival

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // manySharesWarm is for how long nothing is compared: an idle budget lets those start at once that come first.
@@ -16,11 +17,11 @@ const manySharesWarm = 5 * sec
 // ManyShares checks that so many shares, each with some callers that come again as soon as they have started, have equal parts of a budget, or
 // parts in proportion to their weights 1 and 2. Over so many seconds no part is off by more than that and one start, and at least 97 % of what the
 // limit allows is used.
-func ManyShares(t *testing.T, newStore func(*testing.T) throttle.Store, off float64, shares, callers, rate int, weighted bool, seconds time.Duration) {
+func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, off float64, shares, callers, rate int, weighted bool, seconds time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiters(throttle.Config{
-			Store: newStore(t), MaxWait: time.Hour, Policies: []throttle.Policy{{Name: "model", Limit: throttle.PerSecond(rate)}},
+			Store: newStore(t), MaxWait: time.Hour, Policies: []throttle.Policy{{Name: "model", Limit: store.PerSecond(rate)}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -90,11 +91,11 @@ func isShared(t *testing.T, started []int, off float64, shares int, weight func(
 // OneByOne plays two shares of a budget of rate starts a second: one with a single caller, which comes again as soon as it has started, and one
 // of weight 1 with a heap of callers that do the same. It returns how many starts each had in so many seconds. At least
 // 97 % of what the limit allows is used.
-func OneByOne(t *testing.T, newStore func(*testing.T) throttle.Store, rate, weight, heap int, seconds time.Duration) (single, rest int) {
+func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight, heap int, seconds time.Duration) (single, rest int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiters(throttle.Config{
-			Store: newStore(t), MaxWait: time.Hour, Policies: []throttle.Policy{{Name: "model", Limit: throttle.PerSecond(rate)}},
+			Store: newStore(t), MaxWait: time.Hour, Policies: []throttle.Policy{{Name: "model", Limit: store.PerSecond(rate)}},
 		})
 		if err != nil {
 			t.Fatal(err)

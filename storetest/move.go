@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A move is one thing that is done to a store, and what is expected of the answer.
@@ -16,7 +16,7 @@ type move struct {
 	place   string // file and line
 	verb    string
 	labels  []string // names of the callers that it makes; a name that ends with + adds to those before
-	charges []throttle.Charge
+	charges []store.Charge
 	callers []reference
 	numbers []int
 	time    *moment
@@ -33,7 +33,7 @@ type move struct {
 type Fleet struct {
 	// Program returns the store of a program, the same whenever it is named. Moves that name no
 	// program are made by the program "".
-	Program func(name string) throttle.Store
+	Program func(name string) store.Store
 
 	// Moves are what can happen, by their verbs.
 	Moves map[string]func(Move)
@@ -41,11 +41,11 @@ type Fleet struct {
 
 // A Move is one that a [Fleet] has beside those of all stores.
 type Move struct {
-	Place   string            // the file and the line, for failures
-	Program string            // who makes it
-	Words   []string          // behind the verb; budgets and times are not among them
-	Times   []time.Duration   // also of numbers, as nanoseconds
-	Charges []throttle.Charge // of the budgets that are named
+	Place   string          // the file and the line, for failures
+	Program string          // who makes it
+	Words   []string        // behind the verb; budgets and times are not among them
+	Times   []time.Duration // also of numbers, as nanoseconds
+	Charges []store.Charge  // of the budgets that are named
 }
 
 // A reference names some of the callers with a label.
@@ -57,7 +57,7 @@ type reference struct {
 // An expectation is what a move expects.
 type expectation struct {
 	answers []answer
-	held    *throttle.Budget // what held back; nil: it is not said
+	held    *store.Budget // what held back; nil: it is not said
 	paused  bool
 	over    *bounds // how much later the start would be if the last charge counted
 	fields  []field
@@ -97,7 +97,7 @@ func (r *reader) wrong(format string, args ...any) {
 type scope struct {
 	*reader
 	number  int // of the case
-	charges map[string]throttle.Charge
+	charges map[string]store.Charge
 	labels  map[string]bool
 	moves   []move
 }

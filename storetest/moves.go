@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func (p *play) passes(m *move) {
@@ -16,15 +16,15 @@ func (p *play) passes(m *move) {
 }
 
 // booking is what a move books.
-func (p *play) booking(m *move) throttle.Booking {
-	k := throttle.Booking{Charges: m.charges, MaxWait: throttle.AnyWait}
+func (p *play) booking(m *move) store.Booking {
+	k := store.Booking{Charges: m.charges, MaxWait: store.AnyWait}
 	p.amend(&k, m)
 	return k
 }
 
 // amend changes what a move says of a booking.
-func (p *play) amend(k *throttle.Booking, m *move) {
-	k.MaxWait, k.NotBefore = throttle.AnyWait, 0
+func (p *play) amend(k *store.Booking, m *move) {
+	k.MaxWait, k.NotBefore = store.AnyWait, 0
 	if most, ok := m.options["within"]; ok || m.verb == "try" {
 		k.MaxWait = most.Duration
 	}
@@ -39,9 +39,9 @@ func (p *play) amend(k *throttle.Booking, m *move) {
 	}
 	switch {
 	case m.words["high"]:
-		k.Priority = throttle.High
+		k.Priority = store.High
 	case m.words["low"]:
-		k.Priority = throttle.Low
+		k.Priority = store.Low
 	}
 }
 
@@ -118,20 +118,20 @@ func (p *play) isWaiting(_ *move, c *caller) {
 	}
 }
 
-func (p *play) pauses(m *move, c throttle.Charge) {
+func (p *play) pauses(m *move, c store.Charge) {
 	p.Helper()
 	p.pause(c, m.time.Duration)
 }
 
-func (p *play) resumes(_ *move, c throttle.Charge) {
+func (p *play) resumes(_ *move, c store.Charge) {
 	p.Helper()
 	p.resume(c)
 }
 
 // refuse tells of a refusal, perhaps of a caller's start, and compares the ceiling before and after.
-func (p *play) refuse(m *move, c throttle.Charge) {
+func (p *play) refuse(m *move, c store.Charge) {
 	p.Helper()
-	r := throttle.Refusal{Ago: m.options["ago"].Duration, Took: m.options["took"].Duration}
+	r := store.Refusal{Ago: m.options["ago"].Duration, Took: m.options["took"].Duration}
 	if m.time != nil {
 		r.Length = m.time.Duration
 	}
@@ -148,7 +148,7 @@ func (p *play) refuse(m *move, c throttle.Charge) {
 }
 
 // isTold tells the store what the upstream says.
-func (p *play) isTold(m *move, c throttle.Charge) {
+func (p *play) isTold(m *move, c store.Charge) {
 	p.Helper()
-	p.states(c, throttle.Quota{Left: m.numbers[0], Reset: m.options["reset"].Duration, Age: m.options["ago"].Duration})
+	p.states(c, store.Quota{Left: m.numbers[0], Reset: m.options["reset"].Duration, Age: m.options["ago"].Duration})
 }

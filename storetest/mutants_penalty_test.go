@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Mutants of what the next penalty makes of the last one.
@@ -51,10 +51,10 @@ var penaltyMutants = []mutant{
 	{"a penalty is forgotten before its probe answers", "P11_PenaltyMetByASlow", "", remembering(func(p penalty, now int64) bool {
 		return now < p.end+p.step()
 	})},
-	{"an operator's pause is a refusal", "P11_PenaltyByHand", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
+	{"an operator's pause is a refusal", "P11_PenaltyByHand", "", broken{pause: func(o *oracle, c store.Charge, d, ago time.Duration) {
 		o.ledger.shut(c, o.clock(), d, max(ago, tick))
 	}}},
-	{"a resumed penalty is remembered", "P11_PenaltyForgottenByResume", "nobody resumes there", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
+	{"a resumed penalty is remembered", "P11_PenaltyForgottenByResume", "nobody resumes there", broken{pause: func(o *oracle, c store.Charge, d, ago time.Duration) {
 		key := c.Budget.Key
 		_, known := o.ledger.closed[key]
 		o.ledger.shut(c, o.clock(), d, ago)
@@ -80,21 +80,21 @@ var penaltyMutants = []mutant{
 		}
 		return next
 	})},
-	{"a short penalty has a long slow start", "P11_SlowStartAfterASecond", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+	{"a short penalty has a long slow start", "P11_SlowStartAfterASecond", "", ramping(func(c store.Charge, stays []stay, p penalty) ramp {
 		p.length = max(p.length, micros(40*sec))
 		return rampOf(c, stays, p)
 	})},
-	{"steps as long as the penalty", "P11_SlowStartAfterASecond", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+	{"steps as long as the penalty", "P11_SlowStartAfterASecond", "", ramping(func(c store.Charge, stays []stay, p penalty) ramp {
 		p.length *= 2
 		return rampOf(c, stays, p)
 	})},
-	{"long windows have no slow start", "P11_SlowStartOfLong", "no window is that long there", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+	{"long windows have no slow start", "P11_SlowStartOfLong", "no window is that long there", ramping(func(c store.Charge, stays []stay, p penalty) ramp {
 		if c.Limit.Per() > longestStep {
 			return ramp{}
 		}
 		return rampOf(c, stays, p)
 	})},
-	{"a step has the share of a window", "P11_SlowStartAfterASecond", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+	{"a step has the share of a window", "P11_SlowStartAfterASecond", "", ramping(func(c store.Charge, stays []stay, p penalty) ramp {
 		r := rampOf(c, stays, p)
 		if r.step > 0 {
 			r.parts = 1
@@ -105,26 +105,26 @@ var penaltyMutants = []mutant{
 		}
 		return r
 	})},
-	{"a reserve is not shared out", "P11_SlowStartOfStepsWithAReserve", "few leave so much free there", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+	{"a reserve is not shared out", "P11_SlowStartOfStepsWithAReserve", "few leave so much free there", ramping(func(c store.Charge, stays []stay, p penalty) ramp {
 		r := rampOf(c, stays, p)
 		if r.step > 0 {
 			r.stays = append(r.stays, stay{at: r.begin, until: r.end, cost: c.Reserve - part(c.Reserve, r.parts)})
 		}
 		return r
 	})},
-	{"a step ends with its window", "P11_SlowStartOfStepsAcross", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+	{"a step ends with its window", "P11_SlowStartOfStepsAcross", "", ramping(func(c store.Charge, stays []stay, p penalty) ramp {
 		r := rampOf(c, stays, p)
-		if _, to := window(throttle.FixedWindow(1, max(tick, c.Limit.Per())), r.begin); r.step > 0 && c.Limit.Kind() == throttle.KindFixedWindow {
+		if _, to := window(store.FixedWindow(1, max(tick, c.Limit.Per())), r.begin); r.step > 0 && c.Limit.Kind() == store.KindFixedWindow {
 			r.end = min(r.end, to)
 		}
 		return r
 	})},
-	{"nobody says how often", "P11_PenaltyMetAgain", "", broken{status: func(_ *oracle, _ throttle.Charge, st *throttle.Status) { st.Repeated = 0 }}},
+	{"nobody says how often", "P11_PenaltyMetAgain", "", broken{status: func(_ *oracle, _ store.Charge, st *store.Status) { st.Repeated = 0 }}},
 }
 
 // banning makes another penalty of the last one.
 func banning(then func(p penalty, now, length, refused int64) penalty) broken {
-	return broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
+	return broken{pause: func(o *oracle, c store.Charge, d, ago time.Duration) {
 		if d <= 0 {
 			return
 		}

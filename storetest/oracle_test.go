@@ -7,12 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // An oracle is a store made of a ledger: the definition, and nothing else. Its
 // marks are numbers in the order of the grants.
 type oracle struct {
+	store.Minimal
 	mu     sync.Mutex
 	ledger *ledger
 	booked map[int64]entry
@@ -25,7 +26,7 @@ type oracle struct {
 
 // An entry is one grant that was not given back.
 type entry struct {
-	booking throttle.Booking
+	booking store.Booking
 	at      int64
 }
 
@@ -38,8 +39,8 @@ func newOracle() *oracle {
 	}
 }
 
-// Book implements throttle.Store.
-func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, error) {
+// Book implements store.Store.
+func (o *oracle) Book(_ context.Context, b *store.Booking) (store.Grant, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	defer o.lines.call()
@@ -47,7 +48,7 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 	before := o.leave(b.Instead)
 	now := o.clock()
 	at := o.ledger.earliest(*b, now)
-	g := throttle.Grant{Wait: time.Duration(at-now) * tick, Held: -1}
+	g := store.Grant{Wait: time.Duration(at-now) * tick, Held: -1}
 	if at > soonest(*b, now) {
 		g.Held, g.Paused = o.holder(b, now, at-1)
 	}
@@ -64,7 +65,7 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 		if c := &b.Charges[i]; c.Shadow {
 			alone := *c
 			alone.Shadow = false
-			k := throttle.Booking{Charges: []throttle.Charge{alone}, Spread: b.Spread}
+			k := store.Booking{Charges: []store.Charge{alone}, Spread: b.Spread}
 			if g.Over == nil {
 				g.Over = make([]time.Duration, len(b.Charges))
 			}
@@ -79,7 +80,7 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 
 // holder returns the charge that does not allow a request of the moment now to
 // start at t, and whether that is because of a penalty.
-func (o *oracle) holder(b *throttle.Booking, now, t int64) (int, bool) {
+func (o *oracle) holder(b *store.Booking, now, t int64) (int, bool) {
 	for i, c := range b.Charges {
 		if !c.Shadow && !o.ledger.ask(c, *b, now).allows(t) {
 			return i, o.ledger.closed[c.Budget.Key] > soonest(*b, now)
@@ -89,8 +90,8 @@ func (o *oracle) holder(b *throttle.Booking, now, t int64) (int, bool) {
 }
 
 // lineUp is the answer to a booking for which one charge has no room now.
-func (o *oracle) lineUp(b *throttle.Booking, held int, before *wait) throttle.Grant {
-	g := throttle.Grant{Held: held}
+func (o *oracle) lineUp(b *store.Booking, held int, before *wait) store.Grant {
+	g := store.Grant{Held: held}
 	if b.MaxWait != 0 {
 		w := o.lines.join(b.Charges[held], before)
 		g.Ready, g.Handle.Place = w.ready, w.arrival
@@ -100,7 +101,7 @@ func (o *oracle) lineUp(b *throttle.Booking, held int, before *wait) throttle.Gr
 }
 
 // leave ends the place in line that the handle names, if any.
-func (o *oracle) leave(h throttle.Handle) *wait {
+func (o *oracle) leave(h store.Handle) *wait {
 	w := o.queued[h.Place]
 	if w != nil {
 		o.lines.leave(w)
@@ -110,15 +111,15 @@ func (o *oracle) leave(h throttle.Handle) *wait {
 }
 
 // giveBack removes a grant; its name stays used up.
-func (o *oracle) giveBack(h throttle.Handle) {
+func (o *oracle) giveBack(h store.Handle) {
 	if e, ok := o.booked[h.Start]; ok {
 		o.ledger.remove(e.booking, e.at, o.clock())
 		o.booked[h.Start] = entry{}
 	}
 }
 
-// Cancel implements throttle.Store.
-func (o *oracle) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements store.Store.
+func (o *oracle) Cancel(b *store.Booking, g store.Grant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.leave(g.Handle)
@@ -129,8 +130,8 @@ func (o *oracle) Cancel(b *throttle.Booking, g throttle.Grant) {
 	o.lines.call()
 }
 
-// Pause implements throttle.Store.
-func (o *oracle) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
+// Pause implements store.Store.
+func (o *oracle) Pause(_ context.Context, c store.Charge, d time.Duration) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ledger.shut(c, o.clock(), d, 0)
@@ -138,8 +139,8 @@ func (o *oracle) Pause(_ context.Context, c throttle.Charge, d time.Duration) er
 	return nil
 }
 
-// Refuse implements throttle.Store.
-func (o *oracle) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+// Refuse implements store.Store.
+func (o *oracle) Refuse(_ context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e, ok := o.booked[r.Start.Handle.Start]; ok {
@@ -150,8 +151,8 @@ func (o *oracle) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal
 	return from, to, nil
 }
 
-// Status implements throttle.Store.
-func (o *oracle) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
+// Status implements store.Store.
+func (o *oracle) Status(_ context.Context, c store.Charge) (store.Status, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	st := o.ledger.status(c, o.clock())
@@ -161,8 +162,8 @@ func (o *oracle) Status(_ context.Context, c throttle.Charge) (throttle.Status, 
 	return st, nil
 }
 
-// Release implements throttle.Store.
-func (o *oracle) Release(b *throttle.Booking, g throttle.Grant) {
+// Release implements store.Store.
+func (o *oracle) Release(b *store.Booking, g store.Grant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if g.OK && g.Wait == 0 {
@@ -171,8 +172,8 @@ func (o *oracle) Release(b *throttle.Booking, g throttle.Grant) {
 	}
 }
 
-// Settle implements throttle.Store.
-func (o *oracle) Settle(_ context.Context, _ *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements store.Store.
+func (o *oracle) Settle(_ context.Context, _ *store.Booking, g store.Grant, costs []int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e, ok := o.booked[g.Handle.Start]; ok {
@@ -192,8 +193,8 @@ func (o *oracle) recost(mark int64, costs []int) {
 	o.booked[mark] = e
 }
 
-// Reconcile implements throttle.Store.
-func (o *oracle) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quota) error {
+// Reconcile implements store.Store.
+func (o *oracle) Reconcile(_ context.Context, c store.Charge, q store.Quota) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	from, until := o.ledger.reconcile(c, q, o.clock())
@@ -203,7 +204,7 @@ func (o *oracle) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quot
 
 // tellBetween tells the watches of all starts from a time on, before another, that
 // they no longer fit.
-func (o *oracle) tellBetween(c throttle.Charge, from, until int64) {
+func (o *oracle) tellBetween(c store.Charge, from, until int64) {
 	for _, v := range o.watched {
 		if counts(v.b, c) && from <= v.at && v.at < until {
 			v.tell(true)

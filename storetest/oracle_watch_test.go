@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Watches are all of an oracle.
@@ -17,14 +17,14 @@ type watches struct {
 // An oracleWatch is the oracle's watch over one start.
 type oracleWatch struct {
 	o      *oracle
-	b      throttle.Booking
+	b      store.Booking
 	at     int64
 	news   chan<- struct{}
 	lifted bool
 }
 
-// Watch implements throttle.Store.
-func (o *oracle) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+// Watch implements store.Store.
+func (o *oracle) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	v := &oracleWatch{o: o, b: *b, at: o.booked[g.Handle.Start].at, news: news, lifted: o.lifted[g.Handle.Start]}
@@ -33,14 +33,14 @@ func (o *oracle) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct
 	return v
 }
 
-// Confirm implements throttle.Watch.
+// Confirm implements store.Watch.
 func (v *oracleWatch) Confirm(context.Context, time.Duration) (bool, error) {
 	v.o.mu.Lock()
 	defer v.o.mu.Unlock()
 	return !v.lifted && !v.closed(), nil
 }
 
-// Stop implements throttle.Watch.
+// Stop implements store.Watch.
 func (v *oracleWatch) Stop() {
 	v.o.mu.Lock()
 	defer v.o.mu.Unlock()
@@ -68,7 +68,7 @@ func (v *oracleWatch) tell(lifted bool) {
 }
 
 // news tells all watches of a budget.
-func (o *oracle) news(c throttle.Charge, lifted bool) {
+func (o *oracle) news(c store.Charge, lifted bool) {
 	for _, v := range o.watched {
 		if counts(v.b, c) {
 			v.tell(lifted)
@@ -76,8 +76,8 @@ func (o *oracle) news(c throttle.Charge, lifted bool) {
 	}
 }
 
-// Resume implements throttle.Store.
-func (o *oracle) Resume(_ context.Context, c throttle.Charge) error {
+// Resume implements store.Store.
+func (o *oracle) Resume(_ context.Context, c store.Charge) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	lifted := o.ledger.closed[c.Budget.Key] > o.clock()
@@ -90,7 +90,7 @@ func (o *oracle) Resume(_ context.Context, c throttle.Charge) error {
 }
 
 // lift notes for which grants a pause is lifted.
-func (o *oracle) lift(c throttle.Charge) {
+func (o *oracle) lift(c store.Charge) {
 	if o.lifted == nil {
 		o.lifted = make(map[int64]bool)
 	}
@@ -102,8 +102,8 @@ func (o *oracle) lift(c throttle.Charge) {
 }
 
 // counts reports whether the budget of a charge is one that holds the booking.
-func counts(b throttle.Booking, c throttle.Charge) bool {
-	return slices.ContainsFunc(b.Charges, func(own throttle.Charge) bool {
+func counts(b store.Booking, c store.Charge) bool {
+	return slices.ContainsFunc(b.Charges, func(own store.Charge) bool {
 		return !own.Shadow && own.Budget.Key == c.Budget.Key
 	})
 }

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A visit is a caller that comes, waits for its start, and may leave before it.
 type visit struct {
 	at      time.Duration
-	booking throttle.Booking
+	booking store.Booking
 	maxWait time.Duration // it leaves after so long; 0: never
 	settled int           // what its first charge turns out to cost; below 0: it is not settled
 	delay   time.Duration // how long after its start that is known
@@ -20,13 +20,13 @@ type visit struct {
 // A turnEvent is something else that happens to a budget.
 type turnEvent struct {
 	at     time.Duration
-	charge throttle.Charge
+	charge store.Charge
 	pause  time.Duration // 0: all pauses end
 }
 
 // A plan is all that happens in one run.
 type plan struct {
-	budgets []throttle.Charge
+	budgets []store.Charge
 	visits  []visit // by time
 	events  []turnEvent
 	refunds bool // some cost less than they booked
@@ -88,7 +88,7 @@ func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
 		if len(q.nexts) > 0 {
 			next = min(next, q.nexts[0].at)
 		}
-		if next == throttle.Never {
+		if next == store.Never {
 			return q.starts
 		}
 		now = next
@@ -128,13 +128,13 @@ func (q *perfectQueue) micro(t time.Duration) int64 { return q.zero.Add(t).UnixM
 
 // serve begins all whose turn it is, and returns when the next one's may be.
 func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
-	next = throttle.Never
+	next = store.Never
 	t := q.micro(now)
 	held := make(map[[16]byte]bool) // somebody waits for these
 	for _, i := range slices.Clone(q.waits) {
 		k := q.plan.visits[i].booking
 		k.NotBefore = 0
-		if slices.ContainsFunc(k.Charges, func(c throttle.Charge) bool { return held[c.Budget.Key] }) {
+		if slices.ContainsFunc(k.Charges, func(c store.Charge) bool { return held[c.Budget.Key] }) {
 			continue // behind another
 		}
 		if first := q.ledger.earliest(k, t); first > t {

@@ -5,15 +5,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// placeChecks are about stores that are a [throttle.PlaceKeeper]. Other stores pass them.
+// placeChecks are about stores that keep places: see [store.Traits]. Other stores pass them.
 func placeChecks() []check {
-	of := func(do func(*bench, throttle.PlaceKeeper)) func(*bench) {
+	of := func(do func(*bench, store.Store)) func(*bench) {
 		return func(b *bench) {
-			if k, ok := b.store.(throttle.PlaceKeeper); ok {
-				do(b, k)
+			if b.store.Traits().Places {
+				do(b, b.store)
 			}
 		}
 	}
@@ -28,27 +28,27 @@ func placeChecks() []check {
 }
 
 // ten is a full budget of 10 starts a second.
-func (b *bench) ten(name string) throttle.Charge {
+func (b *bench) ten(name string) store.Charge {
 	b.Helper()
-	c := charge(name, throttle.LeakyBucket(10, sec))
-	if _, g := b.book(throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1}); !g.OK {
+	c := charge(name, store.LeakyBucket(10, sec))
+	if _, g := b.book(store.Booking{Charges: []store.Charge{c}, MaxWait: -1}); !g.OK {
 		b.fatalf("no start in a new budget")
 	}
 	return c
 }
 
 // crowdFor lets so many visitors come for a charge, 10 ms apart.
-func (b *bench) crowdFor(c throttle.Charge, n int) (all []*visitor) {
+func (b *bench) crowdFor(c store.Charge, n int) (all []*visitor) {
 	b.Helper()
 	for range n {
-		all = append(all, b.comes(throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1}))
+		all = append(all, b.comes(store.Booking{Charges: []store.Charge{c}, MaxWait: -1}))
 		b.at(b.now() + 10*ms)
 	}
 	return all
 }
 
 // leavesWithPlace lets a visitor leave its line, and returns what the store keeps of its Turn.
-func (v *visitor) leavesWithPlace(k throttle.PlaceKeeper) []byte {
+func (v *visitor) leavesWithPlace(k store.Store) []byte {
 	v.b.Helper()
 	if !v.waits() || v.grant.OK {
 		v.b.fatalf("at %v a visitor should stand in line: %+v", v.b.now(), v.grant)
@@ -58,9 +58,9 @@ func (v *visitor) leavesWithPlace(k throttle.PlaceKeeper) []byte {
 }
 
 // redeems lets a visitor come with what was kept.
-func (b *bench) redeems(k throttle.PlaceKeeper, c throttle.Charge, kept []byte) *visitor {
+func (b *bench) redeems(k store.Store, c store.Charge, kept []byte) *visitor {
 	b.Helper()
-	booking := throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Returns: true}
+	booking := store.Booking{Charges: []store.Charge{c}, MaxWait: -1, Returns: true}
 	turn, ok := k.RestoreTurn(&booking, kept)
 	if !ok || turn == nil {
 		b.fatalf("at %v the Turn that was kept is not restored: %v", b.now(), kept)
@@ -81,7 +81,7 @@ func (b *bench) allBegin(most time.Duration, all ...*visitor) (starts []time.Dur
 
 // placeKeepsItsRank: a caller leaves its line and comes back later. It begins behind those that came
 // before it, and before those that came after it and have no start yet.
-func placeKeepsItsRank(b *bench, k throttle.PlaceKeeper) {
+func placeKeepsItsRank(b *bench, k store.Store) {
 	c := b.ten("rank")
 	all := b.crowdFor(c, 40)
 	kept := all[20].leavesWithPlace(k)
@@ -104,7 +104,7 @@ func placeKeepsItsRank(b *bench, k throttle.PlaceKeeper) {
 }
 
 // placeOutlivesItsLine: all others have begun, and others have come. The place goes before them.
-func placeOutlivesItsLine(b *bench, k throttle.PlaceKeeper) {
+func placeOutlivesItsLine(b *bench, k store.Store) {
 	c := b.ten("outlives")
 	old := b.crowdFor(c, 12)
 	kept := old[11].leavesWithPlace(k)
@@ -127,7 +127,7 @@ func placeOutlivesItsLine(b *bench, k throttle.PlaceKeeper) {
 }
 
 // placeBlocksNobody: most of a line leave with places and never come. The others begin as if they had not been.
-func placeBlocksNobody(b *bench, k throttle.PlaceKeeper) {
+func placeBlocksNobody(b *bench, k store.Store) {
 	c := b.ten("blocks")
 	all := b.crowdFor(c, 60)
 	var stay []*visitor
@@ -149,7 +149,7 @@ func placeBlocksNobody(b *bench, k throttle.PlaceKeeper) {
 }
 
 // placeForged: whatever is changed in what was kept, and however often it is redeemed, no more begin than may.
-func placeForged(b *bench, k throttle.PlaceKeeper) {
+func placeForged(b *bench, k store.Store) {
 	c := b.ten("forged")
 	all := b.crowdFor(c, 30)
 	kept := all[29].leavesWithPlace(k)
@@ -160,7 +160,7 @@ func placeForged(b *bench, k throttle.PlaceKeeper) {
 		for range rnd.IntN(4) {
 			forged[rnd.IntN(len(forged))] ^= byte(1 << rnd.IntN(8))
 		}
-		booking := throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Returns: true}
+		booking := store.Booking{Charges: []store.Charge{c}, MaxWait: -1, Returns: true}
 		if turn, ok := k.RestoreTurn(&booking, forged); ok && turn != nil {
 			booking.Turn = turn
 			all = append(all, b.comes(booking))
@@ -177,8 +177,8 @@ func placeForged(b *bench, k throttle.PlaceKeeper) {
 }
 
 // placeForeign: what another store kept, or nobody, is no Turn.
-func placeForeign(b *bench, k throttle.PlaceKeeper) {
-	booking := throttle.Booking{Charges: []throttle.Charge{b.ten("foreign")}, MaxWait: -1}
+func placeForeign(b *bench, k store.Store) {
+	booking := store.Booking{Charges: []store.Charge{b.ten("foreign")}, MaxWait: -1}
 	own := k.KeepTurn(&booking, nil)
 	if turn, ok := k.RestoreTurn(&booking, own); !ok || turn != nil {
 		b.errorf("a caller that was in no line: %v, %v; want no Turn, and true", turn, ok)
@@ -192,8 +192,8 @@ func placeForeign(b *bench, k throttle.PlaceKeeper) {
 
 // placeAppointments: callers that leave are told to come one after the other. Those that come back are not told to come
 // behind all that left after them.
-func placeAppointments(b *bench, k throttle.PlaceKeeper) {
-	c := charge("appointments", throttle.PerSecond(10))
+func placeAppointments(b *bench, k store.Store) {
+	c := charge("appointments", store.PerSecond(10))
 	is := func(wait time.Duration, cost int, again bool, want time.Duration) {
 		b.Helper()
 		got, err := k.Appoint(b.Context(), costing(c, cost), wait, again)

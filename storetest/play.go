@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing/synctest"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A play is one case of a vector under way.
@@ -22,7 +22,7 @@ type play struct {
 // over; or a visitor that goes on by itself.
 type caller struct {
 	ticket
-	watched throttle.Watch
+	watched store.Watch
 	news    chan struct{}
 	visitor *visitor
 	program string // whose caller it is
@@ -95,7 +95,7 @@ func (p *play) visitors(m *move) (all []*visitor) {
 	return all
 }
 
-func (p *play) isUncalled(g throttle.Grant) {
+func (p *play) isUncalled(g store.Grant) {
 	p.Helper()
 	select {
 	case <-g.Ready:

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const (
@@ -117,15 +117,15 @@ type world struct {
 	settles bool // costs are known only later
 	odd     bool // all limits are windows with fixed edges that divide no second
 	truth   *ledger
-	budgets []throttle.Charge // with the limits that hold now
+	budgets []store.Charge    // with the limits that hold now
 	grants  []granted         // the latest ones
 	above   map[[16]byte]bool // some start turned out to cost more
 }
 
 // granted is a start that can be given back.
 type granted struct {
-	booking throttle.Booking
-	grant   throttle.Grant
+	booking store.Booking
+	grant   store.Grant
 	at      int64
 }
 
@@ -135,13 +135,13 @@ func newWorld(b *bench, seed uint64, m mood, odd bool) *world {
 	}
 	w.settles = w.chance(50)
 	for i := range 4 {
-		c := charge(fmt.Sprint("budget ", i), throttle.Limit{})
+		c := charge(fmt.Sprint("budget ", i), store.Limit{})
 		c.Limit, c.Jitter = w.limit()
 		// Shadow starts may overlap on a pace, and a store that joins their
 		// blocks may report a longer wait than there is. How far they
 		// overdraw a bucket, a store need not remember for long.
 		k := c.Limit.Kind()
-		c.Shadow = i == 3 && k != throttle.KindLeakyBucket && k != throttle.KindTokenBucket && w.chance(30)
+		c.Shadow = i == 3 && k != store.KindLeakyBucket && k != store.KindTokenBucket && w.chance(30)
 		if !c.Shadow && w.chance(40) {
 			c.Pace = time.Duration(w.rng.IntN(20000)) * tick
 		}
@@ -180,7 +180,7 @@ func (w *world) step() {
 // happened before the budget was idle for a whole window, since idle budgets are
 // forgotten; penalties after which nothing is slow any more; and, for a pace or a
 // bucket, what starts under another limit would have cost it.
-func (w *world) change(c *throttle.Charge) {
+func (w *world) change(c *store.Charge) {
 	stays := w.truth.stays[c.Budget.Key]
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
 	first, end := 0, int64(0)
@@ -198,22 +198,22 @@ func (w *world) change(c *throttle.Charge) {
 		delete(w.truth.bans, c.Budget.Key)
 	}
 	c.Limit, c.Jitter = w.limit()
-	if k := c.Limit.Kind(); k == throttle.KindLeakyBucket || k == throttle.KindTokenBucket {
+	if k := c.Limit.Kind(); k == store.KindLeakyBucket || k == store.KindTokenBucket {
 		first = len(stays)
 	}
 	w.truth.stays[c.Budget.Key] = stays[first:]
 	// A store hears of a limit when somebody asks under it.
-	w.try(throttle.Booking{Charges: []throttle.Charge{*c}})
+	w.try(store.Booking{Charges: []store.Charge{*c}})
 }
 
 // slow reports whether a penalty of the budget still counts.
-func (w *world) slow(c throttle.Charge) bool {
-	q := w.truth.ask(c, throttle.Booking{}, w.clock())
+func (w *world) slow(c store.Charge) bool {
+	q := w.truth.ask(c, store.Booking{}, w.clock())
 	return max(q.closed, q.ramp.end, w.truth.penalty(c.Budget.Key).forgotten()) > w.clock()
 }
 
 // try books and compares the answer.
-func (w *world) try(k throttle.Booking) {
+func (w *world) try(k store.Booking) {
 	w.Helper()
 	w.keepShallow(k)
 	now := w.clock()
@@ -248,7 +248,7 @@ func (w *world) replace() {
 }
 
 // current reports whether the booking's limits still hold.
-func (w *world) current(k throttle.Booking) bool {
+func (w *world) current(k store.Booking) bool {
 	for _, c := range k.Charges {
 		for _, b := range w.budgets {
 			if b.Budget == c.Budget && b.Limit.String() != c.Limit.String() {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // adaptiveRandomChecks are random runs in which upstreams refuse starts in spite of room.
@@ -44,11 +44,11 @@ func newAdaptiveWorld(b *bench, seed uint64) *world {
 
 // adapt makes a budget one that learns. How what is left of a pace or a bucket is counted,
 // while the ceiling rises, is the store's own affair.
-func (w *world) adapt(c *throttle.Charge) {
-	for k := c.Limit.Kind(); k != throttle.KindSlidingWindow && k != throttle.KindFixedWindow || c.Limit.Per() == 0; k = c.Limit.Kind() {
+func (w *world) adapt(c *store.Charge) {
+	for k := c.Limit.Kind(); k != store.KindSlidingWindow && k != store.KindFixedWindow || c.Limit.Per() == 0; k = c.Limit.Kind() {
 		c.Limit, c.Jitter = w.limit()
 	}
-	if c.Limit.Kind() != throttle.KindSlidingWindow {
+	if c.Limit.Kind() != store.KindSlidingWindow {
 		c.Pace = 0
 	}
 	c.Adaptive = !w.chance(10)
@@ -70,7 +70,7 @@ func (w *world) refuse() {
 	}
 	d := w.duration([]time.Duration{0, 100 * ms, 2 * sec}[w.rng.IntN(3)])
 	ago := w.duration(time.Duration(now-g.at) * tick)
-	from, to, err := w.store.Refuse(w.Context(), c, throttle.Refusal{Length: d, Ago: ago, Start: g.grant})
+	from, to, err := w.store.Refuse(w.Context(), c, store.Refusal{Length: d, Ago: ago, Start: g.grant})
 	if err != nil {
 		w.failf("Refuse: %v", err)
 	}

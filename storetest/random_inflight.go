@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Traffic is a store under random use of what is in flight, and the truth about
@@ -14,8 +14,8 @@ type traffic struct {
 	dice
 	lines   *lines
 	ledger  *ledger
-	flights []throttle.Charge
-	windows []throttle.Charge
+	flights []store.Charge
+	windows []store.Charge
 	costly  bool // costs in flight differ; else reserves do
 	running []start
 	booked  []start // those that wait for a window
@@ -42,11 +42,11 @@ func randomInFlight(b *bench, seed uint64, ops int) {
 	w := &traffic{dice: newDice(b, seed, 2), lines: newLines(), ledger: newLedger()}
 	w.costly = w.chance(50)
 	for i := range 3 {
-		w.flights = append(w.flights, charge(fmt.Sprint("in flight ", i), throttle.Concurrency(1+w.rng.IntN(6))))
+		w.flights = append(w.flights, charge(fmt.Sprint("in flight ", i), store.Concurrency(1+w.rng.IntN(6))))
 	}
-	w.windows = []throttle.Charge{
-		charge("window", throttle.PerSecond(1+w.rng.IntN(20))),
-		charge("bucket", throttle.TokenBucket(1+w.rng.IntN(20), sec, 1+w.rng.IntN(20))),
+	w.windows = []store.Charge{
+		charge("window", store.PerSecond(1+w.rng.IntN(20))),
+		charge("bucket", store.TokenBucket(1+w.rng.IntN(20), sec, 1+w.rng.IntN(20))),
 	}
 	for w.op = range ops {
 		w.step()
@@ -79,8 +79,8 @@ func (w *traffic) step() {
 }
 
 // booking is for room in flight in one or two budgets, often with a window.
-func (w *traffic) booking() throttle.Booking {
-	k := throttle.Booking{MaxWait: -1}
+func (w *traffic) booking() store.Booking {
+	k := store.Booking{MaxWait: -1}
 	if w.chance(25) {
 		k.MaxWait = 0
 	}
@@ -102,7 +102,7 @@ func (w *traffic) booking() throttle.Booking {
 }
 
 // try books and compares the answer.
-func (w *traffic) try(k throttle.Booking, before *wait) {
+func (w *traffic) try(k store.Booking, before *wait) {
 	w.Helper()
 	now := w.clock()
 	at := w.ledger.earliest(k, now)
@@ -129,7 +129,7 @@ func (w *traffic) try(k throttle.Booking, before *wait) {
 
 // isAnswer compares a grant with the wait for a window, and with the charges for
 // which there is no room in flight.
-func (w *traffic) isAnswer(k throttle.Booking, g throttle.Grant, wait int64, lacking []int) {
+func (w *traffic) isAnswer(k store.Booking, g store.Grant, wait int64, lacking []int) {
 	w.Helper()
 	ok := lacking == nil && (wait == 0 || k.MaxWait != 0)
 	lines := lacking != nil && k.MaxWait != 0
@@ -166,7 +166,7 @@ func (w *traffic) look() {
 }
 
 // compare compares a status.
-func (w *traffic) compare(c throttle.Charge) {
+func (w *traffic) compare(c store.Charge) {
 	w.Helper()
 	st, err := w.store.Status(w.Context(), c)
 	at := w.lines.at(c)

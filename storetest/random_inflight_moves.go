@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // end releases or cancels what is in flight.
@@ -110,7 +110,7 @@ func (w *traffic) leave() {
 		w.releases(s.ticket)
 	}
 	for _, c := range w.flights {
-		w.status(c, throttle.Status{})
+		w.status(c, store.Status{})
 	}
 }
 

@@ -3,7 +3,7 @@ package storetest
 import (
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // settleOne settles one of the latest starts, past or to come, in the store and in
@@ -37,7 +37,7 @@ func (w *world) settleOne() {
 // above the limit of a window. A pace and a bucket are not overdrawn: there a
 // store may be more careful, or forget what is more than a full bucket once
 // nothing has happened for as long as it takes to fill it.
-func (w *world) trueCost(c throttle.Charge, g granted) int {
+func (w *world) trueCost(c store.Charge, g granted) int {
 	cost := w.rng.IntN(c.Cost + 1)
 	if w.chance(50) {
 		cost = c.Cost + w.rng.IntN(c.Limit.Capacity()+1)
@@ -48,7 +48,7 @@ func (w *world) trueCost(c throttle.Charge, g granted) int {
 	if cost <= c.Cost {
 		return cost
 	}
-	if k := c.Limit.Kind(); k == throttle.KindLeakyBucket || k == throttle.KindTokenBucket {
+	if k := c.Limit.Kind(); k == store.KindLeakyBucket || k == store.KindTokenBucket {
 		return w.affordable(c, g, min(cost, c.Limit.Capacity()))
 	}
 	w.above[c.Budget.Key] = true
@@ -56,7 +56,7 @@ func (w *world) trueCost(c throttle.Charge, g granted) int {
 }
 
 // affordable is the cost, if the limit allows that, or what was booked.
-func (w *world) affordable(c throttle.Charge, g granted, cost int) int {
+func (w *world) affordable(c store.Charge, g granted, cost int) int {
 	s := stayOf(c, g.booking.Spread, g.at)
 	others := slices.Clone(w.truth.stays[c.Budget.Key])
 	if i := slices.Index(others, s); i >= 0 {
@@ -76,10 +76,10 @@ func (w *world) state() {
 	w.Helper()
 	c, now := w.budgets[w.rng.IntN(len(w.budgets))], w.clock()
 	stays := w.truth.stays[c.Budget.Key]
-	if c.Limit.Kind() == throttle.KindTokenBucket && slices.ContainsFunc(stays, func(s stay) bool { return s.at > now }) {
+	if c.Limit.Kind() == store.KindTokenBucket && slices.ContainsFunc(stays, func(s stay) bool { return s.at > now }) {
 		return
 	}
-	q := throttle.Quota{Left: w.rng.IntN(c.Limit.Capacity()+2) - 1, Reset: w.duration(3 * sec)}
+	q := store.Quota{Left: w.rng.IntN(c.Limit.Capacity()+2) - 1, Reset: w.duration(3 * sec)}
 	if w.chance(50) && !w.slow(c) { // a store keeps the probe of a penalty longer than others
 		q.Age = w.duration(3 * sec)
 	}

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/bubble"
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const (
@@ -32,7 +32,7 @@ func randomLineChecks() []check {
 
 // RandomLine lets so many random callers come to a store and wait, and compares what
 // happens with the perfect queue. A failure names the seed. Run includes some seeds of it.
-func RandomLine(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store, seed uint64, visits int) {
+func RandomLine(t *testing.T, slack Slack, newStore func(*testing.T) store.Store, seed uint64, visits int) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, newStore(t), "P5_RandomLine")
 		b.slack = slack
@@ -182,8 +182,8 @@ func (r *lineRun) opens(e turnEvent) time.Duration {
 }
 
 // uses reports whether a booking needs a budget.
-func uses(k throttle.Booking, c throttle.Charge) bool {
-	return slices.ContainsFunc(k.Charges, func(o throttle.Charge) bool { return o.Budget == c.Budget })
+func uses(k store.Booking, c store.Charge) bool {
+	return slices.ContainsFunc(k.Charges, func(o store.Charge) bool { return o.Budget == c.Budget })
 }
 
 // isOrdered: of two that wait for the same budget only, the one of the higher priority, or
@@ -248,7 +248,7 @@ func (r *lineRun) starts() (all []time.Duration) {
 }
 
 // begun sums the costs of those that began, according to some starts, until t.
-func (r *lineRun) begun(c throttle.Charge, starts []time.Duration, t time.Duration) (sum int) {
+func (r *lineRun) begun(c store.Charge, starts []time.Duration, t time.Duration) (sum int) {
 	for i, at := range starts {
 		if k := r.plan.visits[i].booking; at != never && at <= t && r.visitors[i].start != never && uses(k, c) {
 			sum += k.Charges[0].Cost
@@ -260,7 +260,7 @@ func (r *lineRun) begun(c throttle.Charge, starts []time.Duration, t time.Durati
 // nothingIsLeft: when all are gone the budgets are as new.
 func (r *lineRun) nothingIsLeft() {
 	r.Helper()
-	longest := slices.MaxFunc(r.plan.budgets, func(a, b throttle.Charge) int { return cmp.Compare(a.Limit.Per(), b.Limit.Per()) })
+	longest := slices.MaxFunc(r.plan.budgets, func(a, b store.Charge) int { return cmp.Compare(a.Limit.Per(), b.Limit.Per()) })
 	r.at(r.now() + 10*longest.Limit.Per() + time.Minute)
 	for _, c := range r.plan.budgets {
 		st, err := r.store.Status(r.Context(), c)

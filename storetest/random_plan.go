@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // planner makes a random plan.
@@ -60,25 +60,25 @@ func (p *planner) length(most time.Duration) time.Duration {
 }
 
 // budget returns a random limit of some 2 to 50 a second.
-func (p *planner) budget(i int) throttle.Charge {
+func (p *planner) budget(i int) store.Charge {
 	per := []time.Duration{200 * ms, 500 * ms, sec, sec + tick, 2 * sec, 5 * sec}[p.IntN(6)]
 	n := 1 + int(per/(20*ms+p.length(300*ms)))
-	c := charge(fmt.Sprint("line ", i), throttle.Limit{})
+	c := charge(fmt.Sprint("line ", i), store.Limit{})
 	switch p.IntN(8) {
 	case 0, 1:
-		c.Limit = throttle.SlidingWindow(n, per)
+		c.Limit = store.SlidingWindow(n, per)
 	case 2, 3:
-		c.Limit = throttle.SlidingWindow(n, per)
+		c.Limit = store.SlidingWindow(n, per)
 		if c.Pace = per * 9 / 10; per > 2*sec {
 			c.Pace = 250 * ms // as throttle has it
 		}
 		c.Pace = (c.Pace / time.Duration(n)).Truncate(tick)
 	case 4:
-		c.Limit = throttle.FixedWindow(n, per)
+		c.Limit = store.FixedWindow(n, per)
 	case 5:
-		c.Limit = throttle.LeakyBucket(n, per)
+		c.Limit = store.LeakyBucket(n, per)
 	default:
-		c.Limit = throttle.TokenBucket(n, per, 1+p.IntN(n))
+		c.Limit = store.TokenBucket(n, per, 1+p.IntN(n))
 	}
 	if p.IntN(3) == 0 {
 		c.Jitter = p.length(per / 10)
@@ -98,7 +98,7 @@ func (p *planner) perCost() (d time.Duration) {
 func (p *planner) visit(at time.Duration) visit {
 	v := visit{at: at, settled: -1}
 	v.booking.Horizon, v.booking.MaxWait = horizon, -1
-	v.booking.Priority = []throttle.Priority{throttle.Normal, throttle.Normal, throttle.Normal, throttle.High, throttle.Low}[p.IntN(5)]
+	v.booking.Priority = []store.Priority{store.Normal, store.Normal, store.Normal, store.High, store.Low}[p.IntN(5)]
 	switch p.IntN(20) {
 	case 0, 1:
 		v.booking.MaxWait = p.length(5 * sec)
@@ -117,7 +117,7 @@ func (p *planner) visit(at time.Duration) visit {
 		case 1, 2:
 			c.Cost = 1 + p.IntN(min(most, 3))
 		}
-		if p.headroom && v.booking.Priority == throttle.Low && c.Limit.Kind() != throttle.KindLeakyBucket {
+		if p.headroom && v.booking.Priority == store.Low && c.Limit.Kind() != store.KindLeakyBucket {
 			c.Reserve = min(most/4, most-c.Cost)
 		}
 		v.booking.Charges = append(v.booking.Charges, c)
@@ -132,7 +132,7 @@ func (p *planner) visit(at time.Duration) visit {
 }
 
 // limit returns a random limit and a jitter that goes with it.
-func (w *world) limit() (throttle.Limit, time.Duration) {
+func (w *world) limit() (store.Limit, time.Duration) {
 	if w.odd {
 		return w.oddWindow()
 	}
@@ -150,25 +150,25 @@ func (w *world) limit() (throttle.Limit, time.Duration) {
 	}
 	switch r := w.rng.IntN(100); {
 	case r < 45:
-		return throttle.SlidingWindow(n, per), jitter
+		return store.SlidingWindow(n, per), jitter
 	case r < 63:
-		return throttle.FixedWindow(n, per), jitter
+		return store.FixedWindow(n, per), jitter
 	case r < 76:
-		return throttle.LeakyBucket(n, per), jitter
+		return store.LeakyBucket(n, per), jitter
 	case r < 83 && w.mood != changing:
-		return throttle.Unlimited(), jitter
+		return store.Unlimited(), jitter
 	case r < 93:
-		return throttle.TokenBucket(n, per, w.burst(n)), jitter
+		return store.TokenBucket(n, per, w.burst(n)), jitter
 	case w.mood == changing:
-		return throttle.SlidingWindow(n, 10*per), jitter
+		return store.SlidingWindow(n, 10*per), jitter
 	default:
 		zone := time.FixedZone("somewhere", 60*60*w.rng.IntN(24)-12*60*60)
-		return throttle.CalendarWindow(n, throttle.Day, zone), jitter
+		return store.CalendarWindow(n, store.Day, zone), jitter
 	}
 }
 
 // oddWindow returns a window with fixed edges that divides no second.
-func (w *world) oddWindow() (throttle.Limit, time.Duration) {
+func (w *world) oddWindow() (store.Limit, time.Duration) {
 	lengths := []time.Duration{333 * ms, 700 * ms, 1399 * ms, 3333333 * tick, 7 * sec, 50021 * tick}
 	per, n := lengths[w.rng.IntN(len(lengths))], 1+w.rng.IntN(12)
 	if w.mood != exact && w.chance(30) {
@@ -178,7 +178,7 @@ func (w *world) oddWindow() (throttle.Limit, time.Duration) {
 	if w.chance(40) {
 		jitter = w.duration(per / 4)
 	}
-	return throttle.FixedWindow(n, per), jitter
+	return store.FixedWindow(n, per), jitter
 }
 
 // burst is often small beside what flows in.
@@ -190,12 +190,12 @@ func (w *world) burst(n int) int {
 }
 
 // booking returns a random booking of one to three budgets.
-func (w *world) booking() throttle.Booking {
-	var k throttle.Booking
+func (w *world) booking() store.Booking {
+	var k store.Booking
 	for _, i := range w.rng.Perm(len(w.budgets))[:1+w.rng.IntN(3)] {
 		c := w.budgets[i]
 		c.Cost = w.cost(c.Limit.Capacity())
-		if c.Limit.Kind() != throttle.KindLeakyBucket && w.chance(20) {
+		if c.Limit.Kind() != store.KindLeakyBucket && w.chance(20) {
 			c.Reserve = w.rng.IntN(c.Limit.Capacity() - c.Cost + 1)
 		}
 		k.Charges = append(k.Charges, c)
@@ -225,7 +225,7 @@ func (w *world) cost(n int) int {
 }
 
 // maxWait returns a MaxWait, often one that is just enough or just not.
-func (w *world) maxWait(k throttle.Booking) time.Duration {
+func (w *world) maxWait(k store.Booking) time.Duration {
 	needed := w.truth.earliest(k, w.clock()) - w.clock()
 	switch w.rng.IntN(6) {
 	case 0:
@@ -271,7 +271,7 @@ func (w *world) advance() {
 
 // keepShallow lets so much time pass that a store of bounded memory can still
 // keep every start of the booking's budgets by itself.
-func (w *world) keepShallow(k throttle.Booking) {
+func (w *world) keepShallow(k store.Booking) {
 	if w.mood != exact {
 		return
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // doubt is by how much a reset may be too late: upstreams give it in whole
@@ -22,14 +22,14 @@ type statement struct {
 
 // statementOf returns what a Quota says, at the time now, of a charge that
 // counts windows; ok is false if it says nothing.
-func statementOf(c throttle.Charge, q throttle.Quota, now int64) (s statement, ok bool) {
-	reset := micros(min(q.Reset, throttle.MaxPenalty))
+func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool) {
+	reset := micros(min(q.Reset, store.MaxPenalty))
 	s.left, s.then = int64(max(0, q.Left)), now-micros(q.Age)
-	if c.Limit.Kind() == throttle.KindFixedWindow {
+	if c.Limit.Kind() == store.KindFixedWindow {
 		s.since, s.end = window(c.Limit, now)
 		s.at = s.since
 		rest := s.end - now
-		return s, reset > 0 && s.then >= s.since && rest <= 2*reset && rest <= micros(throttle.MaxPenalty)
+		return s, reset > 0 && s.then >= s.since && rest <= 2*reset && rest <= micros(store.MaxPenalty)
 	}
 	length := width(c)
 	s.end = now + min(reset, length)
@@ -41,8 +41,8 @@ func statementOf(c throttle.Charge, q throttle.Quota, now int64) (s statement, o
 // reconcile books what others have spent, if the upstream says that less is left
 // than we believe. It returns between which times the booked starts lie that no
 // longer fit.
-func (l *ledger) reconcile(c throttle.Charge, q throttle.Quota, now int64) (from, until int64) {
-	if c.Limit.Kind() == throttle.KindTokenBucket {
+func (l *ledger) reconcile(c store.Charge, q store.Quota, now int64) (from, until int64) {
+	if c.Limit.Kind() == store.KindTokenBucket {
 		return l.reconcileBucket(c, q, now)
 	}
 	s, ok := statementOf(c, q, now)
@@ -53,10 +53,10 @@ func (l *ledger) reconcile(c throttle.Charge, q throttle.Quota, now int64) (from
 }
 
 // settleUp is reconcile for a charge that counts windows.
-func (l *ledger) settleUp(c throttle.Charge, s statement, now int64) (from, until int64) {
+func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until int64) {
 	spent, later, coming := int64(0), int64(0), int64(0)
 	known := max(s.then, s.at) // what others spent lies close behind at, and is no start since then
-	if c.Limit.Kind() != throttle.KindFixedWindow {
+	if c.Limit.Kind() != store.KindFixedWindow {
 		known = max(s.then, s.at+micros(doubt)+now-s.then)
 	}
 	for _, o := range l.stays[c.Budget.Key] {
@@ -84,13 +84,13 @@ func (l *ledger) settleUp(c throttle.Charge, s statement, now int64) (from, unti
 }
 
 // spend books what others have spent.
-func (l *ledger) spend(c throttle.Charge, at, n int64) {
+func (l *ledger) spend(c store.Charge, at, n int64) {
 	l.stays[c.Budget.Key] = append(l.stays[c.Budget.Key], stay{at, at, int(n)})
 }
 
 // lastOf returns when the last starts before an end begin that cost so much
 // together, of those that are to come.
-func (l *ledger) lastOf(c throttle.Charge, now, end, cost int64) int64 {
+func (l *ledger) lastOf(c store.Charge, now, end, cost int64) int64 {
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return int(b.at - a.at) })
 	from := end
@@ -106,7 +106,7 @@ func (l *ledger) lastOf(c throttle.Charge, now, end, cost int64) int64 {
 // reconcileBucket: less than what flows in within a second is not worth knowing.
 // The starts to come that no longer fit are the first ones, for as long as it
 // takes until the difference has flowed in.
-func (l *ledger) reconcileBucket(c throttle.Charge, q throttle.Quota, now int64) (from, until int64) {
+func (l *ledger) reconcileBucket(c store.Charge, q store.Quota, now int64) (from, until int64) {
 	tokens, each := c.Refill()
 	then := now - micros(q.Age)
 	for _, o := range l.stays[c.Budget.Key] {
@@ -124,7 +124,7 @@ func (l *ledger) reconcileBucket(c throttle.Charge, q throttle.Quota, now int64)
 }
 
 // tokens returns the largest cost that could start at a time if nothing started later.
-func (l *ledger) tokens(c throttle.Charge, now int64) int64 {
+func (l *ledger) tokens(c store.Charge, now int64) int64 {
 	past := slices.DeleteFunc(slices.Clone(l.stays[c.Budget.Key]), func(s stay) bool { return s.at > now })
 	past = full(c, past)
 	c.Reserve = 0

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A stay is one booked start in one budget: it begins at some moment of
@@ -16,15 +16,15 @@ type stay struct {
 // fits is the definition of all limits: it reports whether the charge's limit,
 // less its Reserve, allows the start s next to the others, whatever order they
 // came in.
-func fits(c throttle.Charge, others []stay, s stay) bool {
+func fits(c store.Charge, others []stay, s stay) bool {
 	switch c.Limit.Kind() {
-	case throttle.KindSlidingWindow:
+	case store.KindSlidingWindow:
 		return fitsSliding(c, others, s)
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		return fitsAligned(c, others, s)
-	case throttle.KindLeakyBucket:
+	case store.KindLeakyBucket:
 		return fitsPaced(c, others, s)
-	case throttle.KindTokenBucket:
+	case store.KindTokenBucket:
 		return fitsBucket(c, others, s)
 	default:
 		return true // unlimited; and what is in flight is not booked for later: see line.go
@@ -34,7 +34,7 @@ func fits(c throttle.Charge, others []stay, s stay) bool {
 // fitsSliding: a start counts from its begin until a span after its end. What
 // counts at one moment is at most n, at every moment that s counts. The sum
 // can only rise where something begins to count, so only those are looked at.
-func fitsSliding(c throttle.Charge, others []stay, s stay) bool {
+func fitsSliding(c store.Charge, others []stay, s stay) bool {
 	return fitsSpan(others, s, span(c), c.Limit.N()-c.Reserve)
 }
 
@@ -63,7 +63,7 @@ func counting(stays []stay, t, length int64) (sum int) {
 
 // fitsAligned: at most n begin in a window, and none so late that it could
 // arrive in the next.
-func fitsAligned(c throttle.Charge, others []stay, s stay) bool {
+func fitsAligned(c store.Charge, others []stay, s stay) bool {
 	from, to := window(c.Limit, s.at)
 	sum := s.cost
 	for _, o := range others {
@@ -75,7 +75,7 @@ func fitsAligned(c throttle.Charge, others []stay, s stay) bool {
 }
 
 // fitsPaced: each start occupies a block, and blocks do not overlap.
-func fitsPaced(c throttle.Charge, others []stay, s stay) bool {
+func fitsPaced(c store.Charge, others []stay, s stay) bool {
 	unit := pace(c)
 	end := func(s stay) int64 { return s.until + int64(s.cost)*unit }
 	for _, o := range others {
@@ -89,16 +89,16 @@ func fitsPaced(c throttle.Charge, others []stay, s stay) bool {
 // over is when something booked no longer counts: it has no more influence on
 // later starts, other than through its own window, or through what it left in
 // a bucket.
-func over(c throttle.Charge, s stay) int64 {
+func over(c store.Charge, s stay) int64 {
 	switch c.Limit.Kind() {
-	case throttle.KindSlidingWindow:
+	case store.KindSlidingWindow:
 		return s.until + span(c)
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		_, to := window(c.Limit, s.at)
 		return to
-	case throttle.KindTokenBucket:
+	case store.KindTokenBucket:
 		return s.until + drain(c)
-	case throttle.KindUnlimited:
+	case store.KindUnlimited:
 		return s.until
 	default:
 		return s.until + int64(s.cost)*pace(c)
@@ -107,9 +107,9 @@ func over(c throttle.Charge, s stay) int64 {
 
 // together sums what can be used in the same window as the first, or in the
 // closed interval of length per and jitter that begins when its use ends.
-func together(c throttle.Charge, stays []stay, first stay) (sum int) {
+func together(c store.Charge, stays []stay, first stay) (sum int) {
 	from, last := first.until, first.until+int64((c.Limit.Per()+c.Jitter)/tick)
-	if c.Limit.Kind() == throttle.KindFixedWindow {
+	if c.Limit.Kind() == store.KindFixedWindow {
 		start, end := window(c.Limit, first.at)
 		from, last = start, end-1
 	}
@@ -122,11 +122,11 @@ func together(c throttle.Charge, stays []stay, first stay) (sum int) {
 }
 
 // width is how long the windows are; 0: there are none, or they differ in length.
-func width(c throttle.Charge) int64 {
+func width(c store.Charge) int64 {
 	switch c.Limit.Kind() {
-	case throttle.KindSlidingWindow:
+	case store.KindSlidingWindow:
 		return span(c)
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		return micros(c.Limit.Per())
 	default:
 		return 0
@@ -135,23 +135,23 @@ func width(c throttle.Charge) int64 {
 
 // span is how far apart two starts must be to never share a closed interval
 // of length per and jitter.
-func span(c throttle.Charge) int64 { return micros(c.Limit.Per()+c.Jitter) + 1 }
+func span(c store.Charge) int64 { return micros(c.Limit.Per()+c.Jitter) + 1 }
 
 // drain is how long a start counts in a bucket: as long as it takes to fill an
 // empty one, and the jitter.
-func drain(c throttle.Charge) int64 {
+func drain(c store.Charge) int64 {
 	f := flowOf(c)
 	return (int64(c.Limit.Capacity())*f.micros+f.tokens-1)/f.tokens + f.jitter
 }
 
 // pace is how long a start of cost 1 keeps the next one away.
-func pace(c throttle.Charge) int64 {
+func pace(c store.Charge) int64 {
 	n := int64(c.Limit.N())
 	return (micros(c.Limit.Per()+c.Jitter) + n - 1) / n
 }
 
 // window returns the first moment of the window that holds t, and of the next.
-func window(l throttle.Limit, t int64) (from, to int64) {
+func window(l store.Limit, t int64) (from, to int64) {
 	start, end := l.Window(time.UnixMicro(t))
 	return start.UnixMicro(), end.UnixMicro()
 }
@@ -163,19 +163,19 @@ func micros(d time.Duration) int64 { return int64((d + tick - 1) / tick) }
 // every start fits, and nothing is kept but probes, until the budget is resumed.
 
 // isOpen reports whether the charge's limit is Unlimited.
-func isOpen(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindUnlimited }
+func isOpen(c store.Charge) bool { return c.Limit.Kind() == store.KindUnlimited }
 
 // isProbe reports whether a start of an unlimited budget goes first after a penalty
 // that is known. That it was over long ago makes no difference, because time does not
 // go back.
-func (l *ledger) isProbe(c throttle.Charge, spread time.Duration, t int64) bool {
+func (l *ledger) isProbe(c store.Charge, spread time.Duration, t int64) bool {
 	p := l.penalty(c.Budget.Key)
 	g := gap{p.end, p.end + p.probe}
 	return p.end != 0 && g.holds(stayOf(c, spread, t))
 }
 
 // resume opens a budget. What had another limit goes on counting under that.
-func (l *ledger) resume(c throttle.Charge) {
+func (l *ledger) resume(c store.Charge) {
 	delete(l.closed, c.Budget.Key)
 	delete(l.bans, c.Budget.Key)
 	delete(l.learnt, c.Budget.Key)

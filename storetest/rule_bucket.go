@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A flow is a Bucket charge in whole units: a token is as many of them as its
@@ -17,7 +17,7 @@ type flow struct {
 	jitter         int64
 }
 
-func flowOf(c throttle.Charge) flow {
+func flowOf(c store.Charge) flow {
 	tokens, each := c.Refill()
 	return flow{int64(c.Limit.Capacity() - c.Reserve), tokens, each, micros(c.Jitter)}
 }
@@ -40,7 +40,7 @@ type mark struct{ t, sum int64 }
 // what flows in during its length, less the jitter. The sums only change where
 // something can no longer be used, or begins, so only intervals between such
 // moments are looked at. The others are joined: see full.
-func fitsBucket(c throttle.Charge, others []stay, s stay) bool {
+func fitsBucket(c store.Charge, others []stay, s stay) bool {
 	f := flowOf(c)
 	begins, ends := beginnings(others, s), endings(others, s)
 	total := int64(s.cost) + sum(others)
@@ -57,7 +57,7 @@ func fitsBucket(c throttle.Charge, others []stay, s stay) bool {
 // nextBucket returns the first moment after s at which it may begin to fit:
 // enough has flowed in since the begin of some interval, or something booked
 // begins or can no longer be used.
-func nextBucket(c throttle.Charge, others []stay, s stay) int64 {
+func nextBucket(c store.Charge, others []stay, s stay) int64 {
 	f, next := flowOf(c), int64(math.MaxInt64)
 	consider := func(t int64) {
 		if t > s.at {
@@ -123,7 +123,7 @@ func endings(all []stay, s stay) []mark {
 
 // full joins what begins at one moment: however much it came to cost, it takes
 // no more than a full bucket.
-func full(c throttle.Charge, stays []stay) []stay {
+func full(c store.Charge, stays []stay) []stay {
 	slices.SortFunc(stays, func(a, b stay) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.until, b.until))
 	})

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A ceiling is the definition of what is learned: how much of a limit was refused, when,
@@ -16,14 +16,14 @@ type ceiling struct {
 }
 
 // isOf reports whether the ceiling is about the charge's limit.
-func (l ceiling) isOf(c throttle.Charge) bool {
+func (l ceiling) isOf(c store.Charge) bool {
 	return l.top > 0 && c.LearnsPer() == l.window
 }
 
 // at is the height of the ceiling above the charge's budget: it begins an eighth below
 // its top, is back there after a minute and twelve windows, and rises on beyond; after
 // four times as long there is none.
-func (l ceiling) at(c throttle.Charge, now int64) float64 {
+func (l ceiling) at(c store.Charge, now int64) float64 {
 	whole := allowed(c)
 	if !l.isOf(c) {
 		return whole
@@ -37,7 +37,7 @@ func (l ceiling) at(c throttle.Charge, now int64) float64 {
 }
 
 // shown is the ceiling in a Status.
-func (l ceiling) shown(c throttle.Charge, now int64) float64 {
+func (l ceiling) shown(c store.Charge, now int64) float64 {
 	if level := l.at(c, now); level < allowed(c) {
 		return thousandths(level)
 	}
@@ -46,7 +46,7 @@ func (l ceiling) shown(c throttle.Charge, now int64) float64 {
 
 // lower returns the charge with the limit that the ceiling leaves of it, but never less
 // than it costs.
-func (l ceiling) lower(c throttle.Charge, now int64) throttle.Charge {
+func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 	level := l.at(c, now)
 	if !l.isOf(c) || level >= allowed(c) {
 		return c
@@ -54,16 +54,16 @@ func (l ceiling) lower(c throttle.Charge, now int64) throttle.Charge {
 	share := level / allowed(c)
 	n := max(1, int(float64(c.Limit.Capacity())*share), c.Cost+c.Reserve)
 	switch c.Limit.Kind() {
-	case throttle.KindSlidingWindow:
-		c.Limit = throttle.SlidingWindow(n, c.Limit.Per())
-	case throttle.KindFixedWindow:
-		c.Limit = throttle.FixedWindow(n, c.Limit.Per())
-	case throttle.KindLeakyBucket: // units are so much longer
+	case store.KindSlidingWindow:
+		c.Limit = store.SlidingWindow(n, c.Limit.Per())
+	case store.KindFixedWindow:
+		c.Limit = store.FixedWindow(n, c.Limit.Per())
+	case store.KindLeakyBucket: // units are so much longer
 		unit := time.Duration(float64(pace(c))/share) * tick
-		c.Limit = throttle.LeakyBucket(c.Limit.N(), time.Duration(c.Limit.N())*unit-c.Jitter)
-	case throttle.KindTokenBucket: // less flows into a smaller one
+		c.Limit = store.LeakyBucket(c.Limit.N(), time.Duration(c.Limit.N())*unit-c.Jitter)
+	case store.KindTokenBucket: // less flows into a smaller one
 		tokens, each := c.Refill()
-		c.Limit = throttle.TokenBucket(max(1, int(float64(tokens)*share)), time.Duration(each)*tick, n)
+		c.Limit = store.TokenBucket(max(1, int(float64(tokens)*share)), time.Duration(each)*tick, n)
 	}
 	return c
 }
@@ -71,7 +71,7 @@ func (l ceiling) lower(c throttle.Charge, now int64) throttle.Charge {
 // learn is what a ledger learns from the refusal of a start: nothing, if it began before
 // the last lesson, or when a penalty lasted or in the time of a probe, or if the budget
 // was more than full.
-func (l *ledger) learn(c throttle.Charge, at, now int64) (from, to float64) {
+func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 	if c.LearnsPer() == 0 {
 		return 0, 0
 	}
@@ -93,8 +93,8 @@ func (l *ledger) learn(c throttle.Charge, at, now int64) (from, to float64) {
 
 // used is how much of the limit a start found in use, itself included; of a pace and a
 // bucket, of which only the rate is of interest, all.
-func (l *ledger) used(c throttle.Charge, at int64) (sum float64) {
-	if k := c.Limit.Kind(); k == throttle.KindLeakyBucket || k == throttle.KindTokenBucket {
+func (l *ledger) used(c store.Charge, at int64) (sum float64) {
+	if k := c.Limit.Kind(); k == store.KindLeakyBucket || k == store.KindTokenBucket {
 		return allowed(c)
 	}
 	for _, s := range l.stays[c.Budget.Key] {
@@ -106,8 +106,8 @@ func (l *ledger) used(c throttle.Charge, at int64) (sum float64) {
 }
 
 // allowed is how much the limit allows in the window that the charge learns by.
-func allowed(c throttle.Charge) float64 {
-	if c.Limit.Kind() != throttle.KindTokenBucket {
+func allowed(c store.Charge) float64 {
+	if c.Limit.Kind() != store.KindTokenBucket {
 		return float64(c.Limit.N())
 	}
 	tokens, each := c.Refill()

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A penalty is the last one of a budget: what is known of it decides how the budget
@@ -70,13 +70,13 @@ func (p penalty) repeated(now int64) int {
 // shut closes a budget for a while, if it is not closed for longer, because a request was
 // refused that was sent so long ago; 0: none was. No time is no penalty, after which nothing
 // begins slowly.
-func (l *ledger) shut(c throttle.Charge, now int64, d, ago time.Duration) {
+func (l *ledger) shut(c store.Charge, now int64, d, ago time.Duration) {
 	l.shutLate(c, now, d, ago, ago)
 }
 
 // shutLate is shut by a store that is told of the refusal some time after its answer, which
 // took that long.
-func (l *ledger) shutLate(c throttle.Charge, now int64, d, ago, took time.Duration) {
+func (l *ledger) shutLate(c store.Charge, now int64, d, ago, took time.Duration) {
 	key := c.Budget.Key
 	next := l.penalty(key).then(now, micros(d), micros(ago), micros(took))
 	l.closed[key], l.bans[key] = next.end, next
@@ -110,9 +110,9 @@ func probeOf(length, refused int64) int64 {
 
 // gapOf returns the gap after a penalty next to what was booked: none until something
 // begins in it.
-func gapOf(c throttle.Charge, stays []stay, p penalty) gap {
+func gapOf(c store.Charge, stays []stay, p penalty) gap {
 	g := gap{p.end, p.end + p.probe}
-	if p.end == 0 || c.Limit.Kind() == throttle.KindLeakyBucket || inFlight(c) || !slices.ContainsFunc(stays, g.holds) {
+	if p.end == 0 || c.Limit.Kind() == store.KindLeakyBucket || inFlight(c) || !slices.ContainsFunc(stays, g.holds) {
 		return gap{}
 	}
 	return g
@@ -140,11 +140,11 @@ type ramp struct {
 const longestStep = 20 * time.Second
 
 // rampOf returns the slow start after a penalty, next to what was booked.
-func rampOf(c throttle.Charge, stays []stay, p penalty) ramp {
+func rampOf(c store.Charge, stays []stay, p penalty) ramp {
 	switch length := width(c); {
 	case p.end == 0:
 		return ramp{}
-	case c.Limit.Kind() == throttle.KindTokenBucket:
+	case c.Limit.Kind() == store.KindTokenBucket:
 		return rampOfBucket(c, stays, p.end)
 	case length == 0:
 		return ramp{}
@@ -160,7 +160,7 @@ func shares(n int) []int { return []int{(n + 7) / 8, (n + 1) / 2} }
 
 // rampOfWindows: all but its share of each of the first windows counts as booked
 // when it begins.
-func rampOfWindows(c throttle.Charge, stays []stay, closed int64, shares func(n int) []int) ramp {
+func rampOfWindows(c store.Charge, stays []stay, closed int64, shares func(n int) []int) ramp {
 	r := ramp{begin: closed, end: closed, stays: slices.Clone(stays)}
 	for _, share := range shares(c.Limit.N()) {
 		booked := stay{at: r.end, until: r.end, cost: c.Limit.N() - share}
@@ -172,7 +172,7 @@ func rampOfWindows(c throttle.Charge, stays []stay, closed int64, shares func(n 
 
 // rampOfSteps: the same with steps that are shorter than the window, and a limit of as
 // much as the window has for so long.
-func rampOfSteps(c throttle.Charge, stays []stay, p penalty, window int64, shares func(n int) []int) ramp {
+func rampOfSteps(c store.Charge, stays []stay, p penalty, window int64, shares func(n int) []int) ramp {
 	r := ramp{begin: p.end, end: p.end, stays: stays, step: p.step()}
 	if r.step == 0 {
 		return ramp{}
@@ -205,7 +205,7 @@ func (r ramp) over(s stay) int64 {
 
 // rampOfBucket: the bucket comes back with a single token, whatever was spent of
 // it before, until it would have filled up.
-func rampOfBucket(c throttle.Charge, stays []stay, closed int64) ramp {
+func rampOfBucket(c store.Charge, stays []stay, closed int64) ramp {
 	booked := stay{at: closed, until: closed, cost: c.Limit.Capacity() - 1}
 	r := ramp{begin: closed, end: over(c, booked), stays: []stay{booked}}
 	for _, s := range stays {
@@ -217,7 +217,7 @@ func rampOfBucket(c throttle.Charge, stays []stay, closed int64) ramp {
 }
 
 // allows reports whether the ramp has room for a start.
-func (r ramp) allows(c throttle.Charge, s stay) bool {
+func (r ramp) allows(c store.Charge, s stay) bool {
 	switch {
 	case s.at < r.begin || s.at >= r.end:
 		return true
@@ -228,7 +228,7 @@ func (r ramp) allows(c throttle.Charge, s stay) bool {
 }
 
 // next returns the first moment after t at which the ramp may begin to have room.
-func (r ramp) next(c throttle.Charge, t int64) int64 {
+func (r ramp) next(c store.Charge, t int64) int64 {
 	first := int64(math.MaxInt64)
 	if t < r.end {
 		first = r.end

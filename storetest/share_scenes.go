@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const (
@@ -99,8 +99,8 @@ func randomShares(seed uint64) shareScene {
 }
 
 // charge is that of a caller.
-func (s shareScene) charge(c sharer) throttle.Charge {
-	k := charge("shares", throttle.PerSecond(s.n))
+func (s shareScene) charge(c sharer) store.Charge {
+	k := charge("shares", store.PerSecond(s.n))
 	k.Jitter, k.Pace = shareJitter, (900 * ms / time.Duration(s.n)).Truncate(tick)
 	k.Cost, k.Share = c.cost, c.share
 	return k
@@ -145,14 +145,14 @@ func (s shareScene) shareID(i int) uint64 {
 // at once, and room would come back at once ever after.
 func (s shareScene) sharers() (all []sharer) {
 	for i := range shareOpening {
-		all = append(all, sharer{at: s.windows(float64(i) / shareOpening), cost: s.n / shareOpening, share: throttle.Share{ID: opening}})
+		all = append(all, sharer{at: s.windows(float64(i) / shareOpening), cost: s.n / shareOpening, share: store.Share{ID: opening}})
 	}
 	r := rand.New(rand.NewPCG(s.phase, 8))
 	for i, a := range s.tenants {
 		least := max(1, a.least)
 		from, to := s.windows(1+a.from), s.windows(cmp.Or(a.to, shareWarm+shareWindows-1)+1)
 		comes := func(at time.Duration) {
-			c := sharer{at: at.Truncate(tick), share: throttle.Share{ID: s.shareID(i), Weight: a.weight}, cost: least + r.IntN(max(least, a.most)-least+1)}
+			c := sharer{at: at.Truncate(tick), share: store.Share{ID: s.shareID(i), Weight: a.weight}, cost: least + r.IntN(max(least, a.most)-least+1)}
 			if r.IntN(100) < a.leave {
 				c.leaves = c.at + 600*ms + time.Duration(r.Int64N(int64(2*sec))).Truncate(tick)
 			}

@@ -4,13 +4,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A shareTold is what a store told of the shares of a budget at one moment, and what it should have told, by ID.
 type shareTold struct {
 	at            time.Duration
-	told          map[uint64]throttle.ShareStatus
+	told          map[uint64]store.ShareStatus
 	waits, booked map[uint64]int // the costs of the callers in line, and of those that have had their turn
 	weights       map[uint64]int
 }
@@ -26,7 +26,7 @@ func (r *shareRun) asks() {
 	if err != nil {
 		r.fatalf("Status at %v: %v", r.now(), err)
 	}
-	a := shareTold{r.now(), make(map[uint64]throttle.ShareStatus), make(map[uint64]int), make(map[uint64]int), make(map[uint64]int)}
+	a := shareTold{r.now(), make(map[uint64]store.ShareStatus), make(map[uint64]int), make(map[uint64]int), make(map[uint64]int)}
 	for i, s := range st.Shares {
 		if i > 0 && s.ID <= st.Shares[i-1].ID {
 			r.fatalf("%s: the shares at %v are not by ID: %v", r.scene.name, a.at, st.Shares)

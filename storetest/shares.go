@@ -7,14 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Shares checks that a store shares a budget out among the shares of its callers, as
-// [throttle.Share] says: every share gets its part, a share that asks for little does not wait for the
+// [store.Share] says: every share gets its part, a share that asks for little does not wait for the
 // others, all of the limit is used, and Status tells who waits. It compares what happens with a fair queue that serves one caller after the other.
 // It plays the scenes whose names are for play; nil: all of them.
-func Shares(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store, play func(name string) bool) {
+func Shares(t *testing.T, slack Slack, newStore func(*testing.T) store.Store, play func(name string) bool) {
 	for _, s := range shareScenes() {
 		if play == nil || play(s.name) {
 			t.Run("P5_Shares"+s.name, func(t *testing.T) { s.play(t, slack, newStore) })
@@ -23,12 +23,12 @@ func Shares(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store,
 }
 
 // RandomShares is Shares for a random scene. A failure names the seed.
-func RandomShares(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store, seed uint64) {
+func RandomShares(t *testing.T, slack Slack, newStore func(*testing.T) store.Store, seed uint64) {
 	randomShares(seed).play(t, slack, newStore)
 }
 
 // play lets all callers come to a store, and compares what they got with the fair queue.
-func (s shareScene) play(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store) {
+func (s shareScene) play(t *testing.T, slack Slack, newStore func(*testing.T) store.Store) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, newStore(t), "P5_Shares")
@@ -59,7 +59,7 @@ func (r *shareRun) carryOut() {
 			r.asks()
 		}
 		r.at(c.at)
-		v := r.comes(throttle.Booking{Charges: []throttle.Charge{r.scene.charge(c)}, MaxWait: throttle.AnyWait, Horizon: shareHorizon})
+		v := r.comes(store.Booking{Charges: []store.Charge{r.scene.charge(c)}, MaxWait: store.AnyWait, Horizon: shareHorizon})
 		if r.visitors = append(r.visitors, v); c.leavesBy(r.end) {
 			time.AfterFunc(c.leaves-r.now(), func() { close(v.left) })
 		}

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // status describes one budget at the time now.
-func (l *ledger) status(c throttle.Charge, now int64) throttle.Status {
-	st := throttle.Status{Limit: c.Limit}
+func (l *ledger) status(c store.Charge, now int64) store.Status {
+	st := store.Status{Limit: c.Limit}
 	for _, s := range l.stays[c.Budget.Key] {
 		switch {
 		case s.at > now:
@@ -21,9 +21,9 @@ func (l *ledger) status(c throttle.Charge, now int64) throttle.Status {
 		}
 	}
 	st.Waiting = st.Booked
-	one := []throttle.Charge{costing(c, 1)}
+	one := []store.Charge{costing(c, 1)}
 	one[0].Shadow = false
-	st.Wait = time.Duration(l.earliest(throttle.Booking{Charges: one}, now)-now) * tick
+	st.Wait = time.Duration(l.earliest(store.Booking{Charges: one}, now)-now) * tick
 	st.Paused = time.Duration(max(0, l.closed[c.Budget.Key]-now)) * tick
 	st.Repeated = l.penalty(c.Budget.Key).repeated(now)
 	st.Ceiling = l.learnt[c.Budget.Key].shown(c, now)
@@ -31,16 +31,16 @@ func (l *ledger) status(c throttle.Charge, now int64) throttle.Status {
 }
 
 // statusFields are the numbers of a Status; "all" is what is used or booked.
-var statusFields = map[string]func(st throttle.Status) float64{
-	"used":     func(st throttle.Status) float64 { return float64(st.Used) },
-	"booked":   func(st throttle.Status) float64 { return float64(st.Booked) },
-	"waiting":  func(st throttle.Status) float64 { return float64(st.Waiting) },
-	"callers":  func(st throttle.Status) float64 { return float64(st.Callers) },
-	"all":      func(st throttle.Status) float64 { return float64(st.Used + st.Booked) },
-	"wait":     func(st throttle.Status) float64 { return float64(st.Wait) },
-	"paused":   func(st throttle.Status) float64 { return float64(st.Paused) },
-	"repeated": func(st throttle.Status) float64 { return float64(st.Repeated) },
-	"ceiling":  func(st throttle.Status) float64 { return st.Ceiling },
+var statusFields = map[string]func(st store.Status) float64{
+	"used":     func(st store.Status) float64 { return float64(st.Used) },
+	"booked":   func(st store.Status) float64 { return float64(st.Booked) },
+	"waiting":  func(st store.Status) float64 { return float64(st.Waiting) },
+	"callers":  func(st store.Status) float64 { return float64(st.Callers) },
+	"all":      func(st store.Status) float64 { return float64(st.Used + st.Booked) },
+	"wait":     func(st store.Status) float64 { return float64(st.Wait) },
+	"paused":   func(st store.Status) float64 { return float64(st.Paused) },
+	"repeated": func(st store.Status) float64 { return float64(st.Repeated) },
+	"ceiling":  func(st store.Status) float64 { return st.Ceiling },
 }
 
 // fields reads the fields of a status. A status shows all that is not named as 0, and as many
@@ -82,7 +82,7 @@ func (s *scope) fields(m *move, words []string) {
 }
 
 // isStatus compares a status with what a move of a vector expects.
-func (p *play) isStatus(m *move, c throttle.Charge) {
+func (p *play) isStatus(m *move, c store.Charge) {
 	p.Helper()
 	st, err := p.store.Status(p.Context(), c)
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *play) isStatus(m *move, c throttle.Charge) {
 }
 
 // status compares the whole status of one budget; its Limit is filled in.
-func (b *bench) status(c throttle.Charge, want throttle.Status) {
+func (b *bench) status(c store.Charge, want store.Status) {
 	b.Helper()
 	got, err := b.store.Status(b.Context(), c)
 	if err != nil {
@@ -122,7 +122,7 @@ func (w *world) look() {
 		return
 	}
 	want := w.truth.status(c, w.clock())
-	if c.Limit.Kind() == throttle.KindLeakyBucket {
+	if c.Limit.Kind() == store.KindLeakyBucket {
 		want.Used, want.Booked, want.Waiting = got.Used, got.Booked, got.Waiting // say little where starts only keep their distance
 	}
 	if !reflect.DeepEqual(got, want) {

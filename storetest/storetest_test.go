@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // The oracle tries everything, which takes too long where a check is about
@@ -63,7 +63,7 @@ func TestLimitsThatAreComparedExactlyAreSmall(t *testing.T) {
 
 func TestOraclePassesARandomRun(t *testing.T) {
 	soak.WithoutRace(t)
-	Random(t, func(*testing.T) throttle.Store { return newOracle() }, 100, 2000)
+	Random(t, func(*testing.T) store.Store { return newOracle() }, 100, 2000)
 }
 
 func TestChecksAreNamedForAPromise(t *testing.T) {
@@ -102,7 +102,7 @@ func TestEveryMutantIsCaughtAtRandom(t *testing.T) {
 }
 
 func TestAStoppedClockIsCaught(t *testing.T) {
-	stopped := func() throttle.Store {
+	stopped := func() store.Store {
 		o, now := newOracle(), time.Now().UnixMicro()
 		o.clock = func() int64 { return now }
 		return o
@@ -112,7 +112,7 @@ func TestAStoppedClockIsCaught(t *testing.T) {
 }
 
 // store makes a fresh store with the mutant's fault.
-func (m mutant) store() throttle.Store {
+func (m mutant) store() store.Store {
 	s := m.broken
 	s.oracle = newOracle()
 	return s
@@ -120,20 +120,20 @@ func (m mutant) store() throttle.Store {
 
 func TestLargeMutantsAreCaught(t *testing.T) {
 	soak.WithoutRace(t)
-	more := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N()+1, c.Limit.Per()) }
-	tooSoon := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N(), c.Limit.Per()*98/100) }
-	hoard := brokenBy(brokenLine{cancel: func(throttle.Store, *throttle.Booking, throttle.Grant) {}})
-	tooLate := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N(), c.Limit.Per()*102/100) }
+	more := func(c *store.Charge) { c.Limit = resized(c.Limit, c.Limit.N()+1, c.Limit.Per()) }
+	tooSoon := func(c *store.Charge) { c.Limit = resized(c.Limit, c.Limit.N(), c.Limit.Per()*98/100) }
+	hoard := brokenBy(brokenLine{cancel: func(store.Store, *store.Booking, store.Grant) {}})
+	tooLate := func(c *store.Charge) { c.Limit = resized(c.Limit, c.Limit.N(), c.Limit.Per()*102/100) }
 	for _, m := range []struct {
 		name   string
 		prefix string
-		store  func() throttle.Store
+		store  func() store.Store
 	}{
 		{"one too many in a burst", "P1_LargeBurst", misleading(more)},
 		{"one too many in a queue", "P1_LongQueueAtOnce", misleading(more)},
 		{"one too many in a window", "P1_LargeFixed", misleading(more)},
-		{"one too many in a bucket", "P1_LargeBucket", misleading(func(c *throttle.Charge) {
-			c.Limit = throttle.TokenBucket(c.Limit.N(), c.Limit.Per(), c.Limit.Capacity()+1)
+		{"one too many in a bucket", "P1_LargeBucket", misleading(func(c *store.Charge) {
+			c.Limit = store.TokenBucket(c.Limit.N(), c.Limit.Per(), c.Limit.Capacity()+1)
 		})},
 		{"too late in a queue for a bucket", "P1_LongQueueForABucket", misleading(tooLate)},
 		{"too soon", "P1_LargeLimitEvenly", misleading(tooSoon)},
@@ -153,8 +153,8 @@ func TestLargeMutantsAreCaught(t *testing.T) {
 }
 
 // misleading keeps another limit than it was asked to.
-func misleading(change func(*throttle.Charge)) func() throttle.Store {
-	return wanting(func(b *throttle.Booking) {
+func misleading(change func(*store.Charge)) func() store.Store {
+	return wanting(func(b *store.Booking) {
 		b.Charges = slices.Clone(b.Charges)
 		for i := range b.Charges {
 			change(&b.Charges[i])

@@ -8,7 +8,7 @@ import (
 	"sync"
 	_ "time/tzdata" // zones with summer time, also where the system has none
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // vectorFiles holds the checks that are lines of text. vectors/README.md describes their language.
@@ -88,7 +88,7 @@ func (r *reader) cases(lines []vectorLine) (all [][]move) {
 		}
 	}
 	for i, values := range tables {
-		s := &scope{reader: r, number: i, charges: make(map[string]throttle.Charge), labels: make(map[string]bool)}
+		s := &scope{reader: r, number: i, charges: make(map[string]store.Charge), labels: make(map[string]bool)}
 		before := len(r.mistakes)
 		for _, l := range lines {
 			if r.line = l.number; !strings.HasPrefix(l.text, "for ") {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestMistakesInVectors: all are told, each with its line.
@@ -92,7 +92,7 @@ func TestMistakesInPlay(t *testing.T) {
 	} {
 		list, err := parseVectors(&reader{file: "x.txt"}, "P1_Some\n  a = 1/s\n  "+text)
 		require.NoError(t, err)
-		got := failure(t, check{"P1_Some", list[0].run}, func() throttle.Store { return memstore.New() })
+		got := failure(t, check{"P1_Some", list[0].run}, func() store.Store { return memstore.New() })
 		require.Contains(t, got, want)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A verb is what a move is about, what stands behind its arrow, and what it does.
@@ -78,7 +78,7 @@ func each(do func(*play, *move, *caller)) func(*play, *move) {
 }
 
 // budget does something for each budget that a move is about.
-func budget(do func(*play, *move, throttle.Charge)) func(*play, *move) {
+func budget(do func(*play, *move, store.Charge)) func(*play, *move) {
 	return func(p *play, m *move) {
 		p.Helper()
 		for _, c := range m.charges {

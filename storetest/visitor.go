@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/bubble"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // never is the start of a visitor that has none.
@@ -21,13 +21,13 @@ const mostCalls = 100
 // books again if the start has become useless.
 type visitor struct {
 	b       *bench
-	first   throttle.Grant         // the store's first answer
-	left    chan struct{}          // closed when it leaves
-	changed chan []throttle.Charge // nil: its start is of no use any more
+	first   store.Grant         // the store's first answer
+	left    chan struct{}       // closed when it leaves
+	changed chan []store.Charge // nil: its start is of no use any more
 
 	mu      sync.Mutex
-	booking throttle.Booking
-	grant   throttle.Grant
+	booking store.Booking
+	grant   store.Grant
 	due     time.Duration // of the start that it holds
 	start   time.Duration // when it began; never: not yet
 	calls   int           // how often it was called
@@ -41,13 +41,13 @@ type visitor struct {
 
 // comes books for a new visitor, and lets it go on by itself. The answer is there
 // when it returns.
-func (b *bench) comes(k throttle.Booking) *visitor {
+func (b *bench) comes(k store.Booking) *visitor {
 	b.Helper()
 	if k.Horizon == 0 {
 		k.Horizon = horizon
 	}
 	k.Charges = slices.Clone(k.Charges)
-	v := &visitor{b: b, booking: k, start: never, left: make(chan struct{}), changed: make(chan []throttle.Charge)}
+	v := &visitor{b: b, booking: k, start: never, left: make(chan struct{}), changed: make(chan []store.Charge)}
 	v.book()
 	v.first, v.stood = v.grant, v.since
 	go v.run()
@@ -70,14 +70,14 @@ func (v *visitor) book() {
 		if v.b.Context().Err() == nil {
 			v.b.errorf("Book of %s at %v: %v", describe(v.booking), v.b.now(), err)
 		}
-		v.grant, v.over = throttle.Grant{}, true
-	case g.Ready != nil && g.Wait <= 0 && g.Handle == throttle.Handle{}:
+		v.grant, v.over = store.Grant{}, true
+	case g.Ready != nil && g.Wait <= 0 && g.Handle == store.Handle{}:
 		// A caller that can wait no longer would get a place, and ask again and again.
 		v.b.errorf("at %v a caller that waits in line is told to wait %v", v.b.now(), g.Wait)
 	case !g.OK && g.Ready == nil:
 		v.over, v.refused = true, true
 	}
-	v.booking.Instead, v.booking.Turn, v.booking.Returns = throttle.Handle{}, g.Turn, true
+	v.booking.Instead, v.booking.Turn, v.booking.Returns = store.Handle{}, g.Turn, true
 	if g.OK || g.Ready != nil {
 		v.booking.Instead = g.Handle
 	}
@@ -143,7 +143,7 @@ func (v *visitor) watch() {
 			w.Stop()
 			if charges != nil {
 				v.b.store.Cancel(&v.booking, v.grant)
-				v.booking.Charges, v.booking.Instead = charges, throttle.Handle{}
+				v.booking.Charges, v.booking.Instead = charges, store.Handle{}
 			}
 			v.book()
 			return
@@ -183,7 +183,7 @@ func (v *visitor) leaves() {
 }
 
 // changes makes it book again, with other charges.
-func (v *visitor) changes(charges ...throttle.Charge) {
+func (v *visitor) changes(charges ...store.Charge) {
 	v.changed <- charges
 	synctest.Wait()
 }

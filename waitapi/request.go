@@ -14,6 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/problem"
 	"github.com/fleetthrottle/throttle/internal/wishes"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A digest stands for a caller's key, or for what a caller asks for.
@@ -125,7 +126,7 @@ func budgetOf(d *throttle.Demand, limiters *throttle.Limiters) budget {
 	b := budget{hash: budgetHash(d.Policy, d.Key)}
 	if limiter, err := limiters.Limiter(d.Policy); err == nil {
 		switch l := limiter.Limit(); l.Kind() {
-		case throttle.KindConcurrency, throttle.KindUnlimited:
+		case store.KindConcurrency, store.KindUnlimited:
 		default:
 			b.most = max(l.N(), l.Capacity())
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/waitapi"
 )
 
@@ -25,27 +26,27 @@ type slowStore struct {
 	away     bool
 }
 
-func (s *slowStore) Release(b *throttle.Booking, g throttle.Grant) {
+func (s *slowStore) Release(b *store.Booking, g store.Grant) {
 	time.Sleep(s.giveBack)
 	s.Store.Release(b, g)
 }
 
-func (s *slowStore) Cancel(b *throttle.Booking, g throttle.Grant) {
+func (s *slowStore) Cancel(b *store.Booking, g store.Grant) {
 	time.Sleep(s.giveBack)
 	s.Store.Cancel(b, g)
 }
 
 var errAway = errors.New("away")
 
-func (s *slowStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *slowStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	time.Sleep(s.delay)
 	if s.away {
-		return throttle.Grant{}, errAway
+		return store.Grant{}, errAway
 	}
 	return s.Store.Book(ctx, b)
 }
 
-func (s *slowStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (s *slowStore) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	time.Sleep(s.delay)
 	if s.away {
 		<-ctx.Done()

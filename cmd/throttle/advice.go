@@ -11,6 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A finding is one thing that check has to say.
@@ -35,14 +36,14 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 	for i := range f.Own() {
 		p := &f.Own()[i]
 		l := p.Limit
-		if l.Kind() == throttle.KindTokenBucket {
+		if l.Kind() == store.KindTokenBucket {
 			warn(p, "%v lets up to %d requests start within %v; an upstream that counts %d in each window of %v refuses some: write %q for such a one",
 				l, l.Capacity()+l.N(), l.Per(), l.N(), l.Per(), throttle.SlidingWindow(l.N(), l.Per()))
 		}
 		if per := l.Per(); per > 0 && p.Jitter > per/2 {
 			warn(p, "a jitter of %v leaves less than two thirds of %v", p.Jitter, l)
 		}
-		if n := l.N(); nodes > n && n > 0 && p.Scope == throttle.Fleet && l.Kind() != throttle.KindLeakyBucket && l.Kind() != throttle.KindConcurrency {
+		if n := l.N(); nodes > n && n > 0 && p.Scope == throttle.Fleet && l.Kind() != store.KindLeakyBucket && l.Kind() != store.KindConcurrency {
 			warn(p, "%d nodes cannot share %v while Redis is away: with redisstore.Share each has nothing", nodes, l)
 		}
 		if table, row := above(p, known); row != nil {
@@ -64,7 +65,7 @@ func looser(l, o throttle.Limit) bool {
 type requests struct {
 	match string
 	scope throttle.Scope
-	kind  throttle.Kind
+	kind  store.Kind
 	per   time.Duration
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // An explanation is what explain prints as JSON.
@@ -21,7 +22,7 @@ type explanation struct {
 	Request  string      `json:"request"`
 	Policies []explained `json:"policies"`
 
-	charges []throttle.Charge
+	charges []store.Charge
 }
 
 // An explained is one policy that a request matches.

@@ -19,6 +19,7 @@ import (
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestMain(m *testing.M) {
@@ -116,8 +117,8 @@ func spend(address, file, method, url string) error {
 }
 
 // book books the start of a request.
-func book(store throttle.Store, f *policyfile.File, method, url string) error {
-	t, err := throttle.New(throttle.Config{Store: store, Policies: f.Policies})
+func book(s throttle.Store, f *policyfile.File, method, url string) error {
+	t, err := throttle.New(throttle.Config{Store: s, Policies: f.Policies})
 	if err != nil {
 		return err
 	}
@@ -125,8 +126,8 @@ func book(store throttle.Store, f *policyfile.File, method, url string) error {
 	if err != nil {
 		return err
 	}
-	b := &throttle.Booking{Charges: t.Explain(req)}
-	_, err = store.Book(context.Background(), b)
+	b := &store.Booking{Charges: t.Explain(req)}
+	_, err = s.Book(context.Background(), b)
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestSharesAreShown: status and top say which shares wait for a budget, in words and in JSON: 16 by hashed names, and the others together.
@@ -60,7 +61,7 @@ func TestSharesAreShown(t *testing.T) {
 	all := s.Budgets[0].State.Shares
 	require.Len(t, all, fleet.MostShares+1)
 	require.Equal(t, fleet.Share{Name: "none", Weight: 1, Waiting: 40}, all[0])
-	require.Equal(t, fmt.Sprintf("%014x", throttle.ShareOf("model", "tenant 17")), all[1].Name)
+	require.Equal(t, fmt.Sprintf("%014x", store.ShareOf("model", "tenant 17")), all[1].Name)
 	require.Equal(t, fleet.Share{Name: "other", Waiting: 1 + 4 + 3 + 5, Shares: 4}, all[16])
 	for _, command := range []string{"status", "top --once"} {
 		text := must(t, strings.Fields(command)...)

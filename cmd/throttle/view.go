@@ -11,6 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A view is a snapshot as tables of words.
@@ -292,8 +293,8 @@ type state struct {
 func (s *state) words() (words []string) {
 	st := s.status
 	switch n := st.Limit.Capacity(); {
-	case st.Limit.Kind() == throttle.KindUnlimited:
-	case st.Limit.Kind() == throttle.KindConcurrency:
+	case st.Limit.Kind() == store.KindUnlimited:
+	case st.Limit.Kind() == store.KindConcurrency:
 		words = append(words, fmt.Sprintf("%d of %d in flight", st.Used, n))
 	default:
 		words = append(words, fmt.Sprintf("%d of %d used", st.Used, n))

@@ -5,11 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
-	"github.com/stretchr/testify/require"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Budgets of every kind are used as heavily as they can be: a thousand bookings
@@ -19,7 +21,7 @@ func TestP10_Memory(t *testing.T) {
 	soak.Only(t)
 	limits := []string{"1000000/h", "5/s", "40/s", "10000/20s", "1000000/h fixed", "5000/month Asia/Shanghai", "40/s paced"}
 	client := redistest.Single(t).Client(t)
-	store := redisstore.New(client, nil)
+	s := redisstore.New(client, nil)
 	random := rand.New(rand.NewPCG(10, 4096))
 	for i, text := range limits {
 		limit, err := throttle.ParseLimit(text)
@@ -29,7 +31,7 @@ func TestP10_Memory(t *testing.T) {
 			if random.IntN(2) == 0 {
 				cost = 1 + random.IntN(max(1, limit.N()/20))
 			}
-			g, err := store.Book(t.Context(), &throttle.Booking{MaxWait: -1, Charges: []throttle.Charge{{
+			g, err := s.Book(t.Context(), &store.Booking{MaxWait: -1, Charges: []store.Charge{{
 				Budget: throttle.Budget{Policy: text, Group: "memory", Key: [16]byte{byte(i)}},
 				Limit:  limit, Cost: cost, Jitter: throttle.DefaultJitter,
 			}}})

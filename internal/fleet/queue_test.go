@@ -8,26 +8,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
-	"github.com/stretchr/testify/require"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A spy is a Store that tells each caller's first grant, a start or a place in line,
 // and which start was booked last.
 type spy struct {
 	throttle.Store
-	booked chan throttle.Grant
-	last   *atomic.Pointer[throttle.Grant]
+	booked chan store.Grant
+	last   *atomic.Pointer[store.Grant]
 }
 
 // spyOn returns a spy that can tell of n grants before somebody listens.
 func spyOn(s throttle.Store, n int) spy {
-	return spy{s, make(chan throttle.Grant, n), new(atomic.Pointer[throttle.Grant])}
+	return spy{s, make(chan store.Grant, n), new(atomic.Pointer[store.Grant])}
 }
 
-func (s spy) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s spy) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, err := s.Store.Book(ctx, b)
 	if err == nil && g.OK {
 		s.last.Store(&g)

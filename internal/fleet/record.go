@@ -6,8 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A call is what is noted of one request on its way. Its context carries it.
@@ -28,12 +30,12 @@ func noted(ctx context.Context) *call {
 }
 
 // A recorder is a Store that notes in the request's call when its start is. It
-// relies on what redisstore and memstore do with [throttle.Handle.Start]: it is
+// relies on what redisstore and memstore do with [store.Handle.Start]: it is
 // the start in microseconds of the store's clock. A later grant for the same
 // call replaces the earlier one, so a grant that was given back leaves nothing.
 type recorder struct{ throttle.Store }
 
-func (r recorder) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (r recorder) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, err := r.Store.Book(ctx, b)
 	if err == nil && g.OK {
 		c := noted(ctx)

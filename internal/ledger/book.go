@@ -3,8 +3,8 @@ package ledger
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // BookNow books for a caller that finds no waiters in line. It returns false if there are
@@ -18,7 +18,7 @@ func (q *Request) BookNow() (decided bool) {
 		q.begin(s, from)
 		s.behind(b)
 	}
-	if b.Horizon > 0 && (b.Returns || b.Instead != (throttle.Handle{}) || q.inLine()) {
+	if b.Horizon > 0 && (b.Returns || b.Instead != (store.Handle{}) || q.inLine()) {
 		return false
 	}
 	q.giveBackInstead()
@@ -42,14 +42,14 @@ func (q *Request) inLine() bool {
 
 // isFar reports whether a booking has to wait in line for a start that is so far away,
 // and may.
-func isFar(b *throttle.Booking, wait int64) bool {
+func isFar(b *store.Booking, wait int64) bool {
 	return wait > 0 && b.Horizon > 0 && wait > Micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
 		(b.MaxWait < 0 || wait <= Micros(b.MaxWait))
 }
 
 // giveBackInstead gives back what the booking replaces.
 func (q *Request) giveBackInstead() {
-	if q.Booking.Instead == (throttle.Handle{}) {
+	if q.Booking.Instead == (store.Handle{}) {
 		return
 	}
 	for i := range q.Searches {
@@ -62,7 +62,7 @@ func (q *Request) giveBackInstead() {
 // so the search ends when a whole round moves nothing.
 func (q *Request) find(t int64) int64 {
 	from, g := t, q.Grant
-	g.Held = throttle.NotHeld
+	g.Held = store.NotHeld
 	for still := 0; still < len(q.Searches); {
 		for i := range q.Searches {
 			if still++; q.Booking.Charges[i].Shadow {
@@ -90,14 +90,14 @@ func (q *Request) book(t int64) {
 func (q *Request) start(t int64) {
 	b, g := q.Booking, q.Grant
 	if t-q.Now > Micros(farthest.Wait) {
-		g.Wait = throttle.Never
+		g.Wait = store.Never
 		return
 	}
 	g.Wait = time.Duration(t-q.Now) * time.Microsecond
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && q.needsSlots && !q.acquire() {
 		return
 	}
-	g.OK, g.Handle = true, throttle.Handle{Start: t, Stamp: 1}
+	g.OK, g.Handle = true, store.Handle{Start: t, Stamp: 1}
 	switch {
 	case b.Horizon <= 0 || g.Held < 0:
 	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
@@ -166,7 +166,7 @@ func (q *Request) acquire() bool {
 			s.row.lease(q.Node)
 			l.asked = q.Now
 			l.lineUp(&s.rule, arrival, q.Node.ID)
-			q.Grant.Handle, q.Waits = throttle.Handle{Place: arrival}, true
+			q.Grant.Handle, q.Waits = store.Handle{Place: arrival}, true
 		}
 		return false
 	}
@@ -174,7 +174,7 @@ func (q *Request) acquire() bool {
 }
 
 // Cancel gives back a grant that was not used, or a place in line.
-func (q *Request) Cancel(g throttle.Grant) {
+func (q *Request) Cancel(g store.Grant) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		s.giveBack(g.Handle, q.Node)
@@ -196,7 +196,7 @@ func (q *Request) Release() {
 }
 
 // Settle changes what a granted start cost, to costs[i] for the i-th charge.
-func (q *Request) Settle(g throttle.Grant, costs []int) {
+func (q *Request) Settle(g store.Grant, costs []int) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		if !s.rule.slots && s.rule.peak > 0 {
@@ -208,7 +208,7 @@ func (q *Request) Settle(g throttle.Grant, costs []int) {
 
 // Usable reports whether a booked start may be used: no budget is closed at its time, and
 // none was resumed since it was booked. A row that does not exist is nil.
-func Usable(charges []throttle.Charge, g throttle.Grant, row func(i int) *Row) bool {
+func Usable(charges []store.Charge, g store.Grant, row func(i int) *Row) bool {
 	stamp := int64(1)
 	for i := range charges {
 		if r := row(i); r != nil && !charges[i].Shadow {

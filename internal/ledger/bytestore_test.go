@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/internal/twostores"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -20,13 +20,13 @@ import (
 // lost answers, passes the whole contract.
 func TestContract(t *testing.T) {
 	soak.WithoutRace(t)
-	storetest.Run(t, func(t *testing.T) throttle.Store { return newTable(t, 1).stores[0] })
+	storetest.Run(t, func(t *testing.T) store.Store { return newTable(t, 1).stores[0] })
 }
 
 // TestContractOfTwoStores: so do two of them on one table, which take turns to be called.
 func TestContractOfTwoStores(t *testing.T) {
 	soak.WithoutRace(t)
-	storetest.Run(t, func(t *testing.T) throttle.Store {
+	storetest.Run(t, func(t *testing.T) store.Store {
 		stores := newTable(t, 2).stores
 		return twostores.New(stores[0], stores[1])
 	})
@@ -35,6 +35,7 @@ func TestContractOfTwoStores(t *testing.T) {
 // A byteStore is a store of one node on a table: what it keeps itself, its callers lose
 // with it.
 type byteStore struct {
+	store.Minimal
 	ledger.Reader
 	table *table
 	node  ledger.Node
@@ -49,15 +50,15 @@ type byteStore struct {
 
 type waiter struct {
 	ledger.Waiter
-	booking throttle.Booking
+	booking store.Booking
 	ends    int64 // when its patience is over
 	ready   chan struct{}
-	grant   throttle.Grant // what was booked for it, if that is OK
+	grant   store.Grant // what was booked for it, if that is OK
 }
 
 // A slotWaiter waits for the slots of a charge.
 type slotWaiter struct {
-	booking throttle.Booking
+	booking store.Booking
 	charge  int
 	ready   chan struct{}
 }
@@ -73,7 +74,7 @@ func (t *try) last() *ledger.Request { return t.requests[len(t.requests)-1] }
 
 // do decides on the rows of bookings in one step, one request for each, until an answer
 // comes, and collects the news. The store is locked.
-func (s *byteStore) do(news *[]ledger.News, w *waiter, decide func(w *ledger.Waiter, q ...*ledger.Request), bookings ...*throttle.Booking) *ledger.Request {
+func (s *byteStore) do(news *[]ledger.News, w *waiter, decide func(w *ledger.Waiter, q ...*ledger.Request), bookings ...*store.Booking) *ledger.Request {
 	s.call++
 	var tries []*try
 	for {
@@ -107,7 +108,7 @@ func (s *byteStore) do(news *[]ledger.News, w *waiter, decide func(w *ledger.Wai
 }
 
 // keys are those of the budgets of bookings.
-func keys(bookings []*throttle.Booking) (all []ledger.Key) {
+func keys(bookings []*store.Booking) (all []ledger.Key) {
 	for _, b := range bookings {
 		for _, c := range b.Charges {
 			all = append(all, c.Budget.Key)
@@ -127,20 +128,20 @@ func (s *byteStore) moves(w *waiter, now ledger.Waiter) {
 	}
 }
 
-// Book implements [throttle.Store].
-func (s *byteStore) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, err error) {
+// Book implements [store.Store].
+func (s *byteStore) Book(_ context.Context, b *store.Booking) (g store.Grant, err error) {
 	s.locked(func(news *[]ledger.News) { g = s.book(news, b) })
 	return g, nil
 }
 
-func (s *byteStore) book(news *[]ledger.News, b *throttle.Booking) throttle.Grant {
+func (s *byteStore) book(news *[]ledger.News, b *store.Booking) store.Grant {
 	w, _ := b.Turn.(*waiter)
 	if w == nil {
 		w = new(waiter)
 	}
 	now := time.Now().UnixMicro()
 	if g := w.grant; g.OK && now-g.Handle.Start <= 5_000 && slices.Equal(w.booking.Charges, b.Charges) {
-		w.grant = throttle.Grant{}
+		w.grant = store.Grant{}
 		g.Wait = time.Duration(max(0, g.Handle.Start-now)) * time.Microsecond
 		g.Age = time.Duration(max(0, now-g.Handle.Start)) * time.Microsecond
 		return g
@@ -149,7 +150,7 @@ func (s *byteStore) book(news *[]ledger.News, b *throttle.Booking) throttle.Gran
 	old, had := w.booking, w.grant
 	w.booking = *b
 	w.booking.Charges = slices.Clone(b.Charges)
-	w.grant = throttle.Grant{}
+	w.grant = store.Grant{}
 	if w.ends = math.MaxInt64; b.MaxWait >= 0 {
 		w.ends = now + ledger.Micros(b.MaxWait)
 	}
@@ -158,7 +159,7 @@ func (s *byteStore) book(news *[]ledger.News, b *throttle.Booking) throttle.Gran
 		w.Come(b)
 		q[0].Leave(w)
 		if had.OK {
-			q[0].Cancel(throttle.Grant{Handle: had.Handle})
+			q[0].Cancel(store.Grant{Handle: had.Handle})
 		}
 		stood = q[1].Book(w)
 	}, &old, &w.booking)
@@ -173,14 +174,14 @@ func (s *byteStore) book(news *[]ledger.News, b *throttle.Booking) throttle.Gran
 }
 
 // forget notes that a waiter for slots asks again, or leaves.
-func (s *byteStore) forget(b *throttle.Booking, h throttle.Handle) {
+func (s *byteStore) forget(b *store.Booking, h store.Handle) {
 	for _, c := range b.Charges {
 		delete(s.slots, ledger.Place{Key: c.Budget.Key, Arrival: h.Place, Node: s.node.ID})
 	}
 }
 
 // answer completes the answer to a booking.
-func (s *byteStore) answer(w *waiter, q *ledger.Request) throttle.Grant {
+func (s *byteStore) answer(w *waiter, q *ledger.Request) store.Grant {
 	g := *q.Grant
 	if q.Waits {
 		ready := make(chan struct{})
@@ -191,19 +192,19 @@ func (s *byteStore) answer(w *waiter, q *ledger.Request) throttle.Grant {
 			w.ready = ready
 		}
 	}
-	g.Turn, w.booking.Instead = w, throttle.Handle{}
+	g.Turn, w.booking.Instead = w, store.Handle{}
 	return g
 }
 
 // change does something for all charges of a booking.
-func (s *byteStore) change(b *throttle.Booking, do func(*ledger.Request)) {
+func (s *byteStore) change(b *store.Booking, do func(*ledger.Request)) {
 	s.locked(func(news *[]ledger.News) {
 		s.do(news, nil, func(_ *ledger.Waiter, q ...*ledger.Request) { do(q[0]) }, b)
 	})
 }
 
-// Cancel implements [throttle.Store].
-func (s *byteStore) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [store.Store].
+func (s *byteStore) Cancel(b *store.Booking, g store.Grant) {
 	if !g.OK && g.Ready == nil {
 		return
 	}
@@ -214,63 +215,63 @@ func (s *byteStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 			w = new(waiter)
 		}
 		booked := w.grant
-		w.grant = throttle.Grant{}
+		w.grant = store.Grant{}
 		s.do(news, w, func(w *ledger.Waiter, q ...*ledger.Request) {
 			q[0].GiveUp(w)
 			if booked.OK {
-				q[0].Cancel(throttle.Grant{Handle: booked.Handle})
+				q[0].Cancel(store.Grant{Handle: booked.Handle})
 			}
 			q[1].Cancel(g)
 		}, &w.booking, b)
 	})
 }
 
-// Release implements [throttle.Store].
-func (s *byteStore) Release(b *throttle.Booking, g throttle.Grant) {
+// Release implements [store.Store].
+func (s *byteStore) Release(b *store.Booking, g store.Grant) {
 	if g.OK && g.Wait == 0 {
 		s.change(b, (*ledger.Request).Release)
 	}
 }
 
-// Settle implements [throttle.Store].
-func (s *byteStore) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [store.Store].
+func (s *byteStore) Settle(_ context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	s.change(b, func(q *ledger.Request) { q.Settle(g, costs) })
 	return nil
 }
 
-// Pause implements [throttle.Store].
-func (s *byteStore) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
+// Pause implements [store.Store].
+func (s *byteStore) Pause(_ context.Context, c store.Charge, d time.Duration) error {
 	s.change(only(c), func(q *ledger.Request) { q.Pause(d) })
 	return nil
 }
 
-// Refuse implements [throttle.Store].
-func (s *byteStore) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+// Refuse implements [store.Store].
+func (s *byteStore) Refuse(_ context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	s.change(only(c), func(q *ledger.Request) { from, to = q.Refuse(r) })
 	return from, to, nil
 }
 
-// Resume implements [throttle.Store].
-func (s *byteStore) Resume(_ context.Context, c throttle.Charge) error {
+// Resume implements [store.Store].
+func (s *byteStore) Resume(_ context.Context, c store.Charge) error {
 	s.change(only(c), (*ledger.Request).Resume)
 	return nil
 }
 
-// Reconcile implements [throttle.Store].
-func (s *byteStore) Reconcile(_ context.Context, c throttle.Charge, of throttle.Quota) error {
+// Reconcile implements [store.Store].
+func (s *byteStore) Reconcile(_ context.Context, c store.Charge, of store.Quota) error {
 	s.change(only(c), func(q *ledger.Request) { q.Reconcile(of) })
 	return nil
 }
 
 // read implements [ledger.Reader].
-func (s *byteStore) read(c throttle.Charge, read func(*ledger.Request)) {
+func (s *byteStore) read(c store.Charge, read func(*ledger.Request)) {
 	s.table.read(func(now int64, row func(ledger.Key) *ledger.Row) {
 		read(ledger.NewRequest(now, s.node, nil, only(c), []*ledger.Row{row(c.Budget.Key)}))
 	})
 }
 
-func only(c throttle.Charge) *throttle.Booking {
-	return &throttle.Booking{Charges: []throttle.Charge{c}}
+func only(c store.Charge) *store.Booking {
+	return &store.Booking{Charges: []store.Charge{c}}
 }
 
 // locked does something with what the store keeps itself, and then tells all stores the
@@ -392,14 +393,14 @@ func (s *byteStore) lookAgain(key ledger.Key, later time.Duration) {
 // A watch is kept over one start.
 type watch struct {
 	store   *byteStore
-	charges []throttle.Charge
-	grant   throttle.Grant
+	charges []store.Charge
+	grant   store.Grant
 	news    chan<- struct{}
 	lifted  bool
 }
 
-// Watch implements [throttle.Store].
-func (s *byteStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+// Watch implements [store.Store].
+func (s *byteStore) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	w := &watch{store: s, charges: b.Charges, grant: g, news: news}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -414,7 +415,7 @@ func (s *byteStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- str
 func (s *byteStore) warn(u ledger.Useless) {
 	var all []*watch
 	for w := range s.watches {
-		if u.From <= w.grant.Handle.Start && w.grant.Handle.Start < u.Before && slices.ContainsFunc(w.charges, func(c throttle.Charge) bool {
+		if u.From <= w.grant.Handle.Start && w.grant.Handle.Start < u.Before && slices.ContainsFunc(w.charges, func(c store.Charge) bool {
 			return c.Budget.Key == u.Key && !c.Shadow
 		}) {
 			all = append(all, w)
@@ -441,14 +442,14 @@ func (w *watch) usable() (ok bool) {
 	return ok
 }
 
-// Confirm implements [throttle.Watch].
+// Confirm implements [store.Watch].
 func (w *watch) Confirm(context.Context, time.Duration) (bool, error) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
 	return w.usable(), nil
 }
 
-// Stop implements [throttle.Watch].
+// Stop implements [store.Watch].
 func (w *watch) Stop() {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()

@@ -1,6 +1,8 @@
 package ledger
 
-import "github.com/fleetthrottle/throttle"
+import (
+	"github.com/fleetthrottle/throttle/store"
+)
 
 // earliest returns the first start not before t that has room for the cost.
 // Successive calls must not go back.
@@ -10,13 +12,13 @@ func (s *Search) earliest(t int64) int64 {
 	}
 	t = max(t, s.row.paused, s.tail)
 	switch s.rule.kind {
-	case throttle.KindSlidingWindow:
+	case store.KindSlidingWindow:
 		return s.slidingPaced(t)
-	case throttle.KindLeakyBucket:
+	case store.KindLeakyBucket:
 		return s.paced(t)
-	case throttle.KindConcurrency:
+	case store.KindConcurrency:
 		return t // what is in flight opens at no known time
-	case throttle.KindUnlimited:
+	case store.KindUnlimited:
 		return s.row.behindProbe(t)
 	default:
 		return s.room(t)
@@ -46,9 +48,9 @@ func (s *Search) room(t int64) int64 {
 // booked looks for the first start that breaks the rule with nothing in the row.
 func (s *Search) booked(t int64) int64 {
 	switch s.rule.kind {
-	case throttle.KindSlidingWindow:
+	case store.KindSlidingWindow:
 		return s.sliding(t)
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		return s.aligned(t)
 	default:
 		return s.bucket(t)
@@ -153,7 +155,7 @@ func (s *Search) slidingPaced(t int64) int64 {
 }
 
 // behind makes a search keep behind the starts that others waited for.
-func (s *Search) behind(b *throttle.Booking) {
+func (s *Search) behind(b *store.Booking) {
 	if b.Horizon <= 0 {
 		return
 	}

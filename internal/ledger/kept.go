@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // keptSize is how many bytes a kept arrival takes.
@@ -46,7 +46,7 @@ func (a *Appointments) of(again bool) *int64 {
 
 // Make returns in how long a caller should come again that leaves now, and that was told a wait: so much
 // later than the one before it as its charge takes of the limit.
-func (a *Appointments) Make(now int64, c *throttle.Charge, wait time.Duration, again bool) time.Duration {
+func (a *Appointments) Make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
 	tail := a.of(again)
 	at := max(now+Micros(wait), *tail)
 	*tail = at + Micros(Distance(c))
@@ -54,7 +54,7 @@ func (a *Appointments) Make(now int64, c *throttle.Charge, wait time.Duration, a
 }
 
 // Distance is how long a limit takes for a charge, where starts flow evenly; 0 if nobody knows.
-func Distance(c *throttle.Charge) time.Duration {
+func Distance(c *store.Charge) time.Duration {
 	if n := c.Limit.N(); n > 0 && c.Limit.Per() > 0 {
 		return time.Duration(float64(c.Limit.Per()) * float64(c.Cost) / float64(n))
 	}

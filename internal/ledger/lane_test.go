@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP5_EveryShareHasALane: in memory each share with waiters has a lane of its own, and a row as bytes is bounded. Nobody is lost.
@@ -18,7 +18,7 @@ func TestP5_EveryShareHasALane(t *testing.T) {
 	}
 	var all []waiter
 	for i := range int64(1000) {
-		at, share := r.lineUp(1, throttle.Share{ID: uint64(5000 + i)}, place{arrival: i + 1, cost: 2})
+		at, share := r.lineUp(1, store.Share{ID: uint64(5000 + i)}, place{arrival: i + 1, cost: 2})
 		all = append(all, waiter{at, share})
 	}
 	require.Len(t, r.queue.lanes[1], 1000)
@@ -54,7 +54,7 @@ func TestP5_ARowTellsAHundredSharesApart(t *testing.T) {
 			r.lease(Node{ID: dice.Int64N(1 << 50), Lease: 10_000_000 + node})
 		}
 		for i := range int64(3 * most) {
-			share := throttle.Share{ID: uint64(1)<<52 + uint64(i%most), Weight: 1 + dice.IntN(mostWeight)}
+			share := store.Share{ID: uint64(1)<<52 + uint64(i%most), Weight: 1 + dice.IntN(mostWeight)}
 			_, _ = r.lineUp(1, share, place{arrival: r.seen + i*1000, cost: cost, node: r.leases[i%10].node})
 			own := r.queue.lanes[1].of(share.ID)
 			own.lead, own.served = dice.Int64N(own.step(cost)+1), dice.Int64N(cost*1000)
@@ -75,8 +75,8 @@ func TestP5_ARowTellsAHundredSharesApart(t *testing.T) {
 func TestP5_LanesTakeTurns(t *testing.T) {
 	l := new(Row)
 	for i := range int64(30) {
-		l.lineUp(1, throttle.Share{ID: 7, Weight: 1}, place{arrival: 10 + i, cost: 1})
-		l.lineUp(1, throttle.Share{ID: 8, Weight: 2}, place{arrival: 50 + i, cost: 1})
+		l.lineUp(1, store.Share{ID: 7, Weight: 1}, place{arrival: 10 + i, cost: 1})
+		l.lineUp(1, store.Share{ID: 8, Weight: 2}, place{arrival: 50 + i, cost: 1})
 	}
 	serve := func() uint64 {
 		c := &l.queue.lanes[1]
@@ -95,8 +95,8 @@ func TestP5_LanesTakeTurns(t *testing.T) {
 	require.InDelta(t, 20, got[8], 1)
 
 	// One that comes now goes before all, once: it has no credit.
-	l.lineUp(1, throttle.Share{ID: 9}, place{arrival: 99, cost: 1})
-	l.lineUp(1, throttle.Share{ID: 9}, place{arrival: 100, cost: 1})
+	l.lineUp(1, store.Share{ID: 9}, place{arrival: 99, cost: 1})
+	l.lineUp(1, store.Share{ID: 9}, place{arrival: 100, cost: 1})
 	require.LessOrEqual(t, l.queue.before(1, 10, newcomer, false), int64(3), "those that are as far as a newcomer, one each")
 	var order []uint64
 	for range 6 {
@@ -115,8 +115,8 @@ func TestP5_LanesTakeTurns(t *testing.T) {
 // TestP5_ACallerInFrontGoesBeforeAllShares: it had its turn.
 func TestP5_ACallerInFrontGoesBeforeAllShares(t *testing.T) {
 	r := new(Row)
-	r.lineUp(1, throttle.Share{ID: 7}, place{arrival: 10, cost: 1})
-	r.lineUp(1, throttle.Share{ID: 8}, place{arrival: 9, cost: 1, front: true})
+	r.lineUp(1, store.Share{ID: 7}, place{arrival: 10, cost: 1})
+	r.lineUp(1, store.Share{ID: 8}, place{arrival: 9, cost: 1, front: true})
 	r.queue.lanes[1].of(8).lead = 1 << 30
 	require.EqualValues(t, 8, r.queue.lanes[1].next().share)
 	require.EqualValues(t, 1, r.queue.before(1, 7, 10, false))
@@ -125,10 +125,10 @@ func TestP5_ACallerInFrontGoesBeforeAllShares(t *testing.T) {
 
 // TestP5_StatusTellsShares: which wait, and what each got.
 func TestP5_StatusTellsShares(t *testing.T) {
-	b := func(share uint64, weight int) *throttle.Booking {
-		c := throttle.Charge{Budget: throttle.Budget{Key: Key{1}}, Limit: throttle.LeakyBucket(1, 1_000_000_000), Cost: 1}
-		c.Share = throttle.Share{ID: share, Weight: weight}
-		return &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Horizon: 1000}
+	b := func(share uint64, weight int) *store.Booking {
+		c := store.Charge{Budget: store.Budget{Key: Key{1}}, Limit: store.LeakyBucket(1, 1_000_000_000), Cost: 1}
+		c.Share = store.Share{ID: share, Weight: weight}
+		return &store.Booking{Charges: []store.Charge{c}, MaxWait: -1, Horizon: 1000}
 	}
 	row, now := new(Row), int64(1_700_000_000_000_000)
 	var a Arrivals
@@ -140,15 +140,15 @@ func TestP5_StatusTellsShares(t *testing.T) {
 			first = append(first, w)
 		}
 	}
-	status := func() []throttle.ShareStatus {
-		return NewRequest(now, Node{}, nil, &throttle.Booking{Charges: b(0, 0).Charges}, []*Row{row.Clone()}).Status().Shares
+	status := func() []store.ShareStatus {
+		return NewRequest(now, Node{}, nil, &store.Booking{Charges: b(0, 0).Charges}, []*Row{row.Clone()}).Status().Shares
 	}
-	require.Equal(t, []throttle.ShareStatus{
-		{Share: throttle.Share{ID: 10, Weight: 1}, Waiting: 2}, {Share: throttle.Share{ID: 11, Weight: 2}, Waiting: 3},
+	require.Equal(t, []store.ShareStatus{
+		{Share: store.Share{ID: 10, Weight: 1}, Waiting: 2}, {Share: store.Share{ID: 11, Weight: 2}, Waiting: 3},
 	}, status())
 	now += 1_000_000
 	NewRequest(now, Node{}, &a, b(11, 2), []*Row{row}).Serve(first[1], Key{1})
-	require.Equal(t, throttle.ShareStatus{Share: throttle.Share{ID: 11, Weight: 2}, Waiting: 2, Served: 1}, status()[1])
+	require.Equal(t, store.ShareStatus{Share: store.Share{ID: 11, Weight: 2}, Waiting: 2, Served: 1}, status()[1])
 }
 
 // TestP5_StartTimeFairQueueing: for two shares that always have callers, what they get over any interval differs, over their weights, by at most
@@ -161,7 +161,7 @@ func TestP5_StartTimeFairQueueing(t *testing.T) {
 		weights, costs, got := make([]int, n), make([]int, n), make([]float64, n)
 		comes := func(share int) {
 			arrival++
-			row.lineUp(1, throttle.Share{ID: uint64(10 + share), Weight: weights[share]}, place{arrival: arrival, cost: int64(1 + r.IntN(costs[share]))})
+			row.lineUp(1, store.Share{ID: uint64(10 + share), Weight: weights[share]}, place{arrival: arrival, cost: int64(1 + r.IntN(costs[share]))})
 		}
 		for i := range n {
 			weights[i], costs[i] = 1+r.IntN(9), 1+r.IntN(50)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A desk is one row and what asks it.
@@ -20,13 +20,13 @@ type desk struct {
 func newDesk() *desk { return &desk{now: begin} }
 
 // request is one of a node for a charge.
-func (d *desk) request(node int64, c throttle.Charge) *ledger.Request {
-	b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Horizon: 750 * time.Millisecond}
+func (d *desk) request(node int64, c store.Charge) *ledger.Request {
+	b := &store.Booking{Charges: []store.Charge{c}, MaxWait: -1, Horizon: 750 * time.Millisecond}
 	return ledger.NewRequest(d.now, ledger.Node{ID: node, Lease: 2 * second}, &d.arrivals, b, []*ledger.Row{&d.row})
 }
 
 // book books for a new caller of a node.
-func (d *desk) book(node int64, c throttle.Charge) (*ledger.Request, *ledger.Waiter) {
+func (d *desk) book(node int64, c store.Charge) (*ledger.Request, *ledger.Waiter) {
 	q, w := d.request(node, c), new(ledger.Waiter)
 	w.Come(q.Booking)
 	q.Book(w)
@@ -34,15 +34,15 @@ func (d *desk) book(node int64, c throttle.Charge) (*ledger.Request, *ledger.Wai
 }
 
 // status is that of a charge.
-func (d *desk) status(c throttle.Charge) throttle.Status {
-	q := ledger.NewRequest(d.now, ledger.Node{}, nil, &throttle.Booking{Charges: []throttle.Charge{c}}, []*ledger.Row{d.row.Clone()})
+func (d *desk) status(c store.Charge) store.Status {
+	q := ledger.NewRequest(d.now, ledger.Node{}, nil, &store.Booking{Charges: []store.Charge{c}}, []*ledger.Row{d.row.Clone()})
 	return q.Status()
 }
 
 // TestP7_ADeadNodeGivesBack: what a node holds and waits for is free when its lease ends, and
 // not as long as it renews it.
 func TestP7_ADeadNodeGivesBack(t *testing.T) {
-	one := charge(throttle.Concurrency(1))
+	one := charge(store.Concurrency(1))
 	d := newDesk()
 	q, _ := d.book(1, one)
 	require.True(t, q.Grant.OK)
@@ -72,7 +72,7 @@ func TestP7_ADeadNodeGivesBack(t *testing.T) {
 
 // TestP7_ADeadNodeLeavesTheLine: the same of a line for starts.
 func TestP7_ADeadNodeLeavesTheLine(t *testing.T) {
-	slow := charge(throttle.LeakyBucket(1, time.Second))
+	slow := charge(store.LeakyBucket(1, time.Second))
 	d := newDesk()
 	d.book(1, slow)
 	d.book(1, slow)
@@ -94,7 +94,7 @@ func TestP7_ADeadNodeLeavesTheLine(t *testing.T) {
 // TestP9_AClockThatStepsBack: no time passes by it. Starts, penalties, leases and callers that
 // keep behind others move with the clock.
 func TestP9_AClockThatStepsBack(t *testing.T) {
-	c, one := charge(throttle.PerSecond(1)), charge(throttle.Concurrency(1))
+	c, one := charge(store.PerSecond(1)), charge(store.Concurrency(1))
 	d := newDesk()
 	require.Zero(t, first(d.book(1, c)).Grant.Wait)
 	d.now -= 3600 * second
@@ -120,7 +120,7 @@ func first(q *ledger.Request, _ *ledger.Waiter) *ledger.Request { return q }
 // TestP5_NewcomersStayBehindCountedWaiters: waiters without a place go before newcomers, as
 // long as one of them may still ask.
 func TestP5_NewcomersStayBehindCountedWaiters(t *testing.T) {
-	one := charge(throttle.Concurrency(1))
+	one := charge(store.Concurrency(1))
 	d := newDesk()
 	held, _ := d.book(0, one)
 	var line []*ledger.Request

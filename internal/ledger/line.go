@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Leave takes a waiter out of the line that it stands in, and ends its turns: it comes, or
@@ -28,7 +28,7 @@ func (q *Request) GiveUp(w *Waiter) {
 // Again is Stand for a waiter that stands in line, but may have lost its place: see Row.Lists. One that needs slots
 // must take them by itself, so it gets its place again and nothing else.
 func (q *Request) Again(w *Waiter) {
-	i := slices.IndexFunc(q.Booking.Charges, func(c throttle.Charge) bool { return w.stand != nil && c.Budget.Key == w.stand.key })
+	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return w.stand != nil && c.Budget.Key == w.stand.key })
 	q.Dismiss(w)
 	if q.needsSlots && i >= 0 {
 		q.lineUp(w, i)
@@ -79,7 +79,7 @@ func (q *Request) Book(w *Waiter) (turn bool) {
 		q.Searches[i] = Search{} // it may have looked ahead
 		q.Open(i, r)
 	}
-	*q.Grant = throttle.Grant{}
+	*q.Grant = store.Grant{}
 	q.Stand(w)
 	return true
 }
@@ -102,7 +102,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		}
 	}
 	q.giveBackInstead()
-	g.Held = throttle.NotHeld
+	g.Held = store.NotHeld
 	at, wait := q.hold(w, turn)
 	switch patient := b.MaxWait < 0 || wait <= b.MaxWait; {
 	case at < 0:

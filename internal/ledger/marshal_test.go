@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // begin is the time at which rows of these tests begin.
@@ -21,22 +21,22 @@ const begin = int64(1_700_000_000_000_000)
 const second = int64(time.Second / time.Microsecond)
 
 // charge is one of a budget for a limit.
-func charge(l throttle.Limit) throttle.Charge {
-	return throttle.Charge{Budget: throttle.Budget{Policy: "p", Key: ledger.Key{1}}, Limit: l, Cost: 1}
+func charge(l store.Limit) store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "p", Key: ledger.Key{1}}, Limit: l, Cost: 1}
 }
 
 // charges are of all kinds of limits.
-func charges() []throttle.Charge {
-	adaptive := charge(throttle.PerSecond(40))
+func charges() []store.Charge {
+	adaptive := charge(store.PerSecond(40))
 	adaptive.Adaptive = true
-	leaving := charge(throttle.Concurrency(5))
+	leaving := charge(store.Concurrency(5))
 	leaving.Reserve = 2
-	paced := charge(throttle.PerSecond(20))
+	paced := charge(store.PerSecond(20))
 	paced.Pace = 47500 * time.Microsecond
-	return []throttle.Charge{
-		adaptive, leaving, paced, charge(throttle.SlidingWindow(100_000, time.Minute)), charge(throttle.FixedWindow(30, time.Second)),
-		charge(throttle.CalendarWindow(1000, throttle.Month, nil)), charge(throttle.LeakyBucket(10, time.Second)),
-		charge(throttle.TokenBucket(10, time.Second, 50)), charge(throttle.Concurrency(3)), charge(throttle.Unlimited()),
+	return []store.Charge{
+		adaptive, leaving, paced, charge(store.SlidingWindow(100_000, time.Minute)), charge(store.FixedWindow(30, time.Second)),
+		charge(store.CalendarWindow(1000, store.Month, nil)), charge(store.LeakyBucket(10, time.Second)),
+		charge(store.TokenBucket(10, time.Second, 50)), charge(store.Concurrency(3)), charge(store.Unlimited()),
 	}
 }
 
@@ -44,20 +44,20 @@ func charges() []throttle.Charge {
 type callers struct {
 	arrivals ledger.Arrivals
 	waiters  []ledger.Waiter
-	grants   []throttle.Grant
+	grants   []store.Grant
 	shares   int // of how many shares they are; 0: they have none
 }
 
 // act does one operation on a row, as r decides.
-func (k *callers) act(row *ledger.Row, now int64, c throttle.Charge, r *rand.Rand) {
+func (k *callers) act(row *ledger.Row, now int64, c store.Charge, r *rand.Rand) {
 	by := ledger.Node{ID: r.Int64N(3), Lease: 30 * second}
 	if k.shares > 0 {
-		c.Share = throttle.Share{ID: uint64(r.IntN(k.shares)) + 1<<52, Weight: r.IntN(9)}
+		c.Share = store.Share{ID: uint64(r.IntN(k.shares)) + 1<<52, Weight: r.IntN(9)}
 	}
-	b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Horizon: time.Duration(r.IntN(2)) * 750 * time.Millisecond}
-	b.Priority = throttle.Priority(r.IntN(3) - 1)
+	b := &store.Booking{Charges: []store.Charge{c}, MaxWait: -1, Horizon: time.Duration(r.IntN(2)) * 750 * time.Millisecond}
+	b.Priority = store.Priority(r.IntN(3) - 1)
 	q := ledger.NewRequest(now, by, &k.arrivals, b, []*ledger.Row{row})
-	var g throttle.Grant
+	var g store.Grant
 	if n := len(k.grants); n > 0 {
 		g = k.grants[r.IntN(n)]
 	}
@@ -69,9 +69,9 @@ func (k *callers) act(row *ledger.Row, now int64, c throttle.Charge, r *rand.Ran
 	case 2:
 		q.Pause(time.Duration(r.IntN(3000)) * time.Millisecond)
 	case 3:
-		q.Refuse(throttle.Refusal{Length: time.Second, Ago: time.Millisecond, Start: g})
+		q.Refuse(store.Refusal{Length: time.Second, Ago: time.Millisecond, Start: g})
 	case 4:
-		q.Reconcile(throttle.Quota{Left: r.IntN(10), Reset: time.Second})
+		q.Reconcile(store.Quota{Left: r.IntN(10), Reset: time.Second})
 	case 5:
 		q.Resume()
 	case 6:
@@ -129,11 +129,11 @@ func TestP10_RowsRoundTrip(t *testing.T) {
 // TestP10_ALongLineFits: of a thousand waiters the first have places; the others are counted
 // and do not pass for room.
 func TestP10_ALongLineFits(t *testing.T) {
-	for _, c := range []throttle.Charge{charge(throttle.LeakyBucket(10, time.Second)), charge(throttle.Concurrency(1))} {
+	for _, c := range []store.Charge{charge(store.LeakyBucket(10, time.Second)), charge(store.Concurrency(1))} {
 		row := new(ledger.Row)
 		var a ledger.Arrivals
 		for range 1001 {
-			b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Horizon: time.Nanosecond}
+			b := &store.Booking{Charges: []store.Charge{c}, MaxWait: -1, Horizon: time.Nanosecond}
 			q := ledger.NewRequest(begin, ledger.Node{}, &a, b, []*ledger.Row{row})
 			q.Book(new(ledger.Waiter))
 			bytes, err := row.MarshalBinary()
@@ -142,7 +142,7 @@ func TestP10_ALongLineFits(t *testing.T) {
 			row = new(ledger.Row)
 			require.NoError(t, row.UnmarshalBinary(bytes))
 		}
-		b := &throttle.Booking{Charges: []throttle.Charge{c}}
+		b := &store.Booking{Charges: []store.Charge{c}}
 		st := ledger.NewRequest(begin, ledger.Node{}, &a, b, []*ledger.Row{row.Clone()}).Status()
 		require.Equal(t, 1000, st.Waiting)
 		require.False(t, row.Wants(), "there are enough that have places")

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Pause closes the budget of the first charge.
@@ -17,7 +17,7 @@ func (q *Request) Pause(d time.Duration) {
 
 // Refuse closes the budget of the first charge because a request was refused, and returns
 // its ceiling before and after.
-func (q *Request) Refuse(f throttle.Refusal) (from, to float64) {
+func (q *Request) Refuse(f store.Refusal) (from, to float64) {
 	s := &q.Searches[0]
 	s.wake(q.Now)
 	if s.rule.learns > 0 && f.Start.Handle.Start != 0 {

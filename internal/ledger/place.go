@@ -3,8 +3,8 @@ package ledger
 import (
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // book counts the cost at t.
@@ -58,7 +58,7 @@ func (r *Row) share(i int, first, last, start, end int64) (int64, int64) {
 
 // giveBack takes a start, or a place in line, out of the row. What runs keeps
 // what it has in flight.
-func (s *Search) giveBack(h throttle.Handle, by Node) {
+func (s *Search) giveBack(h store.Handle, by Node) {
 	switch {
 	case s.free:
 	case !s.rule.slots:

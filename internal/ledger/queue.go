@@ -3,7 +3,7 @@ package ledger
 import (
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // busySpans is for how many windows a line must have had waiters for a limit to be in
@@ -27,7 +27,7 @@ func (r *Row) waiting() (sum int64) {
 
 // lineUp puts a waiter in the row's line, as one that came then, and returns the place
 // that is its own, and the share in whose lane it stands.
-func (r *Row) lineUp(class int, share throttle.Share, p place) (place, uint64) {
+func (r *Row) lineUp(class int, share store.Share, p place) (place, uint64) {
 	if r.queue == nil {
 		r.queue = &queue{began: r.seen}
 		if slices.Max(r.tails[:]) > r.seen-r.span/4 {
@@ -49,7 +49,7 @@ const mostWeight = 1000
 
 // open returns the lane of a share, and makes one for a share that has none. The weight of a share is what its last caller said. There is no
 // limit to the number of lanes: each has waiters, or leads others that have.
-func (l *queue) open(class int, share throttle.Share) *lane {
+func (l *queue) open(class int, share store.Share) *lane {
 	c := &l.lanes[class]
 	own := c.of(share.ID)
 	if own == nil {

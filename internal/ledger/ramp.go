@@ -3,7 +3,7 @@ package ledger
 import (
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // steps are the parts of a limit that the steps of a slow start have: an eighth, a
@@ -22,7 +22,7 @@ func (u *rule) ramped(r *Row) rule {
 	}
 	parts := u.width / step
 	part := func(n int64) int64 { return (n + parts - 1) / parts }
-	v.kind, v.aligned, v.span, v.n, v.most = throttle.KindSlidingWindow, false, step, part(u.n), part(u.most)
+	v.kind, v.aligned, v.span, v.n, v.most = store.KindSlidingWindow, false, step, part(u.n), part(u.most)
 	v.room = part(u.room+u.cost+u.reserve) - u.cost - part(u.reserve)
 	return v
 }

@@ -3,7 +3,7 @@ package ledger
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // doubt is by how much a reset may be too late: upstreams give it in whole
@@ -27,8 +27,8 @@ const doubt = 2_000_000
 //
 // If a start that the upstream may have counted is forgotten, there is no upper bound, and the statement is
 // ignored. See docs/internals/booking.md.
-func (q *Request) Reconcile(of throttle.Quota) {
-	left, reset, age := int64(max(0, of.Left)), Micros(min(of.Reset, throttle.MaxPenalty)), Micros(max(0, of.Age))
+func (q *Request) Reconcile(of store.Quota) {
+	left, reset, age := int64(max(0, of.Left)), Micros(min(of.Reset, store.MaxPenalty)), Micros(max(0, of.Age))
 	s := &q.Searches[0]
 
 	var from, before int64
@@ -81,7 +81,7 @@ func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told 
 	}
 
 	since, end, _ = u.window(now)
-	return since, since, end, then >= since && end-now <= min(2*reset, Micros(throttle.MaxPenalty))
+	return since, since, end, then >= since && end-now <= min(2*reset, Micros(store.MaxPenalty))
 }
 
 // bucketLeft is windowLeft for a bucket, which knows by itself when there will

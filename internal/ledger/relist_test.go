@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // saved returns the row that is read after this one was saved.
@@ -24,13 +24,13 @@ func saved(t *testing.T, r *ledger.Row) *ledger.Row {
 // again, the row knows whose it is: else nobody could call the waiter.
 func TestP4_RelistedHasALease(t *testing.T) {
 	var arrivals ledger.Arrivals
-	c, row := charge(throttle.Concurrency(1)), new(ledger.Row)
+	c, row := charge(store.Concurrency(1)), new(ledger.Row)
 	others, own := ledger.Node{ID: 7, Lease: 10 * second}, ledger.Node{ID: 8, Lease: 10 * second}
-	b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1}
+	b := &store.Booking{Charges: []store.Charge{c}, MaxWait: -1}
 	request := func(by ledger.Node) *ledger.Request {
 		return ledger.NewRequest(begin, by, &arrivals, b, []*ledger.Row{row})
 	}
-	book := func(by ledger.Node) throttle.Grant {
+	book := func(by ledger.Node) store.Grant {
 		var w ledger.Waiter
 		w.Come(b)
 		q := request(by)
@@ -38,7 +38,7 @@ func TestP4_RelistedHasALease(t *testing.T) {
 		return *q.Grant
 	}
 	require.True(t, book(others).OK)
-	var all []throttle.Grant
+	var all []store.Grant
 	for range 1000 {
 		all = append(all, book(others))
 	}
@@ -59,10 +59,10 @@ func TestP4_RelistedHasALease(t *testing.T) {
 func TestP4_RelistTakesNoSlots(t *testing.T) {
 	var arrivals ledger.Arrivals
 	by := ledger.Node{ID: 7, Lease: 10 * second}
-	rate, slots := charge(throttle.PerSecond(1)), charge(throttle.Concurrency(1))
+	rate, slots := charge(store.PerSecond(1)), charge(store.Concurrency(1))
 	slots.Budget.Key = ledger.Key{2}
 	rows := []*ledger.Row{new(ledger.Row), new(ledger.Row)}
-	b := &throttle.Booking{Charges: []throttle.Charge{rate, slots}, MaxWait: -1, Horizon: time.Millisecond}
+	b := &store.Booking{Charges: []store.Charge{rate, slots}, MaxWait: -1, Horizon: time.Millisecond}
 	at := func(now int64) *ledger.Request { return ledger.NewRequest(now, by, &arrivals, b, rows) }
 	book := func() (w ledger.Waiter, q *ledger.Request) {
 		w.Come(b)

@@ -3,7 +3,7 @@ package ledger
 import (
 	"sync/atomic"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Request is one step: a booking, and the rows of its charges. The store fills in the
@@ -13,11 +13,11 @@ type Request struct {
 	Now      int64 // microseconds of the store's clock
 	Node     Node
 	Arrivals *Arrivals
-	Booking  *throttle.Booking // is only read
-	Searches []Search          // one for each charge
+	Booking  *store.Booking // is only read
+	Searches []Search       // one for each charge
 
 	// CallsWaiters says that waiters are called right before their starts, so that their horizon may be nearer than the distance between two
-	// starts: see throttle.CallingStore.
+	// starts: see store.Traits.
 	CallsWaiters bool
 
 	// Bounded says that rows are kept as bytes, which tell a number of shares apart: a caller of another share is refused, as
@@ -25,7 +25,7 @@ type Request struct {
 	Bounded bool
 
 	// Grant is the answer to a booking, without Ready and Turn.
-	Grant *throttle.Grant
+	Grant *store.Grant
 
 	// Waits says that the caller has got a place in line: if Grant.Handle names one in that
 	// for the slots of the charge at Grant.Held, else in the line that its Waiter stands
@@ -121,8 +121,8 @@ func (s *Search) isBrief() bool {
 
 // NewRequest returns a request for a booking whose rows are given in the order of its
 // charges.
-func NewRequest(now int64, by Node, a *Arrivals, b *throttle.Booking, rows []*Row) *Request {
-	q := &Request{Now: now, Node: by, Arrivals: a, Booking: b, Searches: make([]Search, len(rows)), Grant: new(throttle.Grant)}
+func NewRequest(now int64, by Node, a *Arrivals, b *store.Booking, rows []*Row) *Request {
+	q := &Request{Now: now, Node: by, Arrivals: a, Booking: b, Searches: make([]Search, len(rows)), Grant: new(store.Grant)}
 	for i, r := range rows {
 		q.Open(i, r)
 	}

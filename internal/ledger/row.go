@@ -4,10 +4,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Key names a budget: [throttle.Budget].Key.
+// A Key names a budget: [store.Budget].Key.
 type Key = [16]byte
 
 // A Row is one budget: see docs/internals/booking.md for what it promises. The zero Row is a budget
@@ -87,8 +87,8 @@ const (
 const classes = 3
 
 // class returns the index of a priority; 0 goes first.
-func class(p throttle.Priority) int {
-	return int(throttle.High - max(throttle.Low, min(p, throttle.High)))
+func class(p store.Priority) int {
+	return int(store.High - max(store.Low, min(p, store.High)))
 }
 
 // A queue is the line of a budget for starts: see docs/internals/line.md.

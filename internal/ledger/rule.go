@@ -3,7 +3,7 @@ package ledger
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // windowParts is into how many parts a window is cut when its limit is too large to keep
@@ -14,18 +14,18 @@ const windowParts = 128
 // a start in earliest.go; the other files ask the rule, and do not know kinds. In Redis it is the same:
 // see rule.lua and search.lua.
 type rule struct {
-	limit   *throttle.Limit
-	kind    throttle.Kind
+	limit   *store.Limit
+	kind    store.Kind
 	aligned bool  // its windows have edges; else one ends at every moment
 	slots   bool  // what is in flight counts, not what starts
 	n       int64 // the largest cost that ever fits
 	cost    int64
 	reserve int64 // what must stay free
 	room    int64 // what may be there besides the cost and what must stay free
-	span    int64 // no start matters to one a span later; see throttle.Charge.Span
+	span    int64 // no start matters to one a span later; see store.Charge.Span
 	jitter  int64
-	pace    int64 // see throttle.Charge
-	spread  int64 // see throttle.Booking
+	pace    int64 // see store.Charge
+	spread  int64 // see store.Booking
 	most    int64 // n, or how much of it a ceiling allows
 
 	// What some kinds have, and others not, as the windows and slots above.
@@ -36,13 +36,13 @@ type rule struct {
 	micros int64 // … so many microseconds
 	peak   int64 // the most in any half-open interval for which entries are kept; 0: no start counts
 
-	learns int64   // see throttle.Charge.LearnsPer
+	learns int64   // see store.Charge.LearnsPer
 	rate   float64 // how much the limit allows in that time
 }
 
 // set makes u the rule of a charge. It fills in the one given, because a rule is
 // large enough for a copy to be felt.
-func (u *rule) set(c *throttle.Charge, spread time.Duration) {
+func (u *rule) set(c *store.Charge, spread time.Duration) {
 	u.limit, u.kind = &c.Limit, c.Limit.Kind()
 	u.n, u.cost = int64(c.Limit.Capacity()), int64(c.Cost)
 	u.reserve, u.most = int64(c.Reserve), u.n
@@ -54,22 +54,22 @@ func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 }
 
 // setKind sets what the rule has because of its kind.
-func (u *rule) setKind(c *throttle.Charge) {
+func (u *rule) setKind(c *store.Charge) {
 	u.aligned, u.slots, u.width, u.unit, u.pad, u.tokens, u.micros, u.peak = false, false, 0, 0, 0, 0, 0, u.n
 	switch u.kind {
-	case throttle.KindSlidingWindow:
+	case store.KindSlidingWindow:
 		u.width = u.span
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		u.aligned, u.width, u.peak = true, Micros(u.limit.Per()), 2*u.n // at an edge
-	case throttle.KindLeakyBucket:
+	case store.KindLeakyBucket:
 		u.unit, u.peak = u.span, 1
-	case throttle.KindTokenBucket:
+	case store.KindTokenBucket:
 		u.tokens, u.micros = c.Refill()
 		u.peak = 2 * u.n // a full one, and what flows in
 		u.rate = float64(u.learns) * float64(u.tokens) / float64(u.micros)
-	case throttle.KindConcurrency:
+	case store.KindConcurrency:
 		u.slots = true
-	case throttle.KindUnlimited:
+	case store.KindUnlimited:
 		u.cost, u.peak = 1, 0 // what it costs means nothing
 	}
 }

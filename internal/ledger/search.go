@@ -9,7 +9,7 @@ type Search struct {
 	tail int64 // nor is one allowed that is earlier: see behind
 	free bool  // it is unlimited, and not shut: see unlimited.go
 
-	horizon int64 // see throttle.Booking
+	horizon int64 // see store.Booking
 	single  bool  // the caller needs no start in other budgets
 	steady  bool  // Sliding: the pace counts from starts that have come, too: none is booked far enough ahead to count from
 

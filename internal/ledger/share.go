@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // count counts the start of a waiter as a turn of its share in all rows in which others of its priority wait.
@@ -18,7 +18,7 @@ func (q *Request) count(w *Waiter) {
 
 // countIn counts a turn of a waiter in one row, once.
 func (q *Request) countIn(w *Waiter, key Key) {
-	i := slices.IndexFunc(q.Booking.Charges, func(c throttle.Charge) bool { return c.Budget.Key == key })
+	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == key })
 	l := q.Searches[i].row.queue
 	if l == nil || slices.Contains(w.counted, key) {
 		return
@@ -62,15 +62,15 @@ func (l *queue) hasShares() bool {
 }
 
 // shares describes the shares of a line, by ID; nil if it has none.
-func (l *queue) shares() (all []throttle.ShareStatus) {
+func (l *queue) shares() (all []store.ShareStatus) {
 	if !l.hasShares() {
 		return nil
 	}
 	for _, c := range l.lanes {
 		for _, o := range c {
-			i, found := slices.BinarySearchFunc(all, o.share, func(s throttle.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })
+			i, found := slices.BinarySearchFunc(all, o.share, func(s store.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })
 			if !found {
-				all = slices.Insert(all, i, throttle.ShareStatus{Share: throttle.Share{ID: o.share, Weight: int(o.weight)}})
+				all = slices.Insert(all, i, store.ShareStatus{Share: store.Share{ID: o.share, Weight: int(o.weight)}})
 			}
 			all[i].Waiting += int(o.costs)
 			all[i].Served += int(o.served)

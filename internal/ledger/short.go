@@ -3,7 +3,7 @@ package ledger
 import (
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // MostShort is how many charges a booking has at most that takes the short way: more than the table
@@ -15,7 +15,7 @@ const MostShort = 12
 // callers find. It does what a Request would do, in far fewer steps; whatever is not as plain is left
 // to that: then it returns false, and nothing was done. The rows are those of the charges, in order;
 // that of an unlimited budget of which nothing is known is nil.
-func BookShort(now int64, b *throttle.Booking, rows []*Row, g *throttle.Grant) (decided bool) {
+func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decided bool) {
 	charges := b.Charges
 	if len(charges) > MostShort || b.Returns || b.NotBefore != 0 || names(&b.Instead) {
 		return false
@@ -25,10 +25,10 @@ func BookShort(now int64, b *throttle.Booking, rows []*Row, g *throttle.Grant) (
 	rows = rows[:len(charges)]
 	for i := range charges {
 		r, c := rows[i], &charges[i]
-		if r == nil && c.Limit.Kind() == throttle.KindUnlimited {
+		if r == nil && c.Limit.Kind() == store.KindUnlimited {
 			continue
 		}
-		if c.Limit.Kind() != throttle.KindSlidingWindow || c.Shadow || slices.Contains(rows[:i], r) {
+		if c.Limit.Kind() != store.KindSlidingWindow || c.Shadow || slices.Contains(rows[:i], r) {
 			return false
 		}
 		span, n := shortSpan(c), int64(c.Limit.N())
@@ -46,15 +46,15 @@ func BookShort(now int64, b *throttle.Booking, rows []*Row, g *throttle.Grant) (
 		r.bookPlain(now, shortSpan(c), int64(c.Limit.N()), int64(c.Cost), spread)
 		stamp += r.lifts
 	}
-	g.OK, g.Held, g.Handle.Start, g.Handle.Stamp = true, throttle.NotHeld, now, stamp
+	g.OK, g.Held, g.Handle.Start, g.Handle.Stamp = true, store.NotHeld, now, stamp
 	return true
 }
 
 // shortSpan is Charge.Span of a sliding window.
-func shortSpan(c *throttle.Charge) int64 { return Micros(c.Limit.Per()+c.Jitter) + 1 }
+func shortSpan(c *store.Charge) int64 { return Micros(c.Limit.Per()+c.Jitter) + 1 }
 
 // names reports whether a handle is not the zero one. To compare the two takes twice as long.
-func names(h *throttle.Handle) bool {
+func names(h *store.Handle) bool {
 	return h.Start|h.Place|h.Stamp != 0 || h.Local || h.Node != nil
 }
 

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A history is that of a few rows with their limits.
@@ -15,8 +15,8 @@ type history struct {
 	now     int64
 	rows    []*ledger.Row
 	callers []callers
-	limits  [][]throttle.Charge // of each row, those that its callers have
-	used    []int               // which of the limits of each row is in use
+	limits  [][]store.Charge // of each row, those that its callers have
+	used    []int            // which of the limits of each row is in use
 
 	jitter time.Duration
 	pause  time.Duration // between two bookings, about
@@ -36,9 +36,9 @@ func newHistory(seed uint64) *history {
 		if h.r.IntN(20) == 0 {
 			row = crowd()
 		}
-		limits := []throttle.Charge{charge(throttle.SlidingWindow(h.n(), per)), charge(throttle.SlidingWindow(h.n(), per))}
+		limits := []store.Charge{charge(store.SlidingWindow(h.n(), per)), charge(store.SlidingWindow(h.n(), per))}
 		if h.r.IntN(5) == 0 {
-			limits = append(limits, charge(throttle.SlidingWindow(h.n(), per*3)), charges()[h.r.IntN(len(charges()))])
+			limits = append(limits, charge(store.SlidingWindow(h.n(), per*3)), charges()[h.r.IntN(len(charges()))])
 		}
 		h.rows, h.callers = append(h.rows, row), append(h.callers, callers{})
 		h.limits, h.used = append(h.limits, limits), append(h.used, 0)
@@ -56,7 +56,7 @@ func crowd() *ledger.Row {
 	row := new(ledger.Row)
 	var a ledger.Arrivals
 	for range 300 {
-		b := &throttle.Booking{Charges: []throttle.Charge{charge(throttle.Concurrency(1))}, MaxWait: -1}
+		b := &store.Booking{Charges: []store.Charge{charge(store.Concurrency(1))}, MaxWait: -1}
 		ledger.NewRequest(begin, ledger.Node{}, &a, b, []*ledger.Row{row}).Book(new(ledger.Waiter))
 	}
 	bytes, err := row.MarshalBinary()
@@ -131,10 +131,10 @@ func (h *history) edge() int64 {
 func (h *history) rarely() bool { return h.r.IntN(50) == 0 }
 
 // charge is one for the limit of a row that is in use.
-func (h *history) charge(i int) throttle.Charge {
+func (h *history) charge(i int) store.Charge {
 	c := h.limits[i][h.used[i]]
 	c.Budget.Key = ledger.Key{byte(i)}
-	if c.Limit.Kind() == throttle.KindSlidingWindow {
+	if c.Limit.Kind() == store.KindSlidingWindow {
 		c.Adaptive, c.Pace = h.r.IntN(3) == 0, time.Duration(h.r.IntN(2))*c.Limit.Per()/time.Duration(c.Limit.N())
 	}
 	if h.r.IntN(4) == 0 {
@@ -151,7 +151,7 @@ func (h *history) charge(i int) throttle.Charge {
 }
 
 // booking is one for rows that it chooses.
-func (h *history) booking() *throttle.Booking {
+func (h *history) booking() *store.Booking {
 	h.at = h.r.Perm(3)[:1+h.r.IntN(2)*h.r.IntN(3)]
 	if h.rarely() {
 		h.at = append(h.at, h.at[0])
@@ -159,11 +159,11 @@ func (h *history) booking() *throttle.Booking {
 	if h.rarely() {
 		h.at = h.r.Perm(len(h.rows))
 	}
-	b := &throttle.Booking{MaxWait: time.Duration(h.r.IntN(3)-1) * h.pause, Horizon: time.Duration(h.r.IntN(4)) * 250 * time.Millisecond}
+	b := &store.Booking{MaxWait: time.Duration(h.r.IntN(3)-1) * h.pause, Horizon: time.Duration(h.r.IntN(4)) * 250 * time.Millisecond}
 	for _, i := range h.at {
 		b.Charges = append(b.Charges, h.charge(i))
 	}
-	b.Priority = throttle.Priority(h.r.IntN(3) - 1)
+	b.Priority = store.Priority(h.r.IntN(3) - 1)
 	if h.r.IntN(4) == 0 {
 		b.Spread = time.Duration(h.r.Int64N(int64(h.pause)*2 + 1))
 	}
@@ -178,23 +178,23 @@ func (h *history) booking() *throttle.Booking {
 }
 
 // handle is that of a grant, or one that only has one of its fields.
-func (h *history) handle() throttle.Handle {
+func (h *history) handle() store.Handle {
 	switch h.r.IntN(7) {
 	case 0:
-		return throttle.Handle{Local: true}
+		return store.Handle{Local: true}
 	case 1:
-		return throttle.Handle{Node: new(throttle.Handle)}
+		return store.Handle{Node: new(store.Handle)}
 	case 2:
-		return throttle.Handle{Stamp: 1}
+		return store.Handle{Stamp: 1}
 	case 3:
-		return throttle.Handle{Place: 1}
+		return store.Handle{Place: 1}
 	case 4:
-		return throttle.Handle{Start: 1}
+		return store.Handle{Start: 1}
 	}
 	if all := h.callers[h.at[0]].grants; len(all) > 0 {
 		return all[h.r.IntN(len(all))].Handle
 	}
-	return throttle.Handle{}
+	return store.Handle{}
 }
 
 // choose returns the rows of the booking.
@@ -206,7 +206,7 @@ func (h *history) choose() (rows []*ledger.Row) {
 }
 
 // adopt goes on with rows as they were booked in.
-func (h *history) adopt(booked []*ledger.Row, g throttle.Grant) {
+func (h *history) adopt(booked []*ledger.Row, g store.Grant) {
 	for k, i := range h.at {
 		h.rows[i] = booked[k]
 		if g.OK {

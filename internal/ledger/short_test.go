@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP1_TheShortWayIsTheLongWay: random bookings in random rows, by both ways. The short way gives
@@ -25,7 +25,7 @@ func TestP1_TheShortWayIsTheLongWay(t *testing.T) {
 			b, rows := h.booking(), h.choose()
 			all.count(b)
 			grant, booked := longWay(t, h.now, b, rows)
-			if grant.OK && grant.Wait == 0 && grant.Held == throttle.NotHeld {
+			if grant.OK && grant.Wait == 0 && grant.Held == store.NotHeld {
 				plain.count(b)
 			}
 			if tryShort(t, seed, h.now, b, rows, grant, booked) {
@@ -42,8 +42,8 @@ func TestP1_TheShortWayIsTheLongWay(t *testing.T) {
 }
 
 // both books at a time by both ways, compares, and returns the row and whether the short way was taken.
-func both(t *testing.T, now int64, c throttle.Charge, row *ledger.Row) (*ledger.Row, bool) {
-	b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1}
+func both(t *testing.T, now int64, c store.Charge, row *ledger.Row) (*ledger.Row, bool) {
+	b := &store.Booking{Charges: []store.Charge{c}, MaxWait: -1}
 	grant, booked := longWay(t, now, b, []*ledger.Row{row})
 	taken := tryShort(t, 0, now, b, []*ledger.Row{row}, grant, booked)
 	return booked[0], taken
@@ -52,7 +52,7 @@ func both(t *testing.T, now int64, c throttle.Charge, row *ledger.Row) (*ledger.
 // TestP10_TheShortWayBoundsARow: it joins entries of a row that is as large as it may be.
 func TestP10_TheShortWayBoundsARow(t *testing.T) {
 	const per = 2000 * time.Hour
-	c, row := charge(throttle.SlidingWindow(min(1<<40, math.MaxInt), per)), new(ledger.Row)
+	c, row := charge(store.SlidingWindow(min(1<<40, math.MaxInt), per)), new(ledger.Row)
 	c.Cost = min(1<<32, math.MaxInt>>8)
 	for i := range int64(256) {
 		var taken bool
@@ -66,8 +66,8 @@ func TestP10_TheShortWayBoundsARow(t *testing.T) {
 // TestP1_TheShortWayNeedsHistory: what was forgotten may count in a window that is longer.
 func TestP1_TheShortWayNeedsHistory(t *testing.T) {
 	for early := range int64(3) {
-		short, long := charge(throttle.PerSecond(1)), charge(throttle.SlidingWindow(5, 3*time.Second))
-		row, taken := both(t, begin, charge(throttle.PerSecond(2)), new(ledger.Row))
+		short, long := charge(store.PerSecond(1)), charge(store.SlidingWindow(5, 3*time.Second))
+		row, taken := both(t, begin, charge(store.PerSecond(2)), new(ledger.Row))
 		require.True(t, taken, "a new row")
 		row, taken = both(t, begin+second+1, short, row)
 		require.True(t, taken, "what was booked is over")
@@ -78,9 +78,9 @@ func TestP1_TheShortWayNeedsHistory(t *testing.T) {
 
 // TestP3_TheShortWayForgetsALimit: a limit of which no start is left does not hold back the next.
 func TestP3_TheShortWayForgetsALimit(t *testing.T) {
-	large, small := charge(throttle.PerSecond(9)), charge(throttle.PerSecond(2))
+	large, small := charge(store.PerSecond(9)), charge(store.PerSecond(2))
 	row := new(ledger.Row)
-	b := &throttle.Booking{Charges: []throttle.Charge{large}}
+	b := &store.Booking{Charges: []store.Charge{large}}
 	grant, booked := longWay(t, begin, b, []*ledger.Row{row})
 	ledger.NewRequest(begin, ledger.Node{}, new(ledger.Arrivals), b, booked).Cancel(grant)
 	_, taken := both(t, begin+1, small, booked[0])
@@ -90,7 +90,7 @@ func TestP3_TheShortWayForgetsALimit(t *testing.T) {
 // TestP1_TheShortWayOfTwoWindows: one row that two charges have is not plain.
 func TestP1_TheShortWayOfTwoWindows(t *testing.T) {
 	row := new(ledger.Row)
-	b := &throttle.Booking{Charges: []throttle.Charge{charge(throttle.PerSecond(5)), charge(throttle.PerMinute(9))}}
+	b := &store.Booking{Charges: []store.Charge{charge(store.PerSecond(5)), charge(store.PerMinute(9))}}
 	rows := []*ledger.Row{row, row}
 	grant, booked := longWay(t, begin, b, rows)
 	require.False(t, tryShort(t, 0, begin, b, rows, grant, booked))
@@ -99,7 +99,7 @@ func TestP1_TheShortWayOfTwoWindows(t *testing.T) {
 // A tally counts bookings of one charge, and of several.
 type tally struct{ one, several int }
 
-func (c *tally) count(b *throttle.Booking) {
+func (c *tally) count(b *store.Booking) {
 	if len(b.Charges) == 1 {
 		c.one++
 	} else {
@@ -120,11 +120,11 @@ func clones(rows []*ledger.Row) (all []*ledger.Row) {
 }
 
 // longWay books in copies of rows, and returns them; a grant of nothing if that is not decided.
-func longWay(t *testing.T, now int64, b *throttle.Booking, rows []*ledger.Row) (throttle.Grant, []*ledger.Row) {
+func longWay(t *testing.T, now int64, b *store.Booking, rows []*ledger.Row) (store.Grant, []*ledger.Row) {
 	rows = clones(rows)
 	q := ledger.NewRequest(now, ledger.Node{}, new(ledger.Arrivals), b, rows)
 	if !q.BookNow() {
-		return throttle.Grant{}, rows
+		return store.Grant{}, rows
 	}
 	if q.Grant.OK && q.Grant.Wait == 0 && !q.Waits && !q.HasNews() {
 		return *q.Grant, rows
@@ -135,11 +135,11 @@ func longWay(t *testing.T, now int64, b *throttle.Booking, rows []*ledger.Row) (
 }
 
 // tryShort books in copies of rows by the short way, and compares.
-func tryShort(t *testing.T, seed uint64, now int64, b *throttle.Booking, rows []*ledger.Row, grant throttle.Grant, booked []*ledger.Row) bool {
-	mine, g := clones(rows), throttle.Grant{}
+func tryShort(t *testing.T, seed uint64, now int64, b *store.Booking, rows []*ledger.Row, grant store.Grant, booked []*ledger.Row) bool {
+	mine, g := clones(rows), store.Grant{}
 	taken := ledger.BookShort(now, b, mine, &g)
 	if !taken {
-		grant, booked = throttle.Grant{}, rows
+		grant, booked = store.Grant{}, rows
 	}
 	if !reflect.DeepEqual(grant, g) {
 		require.Equal(t, grant, g, "seed %d: the grant of %+v", seed, b)

@@ -4,17 +4,17 @@ import (
 	"math"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Status describes the budget of the only charge, which has a cost of 1, by a copy of its
 // row: see Row.Clone.
-func (q *Request) Status() throttle.Status {
+func (q *Request) Status() store.Status {
 	s := &q.Searches[0]
 	s.wake(q.Now)
 	r := s.row
 	s.from = q.Now
-	st := throttle.Status{Limit: q.Booking.Charges[0].Limit}
+	st := store.Status{Limit: q.Booking.Charges[0].Limit}
 	if s.rule.slots {
 		st.Used, st.Waiting, st.Callers = r.inFlight()
 	} else {
@@ -102,6 +102,6 @@ func (r *Row) wait(q *Search) int64 {
 	if sum := r.waiting(); sum > 0 && !q.rule.slots {
 		turn = q.turn(sum + q.rule.cost)
 	}
-	q.behind(&throttle.Booking{Horizon: 1})
+	q.behind(&store.Booking{Horizon: 1})
 	return max(turn, q.earliest(q.from))
 }

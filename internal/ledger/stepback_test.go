@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP9_EdgeAfterStepBack: starts wait for the begin of a window, or were there just now, and the
@@ -14,7 +14,7 @@ import (
 func TestP9_EdgeAfterStepBack(t *testing.T) {
 	const per = 1_399_000
 	edge := int64(676_686_777 * per)
-	c := throttle.Charge{Limit: throttle.FixedWindow(2, per*time.Microsecond), Cost: 1}
+	c := store.Charge{Limit: store.FixedWindow(2, per*time.Microsecond), Cost: 1}
 	var u rule
 	u.set(&c, 0)
 	for _, step := range []int64{1, 1500, stall} {

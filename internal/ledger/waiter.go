@@ -3,7 +3,7 @@ package ledger
 import (
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Waiter is what a caller that waits, or waited, for a start remembers of the lines that
@@ -63,7 +63,7 @@ func (w *Waiter) Keeps() bool { return w.stand != nil || w.passed != nil || w.co
 func (w *Waiter) front(key Key) bool { return w.lost || slices.Contains(w.counted, key) }
 
 // Come notes that the caller asks with b. It still stands where it stood.
-func (w *Waiter) Come(b *throttle.Booking) {
+func (w *Waiter) Come(b *store.Booking) {
 	called := w.isCalled()
 	if w.stand != nil {
 		w.turn = w.stand.key // it comes before its turn, and must not pass those that had theirs

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // asksAlone is how often a caller may ask at one moment while no other caller does: to
@@ -25,11 +26,11 @@ const (
 type judge struct {
 	policies []throttle.Policy
 	mu       sync.Mutex
-	last     *throttle.Booking
+	last     *store.Booking
 	at       time.Time
 	alone    int
-	asks     map[*throttle.Booking]int // at this moment
-	starts   map[string][]start        // by policy and key
+	asks     map[*store.Booking]int // at this moment
+	starts   map[string][]start     // by policy and key
 	wrong    []error
 }
 
@@ -48,22 +49,22 @@ type program struct {
 var errAsksAgain = errors.New("a caller asks again and again at one moment")
 
 // Book ends the wait of a caller that asks too often.
-func (p *program) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (p *program) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	if p.judge.asked(b) {
-		return throttle.Grant{}, errAsksAgain
+		return store.Grant{}, errAsksAgain
 	}
 	g, err := p.Store.Book(ctx, b)
-	if err == nil && g.Ready != nil && g.Handle == (throttle.Handle{}) && g.Wait <= 0 && b.Charges[g.Held].Limit.Kind() != throttle.KindConcurrency {
+	if err == nil && g.Ready != nil && g.Handle == (store.Handle{}) && g.Wait <= 0 && b.Charges[g.Held].Limit.Kind() != store.KindConcurrency {
 		p.judge.note(errors.New("a caller in line is told to wait for no time"))
 	}
 	return g, err
 }
 
-func (j *judge) asked(b *throttle.Booking) (tooOften bool) {
+func (j *judge) asked(b *store.Booking) (tooOften bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if now := time.Now(); !j.at.Equal(now) {
-		j.at, j.last, j.asks = now, nil, make(map[*throttle.Booking]int)
+		j.at, j.last, j.asks = now, nil, make(map[*store.Booking]int)
 	}
 	if j.last != b {
 		j.last, j.alone = b, 0
@@ -114,8 +115,8 @@ func inWindow(l throttle.Limit, starts []start) (n int) {
 	for _, s := range starts {
 		at := s.at.UnixMicro()
 		switch {
-		case l.Kind() == throttle.KindSlidingWindow && at-first < per:
-		case l.Kind() == throttle.KindFixedWindow && at/per == first/per:
+		case l.Kind() == store.KindSlidingWindow && at-first < per:
+		case l.Kind() == store.KindFixedWindow && at/per == first/per:
 		default:
 			return n
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Play plays one schedule on the stores of some programs, in a bubble, and returns what was wrong.
@@ -63,7 +64,7 @@ func newSchedule(r *rand.Rand) *schedule {
 			length = lengths[r.IntN(len(lengths))]
 		}
 		p := throttle.Policy{Name: fmt.Sprint("policy ", i), Limit: limit(r, length, i)}
-		if k := p.Limit.Kind(); r.IntN(4) == 0 && k != throttle.KindConcurrency && k != throttle.KindLeakyBucket {
+		if k := p.Limit.Kind(); r.IntN(4) == 0 && k != store.KindConcurrency && k != store.KindLeakyBucket {
 			p.Headroom = map[throttle.Priority]float64{throttle.Low: 0.5}
 		}
 		s.policies = append(s.policies, p)
@@ -87,7 +88,7 @@ func newSchedule(r *rand.Rand) *schedule {
 			if !same {
 				d.Cost = 1 + r.IntN(d.Cost)
 			}
-			if p.Limit.Kind() == throttle.KindConcurrency {
+			if p.Limit.Kind() == store.KindConcurrency {
 				d.Cost = 1
 			}
 			if i == 1 {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Backend keeps the rows of budgets for many nodes. Its methods are safe for concurrent use, but
@@ -14,7 +14,7 @@ import (
 type Backend interface {
 	// Lane names the lane of a budget: the budgets of one booking have one lane, in all nodes
 	// that use them.
-	Lane(b *throttle.Budget) string
+	Lane(b *store.Budget) string
 
 	// Step locks the rows of a lane, calls decide, saves the rows that decide has got and unlocks them:
 	// all rows are saved, or none. The keys are those that decide asks for first. Decide may be called
@@ -59,7 +59,7 @@ type Rows interface {
 	Received() time.Time
 
 	// Fetch says of which charges the rows are wanted next: a backend that has to load them does it at once.
-	Fetch(charges []throttle.Charge)
+	Fetch(charges []store.Charge)
 
 	// Row returns the row of a budget. If there is none it returns nil, or with create a new one.
 	Row(key ledger.Key, create bool) *ledger.Row

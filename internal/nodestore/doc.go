@@ -1,4 +1,4 @@
-// Package nodestore is a [throttle.Store] for stores that keep rows in one place for many nodes: a
+// Package nodestore is a [store.Store] for stores that keep rows in one place for many nodes: a
 // file, a table of a database. Package ledger decides about rows. This package is what each node
 // does around that: callers of the node share steps, wait in lines, watch their starts, hold slots
 // under a lease and hear of what other nodes did. A [Backend] is what is left: it loads rows, has

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A memory is what a node remembers of its callers in one lane. If the node dies, so do they.
@@ -37,22 +37,22 @@ func newMemory(lane string, o Options, isDead func(node int64) bool) memory {
 type waiter struct {
 	ledger.Waiter
 	lane    string
-	booking throttle.Booking
-	ends    int64          // when the caller's MaxWait is over, in microseconds of the store's clock
-	ready   chan struct{}  // the Ready of the caller's grant
-	grant   throttle.Grant // the start that was booked for the caller while it waited, if OK
+	booking store.Booking
+	ends    int64         // when the caller's MaxWait is over, in microseconds of the store's clock
+	ready   chan struct{} // the Ready of the caller's grant
+	grant   store.Grant   // the start that was booked for the caller while it waited, if OK
 }
 
 // A slotWaiter is a caller that waits for the slots of a charge.
 type slotWaiter struct {
-	booking throttle.Booking
+	booking store.Booking
 	charge  int
 	ready   chan struct{}
 }
 
 // A holding is what callers of this node hold of a Concurrency budget.
 type holding struct {
-	charge throttle.Charge
+	charge store.Charge
 	n      int
 }
 
@@ -93,10 +93,10 @@ func (m *memory) dropLine(w *waiter) {
 }
 
 // hold counts slots that a caller holds from now on, or with a negative sign not any more.
-func (m *memory) hold(b *throttle.Booking, sign int) {
+func (m *memory) hold(b *store.Booking, sign int) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if c.Limit.Kind() != throttle.KindConcurrency {
+		if c.Limit.Kind() != store.KindConcurrency {
 			continue
 		}
 		h := m.held[c.Budget.Key]
@@ -112,7 +112,7 @@ func (m *memory) hold(b *throttle.Booking, sign int) {
 }
 
 // charge returns a charge of a budget in which the node needs its lease; false if there is none.
-func (m *memory) charge(key ledger.Key) (c throttle.Charge, ok bool) {
+func (m *memory) charge(key ledger.Key) (c store.Charge, ok bool) {
 	if h := m.held[key]; h != nil {
 		return h.charge, true
 	}
@@ -143,8 +143,8 @@ func (m *memory) leased(held bool) []ledger.Key {
 	return slices.Collect(maps.Keys(all))
 }
 
-func chargeOf(b *throttle.Booking, key ledger.Key) throttle.Charge {
-	i := slices.IndexFunc(b.Charges, func(c throttle.Charge) bool { return c.Budget.Key == key })
+func chargeOf(b *store.Booking, key ledger.Key) store.Charge {
+	i := slices.IndexFunc(b.Charges, func(c store.Charge) bool { return c.Budget.Key == key })
 	return b.Charges[i]
 }
 

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // An op is what a caller, or the node itself, wants done in a step.
@@ -16,12 +16,12 @@ type op struct {
 	// decide does, in a step, what is wanted. It is called again if the step is made again.
 	decide func(*step, *op)
 
-	booking  throttle.Booking // with charges of the op's own
-	grant    throttle.Grant   // the answer to a booking, or the grant that the op gives back
-	asked    time.Time        // when this node asked the store's clock for the time of the step
-	received time.Time        // when this node had that time
-	books    bool             // the op asks for a start
-	isUndo   bool             // the op gives something back
+	booking  store.Booking // with charges of the op's own
+	grant    store.Grant   // the answer to a booking, or the grant that the op gives back
+	asked    time.Time     // when this node asked the store's clock for the time of the step
+	received time.Time     // when this node had that time
+	books    bool          // the op asks for a start
+	isUndo   bool          // the op gives something back
 
 	costs []int // what a start has cost
 
@@ -47,7 +47,7 @@ const (
 type ops struct{ pool sync.Pool }
 
 // get returns an op about a booking.
-func (all *ops) get(decide func(*step, *op), b *throttle.Booking) *op {
+func (all *ops) get(decide func(*step, *op), b *store.Booking) *op {
 	o, _ := all.pool.Get().(*op)
 	if o == nil {
 		o = &op{done: make(chan struct{}, 1), away: make(chan error, 1)}
@@ -130,7 +130,7 @@ func (o *op) tellAway(err error) {
 func (o *op) hasLeft() bool { return o.state.Load() == left }
 
 // gives reports whether an op that asks for a start gives something back when it is done.
-func (o *op) gives() bool { return o.booking.Turn != nil || o.booking.Instead != (throttle.Handle{}) }
+func (o *op) gives() bool { return o.booking.Turn != nil || o.booking.Instead != (store.Handle{}) }
 
 // isPointless reports whether nothing would come of the op but a start for a caller that has left.
 func (o *op) isPointless() bool { return o.books && !o.gives() && o.hasLeft() }

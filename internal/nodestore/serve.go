@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // relistMost is how many waiters without a place ask again in one step.
@@ -90,7 +90,7 @@ func (st *step) serve(key ledger.Key) {
 			if r.Bury(head.Node); !known {
 				return // the next node that waits here goes on
 			}
-			st.change(&throttle.Booking{Charges: []throttle.Charge{c}}, (*ledger.Request).Renew)
+			st.change(&store.Booking{Charges: []store.Charge{c}}, (*ledger.Request).Renew)
 			continue
 		case head.Node != st.node.ID:
 			st.lookAgain(key, -1)
@@ -115,7 +115,7 @@ func (st *step) serve(key ledger.Key) {
 func (st *step) serveHead(key ledger.Key, w *waiter) (later time.Duration) {
 	st.touch(w)
 	defer st.noteLine(w)
-	q := st.request(&w.booking, new(throttle.Grant))
+	q := st.request(&w.booking, new(store.Grant))
 	// In one step: a penalty between the two would have it booked far behind its end.
 	if later = q.Due(&w.Waiter, key); later > 0 {
 		return later
@@ -136,7 +136,7 @@ func (st *step) served(w *waiter, q *ledger.Request, called bool) {
 		return
 	}
 	if w.grant = *q.Grant; !w.grant.OK || called {
-		w.grant = throttle.Grant{}
+		w.grant = store.Grant{}
 	}
 	st.wake = append(st.wake, ready)
 }
@@ -148,7 +148,7 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 		if left > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.node.ID}) {
 			w := st.line[key][at]
 			st.touch(w)
-			q := st.request(&w.booking, new(throttle.Grant))
+			q := st.request(&w.booking, new(store.Grant))
 			q.Again(&w.Waiter)
 			st.note(q)
 			st.served(w, q, false)
@@ -202,7 +202,7 @@ func (st *step) renew(keys []ledger.Key) {
 			continue // its callers have left since
 		}
 		st.bury(key)
-		st.change(&throttle.Booking{Charges: []throttle.Charge{c}}, (*ledger.Request).Renew)
+		st.change(&store.Booking{Charges: []store.Charge{c}}, (*ledger.Request).Renew)
 		if st.line[key] == nil && st.slots[key] == nil {
 			continue
 		}

@@ -3,8 +3,8 @@ package nodestore
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A step is what a node does in one lane at one time, for all callers that have come together. Rows
@@ -48,12 +48,12 @@ func (st *step) forget() {
 }
 
 // row returns the row of a charge; nil for an unlimited budget that has none.
-func (st *step) row(c *throttle.Charge) *ledger.Row {
-	return st.rows.Row(c.Budget.Key, c.Limit.Kind() != throttle.KindUnlimited)
+func (st *step) row(c *store.Charge) *ledger.Row {
+	return st.rows.Row(c.Budget.Key, c.Limit.Kind() != store.KindUnlimited)
 }
 
 // request returns a request for a booking.
-func (st *step) request(b *throttle.Booking, g *throttle.Grant) *ledger.Request {
+func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 	q := &ledger.Request{
 		Now: st.now, Node: st.node, Arrivals: st.arrivals, Booking: b, Grant: g, Bounded: true,
 		Searches: make([]ledger.Search, len(b.Charges)),
@@ -63,7 +63,7 @@ func (st *step) request(b *throttle.Booking, g *throttle.Grant) *ledger.Request 
 		c := &b.Charges[i]
 		r := st.row(c)
 		q.Open(i, r)
-		if h := st.held[c.Budget.Key]; h != nil && st.doubts == 0 && c.Limit.Kind() == throttle.KindConcurrency {
+		if h := st.held[c.Budget.Key]; h != nil && st.doubts == 0 && c.Limit.Kind() == store.KindConcurrency {
 			r.Holds(int64(h.n), st.node)
 		}
 	}
@@ -71,8 +71,8 @@ func (st *step) request(b *throttle.Booking, g *throttle.Grant) *ledger.Request 
 }
 
 // change does something for all charges of a booking.
-func (st *step) change(b *throttle.Booking, do func(*ledger.Request)) {
-	q := st.request(b, new(throttle.Grant))
+func (st *step) change(b *store.Booking, do func(*ledger.Request)) {
+	q := st.request(b, new(store.Grant))
 	do(q)
 	st.note(q)
 }
@@ -107,7 +107,7 @@ func (st *step) setSlot(key ledger.Key, arrival int64, w *slotWaiter) {
 }
 
 // holds notes slots that a caller holds from now on, or not any more.
-func (st *step) holds(b *throttle.Booking, sign int) {
+func (st *step) holds(b *store.Booking, sign int) {
 	st.undo = append(st.undo, func() { st.hold(b, -sign) })
 	st.hold(b, sign)
 }

@@ -7,13 +7,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Store is a node's part of a [throttle.Store] for many nodes.
+// A Store is a node's part of a [store.Store] for many nodes.
 type Store struct {
+	store.Minimal
 	backend Backend
 	options Options
 	lanes   sync.Map // of *lane, by name
@@ -29,7 +30,7 @@ func New(b Backend, o Options) *Store {
 }
 
 // lane returns the lane of a budget.
-func (s *Store) lane(b *throttle.Budget) *lane { return s.named(s.backend.Lane(b)) }
+func (s *Store) lane(b *store.Budget) *lane { return s.named(s.backend.Lane(b)) }
 
 func (s *Store) named(name string) *lane {
 	if l, ok := s.lanes.Load(name); ok {
@@ -40,7 +41,7 @@ func (s *Store) named(name string) *lane {
 }
 
 // own gives budgets that are the node's own keys that no other node has.
-func (s *Store) own(charges []throttle.Charge) {
+func (s *Store) own(charges []store.Charge) {
 	for i := range charges {
 		if c := &charges[i]; c.Node {
 			half := c.Budget.Key[:8]
@@ -50,14 +51,14 @@ func (s *Store) own(charges []throttle.Charge) {
 }
 
 // op returns an op about a booking, with the keys that the rows have.
-func (s *Store) op(decide func(*step, *op), b *throttle.Booking) *op {
+func (s *Store) op(decide func(*step, *op), b *store.Booking) *op {
 	o := s.ops.get(decide, b)
 	s.own(o.booking.Charges)
 	return o
 }
 
-// Book implements [throttle.Store].
-func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+// Book implements [store.Store].
+func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	l := s.lane(&b.Charges[0].Budget)
 	o := s.op(book, b)
 	o.books, o.observer = true, outage.From(ctx)
@@ -70,11 +71,11 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 		patience = -1
 	}
 	if !o.await(ctx, patience) {
-		return throttle.Grant{Held: throttle.NotHeld}, s.leftError(ctx, l)
+		return store.Grant{Held: store.NotHeld}, s.leftError(ctx, l)
 	}
 	g, err := o.grant, o.err
 	if err != nil {
-		g = throttle.Grant{Held: throttle.NotHeld}
+		g = store.Grant{Held: store.NotHeld}
 	} else {
 		// The clock was read between asked and received. The start is as old as it can be, and the wait is as long as it can be: a caller
 		// that went on before its start would come too close to the starts before.
@@ -92,7 +93,7 @@ func book(st *step, o *op) { st.book(&o.booking, &o.grant) }
 // leavesLane has a waiter leave its line, because the caller's budgets belong to another lane now. It returns false if the waiter
 // leaves later: until then no other lane may change the waiter.
 func (s *Store) leavesLane(ctx context.Context, w *waiter) bool {
-	o := s.ops.get(func(st *step, _ *op) { st.giveUp(w) }, &throttle.Booking{})
+	o := s.ops.get(func(st *step, _ *op) { st.giveUp(w) }, &store.Booking{})
 	o.isUndo = true
 	s.named(w.lane).post(o)
 	if !o.await(ctx, -1) {
@@ -122,8 +123,8 @@ func (s *Store) leftError(ctx context.Context, l *lane) error {
 // undoSoon is how long a caller that gives something back waits until the rows say so.
 const undoSoon = 50 * time.Millisecond
 
-// Cancel implements [throttle.Store].
-func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [store.Store].
+func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	if !g.OK && g.Ready == nil {
 		return
 	}
@@ -132,8 +133,8 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	s.undo(o)
 }
 
-// Release implements [throttle.Store].
-func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
+// Release implements [store.Store].
+func (s *Store) Release(b *store.Booking, g store.Grant) {
 	if g.OK && g.Wait == 0 && holdsSlots(b) {
 		s.undo(s.op(release, b))
 	}
@@ -160,8 +161,8 @@ func (s *Store) do(ctx context.Context, o *op) (from, to float64, err error) {
 	return from, to, err
 }
 
-// Settle implements [throttle.Store].
-func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [store.Store].
+func (s *Store) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	o := s.op(func(st *step, o *op) {
 		st.change(&o.booking, func(q *ledger.Request) { q.Settle(o.grant, o.costs) })
 	}, b)
@@ -171,62 +172,62 @@ func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gran
 }
 
 // charge does something for one budget.
-func (s *Store) charge(ctx context.Context, c throttle.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
+func (s *Store) charge(ctx context.Context, c store.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
 	o := s.op(func(st *step, o *op) {
 		st.change(&o.booking, func(q *ledger.Request) { do(q, o) })
-	}, &throttle.Booking{Charges: []throttle.Charge{c}})
+	}, &store.Booking{Charges: []store.Charge{c}})
 	return s.do(ctx, o)
 }
 
 // close is charge for what closes the budget, which must have a row.
-func (s *Store) close(ctx context.Context, c throttle.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
+func (s *Store) close(ctx context.Context, c store.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
 	o := s.op(func(st *step, o *op) {
 		st.rows.Row(o.booking.Charges[0].Budget.Key, true)
 		st.change(&o.booking, func(q *ledger.Request) { do(q, o) })
-	}, &throttle.Booking{Charges: []throttle.Charge{c}})
+	}, &store.Booking{Charges: []store.Charge{c}})
 	return s.do(ctx, o)
 }
 
-// Pause implements [throttle.Store].
-func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+// Pause implements [store.Store].
+func (s *Store) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	_, _, err := s.close(ctx, c, func(q *ledger.Request, _ *op) { q.Pause(d) })
 	return err
 }
 
-// Refuse implements [throttle.Store].
-func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+// Refuse implements [store.Store].
+func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	return s.close(ctx, c, func(q *ledger.Request, o *op) { o.from, o.to = q.Refuse(r) })
 }
 
-// Resume implements [throttle.Store].
-func (s *Store) Resume(ctx context.Context, c throttle.Charge) error {
+// Resume implements [store.Store].
+func (s *Store) Resume(ctx context.Context, c store.Charge) error {
 	_, _, err := s.charge(ctx, c, func(q *ledger.Request, _ *op) { q.Resume() })
 	return err
 }
 
-// Reconcile implements [throttle.Store].
-func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, of throttle.Quota) error {
+// Reconcile implements [store.Store].
+func (s *Store) Reconcile(ctx context.Context, c store.Charge, of store.Quota) error {
 	_, _, err := s.charge(ctx, c, func(q *ledger.Request, _ *op) { q.Reconcile(of) })
 	return err
 }
 
-// Status implements [throttle.Store].
-func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	charges := []throttle.Charge{c}
+// Status implements [store.Store].
+func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error) {
+	charges := []store.Charge{c}
 	s.own(charges)
 	charges[0].Cost = 1
-	var st throttle.Status
+	var st store.Status
 	if err := s.read(ctx, s.lane(&c.Budget), charges, func(rows Rows) {
 		row := rows.Row(charges[0].Budget.Key, false).Clone()
-		st = ledger.NewRequest(rows.Now(), s.options.Node, nil, &throttle.Booking{Charges: charges}, []*ledger.Row{row}).Status()
+		st = ledger.NewRequest(rows.Now(), s.options.Node, nil, &store.Booking{Charges: charges}, []*ledger.Row{row}).Status()
 	}); err != nil {
-		return throttle.Status{}, err
+		return store.Status{}, err
 	}
 	return st, nil
 }
 
 // read looks at the rows of charges, and takes in what other nodes have done.
-func (s *Store) read(ctx context.Context, l *lane, charges []throttle.Charge, look func(Rows)) error {
+func (s *Store) read(ctx context.Context, l *lane, charges []store.Charge, look func(Rows)) error {
 	var few [ledger.MostShort]ledger.Key
 	keys := few[:0]
 	for i := range charges {

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A SavedRow is a row as bytes. A row without bytes is none.
@@ -78,7 +78,7 @@ func (t *Table) Asked() time.Time { return t.asked }
 func (t *Table) Received() time.Time { return t.received }
 
 // Fetch implements [Rows].
-func (t *Table) Fetch(charges []throttle.Charge) {
+func (t *Table) Fetch(charges []store.Charge) {
 	if t.load == nil || len(charges) < 2 {
 		return
 	}

@@ -3,8 +3,8 @@ package nodestore
 import (
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // cancel gives back the grant of an op.
@@ -19,8 +19,8 @@ func release(st *step, o *op) {
 // withdraw takes the place of an op that asks for a start for a caller that has left. What the caller
 // had counts as given back.
 func withdraw(st *step, o *op) {
-	st.cancel(&o.booking, throttle.Grant{Handle: o.booking.Instead, Turn: o.booking.Turn})
-	o.grant = throttle.Grant{}
+	st.cancel(&o.booking, store.Grant{Handle: o.booking.Instead, Turn: o.booking.Turn})
+	o.grant = store.Grant{}
 }
 
 // ownUndo returns an op of the node's own, which nobody waits for, that gives back what the op of a caller had.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // punctual is by how many microseconds a caller may come later than the start that was booked for
@@ -18,8 +18,8 @@ const punctual = 5_000
 const mostShort = 4
 
 // book books for a caller. Its booking is the caller's until the step is over.
-func (st *step) book(b *throttle.Booking, g *throttle.Grant) {
-	*g = throttle.Grant{}
+func (st *step) book(b *store.Booking, g *store.Grant) {
+	*g = store.Grant{}
 	if b.Turn == nil && len(b.Charges) <= mostShort {
 		var few [mostShort]*ledger.Row
 		rows := few[:0]
@@ -40,9 +40,9 @@ func (st *step) book(b *throttle.Booking, g *throttle.Grant) {
 }
 
 // bookWaiter is book for what is not plain. The waiter does not stand in the memory.
-func (st *step) bookWaiter(w *waiter, b *throttle.Booking, g *throttle.Grant) {
+func (st *step) bookWaiter(w *waiter, b *store.Booking, g *store.Grant) {
 	if w.grant.OK && st.now-w.grant.Handle.Start <= punctual && slices.Equal(w.booking.Charges, b.Charges) {
-		*g, w.grant = w.grant, throttle.Grant{}
+		*g, w.grant = w.grant, store.Grant{}
 		g.Wait = time.Duration(max(0, g.Handle.Start-st.now)) * time.Microsecond
 		g.Age = time.Duration(max(0, st.now-g.Handle.Start)) * time.Microsecond
 		return
@@ -70,8 +70,8 @@ func (st *step) bookWaiter(w *waiter, b *throttle.Booking, g *throttle.Grant) {
 }
 
 // holdsSlots reports whether a start of the booking holds slots.
-func holdsSlots(b *throttle.Booking) bool {
-	return slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency })
+func holdsSlots(b *store.Booking) bool {
+	return slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency })
 }
 
 // leave takes a waiter out of its line, by do, and gives back what was booked for it.
@@ -82,8 +82,8 @@ func (st *step) leave(w *waiter, do func(*ledger.Request, *ledger.Waiter)) {
 	st.change(&w.booking, func(q *ledger.Request) {
 		do(q, &w.Waiter)
 		if w.grant.OK {
-			q.Cancel(throttle.Grant{Handle: w.grant.Handle})
-			w.grant = throttle.Grant{}
+			q.Cancel(store.Grant{Handle: w.grant.Handle})
+			w.grant = store.Grant{}
 		}
 	})
 }
@@ -96,7 +96,7 @@ func (st *step) giveUp(w *waiter) {
 }
 
 // unslot notes that a waiter for slots asks again, or leaves.
-func (st *step) unslot(b *throttle.Booking, h throttle.Handle) {
+func (st *step) unslot(b *store.Booking, h store.Handle) {
 	for i := range b.Charges {
 		st.setSlot(b.Charges[i].Budget.Key, h.Place, nil)
 	}
@@ -113,11 +113,11 @@ func (st *step) answer(w *waiter, q *ledger.Request) {
 			w.ready = ready
 		}
 	}
-	g.Turn, w.booking.Instead = w, throttle.Handle{}
+	g.Turn, w.booking.Instead = w, store.Handle{}
 }
 
 // cancel gives back a grant, or a place in line.
-func (st *step) cancel(b *throttle.Booking, g throttle.Grant) {
+func (st *step) cancel(b *store.Booking, g store.Grant) {
 	st.unslot(b, g.Handle)
 	if w, ok := g.Turn.(*waiter); ok {
 		st.giveUp(w)

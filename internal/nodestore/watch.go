@@ -4,14 +4,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A watch is kept over one booked start, and is told when the start becomes useless.
 type watch struct {
-	charges []throttle.Charge
-	grant   throttle.Grant
+	charges []store.Charge
+	grant   store.Grant
 	news    chan<- struct{}
 	lifted  atomic.Bool // a pause ended early, or less is left than was known: the start must be booked anew
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A watching is the watch over the start of a booking, until the start is used or given back.
@@ -18,10 +18,10 @@ type watching struct {
 	lane  *lane
 }
 
-// Watch implements [throttle.Store].
-func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+// Watch implements [store.Store].
+func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	w := &watching{watch: watch{charges: b.Charges, grant: g, news: news}, store: s, lane: s.lane(&b.Charges[0].Budget)}
-	if slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Node }) {
+	if slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return c.Node }) {
 		w.charges = slices.Clone(b.Charges)
 		s.own(w.charges)
 	}
@@ -36,7 +36,7 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 	return w
 }
 
-// Confirm implements [throttle.Watch].
+// Confirm implements [store.Watch].
 func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if maxWait > 0 {
 		within, stop := context.WithTimeout(ctx, maxWait)
@@ -66,7 +66,7 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 	}
 }
 
-// Stop implements [throttle.Watch].
+// Stop implements [store.Watch].
 func (w *watching) Stop() {
 	w.lane.state.Lock()
 	defer w.lane.state.Unlock()

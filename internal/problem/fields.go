@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // addLimit tells of a limit that has no room for a request, in the fields of
@@ -15,8 +16,8 @@ import (
 func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration) {
 	name := quoted(policy)
 	switch l.Kind() {
-	case throttle.KindUnlimited: // it has no number
-	case throttle.KindConcurrency:
+	case store.KindUnlimited: // it has no number
+	case store.KindConcurrency:
 		h.Set("RateLimit-Policy", fmt.Sprintf(`%s;q=%d;qu="concurrent-requests"`, name, l.N()))
 	default:
 		h.Set("RateLimit-Policy", fmt.Sprintf("%s;q=%d;w=%d", name, l.Capacity(), seconds(window(l))))
@@ -34,7 +35,7 @@ func window(l throttle.Limit) time.Duration {
 	case l.Per() == 0:
 		from, to := l.Window(time.Now())
 		return to.Sub(from)
-	case l.Kind() == throttle.KindTokenBucket:
+	case l.Kind() == store.KindTokenBucket:
 		return time.Duration(float64(l.Per()) * float64(l.Capacity()) / float64(l.N()))
 	}
 	return l.Per()

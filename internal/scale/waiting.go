@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A crowd is callers that wait for a limit, in a closed loop: each comes again at once.
@@ -115,7 +116,7 @@ func (c crowd) limiters(t redistest.TB, s *redisstore.Store) (all []*throttle.Li
 	for i := range max(1, c.Shares) {
 		own := shareOf{Store: s}
 		if c.Shares > 0 {
-			own.share = throttle.Share{ID: uint64(1000 + i), Weight: 1}
+			own.share = store.Share{ID: uint64(1000 + i), Weight: 1}
 		}
 		l, err := throttle.NewLimiter(own, throttle.Policy{Name: "waiting", Limit: throttle.PerSecond(c.PerSecond)})
 		if err != nil {
@@ -129,11 +130,11 @@ func (c crowd) limiters(t redistest.TB, s *redisstore.Store) (all []*throttle.Li
 // A shareOf is a store all of whose callers belong to one share.
 type shareOf struct {
 	*redisstore.Store
-	share throttle.Share
+	share store.Share
 }
 
 // Book implements [throttle.Store].
-func (s shareOf) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s shareOf) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	for i := range b.Charges {
 		b.Charges[i].Share = s.share
 	}

@@ -6,11 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // status is a share of weight 1.
 func status(id uint64, waiting, served int) throttle.ShareStatus {
-	return throttle.ShareStatus{Share: throttle.Share{ID: id, Weight: 1}, Waiting: waiting, Served: served}
+	return throttle.ShareStatus{Share: store.Share{ID: id, Weight: 1}, Waiting: waiting, Served: served}
 }
 
 func TestLines(t *testing.T) {
@@ -21,7 +22,7 @@ func TestLines(t *testing.T) {
 		{Name: "common", Weight: 1, Waiting: 2, Served: -1},
 		{Name: "1fffffffffffff", Weight: 1, Served: 7},
 	}, Lines([]throttle.ShareStatus{
-		{Waiting: 2, Served: 8}, status(1, 2, -1), {Share: throttle.Share{ID: 0xabc, Weight: 3}, Waiting: 9, Served: 1}, status(1<<53-1, 0, 7),
+		{Waiting: 2, Served: 8}, status(1, 2, -1), {Share: store.Share{ID: 0xabc, Weight: 3}, Waiting: 9, Served: 1}, status(1<<53-1, 0, 7),
 	}))
 }
 

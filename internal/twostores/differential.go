@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Differ has random callers ask two stores the same, in a bubble of synctest. All answers must be the
 // same, to the microsecond, but for the handles of starts.
-func Differ(t *testing.T, seed uint64, moves int, one, other throttle.Store) {
-	d := &differential{T: t, Rand: rand.New(rand.NewPCG(seed, 30)), seed: seed, stores: [2]throttle.Store{one, other}}
+func Differ(t *testing.T, seed uint64, moves int, one, other store.Store) {
+	d := &differential{T: t, Rand: rand.New(rand.NewPCG(seed, 30)), seed: seed, stores: [2]store.Store{one, other}}
 	for range moves {
 		d.move()
 	}
@@ -23,24 +23,24 @@ type differential struct {
 	*testing.T
 	*rand.Rand
 	seed   uint64
-	stores [2]throttle.Store
+	stores [2]store.Store
 	held   []both
 }
 
 // both is what a caller has got of both stores.
 type both struct {
-	booking throttle.Booking
-	grants  [2]throttle.Grant
+	booking store.Booking
+	grants  [2]store.Grant
 }
 
-var limits = []throttle.Limit{
-	throttle.PerSecond(5), throttle.PerMinute(40), throttle.TokenBucket(3, time.Second, 7), throttle.LeakyBucket(10, time.Second),
-	throttle.FixedWindow(9, 5*time.Second), throttle.Unlimited(), throttle.PerSecond(1000),
+var limits = []store.Limit{
+	store.PerSecond(5), store.PerMinute(40), store.TokenBucket(3, time.Second, 7), store.LeakyBucket(10, time.Second),
+	store.FixedWindow(9, 5*time.Second), store.Unlimited(), store.PerSecond(1000),
 }
 
-func (d *differential) charge() throttle.Charge {
+func (d *differential) charge() store.Charge {
 	i := d.IntN(len(limits))
-	c := throttle.Charge{Budget: throttle.Budget{Policy: "p", Key: [16]byte{byte(i + 1)}}, Limit: limits[i], Cost: 1 + d.IntN(2)}
+	c := store.Charge{Budget: store.Budget{Policy: "p", Key: [16]byte{byte(i + 1)}}, Limit: limits[i], Cost: 1 + d.IntN(2)}
 	c.Jitter = time.Duration(d.IntN(2)) * 35 * time.Millisecond
 	return c
 }
@@ -51,13 +51,13 @@ func (d *differential) move() {
 		time.Sleep(time.Duration(d.IntN(2000)) * time.Millisecond)
 	case 1:
 		c, length := d.charge(), time.Duration(d.IntN(3000))*time.Millisecond
-		d.each(func(s throttle.Store) { d.must(s.Pause(d.Context(), c, length)) })
+		d.each(func(s store.Store) { d.must(s.Pause(d.Context(), c, length)) })
 	case 2:
 		c := d.charge()
-		d.each(func(s throttle.Store) { d.must(s.Resume(d.Context(), c)) })
+		d.each(func(s store.Store) { d.must(s.Resume(d.Context(), c)) })
 	case 3:
-		c, q := d.charge(), throttle.Quota{Left: d.IntN(5), Reset: time.Duration(d.IntN(5)) * time.Second}
-		d.each(func(s throttle.Store) { d.must(s.Reconcile(d.Context(), c, q)) })
+		c, q := d.charge(), store.Quota{Left: d.IntN(5), Reset: time.Duration(d.IntN(5)) * time.Second}
+		d.each(func(s store.Store) { d.must(s.Reconcile(d.Context(), c, q)) })
 	case 4, 5:
 		if len(d.held) > 0 {
 			i := d.IntN(len(d.held))
@@ -68,7 +68,7 @@ func (d *differential) move() {
 		}
 	case 6:
 		c := d.charge()
-		var st [2]throttle.Status
+		var st [2]store.Status
 		for k, s := range d.stores {
 			var err error
 			st[k], err = s.Status(d.Context(), c)
@@ -80,7 +80,7 @@ func (d *differential) move() {
 	}
 }
 
-func (d *differential) each(do func(throttle.Store)) {
+func (d *differential) each(do func(store.Store)) {
 	for _, s := range d.stores {
 		do(s)
 	}
@@ -98,7 +98,7 @@ func (d *differential) book() {
 		b.grants[k] = g
 	}
 	x, y := b.grants[0], b.grants[1]
-	x.Handle, y.Handle = throttle.Handle{}, throttle.Handle{} // the pair's says which store it is of
+	x.Handle, y.Handle = store.Handle{}, store.Handle{} // the pair's says which store it is of
 	d.same(x, y, b.booking)
 	if x.OK {
 		d.held = append(d.held, b)

@@ -8,22 +8,22 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
 // A Pair is several stores of one table that take turns to be called by new callers. A
 // caller stays with its store.
 type Pair struct {
-	throttle.Store // the last one: it is asked for what is not about a caller
-	stores         []throttle.Store
+	store.Store // the last one: it is asked for what is not about a caller
+	stores      []store.Store
 
 	mu    sync.Mutex
 	turns int
 }
 
 // New returns a pair of stores.
-func New(stores ...throttle.Store) *Pair {
+func New(stores ...store.Store) *Pair {
 	return &Pair{Store: stores[len(stores)-1], stores: stores}
 }
 
@@ -34,16 +34,16 @@ var Slack = storetest.Slack{Not: []string{"P11_ResumeOfANodeBudget", "P11_WatchO
 // A turn is that of one of the stores.
 type turn struct {
 	store int
-	of    throttle.Turn
+	of    store.Turn
 }
 
-// Book implements [throttle.Store]. Its handles say which store gave them.
-func (p *Pair) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+// Book implements [store.Store]. Its handles say which store gave them.
+func (p *Pair) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	k := *b
 	i := p.next(&k)
 	g, err := p.stores[i].Book(ctx, &k)
-	if of := g.Handle; of != (throttle.Handle{}) {
-		g.Handle = throttle.Handle{Start: of.Start, Place: of.Place, Stamp: int64(i), Node: &of}
+	if of := g.Handle; of != (store.Handle{}) {
+		g.Handle = store.Handle{Start: of.Start, Place: of.Place, Stamp: int64(i), Node: &of}
 	}
 	if g.Turn != nil {
 		g.Turn = turn{i, g.Turn}
@@ -52,9 +52,9 @@ func (p *Pair) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, e
 }
 
 // next returns the store of a booking, and makes the booking that store's.
-func (p *Pair) next(b *throttle.Booking) int {
+func (p *Pair) next(b *store.Booking) int {
 	i, instead := owner(b.Instead)
-	if b.Instead == (throttle.Handle{}) {
+	if b.Instead == (store.Handle{}) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.turns++
@@ -68,7 +68,7 @@ func (p *Pair) next(b *throttle.Booking) int {
 }
 
 // owner returns the store that gave a handle, and the handle as that gave it.
-func owner(h throttle.Handle) (int, throttle.Handle) {
+func owner(h store.Handle) (int, store.Handle) {
 	if h.Node == nil {
 		return 0, h
 	}
@@ -76,7 +76,7 @@ func owner(h throttle.Handle) (int, throttle.Handle) {
 }
 
 // of returns the store of a grant, and the grant as that gave it.
-func (p *Pair) of(g throttle.Grant) (throttle.Store, throttle.Grant) {
+func (p *Pair) of(g store.Grant) (store.Store, store.Grant) {
 	i, of := owner(g.Handle)
 	g.Handle = of
 	if t, ok := g.Turn.(turn); ok {
@@ -85,26 +85,26 @@ func (p *Pair) of(g throttle.Grant) (throttle.Store, throttle.Grant) {
 	return p.stores[i], g
 }
 
-// Cancel implements [throttle.Store].
-func (p *Pair) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [store.Store].
+func (p *Pair) Cancel(b *store.Booking, g store.Grant) {
 	s, g := p.of(g)
 	s.Cancel(b, g)
 }
 
-// Release implements [throttle.Store].
-func (p *Pair) Release(b *throttle.Booking, g throttle.Grant) {
+// Release implements [store.Store].
+func (p *Pair) Release(b *store.Booking, g store.Grant) {
 	s, g := p.of(g)
 	s.Release(b, g)
 }
 
-// Settle implements [throttle.Store].
-func (p *Pair) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [store.Store].
+func (p *Pair) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	s, g := p.of(g)
 	return s.Settle(ctx, b, g, costs)
 }
 
-// Watch implements [throttle.Store].
-func (p *Pair) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+// Watch implements [store.Store].
+func (p *Pair) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	s, g := p.of(g)
 	return s.Watch(b, g, news)
 }
@@ -112,27 +112,27 @@ func (p *Pair) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}
 // News of one store takes a moment to get to the other one. What is asked of a store afterwards does
 // not wait for that, but whether a start may be used: the contract asks for news at once, of one store.
 
-// Pause implements [throttle.Store].
-func (p *Pair) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+// Pause implements [store.Store].
+func (p *Pair) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	defer synctest.Wait()
 	return p.stores[0].Pause(ctx, c, d)
 }
 
-// Refuse implements [throttle.Store].
-func (p *Pair) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+// Refuse implements [store.Store].
+func (p *Pair) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	defer synctest.Wait()
 	_, r.Start = p.of(r.Start)
 	return p.stores[1].Refuse(ctx, c, r)
 }
 
-// Resume implements [throttle.Store].
-func (p *Pair) Resume(ctx context.Context, c throttle.Charge) error {
+// Resume implements [store.Store].
+func (p *Pair) Resume(ctx context.Context, c store.Charge) error {
 	defer synctest.Wait()
 	return p.stores[1].Resume(ctx, c)
 }
 
-// Reconcile implements [throttle.Store].
-func (p *Pair) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+// Reconcile implements [store.Store].
+func (p *Pair) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
 	defer synctest.Wait()
 	return p.stores[0].Reconcile(ctx, c, q)
 }

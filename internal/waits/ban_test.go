@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // bans closes the budget while a thousand wait.
@@ -15,7 +15,7 @@ func bans(t *testing.T) (rows []row) {
 	for _, d := range []time.Duration{200 * ms, 500 * ms, time.Second, 2 * time.Second} {
 		late, atEnd := time.Duration(0), time.Duration(0)
 		for _, at := range []time.Duration{5 * time.Second, 5300 * ms, 5800 * ms} {
-			s, l := newStage(t), newLimiter(memstore.New(), throttle.PerSecond(20))
+			s, l := newStage(t), newLimiter(memstore.New(), store.PerSecond(20))
 			visits := crowd(1000)
 			best := lineOf(20).perfect(visits)
 			s.at(at, func() { must(0, l.Pause(t.Context(), "", d)) })
@@ -56,12 +56,12 @@ func slowDials(t *testing.T) (rows []row) {
 func endsOfBans(t *testing.T) (rows []row) {
 	first := time.Duration(0)
 	for at := 50 * ms; at < time.Second; at += 100 * ms {
-		after := afterBan(t, throttle.PerSecond(20), 65, at, 1200*ms)
+		after := afterBan(t, store.PerSecond(20), 65, at, 1200*ms)
 		first = max(first, after[0])
 	}
 	rows = append(rows, atMost("the first start after a ban of 1.2 s, 45 wait at 20/s", first, firstAfter))
 	for _, d := range []int{61, 75, 90, 119} {
-		after := afterBan(t, throttle.PerMinute(60), 300, time.Second, time.Duration(d)*time.Second)
+		after := afterBan(t, store.PerMinute(60), 300, time.Second, time.Duration(d)*time.Second)
 		rows = append(rows, atMost(fmt.Sprintf("the second start after a ban of %d s, 240 wait at 60 a minute", d), after[1], nextAfterLong).
 			also("the first %v, the tenth %v", short(after[0]), short(after[9])))
 	}
@@ -69,7 +69,7 @@ func endsOfBans(t *testing.T) (rows []row) {
 }
 
 // afterBan returns the starts after a ban, counted from its end.
-func afterBan(t *testing.T, limit throttle.Limit, callers int, at, d time.Duration) (starts []time.Duration) {
+func afterBan(t *testing.T, limit store.Limit, callers int, at, d time.Duration) (starts []time.Duration) {
 	s, l := newStage(t), newLimiter(memstore.New(), limit)
 	visits := crowd(callers)
 	s.at(at, func() { must(0, l.Pause(t.Context(), "", d)) })

@@ -7,10 +7,11 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func perSecond(n int) throttle.Policy {
-	return throttle.Policy{Name: "api", Limit: throttle.PerSecond(n)}
+	return throttle.Policy{Name: "api", Limit: store.PerSecond(n)}
 }
 
 // raised doubles the limit while a thousand wait.

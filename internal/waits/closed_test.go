@@ -13,6 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // loop lets callers ask again and again until a time, and returns what each of
@@ -53,8 +54,8 @@ func fairness(callers [][]visit, from, to time.Duration) float64 {
 
 // flightPolicies are 40 a second and 8 at once.
 var flightPolicies = []throttle.Policy{
-	{Name: "rate", Limit: throttle.PerSecond(40)},
-	{Name: "at once", Limit: throttle.Concurrency(8)},
+	{Name: "rate", Limit: store.PerSecond(40)},
+	{Name: "at once", Limit: store.Concurrency(8)},
 }
 
 // inFlight lets 64 callers ask for answers that take 150 ms.
@@ -62,7 +63,7 @@ func inFlight(t *testing.T) []row {
 	return flight(newStage(t), memstore.New(), 60*time.Second, "memstore")
 }
 
-func flight(s stage, store throttle.Store, end time.Duration, where string) []row {
+func flight(s stage, store store.Store, end time.Duration, where string) []row {
 	tr := newTransport(upstream{stage: s, answer: 150 * ms}, store, flightPolicies...)
 	return flown(s, []ask{s.transport(tr)}, end, where)
 }
@@ -95,9 +96,9 @@ func closedLoop(t *testing.T) []row {
 	return closed(newStage(t), memstore.New(), inFull[time.Duration](60, 15)*time.Second, "memstore", waitClosed, usedClosed)
 }
 
-func closed(s stage, store throttle.Store, end time.Duration, where string, wait time.Duration, least float64) []row {
+func closed(s stage, st store.Store, end time.Duration, where string, wait time.Duration, least float64) []row {
 	line := lineOf(1000)
-	asked := s.limiter(newLimiter(store, throttle.PerSecond(1000)))
+	asked := s.limiter(newLimiter(st, store.PerSecond(1000)))
 	callers := s.loop(64, end, func(ctx context.Context, v *visit) error {
 		if err := asked(ctx, v); err != nil {
 			return err

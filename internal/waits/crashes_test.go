@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redissim"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // crashEvery is how long each process lives.
@@ -51,7 +51,7 @@ func crashing(t *testing.T, v virtual, first time.Duration, lives int) (counts [
 				begin = first + time.Duration(i-1)*crashEvery
 			}
 			end := first + time.Duration(i)*crashEvery
-			l := n.limiter(throttle.PerSecond(40))
+			l := n.limiter(store.PerSecond(40))
 			s.at(begin, func() {
 				for range 200 {
 					waiting.Go(func() {

@@ -10,11 +10,12 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redissim"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A plan is what happens to a random fleet.
 type plan struct {
-	limit  throttle.Limit
+	limit  store.Limit
 	nodes  int
 	visits []visit
 	events []event
@@ -38,11 +39,11 @@ func randomPlan(seed uint64, trouble bool) plan {
 	p := plan{nodes: 2 + dice.IntN(5)}
 	switch dice.IntN(6) {
 	case 0:
-		p.limit = throttle.LeakyBucket(n, time.Second)
+		p.limit = store.LeakyBucket(n, time.Second)
 	case 1:
-		p.limit = throttle.TokenBucket(n, time.Second, 1+dice.IntN(n))
+		p.limit = store.TokenBucket(n, time.Second, 1+dice.IntN(n))
 	default:
-		p.limit = throttle.PerSecond(n)
+		p.limit = store.PerSecond(n)
 	}
 	p.visits = randomVisits(dice, float64(n), p.nodes)
 	if !trouble {
@@ -124,7 +125,7 @@ func (p plan) play(t *testing.T, v virtual, seed uint64) (visits []visit) {
 			}
 			return err
 		})
-		if p.limit.Kind() == throttle.KindSlidingWindow {
+		if p.limit.Kind() == store.KindSlidingWindow {
 			s.kept(visits, p.limit.N(), p.limit.Per())
 		}
 	})
@@ -190,7 +191,7 @@ func resumedBurst(t *testing.T, v virtual) []row {
 		for _, many := range []int{2, 4} {
 			for _, at := range inFull([]time.Duration{520 * ms, 700 * ms, time.Second, 1300 * ms}, []time.Duration{700 * ms}) {
 				for _, length := range inFull([]time.Duration{200 * ms, 500 * ms, 900 * ms}, []time.Duration{500 * ms}) {
-					p := plan{limit: throttle.PerSecond(n), nodes: many, events: []event{{at, 5 * time.Second, -1}, {at + length, 0, -1}}}
+					p := plan{limit: store.PerSecond(n), nodes: many, events: []event{{at, 5 * time.Second, -1}, {at + length, 0, -1}}}
 					for i := range 14 {
 						p.visits = append(p.visits, visit{came: 510*ms + time.Duration(i)*100*time.Microsecond, start: never, api: i % many})
 					}

@@ -8,16 +8,17 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A lateStore gives its answers late, and says so.
 type lateStore struct {
-	throttle.Store
+	store.Store
 	late func() time.Duration
 }
 
-// Book implements [throttle.Store].
-func (s lateStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+// Book implements [store.Store].
+func (s lateStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, err := s.Store.Book(ctx, b)
 	if d := s.late(); d > 0 && err == nil {
 		time.Sleep(d)
@@ -37,7 +38,7 @@ var trembles = []tremble{{"as they come", 0, 50 * ms}, {"a second later", time.S
 const trembleBy = 12 * ms
 
 // trembled are the limits that a hiccup is tried with.
-var trembled = []throttle.Limit{throttle.PerSecond(20), throttle.LeakyBucket(20, time.Second)}
+var trembled = []store.Limit{store.PerSecond(20), store.LeakyBucket(20, time.Second)}
 
 // hiccup has answers of the store 12 ms late for 50 ms.
 func hiccup(t *testing.T) (rows []row) {
@@ -57,7 +58,7 @@ func hiccup(t *testing.T) (rows []row) {
 }
 
 // hiccupRow lets 100 callers come and counts the starts in 5 seconds.
-func hiccupRow(s stage, l *throttle.Limiter, limit throttle.Limit, h tremble, where string) row {
+func hiccupRow(s stage, l *throttle.Limiter, limit store.Limit, h tremble, where string) row {
 	visits := crowd(100)
 	s.play(visits, 7*time.Second, s.limiter(l))
 	var seconds [5]int

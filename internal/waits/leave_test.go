@@ -10,6 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // leaving lets a share of all visits leave at 150 % load.
@@ -33,7 +34,7 @@ func leavers(t *testing.T, n int, share float64, least, most time.Duration, says
 		}
 	}
 	best := line.perfect(visits)
-	s.play(visits, end+10*time.Minute, s.limiter(newLimiter(memstore.New(), throttle.PerSecond(n))))
+	s.play(visits, end+10*time.Minute, s.limiter(newLimiter(memstore.New(), store.PerSecond(n))))
 	s.kept(visits, n, time.Second)
 	from := 5 * time.Second
 	got, possible := used(spends(visits), from, end, n, line.span), used(spends(best), from, end, n, line.span)
@@ -49,7 +50,7 @@ func leavers(t *testing.T, n int, share float64, least, most time.Duration, says
 }
 
 // fiveASecond are the limits that a thousand leave.
-var fiveASecond = []throttle.Limit{throttle.PerSecond(5), throttle.LeakyBucket(5, time.Second)}
+var fiveASecond = []store.Limit{store.PerSecond(5), store.LeakyBucket(5, time.Second)}
 
 // allLeft lets a thousand waiters leave at once, and then one more come.
 func allLeft(t *testing.T) (rows []row) {
@@ -71,7 +72,7 @@ func nextAfterLeaving(t *testing.T, visits []visit, l *throttle.Limiter, at time
 	next := visit{came: s.now(), start: never}
 	require.NoError(t, s.limiter(l)(t.Context(), &next))
 	line := line{n: 5, span: time.Second + throttle.DefaultJitter}
-	if must(l.Status(t.Context(), "")).Limit.Kind() == throttle.KindLeakyBucket {
+	if must(l.Status(t.Context(), "")).Limit.Kind() == store.KindLeakyBucket {
 		line.n, line.span = 1, 200*ms
 	}
 	var starts []time.Duration

@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Orders are what a member does. Times are in nanoseconds since the Unix epoch.
@@ -38,7 +38,7 @@ func work(program *crew.Link) error {
 	}
 	client := redis.NewClient(&redis.Options{Addr: o.Redis})
 	defer client.Close()
-	l := newLimiter(redisstore.New(client, nil), throttle.PerSecond(o.PerSecond))
+	l := newLimiter(redisstore.New(client, nil), store.PerSecond(o.PerSecond))
 	ctx, over := context.WithCancel(context.Background())
 	defer over()
 	time.AfterFunc(time.Until(time.Unix(0, o.To)), over)

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // openLoop lets visits come at random, at loads below and above the limit.
@@ -37,7 +37,7 @@ func openCostsRedis(t *testing.T, v virtual) (rows []row) {
 		for _, load := range []float64{0.8} { // the others are as in memory
 			rows = append(rows, openOf(t, n, load, 10, func(t *testing.T, visits []visit) {
 				v.stage(t, near, 1, func(s stage, net *redissim.Network) {
-					l := s.newNode(net).limiter(throttle.PerSecond(n))
+					l := s.newNode(net).limiter(store.PerSecond(n))
 					s.begin = time.Now()
 					s.play(visits, time.Hour, s.limiter(l))
 				})
@@ -52,7 +52,7 @@ func openCostsRedis(t *testing.T, v virtual) (rows []row) {
 func memory(n int) func(*testing.T, []visit) {
 	return func(t *testing.T, visits []visit) {
 		s := newStage(t)
-		s.play(visits, time.Hour, s.limiter(newLimiter(memstore.New(), throttle.PerSecond(n))))
+		s.play(visits, time.Hour, s.limiter(newLimiter(memstore.New(), store.PerSecond(n))))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // The apis of a scenario with priorities.
@@ -22,16 +23,16 @@ func (s stage) byPriority(l *throttle.Limiter, maxWait time.Duration) ask {
 	asked := s.limiter(l)
 	return func(ctx context.Context, v *visit) error {
 		if v.api == low {
-			return asked(throttle.WithPriority(ctx, throttle.Low), v)
+			return asked(throttle.WithPriority(ctx, store.Low), v)
 		}
-		return asked(throttle.WithMaxWait(throttle.WithPriority(ctx, throttle.High), maxWait), v)
+		return asked(throttle.WithMaxWait(throttle.WithPriority(ctx, store.High), maxWait), v)
 	}
 }
 
 // batch returns a limiter on which Low requests leave a quarter free.
-func batch(store throttle.Store, l throttle.Limit) *throttle.Limiter {
-	return must(throttle.NewLimiter(store, throttle.Policy{Name: "api", Limit: l,
-		Headroom: map[throttle.Priority]float64{throttle.Low: 0.25}}))
+func batch(s store.Store, l store.Limit) *throttle.Limiter {
+	return must(throttle.NewLimiter(s, throttle.Policy{Name: "api", Limit: l,
+		Headroom: map[store.Priority]float64{store.Low: 0.25}}))
 }
 
 // thenHigh lets High requests come after a crowd of Low ones, one after the other.
@@ -47,12 +48,12 @@ func isHigh(v *visit) bool { return v.api == high }
 
 // behindLow measures how long High requests wait behind many Low ones.
 func behindLow(t *testing.T) (rows []row) {
-	for _, l := range []throttle.Limit{throttle.PerSecond(20), throttle.TokenBucket(20, time.Second, 20)} {
+	for _, l := range []store.Limit{store.PerSecond(20), store.TokenBucket(20, time.Second, 20)} {
 		for _, lows := range []int{300, 1000, 3000} {
 			s := newStage(t)
 			visits, end := thenHigh(crowd(lows), 20, time.Second, 730*ms)
 			s.play(visits, time.Hour, s.byPriority(batch(memstore.New(), l), 0))
-			if l.Kind() == throttle.KindSlidingWindow {
+			if l.Kind() == store.KindSlidingWindow {
 				s.kept(visits, 20, time.Second)
 			}
 			lowsPerSecond := float64(len(between(only(visits, isLow), time.Second, end))) / (end - time.Second).Seconds()

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // rush lets a crowd come at once that the limit needs seconds for.
@@ -15,7 +15,7 @@ func rush(t *testing.T) []row {
 	if !*long {
 		callers, most = 2000, lastOfCrowd-8*lineOf(1000).span
 	}
-	l := newLimiter(newStore(t), throttle.PerSecond(1000))
+	l := newLimiter(newStore(t), store.PerSecond(1000))
 	must(l.Status(t.Context(), "")) // it is connected
 	visits := rushed(callers)
 	before := heap()

@@ -8,6 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // apisOf returns a table where each path has 20 a second, and all together 100,
@@ -17,8 +18,8 @@ func apisOf(n int) (policies []throttle.Policy, paths []string) {
 		paths = append(paths, fmt.Sprintf("api/%d", i))
 	}
 	return []throttle.Policy{
-		{Name: "all", Match: "api.example.com/", Limit: throttle.PerSecond(100)},
-		{Name: "each", Match: "api.example.com/", Key: throttle.Path, Limit: throttle.PerSecond(20)},
+		{Name: "all", Match: "api.example.com/", Limit: store.PerSecond(100)},
+		{Name: "each", Match: "api.example.com/", Key: throttle.Path, Limit: store.PerSecond(20)},
 	}, paths
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // sharesLimit is so large that the smallest of a hundred shares starts often enough to be measured.
@@ -54,7 +55,7 @@ func sharesOf(t *testing.T, n int) []row {
 	}
 	slices.SortFunc(visits, func(a, b visit) int { return int(a.came - b.came) })
 	l := must(throttle.NewLimiters(throttle.Config{
-		Store: memstore.New(), Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(sharesLimit)}},
+		Store: memstore.New(), Policies: []throttle.Policy{{Name: "api", Limit: store.PerSecond(sharesLimit)}},
 	}))
 	s.play(visits, end, func(ctx context.Context, v *visit) error {
 		_, err := l.Acquire(ctx, throttle.Demand{Policy: "api", Share: fmt.Sprint(v.api), Weight: weights[v.api]})

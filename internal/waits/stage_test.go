@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const (
@@ -121,7 +122,7 @@ func (s stage) limiter(l *throttle.Limiter) ask {
 }
 
 // newLimiter returns a limiter for one limit.
-func newLimiter(store throttle.Store, l throttle.Limit) *throttle.Limiter {
+func newLimiter(store store.Store, l store.Limit) *throttle.Limiter {
 	return must(throttle.NewLimiter(store, throttle.Policy{Name: "api", Limit: l}))
 }
 
@@ -188,6 +189,6 @@ func pass(ctx context.Context, d time.Duration) error {
 }
 
 // newTransport returns a transport whose base is u.
-func newTransport(u upstream, store throttle.Store, policies ...throttle.Policy) *throttle.Transport {
+func newTransport(u upstream, store store.Store, policies ...throttle.Policy) *throttle.Transport {
 	return throttle.Must(throttle.New(throttle.Config{Store: store, Base: u, Policies: policies}))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const (
@@ -60,7 +61,7 @@ func tokens(t *testing.T) (rows []row) {
 // spentTokens returns the share of the limit that is truly spent after the first
 // two windows.
 func spentTokens(t *testing.T, g guess, workers int, answer time.Duration) float64 {
-	return spentBy(newStage(t), []*throttle.Limiter{newLimiter(memstore.New(), throttle.PerMinute(tokensPerMinute))}, g, workers, answer)
+	return spentBy(newStage(t), []*throttle.Limiter{newLimiter(memstore.New(), store.PerMinute(tokensPerMinute))}, g, workers, answer)
 }
 
 // spentBy is spentTokens where the workers use some limiters by turns.
@@ -108,7 +109,7 @@ func (g guess) spend(ctx context.Context, s stage, l *throttle.Limiter, answer t
 func recovery(t *testing.T) []row {
 	const pause, later = 3 * time.Minute, 17 * time.Minute
 	g := guess{2000, 500}
-	s, l := newStage(t), newLimiter(memstore.New(), throttle.PerMinute(tokensPerMinute))
+	s, l := newStage(t), newLimiter(memstore.New(), store.PerMinute(tokensPerMinute))
 	end := pause + time.Minute + later
 	visits := poisson(1, 0, end+time.Minute, dice(1))
 	s.at(pause, func() { must(0, l.Pause(t.Context(), "", time.Minute)) })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redissim"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A banning upstream counts what arrives. One request too many in any second, and it refuses all
@@ -128,7 +129,7 @@ func tokensRedis(t *testing.T, v virtual) (rows []row) {
 				v.stage(t, near, 1, func(s stage, net *redissim.Network) {
 					var limiters []*throttle.Limiter
 					for _, n := range s.nodes(net, nodes) {
-						limiters = append(limiters, n.limiter(throttle.PerMinute(tokensPerMinute)))
+						limiters = append(limiters, n.limiter(store.PerMinute(tokensPerMinute)))
 					}
 					s.begin = time.Now()
 					spent = spentBy(s, limiters, g, workers, answer)
@@ -160,7 +161,7 @@ func farAway(t *testing.T, v virtual) (rows []row) {
 					var mu sync.Mutex
 					var starts []spend
 					for _, n := range all {
-						l := n.limiter(throttle.PerSecond(c.n))
+						l := n.limiter(store.PerSecond(c.n))
 						waiting.Go(func() {
 							mine := spends(join(s.loop(32/nodes, end, s.limiter(l))...))
 							mu.Lock()

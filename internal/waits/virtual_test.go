@@ -12,6 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // near is how far away a server on the same network is.
@@ -63,7 +64,7 @@ func (s stage) nodes(n *redissim.Network, many int) (all []*node) {
 }
 
 // limiter returns the node's limiter of the policy that all share.
-func (n *node) limiter(l throttle.Limit) *throttle.Limiter { return newLimiter(n.store, l) }
+func (n *node) limiter(l store.Limit) *throttle.Limiter { return newLimiter(n.store, l) }
 
 // acquire waits for a start of a cost, as long as the node lives.
 func (n *node) acquire(ctx context.Context, l *throttle.Limiter, cost int) (*throttle.Permit, error) {

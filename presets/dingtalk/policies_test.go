@@ -14,6 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 type policy = throttle.Policy
@@ -53,7 +54,7 @@ func TestACallBooksOnlyLimitsThatExist(t *testing.T) {
 		all, books := limits(rows), 0
 		meets := strings.Split(presettest.Rows(t, rows, presettest.Request(t, contact)), ", ")
 		for _, row := range meets {
-			if all[row].Kind() != throttle.KindUnlimited {
+			if all[row].Kind() != store.KindUnlimited {
 				books++
 				require.Less(t, all[row].N(), 1_000_000, row)
 			}

@@ -13,15 +13,16 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // banned is a policy that an answer of its upstream closes for five minutes.
-var banned = throttle.Policy{Name: "banned", Limit: throttle.PerSecond(20), Jitter: -1}
+var banned = throttle.Policy{Name: "banned", Limit: store.PerSecond(20), Jitter: -1}
 
 // refuse has a program's store close the budget of a policy, as an answer of the upstream does.
 func refuse(t *testing.T, a *fleet.Reporter, all *fleet.Fleet, p throttle.Policy, d time.Duration) {
 	target := find(t, all, fleet.Query{Name: p.Name, Table: []throttle.Policy{p}})
-	_, _, err := a.Refuse(t.Context(), target.Charge(), throttle.Refusal{Length: d, Ago: time.Millisecond})
+	_, _, err := a.Refuse(t.Context(), target.Charge(), store.Refusal{Length: d, Ago: time.Millisecond})
 	require.NoError(t, err)
 }
 
@@ -115,7 +116,7 @@ func TestClosedSince(t *testing.T) {
 // TestWhoIsHurt: a snapshot says which programs wait for a budget, since when, and how many callers left or were refused.
 func TestWhoIsHurt(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	policy := throttle.Policy{Name: "slow", Limit: throttle.PerHour(1), Jitter: -1}
+	policy := throttle.Policy{Name: "slow", Limit: store.PerHour(1), Jitter: -1}
 	a, b := start(t, client, "importer"), start(t, client, "worker")
 	all := fleet.New(client, nil)
 	acquire(t, limiter(t, a, policy), "")
@@ -157,7 +158,7 @@ func TestP16_BanIsSeenAmongBusierBudgets(t *testing.T) {
 	a, l, all := used(t, client, banned, "")
 	refuse(t, a, all, banned, 5*time.Minute)
 	hold(t, a, l, 2)
-	tenants := limiter(t, a, throttle.Policy{Name: "tenants", Limit: throttle.PerHour(1000)})
+	tenants := limiter(t, a, throttle.Policy{Name: "tenants", Limit: store.PerHour(1000)})
 	for round := range 4 {
 		for i := range 300 {
 			acquire(t, tenants, fmt.Sprint("tenant ", i))
@@ -205,13 +206,13 @@ func TestP16_BanOutlivesItsPrograms(t *testing.T) {
 
 // A duringStatus is a store that does something else while it is first asked for a state.
 type duringStatus struct {
-	throttle.Store
+	store.Store
 	once sync.Once
 	do   func()
 }
 
-// Status implements [throttle.Store].
-func (s *duringStatus) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+// Status implements [store.Store].
+func (s *duringStatus) Status(ctx context.Context, c store.Charge) (store.Status, error) {
 	s.once.Do(s.do)
 	return s.Store.Status(ctx, c)
 }
@@ -219,12 +220,12 @@ func (s *duringStatus) Status(ctx context.Context, c throttle.Charge) (throttle.
 // TestClosedWhileAReportIsMade: a budget that is closed while a report is on its way is in the next one, which comes soon.
 func TestClosedWhileAReportIsMade(t *testing.T) {
 	client := redistest.Single(t).Client(t)
-	store := &duringStatus{Store: redisstore.New(client, nil)}
-	a := fleet.Start(client, store, &fleet.ReporterOptions{Program: "program", Interval: time.Hour})
+	s := &duringStatus{Store: redisstore.New(client, nil)}
+	a := fleet.Start(client, s, &fleet.ReporterOptions{Program: "program", Interval: time.Hour})
 	t.Cleanup(a.Close)
 	begun(t, a)
-	one, other := limiter(t, a, throttle.Policy{Name: "one", Limit: throttle.PerHour(5)}), limiter(t, a, throttle.Policy{Name: "other", Limit: throttle.PerHour(5)})
-	store.do = func() { require.NoError(t, other.Pause(t.Context(), "", time.Hour)) }
+	one, other := limiter(t, a, throttle.Policy{Name: "one", Limit: store.PerHour(5)}), limiter(t, a, throttle.Policy{Name: "other", Limit: store.PerHour(5)})
+	s.do = func() { require.NoError(t, other.Pause(t.Context(), "", time.Hour)) }
 	require.NoError(t, one.Pause(t.Context(), "", time.Hour))
 	require.Eventually(t, func() bool { return len(snapshot(t, fleet.New(client, nil)).Budgets) == 2 }, time.Minute, time.Millisecond)
 }

@@ -10,17 +10,18 @@ import (
 	"github.com/fleetthrottle/throttle/internal/hotpath"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // BenchmarkBook is what a reporter adds to a booking, with the fastest store there is.
 func BenchmarkBook(b *testing.B) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}) // nobody is there
 	defer client.Close()
-	store := memstore.New()
-	reporter := fleet.Start(client, store, nil)
+	st := memstore.New()
+	reporter := fleet.Start(client, st, nil)
 	defer reporter.Close()
-	take := func(s throttle.Store) func() {
-		l, err := throttle.NewLimiter(s, throttle.Policy{Name: "a", Limit: throttle.Unlimited()})
+	take := func(s store.Store) func() {
+		l, err := throttle.NewLimiter(s, throttle.Policy{Name: "a", Limit: store.Unlimited()})
 		require.NoError(b, err)
 		return func() {
 			if _, err := l.TryAcquire(b.Context(), "", 1); err != nil {
@@ -28,5 +29,5 @@ func BenchmarkBook(b *testing.B) {
 			}
 		}
 	}
-	hotpath.Compare(b, take(reporter), take(store))
+	hotpath.Compare(b, take(reporter), take(st))
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // What closed a budget, as [Budget.By] says.
@@ -53,7 +53,7 @@ func (c *closing) begin(now time.Time, by string) {
 
 // A closedBudget is a budget with a closing that the store must be asked about, or that the index lacks.
 type closedBudget struct {
-	charge  throttle.Charge
+	charge  store.Charge
 	closing closing
 }
 
@@ -64,7 +64,7 @@ const (
 )
 
 // close notes that a budget was closed, or met closed.
-func (u *uses) close(c *throttle.Charge, by string, now time.Time) {
+func (u *uses) close(c *store.Charge, by string, now time.Time) {
 	s := u.shard(c.Budget.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (u *uses) close(c *throttle.Charge, by string, now time.Time) {
 }
 
 // open notes that the program opened a budget.
-func (u *uses) open(c *throttle.Charge) {
+func (u *uses) open(c *store.Charge) {
 	s := u.shard(c.Budget.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +189,7 @@ func (r *Reporter) markStored(all []closedBudget) {
 
 // A ban is a closing that the index has. Its texts are fit to be printed.
 type ban struct {
-	charge throttle.Charge
+	charge store.Charge
 	since  time.Time // by the server's clock
 	by     string
 	met    string

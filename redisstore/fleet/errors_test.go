@@ -12,12 +12,13 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestErrorsOfRedis: what Redis or the way to it did is told apart from what the caller did.
 func TestErrorsOfRedis(t *testing.T) {
 	all := fleet.New(redistest.Shared(t).Client(t), nil)
-	table := []throttle.Policy{{Name: "a", Limit: throttle.PerSecond(1)}}
+	table := []throttle.Policy{{Name: "a", Limit: store.PerSecond(1)}}
 	target, err := all.Find(t.Context(), fleet.Query{Name: "a", Table: table})
 	require.NoError(t, err)
 	var away *fleet.Error
@@ -49,7 +50,7 @@ func TestErrorsOfRedis(t *testing.T) {
 // TestNobodyWaitsForEver: a call whose context has no deadline ends, though Redis is gone.
 func TestNobodyWaitsForEver(t *testing.T) {
 	server := redistest.Single(t)
-	p := throttle.Policy{Name: "a", Limit: throttle.PerSecond(1)}
+	p := throttle.Policy{Name: "a", Limit: store.PerSecond(1)}
 	_, _, all := used(t, server.Client(t), p, "")
 	target, err := all.Find(t.Context(), fleet.Query{Name: "a", Table: []throttle.Policy{p}})
 	require.NoError(t, err)

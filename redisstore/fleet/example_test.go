@@ -10,6 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A program lets operators see it.
@@ -20,7 +21,7 @@ func ExampleStart() {
 
 	transport, err := throttle.New(throttle.Config{
 		Store:    reporter, // the reporter is a store
-		Policies: []throttle.Policy{{Name: "shop", Match: "{shop}.example.com/", Limit: throttle.PerSecond(2)}},
+		Policies: []throttle.Policy{{Name: "shop", Match: "{shop}.example.com/", Limit: store.PerSecond(2)}},
 	})
 	fmt.Println(transport != nil, err)
 	// Output: true <nil>

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Report makes one report now.
@@ -16,7 +16,7 @@ func (r *Reporter) ReportAt(later time.Duration) {
 }
 
 // Budget returns the budget of a target.
-func (t Target) Budget() throttle.Budget { return t.charge.Budget }
+func (t Target) Budget() store.Budget { return t.charge.Budget }
 
 // The keys of what is kept.
 
@@ -67,7 +67,7 @@ func Reported(r *Reporter, whole bool) (requests int64, budgets map[string]int64
 }
 
 // Charge returns the charge of a target.
-func (t Target) Charge() throttle.Charge { return t.charge }
+func (t Target) Charge() store.Charge { return t.charge }
 
 // Waiting returns how many callers of a program stand in line.
 func Waiting(r *Reporter) int {

@@ -13,6 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
@@ -31,7 +32,7 @@ func begun(t *testing.T, a *fleet.Reporter) {
 }
 
 // limiter returns a limiter of a reporter.
-func limiter(t *testing.T, s throttle.Store, p throttle.Policy) *throttle.Limiter {
+func limiter(t *testing.T, s store.Store, p throttle.Policy) *throttle.Limiter {
 	l, err := throttle.NewLimiter(s, p)
 	require.NoError(t, err)
 	return l

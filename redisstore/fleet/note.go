@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Note is what an operator said who closed a budget.
@@ -58,7 +58,7 @@ func readNote(field, value string) (n Note, ok bool) {
 	}
 	n.key, n.terms = key, s.Terms
 	n.Policy, n.By, n.Reason = Clean(s.Policy, longestName), Clean(s.By, longestName), Clean(s.Reason, longestText)
-	n.Budget = Clean(throttle.Budget{Policy: s.Policy, Key: n.key}.String(), longestName)
+	n.Budget = Clean(store.Budget{Policy: s.Policy, Key: n.key}.String(), longestName)
 	n.Until = until
 	if s.For.Duration > 0 {
 		n.since = until.Add(-s.For.Duration)

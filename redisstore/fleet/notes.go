@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // notes are what a reporter knows of pauses.
@@ -21,7 +21,7 @@ type notes struct {
 
 // A heldNote ends by this process' clock, which is monotonic.
 type heldNote struct {
-	throttle.PauseNote
+	store.PauseNote
 	end time.Time
 }
 
@@ -31,28 +31,28 @@ const (
 )
 
 // of returns the note of a budget.
-func (n *notes) of(key [16]byte) throttle.PauseNote {
+func (n *notes) of(key [16]byte) store.PauseNote {
 	if all := n.all.Load(); all != nil {
 		if note, ok := (*all)[key]; ok && note.end.After(time.Now()) {
 			return note.PauseNote
 		}
 	}
-	return throttle.PauseNote{}
+	return store.PauseNote{}
 }
 
 // learn takes in the notes that Redis has, as of a moment of its clock and ours.
 func (n *notes) learn(notes map[[16]byte]Note, server, here time.Time) {
 	all := make(map[[16]byte]heldNote, len(notes))
 	for key, note := range notes {
-		all[key] = heldNote{throttle.PauseNote{By: note.By, Reason: note.Reason}, here.Add(note.Until.Sub(server))}
+		all[key] = heldNote{store.PauseNote{By: note.By, Reason: note.Reason}, here.Add(note.Until.Sub(server))}
 	}
 	n.all.Store(&all)
 }
 
 // meet is told of a budget that is closed, which may be by hand. A caller that waits has
 // time until its wait ends; the error of one that was refused is made now.
-func (n *notes) meet(ctx context.Context, c *throttle.Charge, waits bool) {
-	if c.Node || n.of(c.Budget.Key) != (throttle.PauseNote{}) {
+func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
+	if c.Node || n.of(c.Budget.Key) != (store.PauseNote{}) {
 		return
 	}
 	answer, soon := n.ask()

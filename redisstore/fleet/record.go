@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/shares"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // recordVersion is the version of what nodes report. A reader ignores fields that it does
@@ -102,7 +102,7 @@ func (f FileState) clip() FileState {
 	return f
 }
 
-// A State is what a budget is like at one moment: [throttle.Status], for JSON.
+// A State is what a budget is like at one moment: [store.Status], for JSON.
 type State struct {
 	Used     int     `json:"used"`
 	Booked   int     `json:"booked"`
@@ -131,12 +131,12 @@ type Share struct {
 }
 
 // StateOf is the state that a status describes.
-func StateOf(st throttle.Status) State {
+func StateOf(st store.Status) State {
 	s := State{st.Used, st.Booked, st.Waiting, st.Callers, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling, nil}
 	for _, l := range shares.Lines(st.Shares) {
 		s.Shares = append(s.Shares, Share(l))
 	}
-	if st.Wait == throttle.Never {
+	if st.Wait == store.Never {
 		s.Wait.Duration = -time.Millisecond
 	}
 	return s
@@ -199,7 +199,7 @@ func decode(text string) (r record, err error) {
 }
 
 // useOf describes a charge's policy.
-func useOf(c *throttle.Charge) policyUse {
+func useOf(c *store.Charge) policyUse {
 	return policyUse{
 		Policy: c.Budget.Policy, Group: c.Budget.Group, Limit: c.Limit.String(),
 		Jitter: c.Jitter.Microseconds(), Shadow: c.Shadow, Adaptive: c.Adaptive, Node: c.Node,
@@ -207,10 +207,10 @@ func useOf(c *throttle.Charge) policyUse {
 }
 
 // charge returns a charge of cost 1 of the policy, without a key.
-func (p *policyUse) charge() (throttle.Charge, error) {
-	l, err := throttle.ParseLimit(p.Limit)
-	return throttle.Charge{
-		Budget: throttle.Budget{Policy: p.Policy, Group: p.Group}, Limit: l, Cost: 1,
+func (p *policyUse) charge() (store.Charge, error) {
+	l, err := store.ParseLimit(p.Limit)
+	return store.Charge{
+		Budget: store.Budget{Policy: p.Policy, Group: p.Group}, Limit: l, Cost: 1,
 		Jitter: time.Duration(max(0, min(p.Jitter, int64(24*time.Hour/time.Microsecond)))) * time.Microsecond,
 		Shadow: p.Shadow, Adaptive: p.Adaptive, Node: p.Node,
 	}, err

@@ -15,9 +15,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // DefaultInterval is how often a reporter reports that is not told otherwise.
@@ -45,10 +45,10 @@ type ReporterOptions struct {
 	Interval time.Duration
 }
 
-// A Reporter is a [throttle.Store] around another that lets operators see the program, and
+// A Reporter is a [store.Store] around another that lets operators see the program, and
 // lets the program's errors say what operators said. It is safe for concurrent use.
 type Reporter struct {
-	throttle.Store // the one that it is around
+	store.Store // the one that it is around
 
 	client  redis.UniversalClient
 	conn    *conn.Conn
@@ -82,7 +82,7 @@ type pulled struct {
 
 // Start puts a reporter around a store, which reports until it is closed. It needs not wait
 // for Redis: one that is away is told later. The client stays the caller's.
-func Start(client redis.UniversalClient, store throttle.Store, o *ReporterOptions) *Reporter {
+func Start(client redis.UniversalClient, store store.Store, o *ReporterOptions) *Reporter {
 	if o == nil {
 		o = new(ReporterOptions)
 	}
@@ -103,9 +103,6 @@ func Start(client redis.UniversalClient, store throttle.Store, o *ReporterOption
 	go r.run(ctx)
 	return r
 }
-
-// Unwrap returns the store of the program, which keeps the places of callers if it is a [throttle.PlaceKeeper].
-func (r *Reporter) Unwrap() throttle.Store { return r.Store }
 
 // A pauseTeller is a store that tells when a budget was closed, or opened: a redisstore.Store.
 // Behind another, callers that wait learn of a reason with the next report.
@@ -137,8 +134,8 @@ func (r *Reporter) Err() error {
 	return r.err
 }
 
-// Book implements [throttle.Store].
-func (r *Reporter) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+// Book implements [store.Store].
+func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	replaces, waiter := b.Instead.Start != 0, waiterID(b.Instead, b.Turn)
 	g, err := r.Store.Book(ctx, b)
 	was, waited := r.waits.end(waiter)
@@ -163,7 +160,7 @@ func (r *Reporter) Book(ctx context.Context, b *throttle.Booking) (throttle.Gran
 }
 
 // held notes what became of a caller that a charge held, and that has waited since then.
-func (r *Reporter) held(ctx context.Context, c *throttle.Charge, g *throttle.Grant, since time.Time) {
+func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, since time.Time) {
 	switch {
 	case g.OK:
 	case g.Ready != nil:
@@ -177,8 +174,8 @@ func (r *Reporter) held(ctx context.Context, c *throttle.Charge, g *throttle.Gra
 	}
 }
 
-// Pause implements [throttle.Store].
-func (r *Reporter) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+// Pause implements [store.Store].
+func (r *Reporter) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	err := r.Store.Pause(ctx, c, d)
 	if err == nil && d > 0 {
 		r.closed(&c, ByProgram)
@@ -186,8 +183,8 @@ func (r *Reporter) Pause(ctx context.Context, c throttle.Charge, d time.Duration
 	return err
 }
 
-// Refuse implements [throttle.Store].
-func (r *Reporter) Refuse(ctx context.Context, c throttle.Charge, f throttle.Refusal) (from, to float64, err error) {
+// Refuse implements [store.Store].
+func (r *Reporter) Refuse(ctx context.Context, c store.Charge, f store.Refusal) (from, to float64, err error) {
 	from, to, err = r.Store.Refuse(ctx, c, f)
 	if err == nil && f.Length > 0 {
 		r.closed(&c, ByAnswer)
@@ -195,8 +192,8 @@ func (r *Reporter) Refuse(ctx context.Context, c throttle.Charge, f throttle.Ref
 	return from, to, err
 }
 
-// Resume implements [throttle.Store].
-func (r *Reporter) Resume(ctx context.Context, c throttle.Charge) error {
+// Resume implements [store.Store].
+func (r *Reporter) Resume(ctx context.Context, c store.Charge) error {
 	err := r.Store.Resume(ctx, c)
 	if err == nil {
 		r.uses.open(&c)
@@ -207,13 +204,13 @@ func (r *Reporter) Resume(ctx context.Context, c throttle.Charge) error {
 
 // closed notes that the program closed a budget, and has that reported soon: the program may end before the
 // ban does.
-func (r *Reporter) closed(c *throttle.Charge, by string) {
+func (r *Reporter) closed(c *store.Charge, by string) {
 	r.uses.close(c, by, time.Now())
 	r.notes.ask()
 }
 
-// Cancel implements [throttle.Store].
-func (r *Reporter) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [store.Store].
+func (r *Reporter) Cancel(b *store.Booking, g store.Grant) {
 	if g.OK {
 		r.uses.add(b, -1, g.Wait == 0)
 	} else if was, waited := r.waits.end(waiterID(g.Handle, g.Turn)); waited {
@@ -222,8 +219,8 @@ func (r *Reporter) Cancel(b *throttle.Booking, g throttle.Grant) {
 	r.Store.Cancel(b, g)
 }
 
-// Settle implements [throttle.Store].
-func (r *Reporter) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [store.Store].
+func (r *Reporter) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	err := r.Store.Settle(ctx, b, g, costs)
 	if err == nil && g.OK {
 		r.uses.settle(b, costs)
@@ -231,8 +228,8 @@ func (r *Reporter) Settle(ctx context.Context, b *throttle.Booking, g throttle.G
 	return err
 }
 
-// PauseNote implements [throttle.PauseNoter].
-func (r *Reporter) PauseNote(b throttle.Budget) throttle.PauseNote { return r.notes.of(b.Key) }
+// PauseNote implements [store.Store].
+func (r *Reporter) PauseNote(b store.Budget) store.PauseNote { return r.notes.of(b.Key) }
 
 // run reports until ctx ends: a whole report with each tick, and a report that ends no interval of counting
 // when somebody wants the notes anew. Then it has the fleet forget the program.

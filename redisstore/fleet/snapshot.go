@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Snapshot is a fleet at one moment.
@@ -34,7 +34,7 @@ type Snapshot struct {
 type Budget struct {
 	Name   string   `json:"name"` // the policy and the beginning of its hashed key, as events have it
 	Policy string   `json:"policy"`
-	Group  string   `json:"group,omitempty"` // the hosts of the policy: see [throttle.Budget]
+	Group  string   `json:"group,omitempty"` // the hosts of the policy: see [store.Budget]
 	Limits []string `json:"limits"`          // more than one while nodes do not agree
 	Shadow bool     `json:"shadow,omitempty"`
 	Node   string   `json:"node,omitempty"`    // the node whose own it is; "": the fleet's
@@ -56,7 +56,7 @@ type Budget struct {
 
 	Runbook string `json:"runbook,omitempty"` // the address of the page that says what to do, by http or https; "": no file of policies says one
 
-	charge  throttle.Charge
+	charge  store.Charge
 	waiting int // callers in line, as programs reported them
 }
 
@@ -85,11 +85,11 @@ func (b *Budget) Waiting() int {
 }
 
 // Limit returns the limit by which its state was asked; the zero Limit if it is not known.
-func (b *Budget) Limit() throttle.Limit {
+func (b *Budget) Limit() store.Limit {
 	if len(b.Limits) == 0 {
-		return throttle.Limit{}
+		return store.Limit{}
 	}
-	l, _ := throttle.ParseLimit(b.Limits[0])
+	l, _ := store.ParseLimit(b.Limits[0])
 	return l
 }
 
@@ -359,7 +359,7 @@ func compareBudgets(a, b Budget) int {
 }
 
 // budgetOf returns a budget that no node used lately.
-func budgetOf(c throttle.Charge) Budget {
+func budgetOf(c store.Charge) Budget {
 	return Budget{
 		Name: Clean(c.Budget.String(), longestName), Policy: Clean(c.Budget.Policy, longestName), Group: Clean(c.Budget.Group, longestName),
 		Limits: []string{c.Limit.String()}, Shadow: c.Shadow, charge: c,
@@ -472,7 +472,7 @@ func (s *Snapshot) paused(note Note, known closings) Budget {
 	if err != nil {
 		return Budget{
 			Name: note.Budget, Policy: note.Policy, Limits: []string{}, Note: &note, State: State{Paused: Millis{note.Until.Sub(s.At)}},
-			Err: "no node says what its limit is", charge: throttle.Charge{Budget: throttle.Budget{Key: note.key}},
+			Err: "no node says what its limit is", charge: store.Charge{Budget: store.Budget{Key: note.key}},
 		}
 	}
 	c.Budget.Key = note.key

@@ -14,9 +14,10 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-var shop = throttle.Policy{Name: "shop", Limit: throttle.PerHour(3), Jitter: -1}
+var shop = throttle.Policy{Name: "shop", Limit: store.PerHour(3), Jitter: -1}
 
 // TestSnapshot: two programs and their budgets are seen, keys are hashed, and a program
 // that is closed is gone.
@@ -25,7 +26,7 @@ func TestSnapshot(t *testing.T) {
 	a, b := start(t, client, "importer"), start(t, client, "worker")
 	acquire(t, limiter(t, a, shop), "acme", "acme", "other")
 	acquire(t, limiter(t, b, shop), "acme")
-	own := throttle.Policy{Name: "own", Limit: throttle.Concurrency(8), Scope: throttle.Node}
+	own := throttle.Policy{Name: "own", Limit: store.Concurrency(8), Scope: throttle.Node}
 	acquire(t, limiter(t, b, own), "")
 	a.Report()
 	b.Report()
@@ -130,7 +131,7 @@ func TestNonsense(t *testing.T) {
 func TestManyBudgets(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "crowd")
-	l := limiter(t, a, throttle.Policy{Name: "many", Limit: throttle.PerHour(10)})
+	l := limiter(t, a, throttle.Policy{Name: "many", Limit: store.PerHour(10)})
 	for i := range 200 {
 		acquire(t, l, fmt.Sprint(i))
 	}
@@ -189,7 +190,7 @@ func TestCluster(t *testing.T) {
 	client := redistest.Cluster(t).Client(t)
 	a := start(t, client, "program")
 	for i := range 6 {
-		acquire(t, limiter(t, a, throttle.Policy{Name: fmt.Sprint("policy", i), Match: fmt.Sprintf("host%d.example%d.com/", i, i), Limit: throttle.PerHour(10)}), "key")
+		acquire(t, limiter(t, a, throttle.Policy{Name: fmt.Sprint("policy", i), Match: fmt.Sprintf("host%d.example%d.com/", i, i), Limit: store.PerHour(10)}), "key")
 	}
 	a.Report()
 	require.NoError(t, a.Err())
@@ -290,9 +291,9 @@ func TestRefresh(t *testing.T) {
 // TestSharesOfAState: a state names the shares that wait most and counts the others, whoever tells it: the store, or the record of a node, which
 // somebody may have written by hand.
 func TestSharesOfAState(t *testing.T) {
-	var st throttle.Status
+	var st store.Status
 	for i := range 30 {
-		st.Shares = append(st.Shares, throttle.ShareStatus{Share: throttle.Share{ID: uint64(100 + i)}, Waiting: 30 - i, Served: i})
+		st.Shares = append(st.Shares, store.ShareStatus{Share: store.Share{ID: uint64(100 + i)}, Waiting: 30 - i, Served: i})
 	}
 	told := fleet.StateOf(st).Shares
 	require.Len(t, told, fleet.MostShares+1)
@@ -300,7 +301,7 @@ func TestSharesOfAState(t *testing.T) {
 	require.Equal(t, fleet.Share{Name: "other", Waiting: 14 * 15 / 2, Served: 14 * (16 + 29) / 2, Shares: 14}, told[16])
 
 	client := redistest.Shared(t).Client(t)
-	reporter, _, all := used(t, client, throttle.Policy{Name: "own", Limit: throttle.Concurrency(8), Scope: throttle.Node}, "")
+	reporter, _, all := used(t, client, throttle.Policy{Name: "own", Limit: store.Concurrency(8), Scope: throttle.Node}, "")
 	record, err := client.Get(t.Context(), "throttle:{fleet}:node:"+reporter.ID()).Result()
 	require.NoError(t, err)
 	shares := strings.Repeat(`{"share":"\u001b[2J","waiting":1},`, 99)
@@ -315,8 +316,8 @@ func TestSharesOfAState(t *testing.T) {
 // write by hand, is none.
 func TestRunbooks(t *testing.T) {
 	client := redistest.Single(t).Client(t)
-	reporter, _, all := used(t, client, throttle.Policy{Name: "shop", Limit: throttle.PerHour(5)}, "")
-	acquire(t, limiter(t, reporter, throttle.Policy{Name: "other", Limit: throttle.PerHour(5)}), "")
+	reporter, _, all := used(t, client, throttle.Policy{Name: "shop", Limit: store.PerHour(5)}, "")
+	acquire(t, limiter(t, reporter, throttle.Policy{Name: "other", Limit: store.PerHour(5)}), "")
 	for text, want := range map[string]string{
 		"https://wiki.example.com/shop?a=1#ban": "https://wiki.example.com/shop?a=1#ban",
 		"javascript:alert(1)":                   "",
@@ -350,7 +351,7 @@ func TestRunbooksLeaveRoom(t *testing.T) {
 	for i := range 250 {
 		name := fmt.Sprintf("policy %d", i)
 		runbooks[name] = "https://wiki.example.com/" + strings.Repeat("x", 250)
-		acquire(t, limiter(t, reporter, throttle.Policy{Name: name, Limit: throttle.PerHour(5)}), "")
+		acquire(t, limiter(t, reporter, throttle.Policy{Name: name, Limit: store.PerHour(5)}), "")
 	}
 	reporter.ReportFile(func() fleet.FileState { return fleet.FileState{Runbooks: runbooks} })
 	reporter.Report()

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 //go:embed note.lua
@@ -31,7 +31,7 @@ type LongerError struct{ Note Note }
 // Error implements error.
 func (e *LongerError) Error() string {
 	return fmt.Sprintf("%s is %v, until %s; to shorten that, resume it first", e.Note.Budget,
-		throttle.PauseNote{By: e.Note.By, Reason: e.Note.Reason}, e.Note.Until.UTC().Format(time.RFC3339))
+		store.PauseNote{By: e.Note.By, Reason: e.Note.Reason}, e.Note.Until.UTC().Format(time.RFC3339))
 }
 
 // A NotPausedError says that there is no pause of an operator to end.
@@ -56,7 +56,7 @@ func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
 }
 
 // Describe is [Fleet.State] for a charge, as [throttle.Transport.Explain] returns them.
-func (f *Fleet) Describe(ctx context.Context, c throttle.Charge) (throttle.Status, *Note, error) {
+func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *Note, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
 	st, err := f.store.Status(ctx, c)
@@ -74,11 +74,11 @@ func (f *Fleet) Describe(ctx context.Context, c throttle.Charge) (throttle.Statu
 	return st, nil, err
 }
 
-// Pause closes a budget for d, at most [throttle.MaxPenalty]. The note is stored first, so
+// Pause closes a budget for d, at most [store.MaxPenalty]. The note is stored first, so
 // that nodes that meet the pause find it. It returns a *[LongerError] if a longer pause holds.
 func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason string) error {
-	if d <= 0 || d > throttle.MaxPenalty {
-		return fmt.Errorf("a pause is longer than nothing, and at most %v", throttle.MaxPenalty)
+	if d <= 0 || d > store.MaxPenalty {
+		return fmt.Errorf("a pause is longer than nothing, and at most %v", store.MaxPenalty)
 	}
 	ctx, stop := withDeadline(ctx)
 	defer stop()

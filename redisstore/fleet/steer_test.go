@@ -14,6 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // find returns a target.
@@ -34,11 +35,11 @@ func TestPause(t *testing.T) {
 	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna@desk", "the shop moves"))
 
 	b := start(t, client, "another") // it has learned the note when it began
-	for _, s := range []throttle.Store{a, b} {
+	for _, s := range []store.Store{a, b} {
 		_, err := limiter(t, s, shop).TryAcquire(t.Context(), "acme", 1)
 		var limited *throttle.LimitError
 		require.ErrorAs(t, err, &limited)
-		require.Equal(t, throttle.PauseNote{By: "anna@desk", Reason: "the shop moves"}, limited.Note)
+		require.Equal(t, store.PauseNote{By: "anna@desk", Reason: "the shop moves"}, limited.Note)
 	}
 	acquire(t, l, "other")
 
@@ -74,8 +75,8 @@ func TestPause(t *testing.T) {
 // the error with which its context ends, though its node does not report for an hour. It
 // stands in line, sleeps until a start that is booked, or waits for a slot.
 func TestPauseReachesWaiters(t *testing.T) {
-	for name, limit := range map[string]throttle.Limit{
-		"line": throttle.PerMinute(1), "start": throttle.SlidingWindow(1, 2*time.Second), "slot": throttle.Concurrency(1),
+	for name, limit := range map[string]store.Limit{
+		"line": store.PerMinute(1), "start": store.SlidingWindow(1, 2*time.Second), "slot": store.Concurrency(1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := redistest.Single(t).Client(t)
@@ -106,7 +107,7 @@ func TestPauseReachesWaiters(t *testing.T) {
 // asked about, both are learned.
 func TestNewsIsNotLost(t *testing.T) {
 	client := redistest.Single(t).Client(t)
-	a, l, all := used(t, client, throttle.Policy{Name: "slow", Limit: throttle.PerMinute(1), Jitter: -1}, "")
+	a, l, all := used(t, client, throttle.Policy{Name: "slow", Limit: store.PerMinute(1), Jitter: -1}, "")
 	target := find(t, all, fleet.Query{Name: "slow"})
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -118,7 +119,7 @@ func TestNewsIsNotLost(t *testing.T) {
 		require.Eventually(t, func() bool { return a.PauseNote(target.Budget()).By == by }, time.Minute, time.Millisecond)
 	}
 	require.NoError(t, all.Resume(t.Context(), target, "anna", ""))
-	require.Eventually(t, func() bool { return a.PauseNote(target.Budget()) == (throttle.PauseNote{}) }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return a.PauseNote(target.Budget()) == (store.PauseNote{}) }, time.Minute, time.Millisecond)
 }
 
 // TestPenaltyIsNoPause: resume leaves the penalty of an upstream alone, reset does not.
@@ -145,10 +146,10 @@ func TestFind(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "program")
 	acquire(t, limiter(t, a, shop), "acme", "other")
-	acquire(t, limiter(t, a, throttle.Policy{Name: "own", Limit: throttle.PerHour(3), Scope: throttle.Node}), "")
+	acquire(t, limiter(t, a, throttle.Policy{Name: "own", Limit: store.PerHour(3), Scope: throttle.Node}), "")
 	a.Report()
 	all := fleet.New(client, nil)
-	table := []throttle.Policy{{Name: "new", Match: "example.com/", Key: throttle.Header("X"), Limit: throttle.PerHour(1)}}
+	table := []throttle.Policy{{Name: "new", Match: "example.com/", Key: throttle.Header("X"), Limit: store.PerHour(1)}}
 	for _, c := range []struct {
 		q    fleet.Query
 		text string
@@ -283,8 +284,8 @@ func TestPauseThatFails(t *testing.T) {
 func TestPauseInACluster(t *testing.T) {
 	client := redistest.Cluster(t).Client(t)
 	a := start(t, client, "program")
-	p := throttle.Policy{Name: "shop", Match: "acme.example.com/", Limit: throttle.PerHour(10)}
-	tr, err := throttle.New(throttle.Config{Store: a, Policies: []throttle.Policy{p, {Name: "wide", Match: "*.example.com/", Limit: throttle.PerHour(100)}}})
+	p := throttle.Policy{Name: "shop", Match: "acme.example.com/", Limit: store.PerHour(10)}
+	tr, err := throttle.New(throttle.Config{Store: a, Policies: []throttle.Policy{p, {Name: "wide", Match: "*.example.com/", Limit: store.PerHour(100)}}})
 	require.NoError(t, err)
 	l, err := tr.Limiter("shop")
 	require.NoError(t, err)
@@ -296,8 +297,6 @@ func TestPauseInACluster(t *testing.T) {
 	require.ErrorContains(t, err, `paused by anna: "why"`)
 	require.Equal(t, "why", budget(t, snapshot(t, all), "shop").Note.Reason)
 }
-
-var _ throttle.PauseNoter = (*fleet.Reporter)(nil)
 
 // TestSetUsed: a count that an operator sets is the one that programs meet, and the audit says who
 // set it, from what and to what. The note of a pause stays.
@@ -330,16 +329,16 @@ func TestSetUsedRefused(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	all := fleet.New(client, nil)
 	for _, c := range []struct {
-		limit throttle.Limit
+		limit store.Limit
 		used  int
 		text  string
 	}{
-		{throttle.PerHour(3), -1, `: -1 is less than nothing`},
-		{throttle.PerHour(3), 4, `: 4 is more than its limit, 3/h; at the limit nothing starts either, so set it to 3, and lower the limit if the upstream counts more`},
-		{throttle.LeakyBucket(1, time.Second), 1, "has no window whose count could be set"},
-		{throttle.TokenBucket(1, time.Second, 3), -1, "has no window whose count could be set; -1 is less than nothing"},
-		{throttle.Concurrency(3), 1, "has no window whose count could be set"},
-		{throttle.Unlimited(), 1, "has no window whose count could be set"},
+		{store.PerHour(3), -1, `: -1 is less than nothing`},
+		{store.PerHour(3), 4, `: 4 is more than its limit, 3/h; at the limit nothing starts either, so set it to 3, and lower the limit if the upstream counts more`},
+		{store.LeakyBucket(1, time.Second), 1, "has no window whose count could be set"},
+		{store.TokenBucket(1, time.Second, 3), -1, "has no window whose count could be set; -1 is less than nothing"},
+		{store.Concurrency(3), 1, "has no window whose count could be set"},
+		{store.Unlimited(), 1, "has no window whose count could be set"},
 	} {
 		table := []throttle.Policy{{Name: "new", Match: "example.com/", Limit: c.limit}}
 		_, err := all.SetUsed(t.Context(), find(t, all, fleet.Query{Name: "new", Table: table}), c.used, "anna", "")

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Target is a budget that is to be closed or opened.
 type Target struct {
 	Name  string // as [Budget.Name]
-	Limit throttle.Limit
+	Limit store.Limit
 
-	charge throttle.Charge
+	charge store.Charge
 }
 
 // A TargetError says why a query names no budget, or several.
@@ -60,7 +61,7 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	}
 	s := &Snapshot{Nodes: nodes, At: now}
 	s.gather(known)
-	var c throttle.Charge
+	var c store.Charge
 	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
 		c, err = q.chargeByTable(q.Table[i].Key != nil, s)
 	} else if p := s.policy(q.Name); p != nil {
@@ -100,29 +101,29 @@ func (f *Fleet) Names(ctx context.Context) ([]string, error) {
 }
 
 // chargeByTable returns the charge of a policy in the table.
-func (q *Query) chargeByTable(keyed bool, s *Snapshot) (throttle.Charge, error) {
+func (q *Query) chargeByTable(keyed bool, s *Snapshot) (store.Charge, error) {
 	if keyed && q.Key == "" {
-		return throttle.Charge{}, q.needsKey(s)
+		return store.Charge{}, q.needsKey(s)
 	}
 	var asked pauseRecorder
 	t, err := throttle.New(throttle.Config{Store: &asked, Policies: q.Table})
 	if err != nil {
-		return throttle.Charge{}, err
+		return store.Charge{}, err
 	}
 	l, err := t.Limiter(q.Name)
 	if err != nil {
-		return throttle.Charge{}, err
+		return store.Charge{}, err
 	}
 	return asked.chargeOf(l, q.Key)
 }
 
 // chargeByReports returns the charge of a policy that nodes have reported.
-func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (throttle.Charge, error) {
+func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error) {
 	c, err := p.charge()
 	if err != nil {
 		return c, err
 	}
-	c.Budget.Key = throttle.BudgetOf(c.Budget.Policy, q.Key).Key
+	c.Budget.Key = store.BudgetOf(c.Budget.Policy, q.Key).Key
 	if q.Key == "" && slices.ContainsFunc(s.budgetsOf(q.Name), func(b *Budget) bool { return b.charge.Budget.Key != c.Budget.Key }) {
 		return c, q.needsKey(s)
 	}
@@ -130,7 +131,7 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (throttle.Charge, err
 }
 
 // chargeByName returns the charge of the one budget whose name begins so.
-func (q *Query) chargeByName(s *Snapshot) (c throttle.Charge, err error) {
+func (q *Query) chargeByName(s *Snapshot) (c store.Charge, err error) {
 	var found []*Budget
 	for i := range s.Budgets {
 		if b := &s.Budgets[i]; b.Node == "" && strings.HasPrefix(b.Name, q.Name) && len(q.Name) > len(b.Policy)+1 {
@@ -205,18 +206,18 @@ func namesOf(all []*Budget) (names []string) {
 
 // A pauseRecorder is a store that only remembers the charge whose budget it is asked to pause.
 type pauseRecorder struct {
-	throttle.Store
-	charge throttle.Charge
+	store.Store
+	charge store.Charge
 }
 
-// Pause implements [throttle.Store].
-func (a *pauseRecorder) Pause(_ context.Context, c throttle.Charge, _ time.Duration) error {
+// Pause implements [store.Store].
+func (a *pauseRecorder) Pause(_ context.Context, c store.Charge, _ time.Duration) error {
 	a.charge = c
 	return nil
 }
 
 // chargeOf returns the charge of a limiter's budget, by a Pause that reaches this store only.
-func (a *pauseRecorder) chargeOf(l *throttle.Limiter, key string) (throttle.Charge, error) {
+func (a *pauseRecorder) chargeOf(l *throttle.Limiter, key string) (store.Charge, error) {
 	err := l.Pause(context.Background(), key, 0)
 	return a.charge, err
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 //go:embed act.lua
@@ -36,7 +36,7 @@ func (e *UncountedError) Error() string {
 // is none of windows, or so much is less than nothing, or more than the limit.
 func (t Target) CheckUsed(used int) error {
 	var mistakes []string
-	counts := t.Limit.Kind() == throttle.KindSlidingWindow || t.Limit.Kind() == throttle.KindFixedWindow
+	counts := t.Limit.Kind() == store.KindSlidingWindow || t.Limit.Kind() == store.KindFixedWindow
 	if !counts {
 		mistakes = append(mistakes, fmt.Sprintf("its limit, %v, has no window whose count could be set", t.Limit))
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // uses counts requests that have a start, and those of each budget. A start that is given back,
@@ -45,7 +45,7 @@ type used struct {
 }
 
 // charge returns a charge of the budget, of cost 1.
-func (b *used) charge(key [16]byte) throttle.Charge {
+func (b *used) charge(key [16]byte) store.Charge {
 	b.policy.mu.Lock()
 	c := b.policy.charge
 	b.policy.mu.Unlock()
@@ -76,18 +76,18 @@ func (t *tally) report(whole bool) int64 {
 
 // terms are the fields of a policy's charges that SetPolicies can change.
 type terms struct {
-	limit            throttle.Limit
+	limit            store.Limit
 	jitter           time.Duration
 	shadow, adaptive bool
 }
 
-func termsOf(c *throttle.Charge) terms { return terms{c.Limit, c.Jitter, c.Shadow, c.Adaptive} }
+func termsOf(c *store.Charge) terms { return terms{c.Limit, c.Jitter, c.Shadow, c.Adaptive} }
 
 // A policyUsed is a policy that was used once.
 type policyUsed struct {
 	name   string
 	mu     sync.Mutex
-	charge throttle.Charge
+	charge store.Charge
 }
 
 // reportedFor is how long a budget is reported after its last use. A budget that is closed, or that somebody waits for, is
@@ -111,11 +111,11 @@ func (u *uses) note(key [16]byte, change func(b *used)) {
 // for none. now says that the start is now: only such a start takes slots. The slots for a later start
 // are booked when it has come, by a booking of their own without a horizon: that booking is no request
 // of its own, because the start's request was counted.
-func (u *uses) add(booking *throttle.Booking, starts int64, now bool) {
+func (u *uses) add(booking *store.Booking, starts int64, now bool) {
 	request := booking.Horizon > 0
 	for i := range booking.Charges {
 		c, n := &booking.Charges[i], starts
-		if c.Limit.Kind() != throttle.KindConcurrency {
+		if c.Limit.Kind() != store.KindConcurrency {
 			request = true
 		} else if !now {
 			n = 0
@@ -139,11 +139,11 @@ func (u *uses) add(booking *throttle.Booking, starts int64, now bool) {
 }
 
 // settle counts what the starts of a booking turned out to cost, beside what they were charged.
-func (u *uses) settle(booking *throttle.Booking, costs []int) {
+func (u *uses) settle(booking *store.Booking, costs []int) {
 	for i := range booking.Charges {
 		c := &booking.Charges[i]
 		switch c.Limit.Kind() {
-		case throttle.KindConcurrency, throttle.KindUnlimited:
+		case store.KindConcurrency, store.KindUnlimited:
 			continue // these charges are not settled
 		}
 		s := u.shard(c.Budget.Key)
@@ -157,7 +157,7 @@ func (u *uses) settle(booking *throttle.Booking, costs []int) {
 
 // learn begins to count the budget of a charge, or notes its new terms. It returns nil if the shard is
 // full. The shard is locked.
-func (u *uses) learn(s *shard, c *throttle.Charge) *used {
+func (u *uses) learn(s *shard, c *store.Charge) *used {
 	own := *c
 	own.Budget.Key, own.Cost, own.Reserve = [16]byte{}, 1, 0
 	v, _ := u.policies.LoadOrStore(c.Budget.Policy, &policyUsed{name: own.Budget.Policy, charge: own})

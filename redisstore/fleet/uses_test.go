@@ -9,6 +9,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestStartsAreRequestsHandedOn: a request that meets two policies, at a cost of five, is one start
@@ -17,8 +18,8 @@ func TestStartsAreRequestsHandedOn(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "shop")
 	limits, err := throttle.NewLimiters(throttle.Config{Store: a, Policies: []throttle.Policy{
-		{Name: "address", Limit: throttle.PerHour(1000)}, {Name: "app", Limit: throttle.PerHour(1000)},
-		{Name: "at once", Limit: throttle.Concurrency(10)},
+		{Name: "address", Limit: store.PerHour(1000)}, {Name: "app", Limit: store.PerHour(1000)},
+		{Name: "at once", Limit: store.Concurrency(10)},
 	}})
 	require.NoError(t, err)
 	demands := []throttle.Demand{{Policy: "address", Cost: 5}, {Policy: "app"}, {Policy: "at once"}}
@@ -27,8 +28,8 @@ func TestStartsAreRequestsHandedOn(t *testing.T) {
 		require.NoError(t, err)
 		permit.Release()
 	}
-	b := &throttle.Booking{Horizon: time.Second, MaxWait: -1, Charges: []throttle.Charge{{
-		Budget: throttle.Budget{Policy: "other", Group: "other", Key: [16]byte{1}}, Limit: throttle.PerHour(1000), Cost: 1,
+	b := &store.Booking{Horizon: time.Second, MaxWait: -1, Charges: []store.Charge{{
+		Budget: store.Budget{Policy: "other", Group: "other", Key: [16]byte{1}}, Limit: store.PerHour(1000), Cost: 1,
 	}}}
 	g, err := a.Book(t.Context(), b)
 	require.NoError(t, err)
@@ -48,7 +49,7 @@ func TestStartsOfWhatIsHeldAndBookedLater(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "shop")
 	limits, err := throttle.NewLimiters(throttle.Config{Store: a, Policies: []throttle.Policy{
-		{Name: "paced", Limit: throttle.LeakyBucket(100, time.Second)}, {Name: "at once", Limit: throttle.Concurrency(10)},
+		{Name: "paced", Limit: store.LeakyBucket(100, time.Second)}, {Name: "at once", Limit: store.Concurrency(10)},
 	}})
 	require.NoError(t, err)
 	for range 5 { // four of them wait for their start
@@ -56,7 +57,7 @@ func TestStartsOfWhatIsHeldAndBookedLater(t *testing.T) {
 		require.NoError(t, err)
 		permit.Release()
 	}
-	_, err = a.Book(t.Context(), &throttle.Booking{MaxWait: throttle.AnyWait, Charges: []throttle.Charge{hourly(2)}})
+	_, err = a.Book(t.Context(), &store.Booking{MaxWait: store.AnyWait, Charges: []store.Charge{hourly(2)}})
 	require.NoError(t, err)
 	requests, budgets := fleet.Counted(a)
 	require.EqualValues(t, 6, requests)
@@ -69,7 +70,7 @@ func TestCostsAreWhatStartsWereCharged(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "shop")
 	limits, err := throttle.NewLimiters(throttle.Config{Store: a, Policies: []throttle.Policy{
-		{Name: "tokens", Limit: throttle.PerHour(1000)}, {Name: "calls", Limit: throttle.PerHour(1000)}, {Name: "at once", Limit: throttle.Concurrency(10)},
+		{Name: "tokens", Limit: store.PerHour(1000)}, {Name: "calls", Limit: store.PerHour(1000)}, {Name: "at once", Limit: store.Concurrency(10)},
 	}})
 	require.NoError(t, err)
 	for _, settled := range []int{5, 3, 9, 0} {
@@ -79,7 +80,7 @@ func TestCostsAreWhatStartsWereCharged(t *testing.T) {
 		require.NoError(t, permit.SettleBudget(t.Context(), "tokens", "", settled))
 		permit.Release()
 	}
-	b := &throttle.Booking{Horizon: time.Second, MaxWait: -1, Charges: []throttle.Charge{hourly(1)}}
+	b := &store.Booking{Horizon: time.Second, MaxWait: -1, Charges: []store.Charge{hourly(1)}}
 	b.Charges[0].Cost = 6
 	g, err := a.Book(t.Context(), b)
 	require.NoError(t, err)
@@ -105,16 +106,16 @@ func TestCostsOfAnEarlierVersion(t *testing.T) {
 }
 
 // hourly is a charge of a budget with a key.
-func hourly(key byte) throttle.Charge {
-	return throttle.Charge{Budget: throttle.Budget{Policy: "hourly", Group: "hourly", Key: [16]byte{key}}, Limit: throttle.PerHour(1000), Cost: 1}
+func hourly(key byte) store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "hourly", Group: "hourly", Key: [16]byte{key}}, Limit: store.PerHour(1000), Cost: 1}
 }
 
 // TestReportsOfStarts: a start that was reported and is given back later is taken off a later report,
 // so together they tell what was handed on. A report between two intervals tells of both.
 func TestReportsOfStarts(t *testing.T) {
 	a := start(t, redistest.Shared(t).Client(t), "shop")
-	b := &throttle.Booking{Horizon: time.Second, MaxWait: -1, Charges: []throttle.Charge{hourly(1)}}
-	var grants []throttle.Grant
+	b := &store.Booking{Horizon: time.Second, MaxWait: -1, Charges: []store.Charge{hourly(1)}}
+	var grants []store.Grant
 	book := func(times int) {
 		for range times {
 			g, err := a.Book(t.Context(), b)

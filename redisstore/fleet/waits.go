@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // waits are the callers of the program that stand in line.
@@ -28,7 +28,7 @@ type placeID struct {
 
 // waiterID returns by what a caller in line is known again: its place in a line for slots, or its turn. It returns nil for
 // a caller that stands in no line.
-func waiterID(h throttle.Handle, t throttle.Turn) any {
+func waiterID(h store.Handle, t store.Turn) any {
 	switch {
 	case h.Node != nil && h.Node.Place != 0:
 		return placeID{true, h.Node.Place}

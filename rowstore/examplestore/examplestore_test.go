@@ -10,6 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/rowstore/examplestore"
 	"github.com/fleetthrottle/throttle/rowstore/rowtest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestDirectory(t *testing.T) {
@@ -27,10 +28,10 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 
-	store := rowstore.New(examplestore.Open(dir), nil)
+	s := rowstore.New(examplestore.Open(dir), nil)
 	transport, err := throttle.New(throttle.Config{
-		Store:    store,
-		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},
+		Store:    s,
+		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: store.PerSecond(20)}},
 	})
 	fmt.Println(transport != nil, err)
 	// Output: true <nil>

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // fleet has several nodes with a Database each use one budget, by the database's own clock.
@@ -17,17 +17,17 @@ func (s *suite) fleet(t *testing.T) {
 	const per, length = 100 * time.Millisecond, time.Second
 	o := s.with
 	o.Name = rand.Text()
-	charge := throttle.Charge{Budget: throttle.Budget{Policy: "fleet", Key: [16]byte{1}}, Limit: throttle.SlidingWindow(n, per), Cost: 1}
+	charge := store.Charge{Budget: store.Budget{Policy: "fleet", Key: [16]byte{1}}, Limit: store.SlidingWindow(n, per), Cost: 1}
 	var mu sync.Mutex
 	var marks []int64
 	var all sync.WaitGroup
 	end := time.Now().Add(length)
 	for range nodes {
-		store := rowstore.New(s.open(t), &o)
+		st := rowstore.New(s.open(t), &o)
 		for range callers {
 			all.Go(func() {
 				for time.Now().Before(end) {
-					g, err := store.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{charge}, MaxWait: time.Minute})
+					g, err := st.Book(t.Context(), &store.Booking{Charges: []store.Charge{charge}, MaxWait: time.Minute})
 					if err != nil {
 						t.Errorf("Book: %v", err)
 						return

@@ -1,5 +1,5 @@
 // Package rowtest tests a [rowstore.Database]: what it promises about transactions, and the whole contract of a
-// [throttle.Store] for stores on it. Only the standard library is used: authors of databases inherit nothing.
+// [store.Store] for stores on it. Only the standard library is used: authors of databases inherit nothing.
 //
 //	func TestDatabase(t *testing.T) {
 //		rowtest.Run(t, func(t *testing.T) rowstore.Database { return mydb.New(address) }, nil)
@@ -11,10 +11,10 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/twostores"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -39,14 +39,14 @@ func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Op
 	s := newSuite(open, o)
 	t.Run("contract", func(t *testing.T) {
 		db := s.outside(t)
-		storetest.RunWithin(t, storetest.Slack{Far: true}, func(*testing.T) throttle.Store { return s.stores(db, 1, nil)[0] })
+		storetest.RunWithin(t, storetest.Slack{Far: true}, func(*testing.T) store.Store { return s.stores(db, 1, nil)[0] })
 	})
 	t.Run("contract of two stores", func(t *testing.T) {
 		if testing.Short() {
 			t.Skip("takes long: not with -short")
 		}
 		db := s.outside(t)
-		storetest.RunWithin(t, twostores.Slack, func(*testing.T) throttle.Store {
+		storetest.RunWithin(t, twostores.Slack, func(*testing.T) store.Store {
 			return twostores.New(s.stores(db, 2, nil)...)
 		})
 	})

@@ -4,9 +4,9 @@ import (
 	"crypto/rand"
 	"testing"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A suite tests the databases that open returns.
@@ -27,7 +27,7 @@ func newSuite(open func(t *testing.T) rowstore.Database, o *rowstore.Options) *s
 func (s *suite) outside(t *testing.T) rowstore.Database { return newOutside(t, s.open(t)) }
 
 // stores returns several stores of one Database, in a bubble.
-func (s *suite) stores(db rowstore.Database, n int, fates func() fate) (all []throttle.Store) {
+func (s *suite) stores(db rowstore.Database, n int, fates func() fate) (all []store.Store) {
 	db = inBubble(db, fates)
 	o := s.with
 	o.Name, o.Lease = rand.Text(), farthest.Wait

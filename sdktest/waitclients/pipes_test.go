@@ -8,8 +8,8 @@ import (
 	"net"
 	"sync"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // pipes is a listener whose connections are pipes, so that a server on it is in virtual time.
@@ -43,21 +43,21 @@ type awayStore struct {
 
 var errAway = errors.New("the store is away")
 
-func (s *awayStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *awayStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	if s.away {
-		return throttle.Grant{}, errAway
+		return store.Grant{}, errAway
 	}
 	return s.Store.Book(ctx, b)
 }
 
-func (s *awayStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (s *awayStore) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	if s.away {
 		return errAway
 	}
 	return s.Store.Settle(ctx, b, g, costs)
 }
 
-func (s *awayStore) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+func (s *awayStore) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	if s.away {
 		return 0, 0, errAway
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // mostAllocations bounds what a call of any preset allocates beside its base, with an answer in JSON:
@@ -41,7 +42,7 @@ func TestCallsCostLittleMemory(t *testing.T) {
 	for _, preset := range tables {
 		rows := preset.with(nil)
 		for i := range rows { // so that nobody waits
-			if rows[i].Limit.Kind() != throttle.KindUnlimited {
+			if rows[i].Limit.Kind() != store.KindUnlimited {
 				rows[i].Limit = throttle.PerSecond(plenty)
 			}
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Header is a message's header with one value for each field.
@@ -224,26 +225,26 @@ func newLedger(t *testing.T) *ledger {
 }
 
 // Pause implements [throttle.Store].
-func (l *ledger) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+func (l *ledger) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	l.closes[c.Budget.Policy] = statement{lasts: d}
 	return l.Store.Pause(ctx, c, d)
 }
 
 // Refuse implements [throttle.Store].
-func (l *ledger) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+func (l *ledger) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	l.closes[c.Budget.Policy] = statement{lasts: r.Length}
 	return l.Store.Refuse(ctx, c, r)
 }
 
 // Reconcile implements [throttle.Store].
-func (l *ledger) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+func (l *ledger) Reconcile(ctx context.Context, c store.Charge, q throttle.Quota) error {
 	require.Zero(l.t, q.Age)
 	l.left[c.Budget.Policy] = statement{q.Left, q.Reset}
 	return l.Store.Reconcile(ctx, c, q)
 }
 
 // Settle implements [throttle.Store].
-func (l *ledger) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (l *ledger) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	for i, c := range b.Charges {
 		if costs[i] != c.Cost {
 			l.costs[c.Budget.Policy] = statement{number: costs[i]}

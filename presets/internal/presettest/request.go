@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Request makes a request of "METHOD URL", where the method may be left out, and of
@@ -33,13 +34,13 @@ func Request(t *testing.T, line string, body ...string) *http.Request {
 // Rows lists the policies that a request meets, in their order.
 func Rows(t *testing.T, policies []throttle.Policy, r *http.Request) string {
 	t.Helper()
-	return list(explain(t, policies, r), func(c throttle.Charge) string { return c.Budget.Policy })
+	return list(explain(t, policies, r), func(c store.Charge) string { return c.Budget.Policy })
 }
 
 // Costs lists the policies that a request meets and what it costs them: "a 1, b 5".
 func Costs(t *testing.T, policies []throttle.Policy, r *http.Request) string {
 	t.Helper()
-	return list(explain(t, policies, r), func(c throttle.Charge) string { return fmt.Sprint(c.Budget.Policy, " ", c.Cost) })
+	return list(explain(t, policies, r), func(c store.Charge) string { return fmt.Sprint(c.Budget.Policy, " ", c.Cost) })
 }
 
 // Cost returns what a request costs one policy; 0 if it does not meet it.
@@ -72,7 +73,7 @@ func Shared(t *testing.T, policies []throttle.Policy, policy string, a, b *http.
 	return Budget(t, policies, policy, a) == Budget(t, policies, policy, b)
 }
 
-func explain(t *testing.T, policies []throttle.Policy, r *http.Request) []throttle.Charge {
+func explain(t *testing.T, policies []throttle.Policy, r *http.Request) []store.Charge {
 	t.Helper()
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies})
 	require.NoError(t, err)

@@ -7,16 +7,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // charges are of 1 in budgets of one group.
-func charges(names ...string) (all []throttle.Charge) {
+func charges(names ...string) (all []store.Charge) {
 	for _, name := range names {
-		b := throttle.Budget{Policy: name, Group: "group"}
+		b := store.Budget{Policy: name, Group: "group"}
 		copy(b.Key[:], name)
-		all = append(all, throttle.Charge{Budget: b, Limit: throttle.PerSecond(9), Cost: 1})
+		all = append(all, store.Charge{Budget: b, Limit: store.PerSecond(9), Cost: 1})
 	}
 	return all
 }

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // try makes the call of a batch once, or goes on with a copy of the call that a leader left without
@@ -122,10 +122,10 @@ func (qs *Queues) observe(b *batch, p *wire.BookReply, sent, received time.Time)
 type budgets struct{ qs *Queues }
 
 // Key implements [wire.Budgets].
-func (bs budgets) Key(b *throttle.Budget) string { return bs.qs.Names.Row(b) }
+func (bs budgets) Key(b *store.Budget) string { return bs.qs.Names.Row(b) }
 
 // Known implements [wire.Budgets].
-func (bs budgets) Known(budget *throttle.Budget, key string, b wire.Boundaries) wire.Known {
+func (bs budgets) Known(budget *store.Budget, key string, b wire.Boundaries) wire.Known {
 	return bs.qs.History.Known(key, budget.Group, time.Now(), b.ServerTime())
 }
 
@@ -141,8 +141,8 @@ func observation(b *wire.BudgetReply, last history.Reply, at int64, received tim
 }
 
 // Keep returns for how long after a start the start matters to a charge.
-func Keep(c *throttle.Charge) time.Duration {
-	if c.Limit.Kind() != throttle.KindFixedWindow {
+func Keep(c *store.Charge) time.Duration {
+	if c.Limit.Kind() != store.KindFixedWindow {
 		return c.Span()
 	}
 	// Two windows, because the next one may be longer.
@@ -175,7 +175,7 @@ func (qs *Queues) keysOf(ops []*Op) iter.Seq[string] {
 // noteHeld notes the pause by which an op's outcome says that a budget is closed, if there is one.
 func (qs *Queues) noteHeld(op *Op, received time.Time) {
 	if o := &op.Outcome; o.paused > 0 && o.Charge >= 0 && !wire.ForSlots(&op.Charges[o.Charge]) {
-		qs.Pauses.Note(qs.Names.Row(&op.Charges[o.Charge].Budget), received.Add(min(wire.Wait(o.paused), throttle.MaxPenalty)), received)
+		qs.Pauses.Note(qs.Names.Row(&op.Charges[o.Charge].Budget), received.Add(min(wire.Wait(o.paused), store.MaxPenalty)), received)
 	}
 }
 
@@ -212,7 +212,7 @@ func (qs *Queues) chooseRows(b *batch, again bool, shut []wire.Gate) {
 }
 
 // isRow reports whether an op's unlimited budget must be a row: see chooseRows.
-func (qs *Queues) isRow(op *Op, b *throttle.Budget, shut []wire.Gate) bool {
+func (qs *Queues) isRow(op *Op, b *store.Budget, shut []wire.Gate) bool {
 	if slices.ContainsFunc(op.Tickets, func(t wire.Ticket) bool { return t.Budget == b.Key }) {
 		return true
 	}
@@ -227,6 +227,6 @@ func (qs *Queues) isRow(op *Op, b *throttle.Budget, shut []wire.Gate) bool {
 func (qs *Queues) noteShut(gates []wire.Gate) {
 	now := time.Now()
 	for _, g := range gates {
-		qs.Shut.Note(g.Key, now.Add(min(wire.Wait(g.Left), throttle.MaxPenalty)), now)
+		qs.Shut.Note(g.Key, now.Add(min(wire.Wait(g.Left), store.MaxPenalty)), now)
 	}
 }

@@ -175,7 +175,7 @@ func (qs *Queues) isolate(q *queue, b *batch) {
 }
 
 // Do queues an op and waits until it is done, as long as ctx and maxWait allow. maxWait means
-// what [throttle.Booking.MaxWait] does. When they do not allow more, Do returns an error at once,
+// what [store.Booking.MaxWait] does. When they do not allow more, Do returns an error at once,
 // and what is booked all the same is given back. After an error the op is not the caller's any more.
 func (qs *Queues) Do(ctx context.Context, op *Op, maxWait time.Duration) error {
 	if op.observer = outage.From(ctx); op.observer != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // real returns queues that call a server of their own, which knows the script.
@@ -64,7 +64,7 @@ func scripts(t *testing.T, c *redis.Client) int {
 // do has an op done aside.
 func do(ctx context.Context, qs *Queues, op *Op) <-chan error {
 	done := make(chan error, 1)
-	go func() { done <- qs.Do(ctx, op, throttle.AnyWait) }()
+	go func() { done <- qs.Do(ctx, op, store.AnyWait) }()
 	return done
 }
 
@@ -114,7 +114,7 @@ func TestALeaderAwaitsNoLock(t *testing.T) {
 	t.Parallel()
 	l := lockedLine{locked: make(chan struct{})}
 	qs, _, _ := real(t, l)
-	slots := NewOp(wire.Reserve, throttle.Charge{Budget: throttle.Budget{Group: "group"}, Limit: throttle.Concurrency(1), Cost: 1})
+	slots := NewOp(wire.Reserve, store.Charge{Budget: store.Budget{Group: "group"}, Limit: store.Concurrency(1), Cost: 1})
 	ctx, leave := context.WithCancel(t.Context())
 	done := do(ctx, qs, slots)
 	waiting(t, qs, 0)

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // breaks notes that a promise is broken in a world.
@@ -47,14 +47,14 @@ func (m *model) judgeRows(w *modelWorld) {
 			}
 			for _, e := range r.entries {
 				got[e.last] += e.n
-				if e.first != e.last && w.delay == 0 && m.limits[k].Kind() != throttle.KindLeakyBucket {
+				if e.first != e.last && w.delay == 0 && m.limits[k].Kind() != store.KindLeakyBucket {
 					m.breaks(w, "P8: budget %d: an entry is wider than a start", k)
 				}
 			}
 		}
 		maps.DeleteFunc(want, over)
 		maps.DeleteFunc(got, over)
-		if w.delay > 0 || m.limits[k].Kind() == throttle.KindLeakyBucket {
+		if w.delay > 0 || m.limits[k].Kind() == store.KindLeakyBucket {
 			m.judgeVague(w, k, got, want)
 		} else if !maps.Equal(want, got) {
 			m.breaks(w, "P8: budget %d holds %v, but the starts are %v", k, modelSince(w, got), modelSince(w, want))
@@ -140,7 +140,7 @@ func modelUsed(_ int, st *modelStart) bool {
 func (m *model) judgeStarts(w *modelWorld) {
 	for k := range m.limits {
 		known := func(id int, st *modelStart) bool { return modelUsed(id, st) && !st.missed[k] }
-		if m.limits[k].Kind() != throttle.KindTokenBucket || w.lost == 0 {
+		if m.limits[k].Kind() != store.KindTokenBucket || w.lost == 0 {
 			if over := m.excess(k, w.uses(k, known), nil); over > 0 {
 				m.breaks(w, "P1: budget %d: %d too many in a window", k, over)
 			}
@@ -188,9 +188,9 @@ func (m *model) longest() (most int64) {
 	for k, l := range m.limits {
 		span := m.spanOf(k)
 		switch l.Kind() {
-		case throttle.KindLeakyBucket:
+		case store.KindLeakyBucket:
 			span *= int64(l.N())
-		case throttle.KindTokenBucket: // each node may have emptied one, unaware of the others
+		case store.KindTokenBucket: // each node may have emptied one, unaware of the others
 			span *= int64(len(m.plans))
 		}
 		most = max(most, span)
@@ -204,7 +204,7 @@ func (m *model) excess(k int, all []modelUse, x *modelUse) (worst int64) {
 	l := m.limits[k]
 	n, per, jitter := int64(l.N()), wire.Micros(l.Per()), wire.Micros(m.jitter)
 	switch l.Kind() {
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		sums := make(map[int64]int64)
 		for _, u := range all {
 			sums[u.at/per] += u.cost
@@ -217,15 +217,15 @@ func (m *model) excess(k int, all []modelUse, x *modelUse) (worst int64) {
 				worst = max(worst, sum-n)
 			}
 		}
-	case throttle.KindLeakyBucket:
+	case store.KindLeakyBucket:
 		for i := 1; i < len(all); i++ {
 			if x == nil || x.at == all[i].at || x.at == all[i-1].at {
 				worst = max(worst, min(1, all[i-1].at+all[i-1].cost*m.spanOf(k)-all[i].at))
 			}
 		}
-	case throttle.KindTokenBucket:
+	case store.KindTokenBucket:
 		return modelOverdrawn(all, int64(l.Capacity()), n, per, x)
-	case throttle.KindSlidingWindow:
+	case store.KindSlidingWindow:
 		for i, first := range all {
 			sum := int64(0)
 			for _, u := range all[i:] {

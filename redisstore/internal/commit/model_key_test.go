@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A modelWriter writes a world down such that two worlds which can have no different
@@ -32,7 +32,7 @@ func (m *model) keyOf(w *modelWorld) (sum [16]byte) {
 	if w.paused > w.truth-4*m.longest() {
 		k.num(w.paused - w.truth)
 	}
-	if l := m.limits[0]; l.Kind() == throttle.KindFixedWindow {
+	if l := m.limits[0]; l.Kind() == store.KindFixedWindow {
 		k.num(w.clock % wire.Micros(l.Per()))
 	}
 	k.keys(w.keys)
@@ -183,7 +183,7 @@ func (k *modelWriter) row(raw string) {
 		switch {
 		case i == modelHeadAt, i >= modelHeadOld && i <= modelHeadFirst+2:
 		case i == modelHeadSeen && !k.clockMatters():
-		case i == modelHeadLost && k.limits[0].Kind() != throttle.KindTokenBucket:
+		case i == modelHeadLost && k.limits[0].Kind() != store.KindTokenBucket:
 			k.num(max(t-k.w.clock, -k.longest()-1))
 		case i == modelHeadFrozen:
 			k.num(max(t-k.w.clock, -4*k.longest()))

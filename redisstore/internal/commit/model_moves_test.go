@@ -5,9 +5,9 @@ import (
 	"maps"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A modelMove leads from one world to another.
@@ -179,7 +179,7 @@ func (m *model) settle(w *modelWorld) {
 	}
 	last.pass(time.Duration(over) * time.Microsecond)
 	for k, l := range m.limits {
-		if l.Kind() == throttle.KindFixedWindow {
+		if l.Kind() == store.KindFixedWindow {
 			per := wire.Micros(l.Per())
 			last.pass(time.Duration((per-last.truth%per)%per) * time.Microsecond)
 		}
@@ -187,7 +187,7 @@ func (m *model) settle(w *modelWorld) {
 		v.nodes = append(v.nodes, modelNewNode("last"))
 		i := len(v.nodes) - 1
 		m.plans = append(m.plans, []modelWish{{[]int{k}, l.Capacity(), -1}})
-		if l.Kind() == throttle.KindLeakyBucket {
+		if l.Kind() == store.KindLeakyBucket {
 			m.plans[i][0].cost = 1
 		}
 		m.begin(v, i)

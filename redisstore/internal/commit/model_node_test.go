@@ -6,10 +6,10 @@ import (
 	"maps"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A model explores worlds. It has one [Queues], which is each node in turn: what that
@@ -48,16 +48,16 @@ func (n *modelNode) unmount(s *Queues) {
 const modelGroup = "group"
 
 // charges are those of a wish.
-func (m *model) charges(h modelWish) (all []throttle.Charge) {
+func (m *model) charges(h modelWish) (all []store.Charge) {
 	for _, k := range h.budgets {
-		all = append(all, throttle.Charge{Budget: modelBudgetOf(k), Limit: m.limits[k], Jitter: m.jitter, Cost: h.cost})
+		all = append(all, store.Charge{Budget: modelBudgetOf(k), Limit: m.limits[k], Jitter: m.jitter, Cost: h.cost})
 	}
 	return all
 }
 
 // modelBudgetOf is the budget of that place in scope.limits.
-func modelBudgetOf(k int) throttle.Budget {
-	return throttle.Budget{Policy: string(rune('A' + k)), Group: modelGroup, Key: [16]byte{byte(k)}}
+func modelBudgetOf(k int) store.Budget {
+	return store.Budget{Policy: string(rune('A' + k)), Group: modelGroup, Key: [16]byte{byte(k)}}
 }
 
 // op is a booking for a wish.
@@ -175,7 +175,7 @@ func (m *model) hear(w *modelWorld, i int) {
 			// Too old: it takes another one instead.
 			w.starts[j.start].phase = modelGiven
 			c := m.op(m.plans[i][j.wish])
-			c.SetHandle(throttle.Handle{Start: o.At})
+			c.SetHandle(store.Handle{Start: o.At})
 			j.c, j.start, j.turn = c, -1, j.turn+1
 			s.enqueue(c)
 			continue

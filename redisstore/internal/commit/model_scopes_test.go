@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A modelRow is one as lua/row.lua keeps it.
@@ -108,12 +108,12 @@ const modelWindow = 10 * time.Second
 
 // The limits that are explored.
 var (
-	modelOne    = throttle.SlidingWindow(1, modelWindow)
-	modelTwo    = throttle.SlidingWindow(2, modelWindow)
-	modelThree  = throttle.SlidingWindow(3, modelWindow)
-	modelFixed  = throttle.FixedWindow(2, modelWindow)
-	modelBucket = throttle.TokenBucket(2, modelWindow, 2)
-	modelLeaky  = throttle.LeakyBucket(2, modelWindow)
+	modelOne    = store.SlidingWindow(1, modelWindow)
+	modelTwo    = store.SlidingWindow(2, modelWindow)
+	modelThree  = store.SlidingWindow(3, modelWindow)
+	modelFixed  = store.FixedWindow(2, modelWindow)
+	modelBucket = store.TokenBucket(2, modelWindow, 2)
+	modelLeaky  = store.LeakyBucket(2, modelWindow)
 )
 
 // What nodes want.
@@ -146,13 +146,13 @@ var (
 )
 
 // modelTroubled returns a scope.
-func modelTroubled(l []throttle.Limit, p modelPlans, k modelTrouble, ticks, faults int) modelScope {
+func modelTroubled(l []store.Limit, p modelPlans, k modelTrouble, ticks, faults int) modelScope {
 	s := modelScope{
 		name:   strings.ReplaceAll(fmt.Sprint(k.name, " ", ticks, " ", faults, " ", p.name, " ", l), "/", " per "),
 		limits: l, plans: p.wishes, most: k.most,
 		ticks: []time.Duration{modelWindow * 2 / 5, modelWindow + time.Microsecond},
 	}
-	if l[0].Kind() == throttle.KindFixedWindow {
+	if l[0].Kind() == store.KindFixedWindow {
 		s.ticks[1] = modelWindow
 	}
 	s.most.ticks, s.most.faults = ticks, faults
@@ -166,8 +166,8 @@ func modelScopes(large bool) (all []modelScope) {
 	three := modelPlans{"three", [][]modelWish{{modelPlainWish}, {modelPlainWish}, {modelPlainWish}}}
 	both := modelPlans{"both", [][]modelWish{{modelBothWish, modelOtherWish}, {modelBothWish}}}
 	for _, k := range []modelTrouble{modelReplies, modelLosses, modelPlaces, modelClocks} {
-		add := func(plans modelPlans, limits ...throttle.Limit) {
-			if limits[0].Kind() == throttle.KindFixedWindow && k.most.backs > 0 {
+		add := func(plans modelPlans, limits ...store.Limit) {
+			if limits[0].Kind() == store.KindFixedWindow && k.most.backs > 0 {
 				return // what a window is nobody can say then
 			}
 			if !large {
@@ -199,10 +199,10 @@ func modelScopes(large bool) (all []modelScope) {
 	again := modelTrouble{"again", modelChances{lost: 1, backs: 1, flushes: 1}}
 	alone := modelPlans{"alone", [][]modelWish{{modelPlainWish, modelPlainWish, modelPlainWish}, {modelPlainWish}}}
 	return append(all,
-		modelTroubled([]throttle.Limit{modelThree}, alone, lag, 1, 1),
-		modelTroubled([]throttle.Limit{modelBucket}, pairs, left, 1, 2),
-		modelTroubled([]throttle.Limit{modelOne}, pairs, step, 1, 2),
-		modelTroubled([]throttle.Limit{modelOne}, pairs, again, 1, 3),
-		modelTroubled([]throttle.Limit{modelLeaky}, pairs, left, 1, 2),
+		modelTroubled([]store.Limit{modelThree}, alone, lag, 1, 1),
+		modelTroubled([]store.Limit{modelBucket}, pairs, left, 1, 2),
+		modelTroubled([]store.Limit{modelOne}, pairs, step, 1, 2),
+		modelTroubled([]store.Limit{modelOne}, pairs, again, 1, 3),
+		modelTroubled([]store.Limit{modelLeaky}, pairs, left, 1, 2),
 	)
 }

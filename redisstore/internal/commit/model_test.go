@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // modelTime is for how long the model is explored in the larger bounds of
@@ -150,8 +150,8 @@ func (w *modelWorld) takeOut(node string, q modelQuestion) {
 
 // spanOf is how long a start matters to a budget.
 func (m *model) spanOf(k int) int64 {
-	c := throttle.Charge{Limit: m.limits[k], Jitter: m.jitter}
-	if c.Limit.Kind() == throttle.KindFixedWindow {
+	c := store.Charge{Limit: m.limits[k], Jitter: m.jitter}
+	if c.Limit.Kind() == store.KindFixedWindow {
 		return wire.Micros(c.Limit.Per())
 	}
 	return wire.Micros(c.Span())

@@ -4,15 +4,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A modelScope says what is explored: who wants what, and how often what may go
 // wrong.
 type modelScope struct {
 	name   string
-	limits []throttle.Limit // of the budgets
+	limits []store.Limit // of the budgets
 	jitter time.Duration
 	plans  [][]modelWish // for each node
 	ticks  []time.Duration
@@ -175,7 +175,7 @@ type modelPlan struct {
 // A modelQuestion is what a call asks for one caller.
 type modelQuestion struct {
 	job, turn int // the node's job, if there is one, and how often that asked before
-	charges   []throttle.Charge
+	charges   []store.Charge
 	mark      int64 // to give back first
 	patient   bool
 }

@@ -4,10 +4,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // An Op is one caller's operation, on its way through a commit queue.
@@ -30,7 +30,7 @@ type Op struct {
 	done     chan struct{}   // told once, when the fields below are set
 
 	Outcome Outcome
-	Ready   <-chan struct{} // of the place in line; see throttle.Grant
+	Ready   <-chan struct{} // of the place in line; see store.Grant
 	First   time.Time       // when the op's call was sent for the first time
 	Sent    time.Time       // when the copy of the call was sent that Redis answered
 	Err     error           // why there is no outcome; while the op waits, why there is none yet
@@ -45,19 +45,19 @@ type Turn interface {
 }
 
 // NewOp returns an op that keeps the charges.
-func NewOp(k wire.Kind, charges ...throttle.Charge) *Op {
+func NewOp(k wire.Kind, charges ...store.Charge) *Op {
 	return &Op{Op: wire.Op{Kind: k, Charges: charges}, forSlots: needSlots(charges), Joined: time.Now(), done: make(chan struct{}, 1)}
 }
 
 // NewReport returns an op that asks for nothing. It is there so that a call is made, with which
 // the reports of the charges' leases go along. It keeps the charges. Its call is made again after a failure
 // as long as Do or Tell waits for the op, and otherwise not.
-func NewReport(charges ...throttle.Charge) *Op {
+func NewReport(charges ...store.Charge) *Op {
 	return &Op{Op: wire.Op{Kind: wire.Cancel, Charges: charges}, forSlots: needSlots(charges), done: make(chan struct{}, 1)}
 }
 
 // needSlots reports whether some charges are for slots.
-func needSlots(charges []throttle.Charge) bool {
+func needSlots(charges []store.Charge) bool {
 	for i := range charges {
 		if wire.ForSlots(&charges[i]) {
 			return true
@@ -71,7 +71,7 @@ func (op *Op) ForSlots() bool { return op.forSlots }
 
 // SetHandle sets what the caller holds: the start, or the place in a line for slots, that a handle
 // names.
-func (op *Op) SetHandle(h throttle.Handle) { op.Start, op.Arrival = h.Start, h.Place }
+func (op *Op) SetHandle(h store.Handle) { op.Start, op.Arrival = h.Start, h.Place }
 
 // Left reports whether nobody waits for the answer. The queues are locked.
 func (op *Op) Left() bool { return op.left }
@@ -116,7 +116,7 @@ func (op *Op) isAwaited() bool {
 
 // cancelOp returns the op that gives back what a handle names, for the caller of op, which has
 // left.
-func (op *Op) cancelOp(h throttle.Handle) *Op {
+func (op *Op) cancelOp(h store.Handle) *Op {
 	back := NewOp(wire.Cancel, slices.Clone(op.Charges)...)
 	back.Spread = op.Spread
 	back.SetHandle(h)
@@ -147,7 +147,7 @@ type Outcome struct {
 func (o *Outcome) Repeated() bool { return !o.since.IsZero() }
 
 // Grant returns the outcome as a grant to the op's caller, as of now, without Ready and Turn.
-func (op *Op) Grant() throttle.Grant {
+func (op *Op) Grant() store.Grant {
 	o := &op.Outcome
 	age, wait := time.Since(op.Sent), wire.Wait(o.Wait)
 	if o.State == wire.Booked && op.forSlots {
@@ -168,5 +168,5 @@ func (op *Op) Grant() throttle.Grant {
 	if o.Booked() && o.Wait < 0 {
 		age += time.Duration(-o.Wait) * time.Microsecond // decided when the call was made for the first time
 	}
-	return throttle.Grant{OK: o.Booked(), Wait: wait, Age: age, Handle: o.Handle(), Over: over, Held: o.Charge, Paused: o.paused > 0}
+	return store.Grant{OK: o.Booked(), Wait: wait, Age: age, Handle: o.Handle(), Over: over, Held: o.Charge, Paused: o.paused > 0}
 }

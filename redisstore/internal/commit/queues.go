@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Queues are the commit queues of a node, one for each group of budgets that is in use.
@@ -58,7 +58,7 @@ func New(o Options) *Queues { return &Queues{Options: o, all: make(map[string]*q
 
 // NewOp returns an op for a copy of the charges, which are their owner's again when
 // Do returns, even if a call is still on its way.
-func (qs *Queues) NewOp(k wire.Kind, charges []throttle.Charge) *Op {
+func (qs *Queues) NewOp(k wire.Kind, charges []store.Charge) *Op {
 	op, _ := qs.unused.Get().(*Op)
 	if op == nil {
 		op = &Op{done: make(chan struct{}, 1)}
@@ -189,7 +189,7 @@ func (q *queue) sweep() {
 	q.ops = slices.DeleteFunc(q.ops, func(op *Op) bool {
 		if op.left && op.Kind == wire.Reserve {
 			if op.Start > 0 {
-				back = append(back, op.cancelOp(throttle.Handle{Start: op.Start}))
+				back = append(back, op.cancelOp(store.Handle{Start: op.Start}))
 			}
 			back = append(back, op.leaveOps()...)
 		}

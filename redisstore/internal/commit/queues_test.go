@@ -11,11 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // noLine is a line in which nobody waits.
@@ -116,7 +116,7 @@ func TestAReportIsAwaited(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		defer client.Close()
 		qs.Conn = conn.New(client) // names the server in errors
-		report := NewReport(throttle.Charge{Budget: throttle.Budget{Group: "group"}, Limit: throttle.Concurrency(1), Cost: 1})
+		report := NewReport(store.Charge{Budget: store.Budget{Group: "group"}, Limit: store.Concurrency(1), Cost: 1})
 		ctx, leave := context.WithCancel(t.Context())
 		done := do(ctx, qs, report)
 		synctest.Wait()

@@ -5,8 +5,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // eval runs the script of a call once and returns its answer.
@@ -75,8 +75,8 @@ func (c *Conn) bringStatus(keys []string) {
 	if len(keys) == 0 {
 		return
 	}
-	for _, limit := range []throttle.Limit{throttle.Unlimited(), throttle.Concurrency(1)} {
-		q := wire.StatusRequest{Key: keys[0] + lockKey, Charge: &throttle.Charge{Limit: limit, Cost: 1}}
+	for _, limit := range []store.Limit{store.Unlimited(), store.Concurrency(1)} {
+		q := wire.StatusRequest{Key: keys[0] + lockKey, Charge: &store.Charge{Limit: limit, Cost: 1}}
 		_, _ = c.eval(q.Call(wire.Boundaries{}))
 	}
 }

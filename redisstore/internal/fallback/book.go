@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// Book implements [throttle.Store]. Callers wait from when the primary seems to be away until it is
+// Book implements [store.Store]. Callers wait from when the primary seems to be away until it is
 // given up, and then until the share can be used.
-func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g := s.enter(b.Charges[0].Budget.Group)
 	defer g.leave()
 	own, notice := *b, newOutageNotice(ctx, s.Conn)
@@ -23,7 +23,7 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 		var opens time.Time
 		switch {
 		case r.local == nil && errors.Is(r.lastErr, conn.ErrUnfit): // it is not away, and no waiting helps
-			return throttle.Grant{Held: throttle.NotHeld}, r.lastErr
+			return store.Grant{Held: store.NotHeld}, r.lastErr
 		case r.local != nil:
 			s.leaveLine(&own)
 			own.Charges = b.Charges
@@ -47,35 +47,35 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 			continue // the primary was given up meanwhile
 		}
 		if !notice.await(ctx, &r, opens, timeUp) {
-			return throttle.Grant{Held: throttle.NotHeld}, notice.end(ctx)
+			return store.Grant{Held: store.NotHeld}, notice.end(ctx)
 		}
 	}
 }
 
 // bookPrimary books in the primary. It returns an error if the primary is given up meanwhile: up
 // ends then. After an error b has nothing any more that could be given back twice.
-func (s *Store) bookPrimary(ctx, up context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *Store) bookPrimary(ctx, up context.Context, b *store.Booking) (store.Grant, error) {
 	ctx, stop := whileUp(ctx, up)
 	defer stop()
 	if b.Instead.Local {
-		b.Instead = throttle.Handle{} // a start in a share that has ended
+		b.Instead = store.Handle{} // a start in a share that has ended
 	}
 	g, err := s.primary.Book(ctx, b)
 	if err != nil {
-		// After an error Instead counts as given back, see throttle.Booking. The Turn belongs to the
+		// After an error Instead counts as given back, see store.Booking. The Turn belongs to the
 		// call, which may go on.
-		b.Instead, b.Turn, b.Returns = throttle.Handle{}, nil, b.Returns || b.Turn != nil
+		b.Instead, b.Turn, b.Returns = store.Handle{}, nil, b.Returns || b.Turn != nil
 	}
 	return g, err
 }
 
 // leaveLine gives back a caller's places in the primary's lines, if it has any. The caller keeps its
 // Turn.
-func (s *Store) leaveLine(b *throttle.Booking) {
+func (s *Store) leaveLine(b *store.Booking) {
 	if place := b.Instead.Place; place != 0 || b.Turn != nil {
-		s.primary.Cancel(b, throttle.Grant{Handle: throttle.Handle{Place: place}, Turn: b.Turn, Held: throttle.NotHeld})
+		s.primary.Cancel(b, store.Grant{Handle: store.Handle{Place: place}, Turn: b.Turn, Held: store.NotHeld})
 		if place != 0 {
-			b.Instead = throttle.Handle{}
+			b.Instead = store.Handle{}
 		}
 	}
 }
@@ -100,7 +100,7 @@ func whileUp(ctx, up context.Context) (context.Context, func()) {
 // leaveRoom sets the Reserve of the charges of own, a copy of b, so that own leaves free what
 // suspected nodes may use; suspected are the divisors of their shares. It returns false if a charge
 // then has no room, ever.
-func leaveRoom(own, b *throttle.Booking, suspected []int) bool {
+func leaveRoom(own, b *store.Booking, suspected []int) bool {
 	own.Charges = b.Charges
 	if len(suspected) == 0 {
 		return true

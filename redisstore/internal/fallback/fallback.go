@@ -7,9 +7,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // New returns a Store before a primary.
@@ -21,7 +21,7 @@ func New(p Primary, o Options) *Store {
 
 // keeper returns the store that says what a budget is like. While the primary is away it is the
 // local store, which has a share of the budget, and an observer is told so.
-func (s *Store) keeper(ctx context.Context, c throttle.Charge) (throttle.Store, throttle.Charge) {
+func (s *Store) keeper(ctx context.Context, c store.Charge) (store.Store, store.Charge) {
 	if l := s.local(c.Budget.Group); l != nil {
 		if observer := outage.From(ctx); observer != nil {
 			observer.StoreAway(errAway)
@@ -33,8 +33,8 @@ func (s *Store) keeper(ctx context.Context, c throttle.Charge) (throttle.Store, 
 	return s.primary, c
 }
 
-// Cancel implements [throttle.Store].
-func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [store.Store].
+func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	if !g.Handle.Local {
 		s.primary.Cancel(b, g)
 	} else if l := s.local(b.Charges[0].Budget.Group); l != nil {
@@ -43,15 +43,15 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	}
 }
 
-// Release implements [throttle.Store]. A local store holds nothing.
-func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
+// Release implements [store.Store]. A local store holds nothing.
+func (s *Store) Release(b *store.Booking, g store.Grant) {
 	if !g.Handle.Local {
 		s.primary.Release(b, g)
 	}
 }
 
-// Settle implements [throttle.Store].
-func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [store.Store].
+func (s *Store) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	if !g.Handle.Local {
 		return s.primary.Settle(ctx, b, g, costs)
 	}
@@ -61,24 +61,24 @@ func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gran
 	return nil
 }
 
-// Pause implements [throttle.Store].
-func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+// Pause implements [store.Store].
+func (s *Store) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	s.pauseLocal(ctx, c, d)
 	return s.primary.Pause(ctx, c, d)
 }
 
-// Refuse implements [throttle.Store]. A start that the primary does not know of teaches
+// Refuse implements [store.Store]. A start that the primary does not know of teaches
 // nothing.
-func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	s.pauseLocal(ctx, c, r.Length)
 	if r.Start.Handle.Local {
-		r.Start = throttle.Grant{}
+		r.Start = store.Grant{}
 	}
 	return s.primary.Refuse(ctx, c, r)
 }
 
 // pauseLocal closes a budget in this node's share, if the primary is away, and notes the pause.
-func (s *Store) pauseLocal(ctx context.Context, c throttle.Charge, d time.Duration) {
+func (s *Store) pauseLocal(ctx context.Context, c store.Charge, d time.Duration) {
 	if l := s.local(c.Budget.Group); l != nil {
 		now := time.Now()
 		s.Pauses.Note(s.primary.Key(&c), now.Add(min(d, farthest.Wait)), now)
@@ -88,8 +88,8 @@ func (s *Store) pauseLocal(ctx context.Context, c throttle.Charge, d time.Durati
 	}
 }
 
-// Resume implements [throttle.Store].
-func (s *Store) Resume(ctx context.Context, c throttle.Charge) error {
+// Resume implements [store.Store].
+func (s *Store) Resume(ctx context.Context, c store.Charge) error {
 	if l := s.local(c.Budget.Group); l != nil {
 		s.Pauses.Forget(s.primary.Key(&c))
 		if part, ok := l.charge(c); ok {
@@ -99,7 +99,7 @@ func (s *Store) Resume(ctx context.Context, c throttle.Charge) error {
 	return s.primary.Resume(ctx, c)
 }
 
-// Reconcile implements [throttle.Store].
-func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+// Reconcile implements [store.Store].
+func (s *Store) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
 	return s.primary.Reconcile(ctx, c, q)
 }

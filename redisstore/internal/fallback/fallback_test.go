@@ -12,18 +12,18 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 
 // A primary is a store in memory that can be away, and says of the fleet what it is told to.
 type primary struct {
-	throttle.Store
+	store.Store
 
 	mu    sync.Mutex
 	away  bool
@@ -35,8 +35,8 @@ type primary struct {
 // A saw is what a primary was asked for.
 type saw struct {
 	beats    []beat
-	booked   []throttle.Charge // the first of each booking
-	reported []throttle.Charge
+	booked   []store.Charge // the first of each booking
+	reported []store.Charge
 	woken    int
 }
 
@@ -76,38 +76,38 @@ func (p *primary) seen() saw {
 }
 
 // Book asks for as long as its context and MaxWait let it, as a primary does that calls Redis.
-func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (p *primary) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	p.mu.Lock()
 	away := p.away
 	unfit := p.unfit
 	p.saw.booked = append(p.saw.booked, b.Charges[0])
 	p.mu.Unlock()
 	if unfit {
-		return throttle.Grant{Held: -1}, conn.ErrUnfit
+		return store.Grant{Held: -1}, conn.ErrUnfit
 	}
 	if away {
 		timeUp, stop := conn.Timeout(ctx, b.MaxWait, time.Now())
 		defer stop()
 		select {
 		case <-ctx.Done():
-			return throttle.Grant{Held: -1}, context.Cause(ctx)
+			return store.Grant{Held: -1}, context.Cause(ctx)
 		case <-timeUp:
-			return throttle.Grant{Held: -1}, errRefused
+			return store.Grant{Held: -1}, errRefused
 		}
 	}
 	return p.Store.Book(ctx, b)
 }
 
-func (p *primary) Report(_ context.Context, charges []throttle.Charge) error {
+func (p *primary) Report(_ context.Context, charges []store.Charge) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.saw.reported = append(p.saw.reported, charges...)
 	return nil
 }
 
-func (p *primary) Key(c *throttle.Charge) string         { return c.Budget.Policy }
-func (p *primary) Keep(c *throttle.Charge) time.Duration { return c.Span() }
-func (p *primary) InLine(string) bool                    { return false }
+func (p *primary) Key(c *store.Charge) string         { return c.Budget.Policy }
+func (p *primary) Keep(c *store.Charge) time.Duration { return c.Span() }
+func (p *primary) InLine(string) bool                 { return false }
 func (p *primary) WakeLine(string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +126,7 @@ func inBubble(t *testing.T, failOpen bool, reply fallback.Reply, test func(*test
 		p := &primary{Store: memstore.New(), reply: reply}
 		s := fallback.New(p, fallback.Options{
 			FailOpen: failOpen, Conn: conn.New(client), History: history.New(), Pauses: history.RestorePauseEnds(nil),
-			Local: func() throttle.Store { return memstore.New() },
+			Local: func() store.Store { return memstore.New() },
 		})
 		test(t, p, s)
 		p.set(false)
@@ -135,15 +135,15 @@ func inBubble(t *testing.T, failOpen bool, reply fallback.Reply, test func(*test
 	})
 }
 
-func charge(l throttle.Limit) throttle.Charge {
-	return throttle.Charge{Budget: throttle.Budget{Policy: "p", Key: [16]byte{1}}, Cost: 1, Limit: l}
+func charge(l store.Limit) store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "p", Key: [16]byte{1}}, Cost: 1, Limit: l}
 }
 
 // now books what fits at once, at most so often, and returns how much that was, and the last
 // grant and error.
-func now(t *testing.T, s throttle.Store, c throttle.Charge, most int) (n int, g throttle.Grant, err error) {
+func now(t *testing.T, s store.Store, c store.Charge, most int) (n int, g store.Grant, err error) {
 	for ; n < most; n++ {
-		if g, err = s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}}); err != nil || !g.OK {
+		if g, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{c}}); err != nil || !g.OK {
 			break
 		}
 	}
@@ -152,13 +152,13 @@ func now(t *testing.T, s throttle.Store, c throttle.Charge, most int) (n int, g 
 
 // alone lets a node use a group until its share is known to the others, and takes the primary
 // from it until it has given that up.
-func alone(t *testing.T, p *primary, s *fallback.Store, c throttle.Charge) {
+func alone(t *testing.T, p *primary, s *fallback.Store, c store.Charge) {
 	for range 8 {
 		n, g, err := now(t, s, c, 1)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		require.False(t, g.Handle.Local)
-		s.Release(&throttle.Booking{Charges: []throttle.Charge{c}}, g)
+		s.Release(&store.Booking{Charges: []store.Charge{c}}, g)
 		time.Sleep(time.Second + c.Jitter + time.Millisecond)
 	}
 	p.set(true)
@@ -167,23 +167,23 @@ func alone(t *testing.T, p *primary, s *fallback.Store, c throttle.Charge) {
 
 // TestShares: what a node may start by itself, of a limit that four share.
 func TestShares(t *testing.T) {
-	reserved, costly, shadow := charge(throttle.PerSecond(40)), charge(throttle.PerSecond(40)), charge(throttle.LeakyBucket(40, time.Second))
+	reserved, costly, shadow := charge(store.PerSecond(40)), charge(store.PerSecond(40)), charge(store.LeakyBucket(40, time.Second))
 	reserved.Reserve, costly.Cost, shadow.Shadow = 9, 4, true
 	for name, x := range map[string]struct {
-		c    throttle.Charge
+		c    store.Charge
 		want int // 50: all
 	}{
-		"sliding window":    {charge(throttle.PerSecond(40)), 10},
-		"rounded down":      {charge(throttle.PerSecond(43)), 10},
-		"fixed window":      {charge(throttle.FixedWindow(40, time.Second)), 10},
-		"token bucket":      {charge(throttle.TokenBucket(40, time.Second, 8)), 2},
-		"less than a share": {charge(throttle.PerSecond(3)), 0},
+		"sliding window":    {charge(store.PerSecond(40)), 10},
+		"rounded down":      {charge(store.PerSecond(43)), 10},
+		"fixed window":      {charge(store.FixedWindow(40, time.Second)), 10},
+		"token bucket":      {charge(store.TokenBucket(40, time.Second, 8)), 2},
+		"less than a share": {charge(store.PerSecond(3)), 0},
 		"reserve":           {reserved, 7}, // 9 / 4, rounded up, stay free
 		"cost":              {costly, 2},
-		"leaky bucket":      {charge(throttle.LeakyBucket(40, time.Second)), 0},
-		"concurrency":       {charge(throttle.Concurrency(40)), 0},
+		"leaky bucket":      {charge(store.LeakyBucket(40, time.Second)), 0},
+		"concurrency":       {charge(store.Concurrency(40)), 0},
 		"shadow":            {shadow, 50},
-		"unlimited":         {charge(throttle.Unlimited()), 50},
+		"unlimited":         {charge(store.Unlimited()), 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {
@@ -209,7 +209,7 @@ func TestAServerThatCannotKeepBudgets(t *testing.T) {
 			p.unfit = true
 			for range 2 {
 				since := time.Now()
-				_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{charge(throttle.PerSecond(40))}, MaxWait: -1})
+				_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{charge(store.PerSecond(40))}, MaxWait: -1})
 				require.ErrorIs(t, err, conn.ErrUnfit)
 				require.Zero(t, time.Since(since))
 			}
@@ -222,7 +222,7 @@ func TestNoShareIsKnown(t *testing.T) {
 	for name, reply := range map[string]fallback.Reply{"no share": {Nodes: 4}, "too new": {Divisor: 4, Nodes: 4}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, false, reply, func(t *testing.T, p *primary, s *fallback.Store) {
-				c := charge(throttle.PerSecond(40))
+				c := charge(store.PerSecond(40))
 				_, _, err := now(t, s, c, 1)
 				require.NoError(t, err)
 				p.set(true)
@@ -246,7 +246,7 @@ func TestNoShareIsKnown(t *testing.T) {
 // that says so; while the primary is away the node only asks, four times a second.
 func TestHeartbeats(t *testing.T) {
 	inBubble(t, false, fallback.Reply{Divisor: 1, Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
-		c := charge(throttle.PerSecond(40))
+		c := charge(store.PerSecond(40))
 		_, _, err := now(t, s, c, 1)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -271,14 +271,14 @@ func TestHeartbeats(t *testing.T) {
 // TestSuspectedNodes: what they may start by themselves is left free.
 func TestSuspectedNodes(t *testing.T) {
 	inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4, Suspected: []int{4, 3}}, func(t *testing.T, p *primary, s *fallback.Store) {
-		n, _, err := now(t, s, charge(throttle.PerSecond(40)), 50)
+		n, _, err := now(t, s, charge(store.PerSecond(40)), 50)
 		require.NoError(t, err)
 		require.Equal(t, 40-10-13, n)
 		require.Equal(t, 10+13, p.seen().booked[0].Reserve)
-		_, _, err = now(t, s, charge(throttle.Concurrency(40)), 1)
+		_, _, err = now(t, s, charge(store.Concurrency(40)), 1)
 		require.NoError(t, err)
 		require.Zero(t, p.seen().booked[0].Reserve, "it has no shares")
-		costly := charge(throttle.PerSecond(40))
+		costly := charge(store.PerSecond(40))
 		costly.Cost = 18
 		_, _, err = now(t, s, costly, 1)
 		require.ErrorContains(t, err, "no answer", "there is no room for it")
@@ -289,13 +289,13 @@ func TestSuspectedNodes(t *testing.T) {
 // this node and have not come are no good any more.
 func TestBackToThePrimary(t *testing.T) {
 	inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {
-		c := charge(throttle.PerSecond(40))
+		c := charge(store.PerSecond(40))
 		alone(t, p, s, c)
 		require.Equal(t, 1, p.seen().woken)
 		n, _, err := now(t, s, c, 50)
 		require.NoError(t, err)
 		require.Equal(t, 10, n)
-		b := throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1}
+		b := store.Booking{Charges: []store.Charge{c}, MaxWait: -1}
 		g, err := s.Book(t.Context(), &b)
 		require.NoError(t, err)
 		require.True(t, g.Handle.Local)
@@ -311,7 +311,7 @@ func TestBackToThePrimary(t *testing.T) {
 		require.False(t, good)
 		w.Stop()
 		synctest.Wait() // the report goes on by itself
-		require.Equal(t, []throttle.Charge{c}, p.seen().reported)
+		require.Equal(t, []store.Charge{c}, p.seen().reported)
 		require.Equal(t, int64(10), unreported(s))
 		n, g, err = now(t, s, c, 1)
 		require.NoError(t, err)
@@ -327,7 +327,7 @@ func unreported(s *fallback.Store) int64 { return s.History.Snapshot()["p"].Unre
 // back.
 func TestFailOpen(t *testing.T) {
 	inBubble(t, true, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {
-		c := charge(throttle.PerSecond(1))
+		c := charge(store.PerSecond(1))
 		_, _, err := now(t, s, c, 1)
 		require.NoError(t, err)
 		p.set(true)
@@ -355,12 +355,12 @@ func TestFailOpen(t *testing.T) {
 // be one of when the caller came.
 func TestALocalStartIsOfNow(t *testing.T) {
 	inBubble(t, true, fallback.Reply{Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
-		c := charge(throttle.PerSecond(9))
+		c := charge(store.PerSecond(9))
 		_, _, err := now(t, s, c, 1)
 		require.NoError(t, err)
 		p.set(true)
 		came := time.Now()
-		g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait})
+		g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait})
 		require.NoError(t, err)
 		require.True(t, g.Handle.Local)
 		require.Greater(t, time.Since(came), time.Second)

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/keeper"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Store sends callers to a primary, and to a store of this node while the primary
@@ -217,7 +217,7 @@ func (g *group) missed(now time.Time) time.Duration {
 	case at.After(now):
 		return min(lookEvery, at.Sub(now))
 	default:
-		g.local = newLocalShare(g.store.Options, g.store.primary, g.beats.divisor.get(), at, make(map[string]throttle.Charge))
+		g.local = newLocalShare(g.store.Options, g.store.primary, g.beats.divisor.get(), at, make(map[string]store.Charge))
 		g.giveUp(errAway)
 		g.signal()
 		g.store.primary.WakeLine(g.name)

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A localShare is a node's share of a group's limits, kept in a store of its own while
@@ -15,21 +15,21 @@ import (
 type localShare struct {
 	Options
 	primary Primary
-	divisor int            // a limit n has a share of n/divisor; 0: there are no limits
-	store   throttle.Store // has the shares as limits
+	divisor int         // a limit n has a share of n/divisor; 0: there are no limits
+	store   store.Store // has the shares as limits
 
 	mu              sync.Mutex
-	closed          bool                       // the primary is back
-	othersLeaveRoom time.Time                  // since when the others leave room
-	opensAfter      map[string]time.Time       // budgets whose shares have begun, see opens
-	started         map[string]throttle.Charge // what was used here
-	storePauses     map[string]time.Time       // penalties that the store knows
+	closed          bool                    // the primary is back
+	othersLeaveRoom time.Time               // since when the others leave room
+	opensAfter      map[string]time.Time    // budgets whose shares have begun, see opens
+	started         map[string]store.Charge // what was used here
+	storePauses     map[string]time.Time    // penalties that the store knows
 	watches         map[*localWatch]struct{}
 }
 
 // newLocalShare returns a share with an empty store. othersLeaveRoom is since when all other nodes
 // leave room for the share; started has the budgets that an earlier share of this node used.
-func newLocalShare(o Options, p Primary, divisor int, from time.Time, started map[string]throttle.Charge) *localShare {
+func newLocalShare(o Options, p Primary, divisor int, from time.Time, started map[string]store.Charge) *localShare {
 	if o.FailOpen {
 		divisor = 0
 	}
@@ -42,11 +42,11 @@ func newLocalShare(o Options, p Primary, divisor int, from time.Time, started ma
 // A localWatch is kept over a start that was booked in a share. Such a start is void when the
 // primary is back.
 type localWatch struct {
-	share   *localShare    // nil: the primary was back when the watch began
-	watch   throttle.Watch // of the share's store
+	share   *localShare // nil: the primary was back when the watch began
+	watch   store.Watch // of the share's store
 	leave   func()
-	charges []throttle.Charge
-	grant   throttle.Grant
+	charges []store.Charge
+	grant   store.Grant
 	start   time.Time
 	news    chan<- struct{}
 }
@@ -60,9 +60,9 @@ func (w *localWatch) tell() {
 }
 
 // isShared reports whether the limit of a charge can be divided into shares.
-func isShared(c *throttle.Charge) bool {
+func isShared(c *store.Charge) bool {
 	switch c.Limit.Kind() {
-	case throttle.KindLeakyBucket, throttle.KindConcurrency, throttle.KindUnlimited:
+	case store.KindLeakyBucket, store.KindConcurrency, store.KindUnlimited:
 		return false
 	}
 	return true
@@ -70,21 +70,21 @@ func isShared(c *throttle.Charge) bool {
 
 // charge returns a charge as the share's store has it, with the share as its limit; ok is false if
 // the share has no room for the charge, ever.
-func (l *localShare) charge(c throttle.Charge) (part throttle.Charge, ok bool) {
+func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	switch n, d := c.Limit.N(), l.divisor; {
 	case d == 0:
-		c.Limit, c.Reserve, c.Pace, c.Jitter, c.Shadow = throttle.Unlimited(), 0, 0, 0, false
+		c.Limit, c.Reserve, c.Pace, c.Jitter, c.Shadow = store.Unlimited(), 0, 0, 0, false
 		return c, true
-	case c.Limit.Kind() == throttle.KindUnlimited:
+	case c.Limit.Kind() == store.KindUnlimited:
 		return c, true
 	case !isShared(&c), c.Cost > share(c.Limit.Capacity(), d)-(c.Reserve+d-1)/d:
 		return c, c.Shadow
-	case c.Limit.Kind() == throttle.KindTokenBucket:
-		c.Limit = throttle.TokenBucket(n, c.Limit.Per()*time.Duration(d), share(c.Limit.Capacity(), d))
+	case c.Limit.Kind() == store.KindTokenBucket:
+		c.Limit = store.TokenBucket(n, c.Limit.Per()*time.Duration(d), share(c.Limit.Capacity(), d))
 	case c.Limit.Per() == 0: // a window of the calendar
-		c.Limit = throttle.SlidingWindow(share(n, d), l.primary.Keep(&c))
+		c.Limit = store.SlidingWindow(share(n, d), l.primary.Keep(&c))
 	default:
-		c.Limit = throttle.SlidingWindow(share(n, d), c.Limit.Per())
+		c.Limit = store.SlidingWindow(share(n, d), c.Limit.Per())
 	}
 	c.Reserve = (c.Reserve + l.divisor - 1) / l.divisor
 	return c, true
@@ -95,13 +95,13 @@ func share(n, divisor int) int { return n / divisor }
 
 // booking returns a booking as the share's store has it; ok is false if a charge has no room there,
 // ever.
-func (l *localShare) booking(b *throttle.Booking) (own throttle.Booking, ok bool) {
+func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 	own = *b
 	own.Horizon, own.Turn = 0, nil // no lines: nobody would call their waiters when the share ends
 	if !own.Instead.Local {
-		own.Instead = throttle.Handle{}
+		own.Instead = store.Handle{}
 	}
-	own.Charges = make([]throttle.Charge, len(b.Charges))
+	own.Charges = make([]store.Charge, len(b.Charges))
 	for i := range b.Charges {
 		part, ok := l.charge(b.Charges[i])
 		if !ok {
@@ -115,7 +115,7 @@ func (l *localShare) booking(b *throttle.Booking) (own throttle.Booking, ok bool
 // opensAt returns when the share of a budget can be used: a window after the last start that any
 // node can have booked in the primary, which may be far ahead; the zero time if there is no need to
 // wait. The share is locked.
-func (l *localShare) opensAt(part *throttle.Charge, now time.Time) time.Time {
+func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 	if l.divisor == 0 || part.Shadow || !isShared(part) {
 		return time.Time{}
 	}
@@ -133,7 +133,7 @@ func (l *localShare) opensAt(part *throttle.Charge, now time.Time) time.Time {
 
 // book books a start in the share. booked is false if the share cannot be used yet: then opens is
 // when it can be, or the zero time if that is not known.
-func (l *localShare) book(b *throttle.Booking) (g throttle.Grant, opens time.Time, booked bool) {
+func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, booked bool) {
 	own, ok := l.booking(b)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +165,7 @@ const unconfirmed = 50 * time.Millisecond
 
 // pauseKnown closes budgets in the share's store that the node knows to be closed. The share is
 // locked.
-func (l *localShare) pauseKnown(charges []throttle.Charge, now time.Time) {
+func (l *localShare) pauseKnown(charges []store.Charge, now time.Time) {
 	for i := range charges {
 		key := l.primary.Key(&charges[i])
 		if end := l.Pauses.End(key); end.After(l.storePauses[key]) {
@@ -177,7 +177,7 @@ func (l *localShare) pauseKnown(charges []throttle.Charge, now time.Time) {
 
 // countStarts notes that a start is used, in the history of each charge's budget, so that the
 // primary is told of it later. The share is locked.
-func (l *localShare) countStarts(charges []throttle.Charge, start time.Time) {
+func (l *localShare) countStarts(charges []store.Charge, start time.Time) {
 	for i := range charges {
 		l.countStart(&charges[i], charges[i].Cost, start)
 	}
@@ -185,8 +185,8 @@ func (l *localShare) countStarts(charges []throttle.Charge, start time.Time) {
 
 // countStart notes in the history that cost of a charge's budget is used by a start at a time. The
 // share is locked.
-func (l *localShare) countStart(c *throttle.Charge, cost int, start time.Time) {
-	if k := c.Limit.Kind(); k == throttle.KindConcurrency || k == throttle.KindUnlimited {
+func (l *localShare) countStart(c *store.Charge, cost int, start time.Time) {
+	if k := c.Limit.Kind(); k == store.KindConcurrency || k == store.KindUnlimited {
 		return
 	}
 	key := l.primary.Key(c)
@@ -195,7 +195,7 @@ func (l *localShare) countStart(c *throttle.Charge, cost int, start time.Time) {
 }
 
 // settle changes what a start in the share cost.
-func (l *localShare) settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (l *localShare) settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	own, _ := l.booking(b)
 	err := l.store.Settle(ctx, &own, g, costs)
 	l.mu.Lock()
@@ -220,7 +220,7 @@ func (l *localShare) longestKeep() (longest time.Duration) {
 
 // close ends the share: nothing is booked in it any more, and all its sleepers are woken. It returns
 // a charge of each budget that was used, by the budget's key.
-func (l *localShare) close() map[string]throttle.Charge {
+func (l *localShare) close() map[string]store.Charge {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true

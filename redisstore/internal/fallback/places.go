@@ -4,23 +4,29 @@ import (
 	"context"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// KeepTurn implements [throttle.PlaceKeeper]. Nobody stands in line in a share.
-func (s *Store) KeepTurn(b *throttle.Booking, t throttle.Turn) []byte {
-	return s.primary.(throttle.PlaceKeeper).KeepTurn(b, t)
+// Traits implements [store.Store].
+func (s *Store) Traits() store.Traits { return s.primary.Traits() }
+
+// PauseNote implements [store.Store].
+func (s *Store) PauseNote(b store.Budget) store.PauseNote { return s.primary.PauseNote(b) }
+
+// KeepTurn implements [store.Store]. Nobody stands in line in a share.
+func (s *Store) KeepTurn(b *store.Booking, t store.Turn) []byte {
+	return s.primary.KeepTurn(b, t)
 }
 
-// RestoreTurn implements [throttle.PlaceKeeper].
-func (s *Store) RestoreTurn(b *throttle.Booking, kept []byte) (throttle.Turn, bool) {
-	return s.primary.(throttle.PlaceKeeper).RestoreTurn(b, kept)
+// RestoreTurn implements [store.Store].
+func (s *Store) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
+	return s.primary.RestoreTurn(b, kept)
 }
 
-// Appoint implements [throttle.PlaceKeeper]. While the primary is away nobody makes appointments.
-func (s *Store) Appoint(ctx context.Context, c throttle.Charge, wait time.Duration, again bool) (time.Duration, error) {
+// Appoint implements [store.Store]. While the primary is away nobody makes appointments.
+func (s *Store) Appoint(ctx context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
 	if s.local(c.Budget.Group) != nil {
 		return wait, nil
 	}
-	return s.primary.(throttle.PlaceKeeper).Appoint(ctx, c, wait, again)
+	return s.primary.Appoint(ctx, c, wait, again)
 }

@@ -5,12 +5,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// Watch implements [throttle.Store].
-func (s *Store) Watch(b *throttle.Booking, grant throttle.Grant, news chan<- struct{}) throttle.Watch {
+// Watch implements [store.Store].
+func (s *Store) Watch(b *store.Booking, grant store.Grant, news chan<- struct{}) store.Watch {
 	g := s.enter(b.Charges[0].Budget.Group)
 	leave := sync.OnceFunc(g.leave)
 	if !grant.Handle.Local {
@@ -29,12 +29,12 @@ func (s *Store) Watch(b *throttle.Booking, grant throttle.Grant, news chan<- str
 
 // A primaryWatch is kept over a start in the primary.
 type primaryWatch struct {
-	throttle.Watch
+	store.Watch
 	group *group
 	leave func()
 }
 
-// Confirm implements [throttle.Watch]. A start in the primary is void when the primary is given up.
+// Confirm implements [store.Watch]. A start in the primary is void when the primary is given up.
 // Before that Confirm waits until the primary answers.
 func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	notice := newOutageNotice(ctx, w.group.store.Conn)
@@ -60,13 +60,13 @@ func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool
 	}
 }
 
-// Stop implements [throttle.Watch].
+// Stop implements [store.Watch].
 func (w *primaryWatch) Stop() {
 	w.Watch.Stop()
 	w.leave()
 }
 
-// Confirm implements [throttle.Watch]. It counts a confirmed start that book has not counted.
+// Confirm implements [store.Watch]. It counts a confirmed start that book has not counted.
 func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if w.share == nil {
 		return false, nil
@@ -83,7 +83,7 @@ func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, 
 	return true, nil
 }
 
-// Stop implements [throttle.Watch].
+// Stop implements [store.Watch].
 func (w *localWatch) Stop() {
 	if w.share != nil {
 		w.watch.Stop()

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestP11_TheLatestEndCounts, until a pause is lifted or over.
@@ -34,9 +34,9 @@ func TestP11_TheLatestEndCounts(t *testing.T) {
 // TestP4_ReportsQuota: the store is told only where others seem to have spent.
 func TestP4_ReportsQuota(t *testing.T) {
 	h := New()
-	c := &throttle.Charge{Limit: throttle.PerMinute(100), Cost: 1}
+	c := &store.Charge{Limit: store.PerMinute(100), Cost: 1}
 	said := func(left int, now time.Duration) bool {
-		_, report := h.ReportsQuota("k", c, throttle.Quota{Left: left, Reset: time.Minute}, at(now))
+		_, report := h.ReportsQuota("k", c, store.Quota{Left: left, Reset: time.Minute}, at(now))
 		return report
 	}
 	require.True(t, said(100, 0), "nothing is known")
@@ -45,13 +45,13 @@ func TestP4_ReportsQuota(t *testing.T) {
 	h.Observe("k", o, at(0))
 	require.False(t, said(95, time.Second), "the upstream has not counted all")
 	require.False(t, said(90, time.Second))
-	id, report := h.ReportsQuota("k", c, throttle.Quota{Left: 80, Reset: time.Minute}, at(time.Second))
+	id, report := h.ReportsQuota("k", c, store.Quota{Left: 80, Reset: time.Minute}, at(time.Second))
 	require.True(t, report, "others spent ten")
 	require.EqualValues(t, 5, id)
 	require.False(t, said(79, time.Second+repeatAfter-1), "the store is being told")
 	require.True(t, said(79, time.Second+repeatAfter))
 
-	q := throttle.Quota{Left: 80, Reset: time.Minute}
+	q := store.Quota{Left: 80, Reset: time.Minute}
 	h.ObserveQuota("k", c, q, QuotaReply{Left: 80, Generation: gen(5, 10)}, at(2*time.Second))
 	require.False(t, said(80, 3*time.Second), "the store knows")
 	require.True(t, said(79, 3*time.Second))
@@ -60,7 +60,7 @@ func TestP4_ReportsQuota(t *testing.T) {
 	require.False(t, said(75, 5*time.Second), "five were booked since")
 	require.True(t, said(74, 5*time.Second))
 
-	aged := throttle.Quota{Left: 75, Reset: time.Minute, Age: 2 * time.Second}
+	aged := store.Quota{Left: 75, Reset: time.Minute, Age: 2 * time.Second}
 	_, report = h.ReportsQuota("k", c, aged, at(6*time.Second))
 	require.True(t, report, "five starts are younger than the response")
 }
@@ -68,7 +68,7 @@ func TestP4_ReportsQuota(t *testing.T) {
 // TestP4_ReportsQuotaOfABucket: what flows in within a second is not worth a call.
 func TestP4_ReportsQuotaOfABucket(t *testing.T) {
 	h := New()
-	c := &throttle.Charge{Limit: throttle.TokenBucket(2, time.Second, 40), Cost: 1}
+	c := &store.Charge{Limit: store.TokenBucket(2, time.Second, 40), Cost: 1}
 	o := observed(0, 1, gen(5, 1))
 	o.Keep = c.Span()
 	h.Observe("k", o, at(0))
@@ -76,12 +76,12 @@ func TestP4_ReportsQuotaOfABucket(t *testing.T) {
 		left   int
 		report bool
 	}{{39, false}, {37, false}, {36, true}} {
-		_, report := h.ReportsQuota("k", c, throttle.Quota{Left: step.left}, at(0))
+		_, report := h.ReportsQuota("k", c, store.Quota{Left: step.left}, at(0))
 		require.Equal(t, step.report, report, step.left)
 	}
-	h.ObserveQuota("k", c, throttle.Quota{}, QuotaReply{Left: 20, Generation: gen(5, 1)}, at(0))
-	_, report := h.ReportsQuota("k", c, throttle.Quota{Left: 28}, at(5*time.Second))
+	h.ObserveQuota("k", c, store.Quota{}, QuotaReply{Left: 20, Generation: gen(5, 1)}, at(0))
+	_, report := h.ReportsQuota("k", c, store.Quota{Left: 28}, at(5*time.Second))
 	require.False(t, report, "ten have flowed in")
-	_, report = h.ReportsQuota("k", c, throttle.Quota{Left: 27}, at(5*time.Second))
+	_, report = h.ReportsQuota("k", c, store.Quota{Left: 27}, at(5*time.Second))
 	require.True(t, report)
 }

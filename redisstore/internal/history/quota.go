@@ -3,8 +3,8 @@ package history
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // An upstream may say with every response what is left. Nearly always the store knows
@@ -18,7 +18,7 @@ const repeatAfter = 100 * time.Millisecond
 
 // ReportsQuota decides whether the store should be told of a quota, and notes that it will be. It
 // also returns the generation of the budget's row that the node knows, 0 if it knows none.
-func (h *History) ReportsQuota(key string, c *throttle.Charge, q throttle.Quota, now time.Time) (generation int64, report bool) {
+func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now time.Time) (generation int64, report bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b := h.budgets[key]
@@ -26,7 +26,7 @@ func (h *History) ReportsQuota(key string, c *throttle.Charge, q throttle.Quota,
 		return 0, true
 	}
 	left := int64(q.Left)
-	if q.Age > 0 && c.Limit.Kind() != throttle.KindTokenBucket {
+	if q.Age > 0 && c.Limit.Kind() != store.KindTokenBucket {
 		left -= b.startsSince(now.Add(-q.Age)) // the upstream had not counted these starts yet
 	}
 	report = left+tolerance(c) < b.estimatedLeft(c, q, now) && now.Sub(b.quota.asked) >= repeatAfter
@@ -37,7 +37,7 @@ func (h *History) ReportsQuota(key string, c *throttle.Charge, q throttle.Quota,
 }
 
 // ObserveQuota remembers what the store replied to a report.
-func (h *History) ObserveQuota(key string, c *throttle.Charge, q throttle.Quota, r QuotaReply, now time.Time) {
+func (h *History) ObserveQuota(key string, c *store.Charge, q store.Quota, r QuotaReply, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b := h.budgets[key]; b != nil {
@@ -49,14 +49,14 @@ func (h *History) ObserveQuota(key string, c *throttle.Charge, q throttle.Quota,
 // estimatedLeft returns what is left of a budget as far as the node knows: what the store said last
 // is left of this window, less what was booked since; or, if the store has said nothing of this
 // window, the limit less the starts that the node knows.
-func (b *Budget) estimatedLeft(c *throttle.Charge, q throttle.Quota, now time.Time) int64 {
+func (b *Budget) estimatedLeft(c *store.Charge, q store.Quota, now time.Time) int64 {
 	n, last := int64(c.Limit.Capacity()), &b.quota
 	if last.Generation.ID != b.Generations[0].ID || !now.Before(last.end) {
 		begin, _ := windowOf(c, q, now)
 		return n - b.startsSince(begin)
 	}
 	left := last.Left - (b.Generations[0].Count - last.Generation.Count)
-	if c.Limit.Kind() == throttle.KindTokenBucket {
+	if c.Limit.Kind() == store.KindTokenBucket {
 		left = min(n, left+refill(c, now.Sub(last.at)))
 	}
 	return left
@@ -64,11 +64,11 @@ func (b *Budget) estimatedLeft(c *throttle.Charge, q throttle.Quota, now time.Ti
 
 // windowOf returns the window that a quota is about, from the first moment whose starts may count in
 // it; for a bucket, the times that it takes to fill up, before now and after.
-func windowOf(c *throttle.Charge, q throttle.Quota, now time.Time) (begin, end time.Time) {
+func windowOf(c *store.Charge, q store.Quota, now time.Time) (begin, end time.Time) {
 	switch c.Limit.Kind() {
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		return c.Limit.Window(now)
-	case throttle.KindTokenBucket:
+	case store.KindTokenBucket:
 		return now.Add(-c.Span()), now.Add(c.Span())
 	}
 	end = now.Add(min(q.Reset, c.Span()))
@@ -77,15 +77,15 @@ func windowOf(c *throttle.Charge, q throttle.Quota, now time.Time) (begin, end t
 
 // tolerance returns by how much a quota may fall short of the estimate without a report: by what
 // flows into a bucket within a second, and by nothing in a window.
-func tolerance(c *throttle.Charge) int64 {
-	if c.Limit.Kind() != throttle.KindTokenBucket {
+func tolerance(c *store.Charge) int64 {
+	if c.Limit.Kind() != store.KindTokenBucket {
 		return 0
 	}
 	return refill(c, time.Second)
 }
 
 // refill returns how many tokens flow into a bucket within d.
-func refill(c *throttle.Charge, d time.Duration) int64 {
+func refill(c *store.Charge, d time.Duration) int64 {
 	tokens, micros := c.Refill()
 	return int64(float64(d/time.Microsecond) * float64(tokens) / float64(micros))
 }

@@ -5,15 +5,15 @@ package keeper
 import (
 	"context"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Finder returns the store that keeps a budget at this moment, and the charge by which
 // that store knows the budget. Stores embed it.
-type Finder func(ctx context.Context, c throttle.Charge) (throttle.Store, throttle.Charge)
+type Finder func(ctx context.Context, c store.Charge) (store.Store, store.Charge)
 
-// Status implements [throttle.Store].
-func (find Finder) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+// Status implements [store.Store].
+func (find Finder) Status(ctx context.Context, c store.Charge) (store.Status, error) {
 	s, c := find(ctx, c)
 	return s.Status(ctx, c)
 }

@@ -3,9 +3,9 @@ package line
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // joinMost is how long a newcomer's call may wait for other callers. So a caller of another program
@@ -124,8 +124,8 @@ func (f *fullBudgets) forget(key [16]byte) { delete(f.all, key) }
 // until its start, and less if the newcomer has a share, so that its start is not within the horizon before. It is
 // 0 if the newcomer would be refused, so that it hears of it at once. Of many newcomers only so many wait as the
 // budget starts in half of joinMost: otherwise a crowd of this program would come before callers of others.
-func (f *fullBudgets) patience(op *commit.Op, b *throttle.Booking, now time.Time) time.Duration {
-	if op.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (throttle.Handle{}) || b.NotBefore > 0 || op.ForSlots() {
+func (f *fullBudgets) patience(op *commit.Op, b *store.Booking, now time.Time) time.Duration {
+	if op.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || op.ForSlots() {
 		return 0
 	}
 	var wait, spare time.Duration
@@ -155,9 +155,9 @@ func (f *fullBudgets) patience(op *commit.Op, b *throttle.Booking, now time.Time
 // flow returns how many callers with a charge start within half of joinMost while the budget is
 // full; 0 if starts do not flow evenly there: a caller that is passed might have to wait for
 // another window.
-func flow(c *throttle.Charge) int {
+func flow(c *store.Charge) int {
 	n, per := int64(c.Limit.N()), c.Limit.Per()
-	if c.Limit.Kind() == throttle.KindFixedWindow || c.Limit.Kind() == throttle.KindSlidingWindow && per > evenMost || per <= 0 {
+	if c.Limit.Kind() == store.KindFixedWindow || c.Limit.Kind() == store.KindSlidingWindow && per > evenMost || per <= 0 {
 		return 0
 	}
 	return int(n * int64(joinMost/2) / int64(per) / int64(c.Cost))

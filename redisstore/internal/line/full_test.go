@@ -6,42 +6,42 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestPatience: a newcomer's call waits for others where the last answer said that the budget is
 // full, for half of the wait, and not for long; and no caller waits to whom that could do harm.
 func TestPatience(t *testing.T) {
 	sec := time.Second
-	thousand := throttle.PerSecond(1000)
+	thousand := store.PerSecond(1000)
 	for _, c := range []struct {
 		name    string
-		limit   throttle.Limit
+		limit   store.Limit
 		told    time.Duration // what the last caller of the budget was told
-		booking throttle.Booking
+		booking store.Booking
 		want    time.Duration
 	}{
-		{"half of the wait", thousand, 64 * time.Millisecond, throttle.Booking{MaxWait: -1}, 32 * time.Millisecond},
-		{"at most", thousand, sec, throttle.Booking{MaxWait: -1}, joinMost},
-		{"room", thousand, 0, throttle.Booking{MaxWait: -1}, 0},
-		{"a lesser priority", thousand, sec, throttle.Booking{MaxWait: -1, Priority: throttle.Low}, joinMost},
-		{"a higher priority goes first", thousand, sec, throttle.Booking{MaxWait: -1, Priority: throttle.High}, 0},
-		{"a refusal is told at once", thousand, sec, throttle.Booking{MaxWait: sec}, 0},
-		{"one that may wait as long", thousand, sec, throttle.Booking{MaxWait: 2 * sec}, joinMost},
-		{"one that has a start", thousand, sec, throttle.Booking{MaxWait: -1, Instead: throttle.Handle{Start: 1}}, 0},
-		{"one that was in line", thousand, sec, throttle.Booking{MaxWait: -1, Turn: new(turn)}, 0},
-		{"not before", thousand, sec, throttle.Booking{MaxWait: -1, NotBefore: 1}, 0},
-		{"a small crowd", throttle.PerSecond(40), sec, throttle.Booking{MaxWait: -1}, joinMost},
-		{"another would pass too many", throttle.PerSecond(20), sec, throttle.Booking{MaxWait: -1}, 0},
-		{"another may take the last of a window", throttle.FixedWindow(1000, sec), sec, throttle.Booking{MaxWait: -1}, 0},
-		{"an uneven flow", throttle.PerHour(1_000_000), sec, throttle.Booking{MaxWait: -1}, 0},
-		{"a bucket", throttle.TokenBucket(1000, sec, 1), sec, throttle.Booking{MaxWait: -1}, joinMost},
+		{"half of the wait", thousand, 64 * time.Millisecond, store.Booking{MaxWait: -1}, 32 * time.Millisecond},
+		{"at most", thousand, sec, store.Booking{MaxWait: -1}, joinMost},
+		{"room", thousand, 0, store.Booking{MaxWait: -1}, 0},
+		{"a lesser priority", thousand, sec, store.Booking{MaxWait: -1, Priority: store.Low}, joinMost},
+		{"a higher priority goes first", thousand, sec, store.Booking{MaxWait: -1, Priority: store.High}, 0},
+		{"a refusal is told at once", thousand, sec, store.Booking{MaxWait: sec}, 0},
+		{"one that may wait as long", thousand, sec, store.Booking{MaxWait: 2 * sec}, joinMost},
+		{"one that has a start", thousand, sec, store.Booking{MaxWait: -1, Instead: store.Handle{Start: 1}}, 0},
+		{"one that was in line", thousand, sec, store.Booking{MaxWait: -1, Turn: new(turn)}, 0},
+		{"not before", thousand, sec, store.Booking{MaxWait: -1, NotBefore: 1}, 0},
+		{"a small crowd", store.PerSecond(40), sec, store.Booking{MaxWait: -1}, joinMost},
+		{"another would pass too many", store.PerSecond(20), sec, store.Booking{MaxWait: -1}, 0},
+		{"another may take the last of a window", store.FixedWindow(1000, sec), sec, store.Booking{MaxWait: -1}, 0},
+		{"an uneven flow", store.PerHour(1_000_000), sec, store.Booking{MaxWait: -1}, 0},
+		{"a bucket", store.TokenBucket(1000, sec, 1), sec, store.Booking{MaxWait: -1}, joinMost},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, now := fullBudgets{all: make(map[[16]byte]*fullBudget)}, time.Now()
-			charges := []throttle.Charge{{Limit: c.limit, Cost: 1}}
+			charges := []store.Charge{{Limit: c.limit, Cost: 1}}
 			last := commit.NewOp(wire.Reserve, charges...)
 			last.Class, last.Horizon = 2, horizon
 			last.Outcome.Wait = wire.Micros(c.told)
@@ -60,9 +60,9 @@ func TestPatience(t *testing.T) {
 // TestPatienceOfACrowd: of many that come at once few wait, until the next answer.
 func TestPatienceOfACrowd(t *testing.T) {
 	f, now := fullBudgets{all: make(map[[16]byte]*fullBudget)}, time.Now()
-	op := commit.NewOp(wire.Reserve, throttle.Charge{Limit: throttle.PerSecond(100), Cost: 1})
+	op := commit.NewOp(wire.Reserve, store.Charge{Limit: store.PerSecond(100), Cost: 1})
 	op.Class, op.Horizon, op.Outcome.Wait = 2, horizon, wire.Micros(time.Second)
-	b := throttle.Booking{MaxWait: -1, Horizon: horizon}
+	b := store.Booking{MaxWait: -1, Horizon: horizon}
 	for range 2 {
 		f.note(op, now)
 		for i := range 9 {
@@ -77,7 +77,7 @@ func TestPatienceOfACrowd(t *testing.T) {
 func TestFullForgets(t *testing.T) {
 	f, now := fullBudgets{all: make(map[[16]byte]*fullBudget)}, time.Now()
 	for i := range 10 * fullLeast {
-		op := commit.NewOp(wire.Reserve, throttle.Charge{Budget: throttle.Budget{Key: [16]byte{byte(i), byte(i >> 8)}}})
+		op := commit.NewOp(wire.Reserve, store.Charge{Budget: store.Budget{Key: [16]byte{byte(i), byte(i >> 8)}}})
 		op.Class, op.Horizon, op.Outcome.Wait = 2, horizon, 1
 		f.note(op, now.Add(time.Duration(i)*time.Millisecond))
 	}

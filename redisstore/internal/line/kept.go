@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // keptSize is how many bytes a kept ticket takes.
@@ -13,7 +13,7 @@ const keptSize = 16 + 3*8
 
 // Keep appends the tickets of a caller that has left its lines; [Starts.Restore] reads them. In Redis they are
 // holes, and cost nothing.
-func (s *Starts) Keep(b []byte, arrival throttle.Turn) []byte {
+func (s *Starts) Keep(b []byte, arrival store.Turn) []byte {
 	t, ok := arrival.(*turn)
 	if !ok {
 		return b
@@ -33,7 +33,7 @@ func (s *Starts) Keep(b []byte, arrival throttle.Turn) []byte {
 // a ticket the caller goes where it stood. A line that has ended since was older than the one that is there, so
 // the caller goes before all of its class. Without tickets it returns nil. It returns false if the
 // bytes are not those of tickets.
-func (s *Starts) Restore(b *throttle.Booking, kept []byte) (throttle.Turn, bool) {
+func (s *Starts) Restore(b *store.Booking, kept []byte) (store.Turn, bool) {
 	if len(kept)%keptSize != 0 {
 		return nil, false
 	}
@@ -46,7 +46,7 @@ func (s *Starts) Restore(b *throttle.Booking, kept []byte) (throttle.Turn, bool)
 		}
 		k.Line, k.Number, k.Share = int64(line), int64(number), share
 		isOf := func(other wire.Ticket) bool { return other.Budget == k.Budget }
-		if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Budget.Key == k.Budget && !wire.ForSlots(&c) }) ||
+		if !slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return c.Budget.Key == k.Budget && !wire.ForSlots(&c) }) ||
 			slices.ContainsFunc(t.tickets, isOf) {
 			return nil, false
 		}

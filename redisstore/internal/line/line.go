@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Lines are all lines in which callers of a node wait. They implement [commit.Line].
@@ -76,7 +76,7 @@ func (s *Starts) Observe(key string, l *wire.Line) {
 // a line to be served evenly, between the starts of its first and its last waiter. The line of a
 // window longer than evenMost may be served at the window's end.
 func (n *nodeLine) moveUp(l *wire.Line) {
-	if l.ID != n.id || n.charge.Limit.Kind() == throttle.KindFixedWindow {
+	if l.ID != n.id || n.charge.Limit.Kind() == store.KindFixedWindow {
 		return // it is another line; or the waiters of a fixed window leave all at once when it begins
 	}
 	lateness, least := comeLate, time.Duration(0)

@@ -4,18 +4,18 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/linecheck"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // books queues what a caller asks for.
 func (m *model) books(w *modelWorld, n *modelNode, k int) {
 	c := &n.callers[k]
 	op := commit.NewOp(wire.Reserve, m.charge(n.plan.cost))
-	b := &throttle.Booking{Charges: op.Charges, MaxWait: -1, Horizon: modelHorizon, Returns: c.turn != nil, Priority: n.plan.priority}
+	b := &store.Booking{Charges: op.Charges, MaxWait: -1, Horizon: modelHorizon, Returns: c.turn != nil, Priority: n.plan.priority}
 	if c.turn != nil {
 		b.Turn = c.turn
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A modelServer runs the scripts of a real server, in the world in which a call is made.
@@ -40,10 +40,10 @@ func newModelServer(t *testing.T, c redis.UniversalClient, script wire.Script, r
 }
 
 // Key implements [wire.Budgets].
-func (s *modelServer) Key(*throttle.Budget) string { return s.row }
+func (s *modelServer) Key(*store.Budget) string { return s.row }
 
 // Known implements [wire.Budgets]. The model's server forgets nothing, so nobody need know more.
-func (s *modelServer) Known(*throttle.Budget, string, wire.Boundaries) wire.Known {
+func (s *modelServer) Known(*store.Budget, string, wire.Boundaries) wire.Known {
 	return wire.Known{}
 }
 

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // The limits that are explored: one start at a time is free, or two.
 var (
-	modelOne = throttle.SlidingWindow(1, time.Second)
-	modelTwo = throttle.SlidingWindow(2, time.Second)
+	modelOne = store.SlidingWindow(1, time.Second)
+	modelTwo = store.SlidingWindow(2, time.Second)
 )
 
 // modelLarge is for the larger bounds of docs/internals/model.md, which the race detector would make too long.
@@ -23,7 +23,7 @@ var modelLarge = flag.Bool("large", false, "explore the model of a line in large
 // modelPlans are nodes whose callers are alike.
 func modelPlans(callers ...int) (all []modelPlan) {
 	for _, n := range callers {
-		all = append(all, modelPlan{n, 1, throttle.Normal})
+		all = append(all, modelPlan{n, 1, store.Normal})
 	}
 	return all
 }
@@ -37,12 +37,12 @@ type modelFleet struct {
 // modelScopes returns what is explored.
 func modelScopes() (all []modelScope) {
 	three, four, five := modelFleet{"three", modelPlans(1, 1, 1)}, modelFleet{"four", modelPlans(2, 1, 1)}, modelFleet{"five", modelPlans(2, 2, 1)}
-	high := modelFleet{"high", append(modelPlans(1, 1), modelPlan{1, 1, throttle.High})}
-	costly := modelFleet{"costly", append(modelPlans(1, 1), modelPlan{1, 2, throttle.Normal})}
+	high := modelFleet{"high", append(modelPlans(1, 1), modelPlan{1, 1, store.High})}
+	costly := modelFleet{"costly", append(modelPlans(1, 1), modelPlan{1, 2, store.Normal})}
 	const late = 400 * time.Millisecond
 	for _, s := range []struct {
 		size  int
-		limit throttle.Limit
+		limit store.Limit
 		fleet modelFleet
 		late  time.Duration
 		modelChances

@@ -10,13 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/linecheck"
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
@@ -33,7 +33,7 @@ const (
 // A modelScope is what is explored.
 type modelScope struct {
 	name        string
-	limit       throttle.Limit
+	limit       store.Limit
 	nodes       []modelPlan
 	chances     modelChances
 	lastArrival time.Duration // callers come at multiples of modelArrivals, and no later
@@ -42,7 +42,7 @@ type modelScope struct {
 // A modelPlan is what the callers of a node want.
 type modelPlan struct {
 	callers, cost int
-	priority      throttle.Priority
+	priority      store.Priority
 }
 
 // A modelFlaw is what is wrong with the nodes of a model: see TestLineModelCanFail.
@@ -137,7 +137,7 @@ func (m *model) begin() *modelWorld {
 	for _, p := range m.nodes {
 		w.nodes = append(w.nodes, &modelNode{plan: p, starts: m.newStarts(), callers: make([]modelCaller, p.callers)})
 	}
-	o := &wire.Op{Kind: wire.Reserve, Callers: m.limit.N(), Charges: []throttle.Charge{m.charge(1)}, MaxWait: wire.AnyWait, Class: 2}
+	o := &wire.Op{Kind: wire.Reserve, Callers: m.limit.N(), Charges: []store.Charge{m.charge(1)}, MaxWait: wire.AnyWait, Class: 2}
 	reply, done := m.server.call(w, []*wire.Op{o})
 	w.row = done.row
 	for _, o := range reply.Outcomes {

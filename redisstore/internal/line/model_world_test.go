@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/linecheck"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A modelWorld is one state of all that takes part. Nothing of it changes once it is made; what
@@ -171,10 +171,10 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // charge is what all callers want.
-func (m *model) charge(cost int) throttle.Charge {
-	c := throttle.Charge{Budget: throttle.Budget{Group: "group", Key: [16]byte{1}}, Limit: m.limit, Cost: cost}
+func (m *model) charge(cost int) store.Charge {
+	c := store.Charge{Budget: store.Budget{Group: "group", Key: [16]byte{1}}, Limit: m.limit, Cost: cost}
 	if m.flaw == modelGreedy {
-		c.Limit = throttle.SlidingWindow(m.limit.N()+1, m.limit.Per())
+		c.Limit = store.SlidingWindow(m.limit.N()+1, m.limit.Per())
 	}
 	return c
 }

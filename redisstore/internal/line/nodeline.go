@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Starts are the callers of a node that wait in line for a start. Redis knows how much waits in
@@ -28,20 +28,20 @@ type Starts struct {
 type nodeLine struct {
 	starts     *Starts
 	key, group string
-	charge     throttle.Charge // a charge of the budget, as a caller had it last
-	id         int64           // of the line: Redis gives a new line another id
-	waiters    []*turn         // by class, share and ticket
-	lead       *turn           // see first; nil: it is looked for again
-	shared     int             // how many waiters have a share
-	cost       int64           // the sum of the waiters' costs
-	waiting    int64           // the sum of costs in the whole line, as Redis said last
-	hasShares  bool            // callers of several shares have stood in the line
-	hurry      bool            // Redis has offered room that no waiter of the fleet has taken
-	heardAt    time.Time       // when Redis said how the line stands, or was asked last
-	unasked    bool            // the node has not asked Redis since its first waiter came
-	firstStart time.Time       // when the first waiter of the whole line may start; zero: Redis has not said
-	nearAt     time.Time       // the earliest nearAt of the waiters, or a time before it
-	timerAt    time.Time       // when the timer calls callDue
+	charge     store.Charge // a charge of the budget, as a caller had it last
+	id         int64        // of the line: Redis gives a new line another id
+	waiters    []*turn      // by class, share and ticket
+	lead       *turn        // see first; nil: it is looked for again
+	shared     int          // how many waiters have a share
+	cost       int64        // the sum of the waiters' costs
+	waiting    int64        // the sum of costs in the whole line, as Redis said last
+	hasShares  bool         // callers of several shares have stood in the line
+	hurry      bool         // Redis has offered room that no waiter of the fleet has taken
+	heardAt    time.Time    // when Redis said how the line stands, or was asked last
+	unasked    bool         // the node has not asked Redis since its first waiter came
+	firstStart time.Time    // when the first waiter of the whole line may start; zero: Redis has not said
+	nearAt     time.Time    // the earliest nearAt of the waiters, or a time before it
+	timerAt    time.Time    // when the timer calls callDue
 	timer      *time.Timer
 }
 

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A lease is what this node holds of one Concurrency budget, and the callers of this node that wait
@@ -20,7 +20,7 @@ type lease struct {
 	key        string
 	recordLock chan struct{} // full while a call reports the lease, so that one call at a time does
 
-	charge     throttle.Charge // one of the budget, as it was last seen
+	charge     store.Charge    // one of the budget, as it was last seen
 	held       int             // by granted bookings that were not released
 	line       []*waiter       // in the order in which they came
 	reportMost int             // how many of the line are reported for each reserve
@@ -103,7 +103,7 @@ func (s *Slots) lockRecords(ops []*commit.Op) []*lease {
 
 // appendLease appends the lease of a charge to leases that a call reports, unless it is among them.
 // It makes the lease if there is none. The slots are locked.
-func (s *Slots) appendLease(to []*lease, c *throttle.Charge) []*lease {
+func (s *Slots) appendLease(to []*lease, c *store.Charge) []*lease {
 	key := s.options.Names.Leases(&c.Budget)
 	l := s.all[key]
 	if l == nil {
@@ -182,7 +182,7 @@ func (s *Slots) answered(op *commit.Op) {
 }
 
 // lineUp puts a charge in line and returns its Ready. The slots are locked.
-func (s *Slots) lineUp(l *lease, c *throttle.Charge, arrival int64) <-chan struct{} {
+func (s *Slots) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} {
 	w := &waiter{arrival: arrival, cost: c.Cost, reserve: c.Reserve, ready: make(chan struct{})}
 	s.latestArrival = max(s.latestArrival, arrival)
 	i, _ := l.find(arrival)
@@ -206,7 +206,7 @@ func (s *Slots) leaveLine(l *lease, arrival int64) {
 // GiveUp notes that a caller gives back the slots that its charges are for, if it holds them, and
 // the place in line of the waiter with an arrival. The next call that reports the leases tells
 // Redis. It returns the charges that are for slots.
-func (s *Slots) GiveUp(charges []throttle.Charge, arrival int64, holds bool) (ended []throttle.Charge) {
+func (s *Slots) GiveUp(charges []store.Charge, arrival int64, holds bool) (ended []store.Charge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range charges {

@@ -9,11 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A node is lines without a Redis.
@@ -36,15 +36,15 @@ func newNode() *node {
 }
 
 // charge is of 1 in a budget.
-func charge(l throttle.Limit) throttle.Charge {
-	return throttle.Charge{Budget: throttle.Budget{Policy: "p", Group: "group", Key: [16]byte{1}}, Limit: l, Cost: 1}
+func charge(l store.Limit) store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "p", Group: "group", Key: [16]byte{1}}, Limit: l, Cost: 1}
 }
 
 const horizon = 750 * time.Millisecond
 
 // told is a caller that Redis told that its start is so far away, and that it has that ticket.
 func (n *node) told(class, ticket int64, wait time.Duration) *commit.Op {
-	c := charge(throttle.PerSecond(9))
+	c := charge(store.PerSecond(9))
 	op := commit.NewOp(wire.Reserve, c)
 	op.Class, op.Horizon, op.MaxWait = class, horizon, wire.AnyWait
 	op.Outcome.State, op.Outcome.Wait = wire.InLine, wire.Micros(wait)
@@ -102,7 +102,7 @@ func TestReportedWaiters(t *testing.T) {
 
 // booked lets a call book a slot, or put its caller in line when it came then.
 func (n *node) booked(state wire.State, arrival int64) *commit.Op {
-	op := commit.NewOp(wire.Reserve, charge(throttle.Concurrency(2)))
+	op := commit.NewOp(wire.Reserve, charge(store.Concurrency(2)))
 	op.Outcome.State, op.Outcome.Arrival = state, arrival
 	n.Answered(op)
 	return op
@@ -110,7 +110,7 @@ func (n *node) booked(state wire.State, arrival int64) *commit.Op {
 
 // reports are what a call says of the leases, which was answered.
 func (n *node) reports(during func()) []wire.Report {
-	r := n.Report([]*commit.Op{commit.NewOp(wire.Reserve, charge(throttle.Concurrency(2)))})
+	r := n.Report([]*commit.Op{commit.NewOp(wire.Reserve, charge(store.Concurrency(2)))})
 	all := r.Write()
 	during()
 	r.Done([]wire.ReportReply{{Generation: wire.Generation{ID: 7, Count: 1}, Nodes: 1}}, time.Now())
@@ -121,7 +121,7 @@ func (n *node) reports(during func()) []wire.Report {
 func TestALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		require.Nil(t, n.Report([]*commit.Op{commit.NewOp(wire.Reserve, charge(throttle.PerSecond(1)))}), "it has no slots")
+		require.Nil(t, n.Report([]*commit.Op{commit.NewOp(wire.Reserve, charge(store.PerSecond(1)))}), "it has no slots")
 		var holds, waits *commit.Op
 		first := n.reports(func() { holds, waits = n.booked(wire.Held, 0), n.booked(wire.Waiting, 5) })
 		require.Len(t, first, 1)
@@ -158,7 +158,7 @@ func TestGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		var early, other *commit.Op
-		c := charge(throttle.Concurrency(2))
+		c := charge(store.Concurrency(2))
 		granted := func(arrival int64) {
 			n.Granted(notify.Slots{Key: n.Names.Leases(&c.Budget), Arrivals: []int64{arrival}})
 		}

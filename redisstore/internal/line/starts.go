@@ -4,15 +4,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Join takes the caller of a booking out of the lines in which it waits, and gives its tickets to
 // its op. It gives up places that are of no use to the booking. It calls the waiters for the same
 // budgets whose start is near: they share the op's call.
-func (s *Starts) Join(op *commit.Op, b *throttle.Booking) {
+func (s *Starts) Join(op *commit.Op, b *store.Booking) {
 	op.Horizon, op.Class, op.Returns = b.Horizon, classOf(b.Priority), b.Returns && b.Horizon > 0
 	if left := s.join(op, b); left != nil {
 		s.Post(left)
@@ -21,7 +21,7 @@ func (s *Starts) Join(op *commit.Op, b *throttle.Booking) {
 
 // join is Join without the fields of the booking, and without the post of the op that leaves
 // useless places, which it returns.
-func (s *Starts) join(op *commit.Op, b *throttle.Booking) (left *commit.Op) {
+func (s *Starts) join(op *commit.Op, b *store.Booking) (left *commit.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.NoNews {
@@ -45,7 +45,7 @@ func (s *Starts) join(op *commit.Op, b *throttle.Booking) (left *commit.Op) {
 }
 
 // sameBudget reports whether a place in line for a is one for b.
-func sameBudget(a, b throttle.Charge) bool { return a.Budget == b.Budget && a.Cost == b.Cost }
+func sameBudget(a, b store.Charge) bool { return a.Budget == b.Budget && a.Cost == b.Cost }
 
 // answered takes in what a call answered of the places in line of an op's caller. If the caller
 // waits in line from now on it sets the op's Turn and Ready.
@@ -78,7 +78,7 @@ func (s *Starts) answered(op *commit.Op) {
 
 // Cancel gives up a caller's places in line. The caller's Turn keeps its arrival, for the case that
 // it books again. Cancel returns the op that tells Redis; nil if there is nothing to tell.
-func (s *Starts) Cancel(arrival throttle.Turn) *commit.Op {
+func (s *Starts) Cancel(arrival store.Turn) *commit.Op {
 	t, ok := arrival.(*turn)
 	if !ok {
 		return nil
@@ -187,7 +187,7 @@ func (s *Starts) Gather(group string) {
 // callNear calls the waiters for the budgets of charges whose start is within their horizon. A call that waits for others
 // calls none of a line with shares: it would end the wait of the call, and the estimates of many lanes end at many
 // moments. The starts are locked.
-func (s *Starts) callNear(charges []throttle.Charge, waits bool) {
+func (s *Starts) callNear(charges []store.Charge, waits bool) {
 	if len(s.all) == 0 {
 		return
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestCalledWhenItsStartIsNear: a little after it is within the horizon, so that others'
@@ -86,7 +86,7 @@ func TestWhoLeavesALine(t *testing.T) {
 		require.Nil(t, n.Starts.Cancel(nil), "it stood in none")
 
 		again := commit.NewOp(wire.Reserve, op.Charges...)
-		n.Join(again, &throttle.Booking{Charges: op.Charges, Horizon: horizon, Turn: op.Turn})
+		n.Join(again, &store.Booking{Charges: op.Charges, Horizon: horizon, Turn: op.Turn})
 		require.Same(t, op.Turn, again.Turn)
 		require.Equal(t, int64(1), again.Tickets[0].Number)
 	})
@@ -153,8 +153,8 @@ func TestAsks(t *testing.T) {
 }
 
 func TestClasses(t *testing.T) {
-	require.Equal(t, []int64{1, 2, 3}, []int64{classOf(throttle.High), classOf(throttle.Normal), classOf(throttle.Low)})
-	require.Equal(t, []int64{1, 3}, []int64{classOf(throttle.High + 9), classOf(throttle.Low - 9)})
+	require.Equal(t, []int64{1, 2, 3}, []int64{classOf(store.High), classOf(store.Normal), classOf(store.Low)})
+	require.Equal(t, []int64{1, 3}, []int64{classOf(store.High + 9), classOf(store.Low - 9)})
 	require.Negative(t, compareTurns(&turn{class: 1, number: 9}, &turn{class: 2, number: 1}))
 	require.Negative(t, compareTurns(&turn{class: 1, number: 1}, &turn{class: 1, number: 2}))
 }

@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Options are what lines work with. All but NoNews are required.
@@ -81,14 +81,14 @@ func (gs gatherings) end(g *gathering) {
 
 // A turn is what this node knows of a caller that waits in line for a start, or did:
 // its tickets. See docs/internals/line.md and lua/queue.lua. It is a [commit.Turn], and the
-// [throttle.Turn] of its caller. The lock of the starts guards it.
+// [store.Turn] of its caller. The lock of the starts guards it.
 type turn struct {
-	mu      *sync.Mutex       // of the starts
-	charges []throttle.Charge // what the caller asked for last
-	class   int64             // of the caller's priority: see classOf
-	tickets []wire.Ticket     // one for each line in which the caller waits or waited
-	inLine  bool              // Redis believes that the caller waits
-	started bool              // the caller had a start: in lines where it has no ticket it goes before all others
+	mu      *sync.Mutex    // of the starts
+	charges []store.Charge // what the caller asked for last
+	class   int64          // of the caller's priority: see classOf
+	tickets []wire.Ticket  // one for each line in which the caller waits or waited
+	inLine  bool           // Redis believes that the caller waits
+	started bool           // the caller had a start: in lines where it has no ticket it goes before all others
 
 	// The fields below are about the one line in which the caller waits to be called.
 	lineKey   string // the key of the line's budget; "": the caller does not wait
@@ -114,8 +114,8 @@ const (
 )
 
 // classOf returns the class of a priority, 1 for High to 3 for Low: see lua/queue.lua.
-func classOf(p throttle.Priority) int64 {
-	return int64(throttle.High-max(throttle.Low, min(p, throttle.High))) + 1
+func classOf(p store.Priority) int64 {
+	return int64(store.High-max(store.Low, min(p, store.High))) + 1
 }
 
 // laneID names the lane in which the caller waits.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Lines are the lines of a server, by the keys of their rows.
@@ -200,11 +200,11 @@ func (l *Line) agrees(s *state, told *wire.Line, c *Call, key string) error {
 // most is the most room that there can be within a horizon.
 func (l Limit) most(horizon int64) int64 {
 	switch l.Kind {
-	case throttle.KindSlidingWindow:
+	case store.KindSlidingWindow:
 		return l.N * (1 + horizon/l.Span)
-	case throttle.KindFixedWindow:
+	case store.KindFixedWindow:
 		return l.N * (2 + horizon/max(1, l.Span))
-	case throttle.KindLeakyBucket:
+	case store.KindLeakyBucket:
 		return 1 + horizon/max(1, l.Span)
 	}
 	return 1 << 53

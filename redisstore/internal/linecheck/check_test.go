@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const second = int64(time.Second / time.Microsecond)
@@ -18,7 +18,7 @@ func told(now int64, has *Ticket, o Outcome, waiting, cut, joined int64) *Call {
 	if has != nil {
 		op.Tickets = []Ticket{*has}
 	}
-	c := &Call{Now: now, Ops: []Op{op}, Limits: map[string]Limit{"row": {throttle.KindSlidingWindow, 1, second}}, Lines: map[string]*wire.Line{}}
+	c := &Call{Now: now, Ops: []Op{op}, Limits: map[string]Limit{"row": {store.KindSlidingWindow, 1, second}}, Lines: map[string]*wire.Line{}}
 	if waiting > 0 {
 		c.Lines["row"] = &wire.Line{ID: 7, Waiting: waiting, Cuts: [3]int64{1, cut, 1}, Joined: [3]int64{1, joined, 1}}
 	}

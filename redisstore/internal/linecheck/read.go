@@ -4,8 +4,8 @@ import (
 	"errors"
 	"strconv"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Call is what a call of lua/book.lua asked and what was answered, as far as lines are
@@ -19,7 +19,7 @@ type Call struct {
 
 // A Limit is the part of a rule that bounds what can be offered; Span is in microseconds.
 type Limit struct {
-	Kind    throttle.Kind
+	Kind    store.Kind
 	N, Span int64
 }
 
@@ -130,7 +130,7 @@ func (r *request) read(args []any) {
 	}
 	for range rules {
 		key, many := in.next(), in.next()
-		l := Limit{Kind: throttle.Kind(in.next()), N: in.next(), Span: in.next()}
+		l := Limit{Kind: store.Kind(in.next()), N: in.next(), Span: in.next()}
 		in.skip(5)
 		in.skip(in.next())
 		for i := range many {

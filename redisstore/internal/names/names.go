@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 var escape = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25")
@@ -42,7 +42,7 @@ var plain = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25", ":", "%3A")
 // the budgets of one request lie in one slot. The group depends on the other
 // policies, so it stays out of the key where it is not needed: a budget keeps
 // its state by policy and key, whatever happens to the table around it.
-func (n *Space) Row(b *throttle.Budget) string {
+func (n *Space) Row(b *store.Budget) string {
 	var hash [22]byte // of letters
 	base64.RawURLEncoding.Encode(hash[:], b.Key[:])
 	return n.prefix + n.Tag(b.Group) + Escape(b.Policy) + ":" + string(hash[:])
@@ -50,18 +50,18 @@ func (n *Space) Row(b *throttle.Budget) string {
 
 // Leases returns the key of a budget of concurrency slots. It ends unlike that of any
 // other form.
-func (n *Space) Leases(b *throttle.Budget) string { return n.Row(b) + ":flight" }
+func (n *Space) Leases(b *store.Budget) string { return n.Row(b) + ":flight" }
 
 // Appointments returns the key of when callers with places of a budget should come again. It ends
 // unlike that of any other form.
-func (n *Space) Appointments(b *throttle.Budget) string { return n.Row(b) + ":places" }
+func (n *Space) Appointments(b *store.Budget) string { return n.Row(b) + ":places" }
 
 // Namespace is what all keys begin with, whatever node made them.
 func (n *Space) Namespace() string { return n.prefix }
 
 // Of returns the key of the row, or of the leases, of a charge's budget.
-func (n *Space) Of(c *throttle.Charge) string {
-	if c.Limit.Kind() == throttle.KindConcurrency {
+func (n *Space) Of(c *store.Charge) string {
+	if c.Limit.Kind() == store.KindConcurrency {
 		return n.Leases(&c.Budget)
 	}
 	return n.Row(&c.Budget)

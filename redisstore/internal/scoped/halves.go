@@ -4,20 +4,20 @@ import (
 	"context"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A request can need budgets of the fleet, in Redis, and budgets of this node
 // alone, in memory: the halves of its booking.
 type halves struct {
-	whole           *throttle.Booking
-	fleet, node     throttle.Booking
+	whole           *store.Booking
+	fleet, node     store.Booking
 	inFleet, inNode []int // where the charges of a half stand in the whole
 	over            []time.Duration
 }
 
 // split takes a booking apart.
-func split(b *throttle.Booking) *halves {
+func split(b *store.Booking) *halves {
 	h := &halves{whole: b, fleet: *b, node: *b}
 	h.fleet.Charges, h.node.Charges, h.node.Instead = nil, nil, nodePart(b.Instead)
 	h.fleet.Instead = fleetPart(b.Instead)
@@ -33,10 +33,10 @@ func split(b *throttle.Booking) *halves {
 }
 
 // turns are the arrivals of one caller in the lines of both halves.
-type turns struct{ fleet, node throttle.Turn }
+type turns struct{ fleet, node store.Turn }
 
 // turnsOf takes them apart. That of one half is known to that half alone.
-func turnsOf(t throttle.Turn) (fleet, node throttle.Turn) {
+func turnsOf(t store.Turn) (fleet, node store.Turn) {
 	if both, ok := t.(turns); ok {
 		return both.fleet, both.node
 	}
@@ -44,21 +44,21 @@ func turnsOf(t throttle.Turn) (fleet, node throttle.Turn) {
 }
 
 // fleetPart is the fleet's half of a handle.
-func fleetPart(h throttle.Handle) throttle.Handle {
+func fleetPart(h store.Handle) store.Handle {
 	h.Node = nil
 	return h
 }
 
 // nodePart is the node's half of a handle.
-func nodePart(h throttle.Handle) throttle.Handle {
+func nodePart(h store.Handle) store.Handle {
 	if h.Node == nil {
-		return throttle.Handle{}
+		return store.Handle{}
 	}
 	return *h.Node
 }
 
 // book books one half.
-func (h *halves) book(ctx context.Context, s throttle.Store, half *throttle.Booking, in []int) (throttle.Grant, error) {
+func (h *halves) book(ctx context.Context, s store.Store, half *store.Booking, in []int) (store.Grant, error) {
 	g, err := s.Book(ctx, half)
 	for k, over := range g.Over {
 		if h.over == nil {
@@ -70,21 +70,21 @@ func (h *halves) book(ctx context.Context, s throttle.Store, half *throttle.Book
 }
 
 // ofNode is the node's half of a grant.
-func ofNode(g throttle.Grant) throttle.Grant {
+func ofNode(g store.Grant) store.Grant {
 	g.Handle = nodePart(g.Handle)
 	_, g.Turn = turnsOf(g.Turn)
 	return g
 }
 
 // ofFleet is the fleet's half of a grant.
-func ofFleet(g throttle.Grant) throttle.Grant {
+func ofFleet(g store.Grant) store.Grant {
 	g.Handle = fleetPart(g.Handle)
 	g.Turn, _ = turnsOf(g.Turn)
 	return g
 }
 
 // granted is a half's grant as one of the whole.
-func (h *halves) granted(g throttle.Grant, in []int) throttle.Grant {
+func (h *halves) granted(g store.Grant, in []int) store.Grant {
 	if g.Held >= 0 {
 		g.Held = in[g.Held]
 	}

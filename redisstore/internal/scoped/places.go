@@ -5,29 +5,37 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // keptByBoth is what a Turn begins with that both stores keep; after that stands how long the
 // fleet's half is, and both halves. A Turn of one store is kept by that store.
 const keptByBoth = 'b'
 
-// KeepTurn implements [throttle.PlaceKeeper].
-func (s *store) KeepTurn(b *throttle.Booking, t throttle.Turn) []byte {
+// Traits implements [store.Store].
+func (s *composed) Traits() store.Traits {
+	return store.Traits{Places: s.fleet.Traits().Places && s.node.Traits().Places}
+}
+
+// PauseNote implements [store.Store].
+func (s *composed) PauseNote(b store.Budget) store.PauseNote { return s.fleet.PauseNote(b) }
+
+// KeepTurn implements [store.Store].
+func (s *composed) KeepTurn(b *store.Booking, t store.Turn) []byte {
 	if single := s.singleStore(b.Charges); single != nil {
-		return single.(throttle.PlaceKeeper).KeepTurn(b, t)
+		return single.KeepTurn(b, t)
 	}
 	h := split(b)
 	fleet, node := turnsOf(t)
-	inFleet := s.fleet.(throttle.PlaceKeeper).KeepTurn(&h.fleet, fleet)
+	inFleet := s.fleet.KeepTurn(&h.fleet, fleet)
 	kept := append(binary.AppendUvarint([]byte{keptByBoth}, uint64(len(inFleet))), inFleet...)
-	return append(kept, s.node.(throttle.PlaceKeeper).KeepTurn(&h.node, node)...)
+	return append(kept, s.node.KeepTurn(&h.node, node)...)
 }
 
-// RestoreTurn implements [throttle.PlaceKeeper].
-func (s *store) RestoreTurn(b *throttle.Booking, kept []byte) (throttle.Turn, bool) {
+// RestoreTurn implements [store.Store].
+func (s *composed) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 	if single := s.singleStore(b.Charges); single != nil {
-		return single.(throttle.PlaceKeeper).RestoreTurn(b, kept)
+		return single.RestoreTurn(b, kept)
 	}
 	if len(kept) < 2 || kept[0] != keptByBoth {
 		return nil, false
@@ -37,15 +45,15 @@ func (s *store) RestoreTurn(b *throttle.Booking, kept []byte) (throttle.Turn, bo
 		return nil, false
 	}
 	h, inFleet := split(b), kept[1+read:]
-	fleet, ok := s.fleet.(throttle.PlaceKeeper).RestoreTurn(&h.fleet, inFleet[:size])
-	node, okNode := s.node.(throttle.PlaceKeeper).RestoreTurn(&h.node, inFleet[size:])
+	fleet, ok := s.fleet.RestoreTurn(&h.fleet, inFleet[:size])
+	node, okNode := s.node.RestoreTurn(&h.node, inFleet[size:])
 	if fleet == nil && node == nil {
 		return nil, ok && okNode
 	}
 	return turns{fleet, node}, ok && okNode
 }
 
-// Appoint implements [throttle.PlaceKeeper].
-func (s *store) Appoint(ctx context.Context, c throttle.Charge, wait time.Duration, again bool) (time.Duration, error) {
-	return s.storeOf(c).(throttle.PlaceKeeper).Appoint(ctx, c, wait, again)
+// Appoint implements [store.Store].
+func (s *composed) Appoint(ctx context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
+	return s.storeOf(c).Appoint(ctx, c, wait, again)
 }

@@ -7,27 +7,27 @@ import (
 	"errors"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/keeper"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// A store keeps charges with [throttle.Charge.Node] in one store, and all others
+// A composed store keeps charges with [store.Charge.Node] in one store, and all others
 // in another.
-type store struct {
+type composed struct {
 	keeper.Finder
-	fleet, node throttle.Store
+	fleet, node store.Store
 }
 
 // Compose returns a store that keeps budgets of this node in node, and those of the
 // fleet in fleet.
-func Compose(fleet, node throttle.Store) throttle.Store {
-	s := &store{fleet: fleet, node: node}
-	s.Finder = func(_ context.Context, c throttle.Charge) (throttle.Store, throttle.Charge) { return s.storeOf(c), c }
+func Compose(fleet, node store.Store) store.Store {
+	s := &composed{fleet: fleet, node: node}
+	s.Finder = func(_ context.Context, c store.Charge) (store.Store, store.Charge) { return s.storeOf(c), c }
 	return s
 }
 
 // storeOf returns the store that keeps a charge.
-func (s *store) storeOf(c throttle.Charge) throttle.Store {
+func (s *composed) storeOf(c store.Charge) store.Store {
 	if c.Node {
 		return s.node
 	}
@@ -35,7 +35,7 @@ func (s *store) storeOf(c throttle.Charge) throttle.Store {
 }
 
 // singleStore returns the store that keeps all of the charges; nil: they need both stores.
-func (s *store) singleStore(charges []throttle.Charge) throttle.Store {
+func (s *composed) singleStore(charges []store.Charge) store.Store {
 	for i := range charges {
 		if charges[i].Node != charges[0].Node {
 			return nil
@@ -47,16 +47,16 @@ func (s *store) singleStore(charges []throttle.Charge) throttle.Store {
 	return s.storeOf(charges[0])
 }
 
-// Book implements [throttle.Store].
-func (s *store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+// Book implements [store.Store].
+func (s *composed) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	if single := s.singleStore(b.Charges); single != nil {
 		return single.Book(ctx, b)
 	}
 	return s.bookBoth(ctx, b)
 }
 
-// Cancel implements [throttle.Store].
-func (s *store) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [store.Store].
+func (s *composed) Cancel(b *store.Booking, g store.Grant) {
 	if single := s.singleStore(b.Charges); single != nil {
 		single.Cancel(b, g)
 		return
@@ -66,8 +66,8 @@ func (s *store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	s.node.Cancel(&h.node, ofNode(g))
 }
 
-// Release implements [throttle.Store].
-func (s *store) Release(b *throttle.Booking, g throttle.Grant) {
+// Release implements [store.Store].
+func (s *composed) Release(b *store.Booking, g store.Grant) {
 	if single := s.singleStore(b.Charges); single != nil {
 		single.Release(b, g)
 		return
@@ -77,8 +77,8 @@ func (s *store) Release(b *throttle.Booking, g throttle.Grant) {
 	s.node.Release(&h.node, ofNode(g))
 }
 
-// Settle implements [throttle.Store].
-func (s *store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [store.Store].
+func (s *composed) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	if single := s.singleStore(b.Charges); single != nil {
 		return single.Settle(ctx, b, g, costs)
 	}
@@ -88,31 +88,31 @@ func (s *store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gran
 		s.fleet.Settle(ctx, &h.fleet, ofFleet(g), pick(costs, h.inFleet)))
 }
 
-// Pause implements [throttle.Store].
-func (s *store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+// Pause implements [store.Store].
+func (s *composed) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	return s.storeOf(c).Pause(ctx, c, d)
 }
 
-// Refuse implements [throttle.Store].
-func (s *store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+// Refuse implements [store.Store].
+func (s *composed) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	if c.Node && r.Start.Handle.Node != nil {
 		r.Start = ofNode(r.Start)
 	}
 	return s.storeOf(c).Refuse(ctx, c, r)
 }
 
-// Resume implements [throttle.Store].
-func (s *store) Resume(ctx context.Context, c throttle.Charge) error {
+// Resume implements [store.Store].
+func (s *composed) Resume(ctx context.Context, c store.Charge) error {
 	return s.storeOf(c).Resume(ctx, c)
 }
 
-// Reconcile implements [throttle.Store].
-func (s *store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+// Reconcile implements [store.Store].
+func (s *composed) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
 	return s.storeOf(c).Reconcile(ctx, c, q)
 }
 
-// Watch implements [throttle.Store].
-func (s *store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+// Watch implements [store.Store].
+func (s *composed) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	if single := s.singleStore(b.Charges); single != nil {
 		return single.Watch(b, g, news)
 	}
@@ -122,10 +122,10 @@ func (s *store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 
 // A watch is kept over a start in budgets of the fleet and of this node.
 type watch struct {
-	inFleet, inNode throttle.Watch
+	inFleet, inNode store.Watch
 }
 
-// Confirm implements [throttle.Watch].
+// Confirm implements [store.Watch].
 func (w *watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	good, err := w.inFleet.Confirm(ctx, maxWait)
 	if err != nil || !good {
@@ -134,7 +134,7 @@ func (w *watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error
 	return w.inNode.Confirm(ctx, maxWait)
 }
 
-// Stop implements [throttle.Watch].
+// Stop implements [store.Watch].
 func (w *watch) Stop() {
 	w.inFleet.Stop()
 	w.inNode.Stop()
@@ -144,7 +144,7 @@ func (w *watch) Stop() {
 // first, the fleet's store books its first start that is no earlier, and the node's start moves to that time. If
 // another caller of this node has taken the room there meanwhile, bookBoth begins again from the next
 // start: that is the only case of more than one round trip to the fleet's store.
-func (s *store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	h, asked := split(b), time.Now()
 	for {
 		named := time.Now()
@@ -152,7 +152,7 @@ func (s *store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Gra
 		if err != nil || !nodeGrant.OK {
 			s.leaveFleet(&h.fleet)
 			place := nodeGrant.Handle
-			h.node.Turn, nodeGrant.Handle = nodeGrant.Turn, throttle.Handle{Node: &place}
+			h.node.Turn, nodeGrant.Handle = nodeGrant.Turn, store.Handle{Node: &place}
 			return h.granted(nodeGrant, h.inNode), err
 		}
 		h.node.Turn = nodeGrant.Turn
@@ -167,7 +167,7 @@ func (s *store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Gra
 		h.node.Turn = moved.Turn
 		if !moved.OK || moved.Wait > fleetGrant.Wait {
 			s.node.Cancel(&h.node, moved)
-			h.node.Instead, h.node.NotBefore, h.fleet.Instead = throttle.Handle{}, fleetGrant.Wait, fleetGrant.Handle
+			h.node.Instead, h.node.NotBefore, h.fleet.Instead = store.Handle{}, fleetGrant.Wait, fleetGrant.Handle
 			h.node.Returns, h.fleet.Returns = true, true
 			continue
 		}
@@ -185,14 +185,14 @@ func (s *store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Gra
 
 // move books the node's start at a later time, after wait or the first time with room after that. A start
 // that need not move stays booked, so that no waiter of the node gets its room meanwhile.
-func (s *store) move(ctx context.Context, h *halves, g throttle.Grant, wait, maxWait time.Duration) throttle.Grant {
+func (s *composed) move(ctx context.Context, h *halves, g store.Grant, wait, maxWait time.Duration) store.Grant {
 	if wait <= g.Wait {
 		return g
 	}
 	h.node.Instead = g.Handle
 	if holdsSlots(h.node.Charges, g) {
 		s.node.Cancel(&h.node, g)
-		h.node.Instead = throttle.Handle{}
+		h.node.Instead = store.Handle{}
 	}
 	h.node.NotBefore, h.node.MaxWait = wait, maxWait
 	moved, _ := h.book(ctx, s.node, &h.node, h.inNode) // memory does not fail
@@ -201,10 +201,10 @@ func (s *store) move(ctx context.Context, h *halves, g throttle.Grant, wait, max
 
 // leaveFleet gives back what a caller holds in the fleet's store, a start or places in line, because the
 // caller waits in a line of the node or was refused there. The caller keeps its Turn.
-func (s *store) leaveFleet(b *throttle.Booking) {
-	if b.Turn != nil || b.Instead != (throttle.Handle{}) {
+func (s *composed) leaveFleet(b *store.Booking) {
+	if b.Turn != nil || b.Instead != (store.Handle{}) {
 		// A grant that a booking replaces holds no Concurrency charges: its start had a wait.
-		s.fleet.Cancel(b, throttle.Grant{OK: b.Instead.Start != 0, Handle: b.Instead, Wait: 1, Ready: never, Turn: b.Turn})
+		s.fleet.Cancel(b, store.Grant{OK: b.Instead.Start != 0, Handle: b.Instead, Wait: 1, Ready: never, Turn: b.Turn})
 	}
 }
 
@@ -212,9 +212,9 @@ func (s *store) leaveFleet(b *throttle.Booking) {
 var never = make(chan struct{})
 
 // holdsSlots reports whether a grant to a booking of the charges holds slots.
-func holdsSlots(charges []throttle.Charge, g throttle.Grant) bool {
+func holdsSlots(charges []store.Charge, g store.Grant) bool {
 	for i := range charges {
-		if charges[i].Limit.Kind() == throttle.KindConcurrency {
+		if charges[i].Limit.Kind() == store.KindConcurrency {
 			return g.OK && g.Wait == 0
 		}
 	}

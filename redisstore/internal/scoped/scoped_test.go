@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -17,22 +17,22 @@ import (
 // than they would in one.
 func TestContract(t *testing.T) {
 	storetest.RunWithin(t, storetest.Slack{Order: 300 * time.Millisecond, Start: 100 * time.Millisecond},
-		func(*testing.T) throttle.Store { return scoped.Compose(memstore.New(), memstore.New()) })
+		func(*testing.T) store.Store { return scoped.Compose(memstore.New(), memstore.New()) })
 }
 
 // TestP6_ARefusedReplacementIsGivenBack in both halves, whichever refuses it.
 func TestP6_ARefusedReplacementIsGivenBack(t *testing.T) {
-	one := func(name string, l throttle.Limit) throttle.Charge {
-		return throttle.Charge{Budget: throttle.Budget{Policy: name, Key: [16]byte([]byte(name + "................"))}, Cost: 1, Limit: l}
+	one := func(name string, l store.Limit) store.Charge {
+		return store.Charge{Budget: store.Budget{Policy: name, Key: [16]byte([]byte(name + "................"))}, Cost: 1, Limit: l}
 	}
-	fleet, node := one("fleet", throttle.PerSecond(1)), one("node", throttle.PerSecond(1))
+	fleet, node := one("fleet", store.PerSecond(1)), one("node", store.PerSecond(1))
 	node.Node = true
-	charges := []throttle.Charge{fleet, node}
+	charges := []store.Charge{fleet, node}
 	for i, refuses := range charges {
 		t.Run(refuses.Budget.Policy, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := scoped.Compose(memstore.New(), memstore.New())
-				b := throttle.Booking{Charges: charges, MaxWait: -1}
+				b := store.Booking{Charges: charges, MaxWait: -1}
 				_, err := s.Book(t.Context(), &b)
 				require.NoError(t, err)
 				waits, err := s.Book(t.Context(), &b)
@@ -40,7 +40,7 @@ func TestP6_ARefusedReplacementIsGivenBack(t *testing.T) {
 				require.Equal(t, time.Second+time.Microsecond, waits.Wait)
 
 				require.NoError(t, s.Pause(t.Context(), refuses, time.Minute))
-				again := throttle.Booking{Charges: charges, Instead: waits.Handle, MaxWait: 2 * time.Second}
+				again := store.Booking{Charges: charges, Instead: waits.Handle, MaxWait: 2 * time.Second}
 				g, err := s.Book(t.Context(), &again)
 				require.NoError(t, err)
 				require.False(t, g.OK)

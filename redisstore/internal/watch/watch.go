@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // SubscribeFrom is how long the wait for a start must be to be worth a subscription. A watch over a
@@ -56,7 +56,7 @@ type Start struct {
 
 	// Charges are those of the start whose budgets a node has a history of. If Redis
 	// lost one of them it is told.
-	Charges []throttle.Charge
+	Charges []store.Charge
 }
 
 // clockDoubt is by how much the End and the Left of a pause may disagree about a start because
@@ -214,7 +214,7 @@ func (ws *Watches) Invalidated(i notify.Invalidation) {
 
 // Charges returns the charges of some watched start that needs a budget; nil if there is no such
 // start.
-func (ws *Watches) Charges(key string) []throttle.Charge {
+func (ws *Watches) Charges(key string) []store.Charge {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for w := range ws.watches[key] {

@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A fakeRedis answers queries.
@@ -237,7 +237,7 @@ func TestP12_Charges(t *testing.T) {
 		ws := watches(&fakeRedis{})
 		require.Nil(t, ws.Charges("k"))
 		s := start(10*time.Millisecond, "k", "other")
-		s.Charges = []throttle.Charge{{Cost: 1}, {Cost: 2}}
+		s.Charges = []store.Charge{{Cost: 1}, {Cost: 2}}
 		w := ws.Add(s, nil)
 		require.Equal(t, s.Charges, ws.Charges("other"))
 		w.Stop()

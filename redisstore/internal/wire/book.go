@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A BookRequest is one call of lua/book.lua. Keys and rules that several operations
@@ -33,15 +33,15 @@ type Pause struct {
 
 // Budgets is what a request asks of the budgets that it is about.
 type Budgets interface {
-	Key(*throttle.Budget) string
-	Known(*throttle.Budget, string, Boundaries) Known // by its key
+	Key(*store.Budget) string
+	Known(*store.Budget, string, Boundaries) Known // by its key
 }
 
 // A BookCall is a BookRequest that is written down, and can read its reply.
 type BookCall struct {
 	Call
 	request *BookRequest
-	rows    []*throttle.Charge // one for each of the keys after that of the record
+	rows    []*store.Charge // one for each of the keys after that of the record
 }
 
 // Write writes the request down.
@@ -78,7 +78,7 @@ func flag(b bool) int64 {
 
 // leavesOut reports whether a charge is not written down with its operation: a gate is only named once
 // in the call.
-func (r *BookRequest) leavesOut(o *Op, ch *throttle.Charge) bool {
+func (r *BookRequest) leavesOut(o *Op, ch *store.Charge) bool {
 	return Unlimited(ch) && (o.Kind == Settle || !r.Rows[ch.Budget.Key])
 }
 
@@ -87,7 +87,7 @@ func (r *BookRequest) leavesOut(o *Op, ch *throttle.Charge) bool {
 type chargeIndexes []int
 
 func (r *BookRequest) writtenCharges(o *Op) chargeIndexes {
-	left := func(ch throttle.Charge) bool { return r.leavesOut(o, &ch) }
+	left := func(ch store.Charge) bool { return r.leavesOut(o, &ch) }
 	if !slices.ContainsFunc(o.Charges, left) {
 		return nil
 	}
@@ -132,7 +132,7 @@ type writer struct {
 
 	places map[[16]byte]place    // of the budgets that are rows
 	gated  map[[16]byte]struct{} // those that are gates; after a change of its limit a budget may be both
-	rules  []*throttle.Charge    // one for each that was written down
+	rules  []*store.Charge       // one for each that was written down
 	gates  []string              // keys
 
 	head, known, ruled, reports, ops Frame
@@ -177,7 +177,7 @@ func (w *writer) op(o *Op) {
 	}
 	w.ops = w.ops.Add(int64(o.Callers), o.maxWait())
 	for _, t := range o.Tickets {
-		i := slices.IndexFunc(o.Charges, func(ch throttle.Charge) bool { return ch.Budget.Key == t.Budget })
+		i := slices.IndexFunc(o.Charges, func(ch store.Charge) bool { return ch.Budget.Key == t.Budget })
 		w.ops = w.ops.Add(int64(at.index(i))+1, t.Line, t.Number, int64(t.State), t.Round, int64(t.Share))
 	}
 	for i := range o.Charges {
@@ -192,7 +192,7 @@ func (w *writer) op(o *Op) {
 }
 
 // gate writes down the key of an unlimited budget, if it is new, and of interest.
-func (w *writer) gate(o *Op, ch *throttle.Charge) {
+func (w *writer) gate(o *Op, ch *store.Charge) {
 	if _, known := w.gated[ch.Budget.Key]; known || o.Kind == Settle {
 		return
 	}
@@ -202,7 +202,7 @@ func (w *writer) gate(o *Op, ch *throttle.Charge) {
 
 // rule returns the index of a charge's rule, behind those of the reports, or of its report. It
 // writes the rule down if it is new.
-func (w *writer) rule(ch *throttle.Charge) int {
+func (w *writer) rule(ch *store.Charge) int {
 	if ForSlots(ch) {
 		return 1 + slices.IndexFunc(w.request.Reports, func(r Report) bool { return r.Budget == ch.Budget.Key })
 	}
@@ -233,12 +233,12 @@ func (w *writer) rule(ch *throttle.Charge) int {
 }
 
 // equalLimits reports whether the rules of two charges are the same but for their budgets.
-func equalLimits(a, b *throttle.Charge) bool {
+func equalLimits(a, b *store.Charge) bool {
 	return a.Limit == b.Limit && a.Jitter == b.Jitter && a.Pace == b.Pace && a.Adaptive == b.Adaptive
 }
 
 // sameRule reports whether two charges have one rule. A zone that was loaded twice makes two
 // rules of one, which does no harm.
-func sameRule(a, b *throttle.Charge) bool {
+func sameRule(a, b *store.Charge) bool {
 	return a.Budget.Key == b.Budget.Key && a.Jitter == b.Jitter && a.Limit == b.Limit
 }

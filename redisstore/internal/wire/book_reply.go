@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A BookReply is what lua/book.lua answers. Times of the server are microseconds of
@@ -34,17 +34,17 @@ type Outcome struct {
 func (o *Outcome) Booked() bool { return o.State == Booked || o.State == Held }
 
 // Handle names the start, or the place in line for concurrency.
-func (o *Outcome) Handle() throttle.Handle {
+func (o *Outcome) Handle() store.Handle {
 	if o.State == Waiting {
-		return throttle.Handle{Place: o.Arrival}
+		return store.Handle{Place: o.Arrival}
 	}
-	return throttle.Handle{Start: o.At}
+	return store.Handle{Start: o.At}
 }
 
 // A BudgetReply is what a call says of one row.
 type BudgetReply struct {
 	Key         string
-	Charge      *throttle.Charge  // one of those that are about it
+	Charge      *store.Charge     // one of those that are about it
 	Generations [Lives]Generation // the present one first
 	Older       Older
 	Starts      int64 // that count now
@@ -118,7 +118,7 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 // allNow reads the one outcome of all callers: each has a start at the time of the call.
 func (r *reader) allNow(to []Outcome, callers int) []Outcome {
 	_ = r.next()
-	o := Outcome{State: Booked, At: r.next(), Charge: throttle.NotHeld}
+	o := Outcome{State: Booked, At: r.next(), Charge: store.NotHeld}
 	r.check(o.At > 0)
 	for range callers {
 		to = append(to, o)

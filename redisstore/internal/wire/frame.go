@@ -6,8 +6,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // ErrReply means that something else than the script answered.
@@ -199,9 +199,9 @@ const windowsAhead = 3
 
 // AppendRule appends a rule for one key: what the scripts need to know of a charge but its cost.
 // See lua/rule.lua.
-func (b Boundaries) AppendRule(f Frame, key int, c *throttle.Charge) Frame {
+func (b Boundaries) AppendRule(f Frame, key int, c *store.Charge) Frame {
 	tokens, flow := int64(0), int64(0)
-	if c.Limit.Kind() == throttle.KindTokenBucket {
+	if c.Limit.Kind() == store.KindTokenBucket {
 		tokens, flow = c.Refill()
 	}
 	f = f.Add(int64(key), 1, int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
@@ -215,8 +215,8 @@ func (b Boundaries) AppendRule(f Frame, key int, c *throttle.Charge) Frame {
 // appendWindows appends the boundaries of the limit's windows: the length of a
 // fixed one; for a calendar the boundaries themselves, from the window before Now's
 // (the guess may be a little off) to some after Until.
-func (b Boundaries) appendWindows(f Frame, l throttle.Limit) Frame {
-	if l.Kind() != throttle.KindFixedWindow {
+func (b Boundaries) appendWindows(f Frame, l store.Limit) Frame {
+	if l.Kind() != store.KindFixedWindow {
 		return f
 	}
 	if l.Per() > 0 {
@@ -248,7 +248,7 @@ func Micros(d time.Duration) int64 {
 // Wait is a wait as the scripts answer it.
 func Wait(micros int64) time.Duration {
 	if micros > Micros(farthest.Wait) {
-		return throttle.Never
+		return store.Never
 	}
 	return time.Duration(max(0, micros)) * time.Microsecond
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // update writes the golden frames anew.
@@ -21,9 +21,9 @@ var update = flag.Bool("update", false, "write testdata anew")
 // budgets knows the same of every budget.
 type budgets struct{}
 
-func (budgets) Key(b *throttle.Budget) string { return "key:" + b.Policy }
+func (budgets) Key(b *store.Budget) string { return "key:" + b.Policy }
 
-func (budgets) Known(*throttle.Budget, string, wire.Boundaries) wire.Known {
+func (budgets) Known(*store.Budget, string, wire.Boundaries) wire.Known {
 	k := wire.Known{
 		Record: 6, Elapsed: 250 * time.Millisecond, Clock: wire.ElapsedKnown, ServerTime: 900_000, AtLeast: time.Millisecond,
 		Generations: [wire.Lives + 1]wire.Generation{{ID: 77, Count: 12}, {ID: 66, Count: 3}, {ID: 55, Count: 2}},
@@ -35,8 +35,8 @@ func (budgets) Known(*throttle.Budget, string, wire.Boundaries) wire.Known {
 }
 
 // charge is for a budget of that name.
-func charge(name string, l throttle.Limit) throttle.Charge {
-	c := throttle.Charge{Limit: l, Jitter: 10 * time.Millisecond, Cost: 2}
+func charge(name string, l store.Limit) store.Charge {
+	c := store.Charge{Limit: l, Jitter: 10 * time.Millisecond, Cost: 2}
 	c.Budget.Policy, c.Budget.Group = name, "group"
 	copy(c.Budget.Key[:], name)
 	return c
@@ -44,10 +44,10 @@ func charge(name string, l throttle.Limit) throttle.Charge {
 
 // requests are calls of each kind of operation, limit and state.
 func requests() map[string]wire.BookRequest {
-	window, bucket := charge("window", throttle.PerSecond(20)), charge("bucket", throttle.TokenBucket(5, time.Second, 9))
-	month := charge("month", throttle.CalendarWindow(100, throttle.Month, time.UTC))
-	slots, free := charge("slots", throttle.Concurrency(3)), charge("free", throttle.Unlimited())
-	shadow := charge("shadow", throttle.PerHour(3))
+	window, bucket := charge("window", store.PerSecond(20)), charge("bucket", store.TokenBucket(5, time.Second, 9))
+	month := charge("month", store.CalendarWindow(100, store.Month, time.UTC))
+	slots, free := charge("slots", store.Concurrency(3)), charge("free", store.Unlimited())
+	shadow := charge("shadow", store.PerHour(3))
 	shadow.Shadow = true
 	ticket := wire.Ticket{Budget: window.Budget.Key, Line: 4, Number: 31, State: wire.HadStart, Round: 2}
 	report := wire.Report{
@@ -64,30 +64,30 @@ func requests() map[string]wire.BookRequest {
 		return q
 	}
 	all := map[string]wire.BookRequest{
-		"reserve":       of(wire.Op{Charges: []throttle.Charge{window}, MaxWait: 1_000_000, Horizon: time.Second, Class: 2}),
-		"reserve_many":  of(wire.Op{Charges: []throttle.Charge{window}, MaxWait: wire.AnyWait, Callers: 5}, wire.Op{Charges: []throttle.Charge{window, bucket}, NotBefore: time.Second, Spread: time.Millisecond}),
-		"reserve_again": of(wire.Op{Charges: []throttle.Charge{window}, Start: 1_100_000, Returns: true, Informed: true}),
-		"calendar":      of(wire.Op{Charges: []throttle.Charge{month}}),
-		"shadow":        of(wire.Op{Charges: []throttle.Charge{window, shadow}}),
-		"tickets":       of(wire.Op{Charges: []throttle.Charge{free, window}, Tickets: []wire.Ticket{ticket}}),
-		"cancel":        of(wire.Op{Kind: wire.Cancel, Charges: []throttle.Charge{window}, Start: 1_100_000}),
-		"settle":        of(wire.Op{Kind: wire.Settle, Charges: []throttle.Charge{free, window}, Costs: []int{1, 4}, Start: 1_100_000}),
-		"renew":         of(wire.Op{Kind: wire.Renew, Charges: []throttle.Charge{window}, Tickets: []wire.Ticket{ticket}, Again: time.Second}),
+		"reserve":       of(wire.Op{Charges: []store.Charge{window}, MaxWait: 1_000_000, Horizon: time.Second, Class: 2}),
+		"reserve_many":  of(wire.Op{Charges: []store.Charge{window}, MaxWait: wire.AnyWait, Callers: 5}, wire.Op{Charges: []store.Charge{window, bucket}, NotBefore: time.Second, Spread: time.Millisecond}),
+		"reserve_again": of(wire.Op{Charges: []store.Charge{window}, Start: 1_100_000, Returns: true, Informed: true}),
+		"calendar":      of(wire.Op{Charges: []store.Charge{month}}),
+		"shadow":        of(wire.Op{Charges: []store.Charge{window, shadow}}),
+		"tickets":       of(wire.Op{Charges: []store.Charge{free, window}, Tickets: []wire.Ticket{ticket}}),
+		"cancel":        of(wire.Op{Kind: wire.Cancel, Charges: []store.Charge{window}, Start: 1_100_000}),
+		"settle":        of(wire.Op{Kind: wire.Settle, Charges: []store.Charge{free, window}, Costs: []int{1, 4}, Start: 1_100_000}),
+		"renew":         of(wire.Op{Kind: wire.Renew, Charges: []store.Charge{window}, Tickets: []wire.Ticket{ticket}, Again: time.Second}),
 	}
-	held := of(wire.Op{Charges: []throttle.Charge{window, slots}, Arrival: 700_000})
+	held := of(wire.Op{Charges: []store.Charge{window, slots}, Arrival: 700_000})
 	held.Reports = []wire.Report{report}
 	held.Pauses = []wire.Pause{{Key: "key:window", Left: time.Minute}}
-	shut := of(wire.Op{Charges: []throttle.Charge{free, window}})
+	shut := of(wire.Op{Charges: []store.Charge{free, window}})
 	shut.Rows = map[[16]byte]bool{free.Budget.Key: true}
-	late := of(wire.Op{Charges: []throttle.Charge{window}})
+	late := of(wire.Op{Charges: []store.Charge{window}})
 	late.Age = 3 * time.Second
-	limited := charge("free", throttle.PerSecond(20))
+	limited := charge("free", store.PerSecond(20))
 	all["concurrency"], all["gate_shut"], all["repeated"] = held, shut, late
-	all["gate_limited"] = of(wire.Op{Charges: []throttle.Charge{free}}, wire.Op{Charges: []throttle.Charge{limited}})
-	all["all_now"] = of(wire.Op{Charges: []throttle.Charge{window}, Callers: 2}, wire.Op{Charges: []throttle.Charge{window, free}})
+	all["gate_limited"] = of(wire.Op{Charges: []store.Charge{free}}, wire.Op{Charges: []store.Charge{limited}})
+	all["all_now"] = of(wire.Op{Charges: []store.Charge{window}, Callers: 2}, wire.Op{Charges: []store.Charge{window, free}})
 	shared := window
-	shared.Share = throttle.Share{ID: 1 << 52, Weight: 8}
-	all["share"] = of(wire.Op{Charges: []throttle.Charge{shared}, MaxWait: wire.AnyWait, Horizon: time.Second, Class: 2,
+	shared.Share = store.Share{ID: 1 << 52, Weight: 8}
+	all["share"] = of(wire.Op{Charges: []store.Charge{shared}, MaxWait: wire.AnyWait, Horizon: time.Second, Class: 2,
 		Tickets: []wire.Ticket{{Budget: window.Budget.Key, Line: 9, Number: 3, Share: 1 << 52}}})
 	return all
 }
@@ -142,7 +142,7 @@ func TestBookFrames(t *testing.T) {
 
 // TestFrames: the same for the other scripts.
 func TestFrames(t *testing.T) {
-	window, slots := charge("window", throttle.PerSecond(20)), charge("slots", throttle.Concurrency(3))
+	window, slots := charge("window", store.PerSecond(20)), charge("slots", store.Concurrency(3))
 	for name, c := range map[string]wire.Call{
 		"pause":     wire.PauseRequest{Key: "key", Charge: &window, Shared: "shared", Length: time.Second, Ago: time.Second, Took: time.Millisecond, Start: 5}.Call(boundaries),
 		"resume":    wire.PauseRequest{Key: "key", Charge: &slots, Shared: "shared", Lift: true}.Call(boundaries),
@@ -223,7 +223,7 @@ func FuzzReplies(f *testing.F) {
 		f.Add(uint8(i), string(wire.Frame(nil).Add(1, 5, 9)))
 		f.Add(uint8(i), string(wire.Frame(nil).Add(3, 5, 2, 9)))
 	}
-	window := charge("window", throttle.PerSecond(20))
+	window := charge("window", store.PerSecond(20))
 	f.Fuzz(func(t *testing.T, kind uint8, text string) {
 		q := all[names[int(kind)%len(names)]]
 		call := q.Write(boundaries, budgets{})
@@ -263,7 +263,7 @@ func FuzzReplies(f *testing.F) {
 			require.True(t, o.Delays == nil || len(o.Delays) == len(charges))
 			require.True(t, !o.Booked() || o.At > 0)
 			for _, k := range o.Tickets {
-				require.True(t, slices.ContainsFunc(charges, func(c throttle.Charge) bool { return c.Budget.Key == k.Budget }))
+				require.True(t, slices.ContainsFunc(charges, func(c store.Charge) bool { return c.Budget.Key == k.Budget }))
 			}
 		}
 	})

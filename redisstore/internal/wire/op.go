@@ -3,7 +3,7 @@ package wire
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Kind is what an operation of a booking call does.
@@ -20,7 +20,7 @@ const (
 type Op struct {
 	Kind    Kind
 	Callers int
-	Charges []throttle.Charge
+	Charges []store.Charge
 	Costs   []int // Settle: the true costs
 
 	// What the callers have: a start, which Reserve replaces, or the arrival in a line
@@ -69,15 +69,15 @@ func (o *Op) lastField(i int) int64 {
 }
 
 // ForSlots reports whether the charge is for requests in flight.
-func ForSlots(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
+func ForSlots(c *store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
 
 // Unlimited reports whether the charge is for an unlimited budget. Those are gates:
 // keys that Redis looks at and leaves alone, as long as they are open. One that is shut
 // is a row like any other. See docs/internals/unlimited.md and lua/answer.lua.
-func Unlimited(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindUnlimited }
+func Unlimited(c *store.Charge) bool { return c.Limit.Kind() == store.KindUnlimited }
 
 // Cost is what a charge costs its budget. What an unlimited one costs means nothing.
-func Cost(c *throttle.Charge) int64 {
+func Cost(c *store.Charge) int64 {
 	if Unlimited(c) {
 		return 1
 	}
@@ -85,7 +85,7 @@ func Cost(c *throttle.Charge) int64 {
 }
 
 // Share is the share of a charge's caller and its weight.
-func Share(c *throttle.Charge) (id uint64, weight int64) {
+func Share(c *store.Charge) (id uint64, weight int64) {
 	return c.Share.ID, int64(min(max(1, c.Share.Weight), maxWeight))
 }
 

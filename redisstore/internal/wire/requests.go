@@ -3,7 +3,7 @@ package wire
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Request is a call that is no booking, and can read its reply.
@@ -25,7 +25,7 @@ var (
 // A PauseRequest closes a budget, or opens it.
 type PauseRequest struct {
 	Key    string
-	Charge *throttle.Charge
+	Charge *store.Charge
 	Shared string        // the channel where all nodes hear of a group
 	Length time.Duration // for how long it is closed
 	Lift   bool          // it is opened
@@ -67,7 +67,7 @@ func thousandths(n int64) float64 { return float64(n) / 1000 }
 // A ReconcileRequest says what the upstream says is left of a budget.
 type ReconcileRequest struct {
 	Key        string
-	Charge     *throttle.Charge
+	Charge     *store.Charge
 	Shared     string // the channel where all nodes hear of a group
 	Left       int
 	Reset, Age time.Duration
@@ -98,7 +98,7 @@ func (q ReconcileRequest) Read(f Frame) (p ReconcileReply, err error) {
 // A SetUsedRequest says how much of a window is used.
 type SetUsedRequest struct {
 	Key    string
-	Charge *throttle.Charge
+	Charge *store.Charge
 	Shared string // the channel where all nodes hear of a group
 	Used   int
 }

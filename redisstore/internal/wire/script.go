@@ -17,8 +17,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 //go:embed lua/*.lua
@@ -172,7 +172,7 @@ var shared = []struct {
 	value any
 }{
 	{"FARTHEST", farthest.Wait},
-	{"MAX_PENALTY", throttle.MaxPenalty},
+	{"MAX_PENALTY", store.MaxPenalty},
 	{"RECORD_TIME", RecordTime},
 	{"STALL", Stall},
 	{"STEADY", Steady},
@@ -228,12 +228,12 @@ var shared = []struct {
 	{"ALL_NOW", AllNow},
 
 	// The kinds of limits.
-	{"SLIDING_WINDOW", throttle.KindSlidingWindow},
-	{"FIXED_WINDOW", throttle.KindFixedWindow},
-	{"LEAKY_BUCKET", throttle.KindLeakyBucket},
-	{"TOKEN_BUCKET", throttle.KindTokenBucket},
-	{"CONCURRENCY", throttle.KindConcurrency},
-	{"UNLIMITED", throttle.KindUnlimited},
+	{"SLIDING_WINDOW", store.KindSlidingWindow},
+	{"FIXED_WINDOW", store.KindFixedWindow},
+	{"LEAKY_BUCKET", store.KindLeakyBucket},
+	{"TOKEN_BUCKET", store.KindTokenBucket},
+	{"CONCURRENCY", store.KindConcurrency},
+	{"UNLIMITED", store.KindUnlimited},
 
 	{"FRONT", Front},
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // The scripts of a StatusRequest.
@@ -17,7 +17,7 @@ var (
 // A StatusRequest asks what a budget is like.
 type StatusRequest struct {
 	Key    string
-	Charge *throttle.Charge
+	Charge *store.Charge
 }
 
 // Call implements [Request].
@@ -30,10 +30,10 @@ func (q StatusRequest) Call(b Boundaries) Call {
 }
 
 // Read implements [Request].
-func (q StatusRequest) Read(f Frame) (throttle.Status, error) {
+func (q StatusRequest) Read(f Frame) (store.Status, error) {
 	r := &reader{rest: f}
 	_ = r.next() // the time
-	st := throttle.Status{
+	st := store.Status{
 		Limit: q.Charge.Limit, Used: int(r.next()), Booked: int(r.next()), Waiting: int(r.next()), Wait: Wait(r.next()), Paused: Wait(r.next()),
 		Repeated: int(min(max(0, r.next()), math.MaxInt32)),
 	}
@@ -55,15 +55,15 @@ const (
 
 // shares reads the lanes of a line, those of High first, to the end of the reply, and returns what they say of each share,
 // by ID; nil if all callers are without a share.
-func (r *reader) shares() (all []throttle.ShareStatus) {
+func (r *reader) shares() (all []store.ShareStatus) {
 	for len(r.rest) > 0 {
-		lane := throttle.ShareStatus{
-			Share: throttle.Share{ID: uint64(max(0, r.next())), Weight: int(r.next())}, Waiting: int(r.next()), Served: int(r.next()),
+		lane := store.ShareStatus{
+			Share: store.Share{ID: uint64(max(0, r.next())), Weight: int(r.next())}, Waiting: int(r.next()), Served: int(r.next()),
 		}
 		if lane.ID >= firstRound {
 			lane.ID, lane.Weight = commonShare, 1
 		}
-		i, found := slices.BinarySearchFunc(all, lane.ID, func(s throttle.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })
+		i, found := slices.BinarySearchFunc(all, lane.ID, func(s store.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })
 		if !found {
 			all = slices.Insert(all, i, lane)
 			continue

@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 // strangers know nothing of any budget.
 type strangers struct{ budgets }
 
-func (strangers) Known(*throttle.Budget, string, wire.Boundaries) wire.Known { return wire.Known{} }
+func (strangers) Known(*store.Budget, string, wire.Boundaries) wire.Known { return wire.Known{} }
 
 // TestP1_SweepIsOnlyFaster: equal callers of one operation get the starts that they get from a
 // script whose searches begin anew for each of them, and the rows are the same. In the seeds from 3,000 on
@@ -51,7 +51,7 @@ func TestP1_SweepIsOnlyFaster(t *testing.T) {
 		if seed >= 3_000 {
 			sizes = []int{130, 200, 400, 700}
 		}
-		all := []throttle.Charge{randomWindow(r, "one", sizes), randomWindow(r, "two", sizes)}
+		all := []store.Charge{randomWindow(r, "one", sizes), randomWindow(r, "two", sizes)}
 		now := int64(1_000_000_000)
 		for call := range 25 {
 			q := &wire.BookRequest{Number: int64(call + 1)}
@@ -84,7 +84,7 @@ func TestP5_EqualCallersAsOneByOne(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(seed, 97))
 		require.NoError(t, client.FlushDB(t.Context()).Err())
-		all := []throttle.Charge{randomWindow(r, "one", allSizes), randomWindow(r, "two", allSizes)}
+		all := []store.Charge{randomWindow(r, "one", allSizes), randomWindow(r, "two", allSizes)}
 		now := int64(1_000_000_000)
 		for call := range 25 {
 			together, apart := &wire.BookRequest{Number: int64(call + 1)}, &wire.BookRequest{Number: int64(call + 1)}
@@ -114,10 +114,10 @@ func TestP5_EqualCallersAsOneByOne(t *testing.T) {
 // than the pace has beside those.
 func TestP5_ARunLeavesItsPartToOthers(t *testing.T) {
 	const n, per, now, others = 1536, 200 * time.Millisecond, 1_000_000_000, 6
-	c := charge("one", throttle.SlidingWindow(n, per))
+	c := charge("one", store.SlidingWindow(n, per))
 	c.Pace, c.Cost = per/n, 1
 	op := func(callers int, class int64, horizon time.Duration) *wire.Op {
-		return &wire.Op{Callers: callers, Charges: []throttle.Charge{c}, MaxWait: wire.AnyWait, Class: class, Horizon: horizon}
+		return &wire.Op{Callers: callers, Charges: []store.Charge{c}, MaxWait: wire.AnyWait, Class: class, Horizon: horizon}
 	}
 	q := &wire.BookRequest{Number: 1, Ops: []*wire.Op{op(n, 2, 0), op(others, 2, time.Hour), op(40, 1, time.Hour)}}
 	w := q.Write(wire.Boundaries{Now: now, Until: now + 1_000_000}, strangers{}).Call
@@ -163,7 +163,7 @@ func TestP1_TextOfEntriesIsKept(t *testing.T) {
 		c := randomWindow(r, "one", allSizes)
 		now, starts := int64(1_000_000_000), []int64(nil)
 		for call := range 40 {
-			op := randomOp(r, []throttle.Charge{c, c})
+			op := randomOp(r, []store.Charge{c, c})
 			op.Charges = op.Charges[:1]
 			if len(starts) > 0 && r.IntN(2) == 0 {
 				i := r.IntN(len(starts))
@@ -189,10 +189,10 @@ func TestP1_TextOfEntriesIsKept(t *testing.T) {
 // charges no more than those.
 func TestP3_RunsCostWhatTheyAre(t *testing.T) {
 	client := redistest.Single(t).Client(t)
-	c := charge("one", throttle.SlidingWindow(5120, time.Second))
+	c := charge("one", store.SlidingWindow(5120, time.Second))
 	c.Pace, c.Cost = time.Second/5120, 1
 	for call, callers := range []int{5120, 23} {
-		op := &wire.Op{Callers: callers, Charges: []throttle.Charge{c}, MaxWait: wire.AnyWait, Class: 2, Horizon: 2 * time.Second}
+		op := &wire.Op{Callers: callers, Charges: []store.Charge{c}, MaxWait: wire.AnyWait, Class: 2, Horizon: 2 * time.Second}
 		q := &wire.BookRequest{Number: int64(call + 1), Ops: []*wire.Op{op}}
 		answer := play(t, client, wire.BookScript, q.Write(wire.Boundaries{Now: 1_000_000_000}, strangers{}).Call, "", 1_000_000_000)[0].([]float64)
 		require.EqualValues(t, 5120+call*23, answer[len(answer)-4], "how many starts the row had")
@@ -202,9 +202,9 @@ func TestP3_RunsCostWhatTheyAre(t *testing.T) {
 var allSizes = []int{1, 2, 7, 40, 130, 700, 5000}
 
 // randomWindow is a charge for a sliding window of some milliseconds to a second, and for one of those limits.
-func randomWindow(r *rand.Rand, name string, sizes []int) throttle.Charge {
+func randomWindow(r *rand.Rand, name string, sizes []int) store.Charge {
 	n := sizes[r.IntN(len(sizes))]
-	c := charge(name, throttle.SlidingWindow(n, time.Duration(20+r.IntN(980))*time.Millisecond))
+	c := charge(name, store.SlidingWindow(n, time.Duration(20+r.IntN(980))*time.Millisecond))
 	c.Jitter = time.Duration(r.IntN(2)*35) * time.Millisecond
 	c.Pace = c.Limit.Per() / time.Duration(n*(1+r.IntN(4))) * time.Duration(r.IntN(2))
 	c.Cost = 1 + r.IntN(min(n, 3))
@@ -212,7 +212,7 @@ func randomWindow(r *rand.Rand, name string, sizes []int) throttle.Charge {
 }
 
 // randomOp books for some callers, for one budget or both.
-func randomOp(r *rand.Rand, all []throttle.Charge) *wire.Op {
+func randomOp(r *rand.Rand, all []store.Charge) *wire.Op {
 	op := &wire.Op{
 		Callers: 1 + r.IntN(40), Charges: all[r.IntN(2) : 1+r.IntN(2)], MaxWait: wire.AnyWait, Class: 1 + r.Int64N(3),
 		Horizon: []time.Duration{0, 300 * time.Millisecond, 2 * time.Second}[r.IntN(3)],

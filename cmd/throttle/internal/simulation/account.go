@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Use is what requests ask of one policy.
@@ -38,10 +39,10 @@ func newAccount(e *Engine, policies []throttle.Policy, latency time.Duration) *a
 }
 
 // of returns the use of a charge's policy.
-func (a *account) of(c *throttle.Charge) *Use { return &a.uses[a.rows[c.Budget.Policy]] }
+func (a *account) of(c *store.Charge) *Use { return &a.uses[a.rows[c.Budget.Policy]] }
 
 // price notes what a request costs.
-func (a *account) price(charges []throttle.Charge) {
+func (a *account) price(charges []store.Charge) {
 	for i := range charges {
 		u := a.of(&charges[i])
 		u.Requests, u.Cost = u.Requests+1, u.Cost+charges[i].Cost
@@ -75,7 +76,7 @@ func (a *account) look(goesOn func() bool) {
 func (a *account) lookOnce() {
 	var rows []int
 	now := a.engine.Clock.Now()
-	held := a.engine.eachBinding(a.latency, func(c *throttle.Charge) { rows = append(rows, a.rows[c.Budget.Policy]) })
+	held := a.engine.eachBinding(a.latency, func(c *store.Charge) { rows = append(rows, a.rows[c.Budget.Policy]) })
 	a.timeline.spread(a.looked, now, func(b *Bin, d time.Duration) {
 		for _, row := range rows {
 			b.Bound[row] += d / time.Duration(len(rows))
@@ -89,8 +90,8 @@ func (a *account) lookOnce() {
 
 // ofNode returns charges in which the budgets that each node has for itself are those of one
 // node.
-func ofNode(charges []throttle.Charge, node int) []throttle.Charge {
-	own := append([]throttle.Charge(nil), charges...)
+func ofNode(charges []store.Charge, node int) []store.Charge {
+	own := append([]store.Charge(nil), charges...)
 	for i := range own {
 		if k := own[i].Budget.Key[:]; own[i].Node {
 			k = k[len(k)-4:]

@@ -12,6 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/virtual"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // maxWaitGrace is by how much a start may come later than MaxWait.
@@ -45,8 +46,8 @@ type Observer interface {
 
 // A Request is one request on its way.
 type Request struct {
-	Charges []throttle.Charge // what it costs, as Transport.Explain has it; they are the request's own
-	MaxWait time.Duration     // as in throttle.Config
+	Charges []store.Charge // what it costs, as Transport.Explain has it; they are the request's own
+	MaxWait time.Duration  // as in throttle.Config
 
 	Arrived int64 // when it came: microseconds since the Unix epoch
 	Waits   bool  // a charge held it, and it has not started
@@ -54,8 +55,8 @@ type Request struct {
 
 	engine       *Engine
 	observer     Observer
-	booking      throttle.Booking
-	grant        throttle.Grant
+	booking      store.Booking
+	grant        store.Grant
 	held         int   // the charge that holds it, or held it last; below 0: none
 	since        int64 // when that began
 	maxWaitTimer *virtual.Timer
@@ -65,8 +66,8 @@ type Request struct {
 
 // A slotBooking is a second booking, of the Concurrency charges alone, made when the start has come.
 type slotBooking struct {
-	booking throttle.Booking
-	grant   throttle.Grant
+	booking store.Booking
+	grant   store.Grant
 }
 
 // Send has a request take its start, from now on.
@@ -116,7 +117,7 @@ func (r *Request) book() {
 		b.Horizon = max(b.Horizon, b.Charges[i].Limit.Horizon())
 	}
 	b.Turn, b.Returns = r.grant.Turn, again
-	if b.Instead = (throttle.Handle{}); r.grant.OK || r.grant.Ready != nil {
+	if b.Instead = (store.Handle{}); r.grant.OK || r.grant.Ready != nil {
 		b.Instead = r.grant.Handle
 	}
 	g, err := r.engine.store.Book(context.Background(), b)
@@ -156,10 +157,10 @@ func (r *Request) follow() {
 // arrive takes the slots, because the start has come. A request that finds no room for them gives the
 // start back and gets in line.
 func (r *Request) arrive() {
-	var few []throttle.Charge
+	var few []store.Charge
 	mixed := false
 	for _, c := range r.Charges {
-		if c.Limit.Kind() == throttle.KindConcurrency {
+		if c.Limit.Kind() == store.KindConcurrency {
 			few = append(few, c)
 		}
 		mixed = mixed || c.Node != r.Charges[0].Node
@@ -168,7 +169,7 @@ func (r *Request) arrive() {
 		r.start()
 		return
 	}
-	h := &slotBooking{booking: throttle.Booking{Charges: few, MaxWait: r.remaining()}}
+	h := &slotBooking{booking: store.Booking{Charges: few, MaxWait: r.remaining()}}
 	if mixed { // a place in line for some charges is none for all
 		h.booking.MaxWait = 0
 	}
@@ -196,7 +197,7 @@ func (r *Request) arrive() {
 // giveUp ends a wait in line, because MaxWait is over.
 func (r *Request) giveUp() {
 	r.engine.Clock.Forget(r.grant.Ready)
-	if r.grant.Handle == (throttle.Handle{}) {
+	if r.grant.Handle == (store.Handle{}) {
 		r.book() // the store says how long it would be
 		return
 	}
@@ -287,7 +288,7 @@ const askedWaiters = 4
 // it: the one whose budget has no room for longest. In whose line a request stands says less,
 // because one line may stand still for the sake of another. A full budget in flight has room
 // after the latency. It reports whether there are any.
-func (e *Engine) eachBinding(latency time.Duration, add func(*throttle.Charge)) bool {
+func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) bool {
 	n := 0
 	for at := e.waiting.Front(); at != nil && n < askedWaiters; at = at.Next() {
 		r := at.Value.(*Request)
@@ -297,7 +298,7 @@ func (e *Engine) eachBinding(latency time.Duration, add func(*throttle.Charge)) 
 				continue
 			}
 			st, _ := e.store.Status(context.Background(), c) // a store in memory has no error
-			if c.Limit.Kind() == throttle.KindConcurrency {
+			if c.Limit.Kind() == store.KindConcurrency {
 				if st.Wait = 0; st.Waiting > 0 {
 					st.Wait = latency
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Part is one kind of request in a mix.
@@ -57,9 +58,9 @@ type run struct {
 	*Job
 	*account
 	result   *Result
-	prices   [][][]throttle.Charge // by node and part
-	arrears  []int                 // by part, for an even mix
-	total    int                   // of the weights
+	prices   [][][]store.Charge // by node and part
+	arrears  []int              // by part, for an even mix
+	total    int                // of the weights
 	unsent   int
 	inFlight int // requests in flight
 	err      error
@@ -107,7 +108,7 @@ func (r *run) priceMix() error {
 		return err
 	}
 	matched := make(map[string]bool)
-	var prices [][]throttle.Charge
+	var prices [][]store.Charge
 	for _, p := range r.Mix {
 		charges := t.Explain(p.Request)
 		for _, c := range charges {
@@ -125,7 +126,7 @@ func (r *run) priceMix() error {
 	r.account = newAccount(NewEngine(r.Begin), used, r.Latency)
 	r.result = &Result{Timeline: r.timeline}
 	for node := range r.Nodes {
-		own := make([][]throttle.Charge, len(prices))
+		own := make([][]store.Charge, len(prices))
 		for i, charges := range prices {
 			own[i] = ofNode(charges, node)
 		}
@@ -153,7 +154,7 @@ func (r *run) sendNext(w *worker) {
 	}
 	r.unsent--
 	w.part = r.pick()
-	charges := append([]throttle.Charge(nil), r.prices[w.node][w.part]...)
+	charges := append([]store.Charge(nil), r.prices[w.node][w.part]...)
 	r.price(charges)
 	if len(charges) == 0 {
 		r.result.Unmatched++
@@ -185,8 +186,8 @@ func (r *run) Started(q *Request) {
 }
 
 // handedOver reports whether a charge is for a slot that goes from node to node.
-func handedOver(c throttle.Charge) bool {
-	return c.Limit.Kind() == throttle.KindConcurrency && !c.Node
+func handedOver(c store.Charge) bool {
+	return c.Limit.Kind() == store.KindConcurrency && !c.Node
 }
 
 // Refused implements Observer.

@@ -1,4 +1,4 @@
-package throttle
+package store
 
 import (
 	"errors"
@@ -140,12 +140,12 @@ func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 // docs/internals/unlimited.md.
 func Unlimited() Limit { return Limit{kind: KindUnlimited} }
 
-// maxCost is the most that Settle can book for one start: 1<<40, and 1<<29 where an int has 32 bits.
-const maxCost = 1 << (29 + 11*(^uint(0)>>63))
+// MaxCost is the most that Settle can book for one start: 1<<40, and 1<<29 where an int has 32 bits.
+const MaxCost = 1 << (29 + 11*(^uint(0)>>63))
 
-// counts reports whether starts are counted, so that one may turn out to have cost
+// Counts reports whether starts are counted, so that one may turn out to have cost
 // something else.
-func (l Limit) counts() bool { return l.kind != KindConcurrency && l.kind != KindUnlimited }
+func (l Limit) Counts() bool { return l.kind != KindConcurrency && l.kind != KindUnlimited }
 
 // Kind returns the limit's shape.
 func (l Limit) Kind() Kind { return l.kind }
@@ -165,7 +165,7 @@ func (l *Limit) capacity() int {
 	case KindTokenBucket:
 		return l.burst
 	case KindUnlimited:
-		return maxCost
+		return MaxCost
 	}
 	return l.n
 }
@@ -180,12 +180,12 @@ const (
 	maxStarts = 1 << 40
 	maxBurst  = 1 << 32
 	minPeriod = time.Microsecond
-	maxPeriod = 366 * 24 * time.Hour
+	MaxPeriod = 366 * 24 * time.Hour
 )
 
-// validate reports everything that keeps l from being counted, for starts that
+// Validate reports everything that keeps l from being counted, for starts that
 // may arrive up to jitter after their grant.
-func (l Limit) validate(jitter time.Duration) error {
+func (l Limit) Validate(jitter time.Duration) error {
 	if l.kind == 0 {
 		return errors.New(`there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`)
 	}
@@ -216,8 +216,8 @@ func (l Limit) validatePeriod(jitter time.Duration) error {
 		return nil
 	case l.per <= 0:
 		return fmt.Errorf("a period of %v: use a positive one, such as time.Second", l.per)
-	case l.per > maxPeriod:
-		return fmt.Errorf("a period of %v: use at most %v, which is 366 days", l.per, maxPeriod)
+	case l.per > MaxPeriod:
+		return fmt.Errorf("a period of %v: use at most %v, which is 366 days", l.per, MaxPeriod)
 	case l.kind == KindFixedWindow:
 		return errors.Join(l.validateMicros(), l.validateRoom(jitter))
 	case l.per < minPeriod:
@@ -257,8 +257,53 @@ func (l Limit) validateBucket() error {
 		return fmt.Errorf("a burst of %d: allow at most %d", l.burst, int64(maxBurst))
 	case int64(l.n) > int64(l.per/time.Microsecond):
 		return fmt.Errorf("%d tokens in %v: a bucket takes at most one each microsecond", l.n, l.per)
-	case float64(l.burst)*float64(l.per)/float64(l.n) > float64(maxPeriod):
-		return fmt.Errorf("a burst of %d that takes more than %v to fill: use a smaller one", l.burst, maxPeriod)
+	case float64(l.burst)*float64(l.per)/float64(l.n) > float64(MaxPeriod):
+		return fmt.Errorf("a burst of %d that takes more than %v to fill: use a smaller one", l.burst, MaxPeriod)
 	}
 	return nil
+}
+
+// The waiters of a window leave evenly. In a window of at most LongestEven that is always in use
+// starts are nearly per/n apart, and a store may place them a little further apart while the
+// window is full. In a longer window the last requests of a short job must not wait until the
+// window ends, so the starts of a full window leave within maxSpread.
+const (
+	LongestEven = 2 * time.Second
+	maxSpread   = 250 * time.Millisecond
+)
+
+// Pace returns the [Charge.Pace] that package throttle asks for under the limit. Without a Pace all waiters of
+// a window would leave at one moment, come back at one moment, and be served in the order in
+// which the network happened to deliver them.
+func (l Limit) Pace() time.Duration {
+	if l.Kind() != KindSlidingWindow || l.N() < 1 {
+		return 0
+	}
+	within := maxSpread
+	if l.Per() <= LongestEven {
+		within = l.Per() * 9 / 10
+	}
+	return (within / time.Duration(l.N())).Truncate(time.Microsecond)
+}
+
+// A start is booked at most one horizon ahead: a caller that has to wait for longer stands in line.
+// docs/internals/line.md explains the numbers.
+const (
+	LeastHorizon = 350 * time.Millisecond
+	longHorizon  = 750 * time.Millisecond
+)
+
+// Horizon returns the [Booking.Horizon] that package throttle asks for under the limit, if the
+// store is near. Of several limits the largest counts.
+func (l Limit) Horizon() time.Duration {
+	switch {
+	case !l.Counts() || l.N() < 1:
+		return LeastHorizon
+	case l.unit != 0, l.Kind() != KindLeakyBucket && l.Kind() != KindTokenBucket && l.Per() > LongestEven:
+		// The starts of such a window leave in bunches. A nearer horizon makes the bunches denser, and
+		// where costs are guessed too low a bunch spends more than the limit.
+		return longHorizon
+	}
+	// Starts that keep a distance of per/n need a horizon of one and a half distances.
+	return max(LeastHorizon, min(longHorizon, l.Per()*3/2/time.Duration(l.N())))
 }

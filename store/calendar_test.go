@@ -1,4 +1,4 @@
-package throttle_test
+package store_test
 
 import (
 	"strings"
@@ -8,7 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/golden"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func zone(t testing.TB, name string) *time.Location {
@@ -27,26 +28,28 @@ func instant(t testing.TB, text string) time.Time {
 
 // TestWindow finds the window of a moment.
 func TestWindow(t *testing.T) {
-	vectors(t, "windows", func(in string) string {
+	golden.Lines(t, "windows", func(in string) string {
 		text, at, _ := strings.Cut(in, " at ")
-		start, end := must(throttle.ParseLimit(text)).Window(instant(t, at))
+		l, err := store.ParseLimit(text)
+		require.NoError(t, err)
+		start, end := l.Window(instant(t, at))
 		return start.UTC().Format(time.RFC3339Nano) + " to " + end.UTC().Format(time.RFC3339Nano)
 	})
-	start, end := throttle.CalendarWindow(1, throttle.Day, time.FixedZone("", 100*3600)).Window(instant(t, "2026-01-02T03:04:05Z"))
+	start, end := store.CalendarWindow(1, store.Day, time.FixedZone("", 100*3600)).Window(instant(t, "2026-01-02T03:04:05Z"))
 	require.True(t, start.Equal(instant(t, "2026-01-01T20:00:00Z")), "an offset of no sense")
 	require.True(t, end.Equal(instant(t, "2026-01-02T20:00:00Z")), "an offset of no sense")
 }
 
 func TestWindowOfOtherLimits(t *testing.T) {
-	for _, l := range []throttle.Limit{
+	for _, l := range []store.Limit{
 		{},
-		throttle.PerSecond(1),
-		throttle.LeakyBucket(1, time.Second),
-		throttle.FixedWindow(1, 0),
-		throttle.FixedWindow(1, -time.Second),
-		throttle.FixedWindow(1, 1500),
-		throttle.CalendarWindow(1, 0, nil),
-		throttle.CalendarWindow(1, throttle.Month+1, nil),
+		store.PerSecond(1),
+		store.LeakyBucket(1, time.Second),
+		store.FixedWindow(1, 0),
+		store.FixedWindow(1, -time.Second),
+		store.FixedWindow(1, 1500),
+		store.CalendarWindow(1, 0, nil),
+		store.CalendarWindow(1, store.Month+1, nil),
 	} {
 		start, end := l.Window(time.Unix(0, 0))
 		require.Zero(t, start, "%v", l)
@@ -56,7 +59,7 @@ func TestWindowOfOtherLimits(t *testing.T) {
 
 func TestWindowsFollowEachOther(t *testing.T) {
 	for _, per := range []time.Duration{time.Microsecond, time.Millisecond, 7 * time.Second, 1001 * time.Hour} {
-		l := throttle.FixedWindow(1, per)
+		l := store.FixedWindow(1, per)
 		_, end := l.Window(time.Unix(0, 0).Add(-50 * per))
 		for range 100 {
 			before, edge := l.Window(end.Add(-1))
@@ -71,12 +74,12 @@ func TestWindowsFollowEachOther(t *testing.T) {
 
 func BenchmarkWindow(b *testing.B) {
 	at := time.Date(2026, 7, 15, 10, 30, 0, 0, time.UTC)
-	limits := map[string]throttle.Limit{
-		"fixed":          throttle.FixedWindow(1, 20*time.Second),
-		"day UTC":        throttle.CalendarWindow(1, throttle.Day, nil),
-		"day Berlin":     throttle.CalendarWindow(1, throttle.Day, zone(b, "Europe/Berlin")),
-		"month Shanghai": throttle.CalendarWindow(1, throttle.Month, zone(b, "Asia/Shanghai")),
-		"month Berlin":   throttle.CalendarWindow(1, throttle.Month, zone(b, "Europe/Berlin")),
+	limits := map[string]store.Limit{
+		"fixed":          store.FixedWindow(1, 20*time.Second),
+		"day UTC":        store.CalendarWindow(1, store.Day, nil),
+		"day Berlin":     store.CalendarWindow(1, store.Day, zone(b, "Europe/Berlin")),
+		"month Shanghai": store.CalendarWindow(1, store.Month, zone(b, "Asia/Shanghai")),
+		"month Berlin":   store.CalendarWindow(1, store.Month, zone(b, "Europe/Berlin")),
 	}
 	for name, l := range limits {
 		b.Run(name, func(b *testing.B) {
@@ -92,6 +95,6 @@ func BenchmarkWindow(b *testing.B) {
 
 func TestWindowDoesNotAllocate(t *testing.T) {
 	at := time.Date(2026, 3, 29, 10, 30, 0, 0, time.UTC)
-	l := throttle.CalendarWindow(1, throttle.Month, zone(t, "Europe/Berlin"))
+	l := store.CalendarWindow(1, store.Month, zone(t, "Europe/Berlin"))
 	require.Zero(t, testing.AllocsPerRun(100, func() { l.Window(at) }))
 }

@@ -1,8 +1,16 @@
-package throttle
+// Package store is the contract between those who wait for a start and the stores that keep
+// budgets: a [Store] books a [Booking] of [Charge]s and answers with a [Grant].
+//
+// Programs that only limit their requests do not need this package: they construct a store, such as
+// memstore.New, and pass it to package throttle, which has aliases for what such programs type. Package store is for
+// authors of stores, and for programs that book starts themselves. Package storetest tests a store against the contract.
+package store
 
 import (
 	"context"
-	"encoding/hex"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -80,44 +88,10 @@ type Store interface {
 
 	// Status describes one budget. It changes nothing.
 	Status(ctx context.Context, c Charge) (Status, error)
-}
 
-// A PauseNoter is a Store that knows what operators said who closed budgets by hand.
-// Package redisstore/fleet has one. Errors and events repeat it.
-type PauseNoter interface {
-	// PauseNote returns what was said of the pause that closes the budget now; zero if
-	// there is none, or nothing is known of it. It does not block.
-	PauseNote(b Budget) PauseNote
-}
+	// Traits returns what the store can do beyond the methods above. It never changes.
+	Traits() Traits
 
-// A CallingStore is a Store that calls each waiter when its turn comes, without a trip to another program or a server. So callers with a
-// share are booked right before their starts, and one that comes by itself has its part beside those that wait already.
-// A Store that wraps another has a method Unwrap() Store instead.
-type CallingStore interface {
-	Store
-
-	// CallsWaiters does nothing. It says that the store closes Grant.Ready in time however near the Horizon is.
-	CallsWaiters()
-}
-
-// callsWaiters reports whether a store, or one that it wraps, is a CallingStore.
-func callsWaiters(s Store) bool {
-	for {
-		if _, calls := s.(CallingStore); calls {
-			return true
-		}
-		wrapper, ok := s.(interface{ Unwrap() Store })
-		if !ok {
-			return false
-		}
-		s = wrapper.Unwrap()
-	}
-}
-
-// A PlaceKeeper is a Store whose callers can leave their place in line, and come back to it in another
-// program: see [Limiters.Reserve]. Its methods are optional; without them there are no places. A Store that
-// wraps another has a method Unwrap() Store instead: then the places are those of the store inside.
-type PlaceKeeper interface {
 	// KeepTurn returns what a Turn says of a caller that has left its line, by Cancel or because it
 	// was refused. The caller may never come back, and the store keeps nothing of it. t is
 	// nil if the caller was in no line.
@@ -133,7 +107,43 @@ type PlaceKeeper interface {
 	// the other. again says that the caller came back and leaves once more; those have appointments
 	// of their own. An appointment holds nothing of the budget.
 	Appoint(ctx context.Context, c Charge, wait time.Duration, again bool) (time.Duration, error)
+
+	// PauseNote returns what an operator said of the pause that closes the budget now, for errors and events. It returns the
+	// zero PauseNote if there is no pause, or if nothing is known of it. It does not block.
+	PauseNote(b Budget) PauseNote
 }
+
+// Traits are what a store can do beyond what every store must.
+type Traits struct {
+	// Places says that callers can leave their place in line, and come back to it in another program, by KeepTurn,
+	// RestoreTurn and Appoint. Without Places those three methods are not called.
+	Places bool
+
+	// CallsWaiters says that the store calls each waiter when its turn comes, without a trip to another program or a
+	// server: it closes Grant.Ready in time however near the Horizon is. So callers with a share are booked right before
+	// their starts, and a caller that comes by itself has its part beside those that wait already.
+	CallsWaiters bool
+}
+
+// Minimal has the methods of a [Store] with no [Traits] and no notes of operators. A store embeds Minimal, and adds the others.
+type Minimal struct{}
+
+// Traits implements [Store].
+func (Minimal) Traits() Traits { return Traits{} }
+
+// KeepTurn implements [Store].
+func (Minimal) KeepTurn(*Booking, Turn) []byte { return nil }
+
+// RestoreTurn implements [Store].
+func (Minimal) RestoreTurn(*Booking, []byte) (Turn, bool) { return nil, false }
+
+// Appoint implements [Store].
+func (Minimal) Appoint(_ context.Context, _ Charge, wait time.Duration, _ bool) (time.Duration, error) {
+	return wait, nil
+}
+
+// PauseNote implements [Store].
+func (Minimal) PauseNote(Budget) PauseNote { return PauseNote{} }
 
 // A Watch is kept by a Store over one booked start, from the booking until the
 // start is used or given back.
@@ -152,55 +162,6 @@ type Watch interface {
 
 	// Stop ends the watch. It may be called more than once.
 	Stop()
-}
-
-// A Budget names what one policy counts for one key. Budgets of one booking
-// share their Group, so that a store spread over several servers can keep
-// them together.
-type Budget struct {
-	Policy string   // the policy's name
-	Group  string   // policies that can match the same request share it
-	Key    [16]byte // a hash of the policy's name and the key: the key itself stays in the program
-}
-
-// String returns the policy's name and the hashed key, for logs and metrics.
-func (b Budget) String() string { return b.Policy + "/" + hex.EncodeToString(b.Key[:6]) }
-
-// A Charge is what one request costs one budget.
-type Charge struct {
-	Budget Budget
-	Limit  Limit
-	Cost   int           // at least 1 and at most Limit.Capacity
-	Jitter time.Duration // resolved: 0 means none; see Policy.Jitter
-	Shadow bool          // counts, but neither holds nor refuses
-	Node   bool          // the budget is this Store's own and not the fleet's; see Policy.Scope
-
-	// Adaptive says that the budget's ceiling counts, if it has one: starts are booked
-	// as if the limit were so much smaller, but a cost that is larger fits an idle
-	// budget. See Store.Refuse.
-	Adaptive bool
-
-	// Reserve is how much of the limit the start must leave free: it is
-	// booked as if the limit, or the burst of a TokenBucket, were so much smaller.
-	// Later starts may use what it left.
-	Reserve int
-
-	// Pace is for SlidingWindow charges. If it is not 0 and the charge alone makes
-	// the request wait, the start keeps Pace times its own cost away from all
-	// others still to come. So a queue does not leave in bursts.
-	Pace time.Duration
-
-	// Share is the part of the budget's callers to which the caller belongs: see [Share].
-	Share Share
-}
-
-// A Share is a part of the callers of one budget: a tenant, a job, an agent. While callers wait
-// in the budget's line, the shares with callers of one priority take turns, by weight. Within a
-// share the first to come is the first served. The zero Share is that of all callers
-// without one.
-type Share struct {
-	ID     uint64 // a hash of the policy's name and the share's name, below 2^53; 0: no share
-	Weight int    // 1 to 1000; 0 means 1
 }
 
 // AnyWait is the MaxWait of a caller that waits as long as it has to.
@@ -323,44 +284,47 @@ type Refusal struct {
 	Start Grant
 }
 
-// Status is what a budget looks like at one moment. Used, Booked and Waiting are sums of
-// costs, as a limit is.
-//
-// Starts of a large limit are counted together for a 128th of its window. Once one of
-// them has come, all of them are in Used: it never says less than has started, and what it
-// says too much, Booked and Waiting say too little.
-//
-// Callers counts callers, and not those whose start is booked. Where a store lists only the first callers of a long line, the
-// number of the others is an estimate by their costs: it is exact if all callers of the line cost the same. A store that cannot
-// tell leaves it 0.
-type Status struct {
-	Limit   Limit
-	Used    int           // of starts that have come and count now, and of what is in flight
-	Booked  int           // of starts that are booked for later
-	Waiting int           // of all that wait: with a start that is booked, or in line without one
-	Callers int           // how many callers stand in line, whatever they cost: see below
-	Wait    time.Duration // how long a request of cost 1 would wait if it came now
-	Paused  time.Duration // how long a penalty still closes the budget; 0: open
+// A Quota is what an upstream says is left of one budget. It is how the fleet
+// hears of others that use the same budget: another team, a program that was not
+// told of throttle.
+type Quota struct {
+	Left int // what may still be spent; below 0 means 0
 
-	// Repeated is how many times in a row the last penalty was met again right after
-	// its end, so that it lasts longer each time.
-	Repeated int
+	// Reset is how long it takes until the upstream gives something back, be it a
+	// part. A [TokenBucket] does not need it; for other limits 0 makes the Quota void.
+	// If nothing is left the budget closes for so long, at most [MaxPenalty] at a time,
+	// also if that is longer than the limit's own window.
+	Reset time.Duration
 
-	// Ceiling is how much of Limit.N an Adaptive policy may use at most, as far as the
-	// fleet has learned, cut off after three decimals; 0 if the limit alone counts. It
-	// rises with time. Windows hold whole starts.
-	Ceiling float64
-
-	// Shares are those whose callers stand in the line for a start, and those that had
-	// turns just now beside them, by ID, and nil without shares: at most 128, and in memory any number. A store in which
-	// shares take no turns leaves it nil.
-	Shares []ShareStatus
+	// Age is how long ago Left was true: what the fleet has started since is spent,
+	// too. The [Transport] sets it to the time that the answer took.
+	Age time.Duration
 }
 
-// A ShareStatus is what one share of a budget's callers looks like at one moment. Callers without a
-// share have the ID 0; those of shares beyond the most that a budget tells apart have the ID 1 together.
-type ShareStatus struct {
-	Share
-	Waiting int // the costs of its callers in line
-	Served  int // the costs of the turns that it had since its callers began to wait; -1: the store had no room to count them
+// Never is the RetryAfter of a [LimitError] where no wait helps: the cost is above
+// the limit, or the limit's next window is further away than any start is booked.
+const Never = time.Duration(math.MaxInt64)
+
+// MaxPenalty caps for how long an answer can close a budget, so that no
+// answer, however wrong or hostile, stops a fleet for longer.
+const MaxPenalty = 24 * time.Hour
+
+// A PauseNote is what an operator said who closed a budget by hand; zero: nothing. It
+// comes from where the fleet can write: print it with [PauseNote.String].
+type PauseNote struct {
+	By     string // who it was
+	Reason string
+}
+
+// String returns one line without control characters, such as
+// `paused by anna@desk: "the shop moves"`.
+func (n PauseNote) String() string {
+	text := "paused"
+	if n.By != "" {
+		text += " by " + strings.Trim(strconv.Quote(n.By), `"`)
+	}
+	if n.Reason != "" {
+		text += ": " + strconv.Quote(n.Reason)
+	}
+	return text
 }

@@ -1,0 +1,153 @@
+package throttle
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// What programs type of the contract between callers and stores. Package [store] has the whole contract, and says
+// what these mean.
+type (
+	// A Store keeps budgets and books starts in them.
+	Store = store.Store
+
+	// A Limit is a sentence that can be checked, such as "at most 20 starts in any second".
+	Limit = store.Limit
+
+	// A Unit is a period of the calendar.
+	Unit = store.Unit
+
+	// A Budget names what one policy counts for one key.
+	Budget = store.Budget
+
+	// A Quota is what an upstream says is left of one budget.
+	Quota = store.Quota
+
+	// A Priority is how much a request matters.
+	Priority = store.Priority
+
+	// A Status is what a budget looks like at one moment.
+	Status = store.Status
+
+	// A ShareStatus is what one share of a budget's callers looks like at one moment.
+	ShareStatus = store.ShareStatus
+
+	// A PauseNote is what an operator said who closed a budget by hand.
+	PauseNote = store.PauseNote
+)
+
+// The units of a [CalendarWindow].
+const (
+	Day   = store.Day   // from midnight to midnight
+	Week  = store.Week  // from Monday, as in ISO 8601
+	Month = store.Month // from the 1st
+)
+
+// The priorities.
+const (
+	Low    = store.Low    // batch work
+	Normal = store.Normal // the default
+	High   = store.High   // a user is waiting for it
+)
+
+// AnyWait is the MaxWait of a caller that waits as long as it has to.
+const AnyWait = store.AnyWait
+
+// Never is the RetryAfter of a [LimitError] where no wait helps: the cost is above
+// the limit, or the limit's next window is further away than any start is booked.
+const Never = store.Never
+
+// MaxPenalty caps what any [Policy.Penalty] can close a budget for, so that no
+// answer, however wrong or hostile, stops a fleet for longer.
+const MaxPenalty = store.MaxPenalty
+
+// SlidingWindow allows at most n starts in any interval of length per. It is
+// right against every upstream that counts n per interval, whatever kind of
+// window that upstream uses, because each of its windows is one interval.
+func SlidingWindow(n int, per time.Duration) Limit { return store.SlidingWindow(n, per) }
+
+// PerSecond is [SlidingWindow](n, time.Second).
+func PerSecond(n int) Limit { return store.PerSecond(n) }
+
+// PerMinute is [SlidingWindow](n, time.Minute).
+func PerMinute(n int) Limit { return store.PerMinute(n) }
+
+// PerHour is [SlidingWindow](n, time.Hour).
+func PerHour(n int) Limit { return store.PerHour(n) }
+
+// FixedWindow allows at most n starts in each window of length per, aligned to
+// the Unix epoch by the store's clock. It uses all of a quota where the
+// upstream resets at those moments, and passes up to 2n around an edge where it
+// does not: when in doubt, use [SlidingWindow].
+func FixedWindow(n int, per time.Duration) Limit { return store.FixedWindow(n, per) }
+
+// CalendarWindow allows at most n starts in each day, week or month of the
+// calendar in the time zone loc; nil means UTC. Days of 23 and 25 hours and
+// months of any length are counted as the calendar has them.
+func CalendarWindow(n int, unit Unit, loc *time.Location) Limit {
+	return store.CalendarWindow(n, unit, loc)
+}
+
+// LeakyBucket spaces starts out: at least per/n lies between two of them, and
+// a start of cost c keeps the next one away c times as long. Nothing is saved
+// up in quiet moments.
+func LeakyBucket(n int, per time.Duration) Limit { return store.LeakyBucket(n, per) }
+
+// TokenBucket allows what a bucket of burst tokens allows that n tokens flow
+// into in each per, evenly: in any interval of length d at most burst and d·n/per
+// starts together. It is right where the upstream keeps such a bucket (Shopify,
+// Amazon's SP-API). Where the upstream counts windows it is wrong, because it
+// lets burst + n through in one: use [SlidingWindow] there.
+func TokenBucket(n int, per time.Duration, burst int) Limit { return store.TokenBucket(n, per, burst) }
+
+// Concurrency allows at most n at any moment that have started and not ended. A
+// request ends when its answer's body is closed, at its end or has failed, when
+// the request fails, or when its context ends, whichever comes first; the
+// work of a [Limiter] ends with [Permit.Release]. What a process that died had in
+// flight ends within 30 seconds. An upstream may go on working at a request whose
+// context ended, and count it. A request whose body is neither read to its end nor
+// closed stays in flight until its context ends, and forever if the context does not
+// end.
+//
+// When there will be room cannot be known beforehand. Callers stand in a line by
+// arrival, for the whole fleet, and are woken in that order; a refusal has a RetryAfter
+// of 0. A request that other policies hold takes no slot until its start has come. If no
+// slot is free then, the request gives the start back and gets in line.
+func Concurrency(n int) Limit { return store.Concurrency(n) }
+
+// Unlimited allows everything until something closes the budget: a penalty or
+// [Limiter.Pause]. It is for a row of a provider's table that has no number, or
+// none that is known, and that refusals speak of all the same. A request that meets
+// such a row obeys its penalties as those of any other; while it is open the row
+// holds nothing, counts nothing and costs a store next to nothing. See
+// docs/internals/unlimited.md.
+func Unlimited() Limit { return store.Unlimited() }
+
+// ParseLimit reads a limit the way people write it and [Limit.String] prints
+// it:
+//
+//	40/s                      SlidingWindow; s, m, h or any Go duration
+//	10000/20s                 the same; 2d is 48 hours
+//	40/s paced                LeakyBucket
+//	100/m fixed               FixedWindow
+//	100/day                   CalendarWindow in UTC; day, week or month
+//	5000/month Asia/Shanghai  CalendarWindow in a zone of the IANA database
+//	7/week +08:00             CalendarWindow at an offset from UTC
+//	2/s burst 40              TokenBucket
+//	20 in flight              Concurrency
+//	unlimited                 Unlimited
+//
+// Spaces around the slash, "per" instead of it, and longer names of units
+// ("10000 per 20 seconds") are understood too. Words are in lower case.
+//
+// A limit that ParseLimit returns passes all checks of [New] but the one that
+// compares it with [Policy.Jitter]. An error says what was found, where, and
+// which forms are understood.
+func ParseLimit(s string) (Limit, error) { return store.ParseLimit(s) }
+
+// BudgetOf returns the budget that a policy of this name has for a key, as a policy's Key would
+// return it; "" if the policy has none. Programs can so find a budget that events, metrics or
+// the fleet's commands name, without a request. Its Group is empty: that depends on the
+// other policies of a transport.
+func BudgetOf(policy, key string) Budget { return store.BudgetOf(policy, key) }

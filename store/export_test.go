@@ -1,0 +1,4 @@
+package store
+
+// LimitForms is what ParseLimit says it understands.
+const LimitForms = limitForms
