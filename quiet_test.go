@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,13 +32,16 @@ func goList(t *testing.T, args ...string) []string {
 
 // TestP15_OnlyTheStandardLibrary: a user of these packages links nothing else.
 func TestP15_OnlyTheStandardLibrary(t *testing.T) {
-	own := slices.Clip([]string{
-		module + "/internal/dialect", module + "/internal/farthest", module + "/internal/match", module + "/internal/outage", module + "/internal/peek",
-	})
+	contract := module + "/store"
+	ledger := []string{module + "/internal/farthest", contract, module + "/internal/ledger", module + "/internal/virtual", module + "/memstore"}
 	for pkg, want := range map[string][]string{
-		".":           append(own, module),
-		"./memstore":  append(own, module, module+"/internal/ledger", module+"/internal/virtual", module+"/memstore"),
-		"./storetest": append(own, module, module+"/internal/bubble", module+"/storetest"),
+		".": {
+			module + "/internal/dialect", module + "/internal/farthest", module + "/internal/match", module + "/internal/outage",
+			module + "/internal/peek", contract, module,
+		},
+		"./store":     {contract},
+		"./memstore":  ledger,
+		"./storetest": {module + "/internal/bubble", module + "/internal/farthest", contract, module + "/storetest"},
 	} {
 		require.Equal(t, want, goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg))
 	}

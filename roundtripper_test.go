@@ -130,6 +130,8 @@ type brokenStore struct {
 	err error
 }
 
+func (b brokenStore) Traits() store.Traits { return store.Traits{} }
+
 func (b brokenStore) Book(context.Context, *store.Booking) (store.Grant, error) {
 	return store.Grant{}, b.err
 }

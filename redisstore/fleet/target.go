@@ -210,6 +210,9 @@ type pauseRecorder struct {
 	charge store.Charge
 }
 
+// Traits implements [store.Store].
+func (a *pauseRecorder) Traits() store.Traits { return store.Traits{} }
+
 // Pause implements [store.Store].
 func (a *pauseRecorder) Pause(_ context.Context, c store.Charge, _ time.Duration) error {
 	a.charge = c
