@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/sharetest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/storetest"
 )
@@ -27,9 +28,9 @@ func TestP5_RandomShares(t *testing.T) {
 // TestP5_ManyShares: no number of shares makes one of them starve.
 func TestP5_ManyShares(t *testing.T) {
 	soak.WithoutRace(t)
-	storetest.ManyShares(t, newStore, 0.1, 300, 10, 300, false, 40)
-	storetest.ManyShares(t, newStore, 0.1, 300, 10, 300, true, 40)
-	storetest.ManyShares(t, newStore, 0.1, 1000, 3, 1000, false, 40)
+	sharetest.ManyShares(t, newStore, 0.1, 300, 10, 300, false, 40)
+	sharetest.ManyShares(t, newStore, 0.1, 300, 10, 300, true, 40)
+	sharetest.ManyShares(t, newStore, 0.1, 1000, 3, 1000, false, 40)
 }
 
 // TestP5_OneByOne: a share with one caller at a time, which comes again when it has started, has its part beside a heap, whatever its weight is. A
@@ -41,7 +42,7 @@ func TestP5_OneByOne(t *testing.T) {
 		for _, weight := range []int{1, 10} {
 			for _, heap := range []int{10, 1000} {
 				t.Run(fmt.Sprintf("%d a second, weight %d, heap of %d", rate, weight, heap), func(t *testing.T) {
-					single, rest := storetest.OneByOne(t, newStore, rate, weight, heap, seconds)
+					single, rest := sharetest.OneByOne(t, newStore, rate, weight, heap, seconds)
 					all := float64(single + rest)
 					t.Logf("%.1f of %.1f a second", float64(single)/seconds, all/seconds*float64(weight)/float64(weight+1))
 					part := all * float64(weight) / float64(weight+1)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/sharetest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/store"
@@ -98,18 +99,18 @@ func TestP5_ManyShares(t *testing.T) {
 	soak.WithoutRace(t)
 	server := redistest.Shared(t)
 	const seconds = 40
-	storetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, false, seconds)
+	sharetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, false, seconds)
 	if soak.Most(true, false) {
-		storetest.ManyShares(t, spreadStores(server, 2), 0.35, 300, 10, 300, false, seconds)
-		storetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, true, seconds)
-		storetest.ManyShares(t, spreadStores(server, 1), 0.1, 1000, 3, 1000, false, seconds)
+		sharetest.ManyShares(t, spreadStores(server, 2), 0.35, 300, 10, 300, false, seconds)
+		sharetest.ManyShares(t, spreadStores(server, 1), 0.1, 300, 10, 300, true, seconds)
+		sharetest.ManyShares(t, spreadStores(server, 1), 0.1, 1000, 3, 1000, false, seconds)
 	}
 }
 
 // TestP5_LapsedOffers: the shares of a program whose callers come late, so that what they are offered lapses, have no more than those of others.
 func TestP5_LapsedOffers(t *testing.T) {
 	soak.WithoutRace(t)
-	storetest.ManyShares(t, spreadStores(redistest.Shared(t), 3), 0.1, 101, 10, 300, false, soak.Most[time.Duration](40, 20))
+	sharetest.ManyShares(t, spreadStores(redistest.Shared(t), 3), 0.1, 101, 10, 300, false, soak.Most[time.Duration](40, 20))
 }
 
 // TestP5_OneByOne: a share with one caller at a time waits for what is booked, a horizon, and for its turn, behind one start of the heap. Its call
@@ -119,7 +120,7 @@ func TestP5_OneByOne(t *testing.T) {
 	server := redistest.Shared(t)
 	const seconds = 40
 	for _, rate := range soak.Most([]int{20, 40, 100, 1000}, []int{20, 40}) {
-		single, _ := storetest.OneByOne(t, spreadStores(server, 1), rate, 1, 100, seconds)
+		single, _ := sharetest.OneByOne(t, spreadStores(server, 1), rate, 1, 100, seconds)
 		t.Logf("%d/s: %.1f starts a second", rate, float64(single)/seconds)
 		require.GreaterOrEqual(t, float64(single), seconds/(0.35+3*1.035/float64(rate)))
 	}

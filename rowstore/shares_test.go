@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/sharetest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/store"
-	"github.com/fleetthrottle/throttle/storetest"
 )
 
 // TestP5_ManyShares: up to a hundred shares have their parts. A caller of a share beyond those is refused by an error that names the policy, and
@@ -25,7 +25,7 @@ import (
 func TestP5_ManyShares(t *testing.T) {
 	soak.WithoutRace(t)
 	rows := func(*testing.T) store.Store { return rowstore.New(newMemory(), nil) }
-	storetest.ManyShares(t, rows, 0.1, 100, 10, 100, false, 40)
+	sharetest.ManyShares(t, rows, 0.1, 100, 10, 100, false, 40)
 
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiters(throttle.Config{
@@ -109,7 +109,7 @@ func TestP5_OneByOne(t *testing.T) {
 	soak.WithoutRace(t)
 	const seconds = 40
 	for _, rate := range []int{20, 40, 100} {
-		single, _ := storetest.OneByOne(t, func(*testing.T) store.Store { return rowstore.New(newMemory(), nil) }, rate, 1, 1000, seconds)
+		single, _ := sharetest.OneByOne(t, func(*testing.T) store.Store { return rowstore.New(newMemory(), nil) }, rate, 1, 1000, seconds)
 		t.Logf("%d/s: %.1f starts a second", rate, float64(single)/seconds)
 		least := seconds / (0.25 + 3*1.035/float64(rate))
 		require.GreaterOrEqual(t, float64(single), least)

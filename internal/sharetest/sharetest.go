@@ -1,4 +1,5 @@
-package storetest
+// Package sharetest has tests of shares that stores run through the callers of package throttle.
+package sharetest
 
 import (
 	"context"
@@ -12,7 +13,7 @@ import (
 )
 
 // manySharesWarm is for how long nothing is compared: an idle budget lets those start at once that come first.
-const manySharesWarm = 5 * sec
+const manySharesWarm = 5 * time.Second
 
 // ManyShares checks that so many shares, each with some callers that come again as soon as they have started, have equal parts of a budget, or
 // parts in proportion to their weights 1 and 2. Over so many seconds no part is off by more than that and one start, and at least 97 % of what the
@@ -50,7 +51,7 @@ func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, off float64
 				}
 			}()
 		}
-		time.Sleep(manySharesWarm + seconds*sec)
+		time.Sleep(manySharesWarm + seconds*time.Second)
 		stop()
 		synctest.Wait()
 
@@ -83,7 +84,7 @@ func isShared(t *testing.T, started []int, off float64, shares int, weight func(
 	if least < fair*(1-off)-1 || most > fair*(1+off)+1 {
 		t.Errorf("P5 (first come, first served) broken: of %d shares one got %.0f and one %.0f, where %.1f are fair", shares, least, most, fair)
 	}
-	if possible := float64(rate) * float64(seconds) * float64(sec) / float64(sec+shareJitter); float64(all) < 0.97*possible {
+	if possible := float64(rate) * float64(seconds) * float64(time.Second) / float64(time.Second+throttle.DefaultJitter); float64(all) < 0.97*possible {
 		t.Errorf("P3 (nearly all of the limit is used) broken: %d starts of %.0f", all, possible)
 	}
 }
@@ -120,7 +121,7 @@ func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight,
 				}
 			}()
 		}
-		time.Sleep(manySharesWarm + seconds*sec)
+		time.Sleep(manySharesWarm + seconds*time.Second)
 		stop()
 		synctest.Wait()
 
@@ -130,7 +131,7 @@ func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight,
 		}
 	})
 
-	if possible := float64(rate) * float64(seconds) * float64(sec) / float64(sec+shareJitter); float64(single+rest) < 0.97*possible {
+	if possible := float64(rate) * float64(seconds) * float64(time.Second) / float64(time.Second+throttle.DefaultJitter); float64(single+rest) < 0.97*possible {
 		t.Errorf("P3 (nearly all of the limit is used) broken: %d/s, a heap of %d: %d starts of %.0f", rate, heap, single+rest, possible)
 	}
 	return single, rest
