@@ -150,7 +150,7 @@ func sifted[T any](of shape[T]) shape[T] {
 var (
 	headersShape   = defined("headers", headers.shape())
 	rateLimitShape = defined("ratelimit", rateLimit.shape())
-	dialectShape   = defined("as", dialect.shape())
+	dialectShape   = defined("as", either(oneOf(word[dialectSpec]{"sentence", dialectSpec{sentence: true}}), dialect.shape()))
 	amountShape    = defined("amount", amount.shape())
 )
 
@@ -186,7 +186,7 @@ var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
 var printed = record[feedback.Printed]{name: "printed", fields: []field[feedback.Printed]{
 	member("fields", "where in a JSON body; anywhere in the body if there are none", some(label), func(p *feedback.Printed, v []string) { p.Fields = v }),
 	member("pattern", "finds the length or the moment in the text", pattern, func(p *feedback.Printed, v *regexp.Regexp) { p.Pattern = v }),
-	member("as", "how it is written", dialectShape, func(p *feedback.Printed, v dialectSpec) { p.As = v.dialect() }),
+	member("as", "how it is written; sentence for a text such as \"Please retry in 39.237s.\"", dialectShape, func(p *feedback.Printed, v dialectSpec) { p.As = v.dialect() }),
 }}
 
 var headers = record[feedback.Headers]{name: "headers", fields: []field[feedback.Headers]{
@@ -223,13 +223,17 @@ var spent = record[feedback.Amount]{name: "amount", fields: amount.fields[:1]}
 
 // A dialectSpec is how a length or a moment is written.
 type dialectSpec struct {
-	after  time.Duration
-	layout string
-	zone   *time.Location
+	sentence bool // for people
+	after    time.Duration
+	layout   string
+	zone     *time.Location
 }
 
 func (d dialectSpec) dialect() feedback.Dialect {
-	if d.after > 0 {
+	switch {
+	case d.sentence:
+		return feedback.Sentence
+	case d.after > 0:
 		return feedback.After(d.after)
 	}
 	return feedback.At(d.layout, d.zone)
