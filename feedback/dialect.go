@@ -67,6 +67,17 @@ func (d Dialect) read(resp *http.Response, text string) (time.Duration, bool) {
 	return dialect.Read(d.orCommon(), text, resp.Header, throttle.SentAt(resp))
 }
 
+// readFields reads all lines of a field of an answer: see [dialect.Fields].
+func (d Dialect) readFields(resp *http.Response, lines []string) (time.Duration, bool) {
+	return dialect.Fields(d.orCommon(), lines, resp.Header, throttle.SentAt(resp))
+}
+
+// canRead reports whether a line of a field is a length or a moment, which may be past.
+func (d Dialect) canRead(lines []string) bool {
+	_, ok := dialect.Fields(d.orCommon(), lines, nil, time.Time{})
+	return ok
+}
+
 // number reads "120" or "2.5", and nothing else.
 func number(text string) (n float64, ok bool) { return dialect.Number(text) }
 

@@ -55,7 +55,7 @@ func streams(media string) bool {
 	}
 
 	switch subtype {
-	case "x-ndjson", "ndjson", "jsonl", "x-jsonlines", "json-seq", "zip", "gzip", "pdf":
+	case "x-ndjson", "ndjson", "jsonl", "x-jsonlines", "json-seq", "octet-stream", "zip", "gzip", "pdf":
 		return true
 	}
 	return strings.HasPrefix(subtype, "grpc")

@@ -77,7 +77,7 @@ func (p Printed) Penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 	d, _ := p.As.read(resp, text)
-	return min(max(d, 0), throttle.MaxPenalty)
+	return orRounded(resp, min(max(d, 0), throttle.MaxPenalty))
 }
 
 // head returns the first 4 KB of an answer's body; found is false if there is nothing to be looked at.

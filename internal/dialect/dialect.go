@@ -42,6 +42,39 @@ func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration,
 	return min(d, byDate), true
 }
 
+// Fields reads all lines of a field, as [Read] reads one, and returns the longest of
+// what the lines say. A line may be a list of numbers with parameters, "30;w=60, 5".
+func Fields(r Reader, lines []string, h http.Header, own time.Time) (longest time.Duration, ok bool) {
+	for _, line := range lines {
+		if d, said := Read(r, line, h, own); said {
+			longest, ok = max(longest, d), true
+			continue
+		}
+		for _, member := range numbers(line) {
+			if d, said := Read(r, member, h, own); said {
+				longest, ok = max(longest, d), true
+			}
+		}
+	}
+	return longest, ok
+}
+
+// numbers returns the members of a list of numbers, without their parameters and quotes;
+// nil if a member is no number, as in a date. "1,5" is no list: it may be a decimal.
+func numbers(line string) (members []string) {
+	for text := range strings.SplitSeq(line, ",") {
+		member, _, _ := strings.Cut(text, ";")
+		member = strings.Trim(member, "\" \t")
+		_, ok := Number(member)
+		joined := len(members) == 0 || strings.HasPrefix(text, " ") || member == members[0]
+		if !ok || !joined {
+			return nil
+		}
+		members = append(members, member)
+	}
+	return members
+}
+
 // Numbers above these are no lengths in seconds, but moments: ten years, and the
 // first of the milliseconds, microseconds and nanoseconds since 1970 that is not
 // taken for the unit before, in 1973.
@@ -85,8 +118,8 @@ func lengthOrMoment(n float64, sent time.Time) (time.Duration, bool) {
 	case n < epochNanos:
 		moment = time.UnixMicro(int64(n))
 	case n < math.MaxInt64:
-		// A float64 has 256 nanoseconds at most, so a moment is one of whole microseconds.
-		moment = time.Unix(0, int64(n)).Add(time.Microsecond).Truncate(time.Microsecond)
+		// A float64 tells moments of today to 256 nanoseconds: a moment is one of whole microseconds.
+		moment = time.Unix(0, int64(n)).Add(time.Microsecond - 1).Truncate(time.Microsecond)
 	default:
 		return 0, false
 	}
