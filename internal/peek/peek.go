@@ -75,6 +75,20 @@ func (t Text) From(off, max int) []byte {
 	return text[:min(len(text), max-off)]
 }
 
+// Begins returns what the first read of an answer's body brings, decoded if the body is
+// compressed; nil if nothing comes within a tenth of a second, or nothing can be seen. It
+// is for answers that may be streams.
+func Begins(resp *http.Response) []byte {
+	text := TextOf(resp)
+	if text.body == nil {
+		return nil
+	}
+
+	text.body.hasten(true)
+	defer text.body.hasten(false)
+	return text.From(0, scanMost)
+}
+
 // Kept returns what is kept beside the body of an answer for all who look at it, the zero T at first,
 // and the text of the body. It returns nil if nothing of the body can be seen, if its reader has begun,
 // or if something of another type is kept.
