@@ -1,13 +1,14 @@
 package telegram
 
 import (
-	"cmp"
 	"io"
 	"mime"
 	"net/http"
 	"net/url"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/jsonscan"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
 )
 
@@ -17,9 +18,7 @@ const mostLooked = 64 << 10
 const field = "chat_id"
 
 // chat is the default of [Options.Channel].
-func chat(r *http.Request) string {
-	return cmp.Or(r.URL.Query().Get(field), ofBody(r))
-}
+var chat = caller.Or(throttle.Query(field), ofBody)
 
 func ofBody(r *http.Request) (id string) {
 	var read func(io.Reader) string
