@@ -64,6 +64,7 @@ package gitlab
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -176,15 +177,28 @@ func ending(suffix string) func(*http.Request) int {
 }
 
 // endpoint is a [throttle.Policy.Key]: "GET /api/v4/projects/*/issues". A project's name in
-// a path is escaped, "group%2Fproject", so it is one segment.
+// a path is escaped, "group%2Fproject", so it is one segment. So the path is cleaned here segment
+// by segment: throttle.Path would make two of such a name.
 func endpoint(r *http.Request) string {
-	segments := strings.Split(r.URL.EscapedPath(), "/") // "", "api", "v4", "projects", id, "issues"
-	for i := 3; i < len(segments); i++ {
-		if strings.ContainsAny(segments[i], "0123456789%") {
-			segments[i] = "*"
+	var segments []string // "api", "v4", "projects", id, "issues"
+	for escaped := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
+		name, err := url.PathUnescape(escaped)
+		switch {
+		case name == ".." && len(segments) > 0:
+			segments = segments[:len(segments)-1]
+		case name == "" && err == nil || name == "." || name == "..":
+		case len(segments) >= 2 && (err != nil || strings.ContainsFunc(name, ofID)):
+			segments = append(segments, "*")
+		default:
+			segments = append(segments, name)
 		}
 	}
-	return throttle.Method(r) + " " + strings.Join(segments, "/")
+	return throttle.Method(r) + " /" + strings.Join(segments, "/")
+}
+
+// ofID reports whether a character stands in ids and names alone, and not in what GitLab calls its endpoints.
+func ofID(c rune) bool {
+	return c != '_' && c != '-' && c != '.' && c != '~' && (c < 'A' || c > 'z' || c > 'Z' && c < 'a')
 }
 
 // tooMany is the penalty of the refusals that are about one endpoint.

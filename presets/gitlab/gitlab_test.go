@@ -120,6 +120,12 @@ func TestBudgets(t *testing.T) {
 		return presettest.Shared(t, policies, "gitlab-endpoint", request(a), request(b))
 	}
 	require.True(t, shared(issues, "https://gitlab.com/api/v4/projects/group%2Fproject/issues"), "another project")
+	for _, same := range []string{
+		"/projects/42/jobs/%2e%2e/issues", "/projects/42/./issues/", "/projects//42/%2E/issues", "/projects/42/%69ssues", "/../v4/projects/a%2F%2e%2e%2Fb/issues",
+	} {
+		require.True(t, shared(issues, "https://gitlab.com/api/v4"+same), same)
+	}
+	require.False(t, shared(issues, "https://gitlab.com/api/v4/projects/42/issues/%2e%2e"), "the project, not its issues")
 	require.False(t, shared(issues, newIssue), "another method")
 	require.False(t, shared(issues, "https://gitlab.com/api/v4/projects/42/jobs"), "another endpoint")
 

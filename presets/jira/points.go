@@ -30,7 +30,7 @@ func points(r *http.Request) int {
 
 // pointsOf is what a read costs that finds n objects.
 func pointsOf(r *http.Request, n int) int {
-	if strings.Contains(r.URL.Path, "/user") {
+	if strings.Contains(throttle.Path(r), "/user") {
 		return 1 + 2*n
 	}
 	return 1 + n
