@@ -1,6 +1,7 @@
 package jira
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -18,14 +19,23 @@ var maxResults = throttle.Query("maxResults")
 
 // points is the default of [Options.Points].
 func points(r *http.Request) int {
+	if hasAPIToken(r) {
+		return 0
+	}
 	if !reads(r) {
 		return 1
 	}
-	n, err := strconv.Atoi(maxResults(r))
+	n, err := strconv.Atoi(cmp.Or(maxResults(r), "1"))
 	if err != nil || n < 1 {
 		n = 1
 	}
 	return pointsOf(r, min(n, mostObjects))
+}
+
+// hasAPIToken reports whether a request has a user's API token, which travels as a password.
+func hasAPIToken(r *http.Request) bool {
+	scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "Basic")
 }
 
 // pointsOf is what a read costs that finds n objects.
@@ -39,7 +49,7 @@ func pointsOf(r *http.Request, n int) int {
 // settle is a [throttle.Policy.Settle] that counts the objects of a short answer.
 // A long one is left alone: it has about as many as were asked for.
 func settle(resp *http.Response) int {
-	if resp.Request == nil || !reads(resp.Request) || resp.StatusCode != http.StatusOK ||
+	if resp.Request == nil || hasAPIToken(resp.Request) || !reads(resp.Request) || resp.StatusCode != http.StatusOK ||
 		resp.ContentLength > short || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 		return -1
 	}
