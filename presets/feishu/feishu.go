@@ -11,9 +11,13 @@
 //	row                limit            one budget for each        closed by
 //	feishu-api-second  the tier, 50/s   app, tenant and API        a refusal, below
 //	feishu-api-minute  the tier, 1000/m app, tenant and API
+//	feishu-message     5/s              person or chat, tenant
 //	feishu-bot-second  5/s              custom bot                 a refusal, and 11232
 //	feishu-bot-minute  100/m            custom bot
 //	feishu-month       PerMonth         tenant; left out if 0
+//
+// A message of im/v1/messages goes to the receive_id of its body, a person or a chat. The bots of a chat
+// share its limit.
 //
 // Both bounds of a tier hold. An API of [Options.APIs] has rows of its own, with
 // its name behind theirs: "feishu-api-second GET /open-apis/im/v1/chats".
@@ -45,10 +49,13 @@
 //     https://open.larkoffice.com/document/ukTMukTMukTM/uUzN04SN3QjL1cDN.md
 //   - official: 400 on old APIs:
 //     https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control.md
-//   - official: the month, from June 2026:
+//   - official: messages to a person and to a chat:
+//     https://open.feishu.cn/document/server-docs/im-v1/message/create
+//   - official: the month, for June 2026 alone:
 //     https://open.feishu.cn/document/platform-notices/platform-updates-/custom-app-api-call-limit.md
 //   - from common use: Lark's host, the path that custom bots are sent to.
-//   - inferred: which row a refusal closes, and a minute where nothing is said.
+//   - inferred: which row a refusal closes, a minute where nothing is said, and that apps share what a person may be
+//     sent, as they share a chat.
 package feishu
 
 import (
@@ -62,11 +69,12 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // BasicPerMonth is what all custom apps of a tenant on the basic plan may call
-// together in a month.
+// together in a month. Feishu says it for June 2026 alone, "temporarily".
 const BasicPerMonth = 1_000_000
 
 // A Tier is what one app may call one API in one tenant. A bound of 0 is none.
@@ -142,6 +150,10 @@ func Policies(o Options) []throttle.Policy {
 			Penalty: refused,
 		})...)
 	}
+	rows = append(rows, throttle.Policy{
+		Name: "feishu-message", Match: "POST " + o.Host + "/open-apis/im/v1/messages", Key: throttle.Join(tenant, receiver), Cost: received,
+		Limit: throttle.PerSecond(5), Penalty: throttle.NoPenalty,
+	})
 	rows = append(rows, tier("bot", "", bots, throttle.Policy{
 		Match: "POST " + o.Host + botPath + "{bot}", Key: throttle.PathValue("bot"),
 		Penalty: feedback.First(refused, overloaded),
@@ -180,6 +192,17 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 // metered is a [throttle.Policy.Cost]: 1 for a request that the month counts, else 0.
 func (o Options) metered(r *http.Request) int {
 	if o.Metered != nil && !o.Metered(r) {
+		return 0
+	}
+	return 1
+}
+
+// receiver is a [throttle.Policy.Key]: whom a message goes to.
+func receiver(r *http.Request) string { return reqbody.Member(r, "receive_id") }
+
+// received is a [throttle.Policy.Cost]: 1 for a message whose receiver is known.
+func received(r *http.Request) int {
+	if receiver(r) == "" {
 		return 0
 	}
 	return 1
