@@ -40,7 +40,9 @@
 //   - official: a message a second in a channel:
 //     https://api.slack.com/docs/rate-limits
 //   - official: which apps keep tier 3 for history, until when:
-//     https://docs.slack.dev/reference/methods/conversations.replies
+//     https://docs.slack.dev/reference/methods/conversations.replies. The pages contradict each other: the
+//     first says that what was installed before 2025-05-29 keeps its tier, this one that it does until
+//     2026-03-03. [Options.OutsideMarketplace] follows the stricter one.
 //   - observed, in public code: "ratelimited" with status 200.
 //   - from common use: the host and the paths.
 //   - inferred: a minute where nothing is said.
@@ -96,7 +98,8 @@ type Options struct {
 	// OutsideMarketplace says that the app is sold, but not in Slack's
 	// Marketplace. Then conversations.history and conversations.replies are of
 	// tier 1: since 2025-05-29, and since 2026-03-03 for what was installed
-	// before that. Defaults to false.
+	// before that, says one of Slack's pages; the other says that what was
+	// installed before keeps its tier. Defaults to false.
 	OutsideMarketplace bool
 
 	// Channel returns the channel that a message goes to, which stands in the
