@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
@@ -56,7 +57,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "github-oauth", Match: "POST " + site + tokens,
-			Limit: throttle.PerHour(2000), Penalty: throttle.RetryAfter,
+			Limit: throttle.PerHour(2000), Penalty: feedback.First(tooMany, throttle.RetryAfter),
 		},
 	}
 }

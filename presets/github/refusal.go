@@ -16,6 +16,8 @@ var (
 	refused = feedback.When{Status: []int{http.StatusForbidden, http.StatusTooManyRequests}}
 	spent   = feedback.When{Header: map[string]string{"X-RateLimit-Remaining": "0"}}
 
+	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second))
+
 	// primary closes a resource of which nothing is left, by GitHub's order of
 	// trust.
 	primary = refused.Penalty(spent.Penalty(feedback.First(

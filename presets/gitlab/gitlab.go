@@ -26,6 +26,7 @@
 //	gitlab-new-projects    200/day   user                    POST projects
 //	gitlab-new-groups      200/day   user                    POST groups
 //	gitlab-endpoint        none      user and endpoint       all
+//	gitlab-site            none      address                 what is not the API, such as git
 //
 // An endpoint is a method and a path without its ids: a segment with a digit, or one that
 // is escaped, counts as an id (inferred). A day is any 24 hours here.
@@ -35,7 +36,7 @@
 // A 429 with "This endpoint has been requested too many times" is about one endpoint and closes
 // gitlab-endpoint. Any other 429 closes gitlab-user or, without a token, gitlab-anonymous. Each
 // lasts as long as Retry-After says, else a minute (inferred), because most windows have one. Ten 503 in a row
-// with a Retry-After close the same rows.
+// with a Retry-After close the same rows. A 429 of the site or of git closes gitlab-site alone.
 //
 // The RateLimit fields with the name throttle_authenticated_api or throttle_unauthenticated_api
 // lower gitlab-user or gitlab-anonymous if somebody else calls with that user, or from that address.
@@ -113,6 +114,8 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerMinute(500), Penalty: tablerow.PenaltyIfCharged(anonymous, callerRefused()), Quota: left("throttle_unauthenticated_api")},
 		{Name: "gitlab-address", Match: o.Host + "/", Key: address,
 			Limit: throttle.PerMinute(2_000), Penalty: throttle.NoPenalty},
+		{Name: "gitlab-site", Match: o.Host + "/", Key: address, Cost: ofSite,
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(ofSite, siteRefused)},
 		{Name: "gitlab-endpoint", Match: o.Host + "/api/", Key: throttle.Join(o.Caller, endpoint),
 			Limit: throttle.Unlimited(), Penalty: endpointRefused},
 	}
@@ -166,6 +169,14 @@ func authenticated(r *http.Request) int {
 
 func anonymous(r *http.Request) int { return 1 - authenticated(r) }
 
+// ofSite is the cost of a request that is not the API's: the site itself, and git.
+func ofSite(r *http.Request) int {
+	if strings.HasPrefix(throttle.Path(r), "/api/") {
+		return 0
+	}
+	return 1
+}
+
 // ending is the cost of a request whose path ends so.
 func ending(suffix string) func(*http.Request) int {
 	return func(r *http.Request) int {
@@ -208,6 +219,9 @@ func tooMany(lasts time.Duration) feedback.Codes {
 		Lasts:  map[string]time.Duration{"This endpoint has been requested too many times*": lasts},
 	}
 }
+
+// siteRefused is the penalty of the refusals that are not the API's.
+var siteRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Minute))
 
 var (
 	endpointRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(func() feedback.Penalty {

@@ -69,7 +69,7 @@ func TestWhatIsLeft(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	narrow := ", gitlab-address 2000/m, gitlab-endpoint unlimited, gitlab-search 100/m, gitlab-projects 2000/10m, gitlab-project 400/m, gitlab-groups 50/m, " +
+	narrow := ", gitlab-address 2000/m, gitlab-site unlimited, gitlab-endpoint unlimited, gitlab-search 100/m, gitlab-projects 2000/10m, gitlab-project 400/m, gitlab-groups 50/m, " +
 		"gitlab-group 400/m, gitlab-group-projects 600/m, gitlab-user-lookup 300/10m, gitlab-members 200/m, gitlab-new-issues 200/m, gitlab-new-notes 60/m, " +
 		"gitlab-new-projects 200/24h, gitlab-new-groups 200/24h, gitlab-new-pipelines 25/m"
 	require.Equal(t, "gitlab-user 2000/m, gitlab-anonymous 500/m"+narrow, presettest.Limits(gitlab.Policies(gitlab.Options{})))
@@ -104,7 +104,7 @@ func TestCosts(t *testing.T) {
 		require.Equal(t, "gitlab-user 1, gitlab-address 1, gitlab-endpoint 1"+want, presettest.Costs(t, policies, r), request)
 	}
 	require.Equal(t, "gitlab-anonymous 1, gitlab-address 1, gitlab-endpoint 1", presettest.Costs(t, policies, presettest.Request(t, issues)))
-	require.Equal(t, "gitlab-address 1", presettest.Costs(t, policies, presettest.Request(t, "https://gitlab.com/group/project")))
+	require.Equal(t, "gitlab-address 1, gitlab-site 1", presettest.Costs(t, policies, presettest.Request(t, "https://gitlab.com/group/project")))
 }
 
 func TestBudgets(t *testing.T) {
