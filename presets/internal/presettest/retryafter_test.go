@@ -1,0 +1,133 @@
+package presettest_test
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+)
+
+// strangeValues are what the fields of an answer may hold beside a Retry-After: nothing that is true.
+var strangeValues = []string{
+	"", "0", "1", "-1", "0.0", "799", "soon", "true", "global", "600,30000", "3;w=21600", "1554388452000000000", "99999999999999999999",
+	"06/10/2016 13:07:24", "2026-01-01T01:00Z", "9999-99-99T99:99:99Z", "20:1,100:120", `"default";r=50;t=30`, "Sat, 01 Jan 2000 01:00:00 GMT",
+}
+
+// strangeBodies are answers that no preset knows, by their media type.
+var strangeBodies = [][2]string{
+	{"", ""},
+	{"application/json", `{}`},
+	{"application/json", `{"error":{"code":"unheard_of","message":"slow down","type":7},"code":"unheard_of","errcode":1,"errors":[{"code":"x"}]}`},
+	{"application/json", `{"message":"Slow Down`},
+	{"application/json", `{"retry_after":"soon","parameters":{"retry_after":null},"error":{"details":[{"retryDelay":"later"}]}}`},
+	{"text/html", "<html>429 Too Many Requests</html>"},
+	{"text/plain; charset=utf-8", "slow down"},
+	{"application/octet-stream", "\xff\xfe"},
+}
+
+// others are requests that are told apart by more than a pattern.
+var others = []string{
+	"https://api.github.com/search/code?q=x", "https://api.github.com/search/issues?q=x", "https://uploads.github.com/repos/o/r/releases/1/assets",
+	"POST https://api.telegram.org/bot1/editMessageText?chat_id=5", "POST https://api.telegram.org/bot1/sendMessage?chat_id=-5", "https://api.telegram.org/bot1/getUpdates",
+	"POST https://discord.com/api/v10/interactions/1/tok/callback", "POST https://discord.com/api/v10/webhooks/7/tok", "https://discord.com/api/v10/users/@me",
+	"https://api.weixin.qq.com/sns/oauth2/access_token", "https://qyapi.weixin.qq.com/cgi-bin/gettoken", "https://gitlab.com/group/project.git/info/refs",
+	"PATCH https://a.atlassian.net/rest/api/3/issue/A-1", "PATCH https://api.notion.com/v1/pages/1", "https://files.stripe.com/v1/files", "https://slack.com/api/users.list",
+	"https://a.my.salesforce.com/services/data", "https://login.salesforce.com/services/oauth2/token", "https://api.openai.com/v1/models", "https://api.anthropic.com/v1/models",
+	"https://api.deepseek.com/user/balance", "https://api.moonshot.cn/v1/models", "https://open.bigmodel.cn/api/paas/v4/files", "https://dashscope.aliyuncs.com/api/v1/tasks/1",
+	"https://generativelanguage.googleapis.com/v1beta/models", "https://a.openai.azure.com/openai/models", "https://api.xero.com/connections", "https://identity.xero.com/connect/token",
+	"https://sheets.googleapis.com/v4/spreadsheets/1", "https://www.googleapis.com/upload/drive/v3/files", "https://graph.microsoft.com/v1.0/users/a/calendar", "https://a.zendesk.com/api/v2/help_center/articles",
+	"https://euw1.api.riotgames.com/lol/summoner/v4/summoners/a", "https://api.binance.com/sapi/v1/account", "https://api.hubapi.com/oauth/v1/token", "https://open.feishu.cn/open-apis/auth/v3/app_access_token/internal",
+	"https://sellingpartnerapi-eu.amazon.com/catalog/2022-04-01/items/A", "https://api.cloudflare.com/client/v4/zones", "https://content.airtable.com/v0/app1/x", "https://a.myshopify.com/admin/oauth/access_token",
+}
+
+// TestRetryAfterIsNeverLost: whatever else a 429 says or fails to say, its Retry-After holds the next
+// request like the one that was refused, with each preset, on each of its paths.
+func TestRetryAfterIsNeverLost(t *testing.T) {
+	for _, preset := range tables {
+		rows := preset.with(nil)
+		if preset.name == "dingtalk" {
+			continue
+		}
+		for _, line := range requestsOf(t, rows) {
+			for i, body := range strangeBodies {
+				for j, value := range strangeValues {
+					if i > 2 && j > 2 {
+						continue // neither is read together with the other
+					}
+					held := heldFor(t, preset.with(nil), line, body, value)
+					assert.GreaterOrEqual(t, held, wait, "%s: %s with %q beside %q", preset.name, line, body, value)
+				}
+			}
+		}
+	}
+}
+
+// wait is what a refusal asks for, in whole seconds: more than any preset takes for granted, but those of a day.
+const wait = 7000 * time.Second
+
+// requestsOf returns requests that meet some row of a table: one for each of its patterns, and those that
+// the fuzz test begins with.
+func requestsOf(t *testing.T, rows []throttle.Policy) (lines []string) {
+	all := slices.Clone(others)
+	for _, row := range rows {
+		all = append(all, requestOf(row.Match))
+	}
+	for _, seed := range seeds {
+		all = append(all, "GET "+seed.url, "POST "+seed.url)
+	}
+
+	seen := make(map[string]bool)
+	for _, line := range all {
+		if seen[line] || presettest.Rows(t, rows, presettest.Request(t, line)) == "" {
+			continue
+		}
+		seen[line] = true
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// heldFor returns how long after a refusal the next request like it starts. The refusal asks to
+// wait by its Retry-After, and has the value in all other fields that some preset reads.
+func heldFor(t *testing.T, rows []throttle.Policy, line string, body [2]string, value string) (held time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		upstream := presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			resp := &http.Response{
+				StatusCode: http.StatusTooManyRequests, Header: make(http.Header), Request: r,
+				Body: io.NopCloser(strings.NewReader(body[1])), ContentLength: int64(len(body[1])),
+			}
+			if value != "" {
+				fill(resp.Header, strings.Repeat(value+"\n", len(fuzzFields)))
+			}
+			resp.Header.Set("Content-Type", body[0])
+			resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+			resp.Header.Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
+			resp.Header.Del("Content-Encoding")
+			return resp, nil
+		})
+		transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: rows, Base: upstream})
+		require.NoError(t, err)
+		send := func() {
+			resp, err := transport.RoundTrip(presettest.Request(t, line))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+
+		send()
+		begin := time.Now()
+		send()
+		held = time.Since(begin)
+	})
+	return held
+}
