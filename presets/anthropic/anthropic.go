@@ -138,7 +138,7 @@ func Policies(o Options) []throttle.Policy {
 		{
 			Name: "anthropic-requests", Match: "POST " + o.Host + messages, Key: key,
 			Limit:   llm.Requests(o.Requests, o.Even),
-			Penalty: requestsRefused(), Quota: left("requests"),
+			Penalty: requestsRefused(sends), Quota: left("requests"),
 		},
 		{
 			Name: "anthropic-input-tokens", Match: "POST " + o.Host + messages, Key: key,

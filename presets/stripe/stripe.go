@@ -40,7 +40,7 @@
 // one it counts. How many may be in flight is published for payouts alone.
 //
 // A 429 with the code lock_timeout is no refusal: another request holds the same
-// object. It closes nothing, and package retry sends it again. Ten 503 in a row with a
+// object. It closes nothing but stripe-object, if it has a Retry-After, and package retry sends it again. Ten 503 in a row with a
 // Retry-After close stripe-account.
 //
 // # Not covered

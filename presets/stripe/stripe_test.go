@@ -56,6 +56,7 @@ func TestNoRefusals(t *testing.T) {
 	presettest.Run(t, stripe.Policies(stripe.Options{}), presettest.Case{Request: update, Header: presettest.JSON()}, []presettest.Case{
 		{Name: "success", Answers: `{"id":"pi_3","object":"payment_intent","description":"lock_timeout rate_limit"}`},
 		{Name: "an object that is locked", Status: 429, Answers: locked},
+		{Name: "an object that is locked, and asks to wait", Status: 429, Header: presettest.JSON("Retry-After", "7"), Answers: locked, Closes: "stripe-object 7s"},
 		{Name: "meter events that are locked", Request: event, Status: 429, Answers: locked},
 		{Name: "a reason without a 429", Header: why("global-rate"), Answers: `{}`},
 		{Name: "a card that is declined", Status: 402, Answers: `{"error":{"type":"card_error","code":"card_declined"}}`},
