@@ -55,10 +55,13 @@ func requestsRefused(sends *tokens) feedback.Penalty {
 }
 
 // otherRefused is the penalty of the refusals of all other endpoints.
-var otherRefused = feedback.First(
-	noMoney,
-	feedback.When{Status: []int{http.StatusTooManyRequests, overloaded}}.Penalty(wait),
-)
+func otherRefused() feedback.Penalty {
+	return feedback.First(
+		noMoney,
+		feedback.When{Status: []int{http.StatusTooManyRequests, overloaded}}.Penalty(wait),
+		tablerow.Outage(),
+	)
+}
 
 // left returns the quota that reads what an answer says is left of requests or of a kind of tokens.
 func left(what string) feedback.Quota {

@@ -152,7 +152,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "anthropic-api", Match: o.Host + "/", Key: throttle.Join(o.Caller, endpoint), Cost: other,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(other, otherRefused),
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(other, otherRefused()),
 		},
 	}
 }

@@ -37,6 +37,7 @@
 // second, or for its Retry-After. It closes the bot if X-RateLimit-Global,
 // X-RateLimit-Scope or the body say that it is global, else the route. What is global to a
 // webhook closes discord-webhook, and to an interaction its route alone.
+// Ten 503 in a row with a Retry-After close the route.
 // Discord's own answers are JSON; a 429 that is text or HTML comes from Cloudflare
 // in front of it, speaks of the address, and closes that, for ten minutes if it
 // does not say (inferred).
@@ -70,6 +71,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
@@ -115,7 +117,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "discord-route", Match: match, Key: throttle.Join(id, throttle.Method, route),
-			Limit: throttle.PerSecond(o.PerSecond), Penalty: limited, Quota: left,
+			Limit: throttle.PerSecond(o.PerSecond), Penalty: feedback.First(limited, tablerow.Outage()), Quota: left,
 		},
 		{
 			Name: "discord-refused", Match: match, Key: caller.Always(o.Address),

@@ -29,6 +29,8 @@
 // minute, the longest window, if it does not say (inferred). It closes the shorter of the API's two
 // rows, which is enough to stop it and comes back sooner.
 //
+// Ten 503 in a row with a Retry-After close the same row.
+//
 // 11232 means that the platform's bots are overloaded, which happens around full
 // and half hours: better send at another time. It closes the bot for a minute
 // (inferred).
@@ -140,14 +142,14 @@ func Policies(o Options) []throttle.Policy {
 	rows := tier("api", "", o.Tier, throttle.Policy{
 		Match: o.Host + "/open-apis/", Cost: o.unlisted,
 		Key:     throttle.Join(app, tenant, throttle.Method, family),
-		Penalty: tablerow.PenaltyIfCharged(o.unlisted, refused),
+		Penalty: tablerow.PenaltyIfCharged(o.unlisted, feedback.First(refused, tablerow.Outage())),
 	})
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)
 		rows = append(rows, tier("api", " "+api, o.APIs[api], throttle.Policy{
 			Match:   strings.TrimLeft(method+" "+o.Host+path, " "),
 			Key:     throttle.Join(app, tenant),
-			Penalty: refused,
+			Penalty: feedback.First(refused, tablerow.Outage()),
 		})...)
 	}
 	rows = append(rows, throttle.Policy{
@@ -156,7 +158,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 	rows = append(rows, tier("bot", "", bots, throttle.Policy{
 		Match: "POST " + o.Host + botPath + "{bot}", Key: throttle.PathValue("bot"),
-		Penalty: feedback.First(refused, overloaded),
+		Penalty: feedback.First(refused, overloaded, tablerow.Outage()),
 	})...)
 	if o.PerMonth > 0 {
 		rows = append(rows, throttle.Policy{

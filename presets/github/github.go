@@ -58,7 +58,7 @@
 //
 // A secondary refusal closes all requests of the account, through
 // github-in-flight, because it does not say which of the limits it was, and going
-// on may get an integration banned.
+// on may get an integration banned. Ten 503 in a row with a Retry-After close that row, too.
 //
 // # Not covered
 //

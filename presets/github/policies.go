@@ -37,7 +37,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "github-in-flight", Match: all, Key: o.account, Cost: o.calls,
-			Limit: throttle.Concurrency(100), Penalty: tablerow.PenaltyIfCharged(o.calls, o.secondary()), Acted: o.acted,
+			Limit: throttle.Concurrency(100), Penalty: tablerow.PenaltyIfCharged(o.calls, feedback.First(o.secondary(), tablerow.Outage())), Acted: o.acted,
 		},
 		{
 			Name: "github-points", Match: all, Key: o.account, Cost: o.restPoints,

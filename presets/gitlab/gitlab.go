@@ -36,7 +36,7 @@
 // A 429 with "This endpoint has been requested too many times" is about one endpoint and closes
 // gitlab-endpoint. Any other 429 closes gitlab-user or, without a token, gitlab-anonymous. Each
 // lasts as long as Retry-After says, else a minute (inferred), because most windows have one. Ten 503 in a row
-// with a Retry-After close the same rows. A 429 of the site or of git closes gitlab-site alone.
+// with a Retry-After close the same rows. What the site or git refuses closes gitlab-site alone.
 //
 // The RateLimit fields with the name throttle_authenticated_api or throttle_unauthenticated_api
 // lower gitlab-user or gitlab-anonymous if somebody else calls with that user, or from that address.
@@ -115,7 +115,7 @@ func Policies(o Options) []throttle.Policy {
 		{Name: "gitlab-address", Match: o.Host + "/", Key: address,
 			Limit: throttle.PerMinute(2_000), Penalty: throttle.NoPenalty},
 		{Name: "gitlab-site", Match: o.Host + "/", Key: address, Cost: ofSite,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(ofSite, siteRefused)},
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(ofSite, feedback.First(siteRefused, tablerow.Outage()))},
 		{Name: "gitlab-endpoint", Match: o.Host + "/api/", Key: throttle.Join(o.Caller, endpoint),
 			Limit: throttle.Unlimited(), Penalty: endpointRefused},
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 var (
@@ -37,6 +38,7 @@ func (o Options) throttled() feedback.Penalty {
 			End:    feedback.First(feedback.RetryAfter(0), o.untilRestored),
 		}.Penalty,
 		tooMany,
+		tablerow.Outage(),
 	)
 }
 

@@ -30,7 +30,8 @@
 // refuses with status 200 and errors whose extensions have the code THROTTLED. The
 // answer says how many points the query needs, how many are there and how many come back in a
 // second. The row is closed until a query like it fits (less what the query waits for its
-// estimate behind that), for cheaper queries too, which would take the points. It is closed for a second if the answer does not say (inferred). There is no ban. If such an answer has data too, and the request may be
+// estimate behind that), for cheaper queries too, which would take the points. It is closed for a second if the answer does not say (inferred). There is no ban. Ten 503 in
+// a row with a Retry-After close the row, too. If such an answer has data too, and the request may be
 // a mutation, the budget is closed but the request is not repeated: a part was done.
 //
 // # Not covered
@@ -65,6 +66,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	gql "github.com/fleetthrottle/throttle/presets/internal/graphql"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
@@ -125,7 +127,7 @@ func Policies(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "shopify-rest", Match: rest, Key: appAndStore, Cost: restCalls,
-			Limit: calls, Penalty: tablerow.PenaltyIfCharged(restCalls, tooMany), Quota: tablerow.QuotaIfCharged(restCalls, callsLeft(calls)),
+			Limit: calls, Penalty: tablerow.PenaltyIfCharged(restCalls, feedback.First(tooMany, tablerow.Outage())), Quota: tablerow.QuotaIfCharged(restCalls, callsLeft(calls)),
 		},
 		{
 			Name: "shopify-graphql", Match: graphql, Key: appAndStore, Cost: o.Estimate,

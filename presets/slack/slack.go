@@ -22,7 +22,7 @@
 //
 // A 429 closes the method for its Retry-After; some old methods refuse with status
 // 200 and the error "ratelimited" instead. For a minute, the tiers' window, if
-// neither says how long (inferred). Other methods, workspaces and apps go on.
+// neither says how long (inferred). Ten 503 in a row with a Retry-After do the same. Other methods, workspaces and apps go on.
 //
 // # Not covered
 //
@@ -127,13 +127,13 @@ func Policies(o Options) []throttle.Policy {
 		rows = append(rows, throttle.Policy{
 			Name: "slack-tier-" + strconv.Itoa(int(tier)), Match: o.Host + prefix,
 			Key: throttle.Join(workspace, app, throttle.Path), Cost: cost,
-			Limit: throttle.PerMinute(perMinute[tier]), Penalty: tablerow.PenaltyIfCharged(cost, refused),
+			Limit: throttle.PerMinute(perMinute[tier]), Penalty: tablerow.PenaltyIfCharged(cost, refused()),
 		})
 	}
 	return append(rows, throttle.Policy{
 		Name: "slack-message", Match: o.Host + prefix + postMessage,
 		Key:   throttle.Join(workspace, app, o.Channel),
-		Limit: throttle.PerSecond(1), Penalty: refused,
+		Limit: throttle.PerSecond(1), Penalty: refused(),
 	})
 }
 

@@ -68,6 +68,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
@@ -138,7 +139,7 @@ func Policies(o Options) []throttle.Policy {
 	}
 	if !o.Sandbox {
 		rows = append(rows, throttle.Policy{Name: "stripe-meter-events", Match: "POST " + o.Host + meterEvents, Key: o.account,
-			Limit: throttle.PerSecond(1_000), Penalty: anyRefused})
+			Limit: throttle.PerSecond(1_000), Penalty: feedback.First(anyRefused, tablerow.Outage())})
 	}
 	return rows
 }

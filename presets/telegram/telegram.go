@@ -29,7 +29,7 @@
 //	to any other message             telegram-bot
 //	to another method with a chat    telegram-chat-other
 //	to another method without one    telegram-other
-//	503, ten in a row                telegram-bot
+//	503, ten in a row                the same as of a 429
 //
 // That is inferred: at this pace a private chat has no reason to refuse, and if the whole bot is
 // to be slower, closing one private chat after the other would not make it so. That a refused edit
@@ -110,15 +110,15 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "telegram-group", Match: match, Key: toChat, Cost: o.toGroup,
-			Limit: throttle.PerMinute(20), Penalty: tablerow.PenaltyIfCharged(o.toGroup, refused),
+			Limit: throttle.PerMinute(20), Penalty: tablerow.PenaltyIfCharged(o.toGroup, feedback.First(refused, tablerow.Outage())),
 		},
 		{
 			Name: "telegram-chat-other", Match: match, Key: toChat, Cost: o.otherInChat,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(o.otherInChat, refused),
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(o.otherInChat, feedback.First(refused, tablerow.Outage())),
 		},
 		{
 			Name: "telegram-other", Match: match, Key: throttle.Join(bot, method), Cost: o.other,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(o.other, refused),
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(o.other, feedback.First(refused, tablerow.Outage())),
 		},
 	}
 }
@@ -189,5 +189,5 @@ var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(f
 // botRefused is the penalty of those that are about messages and about no group.
 func (o *Options) botRefused() feedback.Penalty {
 	toNoGroup := func(r *http.Request) int { return sends(r) - o.toGroup(r) }
-	return feedback.First(tablerow.PenaltyIfCharged(toNoGroup, refused), tablerow.Outage())
+	return tablerow.PenaltyIfCharged(toNoGroup, feedback.First(refused, tablerow.Outage()))
 }

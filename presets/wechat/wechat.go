@@ -47,7 +47,8 @@
 //
 // -1 (busy), 45015 (too late to answer a user), 45047 (too many messages to one user
 // without an answer), 48006 (clear_quota is used up) and all other codes close nothing. A 429,
-// which WeChat does not document, closes wechat-minute for its Retry-After, else for a second.
+// which WeChat does not document, closes wechat-minute for its Retry-After, else for a second. Ten 503 in a
+// row with a Retry-After do the same.
 //
 // # Not covered
 //
@@ -89,6 +90,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
@@ -134,9 +136,9 @@ func Policies(o Options) []throttle.Policy {
 		{Name: "wechat-day", Match: o.Host + "/", Key: api, Cost: counted,
 			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, dayUsedUp)},
 		{Name: "wechat-minute", Match: o.Host + "/", Key: api, Cost: counted,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, minuteUsedUp)},
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, feedback.First(minuteUsedUp, tablerow.Outage()))},
 		{Name: "wechat-login", Match: o.Host + "/sns/", Key: api,
-			Limit: throttle.Unlimited(), Penalty: tooMany},
+			Limit: throttle.Unlimited(), Penalty: feedback.First(tooMany, tablerow.Outage())},
 	}
 	for path, n := range sorted(o.perDay()) {
 		rows = append(rows, throttle.Policy{Name: name(path), Match: o.Host + path, Key: o.Caller,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // What WeCom answers, with status 200, instead of an answer.
@@ -27,15 +28,18 @@ func refused(blocked time.Duration) feedback.Penalty {
 			End:    feedback.RetryAfter(0),
 		}.Penalty,
 		tooMany,
+		tablerow.Outage(),
 	)
 }
 
 // usedUp is the penalty of a day: 45009 says that the caller's quota is used up.
-var usedUp = feedback.First(
-	feedback.Codes{
-		Fields: []string{"errcode"},
-		Lasts:  map[string]time.Duration{frequency: 24 * time.Hour},
-		End:    feedback.First(feedback.RetryAfter(0), feedback.UntilMidnight(beijing)),
-	}.Penalty,
-	refused(0),
-)
+func usedUp() feedback.Penalty {
+	return feedback.First(
+		feedback.Codes{
+			Fields: []string{"errcode"},
+			Lasts:  map[string]time.Duration{frequency: 24 * time.Hour},
+			End:    feedback.First(feedback.RetryAfter(0), feedback.UntilMidnight(beijing)),
+		}.Penalty,
+		refused(0),
+	)
+}

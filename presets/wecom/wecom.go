@@ -48,6 +48,9 @@
 // when it blocks, and its page does not say whether they are when it counts: any 31 days are within both
 // (inferred). No penalty here is longer than a day: then one request asks again.
 //
+// A 429, which WeCom does not document, closes for its Retry-After, else for a second, what 45009 would have
+// closed, and so do ten 503 in a row with a Retry-After.
+//
 // An application that has used up its day is closed for the rest of it, in
 // Beijing: a request with a deadline before that is refused at once.
 //
@@ -181,7 +184,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerHour(100), Penalty: refused(time.Hour)},
 
 		{Name: "wecom-app-day", Match: "POST " + host + appMessage, Key: companyApp, Cost: o.people,
-			Limit: o.perDay(), Penalty: usedUp},
+			Limit: o.perDay(), Penalty: usedUp()},
 		{Name: "wecom-group-minute", Match: "POST " + host + groupMessage, Key: company, Cost: o.people,
 			Limit: throttle.PerMinute(20_000), Penalty: refused(time.Minute)},
 		{Name: "wecom-group-hour", Match: "POST " + host + groupMessage, Key: company, Cost: o.people,
@@ -190,11 +193,11 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerMinute(20), Penalty: refused(time.Minute)},
 
 		{Name: "wecom-new-chats", Match: "POST " + host + "/cgi-bin/appchat/create", Key: company,
-			Limit: throttle.CalendarWindow(1_000, throttle.Day, beijing), Penalty: usedUp},
+			Limit: throttle.CalendarWindow(1_000, throttle.Day, beijing), Penalty: usedUp()},
 		{Name: "wecom-changed-chats", Match: "POST " + host + "/cgi-bin/appchat/update", Key: company,
 			Limit: throttle.PerHour(1_000), Penalty: refused(time.Hour)},
 		{Name: "wecom-pictures-day", Match: "POST " + host + "/cgi-bin/media/uploadimg", Key: company,
-			Limit: throttle.CalendarWindow(1_000, throttle.Day, beijing), Penalty: usedUp},
+			Limit: throttle.CalendarWindow(1_000, throttle.Day, beijing), Penalty: usedUp()},
 		{Name: "wecom-pictures-month", Match: "POST " + host + "/cgi-bin/media/uploadimg", Key: company,
 			Limit: throttle.SlidingWindow(3_000, month), Penalty: none},
 		{Name: "wecom-new-members", Match: "POST " + host + "/cgi-bin/user/create", Key: company,

@@ -119,6 +119,35 @@ func TestRetryAfterIsNeverLost(t *testing.T) {
 // wait is what a refusal asks for, in whole seconds: more than any preset takes for granted, but those of a day.
 const wait = 7000 * time.Second
 
+// TestOutagesHoldEachPath: when an upstream is down, which ten 503 in a row with a Retry-After say, the next
+// request waits, with each preset, on each of its paths.
+func TestOutagesHoldEachPath(t *testing.T) {
+	for _, preset := range tables {
+		if preset.name == "dingtalk" {
+			continue
+		}
+		for _, line := range requestsOf(t, preset.with(nil)) {
+			synctest.Test(t, func(t *testing.T) {
+				away := presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"7000"}}, Body: http.NoBody, Request: r}, nil
+				})
+				transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: preset.with(nil), Base: away, MaxWait: wait / 2})
+				require.NoError(t, err)
+				sent := 0
+				for ; sent <= throttle.OutageAnswers; sent++ {
+					resp, err := transport.RoundTrip(presettest.Request(t, line))
+					if err != nil {
+						require.ErrorIs(t, err, throttle.ErrLimited)
+						break
+					}
+					require.NoError(t, resp.Body.Close())
+				}
+				assert.LessOrEqual(t, sent, throttle.OutageAnswers, "%s: %s", preset.name, line)
+			})
+		}
+	}
+}
+
 // requestsOf returns requests that meet some row of a table: one for each of its patterns, and those that
 // the fuzz test begins with.
 func requestsOf(t *testing.T, rows []throttle.Policy) (lines []string) {
