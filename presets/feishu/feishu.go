@@ -11,7 +11,8 @@
 //	row                limit            one budget for each        closed by
 //	feishu-api-second  the tier, 50/s   app, tenant and API        a refusal, below
 //	feishu-api-minute  the tier, 1000/m app, tenant and API
-//	feishu-message     5/s              person or chat, tenant
+//	feishu-message     5/s              person or chat, tenant     230020
+//	feishu-one-message none             message, tenant            230020, of its edits and replies
 //	feishu-bot-second  5/s              custom bot                 a refusal, and 11232
 //	feishu-bot-minute  100/m            custom bot
 //	feishu-month       PerMonth         tenant; left out if 0
@@ -30,6 +31,9 @@
 // rows, which is enough to stop it and comes back sooner.
 //
 // Ten 503 in a row with a Retry-After close the same row.
+//
+// 230020, with status 400, says that one person, chat or message has had enough, and closes that for a second
+// (inferred: its limit is one of a second).
 //
 // 11232 means that the platform's bots are overloaded, which happens around full
 // and half hours: better send at another time. It closes the bot for a minute
@@ -52,7 +56,8 @@
 //   - official: 400 on old APIs:
 //     https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control.md
 //   - official: messages to a person and to a chat:
-//     https://open.feishu.cn/document/server-docs/im-v1/message/create
+//     https://open.feishu.cn/document/server-docs/im-v1/message/create, with the code 230020
+//   - observed, in public code: 230020 for edits of one message that come too fast.
 //   - official: the month, for June 2026 alone:
 //     https://open.feishu.cn/document/platform-notices/platform-updates-/custom-app-api-call-limit.md
 //   - from common use: Lark's host, the path that custom bots are sent to.
@@ -153,8 +158,11 @@ func Policies(o Options) []throttle.Policy {
 		})...)
 	}
 	rows = append(rows, throttle.Policy{
-		Name: "feishu-message", Match: "POST " + o.Host + "/open-apis/im/v1/messages", Key: throttle.Join(tenant, receiver), Cost: received,
-		Limit: throttle.PerSecond(5), Penalty: throttle.NoPenalty,
+		Name: "feishu-message", Match: "POST " + o.Host + messages, Key: throttle.Join(tenant, receiver), Cost: received,
+		Limit: throttle.PerSecond(5), Penalty: tablerow.PenaltyIfCharged(received, messageRefused),
+	}, throttle.Policy{
+		Name: "feishu-one-message", Match: o.Host + messages + "/", Key: throttle.Join(tenant, message), Cost: ofMessage,
+		Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(ofMessage, messageRefused),
 	})
 	rows = append(rows, tier("bot", "", bots, throttle.Policy{
 		Match: "POST " + o.Host + botPath + "{bot}", Key: throttle.PathValue("bot"),
@@ -205,6 +213,23 @@ func receiver(r *http.Request) string { return reqbody.Member(r, "receive_id") }
 // received is a [throttle.Policy.Cost]: 1 for a message whose receiver is known.
 func received(r *http.Request) int {
 	if receiver(r) == "" {
+		return 0
+	}
+	return 1
+}
+
+// messages is the path of messages; the id of one follows.
+const messages = "/open-apis/im/v1/messages"
+
+// message is a [throttle.Policy.Key]: the id of the message that a request is about.
+func message(r *http.Request) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(throttle.Path(r), messages+"/"), "/")
+	return id
+}
+
+// ofMessage is a [throttle.Policy.Cost]: 1 for a request about one message.
+func ofMessage(r *http.Request) int {
+	if throttle.Path(r) == messages {
 		return 0
 	}
 	return 1

@@ -23,6 +23,13 @@ var (
 		}.Penalty),
 	)
 
+	// messageRefused is about one receiver, or about one message.
+	messageRefused = feedback.When{Status: []int{400, 429}}.Penalty(feedback.Codes{
+		Fields: []string{"code"},
+		Lasts:  map[string]time.Duration{"230020": time.Second},
+		End:    reset,
+	}.Penalty)
+
 	overloaded = feedback.Codes{
 		Fields: []string{"code"},
 		Lasts:  map[string]time.Duration{"11232": time.Minute},

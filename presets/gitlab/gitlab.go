@@ -33,8 +33,8 @@
 //
 // # Refusals
 //
-// A 429 with "This endpoint has been requested too many times" is about one endpoint and closes
-// gitlab-endpoint. Any other 429 closes gitlab-user or, without a token, gitlab-anonymous. Each
+// A 429 with "This endpoint has been requested too many times", or with a RateLimit-Name that is neither of
+// the two below, is about one endpoint and closes gitlab-endpoint. Any other 429 closes gitlab-user or, without a token, gitlab-anonymous. Each
 // lasts as long as Retry-After says, else a minute (inferred), because most windows have one. Ten 503 in a row
 // with a Retry-After close the same rows. What the site or git refuses closes gitlab-site alone.
 //
@@ -99,7 +99,13 @@ type Options struct {
 	Host string
 }
 
-const api = "/api/v4/"
+const (
+	api = "/api/v4/"
+
+	// What GitLab calls the limits of a user and of an address.
+	ofUser    = "throttle_authenticated_api"
+	ofAddress = "throttle_unauthenticated_api"
+)
 
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
@@ -109,9 +115,9 @@ func Policies(o Options) []throttle.Policy {
 	at := o.Host + api
 	rows := []throttle.Policy{
 		{Name: "gitlab-user", Match: o.Host + "/api/", Key: o.Caller, Cost: authenticated,
-			Limit: throttle.PerMinute(o.PerMinute), Penalty: tablerow.PenaltyIfCharged(authenticated, callerRefused()), Quota: left("throttle_authenticated_api")},
+			Limit: throttle.PerMinute(o.PerMinute), Penalty: tablerow.PenaltyIfCharged(authenticated, callerRefused()), Quota: left(ofUser)},
 		{Name: "gitlab-anonymous", Match: o.Host + "/api/", Key: address, Cost: anonymous,
-			Limit: throttle.PerMinute(500), Penalty: tablerow.PenaltyIfCharged(anonymous, callerRefused()), Quota: left("throttle_unauthenticated_api")},
+			Limit: throttle.PerMinute(500), Penalty: tablerow.PenaltyIfCharged(anonymous, callerRefused()), Quota: left(ofAddress)},
 		{Name: "gitlab-address", Match: o.Host + "/", Key: address,
 			Limit: throttle.PerMinute(2_000), Penalty: throttle.NoPenalty},
 		{Name: "gitlab-site", Match: o.Host + "/", Key: address, Cost: ofSite,
@@ -227,15 +233,27 @@ var (
 	endpointRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(func() feedback.Penalty {
 		codes := tooMany(time.Minute)
 		codes.End = feedback.RetryAfter(0)
-		return codes.Penalty
+		return feedback.First(codes.Penalty, ofAnother(feedback.RetryAfter(time.Minute)))
 	}())
 )
+
+// ofAnother returns p for refusals by a limit that is neither a user's nor an address's.
+func ofAnother(p feedback.Penalty) feedback.Penalty {
+	return func(resp *http.Response) time.Duration {
+		switch resp.Header.Get("RateLimit-Name") {
+		case "", ofUser, ofAddress:
+			return 0
+		}
+		return p(resp)
+	}
+}
 
 // callerRefused is the penalty of all others.
 func callerRefused() feedback.Penalty {
 	return tablerow.WithoutDenials(feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
 			tooMany(feedback.NotRefused).Penalty,
+			ofAnother(feedback.For(feedback.NotRefused)),
 			feedback.RetryAfter(time.Minute),
 		)),
 		tablerow.Outage(),

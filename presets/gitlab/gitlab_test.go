@@ -39,6 +39,7 @@ func TestRefusals(t *testing.T) {
 		{Name: "an endpoint", Header: presettest.JSON(), Answers: tooMany, Closes: "gitlab-endpoint 1m"},
 		{Name: "an endpoint, stated", Header: presettest.JSON("Retry-After", "86400"), Answers: tooMany, Closes: "gitlab-endpoint 24h"},
 		{Name: "an endpoint, in the other form", Header: presettest.JSON("Retry-After", "5"), Answers: `{"message":"This endpoint has been requested too many times. Try again later."}`, Closes: "gitlab-endpoint 5s"},
+		{Name: "another limit than the user's", Header: text("Retry-After", "30", "RateLimit-Name", "throttle_authenticated_packages_api"), Answers: "Retry later\n", Closes: "gitlab-endpoint 30s"},
 		{Name: "an endpoint, with fields of the user's limit",
 			Header:  presettest.JSON("RateLimit-Name", "throttle_authenticated_api", "RateLimit-Limit", "2000", "RateLimit-Remaining", "1995", "RateLimit-Reset", "946684819"),
 			Answers: tooMany, Closes: "gitlab-endpoint 1m", Left: "gitlab-user 1995 20s"},

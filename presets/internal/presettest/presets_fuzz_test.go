@@ -25,6 +25,7 @@ var fuzzFields = []string{
 	"X-Shopify-Shop-Api-Call-Limit", "X-Riot-Token", "Content-Type",
 	"Anthropic-RateLimit-Requests-Limit", "Anthropic-RateLimit-Requests-Remaining", "Anthropic-RateLimit-Requests-Reset",
 	"Retry-After-Ms", "Stripe-Rate-Limited-Reason", "RateLimit-Name", "RateLimit-Remaining", "RateLimit-Reset",
+	"X-Rate-Limit-Problem", "X-MinLimit-Remaining", "X-DayLimit-Remaining", "X-AppMinLimit-Remaining", "X-Rate-Limit-Remaining", "X-Rate-Limit-Limit",
 	"X-HubSpot-RateLimit-Remaining", "X-HubSpot-RateLimit-Daily-Remaining", "Sforce-Limit-Info",
 }
 

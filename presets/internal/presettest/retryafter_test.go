@@ -27,7 +27,7 @@ var strangeValues = []string{
 // reasons are what the fields hold with some preset, by which a refusal is about one of its rows.
 var reasons = []string{
 	"jira-quota-global-based", "jira-quota-tenant-based", "jira-burst-based", "jira-per-issue-on-write", "global-rate", "endpoint-rate", "endpoint-concurrency",
-	"resource-specific", "application", "method", "service", "shared", "user", "search", "core", "throttle_authenticated_api", "throttle_unauthenticated_api",
+	"resource-specific", "application", "method", "service", "shared", "user", "search", "core", "minute", "day", "conc", "appminute", "throttle_authenticated_api", "throttle_unauthenticated_api",
 }
 
 // strangeBodies are answers that no preset knows, by their media type.
@@ -73,7 +73,7 @@ var kinds = []string{
 	`{"error":{"message":"Quota exceeded for quota metric 'Q' and limit 'Queries per minute' of service"}}`, `{"error":{"message":"Quota exceeded for quota metric 'Q' and limit 'Queries per day' of service"}}`,
 	`{"error":{"message":"User-rate limit exceeded.  Retry after 2000-01-01T00:00:02.196Z","errors":[{"reason":"userRateLimitExceeded"}]}}`, `{"error":{"errors":[{"reason":"rateLimitExceeded"}]}}`,
 	`{"policyName":"DAILY","errorType":"RATE_LIMIT"}`, `{"policyName":"TEN_SECONDLY_ROLLING"}`, `{"policyName":"SECONDLY"}`, `{"message":"You have reached your secondly limit."}`,
-	`{"errcode":45009}`, `{"errcode":45033}`, `{"errcode":45011}`, `{"code":99991400}`, `{"code":11232}`, `{"code":"48503"}`, `{"error_info":{"error_code":190310}}`, `{"error_info":{"error_code":190311}}`,
+	`{"errcode":45009}`, `{"errcode":45033}`, `{"errcode":45011}`, `{"code":99991400}`, `{"code":230020}`, `{"code":11232}`, `{"code":"48503"}`, `{"error_info":{"error_code":190310}}`, `{"error_info":{"error_code":190311}}`,
 	`{"message":"You have exceeded a secondary rate limit."}`, `{"message":"This endpoint has been requested too many times. Try again later."}`, `{"message":{"error":"This endpoint has been requested too many times."}}`,
 	`{"code":"rate_limited","additional_data":{"rate_limit_reason":"public_api_request_rate_limit"}}`, `{"additional_data":{"rate_limit_reason":"public_api_space_request_rate_limit"}}`,
 	`{"additional_data":{"rate_limit_reason":"public_api_endpoint_rate_limit"}}`, `{"additional_data":{"rate_limit_reason":"public_api_request_blocked"}}`,
