@@ -167,7 +167,7 @@ func (o *Options) burst(method string, limit throttle.Limit) throttle.Policy {
 
 func (o *Options) issue(name string, limit throttle.Limit) throttle.Policy {
 	return throttle.Policy{
-		Name: name, Match: o.match() + "api/{version}/issue/{issue...}", Key: throttle.Join(tenant, issue), Cost: writes,
+		Name: name, Match: o.match(), Key: throttle.Join(tenant, issue), Cost: writes,
 		Limit:   limit,
 		Penalty: tablerow.PenaltyIfCharged(writes, refused(soon, "jira-per-issue-on-write")),
 	}
