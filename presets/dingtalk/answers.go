@@ -31,10 +31,11 @@ type answer struct {
 
 // facts are what the rows want to know of a body.
 type facts struct {
-	limit  limit         // that the code names; the zero limit if there is no code of the table
-	denied bool          // it is the ban as JSON
-	wait   time.Duration // that the ban prints
-	page   bool          // it is a page, HTML or XML
+	limit    limit         // that the code names; the zero limit if there is no code of the table
+	denied   bool          // it is the ban as JSON
+	punished bool          // it is the ban, or has the form of the ban around a code
+	wait     time.Duration // that the ban prints
+	page     bool          // it is a page, HTML or XML
 }
 
 // A window is the head of a body.
@@ -133,9 +134,9 @@ func (a *answer) readFacts(withWords bool) (f facts) {
 	// The ban has no code of its own, whatever the status:
 	//
 	//	{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"…"}
-	f.denied = strings.EqualFold(a.texts[atPunish], "deny") ||
-		a.texts[atStatus] == "1111" && strings.EqualFold(a.texts[atSource], "x5")
-	if f.denied {
+	deny, refused := strings.EqualFold(a.texts[atPunish], "deny"), a.texts[atStatus] == "1111"
+	f.denied = deny || refused && strings.EqualFold(a.texts[atSource], "x5")
+	if f.punished = deny || refused; f.punished {
 		f.wait = minutes(a.texts[atWait])
 	}
 	return f

@@ -2,9 +2,11 @@ package dingtalk_test
 
 import (
 	"cmp"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
@@ -73,6 +76,9 @@ func TestOldAnswers(t *testing.T) {
 		{Name: "an end whose Date is hours late: the clock of this machine says that it is near", Request: listSub,
 			Header:  presettest.Header{"Date": "Fri, 31 Dec 1999 21:00:00 GMT"},
 			Answers: `{"errcode":88,"sub_code":"90002","sub_msg":"` + near + `"}`, Closes: "dingtalk-global 3s"},
+		{Name: "a code that comes twice", Request: listSub, Answers: `{"errcode":90002,"errcode":0}`, Closes: usually},
+		{Name: "no code, and then one", Request: listSub, Answers: `{"errcode":0,"errcode":90002}`},
+		{Name: "null, and then a code", Request: listSub, Answers: `{"errcode":null,"errcode":90002}`, Closes: usually},
 		{Name: "a month", Request: column, Header: presettest.Header{"Date": "Mon, 30 Nov 2026 15:00:00 GMT"},
 			Answers: `{"errcode":90020,"errmsg":"您的企业本月api调用量已超过限制,调用量:10001次,额度:10000次,请登录开发者后台-资源管理-查看用量明细"}`,
 			Closes:  "dingtalk-month 1h"},
@@ -116,6 +122,7 @@ func TestNewAnswers(t *testing.T) {
 		{400, approval, "send.too.fast", api},
 		{400, dings, "toomuch.msg", "dingtalk-ding 1m"},
 		{400, approval, "toomuch.msg", "dingtalk-api 1m"},
+		{400, "GET" + group[4:], "send.too.fast", "dingtalk-api 1s"},
 
 		// Products.
 		{400, streamed, "request.too.fast", api},
@@ -156,6 +163,8 @@ func TestNewAnswers(t *testing.T) {
 		{400, pending, "request.illegal", "dingtalk-company-api " + day},
 		{400, pending, "daily.call.limit", "dingtalk-company-api " + day},
 		{400, event, "flowLimit", "dingtalk-calendar " + day},
+		{400, "GET" + event[4:], "flowLimit", "dingtalk-company-api " + day},
+		{400, event + "/more/events", "flowLimit", "dingtalk-company-api " + day},
 		{400, pending, "updateSpeedfast", "dingtalk-company-api 5m"},
 
 		{403, streamed, "Forbidden", ""},
@@ -268,6 +277,36 @@ func TestResultsOfNotices(t *testing.T) {
 				}
 			}
 			require.Equal(t, c.Closes, strings.Join(closes, ", "))
+		})
+	}
+}
+
+// TestOthersLookAtTheAnswerToo: a row of one's own, in front of those of the preset or behind them, and the
+// rows of another account read the same answer, also one in gzip.
+func TestOthersLookAtTheAnswerToo(t *testing.T) {
+	own := []throttle.Policy{{
+		Name: "own", Limit: throttle.PerMinute(20),
+		Penalty: feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"90018": time.Minute}}.Penalty,
+	}}
+	other := dingtalk.Policies(dingtalk.Options{Ban: time.Hour})
+	for i := range other {
+		other[i].Name = "other " + other[i].Name
+	}
+	preset := dingtalk.Policies(dingtalk.Options{})
+	for name, rows := range map[string][]throttle.Policy{
+		"in front": slices.Concat(own, preset, other), "behind": slices.Concat(other, preset, own),
+	} {
+		var packed strings.Builder
+		w := gzip.NewWriter(&packed)
+		_, err := io.WriteString(w, denied)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+		presettest.Run(t, rows, presettest.Case{Request: column}, []presettest.Case{
+			{Name: name + " plain", Header: asJSON, Answers: `{"errcode":90018}`, Closes: "own 1m, dingtalk-api 1s, other dingtalk-api 1s"},
+			{Name: name + " text, no length", Header: presettest.Header{"Content-Type": "text/plain"}, Chunked: true, Answers: `{"errcode":90002}`,
+				Closes: "dingtalk-global 1s, other dingtalk-global 1s"},
+			{Name: name + " gzip", Header: presettest.Header{"Content-Type": "text/html", "Content-Encoding": "gzip"}, Answers: packed.String(),
+				Closes: "dingtalk-ip 5m, other dingtalk-ip 1h"},
 		})
 	}
 }

@@ -59,6 +59,8 @@ func TestBanThatNamesALimit(t *testing.T) {
 		{Name: "660026", Answers: with(`"errcode":660026`), Closes: "dingtalk-robot 10m"},
 		{Name: "without punish", Answers: `{"status":1111,"source":"x5","errcode":130101}`, Closes: "dingtalk-robot 10m"},
 		{Name: "without source", Answers: `{"status":1111,"errcode":130101}`, Closes: "dingtalk-robot 10m"},
+		{Name: "660026 without source", Answers: `{"status":1111,"errcode":660026}`, Closes: "dingtalk-robot 10m"},
+		{Name: "90018 without source", Answers: `{"status":1111,"wait":5,"errcode":90018}`, Closes: "dingtalk-api 5m"},
 		{Name: "the code first", Answers: `{"errcode":130101,"punish":"deny"}`, Closes: "dingtalk-robot 10m"},
 		{Name: "a longer wait", Answers: `{"errcode":130101,"punish":"deny","wait":15}`, Closes: "dingtalk-robot 15m"},
 		{Name: "wrapped", Answers: with(`"errcode":88,"sub_code":"130101"`), Closes: "dingtalk-robot 10m"},
@@ -67,7 +69,7 @@ func TestBanThatNamesALimit(t *testing.T) {
 		{Name: "90018", Answers: with(`"errcode":90018`), Closes: "dingtalk-api 5m"},
 		{Name: "90018, wrapped, of another API", Request: column, Answers: with(`"errcode":88,"sub_code":90018`), Closes: "dingtalk-api 5m"},
 		{Name: "of a word", Request: people, Status: 400, Answers: with(`"code":"too.many.people"`), Closes: "dingtalk-robot-code 5m"},
-		{Name: "of the address", Answers: with(`"errcode":90001`), Closes: "dingtalk-ip 5m"},
+		{Name: "of the address", Answers: `{"punish":"deny","errcode":90001}`, Closes: "dingtalk-ip 5m"},
 		{Name: "of a success", Answers: with(`"errcode":0`), Closes: "dingtalk-ip 5m"},
 		{Name: "of a code that is no limit", Answers: with(`"errcode":310000`), Closes: "dingtalk-ip 5m"},
 	})

@@ -25,8 +25,10 @@ const (
 	suiteCompany // a suite and a company
 	suiteAPIOf   // a suite, a company and an API
 	month        // a company's month
-	webhookMonth // a company's month of webhooks
+
+	// Subjects of which only some requests have a budget.
 	robot        // a robot, by its webhook or by its code
+	webhookMonth // a company's month of webhooks
 	ding         // a robot's DINGs
 	notices      // an application's work notices
 	noticesOf    // a company's work notices

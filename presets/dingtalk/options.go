@@ -27,7 +27,7 @@ var (
 	Professional = Edition{PerSecond: 20, PerMonth: 200_000, Webhooks: 50_000, before: &Edition{PerSecond: 40, PerMonth: 500_000}}
 	Exclusive    = Edition{PerSecond: 20, before: &Edition{PerSecond: 60, PerMonth: 5_500_000}} // 专属
 
-	// The professional edition of a company that has picked APIs three times, or four times.
+	// The professional edition with three picks, or four picks, in place of one.
 	Professional3 = Edition{PerSecond: 20, PerMonth: 600_000, Webhooks: 150_000, before: Professional.before}
 	Professional4 = Edition{PerSecond: 20, PerMonth: 800_000, Webhooks: 200_000, before: Professional.before}
 )
@@ -108,6 +108,11 @@ type Options struct {
 	// but the APIs on DingTalk's list of free ones, webhooks, and other hosts.
 	Metered func(*http.Request) bool
 
+	// Receivers returns how many people a work notice is for. Defaults to how many its
+	// userid_list has and, for departments, for everybody, and for a body that cannot be
+	// had again, the most that one call may reach: 5,000, or 1,000 of an ISV's.
+	Receivers func(*http.Request) int
+
 	// ISV is any name for a vendor whose application many companies use. It
 	// adds the rows of such applications, and the numbers that hold for one
 	// company's own do not count any more. Defaults to "": none.
@@ -139,6 +144,9 @@ func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, everyHost)
 	if o.Metered == nil {
 		o.Metered = o.metered
+	}
+	if o.Receivers == nil {
+		o.Receivers = o.receivers
 	}
 
 	apis := newAPITable(o.APIs)

@@ -92,7 +92,7 @@ func products(o Options) []throttle.Policy {
 			Penalty: o.closedBy(ding),
 		},
 		{
-			Name: "dingtalk-notices", Match: notice, Key: companyApp, Cost: o.receivers,
+			Name: "dingtalk-notices", Match: notice, Key: companyApp, Cost: o.noticeReceivers,
 			Limit:   throttle.PerMinute(mostReceivers),
 			Penalty: feedback.First(o.closedBy(notices), dropped(AppPerMinute, SuitePerMinute)),
 		},
@@ -127,14 +127,14 @@ func products(o Options) []throttle.Policy {
 			Penalty: o.closedBy(person),
 		},
 		{
-			Name: "dingtalk-tasks", Match: "POST " + o.Host + tasks, Key: throttle.Join(o.company, receiver),
+			Name: "dingtalk-tasks", Match: "POST " + o.Host + tasks, Key: throttle.Join(o.company, receiverOfTask), Cost: ifKnown(receiverOfTask),
 			Limit:   perDay(100),
-			Penalty: o.closedBy(person),
+			Penalty: tablerow.PenaltyIfCharged(ifKnown(receiverOfTask), o.closedBy(person)),
 		},
 		{
-			Name: "dingtalk-pushes", Match: "POST " + o.Host + pushes, Key: throttle.Join(o.company, receiverOfPush), Cost: pushToOne,
+			Name: "dingtalk-pushes", Match: "POST " + o.Host + pushes, Key: throttle.Join(o.company, receiverOfPush), Cost: ifKnown(receiverOfPush),
 			Limit:   perDay(100),
-			Penalty: tablerow.PenaltyIfCharged(pushToOne, o.closedBy(person)),
+			Penalty: tablerow.PenaltyIfCharged(ifKnown(receiverOfPush), o.closedBy(person)),
 		},
 	}
 	if o.ISV == "" {

@@ -35,7 +35,7 @@ func TestRequestsMeetTheirRows(t *testing.T) {
 		people:   with("dingtalk-robot-code"),
 		dings:    with("dingtalk-robot-code, dingtalk-ding"),
 		event:    with("dingtalk-calendar"),
-		task:     with("dingtalk-tasks"),
+		task:     counted, // for nobody
 		"POST https://oapi.dingtalk.com/attendance/list":                                counted,
 		"GET https://oapi.dingtalk.com/gettoken?appkey=a&appsecret=b":                   counted,
 		"POST https://api.dingtalk.com/v1.0/crm/officialAccounts/oToMessages/batchSend": with("dingtalk-service-window"),
@@ -183,6 +183,7 @@ func TestAPIs(t *testing.T) {
 		{"/v1.0/contact/%2e%2e/oauth2/ding1/token", "/v1.0/oauth2/ding2/token", true},
 		{"/v1.0/contact/users/..%2fdepartments/1", "/v1.0/contact/departments/2", true},
 		{"/v1.0/contact/users%5c..%5cdepartments/1", "/v1.0/contact/departments/2", true},
+		{"/v1.0/contact%5c..%5coauth2/ding1/token", "/v1.0/oauth2/ding2/token", true},
 		{"/topapi/%2e%2e/v1.0/drive/spaces", "/v1.0/drive/files", true},
 		{"/v1.0/contact/%2e%2e/oauth2/ding1/token", "/v1.0/contact/departments/1", false},
 		{"/topapi/v2/user/list", "/topapi/v2/user/get", false},
@@ -265,6 +266,7 @@ func TestPeopleAreCounted(t *testing.T) {
 		{false, `{"userid_list":"` + strings.Repeat("a,", 6_000) + `"}`, 5_000, 1_000, 0},
 		{false, `{}`, 1, 1, 0},
 		{false, `{"userid_list":`, 5_000, 1_000, 0},
+		{false, `{"userid_list":"a","dept_id`, 5_000, 1_000, 0},
 		{false, `no JSON`, 5_000, 1_000, 0},
 		{false, long, 5_000, 1_000, 0},
 		{true, `agent_id=1&userid_list=a%2Cb`, 2, 2, 0},
@@ -288,6 +290,9 @@ func TestPeopleAreCounted(t *testing.T) {
 	}
 	unknown := presettest.Request(t, notice)
 	require.Equal(t, 5_000, presettest.Cost(t, dingtalk.Policies(dingtalk.Options{}), "dingtalk-notices", unknown), "a body that nobody can look at")
+	known := dingtalk.Policies(dingtalk.Options{Receivers: func(*http.Request) int { return 7 }})
+	require.Equal(t, 7, presettest.Cost(t, known, "dingtalk-notices", unknown))
+	require.Zero(t, presettest.Cost(t, known, "dingtalk-notices", presettest.Request(t, result)))
 }
 
 // TestOnePersonsDay: tasks, events and pushes are counted for one person.
@@ -302,6 +307,7 @@ func TestOnePersonsDay(t *testing.T) {
 	require.Equal(t, of("dingtalk-calendar", event), of("dingtalk-calendar", strings.Replace(event, "primary", "other", 1)))
 	require.Zero(t, presettest.Cost(t, rows, "dingtalk-pushes", presettest.Request(t, push, `{"userid_list":["a","b"]}`)))
 	require.Zero(t, presettest.Cost(t, rows, "dingtalk-pushes", presettest.Request(t, push, `{"is_to_all":true}`)))
+	require.Zero(t, presettest.Cost(t, rows, "dingtalk-tasks", presettest.Request(t, task)), "a body that does not tell")
 }
 
 func Example() {

@@ -23,9 +23,9 @@ type refusal struct {
 func (o Options) refusal(resp *http.Response) (r refusal) {
 	f := factsOf(resp)
 	switch {
-	case f.limit.about != nothing && (f.denied || !f.limit.unsure):
+	case f.limit.about != nothing && (f.punished || !f.limit.unsure):
 		r = refusal{f.limit.about, max(f.limit.length(resp), f.wait)}
-		if f.denied && r.about == address {
+		if f.punished && r.about == address {
 			r.lasts = max(r.lasts, o.Ban)
 		}
 		if !r.about.isMetBy(resp.Request) {
@@ -36,7 +36,8 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 	case resp.StatusCode == http.StatusTooManyRequests:
 		return refusal{appAPI, feedback.RetryAfter(throttle.DefaultRetryAfter)(resp)}
 	case resp.StatusCode == http.StatusForbidden:
-		return refusal{appAPI, feedback.RetryAfter(0)(resp)} // without the field it is about a permission
+		// Without the field it is more likely to be about a permission.
+		return refusal{appAPI, feedback.RetryAfter(0)(resp)}
 	default:
 		return refusal{}
 	}
@@ -83,6 +84,12 @@ func (o Options) isBan(resp *http.Response) bool {
 
 // isMetBy reports whether a request has a budget of the kind that a refusal is about.
 func (s subject) isMetBy(r *http.Request) bool {
+	if s < robot || r == nil {
+		return true
+	}
+	if throttle.Method(r) != http.MethodPost {
+		return false
+	}
 	switch p := throttle.Path(r); s {
 	case robot:
 		return p == customRobot || p == replies || strings.HasPrefix(p, robots)
@@ -90,12 +97,11 @@ func (s subject) isMetBy(r *http.Request) bool {
 		return strings.HasPrefix(p, webhooks)
 	case ding:
 		return p == dings
-	case notices, noticesOf, noticesSuite, noticesToAll:
-		return strings.HasPrefix(p, workNotices)
 	case person:
-		return p == tasks || p == pushes || isCalendar(p)
+		return p == tasks || p == pushes || fits(calendars, pathOf(r, p))
+	default:
+		return strings.HasPrefix(p, workNotices)
 	}
-	return true
 }
 
 // instead returns what a refusal closes if its request has no budget of the right kind: for a short time

@@ -27,11 +27,6 @@ const (
 	calendars   = "/v1.0/calendar/users/{user}/calendars/{calendar}/events"
 )
 
-// isCalendar reports whether a path is that of new events in a person's calendar.
-func isCalendar(p string) bool {
-	return strings.HasPrefix(p, "/v1.0/calendar/users/") && strings.HasSuffix(p, "/events")
-}
-
 // mostOfBody is how much of a request's body is looked at.
 const mostOfBody = 64 << 10
 
@@ -122,13 +117,17 @@ const (
 	mostReceiversOfSuite = 1_000
 )
 
-// receivers is the cost of a work notice: how many people it is for. For departments and for everybody,
-// and where the body cannot be looked at, it is the most that is possible. Other calls, such as that for
+// noticeReceivers is the cost of a work notice: how many people it is for. Other calls, such as that for
 // the result, are free.
-func (o Options) receivers(r *http.Request) int {
+func (o Options) noticeReceivers(r *http.Request) int {
 	if !sendsNotice(r) {
 		return 0
 	}
+	return o.Receivers(r)
+}
+
+// receivers is the default of Options.Receivers.
+func (o Options) receivers(r *http.Request) int {
 	most := mostReceivers
 	if o.ISV != "" {
 		most = mostReceiversOfSuite
@@ -168,14 +167,13 @@ func toAll(r *http.Request) bool {
 	return strings.EqualFold(all, "true")
 }
 
-// receiver is the key of the one person that a task is for.
-func receiver(r *http.Request) string {
+// receiverOfTask is the key of the one person that a task is for; "" if the body does not tell.
+func receiverOfTask(r *http.Request) string {
 	user, _ := bodyMember(r, "userid")
 	return user
 }
 
-// receiverOfPush is the key of the one person that a service number writes to; "" for several, of whom
-// none is counted.
+// receiverOfPush is the key of the one person that a service number writes to; "" for several.
 func receiverOfPush(r *http.Request) string {
 	users, _ := bodyMember(r, "userid_list")
 	if countOf(users) != 1 {
@@ -184,5 +182,8 @@ func receiverOfPush(r *http.Request) string {
 	return users
 }
 
-// pushToOne is the cost of a service number's message to one person; that to several people is free.
-func pushToOne(r *http.Request) int { return min(len(receiverOfPush(r)), 1) }
+// ifKnown returns the cost of a request under the limit of one person: nobody is counted whose name the
+// request does not tell.
+func ifKnown(person func(*http.Request) string) func(*http.Request) int {
+	return func(r *http.Request) int { return min(len(person(r)), 1) }
+}

@@ -72,3 +72,22 @@ func TestWaitOfUnsent(t *testing.T) {
 		require.Equal(t, time.Minute, dingtalk.Unsent{Code: code}.Wait(now.Add(time.Minute)))
 	}
 }
+
+// FuzzReadUnsent: whatever an answer says, nobody is named twice or without a name, and an answer that
+// cannot be read names nobody.
+func FuzzReadUnsent(f *testing.F) {
+	f.Add(`{"flowControlledStaffIdList":["a","a"],"send_result":{"forbidden_user_id_list":"a,b","forbidden_list":[{"code":"143103","count":1,"userid":"b"}]}}`)
+	f.Add(`{"errcode":"0","send_result":{"forbidden_list":[{"code":9e99,"userid":""}]}}`)
+	f.Add(denied)
+	f.Fuzz(func(t *testing.T, body string) {
+		unsent, err := dingtalk.ReadUnsent(strings.NewReader(body))
+		require.False(t, err != nil && unsent != nil)
+		seen := make(map[string]bool)
+		for _, u := range unsent {
+			require.NotEmpty(t, u.User)
+			require.False(t, seen[u.User])
+			seen[u.User] = true
+			require.Positive(t, u.Wait(time.Unix(0, 0)))
+		}
+	})
+}
