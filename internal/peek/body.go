@@ -42,7 +42,7 @@ type peekedBody struct {
 
 	text    *decodedBody // what it says, if it is compressed and was looked at
 	refused string       // the coding in which somebody wanted to look, in vain
-	kept    any          // see Kept
+	kept    [2]any       // see Kept
 
 	room [512]byte // memory of the first read, if the body is short
 }
