@@ -16,7 +16,9 @@ import (
 // A sliding span is per and Jitter and a microsecond: two starts a span apart
 // are never in one closed interval of length per, nor are their arrivals if
 // neither is later than Jitter. A paced unit is (per + Jitter) / n, so that a
-// window of per at the upstream never holds more than n arrivals.
+// window of per at the upstream never holds more than n arrivals; and, if there is
+// a Jitter, at least a microsecond longer than per / n, so that starts are per / n
+// apart whatever parts of a microsecond the store's clock leaves out.
 func (c Charge) Span() time.Duration {
 	length := ceilMicro(c.Limit.per + c.Jitter)
 	switch c.Limit.kind {
@@ -24,7 +26,8 @@ func (c Charge) Span() time.Duration {
 		return length + time.Microsecond
 	case KindLeakyBucket:
 		n := time.Duration(c.Limit.n)
-		return ceilMicro((length + n - 1) / n)
+		spaced := ceilMicro((c.Limit.per+n-1)/n) + min(c.Jitter, time.Microsecond)
+		return max(spaced, ceilMicro((length+n-1)/n))
 	case KindTokenBucket:
 		tokens, micros := c.Refill()
 		return time.Duration((int64(c.Limit.burst)*micros+tokens-1)/tokens)*time.Microsecond + ceilMicro(c.Jitter)

@@ -224,6 +224,8 @@ func TestSpan(t *testing.T) {
 		{throttle.LeakyBucket(20, time.Second), 0, 50 * ms},
 		{throttle.LeakyBucket(20, time.Second), 35 * ms, 51750 * us},
 		{throttle.LeakyBucket(3, time.Second), 0, 333334 * us},
+		{throttle.LeakyBucket(3, time.Second), us, 333335 * us},
+		{throttle.LeakyBucket(50_000, time.Second), ms, 21 * us}, // a unit and a microsecond
 		{throttle.TokenBucket(2, time.Second, 40), 0, 20 * time.Second},
 		{throttle.TokenBucket(2, time.Second, 40), 35 * ms, 20*time.Second + 35*ms},
 		{throttle.TokenBucket(3, time.Second, 1), 0, 333334 * us},

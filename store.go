@@ -171,7 +171,7 @@ type Charge struct {
 	Budget Budget
 	Limit  Limit
 	Cost   int           // at least 1 and at most Limit.Capacity
-	Jitter time.Duration // resolved: 0 means none; see Policy.Jitter
+	Jitter time.Duration // resolved: 0 means none, a microsecond the part that the store's clock leaves out; see Policy.Jitter
 	Shadow bool          // counts, but neither holds nor refuses
 	Node   bool          // the budget is this Store's own and not the fleet's; see Policy.Scope
 

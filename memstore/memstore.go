@@ -32,7 +32,7 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, 
 func (s *Store) bookAll(b *throttle.Booking, g *throttle.Grant) (decided bool) {
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
-	var few [ledger.MostShort]*ledger.Row
+	var few [ledger.Few]*ledger.Row
 	now := s.clock.now()
 	rows := s.rows(few[:0], b.Charges, now)
 	return ledger.BookShort(now, b, rows, g) || s.bookLong(now, b, rows, g)

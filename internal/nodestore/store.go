@@ -227,7 +227,7 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 
 // read looks at the rows of charges, and takes in what other nodes have done.
 func (s *Store) read(ctx context.Context, l *lane, charges []throttle.Charge, look func(Rows)) error {
-	var few [ledger.MostShort]ledger.Key
+	var few [ledger.Few]ledger.Key
 	keys := few[:0]
 	for i := range charges {
 		keys = append(keys, charges[i].Budget.Key)
