@@ -100,7 +100,7 @@ type slotHold struct {
 }
 
 // inspectCharges sets jitter, concurrent and shadowed by the charges. The Jitter of a Concurrency charge
-// does not count: a slot is held and does not age.
+// does not count: a slot is held and does not age. Nor does clockJitter, with which a grant may be used however late.
 func (a *acquisition) inspectCharges() {
 	a.jitter, a.concurrent, a.shadowed = 0, false, len(a.booking.Charges) > 0
 	for i := range a.booking.Charges {
@@ -109,7 +109,7 @@ func (a *acquisition) inspectCharges() {
 		switch j := c.Jitter; {
 		case c.Limit.Kind() == store.KindConcurrency:
 			a.concurrent = true
-		case j > 0 && !c.Shadow && (a.jitter == 0 || j < a.jitter):
+		case j > clockJitter && !c.Shadow && (a.jitter == 0 || j < a.jitter):
 			a.jitter = j
 		}
 	}

@@ -94,7 +94,7 @@ func RetryAfter(resp *http.Response) time.Duration {
 	if !limited && resp.StatusCode != http.StatusServiceUnavailable {
 		return 0
 	}
-	wait, ok := dialect.Read(dialect.Common, resp.Header.Get("Retry-After"), resp.Header, SentAt(resp))
+	wait, ok := dialect.Fields(dialect.Common, resp.Header["Retry-After"], resp.Header, SentAt(resp))
 	switch {
 	case ok:
 		return min(wait, MaxRetryAfter)

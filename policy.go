@@ -157,7 +157,8 @@ type Policy struct {
 	// net/http/httptrace, as [http.Transport] does; with another base the last
 	// check is before the base is called.
 	// Negative: none, so that starts are counted where they are granted and
-	// a grant may be used however late. Defaults to [DefaultJitter].
+	// a grant may be used however late; under [LeakyBucket] and [TokenBucket] starts
+	// leave a microsecond free, the unit in which stores count. Defaults to [DefaultJitter].
 	Jitter time.Duration
 
 	// Headroom is the share of the limit, from 0 to below 1, that requests

@@ -83,12 +83,13 @@ func open(pattern string) bool {
 	return pattern != "" && (pattern[0] == '*' || pattern[len(pattern)-1] == '*')
 }
 
-// ending returns what end says about a refusal, or else its usual length.
+// ending returns what end says about a refusal, or else its usual length; at least what
+// the Retry-After of a 429 asks.
 func ending(resp *http.Response, end Penalty, usual time.Duration) time.Duration {
 	if end != nil && usual >= 0 {
 		if d := end(resp); d > 0 {
-			return min(d, throttle.MaxPenalty)
+			return orRounded(resp, min(d, throttle.MaxPenalty))
 		}
 	}
-	return min(usual, throttle.MaxPenalty)
+	return orAsked(resp, min(usual, throttle.MaxPenalty))
 }

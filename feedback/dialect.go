@@ -25,19 +25,33 @@ func After(unit time.Duration) Dialect {
 }
 
 // At returns the dialect of moments in a layout of [time.Parse] and in a zone,
-// unless they tell theirs; nil is UTC. A moment in whole seconds gets another one,
-// which may have been cut off.
+// unless they tell theirs; nil is UTC. A moment in whole seconds gets another second,
+// and a moment in a layout without seconds another minute, because that much may have
+// been cut off. An hour or a day counts from its beginning, or to its end if the
+// hour or the day has begun.
 func At(layout string, zone *time.Location) Dialect {
 	if zone == nil {
 		zone = time.UTC
 	}
+	unit := dialect.UnitOf(layout)
+
 	return func(text string, sent time.Time) (time.Duration, bool) {
 		moment, err := time.ParseInLocation(layout, strings.TrimSpace(text), zone)
 		if err != nil {
 			return 0, false
 		}
-		return dialect.Until(moment, sent)
+		return dialect.Until(moment, unit, sent)
 	}
+}
+
+// Sentence is the dialect of sentences for people: "Please retry in 39.237s.", "try
+// again in 2m30s", "Retry after 2020-01-21T12:57:51Z", "available in 1 hour",
+// "请在30秒后重试". A length or a moment behind words that ask to come again counts before
+// any other length; "100 requests in 1 minute" tells of a limit, and is no wait. A number
+// without a unit is one of seconds, directly behind "retry after" or "wait". A
+// text that is no sentence is read as [Headers.Reset] is.
+func Sentence(text string, sent time.Time) (d time.Duration, ok bool) {
+	return dialect.Sentence(text, sent)
 }
 
 // orCommon is the dialect, or the common one if that is nil.
@@ -51,6 +65,17 @@ func (d Dialect) orCommon() dialect.Reader {
 // read reads a text of an answer: see [dialect.Read].
 func (d Dialect) read(resp *http.Response, text string) (time.Duration, bool) {
 	return dialect.Read(d.orCommon(), text, resp.Header, throttle.SentAt(resp))
+}
+
+// readFields reads all lines of a field of an answer: see [dialect.Fields].
+func (d Dialect) readFields(resp *http.Response, lines []string) (time.Duration, bool) {
+	return dialect.Fields(d.orCommon(), lines, resp.Header, throttle.SentAt(resp))
+}
+
+// canRead reports whether a line of a field is a length or a moment, which may be past.
+func (d Dialect) canRead(lines []string) bool {
+	_, ok := dialect.Fields(d.orCommon(), lines, nil, time.Time{})
+	return ok
 }
 
 // number reads "120" or "2.5", and nothing else.

@@ -42,7 +42,9 @@
 //
 //   - belong to an error (400 and above), or
 //   - say that they are no longer than what would be looked at, or
-//   - are JSON, HTML or XML, of which nobody can use one half.
+//   - are JSON, HTML or XML, of which nobody can use one half, or
+//   - do not say how long they are, and whose first bytes begin a JSON object or array,
+//     under whatever type but those of files, pictures, sounds, films and lines of JSON. Those bytes are waited for for a tenth of a second at most.
 //
 // So an answer that streams is not held up, and a large file is not touched. A
 // stream that calls itself JSON is held until its first value has come: leave it

@@ -71,8 +71,8 @@ func tighter(a, b throttle.Quota) bool {
 	return a.Reset > b.Reset
 }
 
-// For returns a penalty that is always d. It says for how long where a [When]
-// says which answers.
+// For returns a penalty that is always d, or what the Retry-After of a 429 asks if that
+// is longer. It says for how long where a [When] says which answers.
 func For(d time.Duration) Penalty {
-	return func(*http.Response) time.Duration { return d }
+	return func(resp *http.Response) time.Duration { return orAsked(resp, d) }
 }

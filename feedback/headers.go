@@ -1,6 +1,7 @@
 package feedback
 
 import (
+	"cmp"
 	"math"
 	"net/http"
 	"net/textproto"
@@ -21,25 +22,32 @@ import (
 type Headers struct {
 	// Remaining or, with Limit or Size, Used is the field that counts: "3",
 	// used and size as in "32/40", or a list of counts with the seconds of
-	// their windows, as in "20:1,100:120".
+	// their windows, as in "20:1,100:120" or "100;w=60, 5000;w=3600". Of
+	// several lines that differ the one with the least left counts.
 	Remaining, Used, Limit string
+
+	// Position is the place of the budget's count in a list without windows:
+	// 2 for 30000 in "600,30000". Defaults to 0: the field is no such list.
+	Position int
 
 	// Size is the limit if no field tells.
 	Size int
 
 	// Reset is the field that tells when there is more: after so many seconds,
-	// "2" or "2.5"; after a Go duration, "6m0s"; or at a moment, in seconds
-	// or milliseconds since 1970, in ISO 8601, or as a date of HTTP.
+	// "2" or "2.5"; after a Go duration, "6m0s"; or at a moment, in seconds,
+	// milliseconds, microseconds or nanoseconds since 1970, in ISO 8601, which
+	// may be cut to minutes, or as a date of HTTP or of mail.
 	Reset string
 
 	// As says how Reset is written if it is none of these.
 	As Dialect
 
 	// Per is the length of the budget's window. It finds the member of a list of
-	// counts, and stands in for a Reset that is not there: a refusal then closes
-	// the budget for so long. Without Clock it is unknown when the window ends. So
-	// what is left counts for a second, or for Per if that is less, until the next
-	// answer says it again.
+	// counts, bounds what Reset says, and stands in for a Reset that is not there:
+	// a refusal then closes the budget for so long, also if Reset cannot be read.
+	// Without Clock it is unknown when the window ends. So what is left counts for
+	// a second, or for Per if that is less, until the next answer says it again.
+	// Defaults to the window that the count tells, as in "3;w=21600".
 	Per time.Duration
 
 	// Clock says that the windows begin when the time since 1970 is a
@@ -53,7 +61,13 @@ type Headers struct {
 
 // Quota is a [throttle.Policy.Quota].
 func (h Headers) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
-	return h.quota(resp, unsaid)
+	left, window, counted := h.left(resp.Header)
+	h.Per = cmp.Or(h.Per, window)
+	reset, dated := h.reset(resp, unsaid)
+	if !counted || !dated || !speaks(resp) {
+		return throttle.Quota{}, false
+	}
+	return throttle.Quota{Left: left, Reset: reset}, true
 }
 
 // unsaid is for how long it is believed what is left, where nobody says how long it
@@ -61,36 +75,72 @@ func (h Headers) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 // for known to the upstream, and so books no more for others than they have spent.
 const unsaid = time.Second
 
-// quota has a Reset of at most so much where the answer has none.
-func (h Headers) quota(resp *http.Response, most time.Duration) (q throttle.Quota, ok bool) {
-	left, counted := h.left(resp.Header)
-	reset, dated := h.reset(resp, most)
-	if !counted || !dated || !speaks(resp) {
-		return throttle.Quota{}, false
-	}
-	return throttle.Quota{Left: left, Reset: reset}, true
-}
-
 // Penalty is a [throttle.Policy.Penalty]: an answer of one of Status that says
 // that nothing is left closes the budget until there is more. If neither
 // Remaining nor Used is set, Reset alone closes it. Retry-After, if it can be
-// read, wins over Reset. Any other answer is no refusal, even if it was the last
-// that was granted: see Quota.
+// read, wins over Reset, and that of a 429 closes the budget whatever the fields
+// say: another limit of the upstream has refused. If nothing is left and nothing
+// says when there is more, the budget is closed for Per, or for
+// [throttle.DefaultRetryAfter]. Any other answer is no refusal, even if it was the
+// last that was granted: see Quota.
 func (h Headers) Penalty(resp *http.Response) time.Duration {
 	if !mayRefuse(resp, h.Status) {
 		return 0
 	}
-	q, ok := h.quota(resp, throttle.MaxPenalty)
-	if h.Remaining == "" && h.Used == "" {
-		q.Reset, ok = h.reset(resp, throttle.MaxPenalty)
+	if resp.StatusCode == http.StatusTooManyRequests {
+		if d, ok := h.retryAfter(resp); ok {
+			return d
+		}
 	}
-	if !ok || q.Left > 0 || !speaks(resp) {
+	if !speaks(resp) {
 		return 0
 	}
-	if textproto.CanonicalMIMEHeaderKey(h.Reset) == "Retry-After" {
-		return q.Reset // in a dialect of its own
+
+	if h.Remaining == "" && h.Used == "" {
+		said := len(valuesOf(resp.Header, h.Reset)) > 0 || h.Per > 0
+		if _, ok := h.reset(resp, throttle.MaxPenalty); !said || !ok && resp.StatusCode != http.StatusTooManyRequests {
+			return 0
+		}
+		return h.untilMore(resp)
 	}
-	return untilMore(resp, q)
+
+	left, window, counted := h.left(resp.Header)
+	if !counted || left > 0 {
+		return 0
+	}
+	h.Per = cmp.Or(h.Per, window)
+	return h.untilMore(resp)
+}
+
+// retryAfter reads Retry-After, in a dialect of its own if it is Reset.
+func (h Headers) retryAfter(resp *http.Response) (d time.Duration, ok bool) {
+	if h.As != nil && textproto.CanonicalMIMEHeaderKey(h.Reset) == "Retry-After" {
+		if d, ok = h.reset(resp, throttle.MaxPenalty); ok {
+			return d, true
+		}
+	}
+	return retryAfter(resp)
+}
+
+// untilMore returns for how long a refusal of which nothing is left closes the budget.
+func (h Headers) untilMore(resp *http.Response) time.Duration {
+	if d, ok := h.retryAfter(resp); ok {
+		return d
+	}
+	if d, ok := h.reset(resp, throttle.MaxPenalty); ok {
+		return d
+	}
+
+	// A reset that has passed tells of a window that is over, and the next one is to be tried
+	// soon. One that cannot be read tells nothing, so the window may have just begun.
+	soon := throttle.DefaultRetryAfter
+	if h.Per > 0 {
+		soon = min(soon, h.Per)
+	}
+	if d, ok := h.window(resp, throttle.MaxPenalty); ok && !h.As.canRead(valuesOf(resp.Header, h.Reset)) {
+		return d
+	}
+	return soon
 }
 
 // mayRefuse reports whether an answer's status is one of those of refusals. A
@@ -107,71 +157,117 @@ func mayRefuse(resp *http.Response, status []int) bool {
 	return false
 }
 
-// untilMore returns for how long a quota of which nothing is left closes the
-// budget.
-func untilMore(resp *http.Response, q throttle.Quota) time.Duration {
-	if d, ok := retryAfter(resp); ok {
-		return d
-	}
-	return q.Reset
-}
-
 // speaks reports whether the answer can speak of the caller's budget.
 func speaks(resp *http.Response) bool {
 	age := strings.Trim(resp.Header.Get("Age"), "0 ")
 	return resp.StatusCode != http.StatusUnauthorized && age == ""
 }
 
-// left returns what is left.
-func (h Headers) left(header http.Header) (left int, ok bool) {
+// left returns what is left, and the window that the field tells; 0 if it tells none.
+func (h Headers) left(header http.Header) (left int, window time.Duration, ok bool) {
 	if h.Remaining != "" {
-		if overdrawn(firstOf(header, h.Remaining)) {
-			return 0, true
-		}
-		left, _, ok = h.count(header, h.Remaining)
-		return left, ok
+		// Some upstreams write less than nothing when more was spent than there was.
+		least, ok := h.count(header, h.Remaining, fewer)
+		return max(least.n, 0), least.window, ok
 	}
-	used, size, ok := h.count(header, h.Used)
-	if n, _, stated := h.count(header, h.Limit); stated {
-		size = n
+
+	used, ok := h.count(header, h.Used, more)
+	size := used.size
+	if limit, stated := h.count(header, h.Limit, fewer); stated {
+		size = limit.n
 	}
 	if size == 0 {
 		size = h.Size
 	}
-	return max(size-used, 0), ok && size > 0
+	return max(size-used.n, 0), used.window, ok && size > 0 && used.n >= 0
 }
 
-// overdrawn reports whether a rest is below 0, which some upstreams write when more
-// was spent than there was.
-func overdrawn(text string) bool {
-	text, below := strings.CutPrefix(strings.TrimSpace(text), "-")
-	_, ok := number(text)
-	return below && ok
+// A count is a number of a field.
+type count struct {
+	n      int
+	size   int           // of "32/40"; 0 if the field does not tell
+	window time.Duration // of "20:1" or "20;w=1"; 0 if the field does not tell
+	timed  bool          // the window was told behind a colon
 }
 
-// count reads "3", "32/40", or the member for Per of "20:1,100:120".
-func (h Headers) count(header http.Header, name string) (n, size int, ok bool) {
-	field := strings.Join(valuesOf(header, name), ",")
-	if !strings.Contains(field, ":") {
-		first, second, both := strings.Cut(field, "/")
-		n, ok = whole(first)
-		if !both {
-			return n, 0, ok
-		}
-		size, sized := whole(second)
-		return n, size, ok && sized
-	}
-	for member := range strings.SplitSeq(field, ",") {
-		first, seconds, _ := strings.Cut(member, ":")
-		s, timed := number(seconds)
-		if !timed {
-			return 0, 0, false
-		}
-		if length(s, time.Second) == h.Per {
-			n, ok = whole(first)
+// fewer and more choose between the counts of two lines: that which allows less.
+func fewer(a, b count) bool { return a.n < b.n }
+func more(a, b count) bool  { return a.n-a.size > b.n-b.size }
+
+// count reads the count of a field: of several lines that differ the first by an order.
+func (h Headers) count(header http.Header, name string, before func(a, b count) bool) (first count, ok bool) {
+	for _, line := range valuesOf(header, name) {
+		c, counted := h.countOf(line)
+		if counted && (!ok || before(c, first)) {
+			first, ok = c, true
 		}
 	}
-	return n, 0, ok
+	return first, ok
+}
+
+// countOf reads the count of a line: "3", "32/40", "3;w=60", or the budget's member of a list.
+func (h Headers) countOf(line string) (found count, ok bool) {
+	var windows, plain int
+	var last count
+	for i, text := 1, line; text != ""; i++ {
+		var member string
+		member, text, _ = strings.Cut(text, ",")
+		c, counted := countOf(member)
+		switch {
+		case h.Position == i:
+			return c, counted
+		case h.Position > 0:
+			continue
+		case !counted:
+			return count{}, false
+		case c.window == 0:
+			plain, last = plain+1, c
+		case c.window == h.Per || h.Per == 0 && !c.timed && !strings.Contains(line, ","):
+			found, ok = c, true
+			windows++
+		default:
+			windows++
+		}
+	}
+
+	// A count without a window is the budget's own if there is no other, or if no window is asked for.
+	if !ok && plain == 1 && (windows == 0 || h.Per == 0) {
+		return last, true
+	}
+	return found, ok
+}
+
+// countOf reads one count, which may be below 0.
+func countOf(text string) (c count, ok bool) {
+	text, parameters, _ := strings.Cut(text, ";")
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		if seconds, isWindow := strings.CutPrefix(strings.TrimSpace(parameter), "w="); isWindow {
+			s, _ := number(seconds)
+			c.window = length(s, time.Second)
+		}
+	}
+
+	text, seconds, timed := strings.Cut(text, ":")
+	if timed {
+		s, isNumber := number(seconds)
+		if !isNumber {
+			return count{}, false
+		}
+		c.window, c.timed = length(s, time.Second), true
+	}
+
+	text, size, sized := strings.Cut(text, "/")
+	if sized {
+		if c.size, ok = whole(size); !ok {
+			return count{}, false
+		}
+	}
+
+	text, below := strings.CutPrefix(strings.Trim(text, "\" \t"), "-")
+	if c.n, ok = whole(text); below {
+		c.n = -c.n
+	}
+	return c, ok
 }
 
 // whole reads a count, which may be written with a fraction.
@@ -186,10 +282,21 @@ func whole(text string) (n int, ok bool) {
 // reset returns for how long what is left is all there is; at most so much if only
 // Per says so. A Reset that cannot be read, or has passed, makes what is left untrue.
 func (h Headers) reset(resp *http.Response, most time.Duration) (d time.Duration, ok bool) {
-	if field := firstOf(resp.Header, h.Reset); field != "" {
-		d, ok = h.As.read(resp, field)
-		return min(d, throttle.MaxPenalty), ok && d > 0
+	lines := valuesOf(resp.Header, h.Reset)
+	if len(lines) == 0 || len(lines) == 1 && lines[0] == "" {
+		return h.window(resp, most)
 	}
+
+	d, ok = h.As.readFields(resp, lines)
+	if h.Per > 0 {
+		d = min(d, h.Per)
+	}
+	return min(d, throttle.MaxPenalty), ok && d > 0
+}
+
+// window returns for how long the budget's window goes on; at most so much if nothing
+// tells when the window has begun.
+func (h Headers) window(resp *http.Response, most time.Duration) (d time.Duration, ok bool) {
 	switch {
 	case h.Per <= 0:
 		return 0, false

@@ -47,7 +47,9 @@ func TestHeaderDialects(t *testing.T) {
 		{"epoch in milliseconds", common,
 			[]string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "1767323075000"}, left(9, 31*time.Second)},
 		{"lemlist: a date for people", common,
-			[]string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "Fri Jan 02 2026 03:04:35 GMT+0000 (UTC)"}, nil},
+			[]string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "Fri Jan 02 2026 03:04:35 GMT+0000 (UTC)"}, left(9, 31*time.Second)},
+		{"Jira: cut to minutes", common,
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2026-01-02T03:34Z"}, left(0, 30*time.Minute+55*time.Second)},
 		{"Discord: decimal seconds",
 			feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset-After"},
 			[]string{"X-RateLimit-Remaining", "1", "X-RateLimit-Reset-After", "64.57"}, left(1, 64570*time.Millisecond)},
@@ -83,6 +85,10 @@ func TestHeaderDialects(t *testing.T) {
 		{"a layout", feedback.Headers{Remaining: "N", Reset: "R",
 			As: feedback.At("2006-01-02 15:04:05", time.FixedZone("UTC+8", 8*60*60))},
 			[]string{"N", "3", "R", "2026-01-02 11:04:35"}, left(3, 31*time.Second)},
+		{"a layout that cuts to minutes", feedback.Headers{Remaining: "N", Reset: "R", As: feedback.At("02.01.2006 15:04", nil)},
+			[]string{"N", "3", "R", "02.01.2026 03:05"}, left(3, 115*time.Second)},
+		{"a layout that cuts to days", feedback.Headers{Remaining: "N", Reset: "R", As: feedback.At(time.DateOnly, nil)},
+			[]string{"N", "3", "R", "2026-01-03"}, left(3, 20*time.Hour+55*time.Minute+56*time.Second)},
 		{"a layout in UTC", feedback.Headers{Remaining: "N", Reset: "R", As: feedback.At(time.DateTime, nil)},
 			[]string{"N", "3", "R", "2026-01-02 03:04:35"}, left(3, 31*time.Second)},
 		{"more than a day, in a dialect of its own", feedback.Headers{Remaining: "N", Reset: "R", As: weeks},
@@ -268,6 +274,151 @@ func TestFailuresAreNoRefusals(t *testing.T) {
 			require.Equal(t, named, penalty(answer(status, "", fields...)), status)
 		}
 	}
+}
+
+// TestRefusalsThatSayLittle: a 429 obeys its Retry-After, whatever its other fields say or fail to say;
+// and one of which nothing is left closes the budget although no field says for how long. What is refused
+// with something left and without a Retry-After is about another budget.
+func TestRefusalsThatSayLittle(t *testing.T) {
+	const remaining, reset, retry = "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After"
+	of := func(change func(*feedback.Headers)) feedback.Headers {
+		h := common
+		change(&h)
+		return h
+	}
+	minutely := of(func(h *feedback.Headers) { h.Per = time.Minute })
+	daily := of(func(h *feedback.Headers) { h.Per = 100 * time.Hour })
+	short := of(func(h *feedback.Headers) { h.Per = 200 * time.Millisecond })
+	onClock := of(func(h *feedback.Headers) { h.Per, h.Clock = time.Minute, true })
+	forbidden := of(func(h *feedback.Headers) { h.Status = []int{403} })
+	dated := feedback.Headers{Reset: reset}
+	used := feedback.Headers{Used: "X-RateLimit-Used", Limit: "X-RateLimit-Limit", Reset: reset}
+	millis := feedback.Headers{Remaining: remaining, Reset: retry, As: feedback.After(time.Millisecond)}
+
+	for _, c := range []struct {
+		name    string
+		headers feedback.Headers
+		status  int
+		fields  []string
+		want    time.Duration
+	}{
+		{"no reset", common, 429, []string{remaining, "0", retry, "1"}, time.Second},
+		{"no field but Retry-After", common, 429, []string{retry, "5"}, 5 * time.Second},
+		{"no field", common, 429, nil, 0},
+		{"nanoseconds that have passed", common, 429, []string{remaining, "0", reset, "1554388452000000000", retry, "30"}, 30 * time.Second},
+		{"nanoseconds that have passed alone", minutely, 429, []string{remaining, "0", reset, "1554388452000000000"}, time.Second},
+		{"nanoseconds", common, 429, []string{remaining, "0", reset, "1767323075000000000"}, 31 * time.Second},
+		{"nanoseconds beyond the window", minutely, 429, []string{remaining, "0", reset, "1767323999000000000"}, time.Minute},
+		{"a date of two readings", common, 429, []string{remaining, "0", reset, "06/10/2016 13:07:24", retry, "30"}, 30 * time.Second},
+		{"a date of two readings alone", common, 429, []string{remaining, "0", reset, "06/10/2016 13:07:24"}, time.Second},
+		{"a date of two readings in a window", minutely, 429, []string{remaining, "0", reset, "06/10/2016 13:07:24"}, time.Minute},
+		{"a date of two readings on the clock", onClock, 429, []string{remaining, "0", reset, "06/10/2016 13:07:24"}, 55 * time.Second},
+		{"a date of two readings in a long window", daily, 429, []string{remaining, "0", reset, "06/10/2016 13:07:24"}, throttle.MaxPenalty},
+		{"a fraction, and a reset of now", common, 429, []string{remaining, "0.0", reset, "0", "X-RateLimit-Used", "1000"}, time.Second},
+		{"a reset of now in a window", daily, 429, []string{remaining, "0", reset, "0"}, time.Second},
+		{"a reset of now in a short window", short, 429, []string{remaining, "0", reset, "0"}, 200 * time.Millisecond},
+		{"a reset that has passed", common, 429, []string{remaining, "0", reset, "1767323044"}, time.Second},
+		{"a reset that is negative", common, 429, []string{remaining, "0", reset, "-5", retry, "7"}, 7 * time.Second},
+		{"an empty reset", common, 429, []string{remaining, "0", reset, ""}, time.Second},
+		{"a 403 without a reset", common, 403, []string{remaining, "0"}, time.Second},
+		{"a 403 with Retry-After and no reset", common, 403, []string{remaining, "0", retry, "7"}, 7 * time.Second},
+		{"some left, of a budget that has not refused", common, 429, []string{remaining, "799", reset, "600", retry, "7"}, 7 * time.Second},
+		{"some left", common, 429, []string{remaining, "799", reset, "600"}, 0},
+		{"some left of a 403", common, 403, []string{remaining, "799", retry, "7"}, 0},
+		{"a rest that is no number", common, 429, []string{remaining, "many", reset, "soon", retry, "7"}, 7 * time.Second},
+		{"the last one that was granted", common, 200, []string{remaining, "0", retry, "7"}, 0},
+		{"ten minutes", common, 429, []string{remaining, "0", reset, "1767323645"}, 10*time.Minute + time.Second},
+		{"ten minutes with Retry-After", common, 429, []string{remaining, "0", reset, "1767323645", retry, "3"}, 3 * time.Second},
+		{"a status that is none of a refusal", forbidden, 429, []string{remaining, "0", reset, "30", retry, "7"}, 0},
+		{"out of a cache", common, 429, []string{remaining, "0", reset, "30", retry, "7", "Age", "3"}, 7 * time.Second},
+		{"out of a cache without Retry-After", common, 429, []string{remaining, "0", reset, "30", "Age", "3"}, 0},
+		{"two lines of Retry-After", common, 429, []string{remaining, "0", retry, "5", retry, "30"}, 30 * time.Second},
+		{"two lines in one", common, 429, []string{remaining, "0", retry, "5, 30"}, 30 * time.Second},
+		{"the same twice in one line", common, 429, []string{remaining, "0", retry, "30,30"}, 30 * time.Second},
+		{"Retry-After that cannot be read", common, 429, []string{remaining, "0", reset, "soon", retry, "later"}, time.Second},
+		{"only a reset that has passed", dated, 429, []string{reset, "1767323044"}, time.Second},
+		{"only a reset that has passed, of a 403", dated, 403, []string{reset, "1767323044"}, 0},
+		{"only a reset, and Retry-After", dated, 429, []string{retry, "7"}, 7 * time.Second},
+		{"used up", used, 429, []string{"X-RateLimit-Used", "5", "X-RateLimit-Limit", "5"}, time.Second},
+		{"used in part", used, 429, []string{"X-RateLimit-Used", "4", "X-RateLimit-Limit", "5", retry, "7"}, 7 * time.Second},
+		{"Retry-After in a dialect of its own", millis, 429, []string{remaining, "5", retry, "64570"}, 64570 * time.Millisecond},
+		{"Retry-After in words all the same", millis, 429, []string{remaining, "5", retry, "5s"}, 5 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, c.want, c.headers.Penalty(answer(c.status, "", c.fields...)))
+		})
+	}
+
+	t.Run("two rows, of which one has refused", func(t *testing.T) {
+		requests := feedback.Headers{Remaining: "R", Reset: "R-Reset"}
+		tokens := feedback.Headers{Remaining: "T", Reset: "T-Reset"}
+		resp := answer(429, "", "R", "40", "R-Reset", "30", "T", "0", "T-Reset", "7")
+		require.Zero(t, requests.Penalty(resp))
+		require.Equal(t, 7*time.Second, tokens.Penalty(resp))
+	})
+}
+
+// TestCounts has the forms in which upstreams send a count.
+func TestCounts(t *testing.T) {
+	docker := feedback.Headers{Remaining: "RateLimit-Remaining", Per: 6 * time.Hour}
+	okta := feedback.Headers{Remaining: "X-Rate-Limit-Remaining", Limit: "X-Rate-Limit-Limit", Reset: "X-Rate-Limit-Reset"}
+	used := feedback.Headers{Used: "U", Limit: "L", Per: time.Minute}
+	strava := feedback.Headers{Used: "X-RateLimit-Usage", Limit: "X-RateLimit-Limit", Per: 15 * time.Minute, Clock: true, Position: 1}
+	stravaDay := strava
+	stravaDay.Per, stravaDay.Position = 24*time.Hour, 2
+	third := strava
+	third.Position = 3
+	const remaining = "RateLimit-Remaining"
+
+	for _, c := range []struct {
+		name    string
+		headers feedback.Headers
+		fields  []string
+		want    *throttle.Quota
+	}{
+		{"a window in a parameter", docker, []string{"RateLimit-Limit", "100;w=21600", remaining, "3;w=21600"}, left(3, time.Second)},
+		{"more of it", docker, []string{remaining, "76;w=21600"}, left(76, time.Second)},
+		{"a window alone", docker, []string{"RateLimit-Limit", ";w=21600", remaining, ";w=21600"}, nil},
+		{"another window", docker, []string{remaining, "3;w=60"}, nil},
+		{"other parameters", docker, []string{remaining, `3; burst=5;comment="a, b"`}, nil},
+		{"a window that is asked for nowhere", feedback.Headers{Remaining: remaining}, []string{remaining, "3;w=21600"}, left(3, time.Second)},
+		{"a window without a length", docker, []string{remaining, "3;w"}, left(3, time.Second)},
+		{"a list of windows", docker, []string{remaining, "100, 9;w=60, 7;w=21600"}, left(7, time.Second)},
+		{"a list of other windows", docker, []string{remaining, "100, 9;w=60"}, nil},
+		{"a list of windows, none asked for", feedback.Headers{Remaining: remaining, Reset: "R"},
+			[]string{remaining, "100, 9;w=60", "R", "30"}, left(100, 30*time.Second)},
+		{"quoted", docker, []string{remaining, ` "3" `}, left(3, time.Second)},
+		{"a fraction", docker, []string{remaining, "0.9"}, left(0, time.Second)},
+		{"below nothing", docker, []string{remaining, "-3.5;w=21600"}, left(0, time.Second)},
+		{"a sign", docker, []string{remaining, "+3"}, nil},
+		{"a comma of thousands", docker, []string{remaining, "1,000"}, nil},
+		{"the same line twice", okta, []string{"X-Rate-Limit-Limit", "600", "X-Rate-Limit-Limit", "600",
+			"X-Rate-Limit-Remaining", "7", "X-Rate-Limit-Remaining", "7", "X-Rate-Limit-Reset", "1767323075", "X-Rate-Limit-Reset", "1767323075"},
+			left(7, 31*time.Second)},
+		{"two lines that differ", okta, []string{"X-Rate-Limit-Remaining", "7", "X-Rate-Limit-Remaining", "3",
+			"X-Rate-Limit-Reset", "30", "X-Rate-Limit-Reset", "60"}, left(3, time.Minute)},
+		{"a line that is no count", okta, []string{"X-Rate-Limit-Remaining", "7", "X-Rate-Limit-Remaining", "some",
+			"X-Rate-Limit-Reset", "soon", "X-Rate-Limit-Reset", "60"}, left(7, time.Minute)},
+		{"what is used, in two lines that differ", used, []string{"U", "90", "U", "97", "L", "200", "L", "100"}, left(3, time.Second)},
+		{"used below nothing", used, []string{"U", "-5", "L", "100"}, nil},
+		{"used and size, in two lines", feedback.Headers{Used: "U", Per: time.Minute}, []string{"U", "1/5", "U", "30/100"}, left(4, time.Second)},
+		{"the first of a list", strava, []string{"X-RateLimit-Limit", "600,30000", "X-RateLimit-Usage", "598,27536"}, left(2, 10*time.Minute+55*time.Second)},
+		{"the second", stravaDay, []string{"X-RateLimit-Limit", "600, 30000", "X-RateLimit-Usage", "598, 27536"}, left(2464, 20*time.Hour+55*time.Minute+55*time.Second)},
+		{"a third that is not there", third, []string{"X-RateLimit-Limit", "600,30000", "X-RateLimit-Usage", "598,27536"}, nil},
+		{"a reset beyond the window", feedback.Headers{Remaining: "N", Reset: "R", Per: time.Minute}, []string{"N", "3", "R", "86400"}, left(3, time.Minute)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			requireQuota(t, c.want, c.headers.Quota, answer(200, "", c.fields...))
+		})
+	}
+
+	refused := answer(429, "", "X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Reset", "1767323075", "X-Rate-Limit-Reset", "1767323075")
+	require.Equal(t, 31*time.Second, okta.Penalty(refused))
+	require.Equal(t, 6*time.Hour, docker.Penalty(answer(429, "", remaining, "0;w=21600")))
+	require.Equal(t, 6*time.Hour, feedback.RateLimit{}.Penalty(answer(429, "", remaining, "0;w=21600")))
+	require.Zero(t, docker.Penalty(answer(429, "", remaining, "0;w=60")), "of another window")
+	require.Equal(t, 10*time.Minute+55*time.Second, strava.Penalty(answer(429, "", "X-RateLimit-Limit", "600,30000", "X-RateLimit-Usage", "601,27536")))
+	require.Zero(t, stravaDay.Penalty(answer(429, "", "X-RateLimit-Limit", "600,30000", "X-RateLimit-Usage", "601,27536")))
 }
 
 func TestWindowsOnTheClock(t *testing.T) {

@@ -1,6 +1,7 @@
 package feedback
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
@@ -34,8 +35,37 @@ func looked(resp *http.Response, max int64) bool {
 		return true
 	case resp.ContentLength >= 0 && resp.ContentLength <= max:
 		return true
+	case document(media):
+		return true
+	case resp.ContentLength >= 0 || resp.StatusCode < 200 || resp.StatusCode >= 300 || streams(media):
+		return false
 	}
-	return document(media)
+
+	// Platforms send JSON as a text or without a type, and gzip takes the length away.
+	return beginsAsJSON(peek.Begins(resp))
+}
+
+// streams reports whether a media type is one of streams of messages, or of files that
+// nobody takes for a text.
+func streams(media string) bool {
+	kind, subtype, _ := strings.Cut(media, "/")
+	switch kind {
+	case "image", "audio", "video", "font":
+		return true
+	}
+
+	switch subtype {
+	case "x-ndjson", "ndjson", "jsonl", "x-jsonlines", "json-seq", "octet-stream", "zip", "gzip", "pdf":
+		return true
+	}
+	return strings.HasPrefix(subtype, "grpc")
+}
+
+// beginsAsJSON reports whether a text may be the beginning of a JSON object or array.
+func beginsAsJSON(text []byte) bool {
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	text = bytes.TrimLeft(text, " \t\r\n")
+	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
 }
 
 // isJSON reports whether an answer calls itself JSON in the words of nearly all. Each of many rows asks

@@ -37,40 +37,72 @@ type RateLimit struct {
 
 // Quota is a [throttle.Policy.Quota].
 func (r RateLimit) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
-	return r.quota(resp, unsaid)
-}
-
-// quota has a Reset of at most so much where the answer has none.
-func (r RateLimit) quota(resp *http.Response, most time.Duration) (q throttle.Quota, ok bool) {
 	if !speaks(resp) {
 		return throttle.Quota{}, false
 	}
-	field := r.field(resp, "RateLimit")
-	if list, ok := parseList(field); ok && len(list) > 0 {
-		return r.least(list, r.policies(resp), most)
+	if q, ok, structured := r.structured(resp, unsaid, 0); structured {
+		return q, ok
 	}
-	if r.Name != "" {
-		return throttle.Quota{}, false
-	}
-	if dict, ok := parseDictionary(field); ok && len(dict) > 0 {
-		return quotaOf(dict["remaining"].value, dict["reset"].value)
-	}
-	return Headers{
-		Remaining: r.Prefix + "RateLimit-Remaining",
-		Reset:     r.Prefix + "RateLimit-Reset",
-	}.Quota(resp)
+	return r.separate().Quota(resp)
 }
 
 // Penalty is a [throttle.Policy.Penalty]: an answer of one of Status that says
 // that nothing is left closes the budget until there is more. Retry-After, if it
-// can be read, wins. Any other answer is no refusal, even if it was the last that
-// was granted: see Quota.
+// can be read, wins, and that of a 429 closes the budget whatever the fields say.
+// If nothing is left and nothing says when there is more, the budget is closed for
+// [throttle.DefaultRetryAfter]. Any other answer is no refusal, even if it was the
+// last that was granted: see Quota.
 func (r RateLimit) Penalty(resp *http.Response) time.Duration {
-	q, ok := r.quota(resp, throttle.MaxPenalty)
-	if !ok || q.Left > 0 || !mayRefuse(resp, r.Status) {
+	if !mayRefuse(resp, r.Status) {
 		return 0
 	}
-	return untilMore(resp, q)
+	if d, ok := asked(resp); ok {
+		return d
+	}
+	if !speaks(resp) {
+		return 0
+	}
+
+	q, ok, structured := r.structured(resp, throttle.MaxPenalty, throttle.DefaultRetryAfter)
+	switch {
+	case !structured:
+		return r.separate().Penalty(resp)
+	case !ok || q.Left > 0:
+		return 0
+	}
+	if d, ok := retryAfter(resp); ok {
+		return d
+	}
+	return q.Reset
+}
+
+// structured reads the field RateLimit, which is a list or a dictionary; structured is
+// false if there is none, and older fields may tell. A quota that does not say when
+// there is more has a Reset of at most so much of its window; without a window it
+// counts for the time undated, and not at all if that is 0.
+func (r RateLimit) structured(resp *http.Response, most, undated time.Duration) (q throttle.Quota, ok, structured bool) {
+	field := r.field(resp, "RateLimit")
+	if list, parsed := parseList(field); parsed && len(list) > 0 {
+		q, ok = r.least(list, r.policies(resp), most, undated)
+		return q, ok, true
+	}
+	if r.Name != "" {
+		return throttle.Quota{}, false, true
+	}
+	if dict, parsed := parseDictionary(field); parsed && len(dict) > 0 {
+		q, ok = quotaOf(dict["remaining"].value, dict["reset"].value, undated)
+		return q, ok, true
+	}
+	return throttle.Quota{}, false, false
+}
+
+// separate reads the fields that had one number each, in the drafts up to -06.
+func (r RateLimit) separate() Headers {
+	return Headers{
+		Remaining: r.Prefix + "RateLimit-Remaining",
+		Reset:     r.Prefix + "RateLimit-Reset",
+		Status:    r.Status,
+	}
 }
 
 // field joins the lines of a field.
@@ -79,7 +111,7 @@ func (r RateLimit) field(resp *http.Response, name string) string {
 }
 
 // least returns the member of the list with the least left, of those that count.
-func (r RateLimit) least(list []item, policies map[string]policy, most time.Duration) (least throttle.Quota, found bool) {
+func (r RateLimit) least(list []item, policies map[string]policy, most, undated time.Duration) (least throttle.Quota, found bool) {
 	for _, member := range list {
 		name, named := member.value.(string)
 		left, reset := member.params["r"], member.params["t"]
@@ -94,7 +126,7 @@ func (r RateLimit) least(list []item, policies map[string]policy, most time.Dura
 		if !said {
 			reset = p.window
 		}
-		q, ok := quotaOf(left, reset)
+		q, ok := quotaOf(left, reset, undated)
 		if !said {
 			q.Reset = min(q.Reset, most)
 		}
@@ -129,18 +161,20 @@ func (r RateLimit) policies(resp *http.Response) map[string]policy {
 	return policies
 }
 
-// quotaOf returns the quota of two Integers; of none if one is of another type,
-// negative, or tells of a time that is over.
-func quotaOf(left, reset any) (q throttle.Quota, ok bool) {
+// quotaOf returns the quota of two Integers; of none if the first is of another type or
+// negative. If the second is no Integer, or tells of a time that is over, the quota counts
+// for the time undated, and not at all if that is 0.
+func quotaOf(left, reset any, undated time.Duration) (q throttle.Quota, ok bool) {
 	n, counted := left.(int64)
 	seconds, dated := reset.(int64)
-	if !counted || !dated || n < 0 || seconds <= 0 {
+	d := undated
+	if dated && seconds > 0 {
+		d = length(float64(seconds), time.Second)
+	}
+	if !counted || n < 0 || d == 0 {
 		return throttle.Quota{}, false
 	}
-	return throttle.Quota{
-		Left:  int(min(n, math.MaxInt32)),
-		Reset: length(float64(seconds), time.Second),
-	}, true
+	return throttle.Quota{Left: int(min(n, math.MaxInt32)), Reset: d}, true
 }
 
 // countOrNone reports whether a parameter is an Integer that is not negative, if

@@ -130,6 +130,17 @@ func TestPenaltiesOfRateLimit(t *testing.T) {
 		{"nothing said", 429, nil, 0},
 		{"Retry-After wins", 429, []string{"RateLimit", `"default";r=0;t=30`, "Retry-After", "2"}, 2 * time.Second},
 		{"longer, too", 503, []string{"RateLimit", `"default";r=0;t=30`, "Retry-After", "90"}, 90 * time.Second},
+		{"some left, of a limit that has not refused", 429, []string{"RateLimit", `"default";r=1;t=30`, "Retry-After", "7"}, 7 * time.Second},
+		{"some left of a 403", 403, []string{"RateLimit", `"default";r=1;t=30`, "Retry-After", "7"}, 0},
+		{"malformed", 429, []string{"RateLimit", `"default";r=`, "Retry-After", "7"}, 7 * time.Second},
+		{"nothing left and nothing else said", 429, []string{"RateLimit", `"default";r=0`}, time.Second},
+		{"nothing left, and more now", 429, []string{"RateLimit", `"default";r=0;t=0`}, time.Second},
+		{"the least of two without a time", 429, []string{"RateLimit", `"a";r=5;t=60, "b";r=0`}, time.Second},
+		{"a dictionary without a time", 429, []string{"RateLimit", `limit=9, remaining=0`}, time.Second},
+		{"old fields without a time", 429, []string{"RateLimit-Remaining", "0"}, time.Second},
+		{"old fields of another limit", 429, []string{"RateLimit-Remaining", "9", "RateLimit-Reset", "9", "Retry-After", "7"}, 7 * time.Second},
+		{"Retry-After alone", 429, []string{"Retry-After", "7"}, 7 * time.Second},
+		{"Retry-After out of a cache", 429, []string{"Retry-After", "7", "Age", "7"}, 7 * time.Second},
 		{"not where it says when to follow", 303, []string{"RateLimit", `"default";r=0;t=30`, "Retry-After", "90"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

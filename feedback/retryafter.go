@@ -26,28 +26,57 @@ func RetryAfter(fallback time.Duration) Penalty {
 }
 
 func retryAfter(resp *http.Response) (d time.Duration, ok bool) {
-	return Dialect(nil).read(resp, resp.Header.Get("Retry-After"))
+	return Dialect(nil).readFields(resp, valuesOf(resp.Header, "Retry-After"))
 }
 
-// UntilMidnight returns a penalty that ends with the day in a zone; nil is UTC.
+// asked returns what the Retry-After of a 429 asks, which no reader of a refusal may
+// lose; ok is false for every other answer.
+func asked(resp *http.Response) (d time.Duration, ok bool) {
+	if resp == nil || resp.StatusCode != http.StatusTooManyRequests {
+		return 0, false
+	}
+	return retryAfter(resp)
+}
+
+// orAsked returns the length of a penalty, or what the Retry-After of a 429 asks if
+// that is longer. An answer that is no refusal stays none.
+func orAsked(resp *http.Response, d time.Duration) time.Duration {
+	if d <= 0 {
+		return d
+	}
+	longer, _ := asked(resp)
+	return max(d, longer)
+}
+
+// orRounded is orAsked for a length that the answer itself says: a Retry-After in whole
+// seconds that is no more than that length rounded up says the same.
+func orRounded(resp *http.Response, d time.Duration) time.Duration {
+	longer, ok := asked(resp)
+	if ok && d > 0 && longer%time.Second == 0 && longer-d < time.Second {
+		return d
+	}
+	return orAsked(resp, d)
+}
+
+// UntilMidnight returns a penalty that ends with the day in a zone, as the window of a
+// [throttle.CalendarWindow] does, also where there is no midnight, or are two; nil is
+// UTC. It is never less than what the Retry-After of a 429 asks.
 func UntilMidnight(zone *time.Location) Penalty {
-	return untilDate(zone, func(y int, m time.Month, d int) (int, time.Month, int) { return y, m, d + 1 })
+	return untilEnd(throttle.CalendarWindow(1, throttle.Day, zone))
 }
 
 // UntilFirst returns a penalty that ends with the month in a zone; nil is UTC.
-// [throttle.MaxPenalty] cuts it short, except on the last day.
+// [throttle.MaxPenalty] cuts it short, except on the last day. It is never less than
+// what the Retry-After of a 429 asks.
 func UntilFirst(zone *time.Location) Penalty {
-	return untilDate(zone, func(y int, m time.Month, _ int) (int, time.Month, int) { return y, m + 1, 1 })
+	return untilEnd(throttle.CalendarWindow(1, throttle.Month, zone))
 }
 
-// untilDate returns a penalty that ends when the next date begins.
-func untilDate(zone *time.Location, next func(int, time.Month, int) (int, time.Month, int)) Penalty {
-	if zone == nil {
-		zone = time.UTC
-	}
+// untilEnd returns a penalty that ends with the window in which the answer was sent.
+func untilEnd(limit throttle.Limit) Penalty {
 	return func(resp *http.Response) time.Duration {
 		now := sent(resp)
-		year, month, day := next(now.In(zone).Date())
-		return min(time.Date(year, month, day, 0, 0, 0, 0, zone).Sub(now), throttle.MaxPenalty)
+		_, end := limit.Window(now)
+		return orAsked(resp, min(end.Sub(now), throttle.MaxPenalty))
 	}
 }

@@ -2,11 +2,13 @@ package feedback_test
 
 import (
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	_ "time/tzdata" // the tests know their zones on any system
 
 	"github.com/stretchr/testify/require"
 
@@ -39,7 +41,30 @@ func TestRetryAfter(t *testing.T) {
 		{"epoch", "1767323075", 31 * time.Second},
 		{"epoch, decimal", "1767323075.5", 30500 * time.Millisecond},
 		{"epoch, milliseconds", "1767323075250", 30250 * time.Millisecond},
+		{"epoch, microseconds", "1767323075250000", 30250 * time.Millisecond},
+		{"epoch, nanoseconds", "1767323075250000000", 30250 * time.Millisecond},
 		{"a Go duration", "6m0s", 6 * time.Minute},
+		{"words", "30 seconds", 30 * time.Second},
+		{"words of several parts", "1 hour, 5 minutes and 30 sec", time.Hour + 5*time.Minute + 30*time.Second},
+		{"ISO 8601 with spaces", "2026-01-02 03:04:35 UTC", 31 * time.Second},
+		{"as Go prints a moment", "2026-01-02 11:04:35 +0800 CST", none},
+		{"as Go prints a moment of UTC", "2026-01-02 03:04:35 +0000 UTC", 31 * time.Second},
+		{"ISO 8601 in small letters", "2026-01-02t03:04:35z", 31 * time.Second},
+		{"ISO 8601, cut to minutes", "2026-01-02T03:05Z", 115 * time.Second},
+		{"ISO 8601, cut to this minute", "2026-01-02T03:04Z", 55 * time.Second},
+		{"ISO 8601, cut to the last minute", "2026-01-02T03:03Z", none},
+		{"cut to minutes, with a zone", "2026-01-02T11:05+08:00", 115 * time.Second},
+		{"cut to minutes, with a zone of four digits", "2026-01-02 11:05 +0800", 115 * time.Second},
+		{"cut to minutes, with a zone of two digits", "2026-01-02T11:05+08", 115 * time.Second},
+		{"cut to minutes, without a zone", "2026-01-02T03:05", none},
+		{"cut to the next hour", "2026-01-02T04Z", 55*time.Minute + 56*time.Second},
+		{"cut to this hour", "2026-01-02T03Z", 55*time.Minute + 55*time.Second},
+		{"cut to the last hour", "2026-01-02T02Z", none},
+		{"mail", "Fri, 2 Jan 2026 11:04:35 +0800", 31 * time.Second},
+		{"mail, cut to minutes", "Fri, 2 Jan 2026 03:05 GMT", 115 * time.Second},
+		{"a date of HTTP in UTC", "Fri, 02 Jan 2026 03:04:35 UTC", 31 * time.Second},
+		{"JavaScript", "Fri Jan 02 2026 11:04:35 GMT+0800 (China Standard Time)", 31 * time.Second},
+		{"Ruby", "Fri Jan  2 03:04:35 +0000 2026", 31 * time.Second},
 
 		{"the second of the answer", date, time.Second},
 		{"a day", "86400", day},
@@ -54,7 +79,6 @@ func TestRetryAfter(t *testing.T) {
 		{"ISO 8601, past", "2026-01-02T03:04:04Z", none},
 		{"epoch, past", "1767323044", none},
 		{"epoch, milliseconds, past", "1767323044000", none},
-		{"epoch, microseconds", "1767323075000000", none},
 		{"more than 64 bits", "99999999999999999999999", none},
 		{"more than a float", strings.Repeat("9", 400), none},
 		{"more than a Go duration", "9999999999h", none},
@@ -72,6 +96,9 @@ func TestRetryAfter(t *testing.T) {
 		{"half a number", "5.", none},
 		{"the other half", ".5", none},
 		{"digits of another script", "٣", none},
+		{"words without a number", "some minutes", none},
+		{"words of nothing", "0 seconds", none},
+		{"a date of two readings", "02/01/2026 03:04:35", none},
 		{"a date for people", "January 2, 2026, 3:04:35 AM", none},
 		{"ISO 8601 without a zone", "2026-01-02T03:04:35", none},
 	} {
@@ -134,5 +161,76 @@ func TestEndsOfDaysAndMonths(t *testing.T) {
 			require.Equal(t, c.midnight, feedback.UntilMidnight(c.zone)(resp))
 			require.Equal(t, c.first, feedback.UntilFirst(c.zone)(resp))
 		})
+	}
+}
+
+// TestMidnightsThatAreOdd: a day ends when its date changes, also where clocks are put forward over
+// midnight, or back.
+func TestMidnightsThatAreOdd(t *testing.T) {
+	for _, c := range []struct {
+		zone, at string
+		want     time.Duration
+	}{
+		{"America/Santiago", "2026-09-06T02:30:00Z", 90 * time.Minute}, // there is no midnight
+		{"America/Santiago", "2026-09-06T03:30:00Z", 30 * time.Minute},
+		{"America/Santiago", "2026-09-06T04:00:00Z", 23 * time.Hour},
+		{"Africa/Cairo", "2026-04-23T21:30:00Z", 30 * time.Minute},
+		{"America/Havana", "2026-11-01T03:30:00Z", 30 * time.Minute}, // there are two
+		{"America/Havana", "2026-11-01T04:30:00Z", throttle.MaxPenalty},
+		{"Asia/Beirut", "2026-03-28T21:59:59Z", time.Second},
+		{"Pacific/Apia", "2011-12-30T09:00:00Z", time.Hour}, // the 30th is left out
+		{"America/Sao_Paulo", "2018-11-04T02:59:00Z", time.Minute},
+		{"America/Sao_Paulo", "2019-02-17T01:30:00Z", 90 * time.Minute}, // 23:30 comes twice
+	} {
+		zone, err := time.LoadLocation(c.zone)
+		require.NoError(t, err)
+		at, err := time.Parse(time.RFC3339, c.at)
+		require.NoError(t, err)
+		resp := answer(429, "", "Date", at.Format(http.TimeFormat))
+		require.Equal(t, c.want, feedback.UntilMidnight(zone)(resp), "%+v", c)
+		require.GreaterOrEqual(t, feedback.UntilFirst(zone)(resp), c.want, "%+v", c)
+
+		resp.Header.Set("Retry-After", "86400")
+		require.Equal(t, throttle.MaxPenalty, feedback.UntilMidnight(zone)(resp), "%+v", c)
+	}
+}
+
+// TestRetryAfterIsObeyed: no reader closes a budget for less than the Retry-After of a 429 asks, but
+// what an answer itself says in parts of a second. No reader makes a refusal of what is none.
+func TestRetryAfterIsObeyed(t *testing.T) {
+	const body = `{"errcode":90018,"money":"money","wait":5.5,"errmsg":"slow, retry in 1.5s"}`
+	slow := feedback.Text{Pattern: regexp.MustCompile("slow"), Lasts: time.Second}
+	ending := slow
+	ending.End = feedback.Printed{Fields: []string{"errmsg"}, As: feedback.Sentence}.Penalty
+	long := slow
+	long.Lasts = 10 * time.Minute
+	printed := feedback.Printed{Fields: []string{"wait"}}
+	money := feedback.Codes{Fields: []string{"money"}, Lasts: lasts{"money": feedback.NotRefused}}
+	other := feedback.Codes{Fields: []string{"errcode"}, Lasts: lasts{"1": time.Second}}
+	tooMany := feedback.When{Status: []int{429}}
+
+	for name, c := range map[string]struct {
+		penalty               feedback.Penalty
+		alone, of2, of6, of30 time.Duration
+	}{
+		"codes":             {dingtalk.Penalty, time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
+		"text":              {slow.Penalty, time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
+		"text for long":     {long.Penalty, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute},
+		"text with an end":  {ending.Penalty, 1500 * time.Millisecond, 1500 * time.Millisecond, 6 * time.Second, 30 * time.Second},
+		"printed":           {printed.Penalty, 5500 * time.Millisecond, 5500 * time.Millisecond, 5500 * time.Millisecond, 30 * time.Second},
+		"for":               {feedback.For(time.Second), time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
+		"when":              {tooMany.Penalty(feedback.For(time.Second)), time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
+		"first":             {feedback.First(other.Penalty, slow.Penalty), time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
+		"longest":           {feedback.Longest(slow.Penalty, printed.Penalty), 5500 * time.Millisecond, 5500 * time.Millisecond, 6 * time.Second, 30 * time.Second},
+		"a code of another": {other.Penalty, 0, 0, 0, 0},
+		"no refusal":        {money.Penalty, feedback.NotRefused, feedback.NotRefused, feedback.NotRefused, feedback.NotRefused},
+		"nothing":           {feedback.For(0), 0, 0, 0, 0},
+	} {
+		for field, want := range map[string]time.Duration{"": c.alone, "2": c.of2, "6": c.of6, "30": c.of30} {
+			require.Equal(t, want, c.penalty(answer(429, body, "Retry-After", field)), "%s: %q", name, field)
+		}
+		if name != "when" {
+			require.Equal(t, c.alone, c.penalty(answer(418, body, "Retry-After", "30")), "%s of another status", name)
+		}
 	}
 }

@@ -41,7 +41,8 @@ func (t Text) Penalty(resp *http.Response) time.Duration {
 // Printed is a penalty whose length stands in the body.
 type Printed struct {
 	// Fields say where, as in [Codes]. Defaults to nil: anywhere in the first
-	// 4 KB of the body, JSON or not, where Pattern matches.
+	// 4 KB of the body, JSON or not, where Pattern matches; all of them if
+	// Pattern is nil and As is set, as to [Sentence].
 	Fields []string
 
 	// Pattern finds the length or the moment in the text: what its first
@@ -58,9 +59,12 @@ type Printed struct {
 func (p Printed) Penalty(resp *http.Response) time.Duration {
 	var text string
 	var found bool
-	if len(p.Fields) == 0 {
+	switch {
+	case len(p.Fields) == 0 && p.Pattern == nil && p.As != nil:
+		text, found = head(resp)
+	case len(p.Fields) == 0:
 		text, found = bodyGroup(p.Pattern, resp, textBytes)
-	} else {
+	default:
 		text, found = firstField(resp, p.Fields, mostBytes, func(text string) (fits bool) {
 			_, fits = p.length(resp, text)
 			return fits
@@ -73,7 +77,16 @@ func (p Printed) Penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 	d, _ := p.As.read(resp, text)
-	return min(max(d, 0), throttle.MaxPenalty)
+	return orRounded(resp, min(max(d, 0), throttle.MaxPenalty))
+}
+
+// head returns the first 4 KB of an answer's body; found is false if there is nothing to be looked at.
+func head(resp *http.Response) (text string, found bool) {
+	if !looked(resp, textBytes) {
+		return "", false
+	}
+	body, _ := throttle.PeekBody(resp, textBytes)
+	return string(body), len(body) > 0
 }
 
 // length returns the length that a field's text has; ok is false if the text has none that can be read.

@@ -1,6 +1,7 @@
 package feedback_test
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -76,6 +77,63 @@ func TestPrinted(t *testing.T) {
 			requireBody(t, c.body, resp)
 		})
 	}
+}
+
+// TestSentence reads what people write for people, and not what tells of a limit.
+func TestSentence(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"You exceeded your current quota … Please retry in 39.237s.":           39237 * time.Millisecond,
+		"Rate limit reached … Please try again in 2m30s. Visit …":              150 * time.Second,
+		"Please try again in 6ms.":                                             6 * time.Millisecond,
+		"retry after 5 seconds":                                                5 * time.Second,
+		"Too many attempts, try again in 1 hour":                               time.Hour,
+		"Limit is 20 in 1 minute. Wait 10 more seconds":                        10 * time.Second,
+		"100 requests in 1 minute are allowed: retry in 7s":                    7 * time.Second,
+		"Limit is 20 in 1 minute":                                              0,
+		"Quota exceeded: 100 requests in 1 minute":                             0,
+		"You may call again in an hour":                                        time.Hour,
+		"Your quota resets in 1 hour and 5 minutes, and not before":            65 * time.Minute,
+		"available in 3 minutes, 20 secs":                                      200 * time.Second,
+		"Slow down. There is more in 30 second(s).":                            30 * time.Second,
+		"Retry after 2026-01-02T03:04:35.250Z":                                 30250 * time.Millisecond,
+		"User-rate limit exceeded.  Retry after 2026-01-02 03:05 UTC (in UTC)": 115 * time.Second,
+		"Try again at Fri, 02 Jan 2026 03:04:35 GMT.":                          31 * time.Second,
+		"Retry after 30":                                30 * time.Second,
+		"Retry-After: 30.":                              30 * time.Second,
+		"retry after 30 requests":                       0,
+		"Please wait 10 samples":                        0,
+		"retry 3 times in 10s":                          0,
+		"请在30秒后重试":                                      30 * time.Second,
+		"操作过于频繁，请 5 分钟后再试":                              5 * time.Minute,
+		"请等待 1 小时 30 分钟":                                90 * time.Minute,
+		"30s":                                           30 * time.Second,
+		"soon":                                          0,
+		"try again in 99999 hours":                      throttle.MaxPenalty,
+		"try again in -5 seconds":                       5 * time.Second,
+		"try again " + strings.Repeat("1s ", 100_000):   throttle.MaxPenalty,
+		strings.Repeat("try again ", 100_000) + "in 5s": 5 * time.Second,
+		`{"error":{"message":"Please retry in 39.237s.","code":429,"details":[{"retryDelay":"12s"}]}}`: 39237 * time.Millisecond,
+		`{"error":{"message":"Please retry after 30","code":429}}`:                                     30 * time.Second,
+		`{"retry_after_ms":500}`: 0,
+	} {
+		name := text[:min(len(text), 60)]
+		fields := feedback.Printed{Fields: []string{"error.message"}, As: feedback.Sentence}
+		body, err := json.Marshal(map[string]any{"error": map[string]any{"code": 429, "message": text}})
+		require.NoError(t, err)
+		if len(body) < 64<<10 && text[0] != '{' {
+			require.Equal(t, want, fields.Penalty(jsonAnswer(429, string(body))), name)
+		}
+
+		d, ok := feedback.Sentence(text, time.Unix(1767323045, 0))
+		require.Equal(t, want > 0, ok, name)
+		require.Equal(t, want, d, name)
+	}
+
+	page := feedback.Printed{As: feedback.Sentence}
+	resp := answer(429, "<h1>Slow down</h1> Please retry in 39.237s."+strings.Repeat(" ", 5000))
+	require.Equal(t, 39237*time.Millisecond, page.Penalty(resp), "anywhere in a body")
+	require.Zero(t, page.Penalty(answer(429, "")))
+	require.Zero(t, page.Penalty(answer(200, "retry in 5s", "Content-Type", "text/event-stream")))
 }
 
 func TestPrintedEndsCodes(t *testing.T) {

@@ -44,6 +44,35 @@ func TestThroughTheTransport(t *testing.T) {
 		fmt.Fprint(z, refusal)
 		_ = z.Close()
 	})
+	serve("/text", "text/plain; charset=utf-8", func(w http.ResponseWriter) {
+		fmt.Fprint(w, refusal)
+		w.(http.Flusher).Flush() // in chunks, without a length
+	})
+	serve("/packed", "text/plain", func(w http.ResponseWriter) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		fmt.Fprint(z, refusal)
+		_ = z.Close()
+		w.(http.Flusher).Flush()
+	})
+	serve("/untyped", "", func(w http.ResponseWriter) {
+		w.Header()["Content-Type"] = nil
+		fmt.Fprint(w, "\ufeff\n"+refusal)
+		w.(http.Flusher).Flush()
+	})
+	trickle := func(first, rest string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			fmt.Fprint(w, first)
+			w.(http.Flusher).Flush()
+			<-release
+			fmt.Fprint(w, rest)
+		}
+	}
+	serve("/silent", "text/plain", trickle("", refusal))
+	serve("/trickle", "text/plain", trickle("log: ", refusal))
+	serve("/lines", "text/plain", trickle(`{"n":1}`+"\n", refusal))
+	serve("/ndjson", "application/x-ndjson", trickle(refusal, "\n"))
+	serve("/grpc", "application/grpc", trickle(refusal, ""))
 	serve("/events", "text/event-stream", func(w http.ResponseWriter) {
 		fmt.Fprint(w, "data: "+refusal+"\n\n")
 		w.(http.Flusher).Flush()
@@ -68,6 +97,15 @@ func TestThroughTheTransport(t *testing.T) {
 		{"a code that stays packed", "/compressed", packed(refusal, gzip.NewWriter), true, false, "gzip"},
 		{"a code that is deflated", "/deflated", packed(refusal, zlib.NewWriter), true, false, "deflate"},
 		{"no refusal after all", "/money", `{"code":"money"}`, false, false, ""},
+		{"a code in a text without a length", "/text", refusal, true, false, ""},
+		{"a code in a text that is decoded", "/packed", refusal, true, false, ""},
+		{"a code in a text that stays packed", "/packed", packed(refusal, gzip.NewWriter), true, false, "gzip"},
+		{"a code without a type", "/untyped", "\ufeff\n" + refusal, true, false, ""},
+		{"a text that has not begun is not held up", "/silent", refusal, false, true, ""},
+		{"a text that trickles is not held up", "/trickle", "log: " + refusal, false, true, ""},
+		{"lines are not held up", "/lines", `{"n":1}` + "\n" + refusal, false, true, ""},
+		{"a stream of JSON is not held up", "/ndjson", refusal + "\n", false, true, ""},
+		{"calls of gRPC are not held up", "/grpc", refusal, false, true, ""},
 		{"events are not held up", "/events", "data: " + refusal + "\n\n", false, true, ""},
 		{"a code is known before the end", "/pieces", `{"sub_code":"90018","errcode":88}`, true, true, ""},
 	} {

@@ -32,7 +32,7 @@ func (s *Store) Book(_ context.Context, b *store.Booking) (g store.Grant, err er
 func (s *Store) bookAll(b *store.Booking, g *store.Grant) (decided bool) {
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
-	var few [ledger.MostShort]*ledger.Row
+	var few [ledger.Few]*ledger.Row
 	now := s.clock.now()
 	rows := s.rows(few[:0], b.Charges, now)
 	return ledger.BookShort(now, b, rows, g) || s.bookLong(now, b, rows, g)

@@ -140,7 +140,7 @@ func (s *Store) changeRows(b *store.Booking, do func(*ledger.Request)) ledger.Ne
 // open makes a request ready. Its shards are locked.
 func (s *Store) open(q *ledger.Request) {
 	q.Now = s.clock.now()
-	var few [ledger.MostShort]*ledger.Row
+	var few [ledger.Few]*ledger.Row
 	for i, r := range s.rows(few[:0], q.Booking.Charges, q.Now) {
 		q.Open(i, r)
 	}

@@ -16,13 +16,40 @@ import (
 // What looks at answers: the parts of package feedback, by name. A list asks each in turn
 // and stops at the first that says something.
 
-// penalties is the penalty of a policy.
-var penalties = as(some(onePenalty), func(all []feedback.Penalty) feedback.Penalty {
-	if len(all) == 1 {
-		return all[0]
+// penalties is the penalty of a policy. A 429 of which no part says anything closes the
+// budget for as long as its Retry-After asks, unless a part chooses answers.
+var penalties = shape[feedback.Penalty]{schema: somePenalties.schema, read: func(r *reader, n *yaml.Node) (feedback.Penalty, bool) {
+	all, ok := somePenalties.read(r, n)
+	if !chooses(n) {
+		all = append(all, feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(0)))
 	}
-	return feedback.First(all...)
-})
+	if len(all) == 1 {
+		return all[0], ok
+	}
+	return feedback.First(all...), ok
+}}
+
+var somePenalties = some(onePenalty)
+
+// chooses reports whether a penalty, or a part of a list of penalties, says itself which answers
+// it is about: by a when, by a status, or by none.
+func chooses(n *yaml.Node) bool {
+	n = follow(n)
+	if n.Kind == yaml.SequenceNode {
+		return slices.ContainsFunc(n.Content, chooses)
+	}
+
+	members, _, _ := newReader("", nil).members(n, "") // its mistakes are noted when it is read
+	return n.Value == "none" || slices.ContainsFunc(members, func(m keyed) bool {
+		switch m.name {
+		case "none", "when", "status":
+			return true
+		case "longest", "headers", "ratelimit":
+			return chooses(m.value)
+		}
+		return false
+	})
+}
 
 // onePenalty is one part of it.
 var (
@@ -150,7 +177,7 @@ func sifted[T any](of shape[T]) shape[T] {
 var (
 	headersShape   = defined("headers", headers.shape())
 	rateLimitShape = defined("ratelimit", rateLimit.shape())
-	dialectShape   = defined("as", dialect.shape())
+	dialectShape   = defined("as", either(oneOf(word[dialectSpec]{"sentence", dialectSpec{sentence: true}}), dialect.shape()))
 	amountShape    = defined("amount", amount.shape())
 )
 
@@ -186,13 +213,14 @@ var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
 var printed = record[feedback.Printed]{name: "printed", fields: []field[feedback.Printed]{
 	member("fields", "where in a JSON body; anywhere in the body if there are none", some(label), func(p *feedback.Printed, v []string) { p.Fields = v }),
 	member("pattern", "finds the length or the moment in the text", pattern, func(p *feedback.Printed, v *regexp.Regexp) { p.Pattern = v }),
-	member("as", "how it is written", dialectShape, func(p *feedback.Printed, v dialectSpec) { p.As = v.dialect() }),
+	member("as", "how it is written; sentence for a text such as \"Please retry in 39.237s.\"", dialectShape, func(p *feedback.Printed, v dialectSpec) { p.As = v.dialect() }),
 }}
 
 var headers = record[feedback.Headers]{name: "headers", fields: []field[feedback.Headers]{
 	member("remaining", "the field with what is left", header, func(h *feedback.Headers, v string) { h.Remaining = v }),
 	member("used", "the field with what is used", header, func(h *feedback.Headers, v string) { h.Used = v }),
 	member("limit", "the field with the limit", header, func(h *feedback.Headers, v string) { h.Limit = v }),
+	member("position", "of the count in a list without windows, such as 2 in 600,30000", number(1), func(h *feedback.Headers, v int) { h.Position = v }),
 	member("size", "the limit if no field tells", number(1), func(h *feedback.Headers, v int) { h.Size = v }),
 	member("reset", "the field that tells when there is more", header, func(h *feedback.Headers, v string) { h.Reset = v }),
 	member("as", "how reset is written, if in no usual way", dialectShape, func(h *feedback.Headers, v dialectSpec) { h.As = v.dialect() }),
@@ -223,13 +251,17 @@ var spent = record[feedback.Amount]{name: "amount", fields: amount.fields[:1]}
 
 // A dialectSpec is how a length or a moment is written.
 type dialectSpec struct {
-	after  time.Duration
-	layout string
-	zone   *time.Location
+	sentence bool // for people
+	after    time.Duration
+	layout   string
+	zone     *time.Location
 }
 
 func (d dialectSpec) dialect() feedback.Dialect {
-	if d.after > 0 {
+	switch {
+	case d.sentence:
+		return feedback.Sentence
+	case d.after > 0:
 		return feedback.After(d.after)
 	}
 	return feedback.At(d.layout, d.zone)

@@ -108,7 +108,12 @@ var presets = choice("a preset",
 		host(func(o *deepseek.Options, v string) { o.Host = v }),
 	),
 	preset("dingtalk", dingtalk.Policies,
-		member("edition", "what the company has bought; the month counts only if it is named", editions, func(o *dingtalk.Options, v dingtalk.Edition) { o.Edition = v }),
+		member("edition", "what the company has bought; the months count only if it is named", editions, func(o *dingtalk.Options, v dingtalk.Edition) { o.Edition = v }),
+		member("old-contract", "the edition's contract is from before 2025-11-19, and keeps its numbers", yes, func(o *dingtalk.Options, v bool) { o.OldContract = v }),
+		member("packages", "how many packages (增购包) the company has bought beside the edition", number(1), func(o *dingtalk.Options, v int) { o.Packages = v }),
+		member("buffer", "calls go on when the month's number is reached, until DingTalk refuses", yes, func(o *dingtalk.Options, v bool) { o.Buffer = v }),
+		member("receivers", "how many people a work notice is for", cost, func(o *dingtalk.Options, v costFunc) { o.Receivers = v }),
+		member("robot-per-month", "how many calls the company allows each robot's webhook in a month", number(1), func(o *dingtalk.Options, v int) { o.RobotPerMonth = v }),
 		member("app", "the application's id, not its token", label, func(o *dingtalk.Options, v string) { o.App = v }),
 		member("company", "the company's id", label, func(o *dingtalk.Options, v string) { o.Company = v }),
 		callerIDs("app", "company", func(o *dingtalk.Options, v callerFunc) { o.Caller = v }),
@@ -390,6 +395,8 @@ var kimiTiers = oneOf(
 var editions = oneOf(
 	word[dingtalk.Edition]{"standard", dingtalk.Standard},
 	word[dingtalk.Edition]{"professional", dingtalk.Professional},
+	word[dingtalk.Edition]{"professional-3", dingtalk.Professional3},
+	word[dingtalk.Edition]{"professional-4", dingtalk.Professional4},
 	word[dingtalk.Edition]{"exclusive", dingtalk.Exclusive},
 )
 

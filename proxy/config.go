@@ -45,8 +45,11 @@ type Config struct {
 	// to [DefaultHeldPerBudget].
 	HeldPerBudget int
 
-	// Tunnels is how many tunnels of CONNECT there are at once. Another one is refused with 503.
-	// Negative: none. Defaults to [DefaultTunnels].
+	// Tunnels is how many tunnels of CONNECT there are at once. When all are taken, a tunnel in which no byte was
+	// carried for 5 seconds is ended and makes room for another one: a tunnel of the client with the most tunnels, and
+	// of these one whose last byte was not the caller's, and of these the one that was idle for longest. A client is
+	// an address of IPv4, or a /64 of IPv6, and takes room from itself and from clients that have more tunnels. If no
+	// tunnel makes room, the new one is refused with 503. Negative: none. Defaults to [DefaultTunnels].
 	Tunnels int
 
 	// Token is what callers must send: "Proxy-Authorization: Bearer TOKEN", or TOKEN as the

@@ -34,7 +34,7 @@ type connector struct {
 	known     *known
 	transport http.RoundTripper
 	tunnels   *tunnels
-	slots     chan struct{} // has an element for each tunnel
+	slots     slots
 	hold      func(*http.Request) (*http.Request, *call, *problem)
 	serve     func(authority string) http.Handler
 	refuse    func(http.ResponseWriter, *http.Request, *problem)
@@ -49,13 +49,14 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, r, p)
 		return
 	}
-	select {
-	case c.slots <- struct{}{}:
-	default:
+
+	place := c.slots.enter(clientOf(r.RemoteAddr))
+	if place == nil {
 		c.refuse(w, r, newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").after(soon))
 		return
 	}
-	defer func() { <-c.slots }()
+	defer c.slots.leave(place)
+
 	t := &tunnelled{connector: c, host: host, authority: r.RequestURI}
 	defer t.hangUp()
 	if strings.HasSuffix(r.RequestURI, ":443") { // certainly TLS
@@ -69,6 +70,8 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the caller has gone
 	}
 	defer caller.Close()
+	c.slots.use(place, caller)
+
 	cut := func() { caller.Close() }
 	one, ok := c.tunnels.add(cut, cut)
 	if !ok {
@@ -171,6 +174,7 @@ func (t *tunnelled) carry(r *http.Request) {
 		t.serveHTTP(r)
 		return
 	case t.upstream == nil:
+		t.caller.asks.Store(true)
 		ctx, stop := t.caller.untilLeft(r.Context())
 		p := t.prepare(r.WithContext(ctx))
 		if stop(); p != nil {

@@ -40,13 +40,14 @@ var reasons = map[int]reason{
 
 // Stats are what a [Handler] does, and has done since it was made.
 type Stats struct {
-	Held       int              // requests that wait now
-	BodyBytes  int64            // bodies in memory now: see [Config.Held]
-	Refused    map[string]int64 // answers of the proxy itself, by reason; each reason is there from the start
-	Left       int64            // callers that left before their request had an answer
-	Aborted    int64            // answers that ended in the middle: the caller has left, or the upstream
-	LinksRound int64            // links in answers that lead round the proxy
-	Unreadable int64            // answers in br, zstd or another coding that no policy can read
+	Held         int              // requests that wait now
+	BodyBytes    int64            // bodies in memory now: see [Config.Held]
+	Refused      map[string]int64 // answers of the proxy itself, by reason; each reason is there from the start
+	Left         int64            // callers that left before their request had an answer
+	Aborted      int64            // answers that ended in the middle: the caller has left, or the upstream
+	LinksRound   int64            // links in answers that lead round the proxy
+	Unreadable   int64            // answers in br, zstd or another coding that no policy can read
+	TunnelsEnded int64            // tunnels that were idle and made room for others: see [Config.Tunnels]
 }
 
 // counts are the counters of a handler.

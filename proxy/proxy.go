@@ -72,7 +72,7 @@ func New(c Config) (*Handler, error) {
 		c.OutsideLink(host)
 	}}
 	h.connect = connector{
-		known: &h.known, transport: c.Transport, tunnels: &h.tunnels, slots: make(chan struct{}, max(0, c.Tunnels)),
+		known: &h.known, transport: c.Transport, tunnels: &h.tunnels, slots: slots{most: c.Tunnels},
 		hold: h.hold, serve: h.tunnelled, refuse: h.refuse, tell: c.BlindTunnel, idle: c.CallerIdle,
 	}
 	h.proxy = &httputil.ReverseProxy{
@@ -286,7 +286,7 @@ func (h *Handler) Stop(within time.Duration) { h.held.stop(time.Now().Add(within
 // Stats returns what the handler does, and has done.
 func (h *Handler) Stats() Stats {
 	s := h.counts.stats()
-	s.Held, s.BodyBytes = h.held.count(), h.bodies.used.Load()
+	s.Held, s.BodyBytes, s.TunnelsEnded = h.held.count(), h.bodies.used.Load(), h.connect.slots.endedForRoom()
 	return s
 }
 

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -153,6 +154,7 @@ type pipes struct {
 	accepted chan net.Conn
 	closed   chan struct{}
 	close    func()
+	from     string // the address from which dial connects; empty if it is that of all pipes
 }
 
 func newPipes() *pipes {
@@ -164,6 +166,10 @@ func newPipes() *pipes {
 // dial connects to the server.
 func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
 	ours, theirs := net.Pipe()
+	if p.from != "" {
+		theirs = &farConn{theirs, p.from}
+	}
+
 	select {
 	case p.accepted <- theirs:
 		return ours, nil
@@ -192,6 +198,16 @@ func (p *pipes) Addr() net.Addr { return pipesAddr{} }
 
 // pipesAddr is the address of all pipes, which callers of a proxy may name in their Host fields.
 type pipesAddr struct{}
+
+// A farConn is a connection from an address.
+type farConn struct {
+	net.Conn
+	from string
+}
+
+func (c *farConn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.from))
+}
 
 func (pipesAddr) Network() string { return "pipe" }
 func (pipesAddr) String() string  { return "localhost:80" }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +21,9 @@ type taken struct {
 	closed chan struct{}
 	once   sync.Once
 	within time.Duration // how long a write may wait for the caller; 0 or less: for ever
+
+	used atomic.Int64 // when a byte was carried last, in nanoseconds of Unix
+	asks atomic.Bool  // that byte was the caller's, who may await an answer
 }
 
 // firstBytesTime is how long a caller that has its tunnel may take to say something.
@@ -35,6 +39,7 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	ahead, _ := buffered.Peek(buffered.Reader.Buffered())
 	from := bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), conn))
 	t := &taken{Conn: conn, from: from, closed: make(chan struct{}), within: within}
+	t.noteUse()
 	_ = conn.SetDeadline(time.Time{}) // those of the server
 	_ = conn.SetWriteDeadline(time.Now().Add(firstBytesTime))
 	if _, err := t.Conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
@@ -82,15 +87,31 @@ func (t *taken) untilLeft(ctx context.Context) (watched context.Context, stop fu
 	}
 }
 
+// noteUse notes that a byte was carried.
+func (t *taken) noteUse() { t.used.Store(time.Now().UnixNano()) }
+
 // Read implements [net.Conn].
-func (t *taken) Read(p []byte) (int, error) { return t.from.Read(p) }
+func (t *taken) Read(p []byte) (int, error) {
+	n, err := t.from.Read(p)
+	if n > 0 {
+		t.asks.Store(true)
+		t.noteUse()
+	}
+	return n, err
+}
 
 // Write implements [net.Conn].
 func (t *taken) Write(p []byte) (int, error) {
 	if t.within > 0 {
 		_ = t.SetWriteDeadline(time.Now().Add(t.within))
 	}
-	return t.Conn.Write(p)
+
+	t.asks.Store(false) // before the caller can ask for more
+	n, err := t.Conn.Write(p)
+	if n > 0 {
+		t.noteUse()
+	}
+	return n, err
 }
 
 // Close implements [net.Conn].

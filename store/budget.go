@@ -25,7 +25,7 @@ type Charge struct {
 	Budget Budget
 	Limit  Limit
 	Cost   int           // at least 1 and at most Limit.Capacity
-	Jitter time.Duration // resolved: 0 means none; see Policy.Jitter
+	Jitter time.Duration // resolved: 0 means none, a microsecond the part that the store's clock leaves out; see Policy.Jitter
 	Shadow bool          // counts, but neither holds nor refuses
 	Node   bool          // the budget is this Store's own and not the fleet's; see Policy.Scope
 
@@ -122,7 +122,9 @@ func (p Priority) String() string {
 // A sliding span is per and Jitter and a microsecond: two starts a span apart
 // are never in one closed interval of length per, nor are their arrivals if
 // neither is later than Jitter. A paced unit is (per + Jitter) / n, so that a
-// window of per at the upstream never holds more than n arrivals.
+// window of per at the upstream never holds more than n arrivals; and, if there is
+// a Jitter, at least a microsecond longer than per / n, so that starts are per / n
+// apart whatever parts of a microsecond the store's clock leaves out.
 func (c Charge) Span() time.Duration {
 	length := ceilMicro(c.Limit.per + c.Jitter)
 	switch c.Limit.kind {
@@ -130,7 +132,8 @@ func (c Charge) Span() time.Duration {
 		return length + time.Microsecond
 	case KindLeakyBucket:
 		n := time.Duration(c.Limit.n)
-		return ceilMicro((length + n - 1) / n)
+		spaced := ceilMicro((c.Limit.per+n-1)/n) + min(c.Jitter, time.Microsecond)
+		return max(spaced, ceilMicro((length+n-1)/n))
 	case KindTokenBucket:
 		tokens, micros := c.Refill()
 		return time.Duration((int64(c.Limit.burst)*micros+tokens-1)/tokens)*time.Microsecond + ceilMicro(c.Jitter)

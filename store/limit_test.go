@@ -208,6 +208,8 @@ func TestSpan(t *testing.T) {
 		{store.LeakyBucket(20, time.Second), 0, 50 * ms},
 		{store.LeakyBucket(20, time.Second), 35 * ms, 51750 * us},
 		{store.LeakyBucket(3, time.Second), 0, 333334 * us},
+		{store.LeakyBucket(3, time.Second), us, 333335 * us},
+		{store.LeakyBucket(50_000, time.Second), ms, 21 * us}, // a unit and a microsecond
 		{store.TokenBucket(2, time.Second, 40), 0, 20 * time.Second},
 		{store.TokenBucket(2, time.Second, 40), 35 * ms, 20*time.Second + 35*ms},
 		{store.TokenBucket(3, time.Second, 1), 0, 333334 * us},

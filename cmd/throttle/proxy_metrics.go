@@ -24,6 +24,7 @@ var (
 	leftDesc    = prometheus.NewDesc("throttle_proxy_left_total", "Callers that left before their request had an answer.", nil, nil)
 	abortedDesc = prometheus.NewDesc("throttle_proxy_aborted_total", "Answers that ended in the middle.", nil, nil)
 	linksDesc   = prometheus.NewDesc("throttle_proxy_links_round_total", "Links in answers that lead round the proxy.", nil, nil)
+	tunnelsDesc = prometheus.NewDesc("throttle_proxy_tunnels_ended_total", "Idle tunnels that were ended to make room for others.", nil, nil)
 	codingDesc  = prometheus.NewDesc("throttle_proxy_unreadable_total", "Answers in br, zstd or another coding that no policy can read.", nil, nil)
 	appliedDesc = prometheus.NewDesc("throttle_proxy_file_applied", "Whether the file of policies as it was read last is in force, or waits to be.", nil, nil)
 )
@@ -49,6 +50,7 @@ func (m *proxyMetrics) Collect(to chan<- prometheus.Metric) {
 	send(leftDesc, prometheus.CounterValue, s.Left)
 	send(abortedDesc, prometheus.CounterValue, s.Aborted)
 	send(linksDesc, prometheus.CounterValue, s.LinksRound)
+	send(tunnelsDesc, prometheus.CounterValue, s.TunnelsEnded)
 	send(codingDesc, prometheus.CounterValue, s.Unreadable)
 	for reason, n := range s.Refused {
 		send(refusedDesc, prometheus.CounterValue, n, reason)

@@ -204,7 +204,7 @@ func TestProxyAdmin(t *testing.T) {
 	for _, line := range []string{
 		`throttle_proxy_refused_total{reason="limit"} 1`, `throttle_proxy_refused_total{reason="token"} 1`, `throttle_proxy_refused_total{reason="held"} 0`,
 		`throttle_requests_total{policy="api",result="refused"} 1`, `throttle_budgets{policy="api"} 1`, "throttle_proxy_held 0", "throttle_proxy_file_applied 1",
-		"throttle_proxy_links_round_total 0", "throttle_proxy_unreadable_total 0", "throttle_proxy_aborted_total 0", "process_resident_memory_bytes ",
+		"throttle_proxy_links_round_total 0", "throttle_proxy_unreadable_total 0", "throttle_proxy_aborted_total 0", "throttle_proxy_tunnels_ended_total 0", "process_resident_memory_bytes ",
 	} {
 		require.Contains(t, text, "\n"+line)
 	}

@@ -42,11 +42,47 @@ func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration,
 	return min(d, byDate), true
 }
 
+// Fields reads all lines of a field, as [Read] reads one, and returns the longest of
+// what the lines say. A line may be a list of numbers with parameters, "30;w=60, 5".
+func Fields(r Reader, lines []string, h http.Header, own time.Time) (longest time.Duration, ok bool) {
+	for _, line := range lines {
+		if d, said := Read(r, line, h, own); said {
+			longest, ok = max(longest, d), true
+			continue
+		}
+		for _, member := range numbers(line) {
+			if d, said := Read(r, member, h, own); said {
+				longest, ok = max(longest, d), true
+			}
+		}
+	}
+	return longest, ok
+}
+
+// numbers returns the members of a list of numbers, without their parameters and quotes;
+// nil if a member is no number, as in a date. "1,5" is no list: it may be a decimal.
+func numbers(line string) (members []string) {
+	for text := range strings.SplitSeq(line, ",") {
+		member, _, _ := strings.Cut(text, ";")
+		member = strings.Trim(member, "\" \t")
+		_, ok := Number(member)
+		joined := len(members) == 0 || strings.HasPrefix(text, " ") || member == members[0]
+		if !ok || !joined {
+			return nil
+		}
+		members = append(members, member)
+	}
+	return members
+}
+
 // Numbers above these are no lengths in seconds, but moments: ten years, and the
-// first of the milliseconds since 1970 that is not taken for seconds, in 1973.
+// first of the milliseconds, microseconds and nanoseconds since 1970 that is not
+// taken for the unit before, in 1973.
 const (
 	epochSeconds = 10 * 365 * 24 * 60 * 60
 	epochMillis  = 1e11
+	epochMicros  = 1e14
+	epochNanos   = 1e17
 )
 
 // Common is the dialect of upstreams of which nothing else is known. Hardly any text
@@ -54,26 +90,40 @@ const (
 func Common(text string, sent time.Time) (time.Duration, bool) {
 	text = strings.TrimSpace(text)
 	if n, ok := Number(text); ok {
-		switch {
-		case n <= epochSeconds:
-			return Length(n, time.Second), true
-		case n < epochMillis:
-			return Until(time.UnixMilli(int64(n*1000)), sent)
-		default:
-			return Until(time.UnixMilli(int64(min(n, math.MaxInt64/2))), sent)
-		}
+		return lengthOrMoment(n, sent)
 	}
-	if moment, err := http.ParseTime(text); err == nil {
-		return Until(moment, sent)
+	if moment, unit, ok := date(text); ok {
+		return Until(moment, unit, sent)
 	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05Z0700"} {
-		if moment, err := time.Parse(layout, text); err == nil {
-			return Until(moment, sent)
-		}
-	}
+
 	// A sign would be read too, but no upstream has a use for one.
 	d, err := time.ParseDuration(text)
-	return min(d, Most), err == nil && !strings.ContainsAny(text, "+-")
+	if err == nil && !strings.ContainsAny(text, "+-") {
+		return min(d, Most), true
+	}
+	d, rest, ok := leadingLength(text)
+	return d, ok && rest == ""
+}
+
+// lengthOrMoment reads a number: a length in seconds, or a moment in a unit since 1970.
+func lengthOrMoment(n float64, sent time.Time) (time.Duration, bool) {
+	var moment time.Time
+	switch {
+	case n <= epochSeconds:
+		return Length(n, time.Second), true
+	case n < epochMillis:
+		moment = time.UnixMilli(int64(n * 1000))
+	case n < epochMicros:
+		moment = time.UnixMilli(int64(n))
+	case n < epochNanos:
+		moment = time.UnixMicro(int64(n))
+	case n < math.MaxInt64:
+		// A float64 tells moments of today to 256 nanoseconds: a moment is one of whole microseconds.
+		moment = time.Unix(0, int64(n)).Add(time.Microsecond - 1).Truncate(time.Microsecond)
+	default:
+		return 0, false
+	}
+	return Until(moment, time.Second, sent)
 }
 
 // Number reads "120" or "2.5". What else [strconv.ParseFloat] takes (signs,
@@ -100,16 +150,22 @@ func Length(n float64, unit time.Duration) time.Duration {
 // lastYear is the last that a date is written with.
 const lastYear = 9999
 
-// Until returns the distance to a moment, at most [Most]. A moment in whole
-// seconds gets another one, which its writer may have cut off; one with a fraction
-// says all.
-func Until(moment, sent time.Time) (d time.Duration, ok bool) {
+// Until returns the distance to a moment, at most [Most]. The writer of the moment
+// may have cut it to a unit: to seconds, or to minutes. So it gets another unit, unless
+// it has a fraction of a second. Who writes an hour or a day means its beginning;
+// only an hour or a day that has begun counts to its end.
+func Until(moment time.Time, unit time.Duration, sent time.Time) (d time.Duration, ok bool) {
 	if moment.UTC().Year() > lastYear {
 		return 0, false
 	}
-	if moment.Nanosecond() == 0 {
-		moment = moment.Add(time.Second)
+
+	if unit > time.Minute && moment.After(sent) {
+		unit = time.Second
 	}
+	if moment.Nanosecond() == 0 {
+		moment = moment.Add(unit)
+	}
+
 	d = moment.Sub(sent)
 	return min(d, Most), d > 0
 }

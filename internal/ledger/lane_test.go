@@ -151,6 +151,35 @@ func TestP5_StatusTellsShares(t *testing.T) {
 	require.Equal(t, store.ShareStatus{Share: store.Share{ID: 11, Weight: 2}, Waiting: 2, Served: 1}, status()[1])
 }
 
+// TestP5_ServedOutOfTurn: a share whose callers start before their turn, because others wait for another budget as
+// well, owes its turns to the others for as long as they wait.
+func TestP5_ServedOutOfTurn(t *testing.T) {
+	row, arrival := new(Row), int64(0)
+	comes := func(share uint64) {
+		arrival++
+		row.lineUp(1, store.Share{ID: share, Weight: 1}, place{arrival: arrival, cost: 1})
+	}
+	serve := func(l *lane) (share uint64) {
+		at, share := l.places[0], l.share
+		l.remove(at)
+		row.queue.lanes[1].serve(l, at.cost)
+		return share
+	}
+	for range 10 {
+		comes(10)
+		comes(20)
+	}
+
+	for range 4 {
+		serve(&row.queue.lanes[1][1])
+	}
+	var order []uint64
+	for range 8 {
+		order = append(order, serve(row.queue.lanes[1].next()))
+	}
+	require.Equal(t, []uint64{10, 10, 10, 10, 10, 20, 10, 20}, order)
+}
+
 // TestP5_StartTimeFairQueueing: for two shares that always have callers, what they get over any interval differs, over their weights, by at most
 // one caller of each, whatever the weights, the costs and the callers of other shares are.
 func TestP5_StartTimeFairQueueing(t *testing.T) {

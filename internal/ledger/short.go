@@ -6,9 +6,9 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// MostShort is how many charges a booking has at most that takes the short way: more than the table
-// of a provider has rows for one request.
-const MostShort = 12
+// Few is how many charges nearly all bookings have at most: more than the table of a provider has rows for one
+// request. Stores keep the rows of a booking of no more charges on the stack.
+const Few = 12
 
 // BookShort is BookNow for what is plain: a start now, in sliding windows that have room behind all
 // that was booked before, and in unlimited budgets of which nothing is known. That is what most
@@ -17,7 +17,7 @@ const MostShort = 12
 // that of an unlimited budget of which nothing is known is nil.
 func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decided bool) {
 	charges := b.Charges
-	if len(charges) > MostShort || b.Returns || b.NotBefore != 0 || names(&b.Instead) {
+	if b.Returns || b.NotBefore != 0 || names(&b.Instead) {
 		return false
 	}
 

@@ -228,7 +228,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 
 // read looks at the rows of charges, and takes in what other nodes have done.
 func (s *Store) read(ctx context.Context, l *lane, charges []store.Charge, look func(Rows)) error {
-	var few [ledger.MostShort]ledger.Key
+	var few [ledger.Few]ledger.Key
 	keys := few[:0]
 	for i := range charges {
 		keys = append(keys, charges[i].Budget.Key)

@@ -17,10 +17,15 @@ import (
 // learning what the status and the headers say.
 const lookTime = time.Second
 
+// beginTime bounds how long an answer is kept that may be a stream of any kind, until
+// its first bytes have come: an answer that is whole brings them with its header.
+const beginTime = 100 * time.Millisecond
+
 // A peekedBody is a body of which some bytes were read ahead.
 type peekedBody struct {
 	io.ReadCloser
 	until  time.Time // no look waits longer
+	haste  bool      // the look that is on its way waits no longer than beginTime: see Begins
 	length int64     // of the body, as its answer says; below 0 if the answer does not say
 
 	closing  sync.Once
@@ -37,7 +42,7 @@ type peekedBody struct {
 
 	text    *decodedBody // what it says, if it is compressed and was looked at
 	refused string       // the coding in which somebody wanted to look, in vain
-	kept    any          // see Kept
+	kept    [2]any       // see Kept
 
 	room [512]byte // memory of the first read, if the body is short
 }
@@ -63,6 +68,9 @@ var (
 func (b *peekedBody) fetch(have, want int) bool {
 	for len(b.ahead) <= have && b.err == nil && !b.closed {
 		left := time.Until(b.until)
+		if b.haste {
+			left -= lookTime - beginTime
+		}
 		if left <= 0 || b.empty >= emptyMost {
 			return false
 		}
@@ -73,6 +81,13 @@ func (b *peekedBody) fetch(have, want int) bool {
 		b.await(left)
 	}
 	return len(b.ahead) > have
+}
+
+// hasten sets whether looks wait no longer than beginTime.
+func (b *peekedBody) hasten(haste bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.haste = haste
 }
 
 // space returns memory for a read of want bytes. A body that says how long it is needs no more than

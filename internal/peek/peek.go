@@ -75,9 +75,23 @@ func (t Text) From(off, max int) []byte {
 	return text[:min(len(text), max-off)]
 }
 
+// Begins returns what the first read of an answer's body brings, decoded if the body is
+// compressed; nil if nothing comes within a tenth of a second, or nothing can be seen. It
+// is for answers that may be streams.
+func Begins(resp *http.Response) []byte {
+	text := TextOf(resp)
+	if text.body == nil {
+		return nil
+	}
+
+	text.body.hasten(true)
+	defer text.body.hasten(false)
+	return text.From(0, scanMost)
+}
+
 // Kept returns what is kept beside the body of an answer for all who look at it, the zero T at first,
 // and the text of the body. It returns nil if nothing of the body can be seen, if its reader has begun,
-// or if something of another type is kept.
+// or if two other types are kept already.
 func Kept[T any](resp *http.Response) (*T, Text) {
 	text := TextOf(resp)
 	body := text.body
@@ -89,11 +103,16 @@ func Kept[T any](resp *http.Response) (*T, Text) {
 	if body.begun {
 		return nil, text
 	}
-	if body.kept == nil {
-		body.kept = new(T)
+
+	for i := range body.kept {
+		if body.kept[i] == nil {
+			body.kept[i] = new(T)
+		}
+		if kept, ok := body.kept[i].(*T); ok {
+			return kept, text
+		}
 	}
-	kept, _ := body.kept.(*T)
-	return kept, text
+	return nil, text
 }
 
 // peekable puts a peekedBody around the answer's body, unless there is one, and

@@ -264,3 +264,19 @@ func TestPeekBodyCloseDuringRead(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.ErrorIs(t, <-read, io.ErrClosedPipe)
 }
+
+// TestKept: two types are kept beside a body, each as it is, and no third.
+func TestKept(t *testing.T) {
+	resp := peeked(t, &countedBody{text: "body"}, 1, "b")
+	number, _ := peek.Kept[int](resp)
+	text, _ := peek.Kept[string](resp)
+	*number, *text = 7, "seven"
+
+	again, _ := peek.Kept[string](resp)
+	require.Same(t, text, again)
+	sameNumber, _ := peek.Kept[int](resp)
+	require.Same(t, number, sameNumber)
+	third, body := peek.Kept[bool](resp)
+	require.Nil(t, third)
+	require.Equal(t, "b", string(body.From(0, 9)), "what was read is there for all")
+}

@@ -62,3 +62,31 @@ func TestP13_ABodyThatStallsIsClosed(t *testing.T) {
 		require.Empty(t, head)
 	})
 }
+
+// TestP13_ABodyThatHasNotBegun is waited for for a tenth of a second by those who only ask how it
+// begins, all together, and for a second by the others.
+func TestP13_ABodyThatHasNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		resp := &http.Response{StatusCode: 200, Body: r}
+		began := time.Now()
+		for range 3 {
+			require.Empty(t, peek.Begins(resp))
+			require.Equal(t, 100*time.Millisecond, time.Since(began))
+		}
+
+		go w.Write([]byte("first"))
+		synctest.Wait()
+		require.Equal(t, "first", string(peek.Begins(resp)), "what has come late is seen")
+		head, err := peek.Body(resp, 10)
+		require.NoError(t, err)
+		require.Equal(t, "first", string(head))
+		require.Equal(t, time.Second, time.Since(began))
+
+		go w.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, "first", string(body))
+		require.Empty(t, peek.Begins(&http.Response{StatusCode: 200, Body: http.NoBody}))
+	})
+}

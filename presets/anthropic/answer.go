@@ -19,15 +19,18 @@ var wait = feedback.RetryAfter(time.Second)
 // about is the kind of tokens that a refusal names: "… of 40,000 input tokens per minute.".
 var about = regexp.MustCompile(`(?i)(input|output) tokens`)
 
-// tokensRefused is the penalty of the refusals that are about tokens of a kind.
-func tokensRefused(kind string) feedback.Penalty {
+// names is the penalty of the refusals that are about tokens of a kind.
+func names(kind string, lasts time.Duration) feedback.Penalty {
 	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.Codes{
 		Fields:  []string{"error.message"},
 		Pattern: about,
-		Lasts:   map[string]time.Duration{kind: time.Second},
+		Lasts:   map[string]time.Duration{kind: lasts},
 		End:     wait,
 	}.Penalty)
 }
+
+// tokensRefused closes the row of a kind of tokens.
+func tokensRefused(kind string) feedback.Penalty { return names(kind, time.Second) }
 
 // noMoney says of the 429 of an account that has spent its money that it is no refusal: a request that
 // is repeated gets it again until the month is over.
@@ -36,16 +39,14 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(f
 	Lasts:  map[string]time.Duration{"enforced_spend_limit_reached": feedback.NotRefused},
 }.Penalty)
 
-// requestsRefused is the penalty of the refusals of messages that name no kind of tokens.
-func requestsRefused() feedback.Penalty {
+// requestsRefused is the penalty of all other refusals of messages, and of those about what a message sends if
+// that costs none that anybody can see.
+func requestsRefused(sends *tokens) feedback.Penalty {
 	return feedback.First(
 		noMoney,
 		tablerow.WithoutDenials(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
-			feedback.Codes{
-				Fields:  []string{"error.message"},
-				Pattern: about,
-				Lasts:   map[string]time.Duration{"input": feedback.NotRefused, "output": feedback.NotRefused},
-			}.Penalty,
+			tablerow.PenaltyIfCharged(sends.cost, names("input", feedback.NotRefused)),
+			names("output", feedback.NotRefused),
 			wait,
 		))),
 		feedback.When{Status: []int{overloaded}}.Penalty(wait),
@@ -54,10 +55,13 @@ func requestsRefused() feedback.Penalty {
 }
 
 // otherRefused is the penalty of the refusals of all other endpoints.
-var otherRefused = feedback.First(
-	noMoney,
-	feedback.When{Status: []int{http.StatusTooManyRequests, overloaded}}.Penalty(wait),
-)
+func otherRefused() feedback.Penalty {
+	return feedback.First(
+		noMoney,
+		feedback.When{Status: []int{http.StatusTooManyRequests, overloaded}}.Penalty(wait),
+		tablerow.Outage(),
+	)
+}
 
 // left returns the quota that reads what an answer says is left of requests or of a kind of tokens.
 func left(what string) feedback.Quota {

@@ -138,7 +138,7 @@ func Policies(o Options) []throttle.Policy {
 		{
 			Name: "anthropic-requests", Match: "POST " + o.Host + messages, Key: key,
 			Limit:   llm.Requests(o.Requests, o.Even),
-			Penalty: requestsRefused(), Quota: left("requests"),
+			Penalty: requestsRefused(sends), Quota: left("requests"),
 		},
 		{
 			Name: "anthropic-input-tokens", Match: "POST " + o.Host + messages, Key: key,
@@ -152,7 +152,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "anthropic-api", Match: o.Host + "/", Key: throttle.Join(o.Caller, endpoint), Cost: other,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(other, otherRefused),
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(other, otherRefused()),
 		},
 	}
 }

@@ -41,10 +41,11 @@ var tokensRefused = refused(func() feedback.Penalty {
 	return codes.Penalty
 }())
 
-// requestsRefused is the penalty of all other refusals.
-func requestsRefused() feedback.Penalty {
+// requestsRefused is the penalty of all other refusals, and of those about tokens if the request costs none
+// that anybody can see.
+func requestsRefused(cost func(*http.Request) int) feedback.Penalty {
 	return tablerow.WithoutDenials(feedback.First(
-		refused(feedback.First(tokens(feedback.NotRefused).Penalty, stated, feedback.For(10*time.Second))),
+		refused(feedback.First(tablerow.PenaltyIfCharged(cost, tokens(feedback.NotRefused).Penalty), stated, feedback.For(10*time.Second))),
 		tablerow.Outage(),
 	))
 }

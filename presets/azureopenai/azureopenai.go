@@ -116,7 +116,7 @@ func Policies(o Options) []throttle.Policy {
 	}
 	return []throttle.Policy{
 		{Name: "azureopenai-requests", Match: match, Key: key,
-			Limit: requests, Penalty: requestsRefused()},
+			Limit: requests, Penalty: requestsRefused(o.cost)},
 		{Name: "azureopenai-tokens", Match: match, Key: key,
 			Limit: tokens, Cost: o.cost, Settle: o.settle, Meter: o.usage().Meter, Penalty: tokensRefused},
 	}

@@ -7,7 +7,8 @@
 //
 // # Rows
 //
-//	binance-ip   a weight of 6,000 a minute for each address, whatever the API key
+//	binance-ip        a weight of 6,000 a minute for each address, whatever the API key
+//	binance-requests  61,000 requests in 5 minutes for each address, whatever their weight
 //
 // Requests have weights, which stand in the documentation of each: tell them with
 // [Options.Weight], or each counts for one. X-MBX-USED-WEIGHT-1M, which comes with
@@ -34,7 +35,8 @@
 // Facts as of 2026-11. Official: limits, headers, refusals, bans
 // (https://developers.binance.com/docs/binance-spot-api-docs/rest-api/limits),
 // minutes of the clock
-// (https://developers.binance.com/docs/binance-spot-api-docs/websocket-api/rate-limits).
+// (https://developers.binance.com/docs/binance-spot-api-docs/websocket-api/rate-limits), RAW_REQUESTS
+// (https://github.com/binance/binance-spot-api-docs/blob/master/enums.md).
 // Observed: the message (https://github.com/rafa-guillermo/GAS-Binance-API-Test).
 // From common use: the hosts, what is not covered. Inferred: how long a refusal
 // lasts that does not say, and that a 503 may have a Retry-After (RFC 9110).
@@ -81,14 +83,19 @@ func Policies(o Options) []throttle.Policy {
 		Used: "X-MBX-USED-WEIGHT-1M", Size: o.PerMinute,
 		Per: time.Minute, Clock: true,
 	}
-	return []throttle.Policy{{
-		Name: "binance-ip", Match: o.Host + "/api/",
-		Key: caller.Always(o.Address),
-		// The minutes are those of Binance's clock and not of the store's, so
-		// FixedWindow would pass too much around their edges.
-		Limit: throttle.PerMinute(o.PerMinute), Cost: o.Weight,
-		Penalty: refused(), Quota: used.Quota,
-	}}
+	address := caller.Always(o.Address)
+	// The minutes are those of Binance's clock and not of the store's, so
+	// FixedWindow would pass too much around their edges.
+	return []throttle.Policy{
+		{
+			Name: "binance-ip", Match: o.Host + "/api/", Key: address, Cost: o.Weight,
+			Limit: throttle.PerMinute(o.PerMinute), Penalty: refused(), Quota: used.Quota,
+		},
+		{
+			Name: "binance-requests", Match: o.Host + "/api/", Key: address,
+			Limit: throttle.SlidingWindow(61_000, 5*time.Minute), Penalty: throttle.NoPenalty,
+		},
+	}
 }
 
 // withDefaults fills in what was left out.

@@ -75,7 +75,7 @@ func TestOptions(t *testing.T) {
 	policies := binance.Policies(binance.Options{PerMinute: 1200, Weight: weight, Host: "data-api.binance.vision"})
 	require.Equal(t, throttle.PerMinute(1200), policies[0].Limit)
 	r := presettest.Request(t, "https://data-api.binance.vision/api/v3/depth?symbol=BTCUSDT&limit=5000")
-	require.Equal(t, "binance-ip 250", presettest.Costs(t, policies, r))
+	require.Equal(t, "binance-ip 250, binance-requests 1", presettest.Costs(t, policies, r))
 	require.Empty(t, presettest.Rows(t, policies, presettest.Request(t, depth)))
 }
 
@@ -100,4 +100,5 @@ func Example() {
 	}
 	// Output:
 	// binance-ip 6000/m
+	// binance-requests 61000/5m
 }

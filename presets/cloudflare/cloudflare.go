@@ -22,7 +22,7 @@
 //
 //	of GraphQL           cloudflare-graphql
 //	any other            cloudflare-user
-//	503, ten in a row    cloudflare-user
+//	503, ten in a row    the same
 //
 // Ratelimit and Ratelimit-Policy lower cloudflare-user if somebody else calls for the user; of
 // several policies the one with the least left counts.
@@ -92,7 +92,7 @@ func Policies(o Options) []throttle.Policy {
 		{
 			Name: "cloudflare-user", Match: match, Key: user, Cost: other,
 			Limit:   throttle.SlidingWindow(cmp.Or(o.Per5Minutes, 1200), 5*time.Minute),
-			Penalty: feedback.First(tablerow.PenaltyIfCharged(other, refused), tablerow.Outage()),
+			Penalty: tablerow.PenaltyIfCharged(other, feedback.First(refused, tablerow.Outage())),
 			Quota:   tablerow.QuotaIfCharged(other, feedback.RateLimit{}.Quota),
 		},
 		{
@@ -101,7 +101,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "cloudflare-graphql", Match: match, Key: user, Cost: graphql,
-			Limit: throttle.SlidingWindow(320, 5*time.Minute), Penalty: tablerow.PenaltyIfCharged(graphql, refused),
+			Limit: throttle.SlidingWindow(320, 5*time.Minute), Penalty: tablerow.PenaltyIfCharged(graphql, feedback.First(refused, tablerow.Outage())),
 		},
 	}
 }

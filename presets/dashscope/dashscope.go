@@ -129,7 +129,7 @@ func Policies(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "dashscope-requests", Match: match, Key: key,
-			Limit: requests, Penalty: requestsRefused(),
+			Limit: requests, Penalty: requestsRefused(o.cost),
 		},
 		{
 			Name: "dashscope-tokens", Match: match, Key: key,

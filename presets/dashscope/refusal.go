@@ -25,13 +25,16 @@ var noMoney = said(map[string]time.Duration{
 	"PrepaidBillOverdue": feedback.NotRefused, "PostpaidBillOverdue": feedback.NotRefused, "CommodityNotPurchased": feedback.NotRefused,
 })
 
-// requestsRefused is the penalty of all other refusals.
-func requestsRefused() feedback.Penalty {
+// requestsRefused is the penalty of all other refusals, and of those about tokens if the request costs none
+// that anybody can see.
+func requestsRefused(tokens func(*http.Request) int) feedback.Penalty {
 	return feedback.First(
 		noMoney,
 		tablerow.WithoutDenials(feedback.First(
-			said(map[string]time.Duration{
+			tablerow.PenaltyIfCharged(tokens, said(map[string]time.Duration{
 				"Throttling.AllocationQuota": feedback.NotRefused, "insufficient_quota": feedback.NotRefused,
+			})),
+			said(map[string]time.Duration{
 				"Throttling.RateQuota": time.Minute, "LimitRequests": time.Minute, "limit_requests": time.Minute,
 				"Throttling.BurstRate": time.Second, "limit_burst_rate": time.Second,
 			}),

@@ -3,160 +3,201 @@ package dingtalk
 import (
 	"net/http"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
-
-// beijing is the zone of every time that DingTalk prints, and of its months.
-var beijing = time.FixedZone("UTC+8", 8*60*60)
 
 // head is how much of a body is looked at. No refusal is longer.
 const head = 4 << 10
 
-// printed is the end that the old API prints into its messages, by the distance
-// to the answer's Date or to the clock of this machine, whichever is shorter.
-// Without Date it is of no use: whose clock would it be?
-var printed = feedback.When{Header: map[string]string{"Date": ""}}.Penalty(feedback.Printed{
-	Fields:  []string{"sub_msg", "errmsg"},
-	Pattern: regexp.MustCompile(`(?:处罚|限制)将在 *(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) *结束`),
-	As:      feedback.At(time.DateTime, beijing),
-}.Penalty)
+// An answer is what an answer's body says. It is read once for all rows, and kept beside the body.
+type answer struct {
+	mu   sync.Mutex
+	read bool
+	facts
 
-// forAbout closes the row for as long as the answer prints, or else as the codes
-// say.
-func (c codes) forAbout() feedback.Penalty { return c.penalty(printed) }
+	text  window
+	scan  jsonscan.Scanner
+	room  [48]byte
+	texts [members]string
+}
 
-// exactly closes the row for as long as the codes say.
-func (c codes) exactly() feedback.Penalty { return c.penalty(nil) }
+// facts are what the rows want to know of a body.
+type facts struct {
+	limit    limit         // that the code names; the zero limit if there is no code of the table
+	denied   bool          // it is the ban as JSON
+	punished bool          // it is the ban, or has the form of the ban around a code
+	wait     time.Duration // that the ban prints
+	page     bool          // it is a page, HTML or XML
+}
 
-// forTheMonth closes the row until the 1st, or for the longest time that is possible:
-// a call after that is refused again.
-func (c codes) forTheMonth() feedback.Penalty { return c.penalty(feedback.UntilFirst(beijing)) }
+// A window is the head of a body.
+type window struct{ peek.Text }
 
-var (
-	subcode  = regexp.MustCompile(`subcode=(\d+)`)
-	lastWord = regexp.MustCompile(`^(?:(?i)Forbidden\.AccessDenied\.)?(.*)$`)
+// From implements [jsonscan.Source].
+func (w *window) From(off int) []byte { return w.Text.From(off, head) }
+
+// factsOf reads an answer's body, unless that was done before.
+func factsOf(resp *http.Response) facts {
+	if !looked(resp) {
+		return facts{}
+	}
+	a, text := peek.Kept[answer](resp)
+	if a == nil {
+		a = new(answer)
+	}
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.read {
+		a.text = window{text}
+		a.facts, a.read = a.readFacts(failed(resp)), true
+	}
+	return a.facts
+}
+
+// looked reports whether a body may be looked at: one that may be a refusal, and that nobody can use
+// one half of. A refusal may call itself text, or nothing, and need not tell its length. A body that
+// begins with neither "{" nor "<" is left after its first bytes.
+func looked(resp *http.Response) bool {
+	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	switch {
+	case media == "application/json" || media == "": // as nearly all
+		return true
+	case media == "text/event-stream" || media == "application/stream+json" || strings.HasPrefix(media, "multipart/"):
+		return false
+	case media == "application/octet-stream" || strings.HasPrefix(media, "text/"):
+		return true
+	case resp.StatusCode >= http.StatusBadRequest || resp.ContentLength >= 0 && resp.ContentLength <= head:
+		return true
+	}
+	for _, kind := range []string{"json", "html", "xml"} {
+		if strings.HasSuffix(media, "/"+kind) || strings.HasSuffix(media, "+"+kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// failed reports whether an answer has a status with which the new API refuses. The code of a success is
+// the name of something else.
+func failed(resp *http.Response) bool {
+	switch resp.StatusCode {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusTooManyRequests,
+		http.StatusInternalServerError, http.StatusServiceUnavailable:
+		return true
+	}
+	return false
+}
+
+// The members of a body that tell what it is.
+const (
+	atErrcode = iota
+	atSubCode
+	atCode
+	atPunish
+	atStatus
+	atSource
+	atWait
+	members
 )
 
-// penalty finds the code where either family of the API has it: a number in
-// "errcode" or, if that is 88, in what is wrapped; a word in an error's "code",
-// which in a success is the name of something else. A ban has no code, whatever
-// else it may hold.
-func (c codes) penalty(end feedback.Penalty) feedback.Penalty {
-	in := func(c codes, pattern *regexp.Regexp, fields ...string) feedback.Penalty {
-		return feedback.Codes{Fields: fields, Pattern: pattern, Lasts: c, End: end, Max: head}.Penalty
+var memberNames = [members]string{"errcode", "sub_code", "code", "punish", "status", "source", "wait"}
+
+// readFacts reads the body. withWords says that the body may have a code of the new API.
+func (a *answer) readFacts(withWords bool) (f facts) {
+	f.page = a.readMembers(memberNames[:], a.texts[:])
+
+	// The old API may wrap a code; without sub_code, the code stands in the text alone.
+	number := a.texts[atErrcode]
+	if number == envelope {
+		number = a.texts[atSubCode]
+		if m := wrapped.FindStringSubmatch(a.member("errmsg")); number == "" && m != nil {
+			number = m[1]
+		}
 	}
-	numbers := in(c.numbers().and(codes{"88": envelope}), nil, "errcode")
-	inside := feedback.First(in(c.numbers(), nil, "sub_code"), in(c.numbers(), subcode, "errmsg"))
-	words := both(failed, in(c.words(), lastWord, "code"))
-	coded := func(resp *http.Response) time.Duration {
-		d := numbers(resp)
-		if d == envelope {
-			d = inside(resp)
-		}
-		if d == 0 {
-			d = words(resp)
-		}
-		return d
+	if f.limit = numbers[number]; f.limit.about == nothing && withWords {
+		f.limit = limitOf(a.texts[atCode])
+	}
+	if f.limit.ifTooFast {
+		f.limit.unsure = !tooFast.MatchString(a.member("errmsg") + a.member("sub_msg"))
 	}
 
-	return tablerow.WithoutDenials(func(resp *http.Response) time.Duration {
-		d := coded(resp)
-		if d > 0 && denied(resp) > 0 {
-			return 0
-		}
-		return d
-	})
+	// The ban has no code of its own, whatever the status:
+	//
+	//	{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"…"}
+	deny, refused := strings.EqualFold(a.texts[atPunish], "deny"), a.texts[atStatus] == "1111"
+	f.denied = deny || refused && strings.EqualFold(a.texts[atSource], "x5")
+	if f.punished = deny || refused; f.punished {
+		f.wait = minutes(a.texts[atWait])
+	}
+	return f
 }
 
-// failed answers for errors.
-func failed(resp *http.Response) time.Duration {
-	if resp.StatusCode < http.StatusBadRequest {
+const envelope = "88"
+
+var (
+	wrapped = regexp.MustCompile(`subcode=(\d+)`)
+
+	// tooFast finds the texts that speak of a pace.
+	tooFast = regexp.MustCompile(`(?i)too (?:fast|many|often|frequent)|per (?:second|minute|hour)|frequen|speed|rate.?limit|flow.?control|\bqp[sm]\b|` +
+		`频率|频繁|限流|限速|流控|太快|过快|太多|过多|每秒|每分钟|/ ?分`)
+)
+
+// minutes reads a number of minutes, of [throttle.MaxPenalty] at most; 0 if it is none.
+func minutes(text string) time.Duration {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n > 0) {
 		return 0
 	}
-	return time.Second
+	return time.Duration(min(n, throttle.MaxPenalty.Minutes()) * float64(time.Minute))
 }
 
-// envelope is for how long "errcode" 88 closes any row: not at all, but what is wrapped may. One look
-// at "errcode" serves both questions: each row of the table asks them of each answer.
-const envelope = feedback.NotRefused - 1
-
-// field is a penalty for any time of answers with a field of that value.
-func field(name, value string) feedback.Penalty {
-	return feedback.Codes{Fields: []string{name}, Lasts: codes{value: time.Second}, Max: head}.Penalty
+// member returns the text of a member of the body, or "".
+func (a *answer) member(name string) string {
+	var text [1]string
+	a.readMembers([]string{name}, text[:])
+	return text[0]
 }
 
-// both returns the penalty p of answers for which if is one, too.
-func both(condition, p feedback.Penalty) feedback.Penalty {
-	return func(resp *http.Response) time.Duration {
-		if condition(resp) <= 0 {
-			return 0
+// readMembers reads the members of the object that the body is, as far as the body is looked at, and puts
+// the texts of those that have one of the names into texts. Of a name that comes twice the first counts,
+// and null is not there. It returns whether the body is a page in place of an object.
+func (a *answer) readMembers(names, texts []string) (page bool) {
+	s := &a.scan
+	s.Reset(&a.text, 0)
+	s.SetRoom(a.room[:])
+	s.BOM()
+	if first := s.Peek(); first != '{' {
+		return first == '<'
+	}
+
+	s.Open()
+	for first := true; ; first = false {
+		name, more, _ := s.Member(first)
+		if !more {
+			return false
 		}
-		return p(resp)
-	}
-}
 
-// denied is the ban as JSON, whatever the status:
-//
-//	{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"…"}
-//
-// It has no errcode, so callers that look for one take it for success.
-var denied = anyText(feedback.First(
-	field("punish", "deny"),
-	both(field("status", "1111"), field("source", "x5")),
-))
-
-// banned closes the address of a banned answer, for as long as its "wait" says in
-// minutes, but not for less than [Options.Ban].
-func banned(o Options) feedback.Penalty {
-	var apis feedback.When // documentation and logins of other hosts are pages
-	if o.Host == everyHost {
-		apis.Host = []string{"oapi.dingtalk.com", "api.dingtalk.com"}
-	}
-	minutes := feedback.Printed{Fields: []string{"wait"}, As: feedback.After(time.Minute)}.Penalty
-	return feedback.First(
-		both(denied, feedback.Longest(feedback.For(o.Ban), anyText(minutes))),
-		apis.Penalty(both(page, feedback.For(o.Ban))),
-	)
-}
-
-// page is the ban as HTML, where JSON was expected. Other statuses have pages of
-// their own, of gateways and proxies.
-func page(resp *http.Response) time.Duration {
-	if resp.Request != nil && strings.Contains(resp.Request.Header.Get("Accept"), "html") {
-		return 0
-	}
-	return anyPage(resp)
-}
-
-// anyPage leaves out what may be a file that somebody downloads.
-var anyPage = feedback.When{
-	Status: []int{http.StatusOK, http.StatusForbidden},
-	Media:  []string{"", "text/html", "text/plain", "application/json", "application/xhtml+xml"},
-}.Penalty(anyText(feedback.Text{Pattern: regexp.MustCompile(`^\x{feff}?\s*<`), Lasts: time.Second}.Penalty))
-
-// anyText lets p see text, and what does not say what it is, as if it called
-// itself JSON. Package feedback spares such bodies if they do not tell their
-// length, because they may be streams; DingTalk has none, and a ban that is
-// missed costs five more minutes. A body that begins with neither "{" nor "<" is
-// left after its first bytes.
-func anyText(p feedback.Penalty) feedback.Penalty {
-	return func(resp *http.Response) time.Duration {
-		media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-		switch media = strings.ToLower(strings.TrimSpace(media)); {
-		case media == "text/event-stream":
-			return p(resp)
-		case media != "" && media != "application/octet-stream" && !strings.HasPrefix(media, "text/"):
-			return p(resp)
+		i := slices.IndexFunc(names, func(n string) bool { return n == string(name) })
+		if c := s.Peek(); i < 0 || texts[i] != "" || c == '{' || c == '[' {
+			if !s.Skip() {
+				return false
+			}
+			continue
 		}
-		shown := *resp
-		shown.Header = http.Header{"Content-Type": {"application/json"}}
-		shown.Header["Content-Encoding"] = resp.Header["Content-Encoding"]
-		d := p(&shown)
-		resp.Body = shown.Body // with what was read ahead
-		return d
+		text, ok := s.Scalar()
+		if !ok {
+			return false
+		}
+		texts[i] = strings.TrimSpace(text)
 	}
 }

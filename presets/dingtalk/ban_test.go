@@ -3,10 +3,13 @@ package dingtalk_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -31,7 +34,6 @@ func TestBan(t *testing.T) {
 	}
 	for name, body := range map[string]string{
 		"as documented":      `{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"xxx"}`,
-		"with a robot code":  `{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"9ff0e7e2346aabb5a8bcbb7c93c71636","errcode": 130101,"errmsg": "send too fast, exceed 20 times per minute"}`,
 		"with spaces":        " {\n \"punish\" : \"deny\" }",
 		"without punish":     `{"source":"x5","status":"1111"}`,
 		"with a shorter end": `{"punish":"deny","wait":1}`,
@@ -43,6 +45,78 @@ func TestBan(t *testing.T) {
 		Closes: "dingtalk-ip 10m",
 	})
 	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{}, cases)
+}
+
+// TestBanThatNamesALimit: the ban in an answer with a code is about what the code names, for no shorter
+// time than the ban prints.
+func TestBanThatNamesALimit(t *testing.T) {
+	with := func(code string) string { return denied[:len(denied)-1] + `,` + code + `}` }
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{Request: send, Header: asJSON}, []presettest.Case{
+		{Name: "a robot, as somebody has seen it", Closes: "dingtalk-robot 10m",
+			Answers: `{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"9ff0e7e2346aabb5a8bcbb7c93c71636","errcode": 130101,"errmsg": "send too fast, exceed 20 times per minute"}`},
+		{Name: "130101", Answers: with(`"errcode":130101`), Closes: "dingtalk-robot 10m"},
+		{Name: "410100", Answers: with(`"errcode":"410100"`), Closes: "dingtalk-robot 10m"},
+		{Name: "660026", Answers: with(`"errcode":660026`), Closes: "dingtalk-robot 10m"},
+		{Name: "without punish", Answers: `{"status":1111,"source":"x5","errcode":130101}`, Closes: "dingtalk-robot 10m"},
+		{Name: "without source", Answers: `{"status":1111,"errcode":130101}`, Closes: "dingtalk-robot 10m"},
+		{Name: "660026 without source", Answers: `{"status":1111,"errcode":660026}`, Closes: "dingtalk-robot 10m"},
+		{Name: "90018 without source", Answers: `{"status":1111,"wait":5,"errcode":90018}`, Closes: "dingtalk-api 5m"},
+		{Name: "the code first", Answers: `{"errcode":130101,"punish":"deny"}`, Closes: "dingtalk-robot 10m"},
+		{Name: "a longer wait", Answers: `{"errcode":130101,"punish":"deny","wait":15}`, Closes: "dingtalk-robot 15m"},
+		{Name: "wrapped", Answers: with(`"errcode":88,"sub_code":"130101"`), Closes: "dingtalk-robot 10m"},
+		{Name: "a reply", Request: reply, Answers: with(`"errcode":130101`), Closes: "dingtalk-replies 10m"},
+		{Name: "forbidden", Status: 403, Answers: with(`"errcode":130101`), Closes: "dingtalk-robot 10m"},
+		{Name: "90018", Answers: with(`"errcode":90018`), Closes: "dingtalk-api 5m"},
+		{Name: "90018, wrapped, of another API", Request: column, Answers: with(`"errcode":88,"sub_code":90018`), Closes: "dingtalk-api 5m"},
+		{Name: "of a word", Request: people, Status: 400, Answers: with(`"code":"too.many.people"`), Closes: "dingtalk-robot-code 5m"},
+		{Name: "of the address", Answers: `{"punish":"deny","errcode":90001}`, Closes: "dingtalk-ip 5m"},
+		{Name: "of a success", Answers: with(`"errcode":0`), Closes: "dingtalk-ip 5m"},
+		{Name: "of a code that is no limit", Answers: with(`"errcode":310000`), Closes: "dingtalk-ip 5m"},
+	})
+}
+
+// TestRobotsFailure: 660026 is also what a robot's failure is called that has nothing to do with a pace.
+func TestRobotsFailure(t *testing.T) {
+	var cases []presettest.Case
+	for text, closes := range map[string]string{
+		"sending too many messages per minute":      "dingtalk-robot 10m",
+		"send too fast, exceed 20 times per minute": "dingtalk-robot 10m",
+		"Send message frequently":                   "dingtalk-robot 10m",
+		"机器人发送消息过于频繁":                               "dingtalk-robot 10m",
+		"消息发送太快，请稍后再试":                              "dingtalk-robot 10m",
+		"机器人每分钟最多发送20条消息":                           "dingtalk-robot 10m",
+		"robot send message failed, try again":      "",
+		"机器人发送消息失败，请重试":                             "",
+		"message too long":                          "",
+		"…":                                         "",
+		"":                                          "",
+	} {
+		cases = append(cases,
+			presettest.Case{Name: "plain " + text, Answers: `{"errcode":660026,"errmsg":"` + text + `"}`, Closes: closes},
+			presettest.Case{Name: "wrapped " + text, Answers: `{"sub_msg":"` + text + `","errcode":88,"sub_code":"660026"}`, Closes: closes})
+	}
+	cases = append(cases, presettest.Case{Name: "no text", Answers: `{"errcode":660026}`})
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{Request: send, Header: asJSON}, cases)
+}
+
+// TestOneRobotsBanLeavesOthers: another robot, and an API, start at once.
+func TestOneRobotsBanLeavesOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusing := answering(denied[:len(denied)-1] + `,"errcode":130101}`)
+		transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: dingtalk.Policies(dingtalk.Options{}), Base: refusing, MaxWait: -1})
+		require.NoError(t, err)
+		sent := func(line string) error {
+			resp, err := transport.RoundTrip(presettest.Request(t, line))
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			return err
+		}
+		require.NoError(t, sent(send))
+		require.ErrorIs(t, sent(send), throttle.ErrLimited)
+		require.NoError(t, sent(send+"2"), "another robot")
+		require.NoError(t, sent(contact))
+	})
 }
 
 // TestBanAsAPage: HTML where JSON was expected is the ban.

@@ -1,83 +1,185 @@
 package dingtalk
 
 import (
-	"maps"
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// codes says for how long each code closes a budget of one kind. Those that are
-// missing are another kind's business.
-type codes map[string]time.Duration
+// A subject is what a limit is about: the budget that a refusal closes.
+type subject uint
 
-// and returns the codes of several kinds of budgets that are one.
-func (c codes) and(others ...codes) codes {
-	all := maps.Clone(c)
-	for _, other := range others {
-		maps.Copy(all, other)
-	}
-	return all
+const (
+	nothing  subject = iota
+	address          // an address
+	everyone         // everybody's API
+	company
+	companyAPI // a company and an API, which on the new host is a path if it is not known
+	app
+	appAPI
+	isv          // a vendor
+	isvAPI       // a vendor and an API
+	isvCompany   // a vendor and a company
+	isvAPIOf     // a vendor, a company and an API
+	suiteCompany // a suite and a company
+	suiteAPIOf   // a suite, a company and an API
+	month        // a company's month
+
+	// Subjects of which only some requests have a budget.
+	robot        // a robot, by its webhook or by its code
+	webhookMonth // a company's month of webhooks
+	ding         // a robot's DINGs
+	notices      // an application's work notices
+	noticesOf    // a company's work notices
+	noticesSuite // a suite's work notices, to all companies
+	noticesToAll // work notices to all of a company
+	person       // one person's day of an API
+)
+
+// A limit is one of DingTalk's limits that a code names.
+type limit struct {
+	about subject
+	lasts feedback.Penalty // for how long what it is about is closed, unless the answer says it
+	ends  feedback.Penalty // the end that an answer may print; nil for none
+
+	uncounted bool // a call that is refused for it does not count for the month
+	ifTooFast bool // the code means a limit only if the answer's text speaks of a pace
+	unsure    bool // the text does not
 }
 
-// numbers returns the codes of the old API.
-func (c codes) numbers() codes { return c.only(true) }
-
-// words returns the codes of the new API.
-func (c codes) words() codes { return c.only(false) }
-
-func (c codes) only(numbers bool) codes {
-	some := make(codes)
-	for code, lasts := range c {
-		if numbers == (strings.Trim(code, "0123456789") == "") {
-			some[code] = lasts
-		}
-	}
-	return some
-}
-
-// What each code closes, from DingTalk's lists of codes. How long is the unit of
-// its window, unless the answer prints an end.
 var (
-	addressCodes    = codes{"90001": time.Second, "90017": time.Minute}
-	everybodysCodes = codes{"90002": time.Second, "QpsLimitForApi": time.Second}
-	companyCodes    = codes{"90003": time.Second}
-	companyAPICodes = codes{"90005": time.Minute}
-	appCodes        = codes{"90004": time.Second, "90011": time.Minute}
-	appAPICodes     = codes{
-		"90018": time.Second, "QpsLimitForAppkeyAndApi": time.Second,
-		"90006": time.Minute, "QpmLimitForAppkeyAndApi": time.Minute,
-		"90012": time.Minute,
+	second   = feedback.For(time.Second)
+	minute   = feedback.For(time.Minute)
+	tomorrow = feedback.UntilMidnight(beijing)
 
-		// Products of the new API that have codes of their own.
-		"qps.exceed.limit": time.Second, "request.overlimit": time.Second,
-		"oaplus.query.limit": time.Second, "send.too.fast": time.Second,
-		"failure.operation.requestTooFast":  time.Second,
-		"failure.operation.tooManyVisitors": time.Second,
-
-		// A limit that nobody has described closes the narrowest budget.
-		"*QpsLimitFor*": time.Second, "*QpmLimitFor*": time.Minute,
-		"QpsLimitForApi":                  feedback.NotRefused,
-		"QpsLimitForSuitekeyAndOrgAndApi": feedback.NotRefused,
-		"QpmLimitForSuitekeyAndOrgAndApi": feedback.NotRefused,
-	}
-
-	isvCodes             = codes{"90009": time.Minute}
-	isvAPICodes          = codes{"90010": time.Minute}
-	isvCompanyCodes      = codes{"90007": time.Minute}
-	isvCompanyAPICodes   = codes{"90008": time.Minute}
-	suiteCompanyCodes    = codes{"90013": time.Minute}
-	suiteCompanyAPICodes = codes{
-		"90019": time.Second, "QpsLimitForSuitekeyAndOrgAndApi": time.Second,
-		"90014": time.Minute, "QpmLimitForSuitekeyAndOrgAndApi": time.Minute,
-	}
-
-	monthCodes   = codes{"90020": throttle.MaxPenalty, "ApiCountLimitForOrg": throttle.MaxPenalty}
-	webhookCodes = codes{"90030": throttle.MaxPenalty}
-	robotCodes   = codes{"130101": robotTime, "410100": robotTime, "660026": robotTime}
+	// nextMonth ends on the 1st, or after the longest time that is possible: a call after that is refused
+	// again.
+	nextMonth = feedback.UntilFirst(beijing)
 )
 
 // robotTime is how long a robot stays closed.
 const robotTime = 10 * time.Minute
+
+// beijing is the zone of every time that DingTalk prints, and of its days and months.
+var beijing = time.FixedZone("UTC+8", 8*60*60)
+
+// numbers are the codes of the old API, from DingTalk's lists of codes. How long each closes is the unit
+// of its window, unless the answer prints an end.
+var numbers = map[string]limit{
+	"90001": {about: address, lasts: second, ends: printed},
+	"90002": {about: everyone, lasts: second, ends: printed, uncounted: true},
+	"90003": {about: company, lasts: second, ends: printed},
+	"90004": {about: app, lasts: second, ends: printed},
+	"90005": {about: companyAPI, lasts: minute, ends: printed},
+	"90006": {about: appAPI, lasts: minute, ends: printed},
+	"90007": {about: isvCompany, lasts: minute, ends: printed},
+	"90008": {about: isvAPIOf, lasts: minute, ends: printed},
+	"90009": {about: isv, lasts: minute, ends: printed},
+	"90010": {about: isvAPI, lasts: minute, ends: printed},
+	"90011": {about: app, lasts: minute, ends: printed},
+	"90012": {about: appAPI, lasts: minute, ends: printed},
+	"90013": {about: suiteCompany, lasts: minute, ends: printed},
+	"90014": {about: suiteAPIOf, lasts: minute, ends: printed},
+	"90017": {about: address, lasts: minute, ends: printed},
+	"90018": {about: appAPI, lasts: second, ends: printed, uncounted: true},
+	"90019": {about: suiteAPIOf, lasts: second, ends: printed},
+	"90020": {about: month, lasts: nextMonth},
+	"90030": {about: webhookMonth, lasts: nextMonth},
+
+	// "Calls of the API above the limit", and nothing else is said: a minute is a guess on the long side.
+	"45009": {about: appAPI, lasts: minute},
+
+	// Robots. 660026 is also what a robot's failure is called that has nothing to do with a pace.
+	"130101": {about: robot, lasts: feedback.For(robotTime)},
+	"410100": {about: robot, lasts: feedback.For(robotTime)},
+	"660026": {about: robot, lasts: feedback.For(robotTime), ifTooFast: true},
+
+	// Service numbers, tasks, and messages.
+	"800055": {about: companyAPI, lasts: second},
+	"800017": {about: person, lasts: tomorrow},
+	"820011": {about: companyAPI, lasts: second},
+	"854002": {about: person, lasts: tomorrow},
+	"41045":  {about: noticesToAll, lasts: tomorrow},
+	"41046":  {about: noticesToAll, lasts: tomorrow},
+	"41047":  {about: noticesOf, lasts: minute},
+	"41048":  {about: noticesOf, lasts: minute},
+	"143103": {about: notices, lasts: minute},
+	"143104": {about: noticesOf, lasts: minute},
+	"143203": {about: notices, lasts: minute},
+	"143204": {about: noticesSuite, lasts: minute},
+}
+
+// words are the codes of the new API, in lower case, without forbidden.
+var words = map[string]limit{
+	"qpslimitforapi":                  {about: everyone, lasts: second, uncounted: true},
+	"qpslimitforappkeyandapi":         {about: appAPI, lasts: second, uncounted: true},
+	"qpmlimitforappkeyandapi":         {about: appAPI, lasts: minute},
+	"qpslimitforsuitekeyandorgandapi": {about: suiteAPIOf, lasts: second},
+	"qpmlimitforsuitekeyandorgandapi": {about: suiteAPIOf, lasts: minute},
+	"apicountlimitfororg":             {about: month, lasts: nextMonth},
+
+	// Robots' messages of the new API.
+	"send.bytoken.toofast": {about: robot, lasts: second},
+	"send.too.fast":        {about: robot, lasts: second},
+	"send.toofast":         {about: robot, lasts: second},
+	"too.many.group":       {about: robot, lasts: second},
+	"too.many.people":      {about: robot, lasts: second},
+	"toomuch.msg":          {about: ding, lasts: minute},
+
+	// Products whose codes say "too fast", "too often" or "too many at once".
+	"request.too.fast":     {about: appAPI, lasts: second},
+	"request.too.tast":     {about: appAPI, lasts: second}, // so spelt
+	"request.too.frequent": {about: appAPI, lasts: second},
+	"requesttoomuch":       {about: appAPI, lasts: second},
+	"request.overlimit":    {about: appAPI, lasts: second},
+	"request.often":        {about: appAPI, lasts: second},
+	"request.limit":        {about: appAPI, lasts: second}, // of the model behind it
+	"invokefrequency":      {about: appAPI, lasts: second},
+	"invokefrequentyly":    {about: appAPI, lasts: second}, // so spelt
+	"oaplus.query.limit":   {about: appAPI, lasts: second},
+	"qps.exceed.limit":     {about: appAPI, lasts: second},
+	"system.freq.limit":    {about: appAPI, lasts: second}, // of medals: none in parallel
+	"systemerror.busy":     {about: appAPI, lasts: second}, // of CRM
+	"failure.operation.operatingfrequencytoofast": {about: appAPI, lasts: second},
+	"failure.operation.requesttoofast":            {about: appAPI, lasts: second},
+	"failure.operation.toomanyvisitors":           {about: appAPI, lasts: second},
+	"autoflowliketriggerratelimited":              {about: appAPI, lasts: second},
+	"integrated.concurrency.error":                {about: appAPI, lasts: second}, // one in flight
+	"operationconcurrentcontrol":                  {about: appAPI, lasts: second},
+	"throttling.device":                           {about: companyAPI, lasts: second},
+
+	// Tasks: of the executor or of the company.
+	"todo.taskcreate.flowcontrolerror": {about: companyAPI, lasts: second},
+
+	// Load, or too often: below 429 the list says both.
+	"system.busy": {about: appAPI, lasts: second},
+	"systembusy":  {about: appAPI, lasts: second},
+	"servicebusy": {about: appAPI, lasts: second},
+
+	// A day, or longer than a window.
+	"integrated.qps.exceed": {about: companyAPI, lasts: tomorrow},
+	"request.illegal":       {about: companyAPI, lasts: tomorrow},
+	"daily.call.limit":      {about: companyAPI, lasts: tomorrow},
+	"flowlimit":             {about: person, lasts: tomorrow},
+	"updatespeedfast":       {about: companyAPI, lasts: feedback.For(5 * time.Minute)},
+}
+
+// forbidden is how the codes of the platform's own limits begin. They come without it, too.
+const forbidden = "forbidden.accessdenied."
+
+// limitOf returns the limit that a code of the new API names, or the zero limit. One that nobody has
+// described is taken to be about an application and an API.
+func limitOf(word string) limit {
+	word = strings.TrimPrefix(strings.ToLower(word), forbidden)
+	if l, ok := words[word]; ok {
+		return l
+	}
+	switch {
+	case strings.Contains(word, "qpslimitfor"):
+		return limit{about: appAPI, lasts: second}
+	case strings.Contains(word, "qpmlimitfor"):
+		return limit{about: appAPI, lasts: minute}
+	}
+	return limit{}
+}

@@ -53,11 +53,33 @@ func TestEveryCodeClosesItsBudget(t *testing.T) {
 		presettest.Run(t, own, presettest.Case{}, envelopes("", column, c.code, c.own+" "+c.lasts))
 		presettest.Run(t, vendors, presettest.Case{}, envelopes("vendor's ", column, c.code, c.vendors+" "+c.lasts))
 	}
-	for _, code := range []string{"130101", "410100", "660026"} {
+	for _, code := range []string{"130101", "410100"} {
 		presettest.Run(t, own, presettest.Case{}, envelopes("", send, code, "dingtalk-robot 10m"))
+		presettest.Run(t, own, presettest.Case{}, envelopes("", reply, code, "dingtalk-replies 10m"))
 	}
 	presettest.Run(t, own, presettest.Case{}, envelopes("", send, "90030", "dingtalk-webhooks 24h"))
-	for _, code := range []string{"0", "-1", "22", "404", "40014", "40096", "300005", "90021"} {
+	for code, closes := range map[string]string{
+		"45009": "dingtalk-api 1m",
+		// Service numbers and tasks: the day of one person, and what is about an API.
+		"800055": "dingtalk-company-api 1s", "820011": "dingtalk-company-api 1s",
+		"800017": "dingtalk-company-api 16h", "854002": "dingtalk-company-api 16h",
+		// A robot's or a month's code where no robot is called: the path alone.
+		"130101": "dingtalk-company-api 10m", "90030": "dingtalk-company-api 24h",
+	} {
+		presettest.Run(t, own, presettest.Case{}, envelopes("", column, code, closes))
+	}
+	presettest.Run(t, own, presettest.Case{Body: `{"userid":"u"}`}, envelopes("", task, "854002", "dingtalk-tasks 16h"))
+	presettest.Run(t, own, presettest.Case{Body: `{"userid_list":["u"]}`}, envelopes("", push, "800017", "dingtalk-pushes 16h"))
+	presettest.Run(t, own, presettest.Case{Body: `{"userid_list":"u"}`}, envelopes("", push, "800055", "dingtalk-company-api 1s"))
+	for code, closes := range map[string]string{
+		"41045": "dingtalk-notices-all 16h", "41046": "dingtalk-notices-all 16h",
+		"41047": "dingtalk-notices-company 1m", "41048": "dingtalk-notices-company 1m",
+		"143103": "dingtalk-notices 1m", "143104": "dingtalk-notices-company 1m", "143203": "dingtalk-notices 1m",
+	} {
+		presettest.Run(t, own, presettest.Case{Body: `{"to_all_user":true}`}, envelopes("", notice, code, closes))
+	}
+	presettest.Run(t, vendors, presettest.Case{Body: `{"userid_list":"u"}`}, envelopes("vendor's ", notice, "143204", "dingtalk-notices-suite 1m"))
+	for _, code := range []string{"0", "-1", "22", "404", "40014", "40096", "300005", "90021", "854001", "143105", "660026"} {
 		presettest.Run(t, own, presettest.Case{}, envelopes("not ", column, code, ""))
 	}
 }

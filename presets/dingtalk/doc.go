@@ -14,17 +14,33 @@
 //
 //	row                   limit               one budget for each
 //	dingtalk-ip           10,000/20s          address
-//	dingtalk-api          20/s, 40/s or 60/s  application and API
+//	dingtalk-api          20/s or 60/s        application and API
 //	dingtalk-app                              application
 //	dingtalk-company                          company
 //	dingtalk-company-api                      company and API
 //	dingtalk-global                           API
-//	dingtalk-month        the edition's       company, metered APIs
+//	dingtalk-month        the edition's       company, calls that count
+//	dingtalk-webhooks     the edition's       company, robots' webhooks
 //	dingtalk-robot        20/m                robot's token
-//	dingtalk-webhooks                         company, robots
+//	dingtalk-robot-month  the company's       robot's token
+//	dingtalk-replies                          session
+//
+// and for single APIs, with costs and people read from the request:
+//
+//	dingtalk-robot-code                       robot of the new API, and API
+//	dingtalk-ding             5,999/m         robot's DINGs
+//	dingtalk-notices          5,000 people/m  application and company
+//	dingtalk-notices-company                  company
+//	dingtalk-notices-all      3 a day         company, notices to everybody
+//	dingtalk-service-window   100 a day       company, messages to all fans
+//	dingtalk-forms            20/s            company
+//	dingtalk-resumes          30/m            company
+//	dingtalk-calendar         100 a day       person, new events
+//	dingtalk-tasks            100 a day       person, tasks of the old API
+//	dingtalk-pushes           100 a day       person, a service number's messages to one
 //
 // With [Options.ISV] there are more, because many companies use the application,
-// and of these rows and dingtalk-api only the first has a number:
+// and dingtalk-api and dingtalk-month have no number:
 //
 //	dingtalk-suite-company-api  40/s  application, company and API
 //	dingtalk-suite-company            application and company
@@ -32,12 +48,15 @@
 //	dingtalk-isv-api                  vendor and API
 //	dingtalk-isv-company              vendor and company
 //	dingtalk-isv-company-api          vendor, company and API
+//	dingtalk-notices-suite            application
+//	dingtalk-customers          1/s   company
 //
 // # Refusals
 //
 // What is closed is closed for the whole fleet. Where an answer of the old API
 // prints the end, that counts in place of the time here; it is compared with the
 // answer's Date and with the clock of the machine, and the shorter time counts.
+// Retry-After is the least that anything stays closed for, whatever the code says.
 //
 //	the ban, below                             dingtalk-ip           5m or more
 //	90001                                      dingtalk-ip           1s
@@ -52,10 +71,27 @@
 //	90018, QpsLimitForAppkeyAndApi             dingtalk-api          1s
 //	90020, ApiCountLimitForOrg                 dingtalk-month        until the 1st
 //	90030                                      dingtalk-webhooks     until the 1st
-//	130101, 410100, 660026                     dingtalk-robot        10m
-//	qps.exceed.limit, request.overlimit,       dingtalk-api          1s
-//	oaplus.query.limit, send.too.fast and
-//	Yida's requestTooFast, tooManyVisitors
+//	130101, 410100; 660026 about a pace        -robot, -replies      10m
+//	send.too.fast, send.toofast,               dingtalk-robot-code   1s
+//	send.byToken.tooFast, too.many.group,
+//	too.many.people
+//	toomuch.msg                                dingtalk-ding         1m
+//	some twenty codes of products              dingtalk-api          1s
+//	45009, which says nothing else             dingtalk-api          1m
+//	a 429 with any other code                  dingtalk-api          Retry-After or 1s
+//	a 403 with any other code and Retry-After  dingtalk-api          Retry-After
+//	integrated.qps.exceed, request.illegal,    dingtalk-company-api  until midnight
+//	daily.call.limit
+//	updateSpeedfast                            dingtalk-company-api  5m
+//	throttling.device, 800055, 820011,         dingtalk-company-api  1s
+//	todo.taskCreate.flowControlError
+//	flowLimit                                  dingtalk-calendar     until midnight
+//	854002                                     dingtalk-tasks        until midnight
+//	800017                                     dingtalk-pushes       until midnight
+//	41045, 41046                               -notices-all          until midnight
+//	143103, 143203                             dingtalk-notices      1m
+//	143104, 41047, 41048                       -notices-company      1m
+//	143204                                     -notices-suite        1m
 //	90007 (vendor and company)                 -isv-company          1m
 //	90008 (the same and API)                   -isv-company-api      1m
 //	90009 (vendor)                             -isv                  1m
@@ -64,15 +100,16 @@
 //	90014, QpmLimitForSuitekeyAndOrgAndApi     -suite-company-api    1m
 //	90019, QpsLimitForSuitekeyAndOrgAndApi     -suite-company-api    1s
 //
-// Without [Options.ISV] the codes of vendors and suites close the row whose budget
-// is then the same: the company's or the application's.
+// The page docs/presets/dingtalk.md has all codes of products, and what of each is
+// official. Midnight and the 1st are Beijing's. A code whose row the request has no
+// part in, such as that of a robot where no robot is called, closes dingtalk-api for
+// a short time and dingtalk-company-api for a long one. Without [Options.ISV] the
+// codes of vendors and suites close the row whose budget is then the same: the
+// company's or the application's.
 //
 // Rows without a number are unlimited: they hold nothing until an answer closes
-// them, and cost next to nothing. All windows slide, because it is not
+// them, and cost next to nothing. All windows but the months slide, because it is not
 // known which of DingTalk's are fixed.
-// The numbers per minute that the documentation had until about 2023 (1,500 calls
-// of an application to an API) are not in it any more: their codes are obeyed, but
-// nothing is counted. To count them change the Limit of the returned row.
 //
 // # The ban
 //
@@ -89,6 +126,11 @@
 // asked for (Accept): with any other status it is likely to be a gateway's own
 // page (inferred).
 //
+// A ban in an answer that has the code of a limit as well is about what the code
+// names: 130101 the robot (observed [8]), 90018 an application's API. The address
+// stays open then (inferred), and the named budget is closed for no less than the
+// ban's "wait".
+//
 // # APIs
 //
 // On the old host the path is the API. On the new one the path's template is: one
@@ -99,8 +141,9 @@
 //	/v1.0/oauth2/accessToken              /v1.0/workflow/processInstances
 //	/v1.0/oauth2/{corpId}/token           /v1.0/workflow/processes/instanceIds/query
 //
-// What fits none shares a budget with the rest of its product, as "/v1.0/contact/":
-// slow but safe.
+// and those of the rows above. What fits none shares a budget with the rest of its
+// product, as "/v1.0/contact": slow but safe. Under dingtalk-company-api, which has
+// no number, it is an API for each path.
 //
 // # Where waiting is of no use
 //
@@ -110,40 +153,43 @@
 // whose deadline or [throttle.Config.MaxWait] is earlier are refused at once.
 // [throttle.Limiter.Resume] opens the budget after an upgrade. The month is counted
 // here only if [Options.Edition] names the edition; then a call that is too many waits
-// until the 1st, and [throttle.Config.Observe] is told so at once. Only what
-// [Options.Metered] says counts, and other applications of the company count too:
-// what they spend is known when DingTalk says so.
+// until the 1st, and [throttle.Config.Observe] is told so at once. [Options.Buffer]
+// uses the five days in which DingTalk only warns. Every call counts but those of
+// DingTalk's list of free APIs [3], webhooks, and what [Options.Metered] says; what an
+// application's or an API's calls in a second refuse is given back (official [11]).
+// Other applications of the company count too: what they spend is known when DingTalk
+// says so.
 //
 // # Not covered
 //
-//   - Work notices that are dropped in silence: above 5,000 receivers a minute, 500
-//     a day for one person, the same text twice a day. The answer is a success; only
-//     getsendresult tells (official).
-//   - flowControlledStaffIdList, the people that a robot's batchSend skipped in a
-//     success (official).
+//   - People who got nothing although the answer is a success: [ReadUnsent] reads
+//     who, and why. Only the codes of a minute close a row.
+//   - What one person may get in a day: 500 work notices, the same text once.
 //   - errcode -1, "busy", and the new API's bare "Forbidden", which is usually a
-//     missing permission: nothing is closed (official [5]).
-//   - Volumes of inbound messages, which are no requests of ours (official).
+//     missing permission: nothing is closed without a Retry-After (official [5]).
+//   - Volumes of inbound messages and events, which are no requests of ours but count
+//     for the month of webhooks (official).
 //   - Whether robot/send counts as an API of an application is not known: it does
 //     here, which is safe.
 //
 // # Sources
 //
 // Official: [1], in English [2], free APIs [3], months [4], codes [5], old codes
-// [6], robots' 20 messages and their ten minutes and 410100 (custom robot page of
-// [1]'s site). Observed: the larger editions [7], 130101 [8], the printed end [9],
-// 90030 [10]; in public code: 40/s of a suite, 90017, 90019, 660026,
-// send.too.fast. Inferred: the zone of printed ends and of months, what is
-// metered, one minute and one second where nothing is printed.
+// [6], editions and what counts [11]; those of single rows are on the page
+// docs/presets/dingtalk.md, each with its date. Observed: the larger editions of old
+// contracts [7], 130101 [8], the printed end [9], 90030 [10]; in public code: 40/s of a
+// suite, 90017, 90019, 660026 about a pace. Inferred: the zone of printed ends, of days
+// and of months, one minute and one second where nothing is printed.
 //
 //	[1]  https://open.dingtalk.com/document/development/how-to-process-api-throttling-on-the-dingtalk-server
 //	[2]  https://help.dingtalk.io/open/development/call-frequency-limit
 //	[3]  https://open.dingtalk.com/document/development/basic-interfaces-such-as-log-off-and-address-book
 //	[4]  https://www.dingtalk.com/qidian/help-detail-1061621972.html
-//	[5]  https://developers.dingtalk.com/document/app/server-api-error-codes-1
+//	[5]  https://open.dingtalk.com/document/development/server-api-error-codes-1
 //	[6]  https://github.com/ddtalk/dingTalkDoc (source/includes/_server.md)
 //	[7]  https://open.dingtalk.com/document/orgapp/descriptions-about-adjusting-limit-and-frequency-of-api-calls
 //	[8]  https://blog.csdn.net/jialiuyang/article/details/118615052
 //	[9]  https://github.com/ali-sdk/node-dingtalk/issues/32
 //	[10] https://developer.aliyun.com/ask/595588
+//	[11] https://open.dingtalk.com/document/development/dingtalk-application-development-platform-billing-model
 package dingtalk

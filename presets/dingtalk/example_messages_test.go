@@ -2,7 +2,6 @@ package dingtalk_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,51 +10,21 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/retry"
 )
 
-// A program that sends messages has rows of its own below the preset's: for what DingTalk
-// has published no number for, and for what it drops in silence.
+// A program that sends messages takes a number of its own for what DingTalk has published no number for:
+// replies to a session.
 func messagePolicies() []throttle.Policy {
-	const notices = "POST *.dingtalk.com/topapi/message/corpconversation/asyncsend_v2"
-	return append(
-		dingtalk.Policies(dingtalk.Options{App: "ding-client-id", Address: "prod-nat"}),
-		throttle.Policy{
-			Name: "replies", Match: "POST *.dingtalk.com/robot/sendBySession",
-			Key: throttle.Query("session"), Limit: throttle.PerMinute(20),
-			Penalty: feedback.Codes{
-				Fields: []string{"errcode"},
-				Lasts:  map[string]time.Duration{"130101": 10 * time.Minute, "410100": 10 * time.Minute, "660026": 10 * time.Minute},
-			}.Penalty,
-		},
-		throttle.Policy{Name: "notices", Match: notices, Limit: throttle.PerMinute(5_000), Cost: receivers},
-	)
-}
-
-// receivers is how many people a work notice is for; of a department's, or everybody's, the
-// most that it can be.
-func receivers(r *http.Request) int {
-	const most = 5_000
-	if r.GetBody == nil {
-		return most
+	rows := dingtalk.Policies(dingtalk.Options{App: "ding-client-id", Address: "prod-nat"})
+	for i := range rows {
+		if rows[i].Name == "dingtalk-replies" {
+			rows[i].Limit = throttle.PerMinute(20)
+		}
 	}
-	body, err := r.GetBody()
-	if err != nil {
-		return most
-	}
-	defer body.Close()
-	var notice struct {
-		Users       string `json:"userid_list"`
-		Departments string `json:"dept_id_list"`
-		Everybody   bool   `json:"to_all_user"`
-	}
-	if json.NewDecoder(body).Decode(&notice) != nil || notice.Departments != "" || notice.Everybody {
-		return most
-	}
-	return strings.Count(notice.Users, ",") + 1
+	return rows
 }
 
 // mayGet returns those of the users who have not had 500 work notices within 24 hours.
@@ -115,7 +84,39 @@ func Example_messages() {
 	post(notices, `{"agent_id":1,"userid_list":"`+strings.Join(users, ",")+`","msg":{"msgtype":"text","text":{"content":"hello"}}}`)
 	post(notices, `{"agent_id":1,"to_all_user":true,"msg":{"msgtype":"text","text":{"content":"hello"}}}`)
 	// Output:
-	// replies has no room
+	// dingtalk-replies has no room
 	// [ada bob] <nil>
-	// notices has no room
+	// dingtalk-notices has no room
+}
+
+// printUnsent prints who got nothing by an answer that is a success, and for how long to wait before the
+// message is sent to them again.
+func printUnsent(answer io.Reader, now time.Time) error {
+	unsent, err := dingtalk.ReadUnsent(answer)
+	if err != nil {
+		return err // the answer is no success: see errcode
+	}
+	for _, u := range unsent {
+		fmt.Println(u.User, u.Code, "again in", u.Wait(now))
+	}
+	return nil
+}
+
+// Two answers that are a success, although some people got nothing: a robot's messages to people, and the
+// result of a work notice.
+func ExampleReadUnsent() {
+	now := time.Date(2026, 11, 28, 22, 0, 0, 0, time.FixedZone("UTC+8", 8*60*60)) // time.Now()
+	for _, body := range []string{                                                // resp.Body
+		`{"processQueryKey":"k","invalidStaffIdList":[],"flowControlledStaffIdList":["ada"]}`,
+		`{"errcode":0,"send_result":{"read_user_id_list":["eve"],"forbidden_user_id_list":["bob","cid"],
+			"forbidden_list":[{"code":"143105","count":500,"userid":"bob"},{"code":"143103","count":1,"userid":"cid"}]}}`,
+	} {
+		if err := printUnsent(strings.NewReader(body), now); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// ada 0 again in 1m0s
+	// bob 143105 again in 2h0m0s
+	// cid 143103 again in 1m0s
 }

@@ -12,26 +12,64 @@ import (
 
 // An Edition is what a company has bought.
 type Edition struct {
-	PerSecond int // calls in a second, per application and API; 0: those of the standard edition
-	PerMonth  int // metered calls of the whole company in a month; 0: not counted here
+	PerSecond int // calls in a second, per application and API; 0 means 20, those of the standard edition
+	PerMonth  int // calls of the whole company in a month, as far as they count; 0 means that nothing is counted here
+	Webhooks  int // calls of webhooks and of Stream in a month, of the whole company; 0 means that nothing is counted here
+
+	before *Edition // as contracts from before 2025-11-19 have it
 }
 
-// The editions. The second numbers of the larger two are older than the standard
-// edition's, which has been halved since.
+// The editions as they are since 2025-11-19. DingTalk does not say how many calls in a second the
+// professional edition allows, so those are the standard edition's. It publishes no number of the
+// exclusive edition at all, so its months are not counted. See [Options.OldContract] for older numbers.
 var (
-	Standard     = Edition{PerSecond: 20, PerMonth: 5_000}
-	Professional = Edition{PerSecond: 40, PerMonth: 500_000}
-	Exclusive    = Edition{PerSecond: 60, PerMonth: 5_500_000} // 专属
+	Standard     = Edition{PerSecond: 20, PerMonth: 5_000, Webhooks: 3_000, before: &Edition{PerSecond: 20, PerMonth: 10_000, Webhooks: 5_000}}
+	Professional = Edition{PerSecond: 20, PerMonth: 200_000, Webhooks: 50_000, before: &Edition{PerSecond: 40, PerMonth: 500_000}}
+	Exclusive    = Edition{PerSecond: 20, before: &Edition{PerSecond: 60, PerMonth: 5_500_000}} // 专属
+
+	// The professional edition with three picks, or four picks, in place of one.
+	Professional3 = Edition{PerSecond: 20, PerMonth: 600_000, Webhooks: 150_000, before: Professional.before}
+	Professional4 = Edition{PerSecond: 20, PerMonth: 800_000, Webhooks: 200_000, before: Professional.before}
+)
+
+// What a package (增购包) adds to an edition. The calls in a second do not add up.
+const (
+	packagePerMonth  = 5_000_000
+	packageWebhooks  = 500_000
+	packagePerSecond = 60
 )
 
 // Options says whose limits count, and what they are. The zero value is one
 // application of one company with the standard edition, behind one address.
 type Options struct {
 	// Edition is what the company has bought. Name it, Standard too, to have the
-	// month counted: what is beyond it waits until the 1st. Defaults to the zero
+	// months counted: what is beyond them waits until the 1st. Defaults to the zero
 	// Edition: the standard one's calls in a second, and no month but what answers
 	// say.
 	Edition Edition
+
+	// OldContract says that the Edition's contract is from before 2025-11-19 and
+	// still runs, so that it keeps its numbers: 10,000 calls of the standard edition,
+	// and, as others have observed them, 40 a second and 500,000 calls of the
+	// professional one, 60 a second and 5,500,000 calls of the exclusive one. Defaults
+	// to false: the numbers of today, which are smaller.
+	OldContract bool
+
+	// Packages is how many packages (增购包) the company has bought beside the
+	// Edition. Each adds 5,000,000 calls and 500,000 webhooks to the months that are
+	// counted. With one or more, an application has 60 calls in a second of each API,
+	// unless the Edition names another number than 20. Defaults to 0.
+	Packages int
+
+	// Buffer lets calls go on when the month's number is reached: for up to five days
+	// DingTalk only warns. The month is then counted by a row in Shadow, and only a
+	// refusal closes it, until the 1st. Defaults to false: what is beyond the number
+	// waits until the 1st.
+	Buffer bool
+
+	// RobotPerMonth is how many calls the company allows each robot's webhook in a
+	// month (资源管理 > 用量管控, for all robots). Defaults to 0: no such cap.
+	RobotPerMonth int
 
 	// App is the application's id: its app key, or the suite key of an ISV.
 	// Not its token, which changes. Defaults to "": all programs that share
@@ -66,9 +104,14 @@ type Options struct {
 	// Defaults to nil.
 	APIs []string
 
-	// Metered reports whether a request counts for the month. Defaults to
-	// what is known: attendance, approval, robots and notices.
+	// Metered reports whether a request counts for the month. Defaults to all
+	// but the APIs on DingTalk's list of free ones, webhooks, and other hosts.
 	Metered func(*http.Request) bool
+
+	// Receivers returns how many people a work notice is for. Defaults to how many its
+	// userid_list has and, for departments, for everybody, and for a body that cannot be
+	// had again, the most that one call may reach: 5,000, or 1,000 of an ISV's.
+	Receivers func(*http.Request) int
 
 	// ISV is any name for a vendor whose application many companies use. It
 	// adds the rows of such applications, and the numbers that hold for one
@@ -85,26 +128,55 @@ type Options struct {
 	Host string
 
 	app, company, address, isv caller.Key
-	api                        caller.Key // made of APIs
+	api, exact                 caller.Key // made of APIs
 }
 
-// everyHost is the default of Options.Host.
+// everyHost is the default of Options.Host. The address is counted for all hosts of DingTalk, because
+// nobody knows which of them share a firewall.
 const everyHost = "*.dingtalk.com"
 
 // withDefaults fills in what was left out.
 func (o Options) withDefaults() Options {
-	o.Edition.PerSecond = cmp.Or(o.Edition.PerSecond, Standard.PerSecond)
+	o.Edition = o.bought()
 	o.IPLimit = cmp.Or(o.IPLimit, 10_000)
 	o.Ban = cmp.Or(o.Ban, 5*time.Minute)
 	o.PerSuite = cmp.Or(o.PerSuite, 40)
 	o.Host = cmp.Or(o.Host, everyHost)
-	o.api = apis(o.APIs)
 	if o.Metered == nil {
-		o.Metered = metered
+		o.Metered = o.metered
 	}
+	if o.Receivers == nil {
+		o.Receivers = o.receivers
+	}
+
+	apis := newAPITable(o.APIs)
+	o.api, o.exact = apis.api, apis.exact
 	o.app, o.company = caller.IDs(o.App, o.Company, o.Caller)
 	o.address, o.isv = caller.Always(o.Address), caller.Always(o.ISV)
 	return o
+}
+
+// bought returns the numbers of the edition, of its contract, and of the packages.
+func (o Options) bought() Edition {
+	e := o.Edition
+	if o.OldContract && e.before != nil {
+		e = *e.before
+	}
+	e.PerSecond = cmp.Or(e.PerSecond, Standard.PerSecond)
+	if o.Packages <= 0 {
+		return e
+	}
+
+	if e.PerSecond == Standard.PerSecond {
+		e.PerSecond = packagePerSecond
+	}
+	if e.PerMonth > 0 {
+		e.PerMonth += o.Packages * packagePerMonth
+	}
+	if e.Webhooks > 0 {
+		e.Webhooks += o.Packages * packageWebhooks
+	}
+	return e
 }
 
 // cost is a [throttle.Policy.Cost] under the monthly quota.
@@ -115,18 +187,21 @@ func (o Options) cost(r *http.Request) int {
 	return 0
 }
 
-// metered knows the families that are not on DingTalk's list of free ones. What
-// it does not know is free here: to count a free call would refuse good ones.
-func metered(r *http.Request) bool {
-	path := throttle.Path(r)
-	for _, family := range []string{
-		"/attendance/", "/topapi/attendance/",
-		"/topapi/process", "/v1.0/workflow/",
-		"/topapi/message/", "/v1.0/robot/",
-	} {
-		if strings.HasPrefix(path, family) {
-			return true
-		}
-	}
-	return false
+// metered is the default of Options.Metered: every call counts that DingTalk does not call free.
+// Webhooks have a month of their own, and other hosts of DingTalk, such as that of the documentation,
+// have no API.
+func (o Options) metered(r *http.Request) bool {
+	return o.hasAPIs(r) && !free(r) && !strings.HasPrefix(throttle.Path(r), webhooks)
 }
+
+// hasAPIs reports whether a request goes to a host of the API.
+func (o Options) hasAPIs(r *http.Request) bool {
+	if o.Host != everyHost {
+		return true
+	}
+	h := host(r)
+	return h == oldHost || h == newHost
+}
+
+// webhooks is how the paths of robots' webhooks begin.
+const webhooks = "/robot/"

@@ -2,6 +2,7 @@ package dingtalk_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,23 +22,42 @@ type policy = throttle.Policy
 
 func TestRequestsMeetTheirRows(t *testing.T) {
 	const apis = "dingtalk-api, dingtalk-app, dingtalk-company, dingtalk-company-api"
-	const every = "dingtalk-ip, dingtalk-global, " + apis
-	const counted = every + ", dingtalk-month"
+	const all = "dingtalk-ip, dingtalk-global, "
+	const free, counted = all + apis, all + apis + ", dingtalk-month"
+	with := func(rows string) string { return all + rows + ", " + apis + ", dingtalk-month" }
 	rows := dingtalk.Policies(dingtalk.Options{})
 	for line, want := range map[string]string{
-		listSub:  every,
-		contact:  every,
+		listSub:  free,
+		contact:  free,
 		column:   counted,
 		approval: counted,
-		"POST https://api.dingtalk.com/v1.0/robot/oToMessages/batchSend":              counted,
-		"POST https://oapi.dingtalk.com/topapi/message/corpconversation/asyncsend_v2": counted,
-		"POST https://oapi.dingtalk.com/attendance/list":                              counted,
-		"GET https://oapi.dingtalk.com/gettoken?appkey=a&appsecret=b":                 every,
-		"https://example.com/topapi/v2/department/listsub":                            "",
-		send: "dingtalk-ip, dingtalk-global, dingtalk-robot, dingtalk-webhooks, " + apis,
+		result:   counted,
+		notice:   with("dingtalk-notices, dingtalk-notices-company"),
+		people:   with("dingtalk-robot-code"),
+		dings:    with("dingtalk-robot-code, dingtalk-ding"),
+		event:    with("dingtalk-calendar"),
+		task:     counted, // for nobody
+		"POST https://oapi.dingtalk.com/attendance/list":                                counted,
+		"GET https://oapi.dingtalk.com/gettoken?appkey=a&appsecret=b":                   counted,
+		"POST https://api.dingtalk.com/v1.0/crm/officialAccounts/oToMessages/batchSend": with("dingtalk-service-window"),
+		"POST https://api.dingtalk.com/v1.0/crm/officialAccounts/oToMessages/send":      counted,
+		"GET https://api.dingtalk.com/v1.0/swform/forms/f/instances":                    with("dingtalk-forms"),
+		"POST https://api.dingtalk.com/v1.0/ats/candidates/importCandidateByResume":     with("dingtalk-resumes"),
+		"POST https://api.dingtalk.com/v1.0/crm/customerInstances":                      counted,
+		"https://open.dingtalk.com/document":                                            free,
+		"https://example.com/topapi/v2/department/listsub":                              "",
+		send:  all + "dingtalk-robot, dingtalk-webhooks, " + apis,
+		reply: all + "dingtalk-replies, dingtalk-webhooks, " + apis,
 	} {
 		require.Equal(t, want, presettest.Rows(t, rows, presettest.Request(t, line)), line)
 	}
+	vendors := dingtalk.Policies(dingtalk.Options{ISV: "vendor"})
+	r := presettest.Request(t, "POST https://api.dingtalk.com/v1.0/crm/customerInstances")
+	require.Contains(t, presettest.Rows(t, vendors, r), "dingtalk-customers")
+	require.Contains(t, presettest.Rows(t, vendors, presettest.Request(t, notice)), "dingtalk-notices-suite")
+	capped := dingtalk.Policies(dingtalk.Options{RobotPerMonth: 500})
+	require.Contains(t, presettest.Rows(t, capped, presettest.Request(t, send)), "dingtalk-webhooks, dingtalk-robot-month")
+	require.NotContains(t, presettest.Rows(t, capped, presettest.Request(t, reply)), "dingtalk-robot-month", "a session is no robot")
 }
 
 // TestACallBooksOnlyLimitsThatExist counts the rows that have a number, of those that a call
@@ -73,30 +93,69 @@ func limits(rows []policy) map[string]throttle.Limit {
 	return all
 }
 
-func TestNumbers(t *testing.T) {
+// TestEditions has the numbers of each edition, as they are and as old contracts have them, with packages.
+func TestEditions(t *testing.T) {
 	beijing := time.FixedZone("UTC+8", 8*60*60)
-	month := func(n int) throttle.Limit { return throttle.CalendarWindow(n, throttle.Month, beijing) }
-	for _, c := range []struct {
-		options   dingtalk.Options
-		ip, month string
-		perSecond string
+	month := func(n int) string {
+		if n == 0 {
+			return "unlimited"
+		}
+		return throttle.CalendarWindow(n, throttle.Month, beijing).String()
+	}
+	for name, c := range map[string]struct {
+		options            dingtalk.Options
+		perSecond          string
+		perMonth, webhooks int
 	}{
-		{dingtalk.Options{}, "10000/20s", "unlimited", "20/s"},
-		{dingtalk.Options{Edition: dingtalk.Edition{PerSecond: 30}}, "10000/20s", "unlimited", "30/s"},
-		{dingtalk.Options{Edition: dingtalk.Standard}, "10000/20s", month(5_000).String(), "20/s"},
-		{dingtalk.Options{Edition: dingtalk.Professional}, "10000/20s", month(500_000).String(), "40/s"},
-		{dingtalk.Options{Edition: dingtalk.Exclusive, IPLimit: 8_000}, "8000/20s", month(5_500_000).String(), "60/s"},
-		{dingtalk.Options{Edition: dingtalk.Edition{PerMonth: 10_000}}, "10000/20s", month(10_000).String(), "20/s"},
-		{dingtalk.Options{Edition: dingtalk.Edition{PerMonth: -1}}, "10000/20s", "unlimited", "20/s"},
-		{dingtalk.Options{ISV: "vendor"}, "10000/20s", "unlimited", "unlimited"},
+		"no edition":     {dingtalk.Options{}, "20/s", 0, 0},
+		"standard":       {dingtalk.Options{Edition: dingtalk.Standard}, "20/s", 5_000, 3_000},
+		"professional":   {dingtalk.Options{Edition: dingtalk.Professional}, "20/s", 200_000, 50_000},
+		"professional 3": {dingtalk.Options{Edition: dingtalk.Professional3}, "20/s", 600_000, 150_000},
+		"professional 4": {dingtalk.Options{Edition: dingtalk.Professional4}, "20/s", 800_000, 200_000},
+		"exclusive":      {dingtalk.Options{Edition: dingtalk.Exclusive}, "20/s", 0, 0},
+
+		"an old standard":                  {dingtalk.Options{Edition: dingtalk.Standard, OldContract: true}, "20/s", 10_000, 5_000},
+		"an old professional":              {dingtalk.Options{Edition: dingtalk.Professional, OldContract: true}, "40/s", 500_000, 0},
+		"an old professional 3":            {dingtalk.Options{Edition: dingtalk.Professional3, OldContract: true}, "40/s", 500_000, 0},
+		"an old exclusive":                 {dingtalk.Options{Edition: dingtalk.Exclusive, OldContract: true}, "60/s", 5_500_000, 0},
+		"an old contract of no edition":    {dingtalk.Options{OldContract: true}, "20/s", 0, 0},
+		"an old contract of other numbers": {dingtalk.Options{Edition: dingtalk.Edition{PerMonth: 7}, OldContract: true}, "20/s", 7, 0},
+
+		"a package":               {dingtalk.Options{Edition: dingtalk.Standard, Packages: 1}, "60/s", 5_005_000, 503_000},
+		"three packages":          {dingtalk.Options{Edition: dingtalk.Professional, Packages: 3}, "60/s", 15_200_000, 1_550_000},
+		"a package of no edition": {dingtalk.Options{Packages: 1}, "60/s", 0, 0},
+		"a package, old":          {dingtalk.Options{Edition: dingtalk.Professional, OldContract: true, Packages: 1}, "40/s", 5_500_000, 0},
+		"a package, less for us":  {dingtalk.Options{Edition: dingtalk.Edition{PerSecond: 15, PerMonth: 5_000}, Packages: 1}, "15/s", 5_005_000, 0},
+		"packages below zero":     {dingtalk.Options{Edition: dingtalk.Standard, Packages: -1}, "20/s", 5_000, 3_000},
+
+		"numbers of one's own": {dingtalk.Options{Edition: dingtalk.Edition{PerSecond: 30, PerMonth: 8, Webhooks: 9}}, "30/s", 8, 9},
+		"numbers below zero":   {dingtalk.Options{Edition: dingtalk.Edition{PerMonth: -1, Webhooks: -1}}, "20/s", 0, 0},
 	} {
 		all := limits(dingtalk.Policies(c.options))
-		require.Equal(t, c.ip, all["dingtalk-ip"].String())
-		require.Equal(t, c.month, all["dingtalk-month"].String())
-		require.Equal(t, c.perSecond, all["dingtalk-api"].String())
-		require.Equal(t, "20/m", all["dingtalk-robot"].String())
+		require.Equal(t, c.perSecond, all["dingtalk-api"].String(), name)
+		require.Equal(t, month(c.perMonth), all["dingtalk-month"].String(), name)
+		require.Equal(t, month(c.webhooks), all["dingtalk-webhooks"].String(), name)
 	}
-	require.Equal(t, "40/s", limits(dingtalk.Policies(dingtalk.Options{ISV: "vendor"}))["dingtalk-suite-company-api"].String())
+}
+
+func TestNumbers(t *testing.T) {
+	all := limits(dingtalk.Policies(dingtalk.Options{}))
+	for row, want := range map[string]string{
+		"dingtalk-ip": "10000/20s", "dingtalk-robot": "20/m", "dingtalk-replies": "unlimited", "dingtalk-ding": "5999/m",
+		"dingtalk-notices": "5000/m", "dingtalk-notices-company": "unlimited", "dingtalk-notices-all": "3/24h",
+		"dingtalk-service-window": "100/24h", "dingtalk-forms": "20/s", "dingtalk-resumes": "30/m",
+		"dingtalk-calendar": "100/24h", "dingtalk-tasks": "100/24h", "dingtalk-pushes": "100/24h",
+	} {
+		require.Equal(t, want, all[row].String(), row)
+	}
+	require.Equal(t, "8000/20s", limits(dingtalk.Policies(dingtalk.Options{IPLimit: 8_000}))["dingtalk-ip"].String())
+	require.Equal(t, "500/month +08:00", limits(dingtalk.Policies(dingtalk.Options{RobotPerMonth: 500}))["dingtalk-robot-month"].String())
+
+	vendors := limits(dingtalk.Policies(dingtalk.Options{ISV: "vendor", Edition: dingtalk.Standard}))
+	require.Equal(t, "unlimited", vendors["dingtalk-month"].String())
+	require.Equal(t, "unlimited", vendors["dingtalk-api"].String())
+	require.Equal(t, "1/s", vendors["dingtalk-customers"].String())
+	require.Equal(t, "40/s", vendors["dingtalk-suite-company-api"].String())
 	require.Equal(t, "50/s", limits(dingtalk.Policies(dingtalk.Options{ISV: "vendor", PerSuite: 50}))["dingtalk-suite-company-api"].String())
 }
 
@@ -121,6 +180,13 @@ func TestAPIs(t *testing.T) {
 		{"/v1.0/todo/users/1/tasks/2", "/v1.0/todo/users/3/tasks/4", true},
 		{"/v1.0/calendar/users/1/events", "/v1.0/calendar/users/2/events/3", true},
 		{"/v1.0", "/v1.0/", true},
+		{"/v1.0/drive", "/v1.0/drive/spaces", true},
+		{"/v1.0/contact/%2e%2e/oauth2/ding1/token", "/v1.0/oauth2/ding2/token", true},
+		{"/v1.0/contact/users/..%2fdepartments/1", "/v1.0/contact/departments/2", true},
+		{"/v1.0/contact/users%5c..%5cdepartments/1", "/v1.0/contact/departments/2", true},
+		{"/v1.0/contact%5c..%5coauth2/ding1/token", "/v1.0/oauth2/ding2/token", true},
+		{"/topapi/%2e%2e/v1.0/drive/spaces", "/v1.0/drive/files", true},
+		{"/v1.0/contact/%2e%2e/oauth2/ding1/token", "/v1.0/contact/departments/1", false},
 		{"/topapi/v2/user/list", "/topapi/v2/user/get", false},
 		{"/v1.0/contact/users/me", "/v1.0/contact/departments/1", false},
 		{"/v1.0/oauth2/accessToken", "/v1.0/oauth2/ding2/token", false},
@@ -153,11 +219,96 @@ func TestCallersHaveBudgetsOfTheirOwn(t *testing.T) {
 	require.Empty(t, parted(dingtalk.Options{App: "a", Company: "b"}, dingtalk.Options{Caller: caller}))
 }
 
-// TestMeteredIsAQuestion: what counts for the month can be said.
-func TestMeteredIsAQuestion(t *testing.T) {
-	rows := dingtalk.Policies(dingtalk.Options{Metered: func(r *http.Request) bool { return r.URL.Host == "api.dingtalk.com" }})
-	require.Contains(t, presettest.Rows(t, rows, presettest.Request(t, contact)), "dingtalk-month")
-	require.NotContains(t, presettest.Rows(t, rows, presettest.Request(t, column)), "dingtalk-month")
+// TestTwoTemplatesAreTwoAPIs: an API's day that is used up stops that API, of that method, and no other of
+// its product.
+func TestTwoTemplatesAreTwoAPIs(t *testing.T) {
+	rows := dingtalk.Policies(dingtalk.Options{})
+	shared := func(a, b string) bool {
+		return presettest.Shared(t, rows, "dingtalk-company-api", presettest.Request(t, a), presettest.Request(t, b))
+	}
+	require.True(t, shared(pending, pending+"?x=1"))
+	require.True(t, shared(contact, contact+"7"), "a known template")
+	require.False(t, shared(pending, approval))
+	require.False(t, shared(approval, "POST"+approval[3:]))
+}
+
+// TestRobotsOfTheNewAPI: robots of one application are told apart by the code in the body, and their
+// APIs.
+func TestRobotsOfTheNewAPI(t *testing.T) {
+	rows := dingtalk.Policies(dingtalk.Options{})
+	of := func(row, line, body string) string {
+		return presettest.Budget(t, rows, row, presettest.Request(t, line, body))
+	}
+	a, b := `{"userIds":["u"],"robotCode":"a"}`, `{"robotCode":"b"}`
+	require.NotEqual(t, of("dingtalk-robot-code", people, a), of("dingtalk-robot-code", people, b))
+	require.Equal(t, of("dingtalk-robot-code", people, a), of("dingtalk-robot-code", people, `{"robotCode":"a","userIds":[]}`))
+	require.NotEqual(t, of("dingtalk-robot-code", people, a), of("dingtalk-robot-code", group, a))
+	require.NotEqual(t, of("dingtalk-ding", dings, a), of("dingtalk-ding", dings, b))
+	require.Equal(t, of("dingtalk-ding", dings, "a=b"), of("dingtalk-ding", dings, "[]"), "no code")
+}
+
+// TestPeopleAreCounted: a work notice costs as many people as it is for, in either form of a body.
+func TestPeopleAreCounted(t *testing.T) {
+	long := `{"msg":"` + strings.Repeat("x", 64<<10) + `","userid_list":"a"}`
+	for _, c := range []struct {
+		form           bool
+		body           string
+		company, suite int
+		toAll          int
+	}{
+		{false, `{"userid_list":"a"}`, 1, 1, 0},
+		{false, `{"agent_id":1,"msg":{"userid_list":"x,y,z"},"userid_list":"a,b,c"}`, 3, 3, 0},
+		{false, `{"userid_list":["a","b"]}`, 2, 2, 0},
+		{false, `{"userid_list":"a, b,,","to_all_user":false,"dept_id_list":""}`, 2, 2, 0},
+		{false, `{"userid_list":"a","dept_id_list":"7"}`, 5_000, 1_000, 0},
+		{false, `{"userid_list":"a","dept_id_list":[7]}`, 5_000, 1_000, 0},
+		{false, `{"to_all_user":true}`, 5_000, 1_000, 1},
+		{false, `{"to_all_user":"true"}`, 5_000, 1_000, 1},
+		{false, `{"userid_list":"` + strings.Repeat("a,", 6_000) + `"}`, 5_000, 1_000, 0},
+		{false, `{}`, 1, 1, 0},
+		{false, `{"userid_list":`, 5_000, 1_000, 0},
+		{false, `{"userid_list":"a","dept_id`, 5_000, 1_000, 0},
+		{false, `no JSON`, 5_000, 1_000, 0},
+		{false, long, 5_000, 1_000, 0},
+		{true, `agent_id=1&userid_list=a%2Cb`, 2, 2, 0},
+		{true, `userid_list=a&dept_id_list=7`, 5_000, 1_000, 0},
+		{true, `to_all_user=true`, 5_000, 1_000, 1},
+		{true, `userid_list=%zz`, 5_000, 1_000, 0},
+		{true, `msg=` + strings.Repeat("x", 64<<10) + `&userid_list=a`, 5_000, 1_000, 0},
+	} {
+		r := presettest.Request(t, notice, c.body)
+		if c.form {
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
+		}
+		for isv, want := range map[string]int{"": c.company, "vendor": c.suite} {
+			rows := dingtalk.Policies(dingtalk.Options{ISV: isv})
+			require.Equal(t, want, presettest.Cost(t, rows, "dingtalk-notices", r), "%q %.80s", isv, c.body)
+			require.Equal(t, c.toAll, presettest.Cost(t, rows, "dingtalk-notices-all", r), "%q %.80s", isv, c.body)
+		}
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		require.Equal(t, c.body, string(body), "the body is left to be sent")
+	}
+	unknown := presettest.Request(t, notice)
+	require.Equal(t, 5_000, presettest.Cost(t, dingtalk.Policies(dingtalk.Options{}), "dingtalk-notices", unknown), "a body that nobody can look at")
+	known := dingtalk.Policies(dingtalk.Options{Receivers: func(*http.Request) int { return 7 }})
+	require.Equal(t, 7, presettest.Cost(t, known, "dingtalk-notices", unknown))
+	require.Zero(t, presettest.Cost(t, known, "dingtalk-notices", presettest.Request(t, result)))
+}
+
+// TestOnePersonsDay: tasks, events and pushes are counted for one person.
+func TestOnePersonsDay(t *testing.T) {
+	rows := dingtalk.Policies(dingtalk.Options{})
+	of := func(row, line string, body ...string) string {
+		return presettest.Budget(t, rows, row, presettest.Request(t, line, body...))
+	}
+	require.NotEqual(t, of("dingtalk-tasks", task, `{"userid":"a"}`), of("dingtalk-tasks", task, `{"userid":"b"}`))
+	require.NotEqual(t, of("dingtalk-pushes", push, `{"userid_list":["a"]}`), of("dingtalk-pushes", push, `{"userid_list":["b"]}`))
+	require.NotEqual(t, of("dingtalk-calendar", event), of("dingtalk-calendar", strings.Replace(event, "/u/", "/v/", 1)))
+	require.Equal(t, of("dingtalk-calendar", event), of("dingtalk-calendar", strings.Replace(event, "primary", "other", 1)))
+	require.Zero(t, presettest.Cost(t, rows, "dingtalk-pushes", presettest.Request(t, push, `{"userid_list":["a","b"]}`)))
+	require.Zero(t, presettest.Cost(t, rows, "dingtalk-pushes", presettest.Request(t, push, `{"is_to_all":true}`)))
+	require.Zero(t, presettest.Cost(t, rows, "dingtalk-tasks", presettest.Request(t, task)), "a body that does not tell")
 }
 
 func Example() {

@@ -40,9 +40,10 @@ var (
 )
 
 // limited is the penalty of the refusals that are about a route: those that are neither global nor
-// about an address.
+// about an address. No global limit is an interaction's, so each refusal of one is about its route.
 func limited(resp *http.Response) time.Duration {
-	if global(resp) != 0 || banned(resp) != 0 {
+	ofRoute := global(resp) == 0 || resp.Request != nil && senderOf(resp.Request) == interaction
+	if !ofRoute || banned(resp) != 0 {
 		return 0
 	}
 	return tooMany.Penalty(stated)(resp)

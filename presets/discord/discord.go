@@ -11,6 +11,7 @@
 //
 //	row              limit       one budget for each       closed by
 //	discord-global   50/s        bot                       429, global
+//	discord-webhook  50/s        address                   the same, of a webhook
 //	discord-route    as told     bot, method and route     429, user or shared
 //	discord-refused  10,000/10m  address                   429 that is a page of text
 //
@@ -18,6 +19,11 @@
 // webhook: by those Discord splits a bucket. Its limit "should not be hard
 // coded": each answer tells what is left, and until the first one the global
 // limit is all there is.
+//
+// What has its token in the path is not the bot's. Interactions (their callback, and follow-ups of
+// their token) are bound to no global limit, so neither a full discord-global nor a global refusal
+// holds them: they go out in the three seconds that Discord gives them. Other webhooks have the limit that
+// an address has without an Authorization.
 //
 // discord-refused counts the answers 401, 403 and 429 (not those of the scope
 // shared), which is what gets an address banned. A request counts from its start
@@ -29,7 +35,9 @@
 //
 // A 429 closes its budget for retry_after in its body, which has fractions of a
 // second, or for its Retry-After. It closes the bot if X-RateLimit-Global,
-// X-RateLimit-Scope or the body say that it is global, else the route.
+// X-RateLimit-Scope or the body say that it is global, else the route. What is global to a
+// webhook closes discord-webhook, and to an interaction its route alone.
+// Ten 503 in a row with a Retry-After close the route.
 // Discord's own answers are JSON; a 429 that is text or HTML comes from Cloudflare
 // in front of it, speaks of the address, and closes that, for ten minutes if it
 // does not say (inferred).
@@ -46,10 +54,15 @@
 //
 //   - official: limits, headers, bodies, the ban:
 //     https://github.com/discord/discord-api-docs/blob/main/developers/topics/rate-limits.mdx
+//   - official: interactions are bound to no global limit, and an address without an Authorization has
+//     one (the same page).
+//   - observed: global refusals of interactions and webhooks speak of the address:
+//     https://github.com/discord/discord-api-docs/issues/5800,
+//     https://github.com/discord/discord-api-docs/pull/5806
 //   - official (old): milliseconds:
 //     https://github.com/discord/discord-api-docs/blob/main/docs/topics/Rate_Limits.md
-//   - from common use: the host and the paths.
-//   - inferred: which segments of a path are ids, and how the ban looks.
+//   - from common use: the host, the paths, and how an interaction's token begins.
+//   - inferred: that webhooks share the limit of an address; which segments of a path are ids, and how the ban looks.
 package discord
 
 import (
@@ -58,7 +71,9 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what differs between accounts. The zero value is bots with a token
@@ -90,15 +105,19 @@ type Options struct {
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := o.Host + "/api/"
-	bot := caller.Or(caller.ID(o.Bot, o.Caller), throttle.Header("Authorization"))
+	id := caller.Or(caller.ID(o.Bot, o.Caller), throttle.Header("Authorization"))
 	return []throttle.Policy{
 		{
-			Name: "discord-global", Match: match, Key: bot,
-			Limit: throttle.PerSecond(o.PerSecond), Penalty: global,
+			Name: "discord-global", Match: match, Key: id, Cost: bot.cost,
+			Limit: throttle.PerSecond(o.PerSecond), Penalty: tablerow.PenaltyIfCharged(bot.cost, global),
 		},
 		{
-			Name: "discord-route", Match: match, Key: throttle.Join(bot, throttle.Method, route),
-			Limit: throttle.PerSecond(o.PerSecond), Penalty: limited, Quota: left,
+			Name: "discord-webhook", Match: match, Key: caller.Always(o.Address), Cost: webhook.cost,
+			Limit: throttle.PerSecond(50), Penalty: tablerow.PenaltyIfCharged(webhook.cost, global),
+		},
+		{
+			Name: "discord-route", Match: match, Key: throttle.Join(id, throttle.Method, route),
+			Limit: throttle.PerSecond(o.PerSecond), Penalty: feedback.First(limited, tablerow.Outage()), Quota: left,
 		},
 		{
 			Name: "discord-refused", Match: match, Key: caller.Always(o.Address),

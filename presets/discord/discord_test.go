@@ -1,10 +1,14 @@
 package discord_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,11 +44,88 @@ func TestRefusals(t *testing.T) {
 		{Name: "the bot, by the header", Closes: bot("2s"), Header: presettest.JSON("Retry-After", "2", "X-RateLimit-Global", "true")},
 		{Name: "the bot, by its scope", Closes: bot("2s"), Header: presettest.JSON("Retry-After", "2", "X-RateLimit-Scope", "global")},
 		{Name: "the bot, by the body", Answers: global, Header: presettest.JSON(), Closes: bot("1.5s")},
+		{Name: "an interaction", Request: "POST https://discord.com/api/v10/interactions/1/tok/callback", Answers: limited, Header: presettest.JSON(), Closes: route("1m4.57s")},
+		{Name: "an interaction, as if the bot were refused", Request: "POST https://discord.com/api/v10/interactions/1/tok/callback", Answers: global,
+			Header: presettest.JSON("Retry-After", "2", "X-RateLimit-Global", "true"), Closes: route("1.5s")},
+		{Name: "a webhook", Request: "POST https://discord.com/api/v10/webhooks/7/tok", Answers: limited, Header: presettest.JSON(), Closes: route("1m4.57s")},
+		{Name: "all webhooks", Request: "POST https://discord.com/api/v10/webhooks/7/tok", Answers: global,
+			Header: presettest.JSON("Retry-After", "2", "X-RateLimit-Global", "true"), Closes: "discord-webhook 1.5s"},
+		{Name: "the address, by an interaction", Request: "POST https://discord.com/api/v10/interactions/1/tok/callback", Answers: "error code: 1015",
+			Header: header{"Content-Type": "text/plain", "Retry-After": "3600"}, Closes: "discord-refused 1h"},
 		{Name: "the address", Answers: "<html>Access denied</html>",
 			Header: header{"Content-Type": "text/html; charset=UTF-8", "Retry-After": "3600"}, Closes: "discord-refused 1h"},
 		{Name: "the address, not said for how long", Answers: "error code: 1015", Header: header{"Content-Type": "text/plain"},
 			Closes: "discord-refused 10m"},
 	})
+}
+
+// TestTheBotsLimitHoldsTheBot: while hundreds of edits wait for the bot's limit, and after a global
+// refusal, what is sent with a token in its path goes on.
+func TestTheBotsLimitHoldsTheBot(t *testing.T) {
+	const api = "https://discord.com/api/v10"
+	followUp := api + "/webhooks/7/aW50ZXJhY3Rpb246MTIz"
+	for _, c := range []struct {
+		line string
+		held bool
+	}{
+		{"POST " + api + "/interactions/1/tok/callback", false},
+		{"POST https://discord.com/api/interactions/1/tok/callback", false},
+		{"POST " + followUp, false},
+		{"PATCH " + followUp + "/messages/@original", false},
+		{"GET " + followUp + "/messages/5", false},
+		{"POST " + api + "/webhooks/7/tok", false},
+		{"POST " + api + "/channels/9999/messages", true},
+		{"GET " + api + "/webhooks/7", true},
+		{"GET " + api + "/interactions/1", true},
+		{"GET " + api + "/users/@me", true},
+	} {
+		for _, refused := range []bool{false, true} {
+			t.Run(fmt.Sprint(c.line, " refused ", refused), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					upstream := presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+						resp := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: r}
+						if refused && strings.HasSuffix(r.URL.Path, "/pins") {
+							resp.StatusCode = http.StatusTooManyRequests
+							resp.Header = http.Header{"Content-Type": {"application/json"}, "Retry-After": {"20"}, "X-Ratelimit-Global": {"true"}}
+						}
+						return resp, nil
+					})
+					transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: discord.Policies(discord.Options{Bot: "one"}), Base: upstream})
+					require.NoError(t, err)
+					send := func(ctx context.Context, line string) error {
+						resp, err := transport.RoundTrip(presettest.Request(t, line).WithContext(ctx))
+						if err == nil {
+							require.NoError(t, resp.Body.Close())
+						}
+						return err
+					}
+
+					edits, cancel := context.WithCancel(t.Context())
+					defer synctest.Wait()
+					defer cancel()
+					if refused {
+						require.NoError(t, send(edits, "GET "+api+"/channels/0/pins"))
+					} else {
+						for i := range 500 {
+							go send(edits, fmt.Sprintf("PATCH %s/channels/%d/messages/1", api, i))
+						}
+						synctest.Wait()
+					}
+
+					soon, done := context.WithTimeout(t.Context(), 3*time.Second)
+					defer done()
+					begin := time.Now()
+					err = send(soon, c.line)
+					if c.held {
+						require.ErrorIs(t, err, throttle.ErrLimited)
+						return
+					}
+					require.NoError(t, err)
+					require.Zero(t, time.Since(begin))
+				})
+			})
+		}
+	}
 }
 
 func TestNoRefusals(t *testing.T) {
@@ -92,8 +173,8 @@ func TestRoutes(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	for n, want := range map[int]string{
-		0:   "discord-global 50/s, discord-route 50/s, discord-refused 10000/10m",
-		500: "discord-global 500/s, discord-route 500/s, discord-refused 10000/10m",
+		0:   "discord-global 50/s, discord-webhook 50/s, discord-route 50/s, discord-refused 10000/10m",
+		500: "discord-global 500/s, discord-webhook 50/s, discord-route 500/s, discord-refused 10000/10m",
 	} {
 		require.Equal(t, want, presettest.Limits(discord.Policies(discord.Options{PerSecond: n})))
 	}

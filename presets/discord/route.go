@@ -7,20 +7,61 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
+// below returns a request's path behind the API's version: "channels/41771983423143937/messages".
+func below(r *http.Request) string {
+	path := strings.TrimPrefix(throttle.Path(r), "/api/")
+	if version, rest, _ := strings.Cut(path, "/"); len(version) > 1 && version[0] == 'v' && number(version[1:]) {
+		return rest
+	}
+	return path
+}
+
 // route returns a request's path with its ids left out, apart from the first
 // channel, guild or webhook: "channels/41771983423143937/messages/*".
 func route(r *http.Request) string {
-	path := strings.TrimPrefix(throttle.Path(r), "/api/")
-	segments := strings.Split(path, "/")
-	if version := segments[0]; len(version) > 1 && version[0] == 'v' && number(version[1:]) {
-		segments = segments[1:]
-	}
+	segments := strings.Split(below(r), "/")
 	for i := 1; i < len(segments); i++ {
 		if top := i == 1 && splits(segments[0]); !top && (number(segments[i]) || named(segments[i-1])) {
 			segments[i] = "*"
 		}
 	}
 	return strings.Join(segments, "/")
+}
+
+// interactionToken is how the tokens of interactions begin: "interaction:" in base64.
+const interactionToken = "aW50ZXJhY3Rpb246"
+
+// A sender is in whose name a request is: who has the global limit that it is bound to.
+type sender int
+
+const (
+	bot         sender = iota
+	webhook            // a webhook, by the token in the path
+	interaction        // an interaction's callback or follow-up, which no global limit holds
+)
+
+// senderOf returns the sender of a request.
+func senderOf(r *http.Request) sender {
+	top, rest, _ := strings.Cut(below(r), "/")
+	_, rest, _ = strings.Cut(rest, "/") // without the id
+	token, action, _ := strings.Cut(rest, "/")
+	switch {
+	case top == "interactions" && action == "callback":
+		return interaction
+	case top != "webhooks" || token == "":
+		return bot
+	case strings.HasPrefix(token, interactionToken):
+		return interaction
+	}
+	return webhook
+}
+
+// cost returns the cost of a request under the global limit of a sender: 1 for the sender's own.
+func (s sender) cost(r *http.Request) int {
+	if senderOf(r) != s {
+		return 0
+	}
+	return 1
 }
 
 // splits reports whether what follows has buckets of its own.

@@ -11,9 +11,14 @@
 //	row                limit            one budget for each        closed by
 //	feishu-api-second  the tier, 50/s   app, tenant and API        a refusal, below
 //	feishu-api-minute  the tier, 1000/m app, tenant and API
+//	feishu-message     5/s              person or chat, tenant     230020
+//	feishu-one-message none             message, tenant            230020, of its edits and replies
 //	feishu-bot-second  5/s              custom bot                 a refusal, and 11232
 //	feishu-bot-minute  100/m            custom bot
 //	feishu-month       PerMonth         tenant; left out if 0
+//
+// A message of im/v1/messages goes to the receive_id of its body, a person or a chat. The bots of a chat
+// share its limit.
 //
 // Both bounds of a tier hold. An API of [Options.APIs] has rows of its own, with
 // its name behind theirs: "feishu-api-second GET /open-apis/im/v1/chats".
@@ -24,6 +29,11 @@
 // as many seconds as x-ogw-ratelimit-reset says, and for one if it says 0; for a
 // minute, the longest window, if it does not say (inferred). It closes the shorter of the API's two
 // rows, which is enough to stop it and comes back sooner.
+//
+// Ten 503 in a row with a Retry-After close the same row.
+//
+// 230020, with status 400, says that one person, chat or message has had enough, and closes that for a second
+// (inferred: its limit is one of a second).
 //
 // 11232 means that the platform's bots are overloaded, which happens around full
 // and half hours: better send at another time. It closes the bot for a minute
@@ -45,10 +55,14 @@
 //     https://open.larkoffice.com/document/ukTMukTMukTM/uUzN04SN3QjL1cDN.md
 //   - official: 400 on old APIs:
 //     https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control.md
-//   - official: the month, from June 2026:
+//   - official: messages to a person and to a chat:
+//     https://open.feishu.cn/document/server-docs/im-v1/message/create, with the code 230020
+//   - observed, in public code: 230020 for edits of one message that come too fast.
+//   - official: the month, for June 2026 alone:
 //     https://open.feishu.cn/document/platform-notices/platform-updates-/custom-app-api-call-limit.md
 //   - from common use: Lark's host, the path that custom bots are sent to.
-//   - inferred: which row a refusal closes, and a minute where nothing is said.
+//   - inferred: which row a refusal closes, a minute where nothing is said, and that apps share what a person may be
+//     sent, as they share a chat.
 package feishu
 
 import (
@@ -62,11 +76,12 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // BasicPerMonth is what all custom apps of a tenant on the basic plan may call
-// together in a month.
+// together in a month. Feishu says it for June 2026 alone, "temporarily".
 const BasicPerMonth = 1_000_000
 
 // A Tier is what one app may call one API in one tenant. A bound of 0 is none.
@@ -132,19 +147,26 @@ func Policies(o Options) []throttle.Policy {
 	rows := tier("api", "", o.Tier, throttle.Policy{
 		Match: o.Host + "/open-apis/", Cost: o.unlisted,
 		Key:     throttle.Join(app, tenant, throttle.Method, family),
-		Penalty: tablerow.PenaltyIfCharged(o.unlisted, refused),
+		Penalty: tablerow.PenaltyIfCharged(o.unlisted, feedback.First(refused, tablerow.Outage())),
 	})
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)
 		rows = append(rows, tier("api", " "+api, o.APIs[api], throttle.Policy{
 			Match:   strings.TrimLeft(method+" "+o.Host+path, " "),
 			Key:     throttle.Join(app, tenant),
-			Penalty: refused,
+			Penalty: feedback.First(refused, tablerow.Outage()),
 		})...)
 	}
+	rows = append(rows, throttle.Policy{
+		Name: "feishu-message", Match: "POST " + o.Host + messages, Key: throttle.Join(tenant, receiver), Cost: received,
+		Limit: throttle.PerSecond(5), Penalty: tablerow.PenaltyIfCharged(received, messageRefused),
+	}, throttle.Policy{
+		Name: "feishu-one-message", Match: o.Host + messages + "/", Key: throttle.Join(tenant, message), Cost: ofMessage,
+		Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(ofMessage, messageRefused),
+	})
 	rows = append(rows, tier("bot", "", bots, throttle.Policy{
 		Match: "POST " + o.Host + botPath + "{bot}", Key: throttle.PathValue("bot"),
-		Penalty: feedback.First(refused, overloaded),
+		Penalty: feedback.First(refused, overloaded, tablerow.Outage()),
 	})...)
 	if o.PerMonth > 0 {
 		rows = append(rows, throttle.Policy{
@@ -180,6 +202,34 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 // metered is a [throttle.Policy.Cost]: 1 for a request that the month counts, else 0.
 func (o Options) metered(r *http.Request) int {
 	if o.Metered != nil && !o.Metered(r) {
+		return 0
+	}
+	return 1
+}
+
+// receiver is a [throttle.Policy.Key]: whom a message goes to.
+func receiver(r *http.Request) string { return reqbody.Member(r, "receive_id") }
+
+// received is a [throttle.Policy.Cost]: 1 for a message whose receiver is known.
+func received(r *http.Request) int {
+	if receiver(r) == "" {
+		return 0
+	}
+	return 1
+}
+
+// messages is the path of messages; the id of one follows.
+const messages = "/open-apis/im/v1/messages"
+
+// message is a [throttle.Policy.Key]: the id of the message that a request is about.
+func message(r *http.Request) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(throttle.Path(r), messages+"/"), "/")
+	return id
+}
+
+// ofMessage is a [throttle.Policy.Cost]: 1 for a request about one message.
+func ofMessage(r *http.Request) int {
+	if throttle.Path(r) == messages {
 		return 0
 	}
 	return 1

@@ -17,9 +17,10 @@ import (
 type header = presettest.Header
 
 const (
-	members = "https://open.feishu.cn/open-apis/contact/v3/users?page_size=50"
-	hook    = "POST https://open.feishu.cn/open-apis/bot/v2/hook/6a1d"
-	tooFast = `{"code":99991400,"msg":"request trigger frequency limit"}`
+	members  = "https://open.feishu.cn/open-apis/contact/v3/users?page_size=50"
+	messages = "https://open.feishu.cn/open-apis/im/v1/messages"
+	hook     = "POST https://open.feishu.cn/open-apis/bot/v2/hook/6a1d"
+	tooFast  = `{"code":99991400,"msg":"request trigger frequency limit"}`
 )
 
 func TestRefusals(t *testing.T) {
@@ -28,9 +29,16 @@ func TestRefusals(t *testing.T) {
 			Closes: "feishu-api-second 52s"},
 		{Name: "an old API's 400", Status: 400, Answers: tooFast, Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "1"},
 			Closes: "feishu-api-second 1s"},
+		{Name: "429 with a Retry-After", Answers: tooFast, Header: header{"x-ogw-ratelimit-reset": "0", "Retry-After": "70"}, Closes: "feishu-api-second 1m10s"},
+		{Name: "an old API's 400 with a Retry-After", Status: 400, Answers: tooFast, Header: header{"Retry-After": "70"}, Closes: "feishu-api-second 1m10s"},
 		{Name: "429 that is over", Answers: tooFast, Header: header{"x-ogw-ratelimit-reset": "0"}, Closes: "feishu-api-second 1s"},
 		{Name: "429 that does not say", Answers: tooFast, Closes: "feishu-api-second 1m"},
 		{Name: "400 that does not say", Status: 400, Answers: tooFast, Closes: "feishu-api-second 1m"},
+		{Name: "one receiver", Request: "POST " + messages + "?receive_id_type=chat_id", Body: `{"receive_id":"oc_1"}`, Status: 400, Answers: `{"code":230020,"msg":"This operation triggers the frequency limit."}`,
+			Closes: "feishu-message 1s"},
+		{Name: "one message", Request: "PATCH " + messages + "/om_1", Status: 400, Answers: `{"code":230020}`, Closes: "feishu-one-message 1s"},
+		{Name: "replies to one message", Request: "POST " + messages + "/om_1/reply", Status: 400, Header: header{"x-ogw-ratelimit-reset": "3"}, Answers: `{"code":230020}`,
+			Closes: "feishu-one-message 3s"},
 		{Name: "a bot", Request: hook, Answers: tooFast, Header: header{"x-ogw-ratelimit-limit": "5", "x-ogw-ratelimit-reset": "1"},
 			Closes: "feishu-bot-second 1s"},
 		{Name: "all bots", Request: hook, Answers: `{"code":11232,"msg":"frequency limited"}`, Closes: "feishu-bot-second 1m", Status: 200},
@@ -89,10 +97,28 @@ func TestRows(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	require.Equal(t, "feishu-api-second 50/s, feishu-api-minute 1000/m, feishu-bot-second 5/s, feishu-bot-minute 100/m",
+	require.Equal(t, "feishu-api-second 50/s, feishu-api-minute 1000/m, feishu-message 5/s, feishu-one-message unlimited, feishu-bot-second 5/s, feishu-bot-minute 100/m",
 		presettest.Limits(feishu.Policies(feishu.Options{})))
-	require.Equal(t, "feishu-api-minute 100/m, feishu-bot-second 5/s, feishu-bot-minute 100/m, feishu-month 1000000/month +08:00",
+	require.Equal(t, "feishu-api-minute 100/m, feishu-message 5/s, feishu-one-message unlimited, feishu-bot-second 5/s, feishu-bot-minute 100/m, feishu-month 1000000/month +08:00",
 		presettest.Limits(feishu.Policies(feishu.Options{Tier: feishu.Tier{PerMinute: 100}, PerMonth: feishu.BasicPerMonth})))
+}
+
+// TestMessages: each person and each chat has a limit of its own.
+func TestMessages(t *testing.T) {
+	policies := feishu.Policies(feishu.Options{Caller: presettest.Headers("App", "Tenant")})
+	const at = "POST https://open.feishu.cn/open-apis/im/v1/messages?receive_id_type=chat_id"
+	to := func(id string) *http.Request {
+		return presettest.Request(t, at, `{"msg_type":"text","receive_id":"`+id+`"}`)
+	}
+	require.True(t, presettest.Shared(t, policies, "feishu-message", to("oc_1"), to("oc_1")))
+	require.False(t, presettest.Shared(t, policies, "feishu-message", to("oc_1"), to("ou_1")))
+	another := to("oc_1")
+	another.Header.Set("App", "b")
+	require.True(t, presettest.Shared(t, policies, "feishu-message", to("oc_1"), another), "the bots of a chat")
+	const rest = "feishu-api-second, feishu-api-minute"
+	require.Equal(t, rest+", feishu-message", presettest.Rows(t, policies, to("oc_1")))
+	require.Equal(t, rest, presettest.Rows(t, policies, to("")))
+	require.Equal(t, rest, presettest.Rows(t, policies, presettest.Request(t, "https://open.feishu.cn/open-apis/im/v1/messages")), "a list")
 }
 
 func TestBudgets(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 // What Feishu answers instead of an answer.
 var (
 	reset = feedback.First(
-		feedback.When{Header: map[string]string{"X-Ogw-Ratelimit-Reset": "0"}}.Penalty(feedback.For(time.Second)),
+		feedback.When{Header: map[string]string{"X-Ogw-Ratelimit-Reset": "0"}}.Penalty(feedback.RetryAfter(time.Second)),
 		feedback.Headers{Reset: "X-Ogw-Ratelimit-Reset", Status: []int{400, 429}}.Penalty,
+		feedback.RetryAfter(0),
 	)
 
 	refused = feedback.First(
@@ -21,6 +22,13 @@ var (
 			End:    reset,
 		}.Penalty),
 	)
+
+	// messageRefused is about one receiver, or about one message.
+	messageRefused = feedback.When{Status: []int{400, 429}}.Penalty(feedback.Codes{
+		Fields: []string{"code"},
+		Lasts:  map[string]time.Duration{"230020": time.Second},
+		End:    reset,
+	}.Penalty)
 
 	overloaded = feedback.Codes{
 		Fields: []string{"code"},

@@ -51,11 +51,12 @@ func dayRefused(resp *http.Response) time.Duration {
 	return d
 }
 
-// requestsRefused is the penalty of all other refusals.
-func requestsRefused() feedback.Penalty {
+// requestsRefused is the penalty of all other refusals, and of those about tokens if the request costs none
+// that anybody can see.
+func requestsRefused(tokens func(*http.Request) int) feedback.Penalty {
 	return tablerow.WithoutDenials(feedback.First(
 		quotaRefused("PerDay", feedback.NotRefused),
-		quotaRefused("Tokens*", feedback.NotRefused),
+		tablerow.PenaltyIfCharged(tokens, quotaRefused("Tokens*", feedback.NotRefused)),
 		tooMany.Penalty(feedback.First(wait, feedback.For(time.Second))),
 		tablerow.Outage(),
 	))

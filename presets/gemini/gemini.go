@@ -123,7 +123,7 @@ func Policies(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "gemini-requests", Match: match, Key: key,
-			Limit: perMinute(o.Requests), Penalty: requestsRefused(),
+			Limit: perMinute(o.Requests), Penalty: requestsRefused(o.cost),
 		},
 		{
 			Name: "gemini-tokens", Match: match, Key: key,

@@ -11,6 +11,8 @@
 //
 //	row                    limit          one budget for each    closed by
 //	github-primary         PerHour/h      account and resource   remaining 0
+//	github-search          30/m           account, searches      the same, of a search
+//	github-code-search     10/m           account, /search/code  the same, of a search of code
 //	github-in-flight       100 in flight  account                a secondary refusal
 //	github-points          900/m          account, REST          the same, to REST
 //	github-graphql-points  2,000/m        account, GraphQL       the same, to GraphQL
@@ -23,8 +25,10 @@
 // its GetBody is nil, counts as a mutation.
 //
 // Resources are what GitHub counts apart under the primary limit: core, search,
-// code_search and graphql. Each answer tells what is left of its resource, which
-// lowers github-primary where the resource allows less, or where another program
+// code_search, graphql, and others that its page on /rate_limit names. Both searches have
+// rows of their own, because they are counted by the minute; a search without a token
+// ([Anonymous]) has 10 a minute in place of 30. Each answer tells what is left of its
+// resource, which lowers the row where the resource allows less, or where another program
 // of the same user calls too. An x-ratelimit-limit for core that is less than a
 // tenth of PerHour, or more than ten times as much, speaks of another caller, and
 // is not believed: 60 is what an address has without a token.
@@ -41,8 +45,8 @@
 // GitHub's own order of trust: a Retry-After counts; else, if
 // x-ratelimit-remaining is 0, x-ratelimit-reset; else a minute. With nothing left
 // the refusal is primary. It is secondary if its message speaks of a
-// "secondary rate limit" (the wording around that has changed), and so is a
-// Retry-After, or a 429, while there is something left. A 403 with none of these
+// "secondary rate limit" (the wording around that has changed) or of "abuse detection", as
+// older Enterprise Servers do, and so is a Retry-After, or a 429, while there is something left. A 403 with none of these
 // closes nothing.
 //
 // An answer of another resource does not lower core, to which its request is
@@ -54,12 +58,13 @@
 //
 // A secondary refusal closes all requests of the account, through
 // github-in-flight, because it does not say which of the limits it was, and going
-// on may get an integration banned.
+// on may get an integration banned. Ten 503 in a row with a Retry-After close that row, too.
 //
 // # Not covered
 //
 // 90 seconds of CPU in 60 seconds, which nobody can count from outside: space
-// costly queries out. Resources other than the four. The points that a
+// costly queries out. How much the resources beside core and the searches allow: they begin
+// with PerHour, and answers correct them. The points that a
 // GraphQL query costs under the primary limit: it is counted as one, and the
 // headers correct it. Primary refusals of GraphQL with status 200: the headers
 // close the row then, and the request is not repeated.
@@ -70,13 +75,17 @@
 //
 //   - official: limits, points, headers, refusals and their order of trust:
 //     https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api
+//   - official: searches a minute: https://docs.github.com/rest/search/search
+//   - official: names of the resources: https://docs.github.com/rest/rate-limit/rate-limit
+//   - observed: "abuse detection mechanism", with 403 and without a Retry-After:
+//     https://github.com/octokit/plugin-throttling.js/issues/437
 //   - observed: secondary refusals without any header:
 //     https://github.com/gofri/go-github-ratelimit/issues/29, and wordings that
 //     changed: issues 14 and 15 there.
 //   - official: what is unchanged is free, secondary refusals of GraphQL with status
 //     200 (the same page, and that on GraphQL's limits).
-//   - from common use: hosts and paths, also those of an Enterprise Server, and the
-//     names of resources.
+//   - from common use: hosts and paths, also those of an Enterprise Server, and of the
+//     resources.
 //   - inferred: where in a 200 the message stands, what uploads count for, which rows
 //     a refusal closes, what creates content, and when an
 //     x-ratelimit-limit is another caller's.

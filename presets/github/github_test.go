@@ -1,11 +1,15 @@
 package github_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,6 +29,7 @@ const (
 	exceeded      = `{"message":"API rate limit exceeded for user ID 583231.","documentation_url":"https://docs.github.com/rest/overview/rate-limits-for-the-rest-api"}`
 	secondary     = `{"documentation_url":"https://docs.github.com/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits","message":"You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}`
 	secondaryLong = `{"message":"You have exceeded a secondary rate limit and have been temporarily blocked from content creation. Please retry your request again later."}`
+	abuse         = `{"message":"You have triggered an Abuse detection mechanism. Please wait a few minutes before you try again.","documentation_url":"https://developer.github.com/v3/#abuse-rate-limits"}`
 	forbidden     = `{"message":"Resource not accessible by integration","documentation_url":"https://docs.github.com/rest/issues"}`
 )
 
@@ -53,7 +58,9 @@ func TestRefusals(t *testing.T) {
 		{Name: "primary, 429", Status: 429, Header: counted("core", "0"), Answers: exceeded, Closes: primary("15m1s"), Left: none},
 		{Name: "primary that says when", Status: 429, Answers: exceeded, Header: and(counted("core", "0"), "Retry-After", "7"), Closes: primary("7s"),
 			Left: none},
-		{Name: "primary of the search", Request: search, Header: counted("search", "0"), Answers: exceeded, Closes: primary("15m1s"), Left: none},
+		{Name: "primary of the search", Request: search, Header: counted("search", "0"), Answers: exceeded, Closes: "github-search 15m1s", Left: "github-search 0 15m1s"},
+		{Name: "primary of the search of code", Request: "https://api.github.com/search/code?q=x", Header: counted("code_search", "0"), Answers: exceeded,
+			Closes: "github-code-search 15m1s", Left: "github-code-search 0 15m1s"},
 		{Name: "primary, of one resource", Answers: exceeded, Closes: primary("15m1s"), Left: none,
 			Header: header{"x-ratelimit-remaining": "0", "x-ratelimit-reset": "946685700"}},
 		{Name: "primary, without its reset", Answers: exceeded, Closes: primary("2m"),
@@ -68,6 +75,11 @@ func TestRefusals(t *testing.T) {
 			Left: some},
 		{Name: "secondary without a header", Answers: secondary, Closes: rest("1m")},
 		{Name: "secondary in other words", Request: "POST " + issues, Answers: secondaryLong, Closes: rest("1m")},
+		{Name: "secondary by its earlier name", Header: counted("core", "4800"), Answers: abuse, Closes: rest("1m"), Left: "github-primary 4800 15m1s"},
+		{Name: "secondary by its earlier name, 429 that says when", Status: 429, Header: and(counted("core", "4800"), "Retry-After", "90"), Answers: abuse,
+			Closes: rest("1m30s"), Left: "github-primary 4800 15m1s"},
+		{Name: "secondary by its earlier name, GraphQL", Request: graphql, Body: `{"query":"query { viewer { login } }"}`, Header: header{"Content-Type": "application/json"},
+			Answers: `{"data":null,"errors":[` + abuse + `]}`, Closes: "github-in-flight 1m, github-graphql-points 1m", Status: 200},
 		{Name: "secondary without a message", Header: and(counted("core", "4000"), "retry-after", "30"), Closes: rest("30s"), Left: some},
 		{Name: "429 that says nothing", Status: 429, Closes: rest("1m")},
 		{Name: "secondary, GraphQL", Request: graphql, Body: `{"query":"query { viewer { login } }"}`, Answers: secondary,
@@ -104,6 +116,7 @@ func TestNoRefusals(t *testing.T) {
 		{Name: "not found", Status: 404, Header: counted("core", "4999"), Answers: `{"message":"Not Found"}`, Left: some},
 		{Name: "another resource", Header: counted("code_scanning_upload", "0"), Answers: "{}"},
 		{Name: "an issue about it", Header: counted("core", "4999"), Answers: secondary, Left: some},
+		{Name: "an issue about its earlier name", Header: counted("core", "4999"), Answers: abuse, Left: some},
 		{Name: "a permission that quotes it", Status: 403, Answers: `{"message":"Forbidden","errors":[{"message":"secondary rate limit"}]}`},
 		{Name: "a comment about it, by GraphQL", Request: graphql, Header: header{"Content-Type": "application/json"},
 			Answers: `{"data":{"message":"secondary rate limit","errors":[{"message":"secondary rate limit"}]}}`},
@@ -132,6 +145,8 @@ func TestHost(t *testing.T) {
 		"https://github.example.com/api/v3/repos/octocat/hello/issues":      rest,
 		"POST https://github.example.com/api/v3/repos/o/h/issues":           rest + ", github-content-minute, github-content-hour",
 		"POST https://github.example.com/api/uploads/repos/o/h/releases/1":  rest + ", github-content-minute, github-content-hour",
+		"https://github.example.com/api/v3/search/issues?q=x":               "github-search, github-in-flight, github-points",
+		"https://github.example.com/api/v3/search/code?q=x":                 "github-code-search, github-in-flight, github-points",
 		"POST https://github.example.com/api/graphql":                       "github-primary, github-in-flight, github-graphql-points",
 		"POST https://github.example.com/login/oauth/access_token":          "github-oauth",
 		"https://github.example.com/octocat/hello":                          "",
@@ -144,7 +159,7 @@ func TestHost(t *testing.T) {
 		return presettest.Budget(t, github.Policies(o), "github-primary", presettest.Request(t, line))
 	}
 	server := github.Options{Host: "github.example.com/api"}
-	require.NotEqual(t, primary(server, "https://github.example.com/api/v3/user"), primary(server, "https://github.example.com/api/v3/search/issues?q=x"))
+	require.NotEqual(t, primary(server, "https://github.example.com/api/v3/user"), primary(server, "https://github.example.com/api/v3/scim/v2/Users"))
 	require.NotEqual(t, primary(server, "https://github.example.com/api/v3/user"), primary(github.Options{}, "https://api.github.com/user"))
 }
 
@@ -163,7 +178,85 @@ func TestHost_WithoutAPath(t *testing.T) {
 		require.Equal(t, want, presettest.Rows(t, policies, presettest.Request(t, line)), line)
 	}
 	require.False(t, presettest.Shared(t, policies, "github-primary",
-		presettest.Request(t, "http://127.0.0.1:8080/user"), presettest.Request(t, "http://127.0.0.1:8080/search/issues?q=x")))
+		presettest.Request(t, "http://127.0.0.1:8080/user"), presettest.Request(t, "http://127.0.0.1:8080/scim/v2/Users")))
+}
+
+// TestSearchesOfAnEmptyStore: callers who start together, before any answer has told what is left, keep
+// to the minute of their resource. The upstream counts it in windows of its own.
+func TestSearchesOfAnEmptyStore(t *testing.T) {
+	for _, c := range []struct {
+		name, request string
+		options       github.Options
+		perMinute     int
+		resource      string
+	}{
+		{"search", search, github.Options{}, 30, "search"},
+		{"search of repositories", "https://api.github.com/search/repositories?q=x", github.Options{}, 30, "search"},
+		{"search of code", "https://api.github.com/search/code?q=x", github.Options{}, 10, "code_search"},
+		{"without a token", search, github.Options{PerHour: github.Anonymous, Account: "gateway"}, 10, "search"},
+		{"of an Enterprise Server", "https://git.example.com/api/v3/search/issues?q=x", github.Options{Host: "git.example.com/api"}, 30, "search"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				upstream := &windowed{perMinute: c.perMinute, resource: c.resource}
+				transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: github.Policies(c.options), Base: upstream, MaxWait: 50 * time.Second})
+				require.NoError(t, err)
+
+				var callers sync.WaitGroup
+				for range 40 {
+					callers.Go(func() {
+						resp, err := transport.RoundTrip(presettest.Request(t, c.request))
+						if errors.Is(err, throttle.ErrLimited) {
+							return
+						}
+						require.NoError(t, err)
+						require.NoError(t, resp.Body.Close())
+					})
+				}
+				callers.Wait()
+
+				require.Equal(t, c.perMinute, upstream.granted)
+				require.Zero(t, upstream.refused)
+			})
+		})
+	}
+}
+
+// windowed is an upstream that counts a resource by the minute.
+type windowed struct {
+	perMinute int
+	resource  string
+
+	mu               sync.Mutex
+	ends             time.Time
+	used             int
+	granted, refused int
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (w *windowed) RoundTrip(r *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	if now := time.Now(); !now.Before(w.ends) {
+		w.ends, w.used = now.Add(time.Minute), 0
+	}
+	w.used++
+	status := http.StatusOK
+	if w.used > w.perMinute {
+		status = http.StatusForbidden
+		w.refused++
+	} else {
+		w.granted++
+	}
+	left := max(0, w.perMinute-w.used)
+	ends := w.ends
+	w.mu.Unlock()
+
+	time.Sleep(200 * time.Millisecond)
+	resp := &http.Response{StatusCode: status, Header: make(http.Header), Body: http.NoBody, Request: r}
+	for name, value := range map[string]any{"Resource": w.resource, "Limit": w.perMinute, "Remaining": left, "Reset": ends.Unix()} {
+		resp.Header.Set("X-RateLimit-"+name, fmt.Sprint(value))
+	}
+	return resp, nil
 }
 
 // TestUploads are requests of REST.
@@ -188,7 +281,7 @@ func TestAnotherCaller(t *testing.T) {
 		{Name: "one of a workflow", Header: said("1000", "core"), Left: seven},
 		{Name: "one of an enterprise", Header: said("15000", "core"), Left: seven},
 		{Name: "nobody's", Header: said("", "core"), Left: seven},
-		{Name: "of a search", Request: search, Header: said("30", "search"), Left: seven},
+		{Name: "of a search", Request: search, Header: said("30", "search"), Left: "github-search 7 15m1s"},
 	})
 	presettest.Run(t, github.Policies(github.Options{PerHour: github.Anonymous}), presettest.Case{Request: issues}, []presettest.Case{
 		{Name: "with a token", Header: said("5000", "core")},
@@ -239,8 +332,8 @@ func TestAQueryThatCannotBeLookedAt(t *testing.T) {
 func TestLimits(t *testing.T) {
 	const others = ", github-in-flight 100 in flight, github-points 900/m, github-graphql-points 2000/m, " +
 		"github-content-minute 80/m, github-content-hour 500/h, github-oauth 2000/h"
-	require.Equal(t, "github-primary 5000/h"+others, presettest.Limits(github.Policies(github.Options{})))
-	require.Equal(t, "github-primary 60/h"+others, presettest.Limits(github.Policies(github.Options{PerHour: github.Anonymous})))
+	require.Equal(t, "github-primary 5000/h, github-search 30/m, github-code-search 10/m"+others, presettest.Limits(github.Policies(github.Options{})))
+	require.Equal(t, "github-primary 60/h, github-search 10/m, github-code-search 10/m"+others, presettest.Limits(github.Policies(github.Options{PerHour: github.Anonymous})))
 }
 
 func TestCreates(t *testing.T) {
@@ -260,15 +353,22 @@ func TestBudgets(t *testing.T) {
 	require.Equal(t, "github-primary Authorization, github-in-flight Authorization, github-points Authorization",
 		presettest.Splits(t, github.Policies(github.Options{}), issues, "Authorization", "Account"))
 
-	budgets := func(policy string) map[string]bool {
+	budgets := func(policy string, lines ...string) map[string]bool {
 		all := make(map[string]bool)
-		for _, line := range []string{issues, graphql, search, "https://api.github.com/search/code?q=x"} {
+		for _, line := range lines {
 			all[presettest.Budget(t, policies, policy, presettest.Request(t, line))] = true
 		}
 		return all
 	}
-	require.Len(t, budgets("github-primary"), 4, "resources are counted apart")
-	require.Len(t, budgets("github-in-flight"), 1, "REST and GraphQL together")
+	const repository = "https://api.github.com/repos/octocat/hello"
+	resources := []string{
+		issues, graphql, "POST https://api.github.com/app-manifests/code/conversions", "POST " + repository + "/dependency-graph/snapshots",
+		repository + "/dependency-graph/sbom", "POST " + repository + "/code-scanning/sarifs", "POST " + repository + "/actions/runners/registration-token",
+		"https://api.github.com/scim/v2/organizations/o/Users",
+	}
+	require.Len(t, budgets("github-primary", resources...), len(resources), "resources are counted apart")
+	require.Len(t, budgets("github-primary", issues, repository+"/contents/dependency-graph/sbom", repository+"/code-scanning/sarifs", "https://api.github.com/repos"), 1, "core")
+	require.Len(t, budgets("github-in-flight", issues, graphql, search), 1, "REST and GraphQL together")
 }
 
 // A comment costs five points, and counts as content.

@@ -41,15 +41,50 @@ func (o Options) path(r *http.Request) string {
 // resource names what GitHub counts apart under the primary limit, as in
 // x-ratelimit-resource.
 func (o Options) resource(r *http.Request) string {
-	switch path := o.path(r); {
+	path, posts := o.path(r), throttle.Method(r) == http.MethodPost
+	switch part := ofRepository(path); {
 	case path == "/graphql":
 		return "graphql"
 	case path == "/search/code":
 		return "code_search"
 	case strings.HasPrefix(path, "/search/"):
 		return "search"
+	case strings.HasPrefix(path, "/scim/"):
+		return "scim"
+	case part == "dependency-graph/sbom":
+		return "dependency_sbom"
+	case posts && part == "dependency-graph/snapshots":
+		return "dependency_snapshots"
+	case posts && part == "code-scanning/sarifs":
+		return "code_scanning_upload"
+	case posts && strings.HasPrefix(path, "/app-manifests/"):
+		return "integration_manifest"
+	case posts && strings.HasSuffix(path, "/actions/runners/registration-token"):
+		return "actions_runner_registration"
 	}
 	return "core"
+}
+
+// ofRepository returns what a path names of a repository: "code-scanning/sarifs" of
+// "/repos/octocat/hello/code-scanning/sarifs". It is "" for other paths.
+func ofRepository(path string) string {
+	names, ok := strings.CutPrefix(path, "/repos/")
+	if !ok {
+		return ""
+	}
+	_, repository, _ := strings.Cut(names, "/")
+	_, part, _ := strings.Cut(repository, "/")
+	return part
+}
+
+// callsOf is the cost of the requests of one resource.
+func (o Options) callsOf(resource string) func(*http.Request) int {
+	return func(r *http.Request) int {
+		if o.calls(r) == 0 || o.resource(r) != resource {
+			return 0
+		}
+		return 1
+	}
 }
 
 func (o Options) isGraphQL(r *http.Request) bool { return o.resource(r) == "graphql" }

@@ -2,9 +2,11 @@ package github
 
 import (
 	"cmp"
+	"net/http"
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
@@ -18,14 +20,24 @@ func Policies(o Options) []throttle.Policy {
 		all = o.Host + "/"
 		site, _, _ = strings.Cut(o.Host, "/")
 	}
+	searches, codeSearches := o.callsOf("search"), o.callsOf("code_search")
+	primaryCalls := func(r *http.Request) int { return o.calls(r) - searches(r) - codeSearches(r) }
 	return []throttle.Policy{
 		{
-			Name: "github-primary", Match: all, Key: throttle.Join(o.account, o.resource), Cost: o.calls,
-			Limit: throttle.PerHour(o.PerHour), Penalty: tablerow.PenaltyIfCharged(o.calls, primary), Quota: tablerow.QuotaIfCharged(o.calls, o.left), Settle: unchanged,
+			Name: "github-primary", Match: all, Key: throttle.Join(o.account, o.resource), Cost: primaryCalls,
+			Limit: throttle.PerHour(o.PerHour), Penalty: tablerow.PenaltyIfCharged(primaryCalls, primary), Quota: tablerow.QuotaIfCharged(primaryCalls, o.left), Settle: unchanged,
+		},
+		{
+			Name: "github-search", Match: all, Key: o.account, Cost: searches,
+			Limit: throttle.PerMinute(o.searchesPerMinute()), Penalty: tablerow.PenaltyIfCharged(searches, primary), Quota: tablerow.QuotaIfCharged(searches, o.left), Settle: unchanged,
+		},
+		{
+			Name: "github-code-search", Match: all, Key: o.account, Cost: codeSearches,
+			Limit: throttle.PerMinute(10), Penalty: tablerow.PenaltyIfCharged(codeSearches, primary), Quota: tablerow.QuotaIfCharged(codeSearches, o.left), Settle: unchanged,
 		},
 		{
 			Name: "github-in-flight", Match: all, Key: o.account, Cost: o.calls,
-			Limit: throttle.Concurrency(100), Penalty: tablerow.PenaltyIfCharged(o.calls, o.secondary()), Acted: o.acted,
+			Limit: throttle.Concurrency(100), Penalty: tablerow.PenaltyIfCharged(o.calls, feedback.First(o.secondary(), tablerow.Outage())), Acted: o.acted,
 		},
 		{
 			Name: "github-points", Match: all, Key: o.account, Cost: o.restPoints,
@@ -45,9 +57,17 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "github-oauth", Match: "POST " + site + tokens,
-			Limit: throttle.PerHour(2000), Penalty: throttle.RetryAfter,
+			Limit: throttle.PerHour(2000), Penalty: feedback.First(tooMany, throttle.RetryAfter),
 		},
 	}
+}
+
+// searchesPerMinute is what the search of all but code allows.
+func (o Options) searchesPerMinute() int {
+	if o.PerHour == Anonymous {
+		return 10
+	}
+	return 30
 }
 
 func (o Options) withDefaults() Options {

@@ -16,6 +16,8 @@ var (
 	refused = feedback.When{Status: []int{http.StatusForbidden, http.StatusTooManyRequests}}
 	spent   = feedback.When{Header: map[string]string{"X-RateLimit-Remaining": "0"}}
 
+	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second))
+
 	// primary closes a resource of which nothing is left, by GitHub's order of
 	// trust.
 	primary = refused.Penalty(spent.Penalty(feedback.First(
@@ -38,13 +40,13 @@ var (
 	succeededSecondary = feedback.When{Status: []int{http.StatusOK}}.Penalty(ofMessage("message", "errors.*.message"))
 )
 
-// ofMessage knows a secondary refusal by the part of its message that has stayed the
-// same.
+// ofMessage knows a secondary refusal by the part of its message that has stayed the same, and by the
+// name that these refusals had earlier, which older Enterprise Servers still say.
 func ofMessage(fields ...string) feedback.Penalty {
 	return feedback.Codes{
 		Fields:  fields,
-		Pattern: regexp.MustCompile(`(?i)secondary rate limit`),
-		Lasts:   map[string]time.Duration{"secondary rate limit": time.Minute},
+		Pattern: regexp.MustCompile(`(?i)secondary rate limit|abuse detection`),
+		Lasts:   map[string]time.Duration{"*": time.Minute},
 		End:     feedback.RetryAfter(0),
 	}.Penalty
 }

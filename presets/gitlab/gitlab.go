@@ -26,16 +26,17 @@
 //	gitlab-new-projects    200/day   user                    POST projects
 //	gitlab-new-groups      200/day   user                    POST groups
 //	gitlab-endpoint        none      user and endpoint       all
+//	gitlab-site            none      address                 what is not the API, such as git
 //
 // An endpoint is a method and a path without its ids: a segment with a digit, or one that
 // is escaped, counts as an id (inferred). A day is any 24 hours here.
 //
 // # Refusals
 //
-// A 429 with "This endpoint has been requested too many times" is about one endpoint and closes
-// gitlab-endpoint. Any other 429 closes gitlab-user or, without a token, gitlab-anonymous. Each
+// A 429 with "This endpoint has been requested too many times", or with a RateLimit-Name that is neither of
+// the two below, is about one endpoint and closes gitlab-endpoint. Any other 429 closes gitlab-user or, without a token, gitlab-anonymous. Each
 // lasts as long as Retry-After says, else a minute (inferred), because most windows have one. Ten 503 in a row
-// with a Retry-After close the same rows.
+// with a Retry-After close the same rows. What the site or git refuses closes gitlab-site alone.
 //
 // The RateLimit fields with the name throttle_authenticated_api or throttle_unauthenticated_api
 // lower gitlab-user or gitlab-anonymous if somebody else calls with that user, or from that address.
@@ -64,6 +65,7 @@ package gitlab
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -97,7 +99,13 @@ type Options struct {
 	Host string
 }
 
-const api = "/api/v4/"
+const (
+	api = "/api/v4/"
+
+	// What GitLab calls the limits of a user and of an address.
+	ofUser    = "throttle_authenticated_api"
+	ofAddress = "throttle_unauthenticated_api"
+)
 
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
@@ -107,11 +115,13 @@ func Policies(o Options) []throttle.Policy {
 	at := o.Host + api
 	rows := []throttle.Policy{
 		{Name: "gitlab-user", Match: o.Host + "/api/", Key: o.Caller, Cost: authenticated,
-			Limit: throttle.PerMinute(o.PerMinute), Penalty: tablerow.PenaltyIfCharged(authenticated, callerRefused()), Quota: left("throttle_authenticated_api")},
+			Limit: throttle.PerMinute(o.PerMinute), Penalty: tablerow.PenaltyIfCharged(authenticated, callerRefused()), Quota: left(ofUser)},
 		{Name: "gitlab-anonymous", Match: o.Host + "/api/", Key: address, Cost: anonymous,
-			Limit: throttle.PerMinute(500), Penalty: tablerow.PenaltyIfCharged(anonymous, callerRefused()), Quota: left("throttle_unauthenticated_api")},
+			Limit: throttle.PerMinute(500), Penalty: tablerow.PenaltyIfCharged(anonymous, callerRefused()), Quota: left(ofAddress)},
 		{Name: "gitlab-address", Match: o.Host + "/", Key: address,
 			Limit: throttle.PerMinute(2_000), Penalty: throttle.NoPenalty},
+		{Name: "gitlab-site", Match: o.Host + "/", Key: address, Cost: ofSite,
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(ofSite, feedback.First(siteRefused, tablerow.Outage()))},
 		{Name: "gitlab-endpoint", Match: o.Host + "/api/", Key: throttle.Join(o.Caller, endpoint),
 			Limit: throttle.Unlimited(), Penalty: endpointRefused},
 	}
@@ -165,6 +175,14 @@ func authenticated(r *http.Request) int {
 
 func anonymous(r *http.Request) int { return 1 - authenticated(r) }
 
+// ofSite is the cost of a request that is not the API's: the site itself, and git.
+func ofSite(r *http.Request) int {
+	if strings.HasPrefix(throttle.Path(r), "/api/") {
+		return 0
+	}
+	return 1
+}
+
 // ending is the cost of a request whose path ends so.
 func ending(suffix string) func(*http.Request) int {
 	return func(r *http.Request) int {
@@ -176,15 +194,28 @@ func ending(suffix string) func(*http.Request) int {
 }
 
 // endpoint is a [throttle.Policy.Key]: "GET /api/v4/projects/*/issues". A project's name in
-// a path is escaped, "group%2Fproject", so it is one segment.
+// a path is escaped, "group%2Fproject", so it is one segment. So the path is cleaned here segment
+// by segment: throttle.Path would make two of such a name.
 func endpoint(r *http.Request) string {
-	segments := strings.Split(r.URL.EscapedPath(), "/") // "", "api", "v4", "projects", id, "issues"
-	for i := 3; i < len(segments); i++ {
-		if strings.ContainsAny(segments[i], "0123456789%") {
-			segments[i] = "*"
+	var segments []string // "api", "v4", "projects", id, "issues"
+	for escaped := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
+		name, err := url.PathUnescape(escaped)
+		switch {
+		case name == ".." && len(segments) > 0:
+			segments = segments[:len(segments)-1]
+		case name == "" && err == nil || name == "." || name == "..":
+		case len(segments) >= 2 && (err != nil || strings.ContainsFunc(name, ofID)):
+			segments = append(segments, "*")
+		default:
+			segments = append(segments, name)
 		}
 	}
-	return throttle.Method(r) + " " + strings.Join(segments, "/")
+	return throttle.Method(r) + " /" + strings.Join(segments, "/")
+}
+
+// ofID reports whether a character stands in ids and names alone, and not in what GitLab calls its endpoints.
+func ofID(c rune) bool {
+	return c != '_' && c != '-' && c != '.' && c != '~' && (c < 'A' || c > 'z' || c > 'Z' && c < 'a')
 }
 
 // tooMany is the penalty of the refusals that are about one endpoint.
@@ -195,19 +226,34 @@ func tooMany(lasts time.Duration) feedback.Codes {
 	}
 }
 
+// siteRefused is the penalty of the refusals that are not the API's.
+var siteRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Minute))
+
 var (
 	endpointRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(func() feedback.Penalty {
 		codes := tooMany(time.Minute)
 		codes.End = feedback.RetryAfter(0)
-		return codes.Penalty
+		return feedback.First(codes.Penalty, ofAnother(feedback.RetryAfter(time.Minute)))
 	}())
 )
+
+// ofAnother returns p for refusals by a limit that is neither a user's nor an address's.
+func ofAnother(p feedback.Penalty) feedback.Penalty {
+	return func(resp *http.Response) time.Duration {
+		switch resp.Header.Get("RateLimit-Name") {
+		case "", ofUser, ofAddress:
+			return 0
+		}
+		return p(resp)
+	}
+}
 
 // callerRefused is the penalty of all others.
 func callerRefused() feedback.Penalty {
 	return tablerow.WithoutDenials(feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
 			tooMany(feedback.NotRefused).Penalty,
+			ofAnother(feedback.For(feedback.NotRefused)),
 			feedback.RetryAfter(time.Minute),
 		)),
 		tablerow.Outage(),

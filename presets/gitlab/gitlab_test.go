@@ -39,6 +39,7 @@ func TestRefusals(t *testing.T) {
 		{Name: "an endpoint", Header: presettest.JSON(), Answers: tooMany, Closes: "gitlab-endpoint 1m"},
 		{Name: "an endpoint, stated", Header: presettest.JSON("Retry-After", "86400"), Answers: tooMany, Closes: "gitlab-endpoint 24h"},
 		{Name: "an endpoint, in the other form", Header: presettest.JSON("Retry-After", "5"), Answers: `{"message":"This endpoint has been requested too many times. Try again later."}`, Closes: "gitlab-endpoint 5s"},
+		{Name: "another limit than the user's", Header: text("Retry-After", "30", "RateLimit-Name", "throttle_authenticated_packages_api"), Answers: "Retry later\n", Closes: "gitlab-endpoint 30s"},
 		{Name: "an endpoint, with fields of the user's limit",
 			Header:  presettest.JSON("RateLimit-Name", "throttle_authenticated_api", "RateLimit-Limit", "2000", "RateLimit-Remaining", "1995", "RateLimit-Reset", "946684819"),
 			Answers: tooMany, Closes: "gitlab-endpoint 1m", Left: "gitlab-user 1995 20s"},
@@ -69,7 +70,7 @@ func TestWhatIsLeft(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	narrow := ", gitlab-address 2000/m, gitlab-endpoint unlimited, gitlab-search 100/m, gitlab-projects 2000/10m, gitlab-project 400/m, gitlab-groups 50/m, " +
+	narrow := ", gitlab-address 2000/m, gitlab-site unlimited, gitlab-endpoint unlimited, gitlab-search 100/m, gitlab-projects 2000/10m, gitlab-project 400/m, gitlab-groups 50/m, " +
 		"gitlab-group 400/m, gitlab-group-projects 600/m, gitlab-user-lookup 300/10m, gitlab-members 200/m, gitlab-new-issues 200/m, gitlab-new-notes 60/m, " +
 		"gitlab-new-projects 200/24h, gitlab-new-groups 200/24h, gitlab-new-pipelines 25/m"
 	require.Equal(t, "gitlab-user 2000/m, gitlab-anonymous 500/m"+narrow, presettest.Limits(gitlab.Policies(gitlab.Options{})))
@@ -104,7 +105,7 @@ func TestCosts(t *testing.T) {
 		require.Equal(t, "gitlab-user 1, gitlab-address 1, gitlab-endpoint 1"+want, presettest.Costs(t, policies, r), request)
 	}
 	require.Equal(t, "gitlab-anonymous 1, gitlab-address 1, gitlab-endpoint 1", presettest.Costs(t, policies, presettest.Request(t, issues)))
-	require.Equal(t, "gitlab-address 1", presettest.Costs(t, policies, presettest.Request(t, "https://gitlab.com/group/project")))
+	require.Equal(t, "gitlab-address 1, gitlab-site 1", presettest.Costs(t, policies, presettest.Request(t, "https://gitlab.com/group/project")))
 }
 
 func TestBudgets(t *testing.T) {
@@ -120,6 +121,12 @@ func TestBudgets(t *testing.T) {
 		return presettest.Shared(t, policies, "gitlab-endpoint", request(a), request(b))
 	}
 	require.True(t, shared(issues, "https://gitlab.com/api/v4/projects/group%2Fproject/issues"), "another project")
+	for _, same := range []string{
+		"/projects/42/jobs/%2e%2e/issues", "/projects/42/./issues/", "/projects//42/%2E/issues", "/projects/42/%69ssues", "/../v4/projects/a%2F%2e%2e%2Fb/issues",
+	} {
+		require.True(t, shared(issues, "https://gitlab.com/api/v4"+same), same)
+	}
+	require.False(t, shared(issues, "https://gitlab.com/api/v4/projects/42/issues/%2e%2e"), "the project, not its issues")
 	require.False(t, shared(issues, newIssue), "another method")
 	require.False(t, shared(issues, "https://gitlab.com/api/v4/projects/42/jobs"), "another endpoint")
 

@@ -30,7 +30,7 @@
 //	of a mailbox, that names MailboxConcurrency    graph-mailbox-concurrency
 //	of a mailbox, any other                        graph-mailbox
 //	any other                                      graph-service
-//	503, ten in a row                              graph-service
+//	503, ten in a row                              graph-service, or graph-mailbox
 //
 // Refused requests count, says Microsoft.
 //
@@ -100,7 +100,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "graph-mailbox", Match: match, Key: box, Cost: ofMailbox,
-			Limit: throttle.SlidingWindow(10_000, 10*time.Minute), Penalty: tablerow.PenaltyIfCharged(ofMailbox, mailboxRefused),
+			Limit: throttle.SlidingWindow(10_000, 10*time.Minute), Penalty: tablerow.PenaltyIfCharged(ofMailbox, mailboxRefused()),
 		},
 		{
 			Name: "graph-mailbox-concurrency", Match: match, Key: box, Cost: ofMailbox,

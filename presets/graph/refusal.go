@@ -30,7 +30,9 @@ var concurrencyRefused = inFlight(some, feedback.RetryAfter(0))
 var other = tooMany.Penalty(feedback.RetryAfter(some))
 
 // mailboxRefused is the penalty of the refusals that are about a mailbox's other limits.
-var mailboxRefused = tablerow.WithoutDenials(feedback.First(inFlight(feedback.NotRefused, nil), other))
+func mailboxRefused() feedback.Penalty {
+	return tablerow.WithoutDenials(feedback.First(inFlight(feedback.NotRefused, nil), other, tablerow.Outage()))
+}
 
 // serviceRefused is the penalty of the refusals of all other services.
 func serviceRefused() feedback.Penalty { return feedback.First(other, tablerow.Outage()) }

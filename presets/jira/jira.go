@@ -13,12 +13,16 @@
 //	jira-burst-POST      100 a second, for each tenant and endpoint
 //	jira-burst-PUT       50 a second, for each tenant and endpoint
 //	jira-burst-DELETE    50 a second, for each tenant and endpoint
+//	jira-burst-PATCH     not published, for each tenant and endpoint
 //	jira-issue-2s        20 writes to one issue in 2 seconds
 //	jira-issue-30s       100 writes to one issue in 30 seconds
 //
 // A write costs a point; a read costs one, and one more for each object in the
 // answer, two if it is a user. How many there will be is estimated by the query's
 // maxResults, and counted once the answer is there, if it is not too long.
+//
+// A request with an API token, which travels as Authorization: Basic (inferred), costs no points: the
+// quotas are those of Forge, Connect and OAuth 2.0 apps.
 //
 // # Refusals
 //
@@ -29,6 +33,9 @@
 //	jira-per-issue-on-write                            jira-issue-…
 //	status 503, ten in a row                           jira-burst-…
 //
+// A reason that is about no budget of the request closes jira-burst-…, too: a quota that a request with an
+// API token does not have, or an issue that its path does not name.
+//
 // For as long as Retry-After says, else until X-RateLimit-Reset; else until the
 // next hour for the quota, and for a second for the others. Beta-RateLimit lowers
 // the quota if somebody else uses it.
@@ -36,8 +43,7 @@
 // # Not covered
 //
 // The endpoints with burst limits of their own (5 to 500 a second): add a row for
-// those that allow less. PATCH, of which nothing is published. Whether calls with
-// a user's API token have a quota is not known here: leave that row out if not.
+// those that allow less. How many calls of PATCH there may be, of which nothing is published.
 //
 // # Sources
 //
@@ -56,6 +62,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Tier1 is the quota of an app for all its tenants together, in points an hour.
@@ -119,10 +126,11 @@ func Policies(o Options) []throttle.Policy {
 	}
 	return []throttle.Policy{
 		o.quota(),
-		o.burst(http.MethodGet, 100),
-		o.burst(http.MethodPost, 100),
-		o.burst(http.MethodPut, 50),
-		o.burst(http.MethodDelete, 50),
+		o.burst(http.MethodGet, throttle.PerSecond(100)),
+		o.burst(http.MethodPost, throttle.PerSecond(100)),
+		o.burst(http.MethodPut, throttle.PerSecond(50)),
+		o.burst(http.MethodDelete, throttle.PerSecond(50)),
+		o.burst(http.MethodPatch, throttle.Unlimited()),
 		o.issue("jira-issue-2s", throttle.SlidingWindow(20, 2*time.Second)),
 		o.issue("jira-issue-30s", throttle.SlidingWindow(100, 30*time.Second)),
 	}
@@ -136,12 +144,9 @@ func (o *Options) match() string { return o.Host + "/rest/" }
 func (o *Options) quota() throttle.Policy {
 	p := throttle.Policy{
 		Name: "jira-quota", Match: o.match(), Key: o.app, Cost: o.cost, Settle: settle,
-		Limit: throttle.FixedWindow(o.Quota, time.Hour),
-		Penalty: refused(
-			feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Hour, Clock: true}.Penalty,
-			"jira-quota-global-based", "jira-quota-tenant-based",
-		),
-		Quota: feedback.RateLimit{Prefix: "Beta-"}.Quota,
+		Limit:   throttle.FixedWindow(o.Quota, time.Hour),
+		Penalty: tablerow.PenaltyIfCharged(o.cost, refused(nextHour, "jira-quota-global-based", "jira-quota-tenant-based")),
+		Quota:   feedback.RateLimit{Prefix: "Beta-"}.Quota,
 	}
 	if o.PerTenant {
 		p.Key = throttle.Join(o.app, tenant)
@@ -152,18 +157,18 @@ func (o *Options) quota() throttle.Policy {
 // cost is the estimate, and never more than there is at all.
 func (o *Options) cost(r *http.Request) int { return min(o.Points(r), o.Quota) }
 
-func (o *Options) burst(method string, perSecond int) throttle.Policy {
+func (o *Options) burst(method string, limit throttle.Limit) throttle.Policy {
 	return throttle.Policy{
 		Name: "jira-burst-" + method, Match: method + " " + o.match(), Key: throttle.Join(o.app, tenant, o.Endpoint),
-		Limit:   throttle.PerSecond(perSecond),
-		Penalty: burstRefused(),
+		Limit:   limit,
+		Penalty: o.burstRefused(),
 	}
 }
 
 func (o *Options) issue(name string, limit throttle.Limit) throttle.Policy {
 	return throttle.Policy{
-		Name: name, Match: o.match() + "api/{version}/issue/{issue...}", Key: throttle.Join(tenant, issue), Cost: writes,
+		Name: name, Match: o.match(), Key: throttle.Join(tenant, issue), Cost: writes,
 		Limit:   limit,
-		Penalty: refused(soon, "jira-per-issue-on-write"),
+		Penalty: tablerow.PenaltyIfCharged(writes, refused(soon, "jira-per-issue-on-write")),
 	}
 }

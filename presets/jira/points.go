@@ -1,12 +1,13 @@
 package jira
 
 import (
-	"encoding/json"
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
 	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
@@ -18,19 +19,28 @@ var maxResults = throttle.Query("maxResults")
 
 // points is the default of [Options.Points].
 func points(r *http.Request) int {
+	if hasAPIToken(r) {
+		return 0
+	}
 	if !reads(r) {
 		return 1
 	}
-	n, err := strconv.Atoi(maxResults(r))
+	n, err := strconv.Atoi(cmp.Or(maxResults(r), "1"))
 	if err != nil || n < 1 {
 		n = 1
 	}
 	return pointsOf(r, min(n, mostObjects))
 }
 
+// hasAPIToken reports whether a request has a user's API token, which travels as a password.
+func hasAPIToken(r *http.Request) bool {
+	scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "Basic")
+}
+
 // pointsOf is what a read costs that finds n objects.
 func pointsOf(r *http.Request, n int) int {
-	if strings.Contains(r.URL.Path, "/user") {
+	if strings.Contains(throttle.Path(r), "/user") {
 		return 1 + 2*n
 	}
 	return 1 + n
@@ -39,36 +49,60 @@ func pointsOf(r *http.Request, n int) int {
 // settle is a [throttle.Policy.Settle] that counts the objects of a short answer.
 // A long one is left alone: it has about as many as were asked for.
 func settle(resp *http.Response) int {
-	if resp.Request == nil || !reads(resp.Request) || resp.StatusCode != http.StatusOK ||
+	if resp.Request == nil || hasAPIToken(resp.Request) || !reads(resp.Request) || resp.StatusCode != http.StatusOK ||
 		resp.ContentLength > short || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 		return -1
 	}
-	var body json.RawMessage // read no further than to its end
-	if json.NewDecoder(peek.Reader(resp, short)).Decode(&body) != nil {
-		return -1
-	}
-	n, ok := objects(body)
+	n, ok := objects(jsonscan.New(peek.Reader(resp, short), piece))
 	if !ok {
 		return -1
 	}
 	return pointsOf(resp.Request, n)
 }
 
-const short = 64 << 10
+const (
+	short = 64 << 10 // of answers that are looked at
+	piece = 512      // of an answer that is read at a time
+)
 
 // objects counts those of a page, of a list, or the one that there is; ok is
-// false if the body is neither.
-func objects(body []byte) (n int, ok bool) {
-	var list []json.RawMessage
-	if json.Unmarshal(body, &list) == nil {
-		return len(list), true
-	}
-	var page struct{ Issues, Values []json.RawMessage }
-	if json.Unmarshal(body, &page) != nil {
+// false if the text is neither. It reads no further than to the end of the value.
+func objects(s *jsonscan.Scanner) (n int, ok bool) {
+	switch s.Peek() {
+	case '[':
+		return elements(s)
+	case '{':
+	default:
 		return 0, false
 	}
-	if page.Issues == nil && page.Values == nil {
-		return 1, true
+
+	page := false
+	ok = s.Object(func(name []byte) bool {
+		if text := string(name); text != "issues" && text != "values" || s.Peek() != '[' {
+			return s.Skip()
+		}
+		page = true
+		more, ok := elements(s)
+		n += more
+		return ok
+	})
+	if !page {
+		n = 1
 	}
-	return len(page.Issues) + len(page.Values), true
+	return n, ok
+}
+
+// elements counts those of a list.
+func elements(s *jsonscan.Scanner) (n int, ok bool) {
+	s.Open()
+	for {
+		more, ok := s.Element(n == 0)
+		if !more {
+			return n, ok
+		}
+		if !s.Skip() {
+			return n, false
+		}
+		n++
+	}
 }

@@ -19,6 +19,7 @@ func TestPoints(t *testing.T) {
 		"GET " + site + "search/jql?maxResults=-3":            2,
 		"GET " + site + "search/jql?maxResults=999999999":     10_001,
 		"GET " + site + "user/search?maxResults=50":           101,
+		"GET " + site + "user/%2e%2e/search?maxResults=50":    51,
 		"POST " + site + "issue":                              1,
 		"DELETE " + site + "issue/ABC-1":                      1,
 		"PUT " + site + "issue/ABC-1/assignee?maxResults=100": 1,
@@ -27,6 +28,20 @@ func TestPoints(t *testing.T) {
 	}
 	little := jira.Policies(jira.Options{Quota: 40, Points: func(*http.Request) int { return 41 }})
 	require.Equal(t, 40, presettest.Cost(t, little, "jira-quota", presettest.Request(t, write)))
+}
+
+// TestAPITokens: what an app's user does with an API token is under the burst limits alone.
+func TestAPITokens(t *testing.T) {
+	for authorization, want := range map[string]string{
+		"Basic YTpi": "jira-burst-GET", "basic YTpi": "jira-burst-GET", "Bearer eyJ": "jira-quota, jira-burst-GET", "JWT eyJ": "jira-quota, jira-burst-GET", "": "jira-quota, jira-burst-GET",
+	} {
+		r := presettest.Request(t, site+"search/jql?maxResults=50")
+		r.Header.Set("Authorization", authorization)
+		require.Equal(t, want, presettest.Rows(t, jira.Policies(jira.Options{}), r), authorization)
+	}
+	presettest.Run(t, jira.Policies(jira.Options{}), presettest.Case{Request: site + "search/jql", Sends: header{"Authorization": "Basic YTpi"}}, []presettest.Case{
+		{Name: "an answer", Header: header{"Content-Type": "application/json"}, Answers: `{"issues":[1,2,3]}`},
+	})
 }
 
 func TestPointsOfAnswers(t *testing.T) {

@@ -21,14 +21,39 @@ func refused(p feedback.Penalty, reasons ...string) feedback.Penalty {
 
 func reason(resp *http.Response) string { return resp.Header.Get("RateLimit-Reason") }
 
-// soon is for how long a limit by the second closes its budget.
-var soon = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Second}.Penalty
+var (
+	reset = feedback.Headers{Reset: "X-RateLimit-Reset"}.Penalty
 
-// burstRefused is the penalty of all refusals that no other row knows.
-func burstRefused() feedback.Penalty {
-	return tablerow.WithoutDenials(feedback.First(
-		refused(feedback.For(feedback.NotRefused), "jira-quota-global-based", "jira-quota-tenant-based", "jira-per-issue-on-write"),
-		feedback.When{Status: []int{429}}.Penalty(soon),
+	// soon is for how long a limit by the second closes its budget.
+	soon = feedback.First(reset, feedback.RetryAfter(time.Second))
+
+	// nextHour is for how long a quota does.
+	nextHour = feedback.First(reset, feedback.RetryAfter(0), feedback.Headers{Per: time.Hour, Clock: true}.Penalty)
+)
+
+// burstRefused is the penalty of all refusals that close no other row.
+func (o *Options) burstRefused() feedback.Penalty {
+	return feedback.First(
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(func(resp *http.Response) time.Duration {
+			if o.closesAnother(resp) {
+				return 0
+			}
+			return soon(resp)
+		}),
 		tablerow.Outage(),
-	))
+	)
+}
+
+// closesAnother reports whether a refusal gives a reason that is about another budget of the request.
+func (o *Options) closesAnother(resp *http.Response) bool {
+	if resp.Request == nil {
+		return false
+	}
+	switch reason(resp) {
+	case "jira-quota-global-based", "jira-quota-tenant-based":
+		return o.cost(resp.Request) > 0
+	case "jira-per-issue-on-write":
+		return writes(resp.Request) > 0
+	}
+	return false
 }

@@ -34,6 +34,11 @@ func TestRefusals(t *testing.T) {
 		{Name: "no reason", Request: "POST " + site + "search", Header: header{"Retry-After": "2"}, Closes: "jira-burst-POST 2s"},
 		{Name: "one issue", Header: header{"RateLimit-Reason": "jira-per-issue-on-write", "Retry-After": "2"},
 			Closes: "jira-issue-2s 2s, jira-issue-30s 2s"},
+		{Name: "a quota, of a request that has none", Sends: header{"Authorization": "Basic YTpi"}, Header: header{"RateLimit-Reason": "jira-quota-tenant-based", "Retry-After": "1847"},
+			Closes: "jira-burst-PUT 30m47s"},
+		{Name: "one issue, of a request that names none", Request: "POST " + site + "issue/bulk", Header: header{"RateLimit-Reason": "jira-per-issue-on-write", "Retry-After": "2"},
+			Closes: "jira-burst-POST 2s"},
+		{Name: "a method without a number", Request: "PATCH " + site + "project/A", Header: header{"Retry-After": "7"}, Closes: "jira-burst-PATCH 7s"},
 		{Name: "away, for a while, says one backend", Status: 503, Header: header{"Retry-After": "7"}},
 	})
 }

@@ -23,8 +23,11 @@ func endpoint(r *http.Request) string {
 // issue is the id or the key of the issue that a path is about; "" if it is about
 // none, as in "/rest/api/3/issue/bulk".
 func issue(r *http.Request) string {
-	id, _, _ := strings.Cut(r.PathValue("issue"), "/")
-	if !hasDigit(id) {
+	_, path, _ := strings.Cut(throttle.Path(r), "/rest/api/")
+	_, path, _ = strings.Cut(path, "/") // without the version
+	rest, ok := strings.CutPrefix(path, "issue/")
+	id, _, _ := strings.Cut(rest, "/")
+	if !ok || !hasDigit(id) {
 		return ""
 	}
 	return id

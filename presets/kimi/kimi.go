@@ -138,7 +138,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "kimi-requests", Match: match, Key: key,
-			Limit: throttle.PerMinute(o.Tier.PerMinute), Penalty: requestsRefused(), Quota: left.Quota,
+			Limit: throttle.PerMinute(o.Tier.PerMinute), Penalty: requestsRefused(o.cost), Quota: left.Quota,
 		},
 		{
 			Name: "kimi-tokens", Match: match, Key: key,

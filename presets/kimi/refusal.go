@@ -39,14 +39,15 @@ var noMoney = tooMany.Penalty(feedback.Codes{
 	Lasts:  map[string]time.Duration{"exceeded_current_quota_error": feedback.NotRefused},
 }.Penalty)
 
-// requestsRefused is the penalty of all other refusals.
-func requestsRefused() feedback.Penalty {
+// requestsRefused is the penalty of all other refusals, and of those about tokens if the request costs none
+// that anybody can see.
+func requestsRefused(tokens func(*http.Request) int) feedback.Penalty {
 	return feedback.First(
 		noMoney,
 		tablerow.WithoutDenials(feedback.First(
 			reached("concurrency", feedback.NotRefused),
-			reached("TPM", feedback.NotRefused),
-			reached("TPD", feedback.NotRefused),
+			tablerow.PenaltyIfCharged(tokens, reached("TPM", feedback.NotRefused)),
+			tablerow.PenaltyIfCharged(tokens, reached("TPD", feedback.NotRefused)),
 			tooMany.Penalty(feedback.First(wait, feedback.For(time.Second))),
 		)),
 		tablerow.Outage(),

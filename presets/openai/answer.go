@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"net/http"
 	"regexp"
 	"time"
 
@@ -34,15 +35,16 @@ var noMoney = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
 	Lasts:  map[string]time.Duration{"insufficient_quota": feedback.NotRefused},
 }.Penalty)
 
-// requestsRefused is the penalty of all other refusals.
-func requestsRefused() feedback.Penalty {
+// requestsRefused is the penalty of all other refusals, and of those about tokens if the request costs none
+// that anybody can see.
+func requestsRefused(tokens func(*http.Request) int) feedback.Penalty {
 	return feedback.First(
 		noMoney,
 		tablerow.WithoutDenials(feedback.When{Status: []int{429}}.Penalty(feedback.First(
-			feedback.Codes{
+			tablerow.PenaltyIfCharged(tokens, feedback.Codes{
 				Fields: []string{"error.type"},
 				Lasts:  map[string]time.Duration{"tokens": feedback.NotRefused},
-			}.Penalty,
+			}.Penalty),
 			wait,
 		))),
 		tablerow.Outage(),

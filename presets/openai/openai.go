@@ -137,7 +137,7 @@ func Policies(o Options) []throttle.Policy {
 		{
 			Name: "openai-requests", Match: match, Key: key,
 			Limit:   llm.Requests(o.Requests, o.Even),
-			Penalty: requestsRefused(), Quota: left("requests"),
+			Penalty: requestsRefused(tokens.cost), Quota: left("requests"),
 		},
 		{
 			Name: "openai-tokens", Match: match, Key: key,

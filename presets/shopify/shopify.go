@@ -10,7 +10,7 @@
 //
 //	row              limit                one budget for each   closed by
 //	shopify-rest     2/s burst 40         app and store         429, Retry-After
-//	shopify-graphql  100/s burst 1000     app and store         THROTTLED: a second
+//	shopify-graphql  100/s burst 2000     app and store         THROTTLED
 //
 // Both are the buckets that Shopify itself keeps. The store is the name in
 // {shop}.myshopify.com.
@@ -27,9 +27,11 @@
 // # Refusals
 //
 // REST refuses with 429 and a Retry-After, which may be a decimal, "2.0". GraphQL
-// refuses with status 200 and errors whose extensions have the code THROTTLED,
-// and does not say for how long: a second, in which the bucket gets a second's
-// worth (inferred). There is no ban. If such an answer has data too, and the request may be
+// refuses with status 200 and errors whose extensions have the code THROTTLED. The
+// answer says how many points the query needs, how many are there and how many come back in a
+// second. The row is closed until a query like it fits (less what the query waits for its
+// estimate behind that), for cheaper queries too, which would take the points. It is closed for a second if the answer does not say (inferred). There is no ban. Ten 503 in
+// a row with a Retry-After close the row, too. If such an answer has data too, and the request may be
 // a mutation, the budget is closed but the request is not repeated: a part was done.
 //
 // # Not covered
@@ -45,12 +47,16 @@
 //   - official: REST, the headers and the 429:
 //     https://shopify.dev/docs/api/admin-rest/usage/rate-limits
 //   - official: plans, points and their cost:
-//     https://shopify.dev/docs/api/usage/rate-limits
-//   - observed, in public code: the body of the 429, THROTTLED, throttleStatus.
+//     https://shopify.dev/docs/apps/build/apis/graphql-admin/rate-limits
+//   - official: calls of the plans: https://shopify.dev/docs/api/usage/rate-limits
+//   - observed, in public code: the body of the 429, THROTTLED, throttleStatus, and in it
+//     buckets of 2,000 points for 100 a second, and of 20,000 for 1,000.
+//   - observed: refusals that say what is missing:
+//     https://github.com/MONEI/Shopify-api-node/issues/489
 //   - from common use: actualQueryCost, hosts and paths.
-//   - inferred: the buckets' sizes, apart from the 40 of REST. The same pages also
-//     say "40 requests within 60 seconds", and of the largest stores once "20X"
-//     and once 40 calls a second.
+//   - inferred: the sizes of the other buckets, apart from the 40 of REST. The pages also
+//     say "40 requests within 60 seconds", and of calls in the largest stores once "20X"
+//     and once 40 a second.
 package shopify
 
 import (
@@ -60,12 +66,13 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	gql "github.com/fleetthrottle/throttle/presets/internal/graphql"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// A Plan is what a store's plan allows one app.
+// A Plan is what a store's plan allows one app. A number that is 0 is that of [Standard].
 type Plan struct {
 	Calls       int // of REST, a second
 	CallBurst   int
@@ -75,10 +82,10 @@ type Plan struct {
 
 // The plans. Burst is what Shopify calls the bucket's size.
 var (
-	Standard   = Plan{Calls: 2, CallBurst: 40, Points: 100, PointsBurst: 1_000}
-	Advanced   = Plan{Calls: 4, CallBurst: 80, Points: 200, PointsBurst: 2_000}
-	Plus       = Plan{Calls: 20, CallBurst: 400, Points: 1_000, PointsBurst: 10_000}
-	Enterprise = Plan{Calls: 40, CallBurst: 800, Points: 2_000, PointsBurst: 20_000}
+	Standard   = Plan{Calls: 2, CallBurst: 40, Points: 100, PointsBurst: 2_000}
+	Advanced   = Plan{Calls: 4, CallBurst: 80, Points: 200, PointsBurst: 4_000}
+	Plus       = Plan{Calls: 20, CallBurst: 400, Points: 1_000, PointsBurst: 20_000}
+	Enterprise = Plan{Calls: 40, CallBurst: 800, Points: 2_000, PointsBurst: 40_000}
 )
 
 // Options are what differs between accounts. The zero value is one app in stores
@@ -109,7 +116,7 @@ type Options struct {
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
-	o.Plan = cmp.Or(o.Plan, Standard)
+	o.Plan = o.Plan.withDefaults()
 	if o.Estimate == nil {
 		o.Estimate = func(*http.Request) int { return 100 }
 	}
@@ -120,12 +127,19 @@ func Policies(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "shopify-rest", Match: rest, Key: appAndStore, Cost: restCalls,
-			Limit: calls, Penalty: tablerow.PenaltyIfCharged(restCalls, tooMany), Quota: tablerow.QuotaIfCharged(restCalls, callsLeft(calls)),
+			Limit: calls, Penalty: tablerow.PenaltyIfCharged(restCalls, feedback.First(tooMany, tablerow.Outage())), Quota: tablerow.QuotaIfCharged(restCalls, callsLeft(calls)),
 		},
 		{
 			Name: "shopify-graphql", Match: graphql, Key: appAndStore, Cost: o.Estimate,
-			Limit: points, Penalty: throttled, Acted: gql.Acted, Quota: pointsLeft, Settle: queryCost,
+			Limit: points, Penalty: o.throttled(), Acted: gql.Acted, Quota: pointsLeft, Settle: queryCost,
 		},
+	}
+}
+
+func (p Plan) withDefaults() Plan {
+	return Plan{
+		Calls: cmp.Or(p.Calls, Standard.Calls), CallBurst: cmp.Or(p.CallBurst, Standard.CallBurst),
+		Points: cmp.Or(p.Points, Standard.Points), PointsBurst: cmp.Or(p.PointsBurst, Standard.PointsBurst),
 	}
 }
 

@@ -2,10 +2,13 @@ package shopify_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,7 +42,18 @@ func TestRefusals(t *testing.T) {
 		{Name: "REST, with a fraction", Request: orders, Status: 429, Header: refused("0.5"), Answers: exceeded, Closes: "shopify-rest 500ms",
 			Left: none},
 		{Name: "REST that does not say", Request: orders, Status: 429, Answers: exceeded, Closes: "shopify-rest 1s"},
-		{Name: "GraphQL", Header: asJSON, Answers: throttled, Closes: "shopify-graphql 1s", Left: "shopify-graphql 298 1s"},
+		{Name: "GraphQL", Header: asJSON, Answers: throttled, Closes: "shopify-graphql 3.09s", Left: "shopify-graphql 298 1s"},
+		{Name: "GraphQL, 429 without a Retry-After", Status: 429, Header: asJSON, Answers: throttled, Closes: "shopify-graphql 3.09s", Left: "shopify-graphql 298 1s"},
+		{Name: "GraphQL, 429 with a Retry-After", Status: 429, Header: header{"Content-Type": "application/json", "Retry-After": "7"}, Answers: throttled,
+			Closes: "shopify-graphql 7s", Left: "shopify-graphql 298 1s"},
+		{Name: "GraphQL, overdrawn", Header: asJSON, Answers: refusal("900", "-100", "50", "1000"), Closes: "shopify-graphql 17.01s", Left: "shopify-graphql 0 1s"},
+		{Name: "GraphQL, by a hair", Header: asJSON, Answers: refusal("101", "100", "50", "1000"), Closes: "shopify-graphql 1ms", Left: "shopify-graphql 100 1s"},
+		{Name: "GraphQL, more than the bucket holds", Header: asJSON, Answers: refusal("5000", "900", "50", "1000"), Closes: "shopify-graphql 1.01s", Left: "shopify-graphql 900 1s"},
+		{Name: "GraphQL, nothing is missing", Header: asJSON, Answers: refusal("10", "900", "50", "1000"), Closes: "shopify-graphql 1s", Left: "shopify-graphql 900 1s"},
+		{Name: "GraphQL, nothing comes back", Header: asJSON, Answers: refusal("900", "100", "0", "1000"), Closes: "shopify-graphql 1s", Left: "shopify-graphql 100 1s"},
+		{Name: "GraphQL, for long", Header: asJSON, Answers: refusal("900000000", "100", "0.5", "2000000000"), Closes: "shopify-graphql 24h", Left: "shopify-graphql 100 1s"},
+		{Name: "GraphQL, without the cost", Header: asJSON, Answers: refusal("null", "100", "50", "1000"), Closes: "shopify-graphql 1s", Left: "shopify-graphql 100 1s"},
+		{Name: "GraphQL, without what is there", Header: asJSON, Answers: refusal("900", "null", "50", "1000"), Closes: "shopify-graphql 1s"},
 		{Name: "GraphQL among other errors", Header: asJSON,
 			Answers: `{"errors":[{"message":"m","extensions":{"code":"OTHER"}},{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`,
 			Closes:  "shopify-graphql 1s"},
@@ -51,6 +65,62 @@ func TestRefusals(t *testing.T) {
 			Answers: `{"data":null,"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`, Closes: "shopify-graphql 1s"},
 		{Name: "GraphQL, 429", Status: 429, Header: header{"Retry-After": "2.0"}, Closes: "shopify-graphql 2s"},
 	})
+}
+
+// refusal is the answer to a query that costs more points than there are.
+func refusal(costs, left, perSecond, most string) string {
+	return `{"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}],"extensions":{"cost":{"requestedQueryCost":` + costs +
+		`,"actualQueryCost":null,"throttleStatus":{"maximumAvailable":` + most + `,"currentlyAvailable":` + left + `,"restoreRate":` + perSecond + `}}}}`
+}
+
+// TestACostlyQueryIsRefusedOnce: a refusal says how many points are missing and how fast they come back.
+func TestACostlyQueryIsRefusedOnce(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		plan              shopify.Plan
+		costs, left, rate float64
+		estimate          int
+		served            time.Duration
+	}{
+		{"the whole bucket", shopify.Plan{Points: 50, PointsBurst: 1_000}, 900, 100, 50, 100, 16 * time.Second},
+		{"the bucket of today", shopify.Standard, 1_900, 100, 100, 100, 18 * time.Second},
+		{"a bucket that is not the plan's", shopify.Plus, 900, 0, 50, 100, 18 * time.Second},
+		{"an estimate that is true", shopify.Plan{Points: 50, PointsBurst: 1_000}, 900, 100, 50, 900, 18 * time.Second},
+		{"an estimate of one", shopify.Plan{Points: 50, PointsBurst: 1_000}, 900, 100, 50, 1, 16 * time.Second},
+		{"an overdrawn bucket", shopify.Standard, 900, -100, 100, 100, 10 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin, refused := time.Now(), 0
+				upstream := presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+					left := c.left + c.rate*time.Since(begin).Seconds()
+					answer := `{"data":{}}`
+					if left < c.costs {
+						refused++
+						answer = refusal(fmt.Sprint(c.costs), fmt.Sprint(left), fmt.Sprint(c.rate), "20000")
+					}
+					return &http.Response{
+						StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+						Body: io.NopCloser(strings.NewReader(answer)), ContentLength: int64(len(answer)),
+					}, nil
+				})
+				transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: shopify.Policies(shopify.Options{Plan: c.plan, Estimate: func(*http.Request) int { return c.estimate }}), Base: upstream})
+				require.NoError(t, err)
+
+				for {
+					resp, err := transport.RoundTrip(presettest.Request(t, graphql, `{"query":"{ a }"}`))
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					if throttle.PenaltyOf(resp) == 0 {
+						break
+					}
+				}
+
+				require.LessOrEqual(t, refused, 2)
+				require.InDelta(t, c.served.Seconds(), time.Since(begin).Seconds(), 0.5)
+			})
+		})
+	}
 }
 
 func TestNoRefusals(t *testing.T) {
@@ -97,11 +167,11 @@ func TestLimits(t *testing.T) {
 		plan shopify.Plan
 		want string
 	}{
-		{shopify.Plan{}, "shopify-rest 2/s burst 40, shopify-graphql 100/s burst 1000"},
-		{shopify.Standard, "shopify-rest 2/s burst 40, shopify-graphql 100/s burst 1000"},
-		{shopify.Advanced, "shopify-rest 4/s burst 80, shopify-graphql 200/s burst 2000"},
-		{shopify.Plus, "shopify-rest 20/s burst 400, shopify-graphql 1000/s burst 10000"},
-		{shopify.Enterprise, "shopify-rest 40/s burst 800, shopify-graphql 2000/s burst 20000"},
+		{shopify.Plan{}, "shopify-rest 2/s burst 40, shopify-graphql 100/s burst 2000"},
+		{shopify.Standard, "shopify-rest 2/s burst 40, shopify-graphql 100/s burst 2000"},
+		{shopify.Advanced, "shopify-rest 4/s burst 80, shopify-graphql 200/s burst 4000"},
+		{shopify.Plus, "shopify-rest 20/s burst 400, shopify-graphql 1000/s burst 20000"},
+		{shopify.Enterprise, "shopify-rest 40/s burst 800, shopify-graphql 2000/s burst 40000"},
 	} {
 		require.Equal(t, c.want, presettest.Limits(shopify.Policies(shopify.Options{Plan: c.plan})))
 	}
@@ -164,5 +234,5 @@ func Example() {
 	}
 	// Output:
 	// shopify-rest costs 1 of 4/s burst 80
-	// shopify-graphql costs 100 of 200/s burst 2000
+	// shopify-graphql costs 100 of 200/s burst 4000
 }

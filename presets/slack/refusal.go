@@ -5,16 +5,20 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // refused closes a method. Bodies of refusals are short; those of answers need
 // not be looked at for longer.
-var refused = feedback.First(
-	feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Minute)),
-	feedback.Codes{
-		Fields: []string{"error"},
-		Lasts:  map[string]time.Duration{"ratelimited": time.Minute},
-		End:    feedback.RetryAfter(0),
-		Max:    1 << 10,
-	}.Penalty,
-)
+func refused() feedback.Penalty {
+	return feedback.First(
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Minute)),
+		feedback.Codes{
+			Fields: []string{"error"},
+			Lasts:  map[string]time.Duration{"ratelimited": time.Minute},
+			End:    feedback.RetryAfter(0),
+			Max:    1 << 10,
+		}.Penalty,
+		tablerow.Outage(),
+	)
+}

@@ -22,7 +22,7 @@
 //
 // A 429 closes the method for its Retry-After; some old methods refuse with status
 // 200 and the error "ratelimited" instead. For a minute, the tiers' window, if
-// neither says how long (inferred). Other methods, workspaces and apps go on.
+// neither says how long (inferred). Ten 503 in a row with a Retry-After do the same. Other methods, workspaces and apps go on.
 //
 // # Not covered
 //
@@ -40,7 +40,9 @@
 //   - official: a message a second in a channel:
 //     https://api.slack.com/docs/rate-limits
 //   - official: which apps keep tier 3 for history, until when:
-//     https://docs.slack.dev/reference/methods/conversations.replies
+//     https://docs.slack.dev/reference/methods/conversations.replies. The pages contradict each other: the
+//     first says that what was installed before 2025-05-29 keeps its tier, this one that it does until
+//     2026-03-03. [Options.OutsideMarketplace] follows the stricter one.
 //   - observed, in public code: "ratelimited" with status 200.
 //   - from common use: the host and the paths.
 //   - inferred: a minute where nothing is said.
@@ -96,7 +98,8 @@ type Options struct {
 	// OutsideMarketplace says that the app is sold, but not in Slack's
 	// Marketplace. Then conversations.history and conversations.replies are of
 	// tier 1: since 2025-05-29, and since 2026-03-03 for what was installed
-	// before that. Defaults to false.
+	// before that, says one of Slack's pages; the other says that what was
+	// installed before keeps its tier. Defaults to false.
 	OutsideMarketplace bool
 
 	// Channel returns the channel that a message goes to, which stands in the
@@ -124,13 +127,13 @@ func Policies(o Options) []throttle.Policy {
 		rows = append(rows, throttle.Policy{
 			Name: "slack-tier-" + strconv.Itoa(int(tier)), Match: o.Host + prefix,
 			Key: throttle.Join(workspace, app, throttle.Path), Cost: cost,
-			Limit: throttle.PerMinute(perMinute[tier]), Penalty: tablerow.PenaltyIfCharged(cost, refused),
+			Limit: throttle.PerMinute(perMinute[tier]), Penalty: tablerow.PenaltyIfCharged(cost, refused()),
 		})
 	}
 	return append(rows, throttle.Policy{
 		Name: "slack-message", Match: o.Host + prefix + postMessage,
 		Key:   throttle.Join(workspace, app, o.Channel),
-		Limit: throttle.PerSecond(1), Penalty: refused,
+		Limit: throttle.PerSecond(1), Penalty: refused(),
 	})
 }
 

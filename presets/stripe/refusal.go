@@ -21,7 +21,14 @@ func refused(why string) feedback.Penalty {
 
 var (
 	endpointRefused = refused("endpoint-*")
-	objectRefused   = refused("resource-specific")
+
+	// objectRefused is about one object. So is a lock_timeout, which is no refusal, but asks to wait if it has
+	// a Retry-After.
+	objectRefused = feedback.First(refused("resource-specific"), feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.Codes{
+		Fields: []string{"error.code"},
+		Lasts:  map[string]time.Duration{"lock_timeout": 0},
+		End:    feedback.RetryAfter(0),
+	}.Penalty))
 
 	// anyRefused is the penalty of what has one limit for all reasons.
 	anyRefused = tablerow.WithoutDenials(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(

@@ -8,16 +8,21 @@
 //
 // # Rows
 //
-//	row                    live    sandbox  one budget for each
-//	stripe-account         100/s   25/s     account
-//	stripe-endpoint        25/s    25/s     account and endpoint
-//	stripe-search          20/s    20/s     account
-//	stripe-files-read      20/s    20/s     account
-//	stripe-files-write     20/s    20/s     account
-//	stripe-payouts         15/s    15/s     account: payouts that are created
-//	stripe-payment-intent  1000/h  1000/h   account and PaymentIntent: its updates
-//	stripe-meter-events    1000/s           account: usage that is reported, instead of the first two rows
-//	stripe-object          none    none     account and path
+//	row                       live    sandbox  one budget for each
+//	stripe-account            100/s   25/s     account
+//	stripe-endpoint           25/s    25/s     account and endpoint
+//	stripe-search             20/s    20/s     account
+//	stripe-files-read         20/s    20/s     account
+//	stripe-files-write        20/s    20/s     account
+//	stripe-payouts            15/s    15/s     account: payouts that are created
+//	stripe-payouts-in-flight  30      30       account: the same, at a time
+//	stripe-new-accounts       30/s    5/s      account: accounts that a platform creates
+//	stripe-invoices-minute    10/m    10/m     account and subscription: invoices that are created for it
+//	stripe-invoices-day       20/24h  20/24h   the same
+//	stripe-quantity           200/h   200/h    account and subscription: updates of a quantity
+//	stripe-payment-intent     1000/h  1000/h   account and PaymentIntent: its updates
+//	stripe-meter-events       1000/s           account: usage that is reported, instead of the first two rows
+//	stripe-object             none    none     account and path
 //
 // An endpoint is a method and a path without its ids: of "/v1/customers/cus_9s6XKzkNRi"
 // what is behind "/v1/customers/". A segment with a digit or a capital letter counts as an
@@ -32,16 +37,16 @@
 //	resource-specific                                                  stripe-object
 //
 // Each closes its row for a second (inferred), because no Retry-After is documented; if there is
-// one it counts. How many may be in flight is not published.
+// one it counts. How many may be in flight is published for payouts alone.
 //
 // A 429 with the code lock_timeout is no refusal: another request holds the same
-// object. It closes nothing, and package retry sends it again. Ten 503 in a row with a
+// object. It closes nothing but stripe-object, if it has a Retry-After, and package retry sends it again. Ten 503 in a row with a
 // Retry-After close stripe-account.
 //
 // # Not covered
 //
-// Invoices and quantities of one subscription, and what other objects allow, but as
-// stripe-object. How many reads there may be for each transaction in a month. Accounts that Stripe
+// Invoices that Stripe creates by itself when a subscription is updated, quantities that are updated by
+// way of a subscription's item, and what other objects allow, but as stripe-object. Cards that are issued. How many reads there may be for each transaction in a month. Accounts that Stripe
 // has given more or less than the page says: change the rows. Whose limits count a call with
 // Stripe-Account: it counts here for the caller's account.
 //
@@ -49,22 +54,23 @@
 //
 // Facts as of 2026-11.
 //
-//   - official: numbers of account, endpoints, search, files and PaymentIntents, the
-//     reasons, lock_timeout: https://docs.stripe.com/rate-limits
-//   - official (old): meter events: https://stripe.com/docs/rate-limits
-//   - observed, in public code that quotes the page in 2026-09: 15 payouts a second.
-//   - from common use: hosts and paths.
+//   - official: numbers of account, endpoints, search, files, payouts, subscriptions, new accounts,
+//     PaymentIntents and meter events, the reasons, lock_timeout: https://docs.stripe.com/rate-limits
+//   - from common use: hosts and paths, and the fields of forms.
 //   - inferred: what is an id; a second; that what a 429 without a reason is about is the account; that sandboxes
-//     have no limit of their own for meter events.
+//     count meter events like other calls; that a day of invoices is any 24 hours.
 package stripe
 
 import (
 	"cmp"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
@@ -116,6 +122,16 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerSecond(20), Penalty: none},
 		{Name: "stripe-payouts", Match: "POST " + o.Host + "/v1/payouts", Key: o.account,
 			Limit: throttle.PerSecond(15), Penalty: none},
+		{Name: "stripe-payouts-in-flight", Match: "POST " + o.Host + "/v1/payouts", Key: o.account,
+			Limit: throttle.Concurrency(30), Penalty: none},
+		{Name: "stripe-new-accounts", Match: "POST " + o.Host + "/v1/accounts", Key: o.account,
+			Limit: throttle.PerSecond(o.newAccounts()), Penalty: none},
+		{Name: "stripe-invoices-minute", Match: "POST " + o.Host + "/v1/invoices", Key: throttle.Join(o.account, subscription), Cost: ofSubscription,
+			Limit: throttle.PerMinute(10), Penalty: none},
+		{Name: "stripe-invoices-day", Match: "POST " + o.Host + "/v1/invoices", Key: throttle.Join(o.account, subscription), Cost: ofSubscription,
+			Limit: throttle.SlidingWindow(20, 24*time.Hour), Penalty: none},
+		{Name: "stripe-quantity", Match: "POST " + o.Host + "/v1/subscriptions/{id}", Key: throttle.Join(o.account, throttle.PathValue("id")), Cost: quantities,
+			Limit: throttle.PerHour(200), Penalty: none},
 		{Name: "stripe-payment-intent", Match: "POST " + o.Host + "/v1/payment_intents/{id}", Key: throttle.Join(o.account, throttle.PathValue("id")),
 			Limit: throttle.PerHour(1_000), Penalty: none},
 		{Name: "stripe-object", Match: o.Host + "/", Key: throttle.Join(o.account, throttle.Path),
@@ -123,7 +139,7 @@ func Policies(o Options) []throttle.Policy {
 	}
 	if !o.Sandbox {
 		rows = append(rows, throttle.Policy{Name: "stripe-meter-events", Match: "POST " + o.Host + meterEvents, Key: o.account,
-			Limit: throttle.PerSecond(1_000), Penalty: anyRefused})
+			Limit: throttle.PerSecond(1_000), Penalty: feedback.First(anyRefused, tablerow.Outage())})
 	}
 	return rows
 }
@@ -136,6 +152,35 @@ func (o Options) withDefaults() Options {
 	o.PerSecond = cmp.Or(o.PerSecond, 100)
 	o.Caller = caller.ID(o.Account, o.Caller)
 	return o
+}
+
+// newAccounts is how many accounts a platform may create in a second.
+func (o Options) newAccounts() int {
+	if o.Sandbox {
+		return 5
+	}
+	return 30
+}
+
+// subscription is a [throttle.Policy.Key]: the subscription that an invoice is created for.
+func subscription(r *http.Request) string { return reqbody.Form(r).Get("subscription") }
+
+// ofSubscription is a [throttle.Policy.Cost]: 1 for an invoice of a subscription.
+func ofSubscription(r *http.Request) int {
+	if subscription(r) == "" {
+		return 0
+	}
+	return 1
+}
+
+// quantities is a [throttle.Policy.Cost]: 1 for an update of a quantity, such as items[0][quantity]=5.
+func quantities(r *http.Request) int {
+	for name := range reqbody.Form(r) {
+		if name == "quantity" || strings.HasSuffix(name, "[quantity]") {
+			return 1
+		}
+	}
+	return 0
 }
 
 // account is a [throttle.Policy.Key]: the account, with its sandbox apart.

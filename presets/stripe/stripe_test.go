@@ -19,6 +19,7 @@ const (
 	update   = "POST https://api.stripe.com/v1/payment_intents/pi_3MtwBwLkdIwHu7ix28a3tqPa"
 	confirm  = update + "/confirm"
 	search   = "https://api.stripe.com/v1/customers/search?query=email"
+	account  = "POST https://api.stripe.com/v1/accounts"
 	payout   = "POST https://api.stripe.com/v1/payouts"
 	upload   = "POST https://files.stripe.com/v1/files"
 	file     = "https://api.stripe.com/v1/files/file_1Mr4LDLkdIwHu7ixFCz0dZiH"
@@ -55,6 +56,7 @@ func TestNoRefusals(t *testing.T) {
 	presettest.Run(t, stripe.Policies(stripe.Options{}), presettest.Case{Request: update, Header: presettest.JSON()}, []presettest.Case{
 		{Name: "success", Answers: `{"id":"pi_3","object":"payment_intent","description":"lock_timeout rate_limit"}`},
 		{Name: "an object that is locked", Status: 429, Answers: locked},
+		{Name: "an object that is locked, and asks to wait", Status: 429, Header: presettest.JSON("Retry-After", "7"), Answers: locked, Closes: "stripe-object 7s"},
 		{Name: "meter events that are locked", Request: event, Status: 429, Answers: locked},
 		{Name: "a reason without a 429", Header: why("global-rate"), Answers: `{}`},
 		{Name: "a card that is declined", Status: 402, Answers: `{"error":{"type":"card_error","code":"card_declined"}}`},
@@ -65,10 +67,13 @@ func TestNoRefusals(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	const narrow = "stripe-search 20/s, stripe-files-read 20/s, stripe-files-write 20/s, stripe-payouts 15/s, stripe-payment-intent 1000/h, stripe-object unlimited"
+	narrow := func(accounts string) string {
+		return "stripe-search 20/s, stripe-files-read 20/s, stripe-files-write 20/s, stripe-payouts 15/s, stripe-payouts-in-flight 30 in flight, stripe-new-accounts " + accounts +
+			", stripe-invoices-minute 10/m, stripe-invoices-day 20/24h, stripe-quantity 200/h, stripe-payment-intent 1000/h, stripe-object unlimited"
+	}
 	limits := func(o stripe.Options) string { return presettest.Limits(stripe.Policies(o)) }
-	require.Equal(t, "stripe-account 100/s, stripe-endpoint 25/s, "+narrow+", stripe-meter-events 1000/s", limits(stripe.Options{}))
-	require.Equal(t, "stripe-account 25/s, stripe-endpoint 25/s, "+narrow, limits(stripe.Options{Sandbox: true}))
+	require.Equal(t, "stripe-account 100/s, stripe-endpoint 25/s, "+narrow("30/s")+", stripe-meter-events 1000/s", limits(stripe.Options{}))
+	require.Equal(t, "stripe-account 25/s, stripe-endpoint 25/s, "+narrow("5/s"), limits(stripe.Options{Sandbox: true}))
 	require.Contains(t, limits(stripe.Options{PerSecond: 500}), "stripe-account 500/s")
 	require.Contains(t, limits(stripe.Options{PerSecond: 50, Sandbox: true}), "stripe-account 50/s")
 }
@@ -81,7 +86,8 @@ func TestCosts(t *testing.T) {
 		search:   base + ", stripe-search 1" + object,
 		upload:   base + ", stripe-files-write 1" + object,
 		file:     base + ", stripe-files-read 1" + object,
-		payout:   base + ", stripe-payouts 1" + object,
+		payout:   base + ", stripe-payouts 1, stripe-payouts-in-flight 1" + object,
+		account:  base + ", stripe-new-accounts 1" + object,
 		update:   base + ", stripe-payment-intent 1" + object,
 		confirm:  base + object,
 	} {
@@ -90,6 +96,26 @@ func TestCosts(t *testing.T) {
 	}
 	require.Equal(t, "stripe-object 1, stripe-meter-events 1", presettest.Costs(t, live, presettest.Request(t, event)))
 	require.Equal(t, base+object, presettest.Costs(t, sandbox, presettest.Request(t, event)))
+}
+
+// TestSubscriptions: what is counted for each subscription stands in the form that is sent.
+func TestSubscriptions(t *testing.T) {
+	policies := stripe.Policies(stripe.Options{})
+	const base, object = "stripe-account 1, stripe-endpoint 1", ", stripe-object 1"
+	const invoice, subscription = "POST https://api.stripe.com/v1/invoices", "POST https://api.stripe.com/v1/subscriptions/sub_1"
+	for _, c := range []struct{ request, form, want string }{
+		{invoice, "customer=cus_1&subscription=sub_1", ", stripe-invoices-minute 1, stripe-invoices-day 1"},
+		{invoice, "customer=cus_1", ""},
+		{invoice, "", ""},
+		{subscription, "items%5B0%5D%5Bid%5D=si_1&items%5B0%5D%5Bquantity%5D=5", ", stripe-quantity 1"},
+		{subscription, "quantity=5", ", stripe-quantity 1"},
+		{subscription, "metadata%5Bbilling_quantity%5D=5&cancel_at_period_end=true", ""},
+	} {
+		require.Equal(t, base+c.want+object, presettest.Costs(t, policies, presettest.Request(t, c.request, c.form)), c.form)
+	}
+	of := func(id string) *http.Request { return presettest.Request(t, invoice, "subscription="+id) }
+	require.True(t, presettest.Shared(t, policies, "stripe-invoices-day", of("sub_1"), of("sub_1")))
+	require.False(t, presettest.Shared(t, policies, "stripe-invoices-day", of("sub_1"), of("sub_2")))
 }
 
 func TestBudgets(t *testing.T) {

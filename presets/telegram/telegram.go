@@ -7,10 +7,11 @@
 //
 // # Rows
 //
-//	telegram-bot     30 messages a second, of each bot
-//	telegram-chat     1 message a second, to each chat
-//	telegram-group   20 messages a minute, to each group
-//	telegram-other   all else of each bot: not published
+//	telegram-bot         30 messages a second, of each bot
+//	telegram-chat         1 message a second, to each chat
+//	telegram-group       20 messages a minute, to each group
+//	telegram-chat-other  all else in each chat, such as edits: not published
+//	telegram-other       all else, by method, such as getUpdates: not published
 //
 // What sends, copies or forwards is a message. The chat is the
 // chat_id of the query or of a body in JSON or of a form. It is a group if the id is negative, and
@@ -24,18 +25,20 @@
 // A 429 says in parameters.retry_after for how many seconds; without it is a second (inferred). It
 // does not say which limit was reached.
 //
-//	to a message to a group    telegram-group
-//	to any other message       telegram-bot
-//	to all else                telegram-other
-//	503, ten in a row          telegram-bot
+//	to a message to a group          telegram-group
+//	to any other message             telegram-bot
+//	to another method with a chat    telegram-chat-other
+//	to another method without one    telegram-other
+//	503, ten in a row                the same as of a 429
 //
 // That is inferred: at this pace a private chat has no reason to refuse, and if the whole bot is
-// to be slower, closing one private chat after the other would not make it so.
+// to be slower, closing one private chat after the other would not make it so. That a refused edit
+// stops neither getUpdates nor answerCallbackQuery is observed.
 //
 // # Not covered
 //
 // How many short bursts a chat takes. Requests for several messages at once (sendMediaGroup,
-// copyMessages, forwardMessages) count as one. Edits. Downloads of files. Paid broadcasts, except
+// copyMessages, forwardMessages) count as one. How many edits a chat takes. Downloads of files. Paid broadcasts, except
 // by [Options.PerSecond].
 //
 // # Sources
@@ -46,6 +49,8 @@
 //   - official: retry_after, allow_paid_broadcast: https://core.telegram.org/bots/api#responseparameters
 //   - observed: the body of a refusal: https://github.com/flathunters/flathunter/issues/88,
 //     https://github.com/tdlib/telegram-bot-api/issues/184
+//   - observed: refused edits, and bots that go on beside them:
+//     https://github.com/m1guelpf/chatgpt-telegram/issues/58, https://github.com/tdlib/telegram-bot-api/issues/648
 //   - from common use: the host and the paths, that ids of groups and channels are negative.
 //   - inferred: which methods send; what a refusal is about; a second; that an answer may have a Retry-After
 //     (RFC 9110).
@@ -78,8 +83,8 @@ type Options struct {
 	// replaces Bot, and "" means the same. Defaults to nil.
 	Caller func(*http.Request) (bot string)
 
-	// Channel returns the id or the name of the chat that a message goes to, "" if that
-	// is not known. Defaults to what the query or the body has for chat_id.
+	// Channel returns the id or the name of the chat that a request is about, "" if there is
+	// none or it is not known. Defaults to what the query or the body has for chat_id.
 	Channel func(*http.Request) string
 
 	// Host is a pattern of the API's hosts, in place of the default for a Bot API server
@@ -105,11 +110,15 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "telegram-group", Match: match, Key: toChat, Cost: o.toGroup,
-			Limit: throttle.PerMinute(20), Penalty: tablerow.PenaltyIfCharged(o.toGroup, refused),
+			Limit: throttle.PerMinute(20), Penalty: tablerow.PenaltyIfCharged(o.toGroup, feedback.First(refused, tablerow.Outage())),
 		},
 		{
-			Name: "telegram-other", Match: match, Key: bot, Cost: other,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(other, refused),
+			Name: "telegram-chat-other", Match: match, Key: toChat, Cost: o.otherInChat,
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(o.otherInChat, feedback.First(refused, tablerow.Outage())),
+		},
+		{
+			Name: "telegram-other", Match: match, Key: throttle.Join(bot, method), Cost: o.other,
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(o.other, feedback.First(refused, tablerow.Outage())),
 		},
 	}
 }
@@ -124,23 +133,36 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// method returns the name of the request's method in lower case: Telegram reads it in any.
+func method(r *http.Request) string {
+	path := throttle.Path(r)
+	return strings.ToLower(path[strings.LastIndexByte(path, '/')+1:])
+}
+
 // sends is 1 for a message.
 func sends(r *http.Request) int {
-	path := throttle.Path(r)
-	method := strings.ToLower(path[strings.LastIndexByte(path, '/')+1:])
-	if method == "sendchataction" {
+	name := method(r)
+	if name == "sendchataction" {
 		return 0
 	}
 	for _, prefix := range []string{"send", "copymessage", "forwardmessage"} {
-		if strings.HasPrefix(method, prefix) {
+		if strings.HasPrefix(name, prefix) {
 			return 1
 		}
 	}
 	return 0
 }
 
-// other is 1 for what is no message.
-func other(r *http.Request) int { return 1 - sends(r) }
+// otherInChat is 1 for a request in a chat that is no message, such as an edit.
+func (o *Options) otherInChat(r *http.Request) int {
+	if sends(r) == 1 || o.Channel(r) == "" {
+		return 0
+	}
+	return 1
+}
+
+// other is 1 for a request that is no message and in no chat.
+func (o *Options) other(r *http.Request) int { return 1 - sends(r) - o.otherInChat(r) }
 
 // toChat is 1 for a message to a chat that is known.
 func (o *Options) toChat(r *http.Request) int {
@@ -167,5 +189,5 @@ var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(f
 // botRefused is the penalty of those that are about messages and about no group.
 func (o *Options) botRefused() feedback.Penalty {
 	toNoGroup := func(r *http.Request) int { return sends(r) - o.toGroup(r) }
-	return feedback.First(tablerow.PenaltyIfCharged(toNoGroup, refused), tablerow.Outage())
+	return tablerow.PenaltyIfCharged(toNoGroup, feedback.First(refused, tablerow.Outage()))
 }

@@ -10,26 +10,27 @@ import (
 
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// said is the penalty of the answers with a code.
-func said(code string, lasts time.Duration, end feedback.Penalty) feedback.Penalty {
+// said is the penalty of the answers with a code: as long as Retry-After says, else until the end.
+func said(code string, lasts time.Duration, end ...feedback.Penalty) feedback.Penalty {
 	return feedback.Codes{
-		Fields: []string{"error_info.error_code"}, Lasts: map[string]time.Duration{code: lasts}, End: end,
+		Fields: []string{"error_info.error_code"}, Lasts: map[string]time.Duration{code: lasts},
+		End: feedback.First(feedback.RetryAfter(0), feedback.First(end...)),
 	}.Penalty
 }
 
 var (
 	dayRefused      = said("190311", 24*time.Hour, feedback.UntilMidnight(beijing))
-	endpointRefused = said("190313", time.Minute, nil)
-	createRefused   = said("500029", 10*time.Minute, nil)
+	endpointRefused = said("190313", time.Minute)
+	createRefused   = said("500029", 10*time.Minute)
 )
 
 // minuteRefused is the penalty of the refusals that are about all calls of a minute.
 func minuteRefused() feedback.Penalty {
 	return feedback.First(
-		said("190310", time.Minute, nil),
+		said("190310", time.Minute),
 		tablerow.WithoutDenials(feedback.First(
-			said("1903*", feedback.NotRefused, nil), // another row's
-			said("500029", feedback.NotRefused, nil),
+			said("1903*", feedback.NotRefused), // another row's
+			said("500029", feedback.NotRefused),
 			feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second)),
 		)),
 		tablerow.Outage(),

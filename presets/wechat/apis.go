@@ -24,6 +24,7 @@ var perDay = map[string]int{
 	"/cgi-bin/message/mass/send":      100,
 	"/cgi-bin/message/mass/sendall":   100,
 	"/cgi-bin/message/mass/delete":    10,
+	"/cgi-bin/message/template/send":  100_000,
 	"/cgi-bin/qrcode/create":          100_000,
 	"/cgi-bin/user/get":               500,
 	"/cgi-bin/user/info":              5_000_000,

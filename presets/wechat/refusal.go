@@ -1,6 +1,7 @@
 package wechat
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -18,8 +19,15 @@ var (
 		End:    feedback.UntilMidnight(beijing),
 	}.Penalty
 
-	minuteUsedUp = feedback.Codes{
-		Fields: []string{"errcode"},
-		Lasts:  map[string]time.Duration{"45011": time.Minute},
-	}.Penalty
+	minuteUsedUp = feedback.First(
+		feedback.Codes{
+			Fields: []string{"errcode"},
+			Lasts:  map[string]time.Duration{"45011": time.Minute},
+			End:    feedback.RetryAfter(0),
+		}.Penalty,
+		tooMany,
+	)
+
+	// tooMany is the penalty of a 429, which WeChat does not document: a gateway in front of it may send one.
+	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second))
 )

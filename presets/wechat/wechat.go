@@ -11,6 +11,7 @@
 //	row            limit                      one budget for each  closed by
 //	wechat-day     none                       account and API      45009, until midnight in Beijing
 //	wechat-minute  none                       account and API      45011, for a minute
+//	wechat-login   none                       account and API      429 of a path under /sns
 //	wechat-<api>   its number a day, below    account
 //
 // A row of the third kind is named after its API's path: /cgi-bin/user/info has
@@ -24,10 +25,12 @@
 //	media/upload 5,000 (500)       media/get 10,000 (1,000)     media/uploadnews 10
 //	message/custom/send 500,000 (50,000)
 //	message/mass/send 100          message/mass/sendall 100     message/mass/delete 10
+//	message/template/send 100,000
 //	qrcode/create 100,000 (10,000) user/get 500 (100)           user/info 5,000,000 (500,000)
 //	user/info/updateremark 10,000
 //
-// An account's own numbers stand in its console, and /cgi-bin/openapi/quota/get
+// Some of these rise when an account has more than 100,000, a million and ten million fans, by how much
+// is not published. An account's own numbers stand in its console, and /cgi-bin/openapi/quota/get
 // tells them: [Options.PerDay] and [Options.PerMinute] take them.
 //
 // # Refusals
@@ -43,7 +46,9 @@
 // "throttle set-used … --to 0": a reset forgets no calls.
 //
 // -1 (busy), 45015 (too late to answer a user), 45047 (too many messages to one user
-// without an answer), 48006 (clear_quota is used up) and all other codes close nothing.
+// without an answer), 48006 (clear_quota is used up) and all other codes close nothing. A 429,
+// which WeChat does not document, closes wechat-minute for its Retry-After, else for a second. Ten 503 in a
+// row with a Retry-After do the same.
 //
 // # Not covered
 //
@@ -58,6 +63,10 @@
 //
 //   - official: the numbers a day, 45009, clear_quota and 48006:
 //     https://developers.weixin.qq.com/doc/service/Message_Management/API_Call_Limits.html
+//   - official: template messages:
+//     https://developers.weixin.qq.com/doc/service/en/guide/product/template_message/Template_Message_Interface.html
+//   - official: numbers that rise with the fans:
+//     https://developers.weixin.qq.com/doc/subscription/en/guide/dev/api/limit.html
 //   - official: stable_token's numbers:
 //     https://developers.weixin.qq.com/doc/service/api/base/api_getstableaccesstoken
 //   - official: how to ask for an account's own numbers:
@@ -81,6 +90,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
@@ -102,7 +112,7 @@ type Options struct {
 
 	// PerDay is how often an API may be called in a day of Beijing, by path:
 	//
-	//	"/cgi-bin/message/template/send": 100_000
+	//	"/cgi-bin/message/template/send": 200_000
 	//
 	// It comes before what the package documentation lists. 0 is for an API that is
 	// not counted: only a refusal closes it. Defaults to nil.
@@ -126,7 +136,9 @@ func Policies(o Options) []throttle.Policy {
 		{Name: "wechat-day", Match: o.Host + "/", Key: api, Cost: counted,
 			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, dayUsedUp)},
 		{Name: "wechat-minute", Match: o.Host + "/", Key: api, Cost: counted,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, minuteUsedUp)},
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, feedback.First(minuteUsedUp, tablerow.Outage()))},
+		{Name: "wechat-login", Match: o.Host + "/sns/", Key: api,
+			Limit: throttle.Unlimited(), Penalty: feedback.First(tooMany, tablerow.Outage())},
 	}
 	for path, n := range sorted(o.perDay()) {
 		rows = append(rows, throttle.Policy{Name: name(path), Match: o.Host + path, Key: o.Caller,

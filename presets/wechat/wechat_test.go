@@ -37,6 +37,8 @@ func TestRefusals(t *testing.T) {
 		{Name: "the minute", Answers: minute, Closes: "wechat-minute 1m"},
 		{Name: "an API without a number", Request: template, Answers: day, Closes: "wechat-day 16h"},
 		{Name: "an API elsewhere", Request: datacube, Answers: day, Closes: "wechat-day 16h"},
+		{Name: "a gateway", Status: 429, Header: header{"Retry-After": "7"}, Answers: "slow down", Closes: "wechat-minute 7s"},
+		{Name: "a gateway in front of logins", Request: login, Status: 429, Header: header{"Retry-After": "7"}, Closes: "wechat-login 7s"},
 		{Name: "as text", Header: header{"Content-Type": "text/plain"}, Answers: minute, Closes: "wechat-minute 1m"},
 	})
 }
@@ -60,14 +62,14 @@ func TestNoRefusals(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	const refused = "wechat-day unlimited, wechat-minute unlimited, "
+	const refused = "wechat-day unlimited, wechat-minute unlimited, wechat-login unlimited, "
 	limits := func(o wechat.Options) string { return presettest.Limits(wechat.Policies(o)) }
 	require.Equal(t, refused+strings.Join([]string{
 		"wechat-groups-create 1000/day +08:00", "wechat-groups-get 1000/day +08:00", "wechat-groups-members-update 100000/day +08:00",
 		"wechat-groups-update 1000/day +08:00", "wechat-media-get 10000/day +08:00", "wechat-media-upload 5000/day +08:00",
 		"wechat-media-uploadnews 10/day +08:00", "wechat-menu-create 1000/day +08:00", "wechat-menu-delete 1000/day +08:00",
 		"wechat-menu-get 10000/day +08:00", "wechat-message-custom-send 500000/day +08:00", "wechat-message-mass-delete 10/day +08:00",
-		"wechat-message-mass-send 100/day +08:00", "wechat-message-mass-sendall 100/day +08:00", "wechat-qrcode-create 100000/day +08:00",
+		"wechat-message-mass-send 100/day +08:00", "wechat-message-mass-sendall 100/day +08:00", "wechat-message-template-send 100000/day +08:00", "wechat-qrcode-create 100000/day +08:00",
 		"wechat-stable_token 500000/day +08:00", "wechat-token 2000/day +08:00", "wechat-user-get 500/day +08:00",
 		"wechat-user-info 5000000/day +08:00", "wechat-user-info-updateremark 10000/day +08:00", "wechat-stable_token-minute 10000/m",
 	}, ", "), limits(wechat.Options{}))
@@ -102,7 +104,8 @@ func TestBudgets(t *testing.T) {
 	policies := wechat.Policies(wechat.Options{Caller: throttle.Header("Account")})
 	const refused = "wechat-day Account, wechat-minute Account"
 	require.Equal(t, refused+", wechat-user-get Account", presettest.Splits(t, policies, users, "Account"))
-	require.Equal(t, refused, presettest.Splits(t, policies, template, "Account"))
+	require.Equal(t, refused+", wechat-message-template-send Account", presettest.Splits(t, policies, template, "Account"))
+	require.Equal(t, refused, presettest.Splits(t, policies, datacube, "Account"))
 
 	request := func(line string) *http.Request { return presettest.Request(t, line) }
 	require.False(t, presettest.Shared(t, policies, "wechat-day", request(users), request(template)), "another API")

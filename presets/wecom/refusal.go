@@ -1,9 +1,11 @@
 package wecom
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // What WeCom answers, with status 200, instead of an answer.
@@ -14,20 +16,30 @@ const (
 
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
+// tooMany is the penalty of a 429, which WeCom does not document: a gateway in front of it may send one.
+var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second))
+
 // refused is the penalty of a row whose window blocks for so long.
 func refused(blocked time.Duration) feedback.Penalty {
-	return feedback.Codes{
-		Fields: []string{"errcode"},
-		Lasts:  map[string]time.Duration{frequency: blocked, concurrency: time.Second},
-	}.Penalty
+	return feedback.First(
+		feedback.Codes{
+			Fields: []string{"errcode"},
+			Lasts:  map[string]time.Duration{frequency: blocked, concurrency: time.Second},
+			End:    feedback.RetryAfter(0),
+		}.Penalty,
+		tooMany,
+		tablerow.Outage(),
+	)
 }
 
 // usedUp is the penalty of a day: 45009 says that the caller's quota is used up.
-var usedUp = feedback.First(
-	feedback.Codes{
-		Fields: []string{"errcode"},
-		Lasts:  map[string]time.Duration{frequency: 24 * time.Hour},
-		End:    feedback.UntilMidnight(beijing),
-	}.Penalty,
-	refused(0),
-)
+func usedUp() feedback.Penalty {
+	return feedback.First(
+		feedback.Codes{
+			Fields: []string{"errcode"},
+			Lasts:  map[string]time.Duration{frequency: 24 * time.Hour},
+			End:    feedback.First(feedback.RetryAfter(0), feedback.UntilMidnight(beijing)),
+		}.Penalty,
+		refused(0),
+	)
+}

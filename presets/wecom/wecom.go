@@ -21,6 +21,12 @@
 //	wecom-group-minute    20,000/m        company                a minute
 //	wecom-group-hour      300,000/h       company
 //	wecom-robot           20/m            robot                  a minute
+//	wecom-new-chats       1,000/day       company                the rest of the day
+//	wecom-changed-chats   1,000/h         company                an hour
+//	wecom-pictures-day    1,000/day       company                the rest of the day
+//	wecom-pictures-month  3,000/31 days   company
+//	wecom-new-members     3 × accounts    company, in 31 days    a day
+//	wecom-domains         20/31 days      company                a day
 //
 // The two message rows count person-times: a message to 1,000 people costs
 // 1,000. Messages and robots do not count under company and address.
@@ -36,6 +42,14 @@
 //
 // 45033 is for concurrency, and closes for a second what 45009 would have closed
 // (inferred).
+//
+// Chats are those of applications (appchat/create, appchat/update), pictures those that stay
+// (media/uploadimg), and a domain is one that agent/set tells. WeCom's months are 30 days of no calendar
+// when it blocks, and its page does not say whether they are when it counts: any 31 days are within both
+// (inferred). No penalty here is longer than a day: then one request asks again.
+//
+// A 429, which WeCom does not document, closes for its Retry-After, else for a second, what 45009 would have
+// closed, and so do ten 503 in a row with a Retry-After.
 //
 // An application that has used up its day is closed for the rest of it, in
 // Beijing: a request with a deadline before that is refused at once.
@@ -61,9 +75,9 @@
 //   - official (staff), on what is blocked for mistakes:
 //     https://developers.weixin.qq.com/community/enterprisewechat/doc/0006e047caca30ab50ec916195b800,
 //     https://developers.weixin.qq.com/community/enterprisewechat/doc/0000c80533033826589c94f6356400
-//   - observed, in public code: the robot's 20 a minute.
+//   - official: the robot's 20 a minute: https://developer.work.weixin.qq.com/document/path/91770
 //   - from common use: the host and the paths.
-//   - inferred: whose budget 45009 closes, and a second for 45033.
+//   - inferred: whose budget 45009 closes, a second for 45033, and that a 429 is about what it answers.
 package wecom
 
 import (
@@ -73,6 +87,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
@@ -108,8 +123,9 @@ type Options struct {
 	IPPerMinute, IPPerHour int
 
 	// Accounts is how many members the company may have; 200 times as many
-	// people may be sent to in a day by one application. Defaults to 0: they
-	// are not counted, and only a refusal closes the day.
+	// people may be sent to in a day by one application, and three times as many
+	// members may be created in a month. Defaults to 0: they are not counted, and
+	// only a refusal closes the row.
 	Accounts int
 
 	// People returns how many people a message goes to. Defaults to nil: one.
@@ -129,6 +145,9 @@ const (
 	groupMessage = "/cgi-bin/appchat/send"
 	robotMessage = "/cgi-bin/webhook/send"
 )
+
+// month is as long as WeCom's months may be.
+const month = 31 * 24 * time.Hour
 
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
@@ -165,14 +184,43 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerHour(100), Penalty: refused(time.Hour)},
 
 		{Name: "wecom-app-day", Match: "POST " + host + appMessage, Key: companyApp, Cost: o.people,
-			Limit: o.perDay(), Penalty: usedUp},
+			Limit: o.perDay(), Penalty: usedUp()},
 		{Name: "wecom-group-minute", Match: "POST " + host + groupMessage, Key: company, Cost: o.people,
 			Limit: throttle.PerMinute(20_000), Penalty: refused(time.Minute)},
 		{Name: "wecom-group-hour", Match: "POST " + host + groupMessage, Key: company, Cost: o.people,
 			Limit: throttle.PerHour(300_000), Penalty: none},
 		{Name: "wecom-robot", Match: "POST " + host + robotMessage, Key: throttle.Query("key"),
 			Limit: throttle.PerMinute(20), Penalty: refused(time.Minute)},
+
+		{Name: "wecom-new-chats", Match: "POST " + host + "/cgi-bin/appchat/create", Key: company,
+			Limit: throttle.CalendarWindow(1_000, throttle.Day, beijing), Penalty: usedUp()},
+		{Name: "wecom-changed-chats", Match: "POST " + host + "/cgi-bin/appchat/update", Key: company,
+			Limit: throttle.PerHour(1_000), Penalty: refused(time.Hour)},
+		{Name: "wecom-pictures-day", Match: "POST " + host + "/cgi-bin/media/uploadimg", Key: company,
+			Limit: throttle.CalendarWindow(1_000, throttle.Day, beijing), Penalty: usedUp()},
+		{Name: "wecom-pictures-month", Match: "POST " + host + "/cgi-bin/media/uploadimg", Key: company,
+			Limit: throttle.SlidingWindow(3_000, month), Penalty: none},
+		{Name: "wecom-new-members", Match: "POST " + host + "/cgi-bin/user/create", Key: company,
+			Limit: o.newMembers(), Penalty: refused(throttle.MaxPenalty)},
+		{Name: "wecom-domains", Match: "POST " + host + "/cgi-bin/agent/set", Key: company, Cost: domains,
+			Limit: throttle.SlidingWindow(20, month), Penalty: tablerow.PenaltyIfCharged(domains, refused(throttle.MaxPenalty))},
 	}
+}
+
+// newMembers is how many members may be created, if that is known.
+func (o Options) newMembers() throttle.Limit {
+	if o.Accounts == 0 {
+		return throttle.Unlimited()
+	}
+	return throttle.SlidingWindow(3*o.Accounts, month)
+}
+
+// domains is the cost of a request that sets a trusted domain.
+func domains(r *http.Request) int {
+	if reqbody.Member(r, "redirect_domain") == "" {
+		return 0
+	}
+	return 1
 }
 
 // base is the cost under company and address, where messages do not count.

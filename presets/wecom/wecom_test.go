@@ -85,13 +85,42 @@ func TestCosts(t *testing.T) {
 	}
 }
 
+// TestChanges are what a company may change, by the hour, the day and the month.
+func TestChanges(t *testing.T) {
+	policies := wecom.Policies(wecom.Options{Accounts: 10})
+	const base = "wecom-company-minute 1, wecom-company-hour 1, wecom-ip-minute 1, wecom-ip-hour 1"
+	const at = "POST https://qyapi.weixin.qq.com/cgi-bin/"
+	for _, c := range []struct{ request, body, want string }{
+		{"appchat/create", `{"name":"x"}`, ", wecom-new-chats 1"},
+		{"appchat/update", `{"chatid":"x"}`, ", wecom-changed-chats 1"},
+		{"media/uploadimg", "--x", ", wecom-pictures-day 1, wecom-pictures-month 1"},
+		{"user/create", `{"userid":"x"}`, ", wecom-new-members 1"},
+		{"agent/set", `{"agentid":1,"redirect_domain":"www.example.com"}`, ", wecom-domains 1"},
+		{"agent/set", `{"agentid":1,"name":"x"}`, ""},
+	} {
+		require.Equal(t, base+c.want, presettest.Costs(t, policies, presettest.Request(t, at+c.request+"?access_token=t", c.body)), c.body)
+	}
+	const refused = `{"errcode":45009,"errmsg":"api freq out of limit"}`
+	presettest.Run(t, policies, presettest.Case{}, []presettest.Case{
+		{Name: "chats", Request: at + "appchat/create", Answers: refused, Closes: "wecom-company-minute 1m, wecom-new-chats 16h"},
+		{Name: "changes", Request: at + "appchat/update", Answers: refused, Closes: "wecom-company-minute 1m, wecom-changed-chats 1h"},
+		{Name: "pictures", Request: at + "media/uploadimg", Answers: refused, Closes: "wecom-company-minute 1m, wecom-pictures-day 16h"},
+		{Name: "members", Request: at + "user/create", Answers: refused, Closes: "wecom-company-minute 1m, wecom-new-members 24h"},
+		{Name: "domains", Request: at + "agent/set", Body: `{"redirect_domain":"a"}`, Answers: refused, Closes: "wecom-company-minute 1m, wecom-domains 24h"},
+		{Name: "something else of an application", Request: at + "agent/set", Body: `{"name":"a"}`, Answers: refused, Closes: "wecom-company-minute 1m"},
+		{Name: "a gateway", Request: at + "agent/set", Body: `{"name":"a"}`, Status: 429, Header: header{"Retry-After": "7"}, Answers: "slow down", Closes: "wecom-company-minute 7s"},
+	})
+}
+
 func TestLimits(t *testing.T) {
 	const company = "wecom-company-minute 10000/m, wecom-company-hour 150000/h"
 	const narrow = "wecom-checkin 600/m, wecom-approval 600/m, wecom-ticket-company 400/h, wecom-ticket-app 100/h"
-	const messages = "wecom-group-minute 20000/m, wecom-group-hour 300000/h, wecom-robot 20/m"
-	require.Equal(t, company+", wecom-ip-minute 20000/m, wecom-ip-hour 600000/h, "+narrow+", wecom-app-day unlimited, "+messages,
+	const messages = "wecom-group-minute 20000/m, wecom-group-hour 300000/h, wecom-robot 20/m, wecom-new-chats 1000/day +08:00, wecom-changed-chats 1000/h, " +
+		"wecom-pictures-day 1000/day +08:00, wecom-pictures-month 3000/744h, "
+	const domains = ", wecom-domains 20/744h"
+	require.Equal(t, company+", wecom-ip-minute 20000/m, wecom-ip-hour 600000/h, "+narrow+", wecom-app-day unlimited, "+messages+"wecom-new-members unlimited"+domains,
 		presettest.Limits(wecom.Policies(wecom.Options{})))
-	require.Equal(t, company+", wecom-ip-minute 40000/m, wecom-ip-hour 1200000/h, "+narrow+", wecom-app-day 60000/day +08:00, "+messages,
+	require.Equal(t, company+", wecom-ip-minute 40000/m, wecom-ip-hour 1200000/h, "+narrow+", wecom-app-day 60000/day +08:00, "+messages+"wecom-new-members 900/744h"+domains,
 		presettest.Limits(wecom.Policies(wecom.Options{
 			IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour, Accounts: 300,
 		})))

@@ -134,8 +134,11 @@ const (
 	ofApp
 )
 
-// problem is the limit that a refusal is about.
+// problem is the limit that a refusal is about: the app's if its request belongs to no tenant, which has the others.
 func problem(resp *http.Response) int {
+	if resp.Request != nil && ofTenant(resp.Request) == 0 {
+		return ofApp
+	}
 	switch named := strings.ToLower(resp.Header.Get("X-Rate-Limit-Problem")); {
 	case strings.Contains(named, "app"):
 		return ofApp
@@ -143,9 +146,6 @@ func problem(resp *http.Response) int {
 		return concurrency
 	case strings.HasPrefix(named, "da"):
 		return day
-	}
-	if resp.Request != nil && ofTenant(resp.Request) == 0 {
-		return ofApp
 	}
 	return minute
 }

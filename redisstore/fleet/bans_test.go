@@ -143,6 +143,7 @@ func TestWhoIsHurt(t *testing.T) {
 	worker.Oldest = fleet.Millis{}
 	require.Equal(t, fleet.Use{Program: "worker", Nodes: 1, Waiting: 2, Refused: 1}, worker)
 	require.Equal(t, "importer", importer.Program)
+	require.Zero(t, importer.Waiting)
 	require.Equal(t, 1, importer.Left)
 	require.Equal(t, 1, slow.Left)
 	require.Equal(t, 1, slow.Refused)

@@ -47,7 +47,7 @@ func TestRules(t *testing.T) {
 			{500 * time.Millisecond, list, 20, 0},
 			{time.Second, list, 30, 20},
 		}},
-		"a larger edition":   {options: dingtalktest.Options{Edition: dingtalk.Professional}, steps: []step{{0, list, 50, 40}}},
+		"a larger edition":   {options: dingtalktest.Options{Edition: dingtalk.Edition{PerSecond: 40}}, steps: []step{{0, list, 50, 40}}},
 		"only a month's":     {options: dingtalktest.Options{Edition: dingtalk.Edition{PerMonth: 9}}, steps: []step{{0, list, 50, 20}}},
 		"the standard month": {steps: []step{{0, metered, 20, 20}}},
 		"all applications": {options: dingtalktest.Options{PerAPI: 15}, steps: []step{

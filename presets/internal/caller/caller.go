@@ -2,10 +2,7 @@
 // itself, or of a request's own caller.
 package caller
 
-import (
-	"cmp"
-	"net/http"
-)
+import "net/http"
 
 // A Key is a [throttle.Policy.Key].
 type Key = func(*http.Request) string
@@ -32,5 +29,10 @@ func IDs(a, b string, caller func(*http.Request) (a, b string)) (keyA, keyB Key)
 
 // Or returns what key says of a request, and what otherwise says where that is "".
 func Or(key, otherwise Key) Key {
-	return func(r *http.Request) string { return cmp.Or(key(r), otherwise(r)) }
+	return func(r *http.Request) string {
+		if id := key(r); id != "" {
+			return id
+		}
+		return otherwise(r)
+	}
 }

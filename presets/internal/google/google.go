@@ -20,7 +20,7 @@ var refusals = feedback.First(
 )
 
 func reason(lasts map[string]time.Duration) feedback.Penalty {
-	return feedback.Codes{Fields: []string{"error.errors.*.reason"}, Lasts: lasts}.Penalty
+	return feedback.Codes{Fields: []string{"error.errors.*.reason"}, Lasts: lasts, End: wait}.Penalty
 }
 
 // named is the penalty of the messages that name a limit: "Quota exceeded for quota metric

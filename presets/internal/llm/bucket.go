@@ -18,10 +18,14 @@ type Bucket struct{ Limit, Remaining, Reset string }
 // in again.
 func (b Bucket) Quota(resp *http.Response) (throttle.Quota, bool) {
 	q, ok := feedback.Headers{Remaining: b.Remaining, Reset: b.Reset}.Quota(resp)
+	if !ok {
+		return q, false
+	}
+
 	size, err := strconv.Atoi(resp.Header.Get(b.Limit))
-	if missing := size - q.Left; ok && err == nil && missing > 0 {
+	if missing := size - q.Left; err == nil && missing > 0 {
 		each := float64(q.Reset) / float64(missing)
 		q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1))))
 	}
-	return q, ok
+	return q, true
 }

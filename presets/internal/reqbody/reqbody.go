@@ -4,8 +4,43 @@ package reqbody
 import (
 	"io"
 	"net/http"
+	"net/url"
 	"reflect"
+
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
 )
+
+// mostLooked is how much of a body Member and Form look at.
+const mostLooked = 64 << 10
+
+// Member returns the text of a member of the object that a body in JSON is, or "" if the member is not there,
+// or is an object or an array.
+func Member(r *http.Request, name string) (text string) {
+	Look(r, func(body io.Reader) {
+		s := jsonscan.New(io.LimitReader(body, mostLooked), mostLooked)
+		if s.Peek() != '{' {
+			return
+		}
+		s.Object(func(member []byte) bool {
+			if first := s.Peek(); string(member) != name || first == '{' || first == '[' {
+				return s.Skip()
+			}
+			text, _ = s.Scalar()
+			return false
+		})
+	})
+	return text
+}
+
+// Form returns the values of a body that is a form, as far as they can be read.
+func Form(r *http.Request) (values url.Values) {
+	Look(r, func(body io.Reader) {
+		if text, err := io.ReadAll(io.LimitReader(body, mostLooked)); err == nil {
+			values, _ = url.ParseQuery(string(text))
+		}
+	})
+	return values
+}
 
 // Look calls look with the body from its beginning, and reports whether that was
 // possible: the body itself is the base's, so there must be a GetBody.

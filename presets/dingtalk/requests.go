@@ -1,0 +1,189 @@
+package dingtalk
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
+	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
+)
+
+// The paths that have rows of their own.
+const (
+	customRobot = "/robot/send"
+	replies     = "/robot/sendBySession"
+	robots      = "/v1.0/robot/"
+	dings       = "/v1.0/robot/ding/send"
+	workNotices = "/topapi/message/corpconversation/"
+	tasks       = "/topapi/workrecord/add"
+	pushes      = "/topapi/message/mass/send"
+	candidates  = "/v1.0/ats/candidates/importCandidateByResume"
+	customers   = "/v1.0/crm/customerInstances"
+	serviceAll  = "/v1.0/crm/officialAccounts/oToMessages/batchSend"
+	forms       = "/v1.0/swform/forms/{form}/instances"
+	calendars   = "/v1.0/calendar/users/{user}/calendars/{calendar}/events"
+)
+
+// mostOfBody is how much of a request's body is looked at.
+const mostOfBody = 64 << 10
+
+// bodyMember returns the member of a request's body, JSON or a form, as a text: of an array its elements,
+// with commas between them. ok is false if the body cannot be looked at, or ends behind what is looked at.
+func bodyMember(r *http.Request, name string) (text string, ok bool) {
+	form := strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/x-www-form-urlencoded")
+	looked := reqbody.Look(r, func(body io.Reader) {
+		body = io.LimitReader(body, mostOfBody)
+		if form {
+			text, ok = formMember(body, name)
+		} else {
+			text, ok = jsonMember(body, name)
+		}
+	})
+	return text, looked && ok
+}
+
+// formMember is bodyMember of a form.
+func formMember(body io.Reader, name string) (text string, ok bool) {
+	all, err := io.ReadAll(body)
+	if err != nil || len(all) == mostOfBody {
+		return "", false
+	}
+	values, err := url.ParseQuery(string(all))
+	return values.Get(name), err == nil
+}
+
+// jsonMember is bodyMember of an object.
+func jsonMember(body io.Reader, name string) (text string, ok bool) {
+	s := jsonscan.New(body, 2<<10)
+	s.BOM()
+	if s.Peek() != '{' {
+		return "", false
+	}
+	found := false
+	whole := s.Object(func(member []byte) bool {
+		switch first := s.Peek(); {
+		case string(member) != name || first == '{':
+			return s.Skip()
+		case first == '[':
+			text, found = elements(s)
+		default:
+			text, found = s.Scalar()
+		}
+		return false
+	})
+	return text, whole || found
+}
+
+// elements reads an array of texts or numbers, whose bracket is next.
+func elements(s *jsonscan.Scanner) (text string, ok bool) {
+	var all []string
+	s.Open()
+	for first := true; ; first = false {
+		more, ok := s.Element(first)
+		if !more {
+			return strings.Join(all, ","), ok
+		}
+		element, ok := s.Scalar()
+		if !ok {
+			return "", false
+		}
+		all = append(all, element)
+	}
+}
+
+// countOf returns how many names a list with commas has.
+func countOf(list string) (n int) {
+	for name := range strings.SplitSeq(list, ",") {
+		if strings.TrimSpace(name) != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// robotCode is the key of a robot of the new API: the code in the body, because an application may have
+// others' robots send.
+func robotCode(r *http.Request) string {
+	text, _ := bodyMember(r, "robotCode")
+	return text
+}
+
+// The most people that a work notice reaches: of a company's own application, and of a vendor's.
+const (
+	mostReceivers        = 5_000
+	mostReceiversOfSuite = 1_000
+)
+
+// noticeReceivers is the cost of a work notice: how many people it is for. Other calls, such as that for
+// the result, are free.
+func (o Options) noticeReceivers(r *http.Request) int {
+	if !sendsNotice(r) {
+		return 0
+	}
+	return o.Receivers(r)
+}
+
+// receivers is the default of Options.Receivers.
+func (o Options) receivers(r *http.Request) int {
+	most := mostReceivers
+	if o.ISV != "" {
+		most = mostReceiversOfSuite
+	}
+	users, ok := bodyMember(r, "userid_list")
+	if departments, known := bodyMember(r, "dept_id_list"); !ok || !known || countOf(departments) > 0 || toAll(r) {
+		return most
+	}
+	return min(max(countOf(users), 1), most)
+}
+
+// noticeCost is the cost of a work notice where people do not count. Calls for results are free, so that a
+// result that tells of a limit closes the row for notices alone.
+func noticeCost(r *http.Request) int {
+	if sendsNotice(r) {
+		return 1
+	}
+	return 0
+}
+
+// noticesToEverybody is the cost of a work notice under the limit of those to all of a company.
+func noticesToEverybody(r *http.Request) int {
+	if sendsNotice(r) && toAll(r) {
+		return 1
+	}
+	return 0
+}
+
+// sendsNotice reports whether a request sends a work notice.
+func sendsNotice(r *http.Request) bool {
+	return strings.HasPrefix(throttle.Path(r), workNotices+"asyncsend")
+}
+
+// toAll reports whether a work notice is for all of a company.
+func toAll(r *http.Request) bool {
+	all, _ := bodyMember(r, "to_all_user")
+	return strings.EqualFold(all, "true")
+}
+
+// receiverOfTask is the key of the one person that a task is for; "" if the body does not tell.
+func receiverOfTask(r *http.Request) string {
+	user, _ := bodyMember(r, "userid")
+	return user
+}
+
+// receiverOfPush is the key of the one person that a service number writes to; "" for several.
+func receiverOfPush(r *http.Request) string {
+	users, _ := bodyMember(r, "userid_list")
+	if countOf(users) != 1 {
+		return ""
+	}
+	return users
+}
+
+// ifKnown returns the cost of a request under the limit of one person: nobody is counted whose name the
+// request does not tell.
+func ifKnown(person func(*http.Request) string) func(*http.Request) int {
+	return func(r *http.Request) int { return min(len(person(r)), 1) }
+}
