@@ -239,7 +239,7 @@ func TestIllegibleAnswers(t *testing.T) {
 	} {
 		t.Run(coding, func(t *testing.T) {
 			seen := &events{}
-			tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, "packed", "Content-Encoding", coding), Observe: seen.observe,
+			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: answer(200, "packed", "Content-Encoding", coding), Observe: seen.observe,
 				Policies: []throttle.Policy{
 					{Name: "looks", Limit: throttle.PerSecond(99), Penalty: looks, Settle: func(resp *http.Response) int { return int(looks(resp)) - 1 }},
 					{Name: "looks not", Limit: throttle.PerSecond(99)},
@@ -299,7 +299,7 @@ func TestP11_TheFleetIsToldAlthoughTheCallerLeft(t *testing.T) {
 			return nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{onePerHour}, Base: base(
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{onePerHour}, Base: base(
 			func(r *http.Request) (*http.Response, error) {
 				cancel()
 				return answer(429, "")(r)

@@ -134,7 +134,7 @@ func TestP11_ABanIsMetAgain(t *testing.T) {
 			policy := throttle.Policy{Name: "p", Limit: throttle.PerSecond(10)}
 			var fleet [2]*throttle.Transport
 			for i := range fleet {
-				fleet[i] = must(throttle.New(throttle.Config{Store: store, Base: u, Policies: []throttle.Policy{policy}}))
+				fleet[i] = must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: u, Policies: []throttle.Policy{policy}}))
 			}
 			for i := 0; len(u.served) == 0; i++ {
 				require.NoError(t, send(t, fleet[i%2], get(t, home)))
@@ -159,7 +159,7 @@ func TestP11_AStormOfSeconds(t *testing.T) {
 		u, n := &banner{takes: 20 * ms, says: "1", begin: time.Now()}, 0
 		u.bans = func(time.Duration) bool { n++; return n%2 == 0 }
 		store := memstore.New()
-		tr := must(throttle.New(throttle.Config{Store: store, Base: u, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(10)}}}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: u, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(10)}}}))
 		for range 200 {
 			require.NoError(t, send(t, tr, get(t, home)))
 			require.LessOrEqual(t, status(t, store, tr, get(t, home)).Paused, time.Second)

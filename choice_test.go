@@ -265,7 +265,7 @@ func TestP5_AChoiceStandsInLine(t *testing.T) {
 func TestChoice_BehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spy := newSpy()
-		_, c := newSite(t, throttle.Config{Store: spy}, throttle.PerMinute(1), throttle.PerMinute(1))
+		_, c := newSite(t, throttle.Config{MaxWait: throttle.Forever, Store: spy}, throttle.PerMinute(1), throttle.PerMinute(1))
 		line(t, c, 2, home)
 		var all sync.WaitGroup
 		asked := func(p throttle.Priority) (now, inLine int) {
@@ -356,12 +356,12 @@ func TestP7_AChoiceThatIsCancelled(t *testing.T) {
 func TestChoice_Events(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var names []string
-		s, _ := newSite(t, throttle.Config{LongWait: 20 * time.Second}, throttle.PerMinute(1), throttle.PerMinute(1))
+		s, _ := newSite(t, throttle.Config{MaxWait: throttle.Forever, LongWait: 20 * time.Second}, throttle.PerMinute(1), throttle.PerMinute(1))
 		observe := func(ctx context.Context, e throttle.Event) {
 			s.observe(ctx, e)
 			names = append(names, e.Kind.String()+" "+throttle.VariantOf(ctx)+" "+e.Policy)
 		}
-		tr := must(throttle.New(throttle.Config{Store: s.store, Base: s, Observe: observe, LongWait: 20 * time.Second, Policies: hostTable(throttle.PerMinute(1), throttle.PerMinute(1))}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s.store, Base: s, Observe: observe, LongWait: 20 * time.Second, Policies: hostTable(throttle.PerMinute(1), throttle.PerMinute(1))}))
 		c := must(throttle.NewChoice(tr, hosts(2)...))
 		line(t, c, 1, home)
 		time.Sleep(time.Second)
@@ -378,7 +378,7 @@ func TestChoice_Events(t *testing.T) {
 func TestChoice_AServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := &awayStore{Store: memstore.New(), policy: "a"}
-		s, c := newSite(t, throttle.Config{Store: away}, throttle.PerSecond(5), throttle.PerSecond(2))
+		s, c := newSite(t, throttle.Config{MaxWait: throttle.Forever, Store: away}, throttle.PerSecond(5), throttle.PerSecond(2))
 		for range 5 {
 			require.NoError(t, send(t, c, get(t, home)))
 		}
@@ -434,7 +434,7 @@ throttle: Variants: two of them are named "x"`), err.Error())
 // TestLimiters_AcquireFirst takes the first alternative that has room, and nothing of the others.
 func TestLimiters_AcquireFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+		l := must(throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
 			{Name: "a", Limit: throttle.PerMinute(10), Jitter: -1}, {Name: "b", Limit: throttle.Concurrency(1)}, {Name: "all", Limit: throttle.PerHour(100), Jitter: -1},
 		}}))
 		both := []throttle.Alternative{

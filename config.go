@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"time"
 )
@@ -28,11 +29,13 @@ type Config struct {
 	// is. If the context ends during the wait, the place is given back.
 	//
 	// A store that cannot be reached is asked again for as long as MaxWait and the
-	// context allow, and nothing is sent meanwhile. With neither MaxWait nor a
-	// deadline a request waits forever, so set one of the two. redisstore.Options has
+	// context allow, and nothing is sent meanwhile. redisstore.Options has
 	// other ways to go on.
 	//
-	// Negative: not at all. Defaults to 0: as long as the caller's context allows.
+	// MaxWait holds for each attempt of a retrier. A deadline of the context holds for all of them.
+	//
+	// [NoWait], or any negative value, refuses a request that would have to wait. [Forever] holds it for as long as its
+	// context allows. Defaults to 0: the deadline of the context, and [DefaultMaxWait] if the context has none.
 	MaxWait time.Duration
 
 	// Observe is told what happens to each request: why it waits, which policy
@@ -52,8 +55,20 @@ type Config struct {
 // DefaultLongWait is the LongWait of a [Config] that does not set one.
 const DefaultLongWait = 10 * time.Second
 
+// How long a caller may be held, as [Config.MaxWait] and [WithMaxWait] say it.
+const (
+	// NoWait refuses a caller that would have to wait.
+	NoWait time.Duration = -1
+
+	// Forever holds a caller for as long as its context allows.
+	Forever time.Duration = math.MaxInt64
+
+	// DefaultMaxWait bounds the wait of a caller whom neither its configuration nor a deadline of its context bounds.
+	DefaultMaxWait = time.Minute
+)
+
 // WithMaxWait returns a context whose requests are held at most d instead of
-// [Config.MaxWait], with the same meaning of 0 and of negative values. It also
+// [Config.MaxWait], with the same meaning of 0, [NoWait] and [Forever]. It also
 // bounds [Limiter.Acquire].
 func WithMaxWait(ctx context.Context, d time.Duration) context.Context {
 	o := optionsOf(ctx)
@@ -97,10 +112,20 @@ func (o contextOptions) addTo(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextOptionsKey{}, &o)
 }
 
-// maxWaitOr returns what WithMaxWait set or, if it was not called, d.
-func (o *contextOptions) maxWaitOr(d time.Duration) time.Duration {
+// boundedWait returns for how long a caller with the context may be held where its configuration says d: less than 0 for
+// not at all, and 0 for as long as the context allows.
+func (o *contextOptions) boundedWait(ctx context.Context, d time.Duration) time.Duration {
 	if o.setMaxWait {
-		return o.maxWait
+		d = o.maxWait
+	}
+	if d == Forever {
+		return 0
+	}
+
+	if d == 0 {
+		if _, bounded := ctx.Deadline(); !bounded {
+			return DefaultMaxWait
+		}
 	}
 	return d
 }

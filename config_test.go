@@ -32,7 +32,7 @@ func mistakes(err error) []string {
 }
 
 func TestConfigReportsEveryMistakeAtOnce(t *testing.T) {
-	tr, err := throttle.New(throttle.Config{Policies: []throttle.Policy{
+	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Policies: []throttle.Policy{
 		{Name: "good", Limit: throttle.PerSecond(1)},
 		{Limit: throttle.PerSecond(1)},
 		{Name: "pattern", Match: "GET example.com/a//b", Limit: throttle.PerSecond(1)},
@@ -70,7 +70,7 @@ func TestConfigErrorUnwraps(t *testing.T) {
 func TestJitterOfAFixedWindow(t *testing.T) {
 	short := throttle.FixedWindow(1, 20*time.Millisecond)
 	for _, jitter := range []time.Duration{-1, 19 * time.Millisecond} {
-		_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+		_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
 			{Name: "short", Limit: short, Jitter: jitter},
 		}})
 		require.NoError(t, err, jitter)
@@ -97,7 +97,7 @@ func TestHeadroomAndScopeThatCannotBe(t *testing.T) {
 		if c.policy.Limit == (throttle.Limit{}) {
 			c.policy.Limit = throttle.PerSecond(10)
 		}
-		_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{c.policy}})
+		_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{c.policy}})
 		require.EqualError(t, err, `throttle: policy "p": `+c.want)
 		_, err = throttle.NewLimiter(memstore.New(), c.policy)
 		require.EqualError(t, err, `throttle: policy "p": `+c.want)
@@ -143,7 +143,7 @@ func TestScopeOfACharge(t *testing.T) {
 }
 
 func TestZeroConfigNeedsOnlyAStore(t *testing.T) {
-	tr, err := throttle.New(throttle.Config{Store: memstore.New()})
+	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New()})
 	require.NoError(t, err)
 	require.Same(t, http.DefaultTransport, tr.Unwrap())
 }
@@ -152,7 +152,7 @@ func TestMust(t *testing.T) {
 	require.PanicsWithError(t, "throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet", func() {
 		throttle.Must(throttle.New(throttle.Config{}))
 	})
-	require.NotNil(t, throttle.Must(throttle.New(throttle.Config{Store: memstore.New()})))
+	require.NotNil(t, throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New()})))
 }
 
 func TestNewLimiterReportsEveryMistakeAtOnce(t *testing.T) {
@@ -170,7 +170,7 @@ func TestNewLimiterReportsEveryMistakeAtOnce(t *testing.T) {
 func TestNamesAreText(t *testing.T) {
 	ways := map[string]func(throttle.Policy) error{
 		"New": func(p throttle.Policy) error {
-			_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+			_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
 			return err
 		},
 		"NewLimiter": func(p throttle.Policy) error {
@@ -178,11 +178,11 @@ func TestNamesAreText(t *testing.T) {
 			return err
 		},
 		"NewLimiters": func(p throttle.Policy) error {
-			_, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+			_, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
 			return err
 		},
 		"SetPolicies": func(p throttle.Policy) error {
-			return must(throttle.New(throttle.Config{Store: memstore.New()})).SetPolicies([]throttle.Policy{p})
+			return must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New()})).SetPolicies([]throttle.Policy{p})
 		},
 	}
 	wrong := map[string]string{
@@ -219,7 +219,7 @@ func TestExplain(t *testing.T) {
 		t.Error("Explain sends nothing")
 		return nil, http.ErrAbortHandler
 	})
-	tr := must(throttle.New(throttle.Config{Store: s, Base: sent, Policies: []throttle.Policy{
+	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: sent, Policies: []throttle.Policy{
 		{Name: "all", Limit: throttle.PerSecond(5)},
 		{Name: "elsewhere", Match: "example.org/", Limit: throttle.PerSecond(5)},
 		{Name: "by path", Match: "example.com/", Key: throttle.Path, Limit: throttle.LeakyBucket(5, time.Second), Jitter: -1, Shadow: true},
@@ -264,7 +264,7 @@ func used(t *testing.T, l *throttle.Limiters, policy, key string) int {
 }
 
 func TestLimitersReportEveryMistakeAtOnce(t *testing.T) {
-	l, err := throttle.NewLimiters(throttle.Config{Base: http.DefaultTransport, Policies: []throttle.Policy{{Name: "p"}}})
+	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Base: http.DefaultTransport, Policies: []throttle.Policy{{Name: "p"}}})
 	require.Nil(t, l)
 	require.Equal(t, []string{
 		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet`,
@@ -276,7 +276,7 @@ func TestLimitersReportEveryMistakeAtOnce(t *testing.T) {
 func TestALimiterThatIsNotThere(t *testing.T) {
 	_, err := newTransport(t, answer(200, "")).Limiter("paths")
 	require.EqualError(t, err, `throttle: policy "paths": Name: the transport has no policy of this name`)
-	_, err = must(throttle.NewLimiters(throttle.Config{Store: memstore.New()})).Limiter("b")
+	_, err = must(throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New()})).Limiter("b")
 	require.EqualError(t, err, `throttle: policy "b": Name: the limiters have no policy of this name`)
 }
 
@@ -332,7 +332,7 @@ func TestUnlimitedTakesNoNumbers(t *testing.T) {
 	p := throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
 	p.Headroom = map[throttle.Priority]float64{throttle.Low: 0.5}
 	p.Quota = func(*http.Response) (q throttle.Quota, ok bool) { return q, false }
-	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+	_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
 	require.EqualError(t, err, strings.Join([]string{
 		`throttle: policy "row": Headroom: an unlimited policy has nothing to share out: leave Headroom out, or set a limit with a number`,
 		`throttle: policy "row": Quota: an unlimited policy has no number that an answer could lower: set a limit with a number`,
@@ -343,6 +343,6 @@ func TestUnlimitedTakesNoNumbers(t *testing.T) {
 	p.Cost = func(*http.Request) int { return throttle.Unlimited().Capacity() }
 	p.Settle = func(*http.Response) int { return 3 }
 	p.Jitter, p.Shadow, p.Scope = time.Second, true, throttle.Node
-	_, err = throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+	_, err = throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
 	require.NoError(t, err)
 }

@@ -39,7 +39,7 @@ func newUpstream(t *testing.T, handler http.HandlerFunc, policies ...throttle.Po
 	if policies == nil {
 		policies = append(policies, atOnce(1))
 	}
-	tr := must(throttle.New(throttle.Config{Store: store, Base: &http.Transport{}, Policies: policies}))
+	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: &http.Transport{}, Policies: policies}))
 	t.Cleanup(tr.CloseIdleConnections)
 	return &upstream{tr, store, srv.URL}
 }
@@ -238,7 +238,8 @@ func TestP11_APenaltyStopsAClone(t *testing.T) {
 			}
 			base := upstream.Client().Transport.(*http.Transport).Clone()
 			tr := must(throttle.New(throttle.Config{
-				Store: memstore.New(), Base: cloning{base}, Policies: []throttle.Policy{onePerSecond},
+				MaxWait: throttle.Forever,
+				Store:   memstore.New(), Base: cloning{base}, Policies: []throttle.Policy{onePerSecond},
 			}))
 			l, err := tr.Limiter(onePerSecond.Name)
 			require.NoError(t, err)
@@ -389,7 +390,7 @@ func TestP11_ABanWhileServersAreDialled(t *testing.T) {
 					base = cloning{own}
 				}
 				store := memstore.New()
-				tr := must(throttle.New(throttle.Config{Store: store, Base: base, Policies: []throttle.Policy{ninePerSecond}}))
+				tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: base, Policies: []throttle.Policy{ninePerSecond}}))
 
 				var all sync.WaitGroup
 				sent := make([]*sceneBody, 3)

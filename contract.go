@@ -51,9 +51,6 @@ const (
 	High   = store.High   // a user is waiting for it
 )
 
-// AnyWait is the MaxWait of a caller that waits as long as it has to.
-const AnyWait = store.AnyWait
-
 // Never is the RetryAfter of a [LimitError] where no wait helps: the cost is above
 // the limit, or the limit's next window is further away than any start is booked.
 const Never = store.Never

@@ -97,7 +97,8 @@ func TestObserveDoesNotAllocate(t *testing.T) {
 // TestObservedLimitersDoNotAllocate more than others.
 func TestObservedLimitersDoNotAllocate(t *testing.T) {
 	l := must(must(throttle.NewLimiters(throttle.Config{
-		Store: memstore.New(), Observe: func(context.Context, throttle.Event) {},
+		MaxWait: throttle.Forever,
+		Store:   memstore.New(), Observe: func(context.Context, throttle.Event) {},
 		Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1 << 30)}},
 	})).Limiter("p"))
 	ctx := t.Context()
@@ -142,7 +143,7 @@ func TestP6_AFunctionThatPanicsRefusesTheRequest(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.bad.Name, c.bad.Limit = "bad", throttle.PerHour(1)
 			seen, store := &events{}, newSpy()
-			tr := must(throttle.New(throttle.Config{Store: store, Observe: seen.observe,
+			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Observe: seen.observe,
 				Base: base(func(*http.Request) (*http.Response, error) {
 					t.Error("sent")
 					return nil, errors.New("sent")
@@ -185,7 +186,7 @@ func TestP13_ABaseThatPanicsLeavesNothingInFlight(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newSpy()
 			paced := throttle.Policy{Name: "paced", Limit: throttle.LeakyBucket(2, time.Second), Jitter: -1}
-			tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{oneInFlight, paced},
+			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{oneInFlight, paced},
 				Base: base(func(*http.Request) (*http.Response, error) { panic(value) })}))
 			for range 2 {
 				require.PanicsWithValue(t, value, func() { _, _ = tr.RoundTrip(get(t, home)) })
@@ -201,7 +202,7 @@ func TestP13_ABaseThatPanicsLeavesNothingInFlight(t *testing.T) {
 func TestP15_AnObserverThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, heard := memstore.New(), &events{}
-		tr := must(throttle.New(throttle.Config{Store: store,
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store,
 			Base: answer(429, "", "Retry-After", "1"), Policies: []throttle.Policy{oneInFlight, onePerHour},
 			Observe: func(ctx context.Context, e throttle.Event) {
 				if e.Kind != throttle.FunctionFailed {

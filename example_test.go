@@ -371,7 +371,7 @@ func drain(stop context.Context, grace time.Duration) (work context.Context, end
 func TestDrainGivesBackWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop, sigterm := context.WithCancel(t.Context())
-		work, end := drain(stop, 20*time.Second)
+		work, end := drain(throttle.WithMaxWait(stop, throttle.Forever), 20*time.Second)
 		defer end()
 		limiter, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "api", Limit: throttle.PerMinute(1)})
 		if err != nil {

@@ -126,7 +126,7 @@ func (b *responseBody) Close() error {
 // newTransport returns a transport on a memstore of its own.
 func newTransport(t *testing.T, b http.RoundTripper, policies ...throttle.Policy) *throttle.Transport {
 	t.Helper()
-	tr, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: b})
+	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: policies, Base: b})
 	require.NoError(t, err)
 	return tr
 }

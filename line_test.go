@@ -55,7 +55,7 @@ func TestP15_NothingIsLeftOfALine(t *testing.T) {
 		func() {
 			l := newLimiter(t, store, exactly(throttle.PerHour(1)))
 			before := inBubble()
-			ctx, cancel := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(throttle.WithMaxWait(t.Context(), throttle.Forever))
 			q := queued(l, 100, ctx)
 			synctest.Wait()
 			require.GreaterOrEqual(t, inBubble(), 100)
@@ -144,7 +144,8 @@ func TestP5_TwoTightBudgetsInFlight(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 8))
 				tr := throttle.Must(throttle.New(throttle.Config{
-					Store: memstore.New(),
+					MaxWait: throttle.Forever,
+					Store:   memstore.New(),
 					Base: base(func(r *http.Request) (*http.Response, error) {
 						time.Sleep(10 * time.Millisecond)
 						return answer(http.StatusOK, "")(r)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // noWaitLeft is the Booking.MaxWait of a caller whose MaxWait is over. It is not 0, which is the
@@ -37,10 +38,10 @@ func (a *acquisition) remainingWait(ctx context.Context, asked time.Duration) ti
 	}
 	deadline, ok := ctx.Deadline()
 	if !ok && a.maxWait == 0 {
-		a.remaining, a.remainingBy = AnyWait, ""
-		return AnyWait
+		a.remaining, a.remainingBy = store.AnyWait, ""
+		return store.AnyWait
 	}
-	left, by := AnyWait, ""
+	left, by := store.AnyWait, ""
 	if a.maxWait != 0 {
 		left, by = max(0, a.waitDeadline-asked), "MaxWait is"
 	}
@@ -68,7 +69,7 @@ func (a *acquisition) usefulWait(left time.Duration) time.Duration {
 	case a.trying:
 		return 0
 	case a.variant && left > a.horizon():
-		return AnyWait
+		return store.AnyWait
 	}
 	return left
 }

@@ -35,7 +35,7 @@ func (a *acquisition) lineEnd() time.Duration {
 // line to get one, however long it would wait. One that has a rank gets in line only if its turn comes
 // soon.
 func (a *acquisition) remainingPatience(asked time.Duration) time.Duration {
-	a.remaining, a.remainingBy = AnyWait, ""
+	a.remaining, a.remainingBy = store.AnyWait, ""
 	if a.ranked {
 		a.remaining = max(a.horizon(), a.patienceEnd()-asked)
 	}

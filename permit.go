@@ -244,7 +244,9 @@ func (p *Permit) Renew(ctx context.Context) error {
 	}
 	a := p.acquisition()
 	o := optionsOf(ctx)
-	a.maxWait = o.maxWaitOr(a.maxWait)
+	if o.setMaxWait {
+		a.maxWait = o.boundedWait(ctx, 0)
+	}
 	a.beginWait(now())
 	err := a.acquire(ctx, waitOptions{})
 	a.stopWatch()

@@ -28,7 +28,7 @@ func limitersOf(t *testing.T, s throttle.Store, l throttle.Limit) *throttle.Limi
 
 func limitersNamed(t *testing.T, s throttle.Store, name string, l throttle.Limit) *throttle.Limiters {
 	t.Helper()
-	made, err := throttle.NewLimiters(throttle.Config{Store: s, Policies: []throttle.Policy{{Name: name, Limit: l, Jitter: -1}}})
+	made, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{{Name: name, Limit: l, Jitter: -1}}})
 	require.NoError(t, err)
 	return made
 }
@@ -324,7 +324,7 @@ func rnd8(rnd *rand.Rand, b []byte) { binary.BigEndian.PutUint64(b, rnd.Uint64()
 // TestPlaceOfSeveralBudgets keeps what the work costs in each, and with which key, and its priority.
 func TestPlaceOfSeveralBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
 			{Name: "app", Limit: throttle.PerMinute(10)}, {Name: "tenant", Limit: throttle.PerMinute(5)},
 			{Name: "flight", Limit: throttle.Concurrency(1)},
 		}})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -130,8 +131,10 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 	}
 	a, o := new(reservation), optionsOf(ctx)
 	a.engine, a.priority, a.grant.Held = &l.engine, o.priority, store.NotHeld
-	if a.patience = max(time.Millisecond, o.maxWaitOr(defaultPatience)); o.maxWait == 0 {
-		a.patience = defaultPatience // 0 is no bound
+
+	a.patience = defaultPatience
+	if o.setMaxWait && o.maxWait != 0 {
+		a.patience = max(time.Millisecond, min(o.maxWait, farthest.Wait))
 	}
 	return a, nil
 }
@@ -141,7 +144,9 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, price func() error) (*Permit, *Place, error) {
 	permit, err := l.acquire(ctx, &a.quotedAcquisition, price)
 	if permit != nil {
-		a.patience, a.maxWait = 0, l.defaultMaxWait // for Renew
+		// What Renew has.
+		var unset contextOptions
+		a.patience, a.maxWait = 0, unset.boundedWait(ctx, l.defaultMaxWait)
 	}
 	var limited *LimitError
 	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.grant.Held < 0 {

@@ -101,7 +101,8 @@ func TestP16_AnswersRideAheadOfReports(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &distantStore{Store: memstore.New(), takes: takes}
 				tr, err := throttle.New(throttle.Config{
-					Store: s, Base: answer(c.status, "", "Retry-After", "60"), Policies: []throttle.Policy{left(c.left, c.cost)},
+					MaxWait: throttle.Forever,
+					Store:   s, Base: answer(c.status, "", "Retry-After", "60"), Policies: []throttle.Policy{left(c.left, c.cost)},
 				})
 				require.NoError(t, err)
 
@@ -128,7 +129,7 @@ func TestP15_ReportsBehindCallersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, most = 70, 64
 		s := &distantStore{Store: memstore.New(), takes: 900 * time.Millisecond}
-		tr, err := throttle.New(throttle.Config{Store: s, Base: answer(200, ""), Policies: []throttle.Policy{left(500, 1)}})
+		tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: answer(200, ""), Policies: []throttle.Policy{left(500, 1)}})
 		require.NoError(t, err)
 
 		began := time.Now()

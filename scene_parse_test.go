@@ -77,8 +77,11 @@ func (w *words) rest() string {
 
 func (w *words) duration() time.Duration {
 	s := w.next()
-	if s == "none" {
-		return -1
+	switch s {
+	case "none":
+		return throttle.NoWait
+	case "forever":
+		return throttle.Forever
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil && s != "" {
@@ -100,7 +103,7 @@ func (w *words) number() int {
 func (s *scene) parse(c *sceneCase) (*script, error) {
 	var errs []error
 	p := &script{tables: map[string][]throttle.Policy{"": nil}, show: []string{"sent", "wrote", "ends", "events", "totals"}}
-	p.config.LongWait = -1
+	p.config.LongWait, p.config.MaxWait = -1, throttle.Forever
 	table := ""
 	substitute := strings.NewReplacer(c.values...)
 	for i, text := range s.body {

@@ -366,7 +366,7 @@ func (s *stage) taken(cost int) {
 	for i := range charges {
 		charges[i].Cost = cost
 	}
-	_, err := s.store.Store.Book(context.Background(), &store.Booking{Charges: charges, MaxWait: throttle.AnyWait})
+	_, err := s.store.Store.Book(context.Background(), &store.Booking{Charges: charges, MaxWait: store.AnyWait})
 	s.check(err)
 	s.store.foreign = true
 }

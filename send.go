@@ -382,7 +382,7 @@ func (r *roundTrip) closeRewound() {
 // slots, because the request is not in flight any more. If the store fails it returns the error, and a charge that
 // could not be booked.
 func (r *roundTrip) bookArrival() (unbooked *store.Charge, err error) {
-	b := store.Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: AnyWait}
+	b := store.Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: store.AnyWait}
 	if len(b.Charges) == 0 {
 		return nil, nil
 	}

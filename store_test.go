@@ -89,7 +89,7 @@ func (s *absentStore) await(ctx context.Context, maxWait time.Duration) error {
 func TestP12_NobodyAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := absent([2]time.Duration{0, time.Second})
-		line(t, must(throttle.New(throttle.Config{Store: store, Base: answer(200, ""), Policies: []throttle.Policy{onePerSecond}})), 1, home)
+		line(t, must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: []throttle.Policy{onePerSecond}})), 1, home)
 		l := must(throttle.NewLimiter(absent([2]time.Duration{0, 2 * time.Second}), onePerSecond))
 		_, err := l.Acquire(t.Context(), "", 1)
 		require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestP12_LeavingInTimeBlamesNobody(t *testing.T) {
 				cancel(errShutdown)
 				return false, says
 			}
-			tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, ""), Policies: []throttle.Policy{onePerSecond}}))
+			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: []throttle.Policy{onePerSecond}}))
 			line(t, tr, 1, home)
 			err := send(t, tr, get(t, home).WithContext(ctx))
 			require.EqualError(t, err, `throttle: the caller gave up after waiting 1.04s for policy "p": shutting down`)
@@ -132,7 +132,7 @@ func roomAfter(t *testing.T, took ...time.Duration) time.Duration {
 			s.slow = answers[0]
 		}
 	}
-	tr := must(throttle.New(throttle.Config{Store: s, Base: newStarts(), Policies: []throttle.Policy{
+	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: newStarts(), Policies: []throttle.Policy{
 		{Name: "p", Limit: throttle.PerSecond(1000)},
 	}}))
 	for len(answers) > 0 { // what is too old is taken anew at once
@@ -182,7 +182,7 @@ func TestP3_CallersShareAHiccup(t *testing.T) {
 		s := newSpy()
 		s.slow = 400 * ms
 		s.change = func(g *store.Grant) { g.Age = 400 * ms }
-		tr := must(throttle.New(throttle.Config{Store: s, Base: newStarts(), Policies: []throttle.Policy{
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: newStarts(), Policies: []throttle.Policy{
 			{Name: "p", Limit: throttle.PerSecond(1000)},
 		}}))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -206,7 +206,7 @@ func TestP3_CallersShareAHiccup(t *testing.T) {
 func TestP3_ABudgetThatIsFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spy := newSpy()
-		tr := must(throttle.New(throttle.Config{Store: farStore{spy}, Base: newStarts(), Policies: []throttle.Policy{
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: farStore{spy}, Base: newStarts(), Policies: []throttle.Policy{
 			{Name: "far", Match: "/far", Limit: throttle.PerSecond(1000)},
 			{Name: "near", Match: "/near", Limit: throttle.PerSecond(1000)},
 		}}))
@@ -326,7 +326,7 @@ func sendAs(t *testing.T, tr *throttle.Transport, tenant string) {
 // TestStatuses: of each budget that is used it is said once what it is like, also to limiters, and the
 // demands of one with another key count.
 func TestStatuses(t *testing.T) {
-	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{tenants, {Name: "all", Limit: throttle.PerHour(9)}}}))
+	l := must(throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{tenants, {Name: "all", Limit: throttle.PerHour(9)}}}))
 	all, err := l.Statuses(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)
@@ -372,7 +372,7 @@ func TestStatusesAreBounded(t *testing.T) {
 			policies[i] = throttle.Policy{Name: fmt.Sprint(i), Limit: throttle.PerHour(5)}
 		}
 		store := &countingStore{Store: memstore.New()}
-		tr := must(throttle.New(throttle.Config{Store: store, Policies: policies}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: policies}))
 		all, err := tr.Statuses(t.Context())
 		require.NoError(t, err)
 		require.Len(t, all, 100)
@@ -392,7 +392,7 @@ func TestStatusesAreBounded(t *testing.T) {
 // TestNobodyAsksForStatuses: what is not asked for within an hour is not noted any more.
 func TestNobodyAsksForStatuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Policies: []throttle.Policy{tenants}}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: answer(200, ""), Policies: []throttle.Policy{tenants}}))
 		known := func() int { return len(must(tr.Statuses(t.Context()))) }
 		sendAs(t, tr, "a")
 		require.Zero(t, known(), "nobody had asked before")
@@ -412,7 +412,7 @@ func TestAFailureCanBeAskedAbout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q outage.Question
 		store := absent([2]time.Duration{0, time.Second}) // whose Status always answers
-		tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, ""), Policies: []throttle.Policy{
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: []throttle.Policy{
 			{Name: "own", Limit: throttle.PerHour(9), Scope: throttle.Node}, onePerSecond,
 		}, Observe: func(ctx context.Context, e throttle.Event) {
 			if e.Kind == throttle.Started {

@@ -21,7 +21,7 @@ var shop = throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throt
 
 // newLimiters returns limiters that a process watches.
 func newLimiters(t *testing.T, p *Process, policies ...throttle.Policy) *throttle.Limiters {
-	l, err := throttle.NewLimiters(throttle.Config{Store: p, Observe: p.Observe, Policies: policies})
+	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: p, Observe: p.Observe, Policies: policies})
 	require.NoError(t, err)
 	return l
 }

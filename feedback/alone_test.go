@@ -44,7 +44,7 @@ func TestUsedAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				up := &minutes{}
-				tr, err := throttle.New(throttle.Config{Store: memstore.New(), Base: up,
+				tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: up,
 					Policies: []throttle.Policy{{Name: "m", Limit: throttle.PerMinute(100), Quota: quota}}})
 				require.NoError(t, err)
 				for end := time.Now().Add(20 * time.Minute); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {

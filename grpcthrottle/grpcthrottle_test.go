@@ -29,7 +29,7 @@ const checks = "/grpc.health.v1.Health/Check"
 // TestPoliciesMatchCalls: by authority, service and method, with metadata as header.
 func TestPoliciesMatchCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, limits := serve(t, &server{}, throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+		c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
 			{Name: "host", Match: "health.example.com/", Limit: throttle.PerHour(99)},
 			{Name: "port", Match: "health.example.com:8443/grpc.health.v1.Health/", Limit: throttle.PerHour(99)},
 			{Name: "method", Match: "POST " + checks, Limit: throttle.PerHour(99), Key: throttle.Header("X-Tenant")},
@@ -52,7 +52,7 @@ func TestPoliciesMatchCalls(t *testing.T) {
 func TestCallsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
-		c, _ := serve(t, s, throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}}, nil)
+		c, _ := serve(t, s, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}}, nil)
 		require.NoError(t, check(t.Context(), c, ""))
 		begin := time.Now()
 		require.NoError(t, check(t.Context(), c, ""))
@@ -99,6 +99,7 @@ func TestP11_RefusalsCloseBudgets(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					client, limits := serve(t, &server{refuse: map[string]error{"x": c.err}}, throttle.Config{
+		MaxWait: throttle.Forever,
 						Store: memstore.New(), Policies: []throttle.Policy{{Name: "a", Limit: throttle.PerHour(9)}, {Name: "b", Limit: throttle.PerHour(9)}},
 					}, c.options)
 					var err error
@@ -133,7 +134,7 @@ func TestP6_WhatEndsAStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, limits := serve(t, &server{}, throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Limit: throttle.Concurrency(1)}}}, nil)
+				c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Limit: throttle.Concurrency(1)}}}, nil)
 				service := ""
 				if name == "its status" {
 					service = "short"
@@ -165,7 +166,7 @@ func TestP6_AStreamThatCannotBegin(t *testing.T) {
 		broken := func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
 			return nil, exhausted(t, codes.ResourceExhausted, time.Minute)
 		}
-		c, limits := serve(t, &server{}, throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Limit: throttle.Concurrency(1)}}}, nil,
+		c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Limit: throttle.Concurrency(1)}}}, nil,
 			grpc.WithChainStreamInterceptor(broken))
 		_, err := c.Watch(t.Context(), &healthpb.HealthCheckRequest{})
 		require.Equal(t, codes.ResourceExhausted, status.Code(err))
@@ -187,7 +188,7 @@ func (brokenStore) Book(context.Context, *store.Booking) (store.Grant, error) {
 // TestErrorsAreStatuses that unwrap to throttle's own.
 func TestErrorsAreStatuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := serve(t, &server{}, throttle.Config{Store: brokenStore{memstore.New()}, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}}, nil)
+		c, _ := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{memstore.New()}, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}}, nil)
 		err := check(t.Context(), c, "")
 		require.Equal(t, codes.Unavailable, status.Code(err))
 		require.ErrorIs(t, err, errDown)
@@ -206,7 +207,7 @@ func TestP2_ASlowDial(t *testing.T) {
 		healthpb.RegisterHealthServer(srv, s)
 		go func() { _ = srv.Serve(pipe) }()
 		defer srv.Stop()
-		limits, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}})
+		limits, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}})
 		require.NoError(t, err)
 		conn, err := grpc.NewClient("passthrough:///slow", append(grpcthrottle.New(limits, nil).DialOptions(),
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -233,7 +234,7 @@ func TestOverLoopback(t *testing.T) {
 	healthpb.RegisterHealthServer(srv, s)
 	go func() { _ = srv.Serve(l) }()
 	defer srv.Stop()
-	limits, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+	limits, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
 		{Name: "p", Match: "127.0.0.1/", Limit: throttle.PerHour(20)}, {Name: "at once", Limit: throttle.Concurrency(2)},
 	}})
 	require.NoError(t, err)

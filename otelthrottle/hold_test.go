@@ -31,6 +31,7 @@ func traced(t *testing.T) (transport *throttle.Transport, tracer oteltrace.Trace
 	o, err := otelthrottle.New(otelthrottle.Config{MeterProvider: meters, TracerProvider: tracers, Policies: table})
 	require.NoError(t, err)
 	transport = throttle.Must(throttle.New(throttle.Config{
+		MaxWait: throttle.Forever,
 		Store: memstore.New(), Policies: table, Observe: o.Observe,
 		Base: otelhttp.NewTransport(fake{latency}, otelhttp.WithTracerProvider(tracers), otelhttp.WithMeterProvider(meters)),
 	}))

@@ -124,7 +124,7 @@ func errorType(of string) attribute.KeyValue { return attribute.String("error.ty
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}, Observe: s.Observe}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}, Observe: s.Observe}))
 		for _, first := range []struct {
 			name string
 			of   []attribute.KeyValue
@@ -258,7 +258,7 @@ func TestNothingIsGlobal(t *testing.T) {
 func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}}))
 		registration, err := otelthrottle.Budgets(s.meters, transport)
 		require.NoError(t, err)
 		require.Zero(t, s.value("throttle.budget.count", policy("apps")), "no key is used")
@@ -299,7 +299,7 @@ func TestBudgets(t *testing.T) {
 func TestBudgetsTellShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		limiters, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+		limiters, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
 			{Name: "model", Limit: throttle.PerSecond(10), Jitter: -1, Share: throttle.Header("X-Tenant")},
 		}})
 		require.NoError(t, err)
@@ -359,7 +359,7 @@ func (s *failingStore) Status(ctx context.Context, c store.Charge) (throttle.Sta
 func TestStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, store := newStage(t), &failingStore{Store: memstore.New()}
-		transport := throttle.Must(throttle.New(throttle.Config{Store: store, Policies: table, Base: fake{}, Observe: s.Observe}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: table, Base: fake{}, Observe: s.Observe}))
 		_, err := otelthrottle.Budgets(s.meters, transport)
 		require.NoError(t, err)
 		away := func() float64 {
@@ -389,7 +389,7 @@ func TestMetricsPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/metrics.md")
 	require.NoError(t, err)
 	s := newStage(t)
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table}))
 	_, err = otelthrottle.Budgets(s.meters, transport)
 	require.NoError(t, err)
 	s.Observe(t.Context(), throttle.Event{Kind: throttle.Started})

@@ -23,7 +23,7 @@ import (
 // TestBudgets: a scrape sees what budgets are like: full, closed, waited for.
 func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}}))
 		b := promthrottle.Budgets(transport)
 		require.Equal(t, 1+2*9, testutil.CollectAndCount(b), "no budget with a key is used")
 		require.NoError(t, get(transport, t.Context(), ""))
@@ -55,7 +55,7 @@ func tenants(n int) []throttle.Policy {
 // caller waits for it.
 func TestBudgetsOfBookedStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Base: fake{}, Policies: []throttle.Policy{
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: fake{}, Policies: []throttle.Policy{
 			{Name: "calls", Limit: throttle.LeakyBucket(2, time.Second)},
 		}}))
 		b := promthrottle.Budgets(transport)
@@ -73,7 +73,7 @@ func TestBudgetsOfBookedStarts(t *testing.T) {
 // TestBudgetsTellShares: the shares that wait most, by hashed names, and all others together; nothing of them when nobody waits.
 func TestBudgetsTellShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiters, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+		limiters, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
 			{Name: "model", Limit: throttle.PerSecond(10), Jitter: -1, Share: throttle.Header("X-Tenant")},
 		}})
 		require.NoError(t, err)
@@ -141,7 +141,7 @@ func call(t *throttle.Transport, tenant any) error {
 // its callers.
 func TestBudgetsWithKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: tenants(4), Base: fake{}}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: tenants(4), Base: fake{}}))
 		b := promthrottle.Budgets(transport)
 		require.Equal(t, 1, testutil.CollectAndCount(b), "none is used")
 		for tenant := range 3 {
@@ -180,7 +180,7 @@ func TestBudgetsWithKeys(t *testing.T) {
 // TestBudgetsFollow the policies of their transport, without being told.
 func TestBudgetsFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: tenants(4), Base: fake{}}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: tenants(4), Base: fake{}}))
 		b := promthrottle.Budgets(transport)
 		require.InDelta(t, 1, gauge(t, b, "throttle_store_up", ""), 0)
 		require.NoError(t, call(transport, "a"))
@@ -199,7 +199,7 @@ func TestBudgetsFollow(t *testing.T) {
 func TestBudgetsOfAPreset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policies := dingtalk.Policies(dingtalk.Options{})
-		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: fake{}}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: policies, Base: fake{}}))
 		b := promthrottle.Budgets(transport)
 		require.Equal(t, 1, testutil.CollectAndCount(b))
 		req, err := http.NewRequest(http.MethodGet, "https://oapi.dingtalk.com/user/get?access_token=secret", nil)
@@ -216,8 +216,8 @@ func TestBudgetsOfAPreset(t *testing.T) {
 // TestSeveralSources: one collector tells of all transports of a program.
 func TestSeveralSources(t *testing.T) {
 	store := memstore.New()
-	one := throttle.Must(throttle.New(throttle.Config{Store: store, Policies: table[:1], Base: fake{}}))
-	two, err := throttle.NewLimiters(throttle.Config{Store: store, Policies: table[:2]})
+	one := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: table[:1], Base: fake{}}))
+	two, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: table[:2]})
 	require.NoError(t, err)
 	b := promthrottle.Budgets(one, two)
 	require.NoError(t, get(one, t.Context(), ""))
@@ -240,7 +240,7 @@ func TestStoreAway(t *testing.T) {
 		"some": table, "keys": tenants(4), "none": nil,
 		"own": {{Name: "own", Limit: throttle.PerSecond(1), Scope: throttle.Node}},
 	} {
-		transport := throttle.Must(throttle.New(throttle.Config{Store: lostStore{memstore.New()}, Policies: policies}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: lostStore{memstore.New()}, Policies: policies}))
 		r := prometheus.NewPedanticRegistry()
 		require.NoError(t, r.Register(promthrottle.Budgets(transport)))
 		families, err := r.Gather()

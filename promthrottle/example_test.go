@@ -19,6 +19,7 @@ func Example() {
 
 	metrics := promthrottle.New(policies)
 	transport, err := throttle.New(throttle.Config{
+		MaxWait: throttle.Forever,
 		Store: store, Policies: policies, Observe: metrics.Observe,
 		Base: answered{}, // leave it out to use http.DefaultTransport
 	})

@@ -55,7 +55,7 @@ func get(t *throttle.Transport, ctx context.Context, answer string) error {
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := promthrottle.New(table)
-		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}, Observe: m.Observe}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}, Observe: m.Observe}))
 		ctx := t.Context()
 		require.NoError(t, get(transport, ctx, ""))
 		require.NoError(t, get(transport, ctx, ""))
@@ -122,7 +122,7 @@ func TestNamesThatNobodyHas(t *testing.T) {
 
 // TestLint: names and units are as Prometheus wants them.
 func TestLint(t *testing.T) {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table}))
 	for _, c := range []prometheus.Collector{promthrottle.New(table), promthrottle.Budgets(transport)} {
 		problems, err := testutil.CollectAndLint(c)
 		require.NoError(t, err)

@@ -79,7 +79,7 @@ func TestP7_CrowdsThatLeave(t *testing.T) {
 				forgets(t, stores[0].Client())
 				for _, s := range stores {
 					atRest(t, s.Listen())
-					l, err := throttle.NewLimiters(throttle.Config{Store: s, Policies: scene.policies})
+					l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: scene.policies})
 					require.NoError(t, err)
 					n := &crowdNode{cuttable: s, Limiters: l}
 					n.lives, n.dies = context.WithCancel(t.Context())

@@ -207,7 +207,7 @@ func TestP12_SlowForAWhile(t *testing.T) {
 		}))
 		var fleet []*throttle.Transport
 		for range 4 {
-			tr, err := throttle.New(throttle.Config{Store: atRest(t, s), Base: up, Policies: []throttle.Policy{
+			tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: atRest(t, s), Base: up, Policies: []throttle.Policy{
 				{Name: "p", Limit: store.PerSecond(40)},
 			}})
 			require.NoError(t, err)
@@ -291,7 +291,7 @@ func TestP12_WhatAUserSees(t *testing.T) {
 				}
 				l := limiter(t, store, policy)
 				var told []throttle.Event
-				tr, err := throttle.New(throttle.Config{Store: store, Base: &upstream{}, Policies: []throttle.Policy{policy},
+				tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: &upstream{}, Policies: []throttle.Policy{policy},
 					Observe: func(_ context.Context, e throttle.Event) { told = append(told, e) }})
 				require.NoError(t, err)
 				c.away(server)
@@ -343,7 +343,7 @@ func TestP15_NothingIsLeftOfAnOutage(t *testing.T) {
 			o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
 			client := clientOf(t, o)
 			s := redisstore.New(client, nil)
-			tr, err := throttle.New(throttle.Config{Store: s, Base: &upstream{}, Observe: func(context.Context, throttle.Event) {}, Policies: []throttle.Policy{
+			tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: &upstream{}, Observe: func(context.Context, throttle.Event) {}, Policies: []throttle.Policy{
 				{Name: "path", Key: throttle.Path, Limit: store.PerHour(5)},
 				{Name: "at once", Limit: store.Concurrency(3)},
 			}})

@@ -19,7 +19,7 @@ import (
 func programsWith(t *testing.T, nodes []*cuttable, l store.Limit) (all []*throttle.Limiters) {
 	t.Helper()
 	for _, n := range nodes {
-		made, err := throttle.NewLimiters(throttle.Config{Store: n.Store, Policies: []throttle.Policy{{Name: "api", Limit: l, Jitter: -1}}})
+		made, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: n.Store, Policies: []throttle.Policy{{Name: "api", Limit: l, Jitter: -1}}})
 		require.NoError(t, err)
 		all = append(all, made)
 	}
@@ -154,6 +154,7 @@ func TestPlaceOfAnotherNamespace(t *testing.T) {
 	var all []*throttle.Limiters
 	for _, o := range []*redisstore.Options{nil, {}, {Namespace: "other"}} {
 		made, err := throttle.NewLimiters(throttle.Config{
+		MaxWait: throttle.Forever,
 			Store:    redisstore.New(server.Client(t), o),
 			Policies: []throttle.Policy{{Name: "namespaces", Limit: store.PerHour(1), Jitter: -1}},
 		})

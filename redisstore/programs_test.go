@@ -110,7 +110,7 @@ func TestP6_WindowOfTheFleetAndConcurrency(t *testing.T) {
 					up := &answering{took: took, begun: time.Now(), inFlight: map[int]int{}}
 					var nodes []*throttle.Transport
 					for i, s := range []store.Store{a, b} {
-						tr, err := throttle.New(throttle.Config{Store: s, Base: up.of(i * int(scope)), Policies: []throttle.Policy{
+						tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: up.of(i * int(scope)), Policies: []throttle.Policy{
 							{Name: "window", Limit: store.PerSecond(5), Jitter: -1},
 							{Name: "in flight", Limit: store.Concurrency(2), Scope: scope},
 						}})

@@ -350,7 +350,7 @@ func (d *deployment) live(t *testing.T) {
 		node := steering.Start(client, redisstore.New(client, o), &steering.ReporterOptions{Namespace: d.namespace})
 		t.Cleanup(node.Close)
 		nodes = append(nodes, node)
-		transport, err := throttle.New(throttle.Config{Store: node, Policies: policies, Base: upstream})
+		transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: node, Policies: policies, Base: upstream})
 		require.NoError(t, err)
 		for path, many := range map[string]int{"line": 15, "long": 40, "bucket": 6, "refused": 10, "flight": 6} {
 			for range many {

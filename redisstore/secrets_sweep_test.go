@@ -176,6 +176,7 @@ func secretKey(r *http.Request) string {
 func (s *sweep) transport(st store.Store) *throttle.Transport {
 	join := throttle.Join(throttle.Query("access_token"), throttle.Header("Authorization"), throttle.Path, throttle.Header("Cookie"))
 	return throttle.Must(throttle.New(throttle.Config{
+		MaxWait: throttle.Forever,
 		Store: st, Base: secretUpstream, Observe: s.observe,
 		Policies: []throttle.Policy{
 			{Name: "a canary's window", Key: throttle.Query("access_token"), Limit: store.SlidingWindow(2, 3*time.Second), Jitter: -1},
@@ -265,6 +266,7 @@ func (s *sweep) limiters() {
 // those of http.Client.
 func (s *sweep) retries() {
 	c := retry.NewClient(throttle.Must(throttle.New(throttle.Config{
+		MaxWait: throttle.Forever,
 		Store: s.store, Base: secretUpstream, Observe: s.observe,
 		Policies: []throttle.Policy{{Name: "a canary's try", Key: secretKey, Limit: store.PerHour(9)}},
 	})))
@@ -298,7 +300,7 @@ func (s *sweep) panics() {
 		{Settle: func(*http.Response) int { panic(canaryPanic) }},
 	} {
 		p.Name, p.Limit = "a canary's panic", store.PerMinute(99)
-		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Observe: s.observe, Policies: []throttle.Policy{p}}))
+		tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s.store, Base: secretUpstream, Observe: s.observe, Policies: []throttle.Policy{p}}))
 		func() {
 			defer func() { _ = recover() }()
 			_ = s.send(tr, s.request(s.Context(), ""))
@@ -398,7 +400,7 @@ func (s *sweep) presets() {
 		"api.meeting.qq.com/v1/meetings/" + canaryPath:                                       tencentmeeting.Policies(tencentmeeting.Options{App: canaryOption}),
 		"open.welink.huaweicloud.com/api/contact/v1/users/" + canaryPath:                     welink.Policies(welink.Options{App: canaryOption}),
 	} {
-		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
+		tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")
 		for _, query := range []string{"answer=like", "answer=ban"} {
 			r := s.request(throttle.WithMaxWait(s.Context(), -1), query)

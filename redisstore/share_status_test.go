@@ -21,7 +21,7 @@ func stand(t *testing.T, server *redistest.Server, shares, each int) func() []st
 	t.Helper()
 	forgets(t, server.Client(t))
 	s := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
-	l, err := throttle.NewLimiters(throttle.Config{Store: s, Policies: []throttle.Policy{
+	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{
 		{Name: "model", Limit: store.PerSecond(100), Share: throttle.Header("X-Tenant")},
 	}})
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ func TestP6_SharesWithTheSameTag(t *testing.T) {
 func TestStatusAddsPriorities(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
-		l, err := throttle.NewLimiters(throttle.Config{Store: s, Policies: []throttle.Policy{
+		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{
 			{Name: "model", Limit: store.PerHour(1), Share: throttle.Header("X-Tenant")},
 		}})
 		require.NoError(t, err)

@@ -74,7 +74,7 @@ func TestPitfall_RefusalsAreRetried(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				up := newUpstream(answer(200, ""))
-				tr, err := throttle.New(throttle.Config{Store: c.store(), Policies: []throttle.Policy{c.policy}, Base: up})
+				tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: c.store(), Policies: []throttle.Policy{c.policy}, Base: up})
 				require.NoError(t, err)
 
 				plain := usual(tr)

@@ -122,7 +122,7 @@ func TestARefusalThatTheStoreHearsOfLate(t *testing.T) {
 					return 20 * time.Second
 				}}
 				up := newUpstream(answer(200, "refused"), answer(200, "done"))
-				tr, err := throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{p}, Base: up})
+				tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{p}, Base: up})
 				require.NoError(t, err)
 				resp, err := retry.NewClient(tr).Do(get(t))
 				require.NoError(t, err)

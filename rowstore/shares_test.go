@@ -29,6 +29,7 @@ func TestP5_ManyShares(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiters(throttle.Config{
+		MaxWait: throttle.Forever,
 			Store: rows(t), Policies: []throttle.Policy{{Name: "model", Limit: store.PerSecond(300)}},
 		})
 		require.NoError(t, err)

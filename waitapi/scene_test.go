@@ -53,7 +53,7 @@ func newLimiters(t *testing.T, store throttle.Store, policies string) *throttle.
 		require.NoError(t, err)
 		all = append(all, throttle.Policy{Name: name, Limit: parsed})
 	}
-	limiters, err := throttle.NewLimiters(throttle.Config{Store: store, Policies: all})
+	limiters, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: all})
 	require.NoError(t, err)
 	return limiters
 }

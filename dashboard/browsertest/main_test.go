@@ -54,7 +54,7 @@ type stage struct {
 // onProcess returns a stage of one program.
 func onProcess(t *testing.T) *stage {
 	watched := dashboard.NewProcess(memstore.New())
-	s := &stage{t: t, limiters: limiters(t, throttle.Config{Store: watched, Observe: watched.Observe})}
+	s := &stage{t: t, limiters: limiters(t, throttle.Config{MaxWait: throttle.Forever, Store: watched, Observe: watched.Observe})}
 	s.run(s.limiters)
 	s.serve(dashboard.Config{Source: watched, Token: token, Title: "Address book"})
 	return s
@@ -68,7 +68,7 @@ func onFleet(t *testing.T) *stage {
 	for _, name := range []string{"importer", "importer", "mailer"} {
 		r := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: name, Interval: time.Second})
 		t.Cleanup(r.Close)
-		s.limiters = limiters(t, throttle.Config{Store: r})
+		s.limiters = limiters(t, throttle.Config{MaxWait: throttle.Forever, Store: r})
 		s.run(s.limiters)
 	}
 	s.serve(dashboard.Config{Source: dashboard.Fleet(s.fleet), Token: token, Title: "Shop"})

@@ -58,7 +58,7 @@ func TestStoreAway(t *testing.T) {
 	s := &stage{t: t, fleet: fleet.New(client, nil)}
 	r := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: "importer", Interval: time.Second})
 	t.Cleanup(r.Close)
-	s.limiters = limiters(t, throttle.Config{Store: r})
+	s.limiters = limiters(t, throttle.Config{MaxWait: throttle.Forever, Store: r})
 	s.run(s.limiters)
 	s.serve(dashboard.Config{Source: dashboard.Fleet(s.fleet), Token: token, Title: "Shop"})
 
@@ -149,7 +149,7 @@ func TestSilentProgram(t *testing.T) {
 	s := &stage{t: t, fleet: fleet.New(client, nil)}
 	r := fleet.Start(program, redisstore.New(program, nil), &fleet.ReporterOptions{Program: "importer", Interval: time.Second})
 	t.Cleanup(r.Close)
-	s.limiters = limiters(t, throttle.Config{Store: r})
+	s.limiters = limiters(t, throttle.Config{MaxWait: throttle.Forever, Store: r})
 	s.run(s.limiters)
 	s.serve(dashboard.Config{Source: dashboard.Fleet(s.fleet), Token: token, Title: "Shop"})
 	p := s.open("", View{})

@@ -22,7 +22,7 @@ func onMany(t *testing.T, budgets int) *stage {
 		policies = append(policies, throttle.Policy{Name: fmt.Sprintf("policy-%03d", i), Match: fmt.Sprintf("h%d.example.com/p%d", i, i), Limit: throttle.PerSecond(20)})
 	}
 	watched := dashboard.NewProcess(memstore.New())
-	l, err := throttle.NewLimiters(throttle.Config{Store: watched, Policies: policies})
+	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: watched, Policies: policies})
 	must(t, err)
 	for i := range budgets {
 		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: policies[i/2].Name, Key: fmt.Sprint(i)})

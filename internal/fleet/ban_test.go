@@ -89,6 +89,7 @@ func banned(m Member) (http.RoundTripper, error) {
 		return 0
 	}
 	return throttle.New(throttle.Config{
+		MaxWait: throttle.Forever,
 		Store: recorder{redisstore.New(m.Redis, nil)}, Policies: []throttle.Policy{p}, Base: m.Base, Observe: m.events.observe,
 	})
 }

@@ -35,7 +35,7 @@ func rolled(m Member) (http.RoundTripper, error) {
 		p.Limit = throttle.PerSecond(n)
 		return []throttle.Policy{p}
 	}
-	transport, err := throttle.New(throttle.Config{Store: store, Policies: with(20), Base: m.Base, Observe: m.events.observe})
+	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: with(20), Base: m.Base, Observe: m.events.observe})
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,7 @@ func (s spy) queue(n int) (started int64, longest time.Duration) {
 func TestP5_WideBudget(t *testing.T) {
 	store := spyOn(redisstore.New(redistest.Single(t).Client(t), nil), 100)
 	transport, err := throttle.New(throttle.Config{
+		MaxWait: throttle.Forever,
 		Store: store,
 		Policies: []throttle.Policy{
 			{Name: "key", Key: throttle.Header(KeyHeader), Limit: throttle.PerSecond(5), Jitter: -1},

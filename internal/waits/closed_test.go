@@ -132,7 +132,7 @@ func connections(t *testing.T) (rows []row) {
 		s, line, end := newStage(t), lineOf(40), 60*time.Second
 		server := newPipes(s, 80*ms)
 		base := &http.Transport{MaxConnsPerHost: c.conns, DialContext: server.dial}
-		tr := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Base: base, Policies: []throttle.Policy{perSecond(40)}}))
+		tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: base, Policies: []throttle.Policy{perSecond(40)}}))
 		s.loop(64, end, s.transport(tr))
 		rows = append(rows, ofQuota(fmt.Sprintf("%d connections, answers in 80 ms, 40/s, 64 callers", c.conns), server.seen(), end, line, c.least))
 		base.CloseIdleConnections()

@@ -55,6 +55,7 @@ func sharesOf(t *testing.T, n int) []row {
 	}
 	slices.SortFunc(visits, func(a, b visit) int { return int(a.came - b.came) })
 	l := must(throttle.NewLimiters(throttle.Config{
+		MaxWait: throttle.Forever,
 		Store: memstore.New(), Policies: []throttle.Policy{{Name: "api", Limit: store.PerSecond(sharesLimit)}},
 	}))
 	s.play(visits, end, func(ctx context.Context, v *visit) error {

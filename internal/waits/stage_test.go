@@ -190,5 +190,5 @@ func pass(ctx context.Context, d time.Duration) error {
 
 // newTransport returns a transport whose base is u.
 func newTransport(u upstream, store store.Store, policies ...throttle.Policy) *throttle.Transport {
-	return throttle.Must(throttle.New(throttle.Config{Store: store, Base: u, Policies: policies}))
+	return throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: u, Policies: policies}))
 }

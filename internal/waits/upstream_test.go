@@ -74,7 +74,7 @@ func banningUpstream(t *testing.T, v virtual) []row {
 			defer over()
 			var waiting sync.WaitGroup
 			for _, n := range all {
-				tr := throttle.Must(throttle.New(throttle.Config{Store: n.store, Base: u, Policies: []throttle.Policy{perSecond(40)}}))
+				tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: n.store, Base: u, Policies: []throttle.Policy{perSecond(40)}}))
 				for range callers {
 					waiting.Go(func() {
 						for ctx.Err() == nil {

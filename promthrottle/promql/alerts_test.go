@@ -78,7 +78,7 @@ func checkExpression(t *testing.T, what, text string) {
 // have their suffixes.
 func exposed(t *testing.T) map[string]map[string]map[string]bool {
 	t.Helper()
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table}))
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(promthrottle.New(table), promthrottle.Budgets(transport))
 	families, err := r.Gather()

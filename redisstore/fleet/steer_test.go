@@ -285,7 +285,7 @@ func TestPauseInACluster(t *testing.T) {
 	client := redistest.Cluster(t).Client(t)
 	a := start(t, client, "program")
 	p := throttle.Policy{Name: "shop", Match: "acme.example.com/", Limit: store.PerHour(10)}
-	tr, err := throttle.New(throttle.Config{Store: a, Policies: []throttle.Policy{p, {Name: "wide", Match: "*.example.com/", Limit: store.PerHour(100)}}})
+	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: a, Policies: []throttle.Policy{p, {Name: "wide", Match: "*.example.com/", Limit: store.PerHour(100)}}})
 	require.NoError(t, err)
 	l, err := tr.Limiter("shop")
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 func TestStartsAreRequestsHandedOn(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "shop")
-	limits, err := throttle.NewLimiters(throttle.Config{Store: a, Policies: []throttle.Policy{
+	limits, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: a, Policies: []throttle.Policy{
 		{Name: "address", Limit: store.PerHour(1000)}, {Name: "app", Limit: store.PerHour(1000)},
 		{Name: "at once", Limit: store.Concurrency(10)},
 	}})
@@ -48,7 +48,7 @@ func TestStartsAreRequestsHandedOn(t *testing.T) {
 func TestStartsOfWhatIsHeldAndBookedLater(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "shop")
-	limits, err := throttle.NewLimiters(throttle.Config{Store: a, Policies: []throttle.Policy{
+	limits, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: a, Policies: []throttle.Policy{
 		{Name: "paced", Limit: store.LeakyBucket(100, time.Second)}, {Name: "at once", Limit: store.Concurrency(10)},
 	}})
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestStartsOfWhatIsHeldAndBookedLater(t *testing.T) {
 func TestCostsAreWhatStartsWereCharged(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "shop")
-	limits, err := throttle.NewLimiters(throttle.Config{Store: a, Policies: []throttle.Policy{
+	limits, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: a, Policies: []throttle.Policy{
 		{Name: "tokens", Limit: store.PerHour(1000)}, {Name: "calls", Limit: store.PerHour(1000)}, {Name: "at once", Limit: store.Concurrency(10)},
 	}})
 	require.NoError(t, err)

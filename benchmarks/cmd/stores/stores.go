@@ -46,7 +46,7 @@ const plenty = 100_000_000
 
 // from takes starts from a store.
 func from(open func(at string) (throttle.Store, error)) func(string) (taker, error) {
-	b := store.Booking{MaxWait: throttle.AnyWait, Horizon: time.Second, Charges: []store.Charge{{
+	b := store.Booking{MaxWait: store.AnyWait, Horizon: time.Second, Charges: []store.Charge{{
 		Budget: throttle.Budget{Policy: "one", Key: [16]byte{1}}, Limit: throttle.PerSecond(plenty), Cost: 1, Jitter: throttle.DefaultJitter,
 	}}}
 	return func(at string) (taker, error) {
