@@ -18,7 +18,6 @@ import (
 func ExampleNewProcess() {
 	watched := dashboard.NewProcess(memstore.New())
 	transport, err := throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
 		Store:    watched,
 		Observe:  watched.Observe,
 		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},

@@ -24,7 +24,6 @@ func Example() {
 		return
 	}
 	transport, err := throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
 		Store:    s,
 		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: store.PerSecond(20)}},
 	})

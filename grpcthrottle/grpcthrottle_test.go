@@ -99,8 +99,8 @@ func TestP11_RefusalsCloseBudgets(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					client, limits := serve(t, &server{refuse: map[string]error{"x": c.err}}, throttle.Config{
-		MaxWait: throttle.Forever,
-						Store: memstore.New(), Policies: []throttle.Policy{{Name: "a", Limit: throttle.PerHour(9)}, {Name: "b", Limit: throttle.PerHour(9)}},
+						MaxWait: throttle.Forever,
+						Store:   memstore.New(), Policies: []throttle.Policy{{Name: "a", Limit: throttle.PerHour(9)}, {Name: "b", Limit: throttle.PerHour(9)}},
 					}, c.options)
 					var err error
 					if stream {

@@ -28,7 +28,6 @@ func Example() {
 		log.Fatal(err)
 	}
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
 		Store: memstore.New(), Policies: policies, Observe: o.Observe,
 		Base: otelhttp.NewTransport(fake{}, otelhttp.WithMeterProvider(meters), otelhttp.WithTracerProvider(tracers)),
 	}))

@@ -32,7 +32,7 @@ func traced(t *testing.T) (transport *throttle.Transport, tracer oteltrace.Trace
 	require.NoError(t, err)
 	transport = throttle.Must(throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
-		Store: memstore.New(), Policies: table, Observe: o.Observe,
+		Store:   memstore.New(), Policies: table, Observe: o.Observe,
 		Base: otelhttp.NewTransport(fake{latency}, otelhttp.WithTracerProvider(tracers), otelhttp.WithMeterProvider(meters)),
 	}))
 	return transport, tracers.Tracer("test"), spans, reader

@@ -19,7 +19,6 @@ func Example() {
 
 	metrics := promthrottle.New(policies)
 	transport, err := throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
 		Store: store, Policies: policies, Observe: metrics.Observe,
 		Base: answered{}, // leave it out to use http.DefaultTransport
 	})

@@ -140,8 +140,8 @@ func (r *recordedRun) scrapes(t *testing.T) map[string][]float64 {
 		policies := []throttle.Policy{{Name: "calls", Limit: throttle.PerSecond(100)}}
 		m := promthrottle.New(policies)
 		transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-			Store: redisstore.New(server.Client(t), nil), Policies: policies, Base: fake{}, Observe: m.Observe,
+			MaxWait: throttle.Forever,
+			Store:   redisstore.New(server.Client(t), nil), Policies: policies, Base: fake{}, Observe: m.Observe,
 		}))
 		ctx, stop := context.WithCancel(t.Context())
 		ended, begun := make(chan struct{}), time.Now()

@@ -177,7 +177,7 @@ func TestP10_ACrowdOfKeys(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	tr := throttle.Must(throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
-		Store: redisstore.New(client, nil), Base: ok{},
+		Store:   redisstore.New(client, nil), Base: ok{},
 		Policies: []throttle.Policy{{Name: "crowd", Key: throttle.Header("X-Tenant"), Limit: store.PerMinute(9)}},
 	}))
 	for n := range crowd {

@@ -154,7 +154,7 @@ func TestPlaceOfAnotherNamespace(t *testing.T) {
 	var all []*throttle.Limiters
 	for _, o := range []*redisstore.Options{nil, {}, {Namespace: "other"}} {
 		made, err := throttle.NewLimiters(throttle.Config{
-		MaxWait: throttle.Forever,
+			MaxWait:  throttle.Forever,
 			Store:    redisstore.New(server.Client(t), o),
 			Policies: []throttle.Policy{{Name: "namespaces", Limit: store.PerHour(1), Jitter: -1}},
 		})

@@ -177,7 +177,7 @@ func (s *sweep) transport(st store.Store) *throttle.Transport {
 	join := throttle.Join(throttle.Query("access_token"), throttle.Header("Authorization"), throttle.Path, throttle.Header("Cookie"))
 	return throttle.Must(throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
-		Store: st, Base: secretUpstream, Observe: s.observe,
+		Store:   st, Base: secretUpstream, Observe: s.observe,
 		Policies: []throttle.Policy{
 			{Name: "a canary's window", Key: throttle.Query("access_token"), Limit: store.SlidingWindow(2, 3*time.Second), Jitter: -1},
 			{Name: "a canary's hook", Match: "/hook/{id}", Key: throttle.PathValue("id"), Limit: store.PerMinute(99)},
@@ -267,7 +267,7 @@ func (s *sweep) limiters() {
 func (s *sweep) retries() {
 	c := retry.NewClient(throttle.Must(throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
-		Store: s.store, Base: secretUpstream, Observe: s.observe,
+		Store:   s.store, Base: secretUpstream, Observe: s.observe,
 		Policies: []throttle.Policy{{Name: "a canary's try", Key: secretKey, Limit: store.PerHour(9)}},
 	})))
 	c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = 1, time.Millisecond, time.Millisecond

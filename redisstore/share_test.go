@@ -330,8 +330,8 @@ func TestP12_AnObserverOfAShareKnows(t *testing.T) {
 		c := newSharers(t, server, 1, share, forty)
 		var asks atomic.Value
 		all, err := throttle.NewLimiters(throttle.Config{
-		MaxWait: throttle.Forever,
-			Store: c.nodes[0].store, Policies: []throttle.Policy{forty},
+			MaxWait: throttle.Forever,
+			Store:   c.nodes[0].store, Policies: []throttle.Policy{forty},
 			Observe: func(ctx context.Context, e throttle.Event) {
 				if e.Kind == throttle.StoreFailed {
 					asks.CompareAndSwap(nil, outage.QuestionOf(ctx))

@@ -145,8 +145,8 @@ func TestPrivateWait_WhenThePenaltyWasNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := newUpstream(answer(429, "", "Retry-After", "30"), answer(200, ""))
 		tr, err := throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-			Store: deafStore{memstore.New()}, Policies: []throttle.Policy{open}, Base: up,
+			MaxWait: throttle.Forever,
+			Store:   deafStore{memstore.New()}, Policies: []throttle.Policy{open}, Base: up,
 		})
 		require.NoError(t, err)
 		require.Equal(t, 200, status(t, prompt(tr), get(t)))

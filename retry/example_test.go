@@ -28,7 +28,6 @@ func ExampleNewClient() {
 	defer upstream.Close()
 
 	client := retry.NewClient(throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
 		Store:    memstore.New(),
 		Policies: []throttle.Policy{{Name: "app", Limit: throttle.PerSecond(20)}},
 	})))

@@ -22,7 +22,7 @@ func TestConnectionRefused(t *testing.T) {
 	require.NoError(t, l.Close())
 	var started int
 	tr, err := throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
+		MaxWait:  throttle.Forever,
 		Store:    memstore.New(),
 		Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1000)}},
 		Base:     new(http.Transport),

@@ -29,8 +29,8 @@ func TestP5_ManyShares(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiters(throttle.Config{
-		MaxWait: throttle.Forever,
-			Store: rows(t), Policies: []throttle.Policy{{Name: "model", Limit: store.PerSecond(300)}},
+			MaxWait: throttle.Forever,
+			Store:   rows(t), Policies: []throttle.Policy{{Name: "model", Limit: store.PerSecond(300)}},
 		})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())

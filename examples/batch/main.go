@@ -61,7 +61,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	config := throttle.Config{Store: store, Policies: []throttle.Policy{ordersPolicy, queriesPolicy, atOncePolicy}}
+	config := throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{ordersPolicy, queriesPolicy, atOncePolicy}}
 	demo, err := startDemo(o, config, orders, shipments)
 	if err != nil {
 		return err

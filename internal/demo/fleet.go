@@ -73,7 +73,7 @@ func (o options) client(store throttle.Store, host string, base http.RoundTrippe
 	for i := range rows {
 		rows[i].Jitter = o.jitter
 	}
-	t, err := throttle.New(throttle.Config{Store: store, Policies: rows, Base: base})
+	t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: rows, Base: base})
 	if err != nil {
 		return nil, err
 	}

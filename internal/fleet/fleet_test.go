@@ -26,8 +26,8 @@ func TestP2_Arrivals(t *testing.T) {
 			upstream := NewUpstream(n, time.Second, 5*time.Second)
 			base := &way{upstream: upstream, random: rand.New(rand.NewPCG(seed, 2))}
 			transport, err := throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-				Store: memstore.New(), Base: base,
+				MaxWait: throttle.Forever,
+				Store:   memstore.New(), Base: base,
 				Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(n)}},
 			})
 			require.NoError(t, err)

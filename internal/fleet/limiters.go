@@ -60,7 +60,8 @@ func throttled(m Member) (http.RoundTripper, error) {
 		return nil, err
 	}
 	return throttle.New(throttle.Config{
-		Store: store, Policies: []throttle.Policy{m.policy()},
+		MaxWait: throttle.Forever,
+		Store:   store, Policies: []throttle.Policy{m.policy()},
 		Base: m.Base, Observe: m.events.observe,
 	})
 }
@@ -76,7 +77,7 @@ func acquired(m Member) (http.RoundTripper, error) {
 		return nil, err
 	}
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		permit, err := l.Acquire(r.Context(), r.Header.Get(KeyHeader), 1)
+		permit, err := l.Acquire(throttle.WithMaxWait(r.Context(), throttle.Forever), r.Header.Get(KeyHeader), 1)
 		if err != nil {
 			return nil, err
 		}

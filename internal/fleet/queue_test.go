@@ -59,7 +59,7 @@ func TestP5_WideBudget(t *testing.T) {
 	store := spyOn(redisstore.New(redistest.Single(t).Client(t), nil), 100)
 	transport, err := throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
-		Store: store,
+		Store:   store,
 		Policies: []throttle.Policy{
 			{Name: "key", Key: throttle.Header(KeyHeader), Limit: throttle.PerSecond(5), Jitter: -1},
 			{Name: "wide", Limit: throttle.PerSecond(10), Jitter: -1},

@@ -152,7 +152,7 @@ const grace = 100 * time.Millisecond
 // pause closes the first budget for a while, and opens it before that is over.
 func (s *schedule) pause(ctx context.Context, p throttle.Store) error {
 	time.Sleep(s.pausedAt)
-	limiters, err := throttle.NewLimiters(throttle.Config{Store: p, Policies: s.policies})
+	limiters, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: p, Policies: s.policies})
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func (s *Store) member(program *crew.Link) error {
 	if err != nil {
 		return err
 	}
-	transport, err := throttle.New(throttle.Config{Store: store, Policies: o.policies()})
+	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: o.policies()})
 	if err != nil {
 		return err
 	}

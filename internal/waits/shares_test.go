@@ -56,7 +56,7 @@ func sharesOf(t *testing.T, n int) []row {
 	slices.SortFunc(visits, func(a, b visit) int { return int(a.came - b.came) })
 	l := must(throttle.NewLimiters(throttle.Config{
 		MaxWait: throttle.Forever,
-		Store: memstore.New(), Policies: []throttle.Policy{{Name: "api", Limit: store.PerSecond(sharesLimit)}},
+		Store:   memstore.New(), Policies: []throttle.Policy{{Name: "api", Limit: store.PerSecond(sharesLimit)}},
 	}))
 	s.play(visits, end, func(ctx context.Context, v *visit) error {
 		_, err := l.Acquire(ctx, throttle.Demand{Policy: "api", Share: fmt.Sprint(v.api), Weight: weights[v.api]})

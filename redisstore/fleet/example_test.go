@@ -20,7 +20,6 @@ func ExampleStart() {
 	defer reporter.Close()
 
 	transport, err := throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
 		Store:    reporter, // the reporter is a store
 		Policies: []throttle.Policy{{Name: "shop", Match: "{shop}.example.com/", Limit: store.PerSecond(2)}},
 	})

@@ -30,7 +30,7 @@ func Example() {
 
 	s := rowstore.New(examplestore.Open(dir), nil)
 	transport, err := throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
+		MaxWait:  throttle.Forever,
 		Store:    s,
 		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: store.PerSecond(20)}},
 	})

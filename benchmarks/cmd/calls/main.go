@@ -68,7 +68,8 @@ func acquire(ctx context.Context) (func() error, error) {
 
 func roundTrip(ctx context.Context) (func() error, error) {
 	t, err := throttle.New(throttle.Config{
-		Base: idle{}, Store: memstore.New(),
+		MaxWait: throttle.Forever,
+		Base:    idle{}, Store: memstore.New(),
 		Policies: []throttle.Policy{{Name: "p", Match: "api.example.com/v1/", Limit: throttle.PerSecond(plenty)}},
 	})
 	if err != nil {
@@ -105,7 +106,7 @@ func oneRow() []throttle.Policy {
 
 // answered is a request whose answer has a body, which is read.
 func answered(ctx context.Context, policies []throttle.Policy) (func() error, error) {
-	t, err := throttle.New(throttle.Config{Base: answering{}, Store: memstore.New(), Policies: policies})
+	t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Base: answering{}, Store: memstore.New(), Policies: policies})
 	if err != nil {
 		return nil, err
 	}

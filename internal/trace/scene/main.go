@@ -32,7 +32,8 @@ func play(addr string) error {
 	defer upstream.Close()
 	admin, client := redis.NewClient(&redis.Options{Addr: addr}), redis.NewClient(&redis.Options{Addr: addr})
 	transport, err := throttle.New(throttle.Config{
-		Store: redisstore.New(client, nil), Policies: []throttle.Policy{{Name: "one", Limit: throttle.PerSecond(1)}},
+		MaxWait: throttle.Forever,
+		Store:   redisstore.New(client, nil), Policies: []throttle.Policy{{Name: "one", Limit: throttle.PerSecond(1)}},
 	})
 	if err != nil {
 		return err
