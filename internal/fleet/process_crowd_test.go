@@ -57,7 +57,7 @@ func TestP7_AThousandCancellationsASecond(t *testing.T) {
 		callers.Go(func() {
 			ctx, leave := context.WithCancel(t.Context())
 			defer time.AfterFunc(100*ms, leave).Stop()
-			_, _ = l.Acquire(ctx, "", 1) // nearly all leave
+			_, _ = l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1) // nearly all leave
 		})
 	}
 	callers.Wait()

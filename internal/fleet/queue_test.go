@@ -103,7 +103,7 @@ func TestP7_CancelledWaiters(t *testing.T) {
 	for range waiters {
 		callers.Go(func() {
 			// The first few succeed, the others are told to leave.
-			_, _ = l.Acquire(ctx, "", 1)
+			_, _ = l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 		})
 	}
 	started, queue := store.queue(waiters)
@@ -117,7 +117,7 @@ func TestP7_CancelledWaiters(t *testing.T) {
 		status, err = l.Status(t.Context(), "")
 	}
 	require.NoError(t, err)
-	_, err = l.Acquire(t.Context(), "", 1)
+	_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	next := store.last.Load()
 	t.Logf("a queue of %v left; the next starts %d µs after the last that started, in %v", queue, next.Handle.Start-started, next.Wait)

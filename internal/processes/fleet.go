@@ -92,7 +92,7 @@ func (s *Store) deadProcess(t *testing.T, place string) {
 	require.Equal(t, 3, st.Used)
 	got := make(chan error, 1)
 	go func() {
-		p, err := waits.Acquire(t.Context(), "", 3)
+		p, err := waits.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 3)
 		if err == nil {
 			p.Release()
 		}

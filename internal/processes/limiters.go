@@ -42,7 +42,7 @@ func (s *Store) NewsOfOthers(t *testing.T, place string) {
 	var callers sync.WaitGroup
 	for i := range 30 {
 		callers.Go(func() {
-			if _, err := all[i%3].Acquire(t.Context(), "", 1); err != nil {
+			if _, err := all[i%3].Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1); err != nil {
 				t.Error(err)
 			}
 		})
@@ -57,11 +57,11 @@ func (s *Store) NewsOfOthers(t *testing.T, place string) {
 func (s *Store) penaltyToSleepers(t *testing.T, place string) {
 	const penalty = 3 * time.Second
 	all := s.limiters(t, place, 2, throttle.LeakyBucket(1, 2*time.Second))
-	_, err := all[0].Acquire(t.Context(), "", 1)
+	_, err := all[0].Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	started := make(chan time.Time, 1)
 	go func() {
-		if _, err := all[0].Acquire(t.Context(), "", 1); err != nil {
+		if _, err := all[0].Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1); err != nil {
 			t.Error(err)
 		}
 		started <- time.Now()
@@ -76,13 +76,13 @@ func (s *Store) penaltyToSleepers(t *testing.T, place string) {
 func (s *Store) cancelledCrowd(t *testing.T, place string) {
 	const n = 200
 	all := s.limiters(t, place, 2, throttle.PerHour(1))
-	_, err := all[0].Acquire(t.Context(), "", 1)
+	_, err := all[0].Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	ctx, leave := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
 	for i := range n {
 		callers.Go(func() {
-			if _, err := all[i%2].Acquire(ctx, "", 1); !errors.Is(err, context.Canceled) {
+			if _, err := all[i%2].Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1); !errors.Is(err, context.Canceled) {
 				t.Errorf("%v", err)
 			}
 		})

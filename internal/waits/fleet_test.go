@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
@@ -30,10 +31,10 @@ func crashLoop(t *testing.T) []row {
 	}
 	l := newLimiter(redisstore.New(server.Client(t), nil), perSecond(40).Limit)
 	died := time.Now()
-	must(l.Acquire(t.Context(), "", 1))
+	must(l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1))
 	first := time.Since(died)
 	for range 77 { // two windows
-		must(l.Acquire(t.Context(), "", 1))
+		must(l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1))
 	}
 	least := counts[0]
 	for _, n := range counts {

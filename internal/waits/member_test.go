@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/store"
@@ -48,7 +49,7 @@ func work(program *crew.Link) error {
 		all.Go(func() {
 			for again := true; again; again = o.Loop {
 				came := time.Now().UnixNano()
-				if _, err := l.Acquire(ctx, "", 1); err != nil {
+				if _, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1); err != nil {
 					if ctx.Err() == nil {
 						fmt.Fprintln(os.Stderr, "waits:", err)
 					}

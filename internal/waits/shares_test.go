@@ -59,7 +59,7 @@ func sharesOf(t *testing.T, n int) []row {
 		Store:   memstore.New(), Policies: []throttle.Policy{{Name: "api", Limit: store.PerSecond(sharesLimit)}},
 	}))
 	s.play(visits, end, func(ctx context.Context, v *visit) error {
-		_, err := l.Acquire(ctx, throttle.Demand{Policy: "api", Share: fmt.Sprint(v.api), Weight: weights[v.api]})
+		_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), throttle.Demand{Policy: "api", Share: fmt.Sprint(v.api), Weight: weights[v.api]})
 		if err == nil {
 			v.start = s.now()
 		}

@@ -113,7 +113,7 @@ func refused(visits []visit) (n int) {
 // limiter asks a Limiter.
 func (s stage) limiter(l *throttle.Limiter) ask {
 	return func(ctx context.Context, v *visit) error {
-		_, err := l.Acquire(ctx, "", v.cost())
+		_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", v.cost())
 		if err == nil {
 			v.start = s.now()
 		}

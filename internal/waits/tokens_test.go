@@ -93,7 +93,7 @@ func spentBy(s stage, limiters []*throttle.Limiter, g guess, workers int, answer
 
 // spend lets one caller wait, get its answer and say what it cost.
 func (g guess) spend(ctx context.Context, s stage, l *throttle.Limiter, answer time.Duration) (spend, error) {
-	p, err := l.Acquire(ctx, "", g.estimate)
+	p, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", g.estimate)
 	if err != nil {
 		return spend{}, err
 	}

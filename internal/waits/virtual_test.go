@@ -71,5 +71,5 @@ func (n *node) acquire(ctx context.Context, l *throttle.Limiter, cost int) (*thr
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	defer context.AfterFunc(n.life, leave)()
-	return l.Acquire(ctx, "", cost)
+	return l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", cost)
 }
