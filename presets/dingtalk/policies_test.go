@@ -46,7 +46,7 @@ func TestRequestsMeetTheirRows(t *testing.T) {
 		"https://open.dingtalk.com/document":                                            free,
 		"https://example.com/topapi/v2/department/listsub":                              "",
 		send:  all + "dingtalk-robot, dingtalk-webhooks, " + apis,
-		reply: all + "dingtalk-replies, dingtalk-webhooks, " + apis,
+		reply: all + "dingtalk-session, dingtalk-webhooks, " + apis,
 	} {
 		require.Equal(t, want, presettest.Rows(t, rows, presettest.Request(t, line)), line)
 	}
@@ -140,7 +140,7 @@ func TestEditions(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	all := limits(dingtalk.Policies(dingtalk.Options{}))
 	for row, want := range map[string]string{
-		"dingtalk-ip": "10000/20s", "dingtalk-robot": "20/m", "dingtalk-replies": "unlimited", "dingtalk-ding": "5999/m",
+		"dingtalk-ip": "10000/20s", "dingtalk-robot": "20/m", "dingtalk-session": "unlimited", "dingtalk-ding": "5999/m",
 		"dingtalk-notices": "5000/m", "dingtalk-notices-company": "unlimited", "dingtalk-notices-all": "3/24h",
 		"dingtalk-service-window": "100/24h", "dingtalk-forms": "20/s", "dingtalk-resumes": "30/m",
 		"dingtalk-calendar": "100/24h", "dingtalk-tasks": "100/24h", "dingtalk-pushes": "100/24h",
