@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
 )
 
@@ -147,16 +148,20 @@ func TestBatchSend(t *testing.T) {
 		for _, c := range []struct {
 			after      time.Duration
 			body, want string
+			unsent     int
 		}{
-			{0, to("user000001", "nobody"), success(`"nobody"`, "")},
-			{0, to("user000001", "user000002"), success("", "")},
-			{0, to("user000001", "user000002"), success("", `"user000001"`)},
-			{time.Minute, to("user000001"), success("", "")},
+			{0, to("user000001", "nobody"), success(`"nobody"`, ""), 0},
+			{0, to("user000001", "user000002"), success("", ""), 0},
+			{0, to("user000001", "user000002"), success("", `"user000001"`), 1},
+			{time.Minute, to("user000001"), success("", ""), 0},
 		} {
 			time.Sleep(c.after)
 			status, answer := ask(t, s, batch, c.body)
 			require.Equal(t, http.StatusOK, status)
 			require.Equal(t, c.want, answer)
+			unsent, err := dingtalk.ReadUnsent(strings.NewReader(answer))
+			require.NoError(t, err)
+			require.Len(t, unsent, c.unsent)
 		}
 		require.Empty(t, s.Refusals())
 
@@ -198,6 +203,10 @@ func TestNotices(t *testing.T) {
 		}{Result: &o}
 		_, answer = ask(t, s, results+"?access_token=token-of-"+app, fmt.Sprintf(`{"agent_id":1,"task_id":%d}`, sent.Task))
 		require.NoError(t, json.Unmarshal([]byte(answer), &result))
+		if unsent, err := dingtalk.ReadUnsent(strings.NewReader(answer)); result.ErrCode == 0 {
+			require.NoError(t, err)
+			require.Len(t, unsent, len(o.Forbidden))
+		}
 		return o
 	}
 	const two = `"userid_list":"user000001,user000002"`

@@ -31,12 +31,8 @@ type Options struct {
 	TokensPerMinute int
 
 	// Edition is what the company has bought: calls in a second per application
-	// and API, and metered calls in a month. Defaults to [dingtalk.Standard].
+	// and API, calls and webhooks in a month. Defaults to [dingtalk.Standard].
 	Edition dingtalk.Edition
-
-	// Webhooks is how many messages custom robots of the company may send in a
-	// month. Defaults to 3,000, the number of the standard edition.
-	Webhooks int
 
 	// Buffer is how long calls go on after the month's quota is used up: the
 	// documentation says five days at the most. Defaults to 0: not at all.
@@ -114,7 +110,6 @@ func (o Options) withDefaults() Options {
 	o.TokenLife = cmp.Or(o.TokenLife, 2*time.Hour)
 	o.Edition = cmp.Or(o.Edition, dingtalk.Standard)
 	o.Edition.PerSecond = cmp.Or(o.Edition.PerSecond, dingtalk.Standard.PerSecond)
-	o.Webhooks = cmp.Or(o.Webhooks, 3000)
 	o.IPLimit = cmp.Or(o.IPLimit, 10_000)
 	o.Ban = cmp.Or(o.Ban, 5*time.Minute)
 	if o.BanAnswer == nil {

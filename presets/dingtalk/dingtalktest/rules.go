@@ -309,7 +309,7 @@ func (c *call) judgeRobot() http.HandlerFunc {
 
 	c.turnMonth()
 	c.webhooks++
-	if c.webhooks > c.options.Webhooks {
+	if most := c.options.Edition.Webhooks; most > 0 && c.webhooks > most {
 		return c.refuse("90030", plain(90030, "webhook over limit"))
 	}
 	return nil

@@ -70,7 +70,7 @@ func TestRules(t *testing.T) {
 			{0, list, 5, 5}, {0, contact + "7", 5, 5}, {0, robot, 5, 5}, {0, metered, 2, 1},
 			{0, notices + token, 1, 0}, {0, batch, 1, 0},
 		}},
-		"webhooks of the month": {options: dingtalktest.Options{Webhooks: 25}, steps: []step{
+		"webhooks of the month": {options: dingtalktest.Options{Edition: dingtalk.Edition{Webhooks: 25}}, steps: []step{
 			{0, robot, 25, 20}, {10 * time.Minute, robot, 10, 5}, {31 * 24 * time.Hour, robot, 10, 10},
 		}},
 		"all applications": {options: dingtalktest.Options{PerAPI: 15}, steps: []step{
@@ -169,7 +169,7 @@ func TestAnswers(t *testing.T) {
 		{robot, "", 1, dingtalktest.Options{}, 200, `{"errcode":0,"errmsg":"ok"}`},
 		{robot, "{}", 1, dingtalktest.Options{}, 200, `{"errcode":40035,"errmsg":"缺少参数 json"}`},
 		{"/robot/send", "", 1, dingtalktest.Options{}, 200, `{"errcode":300005,"errmsg":"token is not exist"}`},
-		{robot, "", 3, dingtalktest.Options{Webhooks: 2}, 200, `{"errcode":90030,"errmsg":"webhook over limit"}`},
+		{robot, "", 3, dingtalktest.Options{Edition: dingtalk.Edition{Webhooks: 2}}, 200, `{"errcode":90030,"errmsg":"webhook over limit"}`},
 		{listSub, "", 1, dingtalktest.Options{}, 200, wrapped("40000", "access_token is blank")},
 		{listSub + "?access_token=made-up", "", 1, dingtalktest.Options{}, 200, wrapped("40014", "不合法的access_token")},
 		{listSub + token, `{"dept_id":151}`, 1, dingtalktest.Options{}, 200, wrapped("60003", "部门不存在")},
