@@ -37,12 +37,17 @@ type (
 	PauseNote = store.PauseNote
 )
 
-// The units of a [CalendarWindow].
+// The units of a [CalendarWindow], beside those of [WeekFrom].
 const (
-	Day   = store.Day   // from midnight to midnight
-	Week  = store.Week  // from Monday, as in ISO 8601
-	Month = store.Month // from the 1st
+	Day     = store.Day     // from midnight to midnight
+	Week    = store.Week    // from Monday, as in ISO 8601
+	Month   = store.Month   // from the 1st
+	Quarter = store.Quarter // from the 1st of January, April, July and October
+	Year    = store.Year    // from the 1st of January
 )
+
+// WeekFrom returns the unit of a week that begins on a day, such as [time.Sunday].
+func WeekFrom(day time.Weekday) Unit { return store.WeekFrom(day) }
 
 // The priorities.
 const (
@@ -79,8 +84,8 @@ func PerHour(n int) Limit { return store.PerHour(n) }
 // does not: when in doubt, use [SlidingWindow].
 func FixedWindow(n int, per time.Duration) Limit { return store.FixedWindow(n, per) }
 
-// CalendarWindow allows at most n starts in each day, week or month of the
-// calendar in the time zone loc; nil means UTC. Days of 23 and 25 hours and
+// CalendarWindow allows at most n starts in each day, week, month, quarter or year of
+// the calendar in the time zone loc; nil means UTC. Days of 23 and 25 hours and
 // months of any length are counted as the calendar has them.
 func CalendarWindow(n int, unit Unit, loc *time.Location) Limit {
 	return store.CalendarWindow(n, unit, loc)
@@ -128,7 +133,8 @@ func Unlimited() Limit { return store.Unlimited() }
 //	10000/20s                 the same; 2d is 48 hours
 //	40/s paced                LeakyBucket
 //	100/m fixed               FixedWindow
-//	100/day                   CalendarWindow in UTC; day, week or month
+//	100/day                   CalendarWindow in UTC; day, week, month, quarter or year
+//	500/week Sunday           CalendarWindow of weeks from Sunday, or from another day
 //	5000/month Asia/Shanghai  CalendarWindow in a zone of the IANA database
 //	7/week +08:00             CalendarWindow at an offset from UTC
 //	2/s burst 40              TokenBucket
@@ -136,7 +142,8 @@ func Unlimited() Limit { return store.Unlimited() }
 //	unlimited                 Unlimited
 //
 // Spaces around the slash, "per" instead of it, and longer names of units
-// ("10000 per 20 seconds") are understood too. Words are in lower case.
+// ("10000 per 20 seconds") are understood too. Words are in lower case; days of the
+// week may be in any.
 //
 // A limit that ParseLimit returns passes all checks of [New] but the one that
 // compares it with [Policy.Jitter]. An error says what was found, where, and

@@ -58,6 +58,12 @@ type Config struct {
 	// somebody looks. Defaults to [DefaultBudgets]; at most 1,000.
 	Budgets int
 
+	// Label returns what a viewer may call a budget of a policy, whose name is the policy
+	// and the beginning of its hashed key, such as "shop/f32021364bac"; "" if there is
+	// no better name. Each viewer sees it, and nothing of it is stored. It is called for
+	// each budget that is read, by one goroutine at a time. Defaults to none.
+	Label func(policy, budget string) string
+
 	// Title is the name of what is shown. Defaults to "throttle".
 	Title string
 }
@@ -90,7 +96,11 @@ func New(c Config) (*Handler, error) {
 		token: token(c.Token), login: c.Login, local: c.Local, trustProxy: c.TrustProxy,
 		wrong: wrongTokens{tell: c.WrongToken}, revoked: make(map[string]time.Time),
 	}
-	s := newSampler(c.Source.reader(cmp.Or(c.Budgets, DefaultBudgets)), rand.Text()[:8])
+	from := c.Source.reader(cmp.Or(c.Budgets, DefaultBudgets))
+	if c.Label != nil {
+		from = &labelled{from, c.Label}
+	}
+	s := newSampler(from, rand.Text()[:8])
 	s.wrong = &g.wrong
 	f := &front{g, fleet.Clean(cmp.Or(c.Title, "throttle"), 100)}
 	o := &office{g, c.Source, s.poke}

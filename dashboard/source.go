@@ -29,6 +29,25 @@ type reader interface {
 	read(ctx context.Context, fresh bool) (*reading, error)
 }
 
+// A labelled reader labels the budgets of another one.
+type labelled struct {
+	reader
+	label func(policy, budget string) string
+}
+
+// read implements [reader].
+func (l *labelled) read(ctx context.Context, fresh bool) (*reading, error) {
+	r, err := l.reader.read(ctx, fresh)
+	if err != nil {
+		return r, err
+	}
+	for i := range r.Budgets {
+		b := &r.Budgets[i]
+		b.Label = fleet.Clean(l.label(b.Policy, b.Name), longestName)
+	}
+	return r, nil
+}
+
 // A reading is what a source is like at one moment. All its texts are fit to be shown.
 type reading struct {
 	At      time.Time // by the clock of the store
@@ -87,8 +106,9 @@ type budget struct {
 	ID       string   `json:"-"`
 	Name     string   `json:"name"` // the policy and the beginning of its hashed key
 	Policy   string   `json:"policy"`
-	Key      string   `json:"key"`   // the beginning of its hashed key
-	Upstream string   `json:"group"` // the hosts of the policy, as its group names them
+	Key      string   `json:"key"`             // the beginning of its hashed key
+	Label    string   `json:"label,omitempty"` // what Config.Label calls it
+	Upstream string   `json:"group"`           // the hosts of the policy, as its group names them
 	Limits   []string `json:"limits"`
 	Kind     string   `json:"kind"`     // of limit: see kindOf
 	Capacity int      `json:"capacity"` // 0: no number

@@ -361,3 +361,20 @@ func TestViewersShareBytes(t *testing.T) {
 		time.Sleep(linger + every)
 	})
 }
+
+// TestLabels: a viewer sees what Config.Label calls a budget. Without it, and where it has no name, there is none.
+func TestLabels(t *testing.T) {
+	for want, label := range map[string]func(policy, budget string) string{
+		"":                nil,
+		"shop's \\u202e1": func(policy, budget string) string { return policy + "'s \u202e" + strings.TrimPrefix(budget, "shop/") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			v := look(t, newHandler(t, Config{Source: &fixed{next: counting}, Label: label}), "")
+			synctest.Wait()
+			got, _ := v.state(t)["budgets"].(document)["shop/1"].(document)["label"].(string)
+			require.Equal(t, want, got)
+			v.leave()
+			time.Sleep(time.Minute) // the source is not read any more
+		})
+	}
+}

@@ -200,7 +200,7 @@ func (d *pair) limit() store.Limit {
 	}
 	loc, err := time.LoadLocation(zones[d.rng.IntN(len(zones))])
 	require.NoError(d, err)
-	return store.CalendarWindow(max(n, 20), store.Unit(1+d.rng.IntN(3)), loc)
+	return store.CalendarWindow(max(n, 20), store.Unit(1+d.rng.IntN(int(store.Year))), loc)
 }
 
 // lengths finds what stands behind the length of a window, in all forms that ParseLimit understands.

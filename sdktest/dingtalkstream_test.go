@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/retry"
@@ -23,12 +22,9 @@ import (
 
 func recipeDingTalkStream(store throttle.Store, base http.RoundTripper) (*streamclient.StreamClient, *http.Client) {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: store,
-		Policies: append(
-			dingtalk.Policies(dingtalk.Options{App: "ding-client-id"}),
-			dingtalkReplies,
-		),
-		Base: base, // leave it out to use http.DefaultTransport
+		Store:    store,
+		Policies: dingtalkPolicies(),
+		Base:     base, // leave it out to use http.DefaultTransport
 	}))
 	http.DefaultTransport = transport // the SDK takes no client: it registers, and replies, through this one
 	sdk := streamclient.NewStreamClient(
@@ -37,16 +33,16 @@ func recipeDingTalkStream(store throttle.Store, base http.RoundTripper) (*stream
 	return sdk, retry.NewClient(transport).StandardClient() // the client is for dingtalkReply
 }
 
-// dingtalkReplies holds the replies to a session. DingTalk has published no number for them:
-// this is that of a custom robot, and so are the codes.
-var dingtalkReplies = throttle.Policy{
-	Name:  "dingtalk-replies",
-	Match: "POST oapi.dingtalk.com/robot/sendBySession", Key: throttle.Query("session"),
-	Limit: throttle.PerMinute(20),
-	Penalty: feedback.Codes{
-		Fields: []string{"errcode"},
-		Lasts:  map[string]time.Duration{"130101": 10 * time.Minute, "410100": 10 * time.Minute, "660026": 10 * time.Minute},
-	}.Penalty,
+// dingtalkPolicies are those of the preset, with a number for the replies to a session.
+// DingTalk has published none: this is that of a custom robot.
+func dingtalkPolicies() []throttle.Policy {
+	rows := dingtalk.Policies(dingtalk.Options{App: "ding-client-id"})
+	for i := range rows {
+		if rows[i].Name == "dingtalk-session" {
+			rows[i].Limit = throttle.PerMinute(20)
+		}
+	}
+	return rows
 }
 
 // dingtalkReply answers a message, at the SessionWebhook that came with it.

@@ -29,7 +29,7 @@ func recipeFeishu(store throttle.Store, base http.RoundTripper) *lark.Client {
 	return lark.NewClient("cli_app", "secret", lark.WithHttpClient(retry.NewClient(transport).StandardClient()))
 }
 
-// feishuPlatform counts APIs by the second and by the minute.
+// feishuPlatform counts APIs by the second and by the minute, and messages to each chat.
 func feishuPlatform() platform {
 	const tooFast = `{"code":99991400,"msg":"request trigger frequency limit"}`
 	api := func(c *call) string {
@@ -42,10 +42,17 @@ func feishuPlatform() platform {
 	}
 	return platform{
 		limits: func(c *call) []limit {
-			return []limit{
+			limits := []limit{
 				{budget: api(c) + " second", n: 50, per: time.Second, cost: 1},
 				{budget: api(c) + " minute", n: 1000, per: time.Minute, cost: 1},
 			}
+			var message struct {
+				To string `json:"receive_id"`
+			}
+			if json.Unmarshal(c.body, &message) == nil && message.To != "" {
+				limits = append(limits, limit{budget: message.To, n: 5, per: time.Second, cost: 1})
+			}
+			return limits
 		},
 		scopes: func(c *call) []string { return []string{api(c)} },
 		refusals: []refusal{
@@ -75,7 +82,7 @@ func TestFeishu(t *testing.T) {
 			resp, err := apps[w%programs].Im.V1.Message.Create(t.Context(), larkim.NewCreateMessageReqBuilder().
 				ReceiveIdType("chat_id").
 				Body(larkim.NewCreateMessageReqBodyBuilder().
-					ReceiveId("oc_1").MsgType("text").Content(`{"text":"hello"}`).Uuid(id).Build()).
+					ReceiveId(fmt.Sprint("oc_", i%100)).MsgType("text").Content(`{"text":"hello"}`).Uuid(id).Build()).
 				Build())
 			switch {
 			case err != nil:

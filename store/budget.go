@@ -190,12 +190,11 @@ const mostFactor = 1024
 // LearnsPer returns the length of time by which a store measures what an Adaptive charge
 // has learned: the limit's window, a month for 30 days; 0 if the charge learns nothing.
 func (c Charge) LearnsPer() time.Duration {
-	const day = 24 * time.Hour
 	switch l := c.Limit; {
 	case !c.Adaptive || !l.Counts():
 		return 0
 	case l.unit != 0:
-		return [...]time.Duration{Day: day, Week: 7 * day, Month: 30 * day}[l.unit]
+		return l.unit.usual()
 	default:
 		return ceilMicro(l.per)
 	}

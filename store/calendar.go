@@ -52,23 +52,31 @@ func (l Limit) calendarWindow(t time.Time) (start, end time.Time) {
 // and below a date is its midnight in UTC, where a day is always 24 hours.
 func (u Unit) firstDay(t time.Time) time.Time {
 	year, month, day := t.Date()
-	switch u {
-	case Week:
-		sinceMonday := (int(t.Weekday()) + 6) % 7
-		day -= sinceMonday
-	case Month:
+	switch {
+	case u.isWeek():
+		sinceFirst := (int(t.Weekday()-u.weekday()) + 7) % 7
+		day -= sinceFirst
+	case u == Month:
 		day = 1
+	case u == Quarter:
+		month, day = month-(month-1)%3, 1
+	case u == Year:
+		month, day = time.January, 1
 	}
 	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 }
 
 // following returns the date on which the next unit begins.
 func (u Unit) following(date time.Time) time.Time {
-	switch u {
-	case Week:
+	switch {
+	case u.isWeek():
 		return date.AddDate(0, 0, 7)
-	case Month:
+	case u == Month:
 		return date.AddDate(0, 1, 0)
+	case u == Quarter:
+		return date.AddDate(0, 3, 0)
+	case u == Year:
+		return date.AddDate(1, 0, 0)
 	}
 	return date.AddDate(0, 0, 1)
 }

@@ -49,7 +49,8 @@ func TestWindowOfOtherLimits(t *testing.T) {
 		store.FixedWindow(1, -time.Second),
 		store.FixedWindow(1, 1500),
 		store.CalendarWindow(1, 0, nil),
-		store.CalendarWindow(1, store.Month+1, nil),
+		store.CalendarWindow(1, store.Year+1, nil),
+		store.CalendarWindow(1, store.WeekFrom(time.Saturday+1), nil),
 	} {
 		start, end := l.Window(time.Unix(0, 0))
 		require.Zero(t, start, "%v", l)

@@ -23,14 +23,37 @@ const (
 // A Unit is a period of the calendar.
 type Unit uint8
 
-// The units of a [CalendarWindow].
+// The units of a [CalendarWindow], beside those of [WeekFrom].
 const (
-	Day   Unit = iota + 1 // from midnight to midnight
-	Week                  // from Monday, as in ISO 8601
-	Month                 // from the 1st
+	Day     Unit = iota + 1 // from midnight to midnight
+	Week                    // from Monday, as in ISO 8601
+	Month                   // from the 1st
+	Quarter                 // from the 1st of January, April, July and October
+	Year                    // from the 1st of January
 )
 
-func (u Unit) known() bool { return Day <= u && u <= Month }
+// weekFrom is the unit of a week from Sunday. Those of the other days follow.
+const weekFrom Unit = 16
+
+// WeekFrom returns the unit of a week that begins on a day, such as [time.Sunday].
+func WeekFrom(day time.Weekday) Unit {
+	if day == time.Monday {
+		return Week
+	}
+	return weekFrom + Unit(day)
+}
+
+func (u Unit) known() bool { return Day <= u && u <= Year || u.isWeek() }
+
+func (u Unit) isWeek() bool { return u == Week || u >= weekFrom && u <= weekFrom+Unit(time.Saturday) }
+
+// weekday is the day on which a week begins.
+func (u Unit) weekday() time.Weekday {
+	if u == Week {
+		return time.Monday
+	}
+	return time.Weekday(u - weekFrom)
+}
 
 // text is the unit's name in a limit's text.
 func (u Unit) text() string {
@@ -41,8 +64,31 @@ func (u Unit) text() string {
 		return "week"
 	case Month:
 		return "month"
+	case Quarter:
+		return "quarter"
+	case Year:
+		return "year"
+	}
+	if u.isWeek() {
+		return "week " + u.weekday().String()
 	}
 	return fmt.Sprintf("unit %d", uint8(u))
+}
+
+// usual is how long the unit is, more or less.
+func (u Unit) usual() time.Duration {
+	const day = 24 * time.Hour
+	switch u {
+	case Day:
+		return day
+	case Month:
+		return 30 * day
+	case Quarter:
+		return 91 * day
+	case Year:
+		return 365 * day
+	}
+	return 7 * day
 }
 
 // A Limit is a sentence that can be checked, such as "at most 20 starts in any
@@ -91,8 +137,8 @@ func FixedWindow(n int, per time.Duration) Limit {
 	return Limit{kind: KindFixedWindow, n: n, per: per}
 }
 
-// CalendarWindow allows at most n starts in each day, week or month of the
-// calendar in the time zone loc; nil means UTC. Days of 23 and 25 hours and
+// CalendarWindow allows at most n starts in each day, week, month, quarter or year of
+// the calendar in the time zone loc; nil means UTC. Days of 23 and 25 hours and
 // months of any length are counted as the calendar has them.
 func CalendarWindow(n int, unit Unit, loc *time.Location) Limit {
 	if loc == nil {
@@ -211,7 +257,7 @@ func (l Limit) validatePeriod(jitter time.Duration) error {
 		return nil
 	case l.loc != nil:
 		if !l.unit.known() {
-			return fmt.Errorf("%s: use Day, Week or Month", l.unit.text())
+			return fmt.Errorf("%s: use Day, Week, WeekFrom, Month, Quarter or Year", l.unit.text())
 		}
 		return nil
 	case l.per <= 0:

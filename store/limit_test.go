@@ -118,6 +118,10 @@ func TestValidateAccepts(t *testing.T) {
 		store.CalendarWindow(1, store.Day, nil),
 		store.CalendarWindow(1, store.Week, time.UTC),
 		store.CalendarWindow(1, store.Month, time.Local),
+		store.CalendarWindow(1, store.Quarter, nil),
+		store.CalendarWindow(1, store.Year, nil),
+		store.CalendarWindow(1, store.WeekFrom(time.Sunday), nil),
+		store.CalendarWindow(1, store.WeekFrom(time.Saturday), nil),
 		store.TokenBucket(1, time.Microsecond, 1),
 		store.TokenBucket(1, time.Second, 1),
 		store.TokenBucket(1, 366*24*time.Hour, 1),
@@ -158,8 +162,9 @@ func TestValidateRefuses(t *testing.T) {
 		{"paced, long", store.LeakyBucket(1, 400*24*time.Hour), "a period of 9600h0m0s: use at most 8784h0m0s, which is 366 days"},
 		{"fraction of a microsecond", store.FixedWindow(1, time.Second+1), "a fixed window of 1.000000001s: use whole microseconds"},
 		{"fixed, as long as jitter", store.FixedWindow(1, jitter), "a fixed window of 35ms" + noRoom},
-		{"no unit", store.CalendarWindow(1, 0, nil), "unit 0: use Day, Week or Month"},
-		{"unknown unit", store.CalendarWindow(1, store.Month+1, nil), "unit 4: use Day, Week or Month"},
+		{"no unit", store.CalendarWindow(1, 0, nil), "unit 0: use Day, Week, WeekFrom, Month, Quarter or Year"},
+		{"unknown unit", store.CalendarWindow(1, store.Year+1, nil), "unit 6: use Day, Week, WeekFrom, Month, Quarter or Year"},
+		{"unknown day", store.CalendarWindow(1, store.WeekFrom(7), nil), "unit 23: use Day, Week, WeekFrom, Month, Quarter or Year"},
 		{"no burst", store.TokenBucket(1, time.Second, 0), "a burst of 0: allow at least 1"},
 		{"negative burst", store.TokenBucket(1, time.Second, -1), "a burst of -1: allow at least 1"},
 		{"large burst", store.TokenBucket(1000, time.Second, min(1<<32+1, math.MaxInt)), "a burst of 4294967297: allow at most 4294967296"},
@@ -273,6 +278,7 @@ func FuzzParseLimit(f *testing.F) {
 		"40/s", "10000/20s", "40 per 1.05 seconds", "1000/2d", "40/s paced", "100/m fixed", "100/day",
 		"7/week Europe/Berlin", "5000/month +08:00", "1/day -00:00:01", "20 in flight", "2/s burst 40", "0/s",
 		"1/m burst 20", "1/s burst 0", "1/day burst 2", "4294967296/366d burst 4294967296", "3 in", "0 in flight",
+		"7/week Sunday", "7/week saturday Asia/Riyadh", "9/quarter +08:00", "9/year",
 		"1/1h0m0.5s", "1/9223372036854775807ns", "1/µs", "1/day Local",
 		"unlimited", " unlimited", "unlimited 3", "Unlimited", "unlimited/s", "1 unlimited",
 	} {
@@ -295,7 +301,7 @@ func FuzzParseLimit(f *testing.F) {
 // FuzzLimitString begins at the other end: what New accepts can be printed and
 // read.
 func FuzzLimitString(f *testing.F) {
-	for kind := range uint8(9) {
+	for kind := range uint8(12) {
 		f.Add(kind, 40, int64(time.Second), 8*3600)
 		f.Add(kind, 1, int64(time.Hour+time.Microsecond), -12601)
 	}
@@ -312,7 +318,10 @@ func FuzzLimitString(f *testing.F) {
 			store.TokenBucket(n, time.Duration(per), burst),
 			store.Concurrency(n),
 			store.Unlimited(),
-		}[kind%9]
+			store.CalendarWindow(n, store.WeekFrom(time.Weekday(kind/12%7)), zone),
+			store.CalendarWindow(n, store.Quarter, zone),
+			store.CalendarWindow(n, store.Year, zone),
+		}[kind%12]
 		if l.Validate(0) != nil {
 			return
 		}

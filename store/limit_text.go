@@ -43,7 +43,8 @@ func (l Limit) String() string {
 //	10000/20s                 the same; 2d is 48 hours
 //	40/s paced                LeakyBucket
 //	100/m fixed               FixedWindow
-//	100/day                   CalendarWindow in UTC; day, week or month
+//	100/day                   CalendarWindow in UTC; day, week, month, quarter or year
+//	500/week Sunday           CalendarWindow of weeks from Sunday, or from another day
 //	5000/month Asia/Shanghai  CalendarWindow in a zone of the IANA database
 //	7/week +08:00             CalendarWindow at an offset from UTC
 //	2/s burst 40              TokenBucket
@@ -51,7 +52,8 @@ func (l Limit) String() string {
 //	unlimited                 Unlimited
 //
 // Spaces around the slash, "per" instead of it, and longer names of units
-// ("10000 per 20 seconds") are understood too. Words are in lower case.
+// ("10000 per 20 seconds") are understood too. Words are in lower case; days of the
+// week may be in any.
 //
 // A limit that ParseLimit returns passes all checks of [New] but the one that
 // compares it with [Policy.Jitter]. An error says what was found, where, and
@@ -259,9 +261,13 @@ func (p *limitParser) period() (Unit, time.Duration, error) {
 	case "day":
 		return Day, 0, nil
 	case "week":
-		return Week, 0, nil
+		return p.week(), 0, nil
 	case "month":
 		return Month, 0, nil
+	case "quarter":
+		return Quarter, 0, nil
+	case "year":
+		return Year, 0, nil
 	case "d":
 		return 0, 0, p.unexpected(at, `clear (is it "day", by the calendar, or any "24h"?)`)
 	}
@@ -270,6 +276,20 @@ func (p *limitParser) period() (Unit, time.Duration, error) {
 		return 0, 0, p.unexpected(at, "a period")
 	}
 	return 0, per, nil
+}
+
+// week reads the day on which a week begins, if one follows.
+func (p *limitParser) week() Unit {
+	before := p.pos
+	word, _ := p.word()
+	for day := time.Sunday; day <= time.Saturday; day++ {
+		if strings.EqualFold(word, day.String()) {
+			return WeekFrom(day)
+		}
+	}
+
+	p.pos = before
+	return Week
 }
 
 // length reads "s", "20s", "1m30s", "20sec", "2d", and "20 seconds" by taking

@@ -38,6 +38,7 @@ type dashboardServer struct {
 	watch      bool
 	budgets    int
 	title      string
+	names      labels
 }
 
 func newDashboard() *cobra.Command {
@@ -63,6 +64,7 @@ func newDashboard() *cobra.Command {
 	f.BoolVar(&s.watch, "watch", false, "read the fleet every ten seconds while nobody looks, so that the page knows the last 24 hours")
 	f.BoolVar(&s.trustProxy, "trust-proxy", false, "the only way to the page is through a proxy that sets X-Forwarded-For and X-Forwarded-Proto")
 	f.IntVar(&s.budgets, "budgets", dashboard.DefaultBudgets, "show so many budgets, those used most first; each is a question to Redis a second while somebody looks")
+	s.names.addFlag(f)
 	f.StringVar(&s.title, "title", "", "the name of the fleet on the page")
 	return c
 }
@@ -75,6 +77,10 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	}
 	if token == "" && !loopback.IsAddress(s.listen) {
 		return errors.New("--listen: other machines would reach this address: pass --token-file, or set " + tokenVariable)
+	}
+
+	if err := s.names.read(); err != nil {
+		return err
 	}
 
 	// A token that the command has made itself is in the link, because nobody else knows it.
@@ -93,7 +99,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	defer closeAll()
 	page, err := dashboard.New(dashboard.Config{
 		Source: dashboard.Fleet(all), Token: token, Local: s.local, TrustProxy: s.trustProxy, Budgets: s.budgets,
-		Title: cmp.Or(s.title, s.at.namespace),
+		Title: cmp.Or(s.title, s.at.namespace), Label: s.names.of,
 		WrongToken: func(client string, attempts int) {
 			fmt.Fprintf(c.ErrOrStderr(), "throttle: somebody tried a wrong token, from %s: attempt %d\n", client, attempts)
 		},

@@ -72,6 +72,7 @@ type recording struct {
 	places []place // of their snapshots
 	broken int     // how many lines were no snapshots
 	first  int     // the first of these
+	names  *labels // of the budgets, which recordings do not have
 }
 
 // A place is where a snapshot stands in a recording.
@@ -81,12 +82,12 @@ type place struct {
 }
 
 // openRecording opens a recording. Nothing is read yet.
-func openRecording(path string) (*recording, error) {
+func openRecording(path string, names *labels) (*recording, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	r := &recording{path: path, file: f, lines: bufio.NewScanner(f)}
+	r := &recording{path: path, file: f, lines: bufio.NewScanner(f), names: names}
 	r.lines.Buffer(nil, longestLine)
 	r.lines.Split(wholeLines)
 	return r, nil
@@ -111,7 +112,7 @@ func (r *recording) next(ctx context.Context) (*fleet.Snapshot, error) {
 		text := r.lines.Bytes()
 		r.line++
 		r.end += int64(len(text))
-		if s, ok := readSnapshot(text); ok {
+		if s, ok := r.snapshot(text); ok {
 			r.places = append(r.places, place{r.end - int64(len(text)), len(text)})
 			return s, nil
 		}
@@ -130,10 +131,11 @@ func (r *recording) next(ctx context.Context) (*fleet.Snapshot, error) {
 	return nil, errors.New(r.path + ": it has no snapshot")
 }
 
-// readSnapshot reads a line of a recording.
-func readSnapshot(text []byte) (*fleet.Snapshot, bool) {
+// snapshot returns the snapshot of a line.
+func (r *recording) snapshot(text []byte) (*fleet.Snapshot, bool) {
 	s := new(fleet.Snapshot)
 	err := json.Unmarshal(text, s)
+	r.names.set(s)
 	return s, err == nil && s.Version == outputVersion
 }
 
@@ -167,7 +169,7 @@ func (r *recording) at(i int) (*fleet.Snapshot, error) {
 	if _, err := r.file.ReadAt(text, r.places[i].at); err != nil {
 		return nil, err
 	}
-	s, ok := readSnapshot(text)
+	s, ok := r.snapshot(text)
 	if !ok {
 		return nil, fmt.Errorf("%s: it has changed", r.path)
 	}

@@ -15,6 +15,7 @@ func newStatus() *cobra.Command {
 	var redis server
 	var budgets int
 	var closed bool
+	var names labels
 	c := &cobra.Command{
 		Use:   "status [POLICY|BUDGET]",
 		Short: "Show the programs of a fleet and their budgets, as they are now",
@@ -29,11 +30,15 @@ It writes nothing, and works with a user of Redis that can only read.`,
   throttle status shop --json`,
 		Args: argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := names.read(); err != nil {
+				return err
+			}
 			return redis.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				s, err := all.Snapshot(ctx, budgets)
 				if err != nil {
 					return err
 				}
+				names.set(s)
 				name := strings.Join(args, "")
 				if err := pick(s, name, closed); err != nil {
 					return err
@@ -48,6 +53,7 @@ It writes nothing, and works with a user of Redis that can only read.`,
 	}
 	redis.addFlags(c)
 	c.Flags().IntVar(&budgets, "budgets", fleet.DefaultBudgets, "ask about so many budgets, in the order in which they are shown")
+	names.addFlag(c.Flags())
 	c.Flags().BoolVar(&closed, "closed", false, "show the budgets only that are closed")
 	return c
 }

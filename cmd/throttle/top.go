@@ -25,6 +25,7 @@ type top struct {
 	sort, filter    string
 	once            bool
 	recordTo, track string
+	names           labels
 }
 
 // least is how often top reads at the most.
@@ -51,6 +52,7 @@ and works with a user that can only read.`,
 	f.StringVar(&o.sort, "sort", sorts[0], "order of the budgets: "+strings.Join(sorts, ", "))
 	f.StringVar(&o.filter, "filter", "", "show the budgets and nodes only that have this text")
 	f.BoolVar(&o.once, "once", false, "print once, and end")
+	o.names.addFlag(f)
 	f.StringVar(&o.recordTo, "record", "", "append what is seen to this file, a line of JSON each time")
 	f.StringVar(&o.track, "replay", "", "show what --record wrote to this file")
 	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(sorts, cobra.ShellCompDirectiveNoFileComp))
@@ -66,8 +68,11 @@ func (o *top) run(c *cobra.Command) (err error) {
 	case o.recordTo != "" && o.track != "":
 		return errors.New("--record and --replay do not go together")
 	}
+	if err := o.names.read(); err != nil {
+		return err
+	}
 	if o.track != "" {
-		recorded, err := openRecording(o.track)
+		recorded, err := openRecording(o.track, &o.names)
 		if err != nil {
 			return err
 		}
@@ -95,7 +100,7 @@ func (o *top) run(c *cobra.Command) (err error) {
 		defer func() { err = errors.Join(err, closeFile()) }()
 		live = recorded
 	}
-	return o.show(c, live, nil)
+	return o.show(c, o.names.labelled(live), nil)
 }
 
 // show shows a fleet that is live, or a recording.

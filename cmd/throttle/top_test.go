@@ -32,7 +32,7 @@ func recordedModel(t *testing.T) *model {
 }
 
 func openedRecording(t *testing.T, path string) *recording {
-	r, err := openRecording(path)
+	r, err := openRecording(path, new(labels))
 	require.NoError(t, err)
 	t.Cleanup(func() { r.file.Close() })
 	return r

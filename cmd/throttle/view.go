@@ -182,12 +182,16 @@ func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
 	return text
 }
 
-// budgetName returns the name of a budget in tables.
+// budgetName returns the name of a budget in tables, and what an operator calls its key.
 func budgetName(b *fleet.Budget) string {
-	if b.Node != "" {
-		return b.Name + " of " + b.Node[:min(len(b.Node), 6)]
+	name := b.Name
+	if b.Label != "" {
+		name += " (" + b.Label + ")"
 	}
-	return b.Name
+	if b.Node != "" {
+		name += " of " + b.Node[:min(len(b.Node), 6)]
+	}
+	return name
 }
 
 func budgetRow(b *fleet.Budget) []string {

@@ -3,7 +3,7 @@
 import {byId, draw, keep, make, put, say} from "./dom.js";
 import {firstSince, spark} from "./chart.js";
 import {makeDetails, showDetails} from "./details.js";
-import {fullness, hasKeys, holds, isClosed, nextStart, weight} from "./state.js";
+import {fullness, holds, isClosed, keyWords, nextStart, weight} from "./state.js";
 import {makeStory, showStory} from "./story.js";
 import {known, noPoints, now} from "./stream.js";
 import {count, limitWords, number, word} from "./words.js";
@@ -74,7 +74,7 @@ export function showBudgets() {
 function isWanted(i) {
   if (wanted.words.length === 0 || wanted.ids.has(i.id)) return true;
   const b = i.b;
-  const text = [b.policy, b.key, b.group, b.limits.join(" "), b.by, b.reason, b.met, isClosed(b) ? word("closed") : "", ...(b.programs ?? []).map((p) => p.program)].join(" ").toLowerCase();
+  const text = [b.policy, b.key, b.label, b.group, b.limits.join(" "), b.by, b.reason, b.met, isClosed(b) ? word("closed") : "", ...(b.programs ?? []).map((p) => p.program)].join(" ").toLowerCase();
   return wanted.words.every((w) => text.includes(w));
 }
 
@@ -248,7 +248,7 @@ export function openNamed() {
 function updateRow(v, {b, weight}, story) {
   put(v.root, "data-kind", weight === 3 ? "closed" : weight === 2 ? "waits" : null);
   say(v.name, b.policy);
-  say(v.key, hasKeys(b) || b.node ? b.key + (b.node ? ` @${b.node.slice(0, 6)}` : "") : "");
+  say(v.key, keyWords(b));
   say(v.limit, b.limits.map(limitWords).join(" / "));
   v.tag.hidden = !b.shadow && !isClosed(b);
   say(v.tag, word(b.shadow ? "only counts" : "closed"));

@@ -187,7 +187,7 @@ function showFacts(d, b) {
     all.push([word("waits p50"), "–", word("waits none")]);
   }
   if (known.state?.kind === "fleet") all.push([word("nodes use it"), b.node ? word("own of") : count(b.nodes ?? 0)]);
-  all.push([word("hashed key"), b.key]);
+  all.push([word("hashed key"), b.key, b.label ?? ""]);
   if (d.facts.children.length !== all.length) d.facts.replaceChildren(...all.map(() => make("div", {}, make("dt"), make("dd", {}, make("span"), make("small")))));
   all.forEach(([name, value, note], i) => {
     const div = d.facts.children[i];

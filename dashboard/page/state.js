@@ -32,8 +32,11 @@ export function countKeys() {
 /** Whether the policy of a budget has several keys. @param {Budget} b */
 export const hasKeys = (b) => (keys.get(b.policy) ?? 0) > 1;
 
-/** The name of a budget: its key is of use only if its policy has several. @param {Budget} b */
-export const nameOf = (b) => (hasKeys(b) ? `${b.policy}/${b.key.slice(0, 8)}` : b.policy);
+/** The name of a budget: its key is of use only if its policy has several, or if it has a label. @param {Budget} b */
+export const nameOf = (b) => (b.label || hasKeys(b) ? `${b.policy}/${b.label || b.key.slice(0, 8)}` : b.policy);
+
+/** The key of a budget in its row, behind its label: as nameOf. @param {Budget} b */
+export const keyWords = (b) => (b.label ? `${b.label} ` : "") + (hasKeys(b) || b.node ? b.key : "") + (b.node ? ` @${b.node.slice(0, 6)}` : "");
 
 /** Who closed a budget, and why. @param {Budget} b */
 export function closedBy(b) {

@@ -9,36 +9,44 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/filestore"
-	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
 	"github.com/fleetthrottle/throttle/retry"
 )
 
 // A part is what one of several processes pulls: each n-th department below the first one. The processes
-// know nothing of each other. They share the limits through a directory.
+// know nothing of each other. They share the limits through a directory, or through the Redis of -redis.
 type part struct {
 	i, n int
-	host string // where DingTalk is
+	host string // where the DingTalk for tests is
 	dir  string // where the budgets are
+	key  string // of the application
 }
 
 // String returns the part as the flag -part has it.
-func (p part) String() string { return fmt.Sprintf("%d %d %s %s", p.i, p.n, p.host, p.dir) }
+func (p part) String() string { return fmt.Sprintf("%d %d %s %s %s", p.i, p.n, p.host, p.dir, p.key) }
 
 func parsePart(s string) (p part, err error) {
-	_, err = fmt.Sscanf(s, "%d %d %s %s", &p.i, &p.n, &p.host, &p.dir)
+	_, err = fmt.Sscanf(s, "%d %d %s %s %s", &p.i, &p.n, &p.host, &p.dir, &p.key)
 	return p, err
 }
 
-// isMine reports whether a process pulls the department with that number, and all departments below it.
-func (p part) isMine(number int) bool { return number%p.n == p.i }
+// tests is the address of a DingTalk for tests.
+type tests string
 
-// runTogether starts this program n times, and counts what all of them pull.
-func runTogether(ctx context.Context, w io.Writer, n, people int) error {
+// RoundTrip sends there what is for DingTalk.
+func (host tests) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.URL.Scheme, r.URL.Host = "http", string(host)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// runTogether starts this program n times, and counts whom all of them pull.
+func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL string) error {
 	dir, err := os.MkdirTemp("", "budgets")
 	if err != nil {
 		return err
@@ -48,57 +56,82 @@ func runTogether(ctx context.Context, w io.Writer, n, people int) error {
 	if err != nil {
 		return err
 	}
+
 	fake := dingtalktest.New(dingtalktest.Options{People: people})
 	server := httptest.NewServer(fake)
 	defer server.Close()
-	fmt.Fprintf(w, "%d processes with %d workers each pull an address book together\n", n, workers)
+	fmt.Fprintf(w, "%d processes pull an address book together\n", n)
 
-	begin := time.Now()
+	begin, key := time.Now(), demonstrationKey()
 	outs := make([]bytes.Buffer, n)
 	var all []*exec.Cmd
 	for i := range n {
-		c := exec.CommandContext(ctx, program, "-part", part{i, n, server.Listener.Addr().String(), dir}.String())
+		p := part{i, n, server.Listener.Addr().String(), dir, key}
+		c := exec.CommandContext(ctx, program, "-part", p.String(), "-redis", redisURL)
 		c.Stdout, c.Stderr = &outs[i], os.Stderr
 		if err = c.Start(); err != nil {
 			break
 		}
 		all = append(all, c)
 	}
-	sum := 0
+	met := make(map[string]bool) // lines: somebody of two departments may be in two parts
 	for i, c := range all {
-		var pulled int
 		if failed := c.Wait(); failed != nil {
 			err = failed
-		} else if _, failed := fmt.Sscan(outs[i].String(), &pulled); failed != nil {
-			err = failed
 		}
-		sum += pulled
+		for line := range strings.Lines(outs[i].String()) {
+			met[line] = true
+		}
 	}
-	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", sum, time.Since(begin).Seconds())
+	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", len(met), time.Since(begin).Seconds())
 	fmt.Fprint(w, fake)
 	return err
 }
 
-// runPart is one of the processes. It writes how many people it has pulled.
-func runPart(ctx context.Context, w io.Writer, p part) error {
-	store, err := filestore.Open(p.dir) // redisstore.New(rdb, nil) for programs on several machines
+// pullPart is one of the processes. It shows the people of its part.
+func (b *book) pullPart(ctx context.Context, c throttle.Config, text string) error {
+	p, err := parsePart(text)
 	if err != nil {
 		return err
 	}
-	policies := dingtalk.Policies(dingtalk.Options{App: "dingabc", Host: p.host})
-	for i := range policies {
-		policies[i].Jitter = 200 * time.Millisecond // DingTalk is on this machine too, and may be short of processors
+	if b.rdb == nil {
+		if c.Store, err = filestore.Open(p.dir); err != nil {
+			return err
+		}
 	}
-	base := &http.Transport{MaxIdleConnsPerHost: workers}
-	defer base.CloseIdleConnections()
-	transport, err := throttle.New(throttle.Config{Store: store, Policies: policies, Base: base})
+	b.key, b.secret = p.key, "secret"
+	c.Base, c.Policies = tests(p.host), demonstrationPolicies(p.key)
+	for i := range c.Policies {
+		c.Policies[i].Jitter = 200 * time.Millisecond // DingTalk is on this machine too, and may be short of processors
+	}
+	transport, err := throttle.New(c)
 	if err != nil {
 		return err
 	}
-	b := book{client: retry.NewClient(transport).StandardClient(), url: "http://" + p.host, isMine: p.isMine}
-	if err := b.pull(ctx); err != nil {
+	b.client = retry.NewClient(transport)
+	ctx, b.fail = context.WithCancelCause(ctx)
+
+	a, err := b.call(ctx, "/topapi/v2/department/listsubid", `{"dept_id":%d}`, first)
+	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(w, len(b.people))
-	return err
+	for i, below := range a.Result.Below {
+		if i%p.n == p.i {
+			b.departments.Go(func() { b.department(ctx, below) })
+		}
+	}
+	for more := p.i == 0; more && err == nil; more = a.Result.More { // the people of the first department itself
+		a, err = b.call(ctx, "/topapi/v2/user/list", `{"dept_id":%d,"cursor":%d,"size":100}`, first, a.Result.Next)
+		for _, person := range a.Result.List {
+			show(person.UserID, person.Name)
+		}
+	}
+	if err != nil {
+		b.fail(err)
+	}
+	b.departments.Wait()
+	return context.Cause(ctx)
 }
+
+// first is the department above all others.
+const first = 1

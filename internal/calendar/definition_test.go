@@ -62,30 +62,33 @@ func TestWindowsOfLocalMeanTime(t *testing.T) {
 	}
 }
 
-// TestWindowsOfWeeksAndMonths builds weeks and months of days, which the test
+// TestWindowsOfWeeksAndMonths builds weeks, months, quarters and years of days, which the test
 // above has checked.
 func TestWindowsOfWeeksAndMonths(t *testing.T) {
 	soak.WithoutRace(t)
+	units := map[throttle.Unit]func(time.Time) int{
+		throttle.Week: mondayOf, throttle.WeekFrom(time.Sunday): weekFrom(time.Sunday), throttle.WeekFrom(time.Saturday): weekFrom(time.Saturday),
+		throttle.Month: firstOf, throttle.Quarter: quarterOf, throttle.Year: time.Time.Year,
+	}
 	from, to := time.Date(1991, 1, 1, 12, 0, 0, 0, time.UTC), time.Date(2039, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, name := range oddZones {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			loc := zone(t, name)
 			days := throttle.CalendarWindow(1, throttle.Day, loc)
-			weeks := throttle.CalendarWindow(1, throttle.Week, loc)
-			months := throttle.CalendarWindow(1, throttle.Month, loc)
+			present := make(map[throttle.Unit]int)
+			starts := make(map[throttle.Unit]time.Time) // once one was seen
+			for unit, of := range units {
+				present[unit] = of(from.In(loc))
+			}
 
-			monday, first := mondayOf(from.In(loc)), firstOf(from.In(loc))
-			week, month := time.Time{}, time.Time{} // their starts, once one was seen
 			for at := from; at.Before(to); {
 				start, end := days.Window(at)
-				if m := mondayOf(start); m != monday {
-					requireWindow(t, weeks, week, start)
-					monday, week = m, start
-				}
-				if f := firstOf(start); f != first {
-					requireWindow(t, months, month, start)
-					first, month = f, start
+				for unit, of := range units {
+					if number := of(start); number != present[unit] {
+						requireWindow(t, throttle.CalendarWindow(1, unit, loc), starts[unit], start)
+						present[unit], starts[unit] = number, start
+					}
 				}
 				at = end
 			}
@@ -149,6 +152,19 @@ func mondayOf(t time.Time) int {
 	year, week := t.ISOWeek()
 	return year*100 + week
 }
+
+// weekFrom returns the function that numbers weeks from a day.
+func weekFrom(day time.Weekday) func(time.Time) int {
+	return func(t time.Time) int {
+		year, month, date := t.Date()
+		for time.Date(year, month, date, 0, 0, 0, 0, time.UTC).Weekday() != day {
+			date--
+		}
+		return dateOf(time.Date(year, month, date, 0, 0, 0, 0, time.UTC))
+	}
+}
+
+func quarterOf(t time.Time) int { return t.Year()*4 + (int(t.Month())-1)/3 }
 
 func firstOf(t time.Time) int { return dateOf(t) / 100 }
 

@@ -71,7 +71,7 @@ func (o options) play(ctx context.Context, args []string, stdout, stderr io.Writ
 	}
 	defer stop()
 	fmt.Fprintf(stdout, "%d nodes × %d workers %s: %d people\n", o.nodes, o.workers, o.sharing(), o.people)
-	p := &pull{fleet: f, departments: max(1, o.people/20), found: make(map[string]int)}
+	p := &pull{fleet: f, departments: max(1, o.people/20), found: make(map[string][]int)}
 	begin := time.Now()
 	if o.provoke {
 		defer letIn(ctx, f.base, f.outsider)()

@@ -97,7 +97,7 @@ func TestSilence(t *testing.T) {
 	at := func(ms int, api, refusal string) {
 		log = append(log, dingtalktest.Arrival{At: begin.Add(time.Duration(ms) * time.Millisecond), API: api, Refusal: refusal})
 	}
-	at(0, "/gettoken", "")
+	at(0, accessToken, "")
 	at(1900, userList, "")
 	at(2000, outsiderPath, "unknown")
 	at(2001, outsiderPath, dingtalktest.Banned)

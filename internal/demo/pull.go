@@ -22,20 +22,19 @@ type pull struct {
 	next        atomic.Int64 // which question comes next: two for each department
 
 	mu     sync.Mutex
-	found  map[string]int // user ids: how often each came
-	lost   int            // calls that failed for good
-	reason error          // why the first of them did
+	found  map[string][]int // user ids, and in which departments each came
+	lost   int              // calls that failed for good
+	reason error            // why the first of them did
 }
 
 // run works until all is asked or the context ends.
 func (p *pull) run(ctx context.Context, workers int, progress io.Writer) error {
-	var login struct {
-		Token string `json:"access_token"`
-	}
-	if err := p.call(ctx, p.nodes[0], "/gettoken?appsecret=secret&appkey="+app, nil, &login); err != nil {
+	var login struct{ AccessToken string }
+	credentials := map[string]string{"appKey": app, "appSecret": "secret"}
+	if err := p.call(ctx, p.nodes[0], accessToken, credentials, &login); err != nil {
 		return err
 	}
-	p.token = "?access_token=" + login.Token
+	p.token = "?access_token=" + login.AccessToken
 	done := make(chan struct{})
 	var telling, working sync.WaitGroup
 	telling.Go(func() { p.tell(progress, done) })
@@ -90,6 +89,7 @@ func (p *pull) work(ctx context.Context, node *http.Client) {
 
 // The APIs that a pull calls.
 const (
+	accessToken    = "/v1.0/oauth2/accessToken"
 	departmentList = "/topapi/v2/department/listsub"
 	userList       = "/topapi/v2/user/list"
 )
@@ -113,7 +113,7 @@ func (p *pull) ask(ctx context.Context, node *http.Client, department int, below
 		}
 		p.mu.Lock()
 		for _, person := range page.Result.List {
-			p.found[person.UserID]++
+			p.found[person.UserID] = append(p.found[person.UserID], department)
 		}
 		p.mu.Unlock()
 		more, cursor = page.Result.More, page.Result.Next
@@ -131,6 +131,7 @@ func (p *pull) call(ctx context.Context, node *http.Client, path string, in, out
 	if err != nil {
 		return err
 	}
+	req.Header.Set("Content-Type", "application/json")
 	resp, err := node.Do(req)
 	if err != nil {
 		return errors.Unwrap(err) // the client's own part of the error holds the URL, and with it the token
@@ -140,8 +141,11 @@ func (p *pull) call(ctx context.Context, node *http.Client, path string, in, out
 	if err != nil {
 		return err
 	}
-	code := struct{ ErrCode int }{-1} // a ban has none
-	if json.Unmarshal(answer, &code) != nil || code.ErrCode != 0 {
+	said := struct {
+		ErrCode     int
+		AccessToken string
+	}{ErrCode: -1} // a ban has no code; a token comes without one
+	if json.Unmarshal(answer, &said) != nil || said.ErrCode != 0 && said.AccessToken == "" {
 		return fmt.Errorf("refused: %d %s", resp.StatusCode, answer)
 	}
 	return json.Unmarshal(answer, out)

@@ -52,11 +52,11 @@ func (r report) refused() (n int) {
 	return n
 }
 
-// clean reports whether everything came, once, and nothing was refused, but for a ban
-// that was provoked.
+// clean reports whether everything came, once from each department, and nothing was
+// refused, but for a ban that was provoked.
 func (r report) clean() bool {
-	for _, times := range r.found {
-		if times > 1 {
+	for _, departments := range r.found {
+		if len(slices.Compact(slices.Sorted(slices.Values(departments)))) < len(departments) {
 			return false
 		}
 	}
@@ -126,7 +126,7 @@ func (r report) picture(path string) error {
 		c.Title += ", and a ban stops them"
 		c.Gap = silenceIn(r.log).gap(r.begin)
 	}
-	for _, api := range []string{userList, departmentList, "/gettoken"} {
+	for _, api := range []string{userList, departmentList, accessToken} {
 		c.Series = append(c.Series, chart.Series{Name: api, Counts: r.perSecond(api)})
 	}
 	f, err := os.Create(path)

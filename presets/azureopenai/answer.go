@@ -14,10 +14,7 @@ var usage = feedback.Amount{Fields: []string{"usage.total_tokens", "response.usa
 
 // stated is for how long a refusal says that it lasts.
 var stated = feedback.First(
-	feedback.Headers{
-		Status: []int{http.StatusTooManyRequests},
-		Reset:  "Retry-After-Ms", As: feedback.After(time.Millisecond),
-	}.Penalty,
+	tablerow.Until(feedback.Headers{Reset: "Retry-After-Ms", As: feedback.After(time.Millisecond)}),
 	feedback.RetryAfter(0),
 	feedback.Printed{
 		Fields:  []string{"error.message"},

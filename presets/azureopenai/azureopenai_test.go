@@ -34,6 +34,8 @@ func TestRefusals(t *testing.T) {
 	presettest.Run(t, told, presettest.Case{Request: chat, Sends: sends, Body: `{"max_tokens":5}`, Status: 429, Header: presettest.JSON()}, []presettest.Case{
 		{Name: "tokens, stated", Header: presettest.JSON("Retry-After", "37"), Answers: exceeded("token", ""), Closes: "azureopenai-tokens 37s"},
 		{Name: "tokens, in milliseconds", Header: presettest.JSON("Retry-After-Ms", "2500"), Answers: exceeded("token", ""), Closes: "azureopenai-tokens 2.5s"},
+		{Name: "tokens, printed beside what cannot be read", Header: presettest.JSON("Retry-After-Ms", "soon"), Answers: exceeded("token", " Please retry after 41 seconds."),
+			Closes: "azureopenai-tokens 41s"},
 		{Name: "tokens, printed", Answers: exceeded("token", " Please retry after 41 seconds."), Closes: "azureopenai-tokens 41s"},
 		{Name: "tokens, for a day", Answers: exceeded("token", " Please retry after 86400 seconds."), Closes: "azureopenai-tokens 24h"},
 		{Name: "tokens, nobody says how long", Answers: exceeded("token", ""), Closes: "azureopenai-tokens 1m"},

@@ -64,7 +64,7 @@ func TestBanThatNamesALimit(t *testing.T) {
 		{Name: "the code first", Answers: `{"errcode":130101,"punish":"deny"}`, Closes: "dingtalk-robot 10m"},
 		{Name: "a longer wait", Answers: `{"errcode":130101,"punish":"deny","wait":15}`, Closes: "dingtalk-robot 15m"},
 		{Name: "wrapped", Answers: with(`"errcode":88,"sub_code":"130101"`), Closes: "dingtalk-robot 10m"},
-		{Name: "a reply", Request: reply, Answers: with(`"errcode":130101`), Closes: "dingtalk-replies 10m"},
+		{Name: "a reply", Request: reply, Answers: with(`"errcode":130101`), Closes: "dingtalk-session 10m"},
 		{Name: "forbidden", Status: 403, Answers: with(`"errcode":130101`), Closes: "dingtalk-robot 10m"},
 		{Name: "90018", Answers: with(`"errcode":90018`), Closes: "dingtalk-api 5m"},
 		{Name: "90018, wrapped, of another API", Request: column, Answers: with(`"errcode":88,"sub_code":90018`), Closes: "dingtalk-api 5m"},

@@ -55,7 +55,7 @@ func TestEveryCodeClosesItsBudget(t *testing.T) {
 	}
 	for _, code := range []string{"130101", "410100"} {
 		presettest.Run(t, own, presettest.Case{}, envelopes("", send, code, "dingtalk-robot 10m"))
-		presettest.Run(t, own, presettest.Case{}, envelopes("", reply, code, "dingtalk-replies 10m"))
+		presettest.Run(t, own, presettest.Case{}, envelopes("", reply, code, "dingtalk-session 10m"))
 	}
 	presettest.Run(t, own, presettest.Case{}, envelopes("", send, "90030", "dingtalk-webhooks 24h"))
 	for code, closes := range map[string]string{

@@ -23,7 +23,7 @@
 //	dingtalk-webhooks     the edition's       company, robots' webhooks
 //	dingtalk-robot        20/m                robot's token
 //	dingtalk-robot-month  the company's       robot's token
-//	dingtalk-replies                          session
+//	dingtalk-session                          session
 //
 // and for single APIs, with costs and people read from the request:
 //
@@ -71,7 +71,7 @@
 //	90018, QpsLimitForAppkeyAndApi             dingtalk-api          1s
 //	90020, ApiCountLimitForOrg                 dingtalk-month        until the 1st
 //	90030                                      dingtalk-webhooks     until the 1st
-//	130101, 410100; 660026 about a pace        -robot, -replies      10m
+//	130101, 410100; 660026 about a pace        -robot, -session      10m
 //	send.too.fast, send.toofast,               dingtalk-robot-code   1s
 //	send.byToken.tooFast, too.many.group,
 //	too.many.people

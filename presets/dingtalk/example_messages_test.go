@@ -20,7 +20,7 @@ import (
 func messagePolicies() []throttle.Policy {
 	rows := dingtalk.Policies(dingtalk.Options{App: "ding-client-id", Address: "prod-nat"})
 	for i := range rows {
-		if rows[i].Name == "dingtalk-replies" {
+		if rows[i].Name == "dingtalk-session" {
 			rows[i].Limit = throttle.PerMinute(20)
 		}
 	}
@@ -84,7 +84,7 @@ func Example_messages() {
 	post(notices, `{"agent_id":1,"userid_list":"`+strings.Join(users, ",")+`","msg":{"msgtype":"text","text":{"content":"hello"}}}`)
 	post(notices, `{"agent_id":1,"to_all_user":true,"msg":{"msgtype":"text","text":{"content":"hello"}}}`)
 	// Output:
-	// dingtalk-replies has no room
+	// dingtalk-session has no room
 	// [ada bob] <nil>
 	// dingtalk-notices has no room
 }

@@ -31,6 +31,7 @@ func fleet(t *testing.T, ding *dingtalktest.Server, o dingtalk.Options, n int) t
 	t.Helper()
 	o.App = "dingabc"
 	begin, store, todo := time.Now(), memstore.New(), make(chan bool)
+	token := ding.Token(o.App)
 	var working sync.WaitGroup
 	for range 4 {
 		transport, err := throttle.New(throttle.Config{Store: store, Policies: dingtalk.Policies(o), Base: ding})
@@ -39,16 +40,16 @@ func fleet(t *testing.T, ding *dingtalktest.Server, o dingtalk.Options, n int) t
 		for range 16 {
 			working.Go(func() {
 				for old := range todo {
-					url, want := "https://api.dingtalk.com/v1.0/contact/users/7", `"nick"`
+					method, url, want := http.MethodGet, "https://api.dingtalk.com/v1.0/contact/users/7", `"nick"`
 					if old {
-						url, want = "https://oapi.dingtalk.com"+oldAPI+"?access_token=token-of-dingabc", `"errcode":0`
+						method, url, want = http.MethodPost, "https://oapi.dingtalk.com"+oldAPI+"?access_token="+token, `"errcode":0`
 					}
-					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil)
+					r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 					if err != nil {
 						t.Error(err)
 						continue
 					}
-					r.Header.Set("x-acs-dingtalk-access-token", "token-of-dingabc")
+					r.Header.Set("x-acs-dingtalk-access-token", token)
 					resp, err := client.Do(r)
 					if err != nil {
 						t.Error(err)

@@ -55,7 +55,7 @@ func shared(o Options) []throttle.Policy {
 			Penalty: o.closedBy(robot),
 		},
 		{
-			Name: "dingtalk-replies", Match: "POST " + o.Host + replies, Key: throttle.Query("session"),
+			Name: "dingtalk-session", Match: "POST " + o.Host + replies, Key: throttle.Query("session"),
 			Limit:   none,
 			Penalty: o.closedBy(robot),
 		},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
@@ -47,7 +48,7 @@ func TestRequestsMeetTheirRows(t *testing.T) {
 		"https://open.dingtalk.com/document":                                            free,
 		"https://example.com/topapi/v2/department/listsub":                              "",
 		send:  all + "dingtalk-robot, dingtalk-webhooks, " + apis,
-		reply: all + "dingtalk-replies, dingtalk-webhooks, " + apis,
+		reply: all + "dingtalk-session, dingtalk-webhooks, " + apis,
 	} {
 		require.Equal(t, want, presettest.Rows(t, rows, presettest.Request(t, line)), line)
 	}
@@ -141,7 +142,7 @@ func TestEditions(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	all := limits(dingtalk.Policies(dingtalk.Options{}))
 	for row, want := range map[string]string{
-		"dingtalk-ip": "10000/20s", "dingtalk-robot": "20/m", "dingtalk-replies": "unlimited", "dingtalk-ding": "5999/m",
+		"dingtalk-ip": "10000/20s", "dingtalk-robot": "20/m", "dingtalk-session": "unlimited", "dingtalk-ding": "5999/m",
 		"dingtalk-notices": "5000/m", "dingtalk-notices-company": "unlimited", "dingtalk-notices-all": "3/24h",
 		"dingtalk-service-window": "100/24h", "dingtalk-forms": "20/s", "dingtalk-resumes": "30/m",
 		"dingtalk-calendar": "100/24h", "dingtalk-tasks": "100/24h", "dingtalk-pushes": "100/24h",
@@ -330,4 +331,27 @@ func Example() {
 	// dingtalk-app unlimited
 	// dingtalk-company unlimited
 	// dingtalk-company-api unlimited
+}
+
+// TestACallCostsLittleMemory: the number of rows and of codes costs a call nothing: its answer is read once.
+func TestACallCostsLittleMemory(t *testing.T) {
+	soak.WithoutRace(t)
+	base := answering(`{"errcode":0,"errmsg":"ok","result":{"dept_id":1,"name":"x"},"request_id":"15s4ab8ca3cdz"}`)
+	rows := dingtalk.Policies(dingtalk.Options{IPLimit: 1 << 30, Edition: dingtalk.Edition{PerSecond: 1 << 30}})
+	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: rows, Base: base})
+	require.NoError(t, err)
+	for _, line := range []string{listSub, column, contact, approval} {
+		r := presettest.Request(t, line)
+		call := func(to http.RoundTripper) func() {
+			return func() {
+				resp, err := to.RoundTrip(r)
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			}
+		}
+		with, bare := testing.AllocsPerRun(50, call(transport)), testing.AllocsPerRun(50, call(base))
+		require.LessOrEqual(t, with-bare, 12.0, line)
+	}
 }

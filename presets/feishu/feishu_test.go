@@ -33,6 +33,8 @@ func TestRefusals(t *testing.T) {
 		{Name: "an old API's 400 with a Retry-After", Status: 400, Answers: tooFast, Header: header{"Retry-After": "70"}, Closes: "feishu-api-second 1m10s"},
 		{Name: "429 that is over", Answers: tooFast, Header: header{"x-ogw-ratelimit-reset": "0"}, Closes: "feishu-api-second 1s"},
 		{Name: "429 that does not say", Answers: tooFast, Closes: "feishu-api-second 1m"},
+		{Name: "429 that says it in a way that cannot be read", Answers: tooFast, Header: header{"x-ogw-ratelimit-reset": "soon"}, Closes: "feishu-api-second 1m"},
+		{Name: "400 that says it in a way that cannot be read", Status: 400, Answers: tooFast, Header: header{"x-ogw-ratelimit-reset": "soon"}, Closes: "feishu-api-second 1m"},
 		{Name: "400 that does not say", Status: 400, Answers: tooFast, Closes: "feishu-api-second 1m"},
 		{Name: "one receiver", Request: "POST " + messages + "?receive_id_type=chat_id", Body: `{"receive_id":"oc_1"}`, Status: 400, Answers: `{"code":230020,"msg":"This operation triggers the frequency limit."}`,
 			Closes: "feishu-message 1s"},

@@ -4,22 +4,17 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // What Feishu answers instead of an answer.
 var (
-	reset = feedback.First(
-		feedback.When{Header: map[string]string{"X-Ogw-Ratelimit-Reset": "0"}}.Penalty(feedback.RetryAfter(time.Second)),
-		feedback.Headers{Reset: "X-Ogw-Ratelimit-Reset", Status: []int{400, 429}}.Penalty,
-		feedback.RetryAfter(0),
-	)
-
 	refused = feedback.First(
-		feedback.When{Status: []int{429}}.Penalty(feedback.First(reset, feedback.For(time.Minute))),
+		feedback.When{Status: []int{429}}.Penalty(until(time.Minute)),
 		feedback.When{Status: []int{400}}.Penalty(feedback.Codes{
 			Fields: []string{"code"},
 			Lasts:  map[string]time.Duration{"99991400": time.Minute},
-			End:    reset,
+			End:    until(time.Minute),
 		}.Penalty),
 	)
 
@@ -27,7 +22,7 @@ var (
 	messageRefused = feedback.When{Status: []int{400, 429}}.Penalty(feedback.Codes{
 		Fields: []string{"code"},
 		Lasts:  map[string]time.Duration{"230020": time.Second},
-		End:    reset,
+		End:    until(time.Second),
 	}.Penalty)
 
 	overloaded = feedback.Codes{
@@ -35,3 +30,12 @@ var (
 		Lasts:  map[string]time.Duration{"11232": time.Minute},
 	}.Penalty
 )
+
+// until is the penalty of a refusal that says when it ends, or of a window where it does not say.
+func until(window time.Duration) feedback.Penalty {
+	return feedback.First(
+		feedback.When{Header: map[string]string{"X-Ogw-Ratelimit-Reset": "0"}}.Penalty(feedback.RetryAfter(time.Second)),
+		tablerow.Until(feedback.Headers{Reset: "X-Ogw-Ratelimit-Reset"}),
+		feedback.RetryAfter(window),
+	)
+}

@@ -29,6 +29,8 @@ var named = regexp.MustCompile(`PerDay|Tokens.*PerMinute`)
 var wait = feedback.First(
 	feedback.RetryAfter(0),
 	feedback.Printed{Fields: in("details.*.retryDelay")}.Penalty,
+	feedback.Printed{Fields: in("details.*.metadata.quotaResetDelay")}.Penalty,
+	feedback.Printed{Fields: in("message"), As: feedback.Sentence}.Penalty,
 )
 
 // tooMany are the refusals.

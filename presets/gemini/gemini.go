@@ -34,8 +34,8 @@
 //	503, ten in a row             gemini-requests
 //
 // A 429 names its quota in error.details, as in GenerateRequestsPerDayPerProjectPerModel. A
-// refusal lasts as long as Retry-After says; else as retryDelay in error.details says; else a day's
-// until midnight, a quota of tokens a minute, and any other a second (inferred). A limit on
+// refusal lasts as long as Retry-After says; else as retryDelay or metadata.quotaResetDelay in
+// error.details says; else as the message says ("Please retry in 39.237s."); else a day's until midnight, a quota of tokens a minute, and any other a second (inferred). A limit on
 // spending has no name of its own: it closes gemini-requests.
 //
 // # Not covered
@@ -56,6 +56,9 @@
 //   - observed: 429, QuotaFailure with quotaId, RetryInfo with retryDelay:
 //     https://github.com/RooCodeInc/Roo-Code/issues/3883,
 //     https://github.com/cline/cline/issues/4874
+//   - observed: quotaResetDelay, and a message that alone says for how long:
+//     https://github.com/router-for-me/CLIProxyAPI/issues/449,
+//     https://github.com/google-gemini/gemini-cli/issues/12586
 //   - observed: an answer in a list, and without details: https://github.com/google-gemini/gemini-cli/issues/14831,
 //     https://github.com/google-gemini/gemini-cli/issues/2020
 //   - observed: GenerateRequestsPerDayPerProjectPerModel, with a retryDelay that ended at midnight UTC:

@@ -23,6 +23,12 @@ func exceeded(quota, more string) string {
 		`{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"` + quota + `"}]}` + more + `]}}`
 }
 
+// said is the body of a 429 whose message ends so, with one detail.
+func said(message, detail string) string {
+	return `{"error":{"code":429,"message":"You exceeded your current quota.\n* Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 20, model: gemini-2.5-flash\n` +
+		message + `","status":"RESOURCE_EXHAUSTED","details":[` + detail + `]}}`
+}
+
 const delay = `,{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"34.07s"}`
 
 func TestRefusals(t *testing.T) {
@@ -38,6 +44,16 @@ func TestRefusals(t *testing.T) {
 		{Name: "a day, until midnight in the Pacific zone", Answers: exceeded("GenerateRequestsPerDayPerProjectPerModel", ""), Closes: "gemini-day 8h"},
 		{Name: "a day's tokens", Answers: exceeded("GenerateContentInputTokensPerModelPerDay", delay), Closes: "gemini-day 34.07s"},
 		{Name: "Retry-After is nearer to the truth", Header: presettest.JSON("Retry-After", "7"), Answers: exceeded("GenerateRequestsPerDayPerProjectPerModel", delay), Closes: "gemini-day 7s"},
+		{Name: "the message and the metadata say for how long", Answers: said("Please retry in 39.237s.", `{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"RATE_LIMIT_EXCEEDED","metadata":{"quotaResetDelay":"39.237s"}}`),
+			Closes: "gemini-requests 39.237s"},
+		{Name: "the metadata alone", Answers: said("", `{"metadata":{"quotaResetDelay":"39.237s"}}`), Closes: "gemini-requests 39.237s"},
+		{Name: "the message alone", Answers: said("Please retry in 39.237s.", ""), Closes: "gemini-requests 39.237s"},
+		{Name: "the message alone, in a list", Answers: "[" + said("Please retry in 39.237s.", "") + "]", Closes: "gemini-requests 39.237s"},
+		{Name: "the message, with minutes", Answers: said("Please retry in 2m3.5s.", ""), Closes: "gemini-requests 2m3.5s"},
+		{Name: "the message, with less than a second", Answers: said("Please retry in 812.5ms.", ""), Closes: "gemini-requests 812.5ms"},
+		{Name: "RetryInfo is nearer to the truth", Answers: said("Please retry in 39.237s.", `{"retryDelay":"34.07s"}`), Closes: "gemini-requests 34.07s"},
+		{Name: "RetryInfo that is over", Answers: said("Please retry in 0s.", `{"retryDelay":"0s"}`), Closes: "gemini-requests 1s"},
+		{Name: "a message that only names a limit", Answers: said("limit: 20 requests in 1 minute", ""), Closes: "gemini-requests 1s"},
 		{Name: "a gateway's page", Header: presettest.Header{"Content-Type": "text/html"}, Answers: "<html>", Closes: "gemini-requests 1s"},
 	})
 }

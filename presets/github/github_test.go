@@ -66,6 +66,7 @@ func TestRefusals(t *testing.T) {
 		{Name: "primary, without its reset", Answers: exceeded, Closes: primary("2m"),
 			Header: header{"x-ratelimit-remaining": "0", "retry-after": "120"}},
 		{Name: "primary that says nothing", Answers: exceeded, Closes: primary("1m"), Header: header{"x-ratelimit-remaining": "0"}},
+		{Name: "primary, with a reset that cannot be read", Status: 429, Answers: exceeded, Header: header{"x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon"}, Closes: primary("1m")},
 		{Name: "primary of another resource", Header: counted("code_scanning_upload", "0"), Answers: exceeded, Closes: primary("15m1s")},
 		{Name: "primary of another resource that says when", Status: 429, Answers: exceeded,
 			Header: and(counted("code_scanning_upload", "0"), "retry-after", "120"), Closes: primary("2m")},

@@ -22,7 +22,7 @@ var (
 	// trust.
 	primary = refused.Penalty(spent.Penalty(feedback.First(
 		feedback.RetryAfter(0),
-		feedback.Headers{Reset: "X-RateLimit-Reset"}.Penalty,
+		tablerow.Until(feedback.Headers{Reset: "X-RateLimit-Reset"}),
 		feedback.For(time.Minute),
 	)))
 

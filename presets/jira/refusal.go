@@ -22,13 +22,11 @@ func refused(p feedback.Penalty, reasons ...string) feedback.Penalty {
 func reason(resp *http.Response) string { return resp.Header.Get("RateLimit-Reason") }
 
 var (
-	reset = feedback.Headers{Reset: "X-RateLimit-Reset"}.Penalty
-
 	// soon is for how long a limit by the second closes its budget.
-	soon = feedback.First(reset, feedback.RetryAfter(time.Second))
+	soon = feedback.First(tablerow.Until(feedback.Headers{Reset: "X-RateLimit-Reset"}), feedback.RetryAfter(time.Second))
 
 	// nextHour is for how long a quota does.
-	nextHour = feedback.First(reset, feedback.RetryAfter(0), feedback.Headers{Per: time.Hour, Clock: true}.Penalty)
+	nextHour = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Hour, Clock: true}.Penalty
 )
 
 // burstRefused is the penalty of all refusals that close no other row.

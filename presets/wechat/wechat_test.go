@@ -1,9 +1,13 @@
 package wechat_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,8 +43,39 @@ func TestRefusals(t *testing.T) {
 		{Name: "an API elsewhere", Request: datacube, Answers: day, Closes: "wechat-day 16h"},
 		{Name: "a gateway", Status: 429, Header: header{"Retry-After": "7"}, Answers: "slow down", Closes: "wechat-minute 7s"},
 		{Name: "a gateway in front of logins", Request: login, Status: 429, Header: header{"Retry-After": "7"}, Closes: "wechat-login 7s"},
+		{Name: "the day, as text without a length", Chunked: true, Header: header{"Content-Type": "text/plain"}, Answers: day, Closes: "wechat-day 16h"},
+		{Name: "the day, without a type or a length", Chunked: true, Answers: day, Closes: "wechat-day 16h"},
+		{Name: "the minute, as a page without a length", Chunked: true, Header: header{"Content-Type": "text/html; charset=utf-8"}, Answers: minute, Closes: "wechat-minute 1m"},
 		{Name: "as text", Header: header{"Content-Type": "text/plain"}, Answers: minute, Closes: "wechat-minute 1m"},
 	})
+}
+
+// TestGzip: net/http unpacks an answer in gzip, which then has no length.
+func TestGzip(t *testing.T) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, err := w.Write([]byte(day))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Length", strconv.Itoa(packed.Len()))
+		_, _ = w.Write(packed.Bytes())
+	}))
+	defer upstream.Close()
+	host := strings.TrimPrefix(upstream.URL, "http://")
+	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: wechat.Policies(wechat.Options{Host: host}), Base: upstream.Client().Transport})
+	require.NoError(t, err)
+
+	resp, err := transport.RoundTrip(presettest.Request(t, "POST http://"+host+"/cgi-bin/qrcode/create"))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+
+	require.Positive(t, throttle.PenaltyOf(resp))
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, day, string(body))
 }
 
 func TestNoRefusals(t *testing.T) {

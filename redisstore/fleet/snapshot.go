@@ -54,6 +54,7 @@ type Budget struct {
 	Left     int    `json:"left,omitempty"`          // callers that left the line without a start in the last minute
 	Refused  int    `json:"refused,omitempty"`       // callers that were refused in the last minute
 
+	Label   string `json:"label,omitempty"`   // what an operator calls its key: whoever shows a snapshot sets it, and Redis does not know it
 	Runbook string `json:"runbook,omitempty"` // the address of the page that says what to do, by http or https; "": no file of policies says one
 
 	charge  store.Charge

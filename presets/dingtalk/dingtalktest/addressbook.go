@@ -1,88 +1,120 @@
 package dingtalktest
 
 import (
-	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
+	"path"
+	"slices"
 )
 
-// An addressBook has the user ids of each department. The department with the
-// id 1 is the first, and has the others below it, up to eleven each.
-type addressBook [][]string
+// An addressBook has the people of each department. The department with the id 1
+// is the first, and has the others below it, up to eleven each.
+type addressBook struct {
+	people [][]string       // user ids, by department
+	of     map[string][]int // the departments of each person
+}
 
 // newAddressBook makes up an address book. One department of 25 has so many
-// people that one page does not hold them.
+// people that one page does not hold them, and one person of 50 is in two
+// departments.
 func newAddressBook(people int) addressBook {
 	departments := max(1, people/20)
 	large := departments / 25
-	b := make(addressBook, departments)
+	b := addressBook{make([][]string, departments), make(map[string][]int)}
 	for n := range people {
 		d := (n - n/3) % departments
 		if n%3 == 0 && large > 0 {
 			d = n/3%large*25 + 7
 		}
-		b[d] = append(b[d], fmt.Sprintf("user%06d", n+1))
+		b.add(n+1, d+1)
+		if second := (d + 1) % departments; n%50 == 49 && second != d {
+			b.add(n+1, second+1)
+		}
 	}
 	return b
 }
 
-// has reports whether there is a department.
-func (b addressBook) has(id int) bool { return id >= 1 && id <= len(b) }
+// add puts a person into a department.
+func (b addressBook) add(person, department int) {
+	id := fmt.Sprintf("user%06d", person)
+	b.people[department-1] = append(b.people[department-1], id)
+	b.of[id] = append(b.of[id], department)
+}
 
-// listSub lists the departments directly below one.
-func (b addressBook) listSub(w http.ResponseWriter, r *http.Request) {
-	in := struct {
-		ID int `json:"dept_id"`
-	}{ID: 1} // a call without a department means the first
-	_ = json.NewDecoder(r.Body).Decode(&in) // and so does a call without a body
-	if !b.has(in.ID) {
-		wrapped("60003", "部门不存在")(w, r)
-		return
+// has reports whether there is a department.
+func (b addressBook) has(id int) bool { return id >= 1 && id <= len(b.people) }
+
+// below yields the departments directly below one.
+func (b addressBook) below(id int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for sub := 11*id - 9; sub <= 11*id+1 && b.has(sub) && yield(sub); sub++ {
+		}
+	}
+}
+
+// under returns the people of a department and of all departments below it, each once.
+func (b addressBook) under(id int) (people []string) {
+	people = slices.Clone(b.people[id-1])
+	for sub := range b.below(id) {
+		people = append(people, b.under(sub)...)
+	}
+	slices.Sort(people)
+	return slices.Compact(people)
+}
+
+// listSub lists the departments directly below one. A call without a department
+// means the first.
+func (c *call) listSub() http.HandlerFunc {
+	id := c.number("dept_id", 1)
+	if !c.book.has(id) {
+		return wrapped("60003", "部门不存在")
 	}
 	subs := []object{}
-	for id := 11*in.ID - 9; id <= 11*in.ID+1 && b.has(id); id++ {
-		subs = append(subs, object{"dept_id": id, "name": fmt.Sprintf("Department %03d", id), "parent_id": in.ID})
+	for sub := range c.book.below(id) {
+		subs = append(subs, object{"dept_id": sub, "name": fmt.Sprintf("Department %03d", sub), "parent_id": id})
 	}
-	result(subs)(w, r)
+	return result(subs)
+}
+
+// listSubID lists the ids of the departments directly below one.
+func (c *call) listSubID() http.HandlerFunc {
+	id := c.number("dept_id", 0)
+	if !c.book.has(id) {
+		return wrapped("60003", "部门不存在")
+	}
+	return result(object{"dept_id_list": orEmpty(slices.Collect(c.book.below(id)))})
 }
 
 // listUsers lists the people of one department, page by page.
-func (b addressBook) listUsers(w http.ResponseWriter, r *http.Request) {
-	var in struct {
-		ID     int `json:"dept_id"`
-		Cursor int `json:"cursor"`
-		Size   int `json:"size"`
-	}
-	err := json.NewDecoder(r.Body).Decode(&in)
+func (c *call) listUsers() http.HandlerFunc {
+	id, cursor, size := c.number("dept_id", 0), c.number("cursor", -1), c.number("size", 0)
 	switch {
-	case err != nil || in.Size < 1 || in.Size > 100 || in.Cursor < 0:
-		wrapped("40035", "不合法的参数")(w, r)
-		return
-	case !b.has(in.ID):
-		wrapped("60003", "部门不存在")(w, r)
-		return
+	case size < 1 || size > 100 || cursor < 0:
+		return wrapped("40035", "不合法的参数")
+	case !c.book.has(id):
+		return wrapped("60003", "部门不存在")
 	}
-	people := b[in.ID-1]
-	from := min(in.Cursor, len(people))
-	to := min(from+in.Size, len(people))
+
+	people := c.book.people[id-1]
+	from := min(cursor, len(people))
+	to := min(from+size, len(people))
 	list := []object{}
-	for _, id := range people[from:to] {
-		list = append(list, object{"userid": id, "name": "Name of " + id, "dept_id_list": []int{in.ID}})
+	for _, person := range people[from:to] {
+		list = append(list, object{"userid": person, "name": "Name of " + person, "dept_id_list": c.book.of[person]})
 	}
 	page := object{"has_more": to < len(people), "list": list}
 	if to < len(people) {
 		page["next_cursor"] = to
 	}
-	result(page)(w, r)
+	return result(page)
 }
 
 // contact shows one person as api.dingtalk.com does.
-func contact(w http.ResponseWriter, r *http.Request) {
-	reply(http.StatusOK, object{"nick": "Name of " + r.PathValue("unionId"), "unionId": r.PathValue("unionId")})(w, r)
+func (c *call) contact() http.HandlerFunc {
+	id := path.Base(c.URL.Path)
+	return reply(http.StatusOK, object{"nick": "Name of " + id, "unionId": id})
 }
-
-// done answers a call that has nothing to tell.
-func done(w http.ResponseWriter, r *http.Request) { plain(0, "ok")(w, r) }
 
 // result is a success of oapi.dingtalk.com that has something to tell.
 func result(value any) http.HandlerFunc {

@@ -1,8 +1,8 @@
 package dingtalktest
 
 import (
+	"fmt"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -12,7 +12,7 @@ type Arrival struct {
 	API     string // the pattern of the API; the path if there is no such API
 	App     string // the application; "" if the call does not tell
 	Address string // where the call came from
-	Refusal string // "" if served, [Banned], "unknown" if there is no such API, or a code: 90018 for both families
+	Refusal string // "" if served, [Banned], "unknown" if there is no such API, or the old API's code for both families: 90018
 }
 
 // Banned is the Refusal of a call from a banned address.
@@ -21,11 +21,27 @@ const Banned = "banned"
 // rules count calls, and remember what still counts.
 type rules struct {
 	options Options
+	book    addressBook
+
+	tokens  map[string]token  // by their text
+	current map[string]string // the text of the token that an application got last
+
 	windows map[window][]time.Time
 	closed  map[window]time.Time // until when addresses are banned and robots closed
 	bans    int                  // how many there were
-	month   string               // the calendar month of the last metered call, in Beijing
-	metered int                  // calls in the month
+
+	month    string    // the calendar month of the last call that counts for it, in Beijing
+	metered  int       // calls in the month that count
+	webhooks int       // messages of custom robots in the month
+	usedUp   time.Time // when the month's calls were used up; zero if they are not
+
+	tasks []notice // the work notices; a task's id is its index and firstTask
+}
+
+// A token is what an application shows with each call.
+type token struct {
+	app   string
+	until time.Time
 }
 
 // A window names calls that are counted together, such as the calls of one API by one
@@ -33,13 +49,34 @@ type rules struct {
 type window struct{ rule, by, api string }
 
 func newRules(o Options) *rules {
-	return &rules{options: o, windows: make(map[window][]time.Time), closed: make(map[window]time.Time)}
+	return &rules{
+		options: o, book: newAddressBook(o.People),
+		tokens: make(map[string]token), current: make(map[string]string),
+		windows: make(map[window][]time.Time), closed: make(map[window]time.Time),
+	}
+}
+
+// issue returns the token of an application: the same as before within its life, which begins anew.
+func (r *rules) issue(app string, now time.Time) string {
+	text := r.current[app]
+	if !now.Before(r.tokens[text].until) {
+		text = "token-of-" + app
+		if _, used := r.tokens[text]; used {
+			text = fmt.Sprintf("token-of-%s-%d", app, len(r.tokens))
+		}
+	}
+
+	r.current[app] = text
+	r.tokens[text] = token{app, now.Add(r.options.TokenLife)}
+	return text
 }
 
 // A call is one arrival while it is judged.
 type call struct {
 	Arrival
 	*http.Request
+	route route
+	parameters
 	*rules
 }
 
@@ -54,29 +91,103 @@ func (c *call) refuse(code string, h http.HandlerFunc) http.HandlerFunc {
 // what refuses the call, or nil.
 func (c *call) judge() http.HandlerFunc {
 	path := c.URL.Path
-	if c.overAddress() {
+	switch {
+	case c.overAddress():
 		return c.refuse(Banned, c.options.BanAnswer)
-	}
-	if c.API == "" {
+	case c.API == "":
 		return c.refuse("unknown", unknown(path))
-	}
-	if path == "/robot/send" {
+	case c.route.method != "" && c.route.method != c.Method:
+		return c.refuse(wrongMethod(path, c.route.method))
+	case path == pathRobot:
 		return c.judgeRobot()
 	}
-	app, known := appOf(c.Request)
-	if !known {
-		return c.refuse("40014", invalidToken(path))
+
+	app, refuse := c.login()
+	if refuse != nil {
+		return refuse
 	}
 	c.App = app
+	known, exists := c.options.app(app)
 	switch {
+	case exists && !known.may(c.route.permission):
+		return c.refuse("60011", notPermitted(path, app, c.route.permission))
 	case c.overCrowd():
 		return c.refuse("90002", crowded(path, c.options.PerAPI, c.At))
 	case c.overSecond():
 		return c.refuse("90018", tooFast(path))
 	case c.overMonth():
 		return c.refuse("90020", usedUp(path, c.metered, c.options.Edition.PerMonth))
+	case c.foreign:
+		return c.refuse("43004", foreign)
 	}
 	return nil
+}
+
+// login returns the application that calls: the one that asks for a token, or the one whose token
+// the call shows. It returns what refuses the call if there is none.
+func (c *call) login() (app string, refuse http.HandlerFunc) {
+	path := c.URL.Path
+	switch path {
+	case pathGetToken:
+		return c.query.Get("appkey"), nil
+	case pathAccessToken:
+		return c.text("appKey"), nil
+	}
+
+	text := c.text("access_token")
+	if isNew(path) {
+		text = c.Header.Get("x-acs-dingtalk-access-token")
+	}
+	if text == "" {
+		return "", c.refuse("40000", noToken(path))
+	}
+	t, known := c.tokens[text]
+	if !known || !c.At.Before(t.until) {
+		return "", c.refuse("40014", invalidToken(path))
+	}
+	return t.app, nil
+}
+
+// getToken gives an application its token.
+func (c *call) getToken() http.HandlerFunc {
+	if c.query.Get("appkey") == "" {
+		return c.refuse("40035", plain(40035, "缺少参数 corpid or appkey"))
+	}
+	if c.wrongSecret(c.query.Get("appsecret")) {
+		return c.refuse("40096", plain(40096, "不合法的appKey或appSecret"))
+	}
+	if c.overTokens() {
+		return c.refuse("90006", wrapped("90006", "您当前使用的CorpId及CorpSecret调用当前接口次数过多，请求被暂时禁用了，仅对企业自己的Accesstoken有效"))
+	}
+	return reply(http.StatusOK, object{
+		"errcode": 0, "errmsg": "ok", "access_token": c.issue(c.App, c.At), "expires_in": int(c.options.TokenLife.Seconds()),
+	})
+}
+
+// accessToken is getToken as api.dingtalk.com has it.
+func (c *call) accessToken() http.HandlerFunc {
+	if c.wrongSecret(c.text("appSecret")) {
+		return c.refuse("40096", gateway(http.StatusBadRequest, "invalidClientIdOrSecret", "无效的clientId或者clientSecret"))
+	}
+	if c.overTokens() {
+		return c.refuse("90006", forbidden("QpmLimitForAppkeyAndApi", appDisabled))
+	}
+	return reply(http.StatusOK, object{"accessToken": c.issue(c.App, c.At), "expireIn": int(c.options.TokenLife.Seconds())})
+}
+
+// wrongSecret reports whether there is no such application, or whether the secret is not its own.
+func (c *call) wrongSecret(secret string) bool {
+	app, ok := c.options.app(c.App)
+	return !ok || secret == "" || c.options.Apps != nil && secret != app.Secret
+}
+
+// overTokens counts how often the application asks for its token, and reports whether this call is one
+// too many.
+func (c *call) overTokens() bool {
+	w := window{rule: "tokens", by: c.App}
+	count := c.within(w, c.At.Add(-time.Minute))
+	c.add(w)
+	return c.options.TokensPerMinute > 0 && count >= c.options.TokensPerMinute
 }
 
 // within returns how many calls of a window came after a moment, and forgets the
@@ -144,23 +255,39 @@ func (c *call) overSecond() bool {
 	return over
 }
 
-// overMonth counts a metered call in the calendar month of Beijing, and reports whether it is one too
-// many.
+// overMonth counts a call in the calendar month of Beijing, unless its API is free, and reports whether
+// it is one too many. A call that was refused for a second is not seen here, and so not counted.
 func (c *call) overMonth() bool {
-	if !strings.HasPrefix(c.URL.Path, "/topapi/attendance/") && !strings.HasPrefix(c.URL.Path, "/v1.0/workflow/") {
+	if !metered(c.Request) {
 		return false
 	}
-	if month := c.At.In(beijing).Format("2006-01"); month != c.month {
-		c.month, c.metered = month, 0
-	}
+	c.turnMonth()
 	c.metered++
-	return c.options.Edition.PerMonth > 0 && c.metered > c.options.Edition.PerMonth
+	if c.options.Edition.PerMonth <= 0 || c.metered <= c.options.Edition.PerMonth {
+		return false
+	}
+
+	if c.usedUp.IsZero() {
+		c.usedUp = c.At
+	}
+	return !c.At.Before(c.usedUp.Add(c.options.Buffer))
+}
+
+// turnMonth begins to count anew if the call is the first of a month.
+func (c *call) turnMonth() {
+	month := c.At.In(beijing).Format("2006-01")
+	if month == c.month {
+		return
+	}
+	c.month, c.metered, c.webhooks, c.usedUp = month, 0, 0, time.Time{}
 }
 
 // judgeRobot counts every message for a robot in a minute, and closes the robot for ten minutes if they
-// are too many. It returns what refuses the message, or nil.
+// are too many. What the robot then takes counts in the month of the company's robots. judgeRobot
+// returns what refuses the message, or nil.
 func (c *call) judgeRobot() http.HandlerFunc {
-	w := window{rule: "robot", by: c.URL.Query().Get("access_token")}
+	robot := c.query.Get("access_token")
+	w := window{rule: "robot", by: robot}
 	count := c.within(w, c.since(time.Minute, false))
 	c.add(w)
 	open := !c.At.Before(c.closed[w])
@@ -168,8 +295,22 @@ func (c *call) judgeRobot() http.HandlerFunc {
 		c.closed[w] = c.At.Add(10 * time.Minute)
 		open = false
 	}
-	if open {
-		return nil
+
+	switch {
+	case !open:
+		return c.refuse("660026", plain(660026, "sending too many messages per minute"))
+	case robot == "":
+		return c.refuse("300005", plain(300005, "token is not exist"))
+	case c.foreign:
+		return c.refuse("43004", foreign)
+	case c.text("msgtype") == "":
+		return c.refuse("40035", plain(40035, "缺少参数 json"))
 	}
-	return c.refuse("660026", plain(660026, "sending too many messages per minute"))
+
+	c.turnMonth()
+	c.webhooks++
+	if most := c.options.Edition.Webhooks; most > 0 && c.webhooks > most {
+		return c.refuse("90030", plain(90030, "webhook over limit"))
+	}
+	return nil
 }

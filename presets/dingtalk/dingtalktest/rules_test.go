@@ -3,6 +3,7 @@ package dingtalktest_test
 import (
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,9 +21,12 @@ type step struct {
 	send, serve int
 }
 
+// wide is an edition whose limits no test meets.
+var wide = dingtalk.Edition{PerSecond: 10_000, PerMonth: 1_000_000}
+
 // TestRules plays steps in virtual time, which begins at midnight UTC of 2000-01-01.
 func TestRules(t *testing.T) {
-	const robot, anything = "/robot/send?access_token=robot", "/nowhere"
+	const anything = "/nowhere"
 	list, metered := listSub+token, column+token
 	for name, c := range map[string]struct {
 		options dingtalktest.Options
@@ -50,6 +54,25 @@ func TestRules(t *testing.T) {
 		"a larger edition":   {options: dingtalktest.Options{Edition: dingtalk.Edition{PerSecond: 40}}, steps: []step{{0, list, 50, 40}}},
 		"only a month's":     {options: dingtalktest.Options{Edition: dingtalk.Edition{PerMonth: 9}}, steps: []step{{0, list, 50, 20}}},
 		"the standard month": {steps: []step{{0, metered, 20, 20}}},
+		"five more days": {options: dingtalktest.Options{Edition: dingtalk.Edition{PerMonth: 3}, Buffer: 5 * 24 * time.Hour}, steps: []step{
+			{0, metered, 3, 3},
+			{24 * time.Hour, metered, 9, 9},
+			{5*24*time.Hour - 1, metered, 1, 1},
+			{1, metered, 1, 0},
+			{25*24*time.Hour - 8*time.Hour, metered, 3, 3}, // the next month
+		}},
+		"refusals for a second are not counted in the month": {options: dingtalktest.Options{Edition: dingtalk.Edition{PerMonth: 41}}, steps: []step{
+			{0, metered, 30, 20},
+			{time.Second, metered, 30, 20},
+			{time.Second, metered, 2, 1},
+		}},
+		"free APIs": {options: dingtalktest.Options{Edition: dingtalk.Edition{PerMonth: 1}}, steps: []step{
+			{0, list, 5, 5}, {0, contact + "7", 5, 5}, {0, robot, 5, 5}, {0, metered, 2, 1},
+			{0, notices + token, 1, 0}, {0, batch, 1, 0},
+		}},
+		"webhooks of the month": {options: dingtalktest.Options{Edition: dingtalk.Edition{Webhooks: 25}}, steps: []step{
+			{0, robot, 25, 20}, {10 * time.Minute, robot, 10, 5}, {31 * 24 * time.Hour, robot, 10, 10},
+		}},
 		"all applications": {options: dingtalktest.Options{PerAPI: 15}, steps: []step{
 			{300 * time.Millisecond, list, 16, 15},
 			{700 * time.Millisecond, list, 15, 5}, // the second of the clock is new, the application's is not over
@@ -77,8 +100,8 @@ func TestRules(t *testing.T) {
 		}},
 		"a robot": {steps: []step{
 			{0, robot, 21, 20},
-			{0, "/robot/send?access_token=another", 1, 1},
-			{5 * time.Minute, robot, 30, 0}, // and these do not prolong it
+			{0, "/robot/send?access_token=another", 1, 0}, // without a message
+			{5 * time.Minute, robot, 30, 0},               // and these do not prolong it
 			{5*time.Minute - 1, robot, 1, 0},
 			{1, robot, 19, 19},
 		}},
@@ -91,7 +114,8 @@ func TestRules(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := dingtalktest.New(c.options)
+				c.options.TokenLife = 365 * 24 * time.Hour
+				s := newServer(c.options)
 				s.HandleFunc(column, func(http.ResponseWriter, *http.Request) {})
 				for i, step := range c.steps {
 					time.Sleep(step.after)
@@ -117,7 +141,12 @@ func TestAnswers(t *testing.T) {
 	word := func(code, text string) string {
 		return `{"code":"` + code + `","message":"` + text + `","requestid":"01A08FE7-CD6B-79BB-8B2E-35D8768AD457"}`
 	}
-	limited := func(code string) string { return word("Forbidden.AccessDenied."+code, "The request is limited.") }
+	limited := func(code, text string) string { return word("Forbidden.AccessDenied."+code, text) }
+	nothing := func(api string) string {
+		text := "不合法ApiName，ApiName = " + api
+		return `{"errcode":22,"errmsg":"Invalid method[submsg=` + text + `]","request_id":"16l4ew3d47pdp","sub_msg":"` + text + `"}`
+	}
+	const spent = "您的企业本月api调用量已超过限制,调用量:2次,额度:1次,请登录开发者后台-资源管理-查看用量明细"
 	one := dingtalk.Edition{PerSecond: 1}
 	page := func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(403)
@@ -135,34 +164,40 @@ func TestAnswers(t *testing.T) {
 		{"/gettoken?appkey=dingabc", "", 1, dingtalktest.Options{}, 200, `{"errcode":40096,"errmsg":"不合法的appKey或appSecret"}`},
 		{"/v1.0/oauth2/accessToken", `{"appKey":"dingabc","appSecret":"s"}`, 1, dingtalktest.Options{}, 200,
 			`{"accessToken":"token-of-dingabc","expireIn":7200}`},
-		{"/v1.0/oauth2/accessToken", "", 1, dingtalktest.Options{}, 400, word("InvalidAuthentication", "不合法的appKey或appSecret")},
+		{"/v1.0/oauth2/accessToken", "", 1, dingtalktest.Options{}, 400, word("invalidClientIdOrSecret", "无效的clientId或者clientSecret")},
 		{contact + "7", "", 1, dingtalktest.Options{}, 200, `{"nick":"Name of 7","unionId":"7"}`},
-		{"/robot/send?access_token=robot", "", 1, dingtalktest.Options{}, 200, `{"errcode":0,"errmsg":"ok"}`},
-		{listSub, "", 1, dingtalktest.Options{}, 200, wrapped("40014", "不合法的access_token")},
+		{robot, "", 1, dingtalktest.Options{}, 200, `{"errcode":0,"errmsg":"ok"}`},
+		{robot, "{}", 1, dingtalktest.Options{}, 200, `{"errcode":40035,"errmsg":"缺少参数 json"}`},
+		{"/robot/send", "", 1, dingtalktest.Options{}, 200, `{"errcode":300005,"errmsg":"token is not exist"}`},
+		{robot, "", 3, dingtalktest.Options{Edition: dingtalk.Edition{Webhooks: 2}}, 200, `{"errcode":90030,"errmsg":"webhook over limit"}`},
+		{listSub, "", 1, dingtalktest.Options{}, 200, wrapped("40000", "access_token is blank")},
+		{listSub + "?access_token=made-up", "", 1, dingtalktest.Options{}, 200, wrapped("40014", "不合法的access_token")},
 		{listSub + token, `{"dept_id":151}`, 1, dingtalktest.Options{}, 200, wrapped("60003", "部门不存在")},
-		{userList + token, `{"dept_id":151,"size":100}`, 1, dingtalktest.Options{}, 200, wrapped("60003", "部门不存在")},
-		{userList + token, `{"dept_id":1,"size":101}`, 1, dingtalktest.Options{}, 200, wrapped("40035", "不合法的参数")},
+		{userList + token, `{"dept_id":151,"cursor":0,"size":100}`, 1, dingtalktest.Options{}, 200, wrapped("60003", "部门不存在")},
+		{userList + token, `{"dept_id":1,"cursor":0,"size":101}`, 1, dingtalktest.Options{}, 200, wrapped("40035", "不合法的参数")},
 		{"/topapi/v2/nothing", "", 1, dingtalktest.Options{}, 200,
-			`{"errcode":22,"sub_msg":"不合法ApiName，ApiName = dingtalk.oapi.v2.nothing"}`},
-		{"/nothing", "", 1, dingtalktest.Options{}, 200, `{"errcode":22,"sub_msg":"不合法ApiName，ApiName = /nothing"}`},
+			nothing("dingtalk.oapi.v2.nothing")},
+		{"/nothing", "", 1, dingtalktest.Options{}, 200, nothing("/nothing")},
 		{"/v1.0/nothing", "", 1, dingtalktest.Options{}, 404, word("InvalidAction.NotFound", "Specified api is not found.")},
 
 		{listSub + token, "", 2, dingtalktest.Options{Edition: one}, 200, wrapped("90018", "应用调用该接口的qps超过限制")},
-		{contact + "7", "", 2, dingtalktest.Options{Edition: one}, 403, limited("QpsLimitForAppkeyAndApi")},
+		{contact + "7", "", 2, dingtalktest.Options{Edition: one}, 403, limited("QpsLimitForAppkeyAndApi", "您的企业应用调用钉钉开放平台当前接口的所有请求都被暂时禁用了")},
 		{listSub + token, "", 2, dingtalktest.Options{PerAPI: 1}, 200, wrapped("90002", crowded)},
-		{contact + "7", "", 2, dingtalktest.Options{PerAPI: 1}, 403, limited("QpsLimitForApi")},
+		{contact + "7", "", 2, dingtalktest.Options{PerAPI: 1}, 403, limited("QpsLimitForApi", "您的服务器调用钉钉开放平台当前接口的所有请求都被暂时禁用了")},
 		{column + token, "", 2, dingtalktest.Options{Edition: dingtalk.Edition{PerMonth: 1}}, 200,
-			`{"errcode":90020,"errmsg":"您的企业本月api调用量已超过限制,调用量:2次,额度:1次,请登录开发者后台-资源管理-查看用量明细"}`},
-		{"/v1.0/workflow/processInstances", "", 2, dingtalktest.Options{Edition: dingtalk.Edition{PerMonth: 1}}, 403, limited("ApiCountLimitForOrg")},
-		{"/robot/send?access_token=robot", "", 21, dingtalktest.Options{}, 200,
+			`{"errcode":90020,"errmsg":"` + spent + `"}`},
+		{"/v1.0/workflow/processInstances", "", 2, dingtalktest.Options{Edition: dingtalk.Edition{PerMonth: 1}}, 403, limited("ApiCountLimitForOrg", spent)},
+		{robot, "", 21, dingtalktest.Options{}, 200,
 			`{"errcode":660026,"errmsg":"sending too many messages per minute"}`},
 		{"/nothing", "", 2, dingtalktest.Options{IPLimit: 1}, 200,
 			`{"punish":"deny","source":"x5","status":1111,"uuid":"24ce4f5a0b6c4d8e","wait":5}`},
 		{"/nothing", "", 2, dingtalktest.Options{IPLimit: 1, BanAnswer: page}, 403, "<html>"},
+		{"/nothing", "", 2, dingtalktest.Options{IPLimit: 1, BanAnswer: dingtalktest.BanPage}, 403,
+			"<!DOCTYPE html>\n<html><body>punish: deny</body></html>"},
 	} {
 		t.Run(c.path, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := dingtalktest.New(c.options)
+				s := newServer(c.options)
 				s.HandleFunc(column, func(http.ResponseWriter, *http.Request) {})
 				s.HandleFunc("/v1.0/workflow/processInstances", func(http.ResponseWriter, *http.Request) {})
 				served(t, s, c.path, c.calls-1)
@@ -180,6 +215,34 @@ func TestAnswers(t *testing.T) {
 		answer, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		require.Equal(t, 400, resp.StatusCode)
-		require.Equal(t, word("InvalidAuthentication", "不合法的access_token")+"\n", string(answer))
+		require.Equal(t, word("AuthenticationFailed.MissingParameter", "缺少参数：x-acs-dingtalk-access-token")+"\n", string(answer))
 	})
+}
+
+// TestFree: what counts for the month is every API that is not on the list of free ones.
+func TestFree(t *testing.T) {
+	for want, paths := range map[int]string{
+		0: `/v1.0/oauth2/accessToken /v1.0/oauth2/userAccessToken /v1.0/oauth2/authRules/user /v1.0/oauth2/ssoUserInfo
+			/topapi/v2/user/get /topapi/v2/user/getuserinfo /topapi/user/listid /topapi/inactive/user/v2/get
+			/v1.0/contact/users/7 /v1.0/contact/staffAttributes/visibilitySettings /v1.0/contact/staffAttributes/visibilitySettings/7
+			/topapi/v2/department/listsub /role/add_role /topapi/role/scope/update /topapi/extcontact/get
+			/topapi/smartwork/hrm/employee/queryonjob /v1.0/hrm/rosters/lists/query /v1.0/im/interconnections/groups/7
+			/topapi/alitrip/btrip/apply/get /v2.0/esign/files/7 /v1.0/h3yun/apps/7 /topapi/smartbot/msg/push`,
+		1: `/v1.0/oauth2/corpAccessToken /v1.0/oauth2/dingcorp/token /topapi/attendance/list /v1.0/workflow/processInstances
+			/v1.0/hrm/employees/7 /topapi/smartwork/hrm/employee/list /topapi/process/gettodonum /v1.0/robot/groupMessages/send
+			/v1.0/contact/users /topapi/v2/user /topapi/v2/department/other /v1.0/im/conversations/7 /v1.0/todo/users/7/tasks`,
+	} {
+		for _, path := range strings.Fields(paths) {
+			t.Run(path, func(t *testing.T) {
+				s := newServer(dingtalktest.Options{Edition: dingtalk.Edition{PerMonth: 1}})
+				if strings.HasPrefix(path, "/v1.0/oauth2/accessToken") || strings.HasPrefix(path, contact) || strings.HasPrefix(path, listSub) {
+					served(t, s, path+token, 3)
+					require.Zero(t, s.Refusals()["90020"])
+					return
+				}
+				s.HandleFunc(path, func(http.ResponseWriter, *http.Request) {})
+				require.Equal(t, 3-2*want, served(t, s, path+token, 3))
+			})
+		}
+	}
 }

@@ -1,12 +1,15 @@
 package dingtalktest
 
 import (
+	"bytes"
 	"cmp"
+	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,42 +19,57 @@ import (
 // A Server is a DingTalk for both families of the API: the path of a call tells
 // the family. It is safe for concurrent use, and has nothing to close.
 type Server struct {
-	book addressBook
 	apis *http.ServeMux
 
-	mu    sync.Mutex
-	rules *rules
-	log   []Arrival
+	mu     sync.Mutex
+	routes map[string]route // by pattern
+	rules  *rules
+	log    []Arrival
 }
 
 // New returns a Server.
 func New(o Options) *Server {
-	o = o.withDefaults()
-	s := &Server{book: newAddressBook(o.People), apis: http.NewServeMux(), rules: newRules(o)}
-	s.HandleFunc("/gettoken", getToken)
-	s.HandleFunc("/v1.0/oauth2/accessToken", accessToken)
-	s.HandleFunc("/topapi/v2/department/listsub", s.book.listSub)
-	s.HandleFunc("/topapi/v2/user/list", s.book.listUsers)
-	s.HandleFunc("/v1.0/contact/users/{unionId}", contact)
-	s.HandleFunc("/robot/send", done)
+	s := &Server{apis: http.NewServeMux(), routes: make(map[string]route), rules: newRules(o.withDefaults())}
+	for _, r := range builtIn {
+		s.add(r, func(http.ResponseWriter, *http.Request) {})
+	}
 	return s
 }
 
 // HandleFunc adds an API: h answers the calls of it that the limits let through.
 // The pattern is one of [http.ServeMux], and all calls that match it are calls of
-// one API.
-func (s *Server) HandleFunc(pattern string, h http.HandlerFunc) { s.apis.HandleFunc(pattern, h) }
+// one API. With a method in it, calls with another method are refused.
+func (s *Server) HandleFunc(pattern string, h http.HandlerFunc) {
+	r := route{pattern: pattern}
+	if method, path, ok := strings.Cut(pattern, " "); ok {
+		r.method, r.pattern = method, strings.TrimSpace(path)
+	}
+	s.add(r, h)
+}
+
+// add adds an API. A route with an answer of its own does not call h.
+func (s *Server) add(r route, h http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.apis.HandleFunc(r.pattern, h)
+	s.routes[r.pattern] = r
+}
+
+// maxBody is how much of a body is read. No call needs more.
+const maxBody = 1 << 20
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	address, _, _ := net.SplitHostPort(r.RemoteAddr) // "" is as good a name as any
-	refuse := s.arrive(r, address)
+	body, _ := io.ReadAll(io.LimitReader(r.Body, maxBody))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+
+	answer := s.arrive(r, body, address)
 	w.Header().Set("Date", time.Now().UTC().Format(http.TimeFormat))
-	if refuse != nil {
-		refuse(w, r)
-		return
+	if answer == nil {
+		answer = s.apis.ServeHTTP
 	}
-	s.apis.ServeHTTP(w, r)
+	answer(w, r)
 }
 
 // RoundTrip implements [http.RoundTripper] without a network. All calls come
@@ -66,6 +84,7 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
+
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, in)
 	resp := w.Result()
@@ -73,16 +92,40 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// arrive counts a call. It returns what refuses the call, or nil.
-func (s *Server) arrive(r *http.Request, address string) http.HandlerFunc {
+// arrive counts a call. It returns what refuses or answers the call, or nil for an
+// API of [Server.HandleFunc] whose call was let through.
+func (s *Server) arrive(r *http.Request, body []byte, address string) http.HandlerFunc {
 	_, api := s.apis.Handler(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &call{Arrival{At: time.Now(), API: api, Address: address}, r, s.rules}
-	refuse := c.judge()
+
+	c := &call{Arrival{At: time.Now(), API: api, Address: address}, r, s.routes[api], readParameters(r, body), s.rules}
+	answer := c.judge()
+	if answer == nil && c.route.answer != nil {
+		answer = c.route.answer(c)
+	}
+
 	c.API = cmp.Or(c.API, r.URL.Path)
 	s.log = append(s.log, c.Arrival)
-	return refuse
+	return answer
+}
+
+// Token returns a token of an application, whether there is such an application or
+// not, as if the application had asked for it now: for a test of calls that is no
+// test of the login.
+func (s *Server) Token(app string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rules.issue(app, time.Now())
+}
+
+// ExpireTokens ends the life of all tokens, as two hours would.
+func (s *Server) ExpireTokens() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for text, t := range s.rules.tokens {
+		s.rules.tokens[text] = token{app: t.app}
+	}
 }
 
 // Log returns every call so far, in order.
@@ -124,4 +167,4 @@ func (s *Server) Most(api string, per time.Duration) int {
 }
 
 // UserIDs returns the ids of all people in the address book, in order.
-func (s *Server) UserIDs() []string { return slices.Sorted(slices.Values(slices.Concat(s.book...))) }
+func (s *Server) UserIDs() []string { return slices.Sorted(maps.Keys(s.rules.book.of)) }

@@ -89,9 +89,6 @@ var kinds = []string{
 func TestRetryAfterIsNeverLost(t *testing.T) {
 	for _, preset := range tables {
 		rows := preset.with(nil)
-		if preset.name == "dingtalk" {
-			continue
-		}
 		for _, line := range requestsOf(t, rows) {
 			require := func(body [2]string, value string) {
 				assert.GreaterOrEqual(t, heldFor(t, preset.with(nil), line, body, value), wait, "%s: %s with %q beside %q", preset.name, line, body, value)
@@ -123,9 +120,6 @@ const wait = 7000 * time.Second
 // request waits, with each preset, on each of its paths.
 func TestOutagesHoldEachPath(t *testing.T) {
 	for _, preset := range tables {
-		if preset.name == "dingtalk" {
-			continue
-		}
 		for _, line := range requestsOf(t, preset.with(nil)) {
 			synctest.Test(t, func(t *testing.T) {
 				away := presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {

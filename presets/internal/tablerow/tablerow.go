@@ -45,3 +45,15 @@ func WithoutDenials(p feedback.Penalty) feedback.Penalty {
 func Outage() feedback.Penalty {
 	return throttle.InARow(throttle.OutageAnswers, feedback.When{Status: []int{http.StatusServiceUnavailable}}.Penalty(feedback.RetryAfter(0)))
 }
+
+// Until returns a penalty that ends when the Reset of the fields says, or Retry-After beside it. It is 0 where
+// Reset is missing or cannot be read, so that what the preset knows of the refusal can say for how long.
+func Until(fields feedback.Headers) feedback.Penalty {
+	fields.Status = []int{http.StatusForbidden}
+	return func(resp *http.Response) time.Duration {
+		// A 429 would be worth a penalty whatever its fields say, and a 403 is not.
+		denial := *resp
+		denial.StatusCode = http.StatusForbidden
+		return fields.Penalty(&denial)
+	}
+}

@@ -50,3 +50,24 @@ func TestOutage(t *testing.T) {
 	require.Equal(t, 7*time.Second, outage(away))
 	require.Equal(t, 7*time.Second, outage(away))
 }
+
+// TestUntil: what cannot be read says nothing, of a 429 neither, and a Retry-After counts before the reset.
+func TestUntil(t *testing.T) {
+	until := tablerow.Until(feedback.Headers{Reset: "X-Reset"})
+	for _, c := range []struct {
+		header http.Header
+		want   time.Duration
+	}{
+		{http.Header{"X-Reset": {"52"}}, 52 * time.Second},
+		{http.Header{"X-Reset": {"52"}, "Retry-After": {"7"}}, 7 * time.Second},
+		{http.Header{"X-Reset": {"soon"}}, 0},
+		{http.Header{"X-Reset": {"0"}}, 0},
+		{http.Header{}, 0},
+	} {
+		for _, status := range []int{http.StatusBadRequest, http.StatusForbidden, http.StatusTooManyRequests} {
+			resp := &http.Response{StatusCode: status, Header: c.header}
+			require.Equal(t, c.want, until(resp), "%d %v", status, c.header)
+			require.Equal(t, status, resp.StatusCode, "the answer is left alone")
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,9 +29,9 @@ func TestMain(m *testing.M) {
 // TestProcesses: three processes pull everybody, each person once, and nothing is refused.
 func TestProcesses(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, runTogether(t.Context(), &out, 3, 600))
+	require.NoError(t, runTogether(t.Context(), &out, 3, 600, ""))
 	require.Contains(t, out.String(), "pulled 600 people")
-	require.Regexp(t, `listsub +\d+ +0 `, out.String())
+	require.Regexp(t, `listsubid +\d+ +0 `, out.String())
 	require.Contains(t, out.String(), "bans: 0\n")
 }
 
@@ -38,10 +39,12 @@ func TestProcesses(t *testing.T) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		require.NoError(t, run(t.Context(), &out, false))
+		c := throttle.Config{Store: memstore.New(), MaxWait: 20 * time.Minute}
+		require.NoError(t, new(book).demonstrate(t.Context(), &out, c, false))
 		require.Contains(t, out.String(), "pulled 3000 people in 7.")
-		require.Contains(t, out.String(), "listsub   150     0         20 of 20 ")
-		require.Contains(t, out.String(), "user/list            156     0         20 of 20 ")
+		require.Contains(t, out.String(), "listsubid   150     0         20 of 20 ")
+		require.Contains(t, out.String(), "user/list              156     0         20 of 20 ")
+		require.Contains(t, out.String(), "accessToken          1       0         1 of 20 ")
 		require.Contains(t, out.String(), "bans: 0\n")
 	})
 }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/spf13/pflag"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// Bounds of a file of labels.
+const (
+	mostLabels     = 10_000 // each is hashed once for each policy with keys
+	mostLabelBytes = 4 << 20
+	longestLabel   = 100
+)
+
+// budgetPattern is the form of the names of budgets: a policy, and the beginning of its hashed key.
+var budgetPattern = regexp.MustCompile(`^.+/[0-9a-f]{12}$`)
+
+// labels are names for hashed keys, which an operator keeps in a file. The file stays where it is: nothing of it goes to Redis.
+// The zero labels have no names. They are safe for concurrent use once they are read.
+type labels struct {
+	file string // flag
+
+	budgets map[string]string // by the name of a budget
+	keys    [][2]string       // a key, and its label
+
+	mu       sync.Mutex
+	byPolicy map[string]map[string]string // the label of each budget that a key has in a policy
+}
+
+// addFlag adds the flag that names the file.
+func (l *labels) addFlag(f *pflag.FlagSet) {
+	f.StringVar(&l.file, "labels", "", "a file with names for hashed keys, a line each: the key or the budget, a tab, and the name. It is read once, and nothing of it is stored")
+}
+
+// read reads the file, if one is named. An error names the lines that are wrong, and repeats none.
+func (l *labels) read() error {
+	if l.file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(l.file)
+	if err != nil {
+		return fmt.Errorf("--labels: %w", err)
+	}
+	if len(text) > mostLabelBytes {
+		return fmt.Errorf("--labels: %s has %d bytes: at most %d", l.file, len(text), mostLabelBytes)
+	}
+
+	if err := l.parse(text); err != nil {
+		return fmt.Errorf("--labels: %s: %w", l.file, err)
+	}
+	return nil
+}
+
+// parse takes in the text of a file.
+func (l *labels) parse(text []byte) error {
+	l.budgets = make(map[string]string)
+	var errs []error
+	n := 0
+	for line := range bytes.Lines(text) {
+		n++
+		of, label, tab := strings.Cut(strings.TrimRight(string(line), "\r\n"), "\t")
+		label = strings.TrimSpace(label)
+		switch {
+		case !tab && strings.TrimSpace(of) == "" || strings.HasPrefix(of, "#"):
+			continue
+		case !tab || of == "" || label == "":
+			errs = append(errs, fmt.Errorf("line %d: it is not a key or a budget, a tab, and a name", n))
+		case !utf8.ValidString(label) || utf8.RuneCountInString(label) > longestLabel:
+			errs = append(errs, fmt.Errorf("line %d: the name is no text of %d characters at most", n, longestLabel))
+		case budgetPattern.MatchString(of):
+			l.budgets[of] = fleet.Clean(label, longestLabel)
+		default:
+			l.keys = append(l.keys, [2]string{of, fleet.Clean(label, longestLabel)})
+		}
+	}
+	if len(l.budgets)+len(l.keys) > mostLabels {
+		errs = append(errs, fmt.Errorf("it has more than %d names", mostLabels))
+	}
+	if len(errs) > mostLineErrors {
+		errs = append(errs[:mostLineErrors], fmt.Errorf("and %d more", len(errs)-mostLineErrors))
+	}
+	return errors.Join(errs...)
+}
+
+// mostLineErrors is how many lines an error names.
+const mostLineErrors = 10
+
+// of returns the label of a budget of a policy, or "".
+func (l *labels) of(policy, budget string) string {
+	if label := l.budgets[budget]; label != "" || len(l.keys) == 0 {
+		return label
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.byPolicy[policy]
+	if known == nil {
+		known = make(map[string]string, len(l.keys))
+		for _, k := range l.keys {
+			known[throttle.BudgetOf(policy, k[0]).String()] = k[1]
+		}
+		if l.byPolicy == nil {
+			l.byPolicy = make(map[string]map[string]string)
+		}
+		l.byPolicy[policy] = known
+	}
+	return known[budget]
+}
+
+// labelled returns a source whose budgets are labelled.
+func (l *labels) labelled(from source) source {
+	return func(ctx context.Context) (*fleet.Snapshot, error) {
+		s, err := from(ctx)
+		if err == nil {
+			l.set(s)
+		}
+		return s, err
+	}
+}
+
+// set labels the budgets of a snapshot.
+func (l *labels) set(s *fleet.Snapshot) {
+	for i := range s.Budgets {
+		b := &s.Budgets[i]
+		b.Label = l.of(b.Policy, b.Name)
+	}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
+	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
+)
+
+// The demonstration runs where no key is set: addressbook.go against a DingTalk for tests, which counts the calls.
+var (
+	page      = flag.Bool("dashboard", false, "without a key: show the budgets on a page, and pull until you interrupt")
+	processes = flag.Int("processes", 1, "without a key: how many processes pull together")
+	at        = flag.String("at", "", "with a key: `host:port` of a DingTalk for tests, in place of DingTalk")
+	of        = flag.String("part", "", "which of the processes this is; the program sets it itself")
+)
+
+func init() { pull = demonstrate }
+
+// demonstrate takes the place of [book.pull] in this directory.
+func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
+	c.Observe = tell
+
+	switch {
+	case *of != "":
+		return b.pullPart(ctx, c, *of)
+	case b.key != "" && b.secret != "":
+		if *at != "" {
+			c.Base = tests(*at)
+		}
+		return b.pull(ctx, c)
+	case b.key != "" || b.secret != "":
+		return errors.New("set both DINGTALK_APP_KEY and DINGTALK_APP_SECRET, or for the demonstration none of them")
+	case *processes > 1:
+		return runTogether(ctx, os.Stdout, *processes, 3000, flag.Lookup("redis").Value.String())
+	}
+	return b.demonstrate(ctx, os.Stdout, c, *page)
+}
+
+// demonstrate pulls from a DingTalk for tests in this process, and prints what that has counted.
+func (b *book) demonstrate(ctx context.Context, w io.Writer, c throttle.Config, page bool) error {
+	fake := dingtalktest.New(dingtalktest.Options{}) // counts, refuses and bans as DingTalk does
+	b.key, b.secret = demonstrationKey(), "secret"
+	c.Base, c.Policies = fake, demonstrationPolicies(b.key)
+	show = func(...any) (int, error) { return 0, nil }
+	if page {
+		if err := showPage(ctx, w, &c, "127.0.0.1:7071"); err != nil {
+			return err
+		}
+	}
+
+	fmt.Fprintln(w, "pulling an address book, which takes about eight seconds")
+	begin := time.Now()
+	err := b.pull(ctx, c)
+	people := b.people()
+	for page && err == nil { // the page shows budgets for as long as they are used
+		b.met.Clear()
+		err = b.pull(ctx, c)
+	}
+	if page && ctx.Err() != nil {
+		err = nil // an interrupt is how it ends
+	}
+	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", max(people, b.people()), time.Since(begin).Seconds())
+	fmt.Fprint(w, fake)
+	return err
+}
+
+// people is how many people have come.
+func (b *book) people() (n int) {
+	b.met.Range(func(any, any) bool {
+		n++
+		return true
+	})
+	return n
+}
+
+// demonstrationKey returns a key that no other run has: a Redis may still keep the token of another.
+func demonstrationKey() string { return fmt.Sprintf("dingdemo%d", time.Now().UnixNano()) }
+
+// demonstrationPolicies are those of the program. Its budgets are apart from those of real programs, should they
+// be in the same Redis.
+func demonstrationPolicies(key string) []throttle.Policy {
+	return dingtalk.Policies(dingtalk.Options{App: key, Company: "demonstration", Address: "demonstration"})
+}
+
+// tell says why nothing happens for a while.
+func tell(_ context.Context, e throttle.Event) {
+	switch e.Kind {
+	case throttle.Penalized:
+		log.Printf("DingTalk has refused a call: %s is closed for %v", e.Policy, e.Duration)
+	case throttle.StoreFailed:
+		log.Print("waiting: ", e.Err)
+	}
+}
