@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -37,6 +38,7 @@ func newSite(t *testing.T, c throttle.Config, limits ...throttle.Limit) (*site, 
 	if s.store == nil {
 		s.store = memstore.New()
 	}
+	c.MaxWait = cmp.Or(c.MaxWait, throttle.Forever)
 	c.Store, c.Observe, c.Policies = s.store, s.observe, append(c.Policies, hostTable(limits...)...)
 	if c.Base == nil {
 		c.Base = s
