@@ -16,11 +16,15 @@ type Config struct {
 	Store Store
 
 	// Policies are the limits. They can be replaced later: see
-	// [Transport.SetPolicies]. Defaults to none: every request passes.
+	// [Transport.SetPolicies]. Defaults to none.
 	Policies []Policy
 
 	// Base sends the requests of a [Transport]. Defaults to [http.DefaultTransport].
 	Base http.RoundTripper
+
+	// Unmatched says what becomes of a request that no policy matches, because of a typo in Match perhaps, or another
+	// base URL. Defaults to [UnmatchedPass].
+	Unmatched Unmatched
 
 	// MaxWait bounds how long a caller is held, and [WithMaxWait] does so for one
 	// request. If the wait cannot fit MaxWait and the deadline of the context, the
@@ -51,6 +55,15 @@ type Config struct {
 	// [DefaultLongWait].
 	LongWait time.Duration
 }
+
+// Unmatched is what becomes of a request that no policy matches. Observe is told of each such request by an
+// [EventUnmatched].
+type Unmatched uint8
+
+const (
+	UnmatchedPass   Unmatched = iota // the request is sent, and nothing holds it
+	UnmatchedRefuse                  // the request is not sent, and fails with an *[UnmatchedError]
+)
 
 // DefaultLongWait is the LongWait of a [Config] that does not set one.
 const DefaultLongWait = 10 * time.Second

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,21 +18,22 @@ import (
 // An engine is what all acquisitions of a [Transport], or of limiters that belong
 // together, have in common.
 type engine struct {
-	store          Store
-	traits         store.Traits                 // of the store
-	defaultMaxWait time.Duration                // as in Config
-	observe        func(context.Context, Event) // nil: none
-	longWait       time.Duration                // as in Config; 0: none, or there is no observer
-	rtt            rttEstimator                 // how long the store's answers take: those without a start
-	grantAge       rttEstimator                 // how old starts are at the most: a store may know how long ago it booked them
-	overestimated  overestimate                 // by how much the costs of policies are estimated too high
-	heldByPolicy   sync.Map                     // of *atomic.Int64: how many callers each policy holds
-	closings       closings
-	counting       counting
-	ahead          ahead
-	recent         atomic.Pointer[recents] // the budgets that callers used last; nil: nobody asks for them
-	behind         atomic.Int32            // how many reports go on behind the back of callers, at most mostBehind
-	unanswered     atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
+	store            Store
+	traits           store.Traits                 // of the store
+	refusesUnmatched bool                         // Config.Unmatched is UnmatchedRefuse
+	defaultMaxWait   time.Duration                // as in Config
+	observe          func(context.Context, Event) // nil: none
+	longWait         time.Duration                // as in Config; 0: none, or there is no observer
+	rtt              rttEstimator                 // how long the store's answers take: those without a start
+	grantAge         rttEstimator                 // how old starts are at the most: a store may know how long ago it booked them
+	overestimated    overestimate                 // by how much the costs of policies are estimated too high
+	heldByPolicy     sync.Map                     // of *atomic.Int64: how many callers each policy holds
+	closings         closings
+	counting         counting
+	ahead            ahead
+	recent           atomic.Pointer[recents] // the budgets that callers used last; nil: nobody asks for them
+	behind           atomic.Int32            // how many reports go on behind the back of callers, at most mostBehind
+	unanswered       atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
 }
 
 // configure sets the fields that come from a configuration. Its error is that of a missing Store.
@@ -43,8 +46,25 @@ func (e *engine) configure(c Config) error {
 		return &ConfigError{"", "Store", errors.New("is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet")}
 	}
 
-	e.traits = c.Store.Traits()
+	if c.Unmatched > UnmatchedRefuse {
+		return &ConfigError{"", "Unmatched", fmt.Errorf("%d is unknown: use UnmatchedPass or UnmatchedRefuse", c.Unmatched)}
+	}
+
+	e.traits, e.refusesUnmatched = c.Store.Traits(), c.Unmatched == UnmatchedRefuse
 	return nil
+}
+
+// noticeUnmatched tells the observer of a request that no policy matches. It returns an error if such requests are refused.
+func (e *engine) noticeUnmatched(r *http.Request) error {
+	var err error
+	if e.refusesUnmatched {
+		err = &UnmatchedError{Method: Method(r), Host: Host(r)}
+	}
+
+	if e.observe != nil {
+		e.observe(r.Context(), Event{Kind: EventUnmatched, Host: Host(r), Err: err})
+	}
+	return err
 }
 
 // closings are the budgets that are closed, as far as this program knows. By them the observer

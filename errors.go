@@ -81,6 +81,18 @@ func (e *StoreError) Error() string {
 // Unwrap returns the store's error.
 func (e *StoreError) Unwrap() error { return e.Err }
 
+// An UnmatchedError says that no policy matches a request, and that [Config.Unmatched] refuses such requests. The
+// request was not sent.
+type UnmatchedError struct {
+	Method string
+	Host   string // as [Host] has it
+}
+
+// Error implements error.
+func (e *UnmatchedError) Error() string {
+	return fmt.Sprintf("throttle: no policy matches a %s request to %q: correct the policy's Match, or add a policy for these requests", e.Method, e.Host)
+}
+
 // A ConfigError is one mistake in a configuration. [New], [NewLimiter], [NewLimiters] and
 // [Transport.SetPolicies] report all of them at once, joined with
 // [errors.Join]; use [errors.As] to look at the first.

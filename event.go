@@ -28,11 +28,12 @@ const (
 	StillWaiting                        // the caller has been held for Config.LongWait, and again after twice as long, and so on
 	Closed                              // a caller has met a budget that was closed, by another program or by hand: Note says who it was, if an operator said so
 	Opened                              // a caller starts under a budget that was Penalized or Closed: it is open again
+	EventUnmatched                      // no policy matches the request: nothing holds it, unless Config.Unmatched refuses it; Host says where it goes
 )
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {
-	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible", "lowered", "still waiting", "closed", "opened"}
+	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible", "lowered", "still waiting", "closed", "opened", "unmatched"}
 	if int(k) < len(names) && k > 0 {
 		return names[k]
 	}
@@ -51,6 +52,7 @@ type Event struct {
 	Paused bool   // that budget is closed, by a penalty or by hand; else it is full
 	Err    error  // see Kind; nil for the others
 
+	Host    string        // EventUnmatched: the host of the request, as [Host] has it
 	Note    PauseNote     // what the operator said who paused that budget; zero: a penalty closes it, or that is unknown
 	Callers int           // Waiting, StillWaiting: how many callers of this program that policy holds, this one included
 	Left    time.Duration // StillWaiting: how long the caller will still be held; 0: unknown

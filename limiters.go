@@ -80,7 +80,13 @@ func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 	return l.acquire(req.Context(), a, func() error {
 		var matchBuf [fewPolicies]int32
 		s := l.policies.Load()
-		return a.useQuote(req.Context(), a.newQuote(s).priceRequest(s, s.index.Match(matchBuf[:0], req), req))
+		matched := s.index.Match(matchBuf[:0], req)
+		if len(matched) == 0 {
+			if err := l.noticeUnmatched(req); err != nil {
+				return err
+			}
+		}
+		return a.useQuote(req.Context(), a.newQuote(s).priceRequest(s, matched, req))
 	})
 }
 

@@ -6,7 +6,7 @@ import "net/http"
 // it, sends it, and lets the policies learn from the answer. It does not retry
 // and does not change the request.
 //
-// A request that is not sent fails with a *[LimitError], a *[StoreError] or the
+// A request that is not sent fails with a *[LimitError], a *[StoreError], an *[UnmatchedError] or the
 // context's own error, and has spent nothing.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
@@ -16,6 +16,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	policies := t.policies.Load()
 	matched := policies.index.Match(matchBuf[:0], req)
 	if len(matched) == 0 {
+		if err := t.noticeUnmatched(req); err != nil {
+			closeBody(req)
+			return nil, err
+		}
 		return t.base.RoundTrip(req)
 	}
 
@@ -48,6 +52,13 @@ func (r *roundTrip) refuse(err error) error {
 		panic(http.ErrAbortHandler)
 	}
 	return err
+}
+
+// closeBody closes the body of a request that is not sent.
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		r.Body.Close()
+	}
 }
 
 // sendFree sends a request that costs nothing.

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -296,4 +297,49 @@ func TestLimitErrorThroughTheClient(t *testing.T) {
 		require.Equal(t, time.Hour+35*ms+us, limited.RetryAfter)
 		require.False(t, limited.Paused)
 	})
+}
+
+// TestUnmatched: a request that no policy matches is told each time, and refused if the program wants that. The error and the
+// event name the host and nothing else of the URL.
+func TestUnmatched(t *testing.T) {
+	for _, c := range []struct {
+		mode throttle.Unmatched
+		err  string
+	}{
+		{throttle.UnmatchedPass, ""},
+		{throttle.UnmatchedRefuse, `throttle: no policy matches a POST request to "api.example.org": correct the policy's Match, or add a policy for these requests`},
+	} {
+		var seen events
+		sent, closed := newStarts(), new(responseBody)
+		config := throttle.Config{
+			Store: memstore.New(), Unmatched: c.mode, Observe: seen.observe, Base: sent,
+			Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(5)}},
+		}
+		r := must(http.NewRequest(http.MethodPost, "https://API.example.org:443/v1/secret?token=secret", closed))
+		_, err := must(throttle.New(config)).RoundTrip(r)
+		_, errOfLimiters := must(throttle.NewLimiters(withoutBase(config))).AcquireRequest(r)
+
+		for _, err := range []error{err, errOfLimiters} {
+			if c.err == "" {
+				require.NoError(t, err)
+				continue
+			}
+			require.EqualError(t, err, c.err)
+			require.ErrorAs(t, err, new(*throttle.UnmatchedError))
+		}
+		require.Len(t, sent.seen(), map[throttle.Unmatched]int{throttle.UnmatchedPass: 1}[c.mode])
+		e := seen.first(t, throttle.EventUnmatched)
+		require.Equal(t, "api.example.org", e.Host)
+		require.Equal(t, "unmatched", e.Kind.String())
+		require.Equal(t, c.err != "", e.Err != nil)
+	}
+
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Unmatched: 2})
+	require.EqualError(t, err, "throttle: Unmatched: 2 is unknown: use UnmatchedPass or UnmatchedRefuse")
+}
+
+// withoutBase returns a configuration for limiters.
+func withoutBase(c throttle.Config) throttle.Config {
+	c.Base = nil
+	return c
 }

@@ -32,6 +32,8 @@ var Kinds = [...]string{
 	throttle.StillWaiting:   "still_waiting",
 	throttle.Closed:         "closed",
 	throttle.Opened:         "opened",
+
+	throttle.EventUnmatched: "unmatched",
 }
 
 // A Table has what belongs to each policy, bound beforehand: events come on the request's way.
