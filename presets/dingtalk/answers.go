@@ -34,7 +34,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 			r.lasts = max(r.lasts, o.Ban)
 		}
 		if !r.about.isMetBy(resp.Request) {
-			r.about = r.instead()
+			r = r.instead(resp)
 		}
 	case f.denied || f.page && o.isBan(resp):
 		r = refusal{address, max(o.Ban, f.wait)}
@@ -103,20 +103,31 @@ func (s subject) isMetBy(r *http.Request) bool {
 	case ding:
 		return p == dings
 	case person:
-		return p == tasks || p == pushes || fits(calendars, pathOf(r, p))
+		return p == tasks && receiverOfTask(r) != "" || p == pushes && receiverOfPush(r) != "" || fits(calendars, pathOf(r, p))
+	case noticesToAll:
+		return sendsNotice(r) && toAll(r)
 	default:
-		return strings.HasPrefix(p, workNotices)
+		return sendsNotice(r)
 	}
 }
 
 // instead returns what a refusal closes if its request has no budget of the right kind: for a short time
 // the API, as for limits that nobody has described, which may be all of a product; for a long time
-// the path alone.
-func (r refusal) instead() subject {
-	if r.lasts <= time.Minute {
-		return appAPI
+// the path alone. If the path is that of many people, and the request does not tell which of them has had
+// enough, only a 429 closes it, and only for a moment.
+func (r refusal) instead(resp *http.Response) refusal {
+	switch p := throttle.Path(resp.Request); {
+	case p == tasks || p == pushes || sendsNotice(resp.Request):
+		if r.lasts > time.Minute {
+			r.lasts = throttle.RetryAfter(resp)
+		}
+		r.about = appAPI
+	case r.lasts <= time.Minute:
+		r.about = appAPI
+	default:
+		r.about = companyAPI
 	}
-	return companyAPI
+	return r
 }
 
 // closedBy returns the penalty of a row that refusals about some subjects close.
