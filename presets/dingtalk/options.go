@@ -43,7 +43,7 @@ const (
 // application of one company with the standard edition, behind one address.
 type Options struct {
 	// Edition is what the company has bought. Name it, Standard too, to have the
-	// months counted: what is beyond them waits until the 1st. Defaults to the zero
+	// months counted: calls beyond them wait until the 1st. Defaults to the zero
 	// Edition: the standard one's calls in a second, and no month but what answers
 	// say.
 	Edition Edition
@@ -63,8 +63,8 @@ type Options struct {
 
 	// Buffer lets calls go on when the month's number is reached: for up to five days
 	// DingTalk only warns. The month is then counted by a row in Shadow, and only a
-	// refusal closes it, until the 1st. Defaults to false: what is beyond the number
-	// waits until the 1st.
+	// refusal closes it, until the 1st. Defaults to false: calls beyond the number
+	// wait until the 1st.
 	Buffer bool
 
 	// RobotPerMonth is how many calls the company allows each robot's webhook in a
@@ -188,7 +188,7 @@ func (o Options) cost(r *http.Request) int {
 }
 
 // metered is the default of Options.Metered: every call counts that DingTalk does not call free.
-// Webhooks have a month of their own, and other hosts of DingTalk, such as that of the documentation,
+// Webhooks have a month of their own, and other hosts of DingTalk, such as the documentation's,
 // have no API.
 func (o Options) metered(r *http.Request) bool {
 	return o.hasAPIs(r) && !free(r) && !strings.HasPrefix(throttle.Path(r), webhooks)
