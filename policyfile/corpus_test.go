@@ -120,7 +120,7 @@ func fieldFiles() (all []fieldFile) {
 		"{printed: {pattern: '[0-9]+', as: {after: 1s}}}", "{printed: {pattern: '[0-9]+', as: {after: 1s, at: '2006'}}}", "{printed: {as: {at: YYYY-MM-DD}}}", "{printed: {as: {at: '2006-01-02', zone: Asia/Nowhere}}}", "{printed: {as: {after: 1s, zone: UTC}}}", "{printed: {as: {}}}",
 		"{headers: {remaining: X-Left, reset: X-Reset}}", "{headers: {limit: X-Limit}}", "{headers: {remaining: 'X Left'}}", "{headers: {remaining: X-Left, status: 4290}}", "{ratelimit: {prefix: 'X '}}",
 		"{codes: {}, text: {}}", "{cods: {}}", "{none: {}}", "{none: 5}", "[none, [none]]", "[]", "{for: +50ms}", "retry_after")
-	add("acted", row("    acted: VALUE\n"), "graphql", "GraphQL", "graphq")
+	add("acted", row("    acted: VALUE\n"), "graphql", "GraphQL", "graphq", "success")
 	add("quota", row("    quota: VALUE\n"), "ratelimit", "{headers: {remaining: X-Left}}", "{headers: {}}", "{amount: {fields: left}}", "{amount: {fields: left, per: 1m}}", "{amount: {}}", "{when: {status: 200, quota: ratelimit}}", "{when: {quota: ratelimit}}", "header")
 	add("settle", row("    settle: VALUE\n"), "{amount: {fields: usage.total}}", "{amount: {fields: usage.total, per: 1m}}", "amount")
 	add("adaptive", row("    adaptive: VALUE\n"), "yes", "perhaps", "YES", "ON")
