@@ -22,7 +22,7 @@ const dingtalkAnswer = `{"errcode":0,"errmsg":"ok","result":{"dept_id":1,"name":
 // answerCalls is how many calls with an answer make a round.
 const answerCalls = 5_000
 
-// BenchmarkAnswer is a call under DingTalk's table by its preset, whose six rows look for refusals in
+// BenchmarkAnswer is a call under DingTalk's table by its preset, whose seven rows look for refusals in
 // the body of the answer, beside a call under one policy: one row of that table, which looks at the same
 // answer, one policy with a table of codes, and one that looks at the status of the answer only. All
 // answers are alike, and all bodies are read to the end.

@@ -26,3 +26,9 @@ func Partly(resp *http.Response) (partly bool) {
 	})
 	return partly
 }
+
+// Succeeded reports whether an answer has a status below 400. It is the
+// [throttle.Policy.Acted] of an upstream that does what was asked and says in the same
+// answer for how long to pause, as a [Printed] in a 200: the budget closes, and the
+// request is not repeated.
+func Succeeded(resp *http.Response) bool { return resp.StatusCode < http.StatusBadRequest }

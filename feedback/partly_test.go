@@ -29,3 +29,9 @@ func TestPartly(t *testing.T) {
 		requireBody(t, body, resp)
 	}
 }
+
+func TestSucceeded(t *testing.T) {
+	for status, want := range map[int]bool{200: true, 204: true, 304: true, 400: false, 429: false, 503: false} {
+		require.Equal(t, want, feedback.Succeeded(answer(status, "")), "%d", status)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
 	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
@@ -38,8 +39,13 @@ func (t Text) Penalty(resp *http.Response) time.Duration {
 	return ending(resp, t.End, t.Lasts)
 }
 
-// Printed is a penalty whose length stands in the body.
+// Printed is a penalty whose length stands in the body, or in a header field.
 type Printed struct {
+	// Header is the field whose text is read in place of the body: JSON, if Fields
+	// are set. Of all lengths that are there the longest counts. Defaults to "":
+	// the body is read.
+	Header string
+
 	// Fields say where, as in [Codes]. Defaults to nil: anywhere in the first
 	// 4 KB of the body, JSON or not, where Pattern matches; all of them if
 	// Pattern is nil and As is set, as to [Sentence].
@@ -57,6 +63,10 @@ type Printed struct {
 // Penalty is the [throttle.Policy.Penalty] of what is printed; 0 if nothing is,
 // or nothing that can be read.
 func (p Printed) Penalty(resp *http.Response) time.Duration {
+	if p.Header != "" {
+		return orRounded(resp, min(p.longest(resp), throttle.MaxPenalty))
+	}
+
 	var text string
 	var found bool
 	switch {
@@ -78,6 +88,25 @@ func (p Printed) Penalty(resp *http.Response) time.Duration {
 	}
 	d, _ := p.As.read(resp, text)
 	return orRounded(resp, min(max(d, 0), throttle.MaxPenalty))
+}
+
+// longest returns the longest length in a header field; 0 if there is none that can be read.
+func (p Printed) longest(resp *http.Response) (longest time.Duration) {
+	note := func(text string) (ends bool) {
+		if d, ok := p.length(resp, text); ok {
+			longest = max(longest, d)
+		}
+		return false
+	}
+
+	for _, line := range valuesOf(resp.Header, p.Header) {
+		if len(p.Fields) == 0 {
+			note(line)
+			continue
+		}
+		firstFieldOf(jsonscan.Of([]byte(line)), p.Fields, note)
+	}
+	return longest
 }
 
 // head returns the first 4 KB of an answer's body; found is false if there is nothing to be looked at.

@@ -136,6 +136,33 @@ func TestSentence(t *testing.T) {
 	require.Zero(t, page.Penalty(answer(200, "retry in 5s", "Content-Type", "text/event-stream")))
 }
 
+// TestPrintedInAHeader reads a field of the header in place of the body. The longest length counts.
+func TestPrintedInAHeader(t *testing.T) {
+	const name = "X-Business-Use-Case-Usage"
+	usage := feedback.Printed{Header: name, Fields: []string{"*.*.wait", "pause"}, As: feedback.After(time.Minute)}
+	plain := feedback.Printed{Header: "x-error", Pattern: regexp.MustCompile(`for (\w+)`)}
+	for field, want := range map[string]time.Duration{
+		`{"1":[{"call_count":100,"wait":12}]}`:            12 * time.Minute,
+		`{"1":[{"wait":0},{"wait":12}],"2":[{"wait":7}]}`: 12 * time.Minute,
+		`{"1":[{"wait":"3"},{"wait":"soon"}]}`:            3 * time.Minute,
+		`{"pause":20,"1":[{"wait":12}]}`:                  20 * time.Minute,
+		`{"1":[{"wait":1e9}]}`:                            0,
+		`{"1":[{"wait":-1}]}`:                             0,
+		`{"1":[{"wait":999999}]}`:                         throttle.MaxPenalty,
+		`{"1":[{"wait":12}],"2":[{"wait":`:                12 * time.Minute,
+		`{"1":{"wait":12}}`:                               0,
+		`12`:                                              0,
+		``:                                                0,
+	} {
+		resp := jsonAnswer(400, `{"1":[{"wait":99}]}`)
+		resp.Header[name] = []string{field}
+		require.Equal(t, want, usage.Penalty(resp), field)
+	}
+	require.Zero(t, usage.Penalty(jsonAnswer(400, `{"1":[{"wait":99}]}`)))
+	require.Equal(t, 40*time.Second, plain.Penalty(answer(400, "", "X-Error", "closed for 30s", "X-Error", "closed for 40s")))
+	require.Equal(t, 50*time.Second, plain.Penalty(answer(429, "", "X-Error", "closed for 30s", "Retry-After", "50")))
+}
+
 func TestPrintedEndsCodes(t *testing.T) {
 	codes := dingtalk
 	codes.End = printedEnd.Penalty

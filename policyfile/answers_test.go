@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,6 +68,7 @@ func sleepUntil(t *testing.T, moment string) {
 }
 
 // TestARefusalThatSaysLittleStopsTheOthers: a Retry-After without a reset closes a row without a limit.
+// Refused is only what was in flight: a caller comes every 10 ms, and an answer takes 50 ms.
 func TestARefusalThatSaysLittleStopsTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sleepUntil(t, "2026-01-01T00:00:00Z")
@@ -74,6 +76,7 @@ func TestARefusalThatSaysLittleStopsTheOthers(t *testing.T) {
 		var refused atomic.Int64
 		tr := under(t, `  - {name: a, limit: unlimited, penalty: {headers: {remaining: x-ratelimit-remaining, reset: x-ratelimit-reset}}}`, time.Hour,
 			func(*http.Request) (int, string, []string) {
+				time.Sleep(50 * time.Millisecond)
 				if time.Since(began) < 30*time.Second {
 					refused.Add(1)
 					return 429, "", []string{"X-RateLimit-Remaining", "0", "Retry-After", "30"}
@@ -82,8 +85,9 @@ func TestARefusalThatSaysLittleStopsTheOthers(t *testing.T) {
 			})
 
 		var callers sync.WaitGroup
-		for range 100 {
+		for i := range 100 {
 			callers.Go(func() {
+				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
 				for send(t, tr).StatusCode == 429 {
 				}
 			})
@@ -174,4 +178,67 @@ func TestRetryAfterIsNeverLost(t *testing.T) {
 			require.Equal(t, want, throttle.PenaltyOf(send(t, tr)), penalty)
 		})
 	}
+}
+
+// TestAnswersOfTheirOwn: the example of the page reads the forms that some platforms have for themselves.
+func TestAnswersOfTheirOwn(t *testing.T) {
+	read, err := os.ReadFile("../docs/policyfile.md")
+	require.NoError(t, err)
+	_, example, ok := strings.Cut(string(read), "forms of their own:\n\n```yaml\n")
+	require.True(t, ok)
+	example, _, _ = strings.Cut(example, "```")
+	file, err := policyfile.Parse("example", []byte(example))
+	require.NoError(t, err)
+	rows := make(map[string]throttle.Policy)
+	for _, p := range file.Policies {
+		rows[p.Name] = p
+	}
+
+	answer := func(status int, body string, fields ...string) *http.Response {
+		resp, err := upstream(func(*http.Request) (int, string, []string) { return status, body, fields }).RoundTrip(nil)
+		require.NoError(t, err)
+		resp.Header.Set("Date", "Thu, 01 Jan 2026 12:14:00 GMT")
+		return resp
+	}
+	usage := answer(200, "", "X-RateLimit-Limit", "600,30000", "X-RateLimit-Usage", "598,27536")
+	for name, want := range map[string]throttle.Quota{
+		"quarter-hour": {Left: 2, Reset: time.Minute},
+		"day":          {Left: 2464, Reset: 11*time.Hour + 46*time.Minute},
+	} {
+		q, ok := rows[name].Quota(usage)
+		require.True(t, ok)
+		require.Equal(t, want, q, name)
+	}
+
+	pause := answer(200, `{"items":[1,2],"backoff":10}`)
+	require.Equal(t, 10*time.Second, rows["method"].Penalty(pause))
+	require.True(t, rows["method"].Acted(pause))
+	require.Zero(t, rows["method"].Penalty(answer(200, `{"items":[1,2]}`)))
+	require.False(t, rows["method"].Acted(answer(429, "")))
+
+	const business = "X-Business-Use-Case-Usage"
+	require.Equal(t, 12*time.Minute, rows["business"].Penalty(answer(400, "", business, `{"1":[{"call_count":100,"estimated_time_to_regain_access":12}]}`)))
+	require.Equal(t, 30*time.Minute, rows["business"].Penalty(answer(400, "", business,
+		`{"1":[{"estimated_time_to_regain_access":0},{"estimated_time_to_regain_access":12}],"2":[{"estimated_time_to_regain_access":30}]}`)))
+	require.Zero(t, rows["business"].Penalty(answer(400, "", business, `{"1":[{"call_count":10,"estimated_time_to_regain_access":0}]}`)))
+	require.Zero(t, rows["business"].Penalty(answer(400, "", business, `{"1":`)))
+	require.Zero(t, rows["business"].Penalty(answer(400, "")))
+}
+
+// TestAPauseOnSuccess closes the method, and the answer is not repeated.
+func TestAPauseOnSuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		tr := under(t, `  - {name: a, key: "{path}", limit: 30/s, penalty: [retry-after, {printed: {fields: backoff}}], acted: success}`, time.Hour,
+			func(*http.Request) (int, string, []string) {
+				sent++
+				return 200, `{"items":[1],"backoff":10}`, nil
+			})
+
+		began := time.Now()
+		require.Negative(t, throttle.PenaltyOf(send(t, tr)), "a good answer is not repeated")
+		require.Equal(t, 1, sent)
+		send(t, tr)
+		require.Equal(t, 10*time.Second, time.Since(began).Truncate(time.Second))
+	})
 }

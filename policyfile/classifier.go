@@ -119,7 +119,10 @@ var settle = choice("a settle",
 )
 
 // acted is how an answer says that a part was done all the same.
-var acted = oneOf(word[func(*http.Response) bool]{"graphql", feedback.Partly})
+var acted = oneOf(
+	word[func(*http.Response) bool]{"graphql", feedback.Partly},
+	word[func(*http.Response) bool]{"success", feedback.Succeeded},
+)
 
 // nothing is an empty value.
 var nothing = record[struct{}]{name: "an empty mapping {}"}.shape()
@@ -211,7 +214,8 @@ var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
 }}
 
 var printed = record[feedback.Printed]{name: "printed", fields: []field[feedback.Printed]{
-	member("fields", "where in a JSON body; anywhere in the body if there are none", some(label), func(p *feedback.Printed, v []string) { p.Fields = v }),
+	member("header", "the header that is read in place of the body", header, func(p *feedback.Printed, v string) { p.Header = v }),
+	member("fields", "where in a JSON body or header; anywhere in it if there are none", some(label), func(p *feedback.Printed, v []string) { p.Fields = v }),
 	member("pattern", "finds the length or the moment in the text", pattern, func(p *feedback.Printed, v *regexp.Regexp) { p.Pattern = v }),
 	member("as", "how it is written; sentence for a text such as \"Please retry in 39.237s.\"", dialectShape, func(p *feedback.Printed, v dialectSpec) { p.As = v.dialect() }),
 }}

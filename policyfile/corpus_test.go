@@ -120,7 +120,7 @@ func fieldFiles() (all []fieldFile) {
 		"{printed: {pattern: '[0-9]+', as: {after: 1s}}}", "{printed: {pattern: '[0-9]+', as: {after: 1s, at: '2006'}}}", "{printed: {as: {at: YYYY-MM-DD}}}", "{printed: {as: {at: '2006-01-02', zone: Asia/Nowhere}}}", "{printed: {as: {after: 1s, zone: UTC}}}", "{printed: {as: {}}}",
 		"{headers: {remaining: X-Left, reset: X-Reset}}", "{headers: {limit: X-Limit}}", "{headers: {remaining: 'X Left'}}", "{headers: {remaining: X-Left, status: 4290}}", "{ratelimit: {prefix: 'X '}}",
 		"{codes: {}, text: {}}", "{cods: {}}", "{none: {}}", "{none: 5}", "[none, [none]]", "[]", "{for: +50ms}", "retry_after")
-	add("acted", row("    acted: VALUE\n"), "graphql", "GraphQL", "graphq")
+	add("acted", row("    acted: VALUE\n"), "graphql", "GraphQL", "graphq", "success")
 	add("quota", row("    quota: VALUE\n"), "ratelimit", "{headers: {remaining: X-Left}}", "{headers: {}}", "{amount: {fields: left}}", "{amount: {fields: left, per: 1m}}", "{amount: {}}", "{when: {status: 200, quota: ratelimit}}", "{when: {quota: ratelimit}}", "header")
 	add("settle", row("    settle: VALUE\n"), "{amount: {fields: usage.total}}", "{amount: {fields: usage.total, per: 1m}}", "amount")
 	add("adaptive", row("    adaptive: VALUE\n"), "yes", "perhaps", "YES", "ON")
@@ -136,6 +136,6 @@ func fieldFiles() (all []fieldFile) {
 	add("policies of a test", test+"  - request: GET https://example.com/\n    policies: VALUE\n", "[a]", "a", "[b]", "[a, a]", "[]", "{a: {cost: 1}}", "{a: {cost: 2}}", "{a: {key: x}}", "{a: {cots: 1}}", "{a: 1}", "{a: {cost: '1', key: ''}}", "{A: {}}")
 	add("a preset", "version: 1\npresets:\n  - VALUE\n", "dingtalk", "dingtakl", "{github: {account: me}}", "{github: {account: ''}}", "{github: {per-hour: 0}}", "{github: {per-hour: '5000'}}", "{github: {perhour: 1}}",
 		"{github: {caller: {}}}", "{github: {caller: {account: '{header.X}'}}}", "{github: {caller: {account: '{org}'}}}", "{feishu: {caller: {}}}", "{slack: {tier: '2'}}", "{slack: {tier: 9}}", "{slack: {methods: {a: 1}}}",
-		"{dingtalk: {apis: []}}", "{dingtalk: {host: 'https://x'}}", "{dingtalk: {edition: pro}}", "{dingtalk: {edition: professional-3, old-contract: yes, packages: 2, buffer: yes, robot-per-month: 500, receivers: '{header.X-People}'}}", "{dingtalk: {packages: 0}}", "{dingtalk: {}, github: {}}", "{github: {shadow: Yes}}", "{wechat: {per-day: {/cgi-bin/a: 0}}}", "{shopify: {plan: plus}}", "{riot: {limits: [20/s, 100/2m]}}", "{riot: {limits: []}}", "{spapi: {operations: {name: a, match: GET /a, limit: 1/s}}}", "{hubspot: {zone: Nowhere}}", "{openai: {model: {header.X-Model}}}")
+		"{dingtalk: {apis: []}}", "{dingtalk: {host: 'https://x'}}", "{dingtalk: {edition: pro}}", "{dingtalk: {edition: professional-3, old-contract: yes, packages: 2, buffer: yes, robot-per-month: 500, receivers: '{header.X-People}'}}", "{dingtalk: {packages: 0}}", "{dingtalk: {edition: {per-second: 40, per-month: 1_000_000, webhooks: 100_000}}}", "{dingtalk: {edition: {per-second: 0, per-day: 7}}}", "{dingtalk: {}, github: {}}", "{github: {shadow: Yes}}", "{wechat: {per-day: {/cgi-bin/a: 0}}}", "{shopify: {plan: plus}}", "{riot: {limits: [20/s, 100/2m]}}", "{riot: {limits: []}}", "{spapi: {operations: {name: a, match: GET /a, limit: 1/s}}}", "{hubspot: {zone: Nowhere}}", "{openai: {model: {header.X-Model}}}")
 	return all
 }

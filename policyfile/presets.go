@@ -108,7 +108,7 @@ var presets = choice("a preset",
 		host(func(o *deepseek.Options, v string) { o.Host = v }),
 	),
 	preset("dingtalk", dingtalk.Policies,
-		member("edition", "what the company has bought; the months count only if it is named", editions, func(o *dingtalk.Options, v dingtalk.Edition) { o.Edition = v }),
+		member("edition", "what the company has bought; the months count only if it is named", either(editions, editionNumbers.shape()), func(o *dingtalk.Options, v dingtalk.Edition) { o.Edition = v }),
 		member("old-contract", "the edition's contract is from before 2025-11-19, and keeps its numbers", yes, func(o *dingtalk.Options, v bool) { o.OldContract = v }),
 		member("packages", "how many packages (增购包) the company has bought beside the edition", number(1), func(o *dingtalk.Options, v int) { o.Packages = v }),
 		member("buffer", "calls go on when the month's number is reached, until DingTalk refuses", yes, func(o *dingtalk.Options, v bool) { o.Buffer = v }),
@@ -399,6 +399,13 @@ var editions = oneOf(
 	word[dingtalk.Edition]{"professional-4", dingtalk.Professional4},
 	word[dingtalk.Edition]{"exclusive", dingtalk.Exclusive},
 )
+
+// editionNumbers are the numbers of an edition, where a contract has numbers of its own.
+var editionNumbers = record[dingtalk.Edition]{name: "an edition", fields: []field[dingtalk.Edition]{
+	member("per-second", "what one app may call of one API in a second", number(1), func(e *dingtalk.Edition, v int) { e.PerSecond = v }),
+	member("per-month", "what the company may call in a month", number(1), func(e *dingtalk.Edition, v int) { e.PerMonth = v }),
+	member("webhooks", "what webhooks and Stream may call in a month", number(1), func(e *dingtalk.Edition, v int) { e.Webhooks = v }),
+}}
 
 var feishuTier = record[feishu.Tier]{name: "a tier", fields: []field[feishu.Tier]{
 	member("per-second", "what one app may call of one API in a second", number(1), func(t *feishu.Tier, v int) { t.PerSecond = v }),

@@ -111,8 +111,11 @@ var (
 // no sentence is read as by [Common].
 func Sentence(text string, sent time.Time) (time.Duration, bool) {
 	for _, at := range asks.FindAllStringIndex(text, -1) {
-		d, ok := leading(text[at[1]:], sent, bare.MatchString(text[at[0]:at[1]]))
-		if ok {
+		phrase, rest := text[at[0]:at[1]], text[at[1]:]
+		if rest == "" || !digits(rest[:1]) {
+			continue
+		}
+		if d, ok := leading(rest, sent, bare.MatchString(phrase)); ok {
 			return d, true
 		}
 	}

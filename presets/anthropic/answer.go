@@ -39,8 +39,8 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(f
 	Lasts:  map[string]time.Duration{"enforced_spend_limit_reached": feedback.NotRefused},
 }.Penalty)
 
-// requestsRefused is the penalty of all other refusals of messages, and of those about what a message sends if
-// that costs none that anybody can see.
+// requestsRefused is the penalty of all other refusals of messages. A refusal about input tokens is one of them
+// if the message costs none, as one whose body cannot be read: then the row of tokens does not hold the next one.
 func requestsRefused(sends *tokens) feedback.Penalty {
 	return feedback.First(
 		noMoney,

@@ -38,8 +38,8 @@ var tokensRefused = refused(func() feedback.Penalty {
 	return codes.Penalty
 }())
 
-// requestsRefused is the penalty of all other refusals, and of those about tokens if the request costs none
-// that anybody can see.
+// requestsRefused is the penalty of all other refusals. A refusal about tokens is one of them if the request costs
+// no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
 func requestsRefused(cost func(*http.Request) int) feedback.Penalty {
 	return tablerow.WithoutDenials(feedback.First(
 		refused(feedback.First(tablerow.PenaltyIfCharged(cost, tokens(feedback.NotRefused).Penalty), stated, feedback.For(10*time.Second))),

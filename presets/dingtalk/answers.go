@@ -1,6 +1,7 @@
 package dingtalk
 
 import (
+	"cmp"
 	"net/http"
 	"regexp"
 	"slices"
@@ -34,7 +35,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 			r.lasts = max(r.lasts, o.Ban)
 		}
 		if !r.about.isMetBy(resp.Request) {
-			r.about = r.instead()
+			r = r.instead(resp)
 		}
 	case f.denied || f.page && o.isBan(resp):
 		r = refusal{address, max(o.Ban, f.wait)}
@@ -103,20 +104,31 @@ func (s subject) isMetBy(r *http.Request) bool {
 	case ding:
 		return p == dings
 	case person:
-		return p == tasks || p == pushes || fits(calendars, pathOf(r, p))
+		return p == tasks && receiverOfTask(r) != "" || p == pushes && receiverOfPush(r) != "" || fits(calendars, pathOf(r, p))
+	case noticesToAll:
+		return sendsNotice(r) && toAll(r)
 	default:
-		return strings.HasPrefix(p, workNotices)
+		return sendsNotice(r)
 	}
 }
 
 // instead returns what a refusal closes if its request has no budget of the right kind: for a short time
 // the API, as for limits that nobody has described, which may be all of a product; for a long time
-// the path alone.
-func (r refusal) instead() subject {
-	if r.lasts <= time.Minute {
-		return appAPI
+// the path alone. If a path serves many people, and the request does not name the person who has had
+// enough, only a 429 closes it, and only for a moment.
+func (r refusal) instead(resp *http.Response) refusal {
+	switch p := throttle.Path(resp.Request); {
+	case p == tasks || p == pushes || sendsNotice(resp.Request):
+		if r.lasts > time.Minute {
+			r.lasts = throttle.RetryAfter(resp)
+		}
+		r.about = appAPI
+	case r.lasts <= time.Minute:
+		r.about = appAPI
+	default:
+		r.about = companyAPI
 	}
-	return companyAPI
+	return r
 }
 
 // closedBy returns the penalty of a row that refusals about some subjects close.
@@ -191,8 +203,8 @@ func factsOf(resp *http.Response) facts {
 	return a.facts
 }
 
-// looked reports whether a body may be looked at: one that may be a refusal, and that nobody can use
-// one half of. A refusal may call itself text, or nothing, and need not tell its length. A body that
+// looked reports whether a body may be looked at: a body that may be a refusal, and of which nobody can use
+// a half. A refusal may call itself text, or nothing, and need not tell its length. A body that
 // begins with neither "{" nor "<" is left after its first bytes.
 func looked(resp *http.Response) bool {
 	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
@@ -247,12 +259,11 @@ func (a *answer) readFacts(withWords bool) (f facts) {
 	// The old API may wrap a code; without sub_code, the code stands in the text alone.
 	number := a.texts[atErrcode]
 	if number == envelope {
-		number = a.texts[atSubCode]
-		if m := wrapped.FindStringSubmatch(a.member("errmsg")); number == "" && m != nil {
-			number = m[1]
-		}
+		number = cmp.Or(a.texts[atSubCode], a.wrappedCode())
 	}
-	if f.limit = numbers[number]; f.limit.about == nothing && withWords {
+
+	f.limit = numbers[number]
+	if f.limit.about == nothing && withWords {
 		f.limit = limitOf(a.texts[atCode])
 	}
 	if f.limit.ifTooFast {
@@ -264,7 +275,8 @@ func (a *answer) readFacts(withWords bool) (f facts) {
 	//	{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"…"}
 	deny, refused := strings.EqualFold(a.texts[atPunish], "deny"), a.texts[atStatus] == "1111"
 	f.denied = deny || refused && strings.EqualFold(a.texts[atSource], "x5")
-	if f.punished = deny || refused; f.punished {
+	f.punished = deny || refused
+	if f.punished {
 		f.wait = minutes(a.texts[atWait])
 	}
 	return f
@@ -279,6 +291,14 @@ var (
 	tooFast = regexp.MustCompile(`(?i)too (?:fast|many|often|frequent)|per (?:second|minute|hour)|exceed \d+ times|frequen|speed|\brate\b|throttl|flow.?control|\bqp[sm]\b|` +
 		`频率|频繁|限流|限速|流控|太快|过快|太多|过多|每秒|每分钟|/ ?分`)
 )
+
+// wrappedCode returns the code that the old API wraps in a text, or "".
+func (a *answer) wrappedCode() string {
+	if m := wrapped.FindStringSubmatch(a.member("errmsg")); m != nil {
+		return m[1]
+	}
+	return ""
+}
 
 // minutes reads a number of minutes, of [throttle.MaxPenalty] at most; 0 if it is none.
 func minutes(text string) time.Duration {

@@ -72,7 +72,7 @@ func (t apiTable) find(p string) string {
 	return ""
 }
 
-// fits reports whether a path is that of a template, in which segments in braces stand for any one.
+// fits reports whether a path fits a template, in which segments in braces stand for any one.
 func fits(template, p string) bool {
 	template, p = strings.Trim(template, "/"), strings.Trim(p, "/")
 	for more := true; more; {
@@ -88,7 +88,7 @@ func fits(template, p string) bool {
 	return true
 }
 
-// isNew reports whether a path is one of the new host: "/v1.0" and what is below.
+// isNew reports whether a path belongs to the new host: "/v1.0", and all paths below.
 func isNew(p string) bool {
 	version, ok := strings.CutPrefix(p, "/v")
 	version, _, _ = strings.Cut(version, "/")

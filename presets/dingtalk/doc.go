@@ -102,7 +102,7 @@
 //
 // The page docs/presets/dingtalk.md has all codes of products, and what of each is
 // official. Midnight and the 1st are Beijing's. A code whose row the request has no
-// part in, such as that of a robot where no robot is called, closes dingtalk-api for
+// part in, such as the code of a robot where no robot is called, closes dingtalk-api for
 // a short time and dingtalk-company-api for a long one. Without [Options.ISV] the
 // codes of vendors and suites close the row whose budget is then the same: the
 // company's or the application's.

@@ -100,7 +100,7 @@ func freeAt(begin, wildcard, method string) bool {
 }
 
 // onItsHost reports whether a path can be an API of the host that is called. On other hosts than
-// DingTalk's own, such as that of a fake, every path can.
+// DingTalk's own, such as a fake's, every path can.
 func onItsHost(r *http.Request, p string) bool {
 	switch host(r) {
 	case oldHost:

@@ -27,7 +27,8 @@ var (
 	Professional = Edition{PerSecond: 20, PerMonth: 200_000, Webhooks: 50_000, before: &Edition{PerSecond: 40, PerMonth: 500_000}}
 	Exclusive    = Edition{PerSecond: 20, before: &Edition{PerSecond: 60, PerMonth: 5_500_000}} // 专属
 
-	// The professional edition with three picks, or four picks, in place of one.
+	// The professional edition of a company that has spent three, or four, of its five picks of resources
+	// on applications, in place of one.
 	Professional3 = Edition{PerSecond: 20, PerMonth: 600_000, Webhooks: 150_000, before: Professional.before}
 	Professional4 = Edition{PerSecond: 20, PerMonth: 800_000, Webhooks: 200_000, before: Professional.before}
 )
@@ -43,7 +44,7 @@ const (
 // application of one company with the standard edition, behind one address.
 type Options struct {
 	// Edition is what the company has bought. Name it, Standard too, to have the
-	// months counted: what is beyond them waits until the 1st. Defaults to the zero
+	// months counted: calls beyond them wait until the 1st. Defaults to the zero
 	// Edition: the standard one's calls in a second, and no month but what answers
 	// say.
 	Edition Edition
@@ -63,8 +64,8 @@ type Options struct {
 
 	// Buffer lets calls go on when the month's number is reached: for up to five days
 	// DingTalk only warns. The month is then counted by a row in Shadow, and only a
-	// refusal closes it, until the 1st. Defaults to false: what is beyond the number
-	// waits until the 1st.
+	// refusal closes it, until the 1st. Defaults to false: calls beyond the number
+	// wait until the 1st.
 	Buffer bool
 
 	// RobotPerMonth is how many calls the company allows each robot's webhook in a
@@ -188,7 +189,7 @@ func (o Options) cost(r *http.Request) int {
 }
 
 // metered is the default of Options.Metered: every call counts that DingTalk does not call free.
-// Webhooks have a month of their own, and other hosts of DingTalk, such as that of the documentation,
+// Webhooks have a month of their own, and other hosts of DingTalk, such as the documentation's,
 // have no API.
 func (o Options) metered(r *http.Request) bool {
 	return o.hasAPIs(r) && !free(r) && !strings.HasPrefix(throttle.Path(r), webhooks)

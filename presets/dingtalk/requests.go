@@ -31,7 +31,8 @@ const (
 const mostOfBody = 64 << 10
 
 // bodyMember returns the member of a request's body, JSON or a form, as a text: of an array its elements,
-// with commas between them. ok is false if the body cannot be looked at, or ends behind what is looked at.
+// with commas between them. ok is false if the body cannot be looked at, or is longer than the part that is
+// looked at.
 func bodyMember(r *http.Request, name string) (text string, ok bool) {
 	form := strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/x-www-form-urlencoded")
 	looked := reqbody.Look(r, func(body io.Reader) {

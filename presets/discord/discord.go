@@ -35,8 +35,8 @@
 //
 // A 429 closes its budget for retry_after in its body, which has fractions of a
 // second, or for its Retry-After. It closes the bot if X-RateLimit-Global,
-// X-RateLimit-Scope or the body say that it is global, else the route. What is global to a
-// webhook closes discord-webhook, and to an interaction its route alone.
+// X-RateLimit-Scope or the body say that it is global, else the route. A global refusal of a webhook
+// closes discord-webhook, and a refusal of an interaction its route alone.
 // Ten 503 in a row with a Retry-After close the route.
 // Discord's own answers are JSON; a 429 that is text or HTML comes from Cloudflare
 // in front of it, speaks of the address, and closes that, for ten minutes if it

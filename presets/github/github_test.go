@@ -223,6 +223,30 @@ func TestSearchesOfAnEmptyStore(t *testing.T) {
 	}
 }
 
+// TestSearchesOfManyMinutes: callers who wait for the next minutes are not refused there, whenever the
+// upstream's minutes begin.
+func TestSearchesOfManyMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		upstream := &windowed{perMinute: 30, resource: "search"}
+		transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: github.Policies(github.Options{}), Base: upstream})
+		require.NoError(t, err)
+
+		begin := time.Now()
+		var callers sync.WaitGroup
+		for range 100 {
+			callers.Go(func() {
+				resp, err := transport.RoundTrip(presettest.Request(t, search))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			})
+		}
+		callers.Wait()
+
+		require.Zero(t, upstream.refused)
+		require.Less(t, time.Since(begin), 4*time.Minute)
+	})
+}
+
 // windowed is an upstream that counts a resource by the minute.
 type windowed struct {
 	perMinute int

@@ -26,7 +26,7 @@
 //	gitlab-new-projects    200/day   user                    POST projects
 //	gitlab-new-groups      200/day   user                    POST groups
 //	gitlab-endpoint        none      user and endpoint       all
-//	gitlab-site            none      address                 what is not the API, such as git
+//	gitlab-site            none      address                 the site itself, and git
 //
 // An endpoint is a method and a path without its ids: a segment with a digit, or one that
 // is escaped, counts as an id (inferred). A day is any 24 hours here.

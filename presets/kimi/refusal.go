@@ -39,8 +39,8 @@ var noMoney = tooMany.Penalty(feedback.Codes{
 	Lasts:  map[string]time.Duration{"exceeded_current_quota_error": feedback.NotRefused},
 }.Penalty)
 
-// requestsRefused is the penalty of all other refusals, and of those about tokens if the request costs none
-// that anybody can see.
+// requestsRefused is the penalty of all other refusals. A refusal about tokens is one of them if the request costs
+// no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
 func requestsRefused(tokens func(*http.Request) int) feedback.Penalty {
 	return feedback.First(
 		noMoney,

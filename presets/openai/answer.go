@@ -35,8 +35,8 @@ var noMoney = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
 	Lasts:  map[string]time.Duration{"insufficient_quota": feedback.NotRefused},
 }.Penalty)
 
-// requestsRefused is the penalty of all other refusals, and of those about tokens if the request costs none
-// that anybody can see.
+// requestsRefused is the penalty of all other refusals. A refusal about tokens is one of them if the request costs
+// no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
 func requestsRefused(tokens func(*http.Request) int) feedback.Penalty {
 	return feedback.First(
 		noMoney,

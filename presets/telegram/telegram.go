@@ -58,6 +58,7 @@ package telegram
 
 import (
 	"cmp"
+	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -65,6 +66,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
@@ -190,4 +192,19 @@ var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(f
 func (o *Options) botRefused() feedback.Penalty {
 	toNoGroup := func(r *http.Request) int { return sends(r) - o.toGroup(r) }
 	return tablerow.PenaltyIfCharged(toNoGroup, feedback.First(refused, tablerow.Outage()))
+}
+
+const field = "chat_id"
+
+// chat is the default of [Options.Channel].
+var chat = caller.Or(throttle.Query(field), ofBody)
+
+func ofBody(r *http.Request) (id string) {
+	switch media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media {
+	case "application/json":
+		return reqbody.Member(r, field)
+	case "application/x-www-form-urlencoded":
+		return reqbody.Form(r).Get(field)
+	}
+	return ""
 }

@@ -38,6 +38,10 @@ var seeds = []struct {
 }{
 	{"https://oapi.dingtalk.com/topapi/v2/user/get?access_token=x", `{"userid":"u"}`, 200, "", `{"errcode":88,"sub_code":"90018","sub_msg":"ban"}`},
 	{"https://api.dingtalk.com/v1.0/im/x", "", 403, "", `{"code":"Forbidden.AccessDenied.QpsLimitForAppkeyAndApi"}`},
+	{"https://oapi.dingtalk.com/topapi/message/corpconversation/asyncsend_v2", `{"userid_list":["a",{}],"dept_id_list":1e400,"to_all_user":"TRUE"}`, 200, "",
+		`{"status":1111,"wait":1e400,"punish":"deny","errcode":660026,"errmsg":"too fast"}`},
+	{"https://oapi.dingtalk.com/topapi/message/corpconversation/getsendresult", `{`, 200, "", `{"send_result":{"forbidden_list":[{"code":143103},7]}}`},
+	{"https://api.dingtalk.com/v1.0/robot/%2e%2e/calendar/users/u/calendars/c/events", `{"robotCode":"\\ud800"}`, 429, "99999999999999999999", `{"code":"flowLimit","code":1}`},
 	{"https://open.feishu.cn/open-apis/im/v1/messages", "", 400, strings.Repeat("1\n", 30), `{"code":99991400}`},
 	{"https://qyapi.weixin.qq.com/cgi-bin/user/get?access_token=x", "", 200, "", `{"errcode":45009}`},
 	{"https://api.github.com/graphql", `{"query":"{a(first:100){b}}"}`, 403, "60\n0\n", `{"message":"secondary rate limit"}`},
