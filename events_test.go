@@ -24,7 +24,7 @@ func TestEventKindString(t *testing.T) {
 		throttle.GaveUp: "gave up", throttle.Stale: "stale", throttle.Late: "late", throttle.Penalized: "penalized",
 		throttle.Shadowed: "shadowed", throttle.StoreFailed: "store failed", throttle.FunctionFailed: "function failed",
 		throttle.Illegible: "illegible", throttle.Lowered: "lowered", throttle.StillWaiting: "still waiting",
-		throttle.Closed: "closed", throttle.Opened: "opened", 16: "unknown", 255: "unknown",
+		throttle.Closed: "closed", throttle.Opened: "opened", throttle.EventUnmatched: "unmatched", 17: "unknown", 255: "unknown",
 	} {
 		require.Equal(t, want, k.String())
 	}
