@@ -46,6 +46,7 @@ func open(t *testing.T) *shop {
 // limiters are those of one program.
 func (s *shop) limiters(l throttle.Limit) *throttle.Limiters {
 	made, err := throttle.NewLimiters(throttle.Config{
+		MaxWait: throttle.Forever,
 		Store:    redisstore.New(s.client, nil),
 		Policies: []throttle.Policy{{Name: "api", Limit: l}},
 	})
@@ -248,7 +249,7 @@ func TestTaskFails(t *testing.T) {
 
 // TestNewWantsPlaces: a store without places is refused when the gate is made, and not by each task.
 func TestNewWantsPlaces(t *testing.T) {
-	l, err := throttle.NewLimiters(throttle.Config{Store: struct{ throttle.Store }{memstore.New()}})
+	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: struct{ throttle.Store }{memstore.New()}})
 	require.NoError(t, err)
 	_, err = asynqthrottle.New(l, nil, asynqthrottle.Options{Demands: func(*asynq.Task) []throttle.Demand { return nil }})
 	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")

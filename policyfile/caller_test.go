@@ -23,7 +23,7 @@ func TestCaller(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, err := policyfile.Parse("", []byte("version: 1\npresets: [{"+c.options+"}]"))
 			require.NoError(t, err)
-			transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
+			transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: f.Policies})
 			require.NoError(t, err)
 			budget := func(field string) string {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url, nil)

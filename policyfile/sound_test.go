@@ -26,7 +26,7 @@ func sound(t *testing.T, s *jsonschema.Schema, text []byte) string {
 	t.Helper()
 	file, err := policyfile.Parse("f.yaml", text)
 	if err == nil {
-		_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: file.Policies})
+		_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: file.Policies})
 		require.NoError(t, err, "%s", text)
 		for _, v := range asJSON(t, text) {
 			require.NoError(t, s.Validate(v), "%s", text)

@@ -65,7 +65,8 @@ func newSceneOver(t *testing.T, http2 bool, upstream http.HandlerFunc, change fu
 // serve starts the proxy.
 func (s *scene) serve(base http.RoundTripper, policies []throttle.Policy, change func(*proxy.Config)) {
 	transport, err := throttle.New(throttle.Config{
-		Store: memstore.New(), Policies: policies, Base: base,
+		MaxWait: throttle.Forever,
+		Store:   memstore.New(), Policies: policies, Base: base,
 		Observe: func(ctx context.Context, e throttle.Event) { proxy.Observe(ctx, e); s.events <- e },
 	})
 	require.NoError(s, err)

@@ -161,7 +161,7 @@ func TestProxyVariable(t *testing.T) {
 func ExampleHandler_Upstream() {
 	policies := []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.SlidingWindow(10, time.Second)}}
 	table := proxy.NewTable(policies)
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: proxy.NewBase()}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: policies, Base: proxy.NewBase()}))
 	h, err := proxy.New(proxy.Config{Transport: transport, Table: func() *proxy.Table { return table }, Local: true})
 	if err != nil {
 		panic(err)

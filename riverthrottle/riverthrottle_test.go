@@ -64,6 +64,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func (s *shop) limiters(l throttle.Limit) *throttle.Limiters {
 	made, err := throttle.NewLimiters(throttle.Config{
+		MaxWait: throttle.Forever,
 		Store:    redisstore.New(s.redis, nil),
 		Policies: []throttle.Policy{{Name: "api", Limit: l}},
 	})
@@ -244,7 +245,7 @@ func TestJobWithAnOddPlace(t *testing.T) {
 
 // TestNewWantsPlaces: a store without places is refused when the gate is made, and not by each job.
 func TestNewWantsPlaces(t *testing.T) {
-	l, err := throttle.NewLimiters(throttle.Config{Store: struct{ throttle.Store }{memstore.New()}})
+	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: struct{ throttle.Store }{memstore.New()}})
 	require.NoError(t, err)
 	_, err = riverthrottle.New(l, riverthrottle.Options{Demands: func(*rivertype.JobRow) []throttle.Demand { return nil }})
 	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")

@@ -41,7 +41,7 @@ func runNode() {
 	client := redis.NewClient(o)
 	reporter := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: os.Getenv("NODE_NAME"), Interval: 50 * time.Millisecond})
 	defer reporter.Close()
-	transport, err := throttle.New(throttle.Config{Store: reporter, Base: answers{}})
+	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: reporter, Base: answers{}})
 	if err != nil {
 		panic(err)
 	}

@@ -118,7 +118,7 @@ func spend(address, file, method, url string) error {
 
 // book books the start of a request.
 func book(s throttle.Store, f *policyfile.File, method, url string) error {
-	t, err := throttle.New(throttle.Config{Store: s, Policies: f.Policies})
+	t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: f.Policies})
 	if err != nil {
 		return err
 	}

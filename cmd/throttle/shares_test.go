@@ -28,7 +28,7 @@ func TestSharesAreShown(t *testing.T) {
 	client := server.Client(t)
 	reporter := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: "agents", Interval: 20 * time.Millisecond})
 	t.Cleanup(reporter.Close)
-	limiters, err := throttle.NewLimiters(throttle.Config{Store: reporter, Policies: []throttle.Policy{
+	limiters, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: reporter, Policies: []throttle.Policy{
 		{Name: "model", Limit: throttle.PerHour(3), Share: throttle.Header("X-Tenant")},
 	}})
 	require.NoError(t, err)

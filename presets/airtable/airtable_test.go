@@ -64,7 +64,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: airtable.Policies(airtable.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: airtable.Policies(airtable.Options{})}))
 	r, err := http.NewRequest(http.MethodGet, tasks, nil)
 	if err != nil {
 		panic(err)

@@ -165,7 +165,7 @@ func TestOwnEstimates(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(),
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(),
 		Policies: anthropic.Policies(anthropic.Options{Requests: 50, InputTokens: 30_000, OutputTokens: 8_000})}))
 	body := strings.NewReader(`{"model":"claude-sonnet-4-5","max_tokens":200,"messages":[]}`)
 	r, err := http.NewRequest(http.MethodPost, "https://api.anthropic.com/v1/messages", body) // with GetBody

@@ -113,7 +113,7 @@ func TestBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: azureopenai.Policies(azureopenai.Options{Requests: 600, Tokens: 100_000})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: azureopenai.Policies(azureopenai.Options{Requests: 600, Tokens: 100_000})}))
 	body := strings.NewReader(`{"max_tokens":200,"messages":[]}`)
 	r, err := http.NewRequest(http.MethodPost, "https://acme.openai.azure.com/openai/deployments/gpt-4o/chat/completions", body) // with GetBody
 	if err != nil {

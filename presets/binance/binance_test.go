@@ -93,7 +93,7 @@ func TestStreamsAreLeftAlone(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: binance.Policies(binance.Options{Address: "office"})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: binance.Policies(binance.Options{Address: "office"})}))
 	r := httptest.NewRequest(http.MethodGet, "https://api.binance.com/api/v3/time", nil)
 	for _, c := range transport.Explain(r) {
 		fmt.Println(c.Budget.Policy, c.Limit)

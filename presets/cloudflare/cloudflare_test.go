@@ -72,7 +72,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: cloudflare.Policies(cloudflare.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: cloudflare.Policies(cloudflare.Options{})}))
 	for _, call := range [][2]string{{http.MethodGet, "zones"}, {http.MethodPost, "graphql"}} {
 		r, err := http.NewRequest(call[0], "https://api.cloudflare.com/client/v4/"+call[1], nil)
 		if err != nil {

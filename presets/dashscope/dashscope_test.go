@@ -115,6 +115,7 @@ func TestSharedBudgets(t *testing.T) {
 
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    memstore.New(),
 		Policies: dashscope.Policies(dashscope.Options{Requests: 30_000, Tokens: 5_000_000}),
 	}))

@@ -74,7 +74,7 @@ func TestAccounts(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: deepseek.Policies(deepseek.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: deepseek.Policies(deepseek.Options{})}))
 	r, err := http.NewRequest(http.MethodPost, "https://api.deepseek.com/chat/completions", strings.NewReader(pro)) // with GetBody
 	if err != nil {
 		panic(err)

@@ -254,7 +254,7 @@ func TestResultsOfNotices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		for _, c := range cases[:3] { // a question that is free does not wait
-			transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: dingtalk.Policies(dingtalk.Options{}), Base: answering(c.Answers)})
+			transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: dingtalk.Policies(dingtalk.Options{}), Base: answering(c.Answers)})
 			require.NoError(t, err)
 			for range 2 {
 				resp, err := transport.RoundTrip(presettest.Request(t, result))

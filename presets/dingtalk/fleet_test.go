@@ -34,7 +34,7 @@ func fleet(t *testing.T, ding *dingtalktest.Server, o dingtalk.Options, n int) t
 	token := ding.Token(o.App)
 	var working sync.WaitGroup
 	for range 4 {
-		transport, err := throttle.New(throttle.Config{Store: store, Policies: dingtalk.Policies(o), Base: ding})
+		transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: dingtalk.Policies(o), Base: ding})
 		require.NoError(t, err)
 		client := retry.NewClient(transport).StandardClient()
 		for range 16 {

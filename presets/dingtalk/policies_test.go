@@ -314,6 +314,7 @@ func TestOnePersonsDay(t *testing.T) {
 
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    memstore.New(), // redisstore for a fleet
 		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc"}),
 	}))
@@ -338,7 +339,7 @@ func TestACallCostsLittleMemory(t *testing.T) {
 	soak.WithoutRace(t)
 	base := answering(`{"errcode":0,"errmsg":"ok","result":{"dept_id":1,"name":"x"},"request_id":"15s4ab8ca3cdz"}`)
 	rows := dingtalk.Policies(dingtalk.Options{IPLimit: 1 << 30, Edition: dingtalk.Edition{PerSecond: 1 << 30}})
-	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: rows, Base: base})
+	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: rows, Base: base})
 	require.NoError(t, err)
 	for _, line := range []string{listSub, column, contact, approval} {
 		r := presettest.Request(t, line)

@@ -90,7 +90,7 @@ func TestTheBotsLimitHoldsTheBot(t *testing.T) {
 						}
 						return resp, nil
 					})
-					transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: discord.Policies(discord.Options{Bot: "one"}), Base: upstream})
+					transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: discord.Policies(discord.Options{Bot: "one"}), Base: upstream})
 					require.NoError(t, err)
 					send := func(ctx context.Context, line string) error {
 						resp, err := transport.RoundTrip(presettest.Request(t, line).WithContext(ctx))
@@ -195,7 +195,7 @@ func TestBudgets(t *testing.T) {
 // A message is charged to the bot, to its route and, until it is answered, to what
 // may be refused.
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: discord.Policies(discord.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: discord.Policies(discord.Options{})}))
 	req := httptest.NewRequest(http.MethodPost, "https://discord.com/api/v10/channels/41771983423143937/messages", nil)
 	req.Header.Set("Authorization", "Bot secret")
 	for _, charge := range transport.Explain(req) {

@@ -98,7 +98,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: drive.Policies(drive.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: drive.Policies(drive.Options{})}))
 	r, err := http.NewRequest(http.MethodGet, "https://www.googleapis.com/drive/v3/files?pageSize=1000", nil)
 	if err != nil {
 		panic(err)

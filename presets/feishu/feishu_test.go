@@ -154,7 +154,8 @@ func TestAPIs(t *testing.T) {
 // An API whose tier is known has rows of its own.
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: memstore.New(),
+		MaxWait: throttle.Forever,
+		Store:   memstore.New(),
 		Policies: feishu.Policies(feishu.Options{
 			APIs: map[string]feishu.Tier{
 				"GET /open-apis/contact/v3/users/{user_id}": {PerSecond: 20, PerMinute: 600},

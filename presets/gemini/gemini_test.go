@@ -137,6 +137,7 @@ func TestSharedBudgets(t *testing.T) {
 
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    memstore.New(),
 		Policies: gemini.Policies(gemini.Options{Requests: 1000, Tokens: 1_000_000, PerDay: 10_000}),
 	}))

@@ -228,7 +228,7 @@ func TestSearchesOfAnEmptyStore(t *testing.T) {
 func TestSearchesOfManyMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := &windowed{perMinute: 30, resource: "search"}
-		transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: github.Policies(github.Options{}), Base: upstream})
+		transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: github.Policies(github.Options{}), Base: upstream})
 		require.NoError(t, err)
 
 		begin := time.Now()
@@ -398,7 +398,7 @@ func TestBudgets(t *testing.T) {
 
 // A comment costs five points, and counts as content.
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: github.Policies(github.Options{PerHour: github.Enterprise})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: github.Policies(github.Options{PerHour: github.Enterprise})}))
 	req := httptest.NewRequest(http.MethodPost, "https://api.github.com/repos/octocat/hello/issues/1/comments", strings.NewReader(`{"body":"Thanks!"}`))
 	for _, charge := range transport.Explain(req) {
 		fmt.Println(charge.Budget.Policy, "costs", charge.Cost, "of", charge.Limit)

@@ -143,7 +143,7 @@ func TestHost(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: gitlab.Policies(gitlab.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: gitlab.Policies(gitlab.Options{})}))
 	r := httptest.NewRequest(http.MethodPost, "https://gitlab.com/api/v4/projects/42/issues/1/notes", nil)
 	r.Header.Set("Private-Token", "glpat-secret")
 	for _, charge := range transport.Explain(r) {

@@ -102,7 +102,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: graph.Policies(graph.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: graph.Policies(graph.Options{})}))
 	r, err := http.NewRequest(http.MethodPost, "https://graph.microsoft.com/v1.0/users/ada@example.com/sendMail", strings.NewReader(`{"message":{}}`))
 	if err != nil {
 		panic(err)

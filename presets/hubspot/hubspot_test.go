@@ -158,7 +158,8 @@ func TestHost(t *testing.T) {
 
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: memstore.New(), Policies: hubspot.Policies(hubspot.Options{Plan: hubspot.Professional}),
+		MaxWait: throttle.Forever,
+		Store:   memstore.New(), Policies: hubspot.Policies(hubspot.Options{Plan: hubspot.Professional}),
 	}))
 	r := httptest.NewRequest(http.MethodGet, "https://api.hubapi.com/crm/v3/objects/contacts/1", nil)
 	for _, charge := range transport.Explain(r) {

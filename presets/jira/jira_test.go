@@ -59,7 +59,7 @@ func TestRows(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: jira.Policies(jira.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: jira.Policies(jira.Options{})}))
 	r := httptest.NewRequest(http.MethodPut, "https://acme.atlassian.net/rest/api/3/issue/ABC-1", nil)
 	for _, c := range transport.Explain(r) {
 		fmt.Println(c.Budget.Policy, c.Limit)

@@ -142,7 +142,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: kimi.Policies(kimi.Options{Tier: kimi.Tier1})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: kimi.Policies(kimi.Options{Tier: kimi.Tier1})}))
 	r, err := http.NewRequest(http.MethodPost, "https://api.moonshot.cn/v1/chat/completions", strings.NewReader(short)) // with GetBody
 	if err != nil {
 		panic(err)

@@ -103,7 +103,7 @@ func TestPlans(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: notion.Policies(notion.Options{PerMinute: notion.Business})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: notion.Policies(notion.Options{PerMinute: notion.Business})}))
 	r := httptest.NewRequest(http.MethodPost, "https://api.notion.com/v1/search", nil)
 	for _, c := range transport.Explain(r) {
 		fmt.Println(c.Budget.Policy, c.Limit)

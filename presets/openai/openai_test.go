@@ -82,7 +82,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: openai.Policies(openai.Options{Requests: 500, Tokens: 30_000})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: openai.Policies(openai.Options{Requests: 500, Tokens: 30_000})}))
 	body := strings.NewReader(`{"model":"gpt-4o","max_tokens":200,"messages":[]}`)
 	r, err := http.NewRequest(http.MethodPost, "https://api.openai.com/v1/chat/completions", body) // with GetBody
 	if err != nil {

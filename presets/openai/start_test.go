@@ -65,7 +65,7 @@ func TestP1_AgentsThatStartTogether(t *testing.T) {
 	for seed := range uint64(3) {
 		synctest.Test(t, func(t *testing.T) {
 			api := &talker{random: rand.New(rand.NewPCG(seed, 7)), begun: time.Now()}
-			client, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: openai.Policies(openai.Options{Tokens: limit}), Base: api})
+			client, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: openai.Policies(openai.Options{Tokens: limit}), Base: api})
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()

@@ -90,7 +90,7 @@ func TestTheOneBody(t *testing.T) {
 	}
 	r.Body, r.ContentLength = io.NopCloser(one), int64(len(body))
 	arrived := ""
-	tr, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: openai.Policies(openai.Options{}),
+	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: openai.Policies(openai.Options{}),
 		Base: presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			b, err := io.ReadAll(r.Body)
 			arrived = string(b)

@@ -120,7 +120,8 @@ func TestHost(t *testing.T) {
 
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: memstore.New(), Policies: salesforce.Policies(salesforce.Options{PerDay: 145_000}),
+		MaxWait: throttle.Forever,
+		Store:   memstore.New(), Policies: salesforce.Policies(salesforce.Options{PerDay: 145_000}),
 	}))
 	r := httptest.NewRequest(http.MethodGet, "https://acme.my.salesforce.com/services/data/v66.0/limits", nil)
 	for _, charge := range transport.Explain(r) {

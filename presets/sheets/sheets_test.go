@@ -88,7 +88,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: sheets.Policies(sheets.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: sheets.Policies(sheets.Options{})}))
 	for _, method := range []string{http.MethodGet, http.MethodPut} {
 		r, err := http.NewRequest(method, "https://sheets.googleapis.com/v4/spreadsheets/1/values/A1", nil)
 		if err != nil {

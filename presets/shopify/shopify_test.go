@@ -104,7 +104,7 @@ func TestACostlyQueryIsRefusedOnce(t *testing.T) {
 						Body: io.NopCloser(strings.NewReader(answer)), ContentLength: int64(len(answer)),
 					}, nil
 				})
-				transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: shopify.Policies(shopify.Options{Plan: c.plan, Estimate: func(*http.Request) int { return c.estimate }}), Base: upstream})
+				transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: shopify.Policies(shopify.Options{Plan: c.plan, Estimate: func(*http.Request) int { return c.estimate }}), Base: upstream})
 				require.NoError(t, err)
 
 				for {
@@ -222,7 +222,7 @@ func TestTwoPlans(t *testing.T) {
 
 // Each store has a bucket of its own.
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: shopify.Policies(shopify.Options{Plan: shopify.Advanced})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: shopify.Policies(shopify.Options{Plan: shopify.Advanced})}))
 	for _, line := range []struct{ method, url string }{
 		{http.MethodGet, "https://acme.myshopify.com/admin/api/2026-10/orders.json"},
 		{http.MethodPost, "https://acme.myshopify.com/admin/api/2026-10/graphql.json"},

@@ -99,7 +99,8 @@ func TestBudgets(t *testing.T) {
 // A method is charged to the row of its tier.
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: memstore.New(),
+		MaxWait: throttle.Forever,
+		Store:   memstore.New(),
 		Policies: slack.Policies(slack.Options{
 			Methods: map[string]slack.Tier{"users.info": slack.Tier4},
 		}),

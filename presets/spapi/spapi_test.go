@@ -92,7 +92,7 @@ func TestOwnOperations(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: spapi.Policies(spapi.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: spapi.Policies(spapi.Options{})}))
 	r := httptest.NewRequest(http.MethodGet, "https://sellingpartnerapi-eu.amazon.com/orders/v0/orders", nil)
 	for _, c := range transport.Explain(r) {
 		fmt.Println(c.Budget.Policy, c.Limit)

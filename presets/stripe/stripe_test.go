@@ -149,7 +149,7 @@ func TestHost(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: stripe.Policies(stripe.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: stripe.Policies(stripe.Options{})}))
 	r := httptest.NewRequest(http.MethodPost, "https://api.stripe.com/v1/payment_intents/pi_3MtwBwLkdIwHu7ix28a3tqPa", nil)
 	for _, charge := range transport.Explain(r) {
 		fmt.Println(charge.Budget.Policy, charge.Limit)

@@ -173,7 +173,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: telegram.Policies(telegram.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: telegram.Policies(telegram.Options{})}))
 	r, err := http.NewRequest(http.MethodPost, "https://api.telegram.org/bot123:ABC/sendMessage", strings.NewReader(`{"chat_id":-100123,"text":"hello"}`)) // with GetBody
 	if err != nil {
 		panic(err)

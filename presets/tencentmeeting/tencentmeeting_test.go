@@ -86,7 +86,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: tencentmeeting.Policies(tencentmeeting.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: tencentmeeting.Policies(tencentmeeting.Options{})}))
 	r, err := http.NewRequest(http.MethodPost, "https://api.meeting.qq.com/v1/meetings", strings.NewReader(`{"userid":"ada"}`)) // with GetBody
 	if err != nil {
 		panic(err)

@@ -65,7 +65,7 @@ func TestGzip(t *testing.T) {
 	}))
 	defer upstream.Close()
 	host := strings.TrimPrefix(upstream.URL, "http://")
-	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: wechat.Policies(wechat.Options{Host: host}), Base: upstream.Client().Transport})
+	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: wechat.Policies(wechat.Options{Host: host}), Base: upstream.Client().Transport})
 	require.NoError(t, err)
 
 	resp, err := transport.RoundTrip(presettest.Request(t, "POST http://"+host+"/cgi-bin/qrcode/create"))
@@ -181,7 +181,7 @@ func TestADayIsUsedUp(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: wechat.Policies(wechat.Options{Account: "wx-app-id"})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: wechat.Policies(wechat.Options{Account: "wx-app-id"})}))
 	r := httptest.NewRequest(http.MethodGet, "https://api.weixin.qq.com/cgi-bin/user/info?access_token=secret&openid=o", nil)
 	for _, charge := range transport.Explain(r) {
 		fmt.Println(charge.Budget.Policy, charge.Limit)

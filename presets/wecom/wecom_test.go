@@ -166,7 +166,8 @@ func TestAPIs(t *testing.T) {
 // company that it calls for.
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: memstore.New(),
+		MaxWait: throttle.Forever,
+		Store:   memstore.New(),
 		Policies: wecom.Policies(wecom.Options{
 			Caller:      func(r *http.Request) (app, company string) { return "", r.Header.Get("X-Corp") },
 			IPPerMinute: wecom.ProviderIPPerMinute,

@@ -59,7 +59,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: welink.Policies(welink.Options{})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: welink.Policies(welink.Options{})}))
 	r, err := http.NewRequest(http.MethodGet, users, nil)
 	if err != nil {
 		panic(err)

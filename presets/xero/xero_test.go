@@ -73,7 +73,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: xero.Policies(xero.Options{PerDay: xero.Starter})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: xero.Policies(xero.Options{PerDay: xero.Starter})}))
 	r, err := http.NewRequest(http.MethodGet, invoices, nil)
 	if err != nil {
 		panic(err)

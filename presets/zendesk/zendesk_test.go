@@ -101,7 +101,7 @@ func TestSharedBudgets(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: zendesk.Policies(zendesk.Options{PerMinute: zendesk.Professional})}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: zendesk.Policies(zendesk.Options{PerMinute: zendesk.Professional})}))
 	r, err := http.NewRequest(http.MethodPut, "https://acme.zendesk.com/api/v2/tickets/7.json", nil)
 	if err != nil {
 		panic(err)

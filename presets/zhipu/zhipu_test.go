@@ -91,6 +91,7 @@ func TestSharedBudgets(t *testing.T) {
 
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    memstore.New(),
 		Policies: zhipu.Policies(zhipu.Options{InFlight: 5}), // as the console shows it
 	}))

@@ -46,7 +46,7 @@ func TestCallsCostLittleMemory(t *testing.T) {
 				rows[i].Limit = throttle.PerSecond(plenty)
 			}
 		}
-		client, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: rows, Base: base})
+		client, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: rows, Base: base})
 		require.NoError(t, err)
 		for _, row := range rows {
 			r := presettest.Request(t, requestOf(row.Match))

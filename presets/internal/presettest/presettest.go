@@ -118,7 +118,7 @@ func Run(t *testing.T, policies []throttle.Policy, usual Case, cases []Case) {
 
 func (c Case) play(t *testing.T, policies []throttle.Policy) {
 	told := newLedger(t)
-	transport, err := throttle.New(throttle.Config{Store: told, Policies: policies, Base: c})
+	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: told, Policies: policies, Base: c})
 	require.NoError(t, err)
 
 	c.send(t, transport)

@@ -75,7 +75,7 @@ func Shared(t *testing.T, policies []throttle.Policy, policy string, a, b *http.
 
 func explain(t *testing.T, policies []throttle.Policy, r *http.Request) []store.Charge {
 	t.Helper()
-	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies})
+	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: policies})
 	require.NoError(t, err)
 	return transport.Explain(r)
 }

@@ -20,7 +20,8 @@ func LookedAt(t *testing.T, policies []throttle.Policy, line string, status int,
 	t.Helper()
 	body := &endless{Reader: io.MultiReader(strings.NewReader(begin), spaces{})}
 	transport, err := throttle.New(throttle.Config{
-		Store: memstore.New(), Policies: policies,
+		MaxWait: throttle.Forever,
+		Store:   memstore.New(), Policies: policies,
 		Base: RoundTripper(func(r *http.Request) (*http.Response, error) {
 			resp := &http.Response{
 				StatusCode: status, Header: make(http.Header), Request: r,

@@ -25,7 +25,7 @@ func (s slow) RoundTrip(*http.Request) (*http.Response, error) {
 
 // perform does what a job says with a real Transport: of one node.
 func perform(t *testing.T, j *simulation.Job) (took time.Duration) {
-	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: j.Policies, Base: slow{j.Latency}})
+	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: j.Policies, Base: slow{j.Latency}})
 	require.NoError(t, err)
 	begin := time.Now()
 	var mu sync.Mutex
