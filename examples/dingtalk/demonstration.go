@@ -9,6 +9,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -94,12 +95,26 @@ func demonstrationPolicies(key string) []throttle.Policy {
 	return dingtalk.Policies(dingtalk.Options{App: key, Company: "demonstration", Address: "demonstration"})
 }
 
-// tell says why nothing happens for a while.
+// lately is when each line was last told.
+var lately sync.Map
+
+// tell says why nothing happens for a while, the same thing once in ten seconds.
 func tell(_ context.Context, e throttle.Event) {
+	line := ""
 	switch e.Kind {
 	case throttle.Penalized:
-		log.Printf("DingTalk has refused a call: %s is closed for %v", e.Policy, e.Duration)
+		line = fmt.Sprintf("DingTalk has refused a call: %s is closed for %v", e.Policy, e.Duration)
 	case throttle.StoreFailed:
-		log.Print("waiting: ", e.Err)
+		line = fmt.Sprint("waiting: ", e.Err)
+	default:
+		return
 	}
+
+	now := time.Now()
+	before, told := lately.Swap(line, now)
+	if told && now.Sub(before.(time.Time)) < 10*time.Second {
+		lately.Store(line, before)
+		return
+	}
+	log.Print(line)
 }
