@@ -2,17 +2,21 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/dashboard"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
 )
@@ -117,4 +121,26 @@ func tell(_ context.Context, e throttle.Event) {
 		return
 	}
 	log.Print(line)
+}
+
+// showPage serves a page with the budgets of the transport that will be made of c, until ctx ends.
+func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address string) error {
+	watched := dashboard.NewProcess(c.Store)
+	c.Store, c.Observe = watched, watched.Observe
+	token := rand.Text() // what opens the page; a real program reads it from its environment
+	page, err := dashboard.New(dashboard.Config{Source: watched, Token: token, Title: "Address book"})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil { // another program has the port
+		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return err
+		}
+	}
+	server := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	context.AfterFunc(ctx, func() { server.Close() })
+	fmt.Fprintf(w, "the page is at http://%s/#token=%s until you interrupt\n", listener.Addr(), token)
+	return nil
 }
