@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/dashboard"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
@@ -36,6 +38,7 @@ func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	c.Observe = tell
+	logging.Disable() // go-redis prints each failed dial; tell says it once in ten seconds
 
 	switch {
 	case *of != "":
