@@ -74,11 +74,13 @@ const (
 // Requests) or 503 (Service Unavailable) asks to stay away in its Retry-After
 // field, at most [MaxRetryAfter]. Any other answer, and nil, is 0.
 //
-// The field may hold seconds, decimals too; a date of HTTP or ISO 8601; seconds or
-// milliseconds since 1970; or a Go duration, "6m0s". A moment is compared with the
-// answer's own Date and with the clock of this machine, and the shorter time counts,
-// so that no single clock can close a budget for hours. A moment in whole seconds
-// gets another second, because a fraction may have been cut off.
+// The field may hold seconds, decimals too; a date of HTTP, of mail or of ISO 8601;
+// seconds, milliseconds, microseconds or nanoseconds since 1970; a Go duration, "6m0s",
+// or "30 seconds". A moment is compared with the answer's own Date and with the clock
+// of this machine, and the shorter time counts, so that no single clock can close a
+// budget for hours. A moment in whole seconds gets another second, and a moment in
+// minutes another minute, because that much may have been cut off. Of several
+// lines the longest counts.
 //
 // "0" is a legal value that means now: the result is 0, and the policy's own
 // limit alone paces what follows. A field that is missing, cannot be read, or

@@ -28,8 +28,20 @@
 // missing. It never counts as 0, which would allow the next request. A moment is
 // compared with the answer's own Date and with the clock of this machine, and the
 // shorter time counts, so that no single wrong clock closes a budget for hours. A
-// moment in whole seconds gets another second, because a fraction may have been cut
-// off. No penalty is longer than [throttle.MaxPenalty].
+// moment in whole seconds gets another second, and a moment in minutes another
+// minute, because that much may have been cut off. A moment without a zone cannot be
+// read, unless [At] tells the zone. No penalty is longer than [throttle.MaxPenalty].
+//
+// Of a field that comes twice the line counts that allows less: the smaller rest, and the
+// longer time.
+//
+// # The Retry-After of a 429
+//
+// No penalty of a 429 is shorter than its Retry-After asks, but for the part of a second
+// that the answer itself tells. [Headers] and [RateLimit] take Retry-After in place of a
+// Reset, and obey it also if something is left, because another limit of the upstream
+// has refused. [Codes], [Text] and [Printed] know which refusals are theirs, and say
+// nothing of others: a [RetryAfter] behind them, in a [First], closes the budget then.
 //
 // # Bodies
 //
@@ -44,7 +56,8 @@
 //   - say that they are no longer than what would be looked at, or
 //   - are JSON, HTML or XML, of which nobody can use one half, or
 //   - do not say how long they are, and whose first bytes begin a JSON object or array,
-//     under whatever type but those of files, pictures, sounds, films and lines of JSON. Those bytes are waited for for a tenth of a second at most.
+//     under whatever type but those of files, pictures, sounds, films and lines of
+//     JSON. The wait for those bytes is a tenth of a second at most.
 //
 // So an answer that streams is not held up, and a large file is not touched. A
 // stream that calls itself JSON is held until its first value has come: leave it

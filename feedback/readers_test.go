@@ -165,6 +165,7 @@ func plainSeconds(header http.Header) (asks time.Duration, ok bool) {
 // TestReaders: for any answer the penalty of each classifier is within bounds, is never negative for a
 // refusal, and never less than what the Retry-After of a 429 asks; and no quota is negative.
 func TestReaders(t *testing.T) {
+	soak.WithoutRace(t)
 	fields := []string{leftField, usedField, limitField, resetField, minutesField, "RateLimit", "RateLimit-Policy", "RateLimit-Remaining", "RateLimit-Reset"}
 	statuses := []int{200, 202, 400, 401, 403, 418, 429, 429, 429, 429, 503}
 	for seed := range soak.Most[uint64](20_000, 3_000) {
@@ -212,6 +213,7 @@ func FuzzReaders(f *testing.F) {
 // TestMomentsThatAreCut: a moment in any form counts to somewhere between the beginning and the end of the
 // second, minute, hour or day that it was cut to, and is not over before.
 func TestMomentsThatAreCut(t *testing.T) {
+	soak.WithoutRace(t)
 	iso := func(layout string) []string { return []string{layout + "Z07:00", layout + "Z0700", layout + " -0700"} }
 	own := func(layout string) []string { return []string{layout} }
 	for _, c := range []struct {

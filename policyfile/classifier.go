@@ -16,18 +16,35 @@ import (
 // What looks at answers: the parts of package feedback, by name. A list asks each in turn
 // and stops at the first that says something.
 
-// penalties is the penalty of a policy. A 429 of which no part says anything closes the
+// rowPenalty is the penalty of a policy. A 429 of which no part says anything closes the
 // budget for as long as its Retry-After asks, unless a part chooses answers.
-var penalties = shape[feedback.Penalty]{schema: somePenalties.schema, read: func(r *reader, n *yaml.Node) (feedback.Penalty, bool) {
+var rowPenalty = shape[feedback.Penalty]{schema: somePenalties.schema, read: func(r *reader, n *yaml.Node) (feedback.Penalty, bool) {
+	if alone := follow(n); alone.Kind == yaml.ScalarNode && alone.Value == "another-row" {
+		r.fail(n, "another-row stands in a list, before what is about this row: write none for a row that no answer closes")
+		return nil, false
+	}
+
 	all, ok := somePenalties.read(r, n)
 	if !chooses(n) {
 		all = append(all, feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(0)))
 	}
-	if len(all) == 1 {
-		return all[0], ok
+	p := first(all)
+	if _, named := penaltyNames[pointer(p)]; ok && !named {
+		p = withoutAnother(p)
 	}
-	return feedback.First(all...), ok
+	return p, ok
 }}
+
+// penalties is a part that is one part, or asks several in turn.
+var penalties = as(somePenalties, first)
+
+// first returns a penalty that asks each in turn.
+func first(all []feedback.Penalty) feedback.Penalty {
+	if len(all) == 1 {
+		return all[0]
+	}
+	return feedback.First(all...)
+}
 
 var somePenalties = some(onePenalty)
 
@@ -51,6 +68,21 @@ func chooses(n *yaml.Node) bool {
 	})
 }
 
+// anotherRow is what a part says of a refusal that is about another row: that ends a list, as
+// [feedback.NotRefused] does, and closes nothing under this row.
+const anotherRow = feedback.NotRefused - 1
+
+// withoutAnother returns a penalty that is p, but 0 where p is anotherRow.
+func withoutAnother(p feedback.Penalty) feedback.Penalty {
+	return func(resp *http.Response) time.Duration {
+		d := p(resp)
+		if d == anotherRow {
+			return 0
+		}
+		return d
+	}
+}
+
 // onePenalty is one part of it.
 var (
 	onePenalty  = refer("penalty", &makePenalty)
@@ -64,7 +96,9 @@ func penaltyKinds() shape[feedback.Penalty] {
 	return choice("a penalty",
 		kind("none", "never close the budget", nothing, func(struct{}) feedback.Penalty { return throttle.NoPenalty }).
 			or(alone(throttle.NoPenalty)),
-		kind("retry-after", "close it for as long as Retry-After says, and if it does not say for so long; in a when", length, feedback.RetryAfter).always().
+		kind("another-row", "the refusal is about another row: close nothing here, and ask no further", nothing, func(struct{}) feedback.Penalty { return feedback.For(anotherRow) }).
+			or(alone(feedback.For(anotherRow))),
+		kind("retry-after", "close it for as long as Retry-After says, and if it does not say for so long, or with none not at all; in a when", lengthOrNone, feedback.RetryAfter).always().
 			or(alone(throttle.RetryAfter)),
 		kind("for", "close it for so long; in a when", length, feedback.For).always(),
 		kind("codes", "a table of codes in a JSON body", codes.shape(), func(c feedback.Codes) feedback.Penalty { return c.Penalty }),
@@ -76,7 +110,7 @@ func penaltyKinds() shape[feedback.Penalty] {
 		kind("until-midnight", "close it until the day ends in a zone", zone, feedback.UntilMidnight).or(alone(feedback.UntilMidnight(nil))).always(),
 		kind("until-first", "close it until the month ends in a zone", zone, feedback.UntilFirst).or(alone(feedback.UntilFirst(nil))).always(),
 		kind("longest", "ask all and take the longest", some(onePenalty), func(all []feedback.Penalty) feedback.Penalty { return feedback.Longest(all...) }),
-		kind("when", "look at some answers only", guarded("penalty", onePenalty), func(g guard[feedback.Penalty]) feedback.Penalty { return g.when.Penalty(g.then) }),
+		kind("when", "look at some answers only", guarded("penalty", penalties), guardedPenalty),
 	)
 }
 
@@ -101,7 +135,7 @@ func quotaKinds() shape[feedback.Quota] {
 		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimitShape, func(l feedback.RateLimit) feedback.Quota { return l.Quota }).
 			or(func() feedback.Quota { return feedback.RateLimit{}.Quota }),
 		kind("amount", "a number in a JSON body", amountShape, func(a feedback.Amount) feedback.Quota { return a.Quota }),
-		kind("when", "look at some answers only", guarded("quota", oneQuota), func(g guard[feedback.Quota]) feedback.Quota { return g.when.Quota(g.then) }),
+		kind("when", "look at some answers only", guarded("quota", oneQuota), guardedQuota),
 	)
 }
 
@@ -129,8 +163,44 @@ var nothing = record[struct{}]{name: "an empty mapping {}"}.shape()
 
 // A guard is a part that looks at some answers only.
 type guard[T any] struct {
-	when feedback.When
-	then T
+	when  feedback.When
+	query []string // parameters that the request must have
+	then  T
+}
+
+// asked reports whether the request of an answer has the parameters that the conditions name.
+func (g guard[T]) asked(resp *http.Response) bool {
+	return !slices.ContainsFunc(g.query, func(name string) bool {
+		return resp.Request == nil || throttle.Query(name)(resp.Request) == ""
+	})
+}
+
+// guardedPenalty returns a penalty that looks at some answers only.
+func guardedPenalty(g guard[feedback.Penalty]) feedback.Penalty {
+	p := g.when.Penalty(g.then)
+	if g.query == nil {
+		return p
+	}
+	return func(resp *http.Response) time.Duration {
+		if !g.asked(resp) {
+			return 0
+		}
+		return p(resp)
+	}
+}
+
+// guardedQuota returns a quota that looks at some answers only.
+func guardedQuota(g guard[feedback.Quota]) feedback.Quota {
+	q := g.when.Quota(g.then)
+	if g.query == nil {
+		return q
+	}
+	return func(resp *http.Response) (throttle.Quota, bool) {
+		if !g.asked(resp) {
+			return throttle.Quota{}, false
+		}
+		return q(resp)
+	}
 }
 
 // guarded returns the shape of the conditions, with the part below its name.
@@ -140,12 +210,13 @@ func guarded[T any](name string, part shape[T]) shape[guard[T]] {
 		member("method", "of the request: one of these", some(method), func(g *guard[T], v []string) { g.when.Method = v }),
 		member("host", "of the request, without the port: one of these", some(hostName), func(g *guard[T], v []string) { g.when.Host = v }),
 		member("path", `of the request: one of these, such as "/v1/*"`, some(urlPath), func(g *guard[T], v []string) { g.when.Path = v }),
+		member("query", "parameters in the query of the request, all of them", some(label), func(g *guard[T], v []string) { g.query = v }),
 		member("media", "Content-Type without parameters: one of these", some(media), func(g *guard[T], v []string) { g.when.Media = v }),
 		member("header", `every one of these; "" for any value`, filled(headerTable), func(g *guard[T], v map[string]string) { g.when.Header = v }),
 		must(member(name, "what those answers say", part, func(g *guard[T], v T) { g.then = v })),
 	}, check: func(r *reader, n *yaml.Node, members []keyed, _ *guard[T]) bool {
 		if len(members) == 1 && members[0].name == name {
-			r.fail(n, "a when needs a condition: status, method, host, path, media or header")
+			r.fail(n, "a when needs a condition: status, method, host, path, query, media or header")
 			return false
 		}
 		return true
@@ -187,9 +258,9 @@ var (
 var codes = record[feedback.Codes]{name: "codes", fields: []field[feedback.Codes]{
 	must(member("fields", "where the code is; the first that is there decides", some(label), func(c *feedback.Codes, v []string) { c.Fields = v })),
 	member("pattern", "finds the code in the field's text", pattern, func(c *feedback.Codes, v *regexp.Regexp) { c.Pattern = v }),
-	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal`, filled(table(codeLength, checkCode)),
+	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal, "another-row" for one that is about another row`, filled(table(codeLength, checkCode)),
 		func(c *feedback.Codes, v map[string]time.Duration) { c.Lasts = v })),
-	member("end", "says how long, in place of the usual length", sifted(onePenalty), func(c *feedback.Codes, v feedback.Penalty) { c.End = v }),
+	member("end", "says how long, in place of the usual length", sifted(penalties), func(c *feedback.Codes, v feedback.Penalty) { c.End = v }),
 }}
 
 // checkCode refuses a code that no answer has.
@@ -198,19 +269,32 @@ func checkCode(name string) error {
 	return err
 }
 
-// codeLength is a length, or not-refused.
-var codeLength = scalar(`a duration such as "1s", or not-refused`, schema{"anyOf": []any{lengthText, schema{"const": "not-refused"}}},
+// lengthOrNone is a length, or none.
+var lengthOrNone = scalar(`a duration such as "1s", or none`, schema{"anyOf": []any{lengthText, schema{"const": "none"}}},
 	func(s string) (time.Duration, error) {
-		if s == "not-refused" {
+		if s == "none" {
+			return 0, nil
+		}
+		return parseLength(s)
+	})
+
+// codeLength is a length, not-refused, or another-row.
+var codeLength = scalar(`a duration such as "1s", not-refused, or another-row`,
+	schema{"anyOf": []any{lengthText, schema{"enum": []any{"not-refused", "another-row"}}}},
+	func(s string) (time.Duration, error) {
+		switch s {
+		case "not-refused":
 			return feedback.NotRefused, nil
+		case "another-row":
+			return anotherRow, nil
 		}
 		return parseLength(s)
 	})
 
 var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
 	must(member("pattern", "must match", pattern, func(t *feedback.Text, v *regexp.Regexp) { t.Pattern = v })),
-	must(member("lasts", "for how long the budget is closed then", length, func(t *feedback.Text, v time.Duration) { t.Lasts = v })),
-	member("end", "says how long, in place of that", sifted(onePenalty), func(t *feedback.Text, v feedback.Penalty) { t.End = v }),
+	must(member("lasts", `for how long the budget is closed then; "not-refused" or "another-row" as in codes`, codeLength, func(t *feedback.Text, v time.Duration) { t.Lasts = v })),
+	member("end", "says how long, in place of that", sifted(penalties), func(t *feedback.Text, v feedback.Penalty) { t.End = v }),
 }}
 
 var printed = record[feedback.Printed]{name: "printed", fields: []field[feedback.Printed]{

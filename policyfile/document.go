@@ -123,12 +123,19 @@ var root = shape[document]{read: documentFields.read, schema: func() schema {
 }}
 
 var documentFields = record[document]{name: "the file", ignored: "x-", fields: []field[document]{
-	must(member("version", "of this form", number(1), func(d *document, v int) { d.version = v })),
+	versionField,
 	partly("presets", "the tables of providers that the library knows", list(defined("preset", placed(presets))), func(d *document, v []presetTable) { d.tables = v }),
-	partly("policies", "rows of your own", list(policyRow), func(d *document, v []row) { d.rows = v }),
+	policiesField,
 	partly("tunnels", "hosts to which throttle proxy carries tunnels of TLS: their limits count connections, and the requests inside are neither counted nor held", list(tunnelHosts), func(d *document, v []tunnelHost) { d.tunnels = v }),
-	partly("tests", "requests, and which policies they must match", list(defined("test", test.shape())), func(d *document, v []placedTest) { d.tests = v }),
+	testsField,
 }}
+
+// The fields that files of the catalog have, too.
+var (
+	versionField  = must(member("version", "of this form", number(1), func(d *document, v int) { d.version = v }))
+	policiesField = partly("policies", "rows of your own", list(policyRow), func(d *document, v []row) { d.rows = v })
+	testsField    = partly("tests", "requests, and which policies they must match", list(defined("test", test.shape())), func(d *document, v []placedTest) { d.tests = v })
+)
 
 // placed returns the shape of a preset that knows its place.
 func placed(of shape[presetRows]) shape[presetTable] {

@@ -118,7 +118,11 @@ func (f *File) Check() error {
 	}
 	r := newReader(f.name, f.text)
 	for _, t := range f.Tests {
-		for _, text := range f.differences(transport, &t) {
+		differences := f.differences(transport, &t)
+		if t.Answer != nil {
+			differences = append(differences, f.answerDifferences(&t)...)
+		}
+		for _, text := range differences {
 			if t.Name != "" {
 				text = fmt.Sprintf("test %q: %s", t.Name, text)
 			}

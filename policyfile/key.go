@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
 // A keyFunc is a [throttle.Policy.Key].
@@ -27,9 +29,15 @@ type template struct {
 // A templatePart is one placeholder.
 type templatePart struct {
 	value    keyFunc
-	wildcard string // of the pattern, if it names one
+	wildcard string       // of the pattern, if it names one
+	id       string       // of the caller, if it names one; value is nil then
+	others   templateRest // what it says where value says nothing
 	offset   int
 }
+
+// A templateRest is what a placeholder says where those before it say nothing: the rest of
+// {a|b}.
+type templateRest []templatePart
 
 // templates returns the shape of what is written as a template. YAML takes {host} without
 // quotes for a mapping; it is read as what it was meant to be.
@@ -46,14 +54,40 @@ func templates(expected string, s schema, parse func(string) (template, error)) 
 			} else {
 				t, ok = texts.read(r, n)
 			}
-			for _, p := range t.parts {
-				if p.wildcard != "" {
-					r.wildcards = append(r.wildcards, wildcard{p.wildcard, n, p.offset})
-				}
+			for i := range t.parts {
+				ok = r.place(&t.parts[i], n) && ok
 			}
 			return t, ok
 		},
 	}
+}
+
+// place notes the wildcards that a placeholder expects in a pattern, and gives it the value of
+// the id that it names.
+func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
+	ok = true
+	if p.wildcard != "" {
+		r.wildcards = append(r.wildcards, wildcard{p.wildcard, n, p.offset})
+	}
+	if p.id != "" {
+		if p.value = r.ids[p.id]; p.value == nil {
+			r.failIn(n, p.offset, "{id.%s} is unknown: ids are for the presets that the library has as files", clip(p.id))
+			return false
+		}
+	}
+
+	for i := range p.others {
+		other := &p.others[i]
+		ok = r.place(other, n) && ok
+		p.value = firstSaid(p.value, other.value)
+	}
+	p.others = nil
+	return ok
+}
+
+// firstSaid returns the key that is what a says of a request, and what b says where that is "".
+func firstSaid(a, b keyFunc) keyFunc {
+	return func(r *http.Request) string { return cmp.Or(a(r), b(r)) }
 }
 
 // key returns the key that a template says. That of one placeholder is the key that Go's
@@ -103,8 +137,26 @@ func halfBrace(s string, offset int) error {
 // pathName is the name of a wildcard of a pattern.
 var pathName = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
 
-// parsePlaceholder reads what stands in braces.
-func parsePlaceholder(s string) (templatePart, error) {
+// parsePlaceholder reads what stands in braces: one value, or several of which the first that
+// is not "" counts.
+func parsePlaceholder(s string) (p templatePart, err error) {
+	first, others, several := strings.Cut(s, "|")
+	if p, err = parseValue(first); err != nil || !several {
+		return p, err
+	}
+
+	for other := range strings.SplitSeq(others, "|") {
+		next, err := parseValue(other)
+		if err != nil {
+			return p, err
+		}
+		p.others = append(p.others, next)
+	}
+	return p, nil
+}
+
+// parseValue reads one value of a request.
+func parseValue(s string) (templatePart, error) {
 	switch group, name, dotted := strings.Cut(s, "."); {
 	case dotted && group == "header":
 		if err := checkHeaderName(name); err != nil {
@@ -113,6 +165,10 @@ func parsePlaceholder(s string) (templatePart, error) {
 		return templatePart{value: throttle.Header(name)}, nil
 	case dotted && group == "query" && name != "":
 		return templatePart{value: throttle.Query(name)}, nil
+	case dotted && group == "body" && name != "":
+		return templatePart{value: bodyMember(name)}, nil
+	case dotted && group == "id" && name != "":
+		return templatePart{id: name}, nil
 	case s == "host":
 		return templatePart{value: throttle.Host}, nil
 	case s == "path":
@@ -123,6 +179,21 @@ func parsePlaceholder(s string) (templatePart, error) {
 		return templatePart{value: throttle.PathValue(s), wildcard: s}, nil
 	}
 	group, _, _ := strings.Cut(strings.TrimSpace(s), ".")
-	return templatePart{}, fmt.Errorf("{%s} is unknown%s; there are {header.NAME}, {query.NAME}, {host}, {path}, {method}, and {NAME} for a wildcard of match",
-		clip(s), didYouMean(group, []string{"header", "query", "host", "path", "method"}))
+	return templatePart{}, fmt.Errorf("{%s} is unknown%s; there are {header.NAME}, {query.NAME}, {body.NAME}, {host}, {path}, {method}, and {NAME} for a wildcard of match",
+		clip(s), didYouMean(group, []string{"header", "query", "body", "host", "path", "method"}))
+}
+
+// mostLooked is how much of a request's body is looked at: all of a long conversation with
+// pictures.
+const mostLooked = 32 << 20
+
+// bodyMember returns the key that is a member of the JSON object in a request's body, a text or
+// a number; "" if the body has none. Without a GetBody the body cannot be looked at.
+func bodyMember(name string) keyFunc {
+	return func(r *http.Request) string {
+		if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
+			return ""
+		}
+		return reqbody.MemberWithin(r, name, mostLooked)
+	}
 }

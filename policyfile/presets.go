@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -51,7 +52,18 @@ type presetRows = []throttle.Policy
 // presets are the tables that the library knows, by the names of their packages. Their
 // options have the names of the fields in Go, and what they do not have here is for a
 // table in Go.
-var presets = choice("a preset",
+var presets = shape[presetRows]{
+	read:   func(r *reader, n *yaml.Node) (presetRows, bool) { return allPresets().read(r, n) },
+	schema: func() schema { return allPresets().schema() },
+}
+
+// allPresets is the choice of a preset. The catalog is read when the first file names a preset.
+var allPresets = sync.OnceValue(func() shape[presetRows] {
+	return choice("a preset", append(slices.Clone(packagePresets), catalogPresets()...)...)
+})
+
+// packagePresets are the presets that are packages.
+var packagePresets = []option[presetRows]{
 	preset("airtable", airtable.Policies,
 		member("user", "the id of the user or the service account, not a token", label, func(o *airtable.Options, v string) { o.User = v }),
 		callerID("user", func(o *airtable.Options, v keyFunc) { o.Caller = v }),
@@ -345,7 +357,7 @@ var presets = choice("a preset",
 		member("model", "tells models apart", key, func(o *zhipu.Options, v keyFunc) { o.Model = v }),
 		host(func(o *zhipu.Options, v string) { o.Host = v }),
 	),
-)
+}
 
 // A shadowed is the options of a preset, and whether its rows only count.
 type shadowed[O any] struct {
@@ -428,8 +440,10 @@ var operation = record[spapi.Operation]{name: "an operation", fields: []field[sp
 
 var presetNames []string
 
-// Presets returns the names of the tables that a file can use.
-func Presets() []string { return slices.Clone(presetNames) }
+// Presets returns the names of the tables that a file can use, sorted: packages, and files of the catalog.
+func Presets() []string {
+	return slices.Sorted(slices.Values(append(CatalogPresets(), presetNames...)))
+}
 
 // host returns the field "host", which all presets have.
 func host[O any](set func(*O, string)) field[O] {

@@ -24,6 +24,8 @@ type reader struct {
 
 	wildcards []wildcard // that keys have named since the row began
 	sifted    int        // how many parts around this one look at some answers only
+
+	ids map[string]keyFunc // of the caller, for rows of the catalog; nil in a user's file
 }
 
 // A mistake is what makes two errors the same one: an alias repeats those of its anchor.

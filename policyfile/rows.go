@@ -3,6 +3,7 @@ package policyfile
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,6 +209,11 @@ func (r *reader) checkTests(d *document) {
 				continue
 			}
 			r.fail(t.policies, "there is no policy %q%s", clip(e.Policy), r.hint(e.Policy, names))
+		}
+		for _, name := range slices.Sorted(maps.Keys(t.Closes)) {
+			if !there[name] {
+				r.fail(t.closes, "there is no policy %q%s", clip(name), r.hint(name, names))
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -20,6 +21,13 @@ type Test struct {
 	Header  http.Header
 	Body    string
 	Expects []Expectation // of these policies and no others
+
+	// Answer is what the upstream answers. Without it the request alone is tested.
+	Answer *Answer
+
+	// Closes says for how long the answer closes which policies: all of them.
+	// [feedback.NotRefused] stands for an answer that is certainly no refusal.
+	Closes map[string]time.Duration
 
 	Line int // of the file
 
@@ -38,6 +46,7 @@ type placedTest struct {
 	Test
 	at       *yaml.Node
 	policies *yaml.Node
+	closes   *yaml.Node
 }
 
 var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
@@ -51,8 +60,22 @@ var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	}),
 	member("body", "of the request", text, func(t *placedTest, v string) { t.Body = v }),
 	must(expectations),
-}, check: func(_ *reader, n *yaml.Node, _ []keyed, t *placedTest) bool {
+	member("answer", "of the upstream: status, headers, body", answer.shape(), func(t *placedTest, v Answer) { t.Answer = &v }),
+	member("closes", "for how long the answer closes which policies; it closes no others", table(codeLength), func(t *placedTest, v map[string]time.Duration) { t.Closes = v }),
+}, check: func(r *reader, n *yaml.Node, members []keyed, t *placedTest) bool {
 	t.at, t.Line, t.column = n, n.Line, n.Column
+	answered := false
+	for _, m := range members {
+		answered = answered || m.name == "answer"
+		if m.name == "closes" {
+			t.closes = m.value
+		}
+	}
+
+	if t.closes != nil && !answered {
+		r.fail(t.closes, "closes needs an answer: nothing is closed by a request")
+		return false
+	}
 	return true
 }}
 

@@ -43,7 +43,7 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	case r.Body == nil || r.Body == http.NoBody || r.ProtoMajor != 1:
 		return free, nil
 	case r.ProtoAtLeast(1, 1) && strings.EqualFold(r.Header.Get("Expect"), "100-continue"):
-		r.Body = &upload{Reader: r.Body, body: r.Body, answer: w, close: r.Close, expect: true, left: r.ContentLength}
+		r.Body = &upload{Reader: r.Body, body: r.Body, answer: w, expect: true, left: r.ContentLength}
 		return free, nil
 	}
 
@@ -66,7 +66,7 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	}
 
 	if len(begin) == mostAhead {
-		r.Body = &upload{Reader: io.MultiReader(bytes.NewReader(begin), r.Body), body: r.Body, answer: w, close: r.Close, left: r.ContentLength}
+		r.Body = &upload{Reader: io.MultiReader(bytes.NewReader(begin), r.Body), body: r.Body, answer: w, left: r.ContentLength}
 		return free, nil
 	}
 	r.Body = wholeBody{bytes.NewReader(begin)}

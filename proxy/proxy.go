@@ -234,7 +234,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	}
 	h.answer(w, p)
 
-	if unread && r.Close && r.Header.Get("Expect") == "" {
+	if unread && r.Header.Get("Expect") == "" {
 		linger(w, r.Body)
 	}
 }

@@ -16,7 +16,6 @@ type upload struct {
 	io.Reader
 	body   io.ReadCloser
 	answer http.ResponseWriter
-	close  bool        // the connection ends with the answer, as the caller wishes
 	expect bool        // the caller sends nothing before a read asks for the body: Expect: 100-continue
 	left   int64       // how many bytes are still to come; negative: unknown
 	begun  atomic.Bool // something was read
@@ -49,7 +48,7 @@ func (u *upload) Close() error {
 
 // finish closes the upload when its answer has been written, because net/http/httputil closes no body.
 func (u *upload) finish() {
-	if u.close && !u.ended.Load() && (u.begun.Load() || !u.expect) {
+	if !u.ended.Load() && (u.begun.Load() || !u.expect) {
 		awaitLittle(u.answer)
 		linger(u.answer, u.body)
 	}
@@ -71,8 +70,8 @@ func awaitLittle(w http.ResponseWriter) {
 }
 
 // linger sends the answer, and then reads what the caller still sends of a body that nobody wants, for restTime at
-// most. A connection that is closed with bytes unread is reset, and a reset can overtake the answer. net/http lingers,
-// too, unless the request says "Connection: close": linger is for such requests, after awaitLittle.
+// most, after awaitLittle. A connection that is closed with bytes unread is reset, and a reset can overtake the answer. The server
+// of net/http reads 256 KiB of the rest, waits for half a second if the caller did not want the connection closed, and closes.
 func linger(w http.ResponseWriter, body io.Reader) {
 	if err := http.NewResponseController(w).Flush(); err == nil {
 		_, _ = io.CopyN(io.Discard, body, restBytes)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the clients of other languages that sdktest/proxyclients puts behind the proxy, unless
-# this machine has them already: requests and httpx for Python, Guzzle for PHP, OkHttp for Java and
+# this machine has them already: requests, httpx and aiohttp for Python, Guzzle for PHP, OkHttp for Java and
 # curl as Debian has them, and the packages of Node that package-lock.json names, with Node itself.
 #
 #     scripts/install-clients.sh --pypi   # the SDKs of requirements.txt for Python as well
@@ -13,7 +13,7 @@ cd "$(dirname "$0")/../sdktest/proxyclients"
 # lacking prints Debian's packages for what this machine does not have.
 lacking() {
 	found curl || echo curl
-	for module in requests httpx; do
+	for module in requests httpx aiohttp; do
 		/usr/bin/python3 -c "import $module" 2>/dev/null || echo "python3-$module"
 	done
 	if ! found php || ! php -r "require 'GuzzleHttp/autoload.php';" >/dev/null 2>&1; then

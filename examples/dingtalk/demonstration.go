@@ -2,16 +2,23 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/dashboard"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
 )
@@ -31,6 +38,7 @@ func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	c.Observe = tell
+	logging.Disable() // go-redis prints each failed dial; tell says it once in ten seconds
 
 	switch {
 	case *of != "":
@@ -94,12 +102,48 @@ func demonstrationPolicies(key string) []throttle.Policy {
 	return dingtalk.Policies(dingtalk.Options{App: key, Company: "demonstration", Address: "demonstration"})
 }
 
-// tell says why nothing happens for a while.
+// lately is when each line was last told.
+var lately sync.Map
+
+// tell says why nothing happens for a while, the same thing once in ten seconds.
 func tell(_ context.Context, e throttle.Event) {
+	line := ""
 	switch e.Kind {
 	case throttle.Penalized:
-		log.Printf("DingTalk has refused a call: %s is closed for %v", e.Policy, e.Duration)
+		line = fmt.Sprintf("DingTalk has refused a call: %s is closed for %v", e.Policy, e.Duration)
 	case throttle.StoreFailed:
-		log.Print("waiting: ", e.Err)
+		line = fmt.Sprint("waiting: ", e.Err)
+	default:
+		return
 	}
+
+	now := time.Now()
+	before, told := lately.Swap(line, now)
+	if told && now.Sub(before.(time.Time)) < 10*time.Second {
+		lately.Store(line, before)
+		return
+	}
+	log.Print(line)
+}
+
+// showPage serves a page with the budgets of the transport that will be made of c, until ctx ends.
+func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address string) error {
+	watched := dashboard.NewProcess(c.Store)
+	c.Store, c.Observe = watched, watched.Observe
+	token := rand.Text() // what opens the page; a real program reads it from its environment
+	page, err := dashboard.New(dashboard.Config{Source: watched, Token: token, Title: "Address book"})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil { // another program has the port
+		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return err
+		}
+	}
+	server := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	context.AfterFunc(ctx, func() { server.Close() })
+	fmt.Fprintf(w, "the page is at http://%s/#token=%s until you interrupt\n", listener.Addr(), token)
+	return nil
 }

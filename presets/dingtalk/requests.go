@@ -8,7 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/jsonscan"
-	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
+	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
 // The paths that have rows of their own.

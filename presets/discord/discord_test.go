@@ -50,6 +50,8 @@ func TestRefusals(t *testing.T) {
 		{Name: "a webhook", Request: "POST https://discord.com/api/v10/webhooks/7/tok", Answers: limited, Header: presettest.JSON(), Closes: route("1m4.57s")},
 		{Name: "all webhooks", Request: "POST https://discord.com/api/v10/webhooks/7/tok", Answers: global,
 			Header: presettest.JSON("Retry-After", "2", "X-RateLimit-Global", "true"), Closes: "discord-webhook 1.5s"},
+		{Name: "a follow-up, as if all webhooks were refused", Request: "POST https://discord.com/api/v10/webhooks/7/aW50ZXJhY3Rpb246MTIz", Answers: global,
+			Header: presettest.JSON("Retry-After", "2", "X-RateLimit-Global", "true"), Closes: route("1.5s")},
 		{Name: "the address, by an interaction", Request: "POST https://discord.com/api/v10/interactions/1/tok/callback", Answers: "error code: 1015",
 			Header: header{"Content-Type": "text/plain", "Retry-After": "3600"}, Closes: "discord-refused 1h"},
 		{Name: "the address", Answers: "<html>Access denied</html>",

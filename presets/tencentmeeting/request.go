@@ -7,7 +7,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/jsonscan"
-	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
+	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
 // endpoint is a [throttle.Policy.Key]: the path without its ids, which are the segments behind

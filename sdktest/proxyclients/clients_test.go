@@ -99,6 +99,12 @@ var clients = []*client{
 		repeats: "no", tries: 1,
 	},
 	{
+		name: "aiohttp", title: "Python aiohttp", start: python("python_aiohttp.py"),
+		variable: "BASE_URL", line: `session.get("http://127.0.0.1:7070/api.example.com/v1/orders")`,
+		gives: "5 min", timeout: 300, late: "TimeoutError", refused: "ClientResponseError",
+		repeats: "no", tries: 1,
+	},
+	{
 		name: "fetch", title: "Node `fetch`", start: node("fetch.mjs"),
 		variable: "BASE_URL", line: "fetch('http://127.0.0.1:7070/api.example.com/v1/orders')",
 		gives: "5 min", timeout: untold, late: "TimeoutError",

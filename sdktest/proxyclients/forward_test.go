@@ -28,6 +28,7 @@ func ways(address string) []way {
 	return []way{
 		{"requests", "requests", []string{plain, secure}, "SSLError"},
 		{"httpx", "httpx", []string{plain, secure}, "ConnectError"},
+		{"aiohttp", "aiohttp", []string{plain, secure}, "ClientConnectorSSLError"},
 		{"curl", "curl", []string{"http_proxy=http://" + address, secure}, "35"},
 		{"guzzle", "guzzle", []string{plain, secure}, "ConnectException"},
 		{"axios", "axios", []string{plain, secure}, "EPROTO"},

@@ -24,10 +24,10 @@ func newKits(t *testing.T) *kits {
 	need(t, "curl 7.84 or later", "curl", "--silent", "--json", "{}", "--write-out", "%header{x}", "--version")
 
 	python := "/usr/bin/python3" // which has Debian's packages, whatever python3 is on PATH
-	if exec.Command(python, "-c", "import requests, httpx").Run() != nil {
+	if exec.Command(python, "-c", "import requests, httpx, aiohttp").Run() != nil {
 		python = "python3"
 	}
-	need(t, "requests and httpx for Python", python, "-c", "import requests, httpx")
+	need(t, "requests, httpx and aiohttp for Python", python, "-c", "import requests, httpx, aiohttp")
 
 	if *pypi {
 		if exec.Command("python/.venv/bin/python", "-c", "import openai, anthropic").Run() != nil {

@@ -75,20 +75,19 @@ var free = func() *http.ServeMux {
 // metered reports whether a call counts for the month: it does unless the API is free.
 func metered(r *http.Request) bool {
 	_, pattern := free.Handler(r)
-	return pattern == "" && r.URL.Path != pathRobot
+	return pattern == ""
 }
 
-// Parameters are the parameters of a call: those of its query, which the old API takes, and those of its body.
+// parameters are those of a call's query, which the old API takes, and those of its body.
 type parameters struct {
-	query    url.Values
-	body     map[string]any // nil if the body holds none
-	foreign  bool           // the body is of a type that the old API does not take
-	document string         // the body as it came
+	query   url.Values
+	body    map[string]any // nil if the body holds none
+	foreign bool           // the body is of a type that the old API does not take
 }
 
 // readParameters reads the body of a call: JSON, or for the old API a form.
 func readParameters(r *http.Request, body []byte) parameters {
-	p := parameters{query: r.URL.Query(), document: string(body)}
+	p := parameters{query: r.URL.Query()}
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case len(body) == 0:

@@ -3,6 +3,7 @@ package dingtalktest_test
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
 )
@@ -219,8 +221,10 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
-// TestFree: what counts for the month is every API that is not on the list of free ones.
+// TestFree: what counts for the month is every API that is not on the list of free ones. The preset has a list of its own.
 func TestFree(t *testing.T) {
+	rows := dingtalk.Policies(dingtalk.Options{Edition: dingtalk.Standard})
+	month := rows[slices.IndexFunc(rows, func(p throttle.Policy) bool { return p.Name == "dingtalk-month" })]
 	for want, paths := range map[int]string{
 		0: `/v1.0/oauth2/accessToken /v1.0/oauth2/userAccessToken /v1.0/oauth2/authRules/user /v1.0/oauth2/ssoUserInfo
 			/topapi/v2/user/get /topapi/v2/user/getuserinfo /topapi/user/listid /topapi/inactive/user/v2/get
@@ -235,6 +239,15 @@ func TestFree(t *testing.T) {
 		for _, path := range strings.Fields(paths) {
 			t.Run(path, func(t *testing.T) {
 				s := newServer(dingtalktest.Options{Edition: dingtalk.Edition{PerMonth: 1}})
+				host := "oapi.dingtalk.com"
+				if strings.HasPrefix(path, "/v") {
+					host = "api.dingtalk.com"
+				}
+				get, post := request(t, path, ""), request(t, path, "")
+				get.Method, get.URL.Host = http.MethodGet, host
+				post.Method, post.URL.Host = http.MethodPost, host
+				require.Equal(t, want, min(month.Cost(get), month.Cost(post)))
+
 				if strings.HasPrefix(path, "/v1.0/oauth2/accessToken") || strings.HasPrefix(path, contact) || strings.HasPrefix(path, listSub) {
 					served(t, s, path+token, 3)
 					require.Zero(t, s.Refusals()["90020"])

@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
+	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
 // longestQuery is how much of a query is looked at: one that is longer counts as

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle/internal/jsonscan"
-	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
+	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
 // Unpublished is the number of a row until an answer says what is left of it: more than

@@ -27,7 +27,7 @@ var (
 // TestPages: each preset has a page whose tables hold the rows that it returns, no more
 // and no fewer, with their patterns and limits, and tell where each is from.
 func TestPages(t *testing.T) {
-	var named []string
+	named := catalog(t, ".md")
 	for _, p := range tables {
 		named = append(named, p.name+".md")
 		t.Run(p.name, func(t *testing.T) {
@@ -55,17 +55,45 @@ func TestPagesHaveOneForm(t *testing.T) {
 		require.NoError(t, err)
 		require.Regexp(t, form(p.name), string(text), p.name)
 	}
+	for _, name := range catalog(t, "") { // whose pages are generated: see TestCatalogPages of policyfile
+		text, err := os.ReadFile(filepath.Join(pages, name+".md"))
+		require.NoError(t, err)
+		require.Regexp(t, fileForm(name), string(text), name)
+	}
+}
+
+// catalog returns the names of the presets that are files, with an extension.
+func catalog(t *testing.T, extension string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("../../../policyfile/catalog/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".yaml")+extension)
+	}
+	return names
 }
 
 // form is the form of a preset's page.
 func form(name string) string {
+	return pageForm(name, "\\[Package `NAME`\\]\\(../../presets/NAME\\)", "`NAME\\.Policies\\(NAME\\.Options{}\\)`", "`Options`")
+}
+
+// fileForm is the form of the page of a preset that is a file.
+func fileForm(name string) string {
+	return pageForm(name, "\\[File `NAME.yaml`\\]\\(../../policyfile/catalog/NAME.yaml\\)",
+		"`policyfile\\.Preset\\(\"NAME\", policyfile\\.PresetOptions{}\\)`", "`PresetOptions`")
+}
+
+// pageForm is the form of a page: where the preset is, how Go uses it, and what its options are called.
+func pageForm(name, place, use, options string) string {
 	return strings.ReplaceAll("^# .+\n\n"+
-		"\\[Package `NAME`\\]\\(../../presets/NAME\\)\\. \\[All presets\\]\\(../presets\\.md\\)\n\n"+
+		place+"\\. \\[All presets\\]\\(../presets\\.md\\)\n\n"+
 		"For (?:[^\n]+ )?`[^`]+`.+\n"+
-		"Use it as `NAME\\.Policies\\(NAME\\.Options{}\\)` in Go, or as `presets: \\[NAME\\]` in \\[a file\\]\\(../policyfile\\.md\\)\\.\n\n"+
+		"Use it as "+use+" in Go, or as `presets: \\[NAME\\]` in \\[a file\\]\\(../policyfile\\.md\\)\\.\n\n"+
 		"\\| row \\| matches \\| limit \\| counted per \\| closed by \\| source \\|\n(?:[^#\n].*\n|\n)+"+
 		"(?:## With other Options\n(?:[^#\n].*\n|\n)+)?"+
-		"## What to set\n\n- Zero `Options` (?:[^#\n].*\n|\n)+"+
+		"## What to set\n\n- Zero "+options+" (?:[^#\n].*\n|\n)+"+
 		"(?:\\[\\d+\\]: https://.+\n)+$", "NAME", name)
 }
 

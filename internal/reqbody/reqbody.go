@@ -1,4 +1,4 @@
-// Package reqbody lets a preset look at a request's body and leaves it to be sent.
+// Package reqbody lets a key or a cost look at a request's body and leaves it to be sent.
 package reqbody
 
 import (
@@ -15,9 +15,12 @@ const mostLooked = 64 << 10
 
 // Member returns the text of a member of the object that a body in JSON is, or "" if the member is not there,
 // or is an object or an array.
-func Member(r *http.Request, name string) (text string) {
+func Member(r *http.Request, name string) (text string) { return MemberWithin(r, name, mostLooked) }
+
+// MemberWithin is Member for a member that may stand behind much else: it looks at so many bytes of the body.
+func MemberWithin(r *http.Request, name string, most int64) (text string) {
 	Look(r, func(body io.Reader) {
-		s := jsonscan.New(io.LimitReader(body, mostLooked), mostLooked)
+		s := jsonscan.New(io.LimitReader(body, most), mostLooked)
 		if s.Peek() != '{' {
 			return
 		}
@@ -25,7 +28,9 @@ func Member(r *http.Request, name string) (text string) {
 			if first := s.Peek(); string(member) != name || first == '{' || first == '[' {
 				return s.Skip()
 			}
-			text, _ = s.Scalar()
+			if value, whole := s.Scalar(); whole {
+				text = value
+			}
 			return false
 		})
 	})

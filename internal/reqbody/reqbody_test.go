@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
+	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
 func request(t *testing.T, body io.Reader) *http.Request {
