@@ -46,7 +46,7 @@ func open(t *testing.T) *shop {
 // limiters are those of one program.
 func (s *shop) limiters(l throttle.Limit) *throttle.Limiters {
 	made, err := throttle.NewLimiters(throttle.Config{
-		MaxWait: throttle.Forever,
+		MaxWait:  throttle.Forever,
 		Store:    redisstore.New(s.client, nil),
 		Policies: []throttle.Policy{{Name: "api", Limit: l}},
 	})

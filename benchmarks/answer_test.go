@@ -46,7 +46,7 @@ func BenchmarkAnswer(b *testing.B) {
 		name     string
 		policies []throttle.Policy
 	}{{"dingtalk", preset}, {"row", row}, {"one", []throttle.Policy{one}}, {"codes", []throttle.Policy{codes}}} {
-		t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: c.policies, Base: base})
+		t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: c.policies, Base: base})
 		require.NoError(b, err)
 		contestants = append(contestants, contestant{name: c.name, run: func(calls int) error {
 			return together(1, calls, func(int) error { return read(t, req) })

@@ -33,7 +33,7 @@ func BenchmarkTransport(b *testing.B) {
 	} {
 		b.Run(shape.name, func(b *testing.B) {
 			base := new(idleBase)
-			t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: shape.policies, Base: base})
+			t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: shape.policies, Base: base})
 			require.NoError(b, err)
 			req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, shape.url, nil)
 			require.NoError(b, err)

@@ -131,7 +131,7 @@ func edgarFleet(t *testing.T, sec http.RoundTripper) (fleet []*crawler) {
 	f, err := policyfile.Parse("policies.yaml", []byte("version: 1\npresets: [edgar]\n"))
 	require.NoError(t, err)
 	for _, policies := range [][]throttle.Policy{rows, f.Policies, rows} {
-		transport := throttle.Must(throttle.New(throttle.Config{Store: store, Policies: policies, Base: sec}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: policies, Base: sec}))
 		fleet = append(fleet, &crawler{client: &http.Client{Transport: transport}})
 	}
 	return fleet
@@ -274,7 +274,8 @@ func TestP14_CatalogTellsNoSecrets(t *testing.T) {
 		rows, err := policyfile.Preset(f.Name, o)
 		require.NoError(t, err)
 		transport := throttle.Must(throttle.New(throttle.Config{
-			Store: redisstore.New(client, nil), Policies: rows, Base: refusing,
+			MaxWait: throttle.Forever,
+			Store:   redisstore.New(client, nil), Policies: rows, Base: refusing,
 			Observe: func(_ context.Context, e throttle.Event) { tell(e) },
 		}))
 		for _, p := range rows {

@@ -162,7 +162,7 @@ func TestCatalogObeysRetryAfter(t *testing.T) {
 			resp.StatusCode = http.StatusTooManyRequests
 			resp.Header.Set("Retry-After", strconv.Itoa(int(day.Seconds())))
 			longest, denied := time.Duration(0), false
-			transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: f.File.Policies}))
+			transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: f.File.Policies}))
 			for _, c := range transport.Explain(resp.Request) {
 				i := slices.IndexFunc(f.File.Policies, func(p throttle.Policy) bool { return p.Name == c.Budget.Policy })
 				d := f.File.Policies[i].Penalty(resp)
@@ -179,7 +179,7 @@ func TestCatalogClosesOneRow(t *testing.T) {
 	for _, f := range catalogFiles(t) {
 		for _, test := range f.File.Tests {
 			test.Answer = &policyfile.Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"77"}}}
-			transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: f.File.Policies}))
+			transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: f.File.Policies}))
 			closed := 0
 			for _, c := range transport.Explain(test.Request()) {
 				i := slices.IndexFunc(f.File.Policies, func(p throttle.Policy) bool { return p.Name == c.Budget.Policy })

@@ -64,7 +64,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func (s *shop) limiters(l throttle.Limit) *throttle.Limiters {
 	made, err := throttle.NewLimiters(throttle.Config{
-		MaxWait: throttle.Forever,
+		MaxWait:  throttle.Forever,
 		Store:    redisstore.New(s.redis, nil),
 		Policies: []throttle.Policy{{Name: "api", Limit: l}},
 	})

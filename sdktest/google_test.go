@@ -29,7 +29,6 @@ func recipeGoogle(ctx context.Context, store throttle.Store, base http.RoundTrip
 	}
 	account := func(*http.Request) string { return user } // an id, not the token
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
 		Store: store,
 		Policies: []throttle.Policy{
 			{

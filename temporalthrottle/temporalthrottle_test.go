@@ -23,7 +23,7 @@ import (
 // limiters have one limit, named "api".
 func limiters(t *testing.T, l throttle.Limit) *throttle.Limiters {
 	made, err := throttle.NewLimiters(throttle.Config{
-		MaxWait: throttle.Forever,
+		MaxWait:  throttle.Forever,
 		Store:    memstore.New(),
 		Policies: []throttle.Policy{{Name: "api", Limit: l}},
 	})
@@ -126,7 +126,7 @@ func TestBadPlaces(t *testing.T) {
 	t.Parallel()
 	j := job{limiters(t, throttle.PerMinute(2))}
 	other, err := throttle.NewLimiters(throttle.Config{
-		MaxWait: throttle.Forever,
+		MaxWait:  throttle.Forever,
 		Store:    memstore.New(),
 		Policies: []throttle.Policy{{Name: "other", Limit: throttle.PerMinute(1)}},
 	})
@@ -152,7 +152,7 @@ func TestOtherErrors(t *testing.T) {
 	_, err := temporalthrottle.Acquire(t.Context(), limiters(t, throttle.PerMinute(1)))
 	require.ErrorContains(t, err, "context of an activity")
 	l, err := throttle.NewLimiters(throttle.Config{
-		MaxWait: throttle.Forever,
+		MaxWait:  throttle.Forever,
 		Store:    memstore.New(),
 		Policies: []throttle.Policy{{Name: "x", Limit: throttle.PerMinute(1)}},
 	})

@@ -126,7 +126,7 @@ type api struct {
 func newAPI(t *testing.T) *api {
 	a := &api{T: t, store: &awayStore{Store: memstore.New()}, answers: make(map[string]bool)}
 	var err error
-	a.limiters, err = throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: a.store, Policies: []throttle.Policy{
+	a.limiters, err = throttle.NewLimiters(throttle.Config{Store: a.store, Policies: []throttle.Policy{
 		{Name: "p", Limit: throttle.PerHour(100)}, {Name: "q", Limit: throttle.PerHour(1), Key: throttle.Host},
 	}})
 	require.NoError(t, err)
