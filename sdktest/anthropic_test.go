@@ -19,7 +19,8 @@ import (
 
 func recipeAnthropic(store throttle.Store, base http.RoundTripper) anthropicapi.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: store,
+		MaxWait: throttle.Forever,
+		Store:   store,
 		Policies: anthropic.Policies(anthropic.Options{
 			Requests: 500, InputTokens: 300_000, OutputTokens: 30_000, // a minute, as the Console says
 		}),

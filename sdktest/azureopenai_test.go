@@ -19,7 +19,8 @@ import (
 
 func recipeAzureOpenAI(store throttle.Store, base http.RoundTripper) openaiapi.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: store,
+		MaxWait: throttle.Forever,
+		Store:   store,
 		Policies: azureopenai.Policies(azureopenai.Options{
 			Requests: 600, Tokens: 100_000, // a minute, as the deployment has them
 		}),

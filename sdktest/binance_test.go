@@ -25,6 +25,7 @@ import (
 func recipeBinance(store throttle.Store, base http.RoundTripper) *binanceapi.Client {
 	const key, secret = "key", "secret"
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    store,
 		Policies: binance.Policies(binance.Options{Weight: binanceWeight}),
 		Base:     binanceSigner{secret, base}, // or http.DefaultTransport in place of base
@@ -189,6 +190,7 @@ func TestBinanceSignedTooEarly(t *testing.T) {
 	p.refusals = nil
 	play(t, p, func(t *testing.T, u *upstream) {
 		transport := throttle.Must(throttle.New(throttle.Config{
+			MaxWait:  throttle.Forever,
 			Store:    memstore.New(),
 			Policies: []throttle.Policy{{Name: "slow", Limit: throttle.PerMinute(1)}},
 			Base:     u.base(),

@@ -22,6 +22,7 @@ import (
 
 func recipeDingTalkStream(store throttle.Store, base http.RoundTripper) (*streamclient.StreamClient, *http.Client) {
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    store,
 		Policies: dingtalkPolicies(),
 		Base:     base, // leave it out to use http.DefaultTransport

@@ -20,6 +20,7 @@ import (
 
 func recipeDiscord(store throttle.Store, base http.RoundTripper) (*discordgo.Session, error) {
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    store,
 		Policies: discord.Policies(discord.Options{}),
 		Base:     base, // leave it out to use http.DefaultTransport

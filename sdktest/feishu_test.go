@@ -20,7 +20,8 @@ import (
 
 func recipeFeishu(store throttle.Store, base http.RoundTripper) *lark.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: store,
+		MaxWait: throttle.Forever,
+		Store:   store,
 		Policies: feishu.Policies(feishu.Options{
 			App: "cli_app", // if several apps share the store
 		}),

@@ -19,6 +19,7 @@ import (
 
 func recipeGitHub(store throttle.Store, base http.RoundTripper) (*githubapi.Client, error) {
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    store,
 		Policies: github.Policies(github.Options{}),
 		Base:     base, // leave it out to use http.DefaultTransport

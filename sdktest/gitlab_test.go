@@ -20,6 +20,7 @@ import (
 
 func recipeGitLab(store throttle.Store, base http.RoundTripper) (*gitlabapi.Client, error) {
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    store,
 		Policies: gitlab.Policies(gitlab.Options{}),
 		Base:     base, // leave it out to use http.DefaultTransport

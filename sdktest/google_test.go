@@ -29,7 +29,8 @@ func recipeGoogle(ctx context.Context, store throttle.Store, base http.RoundTrip
 	}
 	account := func(*http.Request) string { return user } // an id, not the token
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: store,
+		MaxWait: throttle.Forever,
+		Store:   store,
 		Policies: []throttle.Policy{
 			{
 				Name: "sheets-project", Match: "sheets.googleapis.com/", Key: kind,

@@ -210,7 +210,8 @@ func claude(perMinute int) func(throttle.Store, http.RoundTripper) func(context.
 	return func(store throttle.Store, base http.RoundTripper) func(context.Context) (int, error) {
 		client := anthropicapi.NewClient(anthropicoption.WithAPIKey("key"), anthropicoption.WithMaxRetries(0),
 			anthropicoption.WithHTTPClient(&http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-				Store: store, Base: base,
+				MaxWait: throttle.Forever,
+				Store:   store, Base: base,
 				Policies: anthropic.Policies(anthropic.Options{Requests: 4000, InputTokens: 2_000_000, OutputTokens: perMinute}),
 			}))}))
 		question := questionForClaude
@@ -309,7 +310,8 @@ func TestOpenAIFleet(t *testing.T) {
 	_, fair := agents(t, m, func(store throttle.Store, base http.RoundTripper) func(context.Context) (int, error) {
 		client := openaiapi.NewClient(openaioption.WithAPIKey("sk-key"), openaioption.WithMaxRetries(0),
 			openaioption.WithHTTPClient(&http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-				Store: store, Base: base, Policies: openai.Policies(openai.Options{Requests: 4000, Tokens: perMinute}),
+				MaxWait: throttle.Forever,
+				Store:   store, Base: base, Policies: openai.Policies(openai.Options{Requests: 4000, Tokens: perMinute}),
 			}))}))
 		return func(ctx context.Context) (n int, err error) {
 			stream := client.Chat.Completions.NewStreaming(ctx, openaiapi.ChatCompletionNewParams{

@@ -19,7 +19,8 @@ import (
 
 func recipeOpenAI(store throttle.Store, base http.RoundTripper) openaiapi.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: store,
+		MaxWait: throttle.Forever,
+		Store:   store,
 		Policies: openai.Policies(openai.Options{
 			Requests: 500, Tokens: 30_000, // a minute, as the account's settings say
 		}),

@@ -30,6 +30,7 @@ var shopPolicies = []throttle.Policy{{
 
 func recipeResty(store throttle.Store, base http.RoundTripper) *resty.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    store,
 		Policies: shopPolicies,
 		Base:     base, // leave it out to use http.DefaultTransport

@@ -15,6 +15,7 @@ import (
 
 func recipeRetryableHTTP(store throttle.Store, base http.RoundTripper, client *retryablehttp.Client) {
 	transport := throttle.Must(throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
 		Store:    store,
 		Policies: shopPolicies,
 		Base:     base, // leave it out to use http.DefaultTransport

@@ -20,7 +20,8 @@ import (
 
 func recipeSlack(store throttle.Store, base http.RoundTripper) *slackapi.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: store,
+		MaxWait: throttle.Forever,
+		Store:   store,
 		Policies: slack.Policies(slack.Options{
 			Methods: map[string]slack.Tier{"users.info": slack.Tier4},
 			Channel: slackChannel,
