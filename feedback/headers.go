@@ -220,6 +220,7 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 			continue
 		case !counted:
 			return count{}, false
+		case c.window == 0 && plain > 0 && c == last: // a field that came twice, in one line
 		case c.window == 0:
 			plain, last = plain+1, c
 		case c.window == h.Per || h.Per == 0 && !c.timed && !strings.Contains(line, ","):
@@ -241,7 +242,8 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 func countOf(text string) (c count, ok bool) {
 	text, parameters, _ := strings.Cut(text, ";")
 	for parameter := range strings.SplitSeq(parameters, ";") {
-		if seconds, isWindow := strings.CutPrefix(strings.TrimSpace(parameter), "w="); isWindow {
+		key, seconds, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+		if key == "w" || key == "window" {
 			s, _ := number(seconds)
 			c.window = length(s, time.Second)
 		}

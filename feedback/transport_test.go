@@ -86,6 +86,7 @@ func TestThroughTheTransport(t *testing.T) {
 	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
+	defer close(release) // or a case that fails would keep the server
 
 	for _, c := range []struct {
 		name, path, want string
