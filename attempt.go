@@ -57,7 +57,7 @@ func (t *Transport) newRoundTrip(req *http.Request, matched int) *roundTrip {
 
 	o := optionsOf(req.Context())
 	r.engine, r.grant.Held = &t.engine, store.NotHeld
-	r.maxWait, r.priority = o.boundedWait(req.Context(), t.defaultMaxWait), o.priority
+	r.maxWait, r.priority = o.maxWaitOr(t.defaultMaxWait), o.priority
 	return r
 }
 

@@ -33,13 +33,14 @@ type Config struct {
 	// is. If the context ends during the wait, the place is given back.
 	//
 	// A store that cannot be reached is asked again for as long as MaxWait and the
-	// context allow, and nothing is sent meanwhile. redisstore.Options has
+	// context allow, and nothing is sent meanwhile. With neither MaxWait nor a
+	// deadline a request waits forever, so set one of the two. redisstore.Options has
 	// other ways to go on.
 	//
 	// MaxWait holds for each attempt of a retrier. A deadline of the context holds for all of them.
 	//
 	// [NoWait], or any negative value, refuses a request that would have to wait. [Forever] holds it for as long as its
-	// context allows. Defaults to 0: the deadline of the context, and [DefaultMaxWait] if the context has none.
+	// context allows. Defaults to 0, which means Forever.
 	MaxWait time.Duration
 
 	// Observe is told what happens to each request: why it waits, which policy
@@ -75,9 +76,6 @@ const (
 
 	// Forever holds a caller for as long as its context allows.
 	Forever time.Duration = math.MaxInt64
-
-	// DefaultMaxWait bounds the wait of a caller whom neither its configuration nor a deadline of its context bounds.
-	DefaultMaxWait = time.Minute
 )
 
 // WithMaxWait returns a context whose requests are held at most d instead of
@@ -125,20 +123,14 @@ func (o contextOptions) addTo(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextOptionsKey{}, &o)
 }
 
-// boundedWait returns for how long a caller with the context may be held where its configuration says d: less than 0 for
+// maxWaitOr returns for how long a caller with the options may be held where its configuration says d: less than 0 for
 // not at all, and 0 for as long as the context allows.
-func (o *contextOptions) boundedWait(ctx context.Context, d time.Duration) time.Duration {
+func (o *contextOptions) maxWaitOr(d time.Duration) time.Duration {
 	if o.setMaxWait {
 		d = o.maxWait
 	}
 	if d == Forever {
 		return 0
-	}
-
-	if d == 0 {
-		if _, bounded := ctx.Deadline(); !bounded {
-			return DefaultMaxWait
-		}
 	}
 	return d
 }

@@ -112,7 +112,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
 	a.maxWait, a.priority = NoWait, o.priority
 	if waits {
-		a.maxWait = o.boundedWait(ctx, l.defaultMaxWait)
+		a.maxWait = o.maxWaitOr(l.defaultMaxWait)
 	}
 	c := &a.booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cost

@@ -94,7 +94,7 @@ func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 // WithMaxWait of the context.
 func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
 	a, o := new(quotedAcquisition), optionsOf(ctx)
-	a.engine, a.maxWait, a.priority, a.grant.Held = &l.engine, o.boundedWait(ctx, l.defaultMaxWait), o.priority, store.NotHeld
+	a.engine, a.maxWait, a.priority, a.grant.Held = &l.engine, o.maxWaitOr(l.defaultMaxWait), o.priority, store.NotHeld
 	return a
 }
 

@@ -244,9 +244,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	}
 	a := p.acquisition()
 	o := optionsOf(ctx)
-	if o.setMaxWait {
-		a.maxWait = o.boundedWait(ctx, 0)
-	}
+	a.maxWait = o.maxWaitOr(a.maxWait)
 	a.beginWait(now())
 	err := a.acquire(ctx, waitOptions{})
 	a.stopWatch()

@@ -144,9 +144,8 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, price func() error) (*Permit, *Place, error) {
 	permit, err := l.acquire(ctx, &a.quotedAcquisition, price)
 	if permit != nil {
-		// What Renew has.
 		var unset contextOptions
-		a.patience, a.maxWait = 0, unset.boundedWait(ctx, l.defaultMaxWait)
+		a.patience, a.maxWait = 0, unset.maxWaitOr(l.defaultMaxWait) // for Renew
 	}
 	var limited *LimitError
 	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.grant.Held < 0 {
