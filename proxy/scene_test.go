@@ -67,7 +67,12 @@ func (s *scene) serve(base http.RoundTripper, policies []throttle.Policy, change
 	transport, err := throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
 		Store:   memstore.New(), Policies: policies, Base: base,
-		Observe: func(ctx context.Context, e throttle.Event) { proxy.Observe(ctx, e); s.events <- e },
+		Observe: func(ctx context.Context, e throttle.Event) {
+			proxy.Observe(ctx, e)
+			if e.Kind != throttle.EventUnmatched { // nobody takes these events
+				s.events <- e
+			}
+		},
 	})
 	require.NoError(s, err)
 	table := proxy.NewTable(policies)
