@@ -20,6 +20,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
@@ -247,9 +248,14 @@ func TestTaskFails(t *testing.T) {
 	require.ErrorContains(t, err, "Demands")
 }
 
+// A withoutPlaces is a store that keeps no places.
+type withoutPlaces struct{ throttle.Store }
+
+func (withoutPlaces) Traits() store.Traits { return store.Traits{} }
+
 // TestNewWantsPlaces: a store without places is refused when the gate is made, and not by each task.
 func TestNewWantsPlaces(t *testing.T) {
-	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: struct{ throttle.Store }{memstore.New()}})
+	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: withoutPlaces{memstore.New()}})
 	require.NoError(t, err)
 	_, err = asynqthrottle.New(l, nil, asynqthrottle.Options{Demands: func(*asynq.Task) []throttle.Demand { return nil }})
 	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")

@@ -26,6 +26,7 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/riverthrottle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
@@ -243,9 +244,14 @@ func TestJobWithAnOddPlace(t *testing.T) {
 	require.ErrorContains(t, err, "Demands")
 }
 
+// A withoutPlaces is a store that keeps no places.
+type withoutPlaces struct{ throttle.Store }
+
+func (withoutPlaces) Traits() store.Traits { return store.Traits{} }
+
 // TestNewWantsPlaces: a store without places is refused when the gate is made, and not by each job.
 func TestNewWantsPlaces(t *testing.T) {
-	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: struct{ throttle.Store }{memstore.New()}})
+	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: withoutPlaces{memstore.New()}})
 	require.NoError(t, err)
 	_, err = riverthrottle.New(l, riverthrottle.Options{Demands: func(*rivertype.JobRow) []throttle.Demand { return nil }})
 	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")
