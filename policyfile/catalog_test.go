@@ -204,7 +204,7 @@ func TestPresetErrors(t *testing.T) {
 		{"github", policyfile.PresetOptions{}, []string{`the catalog has no preset "github"`}},
 		{"edgar", policyfile.PresetOptions{Plan: "pro", Numbers: map[string]int{"per-second": 5}}, []string{"preset edgar: ", "it has no Plan", `it has no number "per-second"`}},
 		{"jddj", policyfile.PresetOptions{Address: "x", Numbers: map[string]int{"per-minute": 0}}, []string{"it has no Address", "the number per-minute is 0"}},
-		{"zoom", policyfile.PresetOptions{Plan: "bussiness"}, []string{`it has no plan "bussiness" (did you mean "business"?)`}},
+		{"zoom", policyfile.PresetOptions{Plan: "businezz"}, []string{`it has no plan "businezz" (did you mean "business"?)`}},
 	} {
 		rows, err := policyfile.Preset(c.name, c.o)
 		require.Nil(t, rows)
@@ -259,7 +259,7 @@ func TestCatalogMistakes(t *testing.T) {
 		"key: \"{id.account}\"":  {"key: \"{id.company}\"", "{id.company} is unknown"},
 		"  title: SEC EDGAR\n":   {"", `the head needs a field "title"`},
 		"preset:":                {"x-preset:", `a file of the catalog has a head`},
-		"closes: {edgar-address": {"closes: {edgar-adress", `there is no policy "edgar-adress" (did you mean "edgar-address"?)`},
+		"closes: {edgar-address": {"closes: {edgar-addrezz", `there is no policy "edgar-addrezz" (did you mean "edgar-address"?)`},
 	} {
 		text := strings.Replace(string(good), old, c.new, 1)
 		require.NotEqual(t, string(good), text)
