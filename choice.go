@@ -68,6 +68,9 @@ func (c *Choice) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		r := o.take(v)
 		if r.hasNoPolicy() {
+			if err := r.checkMatched(); err != nil {
+				return nil, o.refuse(v, err)
+			}
 			defer o.closeOthers(r)
 			return r.sendFree()
 		}

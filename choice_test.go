@@ -477,3 +477,20 @@ func TestLimiters_AcquireFirst(t *testing.T) {
 		require.Equal(t, 1, i)
 	})
 }
+
+// TestChoice_Unmatched: a variant that no policy matches is told, and refused if the program wants that.
+func TestChoice_Unmatched(t *testing.T) {
+	for mode, sent := range map[throttle.Unmatched]int{throttle.UnmatchedPass: 1, throttle.UnmatchedRefuse: 0} {
+		var seen events
+		base := newStarts()
+		tr := must(throttle.New(throttle.Config{
+			Store: memstore.New(), Unmatched: mode, Observe: seen.observe, Base: base,
+			Policies: []throttle.Policy{{Name: "api", Match: "api.example.net/", Limit: throttle.PerSecond(5)}},
+		}))
+		_, err := must(throttle.NewChoice(tr, hosts(2)...)).RoundTrip(get(t, home))
+
+		require.Equal(t, sent == 0, errors.As(err, new(*throttle.UnmatchedError)), "%v", err)
+		require.Len(t, base.seen(), sent)
+		require.NotEmpty(t, seen.first(t, throttle.EventUnmatched).Host)
+	}
+}

@@ -54,6 +54,16 @@ func (r *roundTrip) refuse(err error) error {
 	return err
 }
 
+// checkMatched notices a variant of a [Choice] that no policy matches, as RoundTrip notices a request. A variant whose policies
+// all cost nothing is matched.
+func (r *roundTrip) checkMatched() error {
+	var matchBuf [fewPolicies]int32
+	if len(r.t.policies.Load().index.Match(matchBuf[:0], r.req)) > 0 {
+		return nil
+	}
+	return r.t.noticeUnmatched(r.req)
+}
+
 // closeBody closes the body of a request that is not sent.
 func closeBody(r *http.Request) {
 	if r.Body != nil {

@@ -1,4 +1,4 @@
-// Package golden compares what a function makes of inputs with what a file says of them.
+// Package golden compares the outputs of a function with the outputs that a file names.
 package golden
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Lines compares each line "input => output" of testdata/vectors/NAME.txt with what is made of the input.
-// With UPDATE=1 in the environment the outputs are written anew. Other lines, and those that begin with "#", are left alone.
+// Lines compares each line "input => output" of testdata/vectors/NAME.txt with the output for the input.
+// With UPDATE=1 in the environment Lines writes the outputs anew. Comments, which begin with "#", and other lines stay.
 func Lines(t *testing.T, name string, output func(in string) string) {
 	t.Helper()
 	file := "testdata/vectors/" + name + ".txt"
