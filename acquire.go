@@ -78,7 +78,7 @@ func (a *acquisition) question(news bool) func(*acquisition, context.Context) er
 
 // replaceStale reports that the start is too old, and books another start in its place.
 func (a *acquisition) replaceStale(ctx context.Context) error {
-	a.report(ctx, Stale, max(0, now()-a.startAt), nil)
+	a.report(ctx, EventStale, max(0, now()-a.startAt), nil)
 	return a.book(ctx)
 }
 

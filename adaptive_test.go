@@ -37,7 +37,7 @@ func measure(t *testing.T, u *strict, p throttle.Policy) (r run) {
 	}
 	var mu sync.Mutex
 	u.use(t, memstore.New(), p, 4, 12, length, func(_ context.Context, e throttle.Event) {
-		if e.Kind == throttle.Lowered {
+		if e.Kind == throttle.EventLowered {
 			mu.Lock()
 			r.falls = append(r.falls, e)
 			mu.Unlock()
@@ -185,7 +185,7 @@ func TestAdaptive_TwoWindows(t *testing.T) {
 				{Name: "hour", Limit: throttle.PerHour(100_000), Adaptive: true},
 				{Name: "second", Limit: throttle.PerSecond(40), Adaptive: true},
 			}, Observe: func(_ context.Context, e throttle.Event) {
-				if e.Kind == throttle.Lowered {
+				if e.Kind == throttle.EventLowered {
 					mu.Lock()
 					falls[e.Policy]++
 					mu.Unlock()

@@ -68,7 +68,7 @@ func (h *ahead) of(charges []store.Charge, p Priority) (until time.Duration, fou
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range charges {
-		for q := p; q <= High; q++ {
+		for q := p; q <= PriorityHigh; q++ {
 			l := h.known[lineName{charges[i].Budget, q}]
 			if l != nil && (!found || l.until > until) {
 				until, found = l.until, true

@@ -249,8 +249,8 @@ func TestIllegibleAnswers(t *testing.T) {
 				require.Equal(t, "packed", string(must(io.ReadAll(resp.Body))))
 				require.NoError(t, resp.Body.Close())
 			}
-			require.Equal(t, []throttle.EventKind{throttle.Started, throttle.Illegible, throttle.Started, throttle.Started}, seen.kinds())
-			e := seen.first(t, throttle.Illegible)
+			require.Equal(t, []throttle.EventKind{throttle.EventStarted, throttle.EventIllegible, throttle.EventStarted, throttle.EventStarted}, seen.kinds())
+			e := seen.first(t, throttle.EventIllegible)
 			require.Equal(t, "looks", e.Policy)
 			require.EqualError(t, e.Err, `throttle: policy "looks" cannot read answers in `+says+`: leave Accept-Encoding unset, or set it to gzip`)
 		})

@@ -113,7 +113,7 @@ func TestChoice_PrimaryThenOthers(t *testing.T) {
 		require.Equal(t, []time.Duration{0, 0}, s.seen("a"))
 		require.Equal(t, []time.Duration{0}, s.seen("b"))
 		require.Equal(t, []time.Duration{0, 0, 0}, s.seen("c"))
-		require.Equal(t, slices.Repeat([]throttle.EventKind{throttle.Started}, 6), s.kinds())
+		require.Equal(t, slices.Repeat([]throttle.EventKind{throttle.EventStarted}, 6), s.kinds())
 	})
 }
 
@@ -285,11 +285,11 @@ func TestChoice_BehindOthers(t *testing.T) {
 			}
 			return now, inLine
 		}
-		now, inLine := asked(throttle.Normal)
+		now, inLine := asked(throttle.PriorityNormal)
 		require.Equal(t, [2]int{2, 2}, [2]int{now, inLine})
-		now, inLine = asked(throttle.Low)
+		now, inLine = asked(throttle.PriorityLow)
 		require.Equal(t, [2]int{0, 2}, [2]int{now, inLine})
-		now, inLine = asked(throttle.High)
+		now, inLine = asked(throttle.PriorityHigh)
 		require.Equal(t, [2]int{2, 2}, [2]int{now, inLine})
 		all.Wait()
 	})

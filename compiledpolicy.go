@@ -42,7 +42,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), charge: store.Charge{
 		Budget: Budget{Policy: p.Name, Key: store.BudgetOf(p.Name, "").Key},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
-		Pace: p.Limit.Pace(), Node: p.Scope == Node, Adaptive: p.Adaptive,
+		Pace: p.Limit.Pace(), Node: p.Scope == ScopeNode, Adaptive: p.Adaptive,
 	}}
 	var err error
 	if c.pattern, err = match.Parse(p.Match); err != nil {
@@ -66,7 +66,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	if err := p.checkShares(); err != nil {
 		errs = append(errs, &ConfigError{name, "Share", err})
 	}
-	if p.Scope > Node {
+	if p.Scope > ScopeNode {
 		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use Fleet or Node", p.Scope)})
 	}
 	if c.Penalty == nil {
@@ -291,7 +291,7 @@ func (o observer) guarded() func(context.Context, Event) {
 	}
 	return func(ctx context.Context, e Event) {
 		if err := o.call(ctx, e); err != nil {
-			_ = o.call(ctx, Event{Kind: FunctionFailed, Policy: e.Policy, Budget: e.Budget, Limit: e.Limit, Err: err})
+			_ = o.call(ctx, Event{Kind: EventFunctionFailed, Policy: e.Policy, Budget: e.Budget, Limit: e.Limit, Err: err})
 		}
 	}
 }

@@ -47,11 +47,11 @@ type Config struct {
 	// holds it, that a budget was closed elsewhere and is open again, that the
 	// store does not answer. docs/events.md lists all events. Observe is called on the
 	// request's way, by many goroutines, and must not block. A panic ends
-	// there, and Observe is told of it by a [FunctionFailed]. Defaults to nil:
+	// there, and Observe is told of it by a [EventFunctionFailed]. Defaults to nil:
 	// nobody is told.
 	Observe func(context.Context, Event)
 
-	// LongWait is how long a caller is held before Observe gets a [StillWaiting]; it gets
+	// LongWait is how long a caller is held before Observe gets a [EventStillWaiting]; it gets
 	// another after twice as long, and so on. Negative: none. Defaults to
 	// [DefaultLongWait].
 	LongWait time.Duration

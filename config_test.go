@@ -85,11 +85,11 @@ func TestHeadroomAndScopeThatCannotBe(t *testing.T) {
 		policy throttle.Policy
 		want   string
 	}{
-		{throttle.Policy{Headroom: shares(throttle.Low, 1)}, `Headroom: low must leave 1 free: use a share from 0 to below 1`},
-		{throttle.Policy{Headroom: shares(throttle.High, -0.1)}, `Headroom: high must leave -0.1 free: use a share from 0 to below 1`},
-		{throttle.Policy{Headroom: shares(throttle.Normal, math.NaN())}, `Headroom: normal must leave NaN free: use a share from 0 to below 1`},
+		{throttle.Policy{Headroom: shares(throttle.PriorityLow, 1)}, `Headroom: low must leave 1 free: use a share from 0 to below 1`},
+		{throttle.Policy{Headroom: shares(throttle.PriorityHigh, -0.1)}, `Headroom: high must leave -0.1 free: use a share from 0 to below 1`},
+		{throttle.Policy{Headroom: shares(throttle.PriorityNormal, math.NaN())}, `Headroom: normal must leave NaN free: use a share from 0 to below 1`},
 		{throttle.Policy{Headroom: shares(2, 0.5)}, `Headroom: priority 2 is no priority: use Low, Normal or High`},
-		{throttle.Policy{Headroom: shares(throttle.Low, 0.5), Limit: throttle.LeakyBucket(1, time.Second)},
+		{throttle.Policy{Headroom: shares(throttle.PriorityLow, 0.5), Limit: throttle.LeakyBucket(1, time.Second)},
 			`Headroom: a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket`},
 		{throttle.Policy{Scope: 2}, `Scope: 2 is no scope: use Fleet or Node`},
 	} {
@@ -121,12 +121,12 @@ func TestHeadroomInUnitsOfTheLimit(t *testing.T) {
 		{throttle.LeakyBucket(5, time.Second), 0, 0},
 	} {
 		tr := newTransport(t, answer(200, ""), throttle.Policy{
-			Name: "p", Limit: c.limit, Headroom: map[throttle.Priority]float64{throttle.Low: c.share},
+			Name: "p", Limit: c.limit, Headroom: map[throttle.Priority]float64{throttle.PriorityLow: c.share},
 		})
 		r := get(t, home)
-		low := r.WithContext(throttle.WithPriority(t.Context(), throttle.Low))
+		low := r.WithContext(throttle.WithPriority(t.Context(), throttle.PriorityLow))
 		require.Equal(t, c.want, tr.Explain(low)[0].Reserve, "%v of %v", c.share, c.limit)
-		for _, p := range []throttle.Priority{throttle.Normal, throttle.High, -128, 127} {
+		for _, p := range []throttle.Priority{throttle.PriorityNormal, throttle.PriorityHigh, -128, 127} {
 			other := r.WithContext(throttle.WithPriority(t.Context(), p))
 			require.Zero(t, tr.Explain(other)[0].Reserve, "%v", p)
 		}
@@ -136,7 +136,7 @@ func TestHeadroomInUnitsOfTheLimit(t *testing.T) {
 func TestScopeOfACharge(t *testing.T) {
 	tr := newTransport(t, answer(200, ""),
 		throttle.Policy{Name: "fleet", Limit: throttle.PerSecond(1)},
-		throttle.Policy{Name: "node", Limit: throttle.PerSecond(1), Scope: throttle.Node})
+		throttle.Policy{Name: "node", Limit: throttle.PerSecond(1), Scope: throttle.ScopeNode})
 	charges := tr.Explain(get(t, home))
 	require.False(t, charges[0].Node)
 	require.True(t, charges[1].Node)
@@ -222,7 +222,7 @@ func TestExplain(t *testing.T) {
 	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: sent, Policies: []throttle.Policy{
 		{Name: "all", Limit: throttle.PerSecond(5)},
 		{Name: "elsewhere", Match: "example.org/", Limit: throttle.PerSecond(5)},
-		{Name: "by path", Match: "example.com/", Key: throttle.Path, Limit: throttle.LeakyBucket(5, time.Second), Jitter: -1, Shadow: true},
+		{Name: "by path", Match: "example.com/", Key: throttle.RawPath, Limit: throttle.LeakyBucket(5, time.Second), Jitter: -1, Shadow: true},
 		{Name: "by cost", Match: "example.com/", Cost: cost, Limit: throttle.PerMinute(100), Jitter: ms},
 	}}))
 
@@ -330,7 +330,7 @@ func TestLimiterOfABrokenStore(t *testing.T) {
 // does.
 func TestUnlimitedTakesNoNumbers(t *testing.T) {
 	p := throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
-	p.Headroom = map[throttle.Priority]float64{throttle.Low: 0.5}
+	p.Headroom = map[throttle.Priority]float64{throttle.PriorityLow: 0.5}
 	p.Quota = func(*http.Response) (q throttle.Quota, ok bool) { return q, false }
 	_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
 	require.EqualError(t, err, strings.Join([]string{
@@ -339,10 +339,10 @@ func TestUnlimitedTakesNoNumbers(t *testing.T) {
 	}, "\n"))
 
 	p = throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
-	p.Headroom = map[throttle.Priority]float64{throttle.High: 0}
+	p.Headroom = map[throttle.Priority]float64{throttle.PriorityHigh: 0}
 	p.Cost = func(*http.Request) int { return throttle.Unlimited().Capacity() }
 	p.Settle = func(*http.Response) int { return 3 }
-	p.Jitter, p.Shadow, p.Scope = time.Second, true, throttle.Node
+	p.Jitter, p.Shadow, p.Scope = time.Second, true, throttle.ScopeNode
 	_, err = throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
 	require.NoError(t, err)
 }

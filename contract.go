@@ -51,9 +51,9 @@ func WeekFrom(day time.Weekday) Unit { return store.WeekFrom(day) }
 
 // The priorities.
 const (
-	Low    = store.Low    // batch work
-	Normal = store.Normal // the default
-	High   = store.High   // a user is waiting for it
+	PriorityLow    = store.PriorityLow    // batch work
+	PriorityNormal = store.PriorityNormal // the default
+	PriorityHigh   = store.PriorityHigh   // a user is waiting for it
 )
 
 // Never is the RetryAfter of a [LimitError] where no wait helps: the cost is above

@@ -56,7 +56,7 @@ func (a *acquisition) count(ctx context.Context, asked time.Duration) error {
 		a.cancel() // the store of a fallback may have no start
 	} else if !a.outageReported {
 		a.outageReported = true
-		a.report(ctx, StoreFailed, a.waited(), &StoreError{err})
+		a.report(ctx, EventStoreFailed, a.waited(), &StoreError{err})
 	}
 	a.grantUncounted()
 	return nil

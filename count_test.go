@@ -85,7 +85,7 @@ func TestP12_ShadowsDoNotWait(t *testing.T) {
 					run := way(t, throttle.Config{
 						Store: store, MaxWait: maxWait, Base: answer(429, "", "Retry-After", "5"), Policies: []throttle.Policy{counted, slots},
 						Observe: func(_ context.Context, e throttle.Event) {
-							if e.Kind == throttle.StoreFailed {
+							if e.Kind == throttle.EventStoreFailed {
 								failures.Add(1)
 							}
 						},

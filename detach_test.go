@@ -263,7 +263,7 @@ func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {
 				_, err = tr.RoundTrip(get(t, home))
 				require.EqualError(t, err, "throttle: the request may have been written though it was stopped")
 				require.Equal(t, 1, status(t, s, tr, get(t, home)).Used, "what may have arrived is charged")
-				require.Empty(t, seen.only(throttle.StoreFailed))
+				require.Empty(t, seen.only(throttle.EventStoreFailed))
 				for _, b := range s.booked() {
 					require.NotEmpty(t, b.Charges)
 				}

@@ -32,7 +32,7 @@
 // the store, its namespace, the policy's name and the key. In a Redis Cluster they
 // must also share the group: the last two labels of the policy's host. A policy
 // without a host puts all policies of its table in one group, so add or remove such
-// a policy in all programs at once. With a Policy.Scope of [Node] each store has the
+// a policy in all programs at once. With a Policy.Scope of [ScopeNode] each store has the
 // limit for itself.
 //
 // # Errors

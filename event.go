@@ -9,26 +9,26 @@ import (
 // An EventKind says what an [Event] is about.
 type EventKind uint8
 
-// The kinds of events. A request that passes at once causes one Started. A request
-// that is held causes a Waiting first. If the store does not answer, it causes a
-// StoreFailed, so that events explain every long silence.
+// The kinds of events. A request that passes at once causes one [EventStarted]. A request
+// that is held causes an [EventWaiting] first. If the store does not answer, it causes a
+// [EventStoreFailed], so that events explain every long silence.
 const (
-	Waiting        EventKind = iota + 1 // the request is held: Policy says by which limit
-	Started                             // the request is handed on
-	Refused                             // the request was not sent: Err says why
-	GaveUp                              // the caller's context ended while the request was held
-	Stale                               // a grant was too old when it could be used and is taken anew
-	Late                                // the request was sent later than Jitter allows
-	Penalized                           // an answer closed the budget; for longer than it says if the last ban was met again, as a Closed will tell
-	Shadowed                            // a shadow policy would have held the request
-	StoreFailed                         // the store does not answer yet, or could not be told something: Err says why
-	FunctionFailed                      // a function of the program panicked or returned nonsense, and the request went on: Err says which
-	Illegible                           // an answer is in br, zstd or another coding that the policy cannot read; once for each policy: Err says which
-	Lowered                             // a refusal although the budget had room lowered the ceiling of an Adaptive policy: From and To say how far
-	StillWaiting                        // the caller has been held for Config.LongWait, and again after twice as long, and so on
-	Closed                              // a caller has met a budget that was closed, by another program or by hand: Note says who it was, if an operator said so
-	Opened                              // a caller starts under a budget that was Penalized or Closed: it is open again
-	EventUnmatched                      // no policy matches the request: nothing holds it, unless Config.Unmatched refuses it; Host says where it goes
+	EventWaiting        EventKind = iota + 1 // the request is held: Policy says by which limit
+	EventStarted                             // the request is handed on
+	EventRefused                             // the request was not sent: Err says why
+	EventGaveUp                              // the caller's context ended while the request was held
+	EventStale                               // a grant was too old when it could be used and is taken anew
+	EventLate                                // the request was sent later than Jitter allows
+	EventPenalized                           // an answer closed the budget; for longer than it says if the last ban was met again, as an EventClosed will tell
+	EventShadowed                            // a shadow policy would have held the request
+	EventStoreFailed                         // the store does not answer yet, or could not be told something: Err says why
+	EventFunctionFailed                      // a function of the program panicked or returned nonsense, and the request went on: Err says which
+	EventIllegible                           // an answer is in br, zstd or another coding that the policy cannot read; once for each policy: Err says which
+	EventLowered                             // a refusal although the budget had room lowered the ceiling of an Adaptive policy: From and To say how far
+	EventStillWaiting                        // the caller has been held for Config.LongWait, and again after twice as long, and so on
+	EventClosed                              // a caller has met a budget that was closed, by another program or by hand: Note says who it was, if an operator said so
+	EventOpened                              // a caller starts under a budget that was EventPenalized or EventClosed: it is open again
+	EventUnmatched                           // no policy matches the request: nothing holds it, unless Config.Unmatched refuses it; Host says where it goes
 )
 
 // String returns the kind's name in lower case.
@@ -42,7 +42,7 @@ func (k EventKind) String() string {
 
 // An Event tells [Config.Observe] what happened to one request. throttle puts no
 // URL, no token and no raw key into it, so it can be logged as it is, unless the
-// program itself says such things: the Err of a GaveUp holds the cause with which
+// program itself says such things: the Err of an [EventGaveUp] holds the cause with which
 // the context was ended, see [context.WithCancelCause].
 type Event struct {
 	Kind   EventKind
@@ -54,26 +54,26 @@ type Event struct {
 
 	Host    string        // EventUnmatched: the host of the request, as [Host] has it
 	Note    PauseNote     // what the operator said who paused that budget; zero: a penalty closes it, or that is unknown
-	Callers int           // Waiting, StillWaiting: how many callers of this program that policy holds, this one included
-	Left    time.Duration // StillWaiting: how long the caller will still be held; 0: unknown
+	Callers int           // EventWaiting, EventStillWaiting: how many callers of this program that policy holds, this one included
+	Left    time.Duration // EventStillWaiting: how long the caller will still be held; 0: unknown
 
 	// Duration says how long something took, or will take:
 	//
-	//	Waiting            how long the request will be held; 0: unknown
-	//	Started            how long it was held
-	//	Refused, GaveUp    how long it was held
-	//	Stale              how long ago its start was
-	//	Late               how much later it was sent than Jitter allows
-	//	Penalized, Closed  for how long the budget is closed
-	//	StillWaiting       how long the caller has been held
-	//	Opened             how long ago this program learned that the budget was closed
-	//	Shadowed           how much later the request would have started
-	//	StoreFailed        how long the request has been held; or, if the store could
-	//	                   not be told a penalty or a quota: its length, its reset
-	//	others             0
+	//	EventWaiting                 how long the request will be held; 0: unknown
+	//	EventStarted                 how long it was held
+	//	EventRefused, EventGaveUp    how long it was held
+	//	EventStale                   how long ago its start was
+	//	EventLate                    how much later it was sent than Jitter allows
+	//	EventPenalized, EventClosed  for how long the budget is closed
+	//	EventStillWaiting            how long the caller has been held
+	//	EventOpened                  how long ago this program learned that the budget was closed
+	//	EventShadowed                how much later the request would have started
+	//	EventStoreFailed             how long the request has been held; or, if the store could
+	//	                             not be told a penalty or a quota: its length, its reset
+	//	others                       0
 	Duration time.Duration
 
-	From, To float64 // Lowered: how much of Limit.N the fleet used at most before, and uses now
+	From, To float64 // EventLowered: how much of Limit.N the fleet used at most before, and uses now
 }
 
 // eventOf returns an event about the budget of a charge.

@@ -20,11 +20,11 @@ import (
 
 func TestEventKindString(t *testing.T) {
 	for k, want := range map[throttle.EventKind]string{
-		0: "unknown", throttle.Waiting: "waiting", throttle.Started: "started", throttle.Refused: "refused",
-		throttle.GaveUp: "gave up", throttle.Stale: "stale", throttle.Late: "late", throttle.Penalized: "penalized",
-		throttle.Shadowed: "shadowed", throttle.StoreFailed: "store failed", throttle.FunctionFailed: "function failed",
-		throttle.Illegible: "illegible", throttle.Lowered: "lowered", throttle.StillWaiting: "still waiting",
-		throttle.Closed: "closed", throttle.Opened: "opened", throttle.EventUnmatched: "unmatched", 17: "unknown", 255: "unknown",
+		0: "unknown", throttle.EventWaiting: "waiting", throttle.EventStarted: "started", throttle.EventRefused: "refused",
+		throttle.EventGaveUp: "gave up", throttle.EventStale: "stale", throttle.EventLate: "late", throttle.EventPenalized: "penalized",
+		throttle.EventShadowed: "shadowed", throttle.EventStoreFailed: "store failed", throttle.EventFunctionFailed: "function failed",
+		throttle.EventIllegible: "illegible", throttle.EventLowered: "lowered", throttle.EventStillWaiting: "still waiting",
+		throttle.EventClosed: "closed", throttle.EventOpened: "opened", throttle.EventUnmatched: "unmatched", 17: "unknown", 255: "unknown",
 	} {
 		require.Equal(t, want, k.String())
 	}
@@ -53,11 +53,11 @@ func TestEventsOfManyClosedBudgets(t *testing.T) {
 			require.NoError(t, one.Pause(t.Context(), key, time.Minute))
 			require.ErrorIs(t, acquired(one.Acquire(t.Context(), key, 1)), throttle.ErrLimited)
 		}
-		require.Len(t, seen.only(throttle.Closed), 1024)
+		require.Len(t, seen.only(throttle.EventClosed), 1024)
 		time.Sleep(2 * time.Minute)
 		require.NoError(t, one.Pause(t.Context(), "next", time.Minute))
 		require.ErrorIs(t, acquired(one.Acquire(t.Context(), "next", 1)), throttle.ErrLimited)
-		require.Len(t, seen.only(throttle.Closed), 1025, "those that are over make room")
+		require.Len(t, seen.only(throttle.EventClosed), 1025, "those that are over make room")
 	})
 }
 
@@ -69,7 +69,7 @@ func TestPauseNoteText(t *testing.T) {
 
 func TestPriorityString(t *testing.T) {
 	for p, want := range map[throttle.Priority]string{
-		throttle.Low: "low", throttle.Normal: "normal", throttle.High: "high", 2: "priority 2", -2: "priority -2",
+		throttle.PriorityLow: "low", throttle.PriorityNormal: "normal", throttle.PriorityHigh: "high", 2: "priority 2", -2: "priority -2",
 	} {
 		require.Equal(t, want, p.String())
 	}
@@ -159,7 +159,7 @@ func TestP6_AFunctionThatPanicsRefusesTheRequest(t *testing.T) {
 			require.NotErrorIs(t, err, throttle.ErrLimited)
 			require.EqualValues(t, 1, body.closed.Load())
 			require.Empty(t, store.booked())
-			require.Equal(t, []throttle.EventKind{throttle.Refused}, seen.kinds())
+			require.Equal(t, []throttle.EventKind{throttle.EventRefused}, seen.kinds())
 			require.Equal(t, "bad", seen.all[0].Policy)
 
 			require.Len(t, tr.Explain(r), 1, "what has a price is explained")
@@ -205,7 +205,7 @@ func TestP15_AnObserverThatPanics(t *testing.T) {
 		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store,
 			Base: answer(429, "", "Retry-After", "1"), Policies: []throttle.Policy{oneInFlight, onePerHour},
 			Observe: func(ctx context.Context, e throttle.Event) {
-				if e.Kind != throttle.FunctionFailed {
+				if e.Kind != throttle.EventFunctionFailed {
 					panic(secretToken)
 				}
 				heard.observe(ctx, e)

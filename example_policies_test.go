@@ -56,7 +56,7 @@ func ExampleJoin() {
 	policy := throttle.Policy{
 		Name:  "app and API",
 		Match: "oapi.dingtalk.com/",
-		Key:   throttle.Join(throttle.Header("X-App"), throttle.Path),
+		Key:   throttle.Join(throttle.Header("X-App"), throttle.RawPath),
 		Limit: throttle.PerSecond(20),
 	}
 	for _, path := range []string{"/topapi/user/get", "/topapi/../topapi/user/get", "/user/list"} {
@@ -140,14 +140,14 @@ func ExampleTokenBucket() {
 func ExampleWithPriority() {
 	limiter, err := throttle.NewLimiter(memstore.New(), throttle.Policy{
 		Name: "api", Limit: throttle.PerHour(100),
-		Headroom: map[throttle.Priority]float64{throttle.Low: 0.2},
+		Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.2},
 	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	ctx := context.Background()
-	batch := throttle.WithPriority(ctx, throttle.Low)
+	batch := throttle.WithPriority(ctx, throttle.PriorityLow)
 	_, err = limiter.TryAcquire(batch, "", 80)
 	fmt.Println("batch work:", err)
 	_, err = limiter.TryAcquire(batch, "", 1)
@@ -188,7 +188,7 @@ func ExampleScope() {
 		Store: memstore.New(),
 		Policies: []throttle.Policy{
 			{Name: "account", Limit: throttle.PerSecond(50)},
-			{Name: "address", Limit: throttle.PerSecond(10), Scope: throttle.Node},
+			{Name: "address", Limit: throttle.PerSecond(10), Scope: throttle.ScopeNode},
 		},
 	}))
 	req, err := http.NewRequest(http.MethodGet, "https://api.example.com/", nil)
@@ -222,7 +222,7 @@ func ExamplePolicy_adaptive() {
 		}},
 		Base: upstream,
 		Observe: func(_ context.Context, e throttle.Event) {
-			if e.Kind == throttle.Lowered {
+			if e.Kind == throttle.EventLowered {
 				fmt.Printf("%s (%v): %v a window, was %v\n", e.Policy, e.Limit, e.To, e.From)
 			}
 		},
@@ -325,7 +325,7 @@ func Example_feedback() {
 	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 		Store: memstore.New(), Policies: []throttle.Policy{policy}, Base: banned,
 		Observe: func(_ context.Context, e throttle.Event) {
-			if e.Kind == throttle.Penalized {
+			if e.Kind == throttle.EventPenalized {
 				fmt.Println(e.Policy, "is closed for", e.Duration.Round(time.Second))
 			}
 		},

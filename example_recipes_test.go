@@ -28,7 +28,7 @@ func Example_batch() {
 		Store: memstore.New(), // redisstore.New(rdb, nil) for many machines
 		Policies: []throttle.Policy{{
 			Name: "api", Match: "api.example.com/", Limit: throttle.PerMinute(1000),
-			Headroom: map[throttle.Priority]float64{throttle.Low: 0.25},
+			Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.25},
 		}},
 		Base: offline, // leave it out to use http.DefaultTransport
 	}))
@@ -36,7 +36,7 @@ func Example_batch() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Hour) // of the job
 	defer cancel()
-	ctx = throttle.WithPriority(ctx, throttle.Low)
+	ctx = throttle.WithPriority(ctx, throttle.PriorityLow)
 
 	pages := make(chan int)
 	var done atomic.Int32
@@ -96,7 +96,7 @@ func Example_tenants() {
 		},
 		{
 			Name: "application and API", Match: "api.example.com/", Limit: throttle.PerSecond(20),
-			Key: throttle.Join(func(*http.Request) string { return "app-id" }, throttle.Method, throttle.Path),
+			Key: throttle.Join(func(*http.Request) string { return "app-id" }, throttle.Method, throttle.RawPath),
 		},
 	}
 	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: offline}))
@@ -127,7 +127,7 @@ func Example_daily() {
 	policies := []throttle.Policy{
 		{
 			Name: "day", Match: "api.example.com/", Limit: throttle.CalendarWindow(24_000, throttle.Day, shanghai),
-			Headroom: map[throttle.Priority]float64{throttle.Low: 0.2},
+			Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.2},
 		},
 		{Name: "hour", Match: "api.example.com/", Limit: throttle.PerHour(2_000), Penalty: throttle.NoPenalty},
 	}
@@ -221,7 +221,7 @@ func Example_wechat() {
 func Example_officialAccount() {
 	beijing := time.FixedZone("UTC+8", 8*60*60)
 	account := func(*http.Request) string { return "wx-app-id" } // an id, not the token: that changes
-	api := throttle.Join(account, throttle.Path)
+	api := throttle.Join(account, throttle.RawPath)
 
 	policies := []throttle.Policy{
 		{
@@ -270,7 +270,7 @@ func Example_tokens() {
 	policies := []throttle.Policy{
 		{
 			Name: "requests", Match: "llm.example.com/v1/", Limit: throttle.PerMinute(60),
-			Headroom: map[throttle.Priority]float64{throttle.Low: 0.25}, // batch work leaves a quarter free
+			Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.25}, // batch work leaves a quarter free
 		},
 		{
 			Name: "tokens", Match: "llm.example.com/v1/", Limit: throttle.PerMinute(90_000),

@@ -92,7 +92,7 @@ func Example_outage() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	defer rdb.Close()
 
-	store := redisstore.New(rdb, &redisstore.Options{Outage: redisstore.Share})
+	store := redisstore.New(rdb, &redisstore.Options{Outage: redisstore.OutageSplit})
 	transport, err := throttle.New(throttle.Config{
 		Store:    store,
 		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
@@ -109,7 +109,7 @@ func Example_dingTalk() {
 	policies := []throttle.Policy{
 		{
 			Name: "app and API", Match: "oapi.dingtalk.com/",
-			Key: throttle.Join(app, throttle.Path), Limit: throttle.PerSecond(20),
+			Key: throttle.Join(app, throttle.RawPath), Limit: throttle.PerSecond(20),
 		},
 		{
 			Name: "address", Match: "*.dingtalk.com/",
@@ -150,17 +150,17 @@ func Example_model() {
 	policies := []throttle.Policy{
 		{
 			Name: "requests", Match: "api.example.com/v1/", Limit: throttle.TokenBucket(1, time.Second, 60),
-			Headroom: map[throttle.Priority]float64{throttle.Low: 0.25}, // batch work leaves a quarter free
+			Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.25}, // batch work leaves a quarter free
 		},
 		{
 			Name: "tokens", Match: "api.example.com/v1/", Limit: throttle.PerMinute(90_000),
 			Cost: estimate, Settle: usage, // the difference is charged or given back
 		},
-		{Name: "at once", Match: "api.example.com/v1/", Limit: throttle.Concurrency(8), Scope: throttle.Node}, // each process for itself
+		{Name: "at once", Match: "api.example.com/v1/", Limit: throttle.Concurrency(8), Scope: throttle.ScopeNode}, // each process for itself
 	}
 
 	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: offline}))
-	batch := throttle.WithPriority(context.Background(), throttle.Low)
+	batch := throttle.WithPriority(context.Background(), throttle.PriorityLow)
 	req, err := http.NewRequestWithContext(batch, http.MethodPost, "https://api.example.com/v1/complete", strings.NewReader("Why?"))
 	if err != nil {
 		fmt.Println(err)
@@ -282,9 +282,9 @@ func ExampleEvent_slog() {
 	logEvent := func(ctx context.Context, e throttle.Event) {
 		level := slog.LevelDebug
 		switch e.Kind {
-		case throttle.Penalized, throttle.Closed, throttle.Opened, throttle.StillWaiting:
+		case throttle.EventPenalized, throttle.EventClosed, throttle.EventOpened, throttle.EventStillWaiting:
 			level = slog.LevelInfo
-		case throttle.Refused, throttle.GaveUp, throttle.Late, throttle.StoreFailed, throttle.FunctionFailed, throttle.Illegible, throttle.Lowered:
+		case throttle.EventRefused, throttle.EventGaveUp, throttle.EventLate, throttle.EventStoreFailed, throttle.EventFunctionFailed, throttle.EventIllegible, throttle.EventLowered:
 			level = slog.LevelWarn
 		}
 		logger.LogAttrs(ctx, level, e.Kind.String(), slog.String("policy", e.Policy), slog.String("budget", e.Budget),

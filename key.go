@@ -66,7 +66,7 @@ func Host(r *http.Request) string {
 
 // Path is a [Policy.Key]: the URL's path, unescaped and cleaned, so that "/b",
 // "/b/" and "/a/../b" share a budget. An empty path is "/".
-func Path(r *http.Request) string {
+func RawPath(r *http.Request) string {
 	if r.URL == nil {
 		return "/"
 	}

@@ -88,7 +88,7 @@ func TestPath(t *testing.T) {
 		{"/a/../b", "/b"}, {"/a/./b", "/a/b"}, {"/../b", "/b"}, {"..", "/"},
 		{"/B", "/B"}, {"/a b", "/a b"},
 	} {
-		require.Equal(t, c.want, throttle.Path(&http.Request{URL: &url.URL{Path: c.path}}), "%q", c.path)
+		require.Equal(t, c.want, throttle.RawPath(&http.Request{URL: &url.URL{Path: c.path}}), "%q", c.path)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestKeysOfARequestWithoutURL(t *testing.T) {
 	r := &http.Request{}
 	require.Empty(t, throttle.Query("app")(r))
 	require.Empty(t, throttle.Host(r))
-	require.Equal(t, "/", throttle.Path(r))
+	require.Equal(t, "/", throttle.RawPath(r))
 }
 
 func constant(s string) func(*http.Request) string {
@@ -183,8 +183,8 @@ func BenchmarkKey(b *testing.B) {
 	for name, key := range map[string]func(*http.Request) string{
 		"query": throttle.Query("access_token"),
 		"host":  throttle.Host,
-		"path":  throttle.Path,
-		"join":  throttle.Join(throttle.Header("X-App"), throttle.Path),
+		"path":  throttle.RawPath,
+		"join":  throttle.Join(throttle.Header("X-App"), throttle.RawPath),
 	} {
 		b.Run(name, func(b *testing.B) {
 			require.NotEmpty(b, key(r))

@@ -121,7 +121,7 @@ func (a *acquisition) StoreAway(err error) {
 	}
 	if !a.outageReported {
 		a.outageReported = true
-		a.report(a.observed.Context, StoreFailed, a.waited(), &StoreError{err})
+		a.report(a.observed.Context, EventStoreFailed, a.waited(), &StoreError{err})
 	}
 	if a.stopCount != nil {
 		a.stopCount()

@@ -185,7 +185,7 @@ func TestMeterBesideSettle(t *testing.T) {
 	second.Name, second.Settle = "second", func(*http.Response) int { return -1 }
 	settled, seen := meter(t, answer(200, "=42"), readAll, first, second)
 	require.Equal(t, [][]int{{3, 10}, {3, 42}}, settled)
-	require.Equal(t, []throttle.EventKind{throttle.Started}, seen.kinds())
+	require.Equal(t, []throttle.EventKind{throttle.EventStarted}, seen.kinds())
 
 	synctest.Test(t, func(t *testing.T) { // the store has it as it was told
 		tr := newTransport(t, answer(200, "=42"), first, second)
@@ -253,12 +253,12 @@ func TestMeterOfCodedBodies(t *testing.T) {
 				require.NoError(t, body.Close())
 			}, metered(&tally{}))
 			require.Equal(t, c.want, settled)
-			require.Equal(t, []throttle.EventKind{throttle.Started}, seen.kinds())
+			require.Equal(t, []throttle.EventKind{throttle.EventStarted}, seen.kinds())
 		})
 	}
 	settled, seen := meter(t, answer(200, "=42", "Content-Encoding", "br"), readAll, metered(&tally{}))
 	require.Empty(t, settled)
-	require.Equal(t, []throttle.EventKind{throttle.Started, throttle.Illegible}, seen.kinds())
+	require.Equal(t, []throttle.EventKind{throttle.EventStarted, throttle.EventIllegible}, seen.kinds())
 }
 
 // TestMeterThatHasSeenEnough: an error of Write is no failure.
@@ -268,7 +268,7 @@ func TestMeterThatHasSeenEnough(t *testing.T) {
 	settled, seen := meter(t, streaming(body), readAll, metered(m))
 	require.Equal(t, [][]int{{4}}, settled)
 	require.Equal(t, 1, m.writes)
-	require.Equal(t, []throttle.EventKind{throttle.Started}, seen.kinds())
+	require.Equal(t, []throttle.EventKind{throttle.EventStarted}, seen.kinds())
 }
 
 // A badMeter panics.
@@ -298,7 +298,7 @@ func TestMeterThatPanics(t *testing.T) {
 				require.Equal(t, "=42", string(must(io.ReadAll(body))))
 			}, p)
 			require.Empty(t, settled)
-			e := seen.first(t, throttle.FunctionFailed)
+			e := seen.first(t, throttle.EventFunctionFailed)
 			require.ErrorContains(t, e.Err, `policy "p": Meter: panicked with a string at meter_test.go:`)
 			require.NotContains(t, e.Err.Error(), secretToken)
 		})
@@ -331,6 +331,6 @@ func TestMeterAndAStoreThatIsAway(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, []throttle.EventKind{throttle.Started, throttle.StoreFailed}, seen.kinds())
+		require.Equal(t, []throttle.EventKind{throttle.EventStarted, throttle.EventStoreFailed}, seen.kinds())
 	})
 }

@@ -114,7 +114,7 @@ func RetryAfter(resp *http.Response) time.Duration {
 // A body in gzip or deflate, because the caller or its SDK has set Accept-Encoding,
 // is decoded first: max counts decoded bytes. Of the body itself at most 64 KB more
 // than that are read ahead, and its reader gets it as it came. Any other coding (br,
-// zstd, several at once) cannot be read: then [Config.Observe] gets an [Illegible],
+// zstd, several at once) cannot be read: then [Config.Observe] gets an [EventIllegible],
 // once for each policy that tried.
 //
 // Both results are nil if there is nothing to see: in an answer without a body, in

@@ -101,7 +101,7 @@ func (p *Place) UnmarshalText(text []byte) error {
 	form := r.take(1)
 	copy(read.id[:], r.take(len(read.id)))
 	read.issued, read.when = time.Unix(r.number(), 0), time.UnixMilli(r.number())
-	read.priority = Priority(max(int64(Low), min(r.number(), int64(High))))
+	read.priority = Priority(max(int64(PriorityLow), min(r.number(), int64(PriorityHigh))))
 	for range r.count(mostPlaced) {
 		d := placeDemand{policy: string(r.take(r.count(mostNamed)))}
 		copy(d.key[:], r.take(len(d.key)))

@@ -332,7 +332,7 @@ func TestPlaceOfSeveralBudgets(t *testing.T) {
 		demands := []throttle.Demand{
 			{Policy: "app", Cost: 2}, {Policy: "tenant", Key: "secret-tenant", Cost: 3}, {Policy: "flight"}, {Policy: "app", Key: "k", Free: true},
 		}
-		ctx := throttle.WithPriority(t.Context(), throttle.High)
+		ctx := throttle.WithPriority(t.Context(), throttle.PriorityHigh)
 		permit, _, err := l.Reserve(ctx, demands...)
 		require.NoError(t, err)
 		permit.Release()

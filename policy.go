@@ -54,7 +54,7 @@ type Policy struct {
 	Match string
 
 	// Key splits the policy into one budget for each value it returns: [Header],
-	// [Query], [PathValue], [Host], [Path], [Method], any function of one's own, or
+	// [Query], [PathValue], [Host], [RawPath], [Method], any function of one's own, or
 	// several with [Join]. Values are hashed before they leave the program. If the
 	// limit is one for each application, its id is a better key than its token,
 	// which changes. On a pattern with
@@ -174,7 +174,7 @@ type Policy struct {
 	// store that is away: it starts, and is not counted.
 	Shadow bool
 
-	// Scope says which programs share the budgets. Defaults to [Fleet].
+	// Scope says which programs share the budgets. Defaults to [ScopeFleet].
 	Scope Scope
 
 	// Settle returns what the request truly cost, once the answer is there:
@@ -204,7 +204,7 @@ type Policy struct {
 // Write gets the body's text in pieces of any length. A body in gzip or deflate, which
 // the base has left to the caller, is decoded at its end, and a Meter gets 16 MB of
 // its text at most; one that is longer than 1 MB before it is decoded, and one in
-// another coding, is not metered ([Illegible] tells of the latter). An error means that
+// another coding, is not metered ([EventIllegible] tells of the latter). An error means that
 // the Meter has seen enough.
 //
 // Cost is called once, when the body is over: it was read to its end, a read failed,
@@ -223,13 +223,13 @@ type Scope uint8
 
 // The scopes.
 const (
-	Fleet Scope = iota // all programs that use the store together
-	Node               // each Store, so usually each process, has the limit for itself
+	ScopeFleet Scope = iota // all programs that use the store together
+	ScopeNode               // each Store, so usually each process, has the limit for itself
 )
 
 // NoPenalty is a [Policy.Penalty] that never closes the budget. It is for rows whose
 // limit is not what a refusal is about: one that many tenants share, where the row of
-// the tenant is closed; one for each process ([Node]); one in flight.
+// the tenant is closed; one for each process ([ScopeNode]); one in flight.
 func NoPenalty(*http.Response) time.Duration { return 0 }
 
 // reserves is a policy's Headroom in units of its limit.
@@ -237,10 +237,10 @@ type reserves [3]int
 
 // forPriority returns how much of the limit a request of priority p must leave free.
 func (r *reserves) forPriority(p Priority) int {
-	if p < Low || p > High {
+	if p < PriorityLow || p > PriorityHigh {
 		return 0
 	}
-	return r[p-Low]
+	return r[p-PriorityLow]
 }
 
 // newReserves checks a policy's Headroom. A share is rounded up, but a request
@@ -249,7 +249,7 @@ func newReserves(headroom map[Priority]float64, l Limit) (r reserves, err error)
 	var errs []error
 	for p, share := range headroom {
 		switch {
-		case p < Low || p > High:
+		case p < PriorityLow || p > PriorityHigh:
 			errs = append(errs, fmt.Errorf("%v is no priority: use Low, Normal or High", p))
 		case math.IsNaN(share) || share < 0 || share >= 1:
 			errs = append(errs, fmt.Errorf("%v must leave %v free: use a share from 0 to below 1", p, share))
@@ -258,7 +258,7 @@ func newReserves(headroom map[Priority]float64, l Limit) (r reserves, err error)
 		case share > 0 && l.Kind() == store.KindLeakyBucket:
 			errs = append(errs, errors.New("a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket"))
 		default:
-			r[p-Low] = min(int(math.Ceil(share*float64(l.Capacity()))), max(0, l.Capacity()-1))
+			r[p-PriorityLow] = min(int(math.Ceil(share*float64(l.Capacity()))), max(0, l.Capacity()-1))
 		}
 	}
 	return r, errors.Join(errs...)

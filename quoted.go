@@ -59,7 +59,7 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 // its response, goes on.
 func (a *acquisition) functionFailed(ctx context.Context, p *compiledPolicy, err error) {
 	if a.observe != nil {
-		a.observe(ctx, Event{Kind: FunctionFailed, Policy: p.Name, Limit: p.Limit, Err: err})
+		a.observe(ctx, Event{Kind: EventFunctionFailed, Policy: p.Name, Limit: p.Limit, Err: err})
 	}
 }
 

@@ -39,10 +39,10 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 	}
 	if p.length > 0 {
 		a.closings.extend(c.Budget, now(), now()+p.length)
-		a.observe(ctx, eventOf(Penalized, c, p.length, nil))
+		a.observe(ctx, eventOf(EventPenalized, c, p.length, nil))
 	}
 	if to < from {
-		e := eventOf(Lowered, c, 0, nil)
+		e := eventOf(EventLowered, c, 0, nil)
 		e.From, e.To = from, to
 		a.observe(ctx, e)
 	}
@@ -58,7 +58,7 @@ func (a *acquisition) pauseBudget(ctx context.Context, c *store.Charge, d time.D
 	}
 	if a.observe != nil {
 		a.closings.extend(c.Budget, now(), now()+d)
-		a.observe(ctx, eventOf(Penalized, c, d, nil))
+		a.observe(ctx, eventOf(EventPenalized, c, d, nil))
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (a *acquisition) pauseBudget(ctx context.Context, c *store.Charge, d time.D
 func (a *acquisition) reportFailure(ctx context.Context, c *store.Charge, d time.Duration, err error) {
 	if a.observe != nil {
 		failed := &StoreError{err}
-		a.observe(a.withQuestion(ctx, failed, []store.Charge{*c}), eventOf(StoreFailed, c, d, failed))
+		a.observe(a.withQuestion(ctx, failed, []store.Charge{*c}), eventOf(EventStoreFailed, c, d, failed))
 	}
 }
 

@@ -51,7 +51,7 @@ func (w *words) callOptions() *callOptions {
 			d := w.duration()
 			o.wrap = append(o.wrap, func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) })
 		case "low", "normal", "high":
-			p := map[string]throttle.Priority{"low": throttle.Low, "normal": throttle.Normal, "high": throttle.High}[word]
+			p := map[string]throttle.Priority{"low": throttle.PriorityLow, "normal": throttle.PriorityNormal, "high": throttle.PriorityHigh}[word]
 			with(func(ctx context.Context) context.Context { return throttle.WithPriority(ctx, p) })
 		case "hold":
 			o.hold = true

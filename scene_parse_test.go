@@ -166,7 +166,7 @@ var policyOptions = map[string]func(*throttle.Policy, *words){
 	"jitter":   func(p *throttle.Policy, w *words) { p.Jitter = w.duration() },
 	"match":    func(p *throttle.Policy, w *words) { p.Match = w.rest() },
 	"shadow":   func(p *throttle.Policy, w *words) { p.Shadow = true },
-	"node":     func(p *throttle.Policy, w *words) { p.Scope = throttle.Node },
+	"node":     func(p *throttle.Policy, w *words) { p.Scope = throttle.ScopeNode },
 	"adaptive": func(p *throttle.Policy, w *words) { p.Adaptive = true },
 	"key":      func(p *throttle.Policy, w *words) { p.Key = parseKey(w) },
 	"cost": func(p *throttle.Policy, w *words) {
@@ -194,7 +194,7 @@ var policyOptions = map[string]func(*throttle.Policy, *words){
 		if err != nil {
 			w.fail("%v", err)
 		}
-		p.Headroom = map[throttle.Priority]float64{throttle.Low: share}
+		p.Headroom = map[throttle.Priority]float64{throttle.PriorityLow: share}
 	},
 	"penalty": func(p *throttle.Policy, w *words) {
 		switch {
@@ -244,7 +244,7 @@ var policyOptions = map[string]func(*throttle.Policy, *words){
 func parseKey(w *words) func(*http.Request) string {
 	switch name := w.next(); name {
 	case "path":
-		return throttle.Path
+		return throttle.RawPath
 	case "host":
 		return throttle.Host
 	case "panic":

@@ -237,7 +237,7 @@ func (s *stage) observe(ctx context.Context, e throttle.Event) {
 		text += fmt.Sprintf(" from %v to %v", e.From, e.To)
 	}
 	switch e.Kind {
-	case throttle.Refused, throttle.GaveUp:
+	case throttle.EventRefused, throttle.EventGaveUp:
 		c.told = e.Err
 	default:
 		if e.Err != nil {
@@ -245,7 +245,7 @@ func (s *stage) observe(ctx context.Context, e throttle.Event) {
 		}
 	}
 	s.note("events", c, "<%s>", text)
-	if e.Kind == throttle.Waiting && s.stall > 0 {
+	if e.Kind == throttle.EventWaiting && s.stall > 0 {
 		d := e.Duration + s.stall
 		s.stall = 0
 		time.Sleep(d)

@@ -103,7 +103,7 @@ func TestP14_NoSecrets(t *testing.T) {
 		}
 		kinds := seen.kinds()
 		for _, k := range []throttle.EventKind{
-			throttle.Waiting, throttle.Started, throttle.Refused, throttle.GaveUp, throttle.Stale, throttle.Shadowed, throttle.StoreFailed,
+			throttle.EventWaiting, throttle.EventStarted, throttle.EventRefused, throttle.EventGaveUp, throttle.EventStale, throttle.EventShadowed, throttle.EventStoreFailed,
 		} {
 			require.Contains(t, kinds, k, "the test shows all kinds")
 		}
@@ -155,7 +155,7 @@ func TestP14_TenantsCannotShareABudget(t *testing.T) {
 		"path":   throttle.PathValue("tenant"),
 		"one":    throttle.Join(throttle.Header("X-Tenant")),
 		"two":    throttle.Join(throttle.Header("X-Tenant"), throttle.Query("k")),
-		"nested": throttle.Join(throttle.Join(throttle.Header("X-Tenant"), throttle.Path), throttle.Join(throttle.Query("k"))),
+		"nested": throttle.Join(throttle.Join(throttle.Header("X-Tenant"), throttle.RawPath), throttle.Join(throttle.Query("k"))),
 	}
 	seen := make(map[[16]byte]string)
 	for place, key := range from {
@@ -260,6 +260,6 @@ func TestP14_ACauseIsPassedOn(t *testing.T) {
 	}))
 	err := send(t, tr, get(t, home).WithContext(ctx))
 	require.ErrorIs(t, err, cause)
-	require.ErrorIs(t, seen.first(t, throttle.GaveUp).Err, cause)
-	require.ErrorContains(t, seen.first(t, throttle.GaveUp).Err, "the program's own words", "see Event")
+	require.ErrorIs(t, seen.first(t, throttle.EventGaveUp).Err, cause)
+	require.ErrorContains(t, seen.first(t, throttle.EventGaveUp).Err, "the program's own words", "see Event")
 }

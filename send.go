@@ -250,7 +250,7 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	}
 	r.stopWatch()
 	if d := r.late(); d > 0 && r.stopErr == nil && r.observe != nil {
-		ctx, e = r.event(r.req.Context(), Late, d, nil)
+		ctx, e = r.event(r.req.Context(), EventLate, d, nil)
 		return ctx, e, true
 	}
 	return nil, e, false

@@ -59,12 +59,12 @@ func TestP13_AnObserverWaitsForTheEnd(t *testing.T) {
 		cancel  bool // the caller leaves during the check
 		err     error
 	}{
-		{kind: throttle.Late, base: hastyBase{dials: ms, writes: true}},
-		{kind: throttle.Waiting, base: hastyBase{dials: time.Second}, ban: time.Minute, cancel: true, err: context.Canceled},
-		{kind: throttle.Closed, base: hastyBase{dials: time.Second}, ban: time.Minute, cancel: true, err: context.Canceled},
-		{kind: throttle.Refused, base: hastyBase{dials: time.Second}, ban: time.Minute, maxWait: 2 * time.Second, err: throttle.ErrLimited},
-		{kind: throttle.GaveUp, base: hastyBase{dials: time.Second}, ban: 3 * time.Second, cancel: true, err: context.Canceled},
-		{kind: throttle.Opened, base: hastyBase{dials: time.Second, early: true}, ban: ban},
+		{kind: throttle.EventLate, base: hastyBase{dials: ms, writes: true}},
+		{kind: throttle.EventWaiting, base: hastyBase{dials: time.Second}, ban: time.Minute, cancel: true, err: context.Canceled},
+		{kind: throttle.EventClosed, base: hastyBase{dials: time.Second}, ban: time.Minute, cancel: true, err: context.Canceled},
+		{kind: throttle.EventRefused, base: hastyBase{dials: time.Second}, ban: time.Minute, maxWait: 2 * time.Second, err: throttle.ErrLimited},
+		{kind: throttle.EventGaveUp, base: hastyBase{dials: time.Second}, ban: 3 * time.Second, cancel: true, err: context.Canceled},
+		{kind: throttle.EventOpened, base: hastyBase{dials: time.Second, early: true}, ban: ban},
 	} {
 		t.Run(c.kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

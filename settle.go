@@ -78,7 +78,7 @@ func (r *roundTrip) reportCoding(p *compiledPolicy, c *store.Charge, coding stri
 		coding = "an unknown coding"
 	}
 	err := fmt.Errorf("throttle: policy %q cannot read answers in %s: leave Accept-Encoding unset, or set it to gzip", p.Name, coding)
-	r.observe(r.req.Context(), eventOf(Illegible, c, 0, err))
+	r.observe(r.req.Context(), eventOf(EventIllegible, c, 0, err))
 }
 
 // settleCosts tells the store what the request has cost: a cost for each charge, asBooked for those

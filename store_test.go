@@ -413,9 +413,9 @@ func TestAFailureCanBeAskedAbout(t *testing.T) {
 		var q outage.Question
 		store := absent([2]time.Duration{0, time.Second}) // whose Status always answers
 		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: []throttle.Policy{
-			{Name: "own", Limit: throttle.PerHour(9), Scope: throttle.Node}, onePerSecond,
+			{Name: "own", Limit: throttle.PerHour(9), Scope: throttle.ScopeNode}, onePerSecond,
 		}, Observe: func(ctx context.Context, e throttle.Event) {
-			if e.Kind == throttle.Started {
+			if e.Kind == throttle.EventStarted {
 				require.Nil(t, outage.QuestionOf(ctx))
 				return
 			}

@@ -29,10 +29,10 @@ func (a *acquisition) event(ctx context.Context, k EventKind, d time.Duration, e
 	} else if err != nil {
 		e.Policy, e.Limit = decidedBy(err)
 	}
-	if (k == Waiting || k == StillWaiting) && a.heldCallers != nil {
+	if (k == EventWaiting || k == EventStillWaiting) && a.heldCallers != nil {
 		e.Callers = int(a.heldCallers.Load())
 	}
-	if k == StillWaiting && a.state != inSlotLine {
+	if k == EventStillWaiting && a.state != inSlotLine {
 		e.Left = max(0, a.startAt-now())
 	}
 	if err != nil {
@@ -41,14 +41,14 @@ func (a *acquisition) event(ctx context.Context, k EventKind, d time.Duration, e
 	return ctx, e
 }
 
-// outcomeOf returns the kind of event for a caller that is not let start: GaveUp if err says that
-// its context ended, else Refused.
+// outcomeOf returns the kind of event for a caller that is not let start: EventGaveUp if err says that
+// its context ended, else EventRefused.
 func outcomeOf(err error) EventKind {
 	var gone *gaveUpError
 	if errors.As(err, &gone) {
-		return GaveUp
+		return EventGaveUp
 	}
-	return Refused
+	return EventRefused
 }
 
 // decidedBy returns the policy that an error names, "" if it names none, and that policy's limit.
@@ -81,11 +81,11 @@ func (a *acquisition) reportHeld(ctx context.Context, g store.Grant, told bool) 
 		a.countHeld(a.hold.Policy)
 	}
 	if !told && held {
-		a.report(ctx, Waiting, g.Wait, nil)
+		a.report(ctx, EventWaiting, g.Wait, nil)
 	}
 	for i, over := range g.Over {
 		if over > 0 {
-			a.observe(ctx, eventOf(Shadowed, &a.booking.Charges[i], over, nil))
+			a.observe(ctx, eventOf(EventShadowed, &a.booking.Charges[i], over, nil))
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (a *acquisition) noticeIn() (time.Duration, bool) {
 func (a *acquisition) noticeLongWait(ctx context.Context) {
 	waited := a.waited()
 	a.noticeAt = now() + waited
-	a.report(ctx, StillWaiting, waited, nil)
+	a.report(ctx, EventStillWaiting, waited, nil)
 }
 
 // noticeClosed tells the observer that the budget that holds the caller by the answer g is closed,
@@ -155,7 +155,7 @@ func (a *acquisition) noticeClosed(ctx context.Context, g *store.Grant) {
 		return
 	}
 	a.closings.extend(c.Budget, at, now()+st.Paused)
-	e := eventOf(Closed, c, st.Paused, nil)
+	e := eventOf(EventClosed, c, st.Paused, nil)
 	e.Paused, e.Note = true, a.store.PauseNote(c.Budget)
 	a.observe(ctx, e)
 }
@@ -166,7 +166,7 @@ func (a *acquisition) reportStart(ctx context.Context, held time.Duration) {
 	if a.observe != nil {
 		a.noticeOpen(ctx)
 		a.uncountHeld()
-		a.report(ctx, Started, held, nil)
+		a.report(ctx, EventStarted, held, nil)
 	}
 }
 
@@ -189,7 +189,7 @@ func (a *acquisition) openings() (events []Event) {
 			continue // a start does not show whether a shadow's budget is open
 		}
 		if d, ok := a.closings.remove(c.Budget, a.validatedAt, now()); ok {
-			events = append(events, eventOf(Opened, c, d, nil))
+			events = append(events, eventOf(EventOpened, c, d, nil))
 		}
 	}
 	return events

@@ -93,7 +93,7 @@ func playTransport(t *testing.T, s *fuzzScript, target, method string) {
 	for _, e := range seen.all {
 		told.see(e.Kind, e.Policy, e.Budget, e.Err)
 		require.GreaterOrEqual(t, e.Duration, time.Duration(0))
-		require.True(t, e.Kind != throttle.Penalized || e.Duration <= throttle.MaxPenalty)
+		require.True(t, e.Kind != throttle.EventPenalized || e.Duration <= throttle.MaxPenalty)
 	}
 	require.NotContains(t, told.String(), secretToken)
 }
@@ -197,7 +197,7 @@ func (s *fuzzScript) policies() (some []throttle.Policy) {
 		}
 		return n * time.Second
 	}
-	everything := throttle.Join(throttle.Host, throttle.Path, throttle.Method, throttle.Header("X-Key"),
+	everything := throttle.Join(throttle.Host, throttle.RawPath, throttle.Method, throttle.Header("X-Key"),
 		throttle.Query("access_token"), throttle.PathValue("x"))
 	all := []throttle.Policy{
 		{Limit: throttle.PerSecond(2)},
@@ -211,11 +211,11 @@ func (s *fuzzScript) policies() (some []throttle.Policy) {
 		{Match: "*.com/{x}/{rest...}", Limit: throttle.FixedWindow(3, 10*time.Second), Key: everything,
 			Cost: func(*http.Request) int { return s.number() }},
 		{Limit: throttle.PerMinute(1), Shadow: true, Cost: func(*http.Request) int { return s.number() }},
-		{Limit: throttle.PerHour(9), Headroom: map[throttle.Priority]float64{throttle.Normal: 0.9}, Penalty: func(r *http.Response) time.Duration {
+		{Limit: throttle.PerHour(9), Headroom: map[throttle.Priority]float64{throttle.PriorityNormal: 0.9}, Penalty: func(r *http.Response) time.Duration {
 			b, _ := throttle.PeekBody(r, 1<<20)
 			return time.Duration(len(b)) * time.Millisecond
 		}},
-		{Limit: throttle.Concurrency(2), Scope: throttle.Node},
+		{Limit: throttle.Concurrency(2), Scope: throttle.ScopeNode},
 		{Limit: throttle.PerHour(1), Key: func(r *http.Request) string { panic(r.URL.String()) }},
 	}
 	chosen := s.next(256) | s.next(256)<<8

@@ -19,7 +19,7 @@ func BenchmarkTransport(b *testing.B) {
 	all := throttle.Policy{Name: "all", Match: "*.example.com/", Limit: limit}
 	call := throttle.Policy{
 		Name: "call", Match: "GET api.example.com/v1/{what...}", Limit: limit,
-		Key: throttle.Join(throttle.Header("X-App"), throttle.Path),
+		Key: throttle.Join(throttle.Header("X-App"), throttle.RawPath),
 	}
 	for _, shape := range []struct {
 		name     string

@@ -40,11 +40,11 @@ func (l *lately) observe(e *throttle.Event) {
 		return // no policy held the request
 	}
 	switch e.Kind {
-	case throttle.Started, throttle.Refused, throttle.GaveUp:
+	case throttle.EventStarted, throttle.EventRefused, throttle.EventGaveUp:
 		if p := l.policy(e.Policy); p != nil {
 			p.held.add(e.Duration)
 		}
-	case throttle.Shadowed:
+	case throttle.EventShadowed:
 		if p := l.policy(e.Policy); p != nil {
 			p.shadow.add(e.Duration)
 		}

@@ -14,7 +14,7 @@ import (
 // refusal ends. A policy has only the codes that close its own budgets.
 func ExampleCodes() {
 	policy := throttle.Policy{
-		Name: "app and API", Match: "oapi.dingtalk.com/", Key: throttle.Path, Limit: throttle.PerSecond(20),
+		Name: "app and API", Match: "oapi.dingtalk.com/", Key: throttle.RawPath, Limit: throttle.PerSecond(20),
 		Penalty: feedback.Codes{
 			Fields: []string{"sub_code", "errcode"},
 			Lasts: map[string]time.Duration{

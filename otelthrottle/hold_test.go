@@ -96,10 +96,10 @@ func TestNoSpan(t *testing.T) {
 			o, err := otelthrottle.New(otelthrottle.Config{TracerProvider: tracers, Policies: table})
 			require.NoError(t, err)
 			ctx, parent := tracers.Tracer("test").Start(t.Context(), "parent")
-			o.Observe(ctx, throttle.Event{Kind: throttle.Started, Policy: "calls", Duration: time.Millisecond})
-			o.Observe(t.Context(), throttle.Event{Kind: throttle.Started, Policy: "calls", Duration: time.Hour})
+			o.Observe(ctx, throttle.Event{Kind: throttle.EventStarted, Policy: "calls", Duration: time.Millisecond})
+			o.Observe(t.Context(), throttle.Event{Kind: throttle.EventStarted, Policy: "calls", Duration: time.Hour})
 			if sampler == trace.NeverSample() {
-				o.Observe(ctx, throttle.Event{Kind: throttle.Started, Policy: "calls", Duration: time.Hour})
+				o.Observe(ctx, throttle.Event{Kind: throttle.EventStarted, Policy: "calls", Duration: time.Hour})
 			}
 			parent.End()
 		}

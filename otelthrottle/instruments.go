@@ -95,7 +95,7 @@ func (i *instruments) bind(policy string) *series {
 		s.waits[r] = newHistogram(i.waits, with(attributes[:1]...))
 	}
 	for kind, name := range telemetry.Kinds {
-		if name != "" && kind != int(throttle.Penalized) { // which has a counter of its own
+		if name != "" && kind != int(throttle.EventPenalized) { // which has a counter of its own
 			s.events[kind] = newCounter(i.events, with(eventKey.String(name)))
 		}
 	}

@@ -89,15 +89,15 @@ func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
 	}
 	s := o.all.Of(e.Policy)
 	switch e.Kind {
-	case throttle.Started:
+	case throttle.EventStarted:
 		o.outcome(ctx, s, started, &e)
-	case throttle.Refused:
+	case throttle.EventRefused:
 		o.outcome(ctx, s, reasonOf(e.Err), &e)
-	case throttle.GaveUp:
+	case throttle.EventGaveUp:
 		o.outcome(ctx, s, gaveUp, &e)
-	case throttle.Penalized:
+	case throttle.EventPenalized:
 		s.penalties.add(ctx)
-	case throttle.Shadowed:
+	case throttle.EventShadowed:
 		s.shadow.record(ctx, e.Duration)
 		s.events[e.Kind].add(ctx)
 	default:

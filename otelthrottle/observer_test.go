@@ -180,7 +180,7 @@ func TestMetrics(t *testing.T) {
 func TestSeriesAreBounded(t *testing.T) {
 	s := newStage(t)
 	for _, name := range []string{"made-up", "another"} {
-		s.Observe(t.Context(), throttle.Event{Kind: throttle.Stale, Policy: name})
+		s.Observe(t.Context(), throttle.Event{Kind: throttle.EventStale, Policy: name})
 	}
 	s.Observe(t.Context(), throttle.Event{Kind: 200, Policy: "calls"})
 	n, _ := s.sum("throttle.events", policy(otelthrottle.Other), event("stale"))
@@ -188,7 +188,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	_, ok := s.sum("throttle.events", policy("fresh"), event("stale"))
 	require.False(t, ok)
 	s.SetPolicies([]throttle.Policy{{Name: "fresh"}})
-	s.Observe(t.Context(), throttle.Event{Kind: throttle.Stale, Policy: "fresh"})
+	s.Observe(t.Context(), throttle.Event{Kind: throttle.EventStale, Policy: "fresh"})
 	n, _ = s.sum("throttle.events", policy("fresh"), event("stale"))
 	require.Equal(t, int64(1), n)
 	n, _ = s.sum("throttle.events", policy(otelthrottle.Other), event("stale"))
@@ -221,7 +221,7 @@ func (s *stage) total() (n int64) {
 func TestReasons(t *testing.T) {
 	s := newStage(t)
 	for _, err := range []error{&throttle.LimitError{}, &throttle.StoreError{Err: context.DeadlineExceeded}, &throttle.ConfigError{}, os.ErrClosed} {
-		s.Observe(t.Context(), throttle.Event{Kind: throttle.Refused, Policy: "calls", Err: err})
+		s.Observe(t.Context(), throttle.Event{Kind: throttle.EventRefused, Policy: "calls", Err: err})
 	}
 	for _, word := range []string{"limit", "store", "config", "_OTHER"} {
 		n, _ := s.sum("throttle.requests", policy("calls"), result("refused"), errorType(word))
@@ -234,8 +234,8 @@ func TestReasons(t *testing.T) {
 func TestObserveAllocatesNothing(t *testing.T) {
 	s := newStage(t)
 	for _, e := range []throttle.Event{
-		{Kind: throttle.Started}, {Kind: throttle.Started, Policy: "calls", Duration: time.Second},
-		{Kind: throttle.Waiting, Policy: "calls"}, {Kind: throttle.Stale, Policy: "nobody's"},
+		{Kind: throttle.EventStarted}, {Kind: throttle.EventStarted, Policy: "calls", Duration: time.Second},
+		{Kind: throttle.EventWaiting, Policy: "calls"}, {Kind: throttle.EventStale, Policy: "nobody's"},
 	} {
 		s.Observe(t.Context(), e)
 		require.Zero(t, testing.AllocsPerRun(100, func() { s.Observe(t.Context(), e) }), "%v", e.Kind)
@@ -248,7 +248,7 @@ func TestNothingIsGlobal(t *testing.T) {
 	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
 	o, err := otelthrottle.New(otelthrottle.Config{Policies: table})
 	require.NoError(t, err)
-	o.Observe(t.Context(), throttle.Event{Kind: throttle.Started, Duration: time.Second})
+	o.Observe(t.Context(), throttle.Event{Kind: throttle.EventStarted, Duration: time.Second})
 	var all metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &all))
 	require.Empty(t, all.ScopeMetrics)
@@ -392,8 +392,8 @@ func TestMetricsPage(t *testing.T) {
 	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table}))
 	_, err = otelthrottle.Budgets(s.meters, transport)
 	require.NoError(t, err)
-	s.Observe(t.Context(), throttle.Event{Kind: throttle.Started})
-	s.Observe(t.Context(), throttle.Event{Kind: throttle.Shadowed, Policy: "trial"})
+	s.Observe(t.Context(), throttle.Event{Kind: throttle.EventStarted})
+	s.Observe(t.Context(), throttle.Event{Kind: throttle.EventShadowed, Policy: "trial"})
 	all := s.collect()
 	require.Len(t, all, 16)
 	for name := range all {

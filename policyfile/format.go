@@ -39,7 +39,7 @@ func Format(policies []throttle.Policy) ([]byte, error) {
 
 // keyNames are the keys that have a name.
 var keyNames = map[uintptr]string{
-	pointer(throttle.Host): "{host}", pointer(throttle.Path): "{path}", pointer(throttle.Method): "{method}",
+	pointer(throttle.Host): "{host}", pointer(throttle.RawPath): "{path}", pointer(throttle.Method): "{method}",
 }
 
 // penaltyNames are the penalties that have a name.
@@ -90,7 +90,7 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	if len(p.Headroom) > 0 {
 		shares := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 		for i, name := range []string{"low", "normal", "high"} {
-			if v, ok := p.Headroom[throttle.Low+throttle.Priority(i)]; ok {
+			if v, ok := p.Headroom[throttle.PriorityLow+throttle.Priority(i)]; ok {
 				shares.Content = append(shares.Content, mapping(name, plain(fmt.Sprint(v))).Content...)
 			}
 		}
@@ -102,7 +102,7 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	if p.Shadow {
 		put("shadow", "true")
 	}
-	if p.Scope == throttle.Node {
+	if p.Scope == throttle.ScopeNode {
 		put("scope", "node")
 	}
 	return n, errors.Join(errs...)

@@ -15,7 +15,7 @@ import (
 func ExampleFormat() {
 	text, err := policyfile.Format([]throttle.Policy{
 		{Name: "api", Match: "api.example.com/", Key: throttle.Host, Limit: throttle.PerSecond(20)},
-		{Name: "machine", Limit: throttle.Concurrency(8), Penalty: throttle.NoPenalty, Scope: throttle.Node},
+		{Name: "machine", Limit: throttle.Concurrency(8), Penalty: throttle.NoPenalty, Scope: throttle.ScopeNode},
 	})
 	fmt.Printf("%s%v\n", text, err)
 	// Output:
@@ -41,8 +41,8 @@ func TestRoundTrip(t *testing.T) {
 		{Name: "12: a # b", Limit: throttle.CalendarWindow(5000, throttle.Month, zone), Adaptive: true, Shadow: true},
 		{Name: "~", Limit: throttle.LeakyBucket(40, time.Second), Jitter: -1},
 		{Name: "d", Limit: throttle.FixedWindow(100, time.Minute), Jitter: 50 * time.Millisecond,
-			Headroom: map[throttle.Priority]float64{throttle.Low: 0.25, throttle.High: 0}},
-		{Name: "e", Limit: throttle.Concurrency(20), Scope: throttle.Node},
+			Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.25, throttle.PriorityHigh: 0}},
+		{Name: "e", Limit: throttle.Concurrency(20), Scope: throttle.ScopeNode},
 		{Name: "f", Limit: throttle.Unlimited()},
 	}
 	text, err := policyfile.Format(table)

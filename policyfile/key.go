@@ -172,7 +172,7 @@ func parseValue(s string) (templatePart, error) {
 	case s == "host":
 		return templatePart{value: throttle.Host}, nil
 	case s == "path":
-		return templatePart{value: throttle.Path}, nil
+		return templatePart{value: throttle.RawPath}, nil
 	case s == "method":
 		return templatePart{value: throttle.Method}, nil
 	case pathName.MatchString(s):

@@ -51,7 +51,7 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	member("jitter", "the time that may pass between a grant and the arrival at the upstream; none for no time at all", jitter, func(p *row, v time.Duration) { p.Jitter = v }),
 	member("headroom", "the share of the limit that requests of a priority must leave free", filled(headroom.shape()), func(p *row, v map[throttle.Priority]float64) { p.Headroom = v }),
 	member("shadow", "count and report, never hold or refuse", yes, func(p *row, v bool) { p.Shadow = v }),
-	member("scope", "fleet: all programs share it; node: each has it for itself", oneOf(word[throttle.Scope]{"fleet", throttle.Fleet}, word[throttle.Scope]{"node", throttle.Node}), func(p *row, v throttle.Scope) { p.Scope = v }),
+	member("scope", "fleet: all programs share it; node: each has it for itself", oneOf(word[throttle.Scope]{"fleet", throttle.ScopeFleet}, word[throttle.Scope]{"node", throttle.ScopeNode}), func(p *row, v throttle.Scope) { p.Scope = v }),
 	member("runbook", "the address of the page that says what to do while the budget is closed, with http or https; throttle status and the dashboard show it", runbook, func(p *row, v string) { p.runbook = v }),
 }, check: func(_ *reader, n *yaml.Node, members []keyed, p *row) bool {
 	p.at, p.fields = n, make(map[string]*yaml.Node)
@@ -165,9 +165,9 @@ var jitter = scalar(`a duration such as "50ms", or none`, schema{"anyOf": []any{
 
 // headroom is a share for each priority.
 var headroom = record[map[throttle.Priority]float64]{name: "headroom", fields: []field[map[throttle.Priority]float64]{
-	member("low", "a share such as 0.25", share, setShare(throttle.Low)),
-	member("normal", "a share such as 0.1", share, setShare(throttle.Normal)),
-	member("high", "a share such as 0.1", share, setShare(throttle.High)),
+	member("low", "a share such as 0.25", share, setShare(throttle.PriorityLow)),
+	member("normal", "a share such as 0.1", share, setShare(throttle.PriorityNormal)),
+	member("high", "a share such as 0.1", share, setShare(throttle.PriorityHigh)),
 }}
 
 func setShare(p throttle.Priority) func(*map[throttle.Priority]float64, float64) {

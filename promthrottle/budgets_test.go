@@ -238,7 +238,7 @@ func (lostStore) Status(context.Context, store.Charge) (throttle.Status, error) 
 func TestStoreAway(t *testing.T) {
 	for name, policies := range map[string][]throttle.Policy{
 		"some": table, "keys": tenants(4), "none": nil,
-		"own": {{Name: "own", Limit: throttle.PerSecond(1), Scope: throttle.Node}},
+		"own": {{Name: "own", Limit: throttle.PerSecond(1), Scope: throttle.ScopeNode}},
 	} {
 		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: lostStore{memstore.New()}, Policies: policies}))
 		r := prometheus.NewPedanticRegistry()

@@ -24,33 +24,33 @@ func TestClosedUntil(t *testing.T) {
 			until := gauge(t, m, "throttle_closed_until_timestamp_seconds", "calls")
 			return time.Until(time.UnixMilli(int64(until * 1000))).Round(time.Second)
 		}
-		observe(throttle.Penalized, "a", time.Minute)
-		observe(throttle.Closed, "b", time.Hour)
-		observe(throttle.Penalized, "b", time.Second) // belongs to it
+		observe(throttle.EventPenalized, "a", time.Minute)
+		observe(throttle.EventClosed, "b", time.Hour)
+		observe(throttle.EventPenalized, "b", time.Second) // belongs to it
 		require.Equal(t, time.Hour, in())
-		observe(throttle.Opened, "a", 0)
+		observe(throttle.EventOpened, "a", 0)
 		require.Equal(t, time.Hour, in())
-		observe(throttle.Closed, "a", 2*time.Hour)
-		observe(throttle.Opened, "a", 0)
+		observe(throttle.EventClosed, "a", 2*time.Hour)
+		observe(throttle.EventOpened, "a", 0)
 		require.Equal(t, time.Hour, in())
-		observe(throttle.Opened, "b", 0)
+		observe(throttle.EventOpened, "b", 0)
 		require.Zero(t, in())
 		time.Sleep(time.Second)
-		observe(throttle.Opened, "b", 0) // known already
+		observe(throttle.EventOpened, "b", 0) // known already
 		require.Equal(t, -time.Second, in())
 
 		// One that ended by itself does not count as ended when a caller starts.
-		observe(throttle.Closed, "a", time.Second)
+		observe(throttle.EventClosed, "a", time.Second)
 		time.Sleep(time.Minute)
-		observe(throttle.Opened, "a", 0)
+		observe(throttle.EventOpened, "a", 0)
 		require.Equal(t, -59*time.Second, in())
 
 		// Of too many budgets, those that are not known do not fall.
 		for i := range 65 {
-			observe(throttle.Closed, fmt.Sprint(i), time.Duration(i+1)*time.Minute)
+			observe(throttle.EventClosed, fmt.Sprint(i), time.Duration(i+1)*time.Minute)
 		}
 		for i := range 65 {
-			observe(throttle.Opened, fmt.Sprint(i), 0)
+			observe(throttle.EventOpened, fmt.Sprint(i), 0)
 		}
 		require.Equal(t, 65*time.Minute, in())
 	})

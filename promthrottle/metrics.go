@@ -127,13 +127,13 @@ func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
 	}
 	s := m.all.Of(e.Policy)
 	switch e.Kind {
-	case throttle.Started:
+	case throttle.EventStarted:
 		s.started.Inc()
 		s.wait.Observe(e.Duration.Seconds())
-	case throttle.Refused:
+	case throttle.EventRefused:
 		s.refused.Inc()
 		s.wait.Observe(e.Duration.Seconds())
-	case throttle.GaveUp:
+	case throttle.EventGaveUp:
 		s.gaveUp.Inc()
 		s.wait.Observe(e.Duration.Seconds())
 	default:
@@ -148,11 +148,11 @@ func (s *series) other(e *throttle.Event) {
 	}
 	s.events[e.Kind].Inc()
 	switch e.Kind {
-	case throttle.Shadowed:
+	case throttle.EventShadowed:
 		s.shadow.Observe(e.Duration.Seconds())
-	case throttle.Penalized, throttle.Closed:
+	case throttle.EventPenalized, throttle.EventClosed:
 		s.closed.close(e.Budget, time.Now().Add(e.Duration))
-	case throttle.Opened:
+	case throttle.EventOpened:
 		s.closed.open(e.Budget)
 	}
 }

@@ -103,7 +103,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	m := promthrottle.New(table)
 	series := testutil.CollectAndCount(m)
 	for _, policy := range []string{"made-up", "another"} {
-		m.Observe(t.Context(), throttle.Event{Kind: throttle.Stale, Policy: policy})
+		m.Observe(t.Context(), throttle.Event{Kind: throttle.EventStale, Policy: policy})
 	}
 	m.Observe(t.Context(), throttle.Event{Kind: 200, Policy: "calls"})
 	require.Equal(t, series, testutil.CollectAndCount(m))
@@ -116,7 +116,7 @@ func TestSeriesAreBounded(t *testing.T) {
 func TestNamesThatNobodyHas(t *testing.T) {
 	m := promthrottle.New([]throttle.Policy{{Name: "caf\xe9"}, {Name: "calls"}})
 	m.SetPolicies([]throttle.Policy{{Name: "\xff"}})
-	m.Observe(t.Context(), throttle.Event{Kind: throttle.Stale, Policy: "caf\xe9"})
+	m.Observe(t.Context(), throttle.Event{Kind: throttle.EventStale, Policy: "caf\xe9"})
 	require.Equal(t, testutil.CollectAndCount(promthrottle.New([]throttle.Policy{{Name: "calls"}})), testutil.CollectAndCount(m))
 }
 
@@ -134,8 +134,8 @@ func TestLint(t *testing.T) {
 func TestObserveAllocatesNothing(t *testing.T) {
 	m := promthrottle.New(table)
 	for _, e := range []throttle.Event{
-		{Kind: throttle.Started}, {Kind: throttle.Started, Policy: "calls", Duration: time.Second},
-		{Kind: throttle.Waiting, Policy: "calls"}, {Kind: throttle.Stale, Policy: "nobody's"},
+		{Kind: throttle.EventStarted}, {Kind: throttle.EventStarted, Policy: "calls", Duration: time.Second},
+		{Kind: throttle.EventWaiting, Policy: "calls"}, {Kind: throttle.EventStale, Policy: "nobody's"},
 	} {
 		m.Observe(t.Context(), e)
 		require.Zero(t, testing.AllocsPerRun(100, func() { m.Observe(t.Context(), e) }), "%v", e.Kind)

@@ -65,9 +65,9 @@ func Observe(ctx context.Context, e throttle.Event) {
 	c := callOf(ctx)
 	switch {
 	case c == nil:
-	case e.Kind == throttle.Waiting:
+	case e.Kind == throttle.EventWaiting:
 		c.place.holdAt(e.Budget, e.Policy, e.Duration)
-	case e.Kind == throttle.StillWaiting:
+	case e.Kind == throttle.EventStillWaiting:
 		c.place.holdAt(e.Budget, e.Policy, e.Left)
 	}
 }

@@ -284,7 +284,7 @@ func TestTunnelHolds(t *testing.T) {
 		}, policies...)
 		first, err := s.tunnel(authority).secure()
 		require.NoError(t, err)
-		s.kind(throttle.Started)
+		s.kind(throttle.EventStarted)
 		second := s.dial()
 		second.send("CONNECT " + authority + " HTTP/1.1\nHost: x\n\n")
 		if authority == "api.example.com:8443" {
@@ -292,9 +292,9 @@ func TestTunnelHolds(t *testing.T) {
 			require.NoError(t, err)
 			second.Conn.Write([]byte{0x16, 3, 1, 0, 1})
 		}
-		s.kind(throttle.Waiting)
+		s.kind(throttle.EventWaiting)
 		second.Conn.Close()
-		s.kind(throttle.GaveUp)
+		s.kind(throttle.EventGaveUp)
 		first.Close()
 		_, err = s.tunnel(authority).secure()
 		require.NoError(t, err)

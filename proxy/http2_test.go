@@ -130,7 +130,7 @@ func TestLeaveHTTP2(t *testing.T) {
 	resp, err := s.h2().Get("http://api.example.com/v1/x")
 	require.NoError(t, err)
 	resp.Body.Close()
-	s.kind(throttle.Started)
+	s.kind(throttle.EventStarted)
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error)
 	go func() {
@@ -138,10 +138,10 @@ func TestLeaveHTTP2(t *testing.T) {
 		_, err := s.h2().Do(req)
 		left <- err
 	}()
-	s.kind(throttle.Waiting)
+	s.kind(throttle.EventWaiting)
 	leave()
 	require.ErrorIs(t, <-left, context.Canceled)
-	s.kind(throttle.GaveUp)
+	s.kind(throttle.EventGaveUp)
 }
 
 // TestEarlyHints: answers before the answer pass, without fields of one connection, and their links lead back.

@@ -29,7 +29,7 @@ func (s *scene) hold(headers ...string) <-chan int {
 		resp.Body.Close()
 		status <- resp.StatusCode
 	}()
-	s.kind(throttle.Waiting)
+	s.kind(throttle.EventWaiting)
 	return status
 }
 
@@ -53,7 +53,7 @@ func TestHeldPerBudget(t *testing.T) {
 		require.Contains(t, p["detail"], "the same budget")
 		require.Equal(t, "api", p["policy"])
 		require.Contains(t, []string{"7200", "7201"}, resp.Header.Get("Retry-After"))
-		s.kind(throttle.GaveUp)
+		s.kind(throttle.EventGaveUp)
 	}
 	require.Equal(t, 2, s.handler.Stats().Held)
 	require.EqualValues(t, 2, s.handler.Stats().Refused["held"])
@@ -70,10 +70,10 @@ func TestBudgetHasRoomAgain(t *testing.T) {
 			_, err := s.do(ctx, "GET", "/"+s.upstream+"/", nil)
 			left <- err
 		}()
-		s.kind(throttle.Waiting)
+		s.kind(throttle.EventWaiting)
 		leave()
 		require.ErrorIs(t, <-left, context.Canceled)
-		s.kind(throttle.GaveUp)
+		s.kind(throttle.EventGaveUp)
 		require.Eventually(t, func() bool { return s.handler.Stats().Held == 0 }, time.Minute, time.Millisecond)
 	}
 	require.EqualValues(t, 3, s.handler.Stats().Left)
@@ -100,7 +100,7 @@ func TestStop(t *testing.T) {
 			resp.Body.Close()
 			statuses[path] <- resp.StatusCode
 		}()
-		s.kind(throttle.Waiting)
+		s.kind(throttle.EventWaiting)
 	}
 	s.handler.Stop(30 * time.Minute)
 	require.Equal(t, 503, <-statuses["late"])

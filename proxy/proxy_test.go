@@ -218,19 +218,19 @@ func TestLeave(t *testing.T) {
 		s := newScene(t, func(_ http.ResponseWriter, r *http.Request) { arrived <- r.URL.Path },
 			func(c *proxy.Config) { c.MaxWait, c.Held = 2*time.Hour, 1 }, anything(1))
 		s.get("/" + s.upstream + "/first")
-		s.kind(throttle.Started)
+		s.kind(throttle.EventStarted)
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
 			_, err := s.do(ctx, method, "/"+s.upstream+"/second", strings.NewReader("body"))
 			left <- err
 		}()
-		s.kind(throttle.Waiting)
+		s.kind(throttle.EventWaiting)
 		_, p := s.refused(503, "/"+s.upstream+"/third") // while the second is held
 		require.Contains(t, p["detail"], "too many")
 		leave()
 		require.ErrorIs(t, <-left, context.Canceled)
-		s.kind(throttle.GaveUp)
+		s.kind(throttle.EventGaveUp)
 		for { // the handler ends after its event
 			resp, _ := s.get("/"+s.upstream+"/fourth", "Prefer: wait=0")
 			if resp.StatusCode != 503 {

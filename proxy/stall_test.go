@@ -52,7 +52,7 @@ func TestStalledCallerHoldsNoSlot(t *testing.T) {
 					_, err := http.ReadResponse(w.from, &http.Request{Method: http.MethodConnect})
 					require.NoError(t, err)
 				}
-				s.kind(throttle.Started)
+				s.kind(throttle.EventStarted)
 
 				// Who sends a body takes its answers all the while: net/http may write 100 Continue twice.
 				statuses := make(chan int, 3)

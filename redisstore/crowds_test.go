@@ -46,7 +46,7 @@ var (
 		{name: "two rates", policies: []throttle.Policy{fortyASecond, hundredIn3}},
 		{name: "two rates and slots", policies: []throttle.Policy{fortyASecond, hundredIn3, eightSlots}},
 		{name: "priorities", policies: []throttle.Policy{fortyASecond, eightSlots}, priorities: true},
-		{name: "headroom", policies: []throttle.Policy{fortyASecond, {Name: "slots", Limit: store.Concurrency(8), Headroom: map[store.Priority]float64{store.Low: 0.25}}}, priorities: true},
+		{name: "headroom", policies: []throttle.Policy{fortyASecond, {Name: "slots", Limit: store.Concurrency(8), Headroom: map[store.Priority]float64{store.PriorityLow: 0.25}}}, priorities: true},
 		{name: "leaky", policies: []throttle.Policy{{Name: "rate", Limit: store.LeakyBucket(40, time.Second)}, eightSlots}},
 		{name: "tokens", policies: []throttle.Policy{{Name: "rate", Limit: store.TokenBucket(40, time.Second, 20)}, eightSlots}},
 		{name: "many", policies: []throttle.Policy{{Name: "rate", Limit: store.PerSecond(400)}, {Name: "slots", Limit: store.Concurrency(60)}}},

@@ -26,7 +26,7 @@ func hourlyInLine(t *testing.T, client func() redis.UniversalClient) (a, b *redi
 	k.Charges[0].Cost = 5
 	g := ask(t, a, k)
 	require.True(t, g.OK)
-	w = walks(t, b, store.Normal, c)
+	w = walks(t, b, store.PriorityNormal, c)
 	require.NotNil(t, w.grant.Ready)
 	require.Equal(t, 1, b.Standing())
 	require.Eventually(t, func() bool { return b.Complete("group", time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
@@ -76,7 +76,7 @@ func TestP11_LineAfterAResume(t *testing.T) {
 	require.NoError(t, a.Pause(t.Context(), c, time.Hour))
 	var all []*walker
 	for i := range 6 {
-		all = append(all, walks(t, []*redisstore.Store{a, b}[i%2], store.Normal, c))
+		all = append(all, walks(t, []*redisstore.Store{a, b}[i%2], store.PriorityNormal, c))
 	}
 	require.Equal(t, 3, a.Standing())
 	require.Equal(t, 3, b.Standing())
@@ -105,7 +105,7 @@ func TestP5_LineOnACluster(t *testing.T) {
 		c := inGroup(fmt.Sprint("api ", group), charge(fmt.Sprint("ten ", group), store.LeakyBucket(10, time.Second)))
 		var crowd []*walker
 		for i := range 20 {
-			crowd = append(crowd, walks(t, nodes[i%2], store.Normal, c))
+			crowd = append(crowd, walks(t, nodes[i%2], store.PriorityNormal, c))
 		}
 		starts := allStart(t, 30*time.Second, crowd...)
 		ordered(t, time.Second, starts)

@@ -147,7 +147,7 @@ func TestP15_NoGoroutineIsLeftOfALine(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var all []*walker
 	for range 20 {
-		all = append(all, walks(t, s, store.Normal, c))
+		all = append(all, walks(t, s, store.PriorityNormal, c))
 	}
 	require.Equal(t, 20, s.Standing())
 	require.Equal(t, 1, s.Subscriptions())
@@ -203,7 +203,7 @@ func runsOf(t *testing.T, n, cost int, per time.Duration) {
 		fit := n / cost
 		var all []*walker
 		for i := range fit * 4 / 3 { // the race detector can have 8,128 goroutines in all
-			all = append(all, comes(t, nodes[i%2], store.Normal, c))
+			all = append(all, comes(t, nodes[i%2], store.PriorityNormal, c))
 		}
 		starts := allStart(t, time.Minute, all...)
 		within(t, fit, per, starts)
@@ -232,7 +232,7 @@ func TestP1_ARunHasRoomForAll(t *testing.T) {
 		var all []*walker
 		crowd := func(many int) {
 			for range many {
-				all = append(all, comes(t, nodes[0], store.Normal, c))
+				all = append(all, comes(t, nodes[0], store.PriorityNormal, c))
 			}
 			for _, w := range all {
 				<-w.answered

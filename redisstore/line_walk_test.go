@@ -123,7 +123,7 @@ func inLines(t *testing.T, nodes int, test func(t *testing.T, nodes []*cuttable)
 func crowdOf(t *testing.T, nodes []*cuttable, many int, distance time.Duration, charges ...store.Charge) (all []*walker) {
 	t.Helper()
 	for i := range many {
-		all = append(all, comes(t, nodes[i%len(nodes)], store.Normal, charges...))
+		all = append(all, comes(t, nodes[i%len(nodes)], store.PriorityNormal, charges...))
 		synctest.Wait()
 		time.Sleep(distance)
 	}

@@ -329,7 +329,7 @@ func TestP8_LostInATransport(t *testing.T) {
 	onLoss(t, func(w *wire, lose, late func()) {
 		policies := []throttle.Policy{
 			{Name: "five", Limit: store.PerHour(5)},
-			{Name: "path", Match: "example.com/", Key: throttle.Path, Limit: store.PerHour(3)},
+			{Name: "path", Match: "example.com/", Key: throttle.RawPath, Limit: store.PerHour(3)},
 		}
 		u := &upstream{}
 		tr, err := throttle.New(throttle.Config{Store: w.store, Policies: policies, Base: u, MaxWait: 30 * time.Second})

@@ -205,7 +205,7 @@ func TestP1_InLua54(t *testing.T) {
 			})
 		}
 		runBubble(t, "heartbeats", func(t *testing.T, server *redistest.Server) {
-			to, o := r.tape(t), &redisstore.Options{Outage: redisstore.Share}
+			to, o := r.tape(t), &redisstore.Options{Outage: redisstore.OutageSplit}
 			for range 2 {
 				ask(t, on(t, server, to, o), booking(hourly))
 				time.Sleep(5 * time.Second)

@@ -249,7 +249,7 @@ func TestP10_FullRowsWithLines(t *testing.T) {
 			requireSmall(t, client)
 		}
 		var waiters []*walker
-		for p := store.Low; p <= store.High; p++ {
+		for p := store.PriorityLow; p <= store.PriorityHigh; p++ {
 			for range 20 {
 				c.Cost = max(1, n/8)
 				waiters = append(waiters, walks(t, s, p, c))

@@ -18,7 +18,7 @@ type Options struct {
 
 	// Outage is what to do while Redis is away. Programs that share budgets
 	// should agree: one that does not share leaves no room for those that do.
-	// Defaults to [Wait].
+	// Defaults to [OutageWait].
 	Outage Outage
 }
 
@@ -30,7 +30,7 @@ const (
 	// Wait asks Redis again until it answers, with a growing pause, for as
 	// long as the caller's context and MaxWait allow. It is the default, and
 	// never passes a limit.
-	Wait Outage = iota
+	OutageWait Outage = iota
 
 	// Share gives each node an equal part of each limit, which it keeps by
 	// itself: the limit divided by the last known number of nodes in use. It
@@ -38,20 +38,20 @@ const (
 	// Redis has answered for half a second. The fleet passes no limit while all
 	// nodes have lost Redis, nor for 20 seconds if only some have. It
 	// costs a call a second. Limits that cannot be divided wait.
-	Share
+	OutageSplit
 
 	// FailOpen holds nothing back but what a known penalty closes. It begins some
 	// seconds after Redis went away. For limits that are only kept out of
 	// politeness.
-	FailOpen
+	OutageFailOpen
 )
 
 // String returns the mode's name in lower case.
 func (o Outage) String() string {
 	switch o {
-	case Share:
+	case OutageSplit:
 		return "share"
-	case FailOpen:
+	case OutageFailOpen:
 		return "failopen"
 	}
 	return "wait"

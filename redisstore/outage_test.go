@@ -313,9 +313,9 @@ func TestP12_WhatAUserSees(t *testing.T) {
 					require.ErrorIs(t, err, context.DeadlineExceeded)
 				}
 				require.Len(t, told, 2)
-				require.Equal(t, throttle.StoreFailed, told[0].Kind)
+				require.Equal(t, throttle.EventStoreFailed, told[0].Kind)
 				require.Equal(t, failed+c.first, seen(told[0].Err))
-				require.Equal(t, throttle.Event{Kind: throttle.GaveUp, Duration: told[1].Duration, Err: err}, told[1])
+				require.Equal(t, throttle.Event{Kind: throttle.EventGaveUp, Duration: told[1].Duration, Err: err}, told[1])
 
 				_, err = l.Acquire(throttle.WithMaxWait(t.Context(), 2*time.Second), "", 1)
 				require.Equal(t, failed+c.last, seen(err))
@@ -344,7 +344,7 @@ func TestP15_NothingIsLeftOfAnOutage(t *testing.T) {
 			client := clientOf(t, o)
 			s := redisstore.New(client, nil)
 			tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: &upstream{}, Observe: func(context.Context, throttle.Event) {}, Policies: []throttle.Policy{
-				{Name: "path", Key: throttle.Path, Limit: store.PerHour(5)},
+				{Name: "path", Key: throttle.RawPath, Limit: store.PerHour(5)},
 				{Name: "at once", Limit: store.Concurrency(3)},
 			}})
 			require.NoError(t, err)

@@ -103,7 +103,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // limits are kept, and nothing stays held.
 func TestP6_WindowOfTheFleetAndConcurrency(t *testing.T) {
 	t.Parallel()
-	for _, scope := range []throttle.Scope{throttle.Fleet, throttle.Node} {
+	for _, scope := range []throttle.Scope{throttle.ScopeFleet, throttle.ScopeNode} {
 		for _, took := range []time.Duration{100 * time.Millisecond, 700 * time.Millisecond} {
 			t.Run(fmt.Sprint(scope, took), func(t *testing.T) {
 				inFlight(t, 2, func(t *testing.T, a, b *cuttable, _ store.Charge) {

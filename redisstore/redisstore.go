@@ -53,9 +53,9 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	}
 	s := &Store{primary: newPrimary(client, o)}
 	shared := store.Store(s.primary)
-	if o.Outage == Share || o.Outage == FailOpen {
+	if o.Outage == OutageSplit || o.Outage == OutageFailOpen {
 		s.fallback = fallback.New(s.primary, fallback.Options{
-			FailOpen: o.Outage == FailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses,
+			FailOpen: o.Outage == OutageFailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses,
 			Local: func() store.Store { return memstore.New() },
 		})
 		shared = s.fallback

@@ -95,7 +95,7 @@ func TestP1_LimitersOfAFleet(t *testing.T) {
 		here, err := throttle.NewLimiters(throttle.Config{Store: s, Policies: policies, MaxWait: -1, Observe: func(_ context.Context, e throttle.Event) {
 			mu.Lock()
 			defer mu.Unlock()
-			if e.Kind == throttle.Closed {
+			if e.Kind == throttle.EventClosed {
 				closed = append(closed, e)
 			}
 		}})

@@ -128,7 +128,7 @@ func sweepAll(t *testing.T) {
 	require.Contains(t, heard["MONITOR"], "local function") // the scripts themselves
 	require.Contains(t, heard["MONITOR"], "a canary's")
 	for _, k := range []throttle.EventKind{
-		throttle.Waiting, throttle.Started, throttle.Refused, throttle.GaveUp, throttle.Penalized, throttle.Shadowed,
+		throttle.EventWaiting, throttle.EventStarted, throttle.EventRefused, throttle.EventGaveUp, throttle.EventPenalized, throttle.EventShadowed,
 	} {
 		require.Contains(t, s.observed, k, "the sweep causes every kind of event that it can")
 	}
@@ -174,7 +174,7 @@ func secretKey(r *http.Request) string {
 
 // transport has a policy of every kind, each with another secret for a key.
 func (s *sweep) transport(st store.Store) *throttle.Transport {
-	join := throttle.Join(throttle.Query("access_token"), throttle.Header("Authorization"), throttle.Path, throttle.Header("Cookie"))
+	join := throttle.Join(throttle.Query("access_token"), throttle.Header("Authorization"), throttle.RawPath, throttle.Header("Cookie"))
 	return throttle.Must(throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
 		Store:   st, Base: secretUpstream, Observe: s.observe,
@@ -186,7 +186,7 @@ func (s *sweep) transport(st store.Store) *throttle.Transport {
 			{Name: "a canary's bucket", Key: join, Limit: store.TokenBucket(99, time.Second, 99)},
 			{Name: "a canary's seat", Key: throttle.Header("Cookie"), Limit: store.Concurrency(9)},
 			{Name: "a canary's shadow", Key: secretKey, Limit: store.PerMinute(1), Shadow: true},
-			{Name: "a canary's node", Key: secretKey, Limit: store.PerMinute(99), Scope: throttle.Node},
+			{Name: "a canary's node", Key: secretKey, Limit: store.PerMinute(99), Scope: throttle.ScopeNode},
 			{
 				Name: "a canary's cost", Key: secretKey, Limit: store.PerMinute(99), Settle: func(*http.Response) int { return 3 },
 				Cost: func(r *http.Request) int { return 2 - 9*len(r.URL.Query()["bad"]) + 999*len(r.URL.Query()["huge"]) },

@@ -154,11 +154,11 @@ func TestStatusAddsPriorities(t *testing.T) {
 			priority store.Priority
 			demand   throttle.Demand
 		}{
-			{shared, store.Low, throttle.Demand{Share: "acme", Weight: 2, Cost: 1}},
-			{shared, store.High, throttle.Demand{Share: "acme", Weight: 3, Cost: 1}},
-			{shared, store.Normal, throttle.Demand{Share: "acme", Cost: 1}},
-			{shared, store.Normal, throttle.Demand{Share: "other", Cost: 1}},
-			{ctx, store.Normal, throttle.Demand{Cost: 1}},
+			{shared, store.PriorityLow, throttle.Demand{Share: "acme", Weight: 2, Cost: 1}},
+			{shared, store.PriorityHigh, throttle.Demand{Share: "acme", Weight: 3, Cost: 1}},
+			{shared, store.PriorityNormal, throttle.Demand{Share: "acme", Cost: 1}},
+			{shared, store.PriorityNormal, throttle.Demand{Share: "other", Cost: 1}},
+			{ctx, store.PriorityNormal, throttle.Demand{Cost: 1}},
 		} {
 			c.demand.Policy = "model"
 			go func() { _, _ = l.Acquire(throttle.WithPriority(c.ctx, c.priority), c.demand) }()

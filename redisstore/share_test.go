@@ -68,7 +68,7 @@ func TestShares(t *testing.T) {
 	})
 }
 
-var share = &redisstore.Options{Outage: redisstore.Share}
+var share = &redisstore.Options{Outage: redisstore.OutageSplit}
 
 // forty is what four nodes can divide without a rest.
 var forty = throttle.Policy{Name: "forty", Limit: store.PerSecond(40), Jitter: -1}
@@ -146,7 +146,7 @@ func TestP11_AShareBeginsClosed(t *testing.T) {
 // which cannot be shared, and unlimited budgets. Those stay open, but for the one that
 // was closed before, as long as that lasts, and one that is closed meanwhile.
 func TestP12_UnlimitedNeedsNoShare(t *testing.T) {
-	eachBubble(t, []redisstore.Outage{redisstore.Share, redisstore.FailOpen}, func(t *testing.T, server *redistest.Server, outage redisstore.Outage) {
+	eachBubble(t, []redisstore.Outage{redisstore.OutageSplit, redisstore.OutageFailOpen}, func(t *testing.T, server *redistest.Server, outage redisstore.Outage) {
 		c := newSharers(t, server, 2, &redisstore.Options{Outage: outage}, throttle.Policy{Name: "forty", Limit: store.PerSecond(40), Jitter: -1})
 		s := c.nodes[0].store
 		open, closed, later := free("open"), free("closed"), free("later")
@@ -241,7 +241,7 @@ func TestP15_SharingEnds(t *testing.T) {
 // closes.
 func TestP12_Open(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		open := &redisstore.Options{Outage: redisstore.FailOpen}
+		open := &redisstore.Options{Outage: redisstore.OutageFailOpen}
 		c := newSharers(t, server, 1, open, throttle.Policy{Name: "slow", Limit: store.PerHour(1)})
 		l := limiter(t, c.nodes[0].store, c.policy)
 		acquire := func(n int, within time.Duration) {
@@ -333,7 +333,7 @@ func TestP12_AnObserverOfAShareKnows(t *testing.T) {
 			MaxWait: throttle.Forever,
 			Store:   c.nodes[0].store, Policies: []throttle.Policy{forty},
 			Observe: func(ctx context.Context, e throttle.Event) {
-				if e.Kind == throttle.StoreFailed {
+				if e.Kind == throttle.EventStoreFailed {
 					asks.CompareAndSwap(nil, outage.QuestionOf(ctx))
 				}
 			},

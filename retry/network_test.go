@@ -27,7 +27,7 @@ func TestConnectionRefused(t *testing.T) {
 		Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1000)}},
 		Base:     new(http.Transport),
 		Observe: func(_ context.Context, e throttle.Event) {
-			if e.Kind == throttle.Started {
+			if e.Kind == throttle.EventStarted {
 				started++
 			}
 		},

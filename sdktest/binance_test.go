@@ -37,7 +37,7 @@ func recipeBinance(store throttle.Store, base http.RoundTripper) *binanceapi.Cli
 
 // binanceWeight is what the documentation of each call says.
 func binanceWeight(r *http.Request) int {
-	if throttle.Path(r) != "/api/v3/depth" {
+	if throttle.RawPath(r) != "/api/v3/depth" {
 		return 1
 	}
 	switch limit, _ := strconv.Atoi(throttle.Query("limit")(r)); {

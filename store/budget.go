@@ -94,19 +94,19 @@ type Priority int8
 
 // The priorities.
 const (
-	Low    Priority = -1 // batch work
-	Normal Priority = 0  // the default
-	High   Priority = 1  // a user is waiting for it
+	PriorityLow    Priority = -1 // batch work
+	PriorityNormal Priority = 0  // the default
+	PriorityHigh   Priority = 1  // a user is waiting for it
 )
 
 // String returns the priority's name in lower case.
 func (p Priority) String() string {
 	switch p {
-	case Low:
+	case PriorityLow:
 		return "low"
-	case Normal:
+	case PriorityNormal:
 		return "normal"
-	case High:
+	case PriorityHigh:
 		return "high"
 	}
 	return fmt.Sprintf("priority %d", int8(p))

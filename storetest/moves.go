@@ -39,9 +39,9 @@ func (p *play) amend(k *store.Booking, m *move) {
 	}
 	switch {
 	case m.words["high"]:
-		k.Priority = store.High
+		k.Priority = store.PriorityHigh
 	case m.words["low"]:
-		k.Priority = store.Low
+		k.Priority = store.PriorityLow
 	}
 }
 

@@ -111,13 +111,13 @@ var lineMutants = []lineMutant{
 		b.Horizon = max(0, b.Horizon-tick)
 	})},
 	{"priority ignored", "P5_LineByPriority", "", wanting(func(b *store.Booking) {
-		b.Priority = store.Normal
+		b.Priority = store.PriorityNormal
 	})},
 	{"priority turned around", "P5_LineByPriority", "", wanting(func(b *store.Booking) {
 		b.Priority = -b.Priority
 	})},
 	{"low is as good as normal", "P5_LineByPriority", "", wanting(func(b *store.Booking) {
-		b.Priority = max(b.Priority, store.Normal)
+		b.Priority = max(b.Priority, store.PriorityNormal)
 	})},
 	{"arrival forgotten", "P5_LineReturns", "", wanting(func(b *store.Booking) {
 		b.Returns = false

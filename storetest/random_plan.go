@@ -98,7 +98,7 @@ func (p *planner) perCost() (d time.Duration) {
 func (p *planner) visit(at time.Duration) visit {
 	v := visit{at: at, settled: -1}
 	v.booking.Horizon, v.booking.MaxWait = horizon, -1
-	v.booking.Priority = []store.Priority{store.Normal, store.Normal, store.Normal, store.High, store.Low}[p.IntN(5)]
+	v.booking.Priority = []store.Priority{store.PriorityNormal, store.PriorityNormal, store.PriorityNormal, store.PriorityHigh, store.PriorityLow}[p.IntN(5)]
 	switch p.IntN(20) {
 	case 0, 1:
 		v.booking.MaxWait = p.length(5 * sec)
@@ -117,7 +117,7 @@ func (p *planner) visit(at time.Duration) visit {
 		case 1, 2:
 			c.Cost = 1 + p.IntN(min(most, 3))
 		}
-		if p.headroom && v.booking.Priority == store.Low && c.Limit.Kind() != store.KindLeakyBucket {
+		if p.headroom && v.booking.Priority == store.PriorityLow && c.Limit.Kind() != store.KindLeakyBucket {
 			c.Reserve = min(most/4, most-c.Cost)
 		}
 		v.booking.Charges = append(v.booking.Charges, c)

@@ -102,7 +102,7 @@ func (d *reader) policy(to *string, limiters *throttle.Limiters) field {
 func (d *reader) priority(to *throttle.Priority) field {
 	var name string
 	return d.word(&name, func(name string) bool {
-		for _, p := range []throttle.Priority{throttle.Low, throttle.Normal, throttle.High} {
+		for _, p := range []throttle.Priority{throttle.PriorityLow, throttle.PriorityNormal, throttle.PriorityHigh} {
 			if name == p.String() {
 				*to = p
 				return true

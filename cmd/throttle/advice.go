@@ -43,7 +43,7 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 		if per := l.Per(); per > 0 && p.Jitter > per/2 {
 			warn(p, "a jitter of %v leaves less than two thirds of %v", p.Jitter, l)
 		}
-		if n := l.N(); nodes > n && n > 0 && p.Scope == throttle.Fleet && l.Kind() != store.KindLeakyBucket && l.Kind() != store.KindConcurrency {
+		if n := l.N(); nodes > n && n > 0 && p.Scope == throttle.ScopeFleet && l.Kind() != store.KindLeakyBucket && l.Kind() != store.KindConcurrency {
 			warn(p, "%d nodes cannot share %v while Redis is away: with redisstore.Share each has nothing", nodes, l)
 		}
 		if table, row := above(p, known); row != nil {

@@ -309,7 +309,7 @@ func (s *sidecar) observe(ctx context.Context, e throttle.Event) {
 	if line := s.news.of(e); line != "" {
 		s.say(line)
 	}
-	if e.Kind == throttle.Illegible || e.Kind == throttle.FunctionFailed {
+	if e.Kind == throttle.EventIllegible || e.Kind == throttle.EventFunctionFailed {
 		s.say(e.Err.Error())
 	}
 }

@@ -28,19 +28,19 @@ func (n *news) of(e throttle.Event) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch e.Kind {
-	case throttle.Penalized, throttle.Closed:
+	case throttle.EventPenalized, throttle.EventClosed:
 		return n.closing(e)
-	case throttle.Opened:
+	case throttle.EventOpened:
 		if _, told := n.closed[e.Budget]; told {
 			delete(n.closed, e.Budget)
 			return e.Budget + " is open again"
 		}
-	case throttle.StoreFailed:
+	case throttle.EventStoreFailed:
 		if !n.away {
 			n.away = true
 			return "the store does not answer: " + e.Err.Error()
 		}
-	case throttle.Started:
+	case throttle.EventStarted:
 		if n.away {
 			n.away = false
 			return "the store answers again"
@@ -68,7 +68,7 @@ func (n *news) closing(e throttle.Event) string {
 	n.closed[e.Budget] = end
 	line := e.Budget + " is closed for " + brief(e.Duration) + ": "
 	switch {
-	case e.Kind == throttle.Penalized:
+	case e.Kind == throttle.EventPenalized:
 		return line + "the upstream refused a request"
 	case e.Note != (throttle.PauseNote{}):
 		return line + e.Note.String()

@@ -20,24 +20,24 @@ func TestNews(t *testing.T) {
 		return throttle.Event{Kind: k, Budget: "user/ab12", Duration: d, Err: errors.New("refused connection")}
 	}
 	const refused = ": the upstream refused a request"
-	require.Equal(t, "user/ab12 is closed for 5m0s"+refused, n.of(event(throttle.Penalized, 5*time.Minute)))
-	require.Empty(t, n.of(event(throttle.Penalized, 5*time.Minute)), "the answer of another request")
+	require.Equal(t, "user/ab12 is closed for 5m0s"+refused, n.of(event(throttle.EventPenalized, 5*time.Minute)))
+	require.Empty(t, n.of(event(throttle.EventPenalized, 5*time.Minute)), "the answer of another request")
 	now = now.Add(time.Minute)
-	require.Empty(t, n.of(event(throttle.Closed, 4*time.Minute)), "the same end")
-	require.Equal(t, "user/ab12 is closed for 10m0s"+refused, n.of(event(throttle.Penalized, 10*time.Minute)))
-	require.Equal(t, "user/ab12 is open again", n.of(event(throttle.Opened, 0)))
-	require.Empty(t, n.of(event(throttle.Opened, 0)))
+	require.Empty(t, n.of(event(throttle.EventClosed, 4*time.Minute)), "the same end")
+	require.Equal(t, "user/ab12 is closed for 10m0s"+refused, n.of(event(throttle.EventPenalized, 10*time.Minute)))
+	require.Equal(t, "user/ab12 is open again", n.of(event(throttle.EventOpened, 0)))
+	require.Empty(t, n.of(event(throttle.EventOpened, 0)))
 
-	byHand := event(throttle.Closed, time.Hour)
+	byHand := event(throttle.EventClosed, time.Hour)
 	byHand.Note = throttle.PauseNote{By: "anna@desk", Reason: "the shop moves"}
 	require.Equal(t, `user/ab12 is closed for 1h0m0s: paused by anna@desk: "the shop moves"`, n.of(byHand))
 	byHand.Budget, byHand.Note = "other/cd34", throttle.PauseNote{}
 	require.Equal(t, "other/cd34 is closed for 1h0m0s: another program was refused, or an operator paused it", n.of(byHand))
 
-	require.Equal(t, "the store does not answer: refused connection", n.of(event(throttle.StoreFailed, 0)))
-	require.Empty(t, n.of(event(throttle.StoreFailed, time.Second)))
-	require.Equal(t, "the store answers again", n.of(event(throttle.Started, 0)))
-	require.Empty(t, n.of(event(throttle.Started, 0)))
+	require.Equal(t, "the store does not answer: refused connection", n.of(event(throttle.EventStoreFailed, 0)))
+	require.Empty(t, n.of(event(throttle.EventStoreFailed, time.Second)))
+	require.Equal(t, "the store answers again", n.of(event(throttle.EventStarted, 0)))
+	require.Empty(t, n.of(event(throttle.EventStarted, 0)))
 }
 
 // TestNewsAreBounded: budgets that are open by now make room for others.
@@ -45,11 +45,11 @@ func TestNewsAreBounded(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	n := news{now: func() time.Time { return now }}
 	for i := range mostClosed + 10 {
-		line := n.of(throttle.Event{Kind: throttle.Penalized, Budget: fmt.Sprint(i), Duration: time.Minute})
+		line := n.of(throttle.Event{Kind: throttle.EventPenalized, Budget: fmt.Sprint(i), Duration: time.Minute})
 		require.Equal(t, i < mostClosed, line != "")
 	}
 	now = now.Add(2 * time.Minute)
-	require.NotEmpty(t, n.of(throttle.Event{Kind: throttle.Penalized, Budget: "late", Duration: time.Minute}))
+	require.NotEmpty(t, n.of(throttle.Event{Kind: throttle.EventPenalized, Budget: "late", Duration: time.Minute}))
 	require.Equal(t, 1, len(n.closed))
 }
 

@@ -46,7 +46,7 @@ func TestShadowGuide(t *testing.T) {
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store: reporter, Base: answers{}, MaxWait: -1,
 		Observe: func(_ context.Context, e throttle.Event) {
-			if e.Kind == throttle.Shadowed {
+			if e.Kind == throttle.EventShadowed {
 				require.Equal(t, "orders", e.Policy)
 				require.InDelta(t, time.Hour, e.Duration, float64(time.Minute))
 				shadowed++

@@ -47,7 +47,7 @@ func startDemo(o options, c throttle.Config, orders, shipments *source) (*demo, 
 	ctx, cancel := context.WithCancel(context.Background())
 	d.endUsers = cancel
 	d.job.begin = d.begin
-	priorities := []throttle.Priority{throttle.Normal, o.priority}
+	priorities := []throttle.Priority{throttle.PriorityNormal, o.priority}
 	for _, priority := range slices.Compact(priorities) {
 		u, err := newUser(c, priority, o.priority, d.begin)
 		if err != nil {

@@ -31,7 +31,7 @@ var (
 	queriesPolicy = throttle.Policy{Name: "queries", Match: "warehouse.example.com/", Limit: throttle.PerSecond(12), Headroom: forUsers}
 	atOncePolicy  = throttle.Policy{Name: "queries at once", Match: "warehouse.example.com/", Limit: throttle.Concurrency(4)}
 
-	forUsers = map[throttle.Priority]float64{throttle.Low: 0.25}
+	forUsers = map[throttle.Priority]float64{throttle.PriorityLow: 0.25}
 )
 
 func main() {

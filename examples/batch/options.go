@@ -66,7 +66,7 @@ func parseFlags(args []string, w io.Writer) (o options, err error) {
 		return o, err
 	}
 	if *low {
-		o.priority = throttle.Low
+		o.priority = throttle.PriorityLow
 	}
 	return o, errors.Join(noArguments(flags), o.setPart(), o.check())
 }

@@ -32,7 +32,7 @@ func TestFlags(t *testing.T) {
 	}
 	o, err := parseFlags(nil, io.Discard)
 	require.NoError(t, err)
-	require.Equal(t, throttle.Low, o.priority)
+	require.Equal(t, throttle.PriorityLow, o.priority)
 }
 
 // TestIndex: a pod of an indexed job knows its part from its environment.

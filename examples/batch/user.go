@@ -78,7 +78,7 @@ type wait struct{ startedAt, length time.Duration }
 
 // note notes the wait of a call that starts.
 func (w *waits) note(e throttle.Event) {
-	if e.Kind != throttle.Started {
+	if e.Kind != throttle.EventStarted {
 		return
 	}
 	w.mu.Lock()

@@ -109,9 +109,9 @@ var lately sync.Map
 func tell(_ context.Context, e throttle.Event) {
 	line := ""
 	switch e.Kind {
-	case throttle.Penalized:
+	case throttle.EventPenalized:
 		line = fmt.Sprintf("DingTalk has refused a call: %s is closed for %v", e.Policy, e.Duration)
-	case throttle.StoreFailed:
+	case throttle.EventStoreFailed:
 		line = fmt.Sprint("waiting: ", e.Err)
 	default:
 		return

@@ -137,7 +137,7 @@ func (m *member) engage(ctx context.Context) *sync.WaitGroup {
 
 // outageOf reads the name of a mode.
 func outageOf(name string) (redisstore.Outage, error) {
-	for _, o := range []redisstore.Outage{redisstore.Wait, redisstore.Share, redisstore.FailOpen} {
+	for _, o := range []redisstore.Outage{redisstore.OutageWait, redisstore.OutageSplit, redisstore.OutageFailOpen} {
 		if o.String() == name {
 			return o, nil
 		}

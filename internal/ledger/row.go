@@ -88,7 +88,7 @@ const classes = 3
 
 // class returns the index of a priority; 0 goes first.
 func class(p store.Priority) int {
-	return int(store.High - max(store.Low, min(p, store.High)))
+	return int(store.PriorityHigh - max(store.PriorityLow, min(p, store.PriorityHigh)))
 }
 
 // A queue is the line of a budget for starts: see docs/internals/line.md.

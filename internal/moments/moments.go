@@ -65,7 +65,7 @@ func newSchedule(r *rand.Rand) *schedule {
 		}
 		p := throttle.Policy{Name: fmt.Sprint("policy ", i), Limit: limit(r, length, i)}
 		if k := p.Limit.Kind(); r.IntN(4) == 0 && k != store.KindConcurrency && k != store.KindLeakyBucket {
-			p.Headroom = map[throttle.Priority]float64{throttle.Low: 0.5}
+			p.Headroom = map[throttle.Priority]float64{throttle.PriorityLow: 0.5}
 		}
 		s.policies = append(s.policies, p)
 	}

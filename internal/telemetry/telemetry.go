@@ -20,18 +20,18 @@ var Buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60
 
 // Kinds are the names of the kinds of events; "" for those of what becomes of a request.
 var Kinds = [...]string{
-	throttle.Waiting:        "waiting",
-	throttle.Stale:          "stale",
-	throttle.Late:           "late",
-	throttle.Penalized:      "penalized",
-	throttle.Shadowed:       "shadowed",
-	throttle.StoreFailed:    "store_failed",
-	throttle.FunctionFailed: "function_failed",
-	throttle.Illegible:      "illegible",
-	throttle.Lowered:        "lowered",
-	throttle.StillWaiting:   "still_waiting",
-	throttle.Closed:         "closed",
-	throttle.Opened:         "opened",
+	throttle.EventWaiting:        "waiting",
+	throttle.EventStale:          "stale",
+	throttle.EventLate:           "late",
+	throttle.EventPenalized:      "penalized",
+	throttle.EventShadowed:       "shadowed",
+	throttle.EventStoreFailed:    "store_failed",
+	throttle.EventFunctionFailed: "function_failed",
+	throttle.EventIllegible:      "illegible",
+	throttle.EventLowered:        "lowered",
+	throttle.EventStillWaiting:   "still_waiting",
+	throttle.EventClosed:         "closed",
+	throttle.EventOpened:         "opened",
 
 	throttle.EventUnmatched: "unmatched",
 }

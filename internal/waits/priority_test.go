@@ -23,16 +23,16 @@ func (s stage) byPriority(l *throttle.Limiter, maxWait time.Duration) ask {
 	asked := s.limiter(l)
 	return func(ctx context.Context, v *visit) error {
 		if v.api == low {
-			return asked(throttle.WithPriority(ctx, store.Low), v)
+			return asked(throttle.WithPriority(ctx, store.PriorityLow), v)
 		}
-		return asked(throttle.WithMaxWait(throttle.WithPriority(ctx, store.High), maxWait), v)
+		return asked(throttle.WithMaxWait(throttle.WithPriority(ctx, store.PriorityHigh), maxWait), v)
 	}
 }
 
 // batch returns a limiter on which Low requests leave a quarter free.
 func batch(s store.Store, l store.Limit) *throttle.Limiter {
 	return must(throttle.NewLimiter(s, throttle.Policy{Name: "api", Limit: l,
-		Headroom: map[store.Priority]float64{store.Low: 0.25}}))
+		Headroom: map[store.Priority]float64{store.PriorityLow: 0.25}}))
 }
 
 // thenHigh lets High requests come after a crowd of Low ones, one after the other.

@@ -19,7 +19,7 @@ func apisOf(n int) (policies []throttle.Policy, paths []string) {
 	}
 	return []throttle.Policy{
 		{Name: "all", Match: "api.example.com/", Limit: store.PerSecond(100)},
-		{Name: "each", Match: "api.example.com/", Key: throttle.Path, Limit: store.PerSecond(20)},
+		{Name: "each", Match: "api.example.com/", Key: throttle.RawPath, Limit: store.PerSecond(20)},
 	}, paths
 }
 

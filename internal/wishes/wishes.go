@@ -32,15 +32,15 @@ const normalUrgency = 3
 func Priority(h http.Header) throttle.Priority {
 	text, _ := parameter(h["Priority"], "u")
 	if len(text) != 1 || text[0] < '0' || text[0] > '7' {
-		return throttle.Normal
+		return throttle.PriorityNormal
 	}
 	switch u := int(text[0] - '0'); {
 	case u < normalUrgency:
-		return throttle.High
+		return throttle.PriorityHigh
 	case u > normalUrgency:
-		return throttle.Low
+		return throttle.PriorityLow
 	}
-	return throttle.Normal
+	return throttle.PriorityNormal
 }
 
 // parameter returns the value of the first "name=value" in lists that commas separate. What comes

@@ -25,7 +25,7 @@ func TestMaxWait(t *testing.T) {
 // TestPriority: an urgency is a priority.
 func TestPriority(t *testing.T) {
 	for text, want := range map[string]throttle.Priority{
-		"": throttle.Normal, "u=0": throttle.High, "u=2, i": throttle.High, "i, u=3": throttle.Normal, "u=4": throttle.Low, "u=7": throttle.Low, "u=8": throttle.Normal, "u=-1": throttle.Normal, "u": throttle.Normal, "uu=7": throttle.Normal,
+		"": throttle.PriorityNormal, "u=0": throttle.PriorityHigh, "u=2, i": throttle.PriorityHigh, "i, u=3": throttle.PriorityNormal, "u=4": throttle.PriorityLow, "u=7": throttle.PriorityLow, "u=8": throttle.PriorityNormal, "u=-1": throttle.PriorityNormal, "u": throttle.PriorityNormal, "uu=7": throttle.PriorityNormal,
 	} {
 		require.Equal(t, want, wishes.Priority(http.Header{"Priority": {text}}), text)
 	}

@@ -92,7 +92,7 @@ func Policies(o Options) []throttle.Policy {
 // base is a [throttle.Policy.Key]: of "/v0/appXyz/Tasks" and "/v0/meta/bases/appXyz/tables" it is
 // "appXyz".
 func base(r *http.Request) string {
-	for segment := range strings.SplitSeq(strings.TrimPrefix(throttle.Path(r), "/v0/"), "/") {
+	for segment := range strings.SplitSeq(strings.TrimPrefix(throttle.RawPath(r), "/v0/"), "/") {
 		if strings.HasPrefix(segment, "app") {
 			return segment
 		}

@@ -169,7 +169,7 @@ func (o Options) withDefaults() Options {
 // other is a [throttle.Policy.Cost]: 0 for a request for a message, which other rows count, and 1 for
 // all others.
 func other(r *http.Request) int {
-	if throttle.Method(r) == http.MethodPost && throttle.Path(r) == messages {
+	if throttle.Method(r) == http.MethodPost && throttle.RawPath(r) == messages {
 		return 0
 	}
 	return 1
@@ -178,9 +178,9 @@ func other(r *http.Request) int {
 // endpoint is a [throttle.Policy.Key]: the segments of the path before the first id, such as
 // "/v1/files" or "/v1/messages/count_tokens".
 func endpoint(r *http.Request) string {
-	segments := strings.Split(throttle.Path(r), "/") // "", "v1", "messages", "batches", id
+	segments := strings.Split(throttle.RawPath(r), "/") // "", "v1", "messages", "batches", id
 	n := 3
-	if strings.HasPrefix(throttle.Path(r), messages+"/") {
+	if strings.HasPrefix(throttle.RawPath(r), messages+"/") {
 		n = 4
 	}
 	return strings.Join(segments[:min(n, len(segments))], "/")

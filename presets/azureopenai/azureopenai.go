@@ -159,7 +159,7 @@ func estimate(r *http.Request) int {
 
 // deployment is the default of [Options.Deployment].
 func deployment(r *http.Request) string {
-	if rest, ok := strings.CutPrefix(throttle.Path(r), "/openai/deployments/"); ok {
+	if rest, ok := strings.CutPrefix(throttle.RawPath(r), "/openai/deployments/"); ok {
 		name, _, _ := strings.Cut(rest, "/")
 		return name
 	}

@@ -107,7 +107,7 @@ func Policies(o Options) []throttle.Policy {
 }
 
 func graphql(r *http.Request) int {
-	if strings.HasSuffix(throttle.Path(r), "/graphql") {
+	if strings.HasSuffix(throttle.RawPath(r), "/graphql") {
 		return 1
 	}
 	return 0

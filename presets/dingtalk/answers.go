@@ -96,7 +96,7 @@ func (s subject) isMetBy(r *http.Request) bool {
 	if throttle.Method(r) != http.MethodPost {
 		return false
 	}
-	switch p := throttle.Path(r); s {
+	switch p := throttle.RawPath(r); s {
 	case robot:
 		return p == customRobot || p == replies || strings.HasPrefix(p, robots)
 	case webhookMonth:
@@ -117,7 +117,7 @@ func (s subject) isMetBy(r *http.Request) bool {
 // the path alone. If a path serves many people, and the request does not name the person who has had
 // enough, only a 429 closes it, and only for a moment.
 func (r refusal) instead(resp *http.Response) refusal {
-	switch p := throttle.Path(resp.Request); {
+	switch p := throttle.RawPath(resp.Request); {
 	case p == tasks || p == pushes || sendsNotice(resp.Request):
 		if r.lasts > time.Minute {
 			r.lasts = throttle.RetryAfter(resp)

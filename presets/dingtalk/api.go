@@ -41,7 +41,7 @@ func newAPITable(own []string) apiTable { return slices.Concat(own, templates) }
 // product, which is slow but safe: any segment may be somebody's id, and must not make a budget of its
 // own.
 func (t apiTable) api(r *http.Request) string {
-	p := throttle.Path(r)
+	p := throttle.RawPath(r)
 	if !isNew(p) {
 		return p
 	}
@@ -55,7 +55,7 @@ func (t apiTable) api(r *http.Request) string {
 // exact is api, but what fits no template is an API for each path. It is for budgets without a number:
 // they exist only once an answer has closed them.
 func (t apiTable) exact(r *http.Request) string {
-	p := throttle.Path(r)
+	p := throttle.RawPath(r)
 	if !isNew(p) {
 		return p
 	}

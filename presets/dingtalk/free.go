@@ -73,7 +73,7 @@ var freeMethods = func() map[string]string {
 // free reports whether a request calls an API of DingTalk's list of free ones. A path that hides segments
 // of dots is none: what it calls depends on the server.
 func free(r *http.Request) bool {
-	p := throttle.Path(r)
+	p := throttle.RawPath(r)
 	if r.URL == nil || match.HidesDots(r.URL.EscapedPath()) || !onItsHost(r, p) {
 		return false
 	}

@@ -192,7 +192,7 @@ func (o Options) cost(r *http.Request) int {
 // Webhooks have a month of their own, and other hosts of DingTalk, such as the documentation's,
 // have no API.
 func (o Options) metered(r *http.Request) bool {
-	return o.hasAPIs(r) && !free(r) && !strings.HasPrefix(throttle.Path(r), webhooks)
+	return o.hasAPIs(r) && !free(r) && !strings.HasPrefix(throttle.RawPath(r), webhooks)
 }
 
 // hasAPIs reports whether a request goes to a host of the API.

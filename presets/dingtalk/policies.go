@@ -163,7 +163,7 @@ func dropped(codes ...int) feedback.Penalty {
 	}
 	listed := feedback.Codes{Fields: []string{"send_result.forbidden_list.*.code"}, Lasts: lasts}
 	return func(resp *http.Response) time.Duration {
-		if resp.Request == nil || throttle.Path(resp.Request) != workNotices+"getsendresult" {
+		if resp.Request == nil || throttle.RawPath(resp.Request) != workNotices+"getsendresult" {
 			return 0
 		}
 		return listed.Penalty(resp)

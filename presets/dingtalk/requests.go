@@ -159,7 +159,7 @@ func noticesToEverybody(r *http.Request) int {
 
 // sendsNotice reports whether a request sends a work notice.
 func sendsNotice(r *http.Request) bool {
-	return strings.HasPrefix(throttle.Path(r), workNotices+"asyncsend")
+	return strings.HasPrefix(throttle.RawPath(r), workNotices+"asyncsend")
 }
 
 // toAll reports whether a work notice is for all of a company.

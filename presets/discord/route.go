@@ -9,7 +9,7 @@ import (
 
 // below returns a request's path behind the API's version: "channels/41771983423143937/messages".
 func below(r *http.Request) string {
-	path := strings.TrimPrefix(throttle.Path(r), "/api/")
+	path := strings.TrimPrefix(throttle.RawPath(r), "/api/")
 	if version, rest, _ := strings.Cut(path, "/"); len(version) > 1 && version[0] == 'v' && number(version[1:]) {
 		return rest
 	}

@@ -150,7 +150,7 @@ func ofDrive(r *http.Request) int {
 // called are the segments of the path behind the version: of "/upload/drive/v3/files/x" "files"
 // and "x"; nil if the path is another API's.
 func called(r *http.Request) []string {
-	path := strings.TrimPrefix(throttle.Path(r), "/upload")
+	path := strings.TrimPrefix(throttle.RawPath(r), "/upload")
 	segments := strings.Split(path, "/") // "", "drive", version, …
 	if len(segments) < 4 || segments[1] != "drive" {
 		return nil

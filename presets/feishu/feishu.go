@@ -223,13 +223,13 @@ const messages = "/open-apis/im/v1/messages"
 
 // message is a [throttle.Policy.Key]: the id of the message that a request is about.
 func message(r *http.Request) string {
-	id, _, _ := strings.Cut(strings.TrimPrefix(throttle.Path(r), messages+"/"), "/")
+	id, _, _ := strings.Cut(strings.TrimPrefix(throttle.RawPath(r), messages+"/"), "/")
 	return id
 }
 
 // ofMessage is a [throttle.Policy.Cost]: 1 for a request about one message.
 func ofMessage(r *http.Request) int {
-	if throttle.Path(r) == messages {
+	if throttle.RawPath(r) == messages {
 		return 0
 	}
 	return 1
@@ -241,7 +241,7 @@ const botPath = "/open-apis/bot/v2/hook/"
 // unlisted is a [throttle.Policy.Cost] under the rows of the APIs without rows of their own: 0 for the
 // others.
 func (o Options) unlisted(r *http.Request) int {
-	path := throttle.Path(r)
+	path := throttle.RawPath(r)
 	if strings.HasPrefix(path, botPath) {
 		return 0
 	}
@@ -257,7 +257,7 @@ func (o Options) unlisted(r *http.Request) int {
 // family is a [throttle.Policy.Key]: the service and the version of the API, such as "im/v1" of
 // "/open-apis/im/v1/messages".
 func family(r *http.Request) string {
-	service, rest, _ := strings.Cut(strings.TrimPrefix(throttle.Path(r), "/open-apis/"), "/")
+	service, rest, _ := strings.Cut(strings.TrimPrefix(throttle.RawPath(r), "/open-apis/"), "/")
 	version, _, _ := strings.Cut(rest, "/")
 	return service + "/" + version
 }

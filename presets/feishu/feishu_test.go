@@ -74,7 +74,7 @@ func TestRows(t *testing.T) {
 	policies := feishu.Policies(feishu.Options{
 		PerMonth: 1000,
 		Metered: func(r *http.Request) bool {
-			return throttle.Path(r) != "/open-apis/auth/v3/tenant_access_token/internal"
+			return throttle.RawPath(r) != "/open-apis/auth/v3/tenant_access_token/internal"
 		},
 		APIs: map[string]feishu.Tier{
 			"GET /open-apis/contact/v3/users/{user_id}": {PerSecond: 20, PerMinute: 600},

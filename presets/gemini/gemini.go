@@ -183,7 +183,7 @@ var apiKey = caller.Or(throttle.Header("X-Goog-Api-Key"), caller.Or(throttle.Que
 // pathModel is a [throttle.Policy.Key]: the model in a path such as
 // "/v1beta/models/gemini-2.5-flash:generateContent".
 func pathModel(r *http.Request) string {
-	_, rest, _ := strings.Cut(throttle.Path(r), "/models/")
+	_, rest, _ := strings.Cut(throttle.RawPath(r), "/models/")
 	model, _, _ := strings.Cut(rest, ":")
 	return model
 }

@@ -17,7 +17,7 @@ const tokens = "/login/oauth/access_token"
 // calls is the cost of a request: the hosts beside the API's are free, and so are
 // requests for tokens.
 func (o Options) calls(r *http.Request) int {
-	counts := throttle.Path(r) != tokens
+	counts := throttle.RawPath(r) != tokens
 	if o.Host == "" {
 		host := throttle.Host(r)
 		counts = host == "api.github.com" || host == "uploads.github.com"
@@ -31,7 +31,7 @@ func (o Options) calls(r *http.Request) int {
 // path is the path of the API, as on api.github.com: an Enterprise Server has it
 // below /api/, that of REST below /api/v3/.
 func (o Options) path(r *http.Request) string {
-	path := throttle.Path(r)
+	path := throttle.RawPath(r)
 	if below, ok := strings.CutPrefix(path, "/api/"); ok && o.Host != "" {
 		return "/" + strings.TrimPrefix(below, "v3/")
 	}

@@ -177,7 +177,7 @@ func anonymous(r *http.Request) int { return 1 - authenticated(r) }
 
 // ofSite is the cost of a request that is not the API's: the site itself, and git.
 func ofSite(r *http.Request) int {
-	if strings.HasPrefix(throttle.Path(r), "/api/") {
+	if strings.HasPrefix(throttle.RawPath(r), "/api/") {
 		return 0
 	}
 	return 1
@@ -186,7 +186,7 @@ func ofSite(r *http.Request) int {
 // ending is the cost of a request whose path ends so.
 func ending(suffix string) func(*http.Request) int {
 	return func(r *http.Request) int {
-		if strings.HasSuffix(throttle.Path(r), suffix) {
+		if strings.HasSuffix(throttle.RawPath(r), suffix) {
 			return 1
 		}
 		return 0
@@ -195,7 +195,7 @@ func ending(suffix string) func(*http.Request) int {
 
 // endpoint is a [throttle.Policy.Key]: "GET /api/v4/projects/*/issues". A project's name in
 // a path is escaped, "group%2Fproject", so it is one segment. So the path is cleaned here segment
-// by segment: throttle.Path would make two of such a name.
+// by segment: throttle.RawPath would make two of such a name.
 func endpoint(r *http.Request) string {
 	var segments []string // "api", "v4", "projects", id, "issues"
 	for escaped := range strings.SplitSeq(r.URL.EscapedPath(), "/") {

@@ -30,7 +30,7 @@ var actions = map[string]bool{"batchDelete": true, "batchModify": true, "import"
 // called are the segments of the path from the user on: of
 // "/upload/gmail/v1/users/me/messages/send" "me", "messages" and "send".
 func called(r *http.Request) []string {
-	_, rest, _ := strings.Cut(throttle.Path(r), "/users/")
+	_, rest, _ := strings.Cut(throttle.RawPath(r), "/users/")
 	return strings.Split(rest, "/")
 }
 

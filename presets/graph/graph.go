@@ -128,7 +128,7 @@ var outlook = map[string]bool{
 // parts are the owner of a mailbox, such as "users/x" or "me", and the service: of
 // "/v1.0/users/x/messages" "messages".
 func parts(r *http.Request) (owner, name string) {
-	segments := strings.Split(strings.ToLower(throttle.Path(r)), "/")[1:] // version, "users", id, …
+	segments := strings.Split(strings.ToLower(throttle.RawPath(r)), "/")[1:] // version, "users", id, …
 	at := func(i int) string {
 		if i < len(segments) {
 			return segments[i]

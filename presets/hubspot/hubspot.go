@@ -174,7 +174,7 @@ func (p Plan) day(zone *time.Location) throttle.Limit {
 // search is the cost of a request that searches: "/crm/v3/objects/contacts/search",
 // "/crm/objects/2026-03/contacts/search".
 func search(r *http.Request) int {
-	path := throttle.Path(r)
+	path := throttle.RawPath(r)
 	if throttle.Method(r) == http.MethodPost && strings.HasPrefix(path, "/crm/") &&
 		strings.Contains(path, "/objects/") && strings.HasSuffix(path, "/search") {
 		return 1

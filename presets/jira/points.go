@@ -40,7 +40,7 @@ func hasAPIToken(r *http.Request) bool {
 
 // pointsOf is what a read costs that finds n objects.
 func pointsOf(r *http.Request, n int) int {
-	if strings.Contains(throttle.Path(r), "/user") {
+	if strings.Contains(throttle.RawPath(r), "/user") {
 		return 1 + 2*n
 	}
 	return 1 + n

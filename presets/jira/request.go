@@ -10,7 +10,7 @@ import (
 // endpoint is the default of [Options.Endpoint]: "/rest/api/3/issue/ABC-1" is
 // "/rest/api/*/issue/*".
 func endpoint(r *http.Request) string {
-	_, path, _ := strings.Cut(throttle.Path(r), "/rest/")
+	_, path, _ := strings.Cut(throttle.RawPath(r), "/rest/")
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
 		if hasDigit(s) {
@@ -23,7 +23,7 @@ func endpoint(r *http.Request) string {
 // issue is the id or the key of the issue that a path is about; "" if it is about
 // none, as in "/rest/api/3/issue/bulk".
 func issue(r *http.Request) string {
-	_, path, _ := strings.Cut(throttle.Path(r), "/rest/api/")
+	_, path, _ := strings.Cut(throttle.RawPath(r), "/rest/api/")
 	_, path, _ = strings.Cut(path, "/") // without the version
 	rest, ok := strings.CutPrefix(path, "issue/")
 	id, _, _ := strings.Cut(rest, "/")

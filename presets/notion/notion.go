@@ -149,7 +149,7 @@ func connectionRefused() feedback.Penalty {
 // endpoint is a [throttle.Policy.Key]: the method, and the path without its ids,
 // as in "GET /v1/blocks/*/children".
 func endpoint(r *http.Request) string {
-	segments := strings.Split(throttle.Path(r), "/") // "", "v1", "blocks", id, "children"
+	segments := strings.Split(throttle.RawPath(r), "/") // "", "v1", "blocks", id, "children"
 	for i := 3; i < len(segments); i += 2 {
 		segments[i] = "*"
 	}

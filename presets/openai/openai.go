@@ -177,7 +177,7 @@ func (t *tokens) cost(r *http.Request) int {
 // firstAnswer is what the answer to a request is taken to have, until it is known what others have.
 // Embeddings and verdicts of moderation write nothing.
 func firstAnswer(r *http.Request) int {
-	path := throttle.Path(r)
+	path := throttle.RawPath(r)
 	if strings.HasSuffix(path, "/embeddings") || strings.HasSuffix(path, "/moderations") {
 		return 0
 	}

@@ -15,7 +15,7 @@ var token = caller.Or(throttle.Header("X-Riot-Token"), throttle.Query("api_key")
 // "/lol/match/v5/matches/by-puuid/aB3-…/ids" is
 // "/lol/match/v5/matches/by-puuid/*/ids".
 func method(r *http.Request) string {
-	segments := strings.Split(throttle.Path(r), "/")
+	segments := strings.Split(throttle.RawPath(r), "/")
 	for i, s := range segments {
 		version := i == 3 // "", "lol", "match", "v5"
 		if !version && (strings.Trim(s, "abcdefghijklmnopqrstuvwxyz-") != "" || i > 0 && strings.HasPrefix(segments[i-1], "by-")) {
@@ -27,6 +27,6 @@ func method(r *http.Request) string {
 
 // service is a [throttle.Policy.Key]: the first two segments of the path, as in "/lol/match".
 func service(r *http.Request) string {
-	segments := strings.SplitN(throttle.Path(r), "/", 4)
+	segments := strings.SplitN(throttle.RawPath(r), "/", 4)
 	return strings.Join(segments[:min(3, len(segments))], "/")
 }

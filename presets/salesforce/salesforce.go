@@ -123,7 +123,7 @@ func Policies(o Options) []throttle.Policy {
 
 // counted is the cost of a request: the list of versions is free.
 func counted(r *http.Request) int {
-	if throttle.Path(r) == "/services/data" {
+	if throttle.RawPath(r) == "/services/data" {
 		return 0
 	}
 	return 1

@@ -112,7 +112,7 @@ func projectRefused() feedback.Penalty {
 }
 
 func reads(r *http.Request) int {
-	method, path := throttle.Method(r), throttle.Path(r)
+	method, path := throttle.Method(r), throttle.RawPath(r)
 	if method == http.MethodGet || method == http.MethodPost &&
 		(strings.HasSuffix(path, ":getByDataFilter") || strings.HasSuffix(path, ":batchGetByDataFilter") || strings.HasSuffix(path, "/developerMetadata:search")) {
 		return 1

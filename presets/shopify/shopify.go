@@ -153,7 +153,7 @@ func (p Plan) points() throttle.Limit {
 
 // restCalls is the cost under the limit of REST, of which GraphQL is free.
 func restCalls(r *http.Request) int {
-	if strings.HasSuffix(throttle.Path(r), "/graphql.json") {
+	if strings.HasSuffix(throttle.RawPath(r), "/graphql.json") {
 		return 0
 	}
 	return 1

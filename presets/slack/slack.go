@@ -126,7 +126,7 @@ func Policies(o Options) []throttle.Policy {
 		cost := func(r *http.Request) int { return o.cost(tier, r) }
 		rows = append(rows, throttle.Policy{
 			Name: "slack-tier-" + strconv.Itoa(int(tier)), Match: o.Host + prefix,
-			Key: throttle.Join(workspace, app, throttle.Path), Cost: cost,
+			Key: throttle.Join(workspace, app, throttle.RawPath), Cost: cost,
 			Limit: throttle.PerMinute(perMinute[tier]), Penalty: tablerow.PenaltyIfCharged(cost, refused()),
 		})
 	}
@@ -155,7 +155,7 @@ func (o Options) withDefaults() Options {
 
 // cost is what a request costs under the row of a tier.
 func (o Options) cost(tier Tier, r *http.Request) int {
-	method := strings.TrimPrefix(throttle.Path(r), prefix)
+	method := strings.TrimPrefix(throttle.RawPath(r), prefix)
 	of, listed := o.Methods[method]
 	if !listed {
 		of = o.Tier

@@ -134,7 +134,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerHour(200), Penalty: none},
 		{Name: "stripe-payment-intent", Match: "POST " + o.Host + "/v1/payment_intents/{id}", Key: throttle.Join(o.account, throttle.PathValue("id")),
 			Limit: throttle.PerHour(1_000), Penalty: none},
-		{Name: "stripe-object", Match: o.Host + "/", Key: throttle.Join(o.account, throttle.Path),
+		{Name: "stripe-object", Match: o.Host + "/", Key: throttle.Join(o.account, throttle.RawPath),
 			Limit: throttle.Unlimited(), Penalty: objectRefused},
 	}
 	if !o.Sandbox {
@@ -194,7 +194,7 @@ func (o Options) account(r *http.Request) string {
 // base is a [throttle.Policy.Cost] under the limits of account and endpoint: 0 for live meter events,
 // which those limits do not count, else 1.
 func (o Options) base(r *http.Request) int {
-	if !o.Sandbox && throttle.Path(r) == meterEvents {
+	if !o.Sandbox && throttle.RawPath(r) == meterEvents {
 		return 0
 	}
 	return 1
@@ -202,7 +202,7 @@ func (o Options) base(r *http.Request) int {
 
 // endpoint is a [throttle.Policy.Key]: "POST /v1/payment_intents/*/confirm".
 func endpoint(r *http.Request) string {
-	segments := strings.Split(throttle.Path(r), "/") // "", "v1", "payment_intents", id, "confirm"
+	segments := strings.Split(throttle.RawPath(r), "/") // "", "v1", "payment_intents", id, "confirm"
 	for i := 2; i < len(segments); i++ {
 		if strings.ContainsAny(segments[i], "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") {
 			segments[i] = "*"

@@ -137,7 +137,7 @@ func (o Options) withDefaults() Options {
 
 // method returns the name of the request's method in lower case: Telegram reads it in any.
 func method(r *http.Request) string {
-	path := throttle.Path(r)
+	path := throttle.RawPath(r)
 	return strings.ToLower(path[strings.LastIndexByte(path, '/')+1:])
 }
 

@@ -13,7 +13,7 @@ import (
 // endpoint is a [throttle.Policy.Key]: the path without its ids, which are the segments behind
 // the version that hold a digit.
 func endpoint(r *http.Request) string {
-	segments := strings.Split(throttle.Path(r), "/") // "", "v1", …
+	segments := strings.Split(throttle.RawPath(r), "/") // "", "v1", …
 	for i, s := range segments {
 		if i > 1 && strings.ContainsAny(s, "0123456789") {
 			segments[i] = "*"

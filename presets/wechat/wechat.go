@@ -131,7 +131,7 @@ type Options struct {
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
-	api := throttle.Join(o.Caller, throttle.Path)
+	api := throttle.Join(o.Caller, throttle.RawPath)
 	rows := []throttle.Policy{
 		{Name: "wechat-day", Match: o.Host + "/", Key: api, Cost: counted,
 			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, dayUsedUp)},
@@ -168,7 +168,7 @@ func (o Options) perMinute() map[string]int { return merged(perMinute, o.PerMinu
 
 // counted is the cost under an account's quotas: logins of users have none.
 func counted(r *http.Request) int {
-	if strings.HasPrefix(throttle.Path(r), "/sns/") {
+	if strings.HasPrefix(throttle.RawPath(r), "/sns/") {
 		return 0
 	}
 	return 1

@@ -159,8 +159,8 @@ func Policies(o Options) []throttle.Policy {
 	var (
 		none       = throttle.NoPenalty
 		host       = cmp.Or(o.Host, "qyapi.weixin.qq.com")
-		companyAPI = throttle.Join(company, throttle.Path)
-		addressAPI = throttle.Join(caller.Always(o.Address), throttle.Path)
+		companyAPI = throttle.Join(company, throttle.RawPath)
+		addressAPI = throttle.Join(caller.Always(o.Address), throttle.RawPath)
 		companyApp = throttle.Join(company, app)
 		blocked    = tablerow.PenaltyIfCharged(o.base, refused(o.Blocked))
 	)
@@ -225,7 +225,7 @@ func domains(r *http.Request) int {
 
 // base is the cost under company and address, where messages do not count.
 func (o Options) base(r *http.Request) int {
-	switch throttle.Path(r) {
+	switch throttle.RawPath(r) {
 	case appMessage, groupMessage, robotMessage:
 		return 0
 	}

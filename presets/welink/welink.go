@@ -106,7 +106,7 @@ var version = regexp.MustCompile(`^v\d+$`)
 
 // endpoint is the default of [Options.Endpoint].
 func endpoint(r *http.Request) string {
-	segments := strings.Split(throttle.Path(r), "/")
+	segments := strings.Split(throttle.RawPath(r), "/")
 	for i, s := range segments {
 		if strings.ContainsAny(s, "0123456789") && !version.MatchString(s) {
 			segments[i] = "*"

@@ -51,7 +51,7 @@ func TestSharedBudgets(t *testing.T) {
 		{"another API", "welink-api-minute", welink.Options{}, "contact/v1/departments", false},
 		{"another version", "welink-api-minute", welink.Options{}, "contact/v2/users/u12", false},
 		{"an address", "welink-ip", welink.Options{}, "contact/v1/departments", true},
-		{"as the caller says", "welink-api-minute", welink.Options{Caller: throttle.Path}, "contact/v1/users/u34", false},
+		{"as the caller says", "welink-api-minute", welink.Options{Caller: throttle.RawPath}, "contact/v1/users/u34", false},
 		{"endpoints of which the options say", "welink-api-minute", welink.Options{Endpoint: func(*http.Request) string { return "all" }}, "contact/v1/departments", true},
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, welink.Policies(c.options), c.row, with("contact/v1/users/u12"), with(c.other)), c.name)

@@ -120,7 +120,7 @@ func Policies(o Options) []throttle.Policy {
 
 // ofTenant is 0 for a request that belongs to no tenant.
 func ofTenant(r *http.Request) int {
-	if path := throttle.Path(r); path == "/connections" || strings.HasPrefix(path, "/connections/") {
+	if path := throttle.RawPath(r); path == "/connections" || strings.HasPrefix(path, "/connections/") {
 		return 0
 	}
 	return 1

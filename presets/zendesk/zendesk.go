@@ -134,7 +134,7 @@ func Policies(o Options) []throttle.Policy {
 }
 
 // path is a [throttle.Policy.Key]: the path, which may end in ".json".
-func path(r *http.Request) string { return strings.TrimSuffix(throttle.Path(r), ".json") }
+func path(r *http.Request) string { return strings.TrimSuffix(throttle.RawPath(r), ".json") }
 
 // endpoint returns the cost of requests to an endpoint: 1, and 0 for all others.
 func endpoint(method, pattern string) func(*http.Request) int {
@@ -148,7 +148,7 @@ func endpoint(method, pattern string) func(*http.Request) int {
 }
 
 func ofHelpCenter(r *http.Request) int {
-	if strings.HasPrefix(throttle.Path(r), "/api/v2/help_center/") {
+	if strings.HasPrefix(throttle.RawPath(r), "/api/v2/help_center/") {
 		return 1
 	}
 	return 0

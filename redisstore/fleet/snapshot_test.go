@@ -26,7 +26,7 @@ func TestSnapshot(t *testing.T) {
 	a, b := start(t, client, "importer"), start(t, client, "worker")
 	acquire(t, limiter(t, a, shop), "acme", "acme", "other")
 	acquire(t, limiter(t, b, shop), "acme")
-	own := throttle.Policy{Name: "own", Limit: store.Concurrency(8), Scope: throttle.Node}
+	own := throttle.Policy{Name: "own", Limit: store.Concurrency(8), Scope: throttle.ScopeNode}
 	acquire(t, limiter(t, b, own), "")
 	a.Report()
 	b.Report()
@@ -301,7 +301,7 @@ func TestSharesOfAState(t *testing.T) {
 	require.Equal(t, fleet.Share{Name: "other", Waiting: 14 * 15 / 2, Served: 14 * (16 + 29) / 2, Shares: 14}, told[16])
 
 	client := redistest.Shared(t).Client(t)
-	reporter, _, all := used(t, client, throttle.Policy{Name: "own", Limit: store.Concurrency(8), Scope: throttle.Node}, "")
+	reporter, _, all := used(t, client, throttle.Policy{Name: "own", Limit: store.Concurrency(8), Scope: throttle.ScopeNode}, "")
 	record, err := client.Get(t.Context(), "throttle:{fleet}:node:"+reporter.ID()).Result()
 	require.NoError(t, err)
 	shares := strings.Repeat(`{"share":"\u001b[2J","waiting":1},`, 99)

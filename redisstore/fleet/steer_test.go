@@ -146,7 +146,7 @@ func TestFind(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "program")
 	acquire(t, limiter(t, a, shop), "acme", "other")
-	acquire(t, limiter(t, a, throttle.Policy{Name: "own", Limit: store.PerHour(3), Scope: throttle.Node}), "")
+	acquire(t, limiter(t, a, throttle.Policy{Name: "own", Limit: store.PerHour(3), Scope: throttle.ScopeNode}), "")
 	a.Report()
 	all := fleet.New(client, nil)
 	table := []throttle.Policy{{Name: "new", Match: "example.com/", Key: throttle.Header("X"), Limit: store.PerHour(1)}}

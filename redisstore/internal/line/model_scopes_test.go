@@ -23,7 +23,7 @@ var modelLarge = flag.Bool("large", false, "explore the model of a line in large
 // modelPlans are nodes whose callers are alike.
 func modelPlans(callers ...int) (all []modelPlan) {
 	for _, n := range callers {
-		all = append(all, modelPlan{n, 1, store.Normal})
+		all = append(all, modelPlan{n, 1, store.PriorityNormal})
 	}
 	return all
 }
@@ -37,8 +37,8 @@ type modelFleet struct {
 // modelScopes returns what is explored.
 func modelScopes() (all []modelScope) {
 	three, four, five := modelFleet{"three", modelPlans(1, 1, 1)}, modelFleet{"four", modelPlans(2, 1, 1)}, modelFleet{"five", modelPlans(2, 2, 1)}
-	high := modelFleet{"high", append(modelPlans(1, 1), modelPlan{1, 1, store.High})}
-	costly := modelFleet{"costly", append(modelPlans(1, 1), modelPlan{1, 2, store.Normal})}
+	high := modelFleet{"high", append(modelPlans(1, 1), modelPlan{1, 1, store.PriorityHigh})}
+	costly := modelFleet{"costly", append(modelPlans(1, 1), modelPlan{1, 2, store.PriorityNormal})}
 	const late = 400 * time.Millisecond
 	for _, s := range []struct {
 		size  int

@@ -153,8 +153,8 @@ func TestAsks(t *testing.T) {
 }
 
 func TestClasses(t *testing.T) {
-	require.Equal(t, []int64{1, 2, 3}, []int64{classOf(store.High), classOf(store.Normal), classOf(store.Low)})
-	require.Equal(t, []int64{1, 3}, []int64{classOf(store.High + 9), classOf(store.Low - 9)})
+	require.Equal(t, []int64{1, 2, 3}, []int64{classOf(store.PriorityHigh), classOf(store.PriorityNormal), classOf(store.PriorityLow)})
+	require.Equal(t, []int64{1, 3}, []int64{classOf(store.PriorityHigh + 9), classOf(store.PriorityLow - 9)})
 	require.Negative(t, compareTurns(&turn{class: 1, number: 9}, &turn{class: 2, number: 1}))
 	require.Negative(t, compareTurns(&turn{class: 1, number: 1}, &turn{class: 1, number: 2}))
 }

@@ -115,7 +115,7 @@ const (
 
 // classOf returns the class of a priority, 1 for High to 3 for Low: see lua/queue.lua.
 func classOf(p store.Priority) int64 {
-	return int64(store.High-max(store.Low, min(p, store.High))) + 1
+	return int64(store.PriorityHigh-max(store.PriorityLow, min(p, store.PriorityHigh))) + 1
 }
 
 // laneID names the lane in which the caller waits.

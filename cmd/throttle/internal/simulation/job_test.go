@@ -81,7 +81,7 @@ func jobs() map[string]*simulation.Job {
 	shadow := policy("shadow", "", throttle.PerMinute(10))
 	shadow.Shadow = true
 	node := policy("node", "", throttle.Concurrency(2))
-	node.Scope = throttle.Node
+	node.Scope = throttle.ScopeNode
 	job := func(requests, workers int, latency time.Duration, mix []simulation.Part, policies ...throttle.Policy) *simulation.Job {
 		return &simulation.Job{Policies: policies, Mix: mix, Requests: requests, Nodes: 1, Workers: workers, Latency: latency}
 	}
@@ -125,7 +125,7 @@ func TestAsATransport(t *testing.T) {
 // of a node at once.
 func TestHandOver(t *testing.T) {
 	for scope, want := range map[throttle.Scope]time.Duration{
-		throttle.Fleet: 10*100*time.Millisecond + 9*7*time.Millisecond, throttle.Node: 10 * 100 * time.Millisecond,
+		throttle.ScopeFleet: 10*100*time.Millisecond + 9*7*time.Millisecond, throttle.ScopeNode: 10 * 100 * time.Millisecond,
 	} {
 		j := &simulation.Job{
 			Policies: []throttle.Policy{{Name: "one", Limit: throttle.Concurrency(1), Scope: scope}},
