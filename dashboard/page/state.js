@@ -42,6 +42,7 @@ export const keyWords = (b) => (b.label ? `${b.label} ` : "") + (hasKeys(b) || b
 export function closedBy(b) {
   if (b.by) return b.reason ? word("by reason", {by: b.by, reason: b.reason}) : word("by", {by: b.by});
   if (b.closer === "program") return b.met ? word("by program named", {program: b.met}) : word("by program");
+  if (b.closer !== "answer" && b.met) return word("met closed", {program: b.met});
   const by = b.met ? word("by answer met", {program: b.met}) : word("by answer");
   return b.repeated ? `${by}; ${word("again", {n: b.repeated})}` : by;
 }

@@ -230,3 +230,38 @@ func TestClosedWhileAReportIsMade(t *testing.T) {
 	require.NoError(t, one.Pause(t.Context(), "", time.Hour))
 	require.Eventually(t, func() bool { return len(snapshot(t, fleet.New(client, nil)).Budgets) == 2 }, time.Minute, time.Millisecond)
 }
+
+// TestClosedByWhomKnows: a program that only met a closed budget may report before the program that closed the budget. The
+// fleet says who closed the budget all the same.
+func TestClosedByWhomKnows(t *testing.T) {
+	for by, shut := range map[string]func(*fleet.Reporter, *throttle.Limiter, *fleet.Fleet){
+		fleet.ByProgram: func(_ *fleet.Reporter, l *throttle.Limiter, _ *fleet.Fleet) {
+			require.NoError(t, l.Pause(t.Context(), "", 5*time.Minute))
+		},
+		fleet.ByAnswer: func(a *fleet.Reporter, _ *throttle.Limiter, all *fleet.Fleet) { refuse(t, a, all, banned, 5*time.Minute) },
+	} {
+		t.Run(by, func(t *testing.T) {
+			client := redistest.Shared(t).Client(t)
+			a, l, all := used(t, client, banned, "")
+			witness := start(t, client, "witness")
+			require.NoError(t, limiter(t, redisstore.New(client, nil), banned).Pause(t.Context(), "", 4*time.Minute)) // by a program that does not report
+			_, err := limiter(t, witness, banned).TryAcquire(t.Context(), "", 1)
+			require.ErrorIs(t, err, throttle.ErrLimited)
+
+			witness.Report()
+			met := budget(t, snapshot(t, all), "banned")
+			require.Empty(t, met.By)
+			require.Equal(t, "witness", met.Met)
+
+			shut(a, l, all)
+			a.Report()
+			known := budget(t, snapshot(t, all), "banned")
+			require.Equal(t, by, known.By)
+			require.Equal(t, "program", known.Met)
+			require.False(t, known.Since.After(met.Since), "the budget was closed before it was met closed")
+
+			witness.Report()
+			require.Equal(t, by, budget(t, snapshot(t, all), "banned").By, "a later report of the witness changes nothing")
+		})
+	}
+}

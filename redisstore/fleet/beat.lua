@@ -9,8 +9,9 @@
 --       2 its record; '' to forget it
 --       3 how long both are kept, in microseconds
 --       and for each closed budget
---         its name in the index; how long it stays closed, in microseconds, 0 if it is open again; how long ago it was closed; what is
---         said of it. Of several that say something of one budget the first is kept, until the latest end.
+--         its name in the index; how long it stays closed, in microseconds, 0 if it is open again; how long ago it was closed; 1 if the
+--         node knows what closed it; what is said of it. Of several texts about one budget the first is kept until the latest end, but a
+--         text of a node that knows takes the place of one of a node that only met the budget closed.
 --
 -- Result: now, in microseconds, and the notes as HGETALL has them.
 
@@ -27,16 +28,24 @@ else
   redis.call('PEXPIRE', KEYS[1], math.ceil(keep / 1000))
 end
 for i = 5, #KEYS do
-  local at = 4 * (i - 4)
-  local id, left, ago, text = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
+  local at = 5 * (i - 5) + 4
+  local id, left, since, knows, text = ARGV[at], tonumber(ARGV[at + 1]), now - tonumber(ARGV[at + 2]), ARGV[at + 3] == '1', ARGV[at + 4]
   local length = math.ceil(left / 1000)
+
   if left <= 0 then
     redis.call('DEL', KEYS[i])
     redis.call('ZREM', KEYS[4], id)
   else
-    if not redis.call('SET', KEYS[i], string.format('%.0f ', now - ago) .. text, 'NX', 'PX', length) then
+    local stored = redis.call('SET', KEYS[i], string.format('%.0f ', since) .. text, 'NX', 'PX', length)
+    if not stored then
+      local earlier = redis.call('GET', KEYS[i])
+      if knows and not string.find(earlier, '"by":"', 1, true) then
+        since = math.min(since, tonumber(string.match(earlier, '^%d+')) or since)
+        redis.call('SET', KEYS[i], string.format('%.0f ', since) .. text, 'KEEPTTL')
+      end
       redis.call('PEXPIRE', KEYS[i], length, 'GT')
     end
+
     redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', string.format('%.0f', now))
     redis.call('ZADD', KEYS[4], 'GT', string.format('%.0f', now + left), id)
     if redis.call('PEXPIRE', KEYS[4], length, 'NX') == 0 then

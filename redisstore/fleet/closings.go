@@ -171,7 +171,11 @@ func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, 
 		id := field(b.charge.Budget.Key)
 		text, _ := json.Marshal(storedClosing{useOf(&b.charge), b.closing.by, r.program}) // has nothing that JSON cannot say
 		names = append(names, r.keys.ban+id)
-		args = append(args, id, max(0, b.closing.until.Sub(now)).Microseconds(), now.Sub(b.closing.since).Microseconds(), string(text))
+		knows := 0
+		if b.closing.by != "" {
+			knows = 1
+		}
+		args = append(args, id, max(0, b.closing.until.Sub(now)).Microseconds(), now.Sub(b.closing.since).Microseconds(), knows, string(text))
 	}
 	return all, names, args
 }
