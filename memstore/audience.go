@@ -37,6 +37,7 @@ func (b *budget) expiry(now int64) int64 {
 type waiter struct {
 	ledger.Waiter
 	booking store.Booking
+	shards  shardSet      // of the charges of booking
 	ends    int64         // when the caller's MaxWait is over, in microseconds of the store's clock
 	ready   chan struct{} // the Ready of the caller's grant
 	grant   store.Grant   // the start that was booked for the caller while it waited, if OK

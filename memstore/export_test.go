@@ -29,8 +29,13 @@ func (s *Store) Entries(b store.Budget) (size, room int) {
 
 // Hold locks what the budget shares with others until release is called.
 func (s *Store) Hold(b store.Budget) (release func()) {
-	l := s.lock([]store.Charge{{Budget: b}})
-	return func() { s.unlock(l) }
+	set := shardsOf([]store.Charge{{Budget: b}})
+	s.lockLines(set)
+	s.lock([]store.Charge{{Budget: b}})
+	return func() {
+		s.unlock(set)
+		s.unlockLines(set)
+	}
 }
 
 // Shard returns which of the locks the budget falls to.

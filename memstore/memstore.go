@@ -83,9 +83,11 @@ func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 		return
 	}
 	if w, ok := g.Turn.(*waiter); ok {
-		s.lines.mu.Lock()
-		s.serveAll(s.leave(w, (*ledger.Request).GiveUp))
-		s.lines.mu.Unlock()
+		s.lockLines(w.shards)
+		left := s.leave(w, (*ledger.Request).GiveUp)
+		s.unlockLines(w.shards)
+
+		s.serve(left)
 	}
 	s.change(b, func(q *ledger.Request) { q.Cancel(g) })
 }
@@ -141,9 +143,7 @@ func (s *Store) Reconcile(_ context.Context, c store.Charge, of store.Quota) err
 // the lines that moved.
 func (s *Store) change(b *store.Booking, do func(*ledger.Request)) {
 	if n := s.changeRows(b, do); len(n.Moved) > 0 {
-		s.lines.mu.Lock()
-		defer s.lines.mu.Unlock()
 		s.dismiss(n.Closed)
-		s.serveAll(n.Moved)
+		s.serve(n.Moved)
 	}
 }

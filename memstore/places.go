@@ -22,8 +22,8 @@ func (s *Store) PauseNote(store.Budget) store.PauseNote { return store.PauseNote
 func (s *Store) KeepTurn(_ *store.Booking, t store.Turn) []byte {
 	kept := []byte{keptByMemory}
 	if w, ok := t.(*waiter); ok {
-		s.lines.mu.Lock()
-		defer s.lines.mu.Unlock()
+		s.lockLines(w.shards)
+		defer s.unlockLines(w.shards)
 		kept = w.Keep(kept)
 	}
 	return kept

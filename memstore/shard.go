@@ -23,7 +23,8 @@ const idle = 1_000_000
 // A shard holds the budgets whose hashed key falls to it, in the order in which they may
 // be forgotten.
 type shard struct {
-	mu      sync.Mutex
+	lines   sync.Mutex // guards the waiters that may stand in lines of these budgets: see [Store.lockLines]
+	mu      sync.Mutex // guards all below
 	budgets map[ledger.Key]*budget
 	due     dueHeap
 	last    *budget    // the one that was asked for last; nil: none

@@ -44,6 +44,73 @@ func TestOthersAreNotHeldUp(t *testing.T) {
 	})
 }
 
+// TestOtherWaitersAreNotHeldUp has callers wait in a line, leave it and be served while the locks of another budget are
+// held.
+func TestOtherWaitersAreNotHeldUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
+		slow, fast := charge("slow", store.PerSecond(1)), charge("fast", store.PerSecond(1))
+		require.NotEqual(t, s.Shard(slow.Budget), s.Shard(fast.Budget))
+		release := s.Hold(slow.Budget)
+		defer release()
+
+		begun := time.Now()
+		require.Zero(t, book(t, s, fast))
+		var served sync.WaitGroup
+		for i := range 10 {
+			served.Go(func() { waitInLine(t, s, i%2 == 0, fast) })
+		}
+		served.Wait()
+		require.InDelta(t, 5*time.Second, time.Since(begun), float64(time.Second))
+	})
+}
+
+// waitInLine books a start, and stands in line for it if need be. A caller that leaves gives its first place back instead.
+func waitInLine(t *testing.T, s *memstore.Store, leaves bool, charges ...store.Charge) {
+	b := booking(charges...)
+	for {
+		g, err := s.Book(t.Context(), b)
+		require.NoError(t, err)
+		if leaves {
+			s.Cancel(b, g)
+			return
+		}
+		if g.Ready == nil {
+			time.Sleep(g.Wait)
+			return
+		}
+		<-g.Ready
+		b.Turn = g.Turn
+	}
+}
+
+// TestP6_NoDeadlockInLines has callers stand in line for several budgets, in every order at once, and some of them leave.
+// Everybody is served, as fast as the slowest budget allows.
+func TestP6_NoDeadlockInLines(t *testing.T) {
+	const callers, each = 32, 20
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
+		var all []store.Charge
+		for i := range 5 {
+			all = append(all, charge(fmt.Sprint("budget ", i), store.PerSecond(20+i)))
+		}
+		begun := time.Now()
+		var served sync.WaitGroup
+		for i := range callers {
+			served.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(i), 1))
+				for range each {
+					few := make([]store.Charge, 0, len(all))
+					for _, j := range rng.Perm(len(all))[:1+rng.IntN(len(all))] {
+						few = append(few, all[j])
+					}
+					waitInLine(t, s, rng.IntN(4) == 0, few...)
+				}
+			})
+		}
+		served.Wait()
+		require.Less(t, time.Since(begun), 60*time.Second, "640 callers at 20 a second take 32 s if none leaves")
+	})
+}
+
 // TestP6_NoDeadlock books the same budgets in every order at once, and counts.
 func TestP6_NoDeadlock(t *testing.T) {
 	const callers, each, n = 16, 200, 1000

@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"math/bits"
-	"sync"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/virtual"
@@ -16,7 +15,6 @@ type Store struct {
 	reader
 	clock    clock
 	arrivals ledger.Arrivals
-	lines    lines
 	shards   [shardCount]shard
 
 	appointments appointments
@@ -67,10 +65,6 @@ func only(c store.Charge) *store.Booking {
 	return &store.Booking{Charges: []store.Charge{c}}
 }
 
-// lines has the lock that guards the waiters of all lines. The lock is taken before the locks of shards,
-// and only where callers wait.
-type lines struct{ mu sync.Mutex }
-
 func (s *Store) shard(b *store.Budget) *shard { return &s.shards[b.Key[0]] }
 
 // keep makes the row of a budget that is about to be closed.
@@ -94,35 +88,56 @@ func (s *Store) audience(of store.Budget) *audience {
 	return b.audience
 }
 
-// locked is the set of shards that one booking holds: a bit each.
-type locked [shardCount / 64]uint64
+// A shardSet is a set of shards, one bit each. Whoever locks several shards locks them in the order of the set.
+type shardSet [shardCount / 64]uint64
 
-// lock locks the shards of all charges, always in the same order.
-func (s *Store) lock(charges []store.Charge) (l locked) {
-	if len(charges) == 1 {
-		i := charges[0].Budget.Key[0]
-		l[i/64] = 1 << (i % 64)
-		s.shards[i].mu.Lock()
-		return l
-	}
+// shardsOf returns the shards of all charges.
+func shardsOf(charges []store.Charge) (set shardSet) {
 	for i := range charges {
 		k := charges[i].Budget.Key[0]
-		l[k/64] |= 1 << (k % 64)
+		set[k/64] |= 1 << (k % 64)
 	}
-	for w, word := range l {
-		for ; word != 0; word &= word - 1 {
-			s.shards[w*64+bits.TrailingZeros64(word)].mu.Lock()
-		}
-	}
-	return l
+	return set
 }
 
-func (s *Store) unlock(l locked) {
-	for w, word := range l {
+// with returns the shards of both sets.
+func (set shardSet) with(other shardSet) shardSet {
+	for w, word := range other {
+		set[w] |= word
+	}
+	return set
+}
+
+// each calls do with the number of each shard of the set, in ascending order.
+func (set *shardSet) each(do func(i int)) {
+	for w, word := range set {
 		for ; word != 0; word &= word - 1 {
-			s.shards[w*64+bits.TrailingZeros64(word)].mu.Unlock()
+			do(w*64 + bits.TrailingZeros64(word))
 		}
 	}
+}
+
+// lock locks the rows of all charges.
+func (s *Store) lock(charges []store.Charge) shardSet {
+	set := shardsOf(charges)
+	set.each(func(i int) { s.shards[i].mu.Lock() })
+	return set
+}
+
+// unlock unlocks the rows of shards.
+func (s *Store) unlock(set shardSet) {
+	set.each(func(i int) { s.shards[i].mu.Unlock() })
+}
+
+// lockLines locks the lines of shards. Whoever changes a waiter holds the lines of all charges of its booking. They are
+// locked before any rows, and nobody who holds lines locks other lines.
+func (s *Store) lockLines(set shardSet) {
+	set.each(func(i int) { s.shards[i].lines.Lock() })
+}
+
+// unlockLines unlocks the lines of shards.
+func (s *Store) unlockLines(set shardSet) {
+	set.each(func(i int) { s.shards[i].lines.Unlock() })
 }
 
 // changeRows calls do with a request for a booking, in one atomic step, and tells the watches and waiters
