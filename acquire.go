@@ -236,7 +236,7 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) (wake, erro
 			return timeCame, nil // the caller books once more: the store has a start at once, or says how long the wait would be
 		}
 		a.cancel()
-		a.remaining, a.remainingBy = a.maxWait, "MaxWait is"
+		a.remaining, a.remainingBy = a.maxWait, maxWaitIs
 		return 0, a.refusal(a.grant)
 	case <-w.replaced:
 		return 0, errReplaced

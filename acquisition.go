@@ -53,7 +53,8 @@ type acquisition struct {
 	observed observedContext // the context of the present call of the store
 
 	booking      store.Booking
-	maxWait      time.Duration // as in Config
+	maxWait      time.Duration // less than 0: the caller does not wait; 0: the context alone bounds the wait
+	byDefault    bool          // nobody set maxWait: the context bounds the wait, or DefaultMaxWait
 	rate         askRate       // how often the store was asked lately
 	arrivedAt    time.Duration // when the first start was asked for; 0: not yet
 	waitDeadline time.Duration // when MaxWait is over

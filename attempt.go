@@ -57,7 +57,8 @@ func (t *Transport) newRoundTrip(req *http.Request, matched int) *roundTrip {
 
 	o := optionsOf(req.Context())
 	r.engine, r.grant.Held = &t.engine, store.NotHeld
-	r.maxWait, r.priority = o.maxWaitOr(t.defaultMaxWait), o.priority
+	r.priority = o.priority
+	r.maxWait, r.byDefault = o.maxWaitOr(req.Context(), t.defaultMaxWait)
 	return r
 }
 

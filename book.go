@@ -114,7 +114,7 @@ func (a *acquisition) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 	deadline, ok := ctx.Deadline()
 	switch left := time.Until(deadline); {
 	case a.maxWait > 0 && a.startAt > a.waitDeadline+storeGrace/2:
-		if a.remaining, a.remainingBy = a.waitDeadline-now(), "MaxWait is"; a.remaining <= 0 {
+		if a.remaining, a.remainingBy = a.waitDeadline-now(), maxWaitIs; a.remaining <= 0 {
 			a.remainingBy = maxWaitOver
 		}
 	case ok && g.Held >= 0 && left > 0 && g.Wait > left:
@@ -124,7 +124,7 @@ func (a *acquisition) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 	}
 	a.cancel()
 	if g.Held < 0 {
-		return a.storeFailure(ctx, errWaitOver)
+		return a.storeFailure(ctx, a.waitOver())
 	}
 	return a.refusal(g)
 }

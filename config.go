@@ -33,14 +33,16 @@ type Config struct {
 	// is. If the context ends during the wait, the place is given back.
 	//
 	// A store that cannot be reached is asked again for as long as MaxWait and the
-	// context allow, and nothing is sent meanwhile. With neither MaxWait nor a
-	// deadline a request waits forever, so set one of the two. redisstore.Options has
-	// other ways to go on.
+	// context allow, and nothing is sent meanwhile. redisstore.Options has other ways
+	// to go on.
 	//
-	// MaxWait holds for each attempt of a retrier. A deadline of the context holds for all of them.
+	// MaxWait holds for each attempt of a retrier: five attempts wait for five times
+	// MaxWait at most. A deadline of the context holds for all attempts together.
 	//
-	// [NoWait], or any negative value, refuses a request that would have to wait. [Forever] holds it for as long as its
-	// context allows. Defaults to 0, which means Forever.
+	// [NoWait], or any negative value, refuses a request that would have to wait.
+	// [Forever] holds it for as long as its context allows. Zero means that the
+	// deadline of the context bounds the wait, and [DefaultMaxWait] does if the
+	// context has no deadline.
 	MaxWait time.Duration
 
 	// Observe is told what happens to each request: why it waits, which policy
@@ -69,6 +71,10 @@ const (
 // DefaultLongWait is the LongWait of a [Config] that does not set one.
 const DefaultLongWait = 10 * time.Second
 
+// DefaultMaxWait bounds the wait of a caller that nobody bounded: neither
+// [Config.MaxWait], nor [WithMaxWait], nor a deadline of its context.
+const DefaultMaxWait = time.Minute
+
 // How long a caller may be held, as [Config.MaxWait] and [WithMaxWait] say it.
 const (
 	// NoWait refuses a caller that would have to wait.
@@ -79,8 +85,9 @@ const (
 )
 
 // WithMaxWait returns a context whose requests are held at most d instead of
-// [Config.MaxWait], with the same meaning of 0, [NoWait] and [Forever]. It also
-// bounds [Limiter.Acquire].
+// [Config.MaxWait], with the same meaning of 0, [NoWait] and [Forever]: 0 is the
+// default, and not the MaxWait of the Config. It also bounds [Limiter.Acquire],
+// [Limiters.Acquire] and [Permit.Renew].
 func WithMaxWait(ctx context.Context, d time.Duration) context.Context {
 	o := optionsOf(ctx)
 	o.maxWait, o.setMaxWait = d, true
@@ -123,14 +130,24 @@ func (o contextOptions) addTo(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextOptionsKey{}, &o)
 }
 
-// maxWaitOr returns for how long a caller with the options may be held where its configuration says d: less than 0 for
-// not at all, and 0 for as long as the context allows.
-func (o *contextOptions) maxWaitOr(d time.Duration) time.Duration {
+// maxWaitOr returns for how long a caller with the context and its options may be
+// held where its configuration says d: less than 0 for not at all, and 0 for as
+// long as the context allows. byDefault says that neither the options nor the
+// configuration set a bound.
+func (o *contextOptions) maxWaitOr(ctx context.Context, d time.Duration) (maxWait time.Duration, byDefault bool) {
 	if o.setMaxWait {
 		d = o.maxWait
 	}
-	if d == Forever {
-		return 0
+
+	switch {
+	case d == Forever:
+		return 0, false
+	case d != 0:
+		return d, false
 	}
-	return d
+
+	if _, bounded := ctx.Deadline(); bounded {
+		return 0, true
+	}
+	return DefaultMaxWait, true
 }

@@ -26,10 +26,17 @@ type LimitError struct {
 	cost      int           // the request's cost, if that is above the limit; else 0
 	couldWait time.Duration // how long the caller could still have waited when it was refused
 	boundedBy string        // what bounded couldWait, as remainingWait has it; "": nothing did
+	byDefault bool          // DefaultMaxWait bounded couldWait, or the context did
 }
 
 // maxWaitOver is the boundedBy of a caller whose MaxWait is over.
 const maxWaitOver = "MaxWait is over"
+
+// maxWaitIs is the boundedBy of a caller whose MaxWait is not over.
+const maxWaitIs = "MaxWait is"
+
+// defaultWaitOver says maxWaitOver of a caller for whom nobody set MaxWait.
+const defaultWaitOver = "waited the default of one minute; set MaxWait"
 
 // Error implements error. It names the policy and the limit, says how long the caller would have
 // had to wait and what bounded its wait, and holds no key and no URL.
@@ -55,6 +62,10 @@ func (e *LimitError) Error() string {
 	switch {
 	case e.boundedBy == "":
 		return text
+	case e.boundedBy == maxWaitOver && e.byDefault:
+		return text + ", but " + defaultWaitOver
+	case e.boundedBy == maxWaitIs && e.byDefault:
+		return text + ", but waits at most the default of one minute; set MaxWait"
 	case e.boundedBy == maxWaitOver:
 		return text + ", but " + e.boundedBy
 	case e.couldWait <= 0:

@@ -95,7 +95,7 @@ func (a *acquisition) gaveUp(ctx context.Context) *gaveUpError {
 
 // refusal returns the error of a caller whose booking was refused.
 func (a *acquisition) refusal(g store.Grant) error {
-	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, Shares: g.Shares, couldWait: a.remaining, boundedBy: a.remainingBy}
+	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, Shares: g.Shares, couldWait: a.remaining, boundedBy: a.remainingBy, byDefault: a.byDefault}
 	if g.Held >= 0 {
 		c := &a.booking.Charges[g.Held]
 		e.Policy, e.Limit = c.Budget.Policy, c.Limit

@@ -84,8 +84,9 @@ func (l *Limiter) reuse(a *acquisition) {
 }
 
 // Acquire waits until the budget of key has room for cost and returns a permit.
-// It waits as long as ctx, [WithMaxWait] and MaxWait allow and returns at once, with a
-// *[LimitError], if that is not long enough. If ctx ends during the wait, the
+// It waits as long as ctx, [WithMaxWait] and MaxWait allow, or for [DefaultMaxWait] if
+// none of them bounds the wait, and returns at once, with a *[LimitError], if that is not
+// long enough. If ctx ends during the wait, the
 // place is given back and the error is the context's. Work of cost 0 is free.
 //
 // A limit of [Concurrency] counts the work as in flight until [Permit.Release].
@@ -110,9 +111,9 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 		return p, nil
 	}
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
-	a.maxWait, a.priority = NoWait, o.priority
+	a.maxWait, a.byDefault, a.priority = NoWait, false, o.priority
 	if waits {
-		a.maxWait = o.maxWaitOr(l.defaultMaxWait)
+		a.maxWait, a.byDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
 	}
 	c := &a.booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cost

@@ -68,7 +68,7 @@ func (l *Limiters) Acquire(ctx context.Context, demands ...Demand) (*Permit, err
 // TryAcquire is Acquire for callers that never wait for room.
 func (l *Limiters) TryAcquire(ctx context.Context, demands ...Demand) (*Permit, error) {
 	a := l.newAcquisition(ctx)
-	a.maxWait = NoWait
+	a.maxWait, a.byDefault = NoWait, false
 	return l.acquireDemands(ctx, a, demands)
 }
 
@@ -94,7 +94,8 @@ func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 // WithMaxWait of the context.
 func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
 	a, o := new(quotedAcquisition), optionsOf(ctx)
-	a.engine, a.maxWait, a.priority, a.grant.Held = &l.engine, o.maxWaitOr(l.defaultMaxWait), o.priority, store.NotHeld
+	a.engine, a.priority, a.grant.Held = &l.engine, o.priority, store.NotHeld
+	a.maxWait, a.byDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
 	return a
 }
 

@@ -17,8 +17,19 @@ const noWaitLeft = time.Nanosecond
 // start became useless at the last moment may get another start right behind it.
 const storeGrace = 100 * time.Millisecond
 
-// errWaitOver says that storeGrace is over, too.
-var errWaitOver = errors.New("throttle: " + maxWaitOver)
+// errWaitOver and errDefaultWaitOver say that storeGrace is over, too.
+var (
+	errWaitOver        = errors.New("throttle: " + maxWaitOver)
+	errDefaultWaitOver = errors.New("throttle: " + defaultWaitOver)
+)
+
+// waitOver returns errWaitOver, or errDefaultWaitOver if nobody set the caller's MaxWait.
+func (a *acquisition) waitOver() error {
+	if a.byDefault {
+		return errDefaultWaitOver
+	}
+	return errWaitOver
+}
 
 // beginWait sets when the caller's wait began, and by that when its MaxWait is over and when the
 // observer must be told of a long wait.
@@ -43,14 +54,14 @@ func (a *acquisition) remainingWait(ctx context.Context, asked time.Duration) ti
 	}
 	left, by := store.AnyWait, ""
 	if a.maxWait != 0 {
-		left, by = max(0, a.waitDeadline-asked), "MaxWait is"
+		left, by = max(0, a.waitDeadline-asked), maxWaitIs
 	}
 	if ok {
 		if d := max(0, time.Until(deadline)); left < 0 || d < left {
 			left, by = d, "the deadline is in"
 		}
 	}
-	if left == 0 && by == "MaxWait is" && a.maxWait > 0 {
+	if left == 0 && by == maxWaitIs && a.maxWait > 0 {
 		by = maxWaitOver
 	}
 	a.remaining, a.remainingBy = left, by
@@ -108,7 +119,7 @@ func (a *acquisition) storeContext(ctx context.Context, maxWait time.Duration) (
 	if !a.inGrace(maxWait) && !a.outlasts(maxWait) {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, a.waitDeadline+storeGrace-now(), errWaitOver)
+	return context.WithTimeoutCause(ctx, a.waitDeadline+storeGrace-now(), a.waitOver())
 }
 
 // StoreAway implements [outage.Observer]. It counts the caller in engine.unanswered until the call

@@ -51,6 +51,7 @@ type start struct {
 	validatedAt time.Duration
 	validateRTT time.Duration
 	maxWait     time.Duration
+	byDefault   bool
 	priority    Priority
 }
 
@@ -64,7 +65,7 @@ func (s *start) set(a *acquisition) {
 	s.key, s.cost, s.reserve, s.spread = c.Budget.Key, c.Cost, c.Reserve, a.booking.Spread
 	s.wait, s.age, s.handle, s.turn = g.Wait, g.Age, g.Handle, g.Turn
 	s.startAt, s.validatedAt, s.validateRTT = a.startAt, a.validatedAt, a.validateRTT
-	s.maxWait, s.priority = a.maxWait, a.priority
+	s.maxWait, s.byDefault, s.priority = a.maxWait, a.byDefault, a.priority
 }
 
 // acquisition returns an acquisition that holds the permit's start, made anew, so that the caller
@@ -86,7 +87,7 @@ func (p *Permit) acquisition() *acquisition {
 		engine: p.meter.engine, state: booked, booking: store.Booking{Charges: []store.Charge{c}, Spread: s.spread},
 		grant:   store.Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: store.NotHeld},
 		startAt: s.startAt, validatedAt: s.validatedAt, validateRTT: s.validateRTT,
-		maxWait: s.maxWait, priority: s.priority, returns: true,
+		maxWait: s.maxWait, byDefault: s.byDefault, priority: s.priority, returns: true,
 	}
 	if a.inspectCharges(); a.shadowed {
 		a.state = granted
@@ -243,8 +244,13 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return errNotHeld
 	}
 	a := p.acquisition()
+
+	// This context may have a deadline where that of Acquire had none, and the other way round.
 	o := optionsOf(ctx)
-	a.maxWait = o.maxWaitOr(a.maxWait)
+	if o.setMaxWait || a.byDefault {
+		a.maxWait, a.byDefault = o.maxWaitOr(ctx, 0)
+	}
+
 	a.beginWait(now())
 	err := a.acquire(ctx, waitOptions{})
 	a.stopWatch()

@@ -144,8 +144,10 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, price func() error) (*Permit, *Place, error) {
 	permit, err := l.acquire(ctx, &a.quotedAcquisition, price)
 	if permit != nil {
+		// Renew has no patience, and the MaxWait of the limiters.
 		var unset contextOptions
-		a.patience, a.maxWait = 0, unset.maxWaitOr(l.defaultMaxWait) // for Renew
+		a.patience = 0
+		a.maxWait, a.byDefault = unset.maxWaitOr(ctx, l.defaultMaxWait)
 	}
 	var limited *LimitError
 	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.grant.Held < 0 {

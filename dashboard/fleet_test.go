@@ -30,7 +30,7 @@ func startProgram(t *testing.T, client redis.UniversalClient, p throttle.Policy,
 	l, err := throttle.NewLimiter(r, p)
 	require.NoError(t, err)
 	for _, key := range keys {
-		_, err := l.Acquire(t.Context(), key, 1)
+		_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), key, 1)
 		require.NoError(t, err)
 	}
 	require.Eventually(t, func() bool { return r.Err() == nil }, time.Minute, time.Millisecond)

@@ -263,7 +263,7 @@ func BenchmarkProcessBook(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := l.Acquire(context.Background(), "", 1); err != nil {
+				if _, err := l.Acquire(throttle.WithMaxWait(context.Background(), throttle.Forever), "", 1); err != nil {
 					b.Fatal(err)
 				}
 			}

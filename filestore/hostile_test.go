@@ -143,12 +143,12 @@ func TestHostileSwapOfPipe(t *testing.T) {
 			require.NoError(t, err)
 			l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: store.Concurrency(1)})
 			require.NoError(t, err)
-			held, err := l.Acquire(t.Context(), "", 1)
+			held, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 			require.NoError(t, err)
 			<-swapped
 			waits := make(chan error, 1)
 			go func() {
-				_, err := l.Acquire(t.Context(), "", 1)
+				_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 				waits <- err
 			}()
 			held.Release()
@@ -316,12 +316,12 @@ func TestP12_StalledDirectory(t *testing.T) {
 	defer close(goOn)
 	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: store.Concurrency(2)})
 	require.NoError(t, err)
-	first, err := l.Acquire(t.Context(), "", 1)
+	first, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	<-stands
 	watch := s.Watch(&store.Booking{Charges: []store.Charge{hourly(3)}}, store.Grant{OK: true}, make(chan struct{}, 1))
 	watch.Stop()
-	second, err := l.Acquire(t.Context(), "", 1)
+	second, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	first.Release()
 	second.Release()

@@ -116,7 +116,7 @@ func TestP11_ReplacedDirectory(t *testing.T) {
 	require.NoError(t, err)
 	l, err := throttle.NewLimiter(waits, throttle.Policy{Name: "one", Limit: store.Concurrency(1)})
 	require.NoError(t, err)
-	held, err := l.Acquire(t.Context(), "", 1)
+	held, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	pipes := func() int {
 		all, err := filepath.Glob(filepath.Join(dir, "node-*"))

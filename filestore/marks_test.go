@@ -58,7 +58,7 @@ func acquireAll(ctx context.Context, s store.Store, o markOrder, program *crew.L
 		return err
 	}
 	for {
-		if _, err := l.Acquire(ctx, "", 1); err != nil {
+		if _, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1); err != nil {
 			return err
 		}
 		if err := program.Tell(marks.last); err != nil {

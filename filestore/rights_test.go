@@ -45,7 +45,7 @@ func TestGroupOfTheDirectory(t *testing.T) {
 	require.NoError(t, err)
 	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: store.Concurrency(1)})
 	require.NoError(t, err)
-	held, err := l.Acquire(t.Context(), "", 1)
+	held, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	defer held.Release()
 	path, _ := s.File()

@@ -95,7 +95,7 @@ func come(t *testing.T, callers int, p throttle.Policy, stores ...*rowstore.Stor
 				for ctx.Err() == nil {
 					var first time.Time
 					one, stop := context.WithTimeout(context.WithValue(ctx, bookedStart{}, &first), time.Minute)
-					_, err := l.Acquire(one, "", 1)
+					_, err := l.Acquire(throttle.WithMaxWait(one, throttle.Forever), "", 1)
 					stop()
 					if err == nil {
 						s.note(started{first, time.Now()})

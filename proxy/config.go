@@ -32,7 +32,8 @@ type Config struct {
 	Table func() *Table
 
 	// MaxWait is how long a request is held at most. A caller asks for less with the header
-	// "Prefer: wait=2". Negative: not at all. Defaults to [DefaultMaxWait].
+	// "Prefer: wait=2". [throttle.NoWait] holds nothing, [throttle.Forever] holds a request
+	// for as long as its caller is there. Defaults to [DefaultMaxWait].
 	MaxWait time.Duration
 
 	// Held is how many requests wait at once. Another one is refused with 503. Of each body

@@ -43,7 +43,7 @@ func requireUsed(t *testing.T, s store.Store, l store.Limit, workers int) {
 	for range workers {
 		all.Go(func() {
 			for time.Now().Before(end) {
-				p, err := limiter.Acquire(t.Context(), "", 100)
+				p, err := limiter.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 100)
 				require.NoError(t, err)
 				mu.Lock()
 				starts = append(starts, time.Now())

@@ -177,7 +177,7 @@ func TestP12_ABadKeyIsItsOwnTrouble(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	l := limiter(t, redisstore.New(client, nil), throttle.Policy{Name: "p", Limit: store.PerSecond(1000)})
-	_, err := l.Acquire(t.Context(), "bad", 1)
+	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "bad", 1)
 	require.NoError(t, err)
 	bad := client.Keys(t.Context(), "*:p:*").Val()
 	require.Len(t, bad, 1)
@@ -188,14 +188,14 @@ func TestP12_ABadKeyIsItsOwnTrouble(t *testing.T) {
 	for i := range 300 {
 		all.Go(func() {
 			if i%3 == 0 {
-				_, err := l.Acquire(t.Context(), "bad", 1)
+				_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "bad", 1)
 				var store *throttle.StoreError
 				if !errors.As(err, &store) {
 					t.Errorf("want a StoreError, got %v", err)
 				}
 				return
 			}
-			if _, err := l.Acquire(t.Context(), fmt.Sprint("good", i%30), 1); err != nil {
+			if _, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), fmt.Sprint("good", i%30), 1); err != nil {
 				t.Error(err)
 			}
 		})

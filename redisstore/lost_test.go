@@ -305,7 +305,7 @@ func TestP8_LostInALimiter(t *testing.T) {
 		}
 		acquire := func() {
 			w.Helper()
-			_, err := l.Acquire(w.Context(), "key", 1)
+			_, err := l.Acquire(throttle.WithMaxWait(w.Context(), throttle.Forever), "key", 1)
 			require.NoError(w, err)
 		}
 		acquire()

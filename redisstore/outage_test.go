@@ -116,7 +116,7 @@ func TestP12_ShadowsDoNotWaitForRedis(t *testing.T) {
 			l := limiter(t, c.nodes[0].store, throttle.Policy{Name: "shadow", Limit: store.PerHour(1), Shadow: true})
 			start := func() time.Duration {
 				begin := time.Now()
-				_, err := l.Acquire(t.Context(), "", 1)
+				_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 				require.NoError(t, err)
 				return time.Since(begin)
 			}
@@ -423,7 +423,7 @@ func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, "--rename-command", "EVALSHA", "")
 	l := limiter(t, redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: store.PerSecond(9)})
-	_, err := l.Acquire(t.Context(), "tenant", 1)
+	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "tenant", 1)
 	require.EqualError(t, err, "throttle: the store could not be asked: redisstore: "+server.Addr+": ERR unknown command 'evalsha'")
 	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":6:")
 }

@@ -58,7 +58,7 @@ func exercise(ctx context.Context, s store.Store, policy throttle.Policy) error 
 		return err
 	}
 	for i := range 50 { // of two stores: twice as many as make a row long
-		p, err := l.Acquire(ctx, "", 1)
+		p, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func exercise(ctx context.Context, s store.Store, policy throttle.Policy) error 
 	if _, err := l.Status(ctx, ""); err != nil {
 		return err
 	}
-	p, err := l.Acquire(ctx, "", 1)
+	p, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func TestCauses(t *testing.T) {
 		{"another's key", outage.Failed, func(o *redis.Options) {
 			o.DB = 3
 			client := clientOf(t, o)
-			_, err := limiter(t, redisstore.New(client, nil), policy).Acquire(t.Context(), "", 1)
+			_, err := limiter(t, redisstore.New(client, nil), policy).Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 			require.NoError(t, err)
 			keys, err := client.Keys(t.Context(), "*:p:*").Result()
 			require.NoError(t, err)
@@ -315,7 +315,7 @@ func TestCauses(t *testing.T) {
 		if c.cause == outage.Away {
 			ctx = throttle.WithMaxWait(ctx, soon)
 		}
-		_, err := l.Acquire(ctx, "", 1)
+		_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 		require.Error(t, err, c.name)
 		require.Equal(t, c.cause, outage.CauseOf(err), "%s: %v", c.name, err)
 	}

@@ -244,7 +244,7 @@ func (s *sweep) transports() {
 // limiters have secrets for keys.
 func (s *sweep) limiters() {
 	l := limiter(s, s.store, throttle.Policy{Name: "a canary's work", Limit: store.PerMinute(1)})
-	p, err := l.Acquire(s.Context(), canaryLimiter, 1)
+	p, err := l.Acquire(throttle.WithMaxWait(s.Context(), throttle.Forever), canaryLimiter, 1)
 	require.NoError(s, err)
 	require.NoError(s, p.Settle(s.Context(), 1))
 	s.told.see(l, p)
@@ -252,7 +252,7 @@ func (s *sweep) limiters() {
 	_, err = l.TryAcquire(s.Context(), canaryLimiter, 1)
 	require.ErrorIs(s, err, throttle.ErrLimited)
 	s.told.see(err)
-	_, err = l.Acquire(s.Context(), canaryLimiter, -1)
+	_, err = l.Acquire(throttle.WithMaxWait(s.Context(), throttle.Forever), canaryLimiter, -1)
 	require.Error(s, err)
 	s.told.see(err)
 	require.NoError(s, l.Pause(s.Context(), canaryLimiter, time.Minute))

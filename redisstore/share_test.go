@@ -249,7 +249,7 @@ func TestP12_Open(t *testing.T) {
 			ctx, cancel := context.WithTimeout(c.ctx, within)
 			defer cancel()
 			for range n {
-				_, err := l.Acquire(ctx, "", 1)
+				_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 				require.NoError(t, err)
 			}
 		}
@@ -288,7 +288,7 @@ func TestP12_ShareOfThoseInLine(t *testing.T) {
 		node := c.nodes[0]
 		l := limiter(t, node.store, c.policy)
 		for range 4 {
-			_, err := l.Acquire(c.ctx, "", 1)
+			_, err := l.Acquire(throttle.WithMaxWait(c.ctx, throttle.Forever), "", 1)
 			require.NoError(t, err)
 		}
 		waiter := acquire(c.ctx, l)

@@ -148,7 +148,7 @@ func (c *sharers) pull(callers int, nodes ...*sharer) {
 		for range callers {
 			m.done.Go(func() {
 				for {
-					if _, err := l.Acquire(ctx, "", 1); err != nil {
+					if _, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1); err != nil {
 						return
 					}
 					c.add()

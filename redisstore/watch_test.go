@@ -79,7 +79,7 @@ func (c *crowd) sleep() {
 	c.Helper()
 	for i := range 3 * perStore {
 		c.all.Go(func() {
-			if _, err := c.limiters[i%3].Acquire(c.Context(), "", 1); err != nil {
+			if _, err := c.limiters[i%3].Acquire(throttle.WithMaxWait(c.Context(), throttle.Forever), "", 1); err != nil {
 				c.Error(err)
 			}
 			c.mu.Lock()
@@ -255,7 +255,7 @@ type call struct {
 func acquire(ctx context.Context, l *throttle.Limiter) <-chan call {
 	got := make(chan call, 1)
 	go func() {
-		_, err := l.Acquire(ctx, "", 1)
+		_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 		got <- call{err, time.Now()}
 	}()
 	return got
@@ -265,7 +265,7 @@ func acquire(ctx context.Context, l *throttle.Limiter) <-chan call {
 // it is told to, one that has 800 ms, and one that has patience.
 func asleep(t *testing.T, s *redisstore.Store) (leaver, hasty, patient <-chan call, leave context.CancelFunc) {
 	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(4, time.Second), Jitter: -1})
-	_, err := l.Acquire(t.Context(), "", 1)
+	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	leaving, leave := context.WithCancel(t.Context())
 	short, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
@@ -340,7 +340,7 @@ func TestP11_ASilentConnection(t *testing.T) {
 	s := redisstore.New(proxy.Client(t), nil)
 	slow := throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(1, 3*time.Second), Jitter: -1}
 	l := limiter(t, s, slow)
-	_, err := l.Acquire(t.Context(), "", 1)
+	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	begin := time.Now()
 	sleeper := acquire(t.Context(), l)
@@ -366,7 +366,7 @@ func TestP11_NewsComeAtOnce(t *testing.T) {
 	s := redisstore.New(server.Client(t), nil)
 	hourly := throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(1, time.Hour), Jitter: -1}
 	l := limiter(t, s, hourly)
-	_, err := l.Acquire(t.Context(), "", 1)
+	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	ctx := forAtMost(t, 2*time.Hour)
 	sleeper := acquire(ctx, l)
@@ -417,7 +417,7 @@ func TestP15_NobodyListensWhenNobodySleeps(t *testing.T) {
 	client := server.Client(t)
 	s := redisstore.New(client, nil)
 	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(1, time.Hour), Jitter: -1})
-	_, err := l.Acquire(t.Context(), "", 1)
+	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	require.Zero(t, s.Subscriptions(), "who need not wait need not listen")
 	sleeps := func(n int) (leave func()) {

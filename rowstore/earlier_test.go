@@ -61,7 +61,7 @@ func earlierRows(t *testing.T, stores int, lost bool) {
 			for range 8 {
 				callers.Go(func() {
 					for ctx.Err() == nil {
-						if p, err := l.Acquire(ctx, "", 1); err == nil {
+						if p, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1); err == nil {
 							starts[i].Add(1)
 							time.Sleep(500 * time.Millisecond)
 							p.Release()

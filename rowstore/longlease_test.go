@@ -26,7 +26,7 @@ func TestP3_LongLeases(t *testing.T) {
 		var all sync.WaitGroup
 		for range callers {
 			all.Go(func() {
-				if _, err := l.Acquire(t.Context(), "", 1); err != nil {
+				if _, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1); err != nil {
 					t.Error(err)
 				}
 			})

@@ -133,11 +133,11 @@ func TestP3_TurnsOutliveErrors(t *testing.T) {
 		l, err := throttle.NewLimiter(rowstore.New(d, &rowstore.Options{Lease: 2 * time.Hour}),
 			throttle.Policy{Name: "one", Limit: store.PerMinute(1)})
 		require.NoError(t, err)
-		_, err = l.Acquire(t.Context(), "", 1)
+		_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 		require.NoError(t, err)
 		began := time.Now()
 		time.AfterFunc(40*time.Second, func() { d.steps.Store(1) })
-		_, err = l.Acquire(t.Context(), "", 1)
+		_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 		require.NoError(t, err)
 		require.Zero(t, d.steps.Load(), "nothing has failed")
 		require.LessOrEqual(t, time.Since(began), 61*time.Second)
@@ -150,12 +150,12 @@ func TestP4_ReleasesOutliveErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := notifier{newMemory()}
 		d, o := &troubled{notifier: m}, &rowstore.Options{Lease: 2 * time.Hour}
-		held, err := limiter(t, rowstore.New(d, o)).Acquire(t.Context(), "", 1)
+		held, err := limiter(t, rowstore.New(d, o)).Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 		require.NoError(t, err)
 		d.steps.Store(1)
 		held.Release()
 		began := time.Now()
-		_, err = limiter(t, rowstore.New(m, o)).Acquire(t.Context(), "", 1)
+		_, err = limiter(t, rowstore.New(m, o)).Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 		require.NoError(t, err)
 		require.LessOrEqual(t, time.Since(began), time.Second)
 	})

@@ -118,15 +118,15 @@ func TestP7_DeadNodes(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		l := limiter(t, one)
-		_, err := l.Acquire(ctx, "", 1)
+		_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 		require.NoError(t, err)
 		var gone sync.WaitGroup
-		gone.Go(func() { _, _ = l.Acquire(ctx, "", 1) }) // it waits, and is before the other node's caller
+		gone.Go(func() { _, _ = l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1) }) // it waits, and is before the other node's caller
 		synctest.Wait()
 		dead.away.Store(true)
 
 		began := time.Now()
-		permit, err := limiter(t, other).Acquire(t.Context(), "", 1)
+		permit, err := limiter(t, other).Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 		require.NoError(t, err)
 		require.LessOrEqual(t, time.Since(began), 12*time.Second)
 		permit.Release()
@@ -162,7 +162,7 @@ func TestP3_LineOfNodes(t *testing.T) {
 					for range 10 {
 						all.Go(func() {
 							for range each {
-								if _, err := l.Acquire(t.Context(), "", 1); err != nil {
+								if _, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1); err != nil {
 									t.Error(err)
 								}
 							}

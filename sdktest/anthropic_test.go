@@ -19,8 +19,7 @@ import (
 
 func recipeAnthropic(store throttle.Store, base http.RoundTripper) anthropicapi.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-		Store:   store,
+		Store: store,
 		Policies: anthropic.Policies(anthropic.Options{
 			Requests: 500, InputTokens: 300_000, OutputTokens: 30_000, // a minute, as the Console says
 		}),

@@ -19,8 +19,7 @@ import (
 
 func recipeAzureOpenAI(store throttle.Store, base http.RoundTripper) openaiapi.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-		Store:   store,
+		Store: store,
 		Policies: azureopenai.Policies(azureopenai.Options{
 			Requests: 600, Tokens: 100_000, // a minute, as the deployment has them
 		}),

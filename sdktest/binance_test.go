@@ -25,7 +25,7 @@ import (
 func recipeBinance(store throttle.Store, base http.RoundTripper) *binanceapi.Client {
 	const key, secret = "key", "secret"
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
+		MaxWait:  2 * time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: binance.Policies(binance.Options{Weight: binanceWeight}),
 		Base:     binanceSigner{secret, base}, // or http.DefaultTransport in place of base

@@ -20,7 +20,6 @@ import (
 // What it asks again, with If-None-Match, goes through throttle, and the preset gives back the cost of a 304.
 func cachedGitHub(store throttle.Store, base http.RoundTripper) (*http.Client, *throttle.Transport) {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
 		Store:    store,
 		Policies: github.Policies(github.Options{}),
 		Base:     base, // leave it out to use http.DefaultTransport

@@ -22,7 +22,7 @@ import (
 
 func recipeDingTalkStream(store throttle.Store, base http.RoundTripper) (*streamclient.StreamClient, *http.Client) {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
+		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: dingtalkPolicies(),
 		Base:     base, // leave it out to use http.DefaultTransport

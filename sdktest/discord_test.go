@@ -20,7 +20,7 @@ import (
 
 func recipeDiscord(store throttle.Store, base http.RoundTripper) (*discordgo.Session, error) {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
+		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: discord.Policies(discord.Options{}),
 		Base:     base, // leave it out to use http.DefaultTransport

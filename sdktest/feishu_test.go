@@ -20,8 +20,7 @@ import (
 
 func recipeFeishu(store throttle.Store, base http.RoundTripper) *lark.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-		Store:   store,
+		Store: store,
 		Policies: feishu.Policies(feishu.Options{
 			App: "cli_app", // if several apps share the store
 		}),

@@ -19,7 +19,7 @@ import (
 
 func recipeGitHub(store throttle.Store, base http.RoundTripper) (*githubapi.Client, error) {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
+		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: github.Policies(github.Options{}),
 		Base:     base, // leave it out to use http.DefaultTransport

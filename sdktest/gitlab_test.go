@@ -20,7 +20,7 @@ import (
 
 func recipeGitLab(store throttle.Store, base http.RoundTripper) (*gitlabapi.Client, error) {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
+		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: gitlab.Policies(gitlab.Options{}),
 		Base:     base, // leave it out to use http.DefaultTransport

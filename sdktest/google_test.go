@@ -29,7 +29,7 @@ func recipeGoogle(ctx context.Context, store throttle.Store, base http.RoundTrip
 	}
 	account := func(*http.Request) string { return user } // an id, not the token
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
+		MaxWait: time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:   store,
 		Policies: []throttle.Policy{
 			{

@@ -19,8 +19,7 @@ import (
 
 func recipeOpenAI(store throttle.Store, base http.RoundTripper) openaiapi.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-		Store:   store,
+		Store: store,
 		Policies: openai.Policies(openai.Options{
 			Requests: 500, Tokens: 30_000, // a minute, as the account's settings say
 		}),

@@ -30,7 +30,7 @@ var shopPolicies = []throttle.Policy{{
 
 func recipeResty(store throttle.Store, base http.RoundTripper) *resty.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
+		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: shopPolicies,
 		Base:     base, // leave it out to use http.DefaultTransport

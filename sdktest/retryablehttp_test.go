@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/require"
@@ -15,7 +16,7 @@ import (
 
 func recipeRetryableHTTP(store throttle.Store, base http.RoundTripper, client *retryablehttp.Client) {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
+		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: shopPolicies,
 		Base:     base, // leave it out to use http.DefaultTransport

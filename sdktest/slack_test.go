@@ -20,7 +20,7 @@ import (
 
 func recipeSlack(store throttle.Store, base http.RoundTripper) *slackapi.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
+		MaxWait: time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:   store,
 		Policies: slack.Policies(slack.Options{
 			Methods: map[string]slack.Tier{"users.info": slack.Tier4},

@@ -19,7 +19,6 @@ import (
 
 func recipeStripe(store throttle.Store, base http.RoundTripper) *stripeapi.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
 		Store:    store,
 		Policies: stripe.Policies(stripe.Options{}), // with a sandbox's keys: stripe.Options{Sandbox: true}
 		Base:     base,                              // leave it out to use http.DefaultTransport

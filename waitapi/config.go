@@ -22,8 +22,9 @@ type Config struct {
 	// Limiters have the budgets. Required.
 	Limiters *throttle.Limiters
 
-	// MaxWait is how long a caller is held at most. A caller asks for less. Negative: not at
-	// all. Defaults to [DefaultMaxWait].
+	// MaxWait is how long a caller is held at most. A caller asks for less. [throttle.NoWait]
+	// holds nobody, [throttle.Forever] holds a caller for as long as it is there. Defaults to
+	// [DefaultMaxWait].
 	MaxWait time.Duration
 
 	// Held is how many callers wait at once. Another one is refused with 503. Defaults to

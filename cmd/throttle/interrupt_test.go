@@ -135,3 +135,17 @@ func TestClosedPipe(t *testing.T) {
 	require.Equal(t, syscall.SIGPIPE, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
 	require.Empty(t, talk.String())
 }
+
+// TestSimulateMaxWait: a wait is a duration, forever or none, and 0 is none of these.
+func TestSimulateMaxWait(t *testing.T) {
+	for text, want := range map[string]int64{"30s": 30_000, "1ms": 1, "forever": 0, "none": -1} {
+		var f maxWaitFlag
+		require.NoError(t, f.Set(text))
+		require.Equal(t, text, f.String())
+		require.Equal(t, want, f.milliseconds())
+	}
+
+	for _, text := range []string{"", "0", "0s", "-1", "-1s", "5", "Forever", "never"} {
+		require.EqualError(t, new(maxWaitFlag).Set(text), "use more than 0, such as 30s, or forever, or none", text)
+	}
+}

@@ -58,7 +58,7 @@ func TestLabelsStayHere(t *testing.T) {
 	t.Cleanup(reporter.Close)
 	l, err := throttle.NewLimiter(reporter, throttle.Policy{Name: "shop", Limit: throttle.PerHour(9)})
 	require.NoError(t, err)
-	_, err = l.Acquire(t.Context(), "acme", 1)
+	_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "acme", 1)
 	require.NoError(t, err)
 
 	dir := t.TempDir()

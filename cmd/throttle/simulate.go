@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/cmd/throttle/internal/accesslog"
 	"github.com/fleetthrottle/throttle/cmd/throttle/internal/simulation"
 	"github.com/fleetthrottle/throttle/internal/numerals"
@@ -22,7 +23,7 @@ import (
 type simulateOptions struct {
 	base    string
 	headers []string
-	maxWait time.Duration
+	maxWait maxWaitFlag
 	latency time.Duration
 	window  time.Duration
 	svg     string
@@ -54,11 +55,61 @@ told. A log of whole seconds has its requests spread evenly over each second.`,
 	flags := c.Flags()
 	flags.StringVar(&o.base, "url", "", "where requests went whose line has a path only, such as https://api.example.com")
 	flags.StringArrayVarP(&o.headers, "header", "H", nil, `a field that all requests had, such as "X-App: a"; may be repeated`)
-	flags.DurationVar(&o.maxWait, "max-wait", 30*time.Second, "refuse what would wait for longer; 0: wait forever, negative: never wait")
+	o.maxWait = maxWaitFlag(30 * time.Second)
+	flags.Var(&o.maxWait, "max-wait", "refuse what would wait for longer; forever: refuse nothing, none: refuse what would wait at all")
 	flags.DurationVar(&o.latency, "latency", 100*time.Millisecond, "how long the upstream takes for a request, for limits in flight")
 	flags.DurationVar(&o.window, "window", time.Minute, "put lines into the order of their times that are no further apart than this")
 	flags.StringVar(&o.svg, "svg", "", "draw the chart into this file")
 	return c
+}
+
+// A maxWaitFlag is a MaxWait as in [throttle.Config] that is always said: a duration above 0, [throttle.Forever] or [throttle.NoWait].
+type maxWaitFlag time.Duration
+
+// Set implements pflag.Value.
+func (f *maxWaitFlag) Set(text string) error {
+	switch text {
+	case "forever":
+		*f = maxWaitFlag(throttle.Forever)
+		return nil
+	case "none":
+		*f = maxWaitFlag(throttle.NoWait)
+		return nil
+	}
+
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return errors.New("use more than 0, such as 30s, or forever, or none")
+	}
+	*f = maxWaitFlag(d)
+	return nil
+}
+
+// String implements pflag.Value.
+func (f *maxWaitFlag) String() string {
+	switch d := time.Duration(*f); d {
+	case throttle.Forever:
+		return "forever"
+	case throttle.NoWait:
+		return "none"
+	default:
+		return d.String()
+	}
+}
+
+// Type implements pflag.Value.
+func (f *maxWaitFlag) Type() string { return "duration" }
+
+// milliseconds returns the wait as JSON has it.
+func (f maxWaitFlag) milliseconds() int64 {
+	switch d := time.Duration(f); d {
+	case throttle.Forever:
+		return 0
+	case throttle.NoWait:
+		return -1
+	default:
+		return d.Milliseconds()
+	}
 }
 
 // mostSorted is how many lines are kept to bring them into order.
@@ -73,8 +124,8 @@ type simulated struct {
 	Requests  int               `json:"requests"`
 	Begin     *time.Time        `json:"begin,omitempty"`
 	End       *time.Time        `json:"end,omitempty"` // when the last request came
-	MaxWait   int64             `json:"max_wait_ms"`
-	Waited    waits             `json:"waits"` // of those that waited and were sent
+	MaxWait   int64             `json:"max_wait_ms"`   // 0: forever; negative: none
+	Waited    waits             `json:"waits"`         // of those that waited and were sent
 	Refused   int               `json:"refused"`
 	Crowded   int               `json:"crowded,omitempty"`
 	Unmatched int               `json:"unmatched"`
@@ -152,8 +203,8 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 		return err
 	}
 	r := &logReplay{
-		simulated: simulated{Version: outputVersion, MaxWait: o.maxWait.Milliseconds(), Lines: []brokenLine{}, Policies: []simulatedPolicy{}},
-		engine:    simulation.Replay{Policies: f.Policies, MaxWait: o.maxWait, Latency: o.latency},
+		simulated: simulated{Version: outputVersion, MaxWait: o.maxWait.milliseconds(), Lines: []brokenLine{}, Policies: []simulatedPolicy{}},
+		engine:    simulation.Replay{Policies: f.Policies, MaxWait: time.Duration(o.maxWait), Latency: o.latency},
 		sorter:    accesslog.NewSorter(o.window, mostSorted), header: header,
 		shown: newProgress(c), size: sizeOf(logs),
 	}

@@ -29,7 +29,7 @@ func TestP5_TenThousandWaiters(t *testing.T) {
 	var callers sync.WaitGroup
 	for i := range waiters {
 		callers.Go(func() {
-			_, errs[i] = l.Acquire(context.WithValue(t.Context(), callKey{}, &calls[i]), "", 1)
+			_, errs[i] = l.Acquire(throttle.WithMaxWait(context.WithValue(t.Context(), callKey{}, &calls[i]), throttle.Forever), "", 1)
 		})
 	}
 	callers.Wait()
@@ -69,7 +69,7 @@ func TestP7_AThousandCancellationsASecond(t *testing.T) {
 	require.LessOrEqual(t, status.Used, 5)
 	require.LessOrEqual(t, status.Wait, time.Second+time.Microsecond)
 	next := &call{}
-	_, err = l.Acquire(context.WithValue(t.Context(), callKey{}, next), "", 1)
+	_, err = l.Acquire(throttle.WithMaxWait(context.WithValue(t.Context(), callKey{}, next), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	require.LessOrEqual(t, next.start.Load()-next.booked.Load(), int64(time.Second+50*ms), "two clocks of one machine")
 }

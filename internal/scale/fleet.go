@@ -198,7 +198,7 @@ func (p *playing) arrivals(u int) {
 // acquire takes one start.
 func (p *playing) acquire(u, node, caller int) {
 	s := fleet.Sample{Worker: fmt.Sprintf("%d/%d", node, caller), Asked: now()}
-	_, err := p.limiters[node][u].Acquire(p.ctx, "", 1)
+	_, err := p.limiters[node][u].Acquire(throttle.WithMaxWait(p.ctx, throttle.Forever), "", 1)
 	s.Served, s.OK = now(), err == nil
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -84,7 +84,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 			all.Go(func() {
 				for {
 					asked := time.Now()
-					p, err := l.Acquire(ctx, key, 1)
+					p, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), key, 1)
 					if err != nil {
 						return
 					}

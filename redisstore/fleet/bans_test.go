@@ -32,7 +32,7 @@ func hold(t *testing.T, a *fleet.Reporter, l *throttle.Limiter, callers int) {
 	gone := make(chan struct{}, callers)
 	for range callers {
 		go func() {
-			_, _ = l.Acquire(ctx, "", 1)
+			_, _ = l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 			gone <- struct{}{}
 		}()
 	}
@@ -124,7 +124,7 @@ func TestWhoIsHurt(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error)
 	go func() {
-		_, err := limiter(t, a, policy).Acquire(ctx, "", 1)
+		_, err := limiter(t, a, policy).Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 		left <- err
 	}()
 	require.Eventually(t, func() bool { return fleet.Waiting(a) == 1 }, time.Minute, time.Millisecond)

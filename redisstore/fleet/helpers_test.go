@@ -41,7 +41,7 @@ func limiter(t *testing.T, s store.Store, p throttle.Policy) *throttle.Limiter {
 // acquire takes a start for each key.
 func acquire(t *testing.T, l *throttle.Limiter, keys ...string) {
 	for _, key := range keys {
-		_, err := l.Acquire(t.Context(), key, 1)
+		_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), key, 1)
 		require.NoError(t, err)
 	}
 }

@@ -86,7 +86,7 @@ func TestPauseReachesWaiters(t *testing.T) {
 			defer leave()
 			failed := make(chan error, 1)
 			go func() {
-				_, err := l.Acquire(ctx, "", 1)
+				_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 				failed <- err
 			}()
 			require.Eventually(t, func() bool {
@@ -111,7 +111,7 @@ func TestNewsIsNotLost(t *testing.T) {
 	target := find(t, all, fleet.Query{Name: "slow"})
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	go l.Acquire(ctx, "", 1)
+	go l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
 	require.Eventually(t, func() bool { return len(do(t, client, "PUBSUB", "CHANNELS").([]any)) > 0 }, time.Minute, time.Millisecond)
 	for i := range 5 {
 		by := fmt.Sprint("operator ", i)

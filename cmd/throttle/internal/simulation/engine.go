@@ -47,7 +47,7 @@ type Observer interface {
 // A Request is one request on its way.
 type Request struct {
 	Charges []store.Charge // what it costs, as Transport.Explain has it; they are the request's own
-	MaxWait time.Duration  // as in throttle.Config
+	MaxWait time.Duration  // less than 0: it does not wait; 0: as long as it has to
 
 	Arrived int64 // when it came: microseconds since the Unix epoch
 	Waits   bool  // a charge held it, and it has not started

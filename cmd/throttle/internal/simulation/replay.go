@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -62,7 +63,11 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 		r.result.Crowded++
 		return nil
 	}
-	r.engine.Send(&Request{Charges: charges, MaxWait: r.MaxWait}, r)
+	maxWait := cmp.Or(r.MaxWait, throttle.DefaultMaxWait)
+	if maxWait == throttle.Forever {
+		maxWait = 0
+	}
+	r.engine.Send(&Request{Charges: charges, MaxWait: maxWait}, r)
 	return nil
 }
 

@@ -25,7 +25,7 @@ func TestReplayAsATransport(t *testing.T) {
 		{Name: "trial", Limit: throttle.PerSecond(5), Shadow: true},
 	}
 	const latency = 300 * time.Millisecond
-	for _, maxWait := range []time.Duration{0, -1, 2 * time.Second} {
+	for _, maxWait := range []time.Duration{throttle.Forever, 0, throttle.NoWait, 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(1, 2))
 			replay := &simulation.Replay{Policies: policies, MaxWait: maxWait, Latency: latency}
