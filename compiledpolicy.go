@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -249,9 +250,15 @@ func (e *panicError) Error() string { return fmt.Sprintf("panicked with a %s at 
 // recoverAs is deferred by what calls a function of a policy: a panic of the function becomes
 // *err, which names the policy and the field that has the function.
 func recoverAs(err *error, policy, field string) {
-	if v := recover(); v != nil {
-		*err = &ConfigError{policy, field, &panicError{fmt.Sprintf("%T", v), panicLine(), v == http.ErrAbortHandler}}
+	v := recover()
+	if v == nil {
+		return
 	}
+	if failed, ok := v.(*observersError); ok {
+		*err = failed.error // one of several observers has panicked, and its line is known
+		return
+	}
+	*err = &ConfigError{policy, field, &panicError{fmt.Sprintf("%T", v), panicLine(), v == http.ErrAbortHandler}}
 }
 
 // abortsHandler reports whether a function of a policy panicked to abort the HTTP
@@ -279,6 +286,38 @@ func panicLine() string {
 	}
 	return "an unknown line"
 }
+
+// Observers returns a function for [Config.Observe] that tells all of several observers of each event, in their order. A
+// nil observer is left out. Observers returns nil if none is left.
+//
+// A panic of one observer does not take the event from the others. All are told of the panic by an
+// [EventFunctionFailed], as [Config.Observe] has it.
+func Observers(all ...func(context.Context, Event)) func(context.Context, Event) {
+	all = slices.DeleteFunc(slices.Clone(all), func(o func(context.Context, Event)) bool { return o == nil })
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+
+	return func(ctx context.Context, e Event) {
+		var failed error
+		for _, o := range all {
+			if err := observer(o).call(ctx, e); failed == nil {
+				failed = err
+			}
+		}
+
+		// Whoever calls this function tells it of the panic, and so all observers.
+		if failed != nil {
+			panic(&observersError{failed})
+		}
+	}
+}
+
+// An observersError is what a function of [Observers] panics with: the panic of one of its observers.
+type observersError struct{ error }
 
 // An observer is [Config.Observe].
 type observer func(context.Context, Event)

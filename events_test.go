@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -224,6 +225,83 @@ func TestP15_AnObserverThatPanics(t *testing.T) {
 			require.Equal(t, 1, strings.Count(e.Err.Error(), "throttle: "))
 		}
 	})
+}
+
+// TestObservers: each observer gets each event in its turn, whichever of the others panic, and hears of the panic once,
+// also where observers are composed of composed ones.
+func TestObservers(t *testing.T) {
+	var told []string
+	named := func(name string) func(context.Context, throttle.Event) {
+		return func(_ context.Context, e throttle.Event) { told = append(told, fmt.Sprint(name, " ", e.Kind)) }
+	}
+	panics := func(context.Context, throttle.Event) { panic(secretToken) }
+	both := []string{"a started", "b started"}
+	failed := append(slices.Clone(both), "a function failed", "b function failed")
+
+	for name, c := range map[string]struct {
+		observe func(context.Context, throttle.Event)
+		told    []string
+	}{
+		"one":               {throttle.Observers(named("a")), both[:1]},
+		"two":               {throttle.Observers(named("a"), named("b")), both},
+		"nil":               {throttle.Observers(nil, named("a"), nil, nil, named("b")), both},
+		"nil with one":      {throttle.Observers(nil, named("a")), both[:1]},
+		"the first panics":  {throttle.Observers(panics, named("a"), named("b")), failed},
+		"the middle panics": {throttle.Observers(named("a"), panics, named("b")), failed},
+		"the last panics":   {throttle.Observers(named("a"), named("b"), panics), failed},
+		"several panic":     {throttle.Observers(panics, named("a"), panics, named("b"), panics), failed},
+		"all panic":         {throttle.Observers(panics, panics), nil},
+		"inner":             {throttle.Observers(throttle.Observers(panics, named("a")), throttle.Observers(nil), named("b")), failed},
+		"outer":             {throttle.Observers(throttle.Observers(named("a"), named("b")), panics), failed},
+	} {
+		told = nil
+		tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Policies: []throttle.Policy{onePerHour}, Observe: c.observe}))
+		require.NoError(t, send(t, tr, get(t, home)), name)
+		require.Equal(t, c.told, told, name)
+	}
+	require.Nil(t, throttle.Observers())
+	require.Nil(t, throttle.Observers(nil, nil))
+}
+
+// TestObservers_ThePanic: the event names the line that panicked, and not what it panicked with; whoever calls the function
+// without throttle gets the panic.
+func TestObservers_ThePanic(t *testing.T) {
+	heard := &events{}
+	observe := throttle.Observers(func(_ context.Context, e throttle.Event) {
+		if e.Kind == throttle.EventStarted {
+			panic(secretToken)
+		}
+	}, heard.observe)
+	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Policies: []throttle.Policy{onePerHour}, Observe: observe}))
+	require.NoError(t, send(t, tr, get(t, home)))
+	require.Len(t, heard.all, 2)
+	require.ErrorContains(t, heard.all[1].Err, "Observe: panicked with a string at events_test.go:")
+	require.Equal(t, 1, strings.Count(heard.all[1].Err.Error(), "throttle: "))
+	require.Panics(t, func() { observe(t.Context(), throttle.Event{Kind: throttle.EventStarted}) })
+	require.NotPanics(t, func() { observe(t.Context(), throttle.Event{Kind: throttle.EventLate}) })
+}
+
+// TestPolicies returns what the program wrote, and a copy that it may change and set anew.
+func TestPolicies(t *testing.T) {
+	table := []throttle.Policy{onePerHour, oneInFlight}
+	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
+	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: table[:1]}))
+	for name, c := range map[string]struct {
+		get  func() []throttle.Policy
+		set  func([]throttle.Policy) error
+		want []throttle.Policy
+	}{"transport": {tr.Policies, tr.SetPolicies, table}, "limiters": {l.Policies, l.SetPolicies, table[:1]}} {
+		got := c.get()
+		require.Equal(t, c.want, got, name)
+		got[0].Name = "changed"
+		require.Equal(t, c.want, c.get(), name)
+		require.NoError(t, c.set(got), name)
+		require.Equal(t, "changed", c.get()[0].Name, name)
+		require.Error(t, c.set([]throttle.Policy{{}}), name)
+		require.Equal(t, "changed", c.get()[0].Name, name)
+		require.NoError(t, c.set(nil), name)
+		require.Empty(t, c.get(), name)
+	}
 }
 
 func TestAcquireDoesNotAllocate(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,9 @@ func NewLimiters(c Config) (*Limiters, error) {
 // SetPolicies replaces the policies, as [Transport.SetPolicies] does. Waiters whose
 // policy is gone are refused with a *[ConfigError].
 func (l *Limiters) SetPolicies(policies []Policy) error { return l.policies.set(policies) }
+
+// Policies returns a copy of the policies as they are now, as they were given to [NewLimiters] or [Limiters.SetPolicies].
+func (l *Limiters) Policies() []Policy { return slices.Clone(l.policies.Load().given) }
 
 // Limiter returns a limiter for the budgets of one of the policies, as they are now,
 // with the same MaxWait and Observe: to close and open them by hand, to look at them, or

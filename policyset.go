@@ -14,6 +14,7 @@ import (
 // A policySet is a set of policies made ready for requests. A policySet never changes;
 // SetPolicies puts another one in its place.
 type policySet struct {
+	given    []Policy // the policies as the program wrote them
 	policies []compiledPolicy
 	byName   map[string]*compiledPolicy
 	index    *match.Index
@@ -47,7 +48,7 @@ func (s *policySet) policyNamed(policy, owner string) (*compiledPolicy, error) {
 
 // newPolicySet makes policies ready for requests. Its error joins all mistakes in the policies.
 func newPolicySet(policies []Policy) (*policySet, error) {
-	s := &policySet{policies: make([]compiledPolicy, len(policies)), byName: make(map[string]*compiledPolicy), replaced: make(chan struct{})}
+	s := &policySet{given: slices.Clone(policies), policies: make([]compiledPolicy, len(policies)), byName: make(map[string]*compiledPolicy), replaced: make(chan struct{})}
 	patterns := make([]*match.Pattern, len(policies))
 	var errs []error
 	for i, p := range policies {

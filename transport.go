@@ -3,6 +3,7 @@ package throttle
 import (
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -56,6 +57,9 @@ func Must(t *Transport, err error) *Transport {
 // Requests that are waiting look at their policies again: if these changed, they
 // take a new place. In case of an error nothing changes.
 func (t *Transport) SetPolicies(policies []Policy) error { return t.policies.set(policies) }
+
+// Policies returns a copy of the policies as they are now, as they were given to [New] or [Transport.SetPolicies].
+func (t *Transport) Policies() []Policy { return slices.Clone(t.policies.Load().given) }
 
 // Explain returns what sending the request would cost which budgets: one charge
 // for each policy that it matches. It sends nothing and asks no store. Charges

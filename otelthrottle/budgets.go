@@ -6,15 +6,12 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/telemetry"
 	"github.com/fleetthrottle/throttle/store"
+	"github.com/fleetthrottle/throttle/telemetry"
 )
 
-// A Source knows what budgets are like: a [throttle.Transport] or [throttle.Limiters].
-type Source interface {
-	Statuses(context.Context) ([]throttle.BudgetStatus, error)
-}
+// A Source has a table of policies, and knows what their budgets are like: a Transport or Limiters of package throttle.
+type Source = telemetry.Source
 
 // budgets are what is told of budgets, and whom to ask.
 type budgets struct {
@@ -33,14 +30,14 @@ type budgets struct {
 // budget for each key, and keys are no attributes: of its budgets, those that the program used last
 // are asked, 16 at the most, and told together. Each collection asks the store once for each budget,
 // so let few programs of a fleet have it. It follows SetPolicies by itself; the registration ends
-// it. One is for all transports and limiters of a program.
+// it. One is for all transports and limiters of a program. A provider that is nil is the global provider of package otel.
 //
 // Of a policy with a Share the shares that wait are told: the 16 that wait most by their hashed names, as "throttle explain" prints
 // them, and all others together as "other". Callers without a share are "none", and shares beyond those that a budget
 // tells apart are "common".
-func Budgets(p metric.MeterProvider, of ...Source) (metric.Registration, error) {
-	b := &budgets{sources: of}
-	m := p.Meter(scope)
+func Budgets(p metric.MeterProvider, sources ...Source) (metric.Registration, error) {
+	b := &budgets{sources: sources}
+	m := meterOf(p)
 	var errs [11]error
 	b.limit, errs[0] = m.Float64ObservableGauge("throttle.budget.limit", metric.WithUnit("{request}"),
 		metric.WithDescription("How much the limit of the fullest budget allows: in a window, in flight, or in a burst."))
@@ -72,7 +69,7 @@ func Budgets(p metric.MeterProvider, of ...Source) (metric.Registration, error) 
 
 // observe asks the stores. One that does not answer fails no collection.
 func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
-	all, err := telemetry.Summaries(ctx, b.sources)
+	all, err := telemetry.Summaries(ctx, b.sources...)
 	for policy, s := range all {
 		b.tell(to, policy, s)
 	}

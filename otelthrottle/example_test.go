@@ -23,7 +23,7 @@ func Example() {
 	tracers := trace.NewTracerProvider()
 	policies := []throttle.Policy{{Name: "orders", Match: "api.example.com/", Limit: throttle.PerSecond(40)}}
 
-	o, err := otelthrottle.New(otelthrottle.Config{MeterProvider: meters, TracerProvider: tracers, Policies: policies})
+	o, err := otelthrottle.New(otelthrottle.Config{MeterProvider: meters, TracerProvider: tracers})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -31,6 +31,8 @@ func Example() {
 		Store: memstore.New(), Policies: policies, Observe: o.Observe,
 		Base: otelhttp.NewTransport(fake{}, otelhttp.WithMeterProvider(meters), otelhttp.WithTracerProvider(tracers)),
 	}))
+	o.Follow(transport)
+
 	resp, err := (&http.Client{Transport: transport}).Get("https://api.example.com/orders")
 	if err != nil {
 		log.Fatal(err)

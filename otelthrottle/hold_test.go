@@ -28,7 +28,7 @@ func traced(t *testing.T) (transport *throttle.Transport, tracer oteltrace.Trace
 	spans, reader = tracetest.NewInMemoryExporter(), metric.NewManualReader()
 	tracers := trace.NewTracerProvider(trace.WithSyncer(spans))
 	meters := metric.NewMeterProvider(metric.WithReader(reader))
-	o, err := otelthrottle.New(otelthrottle.Config{MeterProvider: meters, TracerProvider: tracers, Policies: table})
+	o, err := otelthrottle.New(otelthrottle.Config{MeterProvider: meters, TracerProvider: tracers})
 	require.NoError(t, err)
 	transport = throttle.Must(throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
@@ -93,7 +93,7 @@ func TestNoSpan(t *testing.T) {
 		spans := tracetest.NewInMemoryExporter()
 		for _, sampler := range []trace.Sampler{trace.AlwaysSample(), trace.NeverSample()} {
 			tracers := trace.NewTracerProvider(trace.WithSyncer(spans), trace.WithSampler(sampler))
-			o, err := otelthrottle.New(otelthrottle.Config{TracerProvider: tracers, Policies: table})
+			o, err := otelthrottle.New(otelthrottle.Config{TracerProvider: tracers})
 			require.NoError(t, err)
 			ctx, parent := tracers.Tracer("test").Start(t.Context(), "parent")
 			o.Observe(ctx, throttle.Event{Kind: throttle.EventStarted, Policy: "calls", Duration: time.Millisecond})

@@ -4,23 +4,23 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/telemetry"
+	"github.com/fleetthrottle/throttle/telemetry"
 )
 
 // The attributes.
 const (
-	policyKey = attribute.Key("throttle.policy")
-	shareKey  = attribute.Key("throttle.share")
-	resultKey = attribute.Key("throttle.result")
-	eventKey  = attribute.Key("throttle.event")
-	errorKey  = attribute.Key("error.type")
-	causeKey  = attribute.Key("throttle.cause")
+	policyKey = attribute.Key(telemetry.AttrPolicy)
+	shareKey  = attribute.Key(telemetry.AttrShare)
+	resultKey = attribute.Key(telemetry.AttrResult)
+	eventKey  = attribute.Key(telemetry.AttrEvent)
+	errorKey  = attribute.Key(telemetry.AttrErrorType)
 )
 
 // instruments are what events are told to.
@@ -28,6 +28,9 @@ type instruments struct {
 	requests, events, penalties, failures metric.Int64Counter
 	waits, shadows                        metric.Float64Histogram
 	away                                  metric.Float64ObservableGauge
+
+	mu    sync.Mutex
+	fresh []counter // those that no collection has seen
 }
 
 // make makes the instruments.
@@ -36,13 +39,13 @@ func (i *instruments) make(m metric.Meter) error {
 	i.requests, errs[0] = m.Int64Counter("throttle.requests", metric.WithUnit("{request}"),
 		metric.WithDescription("Requests by what became of them, and by the policy that held them last."))
 	i.waits, errs[1] = m.Float64Histogram("throttle.request.time_in_queue", metric.WithUnit("s"),
-		metric.WithDescription("How long requests were held, whatever became of them."), metric.WithExplicitBucketBoundaries(telemetry.Buckets...))
+		metric.WithDescription("How long requests were held, whatever became of them."), metric.WithExplicitBucketBoundaries(telemetry.Buckets()...))
 	i.events, errs[2] = m.Int64Counter("throttle.events", metric.WithUnit("{event}"),
 		metric.WithDescription("Other events, by kind and policy."))
 	i.penalties, errs[3] = m.Int64Counter("throttle.penalties", metric.WithUnit("{penalty}"),
 		metric.WithDescription("Answers that closed a budget."))
 	i.shadows, errs[4] = m.Float64Histogram("throttle.shadow.time_in_queue", metric.WithUnit("s"),
-		metric.WithDescription("How much longer requests would have been held by policies in shadow mode."), metric.WithExplicitBucketBoundaries(telemetry.Buckets...))
+		metric.WithDescription("How much longer requests would have been held by policies in shadow mode."), metric.WithExplicitBucketBoundaries(telemetry.Buckets()...))
 	i.failures, errs[5] = m.Int64Counter("throttle.store.failures", metric.WithUnit("{event}"),
 		metric.WithDescription("Events that say that the store did not do what it was asked, by cause."))
 	i.away, errs[6] = m.Float64ObservableGauge("throttle.store.away", metric.WithUnit("s"),
@@ -50,70 +53,103 @@ func (i *instruments) make(m metric.Meter) error {
 	return errors.Join(errs[:]...)
 }
 
-// What becomes of requests.
+// results are the attributes of what becomes of requests: by what events say of them, see [resultOf].
+var results = [...][]attribute.KeyValue{
+	{resultKey.String("started")},
+	{resultKey.String("gave_up"), errorKey.String(telemetry.ErrorContext)},
+	{resultKey.String("refused"), errorKey.String(telemetry.ErrorLimit)},
+	{resultKey.String("refused"), errorKey.String(telemetry.ErrorStore)},
+	{resultKey.String("refused"), errorKey.String(telemetry.ErrorConfig)},
+	{resultKey.String("refused"), errorKey.String(telemetry.ErrorUnmatched)},
+	{resultKey.String("refused"), errorKey.String(telemetry.ErrorOther)},
+}
+
+// The indexes in results of what has no reason.
 const (
-	started = iota
-	refusedByLimit
-	refusedByStore
-	refusedByMistake
-	refusedOtherwise
-	gaveUp
-	outcomes
+	started = 0
+	gaveUp  = 1
 )
 
-// results are the attributes of what becomes of requests.
-var results = [outcomes][]attribute.KeyValue{
-	started:          {resultKey.String("started")},
-	refusedByLimit:   {resultKey.String("refused"), errorKey.String("limit")},
-	refusedByStore:   {resultKey.String("refused"), errorKey.String("store")},
-	refusedByMistake: {resultKey.String("refused"), errorKey.String("config")},
-	refusedOtherwise: {resultKey.String("refused"), errorKey.String("_OTHER")},
-	gaveUp:           {resultKey.String("gave_up"), errorKey.String("context")},
+// resultOf returns the index in results of an event that says what became of a request.
+func resultOf(e *throttle.Event) int {
+	switch e.Kind {
+	case throttle.EventStarted:
+		return started
+	case throttle.EventGaveUp:
+		return gaveUp
+	}
+
+	reason := telemetry.ErrorType(e)
+	for i := gaveUp + 1; i < len(results); i++ {
+		if results[i][1].Value.AsString() == reason {
+			return i
+		}
+	}
+	return len(results) - 1
 }
 
 // A series is all that belongs to one policy, bound beforehand: events come on the
 // request's way.
 type series struct {
-	requests  [outcomes]counter
-	waits     [outcomes]histogram
-	events    [len(telemetry.Kinds)]counter // by kind
+	requests  [len(results)]counter
+	waits     [len(results)]histogram
+	events    []counter // by kind
 	penalties counter
 	shadow    histogram
 }
 
-// bind makes the series of a policy. Its counters exist from then on, with 0, so that a rate
-// sees the first event.
+// bind makes the series of a policy.
 func (i *instruments) bind(policy string) *series {
 	var of []attribute.KeyValue
 	if policy != "" {
 		of = append(of, policyKey.String(policy))
 	}
 	with := func(more ...attribute.KeyValue) attribute.Set { return attribute.NewSet(slices.Concat(of, more)...) }
+
 	s := new(series)
 	for r, attributes := range results {
-		s.requests[r] = newCounter(i.requests, with(attributes...))
+		s.requests[r] = i.newCounter(i.requests, with(attributes...))
 		s.waits[r] = newHistogram(i.waits, with(attributes[:1]...))
 	}
-	for kind, name := range telemetry.Kinds {
+	for kind, name := range telemetry.Kinds() {
+		var c counter
 		if name != "" && kind != int(throttle.EventPenalized) { // which has a counter of its own
-			s.events[kind] = newCounter(i.events, with(eventKey.String(name)))
+			c = i.newCounter(i.events, with(eventKey.String(name)))
 		}
+		s.events = append(s.events, c)
 	}
-	s.penalties = newCounter(i.penalties, with())
+	s.penalties = i.newCounter(i.penalties, with())
 	s.shadow = newHistogram(i.shadows, with())
 	return s
 }
 
 // A counter has its attributes.
 type counter struct {
-	of      metric.Int64Counter // nil: nothing is counted
+	of      metric.Int64Counter // nil for a kind that is counted elsewhere
 	options []metric.AddOption
 }
 
-func newCounter(of metric.Int64Counter, set attribute.Set) counter {
+// newCounter returns a counter that exists with 0 from the next collection on, so that a rate sees the first event.
+func (i *instruments) newCounter(of metric.Int64Counter, set attribute.Set) counter {
 	c := counter{of, []metric.AddOption{metric.WithAttributeSet(set)}}
-	of.Add(context.Background(), 0, c.options...)
+
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.fresh = append(i.fresh, c)
 	return c
+}
+
+// addZeros makes the counters exist that are new. It is called at a collection: a global provider that the program sets later
+// forgets what it was told before.
+func (i *instruments) addZeros(ctx context.Context) {
+	i.mu.Lock()
+	fresh := i.fresh
+	i.fresh = nil
+	i.mu.Unlock()
+
+	for _, c := range fresh {
+		c.of.Add(ctx, 0, c.options...)
+	}
 }
 
 func (c *counter) add(ctx context.Context) {

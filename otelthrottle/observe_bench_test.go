@@ -13,7 +13,7 @@ import (
 // BenchmarkObserve is what metrics add to a request that nothing holds.
 func BenchmarkObserve(b *testing.B) {
 	meters := metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))
-	o, err := otelthrottle.New(otelthrottle.Config{MeterProvider: meters, Policies: hotpath.Policies})
+	o, err := otelthrottle.New(otelthrottle.Config{MeterProvider: meters})
 	require.NoError(b, err)
 	hotpath.Benchmark(b, o.Observe)
 }

@@ -2,18 +2,16 @@ package otelthrottle
 
 import (
 	"context"
-	"errors"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/telemetry"
+	"github.com/fleetthrottle/throttle/telemetry"
 )
 
 // scope names this package to providers.
@@ -22,58 +20,65 @@ const scope = "github.com/fleetthrottle/throttle/otelthrottle"
 // Other is throttle.policy of policies that are not in the table.
 const Other = telemetry.Other
 
-// Config is what [New] needs. Global providers are never used.
+// Config is what [New] needs. Its zero value is useful.
 type Config struct {
-	// MeterProvider makes the metrics. Defaults to nil: there are none.
+	// MeterProvider makes the metrics. Defaults to nil: the global provider of package otel, as for otelhttp. A noop
+	// provider of OpenTelemetry makes none.
 	MeterProvider metric.MeterProvider
 
-	// TracerProvider makes the spans. Defaults to nil: there are none.
+	// TracerProvider makes the spans. Defaults to nil: the provider of the span in whose context a request is sent, as
+	// for otelhttp. A noop provider of OpenTelemetry makes none.
 	TracerProvider trace.TracerProvider
-
-	// Policies are those of the transport. A policy that is not among them is [Other].
-	Policies []throttle.Policy
 }
 
 // An Observer has metrics and spans made of events. It is safe for concurrent use, and
-// there is nothing to close. One is for all transports of a program: what several tell of the store
+// there is nothing to close. One is for all transports and limiters of a program: what several tell of the store
 // would not be added up.
 type Observer struct {
 	instruments
-	tracer  trace.Tracer
-	all     telemetry.Table[series]
-	causes  [len(telemetry.Causes)]counter
+	tracers trace.TracerProvider
+	all     *telemetry.Table[series]
+	causes  []counter
 	outages telemetry.Outages
 }
 
-// New returns an observer. Its errors are those of the meter provider.
+// New returns an observer. Its errors are those of the meter provider. Give its Observe to the transports and limiters of a
+// program, and these to [Observer.Follow].
 func New(c Config) (*Observer, error) {
-	if c.MeterProvider == nil {
-		c.MeterProvider = metricnoop.NewMeterProvider()
-	}
-	if c.TracerProvider == nil {
-		c.TracerProvider = tracenoop.NewTracerProvider()
-	}
-	o := &Observer{tracer: c.TracerProvider.Tracer(scope)}
-	m := c.MeterProvider.Meter(scope)
+	o := &Observer{tracers: c.TracerProvider}
+	m := meterOf(c.MeterProvider)
 	if err := o.instruments.make(m); err != nil {
 		return nil, err
 	}
-	if _, err := m.RegisterCallback(o.observeStore, o.away); err != nil {
+
+	for _, cause := range telemetry.Causes() {
+		o.causes = append(o.causes, o.newCounter(o.failures, attribute.NewSet(errorKey.String(cause))))
+	}
+	o.all = telemetry.NewTable(o.bind)
+
+	if _, err := m.RegisterCallback(o.collect, o.away); err != nil {
 		return nil, err
 	}
-	for i, cause := range telemetry.Causes {
-		o.causes[i] = newCounter(o.failures, attribute.NewSet(causeKey.String(cause)))
-	}
-	o.SetPolicies(c.Policies)
 	return o, nil
 }
 
-// SetPolicies makes the series of a new table. Those of policies that are gone stay, as
-// long as the program runs.
-func (o *Observer) SetPolicies(policies []throttle.Policy) { o.all.Add(policies, o.bind) }
+// meterOf returns the meter of this package of a provider, or of the global provider if p is nil.
+func meterOf(p metric.MeterProvider) metric.Meter {
+	if p == nil {
+		p = otel.GetMeterProvider()
+	}
+	return p.Meter(scope)
+}
 
-// observeStore tells for how long the store has not answered.
-func (o *Observer) observeStore(ctx context.Context, to metric.Observer) error {
+// Follow makes the series of all policies of the sources, with 0, and later those of the policies that the sources get by
+// their SetPolicies. The series of policies that are gone stay, as long as the program runs. A policy of a transport
+// that is not followed has its series from its first event on.
+func (o *Observer) Follow(sources ...Source) { o.all.Follow(sources...) }
+
+// collect makes the series of new policies, and tells for how long the store has not answered.
+func (o *Observer) collect(ctx context.Context, to metric.Observer) error {
+	o.all.Refresh()
+	o.addZeros(ctx)
 	to.ObserveFloat64(o.away, o.outages.Longest(ctx).Seconds())
 	return nil
 }
@@ -87,14 +92,10 @@ func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
 		o.causes[cause].add(ctx)
 		o.outages.Note(ctx)
 	}
-	s := o.all.Of(e.Policy)
+	s := o.all.Of(&e)
 	switch e.Kind {
-	case throttle.EventStarted:
-		o.outcome(ctx, s, started, &e)
-	case throttle.EventRefused:
-		o.outcome(ctx, s, reasonOf(e.Err), &e)
-	case throttle.EventGaveUp:
-		o.outcome(ctx, s, gaveUp, &e)
+	case throttle.EventStarted, throttle.EventRefused, throttle.EventGaveUp:
+		o.outcome(ctx, s, resultOf(&e), &e)
 	case throttle.EventPenalized:
 		s.penalties.add(ctx)
 	case throttle.EventShadowed:
@@ -116,21 +117,6 @@ func (o *Observer) outcome(ctx context.Context, s *series, r int, e *throttle.Ev
 	}
 }
 
-// reasonOf returns why a request was refused.
-func reasonOf(err error) int {
-	var store *throttle.StoreError
-	var mistake *throttle.ConfigError
-	switch {
-	case errors.Is(err, throttle.ErrLimited):
-		return refusedByLimit
-	case errors.As(err, &store):
-		return refusedByStore
-	case errors.As(err, &mistake):
-		return refusedByMistake
-	}
-	return refusedOtherwise
-}
-
 // leastHold is how long a request was held at least that has a span for it.
 const leastHold = time.Millisecond
 
@@ -138,18 +124,24 @@ const leastHold = time.Millisecond
 // is made afterwards, because a request does not know beforehand whether it is held, so it
 // cannot be the parent of anything.
 func (o *Observer) hold(ctx context.Context, result int, e *throttle.Event) {
-	if !trace.SpanFromContext(ctx).IsRecording() {
+	request := trace.SpanFromContext(ctx)
+	if !request.IsRecording() {
 		return
 	}
+	tracers := o.tracers
+	if tracers == nil {
+		tracers = request.TracerProvider()
+	}
+
 	end := time.Now()
 	attributes := append(make([]attribute.KeyValue, 0, 8), results[result]...)
 	if e.Policy != "" {
-		attributes = append(attributes, policyKey.String(e.Policy), attribute.Bool("throttle.paused", e.Paused))
+		attributes = append(attributes, policyKey.String(e.Policy), attribute.Bool(telemetry.AttrPaused, e.Paused))
 	}
 	if e.Budget != "" {
-		attributes = append(attributes, attribute.String("throttle.budget", e.Budget), attribute.Stringer("throttle.limit", e.Limit))
+		attributes = append(attributes, attribute.String(telemetry.AttrBudget, e.Budget), attribute.Stringer(telemetry.AttrLimit, e.Limit))
 	}
-	_, span := o.tracer.Start(ctx, "throttle.hold", trace.WithTimestamp(end.Add(-e.Duration)), trace.WithAttributes(attributes...))
+	_, span := tracers.Tracer(scope).Start(ctx, "throttle.hold", trace.WithTimestamp(end.Add(-e.Duration)), trace.WithAttributes(attributes...))
 	switch {
 	case result == gaveUp:
 		span.SetStatus(codes.Error, "the caller gave up") // the cause is the program's own, and may be a secret

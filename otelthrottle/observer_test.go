@@ -14,8 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/outage"
@@ -61,16 +65,20 @@ func get(t *throttle.Transport, ctx context.Context, answer string) error {
 type stage struct {
 	*testing.T
 	*otelthrottle.Observer
-	reader *metric.ManualReader
-	meters *metric.MeterProvider
+	reader   *metric.ManualReader
+	meters   *metric.MeterProvider
+	limiters *throttle.Limiters // those that the observer follows, with the table
 }
 
 func newStage(t *testing.T) *stage {
 	s := &stage{T: t, reader: metric.NewManualReader()}
 	s.meters = metric.NewMeterProvider(metric.WithReader(s.reader))
 	var err error
-	s.Observer, err = otelthrottle.New(otelthrottle.Config{MeterProvider: s.meters, Policies: table})
+	s.Observer, err = otelthrottle.New(otelthrottle.Config{MeterProvider: s.meters})
 	require.NoError(t, err)
+	s.limiters, err = throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: table})
+	require.NoError(t, err)
+	s.Follow(s.limiters)
 	return s
 }
 
@@ -187,7 +195,10 @@ func TestSeriesAreBounded(t *testing.T) {
 	require.Equal(t, int64(2), n)
 	_, ok := s.sum("throttle.events", policy("fresh"), event("stale"))
 	require.False(t, ok)
-	s.SetPolicies([]throttle.Policy{{Name: "fresh"}})
+	require.NoError(t, s.limiters.SetPolicies([]throttle.Policy{{Name: "fresh", Limit: throttle.PerSecond(1)}}))
+	zero, ok := s.sum("throttle.events", policy("fresh"), event("stale"))
+	require.True(t, ok, "its series exist from the next collection on")
+	require.Zero(t, zero)
 	s.Observe(t.Context(), throttle.Event{Kind: throttle.EventStale, Policy: "fresh"})
 	n, _ = s.sum("throttle.events", policy("fresh"), event("stale"))
 	require.Equal(t, int64(1), n)
@@ -220,14 +231,14 @@ func (s *stage) total() (n int64) {
 // TestReasons: an error is one of a few words.
 func TestReasons(t *testing.T) {
 	s := newStage(t)
-	for _, err := range []error{&throttle.LimitError{}, &throttle.StoreError{Err: context.DeadlineExceeded}, &throttle.ConfigError{}, os.ErrClosed} {
+	for _, err := range []error{&throttle.LimitError{}, &throttle.StoreError{Err: context.DeadlineExceeded}, &throttle.ConfigError{}, &throttle.UnmatchedError{}, os.ErrClosed} {
 		s.Observe(t.Context(), throttle.Event{Kind: throttle.EventRefused, Policy: "calls", Err: err})
 	}
-	for _, word := range []string{"limit", "store", "config", "_OTHER"} {
+	for _, word := range []string{"limit", "store", "config", "unmatched", "_OTHER"} {
 		n, _ := s.sum("throttle.requests", policy("calls"), result("refused"), errorType(word))
 		require.Equal(t, int64(1), n, word)
 	}
-	require.Equal(t, uint64(4), s.waits("throttle.request.time_in_queue", policy("calls"), result("refused")).Count)
+	require.Equal(t, uint64(5), s.waits("throttle.request.time_in_queue", policy("calls"), result("refused")).Count)
 }
 
 // TestObserveAllocatesNothing, because it is on the way of each request.
@@ -235,20 +246,53 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	s := newStage(t)
 	for _, e := range []throttle.Event{
 		{Kind: throttle.EventStarted}, {Kind: throttle.EventStarted, Policy: "calls", Duration: time.Second},
-		{Kind: throttle.EventWaiting, Policy: "calls"}, {Kind: throttle.EventStale, Policy: "nobody's"},
+		{Kind: throttle.EventWaiting, Policy: "calls"}, {Kind: throttle.EventStale, Policy: "trial"},
 	} {
 		s.Observe(t.Context(), e)
 		require.Zero(t, testing.AllocsPerRun(100, func() { s.Observe(t.Context(), e) }), "%v", e.Kind)
 	}
 }
 
-// TestNothingIsGlobal: without providers nothing is told to the global ones.
-func TestNothingIsGlobal(t *testing.T) {
+// TestGlobalProviders: an observer without providers has its metrics from the global provider, also if the program sets
+// that later, and its spans from the provider of the request's span, as otelhttp has.
+func TestGlobalProviders(t *testing.T) {
+	o, err := otelthrottle.New(otelthrottle.Config{})
+	require.NoError(t, err)
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}, Observe: o.Observe}))
+	o.Follow(transport)
+	_, err = otelthrottle.Budgets(nil, transport)
+	require.NoError(t, err)
+
+	spans := tracetest.NewInMemoryExporter()
+	tracers := trace.NewTracerProvider(trace.WithSyncer(spans))
 	reader := metric.NewManualReader()
 	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
-	o, err := otelthrottle.New(otelthrottle.Config{Policies: table})
+	otel.SetTracerProvider(tracers)
+	ctx, parent := otel.Tracer("test").Start(t.Context(), "parent")
+	o.Observe(ctx, throttle.Event{Kind: throttle.EventStarted, Policy: "calls", Duration: time.Second})
+	parent.End()
+	require.Equal(t, []string{"throttle.hold", "parent"}, []string{spans.GetSpans()[0].Name, spans.GetSpans()[1].Name})
+
+	s := &stage{T: t, Observer: o, reader: reader}
+	n, _ := s.sum("throttle.requests", policy("calls"), result("started"))
+	require.Equal(t, int64(1), n)
+	n, ok := s.sum("throttle.requests", policy("trial"), result("started"))
+	require.True(t, ok, "series exist from the start")
+	require.Zero(t, n)
+	require.Equal(t, int64(1), s.value("throttle.store.up"))
+}
+
+// TestNoProviders: who wants no metrics or no spans says so.
+func TestNoProviders(t *testing.T) {
+	reader, spans := metric.NewManualReader(), tracetest.NewInMemoryExporter()
+	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
+	tracers := trace.NewTracerProvider(trace.WithSyncer(spans))
+	o, err := otelthrottle.New(otelthrottle.Config{MeterProvider: metricnoop.NewMeterProvider(), TracerProvider: tracenoop.NewTracerProvider()})
 	require.NoError(t, err)
-	o.Observe(t.Context(), throttle.Event{Kind: throttle.EventStarted, Duration: time.Second})
+	ctx, parent := tracers.Tracer("test").Start(t.Context(), "parent")
+	o.Observe(ctx, throttle.Event{Kind: throttle.EventStarted, Duration: time.Second})
+	parent.End()
+	require.Len(t, spans.GetSpans(), 1)
 	var all metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &all))
 	require.Empty(t, all.ScopeMetrics)
@@ -377,7 +421,7 @@ func TestStore(t *testing.T) {
 		store.err = nil
 		require.Zero(t, away())
 		for cause, want := range map[string]int64{"away": 1, "denied": 1, "failed": 0} {
-			n, ok := s.sum("throttle.store.failures", attribute.String("throttle.cause", cause))
+			n, ok := s.sum("throttle.store.failures", errorType(cause))
 			require.True(t, ok)
 			require.Equal(t, want, n, cause)
 		}

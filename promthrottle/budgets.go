@@ -7,14 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/telemetry"
 	"github.com/fleetthrottle/throttle/store"
+	"github.com/fleetthrottle/throttle/telemetry"
 )
-
-// A Source knows what budgets are like: a [throttle.Transport] or [throttle.Limiters].
-type Source interface {
-	Statuses(context.Context) ([]throttle.BudgetStatus, error)
-}
 
 // A budgets collector asks stores, at each scrape, what budgets are like.
 type budgets struct {
@@ -45,14 +40,14 @@ func Budgets(sources ...Source) prometheus.Collector {
 		sources: sources,
 		up:      prometheus.NewDesc("throttle_store_up", "Whether the store answered when it was asked what budgets are like.", nil, nil),
 		known:   desc("throttle_budgets", "How many budgets were asked; of a policy with a Key those that were used last, 16 at the most."),
-		limit:   desc("throttle_limit", "How much the limit of the fullest budget allows: in a window, in flight, or in a burst."),
-		used:    desc("throttle_used", "How much of the limit of the fullest budget is used now."),
-		booked:  desc("throttle_booked", "How much is booked of these budgets for starts that are to come."),
-		waiting: desc("throttle_waiting", "How much the requests of the fleet ask for that wait for these budgets, with a start that is booked or without."),
-		callers: desc("throttle_waiting_callers", "How many callers of the fleet stand in line for these budgets, whatever they cost, without a start that is booked."),
-		wait:    desc("throttle_next_start_seconds", "How long a request would wait at the most if it came now; +Inf if no start can be planned."),
-		paused:  desc("throttle_paused_seconds", "For how long a budget is still closed, by a penalty or by hand; the longest."),
-		ceiling: desc("throttle_ceiling", "How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."),
+		limit:   desc("throttle_budget_limit", "How much the limit of the fullest budget allows: in a window, in flight, or in a burst."),
+		used:    desc("throttle_budget_used", "How much of the limit of the fullest budget is used now."),
+		booked:  desc("throttle_budget_booked", "How much is booked of these budgets for starts that are to come."),
+		waiting: desc("throttle_budget_waiting", "How much the requests of the fleet ask for that wait for these budgets, with a start that is booked or without."),
+		callers: desc("throttle_budget_waiting_callers", "How many callers of the fleet stand in line for these budgets, whatever they cost, without a start that is booked."),
+		wait:    desc("throttle_budget_next_start_seconds", "How long a request would wait at the most if it came now; +Inf if no start can be planned."),
+		paused:  desc("throttle_budget_paused_seconds", "For how long a budget is still closed, by a penalty or by hand; the longest."),
+		ceiling: desc("throttle_budget_ceiling", "How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."),
 
 		shareWaiting: ofShare("throttle_share_waiting", "How much the requests of a share ask for that wait in line; the 16 shares that wait most, and all others as \"other\"."),
 		shareServed:  ofShare("throttle_share_served", "What a share's requests had since they began to wait: it begins at 0 again when none of them waits."),
@@ -68,7 +63,7 @@ func (b *budgets) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (b *budgets) Collect(to chan<- prometheus.Metric) {
-	all, err := telemetry.Summaries(context.Background(), b.sources)
+	all, err := telemetry.Summaries(context.Background(), b.sources...)
 	for policy, s := range all {
 		b.send(to, policy, s)
 	}

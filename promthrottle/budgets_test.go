@@ -27,19 +27,19 @@ func TestBudgets(t *testing.T) {
 		b := promthrottle.Budgets(transport)
 		require.Equal(t, 1+2*9, testutil.CollectAndCount(b), "no budget with a key is used")
 		require.NoError(t, get(transport, t.Context(), ""))
-		require.InDelta(t, 2, gauge(t, b, "throttle_limit", "calls"), 0)
-		require.InDelta(t, 1, gauge(t, b, "throttle_used", "calls"), 0)
-		require.InDelta(t, 0, gauge(t, b, "throttle_next_start_seconds", "calls"), 0)
+		require.InDelta(t, 2, gauge(t, b, "throttle_budget_limit", "calls"), 0)
+		require.InDelta(t, 1, gauge(t, b, "throttle_budget_used", "calls"), 0)
+		require.InDelta(t, 0, gauge(t, b, "throttle_budget_next_start_seconds", "calls"), 0)
 
 		require.NoError(t, get(transport, t.Context(), "429"))
 		time.Sleep(10 * time.Second)
-		require.InDelta(t, 20, gauge(t, b, "throttle_paused_seconds", "calls"), 0.1)
-		require.Greater(t, gauge(t, b, "throttle_next_start_seconds", "calls"), 19.0)
+		require.InDelta(t, 20, gauge(t, b, "throttle_budget_paused_seconds", "calls"), 0.1)
+		require.Greater(t, gauge(t, b, "throttle_budget_next_start_seconds", "calls"), 19.0)
 		ctx, stop := context.WithCancel(t.Context())
 		go func() { _ = get(transport, ctx, "") }()
 		synctest.Wait()
-		require.InDelta(t, 1, gauge(t, b, "throttle_waiting", "calls"), 0)
-		require.InDelta(t, 1, gauge(t, b, "throttle_waiting_callers", "calls"), 0)
+		require.InDelta(t, 1, gauge(t, b, "throttle_budget_waiting", "calls"), 0)
+		require.InDelta(t, 1, gauge(t, b, "throttle_budget_waiting_callers", "calls"), 0)
 		stop()
 		require.InDelta(t, 1, gauge(t, b, "throttle_store_up", ""), 0)
 		require.Equal(t, 1+3*9, testutil.CollectAndCount(b))
@@ -62,11 +62,11 @@ func TestBudgetsOfBookedStarts(t *testing.T) {
 		require.NoError(t, get(transport, t.Context(), ""))
 		go func() { _ = get(transport, t.Context(), "") }()
 		synctest.Wait()
-		for _, name := range []string{"throttle_used", "throttle_booked", "throttle_waiting"} {
+		for _, name := range []string{"throttle_budget_used", "throttle_budget_booked", "throttle_budget_waiting"} {
 			require.InDelta(t, 1, gauge(t, b, name, "calls"), 0, name)
 		}
 		time.Sleep(time.Second)
-		require.InDelta(t, 0, gauge(t, b, "throttle_booked", "calls"), 0)
+		require.InDelta(t, 0, gauge(t, b, "throttle_budget_booked", "calls"), 0)
 	})
 }
 
@@ -150,8 +150,8 @@ func TestBudgetsWithKeys(t *testing.T) {
 			}
 		}
 		require.InDelta(t, 3, gauge(t, b, "throttle_budgets", "tenant"), 0)
-		require.InDelta(t, 3, gauge(t, b, "throttle_used", "tenant"), 0)
-		require.InDelta(t, 4, gauge(t, b, "throttle_limit", "tenant"), 0)
+		require.InDelta(t, 3, gauge(t, b, "throttle_budget_used", "tenant"), 0)
+		require.InDelta(t, 4, gauge(t, b, "throttle_budget_limit", "tenant"), 0)
 
 		time.Sleep(time.Second)
 		for tenant := range 1000 {
@@ -159,19 +159,19 @@ func TestBudgetsWithKeys(t *testing.T) {
 		}
 		require.Equal(t, 1+9, testutil.CollectAndCount(b))
 		require.InDelta(t, 16, gauge(t, b, "throttle_budgets", "tenant"), 0)
-		require.InDelta(t, 3, gauge(t, b, "throttle_used", "tenant"), 0)
+		require.InDelta(t, 3, gauge(t, b, "throttle_budget_used", "tenant"), 0)
 		for range 3 {
 			require.NoError(t, call(transport, 1999))
 		}
 		require.ErrorIs(t, call(transport, 1999), throttle.ErrLimited)
-		require.InDelta(t, 4, gauge(t, b, "throttle_used", "tenant"), 0, "one that is not among the first holds its caller")
+		require.InDelta(t, 4, gauge(t, b, "throttle_budget_used", "tenant"), 0, "one that is not among the first holds its caller")
 
 		// What is not used for a minute makes room, and is forgotten after an hour.
 		time.Sleep(time.Minute + 1)
 		for tenant := range 16 {
 			require.NoError(t, call(transport, 5000+tenant))
 		}
-		require.InDelta(t, 1, gauge(t, b, "throttle_used", "tenant"), 0)
+		require.InDelta(t, 1, gauge(t, b, "throttle_budget_used", "tenant"), 0)
 		time.Sleep(time.Hour + 1)
 		require.Equal(t, 1, testutil.CollectAndCount(b))
 	})
@@ -185,8 +185,8 @@ func TestBudgetsFollow(t *testing.T) {
 		require.InDelta(t, 1, gauge(t, b, "throttle_store_up", ""), 0)
 		require.NoError(t, call(transport, "a"))
 		require.NoError(t, transport.SetPolicies(append(tenants(9), table...)))
-		require.InDelta(t, 9, gauge(t, b, "throttle_limit", "tenant"), 0)
-		require.InDelta(t, 2, gauge(t, b, "throttle_limit", "calls"), 0)
+		require.InDelta(t, 9, gauge(t, b, "throttle_budget_limit", "tenant"), 0)
+		require.InDelta(t, 2, gauge(t, b, "throttle_budget_limit", "calls"), 0)
 		require.NoError(t, transport.SetPolicies(nil))
 		require.Equal(t, 1, testutil.CollectAndCount(b))
 		require.NoError(t, transport.SetPolicies(tenants(4)))
@@ -222,7 +222,7 @@ func TestSeveralSources(t *testing.T) {
 	b := promthrottle.Budgets(one, two)
 	require.NoError(t, get(one, t.Context(), ""))
 	require.InDelta(t, 2, gauge(t, b, "throttle_budgets", "calls"), 0)
-	require.InDelta(t, 1, gauge(t, b, "throttle_used", "calls"), 0)
+	require.InDelta(t, 1, gauge(t, b, "throttle_budget_used", "calls"), 0)
 	require.InDelta(t, 1, gauge(t, b, "throttle_budgets", "trial"), 0)
 }
 

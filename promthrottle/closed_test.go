@@ -16,7 +16,7 @@ import (
 // a budget is open earlier than it was to be.
 func TestClosedUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := promthrottle.New(table)
+		m := promthrottle.New()
 		observe := func(k throttle.EventKind, budget string, d time.Duration) {
 			m.Observe(t.Context(), throttle.Event{Kind: k, Policy: "calls", Budget: budget, Duration: d})
 		}

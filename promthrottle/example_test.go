@@ -17,7 +17,7 @@ func Example() {
 	registry, store := prometheus.NewRegistry(), memstore.New()
 	policies := []throttle.Policy{{Name: "orders", Match: "api.example.com/", Limit: throttle.PerSecond(40)}}
 
-	metrics := promthrottle.New(policies)
+	metrics := promthrottle.New()
 	transport, err := throttle.New(throttle.Config{
 		Store: store, Policies: policies, Observe: metrics.Observe,
 		Base: answered{}, // leave it out to use http.DefaultTransport
@@ -25,6 +25,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	metrics.Follow(transport)
 	registry.MustRegister(metrics, promthrottle.Budgets(transport))
 
 	resp, err := (&http.Client{Transport: transport}).Get("https://api.example.com/orders")
@@ -39,13 +40,13 @@ func Example() {
 	}
 	for _, family := range families {
 		switch family.GetName() {
-		case "throttle_limit", "throttle_used":
+		case "throttle_budget_limit", "throttle_budget_used":
 			fmt.Println(family.GetName(), family.GetMetric()[0].GetGauge().GetValue())
 		}
 	}
 	// Output:
-	// throttle_limit 40
-	// throttle_used 1
+	// throttle_budget_limit 40
+	// throttle_budget_used 1
 }
 
 // answered answers without a network.

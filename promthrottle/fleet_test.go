@@ -66,11 +66,12 @@ func (upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 func member(address string) error {
 	client := redis.NewClient(&redis.Options{Addr: address})
 	defer client.Close()
-	metrics := promthrottle.New(fleetTable)
+	metrics := promthrottle.New()
 	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(client, nil), Policies: fleetTable, Base: upstream{}, Observe: metrics.Observe})
 	if err != nil {
 		return err
 	}
+	metrics.Follow(transport)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, promthrottle.Budgets(transport))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -144,10 +145,10 @@ func TestFleet(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for what, expr := range map[string]string{
-		"the limit is used up":            `max(throttle_used{policy="calls"} / throttle_limit{policy="calls"}) > 0.95`,
-		"requests wait":                   `max(throttle_waiting{policy="calls"}) > 3`,
+		"the limit is used up":            `max(throttle_budget_used{policy="calls"} / throttle_budget_limit{policy="calls"}) > 0.95`,
+		"requests wait":                   `max(throttle_budget_waiting{policy="calls"}) > 3`,
 		"one program has met the penalty": `sum(throttle_events_total{kind="penalized", policy="closed"}) >= 1`,
-		"all know of it":                  `min(throttle_paused_seconds{policy="closed"}) > 500`,
+		"all know of it":                  `min(throttle_budget_paused_seconds{policy="closed"}) > 500`,
 		"the trial would have held":       `sum(rate(throttle_events_total{kind="shadowed", policy="trial"}[10s])) > 1`,
 		"half of all waited for long":     `histogram_quantile(0.5, sum by (le) (rate(throttle_wait_seconds_bucket{policy="calls"}[10s]))) > 0.1`,
 	} {

@@ -7,18 +7,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/telemetry"
+	"github.com/fleetthrottle/throttle/telemetry"
 )
 
-// Other is the label of policies that are not in the table, and None that of requests that
-// no policy held.
+// The labels of what has no policy of a table.
 const (
-	Other = telemetry.Other
-	None  = ""
+	None  = telemetry.None  // requests that no policy held
+	Other = telemetry.Other // policies that are not in a table
 )
 
-// Metrics are what happens to requests. They are a [prometheus.Collector], and safe for
-// concurrent use.
+// A Source has a table of policies, and knows what their budgets are like: a [throttle.Transport] or
+// [throttle.Limiters].
+type Source = telemetry.Source
+
+// Metrics are what happens to requests. They are a [prometheus.Collector], and safe for concurrent use. One is for all
+// transports and limiters of a program.
 type Metrics struct {
 	requests *prometheus.CounterVec
 	waits    *prometheus.HistogramVec
@@ -28,13 +31,13 @@ type Metrics struct {
 	failures *prometheus.CounterVec
 	away     *prometheus.Desc
 
-	all     telemetry.Table[series]
-	causes  [len(telemetry.Causes)]prometheus.Counter
+	all     *telemetry.Table[series]
+	causes  []prometheus.Counter
 	outages telemetry.Outages
 }
 
-// New returns metrics for a table of policies.
-func New(policies []throttle.Policy) *Metrics {
+// New returns metrics. Give their Observe to the transports and limiters of a program, and these to [Metrics.Follow].
+func New() *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "throttle_requests_total",
@@ -59,10 +62,10 @@ func New(policies []throttle.Policy) *Metrics {
 		away: prometheus.NewDesc("throttle_store_away_seconds",
 			"For how long the store has not answered this program, 0 if it answers.", nil, nil),
 	}
-	for i, cause := range telemetry.Causes {
-		m.causes[i] = m.failures.WithLabelValues(cause)
+	for _, cause := range telemetry.Causes() {
+		m.causes = append(m.causes, m.failures.WithLabelValues(cause))
 	}
-	m.SetPolicies(policies)
+	m.all = telemetry.NewTable(m.newSeries)
 	return m
 }
 
@@ -70,31 +73,32 @@ func New(policies []throttle.Policy) *Metrics {
 func histogram(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: name, Help: help,
-		Buckets:                         telemetry.Buckets,
+		Buckets:                         telemetry.Buckets(),
 		NativeHistogramBucketFactor:     1.1,
 		NativeHistogramMaxBucketNumber:  160,
 		NativeHistogramMinResetDuration: time.Hour,
 	}
 }
 
-// SetPolicies makes the series of a new table. Those of policies that are gone stay, as
-// long as the program runs.
-func (m *Metrics) SetPolicies(policies []throttle.Policy) { m.all.Add(policies, m.newSeries) }
+// Follow makes the series of all policies of the sources, with 0, and later those of the policies that the sources get by
+// their SetPolicies. The series of policies that are gone stay, as long as the program runs. A policy of a transport
+// that is not followed has its series from its first event on.
+func (m *Metrics) Follow(sources ...Source) { m.all.Follow(sources...) }
 
 // A series is all that belongs to one policy, bound beforehand: events come on the
 // request's way.
 type series struct {
 	started, refused, gaveUp prometheus.Counter
 	wait, shadow             prometheus.Observer
-	events                   [len(telemetry.Kinds)]prometheus.Counter // by kind; nil for those of requests
+	events                   []prometheus.Counter // by kind; nil for the kinds that say what becomes of a request
 	closed                   closed
 }
 
 // labelOf returns the label of a policy. The label of requests that no policy held is not empty,
 // because an empty label is no label to Prometheus.
 func labelOf(policy string) string {
-	if policy == None {
-		return "none"
+	if policy == "" {
+		return None
 	}
 	return policy
 }
@@ -109,10 +113,12 @@ func (m *Metrics) newSeries(policy string) *series {
 		shadow:  m.shadows.WithLabelValues(label),
 		closed:  closed{gauge: m.closed.WithLabelValues(label)},
 	}
-	for kind, name := range telemetry.Kinds {
-		if name != "" {
-			s.events[kind] = m.events.WithLabelValues(label, name)
+	for _, kind := range telemetry.Kinds() {
+		var counter prometheus.Counter
+		if kind != "" {
+			counter = m.events.WithLabelValues(label, kind)
 		}
+		s.events = append(s.events, counter)
 	}
 	return s
 }
@@ -125,7 +131,7 @@ func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
 		m.causes[cause].Inc()
 		m.outages.Note(ctx)
 	}
-	s := m.all.Of(e.Policy)
+	s := m.all.Of(&e)
 	switch e.Kind {
 	case throttle.EventStarted:
 		s.started.Inc()
@@ -167,6 +173,8 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	m.all.Refresh()
+
 	for _, c := range m.collectors() {
 		c.Collect(to)
 	}

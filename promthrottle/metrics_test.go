@@ -3,9 +3,11 @@ package promthrottle_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,9 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/telemetry"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/promthrottle"
+	"github.com/fleetthrottle/throttle/telemetry"
 )
 
 // table has a limit that fills at once, and one that only counts.
@@ -40,6 +42,16 @@ func (fake) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
+// following returns metrics that follow limiters with these policies.
+func following(t *testing.T, policies []throttle.Policy) (*promthrottle.Metrics, *throttle.Limiters) {
+	t.Helper()
+	limiters, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: policies})
+	require.NoError(t, err)
+	m := promthrottle.New()
+	m.Follow(limiters)
+	return m, limiters
+}
+
 // get sends a request.
 func get(t *throttle.Transport, ctx context.Context, answer string) error {
 	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com/", nil)
@@ -54,8 +66,9 @@ func get(t *throttle.Transport, ctx context.Context, answer string) error {
 // TestMetrics: what becomes of requests is counted, by the policy that held them.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := promthrottle.New(table)
+		m := promthrottle.New()
 		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}, Observe: m.Observe}))
+		m.Follow(transport)
 		ctx := t.Context()
 		require.NoError(t, get(transport, ctx, ""))
 		require.NoError(t, get(transport, ctx, ""))
@@ -100,30 +113,69 @@ throttle_requests_total{policy="trial",result="started"} 0
 // TestSeriesAreBounded: a policy that is not in the table is another one, and a new table
 // adds its own.
 func TestSeriesAreBounded(t *testing.T) {
-	m := promthrottle.New(table)
+	m, limiters := following(t, table)
 	series := testutil.CollectAndCount(m)
 	for _, policy := range []string{"made-up", "another"} {
 		m.Observe(t.Context(), throttle.Event{Kind: throttle.EventStale, Policy: policy})
 	}
 	m.Observe(t.Context(), throttle.Event{Kind: 200, Policy: "calls"})
 	require.Equal(t, series, testutil.CollectAndCount(m))
-	m.SetPolicies([]throttle.Policy{{Name: "fresh"}})
-	store := len(telemetry.Causes) + 1
+	require.NoError(t, limiters.SetPolicies([]throttle.Policy{{Name: "fresh", Limit: throttle.PerSecond(1)}}))
+	store := len(telemetry.Causes()) + 1
 	require.Equal(t, (series-store)/(len(table)+2)*(len(table)+3)+store, testutil.CollectAndCount(m))
 }
 
-// TestNamesThatNobodyHas: metrics are made before the transport says what is wrong with a table.
-func TestNamesThatNobodyHas(t *testing.T) {
-	m := promthrottle.New([]throttle.Policy{{Name: "caf\xe9"}, {Name: "calls"}})
-	m.SetPolicies([]throttle.Policy{{Name: "\xff"}})
-	m.Observe(t.Context(), throttle.Event{Kind: throttle.EventStale, Policy: "caf\xe9"})
-	require.Equal(t, testutil.CollectAndCount(promthrottle.New([]throttle.Policy{{Name: "calls"}})), testutil.CollectAndCount(m))
+// TestSeriesFollow: an event finds the series of a policy that a source has got since the last scrape, also an event
+// without a budget; and a policy that no source has gets its series from its budget's first event on.
+func TestSeriesFollow(t *testing.T) {
+	for name, e := range map[string]throttle.Event{
+		"of the source":   {Kind: throttle.EventRefused, Policy: "fresh"},
+		"of nobody known": {Kind: throttle.EventRefused, Policy: "unfollowed", Budget: "unfollowed/1234"},
+		"of no table":     {Kind: throttle.EventRefused, Policy: "made-up"},
+		"no text":         {Kind: throttle.EventRefused, Policy: "\xff", Budget: "\xff/1234"},
+		"none":            {Kind: throttle.EventRefused},
+	} {
+		m, limiters := following(t, table)
+		require.NoError(t, limiters.SetPolicies([]throttle.Policy{{Name: "fresh", Limit: throttle.PerSecond(1)}}))
+		m.Observe(t.Context(), e)
+		m.Observe(t.Context(), e)
+		label := map[string]string{"of the source": "fresh", "of nobody known": "unfollowed", "none": promthrottle.None}[name]
+		if label == "" {
+			label = promthrottle.Other
+		}
+		require.Equal(t, uint64(2), histogramOf(t, m, "throttle_wait_seconds", label).GetSampleCount(), name)
+	}
+}
+
+// TestFollowWhileObserving: tables change while events come from many goroutines, and none is lost.
+func TestFollowWhileObserving(t *testing.T) {
+	m, limiters := following(t, table)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			policy := fmt.Sprint("p", i)
+			for n := range 100 {
+				if n == 50 {
+					_ = limiters.SetPolicies([]throttle.Policy{{Name: policy, Limit: throttle.PerSecond(1)}})
+					m.Follow(limiters)
+					testutil.CollectAndCount(m)
+				}
+				m.Observe(t.Context(), throttle.Event{Kind: throttle.EventStarted, Policy: policy, Budget: policy + "/1"})
+			}
+		})
+	}
+	all.Wait()
+	for i := range 8 {
+		require.Equal(t, uint64(100), histogramOf(t, m, "throttle_wait_seconds", fmt.Sprint("p", i)).GetSampleCount())
+	}
 }
 
 // TestLint: names and units are as Prometheus wants them.
 func TestLint(t *testing.T) {
 	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table}))
-	for _, c := range []prometheus.Collector{promthrottle.New(table), promthrottle.Budgets(transport)} {
+	m := promthrottle.New()
+	m.Follow(transport)
+	for _, c := range []prometheus.Collector{m, promthrottle.Budgets(transport)} {
 		problems, err := testutil.CollectAndLint(c)
 		require.NoError(t, err)
 		require.Empty(t, problems)
@@ -132,10 +184,10 @@ func TestLint(t *testing.T) {
 
 // TestObserveAllocatesNothing, because it is on the way of each request.
 func TestObserveAllocatesNothing(t *testing.T) {
-	m := promthrottle.New(table)
+	m, _ := following(t, table)
 	for _, e := range []throttle.Event{
 		{Kind: throttle.EventStarted}, {Kind: throttle.EventStarted, Policy: "calls", Duration: time.Second},
-		{Kind: throttle.EventWaiting, Policy: "calls"}, {Kind: throttle.EventStale, Policy: "nobody's"},
+		{Kind: throttle.EventWaiting, Policy: "calls"}, {Kind: throttle.EventStale, Policy: "trial"},
 	} {
 		m.Observe(t.Context(), e)
 		require.Zero(t, testing.AllocsPerRun(100, func() { m.Observe(t.Context(), e) }), "%v", e.Kind)

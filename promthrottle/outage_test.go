@@ -138,11 +138,12 @@ func (r *recordedRun) scrapes(t *testing.T) map[string][]float64 {
 	server, do, all := redistest.Single(t), outside(t), make(map[string][]float64)
 	synctest.Test(t, func(t *testing.T) {
 		policies := []throttle.Policy{{Name: "calls", Limit: throttle.PerSecond(100)}}
-		m := promthrottle.New(policies)
+		m := promthrottle.New()
 		transport := throttle.Must(throttle.New(throttle.Config{
 			MaxWait: throttle.Forever,
 			Store:   redisstore.New(server.Client(t), nil), Policies: policies, Base: fake{}, Observe: m.Observe,
 		}))
+		m.Follow(transport)
 		ctx, stop := context.WithCancel(t.Context())
 		ended, begun := make(chan struct{}), time.Now()
 		go func() {

@@ -69,7 +69,7 @@ func newProxy() *cobra.Command {
 
 // newProxyWith also returns what the command's flags set.
 func newProxyWith() (*cobra.Command, *sidecar) {
-	s := &sidecar{metrics: promthrottle.New(nil), news: news{now: time.Now}}
+	s := &sidecar{metrics: promthrottle.New(), news: news{now: time.Now}}
 	c := &cobra.Command{
 		Use: "proxy [FILE]",
 		Example: `  throttle proxy policies.yaml
@@ -208,6 +208,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err != nil {
 		return nil, err
 	}
+	s.metrics.Follow(transport, limiters)
 	waiting, err := waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits, MaxPenalty: cmp.Or(s.penalties, -1)})
 	if err != nil {
 		return nil, err
@@ -224,7 +225,6 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.Policies)); err != nil {
 			return err
 		}
-		s.metrics.SetPolicies(f.Policies)
 		s.use(proxy.NewTable(f.Policies, f.Tunnels...))
 		s.tellTunnels(f.Tunnels)
 		return nil

@@ -14,32 +14,38 @@ import (
 // take, even where one is made each second: all other metrics must be told while a store is away.
 const AskTime = 500 * time.Millisecond
 
-// A Source knows what budgets are like: a [throttle.Transport] or [throttle.Limiters].
-type Source interface {
-	Statuses(context.Context) ([]throttle.BudgetStatus, error)
-}
-
 // A Summary is what the budgets of one policy are like together.
 type Summary struct {
 	Budgets int            // how many were asked
-	Limit   throttle.Limit // of the fullest,
-	Used    int            // and how much of it is used
-	Booked  int            // of all
-	Waiting int            // of all
-	Callers int            // of all
+	Limit   throttle.Limit // that of the fullest budget
+	Used    int            // how much of the limit of the fullest budget is used
+	Booked  int            // the sum
+	Waiting int            // the sum
+	Callers int            // the sum
 	Wait    time.Duration  // the longest
 	Paused  time.Duration  // the longest
-	Ceiling float64        // the lowest; 0: the limit alone counts everywhere
-	Shares  []shares.Line  // of all budgets together; nil without shares
+	Ceiling float64        // the lowest; 0 if the limit alone counts everywhere
+	Shares  []Share        // those of all budgets together; nil without shares
 
 	told []throttle.ShareStatus
 }
 
-// Summaries asks the stores of all sources, for [AskTime] at the most, and returns what the budgets
-// of each policy are like. The error of one source stands for those of all.
-func Summaries[S Source](ctx context.Context, sources []S) (map[string]*Summary, error) {
+// A Share is what is told of a share of callers: of the 16 shares that wait most by name, and of all others together:
+// see the page on [metrics].
+//
+// [metrics]: https://github.com/fleetthrottle/throttle/blob/main/docs/metrics.md#what-the-fleets-budgets-are-like
+type Share struct {
+	Name    string // the hashed name, or "none", "common" or "other"
+	Waiting int
+	Served  int // below 0 if the store does not know
+}
+
+// Summaries asks the stores of all sources, for [AskTime] at the most, and returns what the budgets of each policy are
+// like, by its name. What was answered is returned with the errors of the sources that did not answer.
+func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, error) {
 	ctx, stop := context.WithTimeout(ctx, AskTime)
 	defer stop()
+
 	answers := make([][]throttle.BudgetStatus, len(sources))
 	errs := make([]error, len(sources))
 	var asked sync.WaitGroup
@@ -47,6 +53,7 @@ func Summaries[S Source](ctx context.Context, sources []S) (map[string]*Summary,
 		asked.Go(func() { answers[i], errs[i] = s.Statuses(ctx) })
 	}
 	asked.Wait()
+
 	all := make(map[string]*Summary)
 	for _, answer := range answers {
 		for i := range answer {
@@ -58,7 +65,9 @@ func Summaries[S Source](ctx context.Context, sources []S) (map[string]*Summary,
 		}
 	}
 	for _, s := range all {
-		s.Shares = shares.Lines(s.told)
+		for _, l := range shares.Lines(s.told) {
+			s.Shares = append(s.Shares, Share{l.Name, l.Waiting, l.Served})
+		}
 	}
 	return all, errors.Join(errs...)
 }
@@ -66,12 +75,15 @@ func Summaries[S Source](ctx context.Context, sources []S) (map[string]*Summary,
 // add takes in what a budget is like.
 func (s *Summary) add(st *throttle.Status) {
 	s.Budgets++
+
 	if float64(st.Used)/float64(st.Limit.Capacity()) > float64(s.Used)/float64(s.Limit.Capacity()) {
 		s.Limit, s.Used = st.Limit, st.Used
 	}
+
 	s.Booked, s.Waiting = s.Booked+st.Booked, s.Waiting+st.Waiting
 	s.Callers += st.Callers
 	s.Wait, s.Paused = max(s.Wait, st.Wait), max(s.Paused, st.Paused)
+
 	if st.Ceiling > 0 && (s.Ceiling == 0 || st.Ceiling < s.Ceiling) {
 		s.Ceiling = st.Ceiling
 	}

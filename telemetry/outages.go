@@ -2,30 +2,14 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/outage"
 )
 
-// Causes are the kinds of reasons why a store does not do what it is asked.
-var Causes = [...]string{outage.Away: outage.Away.String(), outage.Denied: outage.Denied.String(), outage.Failed: outage.Failed.String()}
-
-// CauseOf returns the index in [Causes] of what an event says of the store; false: nothing.
-func CauseOf(e *throttle.Event) (int, bool) {
-	if e.Err == nil {
-		return 0, false
-	}
-	failed, ok := errors.AsType[*throttle.StoreError](e.Err)
-	if !ok {
-		return 0, false
-	}
-	return int(outage.CauseOf(failed)), true
-}
-
-// Outages know which stores did not answer. They are asked again only when somebody looks.
+// Outages know which stores did not answer. The stores are asked again only when somebody looks. The zero Outages are ready
+// to use, and safe for concurrent use.
 type Outages struct {
 	mu    sync.Mutex
 	since map[outage.Question]time.Time
@@ -34,7 +18,8 @@ type Outages struct {
 // mostOutages is how many are known at a time. Others begin when one of these has ended.
 const mostOutages = 16
 
-// Note notes that an event with this context says that a store failed.
+// Note notes that an event with this context says that a store failed. The context is the one that throttle gave to
+// [throttle.Config.Observe]: without it the store cannot be asked.
 func (o *Outages) Note(ctx context.Context) {
 	q := outage.QuestionOf(ctx)
 	if q == nil {
@@ -52,7 +37,7 @@ func (o *Outages) Note(ctx context.Context) {
 }
 
 // Longest asks the stores whether they answer now, if only that they refuse, for [AskTime] at the
-// most. It returns for how long the one has not that was missed first; 0: all do.
+// most. It returns for how long the store has not answered that was missed first, or 0 if all answer.
 func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 	o.mu.Lock()
 	questions := make([]outage.Question, 0, len(o.since))

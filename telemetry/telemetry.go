@@ -1,0 +1,230 @@
+// Package telemetry has what adapters have in common that turn the events of throttle into metrics and logs: the names of
+// kinds, errors and attributes, series for each policy, what the budgets of a program are like, and for how long a
+// store has not answered. Modules promthrottle and otelthrottle and package slogthrottle are built on it, and so can be
+// an adapter for another system. A program that uses one of the three needs nothing of this package.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
+)
+
+// The names of policies where an event has none that is in a table.
+const (
+	None  = "none"  // no policy held the request
+	Other = "other" // the policy is in no table: a caller asked for a name that no policy has
+)
+
+// The names of attributes, as [events] has them.
+//
+// [events]: https://github.com/fleetthrottle/throttle/blob/main/docs/events.md#fields
+const (
+	AttrPolicy       = "throttle.policy"
+	AttrBudget       = "throttle.budget"
+	AttrLimit        = "throttle.limit"
+	AttrShare        = "throttle.share"
+	AttrResult       = "throttle.result" // "started", "refused" or "gave_up"
+	AttrEvent        = "throttle.event"  // as [Kind] names the kinds
+	AttrPaused       = "throttle.paused"
+	AttrHost         = "throttle.host"
+	AttrDuration     = "throttle.duration"
+	AttrLeft         = "throttle.left"
+	AttrCallers      = "throttle.callers"
+	AttrFrom         = "throttle.from"
+	AttrTo           = "throttle.to"
+	AttrNoteBy       = "throttle.note.by"
+	AttrNoteReason   = "throttle.note.reason"
+	AttrErrorType    = "error.type"    // as [ErrorType] names errors; the name is that of OpenTelemetry
+	AttrErrorMessage = "error.message" // the name is that of OpenTelemetry
+)
+
+// Buckets returns the boundaries of histograms of waits, in seconds: from 5 ms to ten minutes. Those that clients choose
+// by default end at ten seconds.
+func Buckets() []float64 {
+	return []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+}
+
+// Kind returns the name of a kind of events in snake case, such as "store_failed", or "unknown" for a kind of a later
+// version of throttle.
+func Kind(k throttle.EventKind) string { return strings.ReplaceAll(k.String(), " ", "_") }
+
+// Kinds returns the names of all kinds, by kind. The name is "" for no kind, and for the kinds that say what becomes of a
+// request, [throttle.EventStarted], [throttle.EventRefused] and [throttle.EventGaveUp]: adapters count those by result.
+func Kinds() []string {
+	names := []string{""}
+	for k := throttle.EventKind(1); k.String() != "unknown"; k++ {
+		switch k {
+		case throttle.EventStarted, throttle.EventRefused, throttle.EventGaveUp:
+			names = append(names, "")
+		default:
+			names = append(names, Kind(k))
+		}
+	}
+	return names
+}
+
+// The words of [ErrorType].
+const (
+	ErrorLimit     = "limit"     // EventRefused: the wait would be too long
+	ErrorStore     = "store"     // EventRefused: the store did not do what it was asked
+	ErrorConfig    = "config"    // EventRefused: a function of a policy failed, or the demand fits no policy
+	ErrorUnmatched = "unmatched" // the request is refused, because no policy matches it
+	ErrorContext   = "context"   // EventGaveUp: the context of the caller ended
+	ErrorOther     = "_OTHER"    // another error
+)
+
+// ErrorType returns one of a few words for the error of an event: for an error of the store in an event of another
+// kind than [throttle.EventRefused] that is one of [Causes]. It returns "" if the event has no error.
+func ErrorType(e *throttle.Event) string {
+	if e.Kind == throttle.EventGaveUp {
+		return ErrorContext
+	}
+	if e.Kind != throttle.EventRefused {
+		if cause, failed := CauseOf(e); failed {
+			return causes[cause]
+		}
+	}
+	return errorWord(e.Err)
+}
+
+// errorWord returns the word for an error, whatever event it belongs to.
+func errorWord(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, throttle.ErrLimited):
+		return ErrorLimit
+	case errors.As(err, new(*throttle.StoreError)):
+		return ErrorStore
+	case errors.As(err, new(*throttle.ConfigError)):
+		return ErrorConfig
+	case errors.As(err, new(*throttle.UnmatchedError)):
+		return ErrorUnmatched
+	}
+	return ErrorOther
+}
+
+// causes are the names of the causes, by the cause.
+var causes = []string{outage.Away: outage.Away.String(), outage.Denied: outage.Denied.String(), outage.Failed: outage.Failed.String()}
+
+// Causes returns the kinds of reasons why a store does not do what it is asked: "away", "denied" and "failed".
+func Causes() []string { return slices.Clone(causes) }
+
+// CauseOf returns the index in [Causes] of what an event says of the store. It returns false if the event says nothing of
+// the store.
+func CauseOf(e *throttle.Event) (int, bool) {
+	if e.Err == nil {
+		return 0, false
+	}
+	failed, ok := errors.AsType[*throttle.StoreError](e.Err)
+	if !ok {
+		return 0, false
+	}
+	return int(outage.CauseOf(failed)), true
+}
+
+// A Source has a table of policies, and knows what their budgets are like: a [throttle.Transport] or
+// [throttle.Limiters].
+type Source interface {
+	// Policies returns the policies as they are now.
+	Policies() []throttle.Policy
+
+	// Statuses returns what the budgets are like, as [throttle.Transport.Statuses] does.
+	Statuses(context.Context) ([]throttle.BudgetStatus, error)
+}
+
+// A Table has what belongs to each policy, bound beforehand: events come on the request's way. It is safe for concurrent
+// use.
+type Table[S any] struct {
+	bind func(policy string) *S
+
+	mu      sync.Mutex // for changes
+	sources []Source
+	all     atomic.Pointer[map[string]*S]
+}
+
+// NewTable returns a table in which are "", for requests that no policy held, and [Other]. bind makes what belongs to a
+// policy.
+func NewTable[S any](bind func(policy string) *S) *Table[S] {
+	t := &Table[S]{bind: bind}
+	t.all.Store(new(map[string]*S))
+	t.add("", Other)
+	return t
+}
+
+// Follow binds what belongs to the policies of the sources, now and whenever the table is asked for a policy that it does
+// not know, or is told to [Table.Refresh]. A nil source is left out. What belongs to policies that are gone stays, as long as the program runs.
+func (t *Table[S]) Follow(sources ...Source) {
+	t.mu.Lock()
+	t.sources = append(slices.Clip(t.sources), slices.DeleteFunc(slices.Clone(sources), func(s Source) bool { return s == nil })...)
+	t.mu.Unlock()
+
+	t.Refresh()
+}
+
+// Refresh binds what belongs to policies that the sources have got since the last time.
+func (t *Table[S]) Refresh() {
+	t.mu.Lock()
+	sources := t.sources
+	t.mu.Unlock()
+
+	var names []string
+	for _, s := range sources {
+		for _, p := range s.Policies() {
+			names = append(names, p.Name)
+		}
+	}
+	t.add(names...)
+}
+
+// add binds what belongs to the policies of these names. A name that is not UTF-8 is no policy's, because throttle
+// refuses it.
+func (t *Table[S]) add(names ...string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	all := *t.all.Load()
+	names = slices.DeleteFunc(names, func(name string) bool { return all[name] != nil || !utf8.ValidString(name) })
+	if len(names) == 0 {
+		return
+	}
+
+	next := make(map[string]*S, len(all)+len(names))
+	maps.Copy(next, all)
+	for _, name := range names {
+		if next[name] == nil {
+			next[name] = t.bind(name)
+		}
+	}
+	t.all.Store(&next)
+}
+
+// Of returns what belongs to the policy of an event. It takes no lock, but for a policy that is new.
+func (t *Table[S]) Of(e *throttle.Event) *S {
+	if s := (*t.all.Load())[e.Policy]; s != nil {
+		return s
+	}
+
+	// An event with a budget is about a policy of a transport, also of one that the table does not follow. Other
+	// events may have a name that a caller asked for, and these are without number.
+	if e.Budget != "" {
+		t.add(e.Policy)
+	} else {
+		t.Refresh()
+	}
+
+	all := *t.all.Load()
+	if s := all[e.Policy]; s != nil {
+		return s
+	}
+	return all[Other]
+}
