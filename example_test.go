@@ -21,6 +21,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/retry"
+	"github.com/fleetthrottle/throttle/slogthrottle"
 )
 
 // One process, one limit.
@@ -276,22 +277,19 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Events are logged with log/slog.
-func ExampleEvent_slog() {
+// Events are logged with log/slog, and counted by an observer beside the log.
+func ExampleObservers() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: steady}))
-	logEvent := func(ctx context.Context, e throttle.Event) {
-		level := slog.LevelDebug
-		switch e.Kind {
-		case throttle.EventPenalized, throttle.EventClosed, throttle.EventOpened, throttle.EventStillWaiting:
-			level = slog.LevelInfo
-		case throttle.EventRefused, throttle.EventGaveUp, throttle.EventLate, throttle.EventStoreFailed, throttle.EventFunctionFailed, throttle.EventIllegible, throttle.EventLowered:
-			level = slog.LevelWarn
+	refused := 0
+	count := func(_ context.Context, e throttle.Event) {
+		if e.Kind == throttle.EventRefused {
+			refused++
 		}
-		logger.LogAttrs(ctx, level, e.Kind.String(), slog.String("policy", e.Policy), slog.String("budget", e.Budget),
-			slog.Bool("paused", e.Paused), slog.Duration("duration", e.Duration), slog.Any("error", e.Err))
 	}
+
+	logs := slogthrottle.New(logger, slogthrottle.Options{})
 	limits, err := throttle.NewLimiters(throttle.Config{
-		Store: memstore.New(), Observe: logEvent,
+		Store: memstore.New(), Observe: throttle.Observers(logs.Observe, count),
 		Policies: []throttle.Policy{{Name: "mails", Limit: throttle.PerHour(500)}},
 	})
 	if err != nil {
@@ -306,18 +304,17 @@ func ExampleEvent_slog() {
 	}
 	_ = permit.Penalize(ctx, 10*time.Minute)
 	_, _ = limits.TryAcquire(ctx, throttle.Demand{Policy: "mails"})
+	fmt.Println(refused, "refused")
 	// Output:
-	// level=INFO msg=penalized policy=mails budget=mails/afe800e91f7e paused=false duration=10m0s error=<nil>
-	// level=WARN msg=refused policy=mails budget=mails/afe800e91f7e paused=true duration=0s error="throttle: policy \"mails\" (500/h): closed by a penalty, would wait 10m0s, but may not wait at all"
+	// level=WARN msg="throttle: penalized" throttle.policy=mails throttle.budget=mails/afe800e91f7e throttle.limit=500/h throttle.duration=10m0s
+	// level=WARN msg="throttle: refused" throttle.policy=mails throttle.budget=mails/afe800e91f7e throttle.limit=500/h throttle.paused=true error.type=limit error.message="throttle: policy \"mails\" (500/h): closed by a penalty, would wait 10m0s, but may not wait at all"
+	// 1 refused
 }
 
-// steady takes out of a log what differs from run to run.
+// steady takes the time out of a log, because it differs from run to run.
 func steady(_ []string, a slog.Attr) slog.Attr {
-	switch a.Key {
-	case slog.TimeKey:
+	if a.Key == slog.TimeKey {
 		return slog.Attr{}
-	case "duration":
-		return slog.Duration(a.Key, a.Value.Duration().Round(time.Second))
 	}
 	return a
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle/internal/match"
+	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
 // Header returns a [Policy.Key] that reads the first value of a header field;
@@ -50,6 +51,31 @@ func PathValue(name string) func(*http.Request) string {
 	return func(r *http.Request) string { return r.PathValue(name) }
 }
 
+// Wildcards returns the names of the wildcards of Match, whose values [PathValue] reads. Its error is a mistake in Match.
+func (p Policy) Wildcards() ([]string, error) {
+	pattern, err := match.Parse(p.Match)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(pattern.Names()), nil
+}
+
+// maxBodyRead is how much of a request's body a key looks at: all of a long conversation with pictures.
+const maxBodyRead = 32 << 20
+
+// BodyMember returns a [Policy.Key] that reads a member of the JSON object in a request's body, such as the model of a
+// language model's API: a text or a number. It returns "" if there is no such member within the first 32 MiB, if it is an
+// object or an array, if the Content-Type is not application/json, or if the request has no GetBody, without which a body
+// can be read only once. [http.NewRequest] sets GetBody for the readers of packages bytes and strings.
+func BodyMember(name string) func(*http.Request) string {
+	return func(r *http.Request) string {
+		if media := r.Header.Get("Content-Type"); !strings.HasPrefix(strings.ToLower(media), "application/json") {
+			return ""
+		}
+		return reqbody.MemberWithin(r, name, maxBodyRead)
+	}
+}
+
 // Host is a [Policy.Key]: the URL's host in lower case, without a default port
 // and a trailing dot, and with any other port.
 func Host(r *http.Request) string {
@@ -64,7 +90,7 @@ func Host(r *http.Request) string {
 	return host + port
 }
 
-// Path is a [Policy.Key]: the URL's path, unescaped and cleaned, so that "/b",
+// RawPath is a [Policy.Key]: the URL's path, unescaped and cleaned, so that "/b",
 // "/b/" and "/a/../b" share a budget. An empty path is "/".
 func RawPath(r *http.Request) string {
 	if r.URL == nil {

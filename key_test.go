@@ -52,6 +52,47 @@ func TestQueryDoesNotReadTheBody(t *testing.T) {
 	require.Nil(t, r.Form)
 }
 
+// TestBodyMember: a member of a JSON body is a key, and the body is sent as it was. A body that is something else, or that
+// can be read only once, has none and is left alone.
+func TestBodyMember(t *testing.T) {
+	for _, c := range []struct{ media, body, want string }{
+		{"application/json", `{"model": "m", "n": 1}`, "m"},
+		{"Application/JSON; charset=utf-8", `{"messages": [{"model": "x"}], "model": "m"}`, "m"},
+		{"application/json", `{"model": 7}`, "7"},
+		{"application/json", `{"model": {"name": "m"}}`, ""},
+		{"application/json", `{"model": ["m"]}`, ""},
+		{"application/json", `{"n": 1}`, ""},
+		{"application/json", `[{"model": "m"}]`, ""},
+		{"application/json", `no JSON`, ""},
+		{"application/json", ``, ""},
+		{"text/plain", `{"model": "m"}`, ""},
+		{"", `{"model": "m"}`, ""},
+	} {
+		r := must(http.NewRequest(http.MethodPost, "https://example.com/", strings.NewReader(c.body)))
+		r.Header.Set("Content-Type", c.media)
+		require.Equal(t, c.want, throttle.BodyMember("model")(r), "%+v", c)
+		require.Equal(t, c.body, string(must(io.ReadAll(r.Body))))
+	}
+
+	once := must(http.NewRequest(http.MethodPost, "https://example.com/", io.NopCloser(strings.NewReader(`{"model": "m"}`))))
+	once.Header.Set("Content-Type", "application/json")
+	require.Empty(t, throttle.BodyMember("model")(once))
+	require.Equal(t, `{"model": "m"}`, string(must(io.ReadAll(once.Body))))
+	require.Empty(t, throttle.BodyMember("model")(&http.Request{}))
+}
+
+func TestWildcards(t *testing.T) {
+	for pattern, want := range map[string][]string{
+		"": nil, "api.example.com/": nil, "{shop}.example.com/admin/{id}/{rest...}": {"shop", "id", "rest"}, "/users/{id}/{$}": {"id"},
+	} {
+		got, err := throttle.Policy{Match: pattern}.Wildcards()
+		require.NoError(t, err)
+		require.Equal(t, want, got, pattern)
+	}
+	_, err := throttle.Policy{Match: "{a}.{a}.example.com/"}.Wildcards()
+	require.ErrorContains(t, err, "stands twice")
+}
+
 func TestPathValue(t *testing.T) {
 	r := &http.Request{}
 	require.Empty(t, throttle.PathValue("shop")(r))

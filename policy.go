@@ -54,7 +54,7 @@ type Policy struct {
 	Match string
 
 	// Key splits the policy into one budget for each value it returns: [Header],
-	// [Query], [PathValue], [Host], [RawPath], [Method], any function of one's own, or
+	// [Query], [PathValue], [BodyMember], [Host], [RawPath], [Method], any function of one's own, or
 	// several with [Join]. Values are hashed before they leave the program. If the
 	// limit is one for each application, its id is a better key than its token,
 	// which changes. On a pattern with

@@ -37,7 +37,7 @@ func TestP15_OnlyTheStandardLibrary(t *testing.T) {
 	for pkg, want := range map[string][]string{
 		".": {
 			module + "/internal/dialect", module + "/internal/farthest", module + "/internal/match", module + "/internal/outage",
-			module + "/internal/peek", contract, module,
+			module + "/internal/peek", module + "/internal/jsonscan", module + "/internal/reqbody", contract, module,
 		},
 		"./store":     {contract},
 		"./memstore":  ledger,

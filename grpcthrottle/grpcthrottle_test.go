@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/grpcthrottle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/slogthrottle"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -45,6 +48,26 @@ func TestPoliciesMatchCalls(t *testing.T) {
 		}
 		n, _ := used(t, limits, "method", "acme")
 		require.Equal(t, 2, n)
+	})
+}
+
+// TestCallsAreLogged: a call that no policy matches is told once for its host, and a call that is refused by its policy.
+func TestCallsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines strings.Builder
+		logs := slogthrottle.New(slog.New(slog.NewTextHandler(&lines, nil)), slogthrottle.Options{})
+		c, _ := serve(t, &server{}, throttle.Config{Store: memstore.New(), Observe: logs.Observe, Policies: []throttle.Policy{
+			{Name: "p", Match: "one.example.com/", Limit: throttle.PerHour(1)},
+		}}, nil)
+		ctx := throttle.WithMaxWait(metadata.AppendToOutgoingContext(t.Context(), "authorization", "tok-SECRET"), throttle.NoWait)
+		for range 3 {
+			_ = check(ctx, c, "", grpc.CallAuthority("one.example.com"))
+			require.NoError(t, check(ctx, c, "", grpc.CallAuthority("two.example.com")))
+		}
+		require.Equal(t, 1, strings.Count(lines.String(), `msg="throttle: unmatched" throttle.host=two.example.com`))
+		require.Equal(t, 2, strings.Count(lines.String(), `msg="throttle: refused" throttle.policy=p`))
+		require.Equal(t, 3, strings.Count(lines.String(), "\n"))
+		require.NotContains(t, lines.String(), "SECRET")
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
 // A keyFunc is a [throttle.Policy.Key].
@@ -166,7 +165,7 @@ func parseValue(s string) (templatePart, error) {
 	case dotted && group == "query" && name != "":
 		return templatePart{value: throttle.Query(name)}, nil
 	case dotted && group == "body" && name != "":
-		return templatePart{value: bodyMember(name)}, nil
+		return templatePart{value: throttle.BodyMember(name)}, nil
 	case dotted && group == "id" && name != "":
 		return templatePart{id: name}, nil
 	case s == "host":
@@ -181,19 +180,4 @@ func parseValue(s string) (templatePart, error) {
 	group, _, _ := strings.Cut(strings.TrimSpace(s), ".")
 	return templatePart{}, fmt.Errorf("{%s} is unknown%s; there are {header.NAME}, {query.NAME}, {body.NAME}, {host}, {path}, {method}, and {NAME} for a wildcard of match",
 		clip(s), didYouMean(group, []string{"header", "query", "body", "host", "path", "method"}))
-}
-
-// mostLooked is how much of a request's body is looked at: all of a long conversation with
-// pictures.
-const mostLooked = 32 << 20
-
-// bodyMember returns the key that is a member of the JSON object in a request's body, a text or
-// a number; "" if the body has none. Without a GetBody the body cannot be looked at.
-func bodyMember(name string) keyFunc {
-	return func(r *http.Request) string {
-		if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
-			return ""
-		}
-		return reqbody.MemberWithin(r, name, mostLooked)
-	}
 }

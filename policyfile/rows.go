@@ -11,7 +11,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/match"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -123,11 +122,11 @@ func (r *reader) checkWildcards(all []wildcard, where string, policies ...thrott
 	names := []string{"host", "path", "method"}
 	there := make(map[string]bool)
 	for _, p := range policies {
-		pattern, err := match.Parse(p.Match)
+		wildcards, err := p.Wildcards()
 		if err != nil {
 			return // which is known
 		}
-		for _, name := range pattern.Names() {
+		for _, name := range wildcards {
 			names, there[name] = append(names, name), true
 		}
 	}
