@@ -42,7 +42,7 @@ func TestConfigReportsEveryMistakeAtOnce(t *testing.T) {
 	}})
 	require.Nil(t, tr)
 	require.Equal(t, []string{
-		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet`,
+		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet`,
 		`throttle: policy "#2": Name: is missing: it names the policy in the store, in errors and in events`,
 		`throttle: policy "pattern": Match: at offset 18: a segment "" matches nothing, because paths are cleaned first`,
 		`throttle: policy "none": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
@@ -149,7 +149,7 @@ func TestZeroConfigNeedsOnlyAStore(t *testing.T) {
 }
 
 func TestMust(t *testing.T) {
-	require.PanicsWithError(t, "throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet", func() {
+	require.PanicsWithError(t, "throttle: Store: is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet", func() {
 		throttle.Must(throttle.New(throttle.Config{}))
 	})
 	require.NotNil(t, throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New()})))
@@ -159,7 +159,7 @@ func TestNewLimiterReportsEveryMistakeAtOnce(t *testing.T) {
 	l, err := throttle.NewLimiter(nil, throttle.Policy{})
 	require.Nil(t, l)
 	require.Equal(t, []string{
-		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet`,
+		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet`,
 		`throttle: policy "#1": Name: is missing: it names the policy in the store, in errors and in events`,
 		`throttle: policy "#1": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
 	}, mistakes(err))
@@ -267,7 +267,7 @@ func TestLimitersReportEveryMistakeAtOnce(t *testing.T) {
 	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Base: http.DefaultTransport, Policies: []throttle.Policy{{Name: "p"}}})
 	require.Nil(t, l)
 	require.Equal(t, []string{
-		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet`,
+		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet`,
 		`throttle: Base: is for a Transport: limiters send nothing`,
 		`throttle: policy "p": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
 	}, mistakes(err))
