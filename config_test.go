@@ -346,3 +346,15 @@ func TestUnlimitedTakesNoNumbers(t *testing.T) {
 	_, err = throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
 	require.NoError(t, err)
 }
+
+// TestStoreThatIsNone: the nil pointer that a constructor returns beside its error is no store.
+func TestStoreThatIsNone(t *testing.T) {
+	var none *memstore.Store
+	_, transport := throttle.New(throttle.Config{Store: none})
+	_, limiters := throttle.NewLimiters(throttle.Config{Store: none})
+	_, limiter := throttle.NewLimiter(none, throttle.Policy{Name: "p", Limit: throttle.PerSecond(1)})
+	for _, err := range []error{transport, limiters, limiter} {
+		require.ErrorAs(t, err, new(*throttle.ConfigError))
+		require.ErrorContains(t, err, "Store: a nil *memstore.Store: check the error of its constructor")
+	}
+}

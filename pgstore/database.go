@@ -29,6 +29,15 @@ const triesMost = 5
 var errURL = errors.New("pgstore: the URL, or what PGHOST, PGPORT, PGSSLMODE and others of the environment add to it, cannot be read: " +
 	"want postgres://user:password@host:port/database?name=value, or keywords and values as in \"host=… dbname=…\"; what was given is not repeated here, because it may hold a password")
 
+// parse returns the configuration that a URL describes.
+func parse(url string) (*pgx.ConnConfig, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, errURL
+	}
+	return config, nil
+}
+
 // A database implements [rowstore.Database], [rowstore.Reader] and [rowstore.Notifier].
 type database struct {
 	server   server

@@ -25,10 +25,7 @@ type Store = rowstore.Store
 // nothing: the first booking does. The store has connections of its own, and closes those that it
 // has not used for a minute, so there is nothing to close. The error has all mistakes, those of Options as *[store.OptionError].
 func New(url string, o Options) (*Store, error) {
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		err = errURL // the error of pgx may hold the password
-	}
+	config, err := parse(url)
 	return open(config, err, o)
 }
 

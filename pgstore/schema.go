@@ -23,10 +23,7 @@ func inSchema(sql, schema string) string {
 // Setup creates what a store needs in the database: a schema with its tables. It changes nothing if that is there. The
 // role needs the right to create a schema; the roles of programs need less, see schema.sql, which does the same in psql.
 func Setup(ctx context.Context, url string, o Options) error {
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		err = errURL // the error of pgx may hold the password
-	}
+	config, err := parse(url)
 	d, wrong := newDatabase(config, o)
 	if err := errors.Join(err, wrong); err != nil {
 		return err

@@ -38,9 +38,9 @@ func TestP12_CallersWaitForTheServer(t *testing.T) {
 	require.NoError(t, err)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	s := must(sqlstore.New(db, sqlstore.Options{}))
 
 	away.Store(true)
+	s := must(sqlstore.New(db, sqlstore.Options{}))
 	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}})
 	require.ErrorIs(t, err, rowstore.ErrAway)
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
