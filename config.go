@@ -11,7 +11,7 @@ import (
 // Store is useful.
 type Config struct {
 	// Store keeps the budgets: memstore.New() for one process,
-	// redisstore.New(client, nil) for a fleet. Required, because that is the
+	// redisstore.New(client, redisstore.Options{}) for a fleet. Required, because that is the
 	// question a limit raises.
 	Store Store
 

@@ -42,7 +42,7 @@ func TestConfigReportsEveryMistakeAtOnce(t *testing.T) {
 	}})
 	require.Nil(t, tr)
 	require.Equal(t, []string{
-		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet`,
+		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet`,
 		`throttle: policy "#2": Name: is missing: it names the policy in the store, in errors and in events`,
 		`throttle: policy "pattern": Match: at offset 18: a segment "" matches nothing, because paths are cleaned first`,
 		`throttle: policy "none": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
@@ -149,7 +149,7 @@ func TestZeroConfigNeedsOnlyAStore(t *testing.T) {
 }
 
 func TestMust(t *testing.T) {
-	require.PanicsWithError(t, "throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet", func() {
+	require.PanicsWithError(t, "throttle: Store: is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet", func() {
 		throttle.Must(throttle.New(throttle.Config{}))
 	})
 	require.NotNil(t, throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New()})))
@@ -159,7 +159,7 @@ func TestNewLimiterReportsEveryMistakeAtOnce(t *testing.T) {
 	l, err := throttle.NewLimiter(nil, throttle.Policy{})
 	require.Nil(t, l)
 	require.Equal(t, []string{
-		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet`,
+		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet`,
 		`throttle: policy "#1": Name: is missing: it names the policy in the store, in errors and in events`,
 		`throttle: policy "#1": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
 	}, mistakes(err))
@@ -267,7 +267,7 @@ func TestLimitersReportEveryMistakeAtOnce(t *testing.T) {
 	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Base: http.DefaultTransport, Policies: []throttle.Policy{{Name: "p"}}})
 	require.Nil(t, l)
 	require.Equal(t, []string{
-		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet`,
+		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet`,
 		`throttle: Base: is for a Transport: limiters send nothing`,
 		`throttle: policy "p": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
 	}, mistakes(err))
@@ -345,4 +345,16 @@ func TestUnlimitedTakesNoNumbers(t *testing.T) {
 	p.Jitter, p.Shadow, p.Scope = time.Second, true, throttle.ScopeNode
 	_, err = throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
 	require.NoError(t, err)
+}
+
+// TestStoreThatIsNone: the nil pointer that a constructor returns beside its error is no store.
+func TestStoreThatIsNone(t *testing.T) {
+	var none *memstore.Store
+	_, transport := throttle.New(throttle.Config{Store: none})
+	_, limiters := throttle.NewLimiters(throttle.Config{Store: none})
+	_, limiter := throttle.NewLimiter(none, throttle.Policy{Name: "p", Limit: throttle.PerSecond(1)})
+	for _, err := range []error{transport, limiters, limiter} {
+		require.ErrorAs(t, err, new(*throttle.ConfigError))
+		require.ErrorContains(t, err, "Store: a nil *memstore.Store: check the error of its constructor")
+	}
 }

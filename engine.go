@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,14 +44,24 @@ func (e *engine) configure(c Config) error {
 		e.longWait = max(0, cmp.Or(c.LongWait, DefaultLongWait))
 	}
 	if c.Store == nil {
-		return &ConfigError{"", "Store", errors.New("is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet")}
+		return &ConfigError{"", "Store", errors.New("is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet")}
+	}
+
+	// A constructor that failed has returned a nil pointer, which is no nil Store.
+	if v := reflect.ValueOf(c.Store); v.Kind() == reflect.Pointer && v.IsNil() {
+		return &ConfigError{"", "Store", fmt.Errorf("a nil %T: check the error of its constructor", c.Store)}
+	}
+
+	traits := c.Store.Traits()
+	if traits.Err != nil {
+		return &ConfigError{"", "Store", traits.Err}
 	}
 
 	if c.Unmatched > UnmatchedRefuse {
 		return &ConfigError{"", "Unmatched", fmt.Errorf("%d is unknown: use UnmatchedPass or UnmatchedRefuse", c.Unmatched)}
 	}
 
-	e.traits, e.refusesUnmatched = c.Store.Traits(), c.Unmatched == UnmatchedRefuse
+	e.traits, e.refusesUnmatched = traits, c.Unmatched == UnmatchedRefuse
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 // the first has no room for goes to the second.
 func ExampleChoice() {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: memstore.New(), // redisstore.New(client, nil) for a fleet
+		Store: memstore.New(), // redisstore.New(client, redisstore.Options{}) for a fleet
 		Policies: []throttle.Policy{
 			{Name: "sweden", Match: "sweden.example.com/", Limit: throttle.PerSecond(2)},
 			{Name: "france", Match: "france.example.com/", Limit: throttle.PerSecond(1)},

@@ -19,7 +19,7 @@ import (
 // and so many at once. When it says that it is overloaded, nobody asks it for a while.
 func ExampleLimiters() {
 	limits, err := throttle.NewLimiters(throttle.Config{
-		Store:   memstore.New(), // redisstore.New(client, nil) for a fleet
+		Store:   memstore.New(), // redisstore.New(client, redisstore.Options{}) for a fleet
 		MaxWait: 2 * time.Second,
 		Policies: []throttle.Policy{
 			{Name: "queries", Limit: throttle.PerSecond(200)},
@@ -116,7 +116,7 @@ func ExamplePermit_Renew() {
 // Another program of the fleet redeems it when its time has come.
 func ExampleLimiters_Reserve() {
 	limits, err := throttle.NewLimiters(throttle.Config{
-		Store:    memstore.New(), // redisstore.New(client, nil) for a fleet
+		Store:    memstore.New(), // redisstore.New(client, redisstore.Options{}) for a fleet
 		Policies: []throttle.Policy{{Name: "crm", Limit: throttle.PerSecond(1)}},
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 // the requests of users.
 func Example_batch() {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: memstore.New(), // redisstore.New(rdb, nil) for many machines
+		Store: memstore.New(), // redisstore.New(rdb, redisstore.Options{}) for many machines
 		Policies: []throttle.Policy{{
 			Name: "api", Match: "api.example.com/", Limit: throttle.PerMinute(1000),
 			Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.25},

@@ -50,7 +50,7 @@ func Example_fleet() {
 	defer rdb.Close()
 
 	transport, err := throttle.New(throttle.Config{
-		Store:    redisstore.New(rdb, nil),
+		Store:    redisstore.New(rdb, redisstore.Options{}),
 		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
 	})
 	fmt.Println(transport != nil, err) // nothing is sent before the first request
@@ -64,7 +64,7 @@ func Example_readme() {
 
 func getUser(rdb redis.UniversalClient, token string) error {
 	transport, err := throttle.New(throttle.Config{
-		Store:    redisstore.New(rdb, nil),                               // memstore.New() for one program
+		Store:    redisstore.New(rdb, redisstore.Options{}),              // memstore.New() for one program
 		Policies: dingtalk.Policies(dingtalk.Options{App: "my-app-key"}), // 20 calls a second, as a standard company may make
 		MaxWait:  time.Minute,                                            // a longer wait is refused at once
 	})
@@ -93,7 +93,7 @@ func Example_outage() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	defer rdb.Close()
 
-	store := redisstore.New(rdb, &redisstore.Options{Outage: redisstore.OutageSplit})
+	store := redisstore.New(rdb, redisstore.Options{Outage: redisstore.OutageSplit})
 	transport, err := throttle.New(throttle.Config{
 		Store:    store,
 		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
@@ -246,7 +246,7 @@ func ExampleConfigError() {
 	}})
 	fmt.Println(err)
 	// Output:
-	// throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet
+	// throttle: Store: is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet
 	// throttle: policy "api": Match: at offset 0: a pattern has no scheme: leave out "https://"
 	// throttle: policy "api": Limit: 0 starts: allow at least 1
 }

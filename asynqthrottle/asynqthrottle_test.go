@@ -48,7 +48,7 @@ func open(t *testing.T) *shop {
 func (s *shop) limiters(l throttle.Limit) *throttle.Limiters {
 	made, err := throttle.NewLimiters(throttle.Config{
 		MaxWait:  throttle.Forever,
-		Store:    redisstore.New(s.client, nil),
+		Store:    redisstore.New(s.client, redisstore.Options{}),
 		Policies: []throttle.Policy{{Name: "api", Limit: l}},
 	})
 	require.NoError(s.t, err)

@@ -88,7 +88,7 @@ func redisRateBefore(ctx context.Context, rdb *redis.Client, app string, work fu
 }
 
 func redisRateAfter(ctx context.Context, rdb *redis.Client, app string, work func()) error {
-	limiter, err := throttle.NewLimiter(redisstore.New(rdb, nil), throttle.Policy{
+	limiter, err := throttle.NewLimiter(redisstore.New(rdb, redisstore.Options{}), throttle.Policy{
 		Name: "api", Limit: throttle.PerSecond(20),
 	})
 	if err != nil {

@@ -57,7 +57,7 @@ func BenchmarkMemory(b *testing.B) {
 // bookStarts books starts of throttle in one budget, without waiting for them.
 func bookStarts(b *testing.B, client *redis.Client, l limit, starts, cost int) {
 	b.Helper()
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	for range starts {
 		g, err := s.Book(b.Context(), &store.Booking{MaxWait: -1, Charges: []store.Charge{{
 			Budget: throttle.Budget{Policy: "memory", Group: "memory", Key: [16]byte{1}},

@@ -17,7 +17,7 @@ func openThrottle(c *redis.Client, l limit) (ask, error) {
 }
 
 func openLimiter(c *redis.Client, p throttle.Policy) (ask, error) {
-	l, err := throttle.NewLimiter(redisstore.New(c, nil), p)
+	l, err := throttle.NewLimiter(redisstore.New(c, redisstore.Options{}), p)
 	if err != nil {
 		return nil, err
 	}

@@ -52,8 +52,13 @@ func ExampleNewProcess() {
 // the token, too.
 func ExampleFleet() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	all, err := fleet.New(client, fleet.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	page, err := dashboard.New(dashboard.Config{
-		Source: dashboard.Fleet(fleet.New(client, nil)),
+		Source: dashboard.Fleet(all),
 		Token:  os.Getenv("DASHBOARD_TOKEN"),
 		Login: func(r *http.Request) (user string, ok bool) {
 			user, password, _ := r.BasicAuth()

@@ -21,7 +21,14 @@ type fleetSource struct{ fleet *fleet.Fleet }
 // Fleet returns the source of all programs that report themselves to a fleet. It needs the rights of a
 // watcher, and to pause and resume those of an operator: docs/redis.md has them. Reports are read every
 // five seconds, and the states of budgets every second.
-func Fleet(f *fleet.Fleet) Source { return &fleetSource{f} }
+//
+// Fleet returns nil for a nil f, which [New] refuses.
+func Fleet(f *fleet.Fleet) Source {
+	if f == nil {
+		return nil
+	}
+	return &fleetSource{f}
+}
 
 // A fleetReader reads a fleet for one page.
 type fleetReader struct {

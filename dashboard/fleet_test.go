@@ -25,7 +25,7 @@ import (
 
 // startProgram starts a program of the fleet that has started something for some keys.
 func startProgram(t *testing.T, client redis.UniversalClient, p throttle.Policy, keys ...string) *fleet.Reporter {
-	r := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: "importer", Interval: time.Hour})
+	r := must(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "importer", Interval: time.Hour}))
 	t.Cleanup(r.Close)
 	l, err := throttle.NewLimiter(r, p)
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestHundredPagesCostAsOne(t *testing.T) {
 	startProgram(t, client, throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30)}, "acme", "other")
 
 	const often = 50 * time.Millisecond
-	source := &counted{Source: Fleet(fleet.New(server.Client(t), nil))}
+	source := &counted{Source: Fleet(must(fleet.New(server.Client(t), fleet.Options{})))}
 	h := newHandler(t, Config{Source: source})
 	h.sampler.every = often
 	page := httptest.NewServer(h)
@@ -152,7 +152,7 @@ func TestFleetSource(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	keyed := throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30), Key: throttle.Header("X")}
 	reporter := startProgram(t, client, keyed, "acme", "acme")
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	url := serve(t, Config{Source: Fleet(all), Token: secret})
 	stream := open(t, url)
 	id := throttle.BudgetOf("shop", "acme").String()
@@ -225,11 +225,11 @@ func TestFleetShowsWhatIsClosed(t *testing.T) {
 	id := throttle.BudgetOf("shop", "banned").String()
 	require.Eventually(t, func() bool {
 		reporter.ReportSoon() // a second report within a second would come with the next one, in an hour
-		s, err := fleet.New(client, nil).Snapshot(t.Context(), 0)
+		s, err := must(fleet.New(client, fleet.Options{})).Snapshot(t.Context(), 0)
 		require.NoError(t, err)
 		return len(s.Budgets) == 4 && s.Budgets[0].By == fleet.ByProgram
 	}, time.Minute, time.Millisecond)
-	r, err := Fleet(fleet.New(client, nil)).reader(1).read(t.Context(), false)
+	r, err := Fleet(must(fleet.New(client, fleet.Options{}))).reader(1).read(t.Context(), false)
 	require.NoError(t, err)
 	require.Len(t, r.Budgets, 1)
 	require.Equal(t, id, r.Budgets[0].ID)

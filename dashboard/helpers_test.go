@@ -57,3 +57,11 @@ func (f *fixed) resume(_ context.Context, budget, by, reason string) error {
 func counting(n int) (*reading, error) {
 	return &reading{At: time.Now(), Kind: kindProcess, Budgets: []budget{{ID: "shop/1", Name: "shop/1", Policy: "shop", Limits: []string{"20/s"}, Kind: windowed, Capacity: 20, Used: n}}}, nil
 }
+
+// must returns the value of a constructor that has no error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

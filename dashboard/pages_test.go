@@ -80,7 +80,7 @@ func TestClosedBeforeAnyPage(t *testing.T) {
 func TestOneFleetManyPages(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	startProgram(t, client, throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30)}, "a", "b", "c", "d")
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	require.Eventually(t, func() bool { // the program has reported
 		s, err := all.Snapshot(t.Context(), 0)
 		require.NoError(t, err)

@@ -18,7 +18,7 @@ func Example() {
 	dir := filepath.Join(os.TempDir(), "throttle-example") // /var/lib/my-app/budgets, for example
 	defer os.RemoveAll(dir)
 
-	s, err := filestore.Open(dir)
+	s, err := filestore.New(dir, filestore.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -36,7 +36,7 @@ func Example_concurrency() {
 	dir := filepath.Join(os.TempDir(), "throttle-example-concurrency")
 	defer os.RemoveAll(dir)
 
-	s, err := filestore.Open(dir)
+	s, err := filestore.New(dir, filestore.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

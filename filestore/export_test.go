@@ -139,7 +139,7 @@ func OpenWith(dir string, made func(name string)) (*Store, error) {
 		return nil, err
 	}
 	d.made = made
-	return openHere(d, lease)
+	return openHere(d, defaultLease)
 }
 
 // Header returns the beginning of the file of a generation.

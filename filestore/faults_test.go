@@ -154,14 +154,14 @@ func TestP1_NothingCanBeWritten(t *testing.T) {
 func TestDirectories(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err := filestore.Open(filepath.Join(file, "budgets"))
+	_, err := filestore.New(filepath.Join(file, "budgets"), filestore.Options{})
 	require.ErrorContains(t, err, file)
 
 	dir := filepath.Join(t.TempDir(), "a", "new", "one")
-	s, err := filestore.Open(dir)
+	s, err := filestore.New(dir, filestore.Options{})
 	require.NoError(t, err)
 	require.True(t, now(t, s, hourly(1)))
-	again, err := filestore.Open(dir)
+	again, err := filestore.New(dir, filestore.Options{})
 	require.NoError(t, err)
 	require.False(t, now(t, again, hourly(1)))
 	i, err := os.Stat(filepath.Join(dir, "budgets-1"))
@@ -173,7 +173,7 @@ func TestDirectories(t *testing.T) {
 func TestSharedDirectories(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o770))
-	s, err := filestore.Open(dir)
+	s, err := filestore.New(dir, filestore.Options{})
 	require.NoError(t, err)
 	path, _ := s.File()
 	i, err := os.Stat(path)

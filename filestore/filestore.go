@@ -8,30 +8,47 @@
 package filestore
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Store is a [store.Store] that keeps budgets in a directory, which other processes of the
-// machine may use at the same time. Make one with [Open]. It is safe for concurrent use. There is
+// machine may use at the same time. Make one with [New]. It is safe for concurrent use. There is
 // nothing to close.
 type Store struct {
-	*nodestore.Store
+	node    *nodestore.Store
 	backend *backend
 }
 
-// lease is for how long a process is believed to live that says nothing: after that, what it held of
-// Concurrency budgets is free, and its callers have left their lines.
-const lease = 10 * time.Second
+// Options are those of a [Store]. The zero value of each field is useful.
+type Options struct {
+	// Lease is for how long a process is believed to live that says nothing: after that, what it held of
+	// Concurrency budgets is free, and its callers have left their lines. At least a second. Defaults to 10 s.
+	Lease time.Duration
+}
 
-// Open returns a store that keeps budgets in a directory, which it makes if need be. All
+const (
+	defaultLease = 10 * time.Second
+	leastLease   = time.Second
+)
+
+// New returns a store that keeps budgets in a directory, which it makes if need be. All
 // programs that share budgets give the same directory, on a file system of this machine. Whoever may
 // write to the directory may use the budgets: its files get the rights that the directory has.
-func Open(dir string) (*Store, error) {
+//
+// Its error has a *[store.OptionError] for each mistake in what New was given, or says why the directory cannot be used.
+func New(dir string, o Options) (*Store, error) {
+	if err := check(dir, o); err != nil {
+		return nil, err
+	}
+
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
@@ -46,17 +63,34 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
 	pipes{d}.tidy()
-	return openHere(d, lease)
+	return openHere(d, cmp.Or(o.Lease, defaultLease))
 }
 
-// openHere is Open in a directory that is open.
+// check returns what is wrong with what [New] was given, all of it.
+func check(dir string, o Options) error {
+	var mistakes []error
+	if dir == "" {
+		mistakes = append(mistakes, &store.OptionError{
+			Package: "filestore", Option: "dir", Problem: "is empty: give a directory of this machine, the same in all programs",
+		})
+	}
+	if o.Lease != 0 && o.Lease < leastLease {
+		mistakes = append(mistakes, &store.OptionError{
+			Package: "filestore", Option: "Options.Lease",
+			Problem: fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Lease, leastLease, defaultLease),
+		})
+	}
+	return errors.Join(mistakes...)
+}
+
+// openHere is New in a directory that is open.
 func openHere(d *folder, lease time.Duration) (*Store, error) {
 	return open(d, thisMachine{}, pipes{d}, growMost, nodestore.Options{
 		Node: ledger.Node{ID: nodestore.NewNode(), Lease: lease.Microseconds()},
 	})
 }
 
-// open is Open on a machine.
+// open is New on a machine.
 func open(d *folder, m machine, bells bells, grow int64, o nodestore.Options) (*Store, error) {
 	b := &backend{
 		listener:  listener{node: o.Node.ID, bells: bells},

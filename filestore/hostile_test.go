@@ -75,7 +75,7 @@ func TestHostilePipes(t *testing.T) {
 			for _, name := range []string{"node-1", "node-2.tmp"} {
 				require.NoError(t, put(v.path, filepath.Join(dir, name)))
 			}
-			s, err := filestore.Open(dir)
+			s, err := filestore.New(dir, filestore.Options{})
 			require.NoError(t, err)
 			require.NoError(t, s.Pause(t.Context(), hourly(1), time.Second))
 			v.isUnharmed(t)
@@ -91,7 +91,7 @@ func TestHostileForeignPipe(t *testing.T) {
 	require.NoError(t, err)
 	defer pipe.Close()
 	require.NoError(t, os.Link(elsewhere, filepath.Join(dir, "node-1")))
-	s, err := filestore.Open(dir)
+	s, err := filestore.New(dir, filestore.Options{})
 	require.NoError(t, err)
 	require.NoError(t, s.Pause(t.Context(), hourly(1), time.Second))
 
@@ -215,7 +215,7 @@ func TestHostileOtherFiles(t *testing.T) {
 		require.NoError(t, os.Chtimes(path, ago, ago))
 		own = append(own, path)
 	}
-	s, err := filestore.Open(dir)
+	s, err := filestore.New(dir, filestore.Options{})
 	require.NoError(t, err)
 	require.True(t, now(t, s, hourly(1)))
 	for _, path := range own {

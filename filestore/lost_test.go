@@ -112,7 +112,7 @@ func TestP12_CallersWaitForTheDirectory(t *testing.T) {
 // first one.
 func TestP11_ReplacedDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "budgets")
-	waits, err := filestore.Open(dir)
+	waits, err := filestore.New(dir, filestore.Options{})
 	require.NoError(t, err)
 	l, err := throttle.NewLimiter(waits, throttle.Policy{Name: "one", Limit: store.Concurrency(1)})
 	require.NoError(t, err)

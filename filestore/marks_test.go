@@ -36,7 +36,7 @@ func markMember(program *crew.Link) error {
 	if err := program.Hear(&o); err != nil {
 		return err
 	}
-	s, err := filestore.Open(o.Dir)
+	s, err := filestore.New(o.Dir, filestore.Options{})
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func TestGroupOfTheDirectory(t *testing.T) {
 	}
 	require.NoError(t, os.Chown(dir, owner, group))
 	require.NoError(t, os.Chmod(dir, 0o770))
-	s, err := filestore.Open(dir)
+	s, err := filestore.New(dir, filestore.Options{})
 	require.NoError(t, err)
 	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: store.Concurrency(1)})
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestP10_PipesOfKilledProcesses(t *testing.T) {
 	for _, name := range []string{"node-a1", "node-a2.tmp"} {
 		require.NoError(t, os.Chtimes(filepath.Join(dir, name), longAgo, longAgo))
 	}
-	_, err := filestore.Open(dir)
+	_, err := filestore.New(dir, filestore.Options{})
 	require.NoError(t, err)
 	left, err := filepath.Glob(filepath.Join(dir, "node-*"))
 	require.NoError(t, err)

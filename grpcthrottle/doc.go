@@ -8,7 +8,7 @@
 //		},
 //	})
 //	conn, err := grpc.NewClient("dns:///catalog.example.com:443",
-//		append(grpcthrottle.New(limits, nil).DialOptions(), credentials)...)
+//		append(grpcthrottle.New(limits, grpcthrottle.Options{}).DialOptions(), credentials)...)
 //
 // A call is matched as a POST of https://authority/package.Service/Method, with its
 // outgoing metadata as header fields: so the patterns, Key and Cost of policies see it.

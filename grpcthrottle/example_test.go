@@ -14,7 +14,7 @@ import (
 
 // A client's calls are held: 50 a second, of which 5 may be searches. docs/batch.md quotes it.
 func Example() {
-	var store throttle.Store = memstore.New() // redisstore.New(rdb, nil) for a fleet
+	var store throttle.Store = memstore.New() // redisstore.New(rdb, redisstore.Options{}) for a fleet
 	limits, err := throttle.NewLimiters(throttle.Config{
 		Store:   store,
 		MaxWait: time.Hour,
@@ -28,7 +28,7 @@ func Example() {
 		return
 	}
 	conn, err := grpc.NewClient("dns:///catalog.example.com:443",
-		append(grpcthrottle.New(limits, nil).DialOptions(), grpc.WithTransportCredentials(credentials.NewTLS(nil)))...)
+		append(grpcthrottle.New(limits, grpcthrottle.Options{}).DialOptions(), grpc.WithTransportCredentials(credentials.NewTLS(nil)))...)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -38,7 +38,7 @@ func TestPoliciesMatchCalls(t *testing.T) {
 			{Name: "method", Match: "POST " + checks, Limit: throttle.PerHour(99), Key: throttle.Header("X-Tenant")},
 			{Name: "watch", Match: "/grpc.health.v1.Health/Watch", Limit: throttle.PerHour(99)},
 			{Name: "elsewhere", Match: "other.example.com/", Limit: throttle.PerHour(99)},
-		}}, nil)
+		}}, grpcthrottle.Options{})
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-tenant", "acme")
 		require.NoError(t, check(ctx, c, ""))
 		require.NoError(t, check(ctx, c, "", grpc.CallAuthority("other.example.com")))
@@ -75,7 +75,7 @@ func TestCallsAreLogged(t *testing.T) {
 func TestCallsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
-		c, _ := serve(t, s, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}}, nil)
+		c, _ := serve(t, s, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}}, grpcthrottle.Options{})
 		require.NoError(t, check(t.Context(), c, ""))
 		begin := time.Now()
 		require.NoError(t, check(t.Context(), c, ""))
@@ -102,7 +102,7 @@ func TestCallsAreHeld(t *testing.T) {
 func TestP11_RefusalsCloseBudgets(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
-		options *grpcthrottle.Options
+		options grpcthrottle.Options
 		a, b    time.Duration
 	}{
 		"with RetryInfo":    {err: exhausted(t, codes.ResourceExhausted, time.Minute), a: time.Minute, b: time.Minute},
@@ -112,7 +112,7 @@ func TestP11_RefusalsCloseBudgets(t *testing.T) {
 		"less than nothing": {err: exhausted(t, codes.ResourceExhausted, -time.Minute)},
 		"one of the policies": {
 			err: exhausted(t, codes.Unavailable, time.Minute),
-			options: &grpcthrottle.Options{Penalty: func(s *status.Status) grpcthrottle.Penalty {
+			options: grpcthrottle.Options{Penalty: func(s *status.Status) grpcthrottle.Penalty {
 				return grpcthrottle.Penalty{Length: grpcthrottle.RetryDelay(s), Policies: []string{"of another call", "b"}}
 			}},
 			b: time.Minute,
@@ -157,7 +157,7 @@ func TestP6_WhatEndsAStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Limit: throttle.Concurrency(1)}}}, nil)
+				c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Limit: throttle.Concurrency(1)}}}, grpcthrottle.Options{})
 				service := ""
 				if name == "its status" {
 					service = "short"
@@ -189,7 +189,7 @@ func TestP6_AStreamThatCannotBegin(t *testing.T) {
 		broken := func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
 			return nil, exhausted(t, codes.ResourceExhausted, time.Minute)
 		}
-		c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Limit: throttle.Concurrency(1)}}}, nil,
+		c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Limit: throttle.Concurrency(1)}}}, grpcthrottle.Options{},
 			grpc.WithChainStreamInterceptor(broken))
 		_, err := c.Watch(t.Context(), &healthpb.HealthCheckRequest{})
 		require.Equal(t, codes.ResourceExhausted, status.Code(err))
@@ -211,7 +211,7 @@ func (brokenStore) Book(context.Context, *store.Booking) (store.Grant, error) {
 // TestErrorsAreStatuses that unwrap to throttle's own.
 func TestErrorsAreStatuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{memstore.New()}, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}}, nil)
+		c, _ := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{memstore.New()}, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}}, grpcthrottle.Options{})
 		err := check(t.Context(), c, "")
 		require.Equal(t, codes.Unavailable, status.Code(err))
 		require.ErrorIs(t, err, errDown)
@@ -232,7 +232,7 @@ func TestP2_ASlowDial(t *testing.T) {
 		defer srv.Stop()
 		limits, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}})
 		require.NoError(t, err)
-		conn, err := grpc.NewClient("passthrough:///slow", append(grpcthrottle.New(limits, nil).DialOptions(),
+		conn, err := grpc.NewClient("passthrough:///slow", append(grpcthrottle.New(limits, grpcthrottle.Options{}).DialOptions(),
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				time.Sleep(700 * time.Millisecond)
@@ -261,7 +261,7 @@ func TestOverLoopback(t *testing.T) {
 		{Name: "p", Match: "127.0.0.1/", Limit: throttle.PerHour(20)}, {Name: "at once", Limit: throttle.Concurrency(2)},
 	}})
 	require.NoError(t, err)
-	conn, err := grpc.NewClient(l.Addr().String(), append(grpcthrottle.New(limits, nil).DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(l.Addr().String(), append(grpcthrottle.New(limits, grpcthrottle.Options{}).DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	require.NoError(t, err)
 	defer conn.Close()
 	c := healthpb.NewHealthClient(conn)

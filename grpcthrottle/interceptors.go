@@ -28,12 +28,9 @@ type Interceptors struct {
 	options Options
 }
 
-// New returns interceptors that hold calls to the policies of limits. Options may be nil.
-func New(limits *throttle.Limiters, o *Options) *Interceptors {
-	i := &Interceptors{limits: limits}
-	if o != nil {
-		i.options = *o
-	}
+// New returns interceptors that hold calls to the policies of limits.
+func New(limits *throttle.Limiters, o Options) *Interceptors {
+	i := &Interceptors{limits: limits, options: o}
 	if i.options.Penalty == nil {
 		i.options.Penalty = RetryInfo
 	}

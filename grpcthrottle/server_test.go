@@ -71,7 +71,7 @@ func exhausted(t *testing.T, code codes.Code, after time.Duration) error {
 }
 
 // serve starts a server and returns a client whose calls are held.
-func serve(t *testing.T, s *server, c throttle.Config, o *grpcthrottle.Options, more ...grpc.DialOption) (healthpb.HealthClient, *throttle.Limiters) {
+func serve(t *testing.T, s *server, c throttle.Config, o grpcthrottle.Options, more ...grpc.DialOption) (healthpb.HealthClient, *throttle.Limiters) {
 	t.Helper()
 	limits, err := throttle.NewLimiters(c)
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"context"
 	"math/bits"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -12,16 +13,12 @@ import (
 // concurrent use; different budgets rarely share a lock. There is nothing to
 // close.
 type Store struct {
-	reader
 	clock    clock
 	arrivals ledger.Arrivals
 	shards   [shardCount]shard
 
 	appointments appointments
 }
-
-// reader is embedded, so that a Store has the methods that only read a budget.
-type reader = ledger.Reader
 
 // New returns an empty store. Its clock is the machine's, made monotonic.
 func New() *Store {
@@ -30,22 +27,28 @@ func New() *Store {
 	return s
 }
 
-// NewVirtual returns an empty store whose time is that of a simulation, as the commands plan
-// and simulate of cmd/throttle need it. It is not for other programs.
-func NewVirtual(c *virtual.Clock) *Store {
-	s := newStore()
-	s.clock.virtual = c
-	return s
+// The commands plan and simulate have a store whose time is that of a simulation. Its constructor is no part of what
+// this package exports, because other programs cannot name the clock.
+func init() {
+	virtual.NewStore = func(c *virtual.Clock) store.Store {
+		s := newStore()
+		s.clock.virtual = c
+		return s
+	}
 }
 
 // newStore returns an empty store without a clock.
 func newStore() *Store {
 	s := new(Store)
-	s.reader = s.read
 	for i := range s.shards {
 		s.shards[i].budgets = make(map[ledger.Key]*budget)
 	}
 	return s
+}
+
+// Status implements [store.Store].
+func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error) {
+	return ledger.Reader(s.read).Status(ctx, c)
 }
 
 // read implements [ledger.Reader].

@@ -24,7 +24,7 @@ func TestBouncer(t *testing.T) {
 	require.Equal(t, int(c.granted.Load()), used(t, open(t, url), charge))
 	shared.NewsOfOthers(t, url)
 
-	db := pgstore.NewDatabase(t, url, nil)
+	db := pgstore.NewDatabase(t, url, pgstore.Options{})
 	woken := make(chan struct{})
 	stop, err := db.(rowstore.Notifier).Listen("g", "me", func() {
 		select {

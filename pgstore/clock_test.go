@@ -192,7 +192,7 @@ func TestP9_FailoverToAnotherClock(t *testing.T) {
 		url := both(server, standby)
 		db, _ := openOn(t, url)
 		otherDB, _ := openOn(t, url)
-		one, other := rowstore.New(db, nil), rowstore.New(otherDB, nil) // whose lease is longer than it takes to promote
+		one, other := must(rowstore.New(db, rowstore.Options{})), must(rowstore.New(otherDB, rowstore.Options{})) // whose lease is longer than it takes to promote
 		charge := hourly(2 * spent)
 		for range spent {
 			require.True(t, now(t, one, charge))
@@ -210,4 +210,12 @@ func TestP9_FailoverToAnotherClock(t *testing.T) {
 		require.LessOrEqual(t, s.most(per), n)
 		require.Equal(t, spent, used(t, other, charge))
 	}
+}
+
+// must returns the value of a constructor that has no error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

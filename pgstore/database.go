@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,15 @@ const triesMost = 5
 var errURL = errors.New("pgstore: the URL, or what PGHOST, PGPORT, PGSSLMODE and others of the environment add to it, cannot be read: " +
 	"want postgres://user:password@host:port/database?name=value, or keywords and values as in \"host=… dbname=…\"; what was given is not repeated here, because it may hold a password")
 
+// parse returns the configuration that a URL describes.
+func parse(url string) (*pgx.ConnConfig, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, errURL
+	}
+	return config, nil
+}
+
 // A database implements [rowstore.Database], [rowstore.Reader] and [rowstore.Notifier].
 type database struct {
 	server   server
@@ -37,32 +47,22 @@ type database struct {
 	unsure   sync.Map // groups of which a COMMIT had no answer, see syncKey
 }
 
-func newDatabase(url string, o *Options) (*database, error) {
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		return nil, errURL
+// newDatabase returns the database of a configuration. Without one it only returns what is wrong with the options.
+func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
+	if err := o.check(); err != nil || config == nil {
+		return nil, err
 	}
-	var with Options
-	if o != nil {
-		with = *o
-	}
-	if with.Schema == "" {
-		with.Schema = defaultSchema
-	}
-	if !plainName.MatchString(with.Schema) {
-		return nil, fmt.Errorf("pgstore: the schema %q: want a name of small letters, digits and _", with.Schema)
-	}
-	if with.Connections <= 0 {
-		with.Connections = defaultConnections
-	}
+
+	o.Schema = cmp.Or(o.Schema, defaultSchema)
+	o.Connections = cmp.Or(o.Connections, defaultConnections)
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
 	}
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "throttle"
 	}
-	d := &database{server: server{config: config, before: with.BeforeConnect, sql: newStatements(with.Schema)}}
-	d.conns = newConns(with.Connections, func(ctx context.Context) (*conn, error) {
+	d := &database{server: server{config: config, before: o.BeforeConnect, after: o.afterConnect, sql: newStatements(o.Schema)}}
+	d.conns = newConns(o.Connections, func(ctx context.Context) (*conn, error) {
 		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {}) // those that PgBouncer passes on
 	})
 	d.sweeper.conns, d.sweeper.sql = d.conns, d.server.sql

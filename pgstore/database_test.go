@@ -16,18 +16,18 @@ import (
 func newServer(t *testing.T, settings ...string) *pgtest.Server {
 	t.Helper()
 	s := pgtest.Start(t, settings...)
-	require.NoError(t, pgstore.Setup(t.Context(), s.URL(), nil))
+	require.NoError(t, pgstore.Setup(t.Context(), s.URL(), pgstore.Options{}))
 	return s
 }
 
 // TestDatabase: what rowstore asks of a database, and the contract of stores on it.
 func TestDatabase(t *testing.T) {
 	server := newServer(t)
-	rowtest.Run(t, func(t *testing.T) rowstore.Database { return pgstore.NewDatabase(t, server.URL(), nil) }, nil)
+	rowtest.Run(t, func(t *testing.T) rowstore.Database { return pgstore.NewDatabase(t, server.URL(), pgstore.Options{}) }, rowstore.Options{})
 	rowtest.Connection(t, server.Addr(), func(t *testing.T, address string) rowstore.Database {
 		u, err := url.Parse(server.URL())
 		require.NoError(t, err)
 		u.Host = address
-		return pgstore.NewDatabase(t, u.String(), nil)
+		return pgstore.NewDatabase(t, u.String(), pgstore.Options{})
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 // All programs that open the database share 20 requests a second. Setup, or schema.sql, has been run once.
 func Example() {
-	s, err := pgstore.Open("postgres://app@db.example.com/app", nil) // os.Getenv("DATABASE_URL"), for example
+	s, err := pgstore.New("postgres://app@db.example.com/app", pgstore.Options{}) // os.Getenv("DATABASE_URL"), for example
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -31,7 +31,7 @@ func Example() {
 func ExampleSetup() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := pgstore.Setup(ctx, os.Getenv("DATABASE_URL"), nil); err != nil {
+	if err := pgstore.Setup(ctx, os.Getenv("DATABASE_URL"), pgstore.Options{}); err != nil {
 		fmt.Println(err)
 	}
 }

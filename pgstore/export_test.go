@@ -13,9 +13,13 @@ import (
 )
 
 // NewDatabase returns the database of a store, whose connections end with the test.
-func NewDatabase(t testing.TB, url string, o *Options) rowstore.Database {
+func NewDatabase(t testing.TB, url string, o Options) rowstore.Database {
 	t.Helper()
-	d, err := newDatabase(url, o)
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDatabase(config, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func hourly(n int) store.Charge {
 // open returns a store.
 func open(t *testing.T, url string) *rowstore.Store {
 	t.Helper()
-	s, err := pgstore.Open(url, nil)
+	s, err := pgstore.New(url, pgstore.Options{})
 	require.NoError(t, err)
 	return s
 }
@@ -150,7 +150,7 @@ func TestP12_FrozenServer(t *testing.T) {
 // then is not saved.
 func TestP1_StandsStill(t *testing.T) {
 	server := newServer(t)
-	one, other := pgstore.NewDatabase(t, server.URL(), nil), pgstore.NewDatabase(t, server.URL(), nil)
+	one, other := pgstore.NewDatabase(t, server.URL(), pgstore.Options{}), pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
 	locked, awake := make(chan struct{}), make(chan struct{})
 	stood := make(chan error)
 	go func() {
@@ -179,7 +179,7 @@ func TestP1_StandsStill(t *testing.T) {
 // server says that the COMMIT succeeded, with a warning. The standby does not have it, so it is not relied on.
 func TestP1_EndedWait(t *testing.T) {
 	server := newServer(t)
-	db := pgstore.NewDatabase(t, server.URL(), nil)
+	db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
 	put := func(tx rowstore.Tx) error {
 		tx.Put("g/a", []byte("here alone"), time.Hour)
 		return nil

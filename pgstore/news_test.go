@@ -15,8 +15,8 @@ import (
 func TestP11_Messages(t *testing.T) {
 	server := newServer(t)
 	r := newRelay(t, server)
-	hears := pgstore.NewDatabase(t, r.url(t, server), nil)
-	tells := pgstore.NewDatabase(t, server.URL(), nil)
+	hears := pgstore.NewDatabase(t, r.url(t, server), pgstore.Options{})
+	tells := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
 	woken := make(chan struct{}, 1)
 	stop, err := hears.(rowstore.Notifier).Listen("g", "me", func() {
 		select {

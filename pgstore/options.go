@@ -2,15 +2,18 @@ package pgstore
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"regexp"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// Options are those of a store. All programs that share budgets give the same Schema and Rows.
+// Options are those of a [Store]. The zero value of each field is useful. All programs that share budgets give the same Schema and Rows.
 type Options struct {
 	// Schema is the schema with the tables. Defaults to "throttle". Programs with different schemas share nothing.
 	Schema string
@@ -25,6 +28,9 @@ type Options struct {
 
 	// Rows are the options of all stores that keep budgets in rows.
 	Rows rowstore.Options
+
+	// afterConnect is that of a pool: see NewFromPool.
+	afterConnect func(context.Context, *pgx.Conn) error
 }
 
 const (
@@ -34,5 +40,23 @@ const (
 
 // defaultSchema is the name that schema.sql has.
 const defaultSchema = "throttle"
+
+// check returns what is wrong with the options, all of it but what is wrong with Rows.
+func (o *Options) check() error {
+	var mistakes []error
+	if o.Schema != "" && !plainName.MatchString(o.Schema) {
+		mistakes = append(mistakes, &store.OptionError{
+			Package: "pgstore", Option: "Options.Schema",
+			Problem: fmt.Sprintf("%q: use a name of at most 48 small letters, digits and _", o.Schema),
+		})
+	}
+	if o.Connections < 0 {
+		mistakes = append(mistakes, &store.OptionError{
+			Package: "pgstore", Option: "Options.Connections",
+			Problem: fmt.Sprintf("%d is negative: use 1 or more, or 0 for %d", o.Connections, defaultConnections),
+		})
+	}
+	return errors.Join(mistakes...)
+}
 
 var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)

@@ -21,14 +21,14 @@ import (
 // lease has programs count as dead soon.
 const lease = time.Second
 
-var withLease = &pgstore.Options{}
+var withLease = pgstore.Options{}
 
 func init() { withLease.Rows.Lease = lease }
 
 // shared is the store of several processes.
 var shared = processes.Store{
 	Role: "pgstore", Lease: lease,
-	Open: func(url string) (store.Store, error) { return pgstore.Open(url, withLease) },
+	Open: func(url string) (store.Store, error) { return pgstore.New(url, withLease) },
 }
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func newDatabase(t *testing.T, server *pgtest.Server) string {
 	name := fmt.Sprint("test", databases.Add(1))
 	exec(t, connect(t, server), "CREATE DATABASE "+name)
 	url := strings.Replace(server.URL(), "/postgres?", "/"+name+"?", 1)
-	require.NoError(t, pgstore.Setup(t.Context(), url, nil))
+	require.NoError(t, pgstore.Setup(t.Context(), url, pgstore.Options{}))
 	return url
 }
 

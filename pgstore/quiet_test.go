@@ -17,7 +17,7 @@ import (
 func TestP15_NothingToClose(t *testing.T) {
 	soak.Only(t)
 	server := newServer(t)
-	db := pgstore.NewDatabase(t, server.URL(), nil)
+	db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
 	stop, err := db.(rowstore.Notifier).Listen("g", "me", func() {})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return pgstore.Hears(db) }, time.Minute, time.Millisecond)
@@ -41,7 +41,7 @@ func TestP15_NothingToClose(t *testing.T) {
 func TestP12_LockOfAnother(t *testing.T) {
 	soak.Only(t)
 	server := newServer(t)
-	db, admin, other := pgstore.NewDatabase(t, server.URL(), nil), connect(t, server), connect(t, server)
+	db, admin, other := pgstore.NewDatabase(t, server.URL(), pgstore.Options{}), connect(t, server), connect(t, server)
 	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
 	exec(t, other, "BEGIN")
 	exec(t, other, "LOCK TABLE "+pgstore.LockTable(db, "g")+" IN EXCLUSIVE MODE")

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -21,11 +22,13 @@ func inSchema(sql, schema string) string {
 
 // Setup creates what a store needs in the database: a schema with its tables. It changes nothing if that is there. The
 // role needs the right to create a schema; the roles of programs need less, see schema.sql, which does the same in psql.
-func Setup(ctx context.Context, url string, o *Options) error {
-	d, err := newDatabase(url, o)
-	if err != nil {
+func Setup(ctx context.Context, url string, o Options) error {
+	config, err := parse(url)
+	d, wrong := newDatabase(config, o)
+	if err := errors.Join(err, wrong); err != nil {
 		return err
 	}
+
 	c, err := pgx.ConnectConfig(ctx, d.server.config)
 	if err != nil {
 		return fmt.Errorf("pgstore: %w", err)

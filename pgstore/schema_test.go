@@ -43,22 +43,22 @@ func TestSetup(t *testing.T) {
 	for range 4 {
 		for _, schema := range []string{"", "other"} {
 			all.Go(func() {
-				if err := pgstore.Setup(t.Context(), server.URL(), &pgstore.Options{Schema: schema}); err != nil {
+				if err := pgstore.Setup(t.Context(), server.URL(), pgstore.Options{Schema: schema}); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 	}
 	all.Wait()
-	other, err := pgstore.Open(server.URL(), &pgstore.Options{Schema: "other"})
+	other, err := pgstore.New(server.URL(), pgstore.Options{Schema: "other"})
 	require.NoError(t, err)
 	require.True(t, now(t, open(t, server.URL()), hourly(1)))
 	require.False(t, now(t, open(t, server.URL()), hourly(1)))
 	require.True(t, now(t, other, hourly(1)))
 
 	exec(t, connect(t, server), "UPDATE other.version SET version = 99")
-	require.ErrorContains(t, pgstore.Setup(t.Context(), server.URL(), &pgstore.Options{Schema: "other"}), "have version 99, and it needs 2")
-	_, err = pgstore.Open(server.URL(), &pgstore.Options{Schema: `a"; DROP`})
+	require.ErrorContains(t, pgstore.Setup(t.Context(), server.URL(), pgstore.Options{Schema: "other"}), "have version 99, and it needs 2")
+	_, err = pgstore.New(server.URL(), pgstore.Options{Schema: `a"; DROP`})
 	require.ErrorContains(t, err, "want a name of small letters")
 }
 
@@ -69,11 +69,11 @@ func TestP14_NoPassword(t *testing.T) {
 		"postgres://app:secret@host:port/", "postgres://app:secret@host/db?sslmode=secret", "postgres://app:se%cret@host/db", "host=a password='secret", "host=a password=secret port=x",
 		"postgres://app:secret@host:1,host:secret/", "postgres://app@host/db?connect_timeout=secret",
 	} {
-		_, err := pgstore.Open(url, nil)
+		_, err := pgstore.New(url, pgstore.Options{})
 		require.ErrorContains(t, err, "cannot be read", url)
 		require.NotContains(t, fmt.Sprintf("%v %+v %#v", err, err, err), "ecret", url)
 		require.NoError(t, errors.Unwrap(err), "what it wraps may have the URL in a field")
-		err = pgstore.Setup(t.Context(), url, nil)
+		err = pgstore.Setup(t.Context(), url, pgstore.Options{})
 		require.ErrorContains(t, err, "cannot be read", url)
 		require.NotContains(t, err.Error(), "ecret", url)
 	}
@@ -91,7 +91,7 @@ func TestP12_RoleWithoutRights(t *testing.T) {
 
 	// Everybody sees which locks a transaction has. Those that have no rights are taken by whoever asks.
 	var numbers []int64
-	db := pgstore.NewDatabase(t, server.URL(), nil)
+	db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
 	require.NoError(t, db.Transact(t.Context(), "", nil, func(rowstore.Tx) error {
 		found, err := hostile.Query(t.Context(), "SELECT classid::bigint << 32 | objid::bigint FROM pg_catalog.pg_locks WHERE locktype = 'advisory'")
 		require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestSetup_WhileTheTableIsRead(t *testing.T) {
 	server := newServer(t)
 	dump := connect(t, server)
 	exec(t, dump, "BEGIN; SELECT FROM throttle.budgets")
-	require.NoError(t, pgstore.Setup(t.Context(), server.URL()+"&lock_timeout=1", nil))
+	require.NoError(t, pgstore.Setup(t.Context(), server.URL()+"&lock_timeout=1", pgstore.Options{}))
 	exec(t, dump, "COMMIT")
 }
 
@@ -158,7 +158,7 @@ func TestRights(t *testing.T) {
 	require.Equal(t, 4, rights)
 	require.True(t, now(t, open(t, url), hourly(1)))
 	shared.NewsOfOthers(t, url)
-	n, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, nil))
+	n, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, pgstore.Options{}))
 	require.NoError(t, err)
 	require.Zero(t, n)
 }
@@ -209,7 +209,7 @@ func TestRefusals(t *testing.T) {
 // TestP10_Expiry: rows that no limit needs any more are removed, and no others.
 func TestP10_Expiry(t *testing.T) {
 	server := newServer(t)
-	db := pgstore.NewDatabase(t, server.URL(), nil)
+	db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
 	require.NoError(t, db.Transact(t.Context(), "g", nil, func(tx rowstore.Tx) error {
 		for i := range 2500 {
 			tx.Put("g/"+strings.Repeat("x", i%100)+string(rune('a'+i/100)), []byte("old"), -time.Hour)
@@ -242,7 +242,7 @@ func TestP10_Expiry(t *testing.T) {
 func TestHeldSnapshot(t *testing.T) {
 	server := newServer(t)
 	update := func(t *testing.T, times int) rowstore.Database {
-		db := pgstore.NewDatabase(t, server.URL(), nil)
+		db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
 		for range times {
 			require.NoError(t, db.Transact(t.Context(), "g", []string{"g/a"}, func(tx rowstore.Tx) error {
 				tx.Put("g/a", make([]byte, 400), time.Hour)
@@ -281,11 +281,11 @@ func TestP1_OtherFunctions(t *testing.T) {
 		exec(t, connect(t, server), "CREATE FUNCTION public."+sql+" LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$")
 	}
 	exec(t, connect(t, server), "CREATE AGGREGATE public.max(integer) (SFUNC = public.max_of_two, STYPE = integer)")
-	require.NoError(t, pgstore.Setup(t.Context(), url, nil))
+	require.NoError(t, pgstore.Setup(t.Context(), url, pgstore.Options{}))
 	require.True(t, now(t, open(t, url), hourly(1)))
 	require.False(t, now(t, open(t, url), hourly(1)))
 	shared.NewsOfOthers(t, url)
-	_, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, nil))
+	_, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, pgstore.Options{}))
 	require.NoError(t, err)
 }
 
@@ -298,7 +298,7 @@ func TestNoTableIsReadWhole(t *testing.T) {
 		tx.Put("g/a", []byte("a"), time.Hour)
 		return nil
 	}
-	require.NoError(t, pgstore.NewDatabase(t, server.URL(), nil).Transact(t.Context(), "g", nil, put))
+	require.NoError(t, pgstore.NewDatabase(t, server.URL(), pgstore.Options{}).Transact(t.Context(), "g", nil, put))
 	exec(t, admin, "VACUUM ANALYZE throttle.budgets")
 	scans := func() (whole, index int) {
 		require.NoError(t, admin.QueryRow(t.Context(), `SELECT seq_scan, idx_scan FROM pg_stat_user_tables
@@ -313,7 +313,7 @@ func TestNoTableIsReadWhole(t *testing.T) {
 	const times = 10 // after 5, the server may make a plan for all of them
 	whole, index := scans()
 	t.Run("program", func(t *testing.T) { // a connection that ends tells what it has done
-		db := pgstore.NewDatabase(t, server.URL(), nil)
+		db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
 		for range times {
 			require.NoError(t, db.(rowstore.Reader).Read(t.Context(), "g", []string{"g/a"}, func(tx rowstore.Tx) error {
 				_, err := tx.Get("g/b")

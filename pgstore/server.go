@@ -20,6 +20,7 @@ var errSaving = errors.New("a COMMIT is under way")
 type server struct {
 	config *pgx.ConnConfig
 	before func(context.Context, *pgx.ConnConfig) error // see Options.BeforeConnect
+	after  func(context.Context, *pgx.Conn) error       // see NewFromPool
 	sql    *statements
 }
 
@@ -55,7 +56,14 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 	if c.Conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
-	if err := s.checkVersion(ctx, c.Conn); err != nil {
+	// A pool may set the role that has the rights on the tables.
+	if s.after != nil {
+		err = s.after(ctx, c.Conn)
+	}
+	if err == nil {
+		err = s.checkVersion(ctx, c.Conn)
+	}
+	if err != nil {
 		closeNow(c)
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func TestP12_TornTrip(t *testing.T) {
 	soak.Only(t) // it takes as long as programs wait for a lock
 	server := newServer(t)
 	var next atomic.Bool
-	o := &pgstore.Options{BeforeConnect: func(_ context.Context, c *pgx.ConnConfig) error {
+	o := pgstore.Options{BeforeConnect: func(_ context.Context, c *pgx.ConnConfig) error {
 		dial := c.DialFunc
 		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
@@ -63,9 +63,9 @@ func TestP12_TornTrip(t *testing.T) {
 		}
 		return nil
 	}}
-	stands, err := pgstore.Open(server.URL(), o)
+	stands, err := pgstore.New(server.URL(), o)
 	require.NoError(t, err)
-	others, err := pgstore.Open(server.URL(), nil)
+	others, err := pgstore.New(server.URL(), pgstore.Options{})
 	require.NoError(t, err)
 	b := &store.Booking{MaxWait: store.AnyWait, Charges: []store.Charge{{
 		Budget: store.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: store.PerHour(10), Cost: 1,

@@ -25,7 +25,7 @@ func put(tx rowstore.Tx) error {
 func TestTransact(t *testing.T) {
 	server := newServer(t)
 	admin := connect(t, server)
-	newDB := func(t *testing.T) rowstore.Database { return pgstore.NewDatabase(t, server.URL(), nil) }
+	newDB := func(t *testing.T) rowstore.Database { return pgstore.NewDatabase(t, server.URL(), pgstore.Options{}) }
 
 	t.Run("undone", func(t *testing.T) {
 		for code, times := range map[string]int{"40001": 3, "40P01": 3, "23505": 1} {
@@ -48,7 +48,7 @@ func TestTransact(t *testing.T) {
 		var loses atomic.Bool
 		r.lose = func() bool { return loses.CompareAndSwap(true, false) }
 		calls := 0
-		err := pgstore.NewDatabase(t, r.url(t, server), nil).Transact(t.Context(), "g", nil, func(tx rowstore.Tx) error {
+		err := pgstore.NewDatabase(t, r.url(t, server), pgstore.Options{}).Transact(t.Context(), "g", nil, func(tx rowstore.Tx) error {
 			calls++
 			loses.Store(true)
 			return put(tx)
@@ -85,7 +85,7 @@ func TestTransact(t *testing.T) {
 	})
 
 	t.Run("connections", func(t *testing.T) {
-		db := pgstore.NewDatabase(t, server.URL(), &pgstore.Options{Connections: 1})
+		db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{Connections: 1})
 		require.NoError(t, db.Transact(t.Context(), "g", nil, func(rowstore.Tx) error {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
@@ -98,7 +98,7 @@ func TestTransact(t *testing.T) {
 
 	t.Run("defaults of the role", func(t *testing.T) {
 		url := server.URL() + "&default_transaction_read_only=on&default_transaction_isolation=serializable"
-		db := pgstore.NewDatabase(t, url, nil)
+		db := pgstore.NewDatabase(t, url, pgstore.Options{})
 		for range 2 {
 			require.NoError(t, db.Transact(t.Context(), "g", nil, put))
 		}
@@ -136,7 +136,7 @@ func TestTransact(t *testing.T) {
 			fmt.Sprintf("postgres://test@%s/nowhere", server.Addr()):    "",
 			server.URL() + "&search_path=public":                        "none",
 		} {
-			s, err := pgstore.Open(url, &pgstore.Options{Schema: schema})
+			s, err := pgstore.New(url, pgstore.Options{Schema: schema})
 			require.NoError(t, err)
 			_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}, MaxWait: time.Minute})
 			require.Error(t, err)

@@ -50,9 +50,9 @@ func (w *wallClock) step(t *testing.T, by time.Duration) {
 // openOn returns a database that reads such a clock, and a store on it.
 func openOn(t *testing.T, url string) (rowstore.Database, *rowstore.Store) {
 	t.Helper()
-	db := pgstore.NewDatabase(t, url, nil)
+	db := pgstore.NewDatabase(t, url, pgstore.Options{})
 	pgstore.SetClock(t, db, "test.clock_timestamp()")
-	return db, rowstore.New(db, &withLease.Rows)
+	return db, must(rowstore.New(db, withLease.Rows))
 }
 
 // Starts are those of callers that wait in line, as an upstream counts them: by a clock that nobody sets.

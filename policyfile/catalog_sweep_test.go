@@ -275,7 +275,7 @@ func TestP14_CatalogTellsNoSecrets(t *testing.T) {
 		require.NoError(t, err)
 		transport := throttle.Must(throttle.New(throttle.Config{
 			MaxWait: throttle.Forever,
-			Store:   redisstore.New(client, nil), Policies: rows, Base: refusing,
+			Store:   redisstore.New(client, redisstore.Options{}), Policies: rows, Base: refusing,
 			Observe: func(_ context.Context, e throttle.Event) { tell(e) },
 		}))
 		for _, p := range rows {

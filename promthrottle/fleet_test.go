@@ -67,7 +67,7 @@ func member(address string) error {
 	client := redis.NewClient(&redis.Options{Addr: address})
 	defer client.Close()
 	metrics := promthrottle.New()
-	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(client, nil), Policies: fleetTable, Base: upstream{}, Observe: metrics.Observe})
+	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(client, redisstore.Options{}), Policies: fleetTable, Base: upstream{}, Observe: metrics.Observe})
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ func (r *recordedRun) scrapes(t *testing.T) map[string][]float64 {
 		m := promthrottle.New()
 		transport := throttle.Must(throttle.New(throttle.Config{
 			MaxWait: throttle.Forever,
-			Store:   redisstore.New(server.Client(t), nil), Policies: policies, Base: fake{}, Observe: m.Observe,
+			Store:   redisstore.New(server.Client(t), redisstore.Options{}), Policies: policies, Base: fake{}, Observe: m.Observe,
 		}))
 		m.Follow(transport)
 		ctx, stop := context.WithCancel(t.Context())

@@ -146,7 +146,7 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 	}})
 	defer client.Close()
 	client.AddHook(&forger{rest: script})
-	s := redisstore.NewAt(client, nil, bubbleClock)
+	s := redisstore.NewAt(client, redisstore.Options{}, bubbleClock)
 	s.Disconnect()
 	limit := [...]store.Limit{
 		store.PerSecond(3), store.CalendarWindow(3, store.Month, nil), store.TokenBucket(1, time.Second, 5),

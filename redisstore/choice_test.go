@@ -56,7 +56,7 @@ func chooseUnderLoad(t *testing.T, limits []int, callers int) {
 	}
 	var load sync.WaitGroup
 	for range nodes {
-		tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(server.Client(t), nil), Base: send, Policies: policies}))
+		tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(server.Client(t), redisstore.Options{}), Base: send, Policies: policies}))
 		choice, err := throttle.NewChoice(tr, variants...)
 		require.NoError(t, err)
 		for range callers {

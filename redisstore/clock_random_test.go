@@ -66,7 +66,7 @@ func TestP9_RandomSteps(t *testing.T) {
 			}
 			require.NoError(t, d.client.FlushDB(t.Context()).Err())
 			for range 2 {
-				d.nodes = append(d.nodes, redisstore.NewAt(server.Client(t), nil, d.clock.now))
+				d.nodes = append(d.nodes, redisstore.NewAt(server.Client(t), redisstore.Options{}, d.clock.now))
 			}
 			for range operations() {
 				d.move()

@@ -32,7 +32,7 @@ func (c *skewed) step(by time.Duration) { c.by.Add(int64(by)) }
 func onSkewed(t *testing.T, f func(t *testing.T, s *redisstore.Store, c *skewed)) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := &skewed{}
-		f(t, redisstore.NewAt(server.Client(t), nil, c.now), c)
+		f(t, redisstore.NewAt(server.Client(t), redisstore.Options{}, c.now), c)
 	})
 }
 
@@ -69,7 +69,7 @@ func TestP9_Slewing(t *testing.T) {
 func TestP9_ACallThatWasHeldIsNoStep(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		client, way, calls := server.Client(t), &slowWay{}, 0
-		s := atRest(t, redisstore.NewAt(client, nil, way.now))
+		s := atRest(t, redisstore.NewAt(client, redisstore.Options{}, way.now))
 		require.Zero(t, book(t, s, charge("first", store.PerSecond(1))), "the server knows the script then")
 		client.AddHook(way)
 		client.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
@@ -137,7 +137,7 @@ func TestP1_OddWindows(t *testing.T) {
 		storetest.RandomWindows(t, func(t *testing.T) store.Store {
 			client := server.Client(t)
 			forgets(t, client)
-			return atRest(t, redisstore.NewAt(client, nil, bubbleClock))
+			return atRest(t, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 		}, 1000+seed, 500)
 	}
 }
@@ -166,7 +166,7 @@ func (w *slowWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestP9_TheServersClockIsReadInFull(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	simple, large := charge("simple", store.PerHour(1)), charge("window", store.FixedWindow(1, time.Hour))
 	for _, c := range []struct {
 		name   string
@@ -201,7 +201,7 @@ const repeatsAfter = 10 * time.Millisecond
 func onAgain(t *testing.T, f func(t *testing.T, s *redisstore.Store, lose func(by, away time.Duration))) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		client, c := server.Client(t), &skewed{}
-		s := atRest(t, redisstore.NewAt(client, nil, c.now))
+		s := atRest(t, redisstore.NewAt(client, redisstore.Options{}, c.now))
 		require.Zero(t, book(t, s, charge("first", store.PerSecond(1))), "the server knows the script then")
 		var loses func()
 		var back time.Time

@@ -177,7 +177,7 @@ func TestP5_SlowGroup(t *testing.T) {
 		slow := inGroup("slow", charge("slow", store.PerSecond(1)))
 		fast := inGroup("fast", charge("fast", store.PerSecond(1)))
 		s, tap := loaded(t, server.Client(t), func(cmd redis.Cmder) bool {
-			return slices.Contains(cmd.Args(), any(redisstore.New(&redis.Client{}, nil).Key(slow.Budget)))
+			return slices.Contains(cmd.Args(), any(redisstore.New(&redis.Client{}, redisstore.Options{}).Key(slow.Budget)))
 		})
 		held := bookAside(t.Context(), s, booking(slow))
 		for i := range 3 {

@@ -276,7 +276,7 @@ func TestP4_NodeAndFleetInFewCalls(t *testing.T) {
 func TestP12_ServerDies(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
-	s := redisstore.New(server.Client(t), nil)
+	s := redisstore.New(server.Client(t), redisstore.Options{})
 	ten := charge("ten", store.SlidingWindow(10, time.Hour))
 	require.Zero(t, book(t, s, ten))
 

@@ -32,7 +32,7 @@ func TestP1_AsMemstore(t *testing.T) {
 	eachBubble(t, seeds(soak.Most(differentialSeeds, 2)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client) // over a connection that is there before years pass: one made later costs minutes
-		d := newPair(t, seed, redisstore.NewAt(client, nil, bubbleClock))
+		d := newPair(t, seed, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 		for d.op = range differentialOps {
 			d.step()
 		}
@@ -280,7 +280,7 @@ func TestP1_FromWindowToPace(t *testing.T) {
 		"redisstore": func(t *testing.T) store.Store {
 			client := server.Client(t)
 			forgets(t, client)
-			return redisstore.NewAt(client, nil, bubbleClock)
+			return redisstore.NewAt(client, redisstore.Options{}, bubbleClock)
 		},
 	}
 	for name, newStore := range stores {
@@ -313,7 +313,7 @@ func TestP1_UnlimitedAsMemstore(t *testing.T) {
 	eachBubble(t, seeds(soak.Most(2000, 6)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client)
-		d := newPair(t, seed, redisstore.NewAt(client, nil, bubbleClock))
+		d := newPair(t, seed, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 		d.budgets = d.budgets[:2]
 		for i := range d.budgets {
 			d.changeNumber(&d.budgets[i])
@@ -380,7 +380,7 @@ func TestP1_PartsAsMemstore(t *testing.T) {
 		client := server.Client(t)
 		forgets(t, client)
 		rng := rand.New(rand.NewPCG(seed, 3))
-		mem, red := memstore.New(), atRest(t, redisstore.NewAt(client, nil, bubbleClock))
+		mem, red := memstore.New(), atRest(t, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 		var budgets []store.Charge
 		for _, name := range []string{"one", "two"} {
 			n, per := limits[rng.IntN(len(limits))], time.Duration(50+rng.IntN(1950))*time.Millisecond

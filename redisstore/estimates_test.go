@@ -25,7 +25,7 @@ func TestP3_EstimatesThatAreTooHigh(t *testing.T) {
 				requireUsed(t, memstore.New(), l, workers)
 			})
 			runBubble(t, "redis", func(t *testing.T, server *redistest.Server) {
-				requireUsed(t, redisstore.NewAt(server.Client(t), nil, bubbleClock), l, workers)
+				requireUsed(t, redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock), l, workers)
 			})
 		}
 	}

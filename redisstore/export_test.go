@@ -16,7 +16,7 @@ import (
 
 // NewAt returns a store whose scripts are told the time, so that they run in
 // virtual time against a real server.
-func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
+func NewAt(c redis.UniversalClient, o Options, now func() int64) *Store {
 	s := New(c, o)
 	p := s.primary
 	p.conn.Now = now

@@ -51,7 +51,7 @@ func TestP12_RestartedEmpty(t *testing.T) {
 			t.Run(name+" "+before, func(t *testing.T) {
 				server := redistest.Single(t)
 				client := server.Client(t)
-				a, b := redisstore.New(client, nil), redisstore.New(server.Client(t), nil)
+				a, b := redisstore.New(client, redisstore.Options{}), redisstore.New(server.Client(t), redisstore.Options{})
 				h := &history{T: t}
 				for range starts {
 					h.book(a)
@@ -86,7 +86,7 @@ func newCouple(t *testing.T) *couple {
 	p := redistest.NewProxy(t, master)
 	return &couple{
 		history: &history{T: t}, master: master.Client(t), replica: replica.Client(t),
-		server: master, promoted: replica, proxy: p, store: redisstore.New(p.Client(t), nil),
+		server: master, promoted: replica, proxy: p, store: redisstore.New(p.Client(t), redisstore.Options{}),
 	}
 }
 
@@ -106,7 +106,7 @@ func (c *couple) promote() {
 // charged requires that a server has booked so many starts.
 func (c *couple) charged(client *redis.Client, want int) {
 	c.Helper()
-	st, err := redisstore.New(client, nil).Status(c.Context(), hourly)
+	st, err := redisstore.New(client, redisstore.Options{}).Status(c.Context(), hourly)
 	require.NoError(c, err)
 	require.Equal(c, want, st.Used+st.Waiting)
 }
@@ -137,7 +137,7 @@ func TestP12_StaleReplica(t *testing.T) {
 func TestP12_StaleReplicaSeemsUpToDate(t *testing.T) {
 	t.Parallel()
 	c := newCouple(t)
-	other := redisstore.New(c.proxy.Client(t), nil)
+	other := redisstore.New(c.proxy.Client(t), redisstore.Options{})
 	seven := charge("seven", store.PerHour(7))
 	for _, s := range []store.Store{c.store, c.store, other} {
 		require.Zero(t, book(t, s, seven))
@@ -196,7 +196,7 @@ func TestP8_FailoverInTheMiddle(t *testing.T) {
 func TestP12_SentinelPromotesAStaleReplica(t *testing.T) {
 	t.Parallel() // its servers are its own
 	servers := redistest.Sentinel(t)
-	s := redisstore.New(servers.Client(t), nil)
+	s := redisstore.New(servers.Client(t), redisstore.Options{})
 	h := &history{T: t}
 	for range 3 {
 		h.book(s)
@@ -225,7 +225,7 @@ func TestP12_LagIsTheBound(t *testing.T) {
 	for missing := range soak.Most(4, 2) {
 		servers := redistest.Sentinel(t)
 		five := charge("five", store.PerHour(5))
-		dead := redisstore.New(servers.Client(t), nil)
+		dead := redisstore.New(servers.Client(t), redisstore.Options{})
 		granted := 0
 		for granted < 5-missing {
 			require.Zero(t, book(t, dead, five))
@@ -239,7 +239,7 @@ func TestP12_LagIsTheBound(t *testing.T) {
 			granted++
 		}
 		servers.Failover()
-		next := redisstore.New(servers.Client(t), nil)
+		next := redisstore.New(servers.Client(t), redisstore.Options{})
 		for book(t, next, five) == 0 {
 			granted++
 		}
@@ -255,7 +255,7 @@ func onTopology(t *testing.T, client redis.UniversalClient, empty func(t *testin
 	for seed := range uint64(soak.Most(5, 1)) {
 		storetest.Random(t, func(t *testing.T) store.Store {
 			empty(t)
-			return redisstore.NewAt(client, nil, bubbleClock)
+			return redisstore.NewAt(client, redisstore.Options{}, bubbleClock)
 		}, 500+seed, 300)
 	}
 }
@@ -283,7 +283,7 @@ func TestP1_BehindASentinel(t *testing.T) {
 func passOn(t *testing.T, clients ...redis.UniversalClient) {
 	var nodes []*redisstore.Store
 	for _, c := range clients {
-		s := redisstore.New(c, nil)
+		s := redisstore.New(c, redisstore.Options{})
 		s.NeverRenew()
 		nodes = append(nodes, s)
 	}
@@ -393,7 +393,7 @@ func newWard(t *testing.T) *ward {
 	slot, err := w.client.ClusterKeySlot(t.Context(), "{group}").Result()
 	require.NoError(t, err)
 	w.slot, w.owner = int(slot), int(slot)*3/16384
-	w.store = redisstore.New(w.client, nil)
+	w.store = redisstore.New(w.client, redisstore.Options{})
 	return w
 }
 
@@ -402,7 +402,7 @@ func newWard(t *testing.T) *ward {
 func TestP12_AReshard(t *testing.T) {
 	t.Parallel() // its servers are its own
 	w := newWard(t)
-	other := redisstore.New(w.Client(t), nil)
+	other := redisstore.New(w.Client(t), redisstore.Options{})
 	w.book(w.store)
 	w.book(other)
 	move := w.Move(t, w.slot, w.Servers[(w.owner+1)%3])
@@ -410,7 +410,7 @@ func TestP12_AReshard(t *testing.T) {
 	move.Keys()
 	w.book(other)
 	refuses(t, w.store, "TRYAGAIN ")
-	g := meanwhile(t, redisstore.New(w.Client(t), nil), move.End)
+	g := meanwhile(t, redisstore.New(w.Client(t), redisstore.Options{}), move.End)
 	require.Zero(t, g.Wait)
 	w.starts = append(w.starts, g.Handle.Start)
 	for range 3 {
@@ -461,7 +461,7 @@ func TestP12_AClusterNeedsItsClient(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
 	plain := w.Servers[(w.owner+1)%3].Client(t)
-	for _, o := range []*redisstore.Options{nil, {HashTags: true}} {
+	for _, o := range []redisstore.Options{{}, {HashTags: true}} {
 		_, err := redisstore.New(plain, o).Book(context.Background(), booking(hourly))
 		require.ErrorContains(t, err, "the server is part of a cluster: it needs redis.NewClusterClient")
 	}

@@ -232,7 +232,7 @@ func booked(t *testing.T, s store.Store, c store.Charge) int {
 func loaded(t *testing.T, c redis.UniversalClient, hold func(redis.Cmder) bool) (*redisstore.Store, *tap) {
 	t.Helper()
 	forgets(t, c)
-	s := atRest(t, redisstore.NewAt(c, nil, bubbleClock))
+	s := atRest(t, redisstore.NewAt(c, redisstore.Options{}, bubbleClock))
 	first := charge("first", store.PerSecond(1))
 	book(t, s, first)
 	require.NoError(t, s.Pause(t.Context(), first, 0))
@@ -370,3 +370,11 @@ func (e said) Error() string { return string(e) }
 func (said) RedisError() {}
 
 var errAway = &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+
+// must returns the value of a constructor that has no error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

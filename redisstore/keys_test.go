@@ -43,16 +43,16 @@ func TestKeys(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		client redis.UniversalClient
-		opts   *redisstore.Options
+		opts   redisstore.Options
 		want   string
 	}{
-		{"plain", plain, nil, "throttle:6:app %7Band%7D API:" + hash},
-		{"no options", plain, &redisstore.Options{}, "throttle:6:app %7Band%7D API:" + hash},
-		{"namespace", plain, &redisstore.Options{Namespace: "{a}b"}, "%7Ba%7Db:6:app %7Band%7D API:" + hash},
-		{"percent", plain, &redisstore.Options{Namespace: "%7B:"}, "%257B::6:app %7Band%7D API:" + hash},
-		{"hash tags", plain, &redisstore.Options{HashTags: true}, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
-		{"cluster", cluster, nil, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
-		{"ring", ring, nil, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
+		{"plain", plain, redisstore.Options{}, "throttle:6:app %7Band%7D API:" + hash},
+		{"no options", plain, redisstore.Options{}, "throttle:6:app %7Band%7D API:" + hash},
+		{"namespace", plain, redisstore.Options{Namespace: "{a}b"}, "%7Ba%7Db:6:app %7Band%7D API:" + hash},
+		{"percent", plain, redisstore.Options{Namespace: "%7B:"}, "%257B::6:app %7Band%7D API:" + hash},
+		{"hash tags", plain, redisstore.Options{HashTags: true}, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
+		{"cluster", cluster, redisstore.Options{}, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
+		{"ring", ring, redisstore.Options{}, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
 	} {
 		require.Equal(t, c.want, redisstore.New(c.client, c.opts).Key(b), c.name)
 	}
@@ -65,7 +65,7 @@ func TestP6_OneSlot(t *testing.T) {
 	t.Parallel() // its servers are its own
 	servers := redistest.Cluster(t)
 	client := servers.Client(t)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	slots := make(map[int64]bool)
 	for i := range 20 {
 		group := fmt.Sprintf("upstream{%d}.example.com", i)
@@ -93,11 +93,11 @@ func TestNamespace(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	one := charge("one", store.PerHour(1))
 	in := func(name string) *redisstore.Store {
-		return redisstore.New(client, &redisstore.Options{Namespace: name})
+		return redisstore.New(client, redisstore.Options{Namespace: name})
 	}
 	require.Zero(t, book(t, in("a"), one))
 	require.Zero(t, book(t, in("b"), one))
-	require.Zero(t, book(t, redisstore.New(client, nil), one))
+	require.Zero(t, book(t, redisstore.New(client, redisstore.Options{}), one))
 	require.Greater(t, book(t, in("a"), one), 59*time.Minute)
 	require.Greater(t, book(t, in(redisstore.DefaultNamespace), one), 59*time.Minute)
 }
@@ -118,7 +118,7 @@ func TestP12_AKeyThatHoldsGarbage(t *testing.T) {
 	for i := range many {
 		synctest.Test(t, func(t *testing.T) {
 			c := server.Client(t)
-			s := atRest(t, redisstore.NewAt(c, nil, bubbleClock))
+			s := atRest(t, redisstore.NewAt(c, redisstore.Options{}, bubbleClock))
 			limit := limits[i%len(limits)]
 			ch := charge(fmt.Sprint("garbage ", i), limit)
 			key := s.Key(ch.Budget)
@@ -131,7 +131,7 @@ func TestP12_AKeyThatHoldsGarbage(t *testing.T) {
 			}
 			spoil(t, c, key, dice)
 
-			fresh := atRest(t, redisstore.NewAt(c, nil, bubbleClock))
+			fresh := atRest(t, redisstore.NewAt(c, redisstore.Options{}, bubbleClock))
 			status(t, fresh, ch)
 			g := ask(t, fresh, booking(ch))
 			served += map[bool]int{true: 1}[g.OK]
@@ -176,7 +176,7 @@ func spoil(t *testing.T, c redis.UniversalClient, key string, dice *rand.Rand) {
 func TestP12_ABadKeyIsItsOwnTrouble(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
-	l := limiter(t, redisstore.New(client, nil), throttle.Policy{Name: "p", Limit: store.PerSecond(1000)})
+	l := limiter(t, redisstore.New(client, redisstore.Options{}), throttle.Policy{Name: "p", Limit: store.PerSecond(1000)})
 	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "bad", 1)
 	require.NoError(t, err)
 	bad := client.Keys(t.Context(), "*:p:*").Val()

@@ -20,7 +20,7 @@ const awaitMost = 5 * time.Second
 // hourlyInLine returns two stores, a start of the first one that took all of an hour, and
 // a waiter in line at the second one, which hears.
 func hourlyInLine(t *testing.T, client func() redis.UniversalClient) (a, b *redisstore.Store, all *held, w *walker) {
-	a, b = redisstore.New(client(), nil), redisstore.New(client(), nil)
+	a, b = redisstore.New(client(), redisstore.Options{}), redisstore.New(client(), redisstore.Options{})
 	c := charge("hour", store.TokenBucket(1, time.Hour, 5))
 	k := booking(c)
 	k.Charges[0].Cost = 5
@@ -71,7 +71,7 @@ func TestP3_LineAfterACancel(t *testing.T) {
 func TestP11_LineAfterAResume(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	a, b := redisstore.New(server.Client(t), nil), redisstore.New(server.Client(t), nil)
+	a, b := redisstore.New(server.Client(t), redisstore.Options{}), redisstore.New(server.Client(t), redisstore.Options{})
 	c := charge("free", store.PerSecond(50))
 	require.NoError(t, a.Pause(t.Context(), c, time.Hour))
 	var all []*walker

@@ -141,7 +141,7 @@ func TestP4_LineMakesFewCalls(t *testing.T) {
 // TestP15_NoGoroutineIsLeftOfALine looks at the program itself, with a real ear.
 func TestP15_NoGoroutineIsLeftOfALine(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	c := charge("hour", store.PerHour(1))
 	book(t, s, c)
 	before := runtime.NumGoroutine()
@@ -180,7 +180,7 @@ func TestP5_RandomLinesOfOneProgram(t *testing.T) {
 			storetest.RandomLine(t, lineSlack, func(t *testing.T) store.Store {
 				client := server.Client(t)
 				forgets(t, client)
-				return atRest(t, redisstore.NewAt(client, nil, bubbleClock))
+				return atRest(t, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 			}, seed, 150)
 		})
 	}
@@ -258,7 +258,7 @@ func TestP4_NoCallerAsksTwiceAtOneMoment(t *testing.T) {
 	eachBubble(t, seeds(soak.Most(500, 3)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		var stores []store.Store
 		for range 1 + seed%4 {
-			stores = append(stores, atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock).Listen()))
+			stores = append(stores, atRest(t, redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock).Listen()))
 		}
 		require.NoError(t, moments.Play(t.Context(), seed, stores...))
 	})

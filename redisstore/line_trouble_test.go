@@ -100,7 +100,7 @@ func TestP10_LineOfManyNodes(t *testing.T) {
 			client := server.Client(t)
 			var nodes []*redisstore.Store
 			for range 60 {
-				nodes = append(nodes, atRest(t, redisstore.NewAt(client, nil, bubbleClock)))
+				nodes = append(nodes, atRest(t, redisstore.NewAt(client, redisstore.Options{}, bubbleClock)))
 			}
 			dice := rand.New(rand.NewPCG(10, uint64(i)))
 			c := charge("budget", limit)
@@ -179,7 +179,7 @@ func TestP12_LineThatIsGarbage(t *testing.T) {
 			forgets(t, client)
 			var nodes []*cuttable
 			for range 2 {
-				nodes = append(nodes, &cuttable{Store: atRest(t, redisstore.NewAt(client, nil, bubbleClock).Listen())})
+				nodes = append(nodes, &cuttable{Store: atRest(t, redisstore.NewAt(client, redisstore.Options{}, bubbleClock).Listen())})
 			}
 			c := charge(fmt.Sprint("garbage ", i), store.PerSecond(5))
 			all := crowdOf(t, nodes, 30, time.Millisecond, c)

@@ -40,7 +40,7 @@ func TestP12_OlderThanAllNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
 				c := charge("budget", store.PerHour(4000))
-				a, b := redisstore.NewAt(client, nil, bubbleClock), redisstore.NewAt(client, nil, bubbleClock)
+				a, b := redisstore.NewAt(client, redisstore.Options{}, bubbleClock), redisstore.NewAt(client, redisstore.Options{}, bubbleClock)
 				start := func(s *redisstore.Store, times int) {
 					for range times {
 						require.LessOrEqual(t, bookLost(t, s, c), telling)

@@ -87,7 +87,7 @@ func newForgetful(t *testing.T, client *redis.Client, limit store.Limit, seed ui
 		starts: ledger{limit: limit, at: map[int]int64{}, cost: map[int]int{}}, stored: ids{},
 	}
 	for range 3 {
-		f.nodes = append(f.nodes, redisstore.NewAt(client, nil, bubbleClock))
+		f.nodes = append(f.nodes, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 		f.known = append(f.known, ids{})
 	}
 	return f

@@ -43,7 +43,7 @@ func TestP12_Forgotten(t *testing.T) {
 		for name, starts := range map[string]int{"one": 1, "full": limit.Capacity(), "queue": limit.Capacity()*5/2 + 2} {
 			t.Run(limit.String()+" "+name, func(t *testing.T) {
 				forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
-					s, same := redisstore.NewAt(client, nil, bubbleClock), memstore.New()
+					s, same := redisstore.NewAt(client, redisstore.Options{}, bubbleClock), memstore.New()
 					c := charge("budget", limit)
 					for range starts {
 						require.Equal(t, book(t, same, c), book(t, s, c))
@@ -106,7 +106,7 @@ func TestP12_BusyFleetLosesAll(t *testing.T) {
 	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 12))
-			c := newSharers(t, server, 2+r.IntN(5), nil, forty)
+			c := newSharers(t, server, 2+r.IntN(5), redisstore.Options{}, forty)
 			c.pull(1+r.IntN(8), c.nodes...)
 			for at := 3 * time.Second; at < time.Minute; at += 5 * time.Second {
 				c.until(at + time.Duration(r.Int64N(int64(time.Second))))
@@ -147,7 +147,7 @@ func TestP12_LostWithoutEnd(t *testing.T) {
 // and nobody is kept.
 func TestP12_ASlowCallIsNoLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		c := newSharers(t, server, 1, nil, forty)
+		c := newSharers(t, server, 1, redisstore.Options{}, forty)
 		s, one := c.nodes[0].store, charge("one", store.PerSecond(1))
 		book(t, s, one)
 		away(true, c.nodes...)
@@ -164,7 +164,7 @@ func TestP12_ASlowCallIsNoLoss(t *testing.T) {
 // though the answer that asked for it was slow.
 func TestP12_TellingIsNoExcuse(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		c := newSharers(t, server, 1, nil, forty)
+		c := newSharers(t, server, 1, redisstore.Options{}, forty)
 		s, many := c.nodes[0].store, charge("many", store.PerMinute(100))
 		book(t, s, many)
 		forgets(t, server.Client(t))
@@ -185,7 +185,7 @@ func TestP12_SleepersTellWhatWasLost(t *testing.T) {
 	server := redistest.Shared(t)
 	client := server.Client(t)
 	forgets(t, client)
-	first, second := redisstore.New(server.Client(t), nil), redisstore.New(server.Client(t), nil)
+	first, second := redisstore.New(server.Client(t), redisstore.Options{}), redisstore.New(server.Client(t), redisstore.Options{})
 	limit := charge("long", store.PerHour(5))
 	book(t, first, limit)
 	for range 4 {
@@ -237,7 +237,7 @@ func TestP1_RecordOutlivesLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := server.Client(t)
 		a, _ := loaded(t, c, nil)
-		b := redisstore.NewAt(server.Client(t), nil, bubbleClock)
+		b := redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock)
 		away := &says{}
 		c.AddHook(away)
 		c.AddHook(middle(func(cmd redis.Cmder, next func() error) error {

@@ -35,14 +35,14 @@ func (f *forgetfulFleet) start(program int) {
 }
 
 func (f *forgetfulFleet) join() {
-	f.programs = append(f.programs, redisstore.NewAt(f.client, nil, bubbleClock))
+	f.programs = append(f.programs, redisstore.NewAt(f.client, redisstore.Options{}, bubbleClock))
 	f.known = append(f.known, 0)
 }
 
 // deploy replaces so many programs by new ones, which know nothing.
 func (f *forgetfulFleet) deploy(programs int) {
 	for i := range programs {
-		f.programs[i], f.known[i] = redisstore.NewAt(f.client, nil, bubbleClock), 0
+		f.programs[i], f.known[i] = redisstore.NewAt(f.client, redisstore.Options{}, bubbleClock), 0
 	}
 }
 

@@ -38,7 +38,7 @@ func newWire(t *testing.T, change func(*redis.Options)) *wire {
 	change(o)
 	client := clientOf(t, o)
 	w := &wire{
-		T: t, proxy: p, store: redisstore.New(client, nil), direct: redisstore.New(server.Client(t), nil),
+		T: t, proxy: p, store: redisstore.New(client, redisstore.Options{}), direct: redisstore.New(server.Client(t), redisstore.Options{}),
 		five: charge("five", store.PerHour(5)),
 	}
 	// From here on the server knows the scripts: what is lost is what counts.
@@ -367,7 +367,7 @@ func TestP8_NodesAreNotMistaken(t *testing.T) {
 	proxy := redistest.NewProxy(t, server)
 	budget := charge("budget", store.PerHour(60))
 	stores := []*redisstore.Store{
-		redisstore.New(proxy.Client(t), nil), redisstore.New(proxy.Client(t), nil), redisstore.New(proxy.Client(t), nil),
+		redisstore.New(proxy.Client(t), redisstore.Options{}), redisstore.New(proxy.Client(t), redisstore.Options{}), redisstore.New(proxy.Client(t), redisstore.Options{}),
 	}
 	book(t, stores[0], inGroup("other", charge("other", store.PerHour(1)))) // loads the script
 	marks := make(map[int64]int)

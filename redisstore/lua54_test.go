@@ -180,14 +180,14 @@ func TestP1_InLua54(t *testing.T) {
 	r := newRecorder(file)
 	server := redistest.Single(t)
 	t.Run("calls", func(t *testing.T) {
-		on := func(t *testing.T, server *redistest.Server, to *tape, o *redisstore.Options) *redisstore.Store {
+		on := func(t *testing.T, server *redistest.Server, to *tape, o redisstore.Options) *redisstore.Store {
 			client := server.Client(t)
 			client.AddHook(to)
 			return atRest(t, redisstore.NewAt(client, o, bubbleClock))
 		}
 		storetest.RunWithin(t, lineSlack, func(t *testing.T) store.Store {
 			forgets(t, server.Client(t))
-			return on(t, server, r.tape(t), nil)
+			return on(t, server, r.tape(t), redisstore.Options{})
 		})
 		files, err := filepath.Glob("testdata/vectors/*.txt")
 		require.NoError(t, err)
@@ -198,14 +198,14 @@ func TestP1_InLua54(t *testing.T) {
 		}
 		for seed := range uint64(6) {
 			runBubble(t, fmt.Sprint(seed), func(t *testing.T, server *redistest.Server) {
-				d := newPair(t, 500+seed, on(t, server, r.tape(t), nil))
+				d := newPair(t, 500+seed, on(t, server, r.tape(t), redisstore.Options{}))
 				for d.op = range differentialOps {
 					d.step()
 				}
 			})
 		}
 		runBubble(t, "heartbeats", func(t *testing.T, server *redistest.Server) {
-			to, o := r.tape(t), &redisstore.Options{Outage: redisstore.OutageSplit}
+			to, o := r.tape(t), redisstore.Options{Outage: redisstore.OutageSplit}
 			for range 2 {
 				ask(t, on(t, server, to, o), booking(hourly))
 				time.Sleep(5 * time.Second)

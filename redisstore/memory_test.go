@@ -97,7 +97,7 @@ func TestP10_Memory(t *testing.T) {
 			}
 			runBubble(t, fmt.Sprint(u.name, " ", limit), func(t *testing.T, server *redistest.Server) {
 				client := server.Client(t)
-				s := redisstore.NewAt(client, nil, bubbleClock)
+				s := redisstore.NewAt(client, redisstore.Options{}, bubbleClock)
 				rng := rand.New(rand.NewPCG(10, uint64(i)))
 				for op := range u.ops {
 					k := booking(charge("budget", limit))
@@ -139,7 +139,7 @@ func TestP10_ManyWaiters(t *testing.T) {
 func TestP10_SizeDoesNotGrowWithN(t *testing.T) {
 	eachBubble(t, []int{1000, 1_000_000, 1_000_000_000}, func(t *testing.T, server *redistest.Server, n int) {
 		client := server.Client(t)
-		s := redisstore.NewAt(client, nil, bubbleClock)
+		s := redisstore.NewAt(client, redisstore.Options{}, bubbleClock)
 		c := charge("budget", store.SlidingWindow(n, time.Minute))
 		c.Cost = n / 1000
 		for range 1200 {
@@ -157,7 +157,7 @@ func TestP10_SizeDoesNotGrowWithN(t *testing.T) {
 func TestP10_IdleKeysExpire(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	c := charge("brief", store.SlidingWindow(1, time.Microsecond))
 	book(t, s, c)
 	left := lifetime(t, client, s.Key(c.Budget))
@@ -177,7 +177,7 @@ func TestP10_ACrowdOfKeys(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	tr := throttle.Must(throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
-		Store:   redisstore.New(client, nil), Base: ok{},
+		Store:   redisstore.New(client, redisstore.Options{}), Base: ok{},
 		Policies: []throttle.Policy{{Name: "crowd", Key: throttle.Header("X-Tenant"), Limit: store.PerMinute(9)}},
 	}))
 	for n := range crowd {
@@ -229,7 +229,7 @@ var fillings = []filling{
 func TestP10_FullRowsWithLines(t *testing.T) {
 	eachBubble(t, fillings[:soak.Most(len(fillings), 3)], func(t *testing.T, server *redistest.Server, f filling) {
 		client := server.Client(t)
-		s := atRest(t, redisstore.NewAt(client, nil, bubbleClock))
+		s := atRest(t, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 		rng := rand.New(rand.NewPCG(10, 250))
 		c := charge(strings.Repeat("x", 250), f.limit)
 		n, per := f.limit.Capacity(), cmp.Or(f.limit.Per(), 30*24*time.Hour)
@@ -276,7 +276,7 @@ func TestP3_FullRowsAreUsed(t *testing.T) {
 	windows := slices.DeleteFunc(slices.Clone(fillings), func(f filling) bool { return f.limit.Kind() != store.KindSlidingWindow })
 	eachBubble(t, windows[:soak.Most(len(windows), 1)], func(t *testing.T, server *redistest.Server, f filling) {
 		const spans, left = 5, 2 // windows, of which some fill the row
-		s := atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock))
+		s := atRest(t, redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock))
 		rng := rand.New(rand.NewPCG(3, 250))
 		c := charge("full", f.limit)
 		c.Cost = max(1, f.limit.N()/250)

@@ -1,12 +1,26 @@
 package redisstore
 
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/names"
+	"github.com/fleetthrottle/throttle/store"
+)
+
 // DefaultNamespace is the Namespace of Options that do not set one.
 const DefaultNamespace = "throttle"
 
-// Options are all optional; nil means the defaults.
+// Options are those of a [Store]. The zero value of each field is useful.
 type Options struct {
 	// Namespace begins every key. Programs share budgets only within one
-	// namespace. Defaults to [DefaultNamespace].
+	// namespace. A name with control characters, or with blanks around it, is
+	// refused. Defaults to [DefaultNamespace].
 	Namespace string
 
 	// HashTags puts the budgets that one request can need into one slot of a
@@ -27,12 +41,12 @@ type Options struct {
 type Outage uint8
 
 const (
-	// Wait asks Redis again until it answers, with a growing pause, for as
+	// OutageWait asks Redis again until it answers, with a growing pause, for as
 	// long as the caller's context and MaxWait allow. It is the default, and
 	// never passes a limit.
 	OutageWait Outage = iota
 
-	// Share gives each node an equal part of each limit, which it keeps by
+	// OutageSplit gives each node an equal part of each limit, which it keeps by
 	// itself: the limit divided by the last known number of nodes in use. It
 	// begins some seconds and a window after Redis went away, and ends when
 	// Redis has answered for half a second. The fleet passes no limit while all
@@ -40,7 +54,7 @@ const (
 	// costs a call a second. Limits that cannot be divided wait.
 	OutageSplit
 
-	// FailOpen holds nothing back but what a known penalty closes. It begins some
+	// OutageFailOpen holds nothing back but what a known penalty closes. It begins some
 	// seconds after Redis went away. For limits that are only kept out of
 	// politeness.
 	OutageFailOpen
@@ -55,4 +69,52 @@ func (o Outage) String() string {
 		return "failopen"
 	}
 	return "wait"
+}
+
+// check returns what is wrong with what [New] was given, all of it.
+func check(client redis.UniversalClient, o *Options) error {
+	var mistakes []error
+	mistake := func(option, problem string) {
+		mistakes = append(mistakes, &store.OptionError{Package: "redisstore", Option: option, Problem: problem})
+	}
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		mistake("client", "is nil: use redis.NewClient, redis.NewClusterClient or redis.NewUniversalClient")
+	}
+	if problem := names.Problem(o.Namespace); problem != "" {
+		mistake("Options.Namespace", problem)
+	}
+	if o.Outage > OutageFailOpen {
+		mistake("Options.Outage", fmt.Sprintf("%d is unknown: use OutageWait, OutageSplit or OutageFailOpen", uint8(o.Outage)))
+	}
+	return errors.Join(mistakes...)
+}
+
+// misused is what a [Store] does that was made of wrong options: each call returns what is wrong.
+type misused struct {
+	store.Minimal
+	err error
+}
+
+func (m misused) Traits() store.Traits { return store.Traits{Err: m.err} }
+
+func (m misused) Book(context.Context, *store.Booking) (store.Grant, error) {
+	return store.Grant{Held: store.NotHeld}, m.err
+}
+func (m misused) Cancel(*store.Booking, store.Grant)                               {}
+func (m misused) Release(*store.Booking, store.Grant)                              {}
+func (m misused) Settle(context.Context, *store.Booking, store.Grant, []int) error { return m.err }
+func (m misused) Pause(context.Context, store.Charge, time.Duration) error         { return m.err }
+func (m misused) Resume(context.Context, store.Charge) error                       { return m.err }
+func (m misused) Reconcile(context.Context, store.Charge, store.Quota) error       { return m.err }
+func (m misused) Watch(*store.Booking, store.Grant, chan<- struct{}) store.Watch   { return m }
+func (m misused) Status(context.Context, store.Charge) (store.Status, error) {
+	return store.Status{}, m.err
+}
+func (m misused) Confirm(context.Context, time.Duration) (bool, error) { return false, m.err }
+func (m misused) Stop()                                                {}
+func (m misused) Refuse(context.Context, store.Charge, store.Refusal) (from, to float64, err error) {
+	return 0, 0, m.err
+}
+func (m misused) Appoint(context.Context, store.Charge, time.Duration, bool) (time.Duration, error) {
+	return 0, m.err
 }

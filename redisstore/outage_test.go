@@ -112,7 +112,7 @@ func TestP12_ShadowsDoNotWaitForRedis(t *testing.T) {
 	t.Parallel()
 	for silent, most := range map[bool]time.Duration{false: 0, true: 500 * time.Millisecond} {
 		runBubble(t, fmt.Sprint(silent), func(t *testing.T, server *redistest.Server) {
-			c := newSharers(t, server, 1, nil, forty)
+			c := newSharers(t, server, 1, redisstore.Options{}, forty)
 			l := limiter(t, c.nodes[0].store, throttle.Policy{Name: "shadow", Limit: store.PerHour(1), Shadow: true})
 			start := func() time.Duration {
 				begin := time.Now()
@@ -147,7 +147,7 @@ func TestP12_ShadowsDoNotWaitForRedis(t *testing.T) {
 func TestP12_WaitCountsAgainstMaxWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, away := saying(t, server.Client(t), errAway)
-		other := redisstore.NewAt(server.Client(t), nil, bubbleClock)
+		other := redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock)
 		one := charge("one", store.PerMinute(1))
 		k := bookingFor(61*time.Second, one)
 		got := bookAside(t.Context(), s, k)
@@ -285,7 +285,7 @@ func TestP12_WhatAUserSees(t *testing.T) {
 				seen := func(err error) string {
 					return plainly(regexp.MustCompile(regexp.QuoteMeta(server.Addr)).ReplaceAllString(err.Error(), "ADDR"))
 				}
-				store, policy := redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: store.PerSecond(9)}
+				store, policy := redisstore.New(server.Client(t), redisstore.Options{}), throttle.Policy{Name: "p", Limit: store.PerSecond(9)}
 				if c.virtual {
 					atRest(t, store)
 				}
@@ -342,7 +342,7 @@ func TestP15_NothingIsLeftOfAnOutage(t *testing.T) {
 			o := server.Options()
 			o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
 			client := clientOf(t, o)
-			s := redisstore.New(client, nil)
+			s := redisstore.New(client, redisstore.Options{})
 			tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: &upstream{}, Observe: func(context.Context, throttle.Event) {}, Policies: []throttle.Policy{
 				{Name: "path", Key: throttle.RawPath, Limit: store.PerHour(5)},
 				{Name: "at once", Limit: store.Concurrency(3)},
@@ -422,7 +422,7 @@ func TestP14_WhatRedisSaysIsNoSecret(t *testing.T) {
 func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, "--rename-command", "EVALSHA", "")
-	l := limiter(t, redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: store.PerSecond(9)})
+	l := limiter(t, redisstore.New(server.Client(t), redisstore.Options{}), throttle.Policy{Name: "p", Limit: store.PerSecond(9)})
 	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "tenant", 1)
 	require.EqualError(t, err, "throttle: the store could not be asked: redisstore: "+server.Addr+": ERR unknown command 'evalsha'")
 	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":6:")
@@ -432,7 +432,7 @@ func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
 func TestP14_AnAddressWithAPassword(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, &redis.Options{Addr: "redis://me:pa55word@localhost:6379/0", DialerRetries: 1})
-	l := limiter(t, redisstore.New(client, nil), throttle.Policy{Name: "p", Limit: store.PerSecond(9)})
+	l := limiter(t, redisstore.New(client, redisstore.Options{}), throttle.Policy{Name: "p", Limit: store.PerSecond(9)})
 	_, err := l.TryAcquire(t.Context(), "", 1)
 	require.ErrorContains(t, err, "too many colons in address")
 	require.NotContains(t, spelled(err), "pa55word")

@@ -152,7 +152,7 @@ func TestPlaceOfAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	var all []*throttle.Limiters
-	for _, o := range []*redisstore.Options{nil, {}, {Namespace: "other"}} {
+	for _, o := range []redisstore.Options{{}, {}, {Namespace: "other"}} {
 		made, err := throttle.NewLimiters(throttle.Config{
 			MaxWait:  throttle.Forever,
 			Store:    redisstore.New(server.Client(t), o),

@@ -35,7 +35,7 @@ func TestP1_NodeAndFleetTogether(t *testing.T) {
 	eachBubble(t, seeds(4), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		a, _ := loaded(t, client, nil)
-		nodes := []*redisstore.Store{a, redisstore.NewAt(client, nil, bubbleClock)}
+		nodes := []*redisstore.Store{a, redisstore.NewAt(client, redisstore.Options{}, bubbleClock)}
 		rng := rand.New(rand.NewPCG(seed, 6))
 		mine, all := store.PerSecond(3), store.SlidingWindow(7, 2*time.Second)
 		var logs [3]log // of each node, and of the fleet
@@ -235,7 +235,7 @@ func TestP8_LostWhileAGateIsShut(t *testing.T) {
 				s, _ := loaded(t, client, nil)
 				who := s
 				if !knows {
-					who = atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock))
+					who = atRest(t, redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock))
 				}
 				row, one, dark := free("row"), charge("one", store.PerHour(2)), free("dark")
 				dark.Shadow = true
@@ -274,7 +274,7 @@ func TestP12_LostWithWhatItKnew(t *testing.T) {
 			forgets(t, client)
 		})
 		require.Greater(t, book(t, s, row), 59*time.Second)
-		require.Greater(t, book(t, atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock)), row), 59*time.Second)
+		require.Greater(t, book(t, atRest(t, redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock)), row), 59*time.Second)
 	})
 }
 
@@ -286,7 +286,7 @@ func TestP12_UnlimitedIsToldWithOthers(t *testing.T) {
 	server := redistest.Shared(t)
 	client := server.Client(t)
 	forgets(t, client)
-	options := &redisstore.Options{Namespace: "told with others"}
+	options := redisstore.Options{Namespace: "told with others"}
 	waits, finds := redisstore.New(client, options), redisstore.New(server.Client(t), options)
 	row, one := free("row"), charge("one", store.PerMinute(1000))
 	tap := newTap(client, nil)

@@ -72,7 +72,7 @@ func newFleet(t *testing.T, c *redis.Client, stores, n int, per time.Duration) *
 	f.charge.Jitter = 20 * time.Millisecond
 	_, f.tap = loaded(t, c, nil)
 	for range stores {
-		f.stores = append(f.stores, redisstore.NewAt(c, nil, bubbleClock).Frugal())
+		f.stores = append(f.stores, redisstore.NewAt(c, redisstore.Options{}, bubbleClock).Frugal())
 	}
 	return f
 }
@@ -292,7 +292,7 @@ func state(t *testing.T, s store.Store, c store.Charge, left int, reset time.Dur
 func TestP11_ReconcileReachesOthers(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
-	a, b := redisstore.New(client, nil), redisstore.New(client, nil)
+	a, b := redisstore.New(client, redisstore.Options{}), redisstore.New(client, redisstore.Options{})
 	hourly := charge("a name with spaces", store.PerHour(10))
 	var watches []store.Watch
 	var news []chan struct{}
@@ -342,7 +342,7 @@ func TestP11_ReconcileAsMemstore(t *testing.T) {
 	eachBubble(t, seeds(soak.Most(differentialSeeds, 2)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client) // over a connection that is there before years pass: one made later costs minutes
-		d := newPair(t, 100+seed, redisstore.NewAt(client, nil, bubbleClock))
+		d := newPair(t, 100+seed, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 		moved := 0
 		for d.op = range differentialOps {
 			switch {

@@ -37,21 +37,23 @@ import (
 // forgets. Reconcile does not tell what is not worth a call. A start that no row knows, because it
 // was taken from a share while Redis was away, teaches Refuse nothing.
 type Store struct {
-	budgets                  // those of the fleet, in Redis, and those of this node alone, in memory
+	budgets  store.Store     // those of the fleet, in Redis, and those of this node alone, in memory
 	fallback *fallback.Store // what the fleet's go through while Redis is away; nil: callers wait
 	primary  *primary
 }
 
-// budgets is embedded, so that a Store has all methods of a store.Store.
-type budgets = store.Store
-
 // New returns a store on client, which stays the caller's: throttle never
 // closes it. New sends nothing, so Redis need not be up.
-func New(client redis.UniversalClient, o *Options) *Store {
-	if o == nil {
-		o = new(Options)
+//
+// A nil client or wrong Options are refused by throttle.New, NewLimiters and
+// NewLimiter, which return all mistakes of New, each as a *[store.OptionError],
+// and by every call of the store that can return an error.
+func New(client redis.UniversalClient, o Options) *Store {
+	if err := check(client, &o); err != nil {
+		return &Store{budgets: misused{err: err}}
 	}
-	s := &Store{primary: newPrimary(client, o)}
+
+	s := &Store{primary: newPrimary(client, &o)}
 	shared := store.Store(s.primary)
 	if o.Outage == OutageSplit || o.Outage == OutageFailOpen {
 		s.fallback = fallback.New(s.primary, fallback.Options{
@@ -87,9 +89,13 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 // has started under it for long or its limit has no windows, it does nothing, and ok is false.
 // Starts that are booked for later are booked anew, if they do not fit any more or may be sooner.
 func (s *Store) SetUsed(ctx context.Context, c store.Charge, used int) (before int, ok bool, err error) {
+	if s.primary == nil {
+		return 0, false, s.Traits().Err
+	}
 	if c.Node {
 		return 0, false, nil
 	}
+
 	return s.primary.setUsed(ctx, &c, max(0, min(used, c.Limit.Capacity())))
 }
 
@@ -98,9 +104,11 @@ func (s *Store) SetUsed(ctx context.Context, c store.Charge, used int) (before i
 // block. It takes the place of the one before; nil: nobody is told. Package fleet uses it,
 // to ask who closed the budget.
 func (s *Store) OnPause(tell func()) {
-	if tell == nil {
+	switch {
+	case s.primary == nil: // a store that was made of wrong options hears of no pause
+	case tell == nil:
 		s.primary.onPause.Store(nil)
-		return
+	default:
+		s.primary.onPause.Store(&tell)
 	}
-	s.primary.onPause.Store(&tell)
 }

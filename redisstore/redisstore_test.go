@@ -44,7 +44,7 @@ func TestContract(t *testing.T) {
 		}
 		client := server.Client(t)
 		forgets(t, client)
-		return atRest(t, redisstore.NewAt(client, nil, bubbleClock))
+		return atRest(t, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 	})
 }
 
@@ -82,7 +82,7 @@ func leaked(patience time.Duration) (left string) {
 func TestP1_LimitersOfAFleet(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) { // where no answer is late, so no call is made twice
 		client := server.Client(t)
-		s := redisstore.NewAt(client, nil, bubbleClock)
+		s := redisstore.NewAt(client, redisstore.Options{}, bubbleClock)
 		book(t, s, charge("first", store.PerSecond(1))) // loads the script
 		tap := newTap(client, nil)
 		var mu sync.Mutex
@@ -100,7 +100,7 @@ func TestP1_LimitersOfAFleet(t *testing.T) {
 			}
 		}})
 		require.NoError(t, err)
-		there, err := throttle.NewLimiters(throttle.Config{Store: redisstore.NewAt(server.Client(t), nil, bubbleClock), Policies: policies, MaxWait: -1})
+		there, err := throttle.NewLimiters(throttle.Config{Store: redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock), Policies: policies, MaxWait: -1})
 		require.NoError(t, err)
 		acquire := func(l *throttle.Limiters, tenant string) (*throttle.Permit, error) {
 			return l.Acquire(t.Context(), throttle.Demand{Policy: "queries"}, throttle.Demand{Policy: "tenant", Key: tenant}, throttle.Demand{Policy: "at once"})

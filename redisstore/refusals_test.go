@@ -19,7 +19,7 @@ import (
 // learned has one of two programs told of a refusal, and returns both, the charge, and the
 // start that was refused.
 func learned(t *testing.T, client *redis.Client) (one, other *redisstore.Store, c store.Charge, refused store.Grant) {
-	one, other = redisstore.New(client, nil), redisstore.New(client, nil)
+	one, other = redisstore.New(client, redisstore.Options{}), redisstore.New(client, redisstore.Options{})
 	c = charge("adaptive", store.PerMinute(40))
 	c.Adaptive = true
 	for range 24 {
@@ -66,7 +66,7 @@ func TestP1_AdaptiveAsMemstore(t *testing.T) {
 		runBubble(t, fmt.Sprint(seed), func(t *testing.T, server *redistest.Server) {
 			client := server.Client(t)
 			forgets(t, client) // over a connection that is there before years pass: one made later costs minutes
-			d := newPair(t, 200+seed, redisstore.NewAt(client, nil, bubbleClock))
+			d := newPair(t, 200+seed, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 			for d.op = range differentialOps {
 				for i := range d.budgets {
 					d.budgets[i].Adaptive = d.op%10 > 0
@@ -158,7 +158,7 @@ func TestP11_SlowStartOfACrowd(t *testing.T) {
 func TestP11_TheProbeIsNoLongerAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
-	s := redisstore.New(server.Client(t), nil)
+	s := redisstore.New(server.Client(t), redisstore.Options{})
 	for _, limit := range []store.Limit{store.PerSecond(400), store.Unlimited()} {
 		c := charge(limit.String(), limit)
 		_, err := s.Status(t.Context(), c) // it knows the server's clock
@@ -184,7 +184,7 @@ func TestP11_TheProbeIsNoLongerAlone(t *testing.T) {
 func TestP11_KeysOutliveABan(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	for _, limit := range []store.Limit{store.PerSecond(40), store.LeakyBucket(40, time.Second), store.Concurrency(2), store.Unlimited()} {
 		c := charge(limit.String(), limit)
 		_, _, err := s.Refuse(t.Context(), c, store.Refusal{Length: time.Minute, Ago: time.Second})
@@ -203,7 +203,7 @@ func TestP11_KeysOutliveABan(t *testing.T) {
 func TestP11_KeysOutliveASlowStart(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	for _, limit := range []store.Limit{store.SlidingWindow(40, 20*time.Second), store.FixedWindow(40, 20*time.Second), store.TokenBucket(1, time.Second, 60)} {
 		c := charge(limit.String(), limit)
 		require.NoError(t, s.Pause(t.Context(), c, time.Hour))
@@ -220,7 +220,7 @@ func TestP11_KeysOutliveASlowStart(t *testing.T) {
 // When it does, it closes the budget for what is left.
 func TestP11_APenaltyThatIsStoredLate(t *testing.T) {
 	eachBubble(t, []store.Limit{store.PerSecond(5), store.Concurrency(5)}, func(t *testing.T, server *redistest.Server, limit store.Limit) {
-		c := newSharers(t, server, 1, nil, forty)
+		c := newSharers(t, server, 1, redisstore.Options{}, forty)
 		s, five := c.nodes[0].store, charge("five", limit)
 		book(t, s, five)
 		away(true, c.nodes...)

@@ -35,7 +35,7 @@ func everything(t *testing.T, server *redistest.Server, rights []string) error {
 	var stores []*redisstore.Store
 	for range 2 {
 		client := clientOf(t, o)
-		stores = append(stores, redisstore.New(client, nil))
+		stores = append(stores, redisstore.New(client, redisstore.Options{}))
 	}
 	for _, s := range stores {
 		for _, policy := range []throttle.Policy{
@@ -119,7 +119,7 @@ func TestRights_AMissingRightIsFinal(t *testing.T) {
 	o := server.User(t, "throttle", rights)
 	synctest.Test(t, func(t *testing.T) {
 		client := clientOf(t, o)
-		s := atRest(t, redisstore.NewAt(client, nil, bubbleClock))
+		s := atRest(t, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
 		c := charge("window", store.PerHour(100))
 		book(t, s, c) // from now on the server knows the script
 		tap := newTap(client, isScript)
@@ -148,7 +148,7 @@ func TestRights_HalfAScript(t *testing.T) {
 	o := server.User(t, "throttle", rights)
 	for i, right := range rights {
 		synctest.Test(t, func(t *testing.T) {
-			s := atRest(t, redisstore.NewAt(clientOf(t, o), nil, bubbleClock))
+			s := atRest(t, redisstore.NewAt(clientOf(t, o), redisstore.Options{}, bubbleClock))
 			c := charge("window of "+right, store.PerHour(100))
 			starts := 0
 			start := func() error {
@@ -233,7 +233,7 @@ func TestTheWrongServer(t *testing.T) {
 			client := clientOf(t, &try.o)
 			k := bookingFor(1500*time.Millisecond, hourly)
 			saysWhy(t, try.want, func() error {
-				_, err := redisstore.New(client, nil).Book(t.Context(), k)
+				_, err := redisstore.New(client, redisstore.Options{}).Book(t.Context(), k)
 				require.ErrorContains(t, err, "redisstore: ")
 				require.NotContains(t, err.Error(), secret)
 				return err
@@ -241,20 +241,20 @@ func TestTheWrongServer(t *testing.T) {
 		})
 	}
 	t.Run("no password, and a call that is long", func(t *testing.T) {
-		_, err := redisstore.New(clientOf(t, &redis.Options{Addr: server.Addr}), nil).Book(t.Context(), manyRows())
+		_, err := redisstore.New(clientOf(t, &redis.Options{Addr: server.Addr}), redisstore.Options{}).Book(t.Context(), manyRows())
 		require.ErrorContains(t, err, "NOAUTH Authentication required (set Username and Password of the client): ERR Protocol error: unauthenticated ")
 		require.Equal(t, outage.Denied, outage.CauseOf(err), "as if the server had said NOAUTH")
 	})
 	t.Run("a Sentinel that knows no such master", func(t *testing.T) {
 		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "other", SentinelAddrs: []string{sentinel}, Password: secret})
 		defer client.Close()
-		_, err := redisstore.New(client, nil).Book(t.Context(), booking(hourly))
+		_, err := redisstore.New(client, redisstore.Options{}).Book(t.Context(), booking(hourly))
 		require.ErrorContains(t, err, "(no Sentinel knows a master of that name)")
 	})
 	t.Run("no cluster", func(t *testing.T) {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr}, Password: secret})
 		defer client.Close()
-		_, err := redisstore.New(client, nil).Book(t.Context(), booking(hourly))
+		_, err := redisstore.New(client, redisstore.Options{}).Book(t.Context(), booking(hourly))
 		require.ErrorContains(t, err, "ERR This instance has cluster support disabled")
 	})
 }
@@ -298,7 +298,7 @@ func TestCauses(t *testing.T) {
 		{"another's key", outage.Failed, func(o *redis.Options) {
 			o.DB = 3
 			client := clientOf(t, o)
-			_, err := limiter(t, redisstore.New(client, nil), policy).Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
+			_, err := limiter(t, redisstore.New(client, redisstore.Options{}), policy).Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 			require.NoError(t, err)
 			keys, err := client.Keys(t.Context(), "*:p:*").Result()
 			require.NoError(t, err)
@@ -310,7 +310,7 @@ func TestCauses(t *testing.T) {
 	} {
 		o := server.Options()
 		c.when(o)
-		l := limiter(t, redisstore.New(clientOf(t, o), nil), policy)
+		l := limiter(t, redisstore.New(clientOf(t, o), redisstore.Options{}), policy)
 		ctx := forAtMost(t, inTheEnd)
 		if c.cause == outage.Away {
 			ctx = throttle.WithMaxWait(ctx, soon)
@@ -340,7 +340,7 @@ func TestAProxyThatReadsScripts(t *testing.T) {
 	for range 2 {
 		client := server.Client(t)
 		client.AddHook(reads)
-		s := redisstore.New(client, &redisstore.Options{HashTags: true})
+		s := redisstore.New(client, redisstore.Options{HashTags: true})
 		for _, policy := range []throttle.Policy{
 			{Name: "window", Limit: store.PerHour(128)},
 			{Name: "bucket", Limit: store.TokenBucket(100, time.Second, 200)},

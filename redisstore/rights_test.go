@@ -119,10 +119,10 @@ func TestRights_AWatcherBringsNoScript(t *testing.T) {
 	}
 	client, program, reporter := user("watcher"), user("throttle"), user("reporter")
 	budgets := []store.Charge{charge("window", hourly.Limit), charge("flight", store.Concurrency(9))}
-	store := redisstore.New(program, nil)
+	store := redisstore.New(program, redisstore.Options{})
 	state := func() (err error) {
 		for _, c := range budgets {
-			_, wrong := redisstore.New(client, nil).Status(t.Context(), c)
+			_, wrong := redisstore.New(client, redisstore.Options{}).Status(t.Context(), c)
 			err = errors.Join(err, wrong)
 		}
 		return err
@@ -131,7 +131,7 @@ func TestRights_AWatcherBringsNoScript(t *testing.T) {
 		func() { startNow(t, store, 1, budgets...) },
 		func() { startNow(t, store, 1, budgets...) }, // the server was looked at just now
 		func() {
-			a := steering.Start(reporter, redisstore.New(reporter, nil), nil)
+			a := must(steering.Start(reporter, redisstore.New(reporter, redisstore.Options{}), steering.ReporterOptions{}))
 			require.Eventually(t, func() bool { return a.Err() == nil }, inTheEnd, time.Millisecond)
 			a.Close()
 		},
@@ -301,7 +301,7 @@ func TestRights_OfATopology(t *testing.T) {
 	inCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs, Username: o.Username, Password: o.Password})
 	defer inCluster.Close()
 	for right, client := range map[string]redis.UniversalClient{"select": clientOf(t, o), "cluster|slots": inCluster} {
-		_, err := redisstore.New(client, nil).Book(t.Context(), booking(hourly))
+		_, err := redisstore.New(client, redisstore.Options{}).Book(t.Context(), booking(hourly))
 		require.ErrorContains(t, err, "'"+right+"' command (docs/redis.md lists the rights that it needs)")
 		require.True(t, steering.Denied(err))
 	}
@@ -342,12 +342,12 @@ func (d *deployment) live(t *testing.T) {
 		{Name: "refused", Match: "example.com/refused", Limit: store.PerSecond(50), Adaptive: true, Penalty: briefly},
 		{Name: "flight", Match: "example.com/flight", Limit: store.Concurrency(1)},
 	}
-	o := &redisstore.Options{Namespace: d.namespace, HashTags: d.namespace != ""}
+	o := redisstore.Options{Namespace: d.namespace, HashTags: d.namespace != ""}
 	var nodes []*steering.Reporter
 	var all sync.WaitGroup
 	for range 2 {
 		client := d.client(t, "reporter")
-		node := steering.Start(client, redisstore.New(client, o), &steering.ReporterOptions{Namespace: d.namespace})
+		node := must(steering.Start(client, redisstore.New(client, o), steering.ReporterOptions{Namespace: d.namespace}))
 		t.Cleanup(node.Close)
 		nodes = append(nodes, node)
 		transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: node, Policies: policies, Base: upstream})
@@ -378,8 +378,8 @@ func (d *deployment) live(t *testing.T) {
 
 // steer does what operators do, and who only looks.
 func (d *deployment) steer(t *testing.T, nodes []*steering.Reporter) {
-	o := &steering.Options{Namespace: d.namespace, HashTags: d.namespace != ""}
-	ctx, operator, watcher := forAtMost(t, inTheEnd), steering.New(d.client(t, "operator"), o), steering.New(d.client(t, "watcher"), o)
+	o := steering.Options{Namespace: d.namespace, HashTags: d.namespace != ""}
+	ctx, operator, watcher := forAtMost(t, inTheEnd), must(steering.New(d.client(t, "operator"), o)), must(steering.New(d.client(t, "watcher"), o))
 	for _, node := range nodes {
 		node.ReportSoon()
 	}

@@ -66,7 +66,7 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 	for range many {
 		ns, group, policy := forged(r), "g"+forged(r), "p"+strings.Map(printable, forged(r))
 		tagged, db := r.IntN(2) == 0, r.IntN(len(clients))
-		s := redisstore.New(clients[db], &redisstore.Options{Namespace: ns, HashTags: tagged})
+		s := redisstore.New(clients[db], redisstore.Options{Namespace: ns, HashTags: tagged})
 		if ns == "" {
 			ns = redisstore.DefaultNamespace
 		}
@@ -93,7 +93,7 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 func TestP14_NamesCannotHoldOthers(t *testing.T) {
 	t.Parallel()
 	in := func(namespace string) *redisstore.Store {
-		return redisstore.New(&redis.Client{}, &redisstore.Options{Namespace: namespace})
+		return redisstore.New(&redis.Client{}, redisstore.Options{Namespace: namespace})
 	}
 	require.Equal(t, "a:6:nodes:api.example.com:presence", in("a").HeartbeatKey("api.example.com"))
 	require.NotEqual(t, in("a").HeartbeatKey("x:6:nodes:y"), in("a:6:nodes:x").HeartbeatKey("y"))
@@ -140,7 +140,7 @@ func TestForgedMessages(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client := server.Client(t)
-	s := redisstore.New(client, &redisstore.Options{Namespace: server.Namespace})
+	s := redisstore.New(client, redisstore.Options{Namespace: server.Namespace})
 	waits, idle := charge("waits", store.PerMinute(1)), charge("idle", store.PerMinute(1))
 	listening(t, s, waits)
 
@@ -174,8 +174,8 @@ func TestDatabasesAreApart(t *testing.T) {
 	t.Parallel()
 	here, there := redistest.Shared(t), redistest.Shared(t)
 	require.Equal(t, here.Addr, there.Addr)
-	s, neighbour := redisstore.New(here.Client(t), nil), redisstore.New(here.Client(t), nil)
-	other := redisstore.New(there.Client(t), nil)
+	s, neighbour := redisstore.New(here.Client(t), redisstore.Options{}), redisstore.New(here.Client(t), redisstore.Options{})
+	other := redisstore.New(there.Client(t), redisstore.Options{})
 	waits, idle, last := charge("waits", store.PerMinute(1)), charge("idle", store.PerMinute(1)), charge("last", store.PerMinute(1))
 	_, news := listening(t, s, waits)
 	require.NoError(t, other.Pause(t.Context(), idle, time.Hour))

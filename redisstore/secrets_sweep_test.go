@@ -108,7 +108,7 @@ func sweepAll(t *testing.T) {
 	o := server.Options()
 	o.Password, o.MaxRetries = canaryPassword, 1
 	client := clientOf(t, o)
-	s := &sweep{T: t, store: redisstore.New(client, nil)}
+	s := &sweep{T: t, store: redisstore.New(client, redisstore.Options{})}
 	s.told.see(s.store, redisstore.Options{Namespace: "throttle"})
 
 	s.transports()
@@ -330,7 +330,7 @@ func (s *sweep) strangers(server *redistest.Server) {
 
 // refused sends what cannot be booked and asks what cannot be answered.
 func (s *sweep) refused(client *redis.Client) {
-	st := redisstore.New(client, nil)
+	st := redisstore.New(client, redisstore.Options{})
 	tr := s.transport(st)
 	soon, cancel := context.WithTimeout(s.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 func stand(t *testing.T, server *redistest.Server, shares, each int) func() []store.ShareStatus {
 	t.Helper()
 	forgets(t, server.Client(t))
-	s := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
+	s := atRest(t, redisstore.NewAt(roomy(t, server), redisstore.Options{}, bubbleClock))
 	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{
 		{Name: "model", Limit: store.PerSecond(100), Share: throttle.Header("X-Tenant")},
 	}})
@@ -140,7 +140,7 @@ func TestP6_SharesWithTheSameTag(t *testing.T) {
 // TestStatusAddsPriorities: a share that waits in several priorities is told once, and callers without a share are told beside shares only.
 func TestStatusAddsPriorities(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		s := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
+		s := atRest(t, redisstore.NewAt(roomy(t, server), redisstore.Options{}, bubbleClock))
 		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{
 			{Name: "model", Limit: store.PerHour(1), Share: throttle.Header("X-Tenant")},
 		}})
@@ -186,7 +186,7 @@ func TestStatusAddsPriorities(t *testing.T) {
 // TestStatusTakesBack: a start that its caller gives back, and does not want again, was not served.
 func TestStatusTakesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		st := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
+		st := atRest(t, redisstore.NewAt(roomy(t, server), redisstore.Options{}, bubbleClock))
 		book := func(share uint64, turn store.Turn) (*store.Booking, store.Grant) {
 			c := charge("model", store.PerSecond(1))
 			c.Share = store.Share{ID: share, Weight: 1}

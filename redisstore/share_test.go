@@ -68,7 +68,7 @@ func TestShares(t *testing.T) {
 	})
 }
 
-var share = &redisstore.Options{Outage: redisstore.OutageSplit}
+var share = redisstore.Options{Outage: redisstore.OutageSplit}
 
 // forty is what four nodes can divide without a rest.
 var forty = throttle.Policy{Name: "forty", Limit: store.PerSecond(40), Jitter: -1}
@@ -147,7 +147,7 @@ func TestP11_AShareBeginsClosed(t *testing.T) {
 // was closed before, as long as that lasts, and one that is closed meanwhile.
 func TestP12_UnlimitedNeedsNoShare(t *testing.T) {
 	eachBubble(t, []redisstore.Outage{redisstore.OutageSplit, redisstore.OutageFailOpen}, func(t *testing.T, server *redistest.Server, outage redisstore.Outage) {
-		c := newSharers(t, server, 2, &redisstore.Options{Outage: outage}, throttle.Policy{Name: "forty", Limit: store.PerSecond(40), Jitter: -1})
+		c := newSharers(t, server, 2, redisstore.Options{Outage: outage}, throttle.Policy{Name: "forty", Limit: store.PerSecond(40), Jitter: -1})
 		s := c.nodes[0].store
 		open, closed, later := free("open"), free("closed"), free("later")
 		for _, m := range c.nodes {
@@ -241,7 +241,7 @@ func TestP15_SharingEnds(t *testing.T) {
 // closes.
 func TestP12_Open(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		open := &redisstore.Options{Outage: redisstore.OutageFailOpen}
+		open := redisstore.Options{Outage: redisstore.OutageFailOpen}
 		c := newSharers(t, server, 1, open, throttle.Policy{Name: "slow", Limit: store.PerHour(1)})
 		l := limiter(t, c.nodes[0].store, c.policy)
 		acquire := func(n int, within time.Duration) {

@@ -117,7 +117,7 @@ func (w *way) set(err error, silent bool, slow time.Duration) {
 }
 
 // newSharers returns so many nodes that have not begun.
-func newSharers(t *testing.T, server *redistest.Server, size int, o *redisstore.Options, p throttle.Policy) *sharers {
+func newSharers(t *testing.T, server *redistest.Server, size int, o redisstore.Options, p throttle.Policy) *sharers {
 	c := &sharers{t: t, policy: p, ctx: t.Context(), arrivals: arrivals{began: time.Now()}}
 	forgets(t, server.Client(t))
 	for range size {

@@ -62,7 +62,7 @@ func spreadStores(server *redistest.Server, nodes int) func(*testing.T) store.St
 		forgets(t, client)
 		s := &spread{}
 		for range nodes {
-			s.nodes = append(s.nodes, atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock)))
+			s.nodes = append(s.nodes, atRest(t, redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock)))
 		}
 		s.Store = s.nodes[0]
 		return s

@@ -35,7 +35,7 @@ func nodesOf(t *testing.T, server *redistest.Server, count int) []*cuttable {
 	nodes := make([]*cuttable, count)
 	for i := range nodes {
 		client := server.Client(t)
-		nodes[i] = &cuttable{Store: redisstore.NewAt(client, nil, bubbleClock)}
+		nodes[i] = &cuttable{Store: redisstore.NewAt(client, redisstore.Options{}, bubbleClock)}
 		client.AddHook(nodes[i])
 	}
 	return nodes
@@ -145,7 +145,7 @@ func TestP1_InFlightInTwoLanes(t *testing.T) {
 		tap.open()
 		require.True(t, (*first).grant.OK)
 		require.True(t, (*second).grant.OK)
-		refused(t, redisstore.NewAt(server.Client(t), nil, bubbleClock), two)
+		refused(t, redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock), two)
 	})
 }
 
@@ -173,7 +173,7 @@ func TestP7_InFlightWaiterLeavesWhileAway(t *testing.T) {
 func TestP7_InFlightCallerLeaves(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, tap := loaded(t, server.Client(t), isScript)
-		other := redisstore.NewAt(server.Client(t), nil, bubbleClock)
+		other := redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock)
 		one := charge("one", store.Concurrency(1))
 		for _, full := range []bool{false, true} {
 			if full {
@@ -245,7 +245,7 @@ func TestP10_InFlightMemory(t *testing.T) {
 			big := charge("big", store.Concurrency(nodes))
 			var fleet []*redisstore.Store
 			for range nodes {
-				s := redisstore.NewAt(client, nil, bubbleClock)
+				s := redisstore.NewAt(client, redisstore.Options{}, bubbleClock)
 				s.Disconnect()
 				board(t, s, big)
 				fleet = append(fleet, s)
@@ -280,7 +280,7 @@ func TestInFlight_MayNotPublish(t *testing.T) {
 		o := server.Options()
 		o.Username, o.Password = "quiet", "secret"
 		client := clientOf(t, o)
-		a, b := redisstore.NewAt(client, nil, bubbleClock), redisstore.NewAt(client, nil, bubbleClock)
+		a, b := redisstore.NewAt(client, redisstore.Options{}, bubbleClock), redisstore.NewAt(client, redisstore.Options{}, bubbleClock)
 		a.Disconnect()
 		one := charge("one", store.Concurrency(1))
 		k, g := board(t, b, one)
@@ -298,7 +298,7 @@ func TestInFlight_CutSubscription(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	client := server.Client(t)
-	a, b := redisstore.New(client, nil), redisstore.New(server.Client(t), nil)
+	a, b := redisstore.New(client, redisstore.Options{}), redisstore.New(server.Client(t), redisstore.Options{})
 	a.NeverRenew()
 	one := charge("one", store.Concurrency(1))
 	k, g := board(t, b, one)
@@ -333,7 +333,7 @@ func TestP15_NobodyListensWithoutNeed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	client := server.Client(t)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	one := charge("one", store.Concurrency(1))
 	held, g := board(t, s, one)
 	require.Zero(t, s.Subscriptions(), "who holds need not listen")
@@ -352,7 +352,7 @@ func crewOnSkewed(t *testing.T, count int, f func(t *testing.T, nodes []*cuttabl
 		c, nodes := &skewed{}, make([]*cuttable, count)
 		for i := range nodes {
 			client := server.Client(t)
-			nodes[i] = &cuttable{Store: redisstore.NewAt(client, nil, c.now)}
+			nodes[i] = &cuttable{Store: redisstore.NewAt(client, redisstore.Options{}, c.now)}
 			client.AddHook(nodes[i])
 		}
 		f(t, nodes, c)

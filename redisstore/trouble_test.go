@@ -118,7 +118,7 @@ func TestP12_AServerThatIsNotReady(t *testing.T) {
 	} {
 		t.Run(trouble.says, func(t *testing.T) {
 			server := redistest.Single(t)
-			operator, s := server.Client(t), redisstore.New(server.Client(t), nil)
+			operator, s := server.Client(t), redisstore.New(server.Client(t), redisstore.Options{})
 			h := &history{T: t}
 			for range 4 {
 				require.Zero(t, h.book(s).Wait)
@@ -148,7 +148,7 @@ func TestP12_AServerThatLoads(t *testing.T) {
 	server := redistest.Single(t, "--key-load-delay", "200", "--loading-process-events-interval-bytes", "1024")
 	client := server.Client(t)
 	h := &history{T: t}
-	old := redisstore.New(client, nil)
+	old := redisstore.New(client, redisstore.Options{})
 	for range 5 {
 		h.book(old)
 	}
@@ -156,7 +156,7 @@ func TestP12_AServerThatLoads(t *testing.T) {
 	do(t, client, "SAVE")
 	server.Restart()
 
-	s := redisstore.New(server.Client(t), nil) // one that knows nothing
+	s := redisstore.New(server.Client(t), redisstore.Options{}) // one that knows nothing
 	k := bookingFor(0, hourly)
 	_, err := s.Book(t.Context(), k)
 	require.ErrorContains(t, err, "LOADING ")
@@ -173,7 +173,7 @@ func TestP1_Evicted(t *testing.T) {
 	each(t, policies[:soak.Most(len(policies), 2)], func(t *testing.T, policy string) {
 		server := redistest.Single(t, "--maxmemory-policy", policy, "--maxmemory", "8mb", "--lfu-log-factor", "255")
 		client := server.Client(t)
-		s := redisstore.New(client, nil)
+		s := redisstore.New(client, redisstore.Options{})
 		h := &history{T: t}
 		row := s.Key(hourly.Budget)
 		for round := range 3 {
@@ -206,7 +206,7 @@ func TestP12_DeadConnections(t *testing.T) {
 	o := server.Options()
 	o.Addr, o.ReadTimeout = wire.Addr, time.Minute
 	client := clientOf(t, o)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	const groups = 12
 	for client.PoolStats().IdleConns < groups {
 		var all sync.WaitGroup
@@ -236,7 +236,7 @@ func TestP12_Frozen(t *testing.T) {
 	o := server.Options()
 	o.Addr, o.ReadTimeout = wire.Addr, time.Second
 	client := clientOf(t, o)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	h := &history{T: t}
 	for range 4 {
 		h.book(s)
@@ -265,7 +265,7 @@ func TestTLS(t *testing.T) {
 	known, mine := server.Config.RootCAs, server.Config.Certificates
 	store := func(t *testing.T, addr string, c *tls.Config) *redisstore.Store {
 		client := clientOf(t, &redis.Options{Addr: addr, TLSConfig: c, Password: secret})
-		return redisstore.New(client, nil)
+		return redisstore.New(client, redisstore.Options{})
 	}
 	k := bookingFor(1500*time.Millisecond, hourly)
 	for _, try := range []struct {

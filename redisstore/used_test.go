@@ -238,7 +238,7 @@ func TestP3_SetUsedServesWaiters(t *testing.T) {
 func TestP1_SetUsedMovesStarts(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
-	a, b := redisstore.New(client, nil), redisstore.New(client, nil)
+	a, b := redisstore.New(client, redisstore.Options{}), redisstore.New(client, redisstore.Options{})
 	hourly := charge("a name with spaces", store.PerHour(3))
 	var news []chan struct{}
 	var watches []store.Watch

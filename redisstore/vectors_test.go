@@ -100,7 +100,7 @@ func (p *players) program(name string) *player {
 	for _, h := range p.hooks {
 		client.AddHook(h)
 	}
-	way.store = atRest(p.T, redisstore.NewAt(client, nil, func() int64 {
+	way.store = atRest(p.T, redisstore.NewAt(client, redisstore.Options{}, func() int64 {
 		way.mu.Lock()
 		defer way.mu.Unlock()
 		return p.now() + way.slow.Microseconds() // the call that begins now arrives then

@@ -56,7 +56,7 @@ func (s counted) Book(ctx context.Context, b *store.Booking) (store.Grant, error
 func newCrowd(t *testing.T, client func() redis.UniversalClient) *crowd {
 	c := &crowd{T: t}
 	for range 3 {
-		s := redisstore.New(client(), nil)
+		s := redisstore.New(client(), redisstore.Options{})
 		l := limiter(t, counted{s, &c.booked}, sleepers)
 		c.stores, c.limiters = append(c.stores, s), append(c.limiters, l)
 	}
@@ -337,7 +337,7 @@ func TestP11_ASilentConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	proxy := redistest.NewProxy(t, server)
-	s := redisstore.New(proxy.Client(t), nil)
+	s := redisstore.New(proxy.Client(t), redisstore.Options{})
 	slow := throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(1, 3*time.Second), Jitter: -1}
 	l := limiter(t, s, slow)
 	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
@@ -350,7 +350,7 @@ func TestP11_ASilentConnection(t *testing.T) {
 	for s.Complete("sleepers", time.Now()) {
 		time.Sleep(time.Millisecond)
 	}
-	other := limiter(t, redisstore.New(server.Client(t), nil), slow)
+	other := limiter(t, redisstore.New(server.Client(t), redisstore.Options{}), slow)
 	end := begin.Add(3200 * time.Millisecond)
 	require.NoError(t, other.Pause(t.Context(), "", time.Until(end)+time.Millisecond))
 	got := <-sleeper
@@ -363,7 +363,7 @@ func TestP11_ASilentConnection(t *testing.T) {
 func TestP11_NewsComeAtOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
-	s := redisstore.New(server.Client(t), nil)
+	s := redisstore.New(server.Client(t), redisstore.Options{})
 	hourly := throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(1, time.Hour), Jitter: -1}
 	l := limiter(t, s, hourly)
 	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
@@ -372,7 +372,7 @@ func TestP11_NewsComeAtOnce(t *testing.T) {
 	sleeper := acquire(ctx, l)
 	waiting(t, l, 1)
 	hears(s)
-	other := limiter(t, redisstore.New(server.Client(t), nil), hourly)
+	other := limiter(t, redisstore.New(server.Client(t), redisstore.Options{}), hourly)
 	require.NoError(t, other.Pause(t.Context(), "", 20*time.Hour))
 	got := <-sleeper
 	var limited *throttle.LimitError
@@ -395,7 +395,7 @@ func TestP11_NewsComeAtOnce(t *testing.T) {
 func TestP11_AMixedStartHasItsPatience(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
-	s := redisstore.New(server.Client(t), nil)
+	s := redisstore.New(server.Client(t), redisstore.Options{})
 	node := charge("node", store.PerSecond(1))
 	node.Node = true
 	k := booking(charge("fleet", store.PerSecond(1)), node)
@@ -415,7 +415,7 @@ func TestP15_NobodyListensWhenNobodySleeps(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	client := server.Client(t)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: store.LeakyBucket(1, time.Hour), Jitter: -1})
 	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)

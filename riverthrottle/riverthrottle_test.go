@@ -66,7 +66,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func (s *shop) limiters(l throttle.Limit) *throttle.Limiters {
 	made, err := throttle.NewLimiters(throttle.Config{
 		MaxWait:  throttle.Forever,
-		Store:    redisstore.New(s.redis, nil),
+		Store:    redisstore.New(s.redis, redisstore.Options{}),
 		Policies: []throttle.Policy{{Name: "api", Limit: l}},
 	})
 	require.NoError(s.t, err)

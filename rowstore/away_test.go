@@ -19,7 +19,7 @@ import (
 func TestP12_ConfirmWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
-		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		s := must(rowstore.New(&broken{newMemory(), a.before, a.after}, rowstore.Options{}))
 		b := &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: store.AnyWait}
 		g, err := s.Book(t.Context(), b)
 		require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestP1_HeldWhileAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
 		m := newMemory()
-		s, others := rowstore.New(&broken{m, a.before, a.after}, nil), rowstore.New(m, nil)
+		s, others := must(rowstore.New(&broken{m, a.before, a.after}, rowstore.Options{})), must(rowstore.New(m, rowstore.Options{}))
 		c := slot()
 		c.Limit = store.Concurrency(3)
 		release := func() { s.Release(&store.Booking{Charges: []store.Charge{c}}, store.Grant{OK: true}) }

@@ -38,7 +38,7 @@ func TestP1_ManyClocks(t *testing.T) {
 		c := store.Charge{Budget: store.Budget{Policy: "slow", Key: [16]byte{4}}, Limit: store.SlidingWindow(n, per), Cost: 1}
 		var stores []store.Store
 		for _, by := range []time.Duration{-time.Second, 0, 5 * time.Second} {
-			stores = append(stores, rowstore.New(&skewed{m, by}, &rowstore.Options{ManyClocks: true}))
+			stores = append(stores, must(rowstore.New(&skewed{m, by}, rowstore.Options{ManyClocks: true})))
 		}
 		var starts []time.Time
 		for i := range 6000 {
@@ -57,21 +57,21 @@ func TestP1_ManyClocks(t *testing.T) {
 // TestP9_WrongClocks: a clock that is far behind is an error, which says so.
 func TestP9_WrongClocks(t *testing.T) {
 	m := newMemory()
-	o := &rowstore.Options{ManyClocks: true}
-	require.True(t, now(t, rowstore.New(m, o), hourly(2)))
-	_, err := rowstore.New(&skewed{m, -time.Hour}, o).Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}})
+	o := rowstore.Options{ManyClocks: true}
+	require.True(t, now(t, must(rowstore.New(m, o)), hourly(2)))
+	_, err := must(rowstore.New(&skewed{m, -time.Hour}, o)).Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}})
 	var wrong *rowstore.ClockError
 	require.ErrorAs(t, err, &wrong)
 	require.InDelta(t, time.Hour, wrong.Behind, float64(time.Minute))
 	require.ErrorContains(t, err, "NTP")
-	require.True(t, now(t, rowstore.New(m, o), hourly(2)))
+	require.True(t, now(t, must(rowstore.New(m, o)), hourly(2)))
 }
 
 // TestP9_StepBack: the one clock of a database is set back. No time passes for that.
 func TestP9_StepBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &skewed{Database: newMemory()}
-		s := rowstore.New(db, nil)
+		s := must(rowstore.New(db, rowstore.Options{}))
 		c := store.Charge{Budget: store.Budget{Policy: "slow", Key: [16]byte{4}}, Limit: store.PerMinute(1), Cost: 1}
 		require.True(t, now(t, s, c))
 		db.by = -time.Hour

@@ -17,7 +17,7 @@ import (
 func TestDatabase(t *testing.T) {
 	soak.WithoutRace(t)
 	one := newMemory()
-	rowtest.Run(t, func(*testing.T) rowstore.Database { return notifier{one} }, nil)
+	rowtest.Run(t, func(*testing.T) rowstore.Database { return notifier{one} }, rowstore.Options{})
 }
 
 // TestServerOnABusyMachine: minutes pass for a server while no time passes in a bubble, because the machine has other work. The
@@ -34,14 +34,22 @@ func TestServerOnABusyMachine(t *testing.T) {
 		}
 		return now
 	}
-	rowtest.Transactions(t, func(*testing.T) rowstore.Database { return notifier{one} }, nil)
+	rowtest.Transactions(t, func(*testing.T) rowstore.Database { return notifier{one} }, rowstore.Options{})
 }
 
 // TestContractOfTwoStores: two nodes, which take turns to be called.
 func TestContractOfTwoStores(t *testing.T) {
 	soak.WithoutRace(t)
 	storetest.RunWithin(t, twostores.Slack, func(*testing.T) store.Store {
-		m, o := notifier{newMemory()}, &rowstore.Options{Lease: farthest.Wait}
-		return twostores.New(rowstore.New(m, o), rowstore.New(m, o))
+		m, o := notifier{newMemory()}, rowstore.Options{Lease: farthest.Wait}
+		return twostores.New(must(rowstore.New(m, o)), must(rowstore.New(m, o)))
 	})
+}
+
+// must returns the value of a constructor that has no error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -55,7 +55,7 @@ func (c *crowds) play(nodes int) {
 	var all sync.WaitGroup
 	var over atomic.Bool
 	for range nodes {
-		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: rowstore.New(m, nil), Policies: []throttle.Policy{
+		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: must(rowstore.New(m, rowstore.Options{})), Policies: []throttle.Policy{
 			{Name: "rate", Limit: store.PerSecond(40)}, {Name: "slots", Limit: store.Concurrency(8)},
 		}})
 		require.NoError(c, err)

@@ -54,7 +54,7 @@ func earlierRows(t *testing.T, stores int, lost bool) {
 	ctx, end := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
 	for range stores {
-		s := rowstore.New(&broken{Database: m, after: after}, nil)
+		s := must(rowstore.New(&broken{Database: m, after: after}, rowstore.Options{}))
 		for i, limit := range []store.Limit{store.PerSecond(2), store.Concurrency(2)} {
 			l, err := throttle.NewLimiter(s, throttle.Policy{Name: fmt.Sprint(i), Limit: limit})
 			require.NoError(t, err)

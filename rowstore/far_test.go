@@ -33,9 +33,9 @@ func TestP2_FarDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		c := store.Charge{Budget: store.Budget{Policy: "slow", Key: [16]byte{4}}, Limit: store.PerSecond(1), Cost: 1}
-		require.True(t, now(t, rowstore.New(m, nil), c))
+		require.True(t, now(t, must(rowstore.New(m, rowstore.Options{})), c))
 		before := time.Now()
-		g, err := rowstore.New(&far{m, 40 * time.Millisecond}, nil).Book(t.Context(), &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait})
+		g, err := must(rowstore.New(&far{m, 40 * time.Millisecond}, rowstore.Options{})).Book(t.Context(), &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait})
 		require.NoError(t, err)
 		require.True(t, g.OK)
 		require.GreaterOrEqual(t, g.Age, 160*time.Millisecond)

@@ -18,7 +18,7 @@ import (
 func TestP3_LongLeases(t *testing.T) {
 	const n, callers, closed = 100, 400, 30 * time.Second
 	synctest.Test(t, func(t *testing.T) {
-		l, err := throttle.NewLimiter(rowstore.New(newMemory(), &rowstore.Options{Lease: 10 * time.Minute}),
+		l, err := throttle.NewLimiter(must(rowstore.New(newMemory(), rowstore.Options{Lease: 10 * time.Minute})),
 			throttle.Policy{Name: "one", Limit: store.LeakyBucket(n, time.Second)})
 		require.NoError(t, err)
 		require.NoError(t, l.Pause(t.Context(), "", closed))

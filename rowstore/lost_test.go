@@ -110,17 +110,17 @@ func once() func() error {
 func TestP8_LostReplies(t *testing.T) {
 	m := newMemory()
 	for i := range 3 {
-		s := rowstore.New(&broken{Database: m, after: once()}, nil)
+		s := must(rowstore.New(&broken{Database: m, after: once()}, rowstore.Options{}))
 		require.True(t, now(t, s, hourly(3)))
 		require.Equal(t, i+1, used(t, s, hourly(3)))
 	}
-	require.False(t, now(t, rowstore.New(m, nil), hourly(3)))
+	require.False(t, now(t, must(rowstore.New(m, rowstore.Options{})), hourly(3)))
 }
 
 // TestP8_NotSaved: a transaction failed before anything was sent, and nothing is booked. The caller is told.
 func TestP8_NotSaved(t *testing.T) {
 	m := newMemory()
-	s := rowstore.New(&broken{Database: m, before: once()}, nil)
+	s := must(rowstore.New(&broken{Database: m, before: once()}, rowstore.Options{}))
 	_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}})
 	require.ErrorIs(t, err, errLost)
 	require.ErrorContains(t, err, "rowstore: ")
@@ -149,12 +149,12 @@ func TestP12_CertainlyNotSaved(t *testing.T) {
 		began := time.Now()
 		m := newMemory()
 		r := &refusing{Database: m}
-		_, err := rowstore.New(r, nil).Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}, MaxWait: store.AnyWait})
+		_, err := must(rowstore.New(r, rowstore.Options{})).Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}, MaxWait: store.AnyWait})
 		require.ErrorIs(t, err, errRefused)
 		require.NotContains(t, err.Error(), "not known")
 		require.Equal(t, 1, r.calls)
 		require.Equal(t, began, time.Now())
-		require.True(t, now(t, rowstore.New(m, nil), hourly(1)))
+		require.True(t, now(t, must(rowstore.New(m, rowstore.Options{})), hourly(1)))
 	})
 }
 
@@ -162,7 +162,7 @@ func TestP12_CertainlyNotSaved(t *testing.T) {
 // It is refused, because the step is made again.
 func TestP8_LateCommits(t *testing.T) {
 	m := newOptimistic()
-	s := rowstore.New(m, nil)
+	s := must(rowstore.New(m, rowstore.Options{}))
 	var late func() bool
 	commits, arrived := 0, false
 	m.commit = func(_ *optimisticTx, save func() bool) (bool, error) {
@@ -191,7 +191,7 @@ func TestP12_Doubt(t *testing.T) {
 		m := newMemory()
 		a := &accident{err: errLost}
 		a.loses.Store(true)
-		s := rowstore.New(&broken{m, a.before, a.after}, nil)
+		s := must(rowstore.New(&broken{m, a.before, a.after}, rowstore.Options{}))
 		g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: time.Second})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, errLost)
@@ -216,7 +216,7 @@ func TestP12_LongDoubt(t *testing.T) {
 		m := newMemory()
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
 		a.loses.Store(true)
-		s := rowstore.New(&broken{m, a.before, a.after}, nil)
+		s := must(rowstore.New(&broken{m, a.before, a.after}, rowstore.Options{}))
 		began := time.Now()
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
@@ -233,7 +233,7 @@ func TestP12_LongDoubt(t *testing.T) {
 // other one.
 func TestP1_Copies(t *testing.T) {
 	m := newMemory()
-	s := rowstore.New(m, nil)
+	s := must(rowstore.New(m, rowstore.Options{}))
 	require.True(t, now(t, s, hourly(9)))
 	for key, r := range m.rows {
 		if strings.Contains(key, "/node-") {
@@ -249,7 +249,7 @@ func TestP1_Copies(t *testing.T) {
 // TestP1_OtherRows: rows of another version, and what are no rows, are errors. Nothing is booked.
 func TestP1_OtherRows(t *testing.T) {
 	m := newMemory()
-	s := rowstore.New(m, nil)
+	s := must(rowstore.New(m, rowstore.Options{}))
 	require.NoError(t, s.Pause(t.Context(), hourly(9), time.Millisecond))
 	for key, r := range m.rows {
 		whole := r
@@ -269,7 +269,7 @@ func TestP12_Away(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
 		a.away.Store(true)
-		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		s := must(rowstore.New(&broken{newMemory(), a.before, a.after}, rowstore.Options{}))
 		told := 0
 		ctx := outage.WithObserver(t.Context(), func(err error) {
 			told++
@@ -304,7 +304,7 @@ func TestP12_Away(t *testing.T) {
 func TestP12_AwayBeforeTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
-		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		s := must(rowstore.New(&broken{newMemory(), a.before, a.after}, rowstore.Options{}))
 		b := &store.Booking{Charges: []store.Charge{hourly(2)}}
 		g, err := s.Book(t.Context(), b)
 		require.NoError(t, err)
@@ -333,7 +333,7 @@ func TestP12_AwayBeforeTheStart(t *testing.T) {
 func TestP1_DoubtAboutAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
-		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		s := must(rowstore.New(&broken{newMemory(), a.before, a.after}, rowstore.Options{}))
 		b := &store.Booking{Charges: []store.Charge{hourly(1000)}}
 		var last store.Grant
 		for range 5 {
@@ -356,7 +356,7 @@ func TestP1_DoubtAboutASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
 		m := newMemory()
-		s := rowstore.New(&broken{m, a.before, a.after}, nil)
+		s := must(rowstore.New(&broken{m, a.before, a.after}, rowstore.Options{}))
 		release := func() { s.Release(&store.Booking{Charges: []store.Charge{slot()}}, store.Grant{OK: true}) }
 		require.True(t, now(t, s, slot()))
 		a.loses.Store(true)
@@ -365,7 +365,7 @@ func TestP1_DoubtAboutASlot(t *testing.T) {
 		a.isOver()
 		require.True(t, now(t, s, slot()))
 		time.Sleep(30 * time.Second)
-		require.False(t, now(t, rowstore.New(m, nil), slot()))
+		require.False(t, now(t, must(rowstore.New(m, rowstore.Options{})), slot()))
 		release()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -379,7 +379,7 @@ func TestP1_DoubtAboutASlot(t *testing.T) {
 // TestP12_LooksAgain: a look whose connection was lost is made again.
 func TestP12_LooksAgain(t *testing.T) {
 	b := &broken{Database: newMemory()}
-	s := rowstore.New(b, nil)
+	s := must(rowstore.New(b, rowstore.Options{}))
 	require.True(t, now(t, s, hourly(2)))
 	b.before = once()
 	require.Equal(t, 1, used(t, s, hourly(2)))

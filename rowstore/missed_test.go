@@ -62,12 +62,12 @@ func TestP11_NewsOutliveErrors(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := notifier{newMemory()}
 				d := &troubled{notifier: m}
-				news := sleeper(t, rowstore.New(d, nil))
+				news := sleeper(t, must(rowstore.New(d, rowstore.Options{})))
 				synctest.Wait()
 				breaks(d)
 				began := time.Now()
 				c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
-				require.NoError(t, rowstore.New(m, nil).Pause(t.Context(), c, time.Hour))
+				require.NoError(t, must(rowstore.New(m, rowstore.Options{})).Pause(t.Context(), c, time.Hour))
 				select {
 				case <-news:
 					require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
@@ -84,7 +84,7 @@ func TestP11_NewsOutliveStepsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := notifier{newMemory()}
 		d := &troubled{notifier: m}
-		s := rowstore.New(d, nil)
+		s := must(rowstore.New(d, rowstore.Options{}))
 		news, w := watched(t, s)
 		defer w.Stop()
 		synctest.Wait()
@@ -93,7 +93,7 @@ func TestP11_NewsOutliveStepsOfOthers(t *testing.T) {
 		go book()
 		synctest.Wait() // it is saved, and what comes now comes together
 		c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
-		require.NoError(t, rowstore.New(m, nil).Pause(t.Context(), c, time.Hour))
+		require.NoError(t, must(rowstore.New(m, rowstore.Options{})).Pause(t.Context(), c, time.Hour))
 		go book()
 		synctest.Wait()
 		d.steps.Store(1)
@@ -110,11 +110,11 @@ func TestP10_NobodyLooksForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := notifier{newMemory()}
 		d := &troubled{notifier: m}
-		_, w := watched(t, rowstore.New(d, nil))
+		_, w := watched(t, must(rowstore.New(d, rowstore.Options{})))
 		synctest.Wait()
 		d.blind.Store(1000)
 		c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
-		require.NoError(t, rowstore.New(m, nil).Pause(t.Context(), c, time.Hour))
+		require.NoError(t, must(rowstore.New(m, rowstore.Options{})).Pause(t.Context(), c, time.Hour))
 		time.Sleep(10 * time.Second)
 		require.Less(t, d.blind.Load(), int32(960), "nobody has looked")
 		w.Stop()
@@ -130,7 +130,7 @@ func TestP10_NobodyLooksForNobody(t *testing.T) {
 func TestP3_TurnsOutliveErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &troubled{notifier: notifier{newMemory()}}
-		l, err := throttle.NewLimiter(rowstore.New(d, &rowstore.Options{Lease: 2 * time.Hour}),
+		l, err := throttle.NewLimiter(must(rowstore.New(d, rowstore.Options{Lease: 2 * time.Hour})),
 			throttle.Policy{Name: "one", Limit: store.PerMinute(1)})
 		require.NoError(t, err)
 		_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
@@ -149,13 +149,13 @@ func TestP3_TurnsOutliveErrors(t *testing.T) {
 func TestP4_ReleasesOutliveErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := notifier{newMemory()}
-		d, o := &troubled{notifier: m}, &rowstore.Options{Lease: 2 * time.Hour}
-		held, err := limiter(t, rowstore.New(d, o)).Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
+		d, o := &troubled{notifier: m}, rowstore.Options{Lease: 2 * time.Hour}
+		held, err := limiter(t, must(rowstore.New(d, o))).Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 		require.NoError(t, err)
 		d.steps.Store(1)
 		held.Release()
 		began := time.Now()
-		_, err = limiter(t, rowstore.New(m, o)).Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
+		_, err = limiter(t, must(rowstore.New(m, o))).Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 		require.NoError(t, err)
 		require.LessOrEqual(t, time.Since(began), time.Second)
 	})
@@ -166,7 +166,7 @@ func TestP12_DoubtsEndSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: errLost}
 		a.loses.Store(true)
-		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		s := must(rowstore.New(&broken{newMemory(), a.before, a.after}, rowstore.Options{}))
 		began, away := time.Now(), 4600*time.Millisecond
 		time.AfterFunc(away, a.isOver)
 		require.True(t, now(t, s, hourly(9)))

@@ -58,7 +58,7 @@ func TestP11_Sleepers(t *testing.T) {
 				if within == 0 {
 					db = notifier{newMemory()}
 				}
-				news := sleeper(t, rowstore.New(db, nil))
+				news := sleeper(t, must(rowstore.New(db, rowstore.Options{})))
 				time.Sleep(100 * time.Millisecond)
 				select {
 				case <-news:
@@ -67,7 +67,7 @@ func TestP11_Sleepers(t *testing.T) {
 				}
 				began := time.Now()
 				c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
-				require.NoError(t, rowstore.New(db, nil).Pause(t.Context(), c, time.Hour))
+				require.NoError(t, must(rowstore.New(db, rowstore.Options{})).Pause(t.Context(), c, time.Hour))
 				<-news
 				require.LessOrEqual(t, time.Since(began), within)
 			})
@@ -79,7 +79,7 @@ func TestP11_Sleepers(t *testing.T) {
 func TestP4_Looks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &counted{memory: newMemory()}
-		s := rowstore.New(db, nil)
+		s := must(rowstore.New(db, rowstore.Options{}))
 		in := func(d time.Duration) int64 {
 			synctest.Wait()
 			before := db.n.Load()
@@ -114,7 +114,7 @@ func TestP7_DeadNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		dead := &accident{err: errLost}
-		one, other := rowstore.New(&broken{notifier{m}, dead.before, nil}, nil), rowstore.New(notifier{m}, nil)
+		one, other := must(rowstore.New(&broken{notifier{m}, dead.before, nil}, rowstore.Options{})), must(rowstore.New(notifier{m}, rowstore.Options{}))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		l := limiter(t, one)
@@ -157,7 +157,7 @@ func TestP3_LineOfNodes(t *testing.T) {
 				began := time.Now()
 				var all sync.WaitGroup
 				for range 4 {
-					l, err := throttle.NewLimiter(rowstore.New(db, nil), throttle.Policy{Name: "all", Limit: store.PerSecond(n)})
+					l, err := throttle.NewLimiter(must(rowstore.New(db, rowstore.Options{})), throttle.Policy{Name: "all", Limit: store.PerSecond(n)})
 					require.NoError(t, err)
 					for range 10 {
 						all.Go(func() {
@@ -186,7 +186,7 @@ func TestGroups(t *testing.T) {
 		c.Budget.Group = group
 		return c
 	}
-	s := rowstore.New(m, &rowstore.Options{Groups: true, Name: "a name, and one that is as long as no key may be"})
+	s := must(rowstore.New(m, rowstore.Options{Groups: true, Name: "a name, and one that is as long as no key may be"}))
 	require.True(t, now(t, s, charge("a.example")))
 	require.False(t, now(t, s, charge("a.example")))
 	require.True(t, now(t, s, charge("b.example")))
@@ -194,18 +194,18 @@ func TestGroups(t *testing.T) {
 		require.Regexp(t, `^[a-z0-9._/-]{1,128}$`, strings.ToLower(key))
 	}
 
-	one := rowstore.New(m, nil)
+	one := must(rowstore.New(m, rowstore.Options{}))
 	require.True(t, now(t, one, charge("a.example")))
 	require.False(t, now(t, one, charge("b.example")), "without Groups a budget is the same whatever the other policies are")
-	require.False(t, now(t, rowstore.New(m, &rowstore.Options{Name: "throttle"}), charge("")))
-	require.True(t, now(t, rowstore.New(m, &rowstore.Options{Name: "other"}), charge("")))
+	require.False(t, now(t, must(rowstore.New(m, rowstore.Options{Name: "throttle"})), charge("")))
+	require.True(t, now(t, must(rowstore.New(m, rowstore.Options{Name: "other"})), charge("")))
 }
 
 // TestP11_NewsBeforeTheWatch: a penalty is stored when a start is booked, and its watch has not begun.
 func TestP11_NewsBeforeTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := notifier{newMemory()}
-		one, other := rowstore.New(m, nil), rowstore.New(m, nil)
+		one, other := must(rowstore.New(m, rowstore.Options{})), must(rowstore.New(m, rowstore.Options{}))
 		c := store.Charge{Budget: store.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
 		require.True(t, now(t, one, c))
 		b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait}

@@ -18,7 +18,7 @@ import (
 func TestOptimisticDatabase(t *testing.T) {
 	soak.WithoutRace(t)
 	one := newOptimistic()
-	rowtest.Run(t, func(*testing.T) rowstore.Database { return one }, nil)
+	rowtest.Run(t, func(*testing.T) rowstore.Database { return one }, rowstore.Options{})
 }
 
 // An optimistic is a Database of a test that compares and swaps.

@@ -1,10 +1,15 @@
 package rowstore
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// Options are those of a [Store]. All programs that share budgets give the same ones.
+// Options are those of a [Store]. The zero value of each field is useful. All programs that share budgets give the same ones.
 type Options struct {
 	// Name is what the names of groups and rows begin with. Programs with different names share
 	// nothing. Defaults to "throttle".
@@ -30,7 +35,7 @@ type Options struct {
 
 	// Lease is for how long a program is believed to live that says nothing: after that, what it held
 	// of Concurrency budgets is free, and its callers have left their lines. A program says something ten times in that
-	// time while it holds something, and at least once a second while its callers wait in line. Defaults to 10 s.
+	// time while it holds something, and at least once a second while its callers wait in line. At least a second. Defaults to 10 s.
 	Lease time.Duration
 }
 
@@ -40,19 +45,31 @@ const (
 	defaultRows  = 256
 )
 
+// leastLease is the shortest Lease: a program says something ten times in that time.
+const leastLease = time.Second
+
+// check returns what is wrong with the options, all of it.
+func (o *Options) check() error {
+	var mistakes []error
+	if o.Rows < 0 {
+		mistakes = append(mistakes, &store.OptionError{
+			Package: "rowstore", Option: "Options.Rows",
+			Problem: fmt.Sprintf("%d is negative: use 1 or more, or 0 for %d", o.Rows, defaultRows),
+		})
+	}
+	if o.Lease != 0 && o.Lease < leastLease {
+		mistakes = append(mistakes, &store.OptionError{
+			Package: "rowstore", Option: "Options.Lease",
+			Problem: fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Lease, leastLease, defaultLease),
+		})
+	}
+	return errors.Join(mistakes...)
+}
+
 // orDefaults returns the options with all defaults.
-func (o *Options) orDefaults() (all Options) {
-	if o != nil {
-		all = *o
-	}
-	if all.Name == "" {
-		all.Name = defaultName
-	}
-	if all.Rows <= 0 {
-		all.Rows = defaultRows
-	}
-	if all.Lease <= 0 {
-		all.Lease = defaultLease
-	}
-	return all
+func (o Options) orDefaults() Options {
+	o.Name = cmp.Or(o.Name, defaultName)
+	o.Rows = cmp.Or(o.Rows, defaultRows)
+	o.Lease = cmp.Or(o.Lease, defaultLease)
+	return o
 }

@@ -20,7 +20,7 @@ func TestP4_ManyReleasesWhileRefused(t *testing.T) {
 	const n = 5000
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: errLost}
-		s := rowstore.New(&broken{newMemory(), a.before, nil}, nil)
+		s := must(rowstore.New(&broken{newMemory(), a.before, nil}, rowstore.Options{}))
 		c := slot()
 		c.Limit = store.Concurrency(n)
 		var all sync.WaitGroup
@@ -53,11 +53,11 @@ func TestP7_GivenBackWhileAway(t *testing.T) {
 			a.away.Store(true)
 			return nil
 		})
-		s := rowstore.New(&broken{m, a.before, booked}, nil)
+		s := must(rowstore.New(&broken{m, a.before, booked}, rowstore.Options{}))
 		_, err := s.Book(ctx, &store.Booking{Charges: []store.Charge{slot()}, MaxWait: store.AnyWait})
 		require.ErrorIs(t, err, context.Canceled)
 		time.Sleep(time.Second)
-		others := rowstore.New(m, nil)
+		others := must(rowstore.New(m, rowstore.Options{}))
 		require.Equal(t, 1, used(t, others, slot()), "premise: the slot was booked")
 		a.isOver()
 		time.Sleep(time.Minute)
@@ -70,7 +70,7 @@ func TestP7_GivenBackWhileAway(t *testing.T) {
 func TestP7_LeavesWhileRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &accident{err: errLost}
-		s := rowstore.New(&broken{newMemory(), a.before, nil}, &rowstore.Options{Groups: true})
+		s := must(rowstore.New(&broken{newMemory(), a.before, nil}, rowstore.Options{Groups: true}))
 		c := store.Charge{Budget: store.Budget{Policy: "minutely", Group: "a", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
 		require.True(t, now(t, s, c))
 		b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait, Horizon: time.Second}
@@ -96,10 +96,10 @@ func TestP7_LeavesWhileRefused(t *testing.T) {
 func TestP4_ManyLeasesInASlowDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Int64
-		s := rowstore.New(&broken{Database: newMemory(), before: func() error {
+		s := must(rowstore.New(&broken{Database: newMemory(), before: func() error {
 			time.Sleep(time.Duration(slow.Load()))
 			return nil
-		}}, nil)
+		}}, rowstore.Options{}))
 		c := slot()
 		for i := range 1000 {
 			c.Budget.Key[4], c.Budget.Key[5] = byte(i), byte(i>>8)

@@ -66,7 +66,7 @@ func slots(i int) store.Charge {
 func TestRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &measured{Database: newMemory()}
-		s := rowstore.New(m, &rowstore.Options{Rows: 10})
+		s := must(rowstore.New(m, rowstore.Options{Rows: 10}))
 		var all sync.WaitGroup
 		for i := range 200 {
 			all.Go(func() {
@@ -97,7 +97,7 @@ func TestRows(t *testing.T) {
 func TestP12_Looks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn := make(chan struct{})
-		s := rowstore.New(&broken{Database: newMemory(), before: func() error { <-goOn; return nil }}, nil)
+		s := must(rowstore.New(&broken{Database: newMemory(), before: func() error { <-goOn; return nil }}, rowstore.Options{}))
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		began := time.Now()

@@ -7,19 +7,31 @@
 package rowstore
 
 import (
+	"errors"
+
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Store is a [store.Store] that keeps budgets in rows of a database, which other programs use at
 // the same time. Make one with [New]. It is safe for concurrent use. There is nothing to close but the
 // database.
 type Store struct {
-	*nodestore.Store
+	node *nodestore.Store
 }
 
-// New returns a store whose budgets are rows of a database. Nil Options are the defaults.
-func New(db Database, o *Options) *Store {
+// New returns a store whose budgets are rows of a database. It sends nothing, so the database need not be up. Its error
+// has a *[store.OptionError] for each mistake.
+func New(db Database, o Options) (*Store, error) {
+	err := o.check()
+	if db == nil {
+		err = errors.Join(&store.OptionError{Package: "rowstore", Option: "db", Problem: "is nil: give the Database with the rows"}, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+
 	options := o.orDefaults()
 	node := nodestore.Options{
 		Node: ledger.Node{ID: nodestore.NewNode(), Lease: options.Lease.Microseconds()},
@@ -28,7 +40,7 @@ func New(db Database, o *Options) *Store {
 	if a, ok := db.(arriver); ok {
 		node.Arrivals = a.Arrivals()
 	}
-	return &Store{nodestore.New(newBackend(db, node.Node.ID, options), node)}
+	return &Store{nodestore.New(newBackend(db, node.Node.ID, options), node)}, nil
 }
 
 // An arriver is a Database of a test whose stores count arrivals together, as if no two callers came

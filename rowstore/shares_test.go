@@ -24,7 +24,7 @@ import (
 // does not wait for a turn that may never come.
 func TestP5_ManyShares(t *testing.T) {
 	soak.WithoutRace(t)
-	rows := func(*testing.T) store.Store { return rowstore.New(newMemory(), nil) }
+	rows := func(*testing.T) store.Store { return must(rowstore.New(newMemory(), rowstore.Options{})) }
 	sharetest.ManyShares(t, rows, 0.1, 100, 10, 100, false, 40)
 
 	synctest.Test(t, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestP5_ManyShares(t *testing.T) {
 func TestP5_TurnsThatAreNotUsed(t *testing.T) {
 	for name, s := range map[string]func() store.Store{
 		"memstore": func() store.Store { return memstore.New() },
-		"rowstore": func() store.Store { return rowstore.New(newMemory(), nil) },
+		"rowstore": func() store.Store { return must(rowstore.New(newMemory(), rowstore.Options{})) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestP5_OneByOne(t *testing.T) {
 	soak.WithoutRace(t)
 	const seconds = 40
 	for _, rate := range []int{20, 40, 100} {
-		single, _ := sharetest.OneByOne(t, func(*testing.T) store.Store { return rowstore.New(newMemory(), nil) }, rate, 1, 1000, seconds)
+		single, _ := sharetest.OneByOne(t, func(*testing.T) store.Store { return must(rowstore.New(newMemory(), rowstore.Options{})) }, rate, 1, 1000, seconds)
 		t.Logf("%d/s: %.1f starts a second", rate, float64(single)/seconds)
 		least := seconds / (0.25 + 3*1.035/float64(rate))
 		require.GreaterOrEqual(t, float64(single), least)

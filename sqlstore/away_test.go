@@ -38,9 +38,9 @@ func TestP12_CallersWaitForTheServer(t *testing.T) {
 	require.NoError(t, err)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	s := sqlstore.MySQL(db, nil)
 
 	away.Store(true)
+	s := must(sqlstore.New(db, sqlstore.Options{}))
 	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}})
 	require.ErrorIs(t, err, rowstore.ErrAway)
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
@@ -63,11 +63,11 @@ func TestP12_RefusalsAreToldAtOnce(t *testing.T) {
 	wants := &store.Booking{Charges: []store.Charge{hourly(10)}, MaxWait: store.AnyWait}
 	_, err = db.Exec("DROP TABLE throttle_rows")
 	require.NoError(t, err)
-	_, err = sqlstore.MySQL(db, nil).Book(t.Context(), wants)
+	_, err = must(sqlstore.New(db, sqlstore.Options{})).Book(t.Context(), wants)
 	require.ErrorContains(t, err, "CreateTable")
 	require.NotErrorIs(t, err, rowstore.ErrAway)
 	require.NoError(t, db.Close())
-	_, err = sqlstore.MySQL(db, nil).Book(t.Context(), wants)
+	_, err = sqlstore.New(db, sqlstore.Options{})
 	require.ErrorContains(t, err, "database is closed")
 	require.NotErrorIs(t, err, rowstore.ErrAway)
 }
@@ -76,25 +76,24 @@ func TestP12_RefusalsAreToldAtOnce(t *testing.T) {
 // go on when they have the right.
 func TestP12_RightIsTakenAway(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, dsn string) {
-		root := open(t, dsn)
-		config, err := mysql.ParseDSN(dsn)
-		require.NoError(t, err)
-		rows, user := config.DBName+".throttle_rows", config.DBName+"user@'%'"
-		exec(t, root, "CREATE USER "+user+" IDENTIFIED BY 'secret'", "GRANT SELECT, INSERT, UPDATE ON "+rows+" TO "+user)
-		config.User, config.Passwd = config.DBName+"user", "secret"
-		s := sqlstore.MySQL(open(t, config.FormatDSN()), nil)
-		ok, err := book(s, 10, time.Minute)
-		require.NoError(t, err)
-		require.True(t, ok)
-		exec(t, root, "REVOKE INSERT ON "+rows+" FROM "+user)
-		_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}, MaxWait: store.AnyWait})
-		require.ErrorContains(t, err, "needs SELECT, INSERT, UPDATE and DELETE")
-		require.NotContains(t, err.Error(), "not known")
-		exec(t, root, "GRANT INSERT ON "+rows+" TO "+user)
-		ok, err = book(s, 10, time.Minute)
-		require.NoError(t, err)
-		require.True(t, ok)
-		require.Equal(t, 2, used(t, s, 10))
-	})
+	dsn := table(t)
+	root := open(t, dsn)
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	rows, user := config.DBName+".throttle_rows", config.DBName+"user@'%'"
+	exec(t, root, "CREATE USER "+user+" IDENTIFIED BY 'secret'", "GRANT SELECT, INSERT, UPDATE ON "+rows+" TO "+user)
+	config.User, config.Passwd = config.DBName+"user", "secret"
+	s := must(sqlstore.New(open(t, config.FormatDSN()), sqlstore.Options{}))
+	ok, err := book(s, 10, time.Minute)
+	require.NoError(t, err)
+	require.True(t, ok)
+	exec(t, root, "REVOKE INSERT ON "+rows+" FROM "+user)
+	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}, MaxWait: store.AnyWait})
+	require.ErrorContains(t, err, "needs SELECT, INSERT, UPDATE and DELETE")
+	require.NotContains(t, err.Error(), "not known")
+	exec(t, root, "GRANT INSERT ON "+rows+" TO "+user)
+	ok, err = book(s, 10, time.Minute)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, 2, used(t, s, 10))
 }

@@ -20,7 +20,7 @@ func TestP9_ServerClock(t *testing.T) {
 	t.Parallel()
 	dsn := table(t)
 	set := &clockSet{Database: sqlstore.NewDatabase(open(t, dsn))}
-	stores := []store.Store{rowstore.New(set, nil), rowstore.New(set, nil)}
+	stores := []store.Store{must(rowstore.New(set, rowstore.Options{})), must(rowstore.New(set, rowstore.Options{}))}
 	now := func(i int) bool {
 		ok, err := book(stores[i%2], 2, time.Minute)
 		require.NoError(t, err)

@@ -17,27 +17,26 @@ import (
 // TestTransactions: what a Database promises, and stores on it whose replies are lost.
 func TestTransactions(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, dsn string) { rowtest.Transactions(t, databases(dsn), nil) })
+	rowtest.Transactions(t, databases(table(t)), rowstore.Options{})
 }
 
 // TestConnection: connections that are lost, that stand still, and that are refused.
 func TestConnection(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, dsn string) {
-		config, err := mysql.ParseDSN(dsn)
-		require.NoError(t, err)
-		rowtest.Connection(t, config.Addr, func(t *testing.T, address string) rowstore.Database {
-			c := config.Clone()
-			c.Addr = address
-			return databases(c.FormatDSN())(t)
-		})
+	dsn := table(t)
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	rowtest.Connection(t, config.Addr, func(t *testing.T, address string) rowstore.Database {
+		c := config.Clone()
+		c.Addr = address
+		return databases(c.FormatDSN())(t)
 	})
 }
 
 // TestContract: the contract of stores, one and two of them.
 func TestContract(t *testing.T) {
 	soak.Only(t)
-	rowtest.Run(t, databases(table(t)), nil)
+	rowtest.Run(t, databases(table(t)), rowstore.Options{})
 }
 
 func databases(dsn string) func(t *testing.T) rowstore.Database {

@@ -3,11 +3,13 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // repeatsMost is how often a transaction is repeated of which nothing was saved.
@@ -20,10 +22,9 @@ const repeatsMost = 20
 type database struct {
 	db *sql.DB
 
-	mu       sync.Mutex
-	probed   bool
-	together bool  // statements are sent together, see session.send
-	swept    int64 // the minute in which rows were last removed
+	mu     sync.Mutex
+	probed bool  // nothing is wrong with how connections are set up
+	swept  int64 // the minute in which rows were last removed
 }
 
 // Transact implements [rowstore.Database].
@@ -92,37 +93,55 @@ func (d *database) look(ctx context.Context, group string, keys []string, do fun
 
 // session returns a connection for one transaction.
 func (d *database) session(ctx context.Context) (*session, error) {
-	together, err := d.probe(ctx)
-	if err != nil {
+	if err := d.probe(ctx); err != nil {
 		return nil, err
 	}
 	conn, err := d.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &session{conn: conn, together: together}, nil
+	return &session{conn: conn}, nil
 }
 
-// probe finds out how connections are set up.
-func (d *database) probe(ctx context.Context) (together bool, err error) {
+// check returns what the server refuses, if it says so soon. A database that is nil is refused, too.
+func (d *database) check() error {
+	if d.db == nil {
+		return &store.OptionError{Package: "sqlstore", Option: "db", Problem: "is nil: check the error of sql.Open"}
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), longestProbe)
+	defer cancel()
+	if err := d.probe(ctx); err != nil && isRefusal(err) {
+		return fail(err)
+	}
+	return nil
+}
+
+// probe returns what is wrong with how connections are set up. Once nothing is wrong, it asks no more.
+func (d *database) probe(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.probed {
-		return d.together, nil
+		return nil
 	}
+
 	var commits bool
 	if err := d.db.QueryRowContext(ctx, "SELECT @@autocommit").Scan(&commits); err != nil {
-		return false, err
+		return err
 	}
+	var mistakes []error
 	if !commits {
-		return false, errAutocommit
+		mistakes = append(mistakes, errAutocommit)
 	}
-	_, err = d.db.ExecContext(ctx, "DO 1; DO 1")
-	if err != nil && !isNumber(err, syntaxError) {
-		return false, err
+
+	switch _, err := d.db.ExecContext(ctx, "DO 1; DO 1"); {
+	case isNumber(err, syntaxError):
+		mistakes = append(mistakes, errMultiStatements)
+	case err != nil:
+		return err
 	}
-	d.probed, d.together = true, err == nil
-	return d.together, nil
+	d.probed = len(mistakes) == 0
+	return errors.Join(mistakes...)
 }
 
 // sweepMost is how many rows are removed in one transaction, so that it is short.

@@ -10,6 +10,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Numbers of errors, see https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html.
@@ -57,12 +58,21 @@ func isGone(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn)
 }
 
-// errAutocommit says that connections are set up in a way in which no transaction ends as it should.
-var errAutocommit = errors.New("connections have autocommit=0: leave it out of the data source name")
+// What is wrong with how connections are set up.
+var (
+	errAutocommit = &store.OptionError{
+		Package: "sqlstore", Option: "db",
+		Problem: "connections have autocommit=0, so no transaction ends as it should: leave autocommit out of the data source name",
+	}
+	errMultiStatements = &store.OptionError{
+		Package: "sqlstore", Option: "db",
+		Problem: `connections take one statement at a time, which makes 8 round trips of 2: add multiStatements=true to the data source name, as in "user:password@tcp(host:3306)/database?multiStatements=true", or set mysql.Config.MultiStatements`,
+	}
+)
 
 // never are errors of the driver, and of this package, that will be the same the next time.
 var never = []error{
-	errAutocommit, mysql.ErrNoTLS, mysql.ErrCleartextPassword, mysql.ErrNativePassword, mysql.ErrOldPassword, mysql.ErrUnknownPlugin, mysql.ErrPktTooLarge,
+	errAutocommit, errMultiStatements, mysql.ErrNoTLS, mysql.ErrCleartextPassword, mysql.ErrNativePassword, mysql.ErrOldPassword, mysql.ErrUnknownPlugin, mysql.ErrPktTooLarge,
 }
 
 // isRefusal reports whether what was refused will be refused again, until somebody changes something: a login (class 28), a
@@ -100,8 +110,8 @@ func explain(err error) error {
 // fail is an error as callers get it. Callers wait for what will pass.
 func fail(err error) error {
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.As(err, new(*store.OptionError)):
+		return err
 	case isRefusal(err):
 		return fmt.Errorf("sqlstore: %w", explain(err))
 	}

@@ -19,8 +19,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	budgets, err := sqlstore.New(db, sqlstore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
 	transport, err := throttle.New(throttle.Config{
-		Store:    sqlstore.MySQL(db, nil),
+		Store:    budgets,
 		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: store.PerSecond(20)}},
 		MaxWait:  time.Minute,
 	})

@@ -7,13 +7,13 @@ import (
 	"github.com/fleetthrottle/throttle/rowstore"
 )
 
-// A Database is what [MySQL] makes a store of.
+// A Database is what [New] makes a store of.
 type Database interface {
 	rowstore.Database
 	rowstore.Reader
 }
 
-// NewDatabase returns the Database of [MySQL].
+// NewDatabase returns the Database of [New].
 func NewDatabase(db *sql.DB) Database { return &database{db: db} }
 
 const Standstill = standstill

@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -41,22 +40,6 @@ func table(t testing.TB) string {
 	return dsn
 }
 
-// bothWays runs a test with statements that are sent together, and one by one.
-func bothWays(t *testing.T, do func(t *testing.T, dsn string)) {
-	t.Run("together", func(t *testing.T) {
-		t.Parallel()
-		do(t, table(t))
-	})
-	t.Run("one by one", func(t *testing.T) {
-		t.Parallel()
-		do(t, oneByOne(table(t)))
-	})
-}
-
-func oneByOne(dsn string) string {
-	return strings.Replace(dsn, "multiStatements=true", "multiStatements=false", 1)
-}
-
 // add adds to a row, and returns what the row was and the time.
 func add(db rowstore.Database, key string, meanwhile func()) (was string, now time.Time, err error) {
 	err = db.Transact(context.Background(), "group", []string{key}, func(tx rowstore.Tx) error {
@@ -88,4 +71,12 @@ func number(t testing.TB, db *sql.DB, query string) (n int) {
 	t.Helper()
 	require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&n))
 	return n
+}
+
+// must returns the value of a constructor that has no error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

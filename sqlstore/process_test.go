@@ -20,7 +20,7 @@ var shared = processes.Store{
 		if err != nil {
 			return nil, err
 		}
-		return sqlstore.MySQL(db, &rowstore.Options{Lease: 2 * time.Second}), nil
+		return sqlstore.New(db, sqlstore.Options{Rows: rowstore.Options{Lease: 2 * time.Second}})
 	},
 }
 

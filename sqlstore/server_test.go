@@ -54,7 +54,7 @@ func TestP1_ServerIsKilled(t *testing.T) {
 	var told, failed atomic.Int64
 	var all sync.WaitGroup
 	ctx, end := context.WithCancel(t.Context())
-	stores := []store.Store{sqlstore.MySQL(open(t, dsn), nil), sqlstore.MySQL(open(t, dsn), nil)}
+	stores := []store.Store{must(sqlstore.New(open(t, dsn), sqlstore.Options{})), must(sqlstore.New(open(t, dsn), sqlstore.Options{}))}
 	for i := range 8 {
 		all.Go(func() {
 			for ctx.Err() == nil {
@@ -113,7 +113,7 @@ func TestP8_ServerStandsStill(t *testing.T) {
 	server := mysqltest.Start(t)
 	dsn := server.Database(t, "one")
 	require.NoError(t, sqlstore.CreateTable(t.Context(), open(t, dsn)))
-	store := sqlstore.MySQL(open(t, dsn), nil)
+	store := must(sqlstore.New(open(t, dsn), sqlstore.Options{}))
 	ok, err := book(store, 10, time.Minute)
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -131,21 +131,20 @@ func TestP8_ServerStandsStill(t *testing.T) {
 // its reply has arrived.
 func TestP3_LostReplies(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, dsn string) {
-		c := new(cutter)
-		store := sqlstore.MySQL(c.open(t, dsn), nil)
+	dsn := table(t)
+	c := new(cutter)
+	store := must(sqlstore.New(c.open(t, dsn), sqlstore.Options{}))
+	ok, err := book(store, 10, time.Minute)
+	require.NoError(t, err)
+	require.True(t, ok)
+	for i, how := range []int32{cutBefore, cutAfter, cutAfter, cutBefore} {
+		c.next.Store(how)
 		ok, err := book(store, 10, time.Minute)
 		require.NoError(t, err)
 		require.True(t, ok)
-		for i, how := range []int32{cutBefore, cutAfter, cutAfter, cutBefore} {
-			c.next.Store(how)
-			ok, err := book(store, 10, time.Minute)
-			require.NoError(t, err)
-			require.True(t, ok)
-			require.Zero(t, c.next.Load(), "nothing was cut")
-			require.Equal(t, i+2, used(t, store, 10))
-		}
-	})
+		require.Zero(t, c.next.Load(), "nothing was cut")
+		require.Equal(t, i+2, used(t, store, 10))
+	}
 }
 
 // A cutter cuts connections.

@@ -10,9 +10,8 @@ import (
 
 // A session is a connection during one transaction.
 type session struct {
-	conn     *sql.Conn
-	together bool
-	sound    bool // the connection is as it was before
+	conn  *sql.Conn
+	sound bool // the connection is as it was before
 }
 
 // A statement is one that is sent to the server.
@@ -21,17 +20,8 @@ type statement struct {
 	take func(*sql.Rows) error // is given the rows of the result; nil: there are none
 }
 
-// send sends statements: together, in one round trip, if the driver allows that, or else one by one. The first one that
-// fails is the last one that is done.
+// send sends statements in one round trip. The first one that fails is the last one that is done.
 func (s *session) send(ctx context.Context, statements ...statement) error {
-	if !s.together {
-		for _, st := range statements {
-			if err := s.sendOne(ctx, st); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	var text strings.Builder
 	for i, st := range statements {
 		if i > 0 {
@@ -52,22 +42,6 @@ func (s *session) send(ctx context.Context, statements ...statement) error {
 			return err
 		}
 		rows.NextResultSet()
-	}
-	return rows.Err()
-}
-
-func (s *session) sendOne(ctx context.Context, st statement) error {
-	if st.take == nil {
-		_, err := s.conn.ExecContext(ctx, st.text)
-		return err
-	}
-	rows, err := s.conn.QueryContext(ctx, st.text)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	if err := st.take(rows); err != nil {
-		return err
 	}
 	return rows.Err()
 }

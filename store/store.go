@@ -123,7 +123,22 @@ type Traits struct {
 	// server: it closes Grant.Ready in time however near the Horizon is. So callers with a share are booked right before
 	// their starts, and a caller that comes by itself has its part beside those that wait already.
 	CallsWaiters bool
+
+	// Err says what is wrong with what the store was made of, by a constructor that returns no error. Constructors of
+	// package throttle refuse a store with an Err at once. Nil says that nothing is wrong.
+	Err error
 }
+
+// An OptionError says that a constructor was given what cannot be meant, and what to write instead. Constructors
+// report all mistakes at once, by [errors.Join].
+type OptionError struct {
+	Package string // the package of the constructor, such as "redisstore"
+	Option  string // a field, such as "Options.Outage", or the name of an argument
+	Problem string // what was given, and what to write instead
+}
+
+// Error implements error.
+func (e *OptionError) Error() string { return e.Package + ": " + e.Option + ": " + e.Problem }
 
 // Minimal has the methods of a [Store] with no [Traits] and no notes of operators. A store embeds Minimal, and adds the others.
 type Minimal struct{}

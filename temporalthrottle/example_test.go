@@ -30,7 +30,7 @@ func callAPI(context.Context, string) error { return nil }
 // A worker has such activities. Leave MaximumAttempts of their retry policy at 0.
 func ExampleAcquire() {
 	limits, err := throttle.NewLimiters(throttle.Config{
-		Store:    redisstore.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}), nil),
+		Store:    redisstore.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}), redisstore.Options{}),
 		Policies: []throttle.Policy{{Name: "crm", Limit: throttle.PerSecond(4)}},
 	})
 	if err != nil {

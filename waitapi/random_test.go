@@ -33,7 +33,7 @@ func TestP1_NothingIsChargedTooLittle(t *testing.T) {
 	for seed := range soak.Most[uint64](20, 1) {
 		t.Run("memory", func(t *testing.T) { testRandomCallers(t, memstore.New(), seed) })
 		t.Run("Redis", func(t *testing.T) {
-			testRandomCallers(t, redisstore.New(redistest.Single(t).Client(t), nil), seed)
+			testRandomCallers(t, redisstore.New(redistest.Single(t).Client(t), redisstore.Options{}), seed)
 		})
 	}
 }

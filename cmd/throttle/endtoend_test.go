@@ -39,7 +39,7 @@ func runNode() {
 		panic(err)
 	}
 	client := redis.NewClient(o)
-	reporter := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: os.Getenv("NODE_NAME"), Interval: 50 * time.Millisecond})
+	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: os.Getenv("NODE_NAME"), Interval: 50 * time.Millisecond}))
 	defer reporter.Close()
 	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: reporter, Base: answers{}})
 	if err != nil {
@@ -266,4 +266,12 @@ func TestHungRedis(t *testing.T) {
 		require.Less(t, time.Since(begun), 5*time.Second, "%v", args)
 		require.Equal(t, "throttle: redisstore: "+server.Addr+": no answer in time\n", out)
 	}
+}
+
+// made returns the value of a constructor that has no error.
+func made[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

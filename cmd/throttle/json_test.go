@@ -135,7 +135,7 @@ func TestJSON(t *testing.T) {
 // whatever is pushed.
 func startFollower(t *testing.T, server *redistest.Server) {
 	client := server.Client(t)
-	reporter := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: "importer", Interval: time.Hour})
+	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "importer", Interval: time.Hour}))
 	t.Cleanup(reporter.Close)
 	f, err := policyfile.Load("good.yaml")
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func startFollower(t *testing.T, server *redistest.Server) {
 	require.NoError(t, book(reporter, f, "GET", "https://acme.example.com/admin/orders.json"))
 	reporter.ReportSoon()
 	require.Eventually(t, func() bool {
-		nodes, err := fleet.New(client, nil).Nodes(t.Context())
+		nodes, err := made(fleet.New(client, fleet.Options{})).Nodes(t.Context())
 		return err == nil && len(nodes) == 1 && nodes[0].Budgets == 2 && nodes[0].File.Pushed
 	}, time.Minute, time.Millisecond)
 }

@@ -54,7 +54,7 @@ func TestLabelsStayHere(t *testing.T) {
 	server := redistest.Single(t)
 	t.Setenv(addressVariable, server.URL())
 	client := server.Client(t)
-	reporter := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: "till", Interval: 20 * time.Millisecond})
+	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "till", Interval: 20 * time.Millisecond}))
 	t.Cleanup(reporter.Close)
 	l, err := throttle.NewLimiter(reporter, throttle.Policy{Name: "shop", Limit: throttle.PerHour(9)})
 	require.NoError(t, err)

@@ -69,7 +69,7 @@ func perform(t *testing.T, v *virtualRedis, j *simulation.Job) time.Duration {
 		client := v.client()
 		defer client.Close()
 		require.NoError(t, client.Ping(t.Context()).Err())
-		nodes = append(nodes, throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(client, nil), Policies: j.Policies, Base: upstream(j.Latency)})))
+		nodes = append(nodes, throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(client, redisstore.Options{}), Policies: j.Policies, Base: upstream(j.Latency)})))
 	}
 	begin := time.Now()
 	var all sync.WaitGroup

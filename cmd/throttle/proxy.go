@@ -189,8 +189,13 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	inner := redisstore.New(client, &redisstore.Options{Namespace: s.at.namespace, HashTags: s.at.hashTags})
-	reporter = fleet.Start(client, inner, &fleet.ReporterOptions{Namespace: s.at.namespace, Program: "throttle-proxy"})
+	inner := redisstore.New(client, redisstore.Options{Namespace: s.at.namespace, HashTags: s.at.hashTags})
+	reporter, err = fleet.Start(client, inner, fleet.ReporterOptions{Namespace: s.at.namespace, Program: "throttle-proxy"})
+	if err != nil {
+		client.Close()
+		return nil, nil, nil, err
+	}
+
 	return reporter, reporter, func() {
 		reporter.Close()
 		client.Close()

@@ -84,7 +84,7 @@ func program(address, name, file, method, url string) (stop func(), err error) {
 		return nil, err
 	}
 	client := redis.NewClient(o)
-	reporter := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: name, Interval: 20 * time.Millisecond})
+	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: name, Interval: 20 * time.Millisecond}))
 	reporter.ReportFile(func() fleet.FileState { return fleet.FileState{Runbooks: f.Runbooks} })
 	stop = func() {
 		reporter.Close()
@@ -94,7 +94,7 @@ func program(address, name, file, method, url string) (stop func(), err error) {
 		return stop, err
 	}
 	for {
-		s, err := fleet.New(client, nil).Snapshot(context.Background(), 0)
+		s, err := made(fleet.New(client, fleet.Options{})).Snapshot(context.Background(), 0)
 		if err != nil || slices.ContainsFunc(s.Nodes, func(n fleet.Node) bool { return n.ID == reporter.ID() && n.Budgets > 0 }) {
 			return stop, err
 		}
@@ -113,7 +113,7 @@ func spend(address, file, method, url string) error {
 	}
 	client := redis.NewClient(o)
 	defer client.Close()
-	return book(redisstore.New(client, nil), f, method, url)
+	return book(redisstore.New(client, redisstore.Options{}), f, method, url)
 }
 
 // book books the start of a request.

@@ -130,8 +130,14 @@ func (s *server) connectFleet(ctx context.Context) (all *fleet.Fleet, closeAll f
 		return nil, nil, err
 	}
 	closeClient := func() { client.Close() }
+	all, err = fleet.New(client, fleet.Options{Namespace: s.namespace, HashTags: s.hashTags})
+	if err != nil {
+		closeClient()
+		return nil, nil, err
+	}
+
 	context.AfterFunc(ctx, func() { time.AfterFunc(interruptGrace, closeClient) })
-	return fleet.New(client, &fleet.Options{Namespace: s.namespace, HashTags: s.hashTags}), closeClient, nil
+	return all, closeClient, nil
 }
 
 // withExitCode returns an error of the fleet as an exit, with the code that the program ends with.

@@ -40,7 +40,7 @@ func TestShadowGuide(t *testing.T) {
 	t.Chdir(t.TempDir())
 	client := redis.NewClient(server.Options())
 	defer client.Close()
-	reporter := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: "importer", Interval: 50 * time.Millisecond})
+	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "importer", Interval: 50 * time.Millisecond}))
 	defer reporter.Close()
 	shadowed, refused := 0, 0
 	transport := throttle.Must(throttle.New(throttle.Config{

@@ -26,7 +26,7 @@ func TestSharesAreShown(t *testing.T) {
 	server := redistest.Single(t)
 	t.Setenv(addressVariable, server.URL())
 	client := server.Client(t)
-	reporter := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: "agents", Interval: 20 * time.Millisecond})
+	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "agents", Interval: 20 * time.Millisecond}))
 	t.Cleanup(reporter.Close)
 	limiters, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: reporter, Policies: []throttle.Policy{
 		{Name: "model", Limit: throttle.PerHour(3), Share: throttle.Header("X-Tenant")},

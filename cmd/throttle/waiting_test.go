@@ -52,7 +52,7 @@ func (s *served) post(path, body string, headers ...string) (a told) {
 func TestWaitingAPI(t *testing.T) {
 	redis := redistest.Single(t)
 	t.Setenv(addressVariable, redis.URL())
-	limiter, err := throttle.NewLimiter(redisstore.New(redis.Client(t), nil), throttle.Policy{Name: "slots", Match: "localhost:1/", Limit: throttle.Concurrency(2)})
+	limiter, err := throttle.NewLimiter(redisstore.New(redis.Client(t), redisstore.Options{}), throttle.Policy{Name: "slots", Match: "localhost:1/", Limit: throttle.Concurrency(2)})
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	write := func(names ...string) {

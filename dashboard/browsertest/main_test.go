@@ -64,9 +64,9 @@ func onProcess(t *testing.T) *stage {
 func onFleet(t *testing.T) *stage {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Single(t).Addr})
 	t.Cleanup(func() { client.Close() })
-	s := &stage{t: t, fleet: fleet.New(client, nil)}
+	s := &stage{t: t, fleet: made(fleet.New(client, fleet.Options{}))}
 	for _, name := range []string{"importer", "importer", "mailer"} {
-		r := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: name, Interval: time.Second})
+		r := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: name, Interval: time.Second}))
 		t.Cleanup(r.Close)
 		s.limiters = limiters(t, throttle.Config{MaxWait: throttle.Forever, Store: r})
 		s.run(s.limiters)
@@ -153,4 +153,12 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// made returns the value of a constructor that has no error.
+func made[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -55,8 +55,8 @@ func TestStoreAway(t *testing.T) {
 	server := redistest.Single(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { client.Close() })
-	s := &stage{t: t, fleet: fleet.New(client, nil)}
-	r := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: "importer", Interval: time.Second})
+	s := &stage{t: t, fleet: made(fleet.New(client, fleet.Options{}))}
+	r := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "importer", Interval: time.Second}))
 	t.Cleanup(r.Close)
 	s.limiters = limiters(t, throttle.Config{MaxWait: throttle.Forever, Store: r})
 	s.run(s.limiters)
@@ -146,8 +146,8 @@ func TestSilentProgram(t *testing.T) {
 	program := redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: own.dial})
 	t.Cleanup(func() { program.Close() })
 
-	s := &stage{t: t, fleet: fleet.New(client, nil)}
-	r := fleet.Start(program, redisstore.New(program, nil), &fleet.ReporterOptions{Program: "importer", Interval: time.Second})
+	s := &stage{t: t, fleet: made(fleet.New(client, fleet.Options{}))}
+	r := made(fleet.Start(program, redisstore.New(program, redisstore.Options{}), fleet.ReporterOptions{Program: "importer", Interval: time.Second}))
 	t.Cleanup(r.Close)
 	s.limiters = limiters(t, throttle.Config{MaxWait: throttle.Forever, Store: r})
 	s.run(s.limiters)

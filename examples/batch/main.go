@@ -49,7 +49,7 @@ func main() {
 
 // run opens what is pulled from and what is pulled to, and pulls.
 func run(ctx context.Context, o options) error {
-	store, err := o.store(ctx) // memstore.New() for one program, redisstore.New(rdb, nil) for several
+	store, err := o.store(ctx) // memstore.New() for one program, redisstore.New(rdb, redisstore.Options{}) for several
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func (o *options) store(ctx context.Context) (throttle.Store, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("no answer from Redis: %w", err)
 	}
-	return redisstore.New(client, nil), nil
+	return redisstore.New(client, redisstore.Options{}), nil
 }
 
 // quiet is a logger of the client of Redis that writes nothing: the progress says that Redis is away.

@@ -40,7 +40,7 @@ func main() {
 			log.Fatal("dingtalk: -redis is no URL such as redis://localhost:6379") // err may hold a password
 		}
 		b.rdb = redis.NewClient(options)
-		c.Store = redisstore.New(b.rdb, nil)
+		c.Store = redisstore.New(b.rdb, redisstore.Options{})
 	}
 	if err := pull(b, context.Background(), c); err != nil {
 		log.Fatal("dingtalk: ", err)

@@ -58,7 +58,7 @@ func pulls(t *testing.T, ctx context.Context, b *book, base http.RoundTripper) (
 	c := throttle.Config{Store: memstore.New(), MaxWait: 20 * time.Minute, Base: base}
 	c.Policies = dingtalk.Policies(dingtalk.Options{App: b.key})
 	if b.rdb != nil {
-		c.Store = redisstore.New(b.rdb, nil)
+		c.Store = redisstore.New(b.rdb, redisstore.Options{})
 	}
 	err = b.pull(ctx, c)
 	return shown, err

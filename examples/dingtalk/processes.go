@@ -95,7 +95,7 @@ func (b *book) pullPart(ctx context.Context, c throttle.Config, text string) err
 		return err
 	}
 	if b.rdb == nil {
-		if c.Store, err = filestore.Open(p.dir); err != nil {
+		if c.Store, err = filestore.New(p.dir, filestore.Options{}); err != nil {
 			return err
 		}
 	}

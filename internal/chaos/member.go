@@ -87,7 +87,7 @@ func (m *member) prepare() error {
 	m.base = &http.Transport{MaxIdleConnsPerHost: 64}
 	m.transport, err = throttle.New(throttle.Config{
 		MaxWait:  throttle.Forever,
-		Store:    redisstore.New(m.redis, &redisstore.Options{Namespace: m.Namespace, Outage: outage}),
+		Store:    redisstore.New(m.redis, redisstore.Options{Namespace: m.Namespace, Outage: outage}),
 		Policies: m.policies(),
 		Base:     m.base,
 		Observe:  m.observe,

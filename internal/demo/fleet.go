@@ -162,7 +162,7 @@ func (o options) beNode(in io.Reader, out io.Writer) error {
 	if err := rdb.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("no answer from Redis: %w", err)
 	}
-	client, err := o.client(redisstore.New(rdb, nil), o.node, o.pool())
+	client, err := o.client(redisstore.New(rdb, redisstore.Options{}), o.node, o.pool())
 	if err != nil {
 		return err
 	}

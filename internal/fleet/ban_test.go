@@ -90,7 +90,7 @@ func banned(m Member) (http.RoundTripper, error) {
 	}
 	return throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
-		Store:   recorder{redisstore.New(m.Redis, nil)}, Policies: []throttle.Policy{p}, Base: m.Base, Observe: m.events.observe,
+		Store:   recorder{redisstore.New(m.Redis, redisstore.Options{})}, Policies: []throttle.Policy{p}, Base: m.Base, Observe: m.events.observe,
 	})
 }
 

@@ -50,7 +50,7 @@ func (m Member) store() (throttle.Store, error) {
 	if m.Redis == nil {
 		return nil, errors.New("throttle needs Config.Redis: a fleet shares its budgets")
 	}
-	return recorder{redisstore.New(m.Redis, nil)}, nil
+	return recorder{redisstore.New(m.Redis, redisstore.Options{})}, nil
 }
 
 // throttled is throttle's transport.

@@ -21,7 +21,7 @@ func TestP10_Memory(t *testing.T) {
 	soak.Only(t)
 	limits := []string{"1000000/h", "5/s", "40/s", "10000/20s", "1000000/h fixed", "5000/month Asia/Shanghai", "40/s paced"}
 	client := redistest.Single(t).Client(t)
-	s := redisstore.New(client, nil)
+	s := redisstore.New(client, redisstore.Options{})
 	random := rand.New(rand.NewPCG(10, 4096))
 	for i, text := range limits {
 		limit, err := throttle.ParseLimit(text)

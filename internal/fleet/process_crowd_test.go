@@ -22,7 +22,7 @@ func TestP5_TenThousandWaiters(t *testing.T) {
 	client := redistest.Single(t).Client(t)
 	trips := &Trips{}
 	client.AddHook(trips)
-	store := recorder{redisstore.New(client, nil)}
+	store := recorder{redisstore.New(client, redisstore.Options{})}
 	l, err := throttle.NewLimiter(store, throttle.Policy{Name: "crowd", Limit: throttle.PerSecond(limit), Jitter: -1})
 	require.NoError(t, err)
 	calls, errs := make([]call, waiters), make([]error, waiters)
@@ -46,7 +46,7 @@ func TestP5_TenThousandWaiters(t *testing.T) {
 // two seconds, in a queue that never moves far enough for them. The next caller is
 // no worse off.
 func TestP7_AThousandCancellationsASecond(t *testing.T) {
-	store := recorder{redisstore.New(redistest.Single(t).Client(t), nil)}
+	store := recorder{redisstore.New(redistest.Single(t).Client(t), redisstore.Options{})}
 	l, err := throttle.NewLimiter(store, throttle.Policy{Name: "leavers", Limit: throttle.PerSecond(5), Jitter: -1})
 	require.NoError(t, err)
 	var callers sync.WaitGroup

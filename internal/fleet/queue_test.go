@@ -56,7 +56,7 @@ func (s spy) queue(n int) (started int64, longest time.Duration) {
 // Key "a" has a queue of ten seconds, and shares a budget with key "b". Half of
 // that budget is free, and key "b" has it at once, though the queue is older.
 func TestP5_WideBudget(t *testing.T) {
-	store := spyOn(redisstore.New(redistest.Single(t).Client(t), nil), 100)
+	store := spyOn(redisstore.New(redistest.Single(t).Client(t), redisstore.Options{}), 100)
 	transport, err := throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
 		Store:   store,
@@ -93,7 +93,7 @@ func TestP5_WideBudget(t *testing.T) {
 // caller waits at most for the requests that really started.
 func TestP7_CancelledWaiters(t *testing.T) {
 	const waiters = 1000
-	store := spyOn(redisstore.New(redistest.Single(t).Client(t), nil), waiters+1)
+	store := spyOn(redisstore.New(redistest.Single(t).Client(t), redisstore.Options{}), waiters+1)
 	l, err := throttle.NewLimiter(store, throttle.Policy{Name: "queue", Limit: throttle.PerSecond(5), Jitter: -1})
 	require.NoError(t, err)
 

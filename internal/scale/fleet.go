@@ -117,7 +117,7 @@ func (s scene) start(begin time.Duration, clients []redis.UniversalClient) (*pla
 			p.limiters = append(p.limiters, nil)
 			continue
 		}
-		store := redisstore.New(client, nil)
+		store := redisstore.New(client, redisstore.Options{})
 		var mine []*throttle.Limiter
 		for i := range s.Upstreams {
 			domain := name(s.First + i)

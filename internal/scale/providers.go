@@ -109,7 +109,7 @@ func (p *podsRun) play(b *redissim.Backend, of []provider) error {
 	for range pods {
 		client := n.Client()
 		closers = append(closers, client)
-		t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(client, nil), Policies: policies, Base: p})
+		t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(client, redisstore.Options{}), Policies: policies, Base: p})
 		if err != nil {
 			return err
 		}

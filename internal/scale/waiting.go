@@ -77,7 +77,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 	var all sync.WaitGroup
 	begun := time.Now()
 	for node := range c.Nodes {
-		limiters := c.limiters(t, redisstore.New(server.Client(t), nil))
+		limiters := c.limiters(t, redisstore.New(server.Client(t), redisstore.Options{}))
 		for caller := range c.Callers {
 			l := limiters[caller%len(limiters)]
 			name, key := fmt.Sprint(node, "/", caller), strconv.Itoa(caller%c.Keys)

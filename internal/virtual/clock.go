@@ -6,6 +6,8 @@ package virtual
 import (
 	"container/heap"
 	"time"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Clock is virtual time, and what is to happen in it. It is not for use by several
@@ -79,6 +81,9 @@ func (c *Clock) Until(at int64) {
 	}
 	c.now = max(c.now, at)
 }
+
+// NewStore returns an empty memstore whose time is that of a clock. Package memstore sets it.
+var NewStore func(*Clock) store.Store
 
 // A Timer is one event to come.
 type Timer struct {

@@ -17,7 +17,7 @@ func farRedis(t *testing.T) (rows []row) {
 	}{{40 * ms, usedNear40}, {150 * ms, usedFar}} {
 		w := redistest.NewWire(t, redistest.Single(t).Addr)
 		w.Delay(c.away/2, c.away/2)
-		l := newLimiter(redisstore.New(newClient(t, w.Addr, 64), nil), perSecond(40).Limit)
+		l := newLimiter(redisstore.New(newClient(t, w.Addr, 64), redisstore.Options{}), perSecond(40).Limit)
 		must(l.Status(t.Context(), "")) // it is connected
 		s, end := newStage(t), inFull[time.Duration](20, 3)*time.Second
 		starts := spends(join(s.loop(32, end, s.limiter(l))...))

@@ -29,7 +29,7 @@ func crashLoop(t *testing.T) []row {
 		m.Kill()
 		counts = append(counts, len(<-m.starts))
 	}
-	l := newLimiter(redisstore.New(server.Client(t), nil), perSecond(40).Limit)
+	l := newLimiter(redisstore.New(server.Client(t), redisstore.Options{}), perSecond(40).Limit)
 	died := time.Now()
 	must(l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1))
 	first := time.Since(died)
@@ -109,7 +109,7 @@ func many(t *testing.T) []row {
 	length := inFull[time.Duration](20, 3) * time.Second
 	s := newStage(t)
 	for i := range limiters {
-		limiters[i] = s.limiter(newLimiter(redisstore.New(newClient(t, server.Addr, 4), nil), perSecond(40).Limit))
+		limiters[i] = s.limiter(newLimiter(redisstore.New(newClient(t, server.Addr, 4), redisstore.Options{}), perSecond(40).Limit))
 	}
 	var first, last census
 	var taken sync.WaitGroup

@@ -39,7 +39,7 @@ func work(program *crew.Link) error {
 	}
 	client := redis.NewClient(&redis.Options{Addr: o.Redis})
 	defer client.Close()
-	l := newLimiter(redisstore.New(client, nil), store.PerSecond(o.PerSecond))
+	l := newLimiter(redisstore.New(client, redisstore.Options{}), store.PerSecond(o.PerSecond))
 	ctx, over := context.WithCancel(context.Background())
 	defer over()
 	time.AfterFunc(time.Until(time.Unix(0, o.To)), over)

@@ -12,7 +12,7 @@ import (
 
 // newStore returns a store on a server of its own.
 func newStore(t *testing.T) *redisstore.Store {
-	return redisstore.New(redistest.Single(t).Client(t), nil)
+	return redisstore.New(redistest.Single(t).Client(t), redisstore.Options{})
 }
 
 // redisBehindLow lets High requests come that wait two seconds at most.
@@ -49,7 +49,7 @@ func redisHiccup(t *testing.T) (rows []row) {
 	for _, l := range trembled {
 		for _, h := range trembles {
 			w := redistest.NewWire(t, redistest.Single(t).Addr)
-			limiter := newLimiter(redisstore.New(newClient(t, w.Addr, 64), nil), l)
+			limiter := newLimiter(redisstore.New(newClient(t, w.Addr, 64), redisstore.Options{}), l)
 			must(limiter.Status(t.Context(), "")) // it is connected
 			s := newStage(t)
 			s.at(h.from, func() { w.Delay(0, trembleBy) })
@@ -65,7 +65,7 @@ func redisOrder(t *testing.T) []row {
 	server := redistest.Single(t)
 	var limiters []*throttle.Limiter
 	for range 2 {
-		l := newLimiter(redisstore.New(server.Client(t), nil), perSecond(40).Limit)
+		l := newLimiter(redisstore.New(server.Client(t), redisstore.Options{}), perSecond(40).Limit)
 		must(l.Status(t.Context(), "")) // it is connected
 		limiters = append(limiters, l)
 	}

@@ -52,7 +52,7 @@ func (s stage) newNode(n *redissim.Network) *node {
 		time.Sleep(time.Minute)
 	})
 	require.NoError(s.t, client.Publish(s.t.Context(), "hello", "").Err())
-	return &node{client, redisstore.New(client, nil), life, func() { cut(); end() }}
+	return &node{client, redisstore.New(client, redisstore.Options{}), life, func() { cut(); end() }}
 }
 
 // nodes returns so many.

@@ -42,7 +42,7 @@ type follower struct {
 
 // follow starts a program that looks every few milliseconds.
 func follow(t *testing.T, client redis.UniversalClient, path string) *follower {
-	reporter := fleet.Start(client, memstore.New(), &fleet.ReporterOptions{Interval: 10 * time.Millisecond})
+	reporter := must(fleet.Start(client, memstore.New(), fleet.ReporterOptions{Interval: 10 * time.Millisecond}))
 	t.Cleanup(reporter.Close)
 	f, err := pushed.Follow(t.Context(), reporter, policyfile.Options{
 		Path: path, Interval: 5 * time.Millisecond, Grace: 200 * time.Millisecond,
@@ -66,7 +66,7 @@ func (f *follower) awaitLimit(t *testing.T, all *fleet.Fleet, limit string) {
 // pushed, whatever is lost.
 func TestFollow(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	path := filepath.Join(t.TempDir(), "policies.yaml")
 	require.NoError(t, os.WriteFile(path, version("20/s"), 0o600))
 	f := follow(t, client, path)
@@ -87,7 +87,7 @@ func TestFollow(t *testing.T) {
 // say why, and keep the one before.
 func TestBrokenFile(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	push(t, all, version("20/s"))
 	f := follow(t, client, "")
 	f.awaitLimit(t, all, "20/s")
@@ -105,7 +105,7 @@ func TestBrokenFile(t *testing.T) {
 // TestCompare: what cannot be pushed is refused, and what loosens is said.
 func TestCompare(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	_, err := pushed.Compare(t.Context(), all, "new", version("20/fortnight"))
 	require.ErrorContains(t, err, "new:3:")
 	_, err = pushed.Compare(t.Context(), all, "new", append(version("20/s"), "tests:\n  - {request: GET https://other.com/, policies: [a]}\n"...))
@@ -129,8 +129,8 @@ func TestCompare(t *testing.T) {
 // TestUnreadable: a push is refused while a live node follows that does not read its version.
 func TestUnreadable(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
-	reporter := fleet.Start(client, memstore.New(), &fleet.ReporterOptions{Program: "old", Interval: 10 * time.Millisecond})
+	all := must(fleet.New(client, fleet.Options{}))
+	reporter := must(fleet.Start(client, memstore.New(), fleet.ReporterOptions{Program: "old", Interval: 10 * time.Millisecond}))
 	t.Cleanup(reporter.Close)
 	reporter.ReportFile(func() fleet.FileState { return fleet.FileState{Reads: 2, Pushed: true} })
 	require.Eventually(t, func() bool {
@@ -159,7 +159,7 @@ func TestUnreadable(t *testing.T) {
 // TestTwoPushes: of two pushes at once one is done, and the other one says so.
 func TestTwoPushes(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	for round := range 10 {
 		var wg sync.WaitGroup
 		errs := make([]error, 4)
@@ -199,7 +199,7 @@ func TestTwoPushes(t *testing.T) {
 func TestRedisDiesUnderFollowers(t *testing.T) {
 	server := redistest.Single(t)
 	client := server.Client(t)
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	push(t, all, version("20/s"))
 	f := follow(t, client, "")
 	f.awaitLimit(t, all, "20/s")
@@ -213,4 +213,12 @@ func TestRedisDiesUnderFollowers(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	push(t, all, version("10/s"))
 	f.awaitLimit(t, all, "10/s")
+}
+
+// must returns the value of a constructor that has no error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -1,7 +1,7 @@
 // Package airtable is the table of limits of Airtable's Web API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: airtable.Policies(airtable.Options{}),
 //	}))}
 //

@@ -1,7 +1,7 @@
 // Package anthropic is the table of limits of Anthropic's Claude API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: anthropic.Policies(anthropic.Options{}),
 //	}))}
 //

@@ -2,7 +2,7 @@
 // a minute.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: azureopenai.Policies(azureopenai.Options{}),
 //	}))}
 //

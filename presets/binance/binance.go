@@ -1,7 +1,7 @@
 // Package binance is the table of limits of Binance's spot API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: binance.Policies(binance.Options{}),
 //	}))}
 //

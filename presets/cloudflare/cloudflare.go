@@ -1,7 +1,7 @@
 // Package cloudflare is the table of limits of Cloudflare's API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: cloudflare.Policies(cloudflare.Options{}),
 //	}))}
 //

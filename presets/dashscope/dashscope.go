@@ -2,7 +2,7 @@
 // which serves Qwen.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: dashscope.Policies(dashscope.Options{}),
 //	}))}
 //

@@ -1,7 +1,7 @@
 // Package deepseek is the table of limits of DeepSeek's API: requests in flight.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: deepseek.Policies(deepseek.Options{}),
 //	}))}
 //

@@ -3,7 +3,7 @@
 // 200, and the new one on api.dingtalk.com. Facts as of 2026-11.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc"}),
 //	}))}
 //

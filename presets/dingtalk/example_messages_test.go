@@ -49,7 +49,7 @@ func (answers) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func Example_messages() {
-	store := memstore.New() // redisstore.New(client, nil) for a fleet
+	store := memstore.New() // redisstore.New(client, redisstore.Options{}) for a fleet
 	transport, err := throttle.New(throttle.Config{Store: store, Policies: messagePolicies(), Base: answers{}, MaxWait: -1})
 	if err != nil {
 		fmt.Println(err)

@@ -3,7 +3,7 @@
 // address that is refused too often.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: discord.Policies(discord.Options{}),
 //	}))}
 //

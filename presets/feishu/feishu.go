@@ -2,7 +2,7 @@
 // Lark's: what one app may call, a custom bot may send and a tenant may use.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: feishu.Policies(feishu.Options{}),
 //	}))}
 //

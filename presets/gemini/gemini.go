@@ -1,7 +1,7 @@
 // Package gemini is the table of limits of Google's Gemini API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: gemini.Policies(gemini.Options{}),
 //	}))}
 //

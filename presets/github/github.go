@@ -3,7 +3,7 @@
 // until they are passed.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: github.Policies(github.Options{}),
 //	}))}
 //

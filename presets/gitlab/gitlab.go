@@ -2,7 +2,7 @@
 // address may call in a minute, and what they may call of endpoints with limits of their own.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: gitlab.Policies(gitlab.Options{}),
 //	}))}
 //

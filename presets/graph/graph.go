@@ -2,7 +2,7 @@
 // other services refuse.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: graph.Policies(graph.Options{}),
 //	}))}
 //

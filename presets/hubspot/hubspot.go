@@ -2,7 +2,7 @@
 // seconds, and what all apps of an account may search in a second and call in a day.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: hubspot.Policies(hubspot.Options{Plan: hubspot.Professional}),
 //	}))}
 //

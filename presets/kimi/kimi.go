@@ -1,7 +1,7 @@
 // Package kimi is the table of limits of Moonshot's Kimi API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: kimi.Policies(kimi.Options{Tier: kimi.Tier1}),
 //	}))}
 //

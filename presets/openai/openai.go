@@ -1,7 +1,7 @@
 // Package openai is OpenAI's table of limits.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: openai.Policies(openai.Options{}),
 //	}))}
 //

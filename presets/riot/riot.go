@@ -1,7 +1,7 @@
 // Package riot is the table of limits of the Riot Games API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: riot.Policies(riot.Options{}),
 //	}))}
 //

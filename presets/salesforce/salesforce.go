@@ -2,7 +2,7 @@
 // programs together may call of an organization in 24 hours, and what closes it.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: salesforce.Policies(salesforce.Options{PerDay: 145_000}),
 //	}))}
 //

@@ -1,7 +1,7 @@
 // Package sheets is the table of limits of the Google Sheets API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: sheets.Policies(sheets.Options{}),
 //	}))}
 //

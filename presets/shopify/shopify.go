@@ -2,7 +2,7 @@
 // and points of GraphQL, for each app and store.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: shopify.Policies(shopify.Options{Plan: shopify.Advanced}),
 //	}))}
 //

@@ -2,7 +2,7 @@
 // method, workspace and app, and messages, for each channel.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: slack.Policies(slack.Options{Methods: map[string]slack.Tier{"users.info": slack.Tier4}}),
 //	}))}
 //

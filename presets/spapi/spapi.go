@@ -1,7 +1,7 @@
 // Package spapi is the table of limits of Amazon's Selling Partner API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: spapi.Policies(spapi.Options{}),
 //	}))}
 //

@@ -2,7 +2,7 @@
 // a second, and what it may call of each endpoint.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: stripe.Policies(stripe.Options{}),
 //	}))}
 //

@@ -1,7 +1,7 @@
 // Package telegram is the table of limits of Telegram's Bot API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: telegram.Policies(telegram.Options{}),
 //	}))}
 //

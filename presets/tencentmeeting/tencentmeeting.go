@@ -1,7 +1,7 @@
 // Package tencentmeeting is the table of limits of Tencent Meeting's REST API (腾讯会议).
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: tencentmeeting.Policies(tencentmeeting.Options{}),
 //	}))}
 //

@@ -2,7 +2,7 @@
 // Accounts (微信公众号): what an account may call of each API in a day.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: wechat.Policies(wechat.Options{Account: "wx-app-id"}),
 //	}))}
 //

@@ -2,7 +2,7 @@
 // company, an address, an application and a group robot may call.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: wecom.Policies(wecom.Options{}),
 //	}))}
 //

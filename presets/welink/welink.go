@@ -1,7 +1,7 @@
 // Package welink is the table of limits of the server API of Huawei Cloud WeLink.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: welink.Policies(welink.Options{}),
 //	}))}
 //

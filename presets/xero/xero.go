@@ -1,7 +1,7 @@
 // Package xero is the table of limits of Xero's API.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: xero.Policies(xero.Options{}),
 //	}))}
 //

@@ -1,7 +1,7 @@
 // Package zendesk is the table of limits of Zendesk's APIs for support and for help centers.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: zendesk.Policies(zendesk.Options{PerMinute: zendesk.Professional}),
 //	}))}
 //

@@ -1,7 +1,7 @@
 // Package zhipu is the table of limits of Zhipu's API (BigModel, 智谱, Z.ai), which serves GLM.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    redisstore.New(rdb, nil),
+//		Store:    redisstore.New(rdb, redisstore.Options{}),
 //		Policies: zhipu.Policies(zhipu.Options{}),
 //	}))}
 //

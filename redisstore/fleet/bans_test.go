@@ -118,7 +118,7 @@ func TestWhoIsHurt(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	policy := throttle.Policy{Name: "slow", Limit: store.PerHour(1), Jitter: -1}
 	a, b := start(t, client, "importer"), start(t, client, "worker")
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	acquire(t, limiter(t, a, policy), "")
 
 	ctx, leave := context.WithCancel(t.Context())
@@ -221,14 +221,14 @@ func (s *duringStatus) Status(ctx context.Context, c store.Charge) (store.Status
 // TestClosedWhileAReportIsMade: a budget that is closed while a report is on its way is in the next one, which comes soon.
 func TestClosedWhileAReportIsMade(t *testing.T) {
 	client := redistest.Single(t).Client(t)
-	s := &duringStatus{Store: redisstore.New(client, nil)}
-	a := fleet.Start(client, s, &fleet.ReporterOptions{Program: "program", Interval: time.Hour})
+	s := &duringStatus{Store: redisstore.New(client, redisstore.Options{})}
+	a := must(fleet.Start(client, s, fleet.ReporterOptions{Program: "program", Interval: time.Hour}))
 	t.Cleanup(a.Close)
 	begun(t, a)
 	one, other := limiter(t, a, throttle.Policy{Name: "one", Limit: store.PerHour(5)}), limiter(t, a, throttle.Policy{Name: "other", Limit: store.PerHour(5)})
 	s.do = func() { require.NoError(t, other.Pause(t.Context(), "", time.Hour)) }
 	require.NoError(t, one.Pause(t.Context(), "", time.Hour))
-	require.Eventually(t, func() bool { return len(snapshot(t, fleet.New(client, nil)).Budgets) == 2 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return len(snapshot(t, must(fleet.New(client, fleet.Options{}))).Budgets) == 2 }, time.Minute, time.Millisecond)
 }
 
 // TestClosedByWhomKnows: a program that only met a closed budget may report before the program that closed the budget. The
@@ -238,13 +238,15 @@ func TestClosedByWhomKnows(t *testing.T) {
 		fleet.ByProgram: func(_ *fleet.Reporter, l *throttle.Limiter, _ *fleet.Fleet) {
 			require.NoError(t, l.Pause(t.Context(), "", 5*time.Minute))
 		},
-		fleet.ByAnswer: func(a *fleet.Reporter, _ *throttle.Limiter, all *fleet.Fleet) { refuse(t, a, all, banned, 5*time.Minute) },
+		fleet.ByAnswer: func(a *fleet.Reporter, _ *throttle.Limiter, all *fleet.Fleet) {
+			refuse(t, a, all, banned, 5*time.Minute)
+		},
 	} {
 		t.Run(by, func(t *testing.T) {
 			client := redistest.Shared(t).Client(t)
 			a, l, all := used(t, client, banned, "")
 			witness := start(t, client, "witness")
-			require.NoError(t, limiter(t, redisstore.New(client, nil), banned).Pause(t.Context(), "", 4*time.Minute)) // by a program that does not report
+			require.NoError(t, limiter(t, redisstore.New(client, redisstore.Options{}), banned).Pause(t.Context(), "", 4*time.Minute)) // by a program that does not report
 			_, err := limiter(t, witness, banned).TryAcquire(t.Context(), "", 1)
 			require.ErrorIs(t, err, throttle.ErrLimited)
 

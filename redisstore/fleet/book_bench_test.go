@@ -18,7 +18,7 @@ func BenchmarkBook(b *testing.B) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}) // nobody is there
 	defer client.Close()
 	st := memstore.New()
-	reporter := fleet.Start(client, st, nil)
+	reporter := must(fleet.Start(client, st, fleet.ReporterOptions{}))
 	defer reporter.Close()
 	take := func(s store.Store) func() {
 		l, err := throttle.NewLimiter(s, throttle.Policy{Name: "a", Limit: store.Unlimited()})

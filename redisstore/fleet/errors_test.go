@@ -17,7 +17,7 @@ import (
 
 // TestErrorsOfRedis: what Redis or the way to it did is told apart from what the caller did.
 func TestErrorsOfRedis(t *testing.T) {
-	all := fleet.New(redistest.Shared(t).Client(t), nil)
+	all := must(fleet.New(redistest.Shared(t).Client(t), fleet.Options{}))
 	table := []throttle.Policy{{Name: "a", Limit: store.PerSecond(1)}}
 	target, err := all.Find(t.Context(), fleet.Query{Name: "a", Table: table})
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr})
 		defer time.Sleep(time.Minute) // until go-redis notices that nobody wants its connections any more
 		defer client.Close()
-		all := fleet.New(client, nil)
+		all := must(fleet.New(client, fleet.Options{}))
 		for name, ask := range map[string]func() error{
 			"Snapshot": func() error { _, err := all.Snapshot(context.Background(), 0); return err },
 			"State":    func() error { _, _, err := all.State(context.Background(), target); return err },

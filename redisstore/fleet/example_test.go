@@ -16,7 +16,11 @@ import (
 // A program lets operators see it.
 func ExampleStart() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	reporter := fleet.Start(client, redisstore.New(client, nil), nil)
+	reporter, err := fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	defer reporter.Close()
 
 	transport, err := throttle.New(throttle.Config{
@@ -31,7 +35,10 @@ func ExampleStart() {
 func ExampleFleet_Pause() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	pause := func(ctx context.Context) error {
-		all := fleet.New(client, nil)
+		all, err := fleet.New(client, fleet.Options{})
+		if err != nil {
+			return err
+		}
 		target, err := all.Find(ctx, fleet.Query{Name: "shop", Key: "acme"})
 		if err != nil {
 			return err

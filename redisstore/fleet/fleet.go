@@ -13,7 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 )
 
-// Options are all optional; nil means the defaults.
+// Options are those of a [Fleet]. The zero value of each field is useful.
 type Options struct {
 	// Namespace and HashTags are those of the programs' [redisstore.Options].
 	Namespace string
@@ -32,15 +32,14 @@ type Fleet struct {
 }
 
 // New returns the fleet that client's Redis knows. It sends nothing. The client stays the
-// caller's.
-func New(client redis.UniversalClient, o *Options) *Fleet {
-	if o == nil {
-		o = new(Options)
+// caller's. The error has a *[store.OptionError] for each mistake, which is one that the
+// programs' redisstore.New would find, too.
+func New(client redis.UniversalClient, o Options) (*Fleet, error) {
+	s := redisstore.New(client, redisstore.Options{Namespace: o.Namespace, HashTags: o.HashTags})
+	if err := s.Traits().Err; err != nil {
+		return nil, err
 	}
-	return &Fleet{
-		client: client, conn: conn.New(client), keys: keysOf(o.Namespace),
-		store: redisstore.New(client, &redisstore.Options{Namespace: o.Namespace, HashTags: o.HashTags}),
-	}
+	return &Fleet{client: client, conn: conn.New(client), keys: keysOf(o.Namespace), store: s}, nil
 }
 
 // patience is for how long a call asks again whose context has no deadline.

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // start returns a reporter that reports when it is told to.
 func start(t *testing.T, client redis.UniversalClient, program string) *fleet.Reporter {
-	a := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: program, Interval: time.Hour})
+	a := must(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: program, Interval: time.Hour}))
 	t.Cleanup(a.Close)
 	begun(t, a)
 	return a
@@ -53,7 +53,7 @@ func used(t *testing.T, client redis.UniversalClient, p throttle.Policy, keys ..
 	l := limiter(t, a, p)
 	acquire(t, l, keys...)
 	a.Report()
-	return a, l, fleet.New(client, nil)
+	return a, l, must(fleet.New(client, fleet.Options{}))
 }
 
 // snapshot reads a fleet.
@@ -85,4 +85,12 @@ func newClient(t *testing.T, o *redis.Options) *redis.Client {
 	c := redis.NewClient(o)
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// must returns the value of a constructor that has no error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -42,7 +42,7 @@ func (h scriptHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // a pause without a reason.
 func TestNoteIsStoredFirst(t *testing.T) {
 	server := redistest.Shared(t)
-	all := fleet.New(server.Client(t), nil)
+	all := must(fleet.New(server.Client(t), fleet.Options{}))
 	cut := server.Client(t)
 	cut.AddHook(scriptHook(func(keys []string, call func() error) error {
 		if slices.Contains(keys, all.PausesKey()) {
@@ -51,7 +51,7 @@ func TestNoteIsStoredFirst(t *testing.T) {
 		return call()
 	}))
 	target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
-	require.Error(t, fleet.New(cut, nil).Pause(t.Context(), target, time.Hour, "anna", "why"))
+	require.Error(t, must(fleet.New(cut, fleet.Options{})).Pause(t.Context(), target, time.Hour, "anna", "why"))
 	state, note, err := all.State(t.Context(), target)
 	require.NoError(t, err)
 	require.Zero(t, state.Paused)
@@ -62,7 +62,7 @@ func TestNoteIsStoredFirst(t *testing.T) {
 // noted last.
 func TestNotesOutliveShorterOnes(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	for key, d := range map[string]time.Duration{"long": 20 * time.Hour, "short": time.Minute} {
 		target := find(t, all, fleet.Query{Name: "shop", Key: key, Table: []throttle.Policy{shop}})
 		require.NoError(t, all.Pause(t.Context(), target, d, "anna", key))
@@ -77,7 +77,7 @@ func TestNotesOutliveShorterOnes(t *testing.T) {
 // once.
 func TestPushIsMadeOnce(t *testing.T) {
 	server := redistest.Shared(t)
-	all := fleet.New(server.Client(t), nil)
+	all := must(fleet.New(server.Client(t), fleet.Options{}))
 	lossy := server.Client(t)
 	lossy.AddHook(scriptHook(func(keys []string, call func() error) error {
 		if err := call(); err != nil || !slices.Contains(keys, all.PoliciesKey()) {
@@ -85,7 +85,7 @@ func TestPushIsMadeOnce(t *testing.T) {
 		}
 		return call()
 	}))
-	number, err := fleet.New(lossy, nil).Push(t.Context(), 0, fleet.Pushed{Text: []byte("version: 1")}, "push")
+	number, err := must(fleet.New(lossy, fleet.Options{})).Push(t.Context(), 0, fleet.Pushed{Text: []byte("version: 1")}, "push")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, number)
 	history, _, err := all.History(t.Context())

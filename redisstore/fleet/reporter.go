@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
@@ -33,15 +34,16 @@ var beatSource string
 
 var beatScript = wire.FromSource(beatSource)
 
-// ReporterOptions are all optional; nil means the defaults.
+// ReporterOptions are those of a [Reporter]. The zero value of each field is useful.
 type ReporterOptions struct {
 	// Namespace is that of the store. Defaults to that of stores.
 	Namespace string
 
-	// Program is the name under which the program is shown. Defaults to that of its file.
+	// Program is the name under which the program is shown: at most 200 printable
+	// characters. Defaults to that of its file.
 	Program string
 
-	// Interval is how often the reporter reports. Defaults to [DefaultInterval].
+	// Interval is how often the reporter reports. At least 10 ms. Defaults to [DefaultInterval].
 	Interval time.Duration
 }
 
@@ -81,18 +83,20 @@ type pulled struct {
 }
 
 // Start puts a reporter around a store, which reports until it is closed. It needs not wait
-// for Redis: one that is away is told later. The client stays the caller's.
-func Start(client redis.UniversalClient, store store.Store, o *ReporterOptions) *Reporter {
-	if o == nil {
-		o = new(ReporterOptions)
+// for Redis: one that is away is told later. The client stays the caller's. The error
+// has a *[store.OptionError] for each mistake; then nothing has been started.
+func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (*Reporter, error) {
+	if err := checkReporter(client, store, &o); err != nil {
+		return nil, err
 	}
+
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Reporter{
 		Store: store, client: client, conn: conn.New(client), keys: keysOf(o.Namespace),
 		id: base64.RawURLEncoding.EncodeToString(id), program: Clean(cmp.Or(o.Program, filepath.Base(os.Args[0])), longestName),
-		every: cmp.Or(max(0, o.Interval), DefaultInterval), begun: time.Now(),
+		every: cmp.Or(o.Interval, DefaultInterval), begun: time.Now(),
 		stop: stop, done: make(chan struct{}), err: errors.New("fleet: nothing has been reported yet"),
 	}
 	r.last, r.before = r.begun, r.begun
@@ -101,7 +105,31 @@ func Start(client redis.UniversalClient, store store.Store, o *ReporterOptions) 
 		s.OnPause(func() { r.notes.ask() })
 	}
 	go r.run(ctx)
-	return r
+	return r, nil
+}
+
+// leastInterval is the shortest Interval of a reporter: each report is a call.
+const leastInterval = 10 * time.Millisecond
+
+// checkReporter returns what is wrong with what [Start] was given, all of it.
+func checkReporter(client redis.UniversalClient, around store.Store, o *ReporterOptions) error {
+	mistakes := []error{redisstore.New(client, redisstore.Options{Namespace: o.Namespace}).Traits().Err}
+	mistake := func(option, problem string) {
+		mistakes = append(mistakes, &store.OptionError{Package: "fleet", Option: option, Problem: problem})
+	}
+
+	if around == nil {
+		mistake("store", "is nil: give the store that the reporter is around")
+	} else if err := around.Traits().Err; err != nil {
+		mistakes = append(mistakes, err)
+	}
+	if o.Program != "" && Clean(o.Program, longestName) != o.Program {
+		mistake("ReporterOptions.Program", fmt.Sprintf("%q: use at most %d printable characters", o.Program, longestName))
+	}
+	if o.Interval != 0 && o.Interval < leastInterval {
+		mistake("ReporterOptions.Interval", fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Interval, leastInterval, DefaultInterval))
+	}
+	return errors.Join(mistakes...)
 }
 
 // A pauseTeller is a store that tells when a budget was closed, or opened: a redisstore.Store.

@@ -32,7 +32,7 @@ func TestSnapshot(t *testing.T) {
 	b.Report()
 	require.NoError(t, a.Err())
 
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	s := snapshot(t, all)
 	require.Len(t, s.Nodes, 2)
 	require.Equal(t, "importer", s.Nodes[0].Program)
@@ -64,7 +64,7 @@ func TestSnapshot(t *testing.T) {
 
 // TestNothingInTheIndex: a fleet without reporters is empty, and not an error.
 func TestNothingInTheIndex(t *testing.T) {
-	s := snapshot(t, fleet.New(redistest.Shared(t).Client(t), nil))
+	s := snapshot(t, must(fleet.New(redistest.Shared(t).Client(t), fleet.Options{})))
 	require.Empty(t, s.Nodes)
 	require.Empty(t, s.Budgets)
 	require.Nil(t, s.File)
@@ -139,7 +139,7 @@ func TestManyBudgets(t *testing.T) {
 		acquire(t, l, "busy")
 	}
 	a.Report()
-	s, err := fleet.New(client, nil).Snapshot(t.Context(), 10)
+	s, err := must(fleet.New(client, fleet.Options{})).Snapshot(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, s.Budgets, 10)
 	require.Equal(t, 5, s.Budgets[0].State.Used)
@@ -149,8 +149,8 @@ func TestManyBudgets(t *testing.T) {
 // TestSilent: a program that died is silent, and its budgets are no longer shown.
 func TestSilent(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
-	a := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Interval: time.Minute})
+	all := must(fleet.New(client, fleet.Options{}))
+	a := must(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Interval: time.Minute}))
 	defer a.Close()
 	begun(t, a)
 	acquire(t, limiter(t, a, shop), "acme")
@@ -171,15 +171,15 @@ func TestReader(t *testing.T) {
 	admin := server.Client(t)
 	used(t, admin, shop, "acme")
 	client := newClient(t, server.User(t, "watcher", redistest.Rights(t, "../../docs/redis.md", "watcher")))
-	require.Len(t, snapshot(t, fleet.New(client, nil)).Budgets, 1)
+	require.Len(t, snapshot(t, must(fleet.New(client, fleet.Options{}))).Budgets, 1)
 
 	before := do(t, admin, "DBSIZE")
-	watching := fleet.Start(client, redisstore.New(client, nil), nil)
+	watching := must(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{}))
 	defer watching.Close()
 	watching.Report()
 	require.Regexp(t, `it needs \+set, as docs/redis.md says|'set' command`, watching.Err().Error())
 	require.True(t, fleet.Denied(watching.Err()))
-	_, err := limiter(t, redisstore.New(client, nil), shop).TryAcquire(t.Context(), "new", 1)
+	_, err := limiter(t, redisstore.New(client, redisstore.Options{}), shop).TryAcquire(t.Context(), "new", 1)
 	require.Error(t, err)
 	require.Equal(t, before, do(t, admin, "DBSIZE"))
 	require.NotContains(t, err.Error(), redistest.Password)
@@ -194,7 +194,7 @@ func TestCluster(t *testing.T) {
 	}
 	a.Report()
 	require.NoError(t, a.Err())
-	s := snapshot(t, fleet.New(client, nil))
+	s := snapshot(t, must(fleet.New(client, fleet.Options{})))
 	require.Len(t, s.Budgets, 6)
 	for _, b := range s.Budgets {
 		require.Equal(t, 1, b.State.Used, b.Name)
@@ -211,13 +211,13 @@ func TestRedisAway(t *testing.T) {
 	server.Kill()
 	a.Report()
 	require.ErrorContains(t, a.Err(), "connection refused")
-	_, err := fleet.New(client, nil).Snapshot(t.Context(), 0)
+	_, err := must(fleet.New(client, fleet.Options{})).Snapshot(t.Context(), 0)
 	require.ErrorContains(t, err, "connection refused")
 	require.False(t, fleet.Denied(err))
 	server.Restart()
 	a.Report()
 	require.NoError(t, a.Err())
-	require.Len(t, snapshot(t, fleet.New(client, nil)).Nodes, 1)
+	require.Len(t, snapshot(t, must(fleet.New(client, fleet.Options{}))).Nodes, 1)
 }
 
 // TestProgramNamesAreClean: a program's name is shown to others, so a reporter cuts it, and takes
@@ -225,7 +225,7 @@ func TestRedisAway(t *testing.T) {
 func TestProgramNamesAreClean(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	start(t, client, "caf\xe9 \x1b[2J"+strings.Repeat("x", 100_000))
-	s := snapshot(t, fleet.New(client, nil))
+	s := snapshot(t, must(fleet.New(client, fleet.Options{})))
 	require.Len(t, s.Nodes, 1)
 	require.Equal(t, `caf\xe9 \x1b[2J`+strings.Repeat("x", 200-len(`caf\xe9 \x1b[2J`))+"…", s.Nodes[0].Program)
 }
@@ -234,7 +234,7 @@ func TestProgramNamesAreClean(t *testing.T) {
 // which would let every push fail as if somebody else had pushed meanwhile.
 func TestAnUnreadablePushedFile(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	none, err := all.Pull(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, none)
@@ -356,5 +356,5 @@ func TestRunbooksLeaveRoom(t *testing.T) {
 	reporter.ReportFile(func() fleet.FileState { return fleet.FileState{Runbooks: runbooks} })
 	reporter.Report()
 	require.NoError(t, reporter.Err())
-	require.Len(t, snapshot(t, fleet.New(client, nil)).Budgets, 128)
+	require.Len(t, snapshot(t, must(fleet.New(client, fleet.Options{}))).Budgets, 128)
 }

@@ -148,7 +148,7 @@ func TestFind(t *testing.T) {
 	acquire(t, limiter(t, a, shop), "acme", "other")
 	acquire(t, limiter(t, a, throttle.Policy{Name: "own", Limit: store.PerHour(3), Scope: throttle.ScopeNode}), "")
 	a.Report()
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	table := []throttle.Policy{{Name: "new", Match: "example.com/", Key: throttle.Header("X"), Limit: store.PerHour(1)}}
 	for _, c := range []struct {
 		q    fleet.Query
@@ -169,7 +169,7 @@ func TestFind(t *testing.T) {
 // TestPauseOfWhatNobodyUsed: a budget that only the table knows can be closed, and is shown.
 func TestPauseOfWhatNobodyUsed(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
 	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", "why\x1b[2J"))
 	s := snapshot(t, all)
@@ -189,7 +189,7 @@ func TestPauseOfWhatNobodyUsed(t *testing.T) {
 // TestAuditIsCapped: the audit keeps the last 1,000 acts, and skips nonsense.
 func TestAuditIsCapped(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	for i := range 1200 {
 		do(t, client, "LPUSH", all.AuditKey(), fmt.Sprintf("%d {\"act\":\"pause\",\"by\":\"\\u001b\"}", i))
 	}
@@ -209,7 +209,7 @@ func TestAuditIsCapped(t *testing.T) {
 func TestNothingIsHalfDone(t *testing.T) {
 	for _, list := range []string{"history", "audit"} {
 		client := redistest.Single(t).Client(t)
-		all := fleet.New(client, nil)
+		all := must(fleet.New(client, fleet.Options{}))
 		do(t, client, "SET", "throttle:{fleet}:"+list, "by hand")
 		_, err := all.Push(t.Context(), 0, fleet.Pushed{Generation: "aa", Text: []byte("text")}, "push")
 		require.ErrorContains(t, err, "WRONGTYPE")
@@ -229,7 +229,7 @@ func TestNothingIsHalfDone(t *testing.T) {
 func TestPushedByAnotherType(t *testing.T) {
 	server := redistest.Single(t)
 	client := newClient(t, server.User(t, "operator", redistest.Rights(t, "../../docs/redis.md", "operator")))
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	do(t, server.Client(t), "SET", "throttle:{fleet}:policies", "by hand")
 	_, err := all.Pull(t.Context())
 	require.EqualError(t, err, "fleet: the pushed file cannot be read: remove the key by PEXPIRE throttle:{fleet}:policies 0, which an operator may send, and push again; programs keep what they have in force")
@@ -261,10 +261,10 @@ func cutting(t *testing.T, server *redistest.Server) (*redis.Client, context.Con
 func TestPauseThatFails(t *testing.T) {
 	server := redistest.Shared(t)
 	cut, ctx := cutting(t, server)
-	target := find(t, fleet.New(cut, nil), fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
-	require.Error(t, fleet.New(cut, nil).Pause(ctx, target, time.Hour, "anna", "why"))
+	target := find(t, must(fleet.New(cut, fleet.Options{})), fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
+	require.Error(t, must(fleet.New(cut, fleet.Options{})).Pause(ctx, target, time.Hour, "anna", "why"))
 
-	all := fleet.New(server.Client(t), nil)
+	all := must(fleet.New(server.Client(t), fleet.Options{}))
 	require.Empty(t, snapshot(t, all).Budgets)
 	acts, _, err := all.Audit(t.Context(), 5)
 	require.NoError(t, err)
@@ -274,7 +274,7 @@ func TestPauseThatFails(t *testing.T) {
 	// The note of a pause that holds comes back.
 	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "ben", "the first"))
 	cut, late := cutting(t, server)
-	require.Error(t, fleet.New(cut, nil).Pause(late, target, 2*time.Hour, "anna", "why"))
+	require.Error(t, must(fleet.New(cut, fleet.Options{})).Pause(late, target, 2*time.Hour, "anna", "why"))
 	note := snapshot(t, all).Budgets[0].Note
 	require.Equal(t, "the first", note.Reason)
 	require.InDelta(t, float64(time.Hour), float64(time.Until(note.Until)), float64(time.Minute))
@@ -291,7 +291,7 @@ func TestPauseInACluster(t *testing.T) {
 	require.NoError(t, err)
 	acquire(t, l, "")
 	a.Report()
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	require.NoError(t, all.Pause(t.Context(), find(t, all, fleet.Query{Name: "shop"}), time.Hour, "anna", "why"))
 	_, err = l.TryAcquire(t.Context(), "", 1)
 	require.ErrorContains(t, err, `paused by anna: "why"`)
@@ -327,7 +327,7 @@ func TestSetUsed(t *testing.T) {
 // all that is wrong; so is a budget that Redis does not count. Nothing is noted.
 func TestSetUsedRefused(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
+	all := must(fleet.New(client, fleet.Options{}))
 	for _, c := range []struct {
 		limit store.Limit
 		used  int

@@ -16,7 +16,7 @@ import (
 func TestDirectory(t *testing.T) {
 	soak.WithoutRace(t)
 	dir := t.TempDir()
-	rowtest.Run(t, func(*testing.T) rowstore.Database { return examplestore.Open(dir) }, nil)
+	rowtest.Run(t, func(*testing.T) rowstore.Database { return examplestore.Open(dir) }, rowstore.Options{})
 }
 
 // All programs of this machine that name the directory share 20 requests a second.
@@ -28,7 +28,11 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 
-	s := rowstore.New(examplestore.Open(dir), nil)
+	s, err := rowstore.New(examplestore.Open(dir), rowstore.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	transport, err := throttle.New(throttle.Config{
 		MaxWait:  throttle.Forever,
 		Store:    s,

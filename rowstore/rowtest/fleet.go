@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -23,7 +22,7 @@ func (s *suite) fleet(t *testing.T) {
 	var all sync.WaitGroup
 	end := time.Now().Add(length)
 	for range nodes {
-		st := rowstore.New(s.open(t), &o)
+		st := s.store(t, s.open(t), o)
 		for range callers {
 			all.Go(func() {
 				for time.Now().Before(end) {

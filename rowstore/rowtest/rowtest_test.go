@@ -33,7 +33,7 @@ func TestService(t *testing.T) {
 		return db
 	}
 	rowtest.Connection(t, address, wrong)
-	rowtest.Transactions(t, func(t *testing.T) rowstore.Database { return wrong(t, address) }, nil)
+	rowtest.Transactions(t, func(t *testing.T) rowstore.Database { return wrong(t, address) }, rowstore.Options{})
 }
 
 // TestMistakes: each mistake turns a check red, which says what to mend. Tests of tests run in a process of their own.

@@ -81,7 +81,7 @@ func newScene(t *testing.T) *scene {
 	for name, limit := range map[string]throttle.Limit{"flights": throttle.Concurrency(2), "alone": throttle.Concurrency(1), "scarce": throttle.PerHour(1), "tokens": throttle.PerHour(100)} {
 		all = append(all, throttle.Policy{Name: name, Match: "api.example.com/", Limit: limit})
 	}
-	s.limiters, err = throttle.NewLimiters(throttle.Config{Store: redisstore.New(redis.Client(t), nil), Policies: all})
+	s.limiters, err = throttle.NewLimiters(throttle.Config{Store: redisstore.New(redis.Client(t), redisstore.Options{}), Policies: all})
 	require.NoError(t, err)
 
 	upstream := httptest.NewServer(http.HandlerFunc(s.serveWork))

@@ -56,7 +56,7 @@ func startRedis(p *place, ctx context.Context, b *bench.Bench, _ string) {
 func startPostgres(p *place, ctx context.Context, b *bench.Bench, dir string) {
 	p.at = pgtest.StartIn(b, dir, p.args...).URL()
 	p.useSQL(ctx, b, "pgx", "DROP SCHEMA IF EXISTS throttle CASCADE; "+createBucket("bytea"), "throttle.budgets",
-		func(ctx context.Context, _ *sql.DB) error { return pgstore.Setup(ctx, p.at, nil) })
+		func(ctx context.Context, _ *sql.DB) error { return pgstore.Setup(ctx, p.at, pgstore.Options{}) })
 }
 
 func startMariaDB(p *place, ctx context.Context, b *bench.Bench, dir string) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -22,11 +21,11 @@ import (
 type taker func(context.Context) error
 
 func openMemory(string) (throttle.Store, error)       { return memstore.New(), nil }
-func openFiles(dir string) (throttle.Store, error)    { return filestore.Open(dir) }
-func openPostgres(url string) (throttle.Store, error) { return pgstore.Open(url, nil) }
+func openFiles(dir string) (throttle.Store, error)    { return filestore.New(dir, filestore.Options{}) }
+func openPostgres(url string) (throttle.Store, error) { return pgstore.New(url, pgstore.Options{}) }
 
 func openRedis(addr string) (throttle.Store, error) {
-	return redisstore.New(goredis.NewClient(&goredis.Options{Addr: addr}), nil), nil
+	return redisstore.New(goredis.NewClient(&goredis.Options{Addr: addr}), redisstore.Options{}), nil
 }
 
 func openMySQL(dsn string) (throttle.Store, error) {
@@ -34,11 +33,7 @@ func openMySQL(dsn string) (throttle.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sqlstore.MySQL(db, nil), nil
-}
-
-func openMySQLOneByOne(dsn string) (throttle.Store, error) {
-	return openMySQL(strings.Replace(dsn, "multiStatements=true", "multiStatements=false", 1))
+	return sqlstore.New(db, sqlstore.Options{})
 }
 
 // plenty is a limit for each second that is never reached.

@@ -17,7 +17,6 @@ var ways = []way{
 	{"redisstore, appendfsync always", redisFile, true, from(openRedis)},
 	{"pgstore", postgres, true, from(openPostgres)},
 	{"sqlstore", mariaDB, true, from(openMySQL)},
-	{"sqlstore, statements one by one", mariaDB, false, from(openMySQLOneByOne)},
 	{"sqlstore, flush 2", mariaDB2, true, from(openMySQL)},
 	{"redis_rate", redis, false, openRedisRate},
 	{"FOR UPDATE each, PostgreSQL", postgres, false, each("pgx", "", "$1")},

@@ -4,8 +4,11 @@ package names
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -14,6 +17,19 @@ var escape = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25")
 
 // Escape keeps a text from beginning or ending a hash tag. No two texts become one.
 func Escape(text string) string { return escape.Replace(text) }
+
+// Problem says what is wrong with a namespace and what to write instead. "" says that nothing is wrong, also with "",
+// which is the default namespace.
+func Problem(namespace string) string {
+	unprintable := func(c rune) bool { return unicode.IsControl(c) || c == utf8.RuneError }
+	switch {
+	case strings.ContainsFunc(namespace, unprintable):
+		return fmt.Sprintf("%q has a character that nobody sees: use letters, digits and punctuation", namespace)
+	case strings.TrimSpace(namespace) != namespace:
+		return fmt.Sprintf("%q begins or ends with a blank: write %q", namespace, strings.TrimSpace(namespace))
+	}
+	return ""
+}
 
 // storedForm is the version of the stored form. It is part of every key, so that
 // programs with different forms never share a row: see docs/upgrades.md.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/virtual"
-	"github.com/fleetthrottle/throttle/memstore"
+	_ "github.com/fleetthrottle/throttle/memstore" // which sets virtual.NewStore
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -21,14 +21,14 @@ const maxWaitGrace = 50 * time.Millisecond
 // An Engine is a store in virtual time, for requests.
 type Engine struct {
 	Clock   *virtual.Clock
-	store   *memstore.Store
+	store   store.Store
 	waiting *list.List // of requests that are held, the first to come first
 }
 
 // NewEngine returns an engine whose clock stands at t.
 func NewEngine(t time.Time) *Engine {
 	c := virtual.NewClock(t)
-	return &Engine{c, memstore.NewVirtual(c), list.New()}
+	return &Engine{c, virtual.NewStore(c), list.New()}
 }
 
 // Observer is told what becomes of requests.
