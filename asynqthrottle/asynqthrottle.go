@@ -61,6 +61,9 @@ func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, 
 	} else {
 		mistakes = append(mistakes, l.CheckPlaces())
 	}
+	if client == nil {
+		mistakes = append(mistakes, errors.New("asynqthrottle: the client is missing: its Redis keeps the places of tasks"))
+	}
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, err
 	}

@@ -258,5 +258,7 @@ func TestNewWantsPlaces(t *testing.T) {
 	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: withoutPlaces{memstore.New()}})
 	require.NoError(t, err)
 	_, err = asynqthrottle.New(l, nil, asynqthrottle.Options{Demands: func(*asynq.Task) []throttle.Demand { return nil }})
+	require.ErrorAs(t, err, new(*throttle.ConfigError))
 	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")
+	require.ErrorContains(t, err, "the client is missing", "all mistakes at once")
 }

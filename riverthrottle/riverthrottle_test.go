@@ -254,5 +254,6 @@ func TestNewWantsPlaces(t *testing.T) {
 	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: withoutPlaces{memstore.New()}})
 	require.NoError(t, err)
 	_, err = riverthrottle.New(l, riverthrottle.Options{Demands: func(*rivertype.JobRow) []throttle.Demand { return nil }})
+	require.ErrorAs(t, err, new(*throttle.ConfigError))
 	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")
 }

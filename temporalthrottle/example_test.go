@@ -12,12 +12,12 @@ import (
 	"github.com/fleetthrottle/throttle/temporalthrottle"
 )
 
-// Activities have the limiters of their worker.
-type Activities struct{ Limits *throttle.Limiters }
+// Activities have the gate of their worker.
+type Activities struct{ Gate *temporalthrottle.Gate }
 
 // Sync is an activity that calls the API of a tenant.
 func (a *Activities) Sync(ctx context.Context, tenant string) error {
-	permit, err := temporalthrottle.Acquire(ctx, a.Limits, throttle.Demand{Policy: "crm", Key: tenant})
+	permit, err := a.Gate.Acquire(ctx, throttle.Demand{Policy: "crm", Key: tenant})
 	if err != nil {
 		return err // as it is: Temporal reads from it when to try again
 	}
@@ -28,7 +28,7 @@ func (a *Activities) Sync(ctx context.Context, tenant string) error {
 func callAPI(context.Context, string) error { return nil }
 
 // A worker has such activities. Leave MaximumAttempts of their retry policy at 0.
-func ExampleAcquire() {
+func ExampleGate() {
 	limits, err := throttle.NewLimiters(throttle.Config{
 		Store:    redisstore.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}), redisstore.Options{}),
 		Policies: []throttle.Policy{{Name: "crm", Limit: throttle.PerSecond(4)}},
@@ -36,13 +36,17 @@ func ExampleAcquire() {
 	if err != nil {
 		panic(err)
 	}
-	_ = func(w worker.Worker) { w.RegisterActivity(&Activities{limits}) }
+	gate, err := temporalthrottle.New(limits)
+	if err != nil {
+		panic(err)
+	}
+	_ = func(w worker.Worker) { w.RegisterActivity(&Activities{gate}) }
 }
 
 // An activity that has progress of its own in its heartbeat details asks whether there is any.
 func ExampleHasHeartbeatDetails() {
-	_ = func(ctx context.Context, limits *throttle.Limiters) error {
-		permit, err := temporalthrottle.Acquire(ctx, limits, throttle.Demand{Policy: "crm"})
+	_ = func(ctx context.Context, gate *temporalthrottle.Gate) error {
+		permit, err := gate.Acquire(ctx, throttle.Demand{Policy: "crm"})
 		if err != nil {
 			return err
 		}

@@ -45,22 +45,36 @@ import (
 // ErrorType is the type of the [temporal.ApplicationError] of an activity that is put aside.
 const ErrorType = "throttle:later"
 
+// A Gate lets activities through when there is room for them. It is safe for concurrent use.
+type Gate struct{ limiters *throttle.Limiters }
+
+// New returns a gate to the budgets of limiters, whose store keeps places: memstore or redisstore. The error of another
+// store is the *[throttle.ConfigError] of [throttle.Limiters.CheckPlaces].
+func New(l *throttle.Limiters) (*Gate, error) {
+	if l == nil {
+		return nil, errors.New("temporalthrottle: the limiters are missing")
+	}
+	if err := l.CheckPlaces(); err != nil {
+		return nil, err
+	}
+	return &Gate{l}, nil
+}
+
 // Acquire returns the permit of an activity. Call it once, before the work, and release the permit when the work is done.
 //
 // If the activity would have to wait, the error is a [*temporal.ApplicationError] of the type [ErrorType]. Return
 // that error as it is: Temporal does not see the delay of an error that another one wraps. Other errors are
-// those of [throttle.Limiters.Reserve]. Call [throttle.Limiters.CheckPlaces] when the worker is made: a store without
-// places fails each activity.
+// those of [throttle.Limiters.Reserve].
 //
 // The last attempt that the retry policy allows waits in its worker, because Temporal would end the activity. A local activity
 // waits in its worker, too: it has no heartbeat details that could keep a place.
-func Acquire(ctx context.Context, l *throttle.Limiters, demands ...throttle.Demand) (*throttle.Permit, error) {
+func (g *Gate) Acquire(ctx context.Context, demands ...throttle.Demand) (*throttle.Permit, error) {
 	if !activity.IsActivity(ctx) {
 		return nil, errors.New("temporalthrottle: Acquire needs the context of an activity")
 	}
 	d := detailsOf(ctx)
 	for place := d.place; ; {
-		permit, later, err := visit(ctx, l, place, demands)
+		permit, later, err := g.visit(ctx, place, demands)
 		switch {
 		case err != nil:
 			return nil, err
@@ -77,14 +91,14 @@ func Acquire(ctx context.Context, l *throttle.Limiters, demands ...throttle.Dema
 }
 
 // visit redeems a place, or reserves. A place that cannot be redeemed is given up for a new one.
-func visit(ctx context.Context, l *throttle.Limiters, place *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
+func (g *Gate) visit(ctx context.Context, place *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
 	if place != nil {
-		permit, later, err := l.Redeem(ctx, place, demands...)
+		permit, later, err := g.limiters.Redeem(ctx, place, demands...)
 		if !errors.As(err, new(*throttle.PlaceError)) {
 			return permit, later, err
 		}
 	}
-	return l.Reserve(ctx, demands...)
+	return g.limiters.Reserve(ctx, demands...)
 }
 
 // isLast reports whether Temporal would end the activity if it were put aside, or lose its place.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/temporalthrottle"
 )
 
@@ -47,7 +48,11 @@ const patience = 50 * time.Millisecond
 type job struct{ limits *throttle.Limiters }
 
 func (j job) Run(ctx context.Context) (int, error) {
-	permit, err := temporalthrottle.Acquire(throttle.WithMaxWait(ctx, patience), j.limits, throttle.Demand{Policy: "api"})
+	gate, err := temporalthrottle.New(j.limits)
+	if err != nil {
+		return 0, err
+	}
+	permit, err := gate.Acquire(throttle.WithMaxWait(ctx, patience), throttle.Demand{Policy: "api"})
 	if err != nil {
 		return 0, err
 	}
@@ -146,10 +151,30 @@ func TestBadPlaces(t *testing.T) {
 	require.NotContains(t, err.Error(), "put aside")
 }
 
+// A withoutPlaces is a store that keeps no places.
+type withoutPlaces struct{ throttle.Store }
+
+func (withoutPlaces) Traits() store.Traits { return store.Traits{} }
+
+// TestNew refuses at once what would fail each activity.
+func TestNew(t *testing.T) {
+	l, err := throttle.NewLimiters(throttle.Config{Store: withoutPlaces{memstore.New()}})
+	require.NoError(t, err)
+	_, err = temporalthrottle.New(l)
+	require.ErrorAs(t, err, new(*throttle.ConfigError))
+	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")
+	_, err = temporalthrottle.New(nil)
+	require.ErrorContains(t, err, "the limiters are missing")
+	_, err = temporalthrottle.New(limiters(t, throttle.PerMinute(1)))
+	require.NoError(t, err)
+}
+
 // TestOtherErrors are those of Reserve, and need no attempt with a delay.
 func TestOtherErrors(t *testing.T) {
 	t.Parallel()
-	_, err := temporalthrottle.Acquire(t.Context(), limiters(t, throttle.PerMinute(1)))
+	gate, err := temporalthrottle.New(limiters(t, throttle.PerMinute(1)))
+	require.NoError(t, err)
+	_, err = gate.Acquire(t.Context())
 	require.ErrorContains(t, err, "context of an activity")
 	l, err := throttle.NewLimiters(throttle.Config{
 		MaxWait:  throttle.Forever,

@@ -205,11 +205,12 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 // follow returns what is served under the policies of a file, or of what is pushed, as they are now
 // and become later.
 func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (*service, error) {
-	transport, err := throttle.New(throttle.Config{Store: store, Base: proxy.NewBase(s.private...), Observe: s.observe})
+	observe := throttle.Observers(proxy.Observe, s.metrics.Observe, s.observe)
+	transport, err := throttle.New(throttle.Config{Store: store, Base: proxy.NewBase(s.private...), Observe: observe})
 	if err != nil {
 		return nil, err
 	}
-	limiters, err := throttle.NewLimiters(throttle.Config{Store: store, Observe: s.observe})
+	limiters, err := throttle.NewLimiters(throttle.Config{Store: store, Observe: observe})
 	if err != nil {
 		return nil, err
 	}
@@ -308,14 +309,16 @@ func (s *sidecar) report(state policyfile.State) {
 }
 
 // observe tells of what an operator must know: without it limits are not kept, or programs stand still.
-func (s *sidecar) observe(ctx context.Context, e throttle.Event) {
-	proxy.Observe(ctx, e)
-	s.metrics.Observe(ctx, e)
+func (s *sidecar) observe(_ context.Context, e throttle.Event) {
 	if line := s.news.of(e); line != "" {
 		s.say(line)
 	}
-	if e.Kind == throttle.EventIllegible || e.Kind == throttle.EventFunctionFailed {
+
+	switch e.Kind {
+	case throttle.EventIllegible, throttle.EventFunctionFailed:
 		s.say(e.Err.Error())
+	case throttle.EventUnmatched:
+		s.sayOnce("no policy matches some requests to " + fleet.Clean(e.Host, longestHost) + ": they are not held")
 	}
 }
 

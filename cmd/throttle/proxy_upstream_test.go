@@ -189,6 +189,17 @@ func TestProxyLosesHost(t *testing.T) {
 	require.Equal(t, "throttle: --upstream 127.0.0.1:7071=a.example.com: no policy of the file names this host any more, and requests to the address are refused\n", talk.String())
 }
 
+// TestSayUnmatched: requests that no policy matches are told once for each host.
+func TestSayUnmatched(t *testing.T) {
+	var talk strings.Builder
+	s := &sidecar{talk: &talk}
+	for _, host := range []string{"a.example.com", "b.example.com", "a.example.com"} {
+		s.observe(t.Context(), throttle.Event{Kind: throttle.EventUnmatched, Host: host})
+	}
+	require.Equal(t, "throttle: no policy matches some requests to a.example.com: they are not held\n"+
+		"throttle: no policy matches some requests to b.example.com: they are not held\n", talk.String())
+}
+
 // TestSayOnce: each line is told once, and not more of them than an operator would read.
 func TestSayOnce(t *testing.T) {
 	var talk strings.Builder
