@@ -19,7 +19,12 @@ type Config struct {
 	// [Transport.SetPolicies]. Defaults to none.
 	Policies []Policy
 
-	// Base sends the requests of a [Transport]. Defaults to [http.DefaultTransport].
+	// Base sends the requests of a [Transport]. Defaults to an [http.Transport] of its
+	// own: a copy of [http.DefaultTransport] at the time of [New], but with up to 256
+	// idle connections to a host, because with the 2 of http.DefaultTransport each of
+	// many workers dials for each request. A MaxIdleConnsPerHost that the program has
+	// set there stays. Protocols that it has registered there are not copied. If the
+	// program has replaced http.DefaultTransport by another type, that is the Base.
 	Base http.RoundTripper
 
 	// Unmatched says what becomes of a request that no policy matches, because of a typo in Match perhaps, or another

@@ -31,7 +31,7 @@ func Example() {
 		Policies: []throttle.Policy{
 			{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)},
 		},
-		Base: offline, // leave it out to use http.DefaultTransport
+		Base: offline, // leave it out in a program
 	}))}
 
 	resp, err := client.Get("https://api.example.com/users") // held until there is room
