@@ -99,6 +99,16 @@ func WithMaxWait(ctx context.Context, d time.Duration) context.Context {
 	return o.addTo(ctx)
 }
 
+// WithWaitOnly returns a context that bounds the wait of [Limiter.Acquire] and the others
+// alone. Without it the work ends with the context, too: what a limit of [Concurrency]
+// counts as in flight is given back when the context ends, as [Permit.Release] does.
+// A [Transport] takes no notice of it.
+func WithWaitOnly(ctx context.Context) context.Context {
+	o := optionsOf(ctx)
+	o.waitOnly = true
+	return o.addTo(ctx)
+}
+
 // WithPriority returns a context whose requests have priority p. In the line
 // for a start High goes before Normal, and Normal before Low. Requests of a
 // priority for which a policy has [Policy.Headroom] leave that share of its limit free,
@@ -111,12 +121,13 @@ func WithPriority(ctx context.Context, p Priority) context.Context {
 }
 
 // The contextOptions are what a context says of the calls that are made with it: see
-// [WithMaxWait] and [WithPriority]. They lie together, so that a call asks its context
+// [WithMaxWait], [WithWaitOnly] and [WithPriority]. They lie together, so that a call asks its context
 // once.
 type contextOptions struct {
 	priority   Priority
 	maxWait    time.Duration
 	setMaxWait bool // else Config.MaxWait counts
+	waitOnly   bool // the context ends no permit
 }
 
 // contextOptionsKey is the context key of a *contextOptions, which never changes.
