@@ -19,7 +19,12 @@ type Config struct {
 	// [Transport.SetPolicies]. Defaults to none.
 	Policies []Policy
 
-	// Base sends the requests of a [Transport]. Defaults to [http.DefaultTransport].
+	// Base sends the requests of a [Transport]. Defaults to an [http.Transport] of its
+	// own: a copy of [http.DefaultTransport] at the time of [New], but with up to 256
+	// idle connections to a host, because with the 2 of http.DefaultTransport each of
+	// many workers dials for each request. A MaxIdleConnsPerHost that the program has
+	// set there stays. Protocols that it has registered there are not copied. If the
+	// program has replaced http.DefaultTransport by another type, that is the Base.
 	Base http.RoundTripper
 
 	// Unmatched says what becomes of a request that no policy matches, because of a typo in Match perhaps, or another
@@ -94,6 +99,16 @@ func WithMaxWait(ctx context.Context, d time.Duration) context.Context {
 	return o.addTo(ctx)
 }
 
+// WithWaitOnly returns a context that bounds the wait of [Limiter.Acquire] and the others
+// alone. Without it the work ends with the context, too: what a limit of [Concurrency]
+// counts as in flight is given back when the context ends, as [Permit.Release] does.
+// A [Transport] takes no notice of it.
+func WithWaitOnly(ctx context.Context) context.Context {
+	o := optionsOf(ctx)
+	o.waitOnly = true
+	return o.addTo(ctx)
+}
+
 // WithPriority returns a context whose requests have priority p. In the line
 // for a start High goes before Normal, and Normal before Low. Requests of a
 // priority for which a policy has [Policy.Headroom] leave that share of its limit free,
@@ -106,12 +121,13 @@ func WithPriority(ctx context.Context, p Priority) context.Context {
 }
 
 // The contextOptions are what a context says of the calls that are made with it: see
-// [WithMaxWait] and [WithPriority]. They lie together, so that a call asks its context
+// [WithMaxWait], [WithWaitOnly] and [WithPriority]. They lie together, so that a call asks its context
 // once.
 type contextOptions struct {
 	priority   Priority
 	maxWait    time.Duration
 	setMaxWait bool // else Config.MaxWait counts
+	waitOnly   bool // the context ends no permit
 }
 
 // contextOptionsKey is the context key of a *contextOptions, which never changes.

@@ -145,7 +145,37 @@ func TestScopeOfACharge(t *testing.T) {
 func TestZeroConfigNeedsOnlyAStore(t *testing.T) {
 	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New()})
 	require.NoError(t, err)
-	require.Same(t, http.DefaultTransport, tr.Unwrap())
+	require.NotNil(t, tr.Unwrap())
+}
+
+// TestDefaultBase: the default base is a copy of http.DefaultTransport, with room for the connections of
+// many workers, unless the program has decided itself.
+func TestDefaultBase(t *testing.T) {
+	usual := http.DefaultTransport
+	defer func() { http.DefaultTransport = usual }()
+	made := func(standard http.RoundTripper) http.RoundTripper {
+		http.DefaultTransport = standard
+		return must(throttle.New(throttle.Config{Store: memstore.New()})).Unwrap()
+	}
+
+	standard := usual.(*http.Transport).Clone()
+	standard.ResponseHeaderTimeout = 7 * time.Second
+	base := made(standard).(*http.Transport)
+	require.NotSame(t, standard, base)
+	require.NotSame(t, base, made(standard), "each transport has connections of its own")
+	require.Equal(t, 7*time.Second, base.ResponseHeaderTimeout)
+	require.Equal(t, []int{256, 0}, []int{base.MaxIdleConnsPerHost, base.MaxIdleConns})
+	require.Zero(t, standard.MaxIdleConnsPerHost, "the program's transport stays as it was")
+
+	for _, own := range []int{-1, 1, 64, 1000} {
+		standard.MaxIdleConnsPerHost = own
+		base = made(standard).(*http.Transport)
+		require.Equal(t, []int{own, standard.MaxIdleConns}, []int{base.MaxIdleConnsPerHost, base.MaxIdleConns})
+	}
+
+	replaced := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.ErrUnsupported })
+	_, err := made(replaced).RoundTrip(nil)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
 func TestMust(t *testing.T) {

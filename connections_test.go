@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -426,4 +427,78 @@ func TestP11_ABanWhileServersAreDialled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// countConns is a server that counts the connections that it was asked for, and those that are open.
+func countConns(t *testing.T, h http.HandlerFunc) (url string, dialled, open *atomic.Int64) {
+	t.Helper()
+	dialled, open = new(atomic.Int64), new(atomic.Int64)
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		switch s {
+		case http.StateNew:
+			dialled.Add(1)
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
+	srv.Start()
+	t.Cleanup(srv.Close)
+	return srv.URL, dialled, open
+}
+
+// TestDefaultBaseKeepsConnections: 64 workers need 64 connections to each of two hosts, and not one for each call.
+func TestDefaultBaseKeepsConnections(t *testing.T) {
+	const workers, rounds = 64, 4
+	var together sync.WaitGroup // the handlers of a round, each of which waits for all
+	handler := func(w http.ResponseWriter, _ *http.Request) {
+		together.Done()
+		together.Wait()
+		_, _ = io.WriteString(w, "answer")
+	}
+	url1, dialled1, open1 := countConns(t, handler)
+	url2, dialled2, open2 := countConns(t, handler)
+
+	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.Concurrency(workers)}}}))
+	for range rounds {
+		for _, url := range []string{url1, url2} {
+			together.Add(workers)
+			var callers sync.WaitGroup
+			for range workers {
+				callers.Go(func() {
+					resp, err := tr.RoundTrip(get(t, url))
+					if err == nil {
+						_, err = io.Copy(io.Discard, resp.Body)
+						err = errors.Join(err, resp.Body.Close())
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			callers.Wait()
+		}
+	}
+	require.EqualValues(t, workers, dialled1.Load())
+	require.EqualValues(t, workers, dialled2.Load())
+
+	tr.CloseIdleConnections()
+	require.Eventually(t, func() bool { return open1.Load()+open2.Load() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// TestDefaultBaseEndsWithItsTransport: nobody can use the connections of a transport that is gone, so they are closed.
+func TestDefaultBaseEndsWithItsTransport(t *testing.T) {
+	url, dialled, open := countConns(t, func(http.ResponseWriter, *http.Request) {})
+	for range 3 {
+		tr := must(throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{atOnce(1)}}))
+		resp, err := tr.RoundTrip(get(t, url))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	require.EqualValues(t, 3, dialled.Load())
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return open.Load() == 0
+	}, 10*time.Second, time.Millisecond)
 }

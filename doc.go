@@ -3,10 +3,13 @@
 // matched to policies, takes a place in budgets that all programs share, and is
 // held until there is room. Code that uses the client does not change.
 //
-//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-//		Store:    memstore.New(),
-//		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
-//	}))}
+//	api := throttle.Policy{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}
+//	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{api}}))
+//	client := retry.NewClient(transport).StandardClient() // an *http.Client; make it once, for the whole program
+//
+// After a 429 no request of the client starts for as long as its Retry-After says, and
+// then the refused one is tried again. A request waits for a minute at most if neither
+// Config.MaxWait nor a deadline of its context says otherwise.
 //
 // # The promise
 //

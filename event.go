@@ -29,11 +29,12 @@ const (
 	EventClosed                              // a caller has met a budget that was closed, by another program or by hand: Note says who it was, if an operator said so
 	EventOpened                              // a caller starts under a budget that was EventPenalized or EventClosed: it is open again
 	EventUnmatched                           // no policy matches the request: nothing holds it, unless Config.Unmatched refuses it; Host says where it goes
+	EventDropped                             // the program dropped a permit without Release, and what it had in flight under a Concurrency limit was given back: see [Permit.Release]
 )
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {
-	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible", "lowered", "still waiting", "closed", "opened", "unmatched"}
+	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible", "lowered", "still waiting", "closed", "opened", "unmatched", "dropped"}
 	if int(k) < len(names) && k > 0 {
 		return names[k]
 	}

@@ -18,7 +18,7 @@ func ExampleChoice() {
 			{Name: "sweden", Match: "sweden.example.com/", Limit: throttle.PerSecond(2)},
 			{Name: "france", Match: "france.example.com/", Limit: throttle.PerSecond(1)},
 		},
-		Base: offline, // leave it out to use http.DefaultTransport
+		Base: offline, // leave it out in a program
 	}))
 	deployment := func(name, key string) throttle.Variant {
 		return throttle.Variant{Name: name, Change: func(r *http.Request) error {

@@ -30,7 +30,7 @@ func Example_batch() {
 			Name: "api", Match: "api.example.com/", Limit: throttle.PerMinute(1000),
 			Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.25},
 		}},
-		Base: offline, // leave it out to use http.DefaultTransport
+		Base: offline, // leave it out in a program
 	}))
 	client := &http.Client{Transport: transport} // no Timeout: it would bound the wait, too
 

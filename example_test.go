@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,15 +26,16 @@ import (
 	"github.com/fleetthrottle/throttle/slogthrottle"
 )
 
-// One process, one limit.
+// One API, one process: a policy, a transport and a client. The upstream refuses the
+// first request. No other request starts for as long as the refusal asks, and the
+// request is retried.
 func Example() {
-	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
-		Store: memstore.New(),
-		Policies: []throttle.Policy{
-			{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)},
-		},
-		Base: offline, // leave it out to use http.DefaultTransport
-	}))}
+	api := throttle.Policy{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(), Policies: []throttle.Policy{api},
+		Base: refusesOnce(), // leave it out in a program
+	}))
+	client := retry.NewClient(transport).StandardClient() // an *http.Client
 
 	resp, err := client.Get("https://api.example.com/users") // held until there is room
 	if err != nil {
@@ -42,6 +45,29 @@ func Example() {
 	defer resp.Body.Close()
 	fmt.Println(resp.Status)
 	// Output: 200 OK
+}
+
+// refusesOnce is an upstream that refuses its first request.
+func refusesOnce() http.RoundTripper {
+	var requests atomic.Int32
+	return base(func(r *http.Request) (*http.Response, error) {
+		if requests.Add(1) > 1 {
+			return offline.RoundTrip(r)
+		}
+		return &http.Response{
+			Status: "429 Too Many Requests", StatusCode: http.StatusTooManyRequests,
+			Header: http.Header{"Retry-After": {"0.05"}}, Body: http.NoBody, Request: r,
+		}, nil
+	})
+}
+
+// threeLines is the first program of README, without what stands in for the upstream.
+func threeLines() *http.Client {
+	api := throttle.Policy{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{api}}))
+	client := retry.NewClient(transport).StandardClient() // an *http.Client; make it once, for the whole program
+
+	return client
 }
 
 // A fleet shares its budgets through Redis. The difference is one line.
@@ -57,23 +83,34 @@ func Example_fleet() {
 	// Output: true <nil>
 }
 
-// README's program: one call of DingTalk, in a fleet.
+// README's program: calls of DingTalk, in a fleet. The store, the transport and the client are made once.
 func Example_readme() {
-	_ = getUser(redis.NewClient(&redis.Options{Addr: "localhost:6379"}), "access-token")
-}
-
-func getUser(rdb redis.UniversalClient, token string) error {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	transport, err := throttle.New(throttle.Config{
 		Store:    redisstore.New(rdb, redisstore.Options{}),              // memstore.New() for one program
 		Policies: dingtalk.Policies(dingtalk.Options{App: "my-app-key"}), // 20 calls a second, as a standard company may make
-		MaxWait:  time.Minute,                                            // a longer wait is refused at once
+		MaxWait:  time.Minute,                                            // an attempt that would wait longer is refused at once
 	})
 	if err != nil {
-		return err // all mistakes of the configuration
+		log.Fatal(err) // all mistakes of the configuration
 	}
-	client := retry.NewClient(transport).StandardClient() // an *http.Client; each attempt waits for its place
-	resp, err := client.Post("https://oapi.dingtalk.com/topapi/v2/user/get?access_token="+token,
-		"application/json", strings.NewReader(`{"userid": "manager4220"}`))
+	client := retry.NewClient(transport).StandardClient() // an *http.Client, for all goroutines; each attempt waits for its place
+
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // of all attempts together
+	defer cancel()
+	if err := getUser(ctx, client, os.Getenv("ACCESS_TOKEN")); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func getUser(ctx context.Context, client *http.Client, token string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://oapi.dingtalk.com/topapi/v2/user/get?access_token="+token,
+		strings.NewReader(`{"userid": "manager4220"}`))
+	if err != nil {
+		return errors.New("the token is not part of a URL") // err holds it
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
 	if err != nil {
 		return errors.Unwrap(err) // http.Client's part of the error holds the URL, and with it the token
 	}

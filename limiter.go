@@ -89,8 +89,9 @@ func (l *Limiter) reuse(a *acquisition) {
 // long enough. If ctx ends during the wait, the
 // place is given back and the error is the context's. Work of cost 0 is free.
 //
-// A limit of [Concurrency] counts the work as in flight until [Permit.Release].
-// The permits of other limits may be dropped.
+// A limit of [Concurrency] counts the work as in flight until [Permit.Release], or until
+// ctx ends. A ctx that bounds the wait, and not the work, is one of [WithWaitOnly], or use
+// [WithMaxWait]. The permits of other limits may be dropped.
 func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, error) {
 	// Acquire is so small that it is inlined. So a permit that does not leave the function of
 	// its caller is not allocated.
@@ -131,7 +132,11 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 		p.state.Store(permitFree)
 	}
 	if err == nil {
-		if p.start.set(a); a.observe != nil || !a.isImmediate() || a.hold.Policy != "" {
+		p.start.set(a)
+		if a.concurrent && !a.uncounted {
+			p.tieSlots(ctx)
+		}
+		if a.observe != nil || !a.isImmediate() || a.hold.Policy != "" {
 			p.tell(ctx, a)
 		}
 	} else {

@@ -64,7 +64,7 @@ func (l *Limiters) Limiter(policy string) (*Limiter, error) {
 // demands the work is free.
 //
 // It waits and fails as [Limiter.Acquire] does. Call [Permit.Release] when the work is
-// done, if one of the limits is [Concurrency].
+// done, if one of the limits is [Concurrency]: the end of ctx does so, too.
 func (l *Limiters) Acquire(ctx context.Context, demands ...Demand) (*Permit, error) {
 	return l.acquireDemands(ctx, l.newAcquisition(ctx), demands)
 }
@@ -133,6 +133,9 @@ func (l *Limiters) permit(ctx context.Context, a *quotedAcquisition, err error) 
 		p.state.Store(permitFree)
 	}
 	if !a.hasNoPolicy() {
+		if a.concurrent && !a.uncounted {
+			p.tieSlots(ctx)
+		}
 		p.setAndTell(ctx, &a.acquisition)
 	}
 	return p, nil

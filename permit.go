@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ type Permit struct {
 	several *quotedAcquisition // of work under several policies; nil: the work has one, or the permit is zero
 	held    Hold
 	usedAt  time.Duration // when Renew returned, and the work began; 0: the work began at its start
+	slots   *slotTie      // what ends the slots of the permit; nil: it has none
 	state   atomic.Uint32
 }
 
@@ -123,15 +125,102 @@ func (p *Permit) tell(ctx context.Context, a *acquisition) {
 // Held says how long Acquire and Renew held the caller, and what held it last.
 func (p *Permit) Held() Hold { return p.held }
 
+// A slotTie has the slots of a permit given back once: by [Permit.Release], when the
+// context ends, or when the program has dropped the permit. It holds no pointer to the
+// permit, so that a permit under a limit that counts starts needs no memory of its own.
+type slotTie struct {
+	ctx    context.Context // with which the permit was acquired
+	holder *acquisition    // that has the slots, made for the tie alone
+	ended  atomic.Bool     // the slots were given back, or whoever set ended gives them back
+	untie  func()          // nobody else needs to end the tie any more
+}
+
+// tieSlots ties the slots that the permit holds to a context, or, if the end of the
+// context is not that of the work, to the permit itself.
+func (p *Permit) tieSlots(ctx context.Context) {
+	t := &slotTie{ctx: ctx, holder: p.acquisition()}
+	if ctx.Done() == nil || optionsOf(ctx).waitOnly {
+		t.untie = runtime.AddCleanup(t, droppedSlots.release, droppedSlots{ctx, t.holder}).Stop
+	} else {
+		stop := context.AfterFunc(ctx, t.end)
+		t.untie = func() { stop() }
+	}
+	p.slots = t
+}
+
+// take reports whether the caller is the first that ends the tie: only the first may
+// give the slots back.
+func (t *slotTie) take() bool { return !t.ended.Swap(true) }
+
+// end gives the slots back, unless that was done.
+func (t *slotTie) end() {
+	if t.take() {
+		t.holder.releaseSlots()
+	}
+}
+
+// droppedSlots are the slots of a permit that nobody can release any more.
+type droppedSlots struct {
+	ctx    context.Context
+	holder *acquisition
+}
+
+// release gives the slots back, and tells the observer.
+func (d droppedSlots) release() {
+	d.holder.releaseSlots()
+	if d.holder.observe == nil {
+		return
+	}
+	for i := range d.holder.booking.Charges {
+		if c := &d.holder.booking.Charges[i]; countsSlot(*c) {
+			d.holder.observe(d.ctx, eventOf(EventDropped, c, 0, nil))
+		}
+	}
+}
+
+// releaseSlots gives the slots back, if the permit has any and the context has not ended
+// before.
+func (p *Permit) releaseSlots() {
+	if p.slots != nil {
+		p.slots.untie()
+		p.slots.end()
+	}
+}
+
+// ownAcquisition returns the permit's acquisition, whose slots nobody else gives back
+// from now on. It returns false, and the acquisition without its slots, if they were
+// given back before.
+func (p *Permit) ownAcquisition() (a *acquisition, whole bool) {
+	a = p.acquisition()
+	if p.slots == nil {
+		return a, true
+	}
+
+	p.slots.untie()
+	if p.slots.take() {
+		return a, true
+	}
+	a.booking.Charges = slices.DeleteFunc(a.booking.Charges, countsSlot)
+	a.slots, a.concurrent = nil, false
+	if len(a.booking.Charges) == 0 {
+		a.forget()
+	}
+	return a, false
+}
+
 // Release says that the work is done. It ends what a limit of [Concurrency]
 // counts as in flight and does nothing for the limits that count starts. It may
 // be called more than once.
+//
+// What is in flight ends also when the context of Acquire ends, but for a context of
+// [WithWaitOnly]. If that context never ends, as [context.Background], and the program
+// drops the permit without a Release, the garbage collector ends what is in flight at
+// some time, and Observe gets an [EventDropped]: so keep the permit for as long as the
+// work lasts.
 func (p *Permit) Release() {
 	switch {
 	case p.state.CompareAndSwap(permitHeld, permitGone):
-		if p.several != nil || p.meter != nil && p.meter.charge.Limit.Kind() == store.KindConcurrency {
-			p.acquisition().releaseSlots()
-		}
+		p.releaseSlots()
 	case p.state.CompareAndSwap(permitBusy, permitToRelease): // endChange releases
 	}
 }
@@ -142,7 +231,8 @@ func (p *Permit) Release() {
 func (p *Permit) Cancel() {
 	if (p.meter != nil || p.several != nil) && p.beginChange() {
 		p.state.Store(permitGone)
-		p.acquisition().cancel()
+		a, _ := p.ownAcquisition()
+		a.cancel()
 		if p.several != nil && p.several.unredeem != nil {
 			p.several.unredeem()
 		}
@@ -159,7 +249,7 @@ func (p *Permit) endChange() bool {
 		return true
 	}
 	p.state.Store(permitGone)
-	p.acquisition().releaseSlots()
+	p.releaseSlots()
 	return false
 }
 
@@ -224,8 +314,12 @@ func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*store.Charg
 	return err
 }
 
-// errNotHeld is returned for permits that cannot be renewed.
-var errNotHeld = errors.New("throttle: the permit was released, or could not be renewed before: acquire another")
+// errNotHeld is returned for permits that cannot be renewed, errContextEnded for those
+// whose slots are gone with the context of Acquire.
+var (
+	errNotHeld      = errors.New("throttle: the permit was released, or could not be renewed before: acquire another")
+	errContextEnded = errors.New("throttle: the permit was released, because its context has ended: acquire another, or use WithWaitOnly for a context that bounds the wait alone")
+)
 
 // Renew makes sure that the work may start now, for callers that prepared something
 // after Acquire: they call it right before the first byte leaves. It does nothing while
@@ -243,7 +337,12 @@ func (p *Permit) Renew(ctx context.Context) error {
 	if !p.beginChange() {
 		return errNotHeld
 	}
-	a := p.acquisition()
+	a, whole := p.ownAcquisition()
+	if !whole {
+		p.state.Store(permitGone)
+		a.cancel()
+		return errContextEnded
+	}
 
 	// This context may have a deadline where that of Acquire had none, and the other way round.
 	o := optionsOf(ctx)
@@ -261,6 +360,9 @@ func (p *Permit) Renew(ctx context.Context) error {
 	}
 	a.noticeOpen(ctx)
 	p.setStart(a)
+	if p.slots != nil {
+		p.tieSlots(p.slots.ctx)
+	}
 	if p.usedAt = now(); a.hold.Policy != "" {
 		a.hold.Duration = p.held.Duration + a.waited()
 		p.held = a.hold

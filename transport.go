@@ -3,6 +3,7 @@ package throttle
 import (
 	"errors"
 	"net/http"
+	"runtime"
 	"slices"
 
 	"github.com/fleetthrottle/throttle/store"
@@ -34,13 +35,37 @@ type Transport struct {
 // once, each a *[ConfigError], and sends nothing.
 func New(c Config) (*Transport, error) {
 	t := &Transport{base: c.Base}
-	if t.base == nil {
-		t.base = http.DefaultTransport
-	}
 	if err := errors.Join(t.configure(c), t.SetPolicies(c.Policies)); err != nil {
 		return nil, err
 	}
+	if t.base == nil {
+		t.useDefaultBase()
+	}
 	return t, nil
+}
+
+// idleConnsPerHost is how many idle connections to a host the default base keeps.
+const idleConnsPerHost = 256
+
+// useDefaultBase sets the base of a transport whose Config names none: see
+// [Config.Base].
+func (t *Transport) useDefaultBase() {
+	standard, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		t.base = http.DefaultTransport
+		return
+	}
+
+	base := standard.Clone()
+	if base.MaxIdleConnsPerHost == 0 {
+		// MaxIdleConns is a bound over all hosts, and would close connections of the
+		// workers as well.
+		base.MaxIdleConnsPerHost, base.MaxIdleConns = idleConnsPerHost, 0
+	}
+	t.base = base
+
+	// Nobody can use the idle connections of a transport that is gone.
+	runtime.AddCleanup(t, (*http.Transport).CloseIdleConnections, base)
 }
 
 // Must returns t and panics if err is not nil. It is meant for configurations
@@ -69,7 +94,8 @@ func (t *Transport) Explain(req *http.Request) []store.Charge {
 	return b.charges
 }
 
-// CloseIdleConnections calls the method of the same name of the base, if the base has one.
+// CloseIdleConnections calls the method of the same name of the base, if the base has
+// one. The default base belongs to this transport alone, so no other connection is closed.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

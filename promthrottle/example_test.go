@@ -20,7 +20,7 @@ func Example() {
 	metrics := promthrottle.New()
 	transport, err := throttle.New(throttle.Config{
 		Store: store, Policies: policies, Observe: metrics.Observe,
-		Base: answered{}, // leave it out to use http.DefaultTransport
+		Base: answered{}, // leave it out in a program
 	})
 	if err != nil {
 		log.Fatal(err)

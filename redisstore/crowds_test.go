@@ -272,7 +272,7 @@ func (c *crowds) start(ctx context.Context, n *crowdNode, demands []throttle.Dem
 	if c.priorities {
 		ctx = throttle.WithPriority(ctx, store.Priority(c.draw(3)-1))
 	}
-	p, err := n.Acquire(ctx, demands...)
+	p, err := n.Acquire(throttle.WithWaitOnly(ctx), demands...) // a node that dies releases nothing
 	switch {
 	case err != nil && ctx.Err() == nil:
 		c.Error(err)

@@ -23,7 +23,7 @@ func recipeAnthropic(store throttle.Store, base http.RoundTripper) anthropicapi.
 		Policies: anthropic.Policies(anthropic.Options{
 			Requests: 500, InputTokens: 300_000, OutputTokens: 30_000, // a minute, as the Console says
 		}),
-		Base: base, // leave it out to use http.DefaultTransport
+		Base: base, // leave it out in a program
 	}))
 	return anthropicapi.NewClient(
 		option.WithAPIKey("sk-ant-key"),

@@ -23,7 +23,7 @@ func recipeAzureOpenAI(store throttle.Store, base http.RoundTripper) openaiapi.C
 		Policies: azureopenai.Policies(azureopenai.Options{
 			Requests: 600, Tokens: 100_000, // a minute, as the deployment has them
 		}),
-		Base: base, // leave it out to use http.DefaultTransport
+		Base: base, // leave it out in a program
 	}))
 	return openaiapi.NewClient(
 		azure.WithEndpoint("https://acme.openai.azure.com", "2024-10-21"),

@@ -22,7 +22,7 @@ func cachedGitHub(store throttle.Store, base http.RoundTripper) (*http.Client, *
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store:    store,
 		Policies: github.Policies(github.Options{}),
-		Base:     base, // leave it out to use http.DefaultTransport
+		Base:     base, // leave it out in a program
 	}))
 	cache := httpcache.NewMemoryCacheTransport()
 	cache.Transport = transport

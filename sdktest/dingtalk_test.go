@@ -26,7 +26,7 @@ func recipeDingTalk(store throttle.Store, base http.RoundTripper) *openapi.Confi
 			App: "ding-client-id", // if several applications share the store
 		}),
 		MaxWait: 10 * time.Minute, // the SDK's calls take no context
-		Base:    base,             // leave it out to use http.DefaultTransport
+		Base:    base,             // leave it out in a program
 	}))
 	return &openapi.Config{ // for NewClient of robot_1_0, oauth2_1_0, and the others
 		Protocol:   tea.String("https"), // the SDK's own choice is plain HTTP

@@ -25,7 +25,7 @@ func recipeDingTalkStream(store throttle.Store, base http.RoundTripper) (*stream
 		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: dingtalkPolicies(),
-		Base:     base, // leave it out to use http.DefaultTransport
+		Base:     base, // leave it out in a program
 	}))
 	http.DefaultTransport = transport // the SDK takes no client: it registers, and replies, through this one
 	sdk := streamclient.NewStreamClient(

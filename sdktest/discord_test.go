@@ -23,7 +23,7 @@ func recipeDiscord(store throttle.Store, base http.RoundTripper) (*discordgo.Ses
 		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: discord.Policies(discord.Options{}),
-		Base:     base, // leave it out to use http.DefaultTransport
+		Base:     base, // leave it out in a program
 	}))
 	session, err := discordgo.New("Bot token")
 	if err != nil {

@@ -24,7 +24,7 @@ func recipeFeishu(store throttle.Store, base http.RoundTripper) *lark.Client {
 		Policies: feishu.Policies(feishu.Options{
 			App: "cli_app", // if several apps share the store
 		}),
-		Base: base, // leave it out to use http.DefaultTransport
+		Base: base, // leave it out in a program
 	}))
 	return lark.NewClient("cli_app", "secret", lark.WithHttpClient(retry.NewClient(transport).StandardClient()))
 }

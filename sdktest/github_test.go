@@ -22,7 +22,7 @@ func recipeGitHub(store throttle.Store, base http.RoundTripper) (*githubapi.Clie
 		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: github.Policies(github.Options{}),
-		Base:     base, // leave it out to use http.DefaultTransport
+		Base:     base, // leave it out in a program
 	}))
 	return githubapi.NewClient(
 		githubapi.WithHTTPClient(retry.NewClient(transport).StandardClient()),

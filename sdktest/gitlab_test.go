@@ -23,7 +23,7 @@ func recipeGitLab(store throttle.Store, base http.RoundTripper) (*gitlabapi.Clie
 		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: gitlab.Policies(gitlab.Options{}),
-		Base:     base, // leave it out to use http.DefaultTransport
+		Base:     base, // leave it out in a program
 	}))
 	return gitlabapi.NewClient("glpat-token",
 		gitlabapi.WithHTTPClient(retry.NewClient(transport).StandardClient()),

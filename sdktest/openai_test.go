@@ -23,7 +23,7 @@ func recipeOpenAI(store throttle.Store, base http.RoundTripper) openaiapi.Client
 		Policies: openai.Policies(openai.Options{
 			Requests: 500, Tokens: 30_000, // a minute, as the account's settings say
 		}),
-		Base: base, // leave it out to use http.DefaultTransport
+		Base: base, // leave it out in a program
 	}))
 	return openaiapi.NewClient(
 		option.WithAPIKey("sk-key"),

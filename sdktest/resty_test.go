@@ -33,7 +33,7 @@ func recipeResty(store throttle.Store, base http.RoundTripper) *resty.Client {
 		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: shopPolicies,
-		Base:     base, // leave it out to use http.DefaultTransport
+		Base:     base, // leave it out in a program
 	}))
 	return resty.NewWithClient(retry.NewClient(transport).StandardClient()) // and no SetRetryCount
 }

@@ -19,7 +19,7 @@ func recipeRetryableHTTP(store throttle.Store, base http.RoundTripper, client *r
 		MaxWait:  time.Hour, // a job waits for the end of a ban, a user for seconds
 		Store:    store,
 		Policies: shopPolicies,
-		Base:     base, // leave it out to use http.DefaultTransport
+		Base:     base, // leave it out in a program
 	}))
 	client.HTTPClient.Transport = transport // a client that is there already; a new one is retry.NewClient(transport)
 	client.CheckRetry = retry.CheckRetry

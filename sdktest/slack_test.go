@@ -26,7 +26,7 @@ func recipeSlack(store throttle.Store, base http.RoundTripper) *slackapi.Client 
 			Methods: map[string]slack.Tier{"users.info": slack.Tier4},
 			Channel: slackChannel,
 		}),
-		Base: base, // leave it out to use http.DefaultTransport
+		Base: base, // leave it out in a program
 	}))
 	return slackapi.New("xoxb-token", slackapi.OptionHTTPClient(retry.NewClient(transport).StandardClient()))
 }

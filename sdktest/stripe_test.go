@@ -21,7 +21,7 @@ func recipeStripe(store throttle.Store, base http.RoundTripper) *stripeapi.Clien
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store:    store,
 		Policies: stripe.Policies(stripe.Options{}), // with a sandbox's keys: stripe.Options{Sandbox: true}
-		Base:     base,                              // leave it out to use http.DefaultTransport
+		Base:     base,                              // leave it out in a program
 	}))
 	return stripeapi.NewClient("sk_live_key", stripeapi.WithBackends(stripeapi.NewBackendsWithConfig(&stripeapi.BackendConfig{
 		HTTPClient:        retry.NewClient(transport).StandardClient(), // the SDK's own gives up after 80 seconds

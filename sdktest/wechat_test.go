@@ -27,7 +27,7 @@ func recipeWeChat(store throttle.Store, base http.RoundTripper) *officialaccount
 			PerMinute: map[string]int{"/cgi-bin/user/info": 600},
 		}),
 		MaxWait: 5 * time.Minute, // the token stands in the URL, and is old after two hours
-		Base:    base,            // leave it out to use http.DefaultTransport
+		Base:    base,            // leave it out in a program
 	}))
 	util.DefaultHTTPClient = retry.NewClient(transport).StandardClient() // the SDK has one for the process
 	return officialaccount.NewOfficialAccount(&config.Config{AppID: "wx-app-id", AppSecret: "secret", Cache: cache.NewMemory()})

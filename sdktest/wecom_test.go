@@ -25,7 +25,7 @@ func recipeWeCom(store throttle.Store, base http.RoundTripper) *wechat.Wechat {
 			Company: "ww-corp", App: "1000002", // if several companies or applications share the store
 		}),
 		MaxWait: 10 * time.Minute, // the token stands in the URL, and is good for 25 minutes at least
-		Base:    base,             // leave it out to use http.DefaultTransport
+		Base:    base,             // leave it out in a program
 	}))
 	sdk := wechat.NewWechat()
 	sdk.SetHTTPClient(retry.NewClient(transport).StandardClient()) // the SDK has one for the process

@@ -168,10 +168,11 @@ func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 	return p, nil
 }
 
-// acquirePermit has a permit acquire its start. t.mu is held.
+// acquirePermit has a permit acquire its start. Its context bounds the wait alone: a permit
+// ends with its lifetime, also if its caller has vanished. t.mu is held.
 func (t *table) acquirePermit(p *permit, q *acquireRequest, acquire func(context.Context) (*throttle.Permit, error)) {
 	var ctx context.Context
-	ctx, p.leave = context.WithCancel(throttle.WithPriority(throttle.WithMaxWait(t.ctx, q.wait), q.priority))
+	ctx, p.leave = context.WithCancel(throttle.WithWaitOnly(throttle.WithPriority(throttle.WithMaxWait(t.ctx, q.wait), q.priority)))
 	p.state, p.answered, p.ready = acquiring, false, make(chan struct{})
 	t.waits.Go(func() {
 		inner, err := acquire(ctx)

@@ -33,7 +33,6 @@ func main() {
 	flag.Parse()
 	b := &book{key: os.Getenv("DINGTALK_APP_KEY"), secret: os.Getenv("DINGTALK_APP_SECRET")}
 	c := throttle.Config{Store: memstore.New(), Policies: dingtalk.Policies(dingtalk.Options{App: b.key}), MaxWait: 20 * time.Minute}
-	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 64 // instead of two: twenty calls may start at once
 	if *redisURL != "" {
 		options, err := redis.ParseURL(*redisURL)
 		if err != nil {

@@ -35,6 +35,9 @@ func parsePart(s string) (p part, err error) {
 	return p, err
 }
 
+// testConns are the connections to a DingTalk for tests: twenty calls may start at once.
+var testConns = &http.Transport{MaxIdleConnsPerHost: 64}
+
 // tests is the address of a DingTalk for tests.
 type tests string
 
@@ -42,7 +45,7 @@ type tests string
 func (host tests) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Scheme, r.URL.Host = "http", string(host)
-	return http.DefaultTransport.RoundTrip(r)
+	return testConns.RoundTrip(r)
 }
 
 // runTogether starts this program n times, and counts whom all of them pull.

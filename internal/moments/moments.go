@@ -127,7 +127,7 @@ func (c *caller) live(ctx context.Context, p throttle.Store, policies []throttle
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(throttle.WithPriority(ctx, c.priority), c.patience)
+	ctx, cancel := context.WithTimeout(throttle.WithWaitOnly(throttle.WithPriority(ctx, c.priority)), c.patience)
 	defer cancel()
 	came := time.Now()
 	permit, err := limiters.Acquire(ctx, c.demands...)

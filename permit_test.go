@@ -1,0 +1,280 @@
+package throttle_test
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// slotWays are the ways to a permit of the policy "slots", beside the policy "starts" where several budgets are possible.
+var slotWays = map[string]func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error){
+	"Limiter": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
+		return must(l.Limiter("slots")).Acquire(ctx, "", 1)
+	},
+	"Limiter, at once": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
+		return must(l.Limiter("slots")).TryAcquire(ctx, "", 1)
+	},
+	"Limiters": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
+		return l.Acquire(ctx, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
+	},
+	"Limiters, at once": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
+		return l.TryAcquire(ctx, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
+	},
+	"by a request": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
+		r := must(http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com/", nil))
+		return l.AcquireRequest(r)
+	},
+	"the first that is free": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
+		p, _, err := l.AcquireFirst(ctx, throttle.Alternative{Demands: []throttle.Demand{{Policy: "slots"}, {Policy: "starts"}}})
+		return p, err
+	},
+	"Reserve": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
+		p, _, err := l.Reserve(ctx, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
+		return p, err
+	},
+}
+
+// newSlots returns limiters with two slots, and two starts a second.
+func newSlots(s throttle.Store, observe func(context.Context, throttle.Event)) *throttle.Limiters {
+	return must(throttle.NewLimiters(throttle.Config{Store: s, Observe: observe, Policies: []throttle.Policy{
+		{Name: "slots", Match: "example.com/", Limit: throttle.Concurrency(2)},
+		{Name: "starts", Match: "example.com/", Limit: throttle.SlidingWindow(2, time.Second), Jitter: -1},
+	}}))
+}
+
+// TestPermitEndsWithItsContext: when the context of Acquire ends, the slot is given back, once, and the start stays.
+func TestPermitEndsWithItsContext(t *testing.T) {
+	for name, acquire := range slotWays {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newSlots(memstore.New(), nil)
+				require.NoError(t, second(l.Acquire(t.Context(), throttle.Demand{Policy: "slots"}))) // of other work, to the end
+				ctx, cancel := context.WithCancel(t.Context())
+				permit, err := acquire(l, ctx)
+				require.NoError(t, err)
+				require.Equal(t, 2, used(t, l, "slots", ""))
+
+				cancel()
+				synctest.Wait()
+				require.Equal(t, 1, used(t, l, "slots", ""))
+
+				permit.Release()
+				permit.Cancel()
+				synctest.Wait()
+				require.Equal(t, 1, used(t, l, "slots", ""), "the slot of other work is not given back")
+			})
+		})
+	}
+}
+
+// TestPermitOfAContextThatHasEnded: what is done with a permit whose context has ended.
+func TestPermitOfAContextThatHasEnded(t *testing.T) {
+	both := []throttle.Demand{{Policy: "slots"}, {Policy: "starts"}}
+	for name, c := range map[string]struct {
+		do            func(t *testing.T, p *throttle.Permit)
+		slots, starts int
+	}{
+		"nothing": {func(*testing.T, *throttle.Permit) {}, 0, 1},
+		"Cancel":  {func(_ *testing.T, p *throttle.Permit) { p.Cancel() }, 0, 0},
+		"Settle": {func(t *testing.T, p *throttle.Permit) {
+			require.NoError(t, p.SettleBudget(t.Context(), "starts", "", 2))
+			p.Release()
+		}, 0, 2},
+		"Renew": {func(t *testing.T, p *throttle.Permit) {
+			require.ErrorContains(t, p.Renew(t.Context()), "its context has ended")
+			p.Release()
+		}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newSlots(memstore.New(), nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				permit, err := l.Acquire(ctx, both...)
+				require.NoError(t, err)
+				cancel()
+				synctest.Wait()
+
+				c.do(t, permit)
+				require.Equal(t, []int{c.slots, c.starts}, []int{used(t, l, "slots", ""), used(t, l, "starts", "")})
+			})
+		})
+	}
+}
+
+// TestPermitThatIsRenewed: a renewed permit ends with the context of Acquire, too.
+func TestPermitThatIsRenewed(t *testing.T) {
+	for name, pauses := range map[string]bool{"fresh": false, "anew": true} {
+		for way, acquire := range slotWays {
+			t.Run(name+", "+way, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := newSlots(memstore.New(), nil)
+					ctx, cancel := context.WithCancel(t.Context())
+					permit, err := acquire(l, ctx)
+					require.NoError(t, err)
+					if pauses {
+						require.NoError(t, must(l.Limiter("slots")).Pause(t.Context(), "", time.Second))
+					}
+					require.NoError(t, permit.Renew(throttle.WithMaxWait(t.Context(), throttle.Forever)))
+					require.Equal(t, 1, used(t, l, "slots", ""))
+
+					cancel()
+					synctest.Wait()
+					require.Zero(t, used(t, l, "slots", ""))
+					permit.Release()
+					require.Zero(t, used(t, l, "slots", ""))
+				})
+			})
+		}
+	}
+}
+
+// TestWaitOnly: a context that bounds the wait alone ends the wait, and does not end the permit.
+func TestWaitOnly(t *testing.T) {
+	for name, acquire := range slotWays {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newSlots(memstore.New(), nil)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				permit, err := acquire(l, throttle.WithWaitOnly(ctx))
+				require.NoError(t, err)
+				cancel()
+				synctest.Wait()
+				require.Equal(t, 1, used(t, l, "slots", ""))
+
+				require.NoError(t, permit.Renew(t.Context()))
+				permit.Release()
+				require.Zero(t, used(t, l, "slots", ""))
+			})
+		})
+	}
+}
+
+// TestReleaseAsTheContextEnds: Release, Cancel and the end of the context give a slot back once, whoever is first.
+func TestReleaseAsTheContextEnds(t *testing.T) {
+	releases := &countingReleases{Store: memstore.New()}
+	l := newSlots(releases, nil)
+	require.NoError(t, second(l.Acquire(context.Background(), throttle.Demand{Policy: "slots"})))
+	for i := range 300 {
+		ctx, cancel := context.WithCancel(t.Context())
+		permit, err := l.Acquire(ctx, throttle.Demand{Policy: "slots"})
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		all.Go(cancel)
+		all.Go(permit.Release)
+		if i%2 == 0 {
+			all.Go(permit.Cancel)
+		}
+		all.Wait()
+		require.Eventually(t, func() bool { return releases.count() == i+1 }, 10*time.Second, time.Millisecond)
+	}
+	require.Equal(t, 1, used(t, l, "slots", ""))
+}
+
+// A countingReleases counts how often something was given back.
+type countingReleases struct {
+	throttle.Store
+	mu sync.Mutex
+	n  int
+}
+
+func (s *countingReleases) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n
+}
+
+func (s *countingReleases) Release(b *store.Booking, g store.Grant) {
+	s.Store.Release(b, g)
+	s.mu.Lock()
+	s.n++
+	s.mu.Unlock()
+}
+
+func (s *countingReleases) Cancel(b *store.Booking, g store.Grant) {
+	s.Store.Cancel(b, g)
+	s.mu.Lock()
+	s.n++
+	s.mu.Unlock()
+}
+
+// TestDroppedPermit: the slot of a permit that the program has dropped, under a context that never ends, is given back,
+// and the observer is told once.
+func TestDroppedPermit(t *testing.T) {
+	for name, acquire := range slotWays {
+		t.Run(name, func(t *testing.T) {
+			var seen events
+			l := newSlots(memstore.New(), seen.observe)
+			for range 2 {
+				require.NoError(t, second(acquire(l, context.Background())))
+			}
+			require.Eventually(t, func() bool {
+				runtime.GC()
+				return used(t, l, "slots", "") == 0 && len(seen.only(throttle.EventDropped)) == 2
+			}, 10*time.Second, time.Millisecond)
+			require.Equal(t, "slots", seen.only(throttle.EventDropped)[0].Policy)
+			require.Equal(t, throttle.Concurrency(2), seen.only(throttle.EventDropped)[0].Limit)
+		})
+	}
+}
+
+// TestReleasedPermitIsNotDropped: a permit that was released is not told of, and its memory is free.
+func TestReleasedPermitIsNotDropped(t *testing.T) {
+	for name, acquire := range slotWays {
+		t.Run(name, func(t *testing.T) {
+			var seen events
+			l := newSlots(memstore.New(), seen.observe)
+			for i, end := range []func(*throttle.Permit){(*throttle.Permit).Release, (*throttle.Permit).Cancel} {
+				permit, err := acquire(l, context.Background())
+				require.NoError(t, err)
+				end(permit)
+				require.Zero(t, used(t, l, "slots", ""), i)
+			}
+			for range 3 {
+				runtime.GC()
+			}
+			require.Empty(t, seen.only(throttle.EventDropped))
+		})
+	}
+}
+
+// TestPermitsOfOneContext: a context that lives for long keeps nothing of permits that were released.
+func TestPermitsOfOneContext(t *testing.T) {
+	ctx := &countedContext{Context: t.Context(), done: make(chan struct{})}
+	l := newSlots(memstore.New(), nil)
+	for range 100 {
+		permit, err := l.Acquire(ctx, throttle.Demand{Policy: "slots"})
+		require.NoError(t, err)
+		permit.Release()
+	}
+	require.Equal(t, 100, ctx.stopped)
+}
+
+// A countedContext counts how many functions wait for its end no more.
+type countedContext struct {
+	context.Context
+	done    chan struct{}
+	stopped int
+}
+
+func (c *countedContext) Done() <-chan struct{} { return c.done }
+
+// AfterFunc is what context.AfterFunc asks a context for.
+func (c *countedContext) AfterFunc(func()) func() bool {
+	return func() bool {
+		c.stopped++
+		return true
+	}
+}
+
+// second returns the second of two values.
+func second(_ *throttle.Permit, err error) error { return err }
