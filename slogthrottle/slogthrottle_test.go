@@ -219,7 +219,7 @@ func TestNamesWithoutNumber(t *testing.T) {
 			}
 		}
 		l.Observe(t.Context(), throttle.Event{Kind: throttle.EventLate, Policy: "p"})
-		made(5000)
+		made(1500)
 		lines := j.take()
 		require.Equal(t, 1024+1, len(lines), "one line for the kind")
 		require.Less(t, len(lines[1]), 400)
@@ -229,7 +229,7 @@ func TestNamesWithoutNumber(t *testing.T) {
 		time.Sleep(time.Minute)
 		made(1)
 		require.Len(t, j.take(), 1)
-		made(2000)
+		made(1200)
 		require.Equal(t, 1024, len(j.take()), "counts of the last minute made room")
 	})
 }
