@@ -372,6 +372,20 @@ func TestTheDeadline(t *testing.T) {
 	})
 }
 
+// TestPageOfLevels: docs/events.md says at which level each kind is logged, so nobody adds a kind and forgets its level.
+func TestPageOfLevels(t *testing.T) {
+	page, err := os.ReadFile("../docs/events.md")
+	require.NoError(t, err)
+	for k := throttle.EventKind(1); k.String() != "unknown"; k++ {
+		name := "Event"
+		for word := range strings.FieldsSeq(k.String()) {
+			name += strings.ToUpper(word[:1]) + word[1:]
+		}
+		level := strings.ToLower(slogthrottle.Level(k).String())
+		require.Regexp(t, `\n\| `+level+` \|[^\n]*`+"`"+name+"`", string(page))
+	}
+}
+
 // TestPageOfEvents: docs/events.md has each attribute.
 func TestPageOfEvents(t *testing.T) {
 	page, err := os.ReadFile("../docs/events.md")
