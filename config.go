@@ -8,7 +8,11 @@ import (
 )
 
 // Config is what [New] and [NewLimiters] need. The zero value of every field but
-// Store is useful.
+// Store is useful. The page on [events] lists what Observe is told, and the page on
+// [the line] says how good the estimates of waits are.
+//
+// [events]: https://github.com/fleetthrottle/throttle/blob/main/docs/events.md
+// [the line]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/line.md
 type Config struct {
 	// Store keeps the budgets: memstore.New() for one process,
 	// redisstore.New(client, redisstore.Options{}) for a fleet. Required, because that is the
@@ -34,7 +38,7 @@ type Config struct {
 	// MaxWait bounds how long a caller is held, and [WithMaxWait] does so for one
 	// request. If the wait cannot fit MaxWait and the deadline of the context, the
 	// request is refused at once and spends nothing; http.Client.Timeout is a
-	// deadline, too. That is decided by an estimate: docs/internals/line.md says how good it
+	// deadline, too. That is decided by an estimate: the page on the line says how good it
 	// is. If the context ends during the wait, the place is given back.
 	//
 	// A store that cannot be reached is asked again for as long as MaxWait and the
@@ -52,7 +56,7 @@ type Config struct {
 
 	// Observe is told what happens to each request: why it waits, which policy
 	// holds it, that a budget was closed elsewhere and is open again, that the
-	// store does not answer. docs/events.md lists all events. Observe is called on the
+	// store does not answer. The page on events lists all. Observe is called on the
 	// request's way, by many goroutines, and must not block. A panic ends
 	// there, and Observe is told of it by a [EventFunctionFailed]. Defaults to nil:
 	// nobody is told.

@@ -122,8 +122,10 @@ func Concurrency(n int) Limit { return store.Concurrency(n) }
 // [Limiter.Pause]. It is for a row of a provider's table that has no number, or
 // none that is known, and that refusals speak of all the same. A request that meets
 // such a row obeys its penalties as those of any other; while it is open the row
-// holds nothing, counts nothing and costs a store next to nothing. See
-// docs/internals/unlimited.md.
+// holds nothing, counts nothing and costs a store next to nothing: see the page on
+// [unlimited budgets].
+//
+// [unlimited budgets]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/unlimited.md
 func Unlimited() Limit { return store.Unlimited() }
 
 // ParseLimit reads a limit the way people write it and [Limit.String] prints

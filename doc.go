@@ -15,7 +15,7 @@
 //
 // No interval of a window's length holds more requests than the limit, as the
 // upstream counts their arrivals. That holds for any number of programs, with
-// any clocks. docs/guarantees.md says where it ends. And nearly all of the
+// any clocks. The page on [guarantees] says where it ends. And nearly all of the
 // quota is used: a caller books the first start at which every budget has room,
 // sleeps once, and goes. Starts are booked in order of arrival. A caller that
 // leaves gives its place back.
@@ -54,5 +54,9 @@
 // retrier that leaves the waiting to the store. The transport belongs inside a
 // retrier, so that every attempt is charged.
 //
-// docs/guide.md has the rest in order, docs/glossary.md the words.
+// The [guide] has the rest in order, the [glossary] the words.
+//
+// [guarantees]: https://github.com/fleetthrottle/throttle/blob/main/docs/guarantees.md
+// [guide]: https://github.com/fleetthrottle/throttle/blob/main/docs/guide.md
+// [glossary]: https://github.com/fleetthrottle/throttle/blob/main/docs/glossary.md
 package throttle

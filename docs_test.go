@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os"
 	"path"
@@ -76,6 +77,79 @@ func TestIndexesAreComplete(t *testing.T) {
 		}
 	}
 	require.Empty(t, brokenLinks("llms.txt", forModels, files, readPage))
+}
+
+var (
+	pageAddress = regexp.MustCompile(`https://github\.com/fleetthrottle/throttle/blob/main/([^\s")]+)`)
+	deadPath    = regexp.MustCompile(`(?:^|[^\w/])docs/[\w/-]+\.md`)
+)
+
+// TestDocCommentsLinkPages: the comments of exported names link the pages that they name, because a path is dead text where
+// they are read, and each address of a page leads to its file and heading.
+func TestDocCommentsLinkPages(t *testing.T) {
+	files := repositoryFiles(t)
+	readPage := func(page string) string { return read(t, page) }
+	for _, file := range files {
+		if path.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+
+		text := read(t, file)
+		links := ""
+		for _, m := range pageAddress.FindAllStringSubmatch(text, -1) {
+			links += "](" + m[1] + ")"
+		}
+		require.Empty(t, brokenLinks("README.md", links, files, readPage), file)
+		if regexp.MustCompile(`(^|/)(internal|sdktest|tools|examples|cmd)/`).MatchString(file) {
+			continue // users do not read its comments there
+		}
+		for _, comment := range exportedComments(t, file, text) {
+			if dead := deadPath.FindString(webAddress.ReplaceAllString(comment, "")); dead != "" {
+				t.Errorf("%s: %s is dead text: write [the page] and a link definition", file, dead)
+			}
+		}
+	}
+}
+
+// exportedComments returns the comments of a file's package and of its exported names, with those inside their declarations.
+func exportedComments(t *testing.T, name, text string) (all []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments)
+	require.NoError(t, err, name)
+	add := func(g *ast.CommentGroup) {
+		if g != nil {
+			all = append(all, g.Text())
+		}
+	}
+	add(file.Doc)
+	for _, decl := range file.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			of := d.Recv == nil || ast.IsExported(strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*"))
+			if of && d.Name.IsExported() {
+				add(d.Doc)
+			}
+		case *ast.GenDecl:
+			exported := func(s ast.Spec) bool {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					return s.Name.IsExported()
+				case *ast.ValueSpec:
+					return slices.ContainsFunc(s.Names, (*ast.Ident).IsExported)
+				}
+				return false
+			}
+			if !slices.ContainsFunc(d.Specs, exported) {
+				continue
+			}
+			for _, g := range file.Comments {
+				if g == d.Doc || d.Pos() <= g.Pos() && g.End() <= d.End() {
+					add(g)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // TestDocsCheckCanFail: the check sees a link, a file and a pattern that lead nowhere.

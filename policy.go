@@ -20,6 +20,12 @@ const DefaultJitter = 35 * time.Millisecond
 // policy that it matches: there is no precedence. [Transport.Explain] says which
 // apply to a request, and [Transport.SetPolicies] replaces them while the program
 // runs. The zero value of each field but Name and Limit is useful.
+//
+// There are pages on [shares], on [learning], and on where the [guarantees] end.
+//
+// [shares]: https://github.com/fleetthrottle/throttle/blob/main/docs/shares.md
+// [learning]: https://github.com/fleetthrottle/throttle/blob/main/docs/learning.md
+// [guarantees]: https://github.com/fleetthrottle/throttle/blob/main/docs/guarantees.md
 type Policy struct {
 	// Name is unique among the policies that share a store. It is part of
 	// the store's keys and stands in errors, events and metrics, so it is UTF-8 that
@@ -67,7 +73,7 @@ type Policy struct {
 	// Share splits the callers of each budget into shares: tenants, jobs, agents. It returns the
 	// name of the request's share, as Key returns a key: [Header], [PathValue] or any function;
 	// "" is no share. While a budget is full its shares take turns, within a priority, so that no
-	// share waits for the crowd of another: see docs/shares.md. All of the limit is used: what a
+	// share waits for the crowd of another: see the page on shares. All of the limit is used: what a
 	// share does not ask for goes to the others. Names are hashed before they leave the program.
 	// If it panics the request is not sent and fails with a *[ConfigError], as with Key. Not for
 	// [Concurrency] and [Unlimited]. Defaults to nil: first come, first served.
@@ -138,7 +144,7 @@ type Policy struct {
 	// Adaptive makes the fleet learn how much of the limit the upstream truly
 	// allows. A refusal although the budget had room lowers a ceiling that all
 	// programs obey beside the limit. The ceiling rises again by itself, fast at
-	// first and slowly near the level that was refused: see docs/learning.md. It is
+	// first and slowly near the level that was refused: see the page on learning. It is
 	// for a limit that is documented wrongly, or shared with programs that do not use
 	// throttle. Where the limit is right, and nothing else is refused, it changes
 	// nothing. An answer that Quota can read teaches nothing: it says what is left.
@@ -180,7 +186,7 @@ type Policy struct {
 	// Settle returns what the request truly cost, once the answer is there:
 	// tokens of a model, points of a query. If it cost less than Cost, the
 	// difference is given back. If it cost more, the difference is charged at the
-	// request's own start, even above the limit (docs/guarantees.md), and later
+	// request's own start, even above the limit (see the page on guarantees), and later
 	// requests wait for it; under a LeakyBucket at most
 	// as much as closes it for [MaxPenalty]. It may look at the body
 	// through [PeekBody] only. A negative result means that the answer does

@@ -22,5 +22,7 @@
 // # What it costs
 //
 // A page that nobody looks at, or watches over, costs no read, and no goroutine runs for it. A hundred
-// pages cost the source as much as one. docs/dashboard.md has what the page shows.
+// pages cost the source as much as one. The page on the [dashboard] has what it shows.
+//
+// [dashboard]: https://github.com/fleetthrottle/throttle/blob/main/docs/dashboard.md
 package dashboard

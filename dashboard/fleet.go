@@ -19,10 +19,12 @@ const (
 type fleetSource struct{ fleet *fleet.Fleet }
 
 // Fleet returns the source of all programs that report themselves to a fleet. It needs the rights of a
-// watcher, and to pause and resume those of an operator: docs/redis.md has them. Reports are read every
-// five seconds, and the states of budgets every second.
+// watcher, and to pause and resume those of an operator: the page on [rights] has them. Reports are read
+// every five seconds, and the states of budgets every second.
 //
 // Fleet returns nil for a nil f, which [New] refuses.
+//
+// [rights]: https://github.com/fleetthrottle/throttle/blob/main/docs/redis.md#the-fewest-rights
 func Fleet(f *fleet.Fleet) Source {
 	if f == nil {
 		return nil

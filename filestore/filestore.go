@@ -4,7 +4,9 @@
 //
 // Budgets are exact, and callers are served in the order in which they came, in whichever process. What
 // happens when processes are killed or stopped, the disk is full or the machine restarts:
-// see docs/filestore.md.
+// see the page on the [file store].
+//
+// [file store]: https://github.com/fleetthrottle/throttle/blob/main/docs/filestore.md
 package filestore
 
 import (

@@ -58,7 +58,7 @@ func TestCallsAreLogged(t *testing.T) {
 		logs := slogthrottle.New(slog.New(slog.NewTextHandler(&lines, nil)), slogthrottle.Options{})
 		c, _ := serve(t, &server{}, throttle.Config{Store: memstore.New(), Observe: logs.Observe, Policies: []throttle.Policy{
 			{Name: "p", Match: "one.example.com/", Limit: throttle.PerHour(1)},
-		}}, nil)
+		}}, grpcthrottle.Options{})
 		ctx := throttle.WithMaxWait(metadata.AppendToOutgoingContext(t.Context(), "authorization", "tok-SECRET"), throttle.NoWait)
 		for range 3 {
 			_ = check(ctx, c, "", grpc.CallAuthority("one.example.com"))

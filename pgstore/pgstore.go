@@ -2,8 +2,10 @@
 // database's log before its caller goes on: a crash of the server loses none, and with a synchronous standby a failover
 // does not either.
 //
-// [Setup] creates the tables, once. Programs then call [New], or [NewFromPool]. See docs/postgres.md for rights, PgBouncer, failover
-// and what a start costs.
+// [Setup] creates the tables, once. Programs then call [New], or [NewFromPool]. The page on [PostgreSQL] has rights,
+// PgBouncer, failover and what a start costs.
+//
+// [PostgreSQL]: https://github.com/fleetthrottle/throttle/blob/main/docs/postgres.md
 package pgstore
 
 import (

@@ -15,6 +15,8 @@
 // [Load] and [Parse] are strict: a file with a mistake is not read, and all its mistakes
 // are reported at once, in the order of the file, as compilers do. [File.Check] runs the
 // file's own tests. The presets that need no code are files of this form themselves: [Preset]
-// returns their rows to programs with a table in Go. [Schema] describes the form for editors. docs/policyfile.md has every
-// field.
+// returns their rows to programs with a table in Go. [Schema] describes the form for editors. The
+// page on [policy files] has every field.
+//
+// [policy files]: https://github.com/fleetthrottle/throttle/blob/main/docs/policyfile.md
 package policyfile

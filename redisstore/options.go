@@ -37,7 +37,9 @@ type Options struct {
 }
 
 // An Outage says what a [Store] does with bookings while Redis is away. What is
-// guaranteed and what it costs is told in docs/failures.md.
+// guaranteed and what it costs is told on the page about [failures].
+//
+// [failures]: https://github.com/fleetthrottle/throttle/blob/main/docs/failures.md#while-redis-is-away
 type Outage uint8
 
 const (

@@ -5,8 +5,10 @@
 //
 // A booking is one script call, decided by the server's clock. Each budget is
 // one key of at most 4 KB that expires when it is idle. It needs Redis 7.0 or
-// later; docs/redis.md says which rights and settings. What happens while Redis
-// is away is for [Options.Outage] to say.
+// later; the page on [Redis] says which rights and settings. What happens while
+// Redis is away is for [Options.Outage] to say.
+//
+// [Redis]: https://github.com/fleetthrottle/throttle/blob/main/docs/redis.md
 package redisstore
 
 import (

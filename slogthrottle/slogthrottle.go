@@ -69,15 +69,15 @@ const (
 const AttrOmitted = "throttle.omitted"
 
 // Level returns the level of a kind of events that is the default: [slog.LevelError] if a request failed, or a promise is at
-// risk, for a reason that the program or its store must mend; [slog.LevelWarn] if the upstream refused, or the limits kept
-// a request from being sent; [slog.LevelInfo] for what an operator wants to know beside that; [slog.LevelDebug] for what
+// risk, for a reason that the program or its store must mend; [slog.LevelWarn] if the upstream refused, the limits kept
+// a request from being sent, or the program or its table has a mistake; [slog.LevelInfo] for what an operator wants to know beside that; [slog.LevelDebug] for what
 // happens to each request.
 func Level(k throttle.EventKind) slog.Level {
 	switch k {
 	case throttle.EventStoreFailed, throttle.EventFunctionFailed:
 		return slog.LevelError
 	case throttle.EventRefused, throttle.EventGaveUp, throttle.EventLate, throttle.EventPenalized, throttle.EventClosed,
-		throttle.EventLowered, throttle.EventIllegible, throttle.EventUnmatched:
+		throttle.EventLowered, throttle.EventIllegible, throttle.EventUnmatched, throttle.EventDropped:
 		return slog.LevelWarn
 	case throttle.EventStillWaiting, throttle.EventOpened, throttle.EventShadowed, throttle.EventStale:
 		return slog.LevelInfo

@@ -1,7 +1,9 @@
 // Package sqlstore shares budgets among programs through a table of MySQL or MariaDB.
 //
 // Budgets are exact, and callers are served in the order in which they came, in whichever program. What
-// the server must be, which rights a program needs, and what a crash loses: see docs/mysql.md.
+// the server must be, which rights a program needs, and what a crash loses: see the page on [MySQL].
+//
+// [MySQL]: https://github.com/fleetthrottle/throttle/blob/main/docs/mysql.md
 package sqlstore
 
 import (

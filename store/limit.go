@@ -182,8 +182,10 @@ func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 // [Limiter.Pause]. It is for a row of a provider's table that has no number, or
 // none that is known, and that refusals speak of all the same. A request that meets
 // such a row obeys its penalties as those of any other; while it is open the row
-// holds nothing, counts nothing and costs a store next to nothing. See
-// docs/internals/unlimited.md.
+// holds nothing, counts nothing and costs a store next to nothing: see the page on
+// [unlimited budgets].
+//
+// [unlimited budgets]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/unlimited.md
 func Unlimited() Limit { return Limit{kind: KindUnlimited} }
 
 // MaxCost is the most that Settle can book for one start: 1<<40, and 1<<29 where an int has 32 bits.
@@ -333,7 +335,9 @@ func (l Limit) Pace() time.Duration {
 }
 
 // A start is booked at most one horizon ahead: a caller that has to wait for longer stands in line.
-// docs/internals/line.md explains the numbers.
+// The page on the [line] explains the numbers.
+//
+// [line]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/line.md
 const (
 	LeastHorizon = 350 * time.Millisecond
 	longHorizon  = 750 * time.Millisecond

@@ -21,6 +21,12 @@ import (
 // A Store decides by its own clock, and only durations and opaque keys cross
 // this interface: no caller's wall clock ever does. All methods are safe for
 // concurrent use.
+//
+// What a store owes its callers after a refusal is on the pages about [bans] and
+// [learning].
+//
+// [bans]: https://github.com/fleetthrottle/throttle/blob/main/docs/bans.md
+// [learning]: https://github.com/fleetthrottle/throttle/blob/main/docs/learning.md
 type Store interface {
 	// Book finds the earliest start at which every charge of the booking
 	// has room, books it in all of them in one atomic step and says how long
@@ -61,14 +67,14 @@ type Store interface {
 	// no booking made from now on starts earlier, and every Watch says so of
 	// the starts booked before. Of several pauses the latest end counts. When
 	// it is over one start goes first and the budget fills up slowly: see
-	// docs/bans.md.
+	// the page on bans.
 	Pause(ctx context.Context, c Charge, d time.Duration) error
 
 	// Refuse closes a budget as Pause does, because the upstream refused a request. A
 	// refusal that comes right after the end of the last one closes the budget for longer
-	// than it says: see docs/bans.md. If the charge is Adaptive, and the refused start is
+	// than it says: see the page on bans. If the charge is Adaptive, and the refused start is
 	// evidence that the upstream allows less than the limit, it lowers the budget's
-	// ceiling: see docs/learning.md. It returns the ceiling before and after, which is how
+	// ceiling: see the page on learning. It returns the ceiling before and after, which is how
 	// much of Limit.N may be used. They are equal if nothing was learned.
 	Refuse(ctx context.Context, c Charge, r Refusal) (from, to float64, err error)
 

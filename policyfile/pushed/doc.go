@@ -10,5 +10,7 @@
 //		Apply: func(f *policyfile.File) error { return transport.SetPolicies(f.Policies) },
 //	})
 //
-// docs/fleet.md says what a push looks at, and what nodes do with it.
+// The page on [fleets] says what a push looks at, and what nodes do with it.
+//
+// [fleets]: https://github.com/fleetthrottle/throttle/blob/main/docs/fleet.md
 package pushed

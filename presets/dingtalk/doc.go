@@ -100,7 +100,7 @@
 //	90014, QpmLimitForSuitekeyAndOrgAndApi     -suite-company-api    1m
 //	90019, QpsLimitForSuitekeyAndOrgAndApi     -suite-company-api    1s
 //
-// The page docs/presets/dingtalk.md has all codes of products, and what of each is
+// The page on [DingTalk] has all codes of products, and what of each is
 // official. Midnight and the 1st are Beijing's. A code whose row the request has no
 // part in, such as the code of a robot where no robot is called, closes dingtalk-api for
 // a short time and dingtalk-company-api for a long one. Without [Options.ISV] the
@@ -176,7 +176,7 @@
 //
 // Official: [1], in English [2], free APIs [3], months [4], codes [5], old codes
 // [6], editions and what counts [11]; those of single rows are on the page
-// docs/presets/dingtalk.md, each with its date. Observed: the larger editions of old
+// on [DingTalk], each with its date. Observed: the larger editions of old
 // contracts [7], 130101 [8], the printed end [9], 90030 [10]; in public code: 40/s of a
 // suite, 90017, 90019, 660026 about a pace. Inferred: the zone of printed ends, of days
 // and of months, one minute and one second where nothing is printed.
@@ -192,4 +192,6 @@
 //	[9]  https://github.com/ali-sdk/node-dingtalk/issues/32
 //	[10] https://developer.aliyun.com/ask/595588
 //	[11] https://open.dingtalk.com/document/development/dingtalk-application-development-platform-billing-model
+//
+// [DingTalk]: https://github.com/fleetthrottle/throttle/blob/main/docs/presets/dingtalk.md
 package dingtalk
