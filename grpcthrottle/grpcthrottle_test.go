@@ -58,7 +58,7 @@ func TestCallsAreLogged(t *testing.T) {
 		logs := slogthrottle.New(slog.New(slog.NewTextHandler(&lines, nil)), slogthrottle.Options{})
 		c, _ := serve(t, &server{}, throttle.Config{Store: memstore.New(), Observe: logs.Observe, Policies: []throttle.Policy{
 			{Name: "p", Match: "one.example.com/", Limit: throttle.PerHour(1)},
-		}}, nil)
+		}}, grpcthrottle.Options{})
 		ctx := throttle.WithMaxWait(metadata.AppendToOutgoingContext(t.Context(), "authorization", "tok-SECRET"), throttle.NoWait)
 		for range 3 {
 			_ = check(ctx, c, "", grpc.CallAuthority("one.example.com"))
@@ -292,4 +292,12 @@ func TestOverLoopback(t *testing.T) {
 	}
 	require.Equal(t, 10, refused)
 	require.Equal(t, 20, s.seen())
+}
+
+// TestNoLimits: interceptors that were given no limits fail each call, and do not panic.
+func TestNoLimits(t *testing.T) {
+	i := grpcthrottle.New(nil, grpcthrottle.Options{})
+	require.ErrorContains(t, i.Unary(t.Context(), "/a/b", nil, nil, nil, nil), "was given no limits")
+	_, err := i.Stream(t.Context(), nil, nil, "/a/b", nil)
+	require.ErrorContains(t, err, "was given no limits")
 }
