@@ -64,12 +64,15 @@ func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, 
 	if client == nil {
 		mistakes = append(mistakes, errors.New("asynqthrottle: the client is missing: its Redis keeps the places of tasks"))
 	}
+	if o.Patience < 0 {
+		mistakes = append(mistakes, fmt.Errorf("asynqthrottle: Options.Patience is %v: use more than 0, or 0 for %v", o.Patience, DefaultPatience))
+	}
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, err
 	}
 
 	g := &Gate{limiters: l, client: client, demands: o.Demands, patience: o.Patience, prefix: o.Prefix}
-	if g.patience <= 0 {
+	if g.patience == 0 {
 		g.patience = DefaultPatience
 	}
 	if g.prefix == "" {

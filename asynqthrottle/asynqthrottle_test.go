@@ -244,8 +244,10 @@ func TestTaskFails(t *testing.T) {
 	require.Zero(t, c.RetryDelayFunc(7, later, nil))
 	require.Equal(t, 1, strings.Count(later.Error(), "could not be kept"))
 
-	_, err = asynqthrottle.New(nil, nil, asynqthrottle.Options{})
-	require.ErrorContains(t, err, "Demands")
+	_, err = asynqthrottle.New(nil, nil, asynqthrottle.Options{Patience: -1})
+	for _, wrong := range []string{"Demands", "limiters", "client", "Options.Patience is -1ns"} {
+		require.ErrorContains(t, err, wrong, "all mistakes at once")
+	}
 }
 
 // A withoutPlaces is a store that keeps no places.

@@ -115,6 +115,12 @@ func TestToken(t *testing.T) {
 	}
 	_, err := New(Config{Source: &fixed{}})
 	require.ErrorContains(t, err, "nobody could look at the page: set Config.Token, Config.Login, or Config.Local")
+	_, err = New(Config{Source: Fleet(nil), Token: "short", Budgets: -1})
+	for _, wrong := range []string{"Config.Source is missing", "easy to guess", "Config.Budgets is -1"} {
+		require.ErrorContains(t, err, wrong, "all mistakes at once")
+	}
+	_, err = throttle.New(throttle.Config{Store: NewProcess(nil)})
+	require.ErrorContains(t, err, "NewProcess was given none")
 	require.NoError(t, token("ZZHH4FIFDVPZNECYX76DAQW7G4").check())
 
 	own := token(secret)

@@ -78,18 +78,8 @@ type Handler struct {
 
 // New returns the page that a Config describes.
 func New(c Config) (*Handler, error) {
-	switch {
-	case c.Source == nil:
-		return nil, errors.New("dashboard: Config.Source is missing: use Fleet or NewProcess")
-	case c.Token == "" && c.Login == nil && !c.Local:
-		return nil, errors.New("dashboard: nobody could look at the page: set Config.Token, Config.Login, or Config.Local if no proxy on this machine leads to it")
-	case c.Budgets < 0 || c.Budgets > mostBudgets:
-		return nil, fmt.Errorf("dashboard: Config.Budgets is %d: use 1 to %d, or 0 for %d", c.Budgets, mostBudgets, DefaultBudgets)
-	}
-	if c.Token != "" {
-		if err := token(c.Token).check(); err != nil {
-			return nil, err
-		}
+	if err := c.check(); err != nil {
+		return nil, err
 	}
 
 	g := &guard{
@@ -120,6 +110,24 @@ func New(c Config) (*Handler, error) {
 
 	// A page of another site cannot act with the operator's cookie.
 	return &Handler{http.NewCrossOriginProtection().Handler(g.refuseWrong(mux)), g, s}, nil
+}
+
+// check returns what is wrong with the configuration, all of it.
+func (c *Config) check() error {
+	var mistakes []error
+	if c.Source == nil {
+		mistakes = append(mistakes, errors.New("dashboard: Config.Source is missing: use Fleet or NewProcess"))
+	}
+	if c.Token == "" && c.Login == nil && !c.Local {
+		mistakes = append(mistakes, errors.New("dashboard: nobody could look at the page: set Config.Token, Config.Login, or Config.Local if no proxy on this machine leads to it"))
+	}
+	if c.Budgets < 0 || c.Budgets > mostBudgets {
+		mistakes = append(mistakes, fmt.Errorf("dashboard: Config.Budgets is %d: use 1 to %d, or 0 for %d", c.Budgets, mostBudgets, DefaultBudgets))
+	}
+	if c.Token != "" {
+		mistakes = append(mistakes, token(c.Token).check())
+	}
+	return errors.Join(mistakes...)
 }
 
 // Watch reads the source every ten seconds while nobody looks, until ctx ends, so that a page that is opened at night

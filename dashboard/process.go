@@ -43,6 +43,14 @@ func NewProcess(store throttle.Store) *Process {
 	return &Process{Store: store, begun: time.Now(), notes: make(map[[16]byte]pausedBy), closed: make(map[[16]byte][]band)}
 }
 
+// Traits implements [throttle.Store]. A Process around no store says so.
+func (p *Process) Traits() store.Traits {
+	if p.Store == nil {
+		return store.Traits{Err: &store.OptionError{Package: "dashboard", Option: "store", Problem: "NewProcess was given none: use memstore.New()"}}
+	}
+	return p.Store.Traits()
+}
+
 // Book implements [throttle.Store].
 func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	replaces := b.Instead.Start != 0

@@ -293,3 +293,11 @@ func TestOverLoopback(t *testing.T) {
 	require.Equal(t, 10, refused)
 	require.Equal(t, 20, s.seen())
 }
+
+// TestNoLimits: interceptors that were given no limits fail each call, and do not panic.
+func TestNoLimits(t *testing.T) {
+	i := grpcthrottle.New(nil, grpcthrottle.Options{})
+	require.ErrorContains(t, i.Unary(t.Context(), "/a/b", nil, nil, nil, nil), "was given no limits")
+	_, err := i.Stream(t.Context(), nil, nil, "/a/b", nil)
+	require.ErrorContains(t, err, "was given no limits")
+}

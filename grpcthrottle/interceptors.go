@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
@@ -102,6 +103,10 @@ func (s *clientStream) RecvMsg(m any) error {
 // acquire waits until the call may begin: for its budgets, and for a connection, because
 // a start that waits for one becomes too old.
 func (i *Interceptors) acquire(ctx context.Context, method string, cc *grpc.ClientConn, opts []grpc.CallOption) (*throttle.Permit, error) {
+	if i.limits == nil {
+		return nil, status.Error(codes.Internal, "grpcthrottle: New was given no limits: check the error of throttle.NewLimiters")
+	}
+
 	permit, err := i.limits.AcquireRequest(request(ctx, i.options.Host, method, cc, opts))
 	if err == nil && connect(ctx, cc) {
 		err = permit.Renew(ctx)

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"time"
 )
@@ -89,4 +91,25 @@ type Config struct {
 	// or needs to see, with what the answer says. Most clients show their users only the status of that
 	// answer. It is called by many goroutines. Defaults to nil: nobody is told.
 	BlindTunnel func(detail string)
+}
+
+// check returns what is wrong with the configuration, all of it. Hosts has its default.
+func (c *Config) check() error {
+	var mistakes []error
+	if c.Transport == nil {
+		mistakes = append(mistakes, errors.New("proxy: Config.Transport is missing: use throttle.New"))
+	}
+	if c.Hosts == nil {
+		mistakes = append(mistakes, errors.New("proxy: Config.Hosts is missing: set Hosts, or Table"))
+	}
+	if c.Held < 0 {
+		mistakes = append(mistakes, fmt.Errorf("proxy: Config.Held is %d: use 1 or more, or 0 for %d", c.Held, DefaultHeld))
+	}
+	if c.HeldPerBudget < 0 {
+		mistakes = append(mistakes, fmt.Errorf("proxy: Config.HeldPerBudget is %d: use 1 or more, or 0 for %d", c.HeldPerBudget, DefaultHeldPerBudget))
+	}
+	if c.Token != "" && !isToken(c.Token) {
+		mistakes = append(mistakes, errToken)
+	}
+	return errors.Join(mistakes...)
 }

@@ -41,15 +41,10 @@ func New(c Config) (*Handler, error) {
 	if c.Hosts == nil && c.Table != nil {
 		c.Hosts = func(host string) bool { return c.Table().Has(host) }
 	}
-	if c.Transport == nil || c.Hosts == nil {
-		return nil, errors.New("proxy: Config needs Transport, and Hosts or Table")
+	if err := c.check(); err != nil {
+		return nil, err
 	}
-	if c.Held < 0 || c.HeldPerBudget < 0 {
-		return nil, errors.New("proxy: Config.Held or HeldPerBudget is negative: use 1 or more")
-	}
-	if c.Token != "" && !isToken(c.Token) {
-		return nil, errToken
-	}
+
 	c.Held, c.HeldPerBudget = cmp.Or(c.Held, DefaultHeld), cmp.Or(c.HeldPerBudget, DefaultHeldPerBudget)
 	c.MaxWait = cmp.Or(c.MaxWait, DefaultMaxWait)
 	c.Tunnels = cmp.Or(c.Tunnels, DefaultTunnels)

@@ -402,6 +402,11 @@ func TestNew(t *testing.T) {
 		_, err := proxy.New(c)
 		require.Error(t, err)
 	}
+
+	_, err := proxy.New(proxy.Config{Held: -1, HeldPerBudget: -1, Token: "short"})
+	for _, wrong := range []string{"Transport", "Hosts", "Held is", "HeldPerBudget is", "token"} {
+		require.ErrorContains(t, err, wrong, "all mistakes at once")
+	}
 }
 
 // TestHosts: a policy names its host, at its port.

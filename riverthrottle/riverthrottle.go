@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -57,12 +58,15 @@ func New(l *throttle.Limiters, o Options) (*Gate, error) {
 	} else {
 		mistakes = append(mistakes, l.CheckPlaces())
 	}
+	if o.Patience < 0 {
+		mistakes = append(mistakes, fmt.Errorf("riverthrottle: Options.Patience is %v: use more than 0, or 0 for %v", o.Patience, DefaultPatience))
+	}
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, err
 	}
 
 	g := &Gate{limiters: l, demands: o.Demands, patience: o.Patience}
-	if g.patience <= 0 {
+	if g.patience == 0 {
 		g.patience = DefaultPatience
 	}
 	return g, nil

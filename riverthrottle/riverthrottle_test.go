@@ -240,8 +240,10 @@ func TestJobWithAnOddPlace(t *testing.T) {
 		require.NoError(t, err)
 	}
 	s.await(4)
-	_, err := riverthrottle.New(nil, riverthrottle.Options{})
-	require.ErrorContains(t, err, "Demands")
+	_, err := riverthrottle.New(nil, riverthrottle.Options{Patience: -1})
+	for _, wrong := range []string{"Demands", "limiters", "Options.Patience is -1ns"} {
+		require.ErrorContains(t, err, wrong, "all mistakes at once")
+	}
 }
 
 // A withoutPlaces is a store that keeps no places.

@@ -13,7 +13,16 @@ import (
 // right or a table that is missing.
 //
 //	return fmt.Errorf("%w: %w", rowstore.ErrAway, err)
-var ErrAway = nodestore.ErrAway
+var ErrAway error = away{}
+
+// away is the type of [ErrAway].
+type away struct{}
+
+// Error implements error.
+func (away) Error() string { return nodestore.ErrAway.Error() }
+
+// Is implements the interface of [errors.Is]: by it a node knows that its callers wait.
+func (away) Is(target error) bool { return target == nodestore.ErrAway }
 
 // ErrNotSaved says that it is certain that nothing of a transaction was saved, and that nothing will be. If an error of Transact wraps it, the
 // Store does not ask the database what was saved. Callers are then told at once of a right that was taken away in the middle of the transaction,

@@ -2,6 +2,7 @@ package waitapi
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -49,14 +50,28 @@ type Config struct {
 	MaxPenalty time.Duration
 }
 
-// setDefaults sets what is 0 to its default. It returns an error if a value makes no sense.
-func (c *Config) setDefaults() error {
+// check returns what is wrong with the configuration, all of it.
+func (c *Config) check() error {
+	var mistakes []error
 	if c.Limiters == nil {
-		return errors.New("waitapi: Config needs Limiters")
+		mistakes = append(mistakes, errors.New("waitapi: Config.Limiters is missing: use throttle.NewLimiters"))
 	}
-	if c.Held < 0 || c.Permits < 0 || c.Lifetime < 0 || c.MaxLifetime < 0 {
-		return errors.New("waitapi: Held, Permits, Lifetime or MaxLifetime of Config is negative: use 1 or more, or 0 for the default")
+	for _, f := range []struct {
+		name     string
+		negative bool
+	}{{"Held", c.Held < 0}, {"Permits", c.Permits < 0}, {"Lifetime", c.Lifetime < 0}, {"MaxLifetime", c.MaxLifetime < 0}} {
+		if f.negative {
+			mistakes = append(mistakes, fmt.Errorf("waitapi: Config.%s is negative: use more than 0, or 0 for the default", f.name))
+		}
 	}
+	if c.MaxLifetime > 0 && c.Lifetime > c.MaxLifetime {
+		mistakes = append(mistakes, fmt.Errorf("waitapi: Config.Lifetime is %v, which is more than MaxLifetime, %v", c.Lifetime, c.MaxLifetime))
+	}
+	return errors.Join(mistakes...)
+}
+
+// setDefaults sets what is 0 to its default, in a configuration without mistakes.
+func (c *Config) setDefaults() {
 	setDefault(&c.MaxWait, DefaultMaxWait)
 	setDefault(&c.Held, DefaultHeld)
 	setDefault(&c.Permits, DefaultPermits)
@@ -68,10 +83,7 @@ func (c *Config) setDefaults() error {
 		c.Lifetime = min(DefaultLifetime, c.MaxLifetime)
 	case c.MaxLifetime == 0:
 		c.MaxLifetime = max(DefaultMaxLifetime, c.Lifetime)
-	case c.Lifetime > c.MaxLifetime:
-		return errors.New("waitapi: Config.Lifetime is more than MaxLifetime")
 	}
-	return nil
 }
 
 func setDefault[T comparable](to *T, value T) {

@@ -12,9 +12,11 @@ type Handler struct{ permits *table }
 
 // New returns a handler.
 func New(c Config) (*Handler, error) {
-	if err := c.setDefaults(); err != nil {
+	if err := c.check(); err != nil {
 		return nil, err
 	}
+
+	c.setDefaults()
 	return &Handler{newTable(c)}, nil
 }
 

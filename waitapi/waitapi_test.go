@@ -319,6 +319,10 @@ func TestConfig(t *testing.T) {
 		_, err := waitapi.New(c)
 		require.Error(t, err, fmt.Sprint(c))
 	}
+	_, err := waitapi.New(waitapi.Config{Held: -1, Permits: -1, Lifetime: -1, MaxLifetime: -1})
+	for _, field := range []string{"Limiters", "Held", "Permits", "Lifetime", "MaxLifetime"} {
+		require.ErrorContains(t, err, "waitapi: Config."+field+" is", "all mistakes at once")
+	}
 	for _, c := range []struct{ lifetime, most, want time.Duration }{{0, 0, time.Minute}, {0, time.Second, time.Second}, {2 * time.Hour, 0, 2 * time.Hour}, {time.Second, time.Second, time.Second}} {
 		play(t, func(config *waitapi.Config) { config.Lifetime, config.MaxLifetime = c.lifetime, c.most }, "p: 1/h", func(s *scene) {
 			require.Equal(s, c.want.Seconds(), s.do("acquire", want("p")).Lifetime)
