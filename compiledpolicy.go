@@ -131,7 +131,11 @@ func (p *compiledPolicy) price(c *store.Charge, req *http.Request, bound *match.
 // cost calls Cost; a panic becomes an error.
 func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 	defer recoverAs(&err, p.Name, "Cost")
-	if cost = p.Cost(req); cost < 0 {
+	cost = p.Cost(req)
+	if cost == Free {
+		return 0, nil
+	}
+	if cost < 0 {
 		return 0, &ConfigError{p.Name, "Cost", fmt.Errorf("returned %d: return 0 or more", cost)}
 	}
 	return cost, nil

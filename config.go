@@ -93,6 +93,12 @@ const (
 	Forever time.Duration = math.MaxInt64
 )
 
+// Free is the cost of work that takes nothing of a budget, as an argument of
+// [Limiter.Acquire] or in a [Demand], where 0 is the default of 1. It can still close
+// the budget: see [Permit.Penalize]. It is no number that a computation comes to by
+// mistake, such as the -1 of an unknown length, which is refused.
+const Free = math.MinInt
+
 // WithMaxWait returns a context whose requests are held at most d instead of
 // [Config.MaxWait], with the same meaning of 0, [NoWait] and [Forever]: 0 is the
 // default, and not the MaxWait of the Config. It also bounds [Limiter.Acquire],

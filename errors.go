@@ -179,5 +179,5 @@ func brief(d time.Duration) string {
 
 // negativeCost returns the error of work with a cost below 0.
 func negativeCost(policy string) error {
-	return &ConfigError{policy, "cost", errors.New("is negative: use 0 or more")}
+	return &ConfigError{policy, "cost", errors.New("is negative: use 1 or more, or throttle.Free")}
 }

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -87,7 +88,10 @@ func (l *Limiter) reuse(a *acquisition) {
 // It waits as long as ctx, [WithMaxWait] and MaxWait allow, or for [DefaultMaxWait] if
 // none of them bounds the wait, and returns at once, with a *[LimitError], if that is not
 // long enough. If ctx ends during the wait, the
-// place is given back and the error is the context's. Work of cost 0 is free.
+// place is given back and the error is the context's.
+//
+// The cost is 1 or more. Zero is the cost of work for which nobody said one: 1. Work of
+// cost [Free] takes nothing.
 //
 // A limit of [Concurrency] counts the work as in flight until [Permit.Release], or until
 // ctx ends. A ctx that bounds the wait, and not the work, is one of [WithWaitOnly], or use
@@ -106,7 +110,7 @@ func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit
 // acquire fills in p and returns it. waits says that the caller may be held.
 func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, waits bool) (*Permit, error) {
 	p.meter = &l.meter
-	if cost == 0 {
+	if cost == Free {
 		p.state.Store(permitFree)
 		p.start.key, p.start.cost = l.key(key), 1 // for Penalize: a charge costs at least 1
 		return p, nil
@@ -117,7 +121,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 		a.maxWait, a.byDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
 	}
 	c := &a.booking.Charges[0]
-	c.Budget.Key, c.Cost = l.key(key), cost
+	c.Budget.Key, c.Cost = l.key(key), cmp.Or(cost, 1)
 	if l.reserves != (reserves{}) {
 		c.Reserve = l.reserves.forPriority(a.priority)
 	}

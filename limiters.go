@@ -253,17 +253,13 @@ func unasked(s *policySet, charges []store.Charge) map[string]bool {
 type Demand struct {
 	Policy string // the name of one of the policies
 	Key    string // which of its budgets; "" is one of them
-	Cost   int    // defaults to 1
+	Cost   int    // 1 or more, or Free; zero means 1
 
 	// Share is the name of the share to which the work belongs, and Weight how much the share gets beside
 	// others, from 1 to 1000: see [Policy.Share], which is not called. "" is no share, and a
 	// weight of 0 means 1. Of several demands of one budget the first counts.
 	Share  string
 	Weight int
-
-	// Free says that the work costs nothing under the policy. It can still close the
-	// budget: see [Permit.Penalize].
-	Free bool
 }
 
 // priceDemands sets the quote to what the demands of work with a priority cost.
@@ -284,13 +280,11 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 			return err
 		}
 		switch c.Reserve = p.reserves.forPriority(priority); {
-		case d.Cost < 0:
-			return negativeCost(p.Name)
-		case d.Free && d.Cost > 0:
-			return &ConfigError{p.Name, "cost", errors.New("is set for free work: leave one out")}
-		case d.Free:
+		case d.Cost == Free:
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
 			continue
+		case d.Cost < 0:
+			return negativeCost(p.Name)
 		case d.Cost > 0:
 			c.Cost = d.Cost
 		}

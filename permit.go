@@ -255,7 +255,8 @@ func (p *Permit) endChange() bool {
 
 // Settle changes the cost to what the work turned out to have cost, as often as
 // that becomes known better: the difference is charged, at the work's own start
-// and even above the limit, or given back. Work that was acquired at no cost
+// and even above the limit, or given back. Here 0 is a result: it gives all back, as [Free]
+// does. Work that was acquired at no cost
 // stays free, and what is in flight keeps its cost. After Release it does
 // nothing. A permit of several budgets whose limits count starts needs
 // [Permit.SettleBudget].
@@ -293,6 +294,9 @@ func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*store.Charg
 		return nil
 	}
 	c := &a.booking.Charges[index]
+	if cost == Free {
+		cost = 0
+	}
 	if cost < 0 {
 		return negativeCost(c.Budget.Policy)
 	}

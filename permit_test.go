@@ -278,3 +278,67 @@ func (c *countedContext) AfterFunc(func()) func() bool {
 
 // second returns the second of two values.
 func second(_ *throttle.Permit, err error) error { return err }
+
+// TestCostsHaveOneMeaning: wherever a caller says a cost, 0 is the default of 1, Free is nothing, and no other cost is negative.
+func TestCostsHaveOneMeaning(t *testing.T) {
+	ways := map[string]func(l *throttle.Limiters, cost int) (*throttle.Permit, error){
+		"Limiter": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
+			return must(l.Limiter("p")).Acquire(t.Context(), "", cost)
+		},
+		"Limiter, at once": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
+			return must(l.Limiter("p")).TryAcquire(t.Context(), "", cost)
+		},
+		"Limiters": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
+			return l.Acquire(t.Context(), throttle.Demand{Policy: "p", Cost: cost})
+		},
+		"Limiters, at once": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
+			return l.TryAcquire(t.Context(), throttle.Demand{Policy: "p", Cost: cost})
+		},
+		"the first that is free": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
+			p, _, err := l.AcquireFirst(t.Context(), throttle.Alternative{Demands: []throttle.Demand{{Policy: "p", Cost: cost}}})
+			return p, err
+		},
+		"Reserve": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
+			p, _, err := l.Reserve(t.Context(), throttle.Demand{Policy: "p", Cost: cost})
+			return p, err
+		},
+	}
+	for name, acquire := range ways {
+		for _, kind := range []throttle.Limit{throttle.PerHour(10), throttle.Concurrency(10)} {
+			for cost, want := range map[int]int{0: 1, 1: 1, 3: 3, throttle.Free: 0} {
+				l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: kind}}}))
+				permit, err := acquire(l, cost)
+				require.NoError(t, err, name)
+				require.Equal(t, want, used(t, l, "p", ""), "%s, %v, a cost of %d", name, kind, cost)
+
+				permit.Cancel()
+				require.Zero(t, used(t, l, "p", ""), "%s, %v, a cost of %d", name, kind, cost)
+			}
+
+			for _, cost := range []int{-1, -2, throttle.Free + 1} {
+				l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: kind}}}))
+				_, err := acquire(l, cost)
+				require.EqualError(t, err, `throttle: policy "p": cost: is negative: use 1 or more, or throttle.Free`, name)
+				require.Zero(t, used(t, l, "p", ""))
+			}
+		}
+	}
+}
+
+// TestCostsThatAreResults: what a function returns, and what Settle is told, is a result, so 0 is as free as Free.
+// A result of -1 is refused as before: a function that does not know a cost does not make the request free.
+func TestCostsThatAreResults(t *testing.T) {
+	for cost, want := range map[int]int{0: 0, throttle.Free: 0, 1: 1, 4: 4} {
+		l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+			{Name: "p", Match: "example.com/", Limit: throttle.PerHour(10), Cost: func(*http.Request) int { return cost }},
+		}}))
+		require.NoError(t, second(l.AcquireRequest(get(t, "https://example.com/"))))
+		require.Equal(t, want, used(t, l, "p", ""), cost)
+
+		permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "p", Cost: 3})
+		require.NoError(t, err)
+		require.NoError(t, permit.Settle(t.Context(), cost))
+		require.Equal(t, 2*want, used(t, l, "p", ""), cost)
+		require.EqualError(t, permit.Settle(t.Context(), -1), `throttle: policy "p": cost: is negative: use 1 or more, or throttle.Free`)
+	}
+}

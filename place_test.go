@@ -330,7 +330,7 @@ func TestPlaceOfSeveralBudgets(t *testing.T) {
 		}})
 		require.NoError(t, err)
 		demands := []throttle.Demand{
-			{Policy: "app", Cost: 2}, {Policy: "tenant", Key: "secret-tenant", Cost: 3}, {Policy: "flight"}, {Policy: "app", Key: "k", Free: true},
+			{Policy: "app", Cost: 2}, {Policy: "tenant", Key: "secret-tenant", Cost: 3}, {Policy: "flight"}, {Policy: "app", Key: "k", Cost: throttle.Free},
 		}
 		ctx := throttle.WithPriority(t.Context(), throttle.PriorityHigh)
 		permit, _, err := l.Reserve(ctx, demands...)

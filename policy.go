@@ -88,10 +88,10 @@ type Policy struct {
 	// Limit is what each budget holds. Required.
 	Limit Limit
 
-	// Cost returns what the request costs; 0 makes it free under this
-	// policy, which then only learns from its answer. If it panics, or returns
-	// less than 0, the request is not sent and fails with a *[ConfigError].
-	// Defaults to nil: every request costs 1.
+	// Cost returns what the request costs. A result of [Free], or of 0, as of a count
+	// of nothing, makes the request free under this policy, which then only learns from
+	// its answer. If Cost panics, or returns another number below 0, the request is not
+	// sent and fails with a *[ConfigError]. Defaults to nil: every request costs 1.
 	Cost func(*http.Request) int
 
 	// Penalty looks at an answer and returns for how long this budget must

@@ -157,8 +157,10 @@ func (w *words) demand() (d throttle.Demand) {
 	d.Policy, d.Key, _ = strings.Cut(budget, "/")
 	for _, cost := range strings.Split(costs, "*") {
 		if n, err := strconv.Atoi(cost); err == nil {
-			d.Cost, d.Free = n, n == 0
-		} else if d.Free = cost == "free"; cost != "" && !d.Free {
+			d.Cost = n
+		} else if cost == "free" {
+			d.Cost = throttle.Free
+		} else if cost != "" {
 			w.fail("%q is no cost", cost)
 		}
 	}
@@ -172,9 +174,6 @@ func (s *stage) acquire(c *caller, try, single bool, demands []throttle.Demand, 
 		var err error
 		if single && len(demands) > 0 {
 			d := demands[0]
-			if d.Cost == 0 && !d.Free {
-				d.Cost = 1
-			}
 			l := must(s.limiters.Limiter(d.Policy))
 			if try {
 				c.permit, err = l.TryAcquire(ctx, d.Key, d.Cost)

@@ -78,14 +78,18 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 // readDemand reads one of the demands.
 func readDemand(d *reader, raw json.RawMessage, at string, c *Config) throttle.Demand {
 	var demand throttle.Demand
+	var free bool
 	d.object(raw, at, map[string]field{
 		"policy": d.policy(&demand.Policy, c.Limiters),
 		"key":    d.text(&demand.Key),
 		"cost":   d.number(&demand.Cost, 1),
-		"free":   d.truth(&demand.Free),
+		"free":   d.truth(&free),
 	}, "policy")
-	if demand.Free && demand.Cost > 0 {
+	switch {
+	case free && demand.Cost > 0:
 		d.mistake(at+"/cost", "is set for free work: leave one out")
+	case free:
+		demand.Cost = throttle.Free
 	}
 	return demand
 }
