@@ -85,19 +85,22 @@ func eventOf(k EventKind, c *store.Charge, d time.Duration, err error) Event {
 	return Event{Kind: k, Policy: c.Budget.Policy, Budget: c.Budget.String(), Limit: c.Limit, Duration: d, Err: err}
 }
 
-// kinds has the kind of each event of a caller's way to its start.
-var kinds = [...]EventKind{
-	acquire.EventWaiting:      EventWaiting,
-	acquire.EventStillWaiting: EventStillWaiting,
-	acquire.EventStarted:      EventStarted,
-	acquire.EventRefused:      EventRefused,
-	acquire.EventGaveUp:       EventGaveUp,
-	acquire.EventStale:        EventStale,
-	acquire.EventLate:         EventLate,
-	acquire.EventShadowed:     EventShadowed,
-	acquire.EventStoreFailed:  EventStoreFailed,
-	acquire.EventClosed:       EventClosed,
-	acquire.EventOpened:       EventOpened,
+// kindOf returns the kind of an event of a caller's way to its start.
+func kindOf(k acquire.EventKind) EventKind {
+	kinds := [...]EventKind{
+		acquire.EventWaiting:      EventWaiting,
+		acquire.EventStillWaiting: EventStillWaiting,
+		acquire.EventStarted:      EventStarted,
+		acquire.EventRefused:      EventRefused,
+		acquire.EventGaveUp:       EventGaveUp,
+		acquire.EventStale:        EventStale,
+		acquire.EventLate:         EventLate,
+		acquire.EventShadowed:     EventShadowed,
+		acquire.EventStoreFailed:  EventStoreFailed,
+		acquire.EventClosed:       EventClosed,
+		acquire.EventOpened:       EventOpened,
+	}
+	return kinds[k]
 }
 
 // tell tells the observer of an event of a caller.
@@ -107,7 +110,7 @@ func (e *engine) tell(ctx context.Context, told acquire.Event) { e.observe(e.eve
 // the error, if there is one.
 func (e *engine) event(ctx context.Context, told acquire.Event) (context.Context, Event) {
 	ev := Event{
-		Kind: kinds[told.Kind], Err: told.Err, Paused: told.Paused, Note: told.Note,
+		Kind: kindOf(told.Kind), Err: told.Err, Paused: told.Paused, Note: told.Note,
 		Duration: told.Duration, Callers: told.Callers, Left: told.Left,
 	}
 
