@@ -68,50 +68,60 @@ const (
 // A Caller is one caller that acquires a start. The program calls Init, sets what the caller asks for, and calls Book
 // or Acquire. One goroutine at a time may use a Caller. Fields that are moments are as of [Now].
 type Caller struct {
+	engine *Engine
+
 	// What the program sets before the first booking. The charges are set by SetCharges.
 	Booking   store.Booking
-	Priority  store.Priority // among the waiters
 	MaxWait   time.Duration  // for how long the caller may be held: 0 as long as its context allows, negative not at all
-	ByDefault bool           // nobody set MaxWait: it is the default, or 0 because the context bounds the wait
 	Patience  time.Duration  // for how long the caller stands in line until it leaves with its turn; 0 for callers that do not leave
-	Ranked    bool           // the caller came back with its turn in line
 	Lead      time.Duration  // how much before its start the caller wants to go on
+	Priority  store.Priority // among the waiters
+	ByDefault bool           // nobody set MaxWait: it is the default, or 0 because the context bounds the wait
+	Ranked    bool           // the caller came back with its turn in line
 	Variant   bool           // the caller is one of several, of which one goes on: see Race
 
-	Grant store.Grant // the store's last answer; the state says what the caller holds of it
-	Hold  Hold        // what held the caller last
+	// What the caller holds.
+	state     state
+	uncounted bool        // granted without the store, which was away and holds nothing for the caller
+	returns   bool        // the caller had a start or a place in line before
+	Grant     store.Grant // the store's last answer
+	slots     *slotHold   // the slots, if they were acquired after the start was booked
+	watch     store.Watch // over a start that the caller waits for; nil if there is none
 
-	engine   *Engine
-	state    state
-	observed observedContext // the context of the present call of the store
-
+	// What the charges say: see SetCharges.
 	jitter     time.Duration // the smallest Jitter among the charges that count; 0 if none has any
 	concurrent bool          // some charges are Concurrency: they need slots
 	shadowed   bool          // all charges are of shadow policies: the caller is only counted
 
-	rate         askRate       // how often the store was asked lately
+	// How long the caller waits: see waits.go.
+	remainingBy  Bound         // what bounds remaining
+	remaining    time.Duration // how long the caller could still wait when it last asked; negative means forever
 	arrivedAt    time.Duration // when the first start was asked for; 0 before that
 	waitDeadline time.Duration // when MaxWait is over
-	remaining    time.Duration // how long the caller could still wait when it last asked; negative means forever
-	remainingBy  Bound         // what bounds remaining
+	rate         askRate       // how often the store was asked lately
 
-	returns        bool          // the caller had a start or a place in line before
-	startAt        time.Duration // the booked start, or a little later: the grant may be used from then on
-	trying         bool          // a variant asks for a start now, and for nothing else
-	line           *line         // the line in which the variant stands, as other variants are to know; nil if in none
-	silent         bool          // another variant tells the observer how the caller waits
-	uncounted      bool          // granted without the store, which was away and holds nothing for the caller
-	stopCount      func()        // ends the present call of the store for a caller that is only counted; nil outside of such a call
-	slots          *slotHold     // the slots, if they were acquired after the start was booked
-	validatedAt    time.Duration // when the store last said that the start may be used
-	validateRTT    time.Duration // how long that answer took
-	staleStreak    int           // how many answers in a row were too old when they arrived
-	watch          store.Watch   // over a start that the caller waits for; nil if there is none
-	invalidated    chan struct{} // the watch sends when the start may be useless; nil before the first watch
-	outageReported bool          // the observer has been told that the store is away
-	waitsForStore  bool          // a call of the store has told so, and has not returned
+	// How old the start is: see freshness.go.
+	startAt     time.Duration // the booked start, or a little later: the grant may be used from then on
+	validatedAt time.Duration // when the store last said that the start may be used
+	validateRTT time.Duration // how long that answer took
+	staleStreak int           // how many answers in a row were too old when they arrived
+	invalidated chan struct{} // the watch sends when the start may be useless; nil before the first watch
+
+	// The present call of the store: see storeContext.
+	observed  observedContext // its context
+	stopCount func()          // ends the call for a caller that is only counted; nil outside of such a call
+
+	// What the observer knows: see event.go.
+	Hold           Hold          // what held the caller last
 	heldCallers    *atomic.Int64 // how many callers the policy holds that holds this one, which is counted; nil if no policy holds it
 	noticeAt       time.Duration // when the observer is told that the caller still waits; 0 for never
+	outageReported bool          // the observer has been told that the store is away
+	waitsForStore  bool          // the present call of the store has told so
+	silent         bool          // another variant tells the observer how the caller waits
+
+	// A variant: see race.go.
+	trying bool  // it asks for a start now, and for nothing else
+	line   *line // the line in which it stands, as other variants are to know; nil if in none
 }
 
 // A slotHold is the second booking of a caller that had to wait for its start: it has the
