@@ -31,11 +31,11 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 		a := l.newAcquisition(ctx)
 		return &contender{quotedAcquisition: a, ctx: ctx, price: func() error {
 			s := l.policies.Load()
-			return a.useQuote(ctx, a.newQuote(s).priceDemands(s, alternatives[i].Demands, a.priority))
+			return a.useQuote(ctx, a.newQuote(s).priceDemands(s, alternatives[i].Demands, a.Priority))
 		}}, nil
 	})
 	v, err := c.choose(ctx)
-	v.variant = false // the permit has no other
+	v.Variant = false // the permit has no other
 	p, err := l.permit(ctx, v.quotedAcquisition, err)
 	if err != nil {
 		return nil, -1, err

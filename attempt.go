@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 )
 
 // A roundTrip is one attempt to get a request through a [Transport]: price it,
@@ -56,9 +56,9 @@ func (t *Transport) newRoundTrip(req *http.Request, matched int) *roundTrip {
 	r.t, r.req, r.reqBody, r.dials = t, req, req.Body, t.dials.place(req.URL.Host)
 
 	o := optionsOf(req.Context())
-	r.engine, r.grant.Held = &t.engine, store.NotHeld
-	r.priority = o.priority
-	r.maxWait, r.byDefault = o.maxWaitOr(req.Context(), t.defaultMaxWait)
+	r.init(&t.engine)
+	r.Priority = o.priority
+	r.MaxWait, r.ByDefault = o.maxWaitOr(req.Context(), t.defaultMaxWait)
 	return r
 }
 
@@ -85,7 +85,7 @@ func (r *roundTrip) priceRequest(s *policySet, matched []int32) error {
 // acquireUntilSend holds the request until it may be handed to the base: until its
 // start, or a little before if a connection will probably be dialled first.
 func (r *roundTrip) acquireUntilSend() error {
-	r.lead = r.dialLead()
+	r.Lead = r.dialLead()
 	return r.acquireStart(r.req.Context(), func() error {
 		var matchBuf [fewPolicies]int32
 		s := r.t.policies.Load()
@@ -106,7 +106,7 @@ func (r *roundTrip) dialLead() time.Duration {
 
 // elapsed returns how long ago the request started: it started when it was handed to the base,
 // or at its booked start if that was later.
-func (r *roundTrip) elapsed() time.Duration { return max(0, now()-max(r.handedAt, r.startAt)) }
+func (r *roundTrip) elapsed() time.Duration { return max(0, now()-max(r.handedAt, r.StartAt())) }
 
 // reportWait bounds how long a response is kept from its caller while the store is told
 // what the response means. maxReport bounds how long the report is tried at all: after a longer
@@ -247,7 +247,7 @@ func (b *revocableBody) Read(p []byte) (int, error) {
 	revoked := b.revoked
 	b.mu.Unlock()
 	if revoked {
-		return 0, errDetach
+		return 0, acquire.ErrDetach
 	}
 	return b.ReadCloser.Read(p)
 }

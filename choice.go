@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"sync"
+
+	"github.com/fleetthrottle/throttle/internal/acquire"
 )
 
 // A Choice is an [http.RoundTripper] that sends each request in the first of several
@@ -75,7 +77,7 @@ func (c *Choice) RoundTrip(req *http.Request) (*http.Response, error) {
 			return r.sendFree()
 		}
 		resp, err := r.sendAndLearn()
-		if err != errDetach {
+		if err != acquire.ErrDetach {
 			o.closeOthers(r)
 			return resp, err
 		}
@@ -110,7 +112,7 @@ func (o *chosenRequest) build(i int) (*contender, error) {
 // use has a variant acquire its start for an attempt.
 func (o *chosenRequest) use(v *contender, r *roundTrip) {
 	v.quotedAcquisition, v.price = &r.quotedAcquisition, func() error {
-		r.lead = r.dialLead()
+		r.Lead = r.dialLead()
 		return r.useQuote(r.req.Context(), o.quote(r))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 )
 
 // Several variants of one piece of work: the first that may start is taken.
@@ -83,16 +83,13 @@ func (c *chooser) choose(ctx context.Context) (*contender, error) {
 		if err != nil || v.hasNoPolicy() {
 			return v, err
 		}
-		if v.silent {
-			v.silent = false
-			v.reportHeld(v.ctx, store.Grant{OK: true, Held: store.NotHeld, Over: v.grant.Over}, true)
-		}
-		err = v.acquireAs(v.ctx, waitOptions{whileBooked: true}, v.price)
+		v.Chosen(v.ctx)
+		err = v.acquireAs(v.ctx, acquire.Wait{WhileBooked: true}, v.price)
 		if err == nil || ctx.Err() != nil {
 			return v, err
 		}
 		// The start was lost, by a ban perhaps. A place in line that the variant has now stays.
-		if err != errUnbooked {
+		if err != acquire.ErrUnbooked {
 			v.leave()
 		}
 	}
@@ -128,15 +125,15 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	if ctx.Err() != nil || c.isTooLate(ctx, all) {
 		return c.refuse(ctx, all)
 	}
+
 	for _, v := range all {
-		v.silent, v.noticeAt = true, 0
+		v.Silence()
 	}
 	s := c.speaker
-	if s.silent = false; s.longWait > 0 {
-		s.noticeAt = max(c.begun+s.longWait, now())
-	}
-	if s.state == idle && !s.behind && s.guess > 0 && s.guess <= s.horizon() {
-		if s.err = s.within(s.horizon(), s.book); s.hasStart() {
+	s.Speak(c.begun)
+	if s.Idle() && !s.behind && s.guess > 0 && s.guess <= s.Horizon() {
+		s.err = s.BookNear(s.ctx)
+		if s.hasStart() {
 			return c.settleFor(s), nil
 		}
 	}
@@ -159,25 +156,21 @@ func (c *chooser) variant(i int) *contender {
 	}
 	if v = c.built[i]; v != nil {
 		v.index = i
-		v.unpriced, v.variant = v.price(), len(c.order) > 1
-		v.beginWait(c.begun)
+		v.unpriced, v.Variant = v.price(), len(c.order) > 1
+		v.BeginWait(c.begun)
 	}
 	return v
 }
-
-// tryFor is for how long a variant waits for the store's answer whether there is a start now. It
-// waits longer if the store is far away.
-const tryFor = 100 * time.Millisecond
 
 // try books a start for now, if there is one, and reports whether the variant has a start. A variant that has
 // a place in line keeps the place. One that had a place, or whose line has other callers of this
 // program, does not ask: a start would be theirs.
 func (v *contender) try() bool {
-	if v.err, v.guess = v.unpriced, 0; v.err != nil || v.state != idle || v.hasNoPolicy() || v.arrived {
+	if v.err, v.guess = v.unpriced, 0; v.err != nil || !v.Idle() || v.hasNoPolicy() || v.arrived {
 		return v.hasStart()
 	}
 	var until time.Duration
-	if until, v.behind = v.ahead.of(v.booking.Charges, v.priority); v.behind {
+	if until, v.behind = v.Ahead(); v.behind {
 		v.guess = max(1, until-now())
 		return false
 	}
@@ -186,34 +179,21 @@ func (v *contender) try() bool {
 
 // ask is try for a variant that asks in any case.
 func (v *contender) ask() bool {
-	v.trying, v.behind = true, false
-	v.err = v.within(max(tryFor, min(horizonTrips*v.rtt.get(), store.LeastHorizon)), v.book)
-	if v.trying = false; v.state != idle {
+	v.behind = false
+	v.err = v.Try(v.ctx)
+	if !v.Idle() {
 		return v.hasStart()
 	}
-	v.returns, v.grant.Turn = false, nil // it has held nothing
+
 	if _, refused := errors.AsType[*LimitError](v.err); refused {
-		v.guess = v.grant.Wait
+		v.guess = v.Grant.Wait
 	}
 	return false
 }
 
-// within calls ask with a context that ends after d at the latest: a store that is away keeps the
-// caller from its other variants no longer. The context has no deadline, by which the store would
-// take the start to be of no use after d.
-func (v *contender) within(d time.Duration, ask func(context.Context) error) error {
-	ctx, stop := context.WithCancel(v.ctx)
-	defer stop()
-	defer time.AfterFunc(d, stop).Stop()
-	if err := v.waitToAsk(ctx); err != nil {
-		return err
-	}
-	return ask(ctx)
-}
-
 // hasStart reports whether the variant has a start, or needs none.
 func (v *contender) hasStart() bool {
-	return v.state >= booked || v.hasNoPolicy() && v.unpriced == nil
+	return v.HasStart() || v.hasNoPolicy() && v.unpriced == nil
 }
 
 // earliest returns the variant that may start first.
@@ -225,7 +205,7 @@ func earliest(all []*contender) *contender {
 // place in line, of which the observer knows, comes before all others.
 func (v *contender) rank() time.Duration {
 	switch {
-	case v.state != idle:
+	case !v.Idle():
 		return -1
 	case v.unpriced != nil:
 		return Never
@@ -237,16 +217,16 @@ func (v *contender) rank() time.Duration {
 // the same callers stand, their rates add up, so the caller waits for less than each of the guesses
 // says. An unknown guess is not too late, and a variant that stood in line asks once more.
 func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
-	left := c.speaker.remainingWait(ctx, now())
+	left := c.speaker.RemainingWait(ctx)
 	if left < 0 {
 		return false
 	}
 	rate := 0.0
 	for _, v := range all {
 		switch {
-		case v.arrived || v.state != idle:
+		case v.arrived || !v.Idle():
 			return false
-		case v.unpriced != nil || v.guess == Never || left <= noWaitLeft:
+		case v.unpriced != nil || v.guess == Never || left <= acquire.NoWaitLeft:
 		case v.guess <= 0:
 			return false
 		default:
@@ -258,11 +238,11 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 
 // wait has the caller stand in the lines of all variants until one of them has a start.
 func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error) {
-	r := &race{asking: make(chan struct{}, 1), active: len(all)}
-	defer r.stop()
+	r := acquire.NewRace(len(all))
+	defer r.Stop()
 	waits := make([]context.Context, len(all))
 	for i, v := range all {
-		waits[i] = r.wait(v.ctx)
+		waits[i] = r.Context(v.ctx)
 	}
 	var racing sync.WaitGroup
 	for i, v := range all {
@@ -270,7 +250,7 @@ func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error
 	}
 	racing.Wait()
 	for _, v := range all {
-		if &v.acquisition == r.winner {
+		if &v.Caller == r.Winner() {
 			return c.settleFor(v), nil
 		}
 	}
@@ -279,25 +259,26 @@ func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error
 
 // race stands in the variant's line until a variant has won or ctx ends. A variant that is refused,
 // or whose store fails, stands aside as long as others wait.
-func (v *contender) race(ctx context.Context, r *race) {
-	defer v.leaveLine()
+func (v *contender) race(ctx context.Context, r *acquire.Race) {
+	defer v.LeaveLine()
 	for {
 		err := v.unpriced
 		if err == nil {
-			err = v.acquireAs(ctx, waitOptions{race: r}, v.price)
+			err = v.acquireAs(ctx, acquire.Wait{Race: r}, v.price)
 		}
 		if err == nil && v.hasNoPolicy() { // not any more
-			err = r.claim(&v.acquisition)
+			err = r.Claim(&v.Caller)
 		}
-		if err == nil || err == errLost || ctx.Err() != nil {
+		if err == nil || err == acquire.ErrLost || ctx.Err() != nil {
 			return
 		}
-		v.leaveLine()
+		v.LeaveLine()
 		v.err = err
-		if r.retire(); !v.standAside(ctx) {
+		r.Retire()
+		if !v.standAside(ctx) {
 			return
 		}
-		r.reenter()
+		r.Reenter()
 	}
 }
 
@@ -335,13 +316,7 @@ func (c *chooser) settleFor(chosen *contender) *contender {
 // leave has the variant give back what it holds. It keeps its arrival, for the case that it comes
 // again.
 func (v *contender) leave() {
-	if v.state != idle {
-		v.cancel()
-	}
-	v.stopWatch()
-	b := &v.booking
-	v.arrived = v.grant.Turn != nil
-	v.returns, b.Turn, b.Returns, b.Instead = false, v.grant.Turn, false, store.Handle{}
+	v.arrived = v.Leave()
 }
 
 // refuse has all variants give back what they hold, and returns the caller's error: that of the
@@ -349,7 +324,7 @@ func (v *contender) leave() {
 func (c *chooser) refuse(ctx context.Context, all []*contender) (*contender, error) {
 	c.settleFor(nil)
 	if ctx.Err() != nil {
-		return c.speaker, c.speaker.gaveUp(ctx)
+		return c.speaker, c.speaker.GaveUp(ctx)
 	}
 	first := slices.MinFunc(all, func(a, b *contender) int { return cmp.Compare(delay(a.err), delay(b.err)) })
 	return first, first.err

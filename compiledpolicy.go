@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/match"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -82,13 +83,8 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 // leastJitterSet is the least Jitter that a machine can keep.
 const leastJitterSet = time.Millisecond
 
-// clockJitter is the Jitter of the charges of a policy that has none, under a limit that spaces starts out or keeps a
-// bucket: the store's clock leaves out parts of a microsecond, by which a start can follow another too early. No grant
-// becomes too old by so little. A window of a store has a microsecond more in any case.
-const clockJitter = time.Microsecond
-
 // jitter returns how long after its grant a start may arrive: DefaultJitter where the field is 0,
-// and 0 or clockJitter where the field is negative.
+// and 0 or [acquire.ClockJitter] where the field is negative.
 func (p *Policy) jitter() time.Duration {
 	switch {
 	case p.Jitter == 0:
@@ -96,7 +92,7 @@ func (p *Policy) jitter() time.Duration {
 	case p.Jitter > 0:
 		return p.Jitter
 	case p.Limit.Kind() == store.KindLeakyBucket || p.Limit.Kind() == store.KindTokenBucket:
-		return clockJitter
+		return acquire.ClockJitter
 	}
 	return 0
 }

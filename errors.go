@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/acquire"
 )
 
 // ErrLimited is matched, through [errors.Is] and through *url.Error, by every
@@ -25,18 +27,8 @@ type LimitError struct {
 
 	cost      int           // the request's cost, if that is above the limit; else 0
 	couldWait time.Duration // how long the caller could still have waited when it was refused
-	boundedBy string        // what bounded couldWait, as remainingWait has it; "": nothing did
-	byDefault bool          // DefaultMaxWait bounded couldWait, or the context did
+	boundedBy acquire.Bound // what bounded couldWait
 }
-
-// maxWaitOver is the boundedBy of a caller whose MaxWait is over.
-const maxWaitOver = "MaxWait is over"
-
-// maxWaitIs is the boundedBy of a caller whose MaxWait is not over.
-const maxWaitIs = "MaxWait is"
-
-// defaultWaitOver says maxWaitOver of a caller for whom nobody set MaxWait.
-const defaultWaitOver = "waited the default of one minute; set MaxWait"
 
 // Error implements error. It names the policy and the limit, says how long the caller would have
 // had to wait and what bounded its wait, and holds no key and no URL.
@@ -59,20 +51,22 @@ func (e *LimitError) Error() string {
 	case e.Paused:
 		text = head + "closed by a penalty, would wait " + brief(e.RetryAfter)
 	}
+
 	switch {
-	case e.boundedBy == "":
+	case e.boundedBy == acquire.BoundNone:
 		return text
-	case e.boundedBy == maxWaitOver && e.byDefault:
-		return text + ", but " + defaultWaitOver
-	case e.boundedBy == maxWaitIs && e.byDefault:
+	case e.boundedBy == acquire.BoundDefaultOver:
+		return text + ", but waited the default of one minute; set MaxWait"
+	case e.boundedBy == acquire.BoundDefault:
 		return text + ", but waits at most the default of one minute; set MaxWait"
-	case e.boundedBy == maxWaitOver:
-		return text + ", but " + e.boundedBy
+	case e.boundedBy == acquire.BoundMaxWaitOver:
+		return text + ", but MaxWait is over"
 	case e.couldWait <= 0:
 		return text + ", but may not wait at all"
-	default:
-		return text + fmt.Sprintf(", but %s %s", e.boundedBy, brief(e.couldWait))
+	case e.boundedBy == acquire.BoundDeadline:
+		return text + ", but the deadline is in " + brief(e.couldWait)
 	}
+	return text + ", but MaxWait is " + brief(e.couldWait)
 }
 
 // Is reports whether target is [ErrLimited].
@@ -128,10 +122,10 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 type gaveUpError struct {
 	policy string
 	waited time.Duration
-	note   PauseNote   // of the pause that held the caller
-	cause  error       // context.Cause
-	err    error       // ctx.Err(), so that errors.Is finds it whatever the cause
-	store  *StoreError // what kept the store from answering; nil: the limit held the caller
+	note   PauseNote // of the pause that held the caller
+	cause  error     // context.Cause
+	err    error     // ctx.Err(), so that errors.Is finds it whatever the cause
+	store  error     // what kept the store from answering; nil if the limit held the caller
 }
 
 func (e *gaveUpError) Error() string {
@@ -163,6 +157,33 @@ func (e *gaveUpError) Timeout() bool { return errors.Is(e.err, context.DeadlineE
 
 // Temporary implements net.Error, which has no meaning of its own for it.
 func (e *gaveUpError) Temporary() bool { return e.Timeout() }
+
+// callerErrors makes the errors of callers. It implements [acquire.Errors].
+type callerErrors struct{}
+
+// Refused implements [acquire.Errors].
+func (callerErrors) Refused(r acquire.Refusal) error {
+	e := &LimitError{
+		RetryAfter: r.Wait, Paused: r.Paused, Shares: r.Shares, Note: r.Note,
+		couldWait: r.CouldWait, boundedBy: r.By,
+	}
+	if r.Charge != nil {
+		e.Policy, e.Limit = r.Charge.Budget.Policy, r.Charge.Limit
+	}
+	return e
+}
+
+// StoreFailed implements [acquire.Errors].
+func (callerErrors) StoreFailed(err error) error { return &StoreError{err} }
+
+// GaveUp implements [acquire.Errors].
+func (callerErrors) GaveUp(d acquire.Departure) error {
+	e := &gaveUpError{waited: d.Waited, note: d.Note, cause: d.Cause, err: d.Err, store: d.Store}
+	if d.Charge != nil {
+		e.policy = d.Charge.Budget.Policy
+	}
+	return e
+}
 
 // brief prints a duration with about three digits, which are enough for a message.
 func brief(d time.Duration) string {

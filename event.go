@@ -1,8 +1,11 @@
 package throttle
 
 import (
+	"context"
+	"errors"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -80,4 +83,68 @@ type Event struct {
 // eventOf returns an event about the budget of a charge.
 func eventOf(k EventKind, c *store.Charge, d time.Duration, err error) Event {
 	return Event{Kind: k, Policy: c.Budget.Policy, Budget: c.Budget.String(), Limit: c.Limit, Duration: d, Err: err}
+}
+
+// kindOf returns the kind of an event of a caller's way to its start.
+func kindOf(k acquire.EventKind) EventKind {
+	kinds := [...]EventKind{
+		acquire.EventWaiting:      EventWaiting,
+		acquire.EventStillWaiting: EventStillWaiting,
+		acquire.EventStarted:      EventStarted,
+		acquire.EventRefused:      EventRefused,
+		acquire.EventGaveUp:       EventGaveUp,
+		acquire.EventStale:        EventStale,
+		acquire.EventLate:         EventLate,
+		acquire.EventShadowed:     EventShadowed,
+		acquire.EventStoreFailed:  EventStoreFailed,
+		acquire.EventClosed:       EventClosed,
+		acquire.EventOpened:       EventOpened,
+	}
+	return kinds[k]
+}
+
+// tell tells the observer of an event of a caller.
+func (e *engine) tell(ctx context.Context, told acquire.Event) { e.observe(e.event(ctx, told)) }
+
+// event returns what the observer hears of an event of a caller. If no budget decided, the event names the policy of
+// the error, if there is one.
+func (e *engine) event(ctx context.Context, told acquire.Event) (context.Context, Event) {
+	ev := Event{
+		Kind: kindOf(told.Kind), Err: told.Err, Paused: told.Paused, Note: told.Note,
+		Duration: told.Duration, Callers: told.Callers, Left: told.Left,
+	}
+
+	switch c := told.Charge; {
+	case c != nil:
+		ev.Policy, ev.Budget, ev.Limit = c.Budget.Policy, c.Budget.String(), c.Limit
+	case told.Err != nil:
+		ev.Policy, ev.Limit = decidedBy(told.Err)
+	}
+
+	if told.Err != nil {
+		ctx = e.withQuestion(ctx, told.Err, told.Charges)
+	}
+	return ctx, ev
+}
+
+// endOf returns the kind of event for a caller that is not let start: EventGaveUp if err says that
+// its context ended, else EventRefused.
+func endOf(err error) acquire.EventKind {
+	var gone *gaveUpError
+	if errors.As(err, &gone) {
+		return acquire.EventGaveUp
+	}
+	return acquire.EventRefused
+}
+
+// decidedBy returns the policy that an error names, "" if it names none, and that policy's limit.
+func decidedBy(err error) (policy string, l Limit) {
+	var limited *LimitError
+	var wrong *ConfigError
+	if errors.As(err, &limited) {
+		return limited.Policy, limited.Limit
+	} else if errors.As(err, &wrong) {
+		return wrong.Policy, Limit{}
+	}
+	return "", Limit{}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -59,29 +60,12 @@ func (t *Transport) Limiter(policy string) (*Limiter, error) {
 func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 	l := &Limiter{meter: meter{e, p.charge}, reserves: p.reserves}
 	l.pool.New = func() any {
-		a := &acquisition{engine: e, booking: store.Booking{Charges: []store.Charge{l.charge}}}
-		a.grant.Held = store.NotHeld
-		a.inspectCharges()
+		a := new(acquisition)
+		a.init(e)
+		a.SetCharges([]store.Charge{l.charge})
 		return a
 	}
 	return l
-}
-
-// reuse puts an acquisition with which a caller is done into the pool, ready for another caller.
-func (l *Limiter) reuse(a *acquisition) {
-	switch {
-	case a.isImmediate() && !a.booking.Returns:
-		// It booked once. The next caller's first booking sets the rest anew.
-		a.state, a.arrivedAt, a.returns, a.uncounted, a.grant.Held = idle, 0, false, false, store.NotHeld
-	case a.isImmediate() || a.observe == nil:
-		*a = acquisition{
-			engine: a.engine, booking: store.Booking{Charges: a.booking.Charges, Spread: a.booking.Spread},
-			jitter: a.jitter, concurrent: a.concurrent, shadowed: a.shadowed, invalidated: a.invalidated, grant: store.Grant{Held: store.NotHeld},
-		}
-	default:
-		return // the store may still use the observed context, which is a field of the acquisition
-	}
-	l.pool.Put(a)
 }
 
 // Acquire waits until the budget of key has room for cost and returns a permit.
@@ -112,57 +96,59 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	p.meter = &l.meter
 	if cost == Free {
 		p.state.Store(permitFree)
-		p.start.key, p.start.cost = l.key(key), 1 // for Penalize: a charge costs at least 1
+		p.start.Key, p.start.Cost = l.key(key), 1 // for Penalize: a charge costs at least 1
 		return p, nil
 	}
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
-	a.maxWait, a.byDefault, a.priority = NoWait, false, o.priority
+	a.MaxWait, a.ByDefault, a.Priority = NoWait, false, o.priority
 	if waits {
-		a.maxWait, a.byDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
+		a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
 	}
-	c := &a.booking.Charges[0]
+	c := &a.Booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cmp.Or(cost, 1)
 	if l.reserves != (reserves{}) {
-		c.Reserve = l.reserves.forPriority(a.priority)
+		c.Reserve = l.reserves.forPriority(a.Priority)
 	}
 	err := a.checkCost()
 	if err == nil {
-		err = a.book(ctx)
+		err = a.Book(ctx)
 	}
-	if err == nil && a.state != granted {
+	if err == nil && !a.Granted() {
 		err = a.awaitStart(ctx)
 	}
-	if err == nil && a.uncounted {
+	if err == nil && a.Uncounted() {
 		p.state.Store(permitFree)
 	}
 	if err == nil {
-		p.start.set(a)
-		if a.concurrent && !a.uncounted {
+		p.start.Set(&a.Caller)
+		if a.Concurrent() && !a.Uncounted() {
 			p.tieSlots(ctx)
 		}
-		if a.observe != nil || !a.isImmediate() || a.hold.Policy != "" {
+		if a.observe != nil || !a.Immediate() || a.Hold.Policy != "" {
 			p.tell(ctx, a)
 		}
 	} else {
-		a.report(ctx, outcomeOf(err), a.waited(), err)
+		a.reportEnd(ctx, err)
 		p = nil
 	}
-	l.reuse(a)
+	if a.Reuse() {
+		l.pool.Put(a)
+	}
 	return p, err
 }
 
 // checkCost returns the error of a cost that is negative, or above the limit.
 func (a *acquisition) checkCost() error {
-	if c := &a.booking.Charges[0]; c.Cost < 0 {
+	if c := &a.Booking.Charges[0]; c.Cost < 0 {
 		return negativeCost(c.Budget.Policy)
 	}
-	return checkCosts(a.booking.Charges)
+	return checkCosts(a.Booking.Charges)
 }
 
 // awaitStart waits for the start that is booked.
 func (a *acquisition) awaitStart(ctx context.Context) error {
-	defer a.stopWatch()
-	return a.acquire(ctx, waitOptions{})
+	defer a.StopWatch()
+	return a.Acquire(ctx, acquire.Wait{})
 }
 
 // key returns the hashed key of the budget that a key of the program names; "" names the budget of

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -72,7 +71,7 @@ func (l *Limiters) Acquire(ctx context.Context, demands ...Demand) (*Permit, err
 // TryAcquire is Acquire for callers that never wait for room.
 func (l *Limiters) TryAcquire(ctx context.Context, demands ...Demand) (*Permit, error) {
 	a := l.newAcquisition(ctx)
-	a.maxWait, a.byDefault = NoWait, false
+	a.MaxWait, a.ByDefault = NoWait, false
 	return l.acquireDemands(ctx, a, demands)
 }
 
@@ -98,8 +97,9 @@ func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 // WithMaxWait of the context.
 func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
 	a, o := new(quotedAcquisition), optionsOf(ctx)
-	a.engine, a.priority, a.grant.Held = &l.engine, o.priority, store.NotHeld
-	a.maxWait, a.byDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
+	a.init(&l.engine)
+	a.Priority = o.priority
+	a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
 	return a
 }
 
@@ -107,7 +107,7 @@ func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
 func (l *Limiters) acquireDemands(ctx context.Context, a *quotedAcquisition, demands []Demand) (*Permit, error) {
 	return l.acquire(ctx, a, func() error {
 		s := l.policies.Load()
-		return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.priority))
+		return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.Priority))
 	})
 }
 
@@ -123,17 +123,17 @@ func (l *Limiters) acquire(ctx context.Context, a *quotedAcquisition, price func
 
 // permit returns the permit of a caller that has its start, or needs none; or the caller's error.
 func (l *Limiters) permit(ctx context.Context, a *quotedAcquisition, err error) (*Permit, error) {
-	a.stopWatch()
+	a.StopWatch()
 	if err != nil {
-		a.report(ctx, outcomeOf(err), a.waited(), err)
+		a.reportEnd(ctx, err)
 		return nil, err
 	}
 	p := &Permit{several: a}
-	if a.hasNoPolicy() || a.uncounted {
+	if a.hasNoPolicy() || a.Uncounted() {
 		p.state.Store(permitFree)
 	}
 	if !a.hasNoPolicy() {
-		if a.concurrent && !a.uncounted {
+		if a.Concurrent() && !a.Uncounted() {
 			p.tieSlots(ctx)
 		}
 		p.setAndTell(ctx, &a.acquisition)
@@ -170,7 +170,7 @@ const mostAsked = 16
 // statuses asks the store about the budgets that are known, and once about each group of the
 // fleet without a known budget, to learn whether the group's server answers.
 func (e *engine) statuses(ctx context.Context, s *policySet) (all []BudgetStatus, err error) {
-	charges := e.recentCharges(s, now())
+	charges := e.recentCharges(s)
 	known := len(charges) // the charges behind these are for groups
 	for group := range unasked(s, charges) {
 		charges = append(charges, livenessCharge(group))
@@ -205,24 +205,19 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (all []BudgetStatus
 // recentCharges returns a charge of cost 1 for each budget that is known: those of policies
 // without a Key, and those that callers used last. From its first call on the budgets that callers
 // use are noted.
-func (e *engine) recentCharges(s *policySet, at time.Duration) (charges []store.Charge) {
-	r := e.recent.Load()
-	if r == nil {
-		e.recent.CompareAndSwap(nil, &recents{askedAt: at, byPolicy: make(map[string][]recentBudget)})
-		r = e.recent.Load()
-	}
-	known := r.ofTable(func(policy string) bool { return s.byName[policy] != nil }, at)
+func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
+	known := e.callers.RecentBudgets(func(policy string) bool { return s.byName[policy] != nil })
 	for i := range s.policies {
 		p := &s.policies[i]
 		c := p.charge
 		if p.Key == nil {
 			charges = append(charges, c)
 		}
-		for _, b := range known[p.Name] {
-			if p.Key == nil && b.key == p.charge.Budget.Key {
+		for _, key := range known[p.Name] {
+			if p.Key == nil && key == p.charge.Budget.Key {
 				continue
 			}
-			c.Budget.Key = b.key
+			c.Budget.Key = key
 			charges = append(charges, c)
 		}
 	}

@@ -18,7 +18,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 	}
 	var meters []policyMeter
 	for i, p := range r.quote.policies {
-		c := &r.booking.Charges[i]
+		c := &r.Booking.Charges[i]
 		if p.Meter == nil || !r.settles(c) || costs != nil && costs[i] >= 0 {
 			continue
 		}
@@ -35,7 +35,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 	coding, known := peek.Coding(resp)
 	if !known {
 		for i := range meters {
-			r.reportCoding(meters[i].policy, &r.booking.Charges[meters[i].charge], coding)
+			r.reportCoding(meters[i].policy, &r.Booking.Charges[meters[i].charge], coding)
 		}
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -17,11 +18,19 @@ type meter struct {
 	charge store.Charge // without key, cost and reserve
 }
 
+// A Hold says how long a caller was held, and what held it last.
+type Hold struct {
+	Duration time.Duration // how long Acquire took, and Renew; 0 if that is not worth telling
+	Policy   string        // "" if no policy held it
+	Paused   bool          // that policy's budget was closed, by a penalty or by hand; else it was full
+	Note     PauseNote     // what the operator said who closed it; zero if nothing is known
+}
+
 // A Permit is leave to do one piece of work, which may start now. Any goroutine may call
 // Release, at any time, and one at a time the other methods.
 type Permit struct {
 	meter   *meter             // of work under one policy; nil: the work has several, or the permit is zero
-	start   start              // of work under one policy
+	start   acquire.Start      // of work under one policy
 	several *quotedAcquisition // of work under several policies; nil: the work has one, or the permit is zero
 	held    Hold
 	usedAt  time.Duration // when Renew returned, and the work began; 0: the work began at its start
@@ -39,62 +48,14 @@ const (
 	permitFree                    // the permit never held anything: the work costs nothing
 )
 
-// A start is what a permit keeps of an acquisition under one policy. It has no pointer to the
-// acquisition, so that a permit that does not leave its caller's function costs no allocation.
-type start struct {
-	key         [16]byte
-	cost        int // as it was settled last
-	reserve     int
-	spread      time.Duration
-	wait, age   time.Duration // of the grant
-	handle      store.Handle
-	turn        store.Turn
-	startAt     time.Duration
-	validatedAt time.Duration
-	validateRTT time.Duration
-	maxWait     time.Duration
-	byDefault   bool
-	priority    Priority
-}
-
-// set sets the start to that of an acquisition under one policy. It sets each field by
-// itself, because a literal would be copied.
-func (s *start) set(a *acquisition) {
-	c, g := &a.booking.Charges[0], &a.grant
-	if a.slots != nil {
-		g = &a.slots.grant // the only charge is Concurrency
-	}
-	s.key, s.cost, s.reserve, s.spread = c.Budget.Key, c.Cost, c.Reserve, a.booking.Spread
-	s.wait, s.age, s.handle, s.turn = g.Wait, g.Age, g.Handle, g.Turn
-	s.startAt, s.validatedAt, s.validateRTT = a.startAt, a.validatedAt, a.validateRTT
-	s.maxWait, s.byDefault, s.priority = a.maxWait, a.byDefault, a.priority
-}
-
 // acquisition returns an acquisition that holds the permit's start, made anew, so that the caller
 // may change it.
 func (p *Permit) acquisition() *acquisition {
 	if p.several != nil {
-		a := p.several.acquisition
-		a.state, a.hold = booked, Hold{}
-		if a.shadowed {
-			a.state = granted
-		}
-		a.booking.Charges = slices.Clone(a.booking.Charges)
-		return &a
+		return &acquisition{p.several.Again(), p.several.engine}
 	}
-	s := &p.start
-	c := p.meter.charge
-	c.Budget.Key, c.Cost, c.Reserve = s.key, s.cost, s.reserve
-	a := &acquisition{
-		engine: p.meter.engine, state: booked, booking: store.Booking{Charges: []store.Charge{c}, Spread: s.spread},
-		grant:   store.Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: store.NotHeld},
-		startAt: s.startAt, validatedAt: s.validatedAt, validateRTT: s.validateRTT,
-		maxWait: s.maxWait, byDefault: s.byDefault, priority: s.priority, returns: true,
-	}
-	if a.inspectCharges(); a.shadowed {
-		a.state = granted
-	}
-	return a
+	e := p.meter.engine
+	return &acquisition{p.start.Caller(&e.callers, p.meter.charge), e}
 }
 
 // setStart has the permit keep what an acquisition that has its start holds.
@@ -102,14 +63,14 @@ func (p *Permit) setStart(a *acquisition) {
 	if p.several != nil {
 		p.several.acquisition = *a
 	} else {
-		p.start.set(a)
+		p.start.Set(&a.Caller)
 	}
 }
 
 // setAndTell is setStart, and tells the observer of the start.
 func (p *Permit) setAndTell(ctx context.Context, a *acquisition) {
 	p.setStart(a)
-	if a.observe != nil || !a.isImmediate() || a.hold.Policy != "" {
+	if a.observe != nil || !a.Immediate() || a.Hold.Policy != "" {
 		p.tell(ctx, a)
 	}
 }
@@ -117,9 +78,9 @@ func (p *Permit) setAndTell(ctx context.Context, a *acquisition) {
 // tell tells the observer of the permit's start. The permit remembers what held the
 // caller.
 func (p *Permit) tell(ctx context.Context, a *acquisition) {
-	p.held = a.hold
-	p.held.Duration = a.waited()
-	a.reportStart(ctx, p.held.Duration)
+	p.held = Hold(a.Hold)
+	p.held.Duration = a.Waited()
+	a.ReportStart(ctx, p.held.Duration)
 }
 
 // Held says how long Acquire and Renew held the caller, and what held it last.
@@ -155,7 +116,7 @@ func (t *slotTie) take() bool { return !t.ended.Swap(true) }
 // end gives the slots back, unless that was done.
 func (t *slotTie) end() {
 	if t.take() {
-		t.holder.releaseSlots()
+		t.holder.ReleaseSlots()
 	}
 }
 
@@ -167,12 +128,12 @@ type droppedSlots struct {
 
 // release gives the slots back, and tells the observer.
 func (d droppedSlots) release() {
-	d.holder.releaseSlots()
+	d.holder.ReleaseSlots()
 	if d.holder.observe == nil {
 		return
 	}
-	for i := range d.holder.booking.Charges {
-		if c := &d.holder.booking.Charges[i]; countsSlot(*c) {
+	for i := range d.holder.Booking.Charges {
+		if c := &d.holder.Booking.Charges[i]; countsSlot(*c) {
 			d.holder.observe(d.ctx, eventOf(EventDropped, c, 0, nil))
 		}
 	}
@@ -200,11 +161,7 @@ func (p *Permit) ownAcquisition() (a *acquisition, whole bool) {
 	if p.slots.take() {
 		return a, true
 	}
-	a.booking.Charges = slices.DeleteFunc(a.booking.Charges, countsSlot)
-	a.slots, a.concurrent = nil, false
-	if len(a.booking.Charges) == 0 {
-		a.forget()
-	}
+	a.LoseSlots()
 	return a, false
 }
 
@@ -232,7 +189,7 @@ func (p *Permit) Cancel() {
 	if (p.meter != nil || p.several != nil) && p.beginChange() {
 		p.state.Store(permitGone)
 		a, _ := p.ownAcquisition()
-		a.cancel()
+		a.Cancel()
 		if p.several != nil && p.several.unredeem != nil {
 			p.several.unredeem()
 		}
@@ -280,8 +237,8 @@ func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*store.Charg
 	}
 	defer p.endChange()
 	a, index := p.acquisition(), -1
-	for i := range a.booking.Charges {
-		c := &a.booking.Charges[i]
+	for i := range a.Booking.Charges {
+		c := &a.Booking.Charges[i]
 		switch {
 		case !c.Limit.Counts() || !isMeant(c):
 		case index >= 0:
@@ -293,7 +250,7 @@ func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*store.Charg
 	if index < 0 {
 		return nil
 	}
-	c := &a.booking.Charges[index]
+	c := &a.Booking.Charges[index]
 	if cost == Free {
 		cost = 0
 	}
@@ -301,13 +258,13 @@ func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*store.Charg
 		return negativeCost(c.Budget.Policy)
 	}
 	before := c.Cost
-	a.overestimated.note(c.Budget.Policy, before, cost)
+	a.callers.NoteCost(c.Budget.Policy, before, cost)
 	if cost = min(cost, mostSettled(c)); cost == before {
 		return nil
 	}
-	costs := costsOf(a.booking.Charges)
+	costs := costsOf(a.Booking.Charges)
 	costs[index] = cost
-	err := a.store.Settle(ctx, &a.booking, a.grant, costs)
+	err := a.store.Settle(ctx, &a.Booking, a.Grant, costs)
 	if err != nil {
 		// It is unknown which of the two costs is booked. The permit keeps the lower one: to give
 		// back more than is booked would give back the start of other work.
@@ -344,33 +301,35 @@ func (p *Permit) Renew(ctx context.Context) error {
 	a, whole := p.ownAcquisition()
 	if !whole {
 		p.state.Store(permitGone)
-		a.cancel()
+		a.Cancel()
 		return errContextEnded
 	}
 
 	// This context may have a deadline where that of Acquire had none, and the other way round.
 	o := optionsOf(ctx)
-	if o.setMaxWait || a.byDefault {
-		a.maxWait, a.byDefault = o.maxWaitOr(ctx, 0)
+	if o.setMaxWait || a.ByDefault {
+		a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, 0)
 	}
 
-	a.beginWait(now())
-	err := a.acquire(ctx, waitOptions{})
-	a.stopWatch()
+	a.BeginWait(now())
+	err := a.Acquire(ctx, acquire.Wait{})
+	a.StopWatch()
 	if err != nil {
 		p.state.Store(permitGone)
-		a.report(ctx, outcomeOf(err), a.waited(), err)
+		a.reportEnd(ctx, err)
 		return err
 	}
-	a.noticeOpen(ctx)
+
+	a.ReportOpenings(ctx)
 	p.setStart(a)
 	if p.slots != nil {
 		p.tieSlots(p.slots.ctx)
 	}
-	if p.usedAt = now(); a.hold.Policy != "" {
-		a.hold.Duration = p.held.Duration + a.waited()
-		p.held = a.hold
+	if p.usedAt = now(); a.Hold.Policy != "" {
+		a.Hold.Duration = p.held.Duration + a.Waited()
+		p.held = Hold(a.Hold)
 	}
+
 	if !p.endChange() {
 		return errNotHeld
 	}
@@ -424,8 +383,8 @@ func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...stri
 // including those under which the work is free, and how long ago the work began.
 func (p *Permit) penalized() (a *acquisition, charges []*store.Charge, ago time.Duration) {
 	a = p.acquisition()
-	for i := range a.booking.Charges {
-		charges = append(charges, &a.booking.Charges[i])
+	for i := range a.Booking.Charges {
+		charges = append(charges, &a.Booking.Charges[i])
 	}
 	if p.several != nil {
 		for i := range p.several.quote.zeroCost {
@@ -438,7 +397,7 @@ func (p *Permit) penalized() (a *acquisition, charges []*store.Charge, ago time.
 	if p.state.Load() == permitFree {
 		return a, charges, 0
 	}
-	began := a.startAt
+	began := a.StartAt()
 	if p.usedAt != 0 {
 		began = p.usedAt
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,18 +34,27 @@ func goList(t *testing.T, args ...string) []string {
 // TestP15_OnlyTheStandardLibrary: a user of these packages links nothing else.
 func TestP15_OnlyTheStandardLibrary(t *testing.T) {
 	contract := module + "/store"
+	acquire := []string{module + "/internal/farthest", module + "/internal/outage", contract, module + "/internal/acquire"}
 	ledger := []string{module + "/internal/farthest", contract, module + "/internal/ledger", module + "/internal/virtual", module + "/memstore"}
 	for pkg, want := range map[string][]string{
-		".": {
-			module + "/internal/dialect", module + "/internal/farthest", module + "/internal/match", module + "/internal/outage",
-			module + "/internal/peek", module + "/internal/jsonscan", module + "/internal/reqbody", contract, module,
-		},
-		"./store":     {contract},
-		"./memstore":  ledger,
-		"./storetest": {module + "/internal/bubble", module + "/internal/farthest", contract, module + "/storetest"},
+		".": append(slices.Clone(acquire),
+			module+"/internal/dialect", module+"/internal/match", module+"/internal/peek",
+			module+"/internal/jsonscan", module+"/internal/reqbody", module,
+		),
+		"./store":            {contract},
+		"./internal/acquire": acquire,
+		"./memstore":         ledger,
+		"./storetest":        {module + "/internal/bubble", module + "/internal/farthest", contract, module + "/storetest"},
 	} {
 		require.Equal(t, want, goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg))
 	}
+}
+
+// TestP15_AcquireKnowsNoHTTP: a caller's way to its start is the same for requests and for other work.
+func TestP15_AcquireKnowsNoHTTP(t *testing.T) {
+	deps := goList(t, "-deps", "./internal/acquire")
+	require.Contains(t, deps, "context")
+	require.NotContains(t, deps, "net/http")
 }
 
 func TestP15_NothingThatLogsIsImported(t *testing.T) {

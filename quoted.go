@@ -2,8 +2,8 @@ package throttle
 
 import (
 	"context"
-	"slices"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -48,11 +48,12 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 		f := &a.quote.unpriced[i]
 		a.functionFailed(ctx, f.policy, f.err)
 	}
-	if a.booking.Charges = a.quote.charges; failed != nil {
+
+	a.SetCharges(a.quote.charges)
+	if failed != nil {
 		return failed
 	}
-	a.inspectCharges()
-	return checkCosts(a.booking.Charges)
+	return checkCosts(a.Booking.Charges)
 }
 
 // functionFailed tells the observer that a function of a policy failed, although the request, or
@@ -78,63 +79,26 @@ func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *store.Charge) {
 		z := &a.quote.zeroCost[i-n]
 		return z.policy, &z.charge
 	}
-	return a.quote.policies[i], &a.booking.Charges[i]
+	return a.quote.policies[i], &a.Booking.Charges[i]
 }
 
 // acquireStart holds the caller until it may go on: until its start, or lead before its start.
 // reprice makes and uses a new quote; it is called when the policies were replaced.
 func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() error) error {
-	return a.acquireAs(ctx, waitOptions{}, reprice)
+	return a.acquireAs(ctx, acquire.Wait{}, reprice)
 }
 
 // acquireAs is acquireStart for a caller that waits as w says.
-func (a *quotedAcquisition) acquireAs(ctx context.Context, w waitOptions, reprice func() error) error {
+func (a *quotedAcquisition) acquireAs(ctx context.Context, w acquire.Wait, reprice func() error) error {
 	for {
-		w.early, w.replaced = a.lead, a.policies.replaced
-		err := a.acquire(ctx, w)
-		if err != errReplaced {
+		w.Early, w.Replaced = a.Lead, a.policies.replaced
+		err := a.Acquire(ctx, w)
+		if err != acquire.ErrReplaced {
 			return err
 		}
-		if err = a.rematch(ctx, reprice); err != nil || a.hasNoPolicy() {
+
+		if err = a.Reprice(ctx, reprice); err != nil || a.hasNoPolicy() {
 			return err
 		}
 	}
-}
-
-// rematch has the caller matched and priced again, because the policies were replaced. A caller
-// whose charges are equivalent keeps its start or place. Another one books in place of what it
-// holds, if the store can replace that in one step; otherwise it gives back what it holds.
-func (a *quotedAcquisition) rematch(ctx context.Context, reprice func() error) error {
-	a.stopWatch()
-	if a.uncounted {
-		a.forget()
-	}
-	old := a.booking
-	old.Charges = slices.Clone(old.Charges)
-	err := reprice()
-	if err == nil && slices.EqualFunc(old.Charges, a.booking.Charges, equivalent) {
-		return nil
-	}
-	moves := a.state == inLine || slices.EqualFunc(old.Charges, a.booking.Charges, interchangeable)
-	if a.state != idle && moves && err == nil && len(a.booking.Charges) > 0 {
-		return a.book(ctx) // in one step, so that no other caller passes
-	}
-	if a.state != idle {
-		a.store.Cancel(&old, a.grant)
-		a.state = idle
-	}
-	a.grant = store.Grant{Held: store.NotHeld, Turn: a.grant.Turn}
-	return err
-}
-
-// interchangeable reports whether a booking of b can give back a start that was booked for a.
-func interchangeable(a, b store.Charge) bool {
-	return a.Budget == b.Budget && a.Cost == b.Cost && a.Shadow == b.Shadow && a.Node == b.Node &&
-		a.Limit.Kind() == b.Limit.Kind() && a.Limit.Kind() != store.KindLeakyBucket
-}
-
-// equivalent reports whether what was booked for a is as good as what would be booked for b.
-func equivalent(a, b store.Charge) bool {
-	return a.Budget == b.Budget && a.Cost == b.Cost && a.Jitter == b.Jitter && a.Shadow == b.Shadow &&
-		a.Node == b.Node && a.Adaptive == b.Adaptive && a.Reserve == b.Reserve && a.Limit.String() == b.Limit.String()
 }

@@ -27,7 +27,7 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 	}
 	refusal := store.Refusal{Length: max(0, p.length), Ago: ago, Took: took}
 	if teaches {
-		refusal.Start = a.grant
+		refusal.Start = a.Grant
 	}
 	from, to, err := a.store.Refuse(ctx, *c, refusal)
 	if err != nil {
@@ -38,7 +38,7 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 		return nil
 	}
 	if p.length > 0 {
-		a.closings.extend(c.Budget, now(), now()+p.length)
+		a.callers.NoteClosed(c.Budget, p.length)
 		a.observe(ctx, eventOf(EventPenalized, c, p.length, nil))
 	}
 	if to < from {
@@ -57,7 +57,7 @@ func (a *acquisition) pauseBudget(ctx context.Context, c *store.Charge, d time.D
 		return err
 	}
 	if a.observe != nil {
-		a.closings.extend(c.Budget, now(), now()+d)
+		a.callers.NoteClosed(c.Budget, d)
 		a.observe(ctx, eventOf(EventPenalized, c, d, nil))
 	}
 	return nil
@@ -74,8 +74,8 @@ func (a *acquisition) reportFailure(ctx context.Context, c *store.Charge, d time
 
 // isBooked reports whether a charge is one of those that were booked.
 func (a *acquisition) isBooked(c *store.Charge) bool {
-	for i := range a.booking.Charges {
-		if c == &a.booking.Charges[i] {
+	for i := range a.Booking.Charges {
+		if c == &a.Booking.Charges[i] {
 			return true
 		}
 	}

@@ -28,7 +28,7 @@ func (l *Limiters) Reserve(ctx context.Context, demands ...Demand) (*Permit, *Pl
 	}
 	return l.reserve(ctx, a, nil, func() error {
 		s := l.policies.Load()
-		return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.priority))
+		return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.Priority))
 	})
 }
 
@@ -53,7 +53,7 @@ func (l *Limiters) Redeem(ctx context.Context, place *Place, demands ...Demand) 
 	if place == nil {
 		place = new(Place)
 	}
-	a.priority, a.ranked = place.priority, true
+	a.Priority, a.Ranked = place.priority, true
 	restored := false
 	price := func() error {
 		s := l.policies.Load()
@@ -68,11 +68,12 @@ func (l *Limiters) Redeem(ctx context.Context, place *Place, demands ...Demand) 
 		if err := a.useQuote(ctx, err); err != nil || restored {
 			return err
 		}
-		turn, ok := a.store.RestoreTurn(&store.Booking{Charges: a.booking.Charges, Priority: a.priority}, place.turn)
+		turn, ok := a.store.RestoreTurn(&store.Booking{Charges: a.Booking.Charges, Priority: a.Priority}, place.turn)
 		if !ok {
 			return &PlaceError{Problem: PlaceForeign}
 		}
-		restored, a.returns, a.grant.Turn = true, turn != nil, turn
+		restored = true
+		a.Return(turn)
 		return nil
 	}
 	if err := place.check(); err != nil {
@@ -130,11 +131,12 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 		return nil, err
 	}
 	a, o := new(reservation), optionsOf(ctx)
-	a.engine, a.priority, a.grant.Held = &l.engine, o.priority, store.NotHeld
+	a.init(&l.engine)
+	a.Priority = o.priority
 
-	a.patience = defaultPatience
+	a.Patience = defaultPatience
 	if o.setMaxWait && o.maxWait != 0 {
-		a.patience = max(time.Millisecond, min(o.maxWait, farthest.Wait))
+		a.Patience = max(time.Millisecond, min(o.maxWait, farthest.Wait))
 	}
 	return a, nil
 }
@@ -146,11 +148,11 @@ func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, pric
 	if permit != nil {
 		// Renew has no patience, and the MaxWait of the limiters.
 		var unset contextOptions
-		a.patience = 0
-		a.maxWait, a.byDefault = unset.maxWaitOr(ctx, l.defaultMaxWait)
+		a.Patience = 0
+		a.MaxWait, a.ByDefault = unset.maxWaitOr(ctx, l.defaultMaxWait)
 	}
 	var limited *LimitError
-	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.grant.Held < 0 {
+	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.Grant.Held < 0 {
 		return permit, nil, err
 	}
 	return nil, a.place(ctx, old, limited.RetryAfter), nil
@@ -159,11 +161,11 @@ func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, pric
 // place returns the place of a caller that has left its line, or was refused. wait is how long the store
 // says that the caller would have waited.
 func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration) *Place {
-	p := &Place{issued: time.Now(), priority: a.priority, turn: a.store.KeepTurn(&a.booking, a.grant.Turn)}
+	p := &Place{issued: time.Now(), priority: a.Priority, turn: a.store.KeepTurn(&a.Booking, a.Grant.Turn)}
 	for i := range a.policyCount() {
 		policy, c := a.policy(i)
 		d := placeDemand{policy: policy.Name, key: c.Budget.Key, cost: c.Cost}
-		if i >= len(a.booking.Charges) {
+		if i >= len(a.Booking.Charges) {
 			d.cost = 0
 		}
 		p.demands = append(p.demands, d)
@@ -183,11 +185,11 @@ const leastReturn = 100 * time.Millisecond
 // comeIn returns in how long a caller with a place should come again. It comes early by half of its patience, and stands
 // in line then. One that came before its time keeps its appointment.
 func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration) time.Duration {
-	c := &a.booking.Charges[a.grant.Held]
+	c := &a.Booking.Charges[a.Grant.Held]
 	if wait <= 0 { // nobody knows when a slot will be free
-		wait = a.patience
+		wait = a.Patience
 	}
-	if left := a.patience / 2; old == nil || old.RetryAfter() < wait-left {
+	if left := a.Patience / 2; old == nil || old.RetryAfter() < wait-left {
 		ctx, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
 		if appointed, err := a.store.Appoint(ctx, *c, wait, old != nil); err == nil {

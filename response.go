@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -24,7 +25,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 		return
 	}
 	if r.holdsNobody(f) {
-		if !r.uncounted { // otherwise the store is away, and each response would leave a goroutine behind
+		if !r.Uncounted() { // otherwise the store is away, and each response would leave a goroutine behind
 			go r.reportFeedback(f)
 		}
 		return
@@ -58,7 +59,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 // store has heard of it.
 func (r *roundTrip) holdsNobody(f feedback) bool {
 	held := func(c *store.Charge) bool { return !c.Shadow }
-	return r.shadowed && !slices.ContainsFunc(f.penalties, func(p penalty) bool { return held(p.charge) }) &&
+	return r.Shadowed() && !slices.ContainsFunc(f.penalties, func(p penalty) bool { return held(p.charge) }) &&
 		!slices.ContainsFunc(f.quotas, func(q quota) bool { return held(q.charge) })
 }
 
@@ -74,7 +75,7 @@ func (r *roundTrip) isToldFirst(f feedback) bool {
 
 	// A start from a line in memory has an age, too, but no answer of a server is so young.
 	const leastTrip = 20 * time.Microsecond
-	inMemory := r.rtt.get() == 0 && r.grant.Age < leastTrip
+	inMemory := r.callers.RTT() == 0 && r.Grant.Age < leastTrip
 	return f.penalties != nil || inMemory || slices.ContainsFunc(f.quotas, short)
 }
 
@@ -90,12 +91,12 @@ func (r *roundTrip) startBehind() bool {
 
 // maxResponseDelay returns how long a response may be kept from its caller while the
 // store is told what the response means: reportWait, or what is left of MaxWait if that is less,
-// but at least storeGrace.
+// but at least [acquire.StoreGrace].
 func (r *roundTrip) maxResponseDelay() time.Duration {
-	if r.maxWait == 0 {
+	if r.MaxWait == 0 {
 		return reportWait
 	}
-	return min(reportWait, max(storeGrace, r.waitDeadline-now()))
+	return min(reportWait, max(acquire.StoreGrace, r.MaxWaitLeft()))
 }
 
 // reportFeedback tells the store, and the observer, what a response means. It tries to

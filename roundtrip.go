@@ -1,6 +1,10 @@
 package throttle
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/fleetthrottle/throttle/internal/acquire"
+)
 
 // RoundTrip holds the request until every policy that it matches has room for
 // it, sends it, and lets the policies learn from the answer. It does not retry
@@ -30,7 +34,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			break
 		}
 		resp, failed := r.sendAndLearn() // checks once more before the first byte
-		if failed != errDetach {
+		if failed != acquire.ErrDetach {
 			return resp, failed
 		}
 		r = r.nextAttempt() // the start is far away: the connection was given back
@@ -47,7 +51,7 @@ func (r *roundTrip) refuse(err error) error {
 	if r.reqBody != nil {
 		r.reqBody.Close()
 	}
-	r.report(r.req.Context(), outcomeOf(err), r.waited(), err)
+	r.reportEnd(r.req.Context(), err)
 	if abortsHandler(err) {
 		panic(http.ErrAbortHandler)
 	}
@@ -91,7 +95,7 @@ func (r *roundTrip) sendFree() (*http.Response, error) {
 
 // sendAndLearn sends the request and applies its response. The attempt ends here, also
 // if the base panics, with two exceptions: if the caller gets the response, the attempt
-// ends with it, and after errDetach another attempt follows.
+// ends with it, and after ErrDetach another attempt follows.
 func (r *roundTrip) sendAndLearn() (*http.Response, error) {
 	goesOn := false
 	defer func() {
@@ -101,7 +105,7 @@ func (r *roundTrip) sendAndLearn() (*http.Response, error) {
 	}()
 	resp, err := r.send()
 	if err != nil || resp == nil {
-		goesOn = err == errDetach
+		goesOn = err == acquire.ErrDetach
 		return nil, err
 	}
 	r.applyResponse(resp)

@@ -3,12 +3,14 @@ package throttle
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -17,7 +19,7 @@ import (
 // than the grant is good for.
 func (r *roundTrip) send() (*http.Response, error) {
 	if r.observe != nil {
-		r.reportStart(r.req.Context(), r.waited())
+		r.ReportStart(r.req.Context(), r.Waited())
 	}
 	r.prepare()
 	r.handedAt = now()
@@ -53,7 +55,7 @@ func (r *roundTrip) prepare() {
 		r.revocable.ReadCloser = r.reqBody
 		r.sent.Body = &r.revocable
 	}
-	if r.concurrent {
+	if r.Concurrent() {
 		// A caller that wraps the response's body may never close it.
 		r.mu.Lock()
 		r.stopAfterFunc = context.AfterFunc(ctx, r.end)
@@ -136,13 +138,17 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 	ctx, events := r.req.Context(), []Event(nil)
 	switch {
 	case err == nil:
-		events = r.openings()
-	case err != errDetach && r.observe != nil:
+		for _, opened := range r.Openings() {
+			_, e := r.engine.event(ctx, opened)
+			events = append(events, e)
+		}
+	case err != acquire.ErrDetach && r.observe != nil:
 		events = make([]Event, 1)
-		ctx, events[0] = r.event(ctx, outcomeOf(err), r.waited(), err)
+		ctx, events[0] = r.event(ctx, endOf(err), r.Waited(), err)
 	}
-	if r.ended && err == errDetach {
-		r.cancel() // no attempt follows, and nothing was written
+
+	if r.ended && err == acquire.ErrDetach {
+		r.Cancel() // no attempt follows, and nothing was written
 		r.closeRewound()
 	} else if r.ended {
 		r.giveBack()
@@ -192,29 +198,31 @@ func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 	return true
 }
 
-// preWriteCheck returns nil when the request may be written. It returns errDetach if
+// preWriteCheck returns nil when the request may be written. It returns ErrDetach if
 // the connection is to be given back and another attempt made later. again is as in beginCheck.
 func (r *roundTrip) preWriteCheck(again bool) error {
-	ctx, w := r.req.Context(), waitOptions{}
-	r.extendDeadline()
-	r.lead = r.dialLead() // for an attempt that must connect again
+	ctx, w := r.req.Context(), acquire.Wait{}
+	r.ExtendDeadline()
+	r.Lead = r.dialLead() // for an attempt that must connect again
 	if again {
 		// The base tries again on another connection. The request that it wrote on the
 		// first connection may have arrived, so the grant of that request is spent.
-		r.releaseSlots()
-		r.forget()
-		r.variant = false
-		return r.acquire(ctx, w)
+		r.Spend()
+		r.Variant = false
+		return r.Acquire(ctx, w)
 	}
-	w.withConnection, w.connectionUntil = !r.baseRetried, now()+r.connectionHold()
-	r.recheck()
-	err := r.acquire(ctx, w)
-	if r.variant && err != nil && ctx.Err() == nil {
-		err = errDetach // another variant may have room
+
+	w.Detaches, w.DetachAt = !r.baseRetried, now()+r.connectionHold()
+	r.Recheck()
+	err := r.Acquire(ctx, w)
+	if r.Variant && err != nil && ctx.Err() == nil {
+		err = acquire.ErrDetach // another variant may have room
 	}
-	if err == errDetach && !r.rewindBody() {
-		w.withConnection, r.variant = false, false
-		err = r.acquire(ctx, w)
+
+	// A body that cannot be sent again keeps the request with its connection.
+	if err == acquire.ErrDetach && !r.rewindBody() {
+		w.Detaches, r.Variant = false, false
+		err = r.Acquire(ctx, w)
 	}
 	return err
 }
@@ -222,7 +230,7 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 // connectionHold returns for how long the request may hold a connection while it waits. A request
 // that has other variants waits for no longer than it waits for a start.
 func (r *roundTrip) connectionHold() time.Duration {
-	if r.variant {
+	if r.Variant {
 		return store.LeastHorizon
 	}
 	return maxConnectionHold
@@ -248,9 +256,9 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	if r.checking {
 		return nil, e, false // on another connection than the one that was written to
 	}
-	r.stopWatch()
-	if d := r.late(); d > 0 && r.stopErr == nil && r.observe != nil {
-		ctx, e = r.event(r.req.Context(), EventLate, d, nil)
+	r.StopWatch()
+	if d := r.Late(); d > 0 && r.stopErr == nil && r.observe != nil {
+		ctx, e = r.event(r.req.Context(), acquire.EventLate, d, nil)
 		return ctx, e, true
 	}
 	return nil, e, false
@@ -267,9 +275,9 @@ func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) 
 		r.awaitCheck()
 	}
 	if !r.checking {
-		r.stopWatch()
+		r.StopWatch()
 	}
-	if r.stopErr == errDetach && (r.wrote || answered) {
+	if r.stopErr == acquire.ErrDetach && (r.wrote || answered) {
 		return errSentAnyway, r.connSeen
 	}
 	return r.stopErr, r.connSeen
@@ -330,7 +338,7 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 		return nil, nil
 	}
 	r.giveBack()
-	if r.stopErr == errDetach {
+	if r.stopErr == acquire.ErrDetach {
 		return r.abandon()
 	}
 	return nil, nil
@@ -338,9 +346,9 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 
 // giveBack ends the watch and frees the slots of an attempt that is over. Its start was used.
 func (r *roundTrip) giveBack() {
-	r.stopWatch()
-	if r.concurrent {
-		r.releaseSlots()
+	r.StopWatch()
+	if r.Concurrent() {
+		r.ReleaseSlots()
 	}
 }
 
@@ -358,12 +366,12 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 	return next
 }
 
-// abandon is for an attempt that errDetach stopped, and that no other attempt follows, because
+// abandon is for an attempt that ErrDetach stopped, and that no other attempt follows, because
 // the base went on or panicked. The request may have arrived: its start stays booked or, if the
 // caller stood in line, a start is booked for the request now. It returns what bookArrival returns.
 func (r *roundTrip) abandon() (unbooked *store.Charge, err error) {
-	if r.state == inLine || r.state == inSlotLine {
-		r.cancel()
+	if r.Stands() {
+		r.Cancel()
 		unbooked, err = r.bookArrival()
 	}
 	r.closeRewound()
@@ -382,7 +390,7 @@ func (r *roundTrip) closeRewound() {
 // slots, because the request is not in flight any more. If the store fails it returns the error, and a charge that
 // could not be booked.
 func (r *roundTrip) bookArrival() (unbooked *store.Charge, err error) {
-	b := store.Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: store.AnyWait}
+	b := store.Booking{Charges: slices.DeleteFunc(slices.Clone(r.Booking.Charges), countsSlot), MaxWait: store.AnyWait}
 	if len(b.Charges) == 0 {
 		return nil, nil
 	}
@@ -391,3 +399,10 @@ func (r *roundTrip) bookArrival() (unbooked *store.Charge, err error) {
 	_, err = r.store.Book(ctx, &b)
 	return &b.Charges[0], err
 }
+
+// countsSlot reports whether a charge takes a slot.
+func countsSlot(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
+
+// errSentAnyway is the error of a request that the pre-write check stopped, but that may
+// have arrived: it must not be sent again.
+var errSentAnyway = errors.New("throttle: the request may have been written though it was stopped")

@@ -17,7 +17,7 @@ const asBooked = -1
 // charge; nil if it says nothing.
 func (r *roundTrip) readCosts(resp *http.Response) (costs []int) {
 	for i, p := range r.quote.policies {
-		c := &r.booking.Charges[i]
+		c := &r.Booking.Charges[i]
 		if p.Settle == nil || !r.settles(c) {
 			continue
 		}
@@ -35,7 +35,7 @@ func (r *roundTrip) readCosts(resp *http.Response) (costs []int) {
 // areBooked reports whether costs are those that were booked.
 func (r *roundTrip) areBooked(costs []int) bool {
 	for i, cost := range costs {
-		if cost >= 0 && cost != r.booking.Charges[i].Cost {
+		if cost >= 0 && cost != r.Booking.Charges[i].Cost {
 			return false
 		}
 	}
@@ -44,7 +44,7 @@ func (r *roundTrip) areBooked(costs []int) bool {
 
 // settles reports whether the cost of a charge can be settled: the charge is booked, and its limit
 // counts starts.
-func (r *roundTrip) settles(c *store.Charge) bool { return c.Limit.Counts() && !r.uncounted }
+func (r *roundTrip) settles(c *store.Charge) bool { return c.Limit.Counts() && !r.Uncounted() }
 
 // withCost returns costs, which may be nil, with that of the charge i. A cost below 0 changes
 // nothing.
@@ -53,9 +53,9 @@ func (r *roundTrip) withCost(costs []int, i, cost int) []int {
 		return costs
 	}
 	if costs == nil {
-		costs = slices.Repeat([]int{asBooked}, len(r.booking.Charges))
+		costs = slices.Repeat([]int{asBooked}, len(r.Booking.Charges))
 	}
-	costs[i] = min(cost, mostSettled(&r.booking.Charges[i]))
+	costs[i] = min(cost, mostSettled(&r.Booking.Charges[i]))
 	return costs
 }
 
@@ -88,11 +88,11 @@ func (r *roundTrip) settleCosts(ctx context.Context, costs []int) {
 		return
 	}
 	for i, cost := range costs {
-		c := &r.booking.Charges[i]
-		r.overestimated.note(c.Budget.Policy, c.Cost, cost)
+		c := &r.Booking.Charges[i]
+		r.callers.NoteCost(c.Budget.Policy, c.Cost, cost)
 	}
 
-	failed, err := r.settled.tell(ctx, r.store, r.booking, r.grant, costs)
+	failed, err := r.settled.tell(ctx, r.store, r.Booking, r.Grant, costs)
 	for i := range failed {
 		r.reportFailure(ctx, &failed[i], 0, err)
 	}

@@ -1,4 +1,4 @@
-package throttle
+package acquire
 
 import (
 	"math"
@@ -7,57 +7,64 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
+// How old a start may be when it is used, and how far ahead a start is booked.
+
+// DefaultJitter is how long after its grant a start of a policy that does not say otherwise may arrive.
+const DefaultJitter = 35 * time.Millisecond
+
 // validFor is how long an answer of the store about a start counts as current. A
-// penalty may take effect so much later than it was stored.
+// penalty may take effect that much later than it was stored.
 const validFor = 5 * time.Millisecond
 
 // usableFor is how long after its start a grant may be used: 10 of the default 35 ms. The
 // rest of Jitter is left for the way to the upstream, so that a connection that came late
 // does not use it up.
-func (a *acquisition) usableFor() time.Duration { return a.jitter * 2 / 7 }
+func (c *Caller) usableFor() time.Duration { return c.jitter * 2 / 7 }
 
-// age returns how long ago, at most, the start was; negative before the start. The store may have
-// decided as long before its answer arrived as the grant's Age says, so the start may have been so
+// age returns how long ago, at most, the start was. The result is negative before the start. The store may have
+// decided as long before its answer arrived as the grant's Age says, so the start may have been that
 // much earlier than startAt. The spread is room that the store has left behind the start for that.
-func (a *acquisition) age() time.Duration {
-	return now() - a.startAt + a.grant.Age - a.booking.Spread
+func (c *Caller) age() time.Duration {
+	return Now() - c.startAt + c.Grant.Age - c.Booking.Spread
 }
 
-// late returns by how much more than Jitter has passed since the start of a request that is
-// written now; 0 if no more has passed.
-func (a *acquisition) late() time.Duration {
-	if a.jitter == 0 {
+// Late returns by how much more than Jitter has passed since the start, for work that begins
+// now. The result is 0 if no more has passed.
+func (c *Caller) Late() time.Duration {
+	if c.jitter == 0 {
 		return 0
 	}
-	return max(0, a.age()-a.jitter)
+	return max(0, c.age()-c.jitter)
 }
 
 // stale reports whether the grant is too old to be used now.
-func (a *acquisition) stale() bool { return a.jitter > 0 && a.age() > a.usableFor() }
+func (c *Caller) stale() bool { return c.jitter > 0 && c.age() > c.usableFor() }
 
 // unusable reports whether the grant will be stale already at startAt, because the store's answer
 // took so long. Then the caller books another start at once, and not after the wait.
-func (a *acquisition) unusable() bool {
-	return a.jitter > 0 && a.grant.Age-a.booking.Spread > a.usableFor()
+func (c *Caller) unusable() bool {
+	return c.jitter > 0 && c.Grant.Age-c.Booking.Spread > c.usableFor()
 }
 
 // spread returns the Spread of the next booking: room behind the start, if the store is so far
 // away that its answer alone would make the grant stale. It goes by what all callers were told.
 // The budgets of this caller may lie on a slower server than those of others: after rttSamples
 // stale answers in a row the last answer to this caller counts, too.
-func (a *acquisition) spread() time.Duration {
-	if a.jitter == 0 {
+func (c *Caller) spread() time.Duration {
+	if c.jitter == 0 {
 		return 0
 	}
-	lag := a.grantAge.most()
-	if a.staleStreak >= rttSamples {
-		lag = max(lag, a.grant.Age)
+
+	lag := c.engine.grantAge.most()
+	if c.staleStreak >= rttSamples {
+		lag = max(lag, c.Grant.Age)
 	}
-	room := lag - a.usableFor()/2
+
+	room := lag - c.usableFor()/2
 	if room <= 0 {
 		return 0
 	}
-	return min(room, spreadLimit(a.booking.Charges))
+	return min(room, spreadLimit(c.Booking.Charges))
 }
 
 // adjustPace sets the Pace of each charge: the distance to the next start, which the policy's
@@ -68,24 +75,40 @@ func (a *acquisition) spread() time.Duration {
 // fill a window, and a distance between them leaves room that no start fits into. In a window longer
 // than store.LongestEven it has one: costs may be guessed too low, and then all starts of such a window
 // would be too many at once.
-func (a *acquisition) adjustPace() {
-	for i := range a.booking.Charges {
-		c := &a.booking.Charges[i]
-		c.Pace = max(0, c.Limit.Pace()-a.booking.Spread)
-		if c.Cost > 1 && c.Limit.Per() <= store.LongestEven {
-			c.Pace = 0
+func (c *Caller) adjustPace() {
+	for i := range c.Booking.Charges {
+		charge := &c.Booking.Charges[i]
+		charge.Pace = max(0, charge.Limit.Pace()-c.Booking.Spread)
+		if charge.Cost > 1 && charge.Limit.Per() <= store.LongestEven {
+			charge.Pace = 0
 		}
 	}
 }
 
+// needsRevalidation reports whether the store's last word on the start is so old that the store
+// must confirm the start before the start is used.
+func (c *Caller) needsRevalidation() bool {
+	return Now()-c.validatedAt > validFor+min(c.revalidateLead(), c.validateRTT)
+}
+
+// revalidateLead returns how long before the start the store is asked to confirm the start: as
+// long as the store takes to answer, if that is more than validFor, else 0. The answer to this
+// caller's own booking bounds the estimate, which other callers may have made at another time.
+func (c *Caller) revalidateLead() time.Duration {
+	if lag := min(c.engine.grantAge.get(), c.Grant.Age); lag > validFor {
+		return lag
+	}
+	return 0
+}
+
 // countStale counts an answer of the store that took so long that the grant was unusable, and
 // begins to count anew after an answer that did not.
-func (a *acquisition) countStale() {
-	if a.grant.Age-a.booking.Spread <= a.usableFor() {
-		a.staleStreak = 0
+func (c *Caller) countStale() {
+	if c.Grant.Age-c.Booking.Spread <= c.usableFor() {
+		c.staleStreak = 0
 		return
 	}
-	a.staleStreak++
+	c.staleStreak++
 }
 
 // spreadLimit returns the largest spread that the charges allow: for each fixed window half of
@@ -118,38 +141,38 @@ const (
 	estimatesHorizon = 5 * time.Millisecond // no horizon is nearer because of estimates
 )
 
-// horizon returns how far ahead the next start is booked at the most. A caller that goes on long
+// Horizon returns how far ahead the next start is booked at the most. A caller that goes on long
 // before its start, because its connections take long, must know its start that early: so the
 // horizon reaches beyond the lead.
-func (a *acquisition) horizon() time.Duration {
+func (c *Caller) Horizon() time.Duration {
 	least, margin, most, shared := store.LeastHorizon, leadMargin, mostHorizon, false
-	for i := range a.booking.Charges {
-		c := &a.booking.Charges[i]
-		least, shared = max(least, c.Limit.Horizon()), shared || c.Share.ID != 0
-		most = min(most, a.estimateHorizon(c))
+	for i := range c.Booking.Charges {
+		charge := &c.Booking.Charges[i]
+		least, shared = max(least, charge.Limit.Horizon()), shared || charge.Share.ID != 0
+		most = min(most, c.estimateHorizon(charge))
 	}
 
 	// A caller of several budgets needs a start that is near in all of them, so its horizon stays.
 	if shared && least == store.LeastHorizon {
 		least = shareHorizon
-		if a.traits.CallsWaiters && len(a.booking.Charges) == 1 {
+		if c.engine.Traits.CallsWaiters && len(c.Booking.Charges) == 1 {
 			least, margin = callHorizon, callHorizon
 		}
 	}
 
 	// Callers that dial, and stores that are far away, need their horizon whatever was estimated.
 	least, margin = min(least, most), min(margin, most)
-	return max(min(max(least, horizonTrips*a.rtt.get()), mostHorizon), a.lead+margin)
+	return max(min(max(least, horizonTrips*c.engine.rtt.get()), mostHorizon), c.Lead+margin)
 }
 
 // estimateHorizon returns how far ahead starts of a charge may be booked at the most, because its cost is estimated
 // too high.
-func (a *acquisition) estimateHorizon(c *store.Charge) time.Duration {
-	times := a.overestimated.times(c.Budget.Policy)
-	if times == 1 || c.Limit.Kind() != store.KindSlidingWindow && c.Limit.Kind() != store.KindTokenBucket {
+func (c *Caller) estimateHorizon(charge *store.Charge) time.Duration {
+	times := c.engine.overestimated.times(charge.Budget.Policy)
+	if times == 1 || charge.Limit.Kind() != store.KindSlidingWindow && charge.Limit.Kind() != store.KindTokenBucket {
 		return mostHorizon
 	}
 
-	d := float64(c.Span()) / (times - 1) / estimateParts
+	d := float64(charge.Span()) / (times - 1) / estimateParts
 	return time.Duration(max(float64(estimatesHorizon), min(d, float64(mostHorizon))))
 }

@@ -1,0 +1,745 @@
+// Package acquire is one caller's way to a start: a [Caller] books a start in a store, waits for the start, and uses
+// the start in time or gives it back. The package knows budgets and stores. It knows neither HTTP nor policies: the
+// program above says what a caller asks for, and makes events and errors out of what happens to the caller.
+//
+// This file tells the way from its beginning to its end. The other files say for how long a caller waits (waits.go),
+// how old a start may be (freshness.go), what the program hears (event.go), what all callers have in common
+// (engine.go), and how a caller waits in several lines at once (race.go).
+//
+// # Who owns what
+//
+// A caller holds what the table of states says, and nothing else. The store knows the caller's place by the Grant, so
+// each call of the store either replaces what the caller holds, in one step, or follows a call that gave it back:
+//
+//   - Book names what the caller holds as Booking.Instead, and the store gives that back, whatever it answers. If
+//     Book fails, the caller holds nothing: the store gives it back as soon as it can.
+//   - Slots that were acquired after the start are a second booking, and are given back before the next Book.
+//   - What a caller holds without the store's knowledge, because the store was away and all charges are of shadow
+//     policies, is never given back.
+//
+// How a way ends, and what the caller holds then:
+//
+//	Acquire returns   the caller holds
+//	nil               its start and its slots; they are the program's, to be used, cancelled or released
+//	ErrReplaced       what it held: Reprice gives that back, or keeps it, by the new charges
+//	ErrDetach         what it held: another attempt goes on with it, or Cancel gives it back
+//	ErrUnbooked       its place in line
+//	ErrLost           what it held: Leave gives that back when the race is over
+//	another error     nothing: all was given back
+package acquire
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A state is what a caller holds. That decides what the caller does next:
+//
+//	state       the caller holds                   and does next
+//	idle        nothing                            books a start
+//	inLine      a place in the line for a start    waits for its turn, then books
+//	inSlotLine  a place in the line for slots      waits for its turn, then books
+//	booked      a start                            waits for the start, then
+//	                                                 books another, if the start is too old or closed,
+//	                                                 has the store confirm it, if there may be a penalty,
+//	                                                 acquires its slots, if it has none yet,
+//	                                                 or is granted
+//	granted     a start to use now, and its slots  goes on
+//
+// Every answer of the store sets the state, in receive. A start becomes granted in Book, if the
+// store allows it at once, or in Acquire; Recheck makes it booked again. forget, cancelSlots and
+// Reprice end in idle: the caller has used, lost or given back what it had. The caller gives that
+// back when its context ends, when MaxWait is over, and when the store refuses it or fails.
+type state uint8
+
+const (
+	idle state = iota
+	inLine
+	inSlotLine
+	booked
+	granted
+)
+
+// A Caller is one caller that acquires a start. The program calls Init, sets what the caller asks for, and calls Book
+// or Acquire. One goroutine at a time may use a Caller. Fields that are moments are as of [Now].
+type Caller struct {
+	engine *Engine
+
+	// What the program sets before the first booking. The charges are set by SetCharges.
+	Booking   store.Booking
+	MaxWait   time.Duration  // for how long the caller may be held: 0 as long as its context allows, negative not at all
+	Patience  time.Duration  // for how long the caller stands in line until it leaves with its turn; 0 for callers that do not leave
+	Lead      time.Duration  // how much before its start the caller wants to go on
+	Priority  store.Priority // among the waiters
+	ByDefault bool           // nobody set MaxWait: it is the default, or 0 because the context bounds the wait
+	Ranked    bool           // the caller came back with its turn in line
+	Variant   bool           // the caller is one of several, of which one goes on: see Race
+
+	// What the caller holds.
+	state     state
+	uncounted bool        // granted without the store, which was away and holds nothing for the caller
+	returns   bool        // the caller had a start or a place in line before
+	Grant     store.Grant // the store's last answer
+	slots     *slotHold   // the slots, if they were acquired after the start was booked
+	watch     store.Watch // over a start that the caller waits for; nil if there is none
+
+	// What the charges say: see SetCharges.
+	jitter     time.Duration // the smallest Jitter among the charges that count; 0 if none has any
+	concurrent bool          // some charges are Concurrency: they need slots
+	shadowed   bool          // all charges are of shadow policies: the caller is only counted
+
+	// How long the caller waits: see waits.go.
+	remainingBy  Bound         // what bounds remaining
+	remaining    time.Duration // how long the caller could still wait when it last asked; negative means forever
+	arrivedAt    time.Duration // when the first start was asked for; 0 before that
+	waitDeadline time.Duration // when MaxWait is over
+	rate         askRate       // how often the store was asked lately
+
+	// How old the start is: see freshness.go.
+	startAt     time.Duration // the booked start, or a little later: the grant may be used from then on
+	validatedAt time.Duration // when the store last said that the start may be used
+	validateRTT time.Duration // how long that answer took
+	staleStreak int           // how many answers in a row were too old when they arrived
+	invalidated chan struct{} // the watch sends when the start may be useless; nil before the first watch
+
+	// The present call of the store: see storeContext.
+	observed  observedContext // its context
+	stopCount func()          // ends the call for a caller that is only counted; nil outside of such a call
+
+	// What the observer knows: see event.go.
+	Hold           Hold          // what held the caller last
+	heldCallers    *atomic.Int64 // how many callers the policy holds that holds this one, which is counted; nil if no policy holds it
+	noticeAt       time.Duration // when the observer is told that the caller still waits; 0 for never
+	outageReported bool          // the observer has been told that the store is away
+	waitsForStore  bool          // the present call of the store has told so
+	silent         bool          // another variant tells the observer how the caller waits
+
+	// A variant: see race.go.
+	trying bool  // it asks for a start now, and for nothing else
+	line   *line // the line in which it stands, as other variants are to know; nil if in none
+}
+
+// A slotHold is the second booking of a caller that had to wait for its start: it has the
+// Concurrency charges alone, and is made when the start has come. The first booking stays
+// as it is: a new booking of all charges would move the start slightly later, where other
+// starts are booked already, and so behind all of them.
+type slotHold struct {
+	booking store.Booking
+	grant   store.Grant
+}
+
+// Init makes a zero Caller ready for use. All callers of one engine share its store.
+func (c *Caller) Init(e *Engine) {
+	c.engine = e
+	c.Grant.Held = store.NotHeld
+}
+
+// Idle reports whether the caller holds nothing.
+func (c *Caller) Idle() bool { return c.state == idle }
+
+// Stands reports whether the caller has a place in line.
+func (c *Caller) Stands() bool { return c.state == inLine || c.state == inSlotLine }
+
+// HasStart reports whether the caller has a start, perhaps one to come.
+func (c *Caller) HasStart() bool { return c.state >= booked }
+
+// Granted reports whether the caller may go on.
+func (c *Caller) Granted() bool { return c.state == granted }
+
+// Immediate reports whether the store granted the start without a wait, by an answer that
+// took no time because it came from memory.
+func (c *Caller) Immediate() bool { return c.state == granted && c.Grant.Wait == 0 && c.Grant.Age == 0 }
+
+// Concurrent reports whether the caller needs slots.
+func (c *Caller) Concurrent() bool { return c.concurrent }
+
+// Shadowed reports whether the caller is only counted, because all its charges are of shadow policies.
+func (c *Caller) Shadowed() bool { return c.shadowed }
+
+// Uncounted reports whether the caller goes on although the store holds nothing for it.
+func (c *Caller) Uncounted() bool { return c.uncounted }
+
+// StartAt returns when the caller's start is.
+func (c *Caller) StartAt() time.Duration { return c.startAt }
+
+var (
+	// ErrReplaced says that the policies were replaced during the wait. No caller sees it.
+	ErrReplaced = errors.New("throttle: the policies changed")
+
+	// ErrDetach says that the start is too far away to wait for it with a
+	// connection in hand. No caller sees it.
+	ErrDetach = errors.New("throttle: the start is far away")
+
+	// ErrUnbooked says that a caller of several variants has lost its start, and would have to wait in
+	// line for another. No caller sees it.
+	ErrUnbooked = errors.New("throttle: the start was lost")
+)
+
+// A Wait says how a caller waits. The zero Wait is that of a caller that waits until its start.
+type Wait struct {
+	Early       time.Duration   // the wait ends this much before the start
+	Replaced    <-chan struct{} // closed when the policies are replaced, which ends the wait; nil if they never are
+	Detaches    bool            // a wait beyond DetachAt ends with ErrDetach
+	DetachAt    time.Duration   // as of Now
+	Race        *Race           // the wait ends when the caller has a start, however far away; nil for callers without variants
+	WhileBooked bool            // the wait ends with ErrUnbooked when the caller has no start any more
+}
+
+// A question is a method by which a caller asks the store.
+type question func(*Caller, context.Context) error
+
+// ask has a caller ask the store.
+func (w *Wait) ask(ctx context.Context, c *Caller, q question) error {
+	if w.Race != nil {
+		return w.Race.ask(ctx, c, q)
+	}
+	return q(c, ctx)
+}
+
+// A wake is why a caller that waited goes on.
+type wake uint8
+
+const (
+	timeCame   wake = iota // the start or the caller's turn in line has come
+	newsCame               // the start may have become useless, or the store must confirm the start
+	noticeCame             // the observer must be told that the caller still waits
+)
+
+// Acquire waits until the start and the slots may be used, and books what is missing. The package comment
+// says what the caller holds after which error.
+//
+// Each pass of the loop tells the observer of a long wait, which happens ever more rarely,
+// or asks the store once. So the loop ends, or time passes, whatever a store answers: a
+// caller asks at most mostAsks times in askPeriod, and a caller whose MaxWait is over keeps no
+// place in line (see takeAnswer).
+func (c *Caller) Acquire(ctx context.Context, w Wait) error {
+	if c.state == idle {
+		if err := w.ask(ctx, c, (*Caller).Book); err != nil {
+			return err
+		}
+	}
+
+	for c.state != granted && (w.Race == nil || c.state != booked) {
+		if w.WhileBooked && c.state != booked {
+			return ErrUnbooked
+		}
+
+		why, err := c.wait(ctx, w)
+		if err != nil {
+			return err
+		}
+		if why == noticeCame {
+			c.noticeLongWait(ctx)
+			continue
+		}
+
+		next := c.question(why == newsCame)
+		if next == nil {
+			c.state = granted
+			break
+		}
+
+		if err := c.waitToAsk(ctx); err != nil {
+			return err
+		}
+		if err := w.ask(ctx, c, next); err != nil {
+			return err
+		}
+	}
+
+	if w.Race != nil {
+		return w.Race.Claim(c)
+	}
+	return nil
+}
+
+// question returns how a caller that wakes must ask the store, or nil if the caller
+// has all that it needs. news says that a watch has news of the start, or that the time to
+// confirm the start has come.
+func (c *Caller) question(news bool) question {
+	switch {
+	case c.state != booked:
+		return (*Caller).Book
+	case c.stale() || c.unusable():
+		return (*Caller).replaceStale
+	case news || c.needsRevalidation():
+		return (*Caller).revalidate
+	case c.holdsSlots() || Now() < c.startAt: // before the start, within Lead, no slots are taken
+		return nil
+	}
+	return (*Caller).acquireSlots
+}
+
+// Book asks the store for a start within the horizon, in place of what the caller
+// holds. After an error the caller holds nothing.
+func (c *Caller) Book(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return c.GaveUp(ctx)
+	}
+
+	asked := Now()
+	if c.arrivedAt == 0 {
+		c.BeginWait(asked)
+	}
+	c.Booking.MaxWait = c.usefulWait(c.remainingWait(ctx, asked))
+
+	if c.shadowed && !c.engine.counting.mayAsk(asked) {
+		c.Cancel()
+		c.startAt, c.validatedAt = asked, asked
+		c.goUncounted()
+		return nil
+	}
+
+	if !c.needsStoreContext(c.Booking.MaxWait) {
+		return c.bookWithin(ctx, ctx, asked)
+	}
+
+	storeCtx, stop := c.storeContext(ctx, c.Booking.MaxWait)
+	defer stop()
+	if storeCtx.Err() != nil {
+		c.Cancel()
+		return c.storeFailure(ctx, context.Cause(storeCtx))
+	}
+	return c.bookWithin(ctx, storeCtx, asked)
+}
+
+// bookWithin is the part of Book that calls the store, with storeCtx. asked is when it is called.
+func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) error {
+	b, e := &c.Booking, c.engine
+	stoodInLine, spread := c.state == inLine, c.spread()
+
+	if c.returns { // a caller that asks for the first time holds nothing
+		c.replacePlace(spread)
+	}
+	b.Spread = spread
+	c.adjustPace()
+	b.Horizon, b.Priority = c.Horizon(), c.Priority
+
+	g, err := e.Store.Book(storeCtx, b)
+	c.endStoreCall()
+	if err != nil {
+		c.forget() // the store gives back what was held, or has lost it: it must not be given back twice
+		if c.shadowed && ctx.Err() == nil {
+			c.goOnCounted(ctx, err)
+			return nil
+		}
+		return c.storeFailure(ctx, err)
+	}
+
+	c.receive(g)
+	c.startAt, c.validatedAt, c.validateRTT = asked, asked, g.Age
+	c.returns, c.outageReported = true, false
+	e.noteRecent(b.Charges, &c.Grant, asked)
+
+	if c.shadowed {
+		c.goOnCounted(ctx, nil)
+		return nil
+	}
+
+	// Most starts need no more than this: the store is in memory, and has room.
+	if g.OK && g.Wait == 0 && g.Age == 0 {
+		c.state = granted
+		if e.Observe == nil {
+			return nil
+		}
+	}
+
+	if err := c.takeAnswer(ctx, stoodInLine); err != nil {
+		return err
+	}
+
+	// Without an observer, whose calls take time, the start is still fresh.
+	if g.OK && g.Wait == 0 && e.Observe == nil && g.Age <= validFor && !c.unusable() {
+		c.state = granted
+	}
+	return nil
+}
+
+// receive takes over an answer of the store, and sets the state to what the caller now holds.
+func (c *Caller) receive(g store.Grant) {
+	c.Grant = g
+	switch {
+	case g.OK:
+		c.state = booked
+	case g.Ready == nil:
+		c.state = idle
+	case g.Handle == store.Handle{}:
+		c.state = inLine
+	default:
+		c.state = inSlotLine
+	}
+}
+
+// takeAnswer goes through the store's answer to a booking, unless the answer is a start at once that no
+// observer is told of. It returns the error of a caller that is refused, sets startAt for a caller that
+// must wait, and tells the observer. stoodInLine says that the caller stood in the line for a start
+// before.
+func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
+	g, e := c.Grant, c.engine
+	answered := Now()
+	if g.OK {
+		e.grantAge.add(g.Age, answered)
+	} else {
+		e.rtt.add(g.Age, answered)
+	}
+	c.noticeClosed(ctx, &g)
+
+	// A place in line is of no use to a caller that can wait no longer.
+	if c.state == inLine && c.remaining == 0 {
+		c.Cancel()
+	}
+	if c.outOfPatience(g, answered) {
+		c.Cancel()
+	}
+	if c.state == idle {
+		return c.refusal(g)
+	}
+
+	// The store decided about half an Age ago.
+	if g.Wait > 0 || g.Age > 0 {
+		c.startAt, c.validatedAt = answered+g.Wait, answered-g.Age/2
+		c.countStale()
+		if err := c.exceedsMaxWait(ctx, g); err != nil {
+			return err
+		}
+	}
+
+	c.reportHeld(ctx, g, stoodInLine && g.OK) // a caller in line was reported when it got in line
+	return nil
+}
+
+// goOnCounted has a caller that is only counted go on, whatever the store has answered to its booking: no budget of a
+// shadow policy holds anybody. failed is the error of the call, or nil.
+func (c *Caller) goOnCounted(ctx context.Context, failed error) {
+	c.engine.counting.note(failed == nil)
+
+	switch g := c.Grant; {
+	case failed != nil && !c.outageReported:
+		c.outageReported = true
+		c.report(ctx, EventStoreFailed, c.Waited(), c.engine.Errors.StoreFailed(failed))
+	case failed != nil:
+	case g.OK:
+		c.engine.rtt.add(g.Age, Now())
+		c.ReportShadows(ctx)
+		c.state = granted
+		return
+	default:
+		c.Cancel() // the store of a fallback may have no start
+	}
+	c.goUncounted()
+}
+
+// goUncounted has the caller go on though the store holds nothing for it.
+func (c *Caller) goUncounted() {
+	c.Grant = store.Grant{OK: true, Held: store.NotHeld, Turn: c.Grant.Turn}
+	c.state, c.uncounted = granted, true
+}
+
+// wait waits until w.Early before the booked start, or for the caller's turn in line. It returns
+// early when there is news, or a notice is due. A caller whose context ends gives back what it
+// holds.
+func (c *Caller) wait(ctx context.Context, w Wait) (wake, error) {
+	if c.state == booked {
+		return c.waitForStart(ctx, w)
+	}
+	return c.waitInLine(ctx, w)
+}
+
+// waitForStart waits until w.Early before the booked start.
+func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
+	if c.Grant.Wait == 0 || c.unusable() {
+		return timeCame, nil
+	}
+	left := c.startAt - w.Early - Now()
+	if left <= 0 {
+		return timeCame, nil
+	}
+	if w.Detaches && c.startAt > w.DetachAt {
+		return 0, ErrDetach
+	}
+
+	why := timeCame
+	if left > validFor {
+		c.startWatch(ctx)
+		if lead := c.revalidateLead(); lead > 0 && left > validFor+lead {
+			left, why = left-lead, newsCame
+		}
+	} else if c.Grant.Age == 0 {
+		why = newsCame // a store in memory confirms even a near start: that costs no round trip
+	}
+
+	switch noticeDelay, ok := c.noticeIn(); {
+	case ok && noticeDelay == 0:
+		return noticeCame, nil
+	case ok && noticeDelay < left:
+		left, why = noticeDelay, noticeCame
+	}
+
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return why, nil
+	case <-c.invalidated:
+		return newsCame, nil
+	case <-w.Replaced:
+		return 0, ErrReplaced
+	case <-ctx.Done():
+		return 0, c.GaveUp(ctx)
+	}
+}
+
+// waitInLine waits for the caller's turn in line, which the store announces on Grant.Ready. In
+// the line for a start startAt is an estimate; in the line for slots there is none.
+func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
+	if w.Detaches && c.state == inLine && c.startAt > w.DetachAt {
+		return 0, ErrDetach
+	}
+
+	var waitOver, detach, noticeDue <-chan time.Time
+	if c.MaxWait > 0 || c.Patience > 0 {
+		timer := time.NewTimer(c.lineEnd() - Now())
+		defer timer.Stop()
+		waitOver = timer.C
+	}
+	if w.Detaches {
+		timer := time.NewTimer(w.DetachAt - Now())
+		defer timer.Stop()
+		detach = timer.C
+	}
+	switch noticeDelay, ok := c.noticeIn(); {
+	case ok && noticeDelay == 0:
+		return noticeCame, nil
+	case ok:
+		timer := time.NewTimer(noticeDelay)
+		defer timer.Stop()
+		noticeDue = timer.C
+	}
+
+	select {
+	case <-c.Grant.Ready:
+		return timeCame, nil
+	case <-noticeDue:
+		return noticeCame, nil
+	case <-waitOver:
+		return c.endLine()
+	case <-w.Replaced:
+		return 0, ErrReplaced
+	case <-detach:
+		return 0, ErrDetach
+	case <-ctx.Done():
+		return 0, c.GaveUp(ctx)
+	}
+}
+
+// endLine ends the wait of a caller that has stood in line for as long as it may.
+func (c *Caller) endLine() (wake, error) {
+	switch {
+	case c.Patience > 0:
+		g := c.Grant
+		g.Wait = 0
+		if c.state == inLine {
+			g.Wait = max(time.Millisecond, c.startAt-Now())
+		}
+		c.Cancel()
+		return 0, c.refusal(g)
+
+	case c.state == inLine:
+		return timeCame, nil // the caller books once more: the store has a start at once, or says how long the wait would be
+	}
+
+	c.Cancel()
+	c.remaining, c.remainingBy = c.MaxWait, BoundMaxWait
+	return 0, c.refusal(c.Grant)
+}
+
+// Recheck puts a granted start back into the state booked, so that Acquire checks the start
+// once more: time has passed since the grant. The start of a caller that is only counted stays granted.
+func (c *Caller) Recheck() {
+	if c.state == granted && !c.shadowed {
+		c.state = booked
+	}
+}
+
+// replaceStale reports that the start is too old, and books another start in its place.
+func (c *Caller) replaceStale(ctx context.Context) error {
+	c.report(ctx, EventStale, max(0, Now()-c.startAt), nil)
+	return c.Book(ctx)
+}
+
+// startWatch has the store watch over the start, unless the store does so already.
+func (c *Caller) startWatch(ctx context.Context) {
+	if c.watch != nil {
+		return
+	}
+	if c.invalidated == nil {
+		c.invalidated = make(chan struct{}, 1)
+	}
+	c.watch = c.engine.Store.Watch(&c.Booking, c.Grant, c.invalidated)
+}
+
+// revalidate asks the store whether the start may still be used, and books another
+// start if not.
+func (c *Caller) revalidate(ctx context.Context) error {
+	asked := Now()
+	maxWait := c.remainingWait(ctx, asked)
+	c.startWatch(ctx)
+
+	storeCtx, stop := c.storeContext(ctx, maxWait)
+	defer stop()
+	ok, err := c.watch.Confirm(storeCtx, maxWait)
+	c.endStoreCall()
+	c.validatedAt = Now()
+	c.validateRTT = c.validatedAt - asked
+
+	switch {
+	case err != nil:
+		c.Cancel()
+		return c.storeFailure(ctx, err)
+	case !ok, c.validatedAt-max(asked, c.startAt) > DefaultJitter:
+		// Starts that waited for one slow answer of the store would leave together. A caller
+		// without Jitter may be late for other reasons, but not for a slow answer.
+		return c.Book(ctx)
+	}
+	c.outageReported = false
+	return nil
+}
+
+// holdsSlots reports whether all Concurrency charges have their slots. A grant without
+// a wait has them.
+func (c *Caller) holdsSlots() bool { return !c.concurrent || c.Grant.Wait == 0 || c.slots != nil }
+
+// acquireSlots acquires the slots when the start has come. If there is no room for the slots the
+// caller gives back the start and gets in line.
+func (c *Caller) acquireSlots(ctx context.Context) error {
+	b := &slotHold{booking: store.Booking{
+		Charges: slices.DeleteFunc(slices.Clone(c.Booking.Charges), countsStart),
+		MaxWait: c.remainingWait(ctx, Now()),
+	}}
+	if c.spansScopes() {
+		b.booking.MaxWait = 0
+	}
+
+	storeCtx, stop := c.storeContext(ctx, b.booking.MaxWait)
+	defer stop()
+	g, err := c.engine.Store.Book(storeCtx, &b.booking)
+	c.endStoreCall()
+	if err != nil {
+		c.Cancel()
+		return c.storeFailure(ctx, err)
+	}
+	c.outageReported = false
+
+	switch {
+	case g.OK && g.Wait == 0:
+		b.grant, c.slots = g, b
+		return nil
+	case g.OK: // with a wait, because a penalty has closed a budget meanwhile
+		c.engine.Store.Cancel(&b.booking, g)
+		return c.Book(ctx)
+	case c.spansScopes():
+		return c.Book(ctx)
+	}
+
+	// There is no room. Give the start back, or the caller would keep others from it while it stands in line.
+	c.Cancel()
+	g.Held, g.Turn = c.chargeIndex(&b.booking, g.Held), c.Grant.Turn
+	c.receive(g)
+	c.noticeClosed(ctx, &g)
+	if c.state == idle {
+		return c.refusal(g)
+	}
+	c.reportHeld(ctx, g, false)
+	return nil
+}
+
+// Cancel gives back the start, the place in line and the slots, if any are held.
+func (c *Caller) Cancel() {
+	c.StopWatch()
+	c.cancelSlots()
+	if c.state != idle && !c.uncounted {
+		c.engine.Store.Cancel(&c.Booking, c.Grant)
+	}
+	c.forget()
+}
+
+// Spend notes that the start was used, and releases the slots: the caller holds nothing any more.
+func (c *Caller) Spend() {
+	c.ReleaseSlots()
+	c.forget()
+}
+
+// forget notes that the caller holds nothing any more: all was used, given back or lost.
+func (c *Caller) forget() { c.state, c.slots, c.uncounted = idle, nil, false }
+
+// replacePlace sets the booking's Instead, Turn and Returns, so that the store gives back what the
+// caller holds when it books the new start, which has the given spread. What the store cannot
+// replace is given back here.
+func (c *Caller) replacePlace(spread time.Duration) {
+	b := &c.Booking
+	c.StopWatch()
+	c.cancelSlots()
+	if c.state == booked && spread != b.Spread {
+		c.Cancel() // Instead is for bookings of the same spread
+	}
+
+	b.Instead, b.Turn, b.Returns = store.Handle{}, c.Grant.Turn, true
+	if c.state != idle {
+		b.Instead = c.Grant.Handle
+	}
+}
+
+// heldSlots returns the booking and the grant of the slots, if they are held.
+func (c *Caller) heldSlots() (b *store.Booking, g store.Grant, ok bool) {
+	switch {
+	case c.slots != nil:
+		return &c.slots.booking, c.slots.grant, true
+	case c.concurrent && c.state >= booked && c.Grant.Wait == 0 && !c.uncounted:
+		return &c.Booking, c.Grant, true
+	}
+	return nil, store.Grant{}, false
+}
+
+// cancelSlots gives the slots back unused, and with them a start that was granted
+// together with them.
+func (c *Caller) cancelSlots() {
+	b, g, ok := c.heldSlots()
+	if !ok {
+		return
+	}
+
+	c.engine.Store.Cancel(b, g)
+	c.slots = nil
+	if b == &c.Booking {
+		c.state = idle
+	}
+}
+
+// ReleaseSlots gives the slots back after use. The start stays booked: it was used.
+func (c *Caller) ReleaseSlots() {
+	if b, g, ok := c.heldSlots(); ok {
+		c.engine.Store.Release(b, g)
+	}
+}
+
+// StopWatch ends the watch, and counts the caller as held no more, because the start is used or
+// given back.
+func (c *Caller) StopWatch() {
+	if c.heldCallers != nil || c.watch != nil { // so little that StopWatch is inlined
+		c.endWait()
+	}
+}
+
+// endWait is StopWatch without the condition.
+func (c *Caller) endWait() {
+	c.uncountHeld()
+	if c.watch != nil {
+		c.watch.Stop()
+		c.watch = nil
+	}
+}

@@ -1,0 +1,186 @@
+package acquire
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// An Engine is what callers that ask one store have in common. The program sets the exported fields before the first
+// caller, and does not copy an Engine. It is safe for concurrent use.
+type Engine struct {
+	Store    store.Store
+	Traits   store.Traits                 // of the store
+	Errors   Errors                       // makes the errors of callers
+	Observe  func(context.Context, Event) // is told what happens to callers; nil if nobody is told
+	LongWait time.Duration                // how long a caller is held before Observe is told that it still waits; 0 if Observe is not told
+
+	rtt           rttEstimator // how long the store's answers take, of those without a start
+	grantAge      rttEstimator // how old starts are at the most: a store may know how long ago it booked them
+	overestimated overestimate // by how much the costs of policies are estimated too high
+	heldByPolicy  sync.Map     // of *atomic.Int64: how many callers each policy holds
+	closings      closings
+	counting      counting
+	ahead         ahead
+	recent        atomic.Pointer[recents] // the budgets that callers used last; nil while nobody asks for them
+	unanswered    atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
+}
+
+// RTT estimates how long the store takes to answer. The result is 0 for a store that has answered from memory only.
+func (e *Engine) RTT() time.Duration { return e.rtt.get() }
+
+// Unanswered reports whether callers wait for a store of which they were told that it does not answer.
+func (e *Engine) Unanswered() bool { return e.unanswered.Load() > 0 }
+
+// NoteCost notes that the cost of a start under a policy, booked as one number, was settled at another. A negative
+// number for settled says that nothing is known.
+func (e *Engine) NoteCost(policy string, booked, settled int) {
+	e.overestimated.note(policy, booked, settled)
+}
+
+// countPause is for how long callers that are only counted do not ask the store after a failure. Then one of them asks.
+const countPause = time.Second
+
+// A counting says whether callers that are only counted ask the store.
+type counting struct {
+	from atomic.Int64 // when the next caller asks, as of Now; 0 if all ask
+}
+
+// mayAsk reports whether a caller may ask the store now. After a failure, one caller may each countPause.
+func (c *counting) mayAsk(at time.Duration) bool {
+	from := c.from.Load()
+	return from == 0 || int64(at) >= from && c.from.CompareAndSwap(from, int64(at+countPause))
+}
+
+// note notes whether the store answered the call that has just ended.
+func (c *counting) note(answered bool) {
+	if !answered {
+		c.from.Store(int64(Now() + countPause))
+	} else if c.from.Load() != 0 {
+		c.from.Store(0)
+	}
+}
+
+// noteRecent notes the budgets of a booking that was answered with g at a time, while somebody asks for them.
+func (e *Engine) noteRecent(charges []store.Charge, g *store.Grant, at time.Duration) {
+	r := e.recent.Load()
+	if r != nil && !r.note(charges, g, at) {
+		e.recent.CompareAndSwap(r, nil)
+	}
+}
+
+// RecentBudgets returns, by policy, the hashed keys of the budgets that callers used last, at most 16 of a policy, and
+// forgets all policies that are not in the table. inTable tells which policies are. Budgets are noted from the first
+// call on, and until an hour after the last.
+func (e *Engine) RecentBudgets(inTable func(policy string) bool) map[string][][16]byte {
+	at := Now()
+	r := e.recent.Load()
+	if r == nil {
+		e.recent.CompareAndSwap(nil, &recents{askedAt: at, byPolicy: make(map[string][]recentBudget)})
+		r = e.recent.Load()
+	}
+	if r == nil {
+		return nil // a caller has dropped the recents between the two
+	}
+	return r.ofTable(inTable, at)
+}
+
+const (
+	mostRecent = 16          // how many budgets of a policy are known
+	inUse      = time.Minute // for how long a budget keeps its place after its last use
+	recentFor  = time.Hour   // for how long a budget is known after its last use, and budgets are noted after the last question
+)
+
+// recents are the budgets that callers used last, at most mostRecent of each policy. They have
+// hashed keys only.
+type recents struct {
+	mu       sync.Mutex
+	askedAt  time.Duration // when somebody asked for them last
+	byPolicy map[string][]recentBudget
+}
+
+// A recentBudget is a budget of a policy that a caller used.
+type recentBudget struct {
+	key    [16]byte
+	usedAt time.Duration
+	heldAt time.Duration // when it held a caller last
+}
+
+// note notes the budgets of a booking that was answered with g, unless another caller has the lock:
+// no caller waits for it. It returns false if nobody has called ofTable for recentFor: then the
+// recents can be dropped.
+func (r *recents) note(charges []store.Charge, g *store.Grant, at time.Duration) bool {
+	if !r.mu.TryLock() {
+		return true
+	}
+	defer r.mu.Unlock()
+
+	for i := range charges {
+		b := &charges[i].Budget
+		r.byPolicy[b.Policy] = noteUse(r.byPolicy[b.Policy], b.Key, g.Held == i && (!g.OK || g.Wait > 0), at)
+	}
+	return at-r.askedAt < recentFor
+}
+
+// noteUse notes in all, the budgets of a policy, that the budget with a key is used at a time, and
+// whether it holds its caller. A new budget takes a free place or, if there is none, replaces the
+// budget that was used the longest ago among those that are replaceable: those that were not used
+// within inUse and, if the new one holds its caller, those that have held nobody within inUse.
+func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []recentBudget {
+	place := -1
+	for i := range all {
+		b := &all[i]
+		if b.key == key {
+			place = i
+			break
+		}
+
+		replaceable := at-b.usedAt > inUse || held && at-b.heldAt > inUse
+		if replaceable && (place < 0 || b.usedAt < all[place].usedAt) {
+			place = i
+		}
+	}
+
+	switch {
+	case place >= 0 && all[place].key == key:
+	case len(all) < mostRecent:
+		place, all = len(all), append(all, recentBudget{key: key, heldAt: at - recentFor})
+	case place < 0:
+		return all
+	default:
+		all[place] = recentBudget{key: key, heldAt: at - recentFor}
+	}
+
+	all[place].usedAt = at
+	if held {
+		all[place].heldAt = at
+	}
+	return all
+}
+
+// ofTable returns the keys of the budgets that are known of each policy that is in the table, and forgets all
+// others. inTable tells which policies are.
+func (r *recents) ofTable(inTable func(policy string) bool, at time.Duration) map[string][][16]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.askedAt = at
+
+	all := make(map[string][][16]byte)
+	for policy, budgets := range r.byPolicy {
+		budgets = slices.DeleteFunc(budgets, func(b recentBudget) bool { return at-b.usedAt > recentFor })
+		if len(budgets) == 0 || !inTable(policy) {
+			delete(r.byPolicy, policy)
+			continue
+		}
+
+		r.byPolicy[policy] = budgets
+		for _, b := range budgets {
+			all[policy] = append(all[policy], b.key)
+		}
+	}
+	return all
+}

@@ -1,0 +1,398 @@
+package acquire
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// What the program hears of a caller: events, the error of a caller that has no start, and what held it.
+
+// An EventKind says what an [Event] is about.
+type EventKind uint8
+
+// The kinds of events. What they mean to users is said where the program has its own events.
+const (
+	EventWaiting EventKind = iota + 1
+	EventStillWaiting
+	EventStarted
+	EventRefused
+	EventGaveUp
+	EventStale
+	EventLate
+	EventShadowed
+	EventStoreFailed
+	EventClosed
+	EventOpened
+)
+
+// An Event is something that happened to one caller. Its pointers and slices are the caller's: they are good until
+// [Engine.Observe] returns, or until the caller goes on.
+type Event struct {
+	Kind     EventKind
+	Charge   *store.Charge  // the charge whose budget decided; nil if none did
+	Charges  []store.Charge // all charges of the caller
+	Paused   bool           // that budget is closed; else it is full
+	Note     store.PauseNote
+	Duration time.Duration // how long something took, or will take
+	Callers  int           // EventWaiting, EventStillWaiting: how many callers the policy holds
+	Left     time.Duration // EventStillWaiting: how long the caller will still be held; 0 if unknown
+	Err      error         // made by Errors, or nil
+}
+
+// Errors makes the errors that callers return, so that each error is of a type that the program's users know. Its
+// methods may be called by many goroutines.
+type Errors interface {
+	Refused(Refusal) error       // a budget refuses the caller
+	StoreFailed(err error) error // the store failed, with an error of its own
+	GaveUp(Departure) error      // the caller's context ended
+}
+
+// A Refusal is why a budget refuses a caller, which holds nothing any more.
+type Refusal struct {
+	Charge    *store.Charge // of the budget; nil if the store did not say
+	Wait      time.Duration // for how long the caller would have had to wait; 0 if unknown
+	Paused    bool          // the budget is closed; else it is full
+	Shares    int           // as in store.Grant
+	Note      store.PauseNote
+	CouldWait time.Duration // for how long the caller could still have waited
+	By        Bound         // what bounded CouldWait
+}
+
+// A Departure is how a caller left whose context ended. It holds nothing any more.
+type Departure struct {
+	Charge *store.Charge // of the budget that held the caller last; nil if none did
+	Note   store.PauseNote
+	Waited time.Duration
+	Cause  error // context.Cause
+	Err    error // of the context
+	Store  error // why the store did not answer, made by Errors; nil if a limit held the caller
+}
+
+// A Hold says what held a caller last.
+type Hold struct {
+	Duration time.Duration   // how long the caller was held; 0 until the program sets it
+	Policy   string          // "" if no policy held it
+	Paused   bool            // that policy's budget was closed; else it was full
+	Note     store.PauseNote // what the operator said who closed it; zero if nothing is known
+}
+
+// GaveUp gives back what is held and returns the error of a caller whose context ended.
+func (c *Caller) GaveUp(ctx context.Context) error {
+	c.Cancel()
+	return c.engine.Errors.GaveUp(c.departure(ctx))
+}
+
+// departure returns how the caller leaves.
+func (c *Caller) departure(ctx context.Context) Departure {
+	d := Departure{Waited: c.Waited(), Cause: context.Cause(ctx), Err: ctx.Err()}
+	if i := c.Grant.Held; i >= 0 {
+		d.Charge = &c.Booking.Charges[i]
+		d.Note = c.engine.Store.PauseNote(d.Charge.Budget)
+	}
+	return d
+}
+
+// refusal returns the error of a caller whose booking was refused with g.
+func (c *Caller) refusal(g store.Grant) error {
+	r := Refusal{Wait: g.Wait, Paused: g.Paused, Shares: g.Shares, CouldWait: c.remaining, By: c.remainingBy}
+	switch {
+	case c.ByDefault && r.By == BoundMaxWait:
+		r.By = BoundDefault
+	case c.ByDefault && r.By == BoundMaxWaitOver:
+		r.By = BoundDefaultOver
+	}
+
+	if g.Held >= 0 {
+		r.Charge = &c.Booking.Charges[g.Held]
+		if r.Paused {
+			r.Note = c.engine.Store.PauseNote(r.Charge.Budget)
+		}
+	}
+	return c.engine.Errors.Refused(r)
+}
+
+// storeFailure returns the error of a caller whose call of the store returned err. If the caller's
+// own context has ended, the caller gave up, and err is part of its error only if err says more
+// than that the context has ended.
+func (c *Caller) storeFailure(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return c.engine.Errors.StoreFailed(err)
+	}
+
+	c.Cancel()
+	d := c.departure(ctx)
+	if !errors.Is(d.Cause, err) && !errors.Is(d.Err, err) {
+		d.Store = c.engine.Errors.StoreFailed(err)
+	}
+	return c.engine.Errors.GaveUp(d)
+}
+
+// Event returns an event about the caller. If a budget holds the caller, or held it last, the event
+// names that budget. It is for programs that hold a lock, and tell their observer afterwards.
+func (c *Caller) Event(k EventKind, d time.Duration, err error) Event {
+	e := Event{Kind: k, Duration: d, Err: err, Charges: c.Booking.Charges}
+	if i := c.Grant.Held; i >= 0 {
+		e.Charge, e.Paused = &c.Booking.Charges[i], c.Grant.Paused
+		if e.Paused {
+			e.Note = c.engine.Store.PauseNote(e.Charge.Budget)
+		}
+	}
+
+	if (k == EventWaiting || k == EventStillWaiting) && c.heldCallers != nil {
+		e.Callers = int(c.heldCallers.Load())
+	}
+	if k == EventStillWaiting && c.state != inSlotLine {
+		e.Left = max(0, c.startAt-Now())
+	}
+	return e
+}
+
+// report tells the observer of an event about the caller.
+func (c *Caller) report(ctx context.Context, k EventKind, d time.Duration, err error) {
+	if c.engine.Observe != nil {
+		c.engine.Observe(ctx, c.Event(k, d, err))
+	}
+}
+
+// reportHeld notes which policy holds the caller by the store's answer g, if one does. It tells the
+// observer that the caller is held, unless told says that it was told before, and
+// which shadow policies would have held the caller.
+func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
+	held := g.Wait > 0 || !g.OK
+	if held && g.Held >= 0 {
+		charge := &c.Booking.Charges[g.Held]
+		c.Hold = Hold{Policy: charge.Budget.Policy, Paused: g.Paused}
+		if g.Paused {
+			c.Hold.Note = c.engine.Store.PauseNote(charge.Budget)
+		}
+	}
+
+	if c.engine.Observe == nil || c.silent {
+		return
+	}
+	if c.Hold.Policy != "" && held {
+		c.countHeld(c.Hold.Policy)
+	}
+	if !told && held {
+		c.report(ctx, EventWaiting, g.Wait, nil)
+	}
+	for i, over := range g.Over {
+		if over > 0 {
+			c.engine.Observe(ctx, Event{Kind: EventShadowed, Charge: &c.Booking.Charges[i], Duration: over})
+		}
+	}
+}
+
+// ReportShadows tells the observer which shadow policies would have held the caller.
+func (c *Caller) ReportShadows(ctx context.Context) {
+	c.reportHeld(ctx, store.Grant{OK: true, Held: store.NotHeld, Over: c.Grant.Over}, true)
+}
+
+// ReportStart tells the observer that the caller goes on, after it was held for some time, and
+// which budgets are open again.
+func (c *Caller) ReportStart(ctx context.Context, held time.Duration) {
+	if c.engine.Observe != nil {
+		c.ReportOpenings(ctx)
+		c.uncountHeld()
+		c.report(ctx, EventStarted, held, nil)
+	}
+}
+
+// countHeld counts the caller among those that the policy holds, and not any more among those of
+// the policy before.
+func (c *Caller) countHeld(policy string) {
+	n, ok := c.engine.heldByPolicy.Load(policy)
+	if !ok {
+		n, _ = c.engine.heldByPolicy.LoadOrStore(policy, new(atomic.Int64))
+	}
+	if n := n.(*atomic.Int64); n != c.heldCallers {
+		c.uncountHeld()
+		c.heldCallers = n
+		n.Add(1)
+	}
+}
+
+// uncountHeld notes that no policy holds the caller any more.
+func (c *Caller) uncountHeld() {
+	if c.heldCallers != nil {
+		c.heldCallers.Add(-1)
+		c.heldCallers = nil
+	}
+}
+
+// noticeIn returns how long it is until the observer must be told that the caller still
+// waits, or false if the observer is never told.
+func (c *Caller) noticeIn() (time.Duration, bool) {
+	if c.noticeAt == 0 {
+		return 0, false
+	}
+	return max(0, c.noticeAt-Now()), true
+}
+
+// noticeLongWait tells the observer that the caller still waits. The next notice is due when
+// the caller has waited for twice as long as now.
+func (c *Caller) noticeLongWait(ctx context.Context) {
+	waited := c.Waited()
+	c.noticeAt = Now() + waited
+	c.report(ctx, EventStillWaiting, waited, nil)
+}
+
+// askClosed bounds how long a caller that meets a closed budget asks the store for the budget's
+// end, for the observer. A caller that waits for less than nearlyOpen does not ask.
+const (
+	askClosed  = time.Second
+	nearlyOpen = 50 * time.Millisecond
+)
+
+// noticeClosed tells the observer that the budget that holds the caller by the answer g is closed,
+// unless the observer knows. It asks the store for how long the budget is closed.
+func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
+	e := c.engine
+	if e.Observe == nil || !g.Paused || g.Held < 0 || g.Wait < nearlyOpen {
+		return
+	}
+	charge, at := &c.Booking.Charges[g.Held], Now()
+	if !e.closings.add(charge.Budget, at, at+askClosed) { // only one caller asks
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, askClosed)
+	defer cancel()
+	unit := *charge
+	unit.Cost = 1
+	st, err := e.Store.Status(ctx, unit)
+	if err != nil || st.Paused <= 0 {
+		return
+	}
+
+	e.closings.extend(charge.Budget, at, Now()+st.Paused)
+	note := e.Store.PauseNote(charge.Budget)
+	e.Observe(ctx, Event{Kind: EventClosed, Charge: charge, Duration: st.Paused, Paused: true, Note: note})
+}
+
+// ReportOpenings tells the observer which budgets of a start were closed before.
+func (c *Caller) ReportOpenings(ctx context.Context) {
+	for _, e := range c.Openings() {
+		c.engine.Observe(ctx, e)
+	}
+}
+
+// Openings returns what ReportOpenings tells the observer, and notes that the budgets are open. It returns
+// nil if there is no observer.
+func (c *Caller) Openings() (events []Event) {
+	known := &c.engine.closings
+	if c.engine.Observe == nil || known.count.Load() == 0 {
+		return nil
+	}
+
+	for i := range c.Booking.Charges {
+		charge := &c.Booking.Charges[i]
+		if charge.Shadow {
+			continue // a start does not show whether a shadow's budget is open
+		}
+		if d, ok := known.remove(charge.Budget, c.validatedAt, Now()); ok {
+			events = append(events, Event{Kind: EventOpened, Charge: charge, Duration: d})
+		}
+	}
+	return events
+}
+
+// NoteClosed notes that a budget is closed for d from now on, of which the program tells its observer.
+func (e *Engine) NoteClosed(b store.Budget, d time.Duration) {
+	at := Now()
+	e.closings.extend(b, at, at+d)
+}
+
+// closings are the budgets that are closed, as far as this program knows. By them the observer
+// gets one event when a budget closes, and one when it is open again.
+type closings struct {
+	count atomic.Int32 // of known, so that starts need no lock while it is 0
+	mu    sync.Mutex
+	known map[store.Budget]closing
+}
+
+// A closing is the time for which a budget is closed, as far as it is known here.
+type closing struct {
+	since   time.Duration // when this program learned first that the budget is closed
+	learned time.Duration // when it learned of the present end
+	until   time.Duration // the present end
+}
+
+// mostClosings is how many closed budgets are known at a time. The observer hears nothing of others.
+const mostClosings = 1024
+
+// add notes at a time that a budget is closed until a later time. It returns false, and changes
+// nothing, if the budget is known to be closed still, or if too many other budgets are.
+func (k *closings) add(b store.Budget, at, until time.Duration) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	old, found := k.known[b]
+	if found && at < old.until {
+		return false
+	}
+
+	if len(k.known) >= mostClosings && !found {
+		k.forgetPast(at)
+		if len(k.known) >= mostClosings {
+			return false
+		}
+	}
+
+	if k.known == nil {
+		k.known = make(map[store.Budget]closing)
+	}
+	if !found {
+		old.since = at
+	}
+	old.learned, old.until = at, until
+	k.known[b] = old
+	k.count.Store(int32(len(k.known)))
+	return true
+}
+
+// extend notes at a time that a budget is closed at least until a later time, also if the budget
+// is known to be closed.
+func (k *closings) extend(b store.Budget, at, until time.Duration) {
+	if k.add(b, at, until) {
+		return
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c, found := k.known[b]; found {
+		c.learned, c.until = at, max(c.until, until)
+		k.known[b] = c
+	}
+}
+
+// remove notes at a time that a budget is open, by an answer of the store to a question that was
+// sent at asked. It returns since how long the budget was known to be closed. It returns false, and
+// changes nothing, if the budget was not known to be closed, or if this program learned of the end
+// after it asked: then the answer may be older than the closing.
+func (k *closings) remove(b store.Budget, asked, at time.Duration) (time.Duration, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	c, found := k.known[b]
+	if !found || asked < c.learned {
+		return 0, false
+	}
+	delete(k.known, b)
+	k.count.Store(int32(len(k.known)))
+	return at - c.since, true
+}
+
+// forgetPast drops the budgets whose end has passed.
+func (k *closings) forgetPast(at time.Duration) {
+	for b, c := range k.known {
+		if c.until < at {
+			delete(k.known, b)
+		}
+	}
+}

@@ -1,0 +1,286 @@
+package acquire
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// Several variants of one piece of work: each is a Caller, and the first that may start goes on. The program decides
+// which variants ask when; what a variant does beside the way of any caller is here.
+
+// A Race is one piece of work that waits in several lines at once: in a line for each variant. The
+// first variant that books a start has won, and the waits of all others end.
+//
+// The variants ask the store one after the other, so that two of them do not book a start at one
+// moment. A variant whose turn to ask does not come within askAlone asks all the same: the server
+// that another variant asks may be away. The methods of a Race are safe for concurrent use, except Context.
+type Race struct {
+	asking chan struct{}        // holds a value while a variant asks
+	stops  []context.CancelFunc // end the waits of the variants
+
+	mu     sync.Mutex
+	winner *Caller
+	active int // how many variants may still get a start
+}
+
+// askAlone is for how long a variant waits until another variant has its answer. A caller that joins
+// the line of a full budget in Redis may have to wait for more than that, because callers
+// share calls: then others join their lines meanwhile.
+const askAlone = 25 * time.Millisecond
+
+// ErrLost says that another variant has won. No caller sees it.
+var ErrLost = errors.New("throttle: another variant has a start")
+
+// NewRace returns a race of n variants.
+func NewRace(n int) *Race { return &Race{asking: make(chan struct{}, 1), active: n} }
+
+// Context returns the context of one variant's wait, which ends with the race. All contexts are made before the race
+// begins.
+func (r *Race) Context(ctx context.Context) context.Context {
+	ctx, stop := context.WithCancel(ctx)
+	r.stops = append(r.stops, stop)
+	return ctx
+}
+
+// Stop ends the waits of all variants.
+func (r *Race) Stop() {
+	for _, stop := range r.stops {
+		stop()
+	}
+}
+
+// ask has a variant ask the store, and the variant wins if it then has a start. It
+// returns ErrLost if another variant has won.
+func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
+	timer := time.NewTimer(askAlone)
+	defer timer.Stop()
+	select {
+	case r.asking <- struct{}{}:
+		defer func() { <-r.asking }()
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return c.GaveUp(ctx)
+	}
+
+	err := q(c, ctx)
+	c.LeaveLine()
+	switch {
+	case err != nil:
+		return err
+	case c.state >= booked:
+		return r.Claim(c)
+	case c.state == inLine && c.Grant.Held >= 0:
+		name := lineName{c.Booking.Charges[c.Grant.Held].Budget, c.Priority}
+		c.line = c.engine.ahead.join(name, c.startAt)
+	}
+	return nil
+}
+
+// Claim makes a variant that has a start, or needs no start, the winner. If there is another winner it returns
+// ErrLost: the variant keeps what it has until the race is over.
+func (r *Race) Claim(c *Caller) error {
+	r.mu.Lock()
+	won := r.winner == nil || r.winner == c
+	if won {
+		r.winner = c
+	}
+	r.mu.Unlock()
+
+	if !won {
+		return ErrLost
+	}
+	r.Stop()
+	return nil
+}
+
+// Winner returns the variant that has won, or nil if none has.
+func (r *Race) Winner() *Caller {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.winner
+}
+
+// Retire notes that a variant can get no start now. If none of the variants can, the race is over.
+func (r *Race) Retire() {
+	r.mu.Lock()
+	r.active--
+	over := r.active == 0
+	r.mu.Unlock()
+	if over {
+		r.Stop()
+	}
+}
+
+// Reenter notes that a variant that retired may get a start again.
+func (r *Race) Reenter() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.active++
+}
+
+// tryFor is for how long a variant waits for the store's answer whether there is a start now. It
+// waits longer if the store is far away.
+const tryFor = 100 * time.Millisecond
+
+// Try books a start for now, and asks for nothing else. A variant that is refused has held nothing, and
+// Grant.Wait says for how long its budgets would hold it.
+func (c *Caller) Try(ctx context.Context) error {
+	c.trying = true
+	err := c.within(ctx, max(tryFor, min(horizonTrips*c.engine.rtt.get(), store.LeastHorizon)))
+	c.trying = false
+
+	if c.state == idle {
+		c.returns, c.Grant.Turn = false, nil
+	}
+	return err
+}
+
+// BookNear books a start within the horizon, as Book does, and waits no longer than that for the store's answer.
+func (c *Caller) BookNear(ctx context.Context) error { return c.within(ctx, c.Horizon()) }
+
+// within calls Book with a context that ends after d at the latest: a store that is away keeps the
+// work from its other variants no longer. The context has no deadline, by which the store would
+// take the start to be of no use after d.
+func (c *Caller) within(ctx context.Context, d time.Duration) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer time.AfterFunc(d, stop).Stop()
+
+	if err := c.waitToAsk(ctx); err != nil {
+		return err
+	}
+	return c.Book(ctx)
+}
+
+// Leave has a variant give back what it holds, and reports whether it has a rank, which it keeps for the case that
+// it comes again.
+func (c *Caller) Leave() (ranked bool) {
+	if c.state != idle {
+		c.Cancel()
+	}
+	c.StopWatch()
+
+	c.returns = false
+	b := &c.Booking
+	b.Turn, b.Returns, b.Instead = c.Grant.Turn, false, store.Handle{}
+	return c.Grant.Turn != nil
+}
+
+// Silence keeps the observer from hearing how the variant waits, because another variant tells it.
+func (c *Caller) Silence() { c.silent, c.noticeAt = true, 0 }
+
+// Silent reports whether the observer does not hear how the variant waits.
+func (c *Caller) Silent() bool { return c.silent }
+
+// Speak has the variant tell the observer how the work waits, which came at begun.
+func (c *Caller) Speak(begun time.Duration) {
+	c.silent = false
+	if c.engine.LongWait > 0 {
+		c.noticeAt = max(begun+c.engine.LongWait, Now())
+	}
+}
+
+// Chosen notes that the work goes on with this variant. The observer hears now which shadow policies would have held
+// the work, if it has not heard so before.
+func (c *Caller) Chosen(ctx context.Context) {
+	if c.silent {
+		c.silent = false
+		c.ReportShadows(ctx)
+	}
+}
+
+// LeaveLine notes that others need not know any more of the line in which the variant stands.
+func (c *Caller) LeaveLine() {
+	if c.line != nil {
+		c.engine.ahead.leave(c.line)
+		c.line = nil
+	}
+}
+
+// Ahead returns until when the variant would have to wait, because callers of this program with several variants
+// stand in line for one of its budgets, and their priority is no lower. It returns false if none do.
+func (c *Caller) Ahead() (until time.Duration, found bool) {
+	return c.engine.ahead.of(c.Booking.Charges, c.Priority)
+}
+
+// The ahead are the callers of this program with several variants that stand in line, by budget. A
+// caller that comes later does not ask for a start now where one of them waits: the start is not its
+// own. So under full load it asks once for each variant and not twice, which halves what
+// the store has to do.
+type ahead struct {
+	count atomic.Int32 // of known, so that nobody needs the lock while it is 0
+	mu    sync.Mutex
+	known map[lineName]*line
+}
+
+// A lineName is the line of a budget for the callers of a priority.
+type lineName struct {
+	budget   store.Budget
+	priority store.Priority
+}
+
+// A line is what is known of a line.
+type line struct {
+	name    lineName
+	callers int
+	until   time.Duration // when the caller that asked last will start, as it was told
+}
+
+// join notes that a caller stands in a line, and was told to wait until a time. It returns the line.
+func (h *ahead) join(name lineName, until time.Duration) *line {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+
+	l := h.known[name]
+	if l == nil {
+		if h.known == nil {
+			h.known = make(map[lineName]*line)
+		}
+		l = &line{name: name}
+		h.known[name] = l
+		h.count.Add(1)
+	}
+
+	l.callers++
+	l.until = until
+	return l
+}
+
+// leave notes that a caller has left a line.
+func (h *ahead) leave(l *line) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+
+	l.callers--
+	if l.callers == 0 {
+		delete(h.known, l.name)
+		h.count.Add(-1)
+	}
+}
+
+// of returns until when a caller with the charges would have to wait, because callers whose priority
+// is no lower stand in line for one of the budgets. It returns false if none do.
+func (h *ahead) of(charges []store.Charge, p store.Priority) (until time.Duration, found bool) {
+	if h.count.Load() == 0 {
+		return 0, false
+	}
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range charges {
+		for q := p; q <= store.PriorityHigh; q++ {
+			l := h.known[lineName{charges[i].Budget, q}]
+			if l != nil && (!found || l.until > until) {
+				until, found = l.until, true
+			}
+		}
+	}
+	return until, found
+}

@@ -1,0 +1,109 @@
+package acquire
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// What stays of a caller that has its start: callers of one budget are used again, and a Start is kept in their place.
+
+// A Start is what a permit keeps of a caller of one budget. It has no pointer to the
+// caller, so that a permit that does not leave its user's function costs no allocation.
+type Start struct {
+	Key  [16]byte // of the budget
+	Cost int      // as it was settled last
+
+	reserve     int
+	spread      time.Duration
+	wait, age   time.Duration // of the grant
+	handle      store.Handle
+	turn        store.Turn
+	startAt     time.Duration
+	validatedAt time.Duration
+	validateRTT time.Duration
+	maxWait     time.Duration
+	byDefault   bool
+	priority    store.Priority
+}
+
+// Set sets the start to that of a caller of one budget. It sets each field by
+// itself, because a literal would be copied.
+func (s *Start) Set(c *Caller) {
+	charge, g := &c.Booking.Charges[0], &c.Grant
+	if c.slots != nil {
+		g = &c.slots.grant // the only charge is Concurrency
+	}
+
+	s.Key, s.Cost, s.reserve, s.spread = charge.Budget.Key, charge.Cost, charge.Reserve, c.Booking.Spread
+	s.wait, s.age, s.handle, s.turn = g.Wait, g.Age, g.Handle, g.Turn
+	s.startAt, s.validatedAt, s.validateRTT = c.startAt, c.validatedAt, c.validateRTT
+	s.maxWait, s.byDefault, s.priority = c.MaxWait, c.ByDefault, c.Priority
+}
+
+// Caller returns a caller that holds the start. The charge is that of the budget, without what the start says of it.
+func (s *Start) Caller(e *Engine, charge store.Charge) Caller {
+	charge.Budget.Key, charge.Cost, charge.Reserve = s.Key, s.Cost, s.reserve
+	c := Caller{
+		engine: e, Booking: store.Booking{Spread: s.spread}, returns: true,
+		MaxWait: s.maxWait, ByDefault: s.byDefault, Priority: s.priority,
+		Grant:   store.Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: store.NotHeld},
+		startAt: s.startAt, validatedAt: s.validatedAt, validateRTT: s.validateRTT,
+	}
+	c.SetCharges([]store.Charge{charge})
+	c.holdStart()
+	return c
+}
+
+// Again returns a copy of a caller that has its start. The copy holds that start and has charges of its own.
+func (c *Caller) Again() Caller {
+	again := *c
+	again.Hold = Hold{}
+	again.Booking.Charges = slices.Clone(c.Booking.Charges)
+	again.holdStart()
+	return again
+}
+
+// holdStart sets the state of a caller that holds a start from which time has passed.
+func (c *Caller) holdStart() {
+	c.state = booked
+	if c.shadowed {
+		c.state = granted
+	}
+}
+
+// Reuse makes a caller of one budget, whose way is over, ready for another way with the same engine and charges. It
+// returns false, and does nothing, if the store may still use the caller.
+func (c *Caller) Reuse() bool {
+	switch {
+	case c.Immediate() && !c.Booking.Returns:
+		// It booked once. The first booking of the next way sets the rest anew.
+		c.state, c.arrivedAt, c.returns, c.uncounted, c.Grant.Held = idle, 0, false, false, store.NotHeld
+		return true
+
+	case c.Immediate() || c.engine.Observe == nil && !c.shadowed:
+		*c = Caller{
+			engine: c.engine, Booking: store.Booking{Charges: c.Booking.Charges, Spread: c.Booking.Spread},
+			jitter: c.jitter, concurrent: c.concurrent, shadowed: c.shadowed, invalidated: c.invalidated,
+			Grant: store.Grant{Held: store.NotHeld},
+		}
+		return true
+	}
+	return false // the store may still use the observed context, which is a field of the caller
+}
+
+// Return notes that the caller comes back with its turn in line, which may be nil.
+func (c *Caller) Return(turn store.Turn) { c.returns, c.Grant.Turn = turn != nil, turn }
+
+// LoseSlots notes that somebody else has given back the slots, or does so now: the caller goes on without its
+// Concurrency charges.
+func (c *Caller) LoseSlots() {
+	isSlot := func(charge store.Charge) bool { return !countsStart(charge) }
+	c.Booking.Charges = slices.DeleteFunc(c.Booking.Charges, isSlot)
+	c.slots, c.concurrent = nil, false
+
+	if len(c.Booking.Charges) == 0 {
+		c.forget()
+	}
+}
