@@ -287,11 +287,12 @@ func panicLine() string {
 	return "an unknown line"
 }
 
-// Observers returns a function for [Config.Observe] that tells all of several observers of each event, in their order. A
-// nil observer is left out. Observers returns nil if none is left.
+// Observers returns a function for [Config.Observe] that tells all of several
+// observers of each event, in their order. A nil observer is left out.
+// Observers returns nil if none is left.
 //
-// A panic of one observer does not take the event from the others. All are told of the panic by an
-// [EventFunctionFailed], as [Config.Observe] has it.
+// A panic of one observer does not take the event from the others. All are told
+// of the panic by an [EventFunctionFailed], as [Config.Observe] has it.
 func Observers(all ...func(context.Context, Event)) func(context.Context, Event) {
 	all = slices.DeleteFunc(slices.Clone(all), func(o func(context.Context, Event)) bool { return o == nil })
 	switch len(all) {
@@ -316,7 +317,8 @@ func Observers(all ...func(context.Context, Event)) func(context.Context, Event)
 	}
 }
 
-// An observersError is what a function of [Observers] panics with: the panic of one of its observers.
+// An observersError is what a function of [Observers] panics with: the panic of
+// one of its observers.
 type observersError struct{ error }
 
 // An observer is [Config.Observe].

@@ -58,8 +58,9 @@ type Config struct {
 	// holds it, that a budget was closed elsewhere and is open again, that the
 	// store does not answer. The page on events lists all. Observe is called on the
 	// request's way, by many goroutines, and must not block. A panic ends
-	// there, and Observe is told of it by a [EventFunctionFailed]. Defaults to nil:
-	// nobody is told.
+	// there, and Observe is told of it by an [EventFunctionFailed]. [Observers]
+	// makes one of several, and package slogthrottle has one that logs. Defaults
+	// to nil: nobody is told.
 	Observe func(context.Context, Event)
 
 	// LongWait is how long a caller is held before Observe gets a [EventStillWaiting]; it gets

@@ -51,7 +51,8 @@ func PathValue(name string) func(*http.Request) string {
 	return func(r *http.Request) string { return r.PathValue(name) }
 }
 
-// Wildcards returns the names of the wildcards of Match, whose values [PathValue] reads. Its error is a mistake in Match.
+// Wildcards returns the names of the wildcards of Match, whose values
+// [PathValue] reads. Its error is a mistake in Match.
 func (p Policy) Wildcards() ([]string, error) {
 	pattern, err := match.Parse(p.Match)
 	if err != nil {
@@ -60,13 +61,16 @@ func (p Policy) Wildcards() ([]string, error) {
 	return slices.Clone(pattern.Names()), nil
 }
 
-// maxBodyRead is how much of a request's body a key looks at: all of a long conversation with pictures.
+// maxBodyRead is how much of a request's body a key looks at: all of a long
+// conversation with pictures.
 const maxBodyRead = 32 << 20
 
-// BodyMember returns a [Policy.Key] that reads a member of the JSON object in a request's body, such as the model of a
-// language model's API: a text or a number. It returns "" if there is no such member within the first 32 MiB, if it is an
-// object or an array, if the Content-Type is not application/json, or if the request has no GetBody, without which a body
-// can be read only once. [http.NewRequest] sets GetBody for the readers of packages bytes and strings.
+// BodyMember returns a [Policy.Key] that reads a member of the JSON object in a
+// request's body, such as the model of a language model's API: a text or a
+// number. It returns "" if there is no such member within the first 32 MiB, if
+// it is an object or an array, if the Content-Type is not application/json, or
+// if the request has no GetBody, without which a body can be read only once.
+// [http.NewRequest] sets GetBody for the readers of packages bytes and strings.
 func BodyMember(name string) func(*http.Request) string {
 	return func(r *http.Request) string {
 		if media := r.Header.Get("Content-Type"); !strings.HasPrefix(strings.ToLower(media), "application/json") {

@@ -43,7 +43,8 @@ func NewLimiters(c Config) (*Limiters, error) {
 // policy is gone are refused with a *[ConfigError].
 func (l *Limiters) SetPolicies(policies []Policy) error { return l.policies.set(policies) }
 
-// Policies returns a copy of the policies as they are now, as they were given to [NewLimiters] or [Limiters.SetPolicies].
+// Policies returns a copy of the policies as they are now, as they were given
+// to [NewLimiters] or [Limiters.SetPolicies].
 func (l *Limiters) Policies() []Policy { return slices.Clone(l.policies.Load().given) }
 
 // Limiter returns a limiter for the budgets of one of the policies, as they are now,

@@ -83,7 +83,8 @@ func Must(t *Transport, err error) *Transport {
 // take a new place. In case of an error nothing changes.
 func (t *Transport) SetPolicies(policies []Policy) error { return t.policies.set(policies) }
 
-// Policies returns a copy of the policies as they are now, as they were given to [New] or [Transport.SetPolicies].
+// Policies returns a copy of the policies as they are now, as they were given
+// to [New] or [Transport.SetPolicies].
 func (t *Transport) Policies() []Policy { return slices.Clone(t.policies.Load().given) }
 
 // Explain returns what sending the request would cost which budgets: one charge

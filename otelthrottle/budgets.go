@@ -10,7 +10,8 @@ import (
 	"github.com/fleetthrottle/throttle/telemetry"
 )
 
-// A Source has a table of policies, and knows what their budgets are like: a Transport or Limiters of package throttle.
+// A Source has a table of policies, and knows what their budgets are like: a
+// Transport or Limiters of package throttle.
 type Source = telemetry.Source
 
 // budgets are what is told of budgets, and whom to ask.

@@ -31,9 +31,9 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
-// An Observer has metrics and spans made of events. It is safe for concurrent use, and
-// there is nothing to close. One is for all transports and limiters of a program: what several tell of the store
-// would not be added up.
+// An Observer has metrics and spans made of events. It is safe for concurrent
+// use, and there is nothing to close. One is for all transports and limiters of
+// a program: what several tell of the store would not be added up.
 type Observer struct {
 	instruments
 	tracers trace.TracerProvider
@@ -42,8 +42,9 @@ type Observer struct {
 	outages telemetry.Outages
 }
 
-// New returns an observer. Its errors are those of the meter provider. Give its Observe to the transports and limiters of a
-// program, and these to [Observer.Follow].
+// New returns an observer. Its errors are those of the meter provider. Give its
+// Observe to the transports and limiters of a program, and these to
+// [Observer.Follow].
 func New(c Config) (*Observer, error) {
 	o := &Observer{tracers: c.TracerProvider}
 	m := meterOf(c.MeterProvider)
@@ -70,9 +71,10 @@ func meterOf(p metric.MeterProvider) metric.Meter {
 	return p.Meter(scope)
 }
 
-// Follow makes the series of all policies of the sources, with 0, and later those of the policies that the sources get by
-// their SetPolicies. The series of policies that are gone stay, as long as the program runs. A policy of a transport
-// that is not followed has its series from its first event on.
+// Follow makes the series of all policies of the sources, with 0, and later
+// those of the policies that the sources get by their SetPolicies. The series
+// of policies that are gone stay, as long as the program runs. A policy of a
+// transport that is not followed has its series from its first event on.
 func (o *Observer) Follow(sources ...Source) { o.all.Follow(sources...) }
 
 // collect makes the series of new policies, and tells for how long the store has not answered.

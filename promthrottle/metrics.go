@@ -16,12 +16,12 @@ const (
 	Other = telemetry.Other // policies that are not in a table
 )
 
-// A Source has a table of policies, and knows what their budgets are like: a [throttle.Transport] or
-// [throttle.Limiters].
+// A Source has a table of policies, and knows what their budgets are like: a
+// [throttle.Transport] or [throttle.Limiters].
 type Source = telemetry.Source
 
-// Metrics are what happens to requests. They are a [prometheus.Collector], and safe for concurrent use. One is for all
-// transports and limiters of a program.
+// Metrics are what happens to requests. They are a [prometheus.Collector], and
+// safe for concurrent use. One is for all transports and limiters of a program.
 type Metrics struct {
 	requests *prometheus.CounterVec
 	waits    *prometheus.HistogramVec
@@ -36,7 +36,8 @@ type Metrics struct {
 	outages telemetry.Outages
 }
 
-// New returns metrics. Give their Observe to the transports and limiters of a program, and these to [Metrics.Follow].
+// New returns metrics. Give their Observe to the transports and limiters of a
+// program, and these to [Metrics.Follow].
 func New() *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -80,9 +81,10 @@ func histogram(name, help string) prometheus.HistogramOpts {
 	}
 }
 
-// Follow makes the series of all policies of the sources, with 0, and later those of the policies that the sources get by
-// their SetPolicies. The series of policies that are gone stay, as long as the program runs. A policy of a transport
-// that is not followed has its series from its first event on.
+// Follow makes the series of all policies of the sources, with 0, and later
+// those of the policies that the sources get by their SetPolicies. The series
+// of policies that are gone stay, as long as the program runs. A policy of a
+// transport that is not followed has its series from its first event on.
 func (m *Metrics) Follow(sources ...Source) { m.all.Follow(sources...) }
 
 // A series is all that belongs to one policy, bound beforehand: events come on the

@@ -1,5 +1,5 @@
-// Package slogthrottle logs what throttle does by log/slog, at levels and in an amount that a program can leave on in
-// production:
+// Package slogthrottle logs what throttle does by log/slog, at levels and in an
+// amount that a program can leave on in production:
 //
 //	logs := slogthrottle.New(slog.Default(), slogthrottle.Options{})
 //	transport, err := throttle.New(throttle.Config{
@@ -8,24 +8,28 @@
 //
 // # Lines
 //
-// The message of a line is "throttle: " and the kind of the event. [Level] says how the kinds are logged: at the level
-// of a logger by default, [slog.LevelInfo], a program hears of refusals, bans, long waits, outages and mistakes, and not of
-// each request. Attributes have the names that metrics and spans have for the same: the page on [events] lists them. An
-// attribute without a value is left out.
+// The message of a line is "throttle: " and the kind of the event. [Level] says
+// how the kinds are logged: at the level of a logger by default,
+// [slog.LevelInfo], a program hears of refusals, bans, long waits, outages and
+// mistakes, and not of each request. Attributes have the names that metrics and
+// spans have for the same: the page on [events] lists them. An attribute
+// without a value is left out.
 //
 // # How many
 //
-// Of one kind and one policy at most [Options.PerMinute] lines are logged within a minute, of a store that fails so many
-// in all, and below [slog.LevelInfo] every line. The first line after that minute says in [AttrOmitted] how many were left
-// out.
+// Of one kind and one policy at most [Options.PerMinute] lines are logged
+// within a minute, of a store that fails so many in all, and below
+// [slog.LevelInfo] every line. The first line after that minute says in
+// [AttrOmitted] how many were left out.
 //
-// A request that no policy matches is told once for each host, of the first [MaxHosts] hosts. Then a line says so, and
-// further hosts are not told.
+// A request that no policy matches is told once for each host, of the first
+// [MaxHosts] hosts. Then a line says so, and further hosts are not told.
 //
 // # Secrets
 //
-// A line holds no URL, no token and no raw key. The error with which a caller's own context ended is the program's own: of
-// it a line says only whether the context was cancelled or its deadline passed.
+// A line holds no URL, no token and no raw key. The error with which a caller's
+// own context ended is the program's own: of it a line says only whether the
+// context was cancelled or its deadline passed.
 //
 // [events]: https://github.com/fleetthrottle/throttle/blob/main/docs/events.md#fields
 package slogthrottle
@@ -45,18 +49,21 @@ import (
 
 // Options are optional.
 type Options struct {
-	// Level returns the level of the lines of a kind of events. Defaults to nil: the function [Level].
+	// Level returns the level of the lines of a kind of events. Defaults to
+	// nil: the function [Level].
 	Level func(throttle.EventKind) slog.Level
 
-	// PerMinute is how many lines of one kind and one policy are logged at most within a minute, where their level is
-	// [slog.LevelInfo] or above. Negative: no limit. Defaults to [DefaultPerMinute].
+	// PerMinute is how many lines of one kind and one policy are logged at
+	// most within a minute, where their level is [slog.LevelInfo] or above.
+	// Negative: no limit. Defaults to [DefaultPerMinute].
 	PerMinute int
 }
 
 // DefaultPerMinute is the PerMinute of [Options] that set none.
 const DefaultPerMinute = 6
 
-// MaxHosts is of how many hosts a [Logger] says that no policy matches requests to them.
+// MaxHosts is of how many hosts a [Logger] says that no policy matches requests
+// to them.
 const MaxHosts = 128
 
 // The bounds of what a [Logger] remembers beside hosts.
@@ -65,13 +72,16 @@ const (
 	maxSeries = 1024 // kinds and policies whose lines are counted, beside one count for each kind
 )
 
-// AttrOmitted is the attribute with the number of lines of the same kind and policy that were left out before a line.
+// AttrOmitted is the attribute with the number of lines of the same kind and
+// policy that were left out before a line.
 const AttrOmitted = "throttle.omitted"
 
-// Level returns the level of a kind of events that is the default: [slog.LevelError] if a request failed, or a promise is at
-// risk, for a reason that the program or its store must mend; [slog.LevelWarn] if the upstream refused, the limits kept
-// a request from being sent, or the program or its table has a mistake; [slog.LevelInfo] for what an operator wants to know beside that; [slog.LevelDebug] for what
-// happens to each request.
+// Level returns the level of a kind of events that is the default:
+// [slog.LevelError] if a request failed, or a promise is at risk, for a reason
+// that the program or its store must mend; [slog.LevelWarn] if the upstream
+// refused, the limits kept a request from being sent, or the program or its
+// table has a mistake; [slog.LevelInfo] for what an operator wants to know
+// beside that; [slog.LevelDebug] for what happens to each request.
 func Level(k throttle.EventKind) slog.Level {
 	switch k {
 	case throttle.EventStoreFailed, throttle.EventFunctionFailed:
@@ -85,8 +95,8 @@ func Level(k throttle.EventKind) slog.Level {
 	return slog.LevelDebug
 }
 
-// A Logger logs events. It is safe for concurrent use, has nothing to close, and one is for all transports and limiters of
-// a program.
+// A Logger logs events. It is safe for concurrent use, has nothing to close,
+// and one is for all transports and limiters of a program.
 type Logger struct {
 	logger    *slog.Logger // nil: that of slog.Default
 	level     func(throttle.EventKind) slog.Level
@@ -103,15 +113,17 @@ type series struct {
 	policy string
 }
 
-// A count is how many lines of a series there were in the minute that began at a time.
+// A count is how many lines of a series there were in the minute that began at
+// a time.
 type count struct {
 	began   time.Time
 	told    int
 	omitted int
 }
 
-// New returns a logger of events. Give its Observe to [throttle.Config.Observe]. Without a logger it uses [slog.Default] as
-// that is when an event comes.
+// New returns a logger of events. Give its Observe to
+// [throttle.Config.Observe]. Without a logger it uses [slog.Default] as that is
+// when an event comes.
 func New(logger *slog.Logger, o Options) *Logger {
 	l := &Logger{logger: logger, level: o.Level, perMinute: o.PerMinute, series: make(map[series]*count), hosts: make(map[string]bool)}
 	if l.level == nil {
@@ -126,7 +138,8 @@ func New(logger *slog.Logger, o Options) *Logger {
 	return l
 }
 
-// Observe logs an event, with the context of the request. It is meant for [throttle.Config.Observe].
+// Observe logs an event, with the context of the request. It is meant for
+// [throttle.Config.Observe].
 func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
 	logger, level := l.logger, l.level(e.Kind)
 	if logger == nil {
@@ -166,8 +179,9 @@ func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
 // clip returns as much of a name as is logged.
 func clip(name string) string { return name[:min(len(name), maxName)] }
 
-// note notes that no policy matches requests to a host. It returns whether that must be told; full says that the host is the
-// first for which there is no room.
+// note notes that no policy matches requests to a host. It returns whether that
+// must be told; full says that the host is the first for which there is no
+// room.
 func (l *Logger) note(host string) (fresh, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,9 +194,11 @@ func (l *Logger) note(host string) (fresh, full bool) {
 	return true, full
 }
 
-// count counts a line. It returns whether the line may be logged, and if so how many were left out before it.
+// count counts a line. It returns whether the line may be logged, and if so how
+// many were left out before it.
 func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
-	// The lines about a store that fails count together, whichever policy a caller waited for.
+	// The lines about a store that fails count together, whichever policy a
+	// caller waited for.
 	s := series{e.Kind, e.Policy}
 	if e.Kind == throttle.EventStoreFailed {
 		s.policy = ""
@@ -207,8 +223,9 @@ func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// newCount returns the count of a series that has none. If too many have one, counts of which the minute is over make room;
-// else all further series of a kind have one count, so that names without number take no memory.
+// newCount returns the count of a series that has none. If too many have one,
+// counts of which the minute is over make room; else all further series of a
+// kind have one count, so that names without number take no memory.
 func (l *Logger) newCount(s series, now time.Time) *count {
 	if len(l.series) >= maxSeries {
 		for other, c := range l.series {
@@ -266,8 +283,8 @@ func appendEvent(attrs []slog.Attr, e *throttle.Event) []slog.Attr {
 	return attrs
 }
 
-// messageOf returns the text of the error of an event. Of a caller that gave up it is not what the program itself said of
-// the end of the context.
+// messageOf returns the text of the error of an event. Of a caller that gave up
+// it is not what the program itself said of the end of the context.
 func messageOf(e *throttle.Event) string {
 	if e.Err == nil {
 		return ""

@@ -10,8 +10,9 @@ import (
 	"github.com/fleetthrottle/throttle/internal/shares"
 )
 
-// AskTime is how long stores may take to answer when somebody looks. It is less than a look may
-// take, even where one is made each second: all other metrics must be told while a store is away.
+// AskTime is how long stores may take to answer when somebody looks. It is less
+// than a look may take, even where one is made each second: all other metrics
+// must be told while a store is away.
 const AskTime = 500 * time.Millisecond
 
 // A Summary is what the budgets of one policy are like together.
@@ -30,8 +31,8 @@ type Summary struct {
 	told []throttle.ShareStatus
 }
 
-// A Share is what is told of a share of callers: of the 16 shares that wait most by name, and of all others together:
-// see the page on [metrics].
+// A Share is what is told of a share of callers: of the 16 shares that wait
+// most by name, and of all others together: see the page on [metrics].
 //
 // [metrics]: https://github.com/fleetthrottle/throttle/blob/main/docs/metrics.md#what-the-fleets-budgets-are-like
 type Share struct {
@@ -40,8 +41,9 @@ type Share struct {
 	Served  int // below 0 if the store does not know
 }
 
-// Summaries asks the stores of all sources, for [AskTime] at the most, and returns what the budgets of each policy are
-// like, by its name. What was answered is returned with the errors of the sources that did not answer.
+// Summaries asks the stores of all sources, for [AskTime] at the most, and
+// returns what the budgets of each policy are like, by its name. What was
+// answered is returned with the errors of the sources that did not answer.
 func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, error) {
 	ctx, stop := context.WithTimeout(ctx, AskTime)
 	defer stop()

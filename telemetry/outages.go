@@ -8,23 +8,27 @@ import (
 	"github.com/fleetthrottle/throttle/internal/outage"
 )
 
-// Outages know which stores did not answer. The stores are asked again only when somebody looks. The zero Outages are ready
-// to use, and safe for concurrent use.
+// Outages know which stores did not answer. The stores are asked again only
+// when somebody looks. The zero Outages are ready to use, and safe for
+// concurrent use.
 type Outages struct {
 	mu    sync.Mutex
 	since map[outage.Question]time.Time
 }
 
-// mostOutages is how many are known at a time. Others begin when one of these has ended.
+// mostOutages is how many are known at a time. Others begin when one of these
+// has ended.
 const mostOutages = 16
 
-// Note notes that an event with this context says that a store failed. The context is the one that throttle gave to
+// Note notes that an event with this context says that a store failed. The
+// context is the one that throttle gave to
 // [throttle.Config.Observe]: without it the store cannot be asked.
 func (o *Outages) Note(ctx context.Context) {
 	q := outage.QuestionOf(ctx)
 	if q == nil {
 		return
 	}
+
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if _, known := o.since[q]; known || len(o.since) >= mostOutages {
@@ -36,8 +40,9 @@ func (o *Outages) Note(ctx context.Context) {
 	o.since[q] = time.Now()
 }
 
-// Longest asks the stores whether they answer now, if only that they refuse, for [AskTime] at the
-// most. It returns for how long the store has not answered that was missed first, or 0 if all answer.
+// Longest asks the stores whether they answer now, if only that they refuse,
+// for [AskTime] at the most. It returns for how long the store has not answered
+// that was missed first, or 0 if all answer.
 func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 	o.mu.Lock()
 	questions := make([]outage.Question, 0, len(o.since))
@@ -45,6 +50,7 @@ func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 		questions = append(questions, q)
 	}
 	o.mu.Unlock()
+
 	ctx, stop := context.WithTimeout(ctx, AskTime)
 	defer stop()
 	var asked sync.WaitGroup
@@ -56,6 +62,7 @@ func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 		})
 	}
 	asked.Wait()
+
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, since := range o.since {

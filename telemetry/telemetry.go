@@ -1,7 +1,9 @@
-// Package telemetry has what adapters have in common that turn the events of throttle into metrics and logs: the names of
-// kinds, errors and attributes, series for each policy, what the budgets of a program are like, and for how long a
-// store has not answered. Modules promthrottle and otelthrottle and package slogthrottle are built on it, and so can be
-// an adapter for another system. A program that uses one of the three needs nothing of this package.
+// Package telemetry has what adapters have in common that turn the events of
+// throttle into metrics and logs: the names of kinds, errors and attributes,
+// series for each policy, what the budgets of a program are like, and for how
+// long a store has not answered. Modules promthrottle and otelthrottle and
+// package slogthrottle are built on it, and so can be an adapter for another
+// system. A program that uses one of the three needs nothing of this package.
 package telemetry
 
 import (
@@ -47,18 +49,20 @@ const (
 	AttrErrorMessage = "error.message" // the name is that of OpenTelemetry
 )
 
-// Buckets returns the boundaries of histograms of waits, in seconds: from 5 ms to ten minutes. Those that clients choose
-// by default end at ten seconds.
+// Buckets returns the boundaries of histograms of waits, in seconds: from 5 ms
+// to ten minutes. Those that clients choose by default end at ten seconds.
 func Buckets() []float64 {
 	return []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 }
 
-// Kind returns the name of a kind of events in snake case, such as "store_failed", or "unknown" for a kind of a later
-// version of throttle.
+// Kind returns the name of a kind of events in snake case, such as
+// "store_failed", or "unknown" for a kind of a later version of throttle.
 func Kind(k throttle.EventKind) string { return strings.ReplaceAll(k.String(), " ", "_") }
 
-// Kinds returns the names of all kinds, by kind. The name is "" for no kind, and for the kinds that say what becomes of a
-// request, [throttle.EventStarted], [throttle.EventRefused] and [throttle.EventGaveUp]: adapters count those by result.
+// Kinds returns the names of all kinds, by kind. The name is "" for no kind,
+// and for the kinds that say what becomes of a request,
+// [throttle.EventStarted], [throttle.EventRefused] and [throttle.EventGaveUp]:
+// adapters count those by result.
 func Kinds() []string {
 	names := []string{""}
 	for k := throttle.EventKind(1); k.String() != "unknown"; k++ {
@@ -82,8 +86,9 @@ const (
 	ErrorOther     = "_OTHER"    // another error
 )
 
-// ErrorType returns one of a few words for the error of an event: for an error of the store in an event of another
-// kind than [throttle.EventRefused] that is one of [Causes]. It returns "" if the event has no error.
+// ErrorType returns one of a few words for the error of an event: for an error
+// of the store in an event of another kind than [throttle.EventRefused] that is
+// one of [Causes]. It returns "" if the event has no error.
 func ErrorType(e *throttle.Event) string {
 	if e.Kind == throttle.EventGaveUp {
 		return ErrorContext
@@ -116,11 +121,12 @@ func errorWord(err error) string {
 // causes are the names of the causes, by the cause.
 var causes = []string{outage.Away: outage.Away.String(), outage.Denied: outage.Denied.String(), outage.Failed: outage.Failed.String()}
 
-// Causes returns the kinds of reasons why a store does not do what it is asked: "away", "denied" and "failed".
+// Causes returns the kinds of reasons why a store does not do what it is asked:
+// "away", "denied" and "failed".
 func Causes() []string { return slices.Clone(causes) }
 
-// CauseOf returns the index in [Causes] of what an event says of the store. It returns false if the event says nothing of
-// the store.
+// CauseOf returns the index in [Causes] of what an event says of the store. It
+// returns false if the event says nothing of the store.
 func CauseOf(e *throttle.Event) (int, bool) {
 	if e.Err == nil {
 		return 0, false
@@ -132,18 +138,19 @@ func CauseOf(e *throttle.Event) (int, bool) {
 	return int(outage.CauseOf(failed)), true
 }
 
-// A Source has a table of policies, and knows what their budgets are like: a [throttle.Transport] or
-// [throttle.Limiters].
+// A Source has a table of policies, and knows what their budgets are like: a
+// [throttle.Transport] or [throttle.Limiters].
 type Source interface {
 	// Policies returns the policies as they are now.
 	Policies() []throttle.Policy
 
-	// Statuses returns what the budgets are like, as [throttle.Transport.Statuses] does.
+	// Statuses returns what the budgets are like, as
+	// [throttle.Transport.Statuses] does.
 	Statuses(context.Context) ([]throttle.BudgetStatus, error)
 }
 
-// A Table has what belongs to each policy, bound beforehand: events come on the request's way. It is safe for concurrent
-// use.
+// A Table has what belongs to each policy, bound beforehand: events come on the
+// request's way. It is safe for concurrent use.
 type Table[S any] struct {
 	bind func(policy string) *S
 
@@ -152,8 +159,8 @@ type Table[S any] struct {
 	all     atomic.Pointer[map[string]*S]
 }
 
-// NewTable returns a table in which are "", for requests that no policy held, and [Other]. bind makes what belongs to a
-// policy.
+// NewTable returns a table in which are "", for requests that no policy held,
+// and [Other]. bind makes what belongs to a policy.
 func NewTable[S any](bind func(policy string) *S) *Table[S] {
 	t := &Table[S]{bind: bind}
 	t.all.Store(new(map[string]*S))
@@ -161,8 +168,10 @@ func NewTable[S any](bind func(policy string) *S) *Table[S] {
 	return t
 }
 
-// Follow binds what belongs to the policies of the sources, now and whenever the table is asked for a policy that it does
-// not know, or is told to [Table.Refresh]. A nil source is left out. What belongs to policies that are gone stays, as long as the program runs.
+// Follow binds what belongs to the policies of the sources, now and whenever
+// the table is asked for a policy that it does not know, or is told to
+// [Table.Refresh]. A nil source is left out. What belongs to policies that are
+// gone stays, as long as the program runs.
 func (t *Table[S]) Follow(sources ...Source) {
 	t.mu.Lock()
 	t.sources = append(slices.Clip(t.sources), slices.DeleteFunc(slices.Clone(sources), func(s Source) bool { return s == nil })...)
@@ -171,7 +180,8 @@ func (t *Table[S]) Follow(sources ...Source) {
 	t.Refresh()
 }
 
-// Refresh binds what belongs to policies that the sources have got since the last time.
+// Refresh binds what belongs to policies that the sources have got since the
+// last time.
 func (t *Table[S]) Refresh() {
 	t.mu.Lock()
 	sources := t.sources
@@ -186,8 +196,8 @@ func (t *Table[S]) Refresh() {
 	t.add(names...)
 }
 
-// add binds what belongs to the policies of these names. A name that is not UTF-8 is no policy's, because throttle
-// refuses it.
+// add binds what belongs to the policies of these names. A name that is not
+// UTF-8 is no policy's, because throttle refuses it.
 func (t *Table[S]) add(names ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,14 +218,16 @@ func (t *Table[S]) add(names ...string) {
 	t.all.Store(&next)
 }
 
-// Of returns what belongs to the policy of an event. It takes no lock, but for a policy that is new.
+// Of returns what belongs to the policy of an event. It takes no lock, but for
+// a policy that is new.
 func (t *Table[S]) Of(e *throttle.Event) *S {
 	if s := (*t.all.Load())[e.Policy]; s != nil {
 		return s
 	}
 
-	// An event with a budget is about a policy of a transport, also of one that the table does not follow. Other
-	// events may have a name that a caller asked for, and these are without number.
+	// An event with a budget is about a policy of a transport, also of one
+	// that the table does not follow. Other events may have a name that a
+	// caller asked for, and these are without number.
 	if e.Budget != "" {
 		t.add(e.Policy)
 	} else {

@@ -48,8 +48,9 @@ const ErrorType = "throttle:later"
 // A Gate lets activities through when there is room for them. It is safe for concurrent use.
 type Gate struct{ limiters *throttle.Limiters }
 
-// New returns a gate to the budgets of limiters, whose store keeps places: memstore or redisstore. The error of another
-// store is the *[throttle.ConfigError] of [throttle.Limiters.CheckPlaces].
+// New returns a gate to the budgets of limiters, whose store keeps places:
+// memstore or redisstore. The error of another store is the
+// *[throttle.ConfigError] of [throttle.Limiters.CheckPlaces].
 func New(l *throttle.Limiters) (*Gate, error) {
 	if l == nil {
 		return nil, errors.New("temporalthrottle: the limiters are missing")
