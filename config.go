@@ -5,6 +5,8 @@ import (
 	"math"
 	"net/http"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/acquire"
 )
 
 // Config is what [New] and [NewLimiters] need. The zero value of every field but
@@ -177,4 +179,24 @@ func (o *contextOptions) maxWaitOr(ctx context.Context, d time.Duration) (maxWai
 		return 0, true
 	}
 	return DefaultMaxWait, true
+}
+
+// boundCall returns the context of a call that a program makes to tell the store
+// something, or to ask it: where neither a deadline nor [WithMaxWait] bounds the call,
+// DefaultMaxWait does.
+func boundCall(ctx context.Context) (context.Context, context.CancelFunc) {
+	o := optionsOf(ctx)
+	most, byDefault := o.maxWaitOr(ctx, 0)
+	switch {
+	case most == 0:
+		return ctx, func() {}
+	case most < 0: // a call cannot do without an answer of the store
+		most, byDefault = DefaultMaxWait, true
+	}
+
+	over := acquire.ErrWaitOver
+	if byDefault {
+		over = acquire.ErrDefaultWaitOver
+	}
+	return context.WithTimeoutCause(ctx, most, over)
 }

@@ -173,8 +173,11 @@ func (l *Limiter) Limit() Limit { return l.charge.Limit }
 // Pause closes the budget of key for d, for the whole fleet: nothing starts
 // before the end, whenever its start was booked. Of several pauses the latest end
 // counts, and none is longer than [MaxPenalty]. [Limiter.Resume] ends it early. A
-// store that is away is asked again until ctx ends, so give it a deadline.
+// store that is away is asked again until ctx ends, and for [DefaultMaxWait] if ctx has
+// no deadline: so it is for Resume, Status and what a permit tells the store.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
+	ctx, cancel := boundCall(ctx)
+	defer cancel()
 	if err := l.store.Pause(ctx, l.unitCharge(key), min(d, MaxPenalty)); err != nil {
 		return &StoreError{err}
 	}
@@ -184,6 +187,8 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error 
 // Resume opens the budget of key again, for the whole fleet, before its pauses
 // end: waiters may start at once.
 func (l *Limiter) Resume(ctx context.Context, key string) error {
+	ctx, cancel := boundCall(ctx)
+	defer cancel()
 	if err := l.store.Resume(ctx, l.unitCharge(key)); err != nil {
 		return &StoreError{err}
 	}
@@ -192,6 +197,8 @@ func (l *Limiter) Resume(ctx context.Context, key string) error {
 
 // Status describes the budget of key and changes nothing.
 func (l *Limiter) Status(ctx context.Context, key string) (Status, error) {
+	ctx, cancel := boundCall(ctx)
+	defer cancel()
 	st, err := l.store.Status(ctx, l.unitCharge(key))
 	if err != nil {
 		return st, &StoreError{err}

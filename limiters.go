@@ -171,6 +171,8 @@ const mostAsked = 16
 // statuses asks the store about the budgets that are known, and once about each group of the
 // fleet without a known budget, to learn whether the group's server answers.
 func (e *engine) statuses(ctx context.Context, s *policySet) (all []BudgetStatus, err error) {
+	ctx, cancel := boundCall(ctx)
+	defer cancel()
 	charges := e.recentCharges(s)
 	known := len(charges) // the charges behind these are for groups
 	for group := range unasked(s, charges) {

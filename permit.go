@@ -264,6 +264,8 @@ func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*store.Charg
 	}
 	costs := costsOf(a.Booking.Charges)
 	costs[index] = cost
+	ctx, cancel := boundCall(ctx)
+	defer cancel()
 	err := a.store.Settle(ctx, &a.Booking, a.Grant, costs)
 	if err != nil {
 		// It is unknown which of the two costs is booked. The permit keeps the lower one: to give
@@ -346,12 +348,14 @@ func (p *Permit) Renew(ctx context.Context) error {
 // With names of policies it closes only their budgets: that of a tenant, and not the one
 // that all tenants share.
 //
-// A store that is away is asked again until ctx ends, so give it a deadline, and not a
-// context that has ended with the work. It works after Release, too.
+// A store that is away is asked again until ctx ends, and for [DefaultMaxWait] if ctx has
+// no deadline. Do not give it a context that has ended with the work. It works after Release, too.
 func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...string) error {
 	if p.meter == nil && p.several == nil || d <= 0 {
 		return nil
 	}
+	ctx, cancel := boundCall(ctx)
+	defer cancel()
 	a, charges, ago := p.penalized()
 	began := now()
 	for _, name := range policies {

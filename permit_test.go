@@ -342,3 +342,88 @@ func TestCostsThatAreResults(t *testing.T) {
 		require.EqualError(t, permit.Settle(t.Context(), -1), `throttle: policy "p": cost: is negative: use 1 or more, or throttle.Free`)
 	}
 }
+
+// A deafStore books, and answers no other call.
+type deafStore struct{ throttle.Store }
+
+func (deafStore) unanswered(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (s deafStore) Pause(ctx context.Context, _ store.Charge, _ time.Duration) error {
+	return s.unanswered(ctx)
+}
+
+func (s deafStore) Resume(ctx context.Context, _ store.Charge) error { return s.unanswered(ctx) }
+
+func (s deafStore) Status(ctx context.Context, _ store.Charge) (store.Status, error) {
+	return store.Status{}, s.unanswered(ctx)
+}
+
+func (s deafStore) Refuse(ctx context.Context, _ store.Charge, _ store.Refusal) (from, to float64, err error) {
+	return 0, 0, s.unanswered(ctx)
+}
+
+func (s deafStore) Settle(ctx context.Context, _ *store.Booking, _ store.Grant, _ []int) error {
+	return s.unanswered(ctx)
+}
+
+// TestCallsThatNobodyBounded: a call that tells the store something, or asks it, ends after a minute if nobody bounded it.
+func TestCallsThatNobodyBounded(t *testing.T) {
+	calls := map[string]func(ctx context.Context, l *throttle.Limiters) error{
+		"Pause": func(ctx context.Context, l *throttle.Limiters) error {
+			return must(l.Limiter("p")).Pause(ctx, "", time.Second)
+		},
+		"Resume": func(ctx context.Context, l *throttle.Limiters) error { return must(l.Limiter("p")).Resume(ctx, "") },
+		"Status": func(ctx context.Context, l *throttle.Limiters) error {
+			_, err := must(l.Limiter("p")).Status(ctx, "")
+			return err
+		},
+		"Statuses": func(ctx context.Context, l *throttle.Limiters) error {
+			_, err := l.Statuses(ctx)
+			return err
+		},
+		"Settle": func(ctx context.Context, l *throttle.Limiters) error {
+			return must(l.Acquire(ctx, throttle.Demand{Policy: "p", Cost: 3})).Settle(ctx, 2)
+		},
+		"Penalize": func(ctx context.Context, l *throttle.Limiters) error {
+			return must(l.Acquire(ctx, throttle.Demand{Policy: "p"})).Penalize(ctx, time.Hour)
+		},
+	}
+	bounds := map[string]struct {
+		of   func(context.Context) (context.Context, context.CancelFunc)
+		want time.Duration
+	}{
+		"nothing": {func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }, throttle.DefaultMaxWait},
+		"a deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 2*time.Minute)
+		}, 2 * time.Minute},
+		"MaxWait": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return throttle.WithMaxWait(ctx, 5*time.Second), func() {}
+		}, 5 * time.Second},
+		"NoWait": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return throttle.WithMaxWait(ctx, throttle.NoWait), func() {}
+		}, throttle.DefaultMaxWait},
+		"forever": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(throttle.WithMaxWait(ctx, throttle.Forever))
+			time.AfterFunc(time.Hour, cancel)
+			return ctx, cancel
+		}, time.Hour},
+	}
+	for name, call := range calls {
+		for bound, c := range bounds {
+			t.Run(name+", "+bound, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := must(throttle.NewLimiters(throttle.Config{Store: deafStore{memstore.New()}, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerHour(10)}}}))
+					ctx, cancel := c.of(t.Context())
+					defer cancel()
+					begin := time.Now()
+					var failed *throttle.StoreError
+					require.ErrorAs(t, call(ctx, l), &failed)
+					require.Equal(t, c.want, time.Since(begin))
+				})
+			})
+		}
+	}
+}

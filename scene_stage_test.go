@@ -305,7 +305,7 @@ func (s *stage) failed(c *caller, ctx context.Context, err error) {
 			s.t.Errorf("Paused is %v: %v", limited.Paused, err)
 		}
 	case errors.As(err, &store):
-		require.True(s.t, errors.Is(err, errAway) || errors.Is(err, errRefused) || errors.Is(err, acquire.ErrWaitOver), err)
+		require.True(s.t, errors.Is(err, errAway) || errors.Is(err, errRefused) || errors.Is(err, acquire.ErrWaitOver) || errors.Is(err, acquire.ErrDefaultWaitOver), err)
 		text = "store: " + text
 	case errors.As(err, &config):
 		text = fmt.Sprintf("config %s.%s: %s", config.Policy, config.Field, text)

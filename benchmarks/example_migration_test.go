@@ -95,7 +95,7 @@ func redisRateAfter(ctx context.Context, rdb *redis.Client, app string, work fun
 		return err
 	}
 	for range 5 {
-		permit, err := limiter.Acquire(ctx, app, 1) // waits in line, until ctx ends
+		permit, err := limiter.Acquire(ctx, app, 1) // waits in line: until ctx ends, or for a minute if ctx has no deadline
 		if err != nil {
 			return err
 		}

@@ -13,4 +13,8 @@
 // A call is matched as a POST of https://authority/package.Service/Method, with its
 // outgoing metadata as header fields: so the patterns, Key and Cost of policies see it.
 // Functions of policies that look at answers are not called: see [Options].
+//
+// A call waits for as long as its context and MaxWait of the [throttle.Config] allow, and
+// for [throttle.DefaultMaxWait], a minute, if neither has a bound. What a Concurrency limit
+// counts as in flight ends with the call, and at the latest with its context.
 package grpcthrottle

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/retry"
 )
 
@@ -118,4 +119,43 @@ func TestAnAttemptsTimeoutDoesNotShortenWaits(t *testing.T) {
 		require.Equal(t, 200, status(t, client, get(t)))
 		require.Greater(t, up.seen()[1], 30*time.Second)
 	})
+}
+
+// TestMaxWaitIsForEachAttempt: MaxWait, and its default of a minute, bound the wait of each attempt. A deadline bounds the waits of all.
+func TestMaxWaitIsForEachAttempt(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		maxWait, deadline time.Duration
+		attempts          int
+		took              time.Duration
+	}{
+		{"the default", 0, 0, 3, 60 * time.Second},
+		{"a minute", time.Minute, 0, 3, 60 * time.Second},
+		{"all attempts together wait for longer", 2 * time.Minute, 0, 4, 140 * time.Second},
+		{"too short for one", 19 * time.Second, 0, 1, 0},
+		{"a deadline", 0, 55 * time.Second, 2, 20 * time.Second},
+		{"a deadline and MaxWait", 2 * time.Minute, 55 * time.Second, 2, 20 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				up := newUpstream(answer(429, "", "Retry-After", "20")) // a ban that is met again is twice as long
+				transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{open}, Base: up, MaxWait: c.maxWait})
+				require.NoError(t, err)
+				ctx := t.Context()
+				if c.deadline > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.deadline)
+					defer cancel()
+				}
+
+				begin := time.Now()
+				resp, err := retry.NewClient(transport).Do(get(t).WithContext(ctx))
+				if err == nil {
+					require.NoError(t, resp.Body.Close())
+				}
+				require.Equal(t, c.took, time.Since(begin).Truncate(20*time.Second))
+				require.Len(t, up.seen(), c.attempts)
+			})
+		})
+	}
 }

@@ -26,7 +26,9 @@
 //
 // An answer by which a policy closes a budget closes it for the fleet. Its request
 // is repeated at once, and the repeat waits in line for the budget, as long as its
-// context and MaxWait allow. If that is not long enough, it is refused at once with
+// context and MaxWait allow. MaxWait, a minute by default, holds for each
+// attempt: all attempts together may wait for longer, and a deadline of the context
+// bounds them all. If that is not long enough, it is refused at once with
 // a *[throttle.LimitError], and the upstream's answer is dropped. A penalty that is
 // shorter than a usual back-off is not trusted: then [Backoff] waits beside the
 // budget, so that five attempts outlast a storm of seven seconds, whatever its
