@@ -42,6 +42,8 @@ type Store struct {
 	budgets  store.Store     // those of the fleet, in Redis, and those of this node alone, in memory
 	fallback *fallback.Store // what the fleet's go through while Redis is away; nil: callers wait
 	primary  *primary
+
+	namespace string // as Options has it, or the default
 }
 
 // New returns a store on client, which stays the caller's: throttle never
@@ -55,7 +57,8 @@ func New(client redis.UniversalClient, o Options) *Store {
 		return &Store{budgets: misused{err: err}}
 	}
 
-	s := &Store{primary: newPrimary(client, &o)}
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	s := &Store{primary: newPrimary(client, &o), namespace: o.Namespace}
 	shared := store.Store(s.primary)
 	if o.Outage == OutageSplit || o.Outage == OutageFailOpen {
 		s.fallback = fallback.New(s.primary, fallback.Options{
@@ -71,7 +74,7 @@ func New(client redis.UniversalClient, o Options) *Store {
 // newPrimary returns the budgets in the Redis of a client.
 func newPrimary(client redis.UniversalClient, o *Options) *primary {
 	p := &primary{
-		client: client, conn: conn.New(client), names: names.New(cmp.Or(o.Namespace, DefaultNamespace)),
+		client: client, conn: conn.New(client), names: names.New(o.Namespace),
 		history: history.New(), offsets: history.NewClockOffsets(),
 		pauses: history.RestorePauseEnds(nil), shut: history.RestorePauseEnds(nil),
 	}
@@ -85,6 +88,10 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 	})
 	return p
 }
+
+// Namespace returns the namespace in which the store keeps budgets: that of its
+// Options, or [DefaultNamespace]. It is "" for a store that was made of wrong Options.
+func (s *Store) Namespace() string { return s.namespace }
 
 // SetUsed sets how much of its window a budget of the fleet has used, from nothing to its limit,
 // and returns how much that was before. Where Redis has no count of the budget, because nothing

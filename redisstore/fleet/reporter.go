@@ -36,11 +36,13 @@ var beatScript = wire.FromSource(beatSource)
 
 // ReporterOptions are those of a [Reporter]. The zero value of each field is useful.
 type ReporterOptions struct {
-	// Namespace is that of the store. Defaults to that of stores.
+	// Namespace is that of the store. A redisstore.Store says which one that is, and
+	// another one is refused. Defaults to that of the redisstore.Store, or, around any
+	// other store, to redisstore.DefaultNamespace.
 	Namespace string
 
-	// Program is the name under which the program is shown: at most 200 printable
-	// characters. Defaults to that of its file.
+	// Program is the name under which the program is shown: 200 characters of it, and
+	// those that control a terminal are escaped. Defaults to that of its file.
 	Program string
 
 	// Interval is how often the reporter reports. At least 10 ms. Defaults to [DefaultInterval].
@@ -90,6 +92,9 @@ func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (
 		return nil, err
 	}
 
+	if s, ok := store.(namespaced); ok {
+		o.Namespace = s.Namespace()
+	}
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	ctx, stop := context.WithCancel(context.Background())
@@ -108,6 +113,9 @@ func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (
 	return r, nil
 }
 
+// namespaced is a store that says which namespace its budgets are in: a redisstore.Store.
+type namespaced interface{ Namespace() string }
+
 // leastInterval is the shortest Interval of a reporter: each report is a call.
 const leastInterval = 10 * time.Millisecond
 
@@ -123,8 +131,8 @@ func checkReporter(client redis.UniversalClient, around store.Store, o *Reporter
 	} else if err := around.Traits().Err; err != nil {
 		mistakes = append(mistakes, err)
 	}
-	if o.Program != "" && Clean(o.Program, longestName) != o.Program {
-		mistake("ReporterOptions.Program", fmt.Sprintf("%q: use at most %d printable characters", o.Program, longestName))
+	if s, ok := around.(namespaced); ok && o.Namespace != "" && o.Namespace != s.Namespace() {
+		mistake("ReporterOptions.Namespace", fmt.Sprintf("%q is not that of the store, %q: leave it out", o.Namespace, s.Namespace()))
 	}
 	if o.Interval != 0 && o.Interval < leastInterval {
 		mistake("ReporterOptions.Interval", fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Interval, leastInterval, DefaultInterval))
