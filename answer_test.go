@@ -40,13 +40,13 @@ func TestRetryAfter(t *testing.T) {
 		text, date := must(strconv.Unquote(f[0])), must(strconv.Unquote(f[1]))
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(time.Until(must(http.ParseTime("Fri, 02 Jan 2026 03:04:05 GMT"))))
-			out = fmt.Sprintf("%v, %v", throttle.RetryAfter(refusal(429, text, date)), throttle.RetryAfter(refusal(503, text, date)))
+			out = fmt.Sprintf("%v, %v", throttle.RetryAfter(refusal(429, text, date)).Close, throttle.RetryAfter(refusal(503, text, date)).Close)
 		})
 		return out
 	})
 	for _, huge := range []string{strings.Repeat("9", 400), strings.Repeat("9", 400) + ".5"} {
-		require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(refusal(429, huge, "")), "more than a float")
-		require.Zero(t, throttle.RetryAfter(refusal(503, huge, "")))
+		require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(refusal(429, huge, "")).Close, "more than a float")
+		require.Zero(t, throttle.RetryAfter(refusal(503, huge, "")).Close)
 	}
 }
 
@@ -54,12 +54,12 @@ func TestRetryAfterWithoutDate(t *testing.T) {
 	for _, date := range []string{"", "yesterday"} {
 		synctest.Test(t, func(t *testing.T) {
 			at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
-			require.Equal(t, 31*time.Second, throttle.RetryAfter(refusal(429, at(30*time.Second), date)))
+			require.Equal(t, 31*time.Second, throttle.RetryAfter(refusal(429, at(30*time.Second), date)).Close)
 			time.Sleep(300 * time.Millisecond)
-			require.Equal(t, 30700*time.Millisecond, throttle.RetryAfter(refusal(429, at(30*time.Second), date)))
-			require.Equal(t, 700*time.Millisecond, throttle.RetryAfter(refusal(503, at(0), date)))
-			require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(refusal(429, at(-time.Minute), date)))
-			require.Zero(t, throttle.RetryAfter(refusal(503, at(-time.Minute), date)))
+			require.Equal(t, 30700*time.Millisecond, throttle.RetryAfter(refusal(429, at(30*time.Second), date)).Close)
+			require.Equal(t, 700*time.Millisecond, throttle.RetryAfter(refusal(503, at(0), date)).Close)
+			require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(refusal(429, at(-time.Minute), date)).Close)
+			require.Zero(t, throttle.RetryAfter(refusal(503, at(-time.Minute), date)).Close)
 		})
 	}
 }
@@ -80,17 +80,17 @@ func TestRetryAfterByTwoClocks(t *testing.T) {
 			{"ours is late", date(3*time.Hour + 2*time.Second), date(3 * time.Hour), 3 * time.Second},
 			{"ours is early", date(2*time.Second - 3*time.Hour), date(-3 * time.Hour), 3 * time.Second},
 		} {
-			require.Equal(t, c.want, throttle.RetryAfter(refusal(429, c.field, c.date)), c.name)
+			require.Equal(t, c.want, throttle.RetryAfter(refusal(429, c.field, c.date)).Close, c.name)
 		}
 	})
 }
 
 func TestRetryAfterOfOtherAnswers(t *testing.T) {
 	for _, status := range []int{200, 202, 301, 302, 400, 403, 404, 418, 500, 502, 504, 529} {
-		require.Zero(t, throttle.RetryAfter(refusal(status, "120", "")), "%d", status)
+		require.Zero(t, throttle.RetryAfter(refusal(status, "120", "")).Close, "%d", status)
 	}
 	require.Zero(t, throttle.RetryAfter(nil))
-	require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(&http.Response{StatusCode: 429}))
+	require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(&http.Response{StatusCode: 429}).Close)
 }
 
 func TestRetryAfterConstants(t *testing.T) {
@@ -109,7 +109,7 @@ func FuzzRetryAfter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, status int, field, date string) {
 		resp := refusal(status, field, date)
-		d := throttle.RetryAfter(resp)
+		d := throttle.RetryAfter(resp).Close
 		require.GreaterOrEqual(t, d, time.Duration(0))
 		require.LessOrEqual(t, d, throttle.MaxRetryAfter)
 		if status != 429 && status != 503 {
@@ -146,9 +146,9 @@ func TestSentAt(t *testing.T) {
 			ago   time.Duration
 		}{{"900ms", 0}, {"1s", 0}, {"1001ms", 1 * ms}, {"5500ms", 4500 * ms}} {
 			var sent time.Time
-			p := throttle.Policy{Name: "p", Limit: throttle.PerSecond(100), Penalty: func(resp *http.Response) time.Duration {
+			p := throttle.Policy{Name: "p", Limit: throttle.PerSecond(100), Answer: func(resp *http.Response) throttle.Answer {
 				sent = throttle.SentAt(resp)
-				return 0
+				return throttle.Answer{}
 			}}
 			require.NoError(t, send(t, newTransport(t, dated(0, answer(200, "")), p), get(t, home+c.takes)))
 			require.Equal(t, c.ago, time.Since(sent), c.takes)
@@ -157,18 +157,18 @@ func TestSentAt(t *testing.T) {
 	})
 }
 
-// TestPenaltyOf_ThroughHTTPClient: with a Timeout it wraps the body.
-func TestPenaltyOf_ThroughHTTPClient(t *testing.T) {
+// TestAnswerOf_ThroughHTTPClient: with a Timeout it wraps the body.
+func TestAnswerOf_ThroughHTTPClient(t *testing.T) {
 	tr := newTransport(t, answer(429, "", "Retry-After", "7"), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
 	client := http.Client{Transport: tr, Timeout: time.Minute}
 	resp, err := client.Do(get(t, home))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	require.Equal(t, 7*time.Second, throttle.PenaltyOf(resp))
+	require.Equal(t, throttle.Refused(7*time.Second), throttle.AnswerOf(resp))
 }
 
-// TestPenaltyOf_TheRequestIsTheCallers in all but its context's value.
-func TestPenaltyOf_TheRequestIsTheCallers(t *testing.T) {
+// TestAnswerOf_TheRequestIsTheCallers in all but its context's value.
+func TestAnswerOf_TheRequestIsTheCallers(t *testing.T) {
 	tr := newTransport(t, answer(429, ""), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
 	type key struct{}
 	r := get(t, home)
@@ -181,9 +181,9 @@ func TestPenaltyOf_TheRequestIsTheCallers(t *testing.T) {
 	require.Same(t, r.URL, resp.Request.URL)
 }
 
-// TestPenaltyOf_IsOfOneAnswer: the request of a refused answer, sent again, does
+// TestAnswerOf_IsOfOneAnswer: the request of a refused answer, sent again, does
 // not make the next answer a refusal.
-func TestPenaltyOf_IsOfOneAnswer(t *testing.T) {
+func TestAnswerOf_IsOfOneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTransport(t, firstly(answer(429, ""), answer(200, "")), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
 		first, err := tr.RoundTrip(get(t, home))
@@ -192,8 +192,8 @@ func TestPenaltyOf_IsOfOneAnswer(t *testing.T) {
 		second, err := tr.RoundTrip(first.Request)
 		require.NoError(t, err)
 		require.NoError(t, second.Body.Close())
-		require.Equal(t, time.Second, throttle.PenaltyOf(first))
-		require.Zero(t, throttle.PenaltyOf(second))
+		require.Equal(t, throttle.Refused(time.Second), throttle.AnswerOf(first))
+		require.Zero(t, throttle.AnswerOf(second))
 	})
 }
 
@@ -208,15 +208,15 @@ func TestP11_ABodyThatStallsHidesNothing(t *testing.T) {
 			resp.Body = stalled
 			return resp, err
 		})
-		code := func(resp *http.Response) time.Duration {
+		code := func(resp *http.Response) throttle.Answer {
 			if head, err := throttle.PeekBody(resp, 100); err != nil || len(head) != 100 {
 				return throttle.RetryAfter(resp)
 			}
-			return time.Hour
+			return throttle.Refused(time.Hour)
 		}
 		s := newStarts()
 		s.then = firstly(stalls, answer(200, ""))
-		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerHour(100), Penalty: code})
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerHour(100), Answer: code})
 		resp, err := tr.RoundTrip(get(t, home))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
@@ -227,12 +227,12 @@ func TestP11_ABodyThatStallsHidesNothing(t *testing.T) {
 
 // TestIllegibleAnswers: Observe is told once for each policy that wanted to look.
 func TestIllegibleAnswers(t *testing.T) {
-	looks := func(resp *http.Response) time.Duration {
+	looks := func(resp *http.Response) throttle.Answer {
 		seen, err := throttle.PeekBody(resp, 100)
 		if err != nil || len(seen) > 0 {
-			return time.Minute
+			return throttle.Refused(time.Minute)
 		}
-		return 0
+		return throttle.Answer{}
 	}
 	for coding, says := range map[string]string{
 		"br": "br", " Zstd": "zstd", "gzip, gzip": "an unknown coding", "https://secret": "an unknown coding",
@@ -241,7 +241,7 @@ func TestIllegibleAnswers(t *testing.T) {
 			seen := &events{}
 			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: answer(200, "packed", "Content-Encoding", coding), Observe: seen.observe,
 				Policies: []throttle.Policy{
-					{Name: "looks", Limit: throttle.PerSecond(99), Penalty: looks, Settle: func(resp *http.Response) int { return int(looks(resp)) - 1 }},
+					{Name: "looks", Limit: throttle.PerSecond(99), Answer: looks},
 					{Name: "looks not", Limit: throttle.PerSecond(99)},
 				}}))
 			for range 3 {

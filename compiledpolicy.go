@@ -27,8 +27,9 @@ type compiledPolicy struct {
 	reserves reserves
 	fixed    bool // charge is complete for every request
 
-	illegibleReported *atomic.Bool    // Observe was told of a response that could not be read
-	byDefault         *defaultPenalty // the only function that looks at responses; nil: the policy has functions of its own
+	illegibleReported *atomic.Bool   // Observe was told of a response that could not be read
+	leftReported      *atomic.Bool   // Observe was told that Answer says what is left of an unlimited budget
+	byDefault         *defaultAnswer // reads what Answer says nothing of
 }
 
 // compile checks one policy and makes it ready for requests. i is its index in the slice, by
@@ -41,7 +42,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, "Name", err})
 	}
 	fixed := p.Key == nil && p.Cost == nil && p.Share == nil && p.Headroom == nil
-	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), charge: store.Charge{
+	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), leftReported: new(atomic.Bool), byDefault: new(defaultAnswer), charge: store.Charge{
 		Budget: Budget{Policy: p.Name, Key: store.BudgetOf(p.Name, "").Key},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
 		Pace: p.Limit.Pace(), Node: p.Scope == ScopeNode, Adaptive: p.Adaptive,
@@ -59,9 +60,6 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	if c.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
 		errs = append(errs, &ConfigError{name, "Headroom", err})
 	}
-	if p.Limit.Kind() == store.KindUnlimited && p.Quota != nil {
-		errs = append(errs, &ConfigError{name, "Quota", errors.New("an unlimited policy has no number that an answer could lower: set a limit with a number")})
-	}
 	if p.Adaptive && !p.Limit.Counts() {
 		errs = append(errs, &ConfigError{name, "Adaptive", errors.New("only a limit that counts starts can be learned: leave Adaptive out with Concurrency and Unlimited")})
 	}
@@ -70,12 +68,6 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	}
 	if p.Scope > ScopeNode {
 		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use Fleet or Node", p.Scope)})
-	}
-	if c.Penalty == nil {
-		d := new(defaultPenalty)
-		if c.Penalty = d.penalty; p.Quota == nil && p.Settle == nil && p.Meter == nil {
-			c.byDefault = d
-		}
 	}
 	return c, errors.Join(errs...)
 }
@@ -167,30 +159,10 @@ func (p *compiledPolicy) weight(req *http.Request) (weight int, err error) {
 	return weight, checkWeight(p.Name, "Weight", weight)
 }
 
-// penalty calls Penalty; a panic becomes an error.
-func (p *compiledPolicy) penalty(resp *http.Response) (d time.Duration, err error) {
-	defer recoverAs(&err, p.Name, "Penalty")
-	return p.Penalty(resp), nil
-}
-
-// acted calls Acted, which must not be nil; a panic becomes an error.
-func (p *compiledPolicy) acted(resp *http.Response) (acted bool, err error) {
-	defer recoverAs(&err, p.Name, "Acted")
-	return p.Acted(resp), nil
-}
-
-// quota calls Quota, which must not be nil; a panic becomes an error.
-func (p *compiledPolicy) quota(resp *http.Response) (q Quota, ok bool, err error) {
-	defer recoverAs(&err, p.Name, "Quota")
-	q, ok = p.Quota(resp)
-	return q, ok, nil
-}
-
-// settledCost calls Settle, which must not be nil; a panic becomes an error. A negative cost says
-// that the response does not tell what the request cost.
-func (p *compiledPolicy) settledCost(resp *http.Response) (cost int, err error) {
-	defer recoverAs(&err, p.Name, "Settle")
-	return p.Settle(resp), nil
+// answer calls Answer, which must not be nil; a panic becomes an error.
+func (p *compiledPolicy) answer(resp *http.Response) (a Answer, err error) {
+	defer recoverAs(&err, p.Name, "Answer")
+	return p.Answer(resp), nil
 }
 
 // meter calls Meter, which must not be nil; a panic becomes an error.

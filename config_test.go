@@ -313,8 +313,8 @@ func TestALimiterThatIsNotThere(t *testing.T) {
 // TestAZeroPermit does nothing, and nothing that panics.
 func TestAZeroPermit(t *testing.T) {
 	var p throttle.Permit
-	require.NoError(t, p.Settle(t.Context(), 1))
-	require.NoError(t, p.Penalize(t.Context(), time.Minute))
+	require.NoError(t, p.Tell(t.Context(), throttle.Answer{}.WithCost(1)))
+	require.NoError(t, p.Tell(t.Context(), throttle.Refused(time.Minute)))
 	require.NoError(t, p.Renew(t.Context()))
 	p.Release()
 }
@@ -361,17 +361,13 @@ func TestLimiterOfABrokenStore(t *testing.T) {
 func TestUnlimitedTakesNoNumbers(t *testing.T) {
 	p := throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
 	p.Headroom = map[throttle.Priority]float64{throttle.PriorityLow: 0.5}
-	p.Quota = func(*http.Response) (q throttle.Quota, ok bool) { return q, false }
 	_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
-	require.EqualError(t, err, strings.Join([]string{
-		`throttle: policy "row": Headroom: an unlimited policy has nothing to share out: leave Headroom out, or set a limit with a number`,
-		`throttle: policy "row": Quota: an unlimited policy has no number that an answer could lower: set a limit with a number`,
-	}, "\n"))
+	require.EqualError(t, err, `throttle: policy "row": Headroom: an unlimited policy has nothing to share out: leave Headroom out, or set a limit with a number`)
 
 	p = throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
 	p.Headroom = map[throttle.Priority]float64{throttle.PriorityHigh: 0}
 	p.Cost = func(*http.Request) int { return throttle.Unlimited().Capacity() }
-	p.Settle = func(*http.Response) int { return 3 }
+	p.Answer = func(*http.Response) throttle.Answer { return throttle.Answer{}.WithCost(3) }
 	p.Jitter, p.Shadow, p.Scope = time.Second, true, throttle.ScopeNode
 	_, err = throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
 	require.NoError(t, err)

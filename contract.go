@@ -60,7 +60,7 @@ const (
 // the limit, or the limit's next window is further away than any start is booked.
 const Never = store.Never
 
-// MaxPenalty caps what any [Policy.Penalty] can close a budget for, so that no
+// MaxPenalty caps what any [Policy.Answer] can close a budget for, so that no
 // answer, however wrong or hostile, stops a fleet for longer.
 const MaxPenalty = store.MaxPenalty
 

@@ -57,7 +57,7 @@ func TestP12_ShadowsDoNotWait(t *testing.T) {
 			return func() error {
 				p, err := l.Acquire(t.Context(), "", 1)
 				if err == nil {
-					err = errors.Join(p.Renew(t.Context()), p.Settle(t.Context(), 1))
+					err = errors.Join(p.Renew(t.Context()), p.Tell(t.Context(), throttle.Answer{}.WithCost(1)))
 					p.Release()
 				}
 				return err

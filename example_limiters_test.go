@@ -46,7 +46,7 @@ func ExampleLimiters() {
 		defer permit.Release()
 		err = db.QueryRowContext(ctx, "SELECT count(*) FROM orders WHERE tenant = ?", tenant).Scan(&n)
 		if err != nil && strings.Contains(err.Error(), "too many connections") {
-			err = errors.Join(err, permit.Penalize(ctx, 5*time.Second, "queries"))
+			err = errors.Join(err, permit.Tell(ctx, throttle.Refused(5*time.Second), "queries"))
 		}
 		return n, err
 	}
@@ -96,7 +96,7 @@ func ExamplePermit_Renew() {
 		}
 		var busy busyError
 		if err := deliver(text); errors.As(err, &busy) {
-			return m.Nack(errors.Join(err, permit.Penalize(ctx, busy.after, "mails")))
+			return m.Nack(errors.Join(err, permit.Tell(ctx, throttle.Refused(busy.after), "mails")))
 		}
 		return m.Ack()
 	}

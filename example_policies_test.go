@@ -161,7 +161,7 @@ func ExampleWithPriority() {
 }
 
 // What a call costs is known when it is done.
-func ExamplePermit_Settle() {
+func ExamplePermit_Tell() {
 	limiter, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "tokens", Limit: throttle.PerHour(10_000)})
 	if err != nil {
 		fmt.Println(err)
@@ -174,7 +174,7 @@ func ExamplePermit_Settle() {
 		return
 	}
 	defer permit.Release()
-	if err := permit.Settle(ctx, 1730); err != nil { // what the answer said
+	if err := permit.Tell(ctx, throttle.Answer{}.WithCost(1730)); err != nil { // what the answer said
 		fmt.Println(err)
 	}
 	status, err := limiter.Status(ctx, "")
@@ -238,51 +238,72 @@ func ExamplePolicy_adaptive() {
 	// Output: documented (5000/h): 3281.25 a window, was 5000
 }
 
-// A penalty that knows its upstream's own refusal, and leaves the usual ones
-// to RetryAfter.
-func ExampleRetryAfter() {
-	penalty := func(resp *http.Response) time.Duration {
-		if resp.StatusCode == http.StatusTeapot { // this address is banned
-			return 2 * time.Minute
-		}
-		return throttle.RetryAfter(resp)
+// A function that knows its upstream's own refusal. It says nothing of other answers, so
+// the usual ones are left to RetryAfter.
+func ExampleAnswer() {
+	policy := throttle.Policy{
+		Name: "p", Match: "api.example.com/", Limit: throttle.PerSecond(9),
+		Answer: func(resp *http.Response) throttle.Answer {
+			if resp.StatusCode == http.StatusTeapot { // this address is banned
+				return throttle.Refused(2 * time.Minute)
+			}
+			return throttle.Answer{}
+		},
 	}
 
-	limited := &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"30"}}}
-	fmt.Println(penalty(limited))
-
-	vague := &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"soon"}}}
-	fmt.Println(penalty(vague))
-
-	banned := &http.Response{StatusCode: http.StatusTeapot}
-	fmt.Println(penalty(banned))
+	for _, upstream := range []http.RoundTripper{
+		answer(http.StatusTeapot, ""), answer(http.StatusTooManyRequests, "", "Retry-After", "30"), answer(http.StatusNotFound, ""),
+	} {
+		client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+			Store: memstore.New(), Policies: []throttle.Policy{policy}, Base: upstream,
+		}))}
+		resp, err := client.Get("https://api.example.com/")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Println(throttle.AnswerOf(resp)) // what a retrier is told
+	}
 	// Output:
-	// 30s
-	// 1s
-	// 2m0s
+	// refused, closes for 2m0s
+	// refused, closes for 30s
+	// nothing
 }
 
-// Some upstreams refuse with a code in the body of a 200. The penalty looks at
+// What the default makes of a 429.
+func ExampleRetryAfter() {
+	limited := &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"30"}}}
+	fmt.Println(throttle.RetryAfter(limited))
+
+	vague := &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"soon"}}}
+	fmt.Println(throttle.RetryAfter(vague))
+	// Output:
+	// refused, closes for 30s
+	// refused, closes for 1s
+}
+
+// Some upstreams refuse with a code in the body of a 200. The function looks at
 // the first bytes, and the caller still reads all of them.
 func ExamplePeekBody() {
-	penalty := func(resp *http.Response) time.Duration {
+	read := func(resp *http.Response) throttle.Answer {
 		head, err := throttle.PeekBody(resp, 1024)
 		if err != nil || !bytes.Contains(head, []byte(`"errcode":130101`)) {
-			return throttle.RetryAfter(resp)
+			return throttle.Answer{}
 		}
-		return 10 * time.Minute
+		return throttle.Refused(10 * time.Minute)
 	}
 
 	resp := &http.Response{
 		StatusCode: http.StatusOK,
 		Body:       io.NopCloser(strings.NewReader(`{"errcode":130101,"errmsg":"send too fast"}`)),
 	}
-	fmt.Println(penalty(resp))
+	fmt.Println(read(resp))
 
 	body, err := io.ReadAll(resp.Body)
 	fmt.Println(string(body), err)
 	// Output:
-	// 10m0s
+	// refused, closes for 10m0s
 	// {"errcode":130101,"errmsg":"send too fast"} <nil>
 }
 
@@ -311,14 +332,13 @@ func Example_preset() {
 func Example_feedback() {
 	policy := throttle.Policy{
 		Name: "orders", Match: "api.example.com/orders/", Limit: throttle.PerMinute(100),
-		Penalty: feedback.First(
-			feedback.When{Status: []int{429, 503}}.Penalty(feedback.RetryAfter(time.Second)),
+		Answer: feedback.All(
 			feedback.Codes{
 				Fields: []string{"error.code"},
 				Lasts:  map[string]time.Duration{"too_fast": time.Second, "banned": 5 * time.Minute},
-			}.Penalty,
-		),
-		Quota: feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Quota,
+			}.Answer,
+			feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Answer,
+		), // and Retry-After, where neither says anything
 	}
 
 	banned := answer(200, `{"error":{"code":"banned"}}`, "Content-Type", "application/json")

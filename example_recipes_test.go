@@ -129,7 +129,7 @@ func Example_daily() {
 			Name: "day", Match: "api.example.com/", Limit: throttle.CalendarWindow(24_000, throttle.Day, shanghai),
 			Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.2},
 		},
-		{Name: "hour", Match: "api.example.com/", Limit: throttle.PerHour(2_000), Penalty: throttle.NoPenalty},
+		{Name: "hour", Match: "api.example.com/", Limit: throttle.PerHour(2_000), Answer: throttle.LeaveOpen},
 	}
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store: memstore.New(), Policies: policies, Base: offline,
@@ -226,22 +226,22 @@ func Example_officialAccount() {
 	policies := []throttle.Policy{
 		{
 			Name: "mp-day", Match: "api.weixin.qq.com/cgi-bin/", Key: api, Limit: throttle.Unlimited(),
-			Penalty: feedback.Codes{
+			Answer: feedback.Codes{
 				Fields: []string{"errcode"},
 				Lasts:  map[string]time.Duration{"45009": throttle.MaxPenalty},
 				End:    feedback.UntilMidnight(beijing),
-			}.Penalty,
+			}.Answer,
 		},
 		{
 			Name: "mp-minute", Match: "api.weixin.qq.com/cgi-bin/", Key: api, Limit: throttle.Unlimited(),
-			Penalty: feedback.Codes{
+			Answer: feedback.Codes{
 				Fields: []string{"errcode"},
 				Lasts:  map[string]time.Duration{"45011": time.Minute},
-			}.Penalty,
+			}.Answer,
 		},
 		{
 			Name: "mp-token", Match: "api.weixin.qq.com/cgi-bin/token", Key: account,
-			Limit: throttle.CalendarWindow(2_000, throttle.Day, beijing), Penalty: throttle.NoPenalty,
+			Limit: throttle.CalendarWindow(2_000, throttle.Day, beijing), Answer: throttle.LeaveOpen,
 		},
 	}
 
@@ -275,7 +275,7 @@ func Example_tokens() {
 		{
 			Name: "tokens", Match: "llm.example.com/v1/", Limit: throttle.PerMinute(90_000),
 			Cost:   func(r *http.Request) int { return 2_000 + int(r.ContentLength)/4 }, // max_tokens and the prompt
-			Settle: feedback.Amount{Fields: []string{"usage.total_tokens"}}.Settle,
+			Answer: feedback.Amount{Fields: []string{"usage.total_tokens"}}.Cost,
 		},
 		{
 			Name: "at once", Match: "llm.example.com/v1/", Limit: throttle.Concurrency(8), // of the whole fleet
@@ -314,7 +314,7 @@ func Example_stream() {
 	policy := throttle.Policy{
 		Name: "tokens", Match: "llm.example.com/v1/", Key: model, Limit: throttle.PerMinute(90_000),
 		Cost:   func(r *http.Request) int { return min(8_000, learned.Cost(model(r), 8_000)) }, // max_tokens at the most
-		Settle: usage.Settle,
+		Answer: usage.Cost,
 		Meter: func(resp *http.Response) throttle.Meter {
 			group, began := model(resp.Request), time.Now().Add(-throttle.Took(resp))
 			told := func(data []byte) int {

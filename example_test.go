@@ -177,12 +177,12 @@ func Example_dingTalk() {
 // A model's API counts requests, and tokens that are known from the answer only.
 func Example_model() {
 	estimate := func(r *http.Request) int { return 100 + int(r.ContentLength)/4 }
-	usage := func(resp *http.Response) int {
+	usage := func(resp *http.Response) throttle.Answer {
 		n, err := strconv.Atoi(resp.Header.Get("X-Tokens-Used"))
 		if err != nil {
-			return -1 // it does not say
+			return throttle.Answer{} // it does not say
 		}
-		return n
+		return throttle.Answer{}.WithCost(n)
 	}
 
 	policies := []throttle.Policy{
@@ -192,7 +192,7 @@ func Example_model() {
 		},
 		{
 			Name: "tokens", Match: "api.example.com/v1/", Limit: throttle.PerMinute(90_000),
-			Cost: estimate, Settle: usage, // the difference is charged or given back
+			Cost: estimate, Answer: usage, // the difference is charged or given back
 		},
 		{Name: "at once", Match: "api.example.com/v1/", Limit: throttle.Concurrency(8), Scope: throttle.ScopeNode}, // each process for itself
 	}
@@ -339,7 +339,7 @@ func ExampleObservers() {
 		fmt.Println(err)
 		return
 	}
-	_ = permit.Penalize(ctx, 10*time.Minute)
+	_ = permit.Tell(ctx, throttle.Refused(10*time.Minute))
 	_, _ = limits.TryAcquire(ctx, throttle.Demand{Policy: "mails"})
 	fmt.Println(refused, "refused")
 	// Output:

@@ -176,13 +176,13 @@ func TestMeterFreesSlots(t *testing.T) {
 	})
 }
 
-// TestMeterBesideSettle: a meter is for rows of which the answer itself does not know the cost.
+// TestMeterBesideAnswer: a meter is for rows of which the answer itself does not know the cost.
 // Costs that are settled at two times do not undo each other.
-func TestMeterBesideSettle(t *testing.T) {
+func TestMeterBesideAnswer(t *testing.T) {
 	first, second := metered(&tally{}), metered(&tally{})
-	first.Name, first.Settle = "first", func(*http.Response) int { return 3 }
+	first.Name, first.Answer = "first", func(*http.Response) throttle.Answer { return throttle.Answer{}.WithCost(3) }
 	first.Meter = func(*http.Response) throttle.Meter { panic("asked") }
-	second.Name, second.Settle = "second", func(*http.Response) int { return -1 }
+	second.Name, second.Answer = "second", func(*http.Response) throttle.Answer { return throttle.Answer{} }
 	settled, seen := meter(t, answer(200, "=42"), readAll, first, second)
 	require.Equal(t, [][]int{{3, 10}, {3, 42}}, settled)
 	require.Equal(t, []throttle.EventKind{throttle.EventStarted}, seen.kinds())

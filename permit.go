@@ -210,73 +210,6 @@ func (p *Permit) endChange() bool {
 	return false
 }
 
-// Settle changes the cost to what the work turned out to have cost, as often as
-// that becomes known better: the difference is charged, at the work's own start
-// and even above the limit, or given back. Here 0 is a result: it gives all back, as [Free]
-// does. Work that was acquired at no cost
-// stays free, and what is in flight keeps its cost. After Release it does
-// nothing. A permit of several budgets whose limits count starts needs
-// [Permit.SettleBudget].
-func (p *Permit) Settle(ctx context.Context, cost int) error {
-	return p.settle(ctx, cost, func(*store.Charge) bool { return true })
-}
-
-// SettleBudget does for one budget of a permit of several what Settle does: that of a
-// policy and a key.
-func (p *Permit) SettleBudget(ctx context.Context, policy, key string, cost int) error {
-	return p.settle(ctx, cost, func(c *store.Charge) bool {
-		return c.Budget.Policy == policy && (c.Budget.Key == store.BudgetOf(policy, key).Key)
-	})
-}
-
-// settle settles the one charge that counts starts and for which isMeant is true. It does nothing
-// if there is none, and returns an error if there are several.
-func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*store.Charge) bool) error {
-	if p.meter == nil && p.several == nil || !p.beginChange() {
-		return nil
-	}
-	defer p.endChange()
-	a, index := p.acquisition(), -1
-	for i := range a.Booking.Charges {
-		c := &a.Booking.Charges[i]
-		switch {
-		case !c.Limit.Counts() || !isMeant(c):
-		case index >= 0:
-			return &ConfigError{c.Budget.Policy, "cost", errors.New("the permit is one of several budgets: say with SettleBudget which of them is meant")}
-		default:
-			index = i
-		}
-	}
-	if index < 0 {
-		return nil
-	}
-	c := &a.Booking.Charges[index]
-	if cost == Free {
-		cost = 0
-	}
-	if cost < 0 {
-		return negativeCost(c.Budget.Policy)
-	}
-	before := c.Cost
-	a.callers.NoteCost(c.Budget.Policy, before, cost)
-	if cost = min(cost, mostSettled(c)); cost == before {
-		return nil
-	}
-	costs := costsOf(a.Booking.Charges)
-	costs[index] = cost
-	ctx, cancel := boundCall(ctx)
-	defer cancel()
-	err := a.store.Settle(ctx, &a.Booking, a.Grant, costs)
-	if err != nil {
-		// It is unknown which of the two costs is booked. The permit keeps the lower one: to give
-		// back more than is booked would give back the start of other work.
-		cost, err = min(before, cost), &StoreError{err}
-	}
-	c.Cost = cost
-	p.setStart(a)
-	return err
-}
-
 // errNotHeld is returned for permits that cannot be renewed, errContextEnded for those
 // whose slots are gone with the context of Acquire.
 var (
@@ -338,38 +271,134 @@ func (p *Permit) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Penalize closes the permit's budgets for d, for the whole fleet, because the work was
-// refused: by an error, or an answer, that says so. It means what [Policy.Penalty]
-// means in a [Transport]: nothing starts before the end, not even work that has a
-// permit, if it calls [Permit.Renew]; then one start goes first, and the rest slowly; a
-// refusal that comes right after the end closes the budget for longer; and an Adaptive
-// policy learns. None lasts longer than [MaxPenalty], and 0 or less closes nothing.
+// Tell says what the answer to the permit's work means, as a [Policy.Answer] does in a
+// [Transport]: by an error, a status, a body. With names of policies it is about their
+// budgets alone: that of a tenant, and not the one that all tenants share.
 //
-// With names of policies it closes only their budgets: that of a tenant, and not the one
-// that all tenants share.
+// Close closes the budgets for the whole fleet, for [MaxPenalty] at most. Nothing starts
+// before the end, not even work that has a permit, if it calls [Permit.Renew]; then one
+// start goes first, and the rest slowly; a refusal that comes right after the end closes
+// the budget for longer; and an Adaptive policy learns. A store that is away is asked again
+// until ctx ends, and for [DefaultMaxWait] if ctx has no deadline: do not give it a context
+// that has ended with the work. Close counts after Release, too.
 //
-// A store that is away is asked again until ctx ends, and for [DefaultMaxWait] if ctx has
-// no deadline. Do not give it a context that has ended with the work. It works after Release, too.
-func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...string) error {
-	if p.meter == nil && p.several == nil || d <= 0 {
+// A cost, which may be told as often as it becomes known better, changes what was booked: the
+// difference is charged, at the work's own start and even above the limit, or given
+// back. Work that was acquired at no cost stays free, what is in flight keeps its cost,
+// and after Release a cost changes nothing.
+//
+// What is left lowers what the fleet believes to be left. Both are of one budget: name its
+// policy, or use [Permit.TellBudget], if the permit has several whose limits count.
+//
+// The verdict is for retriers: it changes nothing here. A mistake is a *[ConfigError],
+// and then nothing is told to the store. A *[StoreError] says that the store was not, or may not have been, told.
+func (p *Permit) Tell(ctx context.Context, a Answer, policies ...string) error {
+	return p.tellBudgets(ctx, a, policies, func(c *store.Charge) bool {
+		return len(policies) == 0 || slices.Contains(policies, c.Budget.Policy)
+	})
+}
+
+// TellBudget does for one budget of a permit of several what Tell does: that of a
+// policy and a key.
+func (p *Permit) TellBudget(ctx context.Context, policy, key string, a Answer) error {
+	budget := store.BudgetOf(policy, key)
+	return p.tellBudgets(ctx, a, []string{policy}, func(c *store.Charge) bool {
+		return c.Budget.Policy == policy && c.Budget.Key == budget.Key
+	})
+}
+
+// tellBudgets is Tell for the budgets of policies for whose charges isMeant is true. A permit that never held
+// anything takes no notice.
+func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, isMeant func(*store.Charge) bool) error {
+	if p.meter == nil && p.several == nil {
 		return nil
 	}
-	ctx, cancel := boundCall(ctx)
-	defer cancel()
-	a, charges, ago := p.penalized()
-	began := now()
+
+	// All mistakes are found before the store is told anything.
+	acquired, charges, ago := p.told()
+	a, err := a.corrected()
+	if err != nil {
+		return &ConfigError{policyOf(policies, charges), "Answer", err}
+	}
 	for _, name := range policies {
 		if !slices.ContainsFunc(charges, func(c *store.Charge) bool { return c.Budget.Policy == name }) {
 			return &ConfigError{name, "Name", errors.New("the permit has no policy of this name")}
 		}
 	}
-	var penalties []penalty
-	for _, c := range charges {
-		if len(policies) == 0 || slices.Contains(policies, c.Budget.Policy) {
-			penalties = append(penalties, penalty{charge: c, length: min(d, MaxPenalty)})
+	meant := slices.DeleteFunc(charges, func(c *store.Charge) bool { return !isMeant(c) })
+	switch {
+	case len(meant) == 0 && len(policies) == 0:
+		return nil // no policy holds the work
+	case len(meant) == 0:
+		return &ConfigError{policies[0], "Key", errors.New("the permit has no budget of this policy and key")}
+	}
+	var counted *store.Charge
+	if a.hasCost || a.hasLeft {
+		counted, err = acquired.countedCharge(meant)
+		if err == nil && counted == nil && a.hasLeft {
+			err = &ConfigError{meant[0].Budget.Policy, "Answer", errNoneLeft}
+		}
+		if err != nil {
+			return err
 		}
 	}
-	teaches := a.teachingPenalty(ctx, penalties, func(*store.Charge) bool { return false })
+
+	ctx, cancel := boundCall(ctx)
+	defer cancel()
+	var errs []error
+	if a.Close > 0 {
+		errs = append(errs, acquired.penalize(ctx, meant, counted, a, ago))
+	}
+	if cost, ok := a.Cost(); ok && counted != nil {
+		errs = append(errs, p.settle(ctx, counted, cost))
+	}
+	if left, ok := a.Left(); ok && counted != nil {
+		left.Left, left.Age = max(0, left.Left), max(0, ago-max(counted.Jitter, DefaultJitter))
+		left.Reset = max(0, min(left.Reset, MaxPenalty))
+		errs = append(errs, acquired.lowerQuota(ctx, quota{counted, left}))
+	}
+	return errors.Join(errs...)
+}
+
+// policyOf returns the policy that an error names: the first that was named, or else that of the only charge.
+func policyOf(policies []string, charges []*store.Charge) string {
+	switch {
+	case len(policies) > 0:
+		return policies[0]
+	case len(charges) == 1:
+		return charges[0].Budget.Policy
+	}
+	return ""
+}
+
+// countedCharge returns the charge that what is left, or a cost, is about: the only one whose limit counts
+// starts, of those that are booked if there are any. It returns nil if there is none, and an error if there
+// are several.
+func (a *acquisition) countedCharge(charges []*store.Charge) (*store.Charge, error) {
+	counting := slices.DeleteFunc(slices.Clone(charges), func(c *store.Charge) bool { return !c.Limit.Counts() })
+	if slices.ContainsFunc(counting, a.isBooked) {
+		counting = slices.DeleteFunc(counting, func(c *store.Charge) bool { return !a.isBooked(c) })
+	}
+
+	switch len(counting) {
+	case 0:
+		return nil, nil
+	case 1:
+		return counting[0], nil
+	}
+	return nil, &ConfigError{counting[0].Budget.Policy, "Answer", errors.New("the permit is one of several budgets: say with TellBudget which of them is meant")}
+}
+
+// penalize has the store close the budgets of charges, because of work that began ago. One of them, which
+// may be nil, does not learn if the answer says what is left of it.
+func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, counted *store.Charge, said Answer, ago time.Duration) error {
+	began := now()
+	var penalties []penalty
+	for _, c := range charges {
+		penalties = append(penalties, penalty{charge: c, length: min(said.Close, MaxPenalty), verdict: said.Verdict})
+	}
+	teaches := a.teachingPenalty(ctx, penalties, func(c *store.Charge) bool { return said.hasLeft && c == counted })
+
 	var errs []error
 	for i := range penalties {
 		passed := (now() - began).Truncate(time.Millisecond) // the report of the penalty before may have taken long
@@ -383,9 +412,42 @@ func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...stri
 	return errors.Join(errs...)
 }
 
-// penalized returns what Penalize needs: the permit's acquisition, all charges of the work,
+// settle changes the cost of a charge that the permit has. It does nothing if the permit holds nothing any
+// more, or if the work is free.
+func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) error {
+	if !p.beginChange() {
+		return nil
+	}
+	defer p.endChange()
+
+	a := p.acquisition()
+	index := slices.IndexFunc(a.Booking.Charges, func(c store.Charge) bool { return c.Budget == counted.Budget })
+	if index < 0 {
+		return nil
+	}
+	c := &a.Booking.Charges[index]
+	before := c.Cost
+	a.callers.NoteCost(c.Budget.Policy, before, cost)
+	if cost = min(cost, mostSettled(c)); cost == before {
+		return nil
+	}
+
+	costs := costsOf(a.Booking.Charges)
+	costs[index] = cost
+	err := a.store.Settle(ctx, &a.Booking, a.Grant, costs)
+	if err != nil {
+		// It is unknown which of the two costs is booked. The permit keeps the lower one: to give
+		// back more than is booked would give back the start of other work.
+		cost, err = min(before, cost), &StoreError{err}
+	}
+	c.Cost = cost
+	p.setStart(a)
+	return err
+}
+
+// told returns what Tell needs: the permit's acquisition, all charges of the work,
 // including those under which the work is free, and how long ago the work began.
-func (p *Permit) penalized() (a *acquisition, charges []*store.Charge, ago time.Duration) {
+func (p *Permit) told() (a *acquisition, charges []*store.Charge, ago time.Duration) {
 	a = p.acquisition()
 	for i := range a.Booking.Charges {
 		charges = append(charges, &a.Booking.Charges[i])

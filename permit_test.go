@@ -87,7 +87,7 @@ func TestPermitOfAContextThatHasEnded(t *testing.T) {
 		"nothing": {func(*testing.T, *throttle.Permit) {}, 0, 1},
 		"Cancel":  {func(_ *testing.T, p *throttle.Permit) { p.Cancel() }, 0, 0},
 		"Settle": {func(t *testing.T, p *throttle.Permit) {
-			require.NoError(t, p.SettleBudget(t.Context(), "starts", "", 2))
+			require.NoError(t, p.TellBudget(t.Context(), "starts", "", throttle.Answer{}.WithCost(2)))
 			p.Release()
 		}, 0, 2},
 		"Renew": {func(t *testing.T, p *throttle.Permit) {

@@ -94,25 +94,25 @@ type Policy struct {
 	// sent and fails with a *[ConfigError]. Defaults to nil: every request costs 1.
 	Cost func(*http.Request) int
 
-	// Penalty looks at an answer and returns for how long this budget must
-	// now stay closed, for the whole fleet:
+	// Answer looks at an answer of the upstream and returns what it means for this
+	// budget: whether the request was refused, for how long the budget closes, what is
+	// left of it, what the request has cost. It is called once for each answer, and may
+	// look at the body through [PeekBody] only. Package feedback has readers for
+	// the usual forms, which can be put together:
 	//
-	//	more than 0   The answer is a refusal, whatever its status: the budget
-	//	              closes, for [MaxPenalty] at most, and the request may be
-	//	              repeated.
-	//	0             Nothing closes.
-	//	less than 0   The answer is certainly no refusal, however much it looks
-	//	              like one, so it is not repeated: see [PenaltyOf].
+	//	Answer: feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Answer,
 	//
-	// What a success says about the future is for Quota. Penalty may look at
-	// the body through [PeekBody] only. If it panics, [RetryAfter] reads the
-	// answer instead, the caller gets the answer, and [Config.Observe] is told;
-	// the same holds for the other functions that look at answers.
+	// Where it says neither a Verdict nor a Close, the default reads the answer, so a
+	// function that knows only costs keeps 429 and 503. A function that knows all
+	// refusals of its budget ends with [LeaveOpen], and so does a row shared by tenants
+	// that have limits of their own: otherwise the 429 of one closes it for all. If
+	// Answer panics, [RetryAfter] reads the answer instead, the caller gets the answer,
+	// and [Config.Observe] is told.
 	//
-	// A penalty is counted from when the answer was sent, and it is stored, so
+	// Close is counted from when the answer was sent, and it is stored, so
 	// it holds for the whole fleet: nothing starts before its end, not even a
 	// request that already has a start. Such a request books again, or is refused
-	// if it cannot wait so long. Of several penalties the latest end counts. After
+	// if it cannot wait so long. Of several closings the latest end counts. After
 	// the end one request goes first, alone for about as long as its answer will
 	// take. Then a window comes back slowly: with an eighth of its limit at first,
 	// then half, in no more time than the penalty lasted. A refusal right after the
@@ -120,26 +120,19 @@ type Policy struct {
 	// An operator closes a budget with [Limiter.Pause] and opens it with
 	// [Limiter.Resume].
 	//
-	// A function of your own replaces the default: call RetryAfter at its end
-	// to keep 429 and 503. A row shared by tenants that have limits of their own
-	// wants [NoPenalty]: otherwise the 429 of one closes it for all. Defaults to
-	// [RetryAfter], but a 503 counts only as one of [OutageAnswers] in a row,
-	// because a single backend of many may send it.
-	Penalty func(*http.Response) time.Duration
-
-	// Acted looks at an answer for which Penalty was more than 0. It reports
-	// whether the upstream did a part of what was asked, as with a GraphQL mutation
-	// of which one field was refused. Then the budget closes, and the request must
-	// not be repeated: see [PenaltyOf]. It may look at the body through [PeekBody]
-	// only. Defaults to nil: an upstream that refuses has done nothing.
-	Acted func(*http.Response) bool
-
-	// Quota looks at an answer and returns what the upstream says is left of
-	// this budget; ok is false if the answer does not speak of it. It lowers
-	// what the fleet believes to have left, and never raises it. It may look at the
-	// body through [PeekBody] only. Not for [Unlimited], which has no number to
-	// lower. Defaults to nil: answers say nothing.
-	Quota func(*http.Response) (q Quota, ok bool)
+	// What is left lowers what the fleet believes to have left, and never raises it.
+	// [Unlimited] has no number to lower.
+	//
+	// What the request has cost, such as tokens of a model or points of a query, takes
+	// the place of Cost. If it is less, the difference is given back. If it is more, the
+	// difference is charged at the request's own start, even above the limit
+	// (see the page on guarantees), and later requests wait for it; under a LeakyBucket at most
+	// as much as closes it for [MaxPenalty]. A request whose Cost is 0 stays free, and
+	// what is in flight keeps its Cost.
+	//
+	// Defaults to nil: [RetryAfter], but a 503 closes the budget only as one of
+	// [OutageAnswers] in a row, because a single backend of many may send it.
+	Answer func(*http.Response) Answer
 
 	// Adaptive makes the fleet learn how much of the limit the upstream truly
 	// allows. A refusal although the budget had room lowers a ceiling that all
@@ -147,7 +140,7 @@ type Policy struct {
 	// first and slowly near the level that was refused: see the page on learning. It is
 	// for a limit that is documented wrongly, or shared with programs that do not use
 	// throttle. Where the limit is right, and nothing else is refused, it changes
-	// nothing. An answer that Quota can read teaches nothing: it says what is left.
+	// nothing. A refusal that says what is left teaches nothing.
 	// If an answer closes several such budgets, the fullest one learns. Not for
 	// [Concurrency] and [Unlimited], and a Shadow policy learns nothing. Defaults to
 	// false: only the limit counts.
@@ -183,22 +176,11 @@ type Policy struct {
 	// Scope says which programs share the budgets. Defaults to [ScopeFleet].
 	Scope Scope
 
-	// Settle returns what the request truly cost, once the answer is there:
-	// tokens of a model, points of a query. If it cost less than Cost, the
-	// difference is given back. If it cost more, the difference is charged at the
-	// request's own start, even above the limit (see the page on guarantees), and later
-	// requests wait for it; under a LeakyBucket at most
-	// as much as closes it for [MaxPenalty]. It may look at the body
-	// through [PeekBody] only. A negative result means that the answer does
-	// not say. A request whose Cost is 0 stays free, and what is in flight
-	// keeps its Cost. Defaults to nil: Cost is the truth.
-	Settle func(*http.Response) int
-
 	// Meter is for an answer whose body says late what the request cost, as a
 	// stream does in its last event. It is called once the answer is there, unless
-	// Settle knew the cost, and returns a [Meter] that reads along while the caller
+	// Answer knew the cost, and returns a [Meter] that reads along while the caller
 	// reads the body; nil for an answer that needs none. When the body is over the
-	// Meter's Cost settles the request as a result of Settle does. It must leave the
+	// Meter's Cost settles the request as a cost in an [Answer] does. It must leave the
 	// body alone. Defaults to nil: no body is read along.
 	Meter func(*http.Response) Meter
 }
@@ -232,11 +214,6 @@ const (
 	ScopeFleet Scope = iota // all programs that use the store together
 	ScopeNode               // each Store, so usually each process, has the limit for itself
 )
-
-// NoPenalty is a [Policy.Penalty] that never closes the budget. It is for rows whose
-// limit is not what a refusal is about: one that many tenants share, where the row of
-// the tenant is closed; one for each process ([ScopeNode]); one in flight.
-func NoPenalty(*http.Response) time.Duration { return 0 }
 
 // reserves is a policy's Headroom in units of its limit.
 type reserves [3]int

@@ -10,11 +10,11 @@ import (
 
 // A penalty is what a refusal means for one budget.
 type penalty struct {
-	charge *store.Charge
-	length time.Duration // how long the budget must stay closed from now on; 0 or less: the penalty is over
-	stored bool          // the store knows the penalty
-	acted  bool          // the upstream has done a part of what was asked
-	outage bool          // the upstream is down: it may be up again at any time, and bans nobody
+	charge  *store.Charge
+	length  time.Duration // how long the budget must stay closed from now on; 0 or less: the penalty is over
+	verdict Verdict       // what has become of the request
+	failed  bool          // the store could not be told, or the penalty was over by then
+	outage  bool          // the upstream is down: it may be up again at any time, and bans nobody
 }
 
 // reportPenalty has the store close the budget of a penalty. The refused work began ago, and its

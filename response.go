@@ -2,13 +2,31 @@ package throttle
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/acquire"
+	"github.com/fleetthrottle/throttle/internal/peek"
 	"github.com/fleetthrottle/throttle/store"
 )
+
+// A feedback is what the policies make of a response.
+type feedback struct {
+	penalties []penalty
+	quotas    []quota
+	costs     []int   // of all charges, asBooked where the response does not say; nil: it says nothing
+	verdict   Verdict // of the policies whose budgets stay open
+}
+
+// A quota is what a response says is left of the budget of a charge.
+type quota struct {
+	charge *store.Charge
+	Quota
+}
 
 // applyResponse lets every policy of the request look at its response, before the
 // caller gets it. It closes the budgets for which the response means a penalty,
@@ -19,8 +37,9 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 		r.endOutages()
 		return
 	}
-	f, denial := r.readFeedback(resp)
-	r.markDenial(resp, f.penalties, denial)
+
+	f := r.readFeedback(resp)
+	r.mark(resp, f)
 	if f.penalties == nil && f.quotas == nil && f.costs == nil {
 		return
 	}
@@ -47,12 +66,153 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	defer timer.Stop()
 	select {
 	case <-reported:
-		r.markRefusal(resp, f.penalties, true)
-		return
+		if slices.ContainsFunc(f.penalties, func(p penalty) bool { return p.failed }) {
+			r.mark(resp, f)
+		}
 	case <-timer.C:
 	case <-r.req.Context().Done():
 	} // the report goes on: the fleet must hear of the response
-	r.markRefusal(resp, f.penalties, false)
+}
+
+// hasNoFeedback reports whether no policy can read anything out of a response: no policy has a
+// function for responses, and the default is for other statuses.
+func (r *roundTrip) hasNoFeedback(resp *http.Response) bool {
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
+		return false
+	}
+	for i := range r.policyCount() {
+		if p, _ := r.policy(i); p.Answer != nil || p.Meter != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// endOutages tells the defaults of all policies of a response that is no 503, so that
+// their rows of 503s end.
+func (r *roundTrip) endOutages() {
+	for i := range r.policyCount() {
+		p, _ := r.policy(i)
+		p.byDefault.outage.end()
+	}
+}
+
+// readFeedback lets the policies look at a response.
+func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
+	req := resp.Request
+	delay := r.responseDelay(resp)
+	for i := range r.policyCount() {
+		p, c := r.policy(i)
+		a := r.readAnswer(p, c, resp)
+		switch {
+		case a.Close > 0:
+			// The penalty counts from when the response was sent.
+			f.penalties = append(f.penalties, penalty{
+				charge: c, length: min(a.Close, MaxPenalty) - delay, verdict: a.Verdict,
+				outage: resp.StatusCode == http.StatusServiceUnavailable,
+			})
+		case !c.Shadow:
+			f.verdict = max(f.verdict, a.Verdict)
+		}
+
+		if q, ok := r.quotaOf(c, a, delay); ok {
+			f.quotas = append(f.quotas, q)
+		}
+		if cost, ok := a.Cost(); ok && i < len(r.quote.policies) && r.settles(c) {
+			f.costs = r.withCost(f.costs, i, cost)
+		}
+	}
+
+	r.meterBody(resp, f.costs)
+	if r.areBooked(f.costs) {
+		f.costs = nil
+	}
+	resp.Request = req // responseDelay may have set another
+	return f
+}
+
+// readAnswer returns what a response means under a policy. The default reads a response of which the
+// policy's own function does not say what becomes of the request or of the budget.
+func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Response) (a Answer) {
+	if p.Answer != nil {
+		said, err := p.answer(resp)
+		r.reportIllegible(p, c, resp)
+		if err != nil {
+			r.functionFailed(r.req.Context(), p, err)
+			return RetryAfter(resp) // the policy's own function cannot say
+		}
+		if a, err = said.corrected(); err != nil {
+			r.functionFailed(r.req.Context(), p, &ConfigError{p.Name, "Answer", err})
+		}
+		if a.hasLeft && c.Limit.Kind() == store.KindUnlimited && !p.leftReported.Swap(true) {
+			r.functionFailed(r.req.Context(), p, &ConfigError{p.Name, "Answer", errNoneLeft})
+		}
+	}
+
+	if !a.rules() {
+		standard := p.byDefault.answer(resp)
+		a.Verdict, a.Close = standard.Verdict, standard.Close
+	}
+	return a
+}
+
+// errNoneLeft says that an answer says what is left where nothing is counted.
+var errNoneLeft = errors.New("says what is left, but the limit counts no starts, so there is no number that an answer could lower: set a limit with a number")
+
+// quotaOf returns what an answer, which was sent delay ago, says is left of the budget of a charge. ok is
+// false if it does not say, or if the limit has no number that could be lowered.
+func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q quota, ok bool) {
+	left, ok := a.Left()
+	if !ok || c.Limit.Kind() == store.KindUnlimited {
+		return quota{}, false
+	}
+
+	// The upstream has counted what arrived before its own request. It may have counted
+	// later arrivals, too, but nobody can tell.
+	left.Left, left.Age = max(0, left.Left), max(0, r.elapsed()-max(c.Jitter, DefaultJitter))
+	left.Reset = max(0, min(left.Reset, MaxPenalty)-delay)
+	return quota{c, left}, left.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket // a bucket needs no Reset: its flow is known
+}
+
+// responseDelay returns how long ago a response was sent. If the response took longer than
+// slowAnswer, responseDelay sets resp.Request to a copy that tells SentAt when the request was
+// handed on.
+func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
+	took := r.elapsed()
+	if took <= slowAnswer {
+		return 0
+	}
+	ctx := context.WithValue(r.req.Context(), handedKey{}, time.Now().Add(-took))
+	resp.Request = r.req.WithContext(ctx)
+	return time.Since(SentAt(resp))
+}
+
+// mark has [AnswerOf] return what the policies have made of a response. A penalty counts as stored unless
+// its report has failed.
+func (r *roundTrip) mark(resp *http.Response, f feedback) {
+	m := mark{resp: resp, verdict: f.verdict}
+	if slices.ContainsFunc(f.penalties, func(p penalty) bool { return !p.charge.Shadow }) && m.verdict != VerdictPartly {
+		m.verdict = VerdictNone // a policy that closes its budget is believed
+	}
+	for i := range f.penalties {
+		p := &f.penalties[i]
+		if p.charge.Shadow || !r.isBooked(p.charge) {
+			continue
+		}
+		m.verdict = max(m.verdict, p.verdict)
+		if !p.failed {
+			m.closes = max(m.closes, p.length)
+		}
+	}
+
+	// What closes nothing and comes from an upstream in trouble may come from half-done work.
+	if m.verdict == VerdictRefused && m.closes == 0 && resp.StatusCode >= http.StatusInternalServerError && f.penalties == nil {
+		m.verdict = VerdictNone
+	}
+
+	if m.verdict != VerdictNone || m.closes > 0 {
+		resp.Request = r.req.WithContext(context.WithValue(r.req.Context(), markKey{}, m))
+	}
 }
 
 // holdsNobody reports whether a feedback is about shadow policies alone: then no caller waits until the
@@ -113,7 +273,8 @@ func (r *roundTrip) reportFeedback(f feedback) {
 		p.length -= (now() - arrived).Truncate(time.Millisecond) // the report of the penalty before may have taken long
 		if p.length > 0 || i == teaches {
 			ctx, cancel := r.reportContext(p.length)
-			f.penalties[i].stored = r.reportPenalty(ctx, &p, r.elapsed(), took, i == teaches) == nil && p.length > 0
+			err := r.reportPenalty(ctx, &p, r.elapsed(), took, i == teaches)
+			f.penalties[i].failed = err != nil || p.length <= 0
 			cancel()
 		}
 	}
@@ -132,7 +293,7 @@ func (r *roundTrip) reportFeedback(f feedback) {
 
 		q.Age, q.Reset = q.Age+late, max(0, q.Reset-late)
 		ctx, cancel := r.reportContext(reportWait) // of its own: a slow report before it must not end it
-		r.lowerQuota(ctx, q)
+		_ = r.lowerQuota(ctx, q)                   // which tells the observer of its error
 		cancel()
 	}
 }
@@ -146,24 +307,139 @@ const resetDoubt = 2 * time.Second
 // limit's own windows, and holds requests for one window at most. If nothing is left
 // for longer than that, lowerQuota closes the budget: for days, if the upstream says
 // so, or until the end of a window that began at another time than the store's.
-func (r *roundTrip) lowerQuota(ctx context.Context, q quota) {
+func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 	c := q.charge
-	if err := r.store.Reconcile(ctx, *c, q.Quota); err != nil {
-		r.reportFailure(ctx, c, q.Reset, err)
-		return
+	if err := a.store.Reconcile(ctx, *c, q.Quota); err != nil {
+		a.reportFailure(ctx, c, q.Reset, err)
+		return &StoreError{err}
 	}
+
 	kind, doubt := c.Limit.Kind(), resetDoubt
 	if c.Limit.Per() > 0 {
 		doubt = min(doubt, c.Limit.Per())
 	}
 	if q.Left > 0 || q.Reset <= doubt || kind == store.KindTokenBucket || kind == store.KindConcurrency || kind == store.KindSlidingWindow && q.Reset <= c.Limit.Per() {
-		return
+		return nil
 	}
-	status, err := r.store.Status(ctx, *c)
+
+	status, err := a.store.Status(ctx, *c)
 	switch {
 	case err != nil:
-		r.reportFailure(ctx, c, q.Reset, err)
+		a.reportFailure(ctx, c, q.Reset, err)
 	case status.Wait+doubt < q.Reset:
-		_ = r.pauseBudget(ctx, c, q.Reset) // which tells the observer of its error
+		err = a.pauseBudget(ctx, c, q.Reset) // which tells the observer of its error
 	}
+	if err != nil {
+		return &StoreError{err}
+	}
+	return nil
+}
+
+// asBooked is the cost of a charge of which a response does not say what it has cost.
+const asBooked = -1
+
+// areBooked reports whether costs are those that were booked.
+func (r *roundTrip) areBooked(costs []int) bool {
+	for i, cost := range costs {
+		if cost >= 0 && cost != r.Booking.Charges[i].Cost {
+			return false
+		}
+	}
+	return true
+}
+
+// settles reports whether the cost of a charge can be settled: the charge is booked, and its limit
+// counts starts.
+func (r *roundTrip) settles(c *store.Charge) bool { return c.Limit.Counts() && !r.Uncounted() }
+
+// withCost returns costs, which may be nil, with that of the charge i. A cost below 0 changes
+// nothing.
+func (r *roundTrip) withCost(costs []int, i, cost int) []int {
+	if cost < 0 {
+		return costs
+	}
+	if costs == nil {
+		costs = slices.Repeat([]int{asBooked}, len(r.Booking.Charges))
+	}
+	costs[i] = min(cost, mostSettled(&r.Booking.Charges[i]))
+	return costs
+}
+
+// codings are the content codings that upstreams are known to use and that PeekBody cannot decode.
+// Events name no other coding: its name is a text that the upstream has chosen.
+var codings = map[string]bool{"br": true, "zstd": true, "compress": true}
+
+// reportIllegible tells the observer, once for each policy, that a function of the
+// policy wanted to look at a response in a coding that cannot be decoded.
+func (r *roundTrip) reportIllegible(p *compiledPolicy, c *store.Charge, resp *http.Response) {
+	r.reportCoding(p, c, peek.Refused(resp))
+}
+
+// reportCoding is reportIllegible for a coding; "" is none.
+func (r *roundTrip) reportCoding(p *compiledPolicy, c *store.Charge, coding string) {
+	if coding == "" || r.observe == nil || p.illegibleReported.Swap(true) {
+		return
+	}
+	if !codings[coding] {
+		coding = "an unknown coding"
+	}
+	err := fmt.Errorf("throttle: policy %q cannot read answers in %s: leave Accept-Encoding unset, or set it to gzip", p.Name, coding)
+	r.observe(r.req.Context(), eventOf(EventIllegible, c, 0, err))
+}
+
+// settleCosts tells the store what the request has cost: a cost for each charge, asBooked for those
+// that keep theirs; nil: all do.
+func (r *roundTrip) settleCosts(ctx context.Context, costs []int) {
+	if costs == nil {
+		return
+	}
+	for i, cost := range costs {
+		c := &r.Booking.Charges[i]
+		r.callers.NoteCost(c.Budget.Policy, c.Cost, cost)
+	}
+
+	failed, err := r.settled.tell(ctx, r.store, r.Booking, r.Grant, costs)
+	for i := range failed {
+		r.reportFailure(ctx, &failed[i], 0, err)
+	}
+}
+
+// A settlement is what the store has been told of the costs of one request: by the response, and
+// by its body when that was over. The two may come at one time.
+type settlement struct {
+	mu     sync.Mutex
+	booked []store.Charge // the charges with the costs that the store has; nil: those of the booking
+}
+
+// tell tells the store what a start has cost: a cost for each charge, asBooked for those that keep
+// theirs. If that fails, failed has the charges whose costs the store does not know.
+func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g store.Grant, costs []int) (failed []store.Charge, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.booked != nil {
+		b.Charges = s.booked
+	}
+	all := costsOf(b.Charges)
+	for i, cost := range costs {
+		if cost >= 0 {
+			all[i] = cost
+		}
+	}
+	if slices.EqualFunc(b.Charges, all, func(c store.Charge, cost int) bool { return c.Cost == cost }) {
+		return nil, nil
+	}
+	err = st.Settle(ctx, &b, g, all)
+	s.booked = slices.Clone(b.Charges)
+	for i, cost := range all {
+		c := &s.booked[i]
+		if err != nil && c.Cost != cost {
+			failed = append(failed, b.Charges[i])
+		}
+		// If it is unknown which of two costs the store has, the lower one counts: to give back more
+		// than is booked would give back the start of another request.
+		if err == nil || cost < c.Cost {
+			c.Cost = cost
+		}
+	}
+	return failed, err
 }

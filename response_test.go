@@ -72,9 +72,14 @@ func (s *distantStore) hear(ctx context.Context, note func()) error {
 func left(left, cost int) throttle.Policy {
 	return throttle.Policy{
 		Name: "p", Limit: throttle.PerHour(1000),
-		Settle: func(*http.Response) int { return cost },
-		Quota: func(*http.Response) (throttle.Quota, bool) {
-			return throttle.Quota{Left: left, Reset: time.Hour}, left >= 0
+		Answer: func(*http.Response) (a throttle.Answer) {
+			if left >= 0 {
+				a = a.WithLeft(throttle.Quota{Left: left, Reset: time.Hour})
+			}
+			if cost >= 0 {
+				a = a.WithCost(cost)
+			}
+			return a
 		},
 	}
 }

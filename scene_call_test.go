@@ -100,16 +100,16 @@ func parseCall(w *words) func(*stage, *caller) {
 		return func(s *stage, c *caller) {
 			ctx := context.WithValue(s.t.Context(), callerKey{}, c)
 			if name, key, _ := strings.Cut(budget, "/"); name != "" {
-				s.did(c, c.permitted(s).SettleBudget(ctx, name, key, cost))
+				s.did(c, c.permitted(s).TellBudget(ctx, name, key, throttle.Answer{}.WithCost(cost)))
 			} else {
-				s.did(c, c.permitted(s).Settle(ctx, cost))
+				s.did(c, c.permitted(s).Tell(ctx, throttle.Answer{}.WithCost(cost)))
 			}
 		}
 	case "penalize":
 		d, names := w.duration(), w.list
 		w.list = nil
 		return func(s *stage, c *caller) {
-			s.did(c, c.permitted(s).Penalize(context.WithValue(s.t.Context(), callerKey{}, c), d, names...))
+			s.did(c, c.permitted(s).Tell(context.WithValue(s.t.Context(), callerKey{}, c), throttle.Refused(d), names...))
 		}
 	case "renew":
 		o := w.callOptions()
@@ -252,12 +252,13 @@ func (s *stage) send(c *caller, verb, url string, o *callOptions) {
 			s.failed(c, ctx, err)
 		} else {
 			text := strconv.Itoa(resp.StatusCode)
-			if d := throttle.PenaltyOf(resp); d == throttle.Unheld {
-				text += " refused, and not stored"
-			} else if d > 0 {
-				text += " closed for " + short(d)
-			} else if d < 0 {
-				text += " penalty " + short(d)
+			switch a := throttle.AnswerOf(resp); {
+			case a.Verdict > throttle.VerdictRefused:
+				text += " " + a.Verdict.String()
+			case a.Close > 0:
+				text += " closed for " + short(a.Close)
+			case a.Verdict == throttle.VerdictRefused:
+				text += " refused, and nothing closes"
 			}
 			if text != "200" || c.last != s.now() {
 				s.note("ends", c, "%s", text)

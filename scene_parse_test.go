@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 )
 
 // A script is a scene that was understood.
@@ -181,12 +182,12 @@ var policyOptions = map[string]func(*throttle.Policy, *words){
 	},
 	"settle": func(p *throttle.Policy, w *words) {
 		if w.is("body") {
-			p.Settle = tokens
+			says(p, tokens)
 		} else if w.is("panics") {
-			p.Settle = func(*http.Response) int { panic(secretToken) }
+			says(p, func(*http.Response) throttle.Answer { panic(secretToken) })
 		} else {
-			n := w.number()
-			p.Settle = func(*http.Response) int { return n }
+			a := throttle.Answer{}.WithCost(w.number())
+			says(p, func(*http.Response) throttle.Answer { return a })
 		}
 	},
 	"low": func(p *throttle.Policy, w *words) { // leaves a share
@@ -197,48 +198,67 @@ var policyOptions = map[string]func(*throttle.Policy, *words){
 		p.Headroom = map[throttle.Priority]float64{throttle.PriorityLow: share}
 	},
 	"penalty": func(p *throttle.Policy, w *words) {
+		var read func(*http.Response) throttle.Answer
 		switch {
 		case w.is("none"):
-			p.Penalty = throttle.NoPenalty
 		case w.is("retry-after"):
-			p.Penalty = throttle.RetryAfter
+			read = throttle.RetryAfter
 		case w.is("default"):
+			return
 		case w.is("panics"):
-			p.Penalty = func(*http.Response) time.Duration { panic(secretToken) }
+			read = func(*http.Response) throttle.Answer { panic(secretToken) }
 		case w.is("body"): // a word of it, and for how long it closes
 			word, d := w.next(), w.duration()
-			p.Penalty = func(resp *http.Response) time.Duration {
+			read = func(resp *http.Response) throttle.Answer {
 				if body, err := throttle.PeekBody(resp, 4096); err != nil || !strings.Contains(string(body), word) {
-					return 0
+					return throttle.Answer{}
 				}
-				return d
+				return throttle.Refused(d)
 			}
 		default:
 			d, code := w.duration(), 0
 			if w.is("for") {
 				code = w.number()
 			}
-			p.Penalty = func(resp *http.Response) time.Duration {
-				if code != 0 && resp.StatusCode != code {
-					return 0
+			read = func(resp *http.Response) throttle.Answer {
+				switch {
+				case d == 0 || code != 0 && resp.StatusCode != code:
+					return throttle.Answer{}
+				case d < 0:
+					return feedback.NotRefused(resp)
 				}
-				return d
+				return throttle.Refused(d)
 			}
+		}
+		if read == nil {
+			says(p, throttle.LeaveOpen)
+		} else {
+			says(p, feedback.First(read, throttle.LeaveOpen))
 		}
 	},
 	"acted": func(p *throttle.Policy, w *words) {
 		code := w.number()
-		p.Acted = func(resp *http.Response) bool { return resp.StatusCode == code }
+		p.Answer = feedback.Acted(p.Answer, func(resp *http.Response) bool { return resp.StatusCode == code })
 	},
 	"quota": func(p *throttle.Policy, w *words) { // what is left, and until when
 		if w.is("panics") {
-			p.Quota = func(*http.Response) (throttle.Quota, bool) { panic(secretToken) }
+			says(p, func(*http.Response) throttle.Answer { panic(secretToken) })
 			return
 		}
-		q := throttle.Quota{Left: w.number(), Reset: w.duration()}
-		ok := !w.is("unknown")
-		p.Quota = func(*http.Response) (throttle.Quota, bool) { return q, ok }
+		a := throttle.Answer{}.WithLeft(throttle.Quota{Left: w.number(), Reset: w.duration()})
+		if w.is("unknown") {
+			a = throttle.Answer{}
+		}
+		says(p, func(*http.Response) throttle.Answer { return a })
 	},
+}
+
+// says adds a reader to those of a policy.
+func says(p *throttle.Policy, read func(*http.Response) throttle.Answer) {
+	if p.Answer != nil {
+		read = feedback.All(p.Answer, read)
+	}
+	p.Answer = read
 }
 
 func parseKey(w *words) func(*http.Request) string {

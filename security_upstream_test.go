@@ -53,19 +53,17 @@ func TestP11_NoLieLastsLongerThanItsCap(t *testing.T) {
 		most   time.Duration
 	}{
 		{"default", throttle.Policy{}, throttle.MaxRetryAfter},
-		{"headers", throttle.Policy{Penalty: believes.Penalty, Quota: believes.Quota}, throttle.MaxPenalty},
-		{"rate limit", throttle.Policy{Penalty: feedback.RateLimit{}.Penalty, Quota: feedback.RateLimit{}.Quota}, throttle.MaxPenalty},
-		{"a century", throttle.Policy{Penalty: func(*http.Response) time.Duration { return 100 * 365 * 24 * time.Hour }}, throttle.MaxPenalty},
+		{"headers", throttle.Policy{Answer: believes.Answer}, throttle.MaxPenalty},
+		{"rate limit", throttle.Policy{Answer: feedback.RateLimit{}.Answer}, throttle.MaxPenalty},
+		{"a century", throttle.Policy{Answer: feedback.For(100 * 365 * 24 * time.Hour)}, throttle.MaxPenalty},
 		{"forever", throttle.Policy{
-			Penalty: func(*http.Response) time.Duration { return math.MaxInt64 },
-			Quota: func(*http.Response) (throttle.Quota, bool) {
-				return throttle.Quota{Left: math.MinInt, Reset: math.MaxInt64}, true
+			Answer: func(*http.Response) throttle.Answer {
+				return throttle.Refused(math.MaxInt64).WithLeft(throttle.Quota{Left: math.MinInt, Reset: math.MaxInt64})
 			},
 		}, throttle.MaxPenalty},
 		{"negative", throttle.Policy{
-			Penalty: func(*http.Response) time.Duration { return math.MinInt64 },
-			Quota: func(*http.Response) (throttle.Quota, bool) {
-				return throttle.Quota{Left: math.MaxInt, Reset: math.MinInt64}, true
+			Answer: func(*http.Response) throttle.Answer {
+				return throttle.Refused(math.MinInt64).WithCost(math.MinInt).WithLeft(throttle.Quota{Left: math.MaxInt, Reset: math.MinInt64})
 			},
 		}, 0},
 	} {
@@ -133,7 +131,7 @@ func TestP11_NoBodyIsReadWithoutEnd(t *testing.T) {
 				tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
 					h := http.Header{"Content-Type": {"application/json"}}
 					return &http.Response{StatusCode: 200, Header: h, Body: c.body, ContentLength: -1, Request: r}, nil
-				}), throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Penalty: code.Penalty})
+				}), throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Answer: code.Answer})
 				began := time.Now()
 				resp, err := tr.RoundTrip(get(t, home))
 				require.NoError(t, err)
@@ -166,11 +164,11 @@ func TestP11_GzipBombs(t *testing.T) {
 	defer base.CloseIdleConnections()
 	for _, coding := range []string{"", "gzip"} {
 		seen := -1
-		tr := newTransport(t, base, throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Penalty: func(resp *http.Response) time.Duration {
+		tr := newTransport(t, base, throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Answer: func(resp *http.Response) throttle.Answer {
 			b, err := throttle.PeekBody(resp, 64<<10)
 			require.NoError(t, err)
 			seen = len(b)
-			return 0
+			return throttle.Answer{}
 		}})
 		r := get(t, upstream.URL)
 		if coding != "" {
@@ -224,8 +222,8 @@ func (u *windowed) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestP11_WhatIsLeftOfSlowAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := &windowed{n: 600, slow: 5 * time.Second}
-		p := throttle.Policy{Name: "p", Limit: throttle.PerMinute(600), Penalty: throttle.NoPenalty,
-			Quota: feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Quota}
+		p := throttle.Policy{Name: "p", Limit: throttle.PerMinute(600),
+			Answer: feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Left}
 		tr := newTransport(t, up, p)
 		end := time.Now().Add(10 * time.Minute)
 		var all sync.WaitGroup

@@ -267,12 +267,12 @@ func TestP6_SettleThatMayHaveFailed(t *testing.T) {
 			p, err := newLimiter(t, took, throttle.Policy{Name: "p", Limit: throttle.PerHour(10)}).Acquire(t.Context(), "", 4)
 			require.NoError(t, err)
 			store.settle = func(context.Context) error { return down }
-			err = p.Settle(t.Context(), c.lost)
+			err = p.Tell(t.Context(), throttle.Answer{}.WithCost(c.lost))
 			require.ErrorIs(t, err, down)
 			var failed *throttle.StoreError
 			require.ErrorAs(t, err, &failed)
 			store.settle, took.old = nil, 0
-			require.NoError(t, p.Settle(t.Context(), c.again))
+			require.NoError(t, p.Tell(t.Context(), throttle.Answer{}.WithCost(c.again)))
 			require.Len(t, store.settlements(), c.asked)
 			require.Equal(t, c.takenBack, took.old)
 		})
@@ -291,13 +291,13 @@ func (s *settleStore) Settle(ctx context.Context, b *store.Booking, g store.Gran
 }
 
 // tokens reads the usage that a model's answer ends with.
-func tokens(resp *http.Response) int {
+func tokens(resp *http.Response) throttle.Answer {
 	body, err := throttle.PeekBody(resp, 1<<20)
 	usage := struct{ Tokens *int }{}
 	if err != nil || json.Unmarshal(body, &usage) != nil || usage.Tokens == nil {
-		return -1
+		return throttle.Answer{}
 	}
-	return *usage.Tokens
+	return throttle.Answer{}.WithCost(*usage.Tokens)
 }
 
 // TestMaxWaitAsLongAsCanBe is not in a bubble, where the process began in the future

@@ -21,7 +21,7 @@ import (
 // requests that came later.
 //
 // A Transport never retries. It belongs inside a retrier, so that every attempt is charged;
-// the other way round one permit pays for all of them. [PenaltyOf] tells retriers what the
+// the other way round one permit pays for all of them. [AnswerOf] tells retriers what the
 // policies make of an answer. A [Choice] is a Transport for requests that several deployments can
 // answer.
 type Transport struct {

@@ -190,12 +190,12 @@ var fuzzNames = []string{"second", "flight", "keyed", "paced", "bucket", "day", 
 
 // policies returns some of them.
 func (s *fuzzScript) policies() (some []throttle.Policy) {
-	duration := func(*http.Response) time.Duration {
-		n := time.Duration(s.number())
-		if n.Abs() > 1000 {
-			return n // centuries
+	verdict := func(*http.Response) throttle.Answer {
+		a := throttle.Answer{Verdict: throttle.Verdict(s.next(6)), Close: time.Duration(s.number())}
+		if a.Close.Abs() <= 1000 { // others are centuries
+			a.Close *= time.Second
 		}
-		return n * time.Second
+		return a
 	}
 	everything := throttle.Join(throttle.Host, throttle.RawPath, throttle.Method, throttle.Header("X-Key"),
 		throttle.Query("access_token"), throttle.PathValue("x"))
@@ -203,17 +203,20 @@ func (s *fuzzScript) policies() (some []throttle.Policy) {
 		{Limit: throttle.PerSecond(2)},
 		{Limit: throttle.Concurrency(1)},
 		{Limit: throttle.SlidingWindow(1, 3*time.Second), Key: everything},
-		{Limit: throttle.LeakyBucket(3, time.Second), Settle: func(*http.Response) int { return s.number() }},
-		{Limit: throttle.TokenBucket(1, time.Second, 2), Quota: func(*http.Response) (throttle.Quota, bool) {
-			return throttle.Quota{Left: s.number(), Reset: time.Duration(s.number())}, s.next(4) > 0
+		{Limit: throttle.LeakyBucket(3, time.Second), Answer: func(*http.Response) throttle.Answer { return throttle.Answer{}.WithCost(s.number()) }},
+		{Limit: throttle.TokenBucket(1, time.Second, 2), Answer: func(*http.Response) (a throttle.Answer) {
+			if q := (throttle.Quota{Left: s.number(), Reset: time.Duration(s.number())}); s.next(4) > 0 {
+				a = a.WithLeft(q)
+			}
+			return a
 		}},
-		{Limit: throttle.CalendarWindow(5, throttle.Day, nil), Penalty: duration},
+		{Limit: throttle.CalendarWindow(5, throttle.Day, nil), Answer: verdict},
 		{Match: "*.com/{x}/{rest...}", Limit: throttle.FixedWindow(3, 10*time.Second), Key: everything,
 			Cost: func(*http.Request) int { return s.number() }},
 		{Limit: throttle.PerMinute(1), Shadow: true, Cost: func(*http.Request) int { return s.number() }},
-		{Limit: throttle.PerHour(9), Headroom: map[throttle.Priority]float64{throttle.PriorityNormal: 0.9}, Penalty: func(r *http.Response) time.Duration {
+		{Limit: throttle.PerHour(9), Headroom: map[throttle.Priority]float64{throttle.PriorityNormal: 0.9}, Answer: func(r *http.Response) throttle.Answer {
 			b, _ := throttle.PeekBody(r, 1<<20)
-			return time.Duration(len(b)) * time.Millisecond
+			return throttle.Refused(time.Duration(len(b)) * time.Millisecond)
 		}},
 		{Limit: throttle.Concurrency(2), Scope: throttle.ScopeNode},
 		{Limit: throttle.PerHour(1), Key: func(r *http.Request) string { panic(r.URL.String()) }},

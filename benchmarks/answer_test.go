@@ -31,7 +31,7 @@ func BenchmarkAnswer(b *testing.B) {
 	one := throttle.Policy{Name: "one", Match: "*.dingtalk.com/", Limit: limit}
 	codes := throttle.Policy{
 		Name: "codes", Match: "*.dingtalk.com/", Limit: limit,
-		Penalty: feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"90018": time.Second}}.Penalty,
+		Answer: feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"90018": time.Second}}.Answer,
 	}
 	preset := dingtalk.Policies(dingtalk.Options{IPLimit: plenty, Edition: dingtalk.Edition{PerSecond: plenty}})
 

@@ -36,7 +36,7 @@ func TestOneProcessManyPages(t *testing.T) {
 		begun := time.Now()
 		permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
 		require.NoError(t, err)
-		require.NoError(t, permit.Penalize(t.Context(), 2*time.Second))
+		require.NoError(t, permit.Tell(t.Context(), throttle.Refused(2*time.Second)))
 		time.Sleep(10 * time.Second)
 		for range 20 * 20 {
 			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
@@ -64,7 +64,7 @@ func TestClosedBeforeAnyPage(t *testing.T) {
 		l := newLimiters(t, p, shop)
 		permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
 		require.NoError(t, err)
-		require.NoError(t, permit.Penalize(t.Context(), 20*time.Second))
+		require.NoError(t, permit.Tell(t.Context(), throttle.Refused(20*time.Second)))
 		time.Sleep(time.Minute)
 
 		id := throttle.BudgetOf("shop", "").String()

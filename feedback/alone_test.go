@@ -37,15 +37,15 @@ func (u *minutes) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestUsedAlone: a program that has a limit to itself uses nearly all of it, although
 // answers do not say when there is more.
 func TestUsedAlone(t *testing.T) {
-	for name, quota := range map[string]feedback.Quota{
-		"RateLimit without t":   feedback.RateLimit{}.Quota,
-		"Headers without Reset": feedback.Headers{Remaining: "N", Per: time.Minute}.Quota,
+	for name, left := range map[string]feedback.Reader{
+		"RateLimit without t":   feedback.RateLimit{}.Left,
+		"Headers without Reset": feedback.Headers{Remaining: "N", Per: time.Minute}.Left,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				up := &minutes{}
 				tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: up,
-					Policies: []throttle.Policy{{Name: "m", Limit: throttle.PerMinute(100), Quota: quota}}})
+					Policies: []throttle.Policy{{Name: "m", Limit: throttle.PerMinute(100), Answer: left}}})
 				require.NoError(t, err)
 				for end := time.Now().Add(20 * time.Minute); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/", nil)

@@ -19,7 +19,7 @@ type Amount struct {
 	// Fields say where, as in [Codes].
 	Fields []string
 
-	// Per is for how long what is left is all there is. Only Quota needs it.
+	// Per is for how long what is left is all there is. Only Left needs it.
 	Per time.Duration
 
 	// Max is how many bytes are looked at. Defaults to 64 KB, which is the
@@ -27,17 +27,17 @@ type Amount struct {
 	Max int64
 }
 
-// Settle is a [throttle.Policy.Settle]: the amount is what the request has cost.
-func (a Amount) Settle(resp *http.Response) int {
+// Cost is a [Reader]: the amount is what the request has cost.
+func (a Amount) Cost(resp *http.Response) throttle.Answer {
 	n, ok := a.read(resp)
 	if !ok || n < 0 {
-		return -1
+		return throttle.Answer{}
 	}
-	return int(math.Ceil(n))
+	return throttle.Answer{}.WithCost(int(math.Ceil(n)))
 }
 
 // Meter is a [throttle.Policy.Meter], for bodies that say late what the request has cost: streams,
-// of which the last event that has the amount counts, and JSON that is longer than what Settle looks
+// of which the last event that has the amount counts, and JSON that is longer than what Cost looks
 // at. See [Events].
 func (a Amount) Meter(resp *http.Response) throttle.Meter {
 	return Events(resp, func(data []byte) int {
@@ -68,17 +68,17 @@ func mayHave(data []byte, field string) bool {
 	return name == "*" || digits(name) || bytes.Contains(data, []byte(name)) || bytes.IndexByte(data, '\\') >= 0
 }
 
-// Quota is a [throttle.Policy.Quota]: the amount is what is left. A 401 and an
+// Left is a [Reader]: the amount is what is left. A 401 and an
 // answer out of a cache are ignored.
-func (a Amount) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
+func (a Amount) Left(resp *http.Response) throttle.Answer {
 	if a.Per <= 0 || !speaks(resp) {
-		return throttle.Quota{}, false
+		return throttle.Answer{}
 	}
 	n, ok := a.read(resp)
 	if !ok {
-		return throttle.Quota{}, false
+		return throttle.Answer{}
 	}
-	return throttle.Quota{Left: max(0, int(n)), Reset: min(a.Per, throttle.MaxPenalty)}, true
+	return throttle.Answer{}.WithLeft(throttle.Quota{Left: max(0, int(n)), Reset: min(a.Per, throttle.MaxPenalty)})
 }
 
 // read reads the amount out of an answer.

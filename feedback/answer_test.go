@@ -62,10 +62,10 @@ func TestLooksOfManyRows(t *testing.T) {
 				Lasts: map[string]time.Duration{"88": 1, "0": 2, "*b": 3, "7": 4, "2": 5, "q": 6, "x*": 7},
 			}
 			alone, aloneRead := fresh()
-			want := look.Penalty(alone)
-			require.Equal(t, want, look.Penalty(shared), "seed %d: %+v in %q", seed, look, body)
+			want := look.Answer(alone)
+			require.Equal(t, want, look.Answer(shared), "seed %d: %+v in %q", seed, look, body)
 			most = max(most, aloneRead.n)
-			if want > 0 {
+			if want.Close > 0 {
 				found++
 			}
 		}
@@ -127,7 +127,7 @@ func TestFieldsHaveTheirFullNames(t *testing.T) {
 		{"a.1", `{"a":[88,0]}`, 0},
 	} {
 		look := feedback.Codes{Fields: []string{c.field}, Lasts: map[string]time.Duration{"88": time.Second}}
-		require.Equal(t, c.want, look.Penalty(jsonAnswer(200, c.body)), "%s in %s", c.field, c.body)
+		requireCloses(t, c.want, look.Answer(jsonAnswer(200, c.body)), "%s in %s", c.field, c.body)
 	}
 }
 
@@ -135,8 +135,8 @@ func TestFieldsHaveTheirFullNames(t *testing.T) {
 func TestLooksOfManyRowsCostNoMemory(t *testing.T) {
 	resp := jsonAnswer(200, `{"errcode":0,"errmsg":"ok","result":{"id":1},"request_id":"15s4"}`)
 	look := feedback.First(
-		feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"88": time.Second}}.Penalty,
-		feedback.Codes{Fields: []string{"error.code", "code"}, Lasts: map[string]time.Duration{"Limit*": time.Second}}.Penalty,
+		feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"88": time.Second}}.Answer,
+		feedback.Codes{Fields: []string{"error.code", "code"}, Lasts: map[string]time.Duration{"Limit*": time.Second}}.Answer,
 	)
 	require.Zero(t, testing.AllocsPerRun(100, func() { look(resp) }))
 }

@@ -39,32 +39,32 @@ func (b *trickle) Close() error { return nil }
 // TestNobodyWaitsForMoreThanItTakes: an answer that trickles is held until it is
 // decided, and no longer. An expression looks two characters ahead.
 func TestNobodyWaitsForMoreThanItTakes(t *testing.T) {
-	banned := feedback.Text{Pattern: regexp.MustCompile(`^\s*<html>banned`), Lasts: time.Second}.Penalty
-	retry := feedback.Printed{Fields: []string{"retry_after"}}.Penalty
-	page := feedback.Printed{Pattern: regexp.MustCompile(`in (\d+)s`)}.Penalty
+	banned := feedback.Text{Pattern: regexp.MustCompile(`^\s*<html>banned`), Lasts: time.Second}.Answer
+	retry := feedback.Printed{Fields: []string{"retry_after"}}.Answer
+	page := feedback.Printed{Pattern: regexp.MustCompile(`in (\d+)s`)}.Answer
 	for _, c := range []struct {
 		name    string
 		media   string
-		penalty feedback.Penalty
+		penalty feedback.Reader
 		pieces  []string
 		want    time.Duration
 		waited  bool
 	}{
-		{"the code has come", "application/json", dingtalk.Penalty,
+		{"the code has come", "application/json", dingtalk.Answer,
 			[]string{`{"sub_`, `code"`, `:90`, `018`, `,`}, time.Second, false},
-		{"the code may go on", "application/json", dingtalk.Penalty, []string{`{"sub_code":90018`}, 0, true},
-		{"a better code may come", "application/json", dingtalk.Penalty, []string{`{"errcode":90018,`}, time.Second, true},
-		{"the value has ended", "application/json", dingtalk.Penalty, []string{`{"errcode":0,"errmsg":"ok"`, `}`}, 0, false},
-		{"the first line has ended", "application/json", dingtalk.Penalty, []string{"{\"type\":\"ADDED\"}\n"}, 0, false},
-		{"a list has no fields", "application/json", dingtalk.Penalty, []string{` [`}, 0, false},
-		{"no JSON after all", "application/json", dingtalk.Penalty, []string{`<`}, 0, false},
-		{"malformed", "application/json", dingtalk.Penalty, []string{`{"a":1}`}, 0, false},
+		{"the code may go on", "application/json", dingtalk.Answer, []string{`{"sub_code":90018`}, 0, true},
+		{"a better code may come", "application/json", dingtalk.Answer, []string{`{"errcode":90018,`}, time.Second, true},
+		{"the value has ended", "application/json", dingtalk.Answer, []string{`{"errcode":0,"errmsg":"ok"`, `}`}, 0, false},
+		{"the first line has ended", "application/json", dingtalk.Answer, []string{"{\"type\":\"ADDED\"}\n"}, 0, false},
+		{"a list has no fields", "application/json", dingtalk.Answer, []string{` [`}, 0, false},
+		{"no JSON after all", "application/json", dingtalk.Answer, []string{`<`}, 0, false},
+		{"malformed", "application/json", dingtalk.Answer, []string{`{"a":1}`}, 0, false},
 		{"a page that does not match", "text/html", banned, []string{" ", "<html>ba", "ck to"}, 0, false},
 		{"a page that matches", "text/html", banned, []string{" ", "<html>ba", "nned, sorry"}, time.Second, false},
-		{"JSON in a text", "text/plain", dingtalk.Penalty, []string{"\ufeff {\"sub_", `code":90018,`}, time.Second, false},
-		{"a text that is none", "text/plain", dingtalk.Penalty, []string{"hello"}, 0, false},
-		{"nothing of a text has come", "", dingtalk.Penalty, []string{"\r\n", `{"sub_code":90018}`}, 0, false},
-		{"a line of JSON in a text", "text/plain", dingtalk.Penalty, []string{"{\"n\":1}\n"}, 0, false},
+		{"JSON in a text", "text/plain", dingtalk.Answer, []string{"\ufeff {\"sub_", `code":90018,`}, time.Second, false},
+		{"a text that is none", "text/plain", dingtalk.Answer, []string{"hello"}, 0, false},
+		{"nothing of a text has come", "", dingtalk.Answer, []string{"\r\n", `{"sub_code":90018}`}, 0, false},
+		{"a line of JSON in a text", "text/plain", dingtalk.Answer, []string{"{\"n\":1}\n"}, 0, false},
 		{"what is printed has come", "application/json", retry, []string{`{"retry_after":30,`}, 30 * time.Second, false},
 		{"what is printed on a page has come", "text/html", page, []string{"try again in 30s or so"}, 30 * time.Second, false},
 	} {
@@ -72,7 +72,7 @@ func TestNobodyWaitsForMoreThanItTakes(t *testing.T) {
 			body := &trickle{pieces: c.pieces}
 			resp := answer(200, "", "Content-Type", c.media)
 			resp.ContentLength, resp.Body = -1, body
-			require.Equal(t, c.want, c.penalty(resp))
+			requireCloses(t, c.want, c.penalty(resp))
 			require.Equal(t, c.waited, body.waited)
 		})
 	}
@@ -123,16 +123,16 @@ func TestWhichBodiesAreLookedAt(t *testing.T) {
 		{"a redirect", 302, unknown, "text/plain", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			looks := map[string]feedback.Penalty{
-				"codes":   dingtalk.Penalty,
-				"text":    feedback.Text{Pattern: regexp.MustCompile("x"), Max: 64 << 10}.Penalty,
-				"printed": feedback.Printed{Fields: []string{"x"}}.Penalty,
+			looks := map[string]feedback.Reader{
+				"codes":   dingtalk.Answer,
+				"text":    feedback.Text{Pattern: regexp.MustCompile("x"), Max: 64 << 10}.Answer,
+				"printed": feedback.Printed{Fields: []string{"x"}}.Answer,
 			}
 			for name, penalty := range looks {
 				body := &trickle{pieces: []string{" "}}
 				resp := answer(c.status, "", "Content-Type", c.media)
 				resp.ContentLength, resp.Body = c.length, body
-				require.Zero(t, penalty(resp))
+				requireCloses(t, 0, penalty(resp))
 				require.Equal(t, c.looked, body.reads > 0, name)
 			}
 		})
@@ -144,13 +144,13 @@ func TestWhichBodiesAreLookedAt(t *testing.T) {
 func TestWhatIsNotAskedForIsNotTouched(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		penalty feedback.Penalty
+		penalty feedback.Reader
 		resp    *http.Response
 	}{
-		{"another status", feedback.When{Status: []int{403}}.Penalty(dingtalk.Penalty), jsonAnswer(200, "")},
-		{"another path", feedback.When{Path: []string{"/topapi/*"}}.Penalty(dingtalk.Penalty), jsonAnswer(200, "")},
-		{"another type", feedback.When{Media: []string{"text/html"}}.Penalty(dingtalk.Penalty), jsonAnswer(200, "")},
-		{"a connection", dingtalk.Penalty, answer(101, "", "Content-Type", "application/json")},
+		{"another status", feedback.When{Status: []int{403}}.Then(dingtalk.Answer), jsonAnswer(200, "")},
+		{"another path", feedback.When{Path: []string{"/topapi/*"}}.Then(dingtalk.Answer), jsonAnswer(200, "")},
+		{"another type", feedback.When{Media: []string{"text/html"}}.Then(dingtalk.Answer), jsonAnswer(200, "")},
+		{"a connection", dingtalk.Answer, answer(101, "", "Content-Type", "application/json")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			body := &trickle{pieces: []string{`{"sub_code":90018}`}}
@@ -164,14 +164,14 @@ func TestWhatIsNotAskedForIsNotTouched(t *testing.T) {
 		for _, none := range []io.ReadCloser{nil, http.NoBody} {
 			resp := jsonAnswer(429, "")
 			resp.Body = none
-			require.Zero(t, dingtalk.Penalty(resp))
+			requireCloses(t, 0, dingtalk.Answer(resp))
 			require.Equal(t, none, resp.Body)
 		}
 	})
 	t.Run("decoded by the transport", func(t *testing.T) {
 		resp := answer(200, `{"errcode":90018}`, "Content-Type", "application/json")
 		resp.Uncompressed, resp.ContentLength = true, -1
-		require.Equal(t, time.Second, dingtalk.Penalty(resp))
+		requireCloses(t, time.Second, dingtalk.Answer(resp))
 	})
 }
 
@@ -181,7 +181,7 @@ func TestAGigabyteIsLookedAtAndHandedOn(t *testing.T) {
 	body := &spaces{left: size}
 	resp := answer(200, "", "Content-Type", "application/json")
 	resp.ContentLength, resp.Body = size, body
-	require.Zero(t, dingtalk.Penalty(resp))
+	requireCloses(t, 0, dingtalk.Answer(resp))
 	require.Equal(t, int64(size-64<<10), body.left)
 
 	n, err := io.Copy(io.Discard, resp.Body)
@@ -213,7 +213,7 @@ func TestAnErrorBelongsToTheReader(t *testing.T) {
 	}{io.MultiReader(&trickle{pieces: []string{`{"errcode":90018,`}}, failing{}), io.NopCloser(nil)}
 	resp := jsonAnswer(200, "")
 	resp.Body = body
-	require.Equal(t, time.Second, dingtalk.Penalty(resp))
+	requireCloses(t, time.Second, dingtalk.Answer(resp))
 	got, err := io.ReadAll(resp.Body)
 	require.Equal(t, io.ErrClosedPipe, err)
 	require.Equal(t, `{"errcode":90018,`, string(got))

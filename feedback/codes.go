@@ -27,55 +27,84 @@ type Codes struct {
 	// true and false are compared as texts, so that 88 and "88" are the same
 	// code, and without regard to case. A "*" at the beginning or the end of
 	// a code stands for anything; of those the longest counts, unless a code
-	// without one fits. [NotRefused] makes a code certainly no refusal.
+	// without one fits. 0 makes a code a refusal that is about another budget: nothing
+	// closes, End is not asked, and [First] asks nobody else.
 	Lasts map[string]time.Duration
 
-	// End is asked about an answer that has a code of the table. If it says
+	// NotRefused are the codes of answers that are certainly no refusals: see [NotRefused].
+	// Lasts counts before them where both have a code with a "*".
+	NotRefused []string
+
+	// End is asked about an answer whose code closes the budget. If it says
 	// how long, that counts in place of the usual length. Defaults to nil.
-	End Penalty
+	End Reader
 
 	// Max is how many bytes are looked at. Defaults to 64 KB, which is the
 	// most.
 	Max int64
 }
 
-// Penalty is the [throttle.Policy.Penalty] of the table.
-func (c Codes) Penalty(resp *http.Response) time.Duration {
+// Answer is the [Reader] of the table.
+func (c Codes) Answer(resp *http.Response) throttle.Answer {
 	text, found := firstField(resp, c.Fields, atMost(c.Max, mostBytes), func(text string) (known bool) {
 		_, known = c.usual(text)
 		return known
 	})
 	if !found {
-		return 0
+		return throttle.Answer{}
 	}
+
 	usual, _ := c.usual(text)
-	return ending(resp, c.End, usual)
+	if usual.Close > 0 {
+		usual.Close = ending(resp, c.End, usual.Close)
+	}
+	return usual
 }
 
-// usual returns for how long the code in a field's text closes the budget; known is false if the text
-// has no code of the table.
-func (c Codes) usual(text string) (d time.Duration, known bool) {
+// usual returns what the code in a field's text means, if the answer does not say for how long; known is
+// false if the text has no code of the table.
+func (c Codes) usual(text string) (a throttle.Answer, known bool) {
 	code, ok := fieldGroup(c.Pattern, text)
 	if !ok {
-		return 0, false
+		return throttle.Answer{}, false
 	}
-	return c.lasts(code)
+
+	code = folded(code)
+	d, exact, known := c.lasts(code)
+	no, noExact := c.notRefused(code)
+	switch {
+	case exact, known && !noExact:
+		return throttle.Refused(d), true
+	case no:
+		return NotRefused(nil), true
+	}
+	return throttle.Answer{}, false
 }
 
-// lasts returns for how long a code closes the budget; known is false if the table does not have it.
-func (c Codes) lasts(code string) (longest time.Duration, known bool) {
-	code = folded(code)
+// lasts returns for how long a code closes the budget; known is false if Lasts does not have the code, and
+// exact is true if Lasts has it without a "*".
+func (c Codes) lasts(code string) (longest time.Duration, exact, known bool) {
 	for pattern, d := range c.Lasts {
 		switch {
 		case len(pattern) != len(code) && !open(pattern):
 		case !wild(strings.ToLower(pattern), code):
 		case !strings.Contains(pattern, "*"):
-			return d, true
+			return d, true, true
 		case !known || d > longest:
 			longest, known = d, true
 		}
 	}
-	return longest, known
+	return longest, false, known
+}
+
+// notRefused reports whether NotRefused has a code, and whether it has the code without a "*".
+func (c Codes) notRefused(code string) (known, exact bool) {
+	for _, pattern := range c.NotRefused {
+		if wild(strings.ToLower(pattern), code) {
+			known, exact = true, exact || !strings.Contains(pattern, "*")
+		}
+	}
+	return known, exact
 }
 
 // open reports whether a text has a "*" at either end: see wild.
@@ -85,9 +114,9 @@ func open(pattern string) bool {
 
 // ending returns what end says about a refusal, or else its usual length; at least what
 // the Retry-After of a 429 asks.
-func ending(resp *http.Response, end Penalty, usual time.Duration) time.Duration {
-	if end != nil && usual >= 0 {
-		if d := end(resp); d > 0 {
+func ending(resp *http.Response, end Reader, usual time.Duration) time.Duration {
+	if end != nil {
+		if d := end(resp).Close; d > 0 {
 			return orRounded(resp, min(d, throttle.MaxPenalty))
 		}
 	}

@@ -26,7 +26,7 @@ func FuzzCodes(f *testing.F) {
 	codes := feedback.Codes{Fields: fields, Lasts: lasts{"*7*": time.Second}}
 	f.Fuzz(func(t *testing.T, body string) {
 		resp := jsonAnswer(200, body)
-		got := codes.Penalty(resp)
+		got := lengthOf(codes.Answer(resp))
 		requireBody(t, body, resp)
 
 		root, unique, ok := decode(body)

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 )
@@ -29,9 +27,9 @@ var dingtalk = feedback.Codes{
 		"forbidden.*":   8 * time.Second,
 		"Forbidden.Yes": 2 * time.Second,
 		"none":          0,
-		"money":         feedback.NotRefused,
 		"forever":       1000 * time.Hour,
 	},
+	NotRefused: []string{"money"},
 }
 
 func TestCodes(t *testing.T) {
@@ -66,7 +64,7 @@ func TestCodes(t *testing.T) {
 		{"a part", `{"code":"X.QpsLimitForAppkeyAndApi"}`, 6 * time.Second},
 		{"the whole counts", `{"code":"Forbidden.Yes"}`, 2 * time.Second},
 		{"more than the cap", `{"code":"forever"}`, throttle.MaxPenalty},
-		{"certainly no refusal", `{"code":"money"}`, feedback.NotRefused},
+		{"certainly no refusal", `{"code":"money"}`, no},
 		{"known to be nothing", `{"code":"none"}`, 0},
 
 		{"success", `{"errcode":0,"errmsg":"ok"}`, 0},
@@ -109,7 +107,7 @@ func TestCodes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, status := range []int{200, 400, 403, 503} {
 				resp := jsonAnswer(status, c.body)
-				require.Equal(t, c.want, dingtalk.Penalty(resp))
+				requireCloses(t, c.want, dingtalk.Answer(resp))
 				requireBody(t, c.body, resp)
 			}
 		})
@@ -146,7 +144,7 @@ func TestCodesInDepth(t *testing.T) {
 				want = time.Second
 			}
 			codes := feedback.Codes{Fields: []string{c.field}, Lasts: lasts{"x": time.Second}}
-			require.Equal(t, want, codes.Penalty(jsonAnswer(200, c.body)))
+			requireCloses(t, want, codes.Answer(jsonAnswer(200, c.body)))
 		})
 	}
 }
@@ -165,7 +163,7 @@ func TestOneIsEnough(t *testing.T) {
 		`{"errors":[{"code":"X"}],"code":"Z"}`:                0,
 		`{"code":null,"errors":[{"code":null},{"code":"X"}]}`: time.Second,
 	} {
-		require.Equal(t, want, codes.Penalty(jsonAnswer(200, body)), body)
+		requireCloses(t, want, codes.Answer(jsonAnswer(200, body)), body)
 	}
 }
 
@@ -180,10 +178,10 @@ func TestCodesWithinTheirField(t *testing.T) {
 		`{"errcode":88,"errmsg":"ding talk error[subcode=40014,submsg=…]"}`: 0,
 		`{"errcode":88,"errmsg":"90002"}`:                                   0,
 	} {
-		require.Equal(t, want, within.Penalty(jsonAnswer(200, body)))
+		requireCloses(t, want, within.Answer(jsonAnswer(200, body)))
 	}
 	within.Pattern = regexp.MustCompile(`\d+`)
-	require.Equal(t, time.Second, within.Penalty(jsonAnswer(200, `{"errmsg":"code 90002."}`)))
+	requireCloses(t, time.Second, within.Answer(jsonAnswer(200, `{"errmsg":"code 90002."}`)))
 }
 
 func TestCodesWithAnEnd(t *testing.T) {
@@ -195,23 +193,22 @@ func TestCodesWithAnEnd(t *testing.T) {
 		{"it says", "90018", 5 * time.Minute, 5 * time.Minute},
 		{"shorter", "90006", time.Second, time.Second},
 		{"it does not say", "90018", 0, time.Second},
-		{"no", "90018", feedback.NotRefused, time.Second},
 		{"too long", "90018", 1000 * time.Hour, throttle.MaxPenalty},
-		{"a code that is known to be nothing", "none", time.Minute, time.Minute},
+		{"a code of another budget", "none", time.Minute, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			codes := dingtalk
 			codes.End = feedback.For(c.said)
-			require.Equal(t, c.want, codes.Penalty(jsonAnswer(200, `{"code":"`+c.code+`"}`)))
+			requireCloses(t, c.want, codes.Answer(jsonAnswer(200, `{"code":"`+c.code+`"}`)))
 		})
 	}
 	codes := dingtalk
-	codes.End = func(*http.Response) time.Duration {
+	codes.End = func(*http.Response) throttle.Answer {
 		t.Error("asked about no refusal")
-		return time.Minute
+		return throttle.Refused(time.Minute)
 	}
-	require.Zero(t, codes.Penalty(jsonAnswer(200, `{"errcode":0}`)))
-	require.Equal(t, feedback.NotRefused, codes.Penalty(jsonAnswer(200, `{"code":"money"}`)))
+	requireCloses(t, 0, codes.Answer(jsonAnswer(200, `{"errcode":0}`)))
+	requireCloses(t, no, codes.Answer(jsonAnswer(200, `{"code":"money"}`)))
 }
 
 // TestCodesAreFoundInTheFirstBytes: a body may be longer than what is looked at.
@@ -235,7 +232,7 @@ func TestCodesAreFoundInTheFirstBytes(t *testing.T) {
 			codes := dingtalk
 			codes.Max = c.max
 			resp := jsonAnswer(200, c.body)
-			require.Equal(t, c.want, codes.Penalty(resp))
+			requireCloses(t, c.want, codes.Answer(resp))
 			requireBody(t, c.body, resp)
 		})
 	}
@@ -261,7 +258,7 @@ func TestHostileBodies(t *testing.T) {
 			codes := dingtalk
 			codes.Fields = []string{"*.*.code", "sub_code", "errcode"}
 			resp := jsonAnswer(200, body)
-			require.Zero(t, codes.Penalty(resp))
+			requireCloses(t, 0, codes.Answer(resp))
 			requireBody(t, body, resp)
 		})
 	}

@@ -26,7 +26,7 @@ func FuzzDialects(f *testing.F) {
 	const none = 7*time.Minute + time.Nanosecond
 	f.Fuzz(func(t *testing.T, field, date string) {
 		resp := answer(429, "", "Date", date, "Retry-After", field)
-		d := feedback.RetryAfter(none)(resp)
+		d := lengthOf(feedback.RetryAfter(none)(resp))
 		require.GreaterOrEqual(t, d, time.Duration(0))
 		require.LessOrEqual(t, d, throttle.MaxPenalty)
 		if _, err := time.ParseDuration(strings.TrimSpace(field)); d == 0 && err != nil {
@@ -37,7 +37,7 @@ func FuzzDialects(f *testing.F) {
 			{Used: "Retry-After", Size: 100, Per: time.Minute, Clock: true},
 			{Remaining: "Retry-After", Per: time.Second},
 		} {
-			q, ok := h.Quota(resp)
+			q, ok := h.Left(resp).Left()
 			if !ok {
 				require.Zero(t, q)
 				continue

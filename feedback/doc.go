@@ -1,26 +1,39 @@
 // Package feedback reads what an upstream says about its limits: in the status,
 // in headers, in the body. A classifier is a small value that reads like the
-// vendor's table, and gives a [throttle.Policy] its Penalty, Quota or Settle:
+// vendor's table, and gives a [throttle.Policy] its Answer:
 //
-//	Penalty: feedback.First(
-//		feedback.When{Status: []int{418, 429}}.Penalty(feedback.RetryAfter(time.Minute)),
+//	Answer: feedback.First(
+//		feedback.When{Status: []int{418, 429}}.Then(feedback.RetryAfter(time.Minute)),
 //		feedback.Codes{
 //			Fields: []string{"errcode"},
 //			Lasts: map[string]time.Duration{
 //				"90018":  time.Second,
 //				"130101": 10 * time.Minute,
 //			},
-//		}.Penalty,
+//		}.Answer,
 //	),
 //
 // # Parts
 //
-// [When] says which answers are looked at. How long they close the budget is
+// All parts are of one kind, a [Reader], and each is attached once. [When] says which
+// answers are looked at. For how long a refusal closes the budget is
 // said by [For], [RetryAfter], [Codes], [Text], [Printed], [UntilMidnight] and
-// [UntilFirst]; what is left of the budget by [Headers], [RateLimit] and
-// [Amount], of which the first two close it too if a 403, 429 or 503 says so.
-// [First], [Longest] and [Least] put several together. What a request has cost is said by
-// [Amount], and by [Events] of a stream; [Estimates] learn from it.
+// [UntilFirst]; what is left of the budget by [Headers] and [RateLimit], which close it
+// too if a 403, 429 or 503 says so, and by [Amount.Left]. What a request has cost is said
+// by [Amount.Cost], and by [Events] of a stream; [Estimates] learn from it. [NotRefused]
+// knows what only looks like a refusal, and [Acted] what was done in part.
+//
+// [First] puts together parts that know different answers: it stops at the first that
+// has a verdict. [All] puts together parts that know different things of one answer:
+//
+//	Answer: feedback.All(
+//		feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Answer,
+//		feedback.Amount{Fields: []string{"usage.points"}}.Cost,
+//	),
+//
+// Where no part has a verdict, or closes the budget, the default of
+// [throttle.Policy.Answer] reads the answer: [throttle.RetryAfter]. [throttle.LeaveOpen] at the end
+// of a First keeps the default away.
 //
 // # What cannot be read
 //
@@ -41,7 +54,7 @@
 // that the answer itself tells. [Headers] and [RateLimit] take Retry-After in place of a
 // Reset, and obey it also if something is left, because another limit of the upstream
 // has refused. [Codes], [Text] and [Printed] know which refusals are theirs, and say
-// nothing of others: a [RetryAfter] behind them, in a [First], closes the budget then.
+// nothing of others: the default closes the budget then.
 //
 // # Bodies
 //

@@ -9,7 +9,7 @@ import (
 )
 
 // Estimates learn what requests cost, so that a guess that is far off does not hold, or let through,
-// more than it should. [throttle.Policy.Cost] asks for an estimate, and Settle or Meter tells what
+// more than it should. [throttle.Policy.Cost] asks for an estimate, and Answer or Meter tells what
 // the request did cost. The zero value is ready for use, by many goroutines. Each process learns for
 // itself.
 //

@@ -15,7 +15,7 @@ import (
 func ExampleCodes() {
 	policy := throttle.Policy{
 		Name: "app and API", Match: "oapi.dingtalk.com/", Key: throttle.RawPath, Limit: throttle.PerSecond(20),
-		Penalty: feedback.Codes{
+		Answer: feedback.Codes{
 			Fields: []string{"sub_code", "errcode"},
 			Lasts: map[string]time.Duration{
 				"90018": time.Second,
@@ -25,84 +25,84 @@ func ExampleCodes() {
 				Fields:  []string{"sub_msg", "errmsg"},
 				Pattern: regexp.MustCompile(`限制将在 (.+) 结束`),
 				As:      feedback.At(time.DateTime, time.FixedZone("Asia/Shanghai", 8*60*60)),
-			}.Penalty,
-		}.Penalty,
+			}.Answer,
+		}.Answer,
 	}
 
-	fmt.Println(policy.Penalty(jsonAnswer(200, `{"errcode":0,"errmsg":"ok"}`)))
-	fmt.Println(policy.Penalty(jsonAnswer(200, `{"errcode":90018,"errmsg":"…"}`)))
-	fmt.Println(policy.Penalty(jsonAnswer(200, // and sent at 11:04:05 in Shanghai
+	fmt.Println(policy.Answer(jsonAnswer(200, `{"errcode":0,"errmsg":"ok"}`)))
+	fmt.Println(policy.Answer(jsonAnswer(200, `{"errcode":90018,"errmsg":"…"}`)))
+	fmt.Println(policy.Answer(jsonAnswer(200, // and sent at 11:04:05 in Shanghai
 		`{"errcode":88,"sub_code":"90006","sub_msg":"限制将在 2026-01-02 11:04:35 结束"}`)))
 	// Output:
-	// 0s
-	// 1s
-	// 31s
+	// nothing
+	// refused, closes for 1s
+	// refused, closes for 31s
 }
 
 // The order in which GitHub asks its callers to look: Retry-After; the reset, if
 // nothing is left; a minute, if it is a secondary limit. Most answers of 403
 // are none of these.
 func ExampleFirst() {
-	penalty := feedback.When{Status: []int{403, 429}}.Penalty(feedback.First(
+	read := feedback.When{Status: []int{403, 429}}.Then(feedback.First(
 		feedback.RetryAfter(0),
-		feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Penalty,
+		feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Answer,
 		feedback.Codes{
 			Fields: []string{"message"},
 			Lasts:  map[string]time.Duration{"*secondary rate limit*": time.Minute},
-		}.Penalty,
+		}.Answer,
 	))
 
-	fmt.Println(penalty(answer(403, "", "Retry-After", "7")))
-	fmt.Println(penalty(answer(403, "", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1767323075")))
-	fmt.Println(penalty(jsonAnswer(403, `{"message":"You have exceeded a secondary rate limit. …"}`)))
-	fmt.Println(penalty(jsonAnswer(403, `{"message":"Resource not accessible by integration"}`)))
+	fmt.Println(read(answer(403, "", "Retry-After", "7")))
+	fmt.Println(read(answer(403, "", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1767323075")))
+	fmt.Println(read(jsonAnswer(403, `{"message":"You have exceeded a secondary rate limit. …"}`)))
+	fmt.Println(read(jsonAnswer(403, `{"message":"Resource not accessible by integration"}`)))
 	// Output:
-	// 7s
-	// 31s
-	// 1m0s
-	// 0s
+	// refused, closes for 7s
+	// refused, closes for 31s, 0 left for 31s
+	// refused, closes for 1m0s
+	// nothing
 }
 
 // What an upstream says is left, for a fleet that is not alone: by name, as the
 // IETF's draft has it, or in headers of its own.
 func ExampleRateLimit() {
-	quota := feedback.RateLimit{Name: "daily"}.Quota
-	fmt.Println(quota(answer(200, "", "RateLimit", `"burst";r=9;t=1, "daily";r=120;t=3600`)))
-	fmt.Println(quota(answer(200, "", "RateLimit", `"burst";r=9;t=1`)))
+	read := feedback.RateLimit{Name: "daily"}.Answer
+	fmt.Println(read(answer(200, "", "RateLimit", `"burst";r=9;t=1, "daily";r=120;t=3600`)))
+	fmt.Println(read(answer(200, "", "RateLimit", `"burst";r=9;t=1`)))
 	// Output:
-	// {120 1h0m0s 0s} true
-	// {0 0s 0s} false
+	// 120 left for 1h0m0s
+	// nothing
 }
 
 // Used and size of a bucket that has room for two more each second.
 func ExampleHeaders() {
-	quota := feedback.Headers{Used: "X-Shopify-Shop-Api-Call-Limit", Per: 500 * time.Millisecond}.Quota
-	fmt.Println(quota(answer(200, "", "X-Shopify-Shop-Api-Call-Limit", "32/40")))
-	// Output: {8 500ms 0s} true
+	read := feedback.Headers{Used: "X-Shopify-Shop-Api-Call-Limit", Per: 500 * time.Millisecond}.Answer
+	fmt.Println(read(answer(200, "", "X-Shopify-Shop-Api-Call-Limit", "32/40")))
+	// Output: 8 left for 500ms
 }
 
 // A code that looks like a throttle and is none: waiting does not bring money.
 func ExampleNotRefused() {
-	penalty := feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+	read := feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
 		feedback.Codes{
-			Fields: []string{"error.code"},
-			Lasts:  map[string]time.Duration{"insufficient_quota": feedback.NotRefused},
-		}.Penalty,
+			Fields:     []string{"error.code"},
+			NotRefused: []string{"insufficient_quota"},
+		}.Answer,
 		feedback.RetryAfter(time.Second),
 	))
-	fmt.Println(penalty(jsonAnswer(429, `{"error":{"code":"rate_limit_exceeded"}}`)) > 0)
-	fmt.Println(penalty(jsonAnswer(429, `{"error":{"code":"insufficient_quota"}}`)) > 0)
+	fmt.Println(read(jsonAnswer(429, `{"error":{"code":"rate_limit_exceeded"}}`)))
+	fmt.Println(read(jsonAnswer(429, `{"error":{"code":"insufficient_quota"}}`)))
 	// Output:
-	// true
-	// false
+	// refused, closes for 1s
+	// not refused
 }
 
 // What a request has truly cost, told by its answer.
 func ExampleAmount() {
-	settle := feedback.Amount{Fields: []string{"usage.total_tokens"}}.Settle
-	fmt.Println(settle(jsonAnswer(200, `{"usage":{"prompt_tokens":9,"total_tokens":12}}`)))
-	fmt.Println(settle(jsonAnswer(200, `{"id":"x"}`)))
+	read := feedback.Amount{Fields: []string{"usage.total_tokens"}}.Cost
+	fmt.Println(read(jsonAnswer(200, `{"usage":{"prompt_tokens":9,"total_tokens":12}}`)))
+	fmt.Println(read(jsonAnswer(200, `{"id":"x"}`)))
 	// Output:
-	// 12
-	// -1
+	// cost 12
+	// nothing
 }

@@ -7,60 +7,61 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A Penalty is a [throttle.Policy.Penalty]: for how long an answer closes the
-// budget; 0 for not at all, and [NotRefused] for certainly not.
-type Penalty = func(*http.Response) time.Duration
+// A Reader is a [throttle.Policy.Answer]: what an answer means for the budget. The zero Answer says
+// nothing.
+type Reader = func(*http.Response) throttle.Answer
 
-// A Quota is a [throttle.Policy.Quota]: what an answer says is left of the
-// budget; ok is false if it does not speak of it.
-type Quota = func(*http.Response) (q throttle.Quota, ok bool)
-
-// A Settle is a [throttle.Policy.Settle]: what an answer says the request has
-// cost; negative if it does not say.
-type Settle = func(*http.Response) int
-
-// NotRefused is the penalty of an answer that is certainly no refusal, however much it
-// looks like one: a 429 because of money and not of pace, say. [First] asks
-// nobody else then. It closes nothing, and unless another policy takes the answer
-// for a refusal it is not repeated: see [throttle.PenaltyOf].
-const NotRefused time.Duration = -1
-
-// First returns a penalty that asks each in turn and stops at the first that is
-// not 0.
-func First(ps ...Penalty) Penalty {
-	return func(resp *http.Response) time.Duration {
-		for _, p := range ps {
-			if d := p(resp); d != 0 {
-				return d
+// First returns a reader that asks each in turn and stops at the first that says what becomes of the
+// request or of the budget: that has a verdict, or closes the budget. What those before it say of what
+// is left, and of the cost, is kept. Those behind it are not asked: use [All] where all shall be heard.
+func First(rs ...Reader) Reader {
+	return func(resp *http.Response) (a throttle.Answer) {
+		for _, read := range rs {
+			a = both(a, read(resp))
+			if rules(a) {
+				return a
 			}
 		}
-		return 0
+		return a
 	}
 }
 
-// Longest returns a penalty that asks all and takes the longest. One [NotRefused] does
-// not silence the others.
-func Longest(ps ...Penalty) Penalty {
-	return func(resp *http.Response) (longest time.Duration) {
-		for _, p := range ps {
-			longest = max(longest, p(resp))
+// All returns a reader that asks all and puts together what they say. The budget closes for the longest time
+// that one of them says, with the verdict of that one; of verdicts that close nothing, VerdictNotRefused counts before
+// VerdictRefused, and VerdictPartly counts before all others. Of what is left the least counts; of equals, the one that
+// lasts longest. Of costs the first counts.
+func All(rs ...Reader) Reader {
+	return func(resp *http.Response) (a throttle.Answer) {
+		for _, read := range rs {
+			a = both(a, read(resp))
 		}
-		return longest
+		return a
 	}
 }
 
-// Least returns a quota that asks all and takes the one with the least left; of
-// equals, the one that lasts longest.
-func Least(qs ...Quota) Quota {
-	return func(resp *http.Response) (least throttle.Quota, found bool) {
-		for _, quota := range qs {
-			q, ok := quota(resp)
-			if ok && (!found || tighter(q, least)) {
-				least, found = q, true
-			}
-		}
-		return least, found
+// rules reports whether an answer says what becomes of the request or of the budget.
+func rules(a throttle.Answer) bool { return a.Verdict != throttle.VerdictNone || a.Close > 0 }
+
+// both puts two answers together.
+func both(a, b throttle.Answer) throttle.Answer {
+	longer := b.Close > max(a.Close, 0)
+	switch {
+	case a.Verdict == throttle.VerdictPartly || b.Verdict == throttle.VerdictPartly:
+		a.Verdict, a.Close = throttle.VerdictPartly, max(a.Close, b.Close)
+	case longer || a.Close <= 0 && b.Verdict > a.Verdict:
+		a.Verdict, a.Close = b.Verdict, b.Close
 	}
+
+	left, said := a.Left()
+	if other, ok := b.Left(); ok && (!said || tighter(other, left)) {
+		a = a.WithLeft(other)
+	}
+	if _, said := a.Cost(); !said {
+		if cost, ok := b.Cost(); ok {
+			a = a.WithCost(cost)
+		}
+	}
+	return a
 }
 
 // tighter reports whether a leaves less than b, or the same for longer.
@@ -71,8 +72,37 @@ func tighter(a, b throttle.Quota) bool {
 	return a.Reset > b.Reset
 }
 
-// For returns a penalty that is always d, or what the Retry-After of a 429 asks if that
-// is longer. It says for how long where a [When] says which answers.
-func For(d time.Duration) Penalty {
-	return func(resp *http.Response) time.Duration { return orAsked(resp, d) }
+// For returns a reader that takes every answer for a refusal that closes the budget for d, or for what the
+// Retry-After of a 429 asks if that is longer. It says for how long where a [When] says which answers. For(0)
+// is a refusal that is about another budget: it closes nothing, and [First] asks nobody else.
+func For(d time.Duration) Reader {
+	return func(resp *http.Response) throttle.Answer { return throttle.Refused(orAsked(resp, d)) }
+}
+
+// NotRefused is a reader that takes every answer for certainly no refusal, however much it looks like one: a
+// 429 because of money and not of pace, say. It belongs in a [When]. [First] asks nobody else then. It closes
+// nothing, and unless another policy takes the answer for a refusal, the request is not repeated.
+func NotRefused(*http.Response) throttle.Answer {
+	return throttle.Answer{Verdict: throttle.VerdictNotRefused}
+}
+
+// Acted returns a reader that says what r says, but that the request was partly done where r takes an answer
+// for a refusal and acted is true: the budget closes, and the request is not repeated. [Partly] and [Succeeded]
+// are such functions.
+func Acted(r Reader, acted func(*http.Response) bool) Reader {
+	return func(resp *http.Response) throttle.Answer {
+		a := r(resp)
+		if a.Verdict == throttle.VerdictRefused && a.Close > 0 && acted(resp) {
+			a.Verdict = throttle.VerdictPartly
+		}
+		return a
+	}
+}
+
+// refused returns a refusal that lasts for d, and nothing if d is 0 or less.
+func refused(d time.Duration) throttle.Answer {
+	if d <= 0 {
+		return throttle.Answer{}
+	}
+	return throttle.Refused(d)
 }

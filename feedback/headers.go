@@ -54,13 +54,23 @@ type Headers struct {
 	// multiple of Per: on the minute, on the hour of UTC.
 	Clock bool
 
-	// Status are those of answers that may be refusals, for Penalty. Defaults
+	// Status are those of answers that may be refusals. Defaults
 	// to 403, 429 and 503.
 	Status []int
 }
 
-// Quota is a [throttle.Policy.Quota].
-func (h Headers) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
+// Left is a [Reader] of what is left alone: a refusal of which nothing is left says no
+// more than any other answer.
+func (h Headers) Left(resp *http.Response) throttle.Answer {
+	q, ok := h.quota(resp)
+	if !ok {
+		return throttle.Answer{}
+	}
+	return throttle.Answer{}.WithLeft(q)
+}
+
+// quota returns what is left; ok is false if the fields do not say.
+func (h Headers) quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	left, window, counted := h.left(resp.Header)
 	h.Per = cmp.Or(h.Per, window)
 	reset, dated := h.reset(resp, unsaid)
@@ -75,15 +85,20 @@ func (h Headers) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 // for known to the upstream, and so books no more for others than they have spent.
 const unsaid = time.Second
 
-// Penalty is a [throttle.Policy.Penalty]: an answer of one of Status that says
-// that nothing is left closes the budget until there is more. If neither
+// Answer is a [Reader] of what is left, as [Headers.Left], and of refusals: an answer of one of Status
+// that says that nothing is left closes the budget until there is more. If neither
 // Remaining nor Used is set, Reset alone closes it. Retry-After, if it can be
 // read, wins over Reset, and that of a 429 closes the budget whatever the fields
 // say: another limit of the upstream has refused. If nothing is left and nothing
 // says when there is more, the budget is closed for Per, or for
 // [throttle.DefaultRetryAfter]. Any other answer is no refusal, even if it was the
-// last that was granted: see Quota.
-func (h Headers) Penalty(resp *http.Response) time.Duration {
+// last that was granted.
+func (h Headers) Answer(resp *http.Response) throttle.Answer {
+	return both(refused(h.penalty(resp)), h.Left(resp))
+}
+
+// penalty returns for how long an answer closes the budget; 0 if it is no refusal.
+func (h Headers) penalty(resp *http.Response) time.Duration {
 	if !mayRefuse(resp, h.Status) {
 		return 0
 	}

@@ -1,13 +1,10 @@
 package feedback_test
 
 import (
-	"net/http"
 	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
@@ -101,7 +98,7 @@ func TestHeaderDialects(t *testing.T) {
 			left(9, throttle.MaxPenalty)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			requireQuota(t, c.want, c.headers.Quota, answer(200, "", c.fields...))
+			requireQuota(t, c.want, c.headers.Left, answer(200, "", c.fields...))
 		})
 	}
 }
@@ -109,10 +106,10 @@ func TestHeaderDialects(t *testing.T) {
 // TestLessThanNothing: a budget that is overdrawn has nothing left.
 func TestLessThanNothing(t *testing.T) {
 	resp := answer(429, "", "X-RateLimit-Remaining", "-3", "X-RateLimit-Reset", "30")
-	requireQuota(t, left(0, 30*time.Second), common.Quota, resp)
-	require.Equal(t, 30*time.Second, common.Penalty(resp))
-	requireQuota(t, nil, common.Quota, answer(429, "", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "30"))
-	requireQuota(t, nil, common.Quota, answer(429, "", "X-RateLimit-Remaining", "--3", "X-RateLimit-Reset", "30"))
+	requireQuota(t, left(0, 30*time.Second), common.Left, resp)
+	requireCloses(t, 30*time.Second, common.Answer(resp))
+	requireQuota(t, nil, common.Left, answer(429, "", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "30"))
+	requireQuota(t, nil, common.Left, answer(429, "", "X-RateLimit-Remaining", "--3", "X-RateLimit-Reset", "30"))
 }
 
 func TestHeadersThatSayNothing(t *testing.T) {
@@ -141,24 +138,24 @@ func TestHeadersThatSayNothing(t *testing.T) {
 			if c.reset != "" {
 				resp.Header.Set("X-RateLimit-Reset", c.reset)
 			}
-			requireQuota(t, nil, common.Quota, resp)
-			require.Zero(t, common.Penalty(resp))
+			requireQuota(t, nil, common.Left, resp)
+			requireCloses(t, 0, common.Answer(resp))
 		})
 	}
 	t.Run("Per stands in for no Reset, but not for one without sense", func(t *testing.T) {
 		h := feedback.Headers{Remaining: "N", Reset: "R", Per: time.Minute}
-		requireQuota(t, left(3, time.Second), h.Quota, answer(200, "", "N", "3"))
-		require.Equal(t, time.Minute, h.Penalty(answer(429, "", "N", "0")), "a refusal lasts for the window")
-		requireQuota(t, nil, h.Quota, answer(200, "", "N", "3", "R", "soon"))
-		requireQuota(t, nil, h.Quota, answer(200, "", "N", "3", "R", "1767323044"))
+		requireQuota(t, left(3, time.Second), h.Left, answer(200, "", "N", "3"))
+		requireCloses(t, time.Minute, h.Answer(answer(429, "", "N", "0")), "a refusal lasts for the window")
+		requireQuota(t, nil, h.Left, answer(200, "", "N", "3", "R", "soon"))
+		requireQuota(t, nil, h.Left, answer(200, "", "N", "3", "R", "1767323044"))
 	})
 	t.Run("no names", func(t *testing.T) {
-		requireQuota(t, nil, feedback.Headers{Per: time.Minute}.Quota, answer(200, "", "X-RateLimit-Remaining", "3"))
+		requireQuota(t, nil, feedback.Headers{Per: time.Minute}.Left, answer(200, "", "X-RateLimit-Remaining", "3"))
 	})
 	t.Run("trailers are not believed", func(t *testing.T) {
 		resp := answer(200, "")
 		resp.Trailer = answer(200, "", "X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "30").Header
-		requireQuota(t, nil, common.Quota, resp)
+		requireQuota(t, nil, common.Left, resp)
 	})
 }
 
@@ -194,15 +191,15 @@ func TestAnswersThatDoNotSpeakOfTheBudget(t *testing.T) {
 			if c.speaks && c.status >= 400 {
 				penalty = 30 * time.Second
 			}
-			requireQuota(t, quota, common.Quota, resp)
-			requireQuota(t, quota, feedback.RateLimit{}.Quota, resp)
-			require.Equal(t, penalty, common.Penalty(resp))
-			require.Equal(t, penalty, feedback.RateLimit{}.Penalty(resp))
-			require.Equal(t, penalty, feedback.Headers{Reset: "X-RateLimit-Reset"}.Penalty(resp))
+			requireQuota(t, quota, common.Left, resp)
+			requireQuota(t, quota, feedback.RateLimit{}.Left, resp)
+			requireCloses(t, penalty, common.Answer(resp))
+			requireCloses(t, penalty, feedback.RateLimit{}.Answer(resp))
+			requireCloses(t, penalty, feedback.Headers{Reset: "X-RateLimit-Reset"}.Answer(resp))
 		})
 	}
 	t.Run("another resource", func(t *testing.T) {
-		core := feedback.When{Header: map[string]string{"X-RateLimit-Resource": "core"}}.Quota(common.Quota)
+		core := feedback.When{Header: map[string]string{"X-RateLimit-Resource": "core"}}.Then(common.Left)
 		requireQuota(t, left(0, 30*time.Second), core, answer(200, "", append(fields, "X-RateLimit-Resource", "core")...))
 		requireQuota(t, nil, core, answer(200, "", append(fields, "X-RateLimit-Resource", "search")...))
 		requireQuota(t, nil, core, answer(403, "", fields...))
@@ -241,7 +238,7 @@ func TestPenaltiesOfHeaders(t *testing.T) {
 		{"some left of the minute", binance, 200, []string{"X-MBX-USED-WEIGHT-1M", "5999"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.Equal(t, c.want, c.headers.Penalty(answer(c.status, "", c.fields...)))
+			requireCloses(t, c.want, c.headers.Answer(answer(c.status, "", c.fields...)))
 		})
 	}
 }
@@ -251,11 +248,11 @@ func TestPenaltiesOfHeaders(t *testing.T) {
 // others that may be refusals.
 func TestFailuresAreNoRefusals(t *testing.T) {
 	fields := []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "RateLimit", `"default";r=0;t=30`}
-	statuses := func(status ...int) []func(*http.Response) time.Duration {
+	statuses := func(status ...int) []feedback.Reader {
 		counts, reset := common, feedback.Headers{Reset: "X-RateLimit-Reset"}
 		counts.Status, reset.Status = status, status
-		return []func(*http.Response) time.Duration{
-			counts.Penalty, reset.Penalty, feedback.RateLimit{Status: status}.Penalty,
+		return []feedback.Reader{
+			counts.Answer, reset.Answer, feedback.RateLimit{Status: status}.Answer,
 		}
 	}
 	refusals := map[int]bool{403: true, 429: true, 503: true}
@@ -268,10 +265,10 @@ func TestFailuresAreNoRefusals(t *testing.T) {
 			named = 30 * time.Second
 		}
 		for _, penalty := range statuses() {
-			require.Equal(t, want, penalty(answer(status, "", fields...)), status)
+			requireCloses(t, want, penalty(answer(status, "", fields...)), status)
 		}
 		for _, penalty := range statuses(400, 401) {
-			require.Equal(t, named, penalty(answer(status, "", fields...)), status)
+			requireCloses(t, named, penalty(answer(status, "", fields...)), status)
 		}
 	}
 }
@@ -345,7 +342,7 @@ func TestRefusalsThatSayLittle(t *testing.T) {
 		{"Retry-After in words all the same", millis, 429, []string{remaining, "5", retry, "5s"}, 5 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.Equal(t, c.want, c.headers.Penalty(answer(c.status, "", c.fields...)))
+			requireCloses(t, c.want, c.headers.Answer(answer(c.status, "", c.fields...)))
 		})
 	}
 
@@ -353,8 +350,8 @@ func TestRefusalsThatSayLittle(t *testing.T) {
 		requests := feedback.Headers{Remaining: "R", Reset: "R-Reset"}
 		tokens := feedback.Headers{Remaining: "T", Reset: "T-Reset"}
 		resp := answer(429, "", "R", "40", "R-Reset", "30", "T", "0", "T-Reset", "7")
-		require.Zero(t, requests.Penalty(resp))
-		require.Equal(t, 7*time.Second, tokens.Penalty(resp))
+		requireCloses(t, 0, requests.Answer(resp))
+		requireCloses(t, 7*time.Second, tokens.Answer(resp))
 	})
 }
 
@@ -412,26 +409,26 @@ func TestCounts(t *testing.T) {
 		{"a reset beyond the window", feedback.Headers{Remaining: "N", Reset: "R", Per: time.Minute}, []string{"N", "3", "R", "86400"}, left(3, time.Minute)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			requireQuota(t, c.want, c.headers.Quota, answer(200, "", c.fields...))
+			requireQuota(t, c.want, c.headers.Left, answer(200, "", c.fields...))
 		})
 	}
 
 	refused := answer(429, "", "X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Remaining", "0", "X-Rate-Limit-Reset", "1767323075", "X-Rate-Limit-Reset", "1767323075")
-	require.Equal(t, 31*time.Second, okta.Penalty(refused))
-	require.Equal(t, 6*time.Hour, docker.Penalty(answer(429, "", remaining, "0;w=21600")))
-	require.Equal(t, 6*time.Hour, feedback.RateLimit{}.Penalty(answer(429, "", remaining, "0;w=21600")))
-	require.Zero(t, docker.Penalty(answer(429, "", remaining, "0;w=60")), "of another window")
-	require.Equal(t, 10*time.Minute+55*time.Second, strava.Penalty(answer(429, "", "X-RateLimit-Limit", "600,30000", "X-RateLimit-Usage", "601,27536")))
-	require.Zero(t, stravaDay.Penalty(answer(429, "", "X-RateLimit-Limit", "600,30000", "X-RateLimit-Usage", "601,27536")))
+	requireCloses(t, 31*time.Second, okta.Answer(refused))
+	requireCloses(t, 6*time.Hour, docker.Answer(answer(429, "", remaining, "0;w=21600")))
+	requireCloses(t, 6*time.Hour, feedback.RateLimit{}.Answer(answer(429, "", remaining, "0;w=21600")))
+	requireCloses(t, 0, docker.Answer(answer(429, "", remaining, "0;w=60")), "of another window")
+	requireCloses(t, 10*time.Minute+55*time.Second, strava.Answer(answer(429, "", "X-RateLimit-Limit", "600,30000", "X-RateLimit-Usage", "601,27536")))
+	requireCloses(t, 0, stravaDay.Answer(answer(429, "", "X-RateLimit-Limit", "600,30000", "X-RateLimit-Usage", "601,27536")))
 }
 
 func TestWindowsOnTheClock(t *testing.T) {
 	hourly := feedback.Headers{Remaining: "N", Per: time.Hour, Clock: true}
-	requireQuota(t, left(1, 55*time.Minute+55*time.Second), hourly.Quota, answer(200, "", "N", "1"))
-	requireQuota(t, left(1, time.Hour), hourly.Quota, answer(200, "", "N", "1", "Date", "Fri, 02 Jan 2026 04:00:00 GMT"))
-	requireQuota(t, left(1, time.Hour), hourly.Quota, answer(200, "", "N", "1", "Date", "Mon, 01 Jan 1900 00:30:00 GMT"))
+	requireQuota(t, left(1, 55*time.Minute+55*time.Second), hourly.Left, answer(200, "", "N", "1"))
+	requireQuota(t, left(1, time.Hour), hourly.Left, answer(200, "", "N", "1", "Date", "Fri, 02 Jan 2026 04:00:00 GMT"))
+	requireQuota(t, left(1, time.Hour), hourly.Left, answer(200, "", "N", "1", "Date", "Mon, 01 Jan 1900 00:30:00 GMT"))
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(20 * time.Minute)
-		requireQuota(t, left(1, 40*time.Minute), hourly.Quota, answer(200, "", "N", "1", "Date", ""))
+		requireQuota(t, left(1, 40*time.Minute), hourly.Left, answer(200, "", "N", "1", "Date", ""))
 	})
 }

@@ -54,13 +54,41 @@ func left(n int, reset time.Duration) *throttle.Quota {
 }
 
 // requireQuota expects an answer to tell a quota, or none if want is nil.
-func requireQuota(t *testing.T, want *throttle.Quota, quota feedback.Quota, resp *http.Response) {
+func requireQuota(t *testing.T, want *throttle.Quota, read feedback.Reader, resp *http.Response) {
 	t.Helper()
-	q, ok := quota(resp)
+	q, ok := read(resp).Left()
 	require.Equal(t, want != nil, ok)
 	if want == nil {
 		require.Zero(t, q)
 		return
 	}
 	require.Equal(t, *want, q)
+}
+
+// no is, in tables of how long answers close a budget, what is certainly no refusal.
+const no = time.Duration(-1)
+
+// lengthOf returns for how long an answer closes the budget, or no.
+func lengthOf(a throttle.Answer) time.Duration {
+	if a.Verdict == throttle.VerdictNotRefused && a.Close == 0 {
+		return no
+	}
+	return a.Close
+}
+
+// requireCloses expects an answer to close the budget for so long, as a refusal; or to be certainly none, if want
+// is no.
+func requireCloses(t require.TestingT, want time.Duration, got throttle.Answer, about ...any) {
+	require.Equal(t, want, lengthOf(got), about...)
+	if want > 0 {
+		require.Equal(t, throttle.VerdictRefused, got.Verdict, about...)
+	}
+}
+
+// requireCost expects an answer to tell a cost, or none if want is below 0.
+func requireCost(t *testing.T, want int, got throttle.Answer) {
+	t.Helper()
+	cost, ok := got.Cost()
+	require.Equal(t, want >= 0, ok)
+	require.Equal(t, max(0, want), cost)
 }

@@ -30,29 +30,40 @@ type RateLimit struct {
 	// Prefix of the fields' names, such as "Beta-". Defaults to "".
 	Prefix string
 
-	// Status are those of answers that may be refusals, for Penalty. Defaults
+	// Status are those of answers that may be refusals. Defaults
 	// to 403, 429 and 503.
 	Status []int
 }
 
-// Quota is a [throttle.Policy.Quota].
-func (r RateLimit) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
+// Left is a [Reader] of what is left alone: a refusal of which nothing is left says no
+// more than any other answer.
+func (r RateLimit) Left(resp *http.Response) throttle.Answer {
 	if !speaks(resp) {
-		return throttle.Quota{}, false
+		return throttle.Answer{}
 	}
-	if q, ok, structured := r.structured(resp, unsaid, 0); structured {
-		return q, ok
+
+	q, ok, structured := r.structured(resp, unsaid, 0)
+	switch {
+	case !structured:
+		return r.separate().Left(resp)
+	case !ok:
+		return throttle.Answer{}
 	}
-	return r.separate().Quota(resp)
+	return throttle.Answer{}.WithLeft(q)
 }
 
-// Penalty is a [throttle.Policy.Penalty]: an answer of one of Status that says
-// that nothing is left closes the budget until there is more. Retry-After, if it
+// Answer is a [Reader] of what is left, as [RateLimit.Left], and of refusals: an answer of one of Status
+// that says that nothing is left closes the budget until there is more. Retry-After, if it
 // can be read, wins, and that of a 429 closes the budget whatever the fields say.
 // If nothing is left and nothing says when there is more, the budget is closed for
 // [throttle.DefaultRetryAfter]. Any other answer is no refusal, even if it was the
-// last that was granted: see Quota.
-func (r RateLimit) Penalty(resp *http.Response) time.Duration {
+// last that was granted.
+func (r RateLimit) Answer(resp *http.Response) throttle.Answer {
+	return both(refused(r.penalty(resp)), r.Left(resp))
+}
+
+// penalty returns for how long an answer closes the budget; 0 if it is no refusal.
+func (r RateLimit) penalty(resp *http.Response) time.Duration {
 	if !mayRefuse(resp, r.Status) {
 		return 0
 	}
@@ -66,7 +77,7 @@ func (r RateLimit) Penalty(resp *http.Response) time.Duration {
 	q, ok, structured := r.structured(resp, throttle.MaxPenalty, throttle.DefaultRetryAfter)
 	switch {
 	case !structured:
-		return r.separate().Penalty(resp)
+		return r.separate().penalty(resp)
 	case !ok || q.Left > 0:
 		return 0
 	}

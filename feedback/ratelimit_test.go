@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 )
@@ -70,19 +68,19 @@ func TestRateLimit(t *testing.T) {
 		{"an empty field", "", []string{"RateLimit", ""}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			requireQuota(t, c.want, feedback.RateLimit{Name: c.policy}.Quota, answer(200, "", c.fields...))
+			requireQuota(t, c.want, feedback.RateLimit{Name: c.policy}.Left, answer(200, "", c.fields...))
 		})
 	}
 	t.Run("a trailer", func(t *testing.T) {
 		resp := answer(200, "")
 		resp.Trailer = answer(200, "", "RateLimit", `"default";r=50;t=30`).Header
-		requireQuota(t, nil, feedback.RateLimit{}.Quota, resp)
+		requireQuota(t, nil, feedback.RateLimit{}.Left, resp)
 	})
 	t.Run("Atlassian: a prefix", func(t *testing.T) {
 		resp := answer(200, "", "Beta-RateLimit", `"global-app-quota";r=11000`,
 			"Beta-RateLimit-Policy", `"global-app-quota";q=65000;w=3600`)
-		requireQuota(t, left(11000, time.Second), feedback.RateLimit{Prefix: "Beta-"}.Quota, resp)
-		requireQuota(t, nil, feedback.RateLimit{}.Quota, resp)
+		requireQuota(t, left(11000, time.Second), feedback.RateLimit{Prefix: "Beta-"}.Left, resp)
+		requireQuota(t, nil, feedback.RateLimit{}.Left, resp)
 	})
 }
 
@@ -110,8 +108,8 @@ func TestRateLimitOfOlderDrafts(t *testing.T) {
 			left(50, 50*time.Second)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			requireQuota(t, c.want, feedback.RateLimit{}.Quota, answer(200, "", c.fields...))
-			requireQuota(t, nil, feedback.RateLimit{Name: "b"}.Quota, answer(200, "", c.fields...)) // there were no names
+			requireQuota(t, c.want, feedback.RateLimit{}.Left, answer(200, "", c.fields...))
+			requireQuota(t, nil, feedback.RateLimit{Name: "b"}.Left, answer(200, "", c.fields...)) // there were no names
 		})
 	}
 }
@@ -144,7 +142,7 @@ func TestPenaltiesOfRateLimit(t *testing.T) {
 		{"not where it says when to follow", 303, []string{"RateLimit", `"default";r=0;t=30`, "Retry-After", "90"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.Equal(t, c.want, feedback.RateLimit{}.Penalty(answer(c.status, "", c.fields...)))
+			requireCloses(t, c.want, feedback.RateLimit{}.Answer(answer(c.status, "", c.fields...)))
 		})
 	}
 }

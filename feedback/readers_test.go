@@ -19,7 +19,7 @@ import (
 
 // A reader is a classifier, and what can be said of it whatever it reads.
 type reader struct {
-	penalty   feedback.Penalty
+	penalty   feedback.Reader
 	obeys     bool          // it takes every 429 for a refusal of its own, if that has a Retry-After
 	remaining string        // the field that says that nothing is left
 	per       time.Duration // bounds what it says beyond Retry-After
@@ -43,49 +43,49 @@ var readers = func() map[string]reader {
 	layout.As = feedback.At("2006-01-02 15:04", beijing)
 	sentence := feedback.Printed{Fields: []string{"message", "errmsg"}, As: feedback.Sentence}
 	codes := dingtalk
-	codes.End = sentence.Penalty
+	codes.End = sentence.Answer
 	tooMany := feedback.When{Status: []int{429}}
 
 	return map[string]reader{
-		"headers":             {penalty: headers.Penalty, obeys: true, remaining: leftField},
-		"headers of a minute": {penalty: inMinutes.Penalty, obeys: true, remaining: leftField, per: time.Minute},
-		"headers on a clock":  {penalty: onClock.Penalty, obeys: true, remaining: leftField, per: time.Hour},
-		"headers in millis":   {penalty: inMillis.Penalty, obeys: true, remaining: leftField},
-		"headers by place":    {penalty: atPlace.Penalty, obeys: true},
-		"headers by a layout": {penalty: layout.Penalty, obeys: true, remaining: leftField},
-		"headers of use":      {penalty: feedback.Headers{Used: usedField, Limit: limitField, Reset: resetField}.Penalty, obeys: true},
-		"a reset alone":       {penalty: feedback.Headers{Reset: resetField}.Penalty, obeys: true},
-		"RateLimit":           {penalty: feedback.RateLimit{}.Penalty, obeys: true},
-		"RateLimit by name":   {penalty: feedback.RateLimit{Name: "a"}.Penalty, obeys: true},
-		"Retry-After":         {penalty: tooMany.Penalty(feedback.RetryAfter(time.Minute)), obeys: true},
-		"midnight":            {penalty: tooMany.Penalty(feedback.UntilMidnight(beijing)), obeys: true},
-		"the first":           {penalty: tooMany.Penalty(feedback.UntilFirst(nil)), obeys: true},
-		"for":                 {penalty: tooMany.Penalty(feedback.For(time.Second)), obeys: true},
-		"codes":               {penalty: dingtalk.Penalty, denies: true},
-		"codes with an end":   {penalty: codes.Penalty, denies: true},
-		"text":                {penalty: feedback.Text{Pattern: regexp.MustCompile(`slow|\d+`), Lasts: time.Second, End: sentence.Penalty}.Penalty},
-		"printed":             {penalty: feedback.Printed{Fields: []string{"wait", "*.wait"}}.Penalty},
-		"printed in minutes":  {penalty: feedback.Printed{Fields: []string{"wait"}, As: feedback.After(time.Minute)}.Penalty},
-		"a sentence":          {penalty: sentence.Penalty},
-		"a page":              {penalty: feedback.Printed{As: feedback.Sentence}.Penalty},
-		"a header's JSON":     {penalty: feedback.Printed{Header: minutesField, Fields: []string{"*.wait", "wait"}, As: feedback.After(time.Minute)}.Penalty},
-		"first":               {penalty: feedback.First(dingtalk.Penalty, sentence.Penalty, headers.Penalty), denies: true},
-		"longest":             {penalty: feedback.Longest(dingtalk.Penalty, sentence.Penalty, headers.Penalty), obeys: true},
+		"headers":             {penalty: headers.Answer, obeys: true, remaining: leftField},
+		"headers of a minute": {penalty: inMinutes.Answer, obeys: true, remaining: leftField, per: time.Minute},
+		"headers on a clock":  {penalty: onClock.Answer, obeys: true, remaining: leftField, per: time.Hour},
+		"headers in millis":   {penalty: inMillis.Answer, obeys: true, remaining: leftField},
+		"headers by place":    {penalty: atPlace.Answer, obeys: true},
+		"headers by a layout": {penalty: layout.Answer, obeys: true, remaining: leftField},
+		"headers of use":      {penalty: feedback.Headers{Used: usedField, Limit: limitField, Reset: resetField}.Answer, obeys: true},
+		"a reset alone":       {penalty: feedback.Headers{Reset: resetField}.Answer, obeys: true},
+		"RateLimit":           {penalty: feedback.RateLimit{}.Answer, obeys: true},
+		"RateLimit by name":   {penalty: feedback.RateLimit{Name: "a"}.Answer, obeys: true},
+		"Retry-After":         {penalty: tooMany.Then(feedback.RetryAfter(time.Minute)), obeys: true},
+		"midnight":            {penalty: tooMany.Then(feedback.UntilMidnight(beijing)), obeys: true},
+		"the first":           {penalty: tooMany.Then(feedback.UntilFirst(nil)), obeys: true},
+		"for":                 {penalty: tooMany.Then(feedback.For(time.Second)), obeys: true},
+		"codes":               {penalty: dingtalk.Answer, denies: true},
+		"codes with an end":   {penalty: codes.Answer, denies: true},
+		"text":                {penalty: feedback.Text{Pattern: regexp.MustCompile(`slow|\d+`), Lasts: time.Second, End: sentence.Answer}.Answer},
+		"printed":             {penalty: feedback.Printed{Fields: []string{"wait", "*.wait"}}.Answer},
+		"printed in minutes":  {penalty: feedback.Printed{Fields: []string{"wait"}, As: feedback.After(time.Minute)}.Answer},
+		"a sentence":          {penalty: sentence.Answer},
+		"a page":              {penalty: feedback.Printed{As: feedback.Sentence}.Answer},
+		"a header's JSON":     {penalty: feedback.Printed{Header: minutesField, Fields: []string{"*.wait", "wait"}, As: feedback.After(time.Minute)}.Answer},
+		"first":               {penalty: feedback.First(dingtalk.Answer, sentence.Answer, headers.Answer), denies: true},
+		"all":                 {penalty: feedback.All(dingtalk.Answer, sentence.Answer, headers.Answer), obeys: true, denies: true},
 	}
 }()
 
-// quotas and settles are the classifiers that close nothing.
+// quotas and cost are the classifiers that close nothing.
 var (
-	quotas = map[string]feedback.Quota{
-		"headers":     feedback.Headers{Remaining: leftField, Reset: resetField, Per: time.Minute}.Quota,
-		"use":         feedback.Headers{Used: usedField, Limit: limitField, Size: 100, Per: time.Hour, Clock: true}.Quota,
-		"place":       feedback.Headers{Used: usedField, Limit: limitField, Position: 2, Per: time.Hour}.Quota,
-		"undated":     feedback.Headers{Remaining: leftField, Reset: resetField}.Quota,
-		"RateLimit":   feedback.RateLimit{}.Quota,
-		"amount":      feedback.Amount{Fields: []string{"wait", "errcode"}, Per: time.Minute}.Quota,
-		"a condition": feedback.When{Header: map[string]string{leftField: ""}}.Quota(feedback.RateLimit{}.Quota),
+	quotas = map[string]feedback.Reader{
+		"headers":     feedback.Headers{Remaining: leftField, Reset: resetField, Per: time.Minute}.Left,
+		"use":         feedback.Headers{Used: usedField, Limit: limitField, Size: 100, Per: time.Hour, Clock: true}.Left,
+		"place":       feedback.Headers{Used: usedField, Limit: limitField, Position: 2, Per: time.Hour}.Left,
+		"undated":     feedback.Headers{Remaining: leftField, Reset: resetField}.Left,
+		"RateLimit":   feedback.RateLimit{}.Left,
+		"amount":      feedback.Amount{Fields: []string{"wait", "errcode"}, Per: time.Minute}.Left,
+		"a condition": feedback.When{Header: map[string]string{leftField: ""}}.Then(feedback.RateLimit{}.Left),
 	}
-	settle = feedback.Amount{Fields: []string{"wait", "*.wait"}}.Settle
+	cost = feedback.Amount{Fields: []string{"wait", "*.wait"}}.Cost
 )
 
 // values are what upstreams write into fields, well or badly.
@@ -118,10 +118,10 @@ func requireReaders(t *testing.T, status int, body string, header http.Header) {
 	plain = plain && status == http.StatusTooManyRequests
 
 	for name, r := range readers {
-		d := r.penalty(resp)
-		require.InDelta(t, d, r.penalty(resp), float64(time.Minute), "%s: a second look at %s", name, about)
+		d := lengthOf(r.penalty(resp))
+		require.InDelta(t, d, lengthOf(r.penalty(resp)), float64(time.Minute), "%s: a second look at %s", name, about)
 		require.LessOrEqual(t, d, throttle.MaxPenalty, "%s: %s", name, about)
-		if !r.denies || d != feedback.NotRefused {
+		if !r.denies || d != no {
 			require.GreaterOrEqual(t, d, time.Duration(0), "%s: %s", name, about)
 		}
 
@@ -139,7 +139,7 @@ func requireReaders(t *testing.T, status int, body string, header http.Header) {
 	}
 
 	for name, quota := range quotas {
-		q, ok := quota(resp)
+		q, ok := quota(resp).Left()
 		if !ok {
 			require.Zero(t, q, "%s: %s", name, about)
 			continue
@@ -148,7 +148,9 @@ func requireReaders(t *testing.T, status int, body string, header http.Header) {
 		require.Positive(t, q.Reset, "%s: %s", name, about)
 		require.LessOrEqual(t, q.Reset, throttle.MaxPenalty, "%s: %s", name, about)
 	}
-	require.GreaterOrEqual(t, settle(resp), -1, about)
+	if cost, ok := cost(resp).Cost(); ok {
+		require.GreaterOrEqual(t, cost, 0, about)
+	}
 	requireBody(t, body, resp)
 }
 
@@ -240,7 +242,7 @@ func TestMomentsThatAreCut(t *testing.T) {
 				if c.own {
 					h.As = feedback.At(layout, nil)
 				}
-				q, ok := h.Quota(answer(200, "", header...))
+				q, ok := h.Left(answer(200, "", header...)).Left()
 				require.Equal(t, floor.Add(c.unit).After(sent), ok, "%s at %s", moment.Format(layout), sent)
 				if ok {
 					require.GreaterOrEqual(t, q.Reset, floor.Sub(sent), "%s at %s", moment.Format(layout), sent)

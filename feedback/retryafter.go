@@ -7,21 +7,22 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// RetryAfter returns a penalty that obeys the field Retry-After whatever the
+// RetryAfter returns a reader that obeys the field Retry-After whatever the
 // status, and is the fallback if the field does not say how long. It reads all
-// that [Headers] reads in a Reset. "0" is a legal value that means now: the
-// penalty is 0, and the policy's own limit alone paces what follows.
+// that [Headers] reads in a Reset. "0" is a legal value that means now: nothing is
+// said, and the policy's own limit alone paces what follows. A fallback of 0 says nothing either.
 //
 // It belongs in a [When]. Without one every answer is a refusal, successes too, and
 // package retry would send each request again; with 3xx the field says when to
 // follow, and with 202 when to ask again. For 429 and 503 alone there is
 // [throttle.RetryAfter].
-func RetryAfter(fallback time.Duration) Penalty {
-	return func(resp *http.Response) time.Duration {
-		if d, ok := retryAfter(resp); ok {
-			return d
+func RetryAfter(fallback time.Duration) Reader {
+	return func(resp *http.Response) throttle.Answer {
+		d, ok := retryAfter(resp)
+		if !ok {
+			d = min(fallback, throttle.MaxPenalty)
 		}
-		return min(fallback, throttle.MaxPenalty)
+		return refused(d)
 	}
 }
 
@@ -58,25 +59,26 @@ func orRounded(resp *http.Response, d time.Duration) time.Duration {
 	return orAsked(resp, d)
 }
 
-// UntilMidnight returns a penalty that ends with the day in a zone, as the window of a
+// UntilMidnight returns a reader that takes every answer for a refusal that ends with the day in a zone, as the window of a
 // [throttle.CalendarWindow] does, also where there is no midnight, or are two; nil is
 // UTC. It is never less than what the Retry-After of a 429 asks.
-func UntilMidnight(zone *time.Location) Penalty {
+func UntilMidnight(zone *time.Location) Reader {
 	return untilEnd(throttle.CalendarWindow(1, throttle.Day, zone))
 }
 
-// UntilFirst returns a penalty that ends with the month in a zone; nil is UTC.
+// UntilFirst returns a reader that takes every answer for a refusal that ends with the month in a zone; nil is UTC.
 // [throttle.MaxPenalty] cuts it short, except on the last day. It is never less than
 // what the Retry-After of a 429 asks.
-func UntilFirst(zone *time.Location) Penalty {
+func UntilFirst(zone *time.Location) Reader {
 	return untilEnd(throttle.CalendarWindow(1, throttle.Month, zone))
 }
 
-// untilEnd returns a penalty that ends with the window in which the answer was sent.
-func untilEnd(limit throttle.Limit) Penalty {
-	return func(resp *http.Response) time.Duration {
+// untilEnd returns a reader that takes every answer for a refusal that ends with the window in which the
+// answer was sent.
+func untilEnd(limit throttle.Limit) Reader {
+	return func(resp *http.Response) throttle.Answer {
 		now := sent(resp)
 		_, end := limit.Window(now)
-		return orAsked(resp, min(end.Sub(now), throttle.MaxPenalty))
+		return refused(orAsked(resp, min(end.Sub(now), throttle.MaxPenalty)))
 	}
 }

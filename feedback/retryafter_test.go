@@ -109,14 +109,14 @@ func TestRetryAfter(t *testing.T) {
 				time.Sleep(time.Until(now)) // both clocks are right
 				for _, status := range []int{403, 418, 429, 503, 529} {
 					resp := answer(status, "", "Retry-After", c.field)
-					require.Equal(t, c.want, feedback.RetryAfter(none)(resp), "%d", status)
+					requireCloses(t, c.want, feedback.RetryAfter(none)(resp), "%d", status)
 				}
 			})
 		})
 	}
-	require.Equal(t, none, feedback.RetryAfter(none)(answer(429, "")), "no field")
-	require.Equal(t, day, feedback.RetryAfter(100*time.Hour)(answer(429, "")), "the fallback is capped")
-	require.Equal(t, none, feedback.RetryAfter(none)(&http.Response{StatusCode: 429}), "no fields at all")
+	requireCloses(t, none, feedback.RetryAfter(none)(answer(429, "")), "no field")
+	requireCloses(t, day, feedback.RetryAfter(100*time.Hour)(answer(429, "")), "the fallback is capped")
+	requireCloses(t, none, feedback.RetryAfter(none)(&http.Response{StatusCode: 429}), "no fields at all")
 }
 
 // TestClocks: a moment is compared with the answer's Date and with the clock here,
@@ -127,18 +127,18 @@ func TestClocks(t *testing.T) {
 		at := time.Now().Add(30 * time.Second).UTC().Format(http.TimeFormat)
 		for _, date := range []string{"", "yesterday"} {
 			resp := answer(429, "", "Date", date, "Retry-After", at)
-			require.Equal(t, 30700*time.Millisecond, feedback.RetryAfter(0)(resp))
+			requireCloses(t, 30700*time.Millisecond, feedback.RetryAfter(0)(resp))
 		}
-		require.Equal(t, 31*time.Second, feedback.RetryAfter(0)(answer(429, "", "Retry-After", "1767323075")))
+		requireCloses(t, 31*time.Second, feedback.RetryAfter(0)(answer(429, "", "Retry-After", "1767323075")))
 
 		// Its Date is three hours late.
 		date := time.Now().Add(-3 * time.Hour).UTC().Format(http.TimeFormat)
-		require.Equal(t, 30700*time.Millisecond, feedback.RetryAfter(0)(answer(429, "", "Date", date, "Retry-After", at)))
+		requireCloses(t, 30700*time.Millisecond, feedback.RetryAfter(0)(answer(429, "", "Date", date, "Retry-After", at)))
 
 		// Date is cut to seconds, and the end is not.
 		date = time.Now().UTC().Format(http.TimeFormat)
 		millis := strconv.FormatInt(time.Now().Add(2*time.Second).UnixMilli(), 10)
-		require.Equal(t, 2*time.Second, feedback.RetryAfter(0)(answer(429, "", "Date", date, "Retry-After", millis)))
+		requireCloses(t, 2*time.Second, feedback.RetryAfter(0)(answer(429, "", "Date", date, "Retry-After", millis)))
 	})
 }
 
@@ -158,8 +158,8 @@ func TestEndsOfDaysAndMonths(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			resp := answer(200, "", "Date", c.date)
-			require.Equal(t, c.midnight, feedback.UntilMidnight(c.zone)(resp))
-			require.Equal(t, c.first, feedback.UntilFirst(c.zone)(resp))
+			requireCloses(t, c.midnight, feedback.UntilMidnight(c.zone)(resp))
+			requireCloses(t, c.first, feedback.UntilFirst(c.zone)(resp))
 		})
 	}
 }
@@ -187,11 +187,11 @@ func TestMidnightsThatAreOdd(t *testing.T) {
 		at, err := time.Parse(time.RFC3339, c.at)
 		require.NoError(t, err)
 		resp := answer(429, "", "Date", at.Format(http.TimeFormat))
-		require.Equal(t, c.want, feedback.UntilMidnight(zone)(resp), "%+v", c)
+		requireCloses(t, c.want, feedback.UntilMidnight(zone)(resp), "%+v", c)
 		require.GreaterOrEqual(t, feedback.UntilFirst(zone)(resp), c.want, "%+v", c)
 
 		resp.Header.Set("Retry-After", "86400")
-		require.Equal(t, throttle.MaxPenalty, feedback.UntilMidnight(zone)(resp), "%+v", c)
+		requireCloses(t, throttle.MaxPenalty, feedback.UntilMidnight(zone)(resp), "%+v", c)
 	}
 }
 
@@ -201,36 +201,36 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 	const body = `{"errcode":90018,"money":"money","wait":5.5,"errmsg":"slow, retry in 1.5s"}`
 	slow := feedback.Text{Pattern: regexp.MustCompile("slow"), Lasts: time.Second}
 	ending := slow
-	ending.End = feedback.Printed{Fields: []string{"errmsg"}, As: feedback.Sentence}.Penalty
+	ending.End = feedback.Printed{Fields: []string{"errmsg"}, As: feedback.Sentence}.Answer
 	long := slow
 	long.Lasts = 10 * time.Minute
 	printed := feedback.Printed{Fields: []string{"wait"}}
-	money := feedback.Codes{Fields: []string{"money"}, Lasts: lasts{"money": feedback.NotRefused}}
+	money := feedback.Codes{Fields: []string{"money"}, NotRefused: []string{"money"}}
 	other := feedback.Codes{Fields: []string{"errcode"}, Lasts: lasts{"1": time.Second}}
 	tooMany := feedback.When{Status: []int{429}}
 
 	for name, c := range map[string]struct {
-		penalty               feedback.Penalty
+		penalty               feedback.Reader
 		alone, of2, of6, of30 time.Duration
 	}{
-		"codes":             {dingtalk.Penalty, time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
-		"text":              {slow.Penalty, time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
-		"text for long":     {long.Penalty, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute},
-		"text with an end":  {ending.Penalty, 1500 * time.Millisecond, 1500 * time.Millisecond, 6 * time.Second, 30 * time.Second},
-		"printed":           {printed.Penalty, 5500 * time.Millisecond, 5500 * time.Millisecond, 5500 * time.Millisecond, 30 * time.Second},
+		"codes":             {dingtalk.Answer, time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
+		"text":              {slow.Answer, time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
+		"text for long":     {long.Answer, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute},
+		"text with an end":  {ending.Answer, 1500 * time.Millisecond, 1500 * time.Millisecond, 6 * time.Second, 30 * time.Second},
+		"printed":           {printed.Answer, 5500 * time.Millisecond, 5500 * time.Millisecond, 5500 * time.Millisecond, 30 * time.Second},
 		"for":               {feedback.For(time.Second), time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
-		"when":              {tooMany.Penalty(feedback.For(time.Second)), time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
-		"first":             {feedback.First(other.Penalty, slow.Penalty), time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
-		"longest":           {feedback.Longest(slow.Penalty, printed.Penalty), 5500 * time.Millisecond, 5500 * time.Millisecond, 6 * time.Second, 30 * time.Second},
-		"a code of another": {other.Penalty, 0, 0, 0, 0},
-		"no refusal":        {money.Penalty, feedback.NotRefused, feedback.NotRefused, feedback.NotRefused, feedback.NotRefused},
+		"when":              {tooMany.Then(feedback.For(time.Second)), time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
+		"first":             {feedback.First(other.Answer, slow.Answer), time.Second, 2 * time.Second, 6 * time.Second, 30 * time.Second},
+		"longest":           {feedback.All(slow.Answer, printed.Answer), 5500 * time.Millisecond, 5500 * time.Millisecond, 6 * time.Second, 30 * time.Second},
+		"a code of another": {other.Answer, 0, 0, 0, 0},
+		"no refusal":        {money.Answer, no, no, no, no},
 		"nothing":           {feedback.For(0), 0, 0, 0, 0},
 	} {
 		for field, want := range map[string]time.Duration{"": c.alone, "2": c.of2, "6": c.of6, "30": c.of30} {
-			require.Equal(t, want, c.penalty(answer(429, body, "Retry-After", field)), "%s: %q", name, field)
+			requireCloses(t, want, c.penalty(answer(429, body, "Retry-After", field)), "%s: %q", name, field)
 		}
 		if name != "when" {
-			require.Equal(t, c.alone, c.penalty(answer(418, body, "Retry-After", "30")), "%s of another status", name)
+			requireCloses(t, c.alone, c.penalty(answer(418, body, "Retry-After", "30")), "%s of another status", name)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func FuzzStructuredFields(f *testing.F) {
 			require.True(t, ok, "%q", members)
 			require.Equal(t, dict, again)
 		}
-		q, ok := feedback.RateLimit{}.Quota(answer(200, "", "RateLimit", field, "RateLimit-Policy", field))
+		q, ok := feedback.RateLimit{}.Left(answer(200, "", "RateLimit", field, "RateLimit-Policy", field)).Left()
 		if ok {
 			require.GreaterOrEqual(t, q.Left, 0)
 			require.Positive(t, q.Reset)

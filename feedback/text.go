@@ -18,12 +18,16 @@ type Text struct {
 	// Pattern must match. Nil matches nothing.
 	Pattern *regexp.Regexp
 
-	// Lasts is for how long the budget is closed then.
+	// Lasts is for how long the budget is closed then. If it is 0 and End does not say, the
+	// refusal is about another budget, and nothing closes.
 	Lasts time.Duration
+
+	// NotRefused says that an answer that matches is certainly no refusal, in place of Lasts.
+	NotRefused bool
 
 	// End is asked about an answer that matches. If it says how long, that
 	// counts in place of Lasts. Defaults to nil.
-	End Penalty
+	End Reader
 
 	// Max is how many bytes are looked at, at most 64 KB. Defaults to 4 KB.
 	Max int64
@@ -31,15 +35,19 @@ type Text struct {
 
 const textBytes = 4 << 10
 
-// Penalty is the [throttle.Policy.Penalty] of the text.
-func (t Text) Penalty(resp *http.Response) time.Duration {
-	if _, ok := bodyGroup(t.Pattern, resp, atMost(t.Max, textBytes)); !ok {
-		return 0
+// Answer is the [Reader] of the text.
+func (t Text) Answer(resp *http.Response) throttle.Answer {
+	_, ok := bodyGroup(t.Pattern, resp, atMost(t.Max, textBytes))
+	switch {
+	case !ok:
+		return throttle.Answer{}
+	case t.NotRefused:
+		return NotRefused(resp)
 	}
-	return ending(resp, t.End, t.Lasts)
+	return throttle.Refused(ending(resp, t.End, t.Lasts))
 }
 
-// Printed is a penalty whose length stands in the body, or in a header field.
+// Printed is a refusal whose length stands in the body, or in a header field.
 type Printed struct {
 	// Header is the field whose text is read in place of the body: JSON, if Fields
 	// are set. Of all lengths that are there the longest counts. Defaults to "":
@@ -60,11 +68,11 @@ type Printed struct {
 	As Dialect
 }
 
-// Penalty is the [throttle.Policy.Penalty] of what is printed; 0 if nothing is,
+// Answer is the [Reader] of what is printed: it says nothing if nothing is printed,
 // or nothing that can be read.
-func (p Printed) Penalty(resp *http.Response) time.Duration {
+func (p Printed) Answer(resp *http.Response) throttle.Answer {
 	if p.Header != "" {
-		return orRounded(resp, min(p.longest(resp), throttle.MaxPenalty))
+		return refused(orRounded(resp, min(p.longest(resp), throttle.MaxPenalty)))
 	}
 
 	var text string
@@ -84,10 +92,10 @@ func (p Printed) Penalty(resp *http.Response) time.Duration {
 		}
 	}
 	if !found {
-		return 0
+		return throttle.Answer{}
 	}
 	d, _ := p.As.read(resp, text)
-	return orRounded(resp, min(max(d, 0), throttle.MaxPenalty))
+	return refused(orRounded(resp, min(max(d, 0), throttle.MaxPenalty)))
 }
 
 // longest returns the longest length in a header field; 0 if there is none that can be read.

@@ -73,7 +73,7 @@ func TestPrinted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			resp := answer(429, c.body)
-			require.Equal(t, c.want, c.printed.Penalty(resp))
+			requireCloses(t, c.want, c.printed.Answer(resp))
 			requireBody(t, c.body, resp)
 		})
 	}
@@ -121,7 +121,7 @@ func TestSentence(t *testing.T) {
 		body, err := json.Marshal(map[string]any{"error": map[string]any{"code": 429, "message": text}})
 		require.NoError(t, err)
 		if len(body) < 64<<10 && text[0] != '{' {
-			require.Equal(t, want, fields.Penalty(jsonAnswer(429, string(body))), name)
+			requireCloses(t, want, fields.Answer(jsonAnswer(429, string(body))), name)
 		}
 
 		d, ok := feedback.Sentence(text, time.Unix(1767323045, 0))
@@ -131,9 +131,9 @@ func TestSentence(t *testing.T) {
 
 	page := feedback.Printed{As: feedback.Sentence}
 	resp := answer(429, "<h1>Slow down</h1> Please retry in 39.237s."+strings.Repeat(" ", 5000))
-	require.Equal(t, 39237*time.Millisecond, page.Penalty(resp), "anywhere in a body")
-	require.Zero(t, page.Penalty(answer(429, "")))
-	require.Zero(t, page.Penalty(answer(200, "retry in 5s", "Content-Type", "text/event-stream")))
+	requireCloses(t, 39237*time.Millisecond, page.Answer(resp), "anywhere in a body")
+	requireCloses(t, 0, page.Answer(answer(429, "")))
+	requireCloses(t, 0, page.Answer(answer(200, "retry in 5s", "Content-Type", "text/event-stream")))
 }
 
 // TestPrintedInAHeader reads a field of the header in place of the body. The longest length counts.
@@ -156,19 +156,19 @@ func TestPrintedInAHeader(t *testing.T) {
 	} {
 		resp := jsonAnswer(400, `{"1":[{"wait":99}]}`)
 		resp.Header[name] = []string{field}
-		require.Equal(t, want, usage.Penalty(resp), field)
+		requireCloses(t, want, usage.Answer(resp), field)
 	}
-	require.Zero(t, usage.Penalty(jsonAnswer(400, `{"1":[{"wait":99}]}`)))
-	require.Equal(t, 40*time.Second, plain.Penalty(answer(400, "", "X-Error", "closed for 30s", "X-Error", "closed for 40s")))
-	require.Equal(t, 50*time.Second, plain.Penalty(answer(429, "", "X-Error", "closed for 30s", "Retry-After", "50")))
+	requireCloses(t, 0, usage.Answer(jsonAnswer(400, `{"1":[{"wait":99}]}`)))
+	requireCloses(t, 40*time.Second, plain.Answer(answer(400, "", "X-Error", "closed for 30s", "X-Error", "closed for 40s")))
+	requireCloses(t, 50*time.Second, plain.Answer(answer(429, "", "X-Error", "closed for 30s", "Retry-After", "50")))
 }
 
 func TestPrintedEndsCodes(t *testing.T) {
 	codes := dingtalk
-	codes.End = printedEnd.Penalty
-	require.Equal(t, 31*time.Second, codes.Penalty(jsonAnswer(200, `{"errcode":90018,"errmsg":"限制将在 2026-01-02 11:04:35 结束"}`)))
-	require.Equal(t, time.Second, codes.Penalty(jsonAnswer(200, `{"errcode":90018,"errmsg":"限制"}`)))
-	require.Zero(t, codes.Penalty(jsonAnswer(200, `{"errcode":0,"errmsg":"限制将在 2026-01-02 11:04:35 结束"}`)))
+	codes.End = printedEnd.Answer
+	requireCloses(t, 31*time.Second, codes.Answer(jsonAnswer(200, `{"errcode":90018,"errmsg":"限制将在 2026-01-02 11:04:35 结束"}`)))
+	requireCloses(t, time.Second, codes.Answer(jsonAnswer(200, `{"errcode":90018,"errmsg":"限制"}`)))
+	requireCloses(t, 0, codes.Answer(jsonAnswer(200, `{"errcode":0,"errmsg":"限制将在 2026-01-02 11:04:35 结束"}`)))
 }
 
 func TestText(t *testing.T) {
@@ -185,9 +185,9 @@ func TestText(t *testing.T) {
 		{"within", feedback.Text{Pattern: regexp.MustCompile(`(?i)too many requests`), Lasts: time.Second},
 			"<h1>Too Many Requests</h1>", time.Second},
 		{"an end", feedback.Text{Pattern: regexp.MustCompile(`slow`), Lasts: time.Second,
-			End: feedback.Printed{Pattern: regexp.MustCompile(`in (\w+)`)}.Penalty}, "slow down, come back in 30s", 30 * time.Second},
+			End: feedback.Printed{Pattern: regexp.MustCompile(`in (\w+)`)}.Answer}, "slow down, come back in 30s", 30 * time.Second},
 		{"no end", feedback.Text{Pattern: regexp.MustCompile(`slow`), Lasts: time.Second,
-			End: feedback.Printed{Pattern: regexp.MustCompile(`in (\w+)`)}.Penalty}, "slow down", time.Second},
+			End: feedback.Printed{Pattern: regexp.MustCompile(`in (\w+)`)}.Answer}, "slow down", time.Second},
 		{"behind the first bytes", feedback.Text{Pattern: regexp.MustCompile(`slow`), Lasts: time.Second},
 			strings.Repeat(" ", 4093) + "slow", 0},
 		{"at their end", feedback.Text{Pattern: regexp.MustCompile(`slow`), Lasts: time.Second},
@@ -199,7 +199,7 @@ func TestText(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			resp := answer(200, c.body)
-			require.Equal(t, c.want, c.text.Penalty(resp))
+			requireCloses(t, c.want, c.text.Answer(resp))
 			requireBody(t, c.body, resp)
 		})
 	}
@@ -226,15 +226,15 @@ func TestAmount(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			resp := jsonAnswer(200, c.body)
-			require.Equal(t, c.cost, usage.Settle(resp))
-			requireQuota(t, c.left, usage.Quota, resp)
+			requireCost(t, c.cost, usage.Cost(resp))
+			requireQuota(t, c.left, usage.Left, resp)
 			requireBody(t, c.body, resp)
 		})
 	}
-	requireQuota(t, nil, usage.Quota, jsonAnswer(401, `{"cost":7}`))
-	requireQuota(t, nil, feedback.Amount{Fields: []string{"cost"}}.Quota, jsonAnswer(200, `{"cost":7}`))
+	requireQuota(t, nil, usage.Left, jsonAnswer(401, `{"cost":7}`))
+	requireQuota(t, nil, feedback.Amount{Fields: []string{"cost"}}.Left, jsonAnswer(200, `{"cost":7}`))
 	requireQuota(t, left(7, throttle.MaxPenalty),
-		feedback.Amount{Fields: []string{"cost"}, Per: 100 * time.Hour}.Quota, jsonAnswer(200, `{"cost":7}`))
+		feedback.Amount{Fields: []string{"cost"}, Per: 100 * time.Hour}.Left, jsonAnswer(200, `{"cost":7}`))
 	usage.Max = 8
-	require.Equal(t, -1, usage.Settle(jsonAnswer(200, `{"cost":7}`)))
+	requireCost(t, -1, usage.Cost(jsonAnswer(200, `{"cost":7}`)))
 }

@@ -115,10 +115,11 @@ func TestThroughTheTransport(t *testing.T) {
 				Store: memstore.New(), MaxWait: -1,
 				Policies: []throttle.Policy{{
 					Name: "all", Limit: throttle.PerSecond(1000),
-					Penalty: feedback.Codes{
-						Fields: []string{"sub_code", "errcode", "code"},
-						Lasts:  lasts{"90018": time.Hour, "money": feedback.NotRefused},
-					}.Penalty,
+					Answer: feedback.Codes{
+						Fields:     []string{"sub_code", "errcode", "code"},
+						Lasts:      lasts{"90018": time.Hour},
+						NotRefused: []string{"money"},
+					}.Answer,
 				}},
 			})
 			require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -23,33 +22,13 @@ type When struct {
 	Header map[string]string // every one of these, by name: "true", "quota-*"; "" for any value
 }
 
-// Penalty returns p for these answers, and 0 for all others.
-func (w When) Penalty(p Penalty) Penalty {
-	return func(resp *http.Response) time.Duration {
+// Then returns r for these answers; of all others it says nothing.
+func (w When) Then(r Reader) Reader {
+	return func(resp *http.Response) throttle.Answer {
 		if !w.holds(resp) {
-			return 0
+			return throttle.Answer{}
 		}
-		return p(resp)
-	}
-}
-
-// Quota returns q for these answers; all others say nothing.
-func (w When) Quota(q Quota) Quota {
-	return func(resp *http.Response) (throttle.Quota, bool) {
-		if !w.holds(resp) {
-			return throttle.Quota{}, false
-		}
-		return q(resp)
-	}
-}
-
-// Settle returns s for these answers; all others say nothing.
-func (w When) Settle(s Settle) Settle {
-	return func(resp *http.Response) int {
-		if !w.holds(resp) {
-			return -1
-		}
-		return s(resp)
+		return r(resp)
 	}
 }
 

@@ -53,16 +53,12 @@ func TestWhen(t *testing.T) {
 			Media: []string{"text/*"}}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			penalty, cost := time.Duration(0), -1
-			var quota *throttle.Quota
+			said := throttle.Refused(time.Minute).WithCost(12).WithLeft(*left(3, time.Second))
+			want := throttle.Answer{}
 			if c.want {
-				penalty, cost, quota = time.Minute, 12, left(3, time.Second)
+				want = said
 			}
-			require.Equal(t, penalty, c.when.Penalty(feedback.For(time.Minute))(resp))
-			require.Equal(t, cost, c.when.Settle(func(*http.Response) int { return 12 })(resp))
-			requireQuota(t, quota, c.when.Quota(func(*http.Response) (throttle.Quota, bool) {
-				return *left(3, time.Second), true
-			}), resp)
+			require.Equal(t, want, c.when.Then(func(*http.Response) throttle.Answer { return said })(resp))
 		})
 	}
 }
@@ -71,20 +67,20 @@ func TestWhenTheRequestIsUnknown(t *testing.T) {
 	for _, when := range []feedback.When{
 		{Method: []string{"*"}}, {Host: []string{"*"}}, {Path: []string{"*"}},
 	} {
-		require.Zero(t, when.Penalty(feedback.For(time.Second))(answer(429, "")))
+		require.Zero(t, when.Then(feedback.For(time.Second))(answer(429, "")))
 	}
-	require.Equal(t, time.Second, feedback.When{}.Penalty(feedback.For(time.Second))(answer(429, "")))
+	requireCloses(t, time.Second, feedback.When{}.Then(feedback.For(time.Second))(answer(429, "")))
 
 	unsent := answer(200, "")
 	unsent.Request = &http.Request{Method: "GET"}
-	require.Zero(t, feedback.When{Method: []string{"GET"}}.Penalty(feedback.For(time.Second))(unsent))
+	require.Zero(t, feedback.When{Method: []string{"GET"}}.Then(feedback.For(time.Second))(unsent))
 
 	get := answer(200, "")
 	get.Request = httptest.NewRequest("GET", "/", nil)
 	get.Request.Method = "" // a client's GET
-	require.Equal(t, time.Second, feedback.When{Method: []string{"GET"}}.Penalty(feedback.For(time.Second))(get))
+	requireCloses(t, time.Second, feedback.When{Method: []string{"GET"}}.Then(feedback.For(time.Second))(get))
 }
 
 func TestWhenThereIsNoContentType(t *testing.T) {
-	require.Zero(t, feedback.When{Media: []string{"application/*"}}.Penalty(feedback.For(time.Second))(answer(200, "")))
+	require.Zero(t, feedback.When{Media: []string{"application/*"}}.Then(feedback.For(time.Second))(answer(200, "")))
 }

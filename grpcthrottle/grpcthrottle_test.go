@@ -112,8 +112,8 @@ func TestP11_RefusalsCloseBudgets(t *testing.T) {
 		"less than nothing": {err: exhausted(t, codes.ResourceExhausted, -time.Minute)},
 		"one of the policies": {
 			err: exhausted(t, codes.Unavailable, time.Minute),
-			options: grpcthrottle.Options{Penalty: func(s *status.Status) grpcthrottle.Penalty {
-				return grpcthrottle.Penalty{Length: grpcthrottle.RetryDelay(s), Policies: []string{"of another call", "b"}}
+			options: grpcthrottle.Options{Answer: func(s *status.Status) grpcthrottle.Answer {
+				return grpcthrottle.Answer{Answer: throttle.Refused(grpcthrottle.RetryDelay(s)), Policies: []string{"of another call", "b"}}
 			}},
 			b: time.Minute,
 		},

@@ -17,9 +17,9 @@ type Options struct {
 	// target's, without its scheme, or that of [grpc.CallAuthority].
 	Host string
 
-	// Penalty looks at the status of a call that failed, and says which budgets must now
-	// stay closed. Defaults to [RetryInfo].
-	Penalty func(*status.Status) Penalty
+	// Answer looks at the status of a call that failed, and says what it means for the call's
+	// budgets. Defaults to [RetryInfo].
+	Answer func(*status.Status) Answer
 }
 
 // Interceptors hold the calls of a client. They are safe for concurrent use, by several
@@ -32,8 +32,8 @@ type Interceptors struct {
 // New returns interceptors that hold calls to the policies of limits.
 func New(limits *throttle.Limiters, o Options) *Interceptors {
 	i := &Interceptors{limits: limits, options: o}
-	if i.options.Penalty == nil {
-		i.options.Penalty = RetryInfo
+	if i.options.Answer == nil {
+		i.options.Answer = RetryInfo
 	}
 	return i
 }
@@ -56,7 +56,7 @@ func (i *Interceptors) Unary(ctx context.Context, method string, req, reply any,
 	}
 	defer permit.Release()
 	err = invoke(ctx, method, req, reply, cc, opts...)
-	learn(ctx, permit, err, i.options.Penalty)
+	learn(ctx, permit, err, i.options.Answer)
 	return err
 }
 
@@ -78,11 +78,11 @@ func (i *Interceptors) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { permit.Release() }))
 	s, err := stream(ctx, desc, cc, method, opts...)
 	if err != nil {
-		learn(ctx, permit, err, i.options.Penalty)
+		learn(ctx, permit, err, i.options.Answer)
 		return nil, err
 	}
 	begun = true
-	return &clientStream{ClientStream: s, ended: func(err error) { learn(ctx, permit, err, i.options.Penalty) }}, nil
+	return &clientStream{ClientStream: s, ended: func(err error) { learn(ctx, permit, err, i.options.Answer) }}, nil
 }
 
 // A clientStream learns from the stream's status.

@@ -74,10 +74,10 @@ func (a *quotaAPI) run(t *testing.T, l store.Limit, told bool, workers, windows 
 	a.used, a.others, a.refused, a.arrived = make(map[int64]int), make(map[int64]int), make(map[int64]int), nil
 	p := throttle.Policy{Name: "quota", Match: "api.test/", Limit: l}
 	if told {
-		p.Quota = func(r *http.Response) (store.Quota, bool) {
+		p.Answer = func(r *http.Response) throttle.Answer {
 			left, _ := strconv.Atoi(r.Header.Get("Left"))
 			reset, _ := strconv.Atoi(r.Header.Get("Reset"))
-			return store.Quota{Left: left, Reset: time.Duration(reset) * time.Second}, true
+			return throttle.Answer{}.WithLeft(store.Quota{Left: left, Reset: time.Duration(reset) * time.Second})
 		}
 	}
 	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{

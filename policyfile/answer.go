@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
@@ -68,23 +67,23 @@ func (f *File) answerDifferences(t *Test) (all []string) {
 	return all
 }
 
-// lengthName names a length as a file does.
-func lengthName(d time.Duration) string {
-	switch d {
-	case 0:
-		return "no time"
-	case anotherRow:
+// lengthName names what an answer closes as a file does.
+func lengthName(a throttle.Answer) string {
+	switch {
+	case a.Close > 0:
+		return a.Close.String()
+	case a.Verdict == throttle.VerdictNotRefused:
+		return "not-refused"
+	case a.Verdict == throttle.VerdictRefused:
 		return "another-row"
 	}
-	if d < 0 {
-		return "not-refused"
-	}
-	return d.String()
+	return "no time"
 }
 
-// closedBy returns for how long an answer closes which policies. The answer is shown to each
+// closedBy returns what an answer says of which policies: those that it closes, and those that take it for
+// certainly no refusal. The answer is shown to each
 // policy that its request matches, also if the request is free under it, as a transport does.
-func (f *File) closedBy(resp *http.Response) (map[string]time.Duration, error) {
+func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error) {
 	matching := slices.Clone(f.Policies)
 	for i := range matching {
 		matching[i].Cost = nil
@@ -98,27 +97,31 @@ func (f *File) closedBy(resp *http.Response) (map[string]time.Duration, error) {
 	for _, c := range transport.Explain(resp.Request) {
 		matched[c.Budget.Policy] = true
 	}
-	closes := make(map[string]time.Duration)
+	closes := make(map[string]throttle.Answer)
 	for i := range f.Policies {
 		p := &f.Policies[i]
 		if !matched[p.Name] {
 			continue
 		}
-		if d := penaltyOf(p, resp); d != 0 {
-			closes[p.Name] = min(d, throttle.MaxPenalty)
+		if a := answerUnder(p, resp); a.Close > 0 || a.Verdict == throttle.VerdictNotRefused {
+			closes[p.Name] = a
 		}
 	}
 	return closes, nil
 }
 
-// penaltyOf returns what a policy makes of a single answer. A policy without a penalty believes
-// a 503 only after several in a row.
-func penaltyOf(p *throttle.Policy, resp *http.Response) time.Duration {
-	switch {
-	case p.Penalty != nil:
-		return p.Penalty(resp)
-	case resp.StatusCode == http.StatusTooManyRequests:
-		return throttle.RetryAfter(resp)
+// answerUnder returns what a policy makes of a single answer, without what is left and what it cost. A
+// policy whose parts say nothing believes a 503 only after several in a row.
+func answerUnder(p *throttle.Policy, resp *http.Response) throttle.Answer {
+	var a throttle.Answer
+	if p.Answer != nil {
+		a = p.Answer(resp)
 	}
-	return 0
+	if a.Verdict == throttle.VerdictNone && a.Close <= 0 && resp.StatusCode == http.StatusTooManyRequests {
+		a = throttle.RetryAfter(resp)
+	}
+	if a.Verdict == throttle.VerdictPartly {
+		a.Verdict = throttle.VerdictRefused // a file says only for how long
+	}
+	return throttle.Answer{Verdict: a.Verdict, Close: min(a.Close, throttle.MaxPenalty)}
 }

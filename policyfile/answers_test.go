@@ -107,7 +107,7 @@ func TestARefusalThatSaysNothingOfTheTime(t *testing.T) {
 				return 429, "", []string{"X-RateLimit-Remaining", "0.0", "X-RateLimit-Reset", "0", "X-RateLimit-Used", "1000"}
 			})
 
-		require.Equal(t, time.Second, throttle.PenaltyOf(send(t, tr)))
+		require.Equal(t, time.Second, throttle.AnswerOf(send(t, tr)).Close)
 		began := time.Now()
 		send(t, tr)
 		require.InDelta(t, 1.75, time.Since(began).Seconds(), 1.25)
@@ -123,7 +123,7 @@ func TestADayWithoutAMidnight(t *testing.T) {
 			func(*http.Request) (int, string, []string) { return 429, "", nil })
 
 		began := time.Now()
-		require.Equal(t, 30*time.Minute, throttle.PenaltyOf(send(t, tr)))
+		require.Equal(t, 30*time.Minute, throttle.AnswerOf(send(t, tr)).Close)
 		send(t, tr)
 		require.Equal(t, 30*time.Minute, time.Since(began).Truncate(time.Minute))
 	})
@@ -175,7 +175,9 @@ func TestRetryAfterIsNeverLost(t *testing.T) {
 				func(*http.Request) (int, string, []string) {
 					return 429, `{"money":"yes"}`, []string{"Retry-After", "30"}
 				})
-			require.Equal(t, want, throttle.PenaltyOf(send(t, tr)), penalty)
+			a := throttle.AnswerOf(send(t, tr))
+			require.Equal(t, max(0, want), a.Close, penalty)
+			require.Equal(t, want < 0, a.Verdict == throttle.VerdictNotRefused, penalty)
 		})
 	}
 }
@@ -205,24 +207,23 @@ func TestAnswersOfTheirOwn(t *testing.T) {
 		"quarter-hour": {Left: 2, Reset: time.Minute},
 		"day":          {Left: 2464, Reset: 11*time.Hour + 46*time.Minute},
 	} {
-		q, ok := rows[name].Quota(usage)
+		q, ok := rows[name].Answer(usage).Left()
 		require.True(t, ok)
 		require.Equal(t, want, q, name)
 	}
 
 	pause := answer(200, `{"items":[1,2],"backoff":10}`)
-	require.Equal(t, 10*time.Second, rows["method"].Penalty(pause))
-	require.True(t, rows["method"].Acted(pause))
-	require.Zero(t, rows["method"].Penalty(answer(200, `{"items":[1,2]}`)))
-	require.False(t, rows["method"].Acted(answer(429, "")))
+	require.Equal(t, throttle.Answer{Verdict: throttle.VerdictPartly, Close: 10 * time.Second}, rows["method"].Answer(pause))
+	require.Zero(t, rows["method"].Answer(answer(200, `{"items":[1,2]}`)))
+	require.Equal(t, throttle.VerdictRefused, rows["method"].Answer(answer(429, "")).Verdict)
 
 	const business = "X-Business-Use-Case-Usage"
-	require.Equal(t, 12*time.Minute, rows["business"].Penalty(answer(400, "", business, `{"1":[{"call_count":100,"estimated_time_to_regain_access":12}]}`)))
-	require.Equal(t, 30*time.Minute, rows["business"].Penalty(answer(400, "", business,
+	require.Equal(t, throttle.Refused(12*time.Minute), rows["business"].Answer(answer(400, "", business, `{"1":[{"call_count":100,"estimated_time_to_regain_access":12}]}`)))
+	require.Equal(t, throttle.Refused(30*time.Minute), rows["business"].Answer(answer(400, "", business,
 		`{"1":[{"estimated_time_to_regain_access":0},{"estimated_time_to_regain_access":12}],"2":[{"estimated_time_to_regain_access":30}]}`)))
-	require.Zero(t, rows["business"].Penalty(answer(400, "", business, `{"1":[{"call_count":10,"estimated_time_to_regain_access":0}]}`)))
-	require.Zero(t, rows["business"].Penalty(answer(400, "", business, `{"1":`)))
-	require.Zero(t, rows["business"].Penalty(answer(400, "")))
+	require.Zero(t, rows["business"].Answer(answer(400, "", business, `{"1":[{"call_count":10,"estimated_time_to_regain_access":0}]}`)))
+	require.Zero(t, rows["business"].Answer(answer(400, "", business, `{"1":`)))
+	require.Zero(t, rows["business"].Answer(answer(400, "")))
 }
 
 // TestAPauseOnSuccess closes the method, and the answer is not repeated.
@@ -236,7 +237,7 @@ func TestAPauseOnSuccess(t *testing.T) {
 			})
 
 		began := time.Now()
-		require.Negative(t, throttle.PenaltyOf(send(t, tr)), "a good answer is not repeated")
+		require.Equal(t, throttle.VerdictPartly, throttle.AnswerOf(send(t, tr)).Verdict, "a good answer is not repeated")
 		require.Equal(t, 1, sent)
 		send(t, tr)
 		require.Equal(t, 10*time.Second, time.Since(began).Truncate(time.Second))

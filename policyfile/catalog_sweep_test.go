@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
@@ -351,15 +350,15 @@ func withinBounds(t *testing.T, p *throttle.Policy, r *http.Request, resp *http.
 	if p.Key != nil {
 		require.Equal(t, p.Key(r), p.Key(r), p.Name)
 	}
-	if p.Penalty != nil {
-		d := p.Penalty(resp)
-		require.LessOrEqual(t, d, throttle.MaxPenalty, p.Name)
-		require.True(t, d >= 0 || d == feedback.NotRefused, "%s: %v", p.Name, d)
+	if p.Answer == nil {
+		return
 	}
-	if p.Quota != nil {
-		if q, ok := p.Quota(resp); ok {
-			require.GreaterOrEqual(t, q.Left, 0, p.Name)
-			require.True(t, q.Reset >= 0 && q.Reset <= throttle.MaxPenalty, p.Name)
-		}
+
+	a := p.Answer(resp)
+	require.LessOrEqual(t, a.Close, throttle.MaxPenalty, p.Name)
+	require.GreaterOrEqual(t, a.Close, time.Duration(0), p.Name)
+	if q, ok := a.Left(); ok {
+		require.GreaterOrEqual(t, q.Left, 0, p.Name)
+		require.True(t, q.Reset >= 0 && q.Reset <= throttle.MaxPenalty, p.Name)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
@@ -58,8 +57,8 @@ func TestCatalog(t *testing.T) {
 
 			closed := make(map[string]bool)
 			for i, test := range f.File.Tests {
-				for name, d := range test.Closes {
-					closed[name] = closed[name] || d > 0
+				for name, a := range test.Closes {
+					closed[name] = closed[name] || a.Close > 0
 				}
 				if f.Tests[i] != "" {
 					require.Regexp(t, answerSource, f.Tests[i], test.Name)
@@ -165,8 +164,8 @@ func TestCatalogObeysRetryAfter(t *testing.T) {
 			transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: f.File.Policies}))
 			for _, c := range transport.Explain(resp.Request) {
 				i := slices.IndexFunc(f.File.Policies, func(p throttle.Policy) bool { return p.Name == c.Budget.Policy })
-				d := f.File.Policies[i].Penalty(resp)
-				longest, denied = max(longest, d), denied || d == feedback.NotRefused
+				a := f.File.Policies[i].Answer(resp)
+				longest, denied = max(longest, a.Close), denied || a.Verdict == throttle.VerdictNotRefused
 			}
 			assert.True(t, denied || longest == throttle.MaxPenalty, "%s: %s: %v", f.Name, test.Name, longest)
 		}
@@ -183,7 +182,7 @@ func TestCatalogClosesOneRow(t *testing.T) {
 			closed := 0
 			for _, c := range transport.Explain(test.Request()) {
 				i := slices.IndexFunc(f.File.Policies, func(p throttle.Policy) bool { return p.Name == c.Budget.Policy })
-				if d := f.File.Policies[i].Penalty(test.Response()); d != 0 {
+				if d := f.File.Policies[i].Answer(test.Response()).Close; d > 0 {
 					require.Equal(t, 77*time.Second, d, c.Budget.Policy)
 					closed++
 				}

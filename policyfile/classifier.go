@@ -18,7 +18,7 @@ import (
 
 // rowPenalty is the penalty of a policy. A 429 of which no part says anything closes the
 // budget for as long as its Retry-After asks, unless a part chooses answers.
-var rowPenalty = shape[feedback.Penalty]{schema: somePenalties.schema, read: func(r *reader, n *yaml.Node) (feedback.Penalty, bool) {
+var rowPenalty = shape[feedback.Reader]{schema: somePenalties.schema, read: func(r *reader, n *yaml.Node) (feedback.Reader, bool) {
 	if alone := follow(n); alone.Kind == yaml.ScalarNode && alone.Value == "another-row" {
 		r.fail(n, "another-row stands in a list, before what is about this row: write none for a row that no answer closes")
 		return nil, false
@@ -26,20 +26,29 @@ var rowPenalty = shape[feedback.Penalty]{schema: somePenalties.schema, read: fun
 
 	all, ok := somePenalties.read(r, n)
 	if !chooses(n) {
-		all = append(all, feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(0)))
+		all = append(all, feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(0)))
 	}
 	p := first(all)
 	if _, named := penaltyNames[pointer(p)]; ok && !named {
-		p = withoutAnother(p)
+		p = refusalsOf(feedback.First(p, throttle.LeaveOpen))
 	}
 	return p, ok
 }}
+
+// refusalsOf returns a reader that says what r says of refusals, and not what is left: quota says where that
+// is read.
+func refusalsOf(r feedback.Reader) feedback.Reader {
+	return func(resp *http.Response) throttle.Answer {
+		a := r(resp)
+		return throttle.Answer{Verdict: a.Verdict, Close: a.Close}
+	}
+}
 
 // penalties is a part that is one part, or asks several in turn.
 var penalties = as(somePenalties, first)
 
 // first returns a penalty that asks each in turn.
-func first(all []feedback.Penalty) feedback.Penalty {
+func first(all []feedback.Reader) feedback.Reader {
 	if len(all) == 1 {
 		return all[0]
 	}
@@ -68,87 +77,72 @@ func chooses(n *yaml.Node) bool {
 	})
 }
 
-// anotherRow is what a part says of a refusal that is about another row: that ends a list, as
-// [feedback.NotRefused] does, and closes nothing under this row.
-const anotherRow = feedback.NotRefused - 1
-
-// withoutAnother returns a penalty that is p, but 0 where p is anotherRow.
-func withoutAnother(p feedback.Penalty) feedback.Penalty {
-	return func(resp *http.Response) time.Duration {
-		d := p(resp)
-		if d == anotherRow {
-			return 0
-		}
-		return d
-	}
-}
-
 // onePenalty is one part of it.
 var (
 	onePenalty  = refer("penalty", &makePenalty)
-	makePenalty func() shape[feedback.Penalty] // set by init, because it refers to itself
+	makePenalty func() shape[feedback.Reader] // set by init, because it refers to itself
 )
 
 func init() { makePenalty = penaltyKinds }
 
-func penaltyKinds() shape[feedback.Penalty] {
-	alone := func(p feedback.Penalty) func() feedback.Penalty { return func() feedback.Penalty { return p } }
+func penaltyKinds() shape[feedback.Reader] {
+	alone := func(p feedback.Reader) func() feedback.Reader { return func() feedback.Reader { return p } }
 	return choice("a penalty",
-		kind("none", "never close the budget", nothing, func(struct{}) feedback.Penalty { return throttle.NoPenalty }).
-			or(alone(throttle.NoPenalty)),
-		kind("another-row", "the refusal is about another row: close nothing here, and ask no further", nothing, func(struct{}) feedback.Penalty { return feedback.For(anotherRow) }).
-			or(alone(feedback.For(anotherRow))),
+		kind("none", "never close the budget", nothing, func(struct{}) feedback.Reader { return throttle.LeaveOpen }).
+			or(alone(throttle.LeaveOpen)),
+		kind("another-row", "the refusal is about another row: close nothing here, and ask no further", nothing, func(struct{}) feedback.Reader { return feedback.For(0) }).
+			or(alone(feedback.For(0))),
 		kind("retry-after", "close it for as long as Retry-After says, and if it does not say for so long, or with none not at all; in a when", lengthOrNone, feedback.RetryAfter).always().
 			or(alone(throttle.RetryAfter)),
 		kind("for", "close it for so long; in a when", length, feedback.For).always(),
-		kind("codes", "a table of codes in a JSON body", codes.shape(), func(c feedback.Codes) feedback.Penalty { return c.Penalty }),
-		kind("text", "a text in the body", texts.shape(), func(t feedback.Text) feedback.Penalty { return t.Penalty }),
-		kind("printed", "a length or a moment that is printed in the body", printed.shape(), func(p feedback.Printed) feedback.Penalty { return p.Penalty }),
-		kind("headers", "fields in any dialect of X-RateLimit", headersShape, func(h feedback.Headers) feedback.Penalty { return h.Penalty }),
-		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimitShape, func(l feedback.RateLimit) feedback.Penalty { return l.Penalty }).
-			or(alone(feedback.RateLimit{}.Penalty)),
+		kind("codes", "a table of codes in a JSON body", codes.shape(), func(c feedback.Codes) feedback.Reader { return c.Answer }),
+		kind("text", "a text in the body", texts.shape(), func(t feedback.Text) feedback.Reader { return t.Answer }),
+		kind("printed", "a length or a moment that is printed in the body", printed.shape(), func(p feedback.Printed) feedback.Reader { return p.Answer }),
+		kind("headers", "fields in any dialect of X-RateLimit", headersShape, func(h feedback.Headers) feedback.Reader { return h.Answer }),
+		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimitShape, func(l feedback.RateLimit) feedback.Reader { return l.Answer }).
+			or(alone(feedback.RateLimit{}.Answer)),
 		kind("until-midnight", "close it until the day ends in a zone", zone, feedback.UntilMidnight).or(alone(feedback.UntilMidnight(nil))).always(),
 		kind("until-first", "close it until the month ends in a zone", zone, feedback.UntilFirst).or(alone(feedback.UntilFirst(nil))).always(),
-		kind("longest", "ask all and take the longest", some(onePenalty), func(all []feedback.Penalty) feedback.Penalty { return feedback.Longest(all...) }),
-		kind("when", "look at some answers only", guarded("penalty", penalties), guardedPenalty),
+		kind("longest", "ask all and take the longest", some(onePenalty), func(all []feedback.Reader) feedback.Reader { return feedback.All(all...) }),
+		kind("when", "look at some answers only", guarded("penalty", penalties), guardedReader),
 	)
 }
 
 // quotas is the quota of a policy. Of several in a list the one with the least left counts.
-var quotas = as(some(oneQuota), func(all []feedback.Quota) feedback.Quota {
+var quotas = as(some(oneQuota), func(all []feedback.Reader) feedback.Reader {
 	if len(all) == 1 {
 		return all[0]
 	}
-	return feedback.Least(all...)
+	return feedback.All(all...)
 })
 
 var (
 	oneQuota  = refer("quota", &makeQuota)
-	makeQuota func() shape[feedback.Quota] // set by init, because it refers to itself
+	makeQuota func() shape[feedback.Reader] // set by init, because it refers to itself
 )
 
 func init() { makeQuota = quotaKinds }
 
-func quotaKinds() shape[feedback.Quota] {
+func quotaKinds() shape[feedback.Reader] {
 	return choice("a quota",
-		kind("headers", "fields in any dialect of X-RateLimit", headersShape, func(h feedback.Headers) feedback.Quota { return h.Quota }),
-		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimitShape, func(l feedback.RateLimit) feedback.Quota { return l.Quota }).
-			or(func() feedback.Quota { return feedback.RateLimit{}.Quota }),
-		kind("amount", "a number in a JSON body", amountShape, func(a feedback.Amount) feedback.Quota { return a.Quota }),
-		kind("when", "look at some answers only", guarded("quota", oneQuota), guardedQuota),
+		kind("headers", "fields in any dialect of X-RateLimit", headersShape, func(h feedback.Headers) feedback.Reader { return h.Left }),
+		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimitShape, func(l feedback.RateLimit) feedback.Reader { return l.Left }).
+			or(func() feedback.Reader { return feedback.RateLimit{}.Left }),
+		kind("amount", "a number in a JSON body", amountShape, func(a feedback.Amount) feedback.Reader { return a.Left }),
+		kind("when", "look at some answers only", guarded("quota", oneQuota), guardedReader),
 	)
 }
 
 // A settling is how a policy learns what a request has cost.
 type settling struct {
-	settle feedback.Settle
-	meter  feedback.Meter
+	cost  feedback.Reader
+	meter feedback.Meter
 }
 
 // settle is where an answer says what the request has cost.
 var settle = choice("a settle",
 	kind("amount", "a number in a JSON body, or in the last event of a stream that has it", spent.shape(), func(a feedback.Amount) settling {
-		return settling{a.Settle, a.Meter}
+		return settling{a.Cost, a.Meter}
 	}),
 )
 
@@ -175,31 +169,17 @@ func (g guard[T]) asked(resp *http.Response) bool {
 	})
 }
 
-// guardedPenalty returns a penalty that looks at some answers only.
-func guardedPenalty(g guard[feedback.Penalty]) feedback.Penalty {
-	p := g.when.Penalty(g.then)
+// guardedReader returns a reader that looks at some answers only.
+func guardedReader(g guard[feedback.Reader]) feedback.Reader {
+	read := g.when.Then(g.then)
 	if g.query == nil {
-		return p
+		return read
 	}
-	return func(resp *http.Response) time.Duration {
+	return func(resp *http.Response) throttle.Answer {
 		if !g.asked(resp) {
-			return 0
+			return throttle.Answer{}
 		}
-		return p(resp)
-	}
-}
-
-// guardedQuota returns a quota that looks at some answers only.
-func guardedQuota(g guard[feedback.Quota]) feedback.Quota {
-	q := g.when.Quota(g.then)
-	if g.query == nil {
-		return q
-	}
-	return func(resp *http.Response) (throttle.Quota, bool) {
-		if !g.asked(resp) {
-			return throttle.Quota{}, false
-		}
-		return q(resp)
+		return read(resp)
 	}
 }
 
@@ -259,9 +239,21 @@ var codes = record[feedback.Codes]{name: "codes", fields: []field[feedback.Codes
 	must(member("fields", "where the code is; the first that is there decides", some(label), func(c *feedback.Codes, v []string) { c.Fields = v })),
 	member("pattern", "finds the code in the field's text", pattern, func(c *feedback.Codes, v *regexp.Regexp) { c.Pattern = v }),
 	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal, "another-row" for one that is about another row`, filled(table(codeLength, checkCode)),
-		func(c *feedback.Codes, v map[string]time.Duration) { c.Lasts = v })),
-	member("end", "says how long, in place of the usual length", sifted(penalties), func(c *feedback.Codes, v feedback.Penalty) { c.End = v }),
+		setCodes)),
+	member("end", "says how long, in place of the usual length", sifted(penalties), func(c *feedback.Codes, v feedback.Reader) { c.End = v }),
 }}
+
+// setCodes sets what the codes of a table mean.
+func setCodes(c *feedback.Codes, says map[string]throttle.Answer) {
+	c.Lasts = make(map[string]time.Duration)
+	for code, a := range says {
+		if a.Verdict == throttle.VerdictNotRefused {
+			c.NotRefused = append(c.NotRefused, code)
+		} else {
+			c.Lasts[code] = a.Close
+		}
+	}
+}
 
 // checkCode refuses a code that no answer has.
 func checkCode(name string) error {
@@ -278,23 +270,31 @@ var lengthOrNone = scalar(`a duration such as "1s", or none`, schema{"anyOf": []
 		return parseLength(s)
 	})
 
-// codeLength is a length, not-refused, or another-row.
+// codeLength is what a code means: a refusal of a length, not-refused, or another-row.
 var codeLength = scalar(`a duration such as "1s", not-refused, or another-row`,
 	schema{"anyOf": []any{lengthText, schema{"enum": []any{"not-refused", "another-row"}}}},
-	func(s string) (time.Duration, error) {
+	func(s string) (throttle.Answer, error) {
 		switch s {
 		case "not-refused":
-			return feedback.NotRefused, nil
+			return throttle.Answer{Verdict: throttle.VerdictNotRefused}, nil
 		case "another-row":
-			return anotherRow, nil
+			return throttle.Refused(0), nil
 		}
-		return parseLength(s)
+		d, err := parseLength(s)
+		return throttle.Refused(d), err
 	})
 
 var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
 	must(member("pattern", "must match", pattern, func(t *feedback.Text, v *regexp.Regexp) { t.Pattern = v })),
-	must(member("lasts", `for how long the budget is closed then; "not-refused" or "another-row" as in codes`, codeLength, func(t *feedback.Text, v time.Duration) { t.Lasts = v })),
-	member("end", "says how long, in place of that", sifted(penalties), func(t *feedback.Text, v feedback.Penalty) { t.End = v }),
+	must(member("lasts", `for how long the budget is closed then; "not-refused" or "another-row" as in codes`, codeLength, func(t *feedback.Text, v throttle.Answer) {
+		t.Lasts, t.NotRefused = v.Close, v.Verdict == throttle.VerdictNotRefused
+	})),
+	member("end", "says how long, in place of that", sifted(penalties), func(t *feedback.Text, v feedback.Reader) { t.End = v }),
+}, check: func(_ *reader, _ *yaml.Node, _ []keyed, t *feedback.Text) bool {
+	if t.Lasts == 0 { // the text is another row's, however long that is closed
+		t.End = nil
+	}
+	return true
 }}
 
 var printed = record[feedback.Printed]{name: "printed", fields: []field[feedback.Printed]{

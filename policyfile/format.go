@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -13,8 +12,8 @@ import (
 
 // Format writes a table in Go as a file, as a beginning for one that has none. Functions
 // have no text: of those that a field can hold the ones are known that throttle names
-// itself, such as [throttle.Host] and [throttle.NoPenalty]. All others are errors, each a
-// *[throttle.ConfigError], because a row without its key or its penalty would be another
+// itself, such as [throttle.Host] and [throttle.LeaveOpen]. All others are errors, each a
+// *[throttle.ConfigError], because a row without its key or its answer would be another
 // row.
 func Format(policies []throttle.Policy) ([]byte, error) {
 	var errs []error
@@ -42,8 +41,8 @@ var keyNames = map[uintptr]string{
 	pointer(throttle.Host): "{host}", pointer(throttle.RawPath): "{path}", pointer(throttle.Method): "{method}",
 }
 
-// penaltyNames are the penalties that have a name.
-var penaltyNames = map[uintptr]string{pointer(throttle.NoPenalty): "none", pointer(throttle.RetryAfter): "retry-after"}
+// penaltyNames are the readers of answers that a penalty has a name for.
+var penaltyNames = map[uintptr]string{pointer(throttle.LeaveOpen): "none", pointer(throttle.RetryAfter): "retry-after"}
 
 // pointer names a function that is no closure.
 func pointer(f any) uintptr {
@@ -58,12 +57,12 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	var errs []error
 	n := mapping("name", quoted(p.Name))
 	put := func(name, value string) { n.Content = append(n.Content, mapping(name, plain(value)).Content...) }
-	function := func(field string, f any, names map[uintptr]string) {
+	function := func(field, word string, f any, names map[uintptr]string) {
 		at := pointer(f)
 		switch name, known := names[at]; {
 		case at == 0:
 		case known:
-			n.Content = append(n.Content, mapping(strings.ToLower(field), quoted(name)).Content...)
+			n.Content = append(n.Content, mapping(word, quoted(name)).Content...)
 		default:
 			errs = append(errs, &throttle.ConfigError{Policy: p.Name, Field: field, Err: errors.New("a function cannot be written into a file: write the field by hand")})
 		}
@@ -71,16 +70,13 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	if p.Match != "" {
 		n.Content = append(n.Content, mapping("match", quoted(p.Match)).Content...)
 	}
-	function("Key", p.Key, keyNames)
-	function("Share", p.Share, keyNames)
-	function("Weight", p.Weight, nil)
+	function("Key", "key", p.Key, keyNames)
+	function("Share", "share", p.Share, keyNames)
+	function("Weight", "weight", p.Weight, nil)
 	put("limit", p.Limit.String())
-	function("Cost", p.Cost, nil)
-	function("Penalty", p.Penalty, penaltyNames)
-	function("Acted", p.Acted, nil)
-	function("Quota", p.Quota, nil)
-	function("Settle", p.Settle, nil)
-	function("Meter", p.Meter, nil)
+	function("Cost", "cost", p.Cost, nil)
+	function("Answer", "penalty", p.Answer, penaltyNames)
+	function("Meter", "meter", p.Meter, nil)
 	switch {
 	case p.Jitter < 0:
 		put("jitter", "none")

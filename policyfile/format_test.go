@@ -15,7 +15,7 @@ import (
 func ExampleFormat() {
 	text, err := policyfile.Format([]throttle.Policy{
 		{Name: "api", Match: "api.example.com/", Key: throttle.Host, Limit: throttle.PerSecond(20)},
-		{Name: "machine", Limit: throttle.Concurrency(8), Penalty: throttle.NoPenalty, Scope: throttle.ScopeNode},
+		{Name: "machine", Limit: throttle.Concurrency(8), Answer: throttle.LeaveOpen, Scope: throttle.ScopeNode},
 	})
 	fmt.Printf("%s%v\n", text, err)
 	// Output:
@@ -56,9 +56,9 @@ func TestRoundTrip(t *testing.T) {
 func TestFormatFunctions(t *testing.T) {
 	_, err := policyfile.Format([]throttle.Policy{
 		{Name: "a", Limit: throttle.PerSecond(1), Key: func(*http.Request) string { return "" }, Cost: func(*http.Request) int { return 1 }},
-		{Name: "b", Limit: throttle.PerSecond(1), Penalty: func(*http.Response) time.Duration { return 0 }},
+		{Name: "b", Limit: throttle.PerSecond(1), Answer: func(*http.Response) throttle.Answer { return throttle.Answer{} }},
 	})
 	require.EqualError(t, err, `throttle: policy "a": Key: a function cannot be written into a file: write the field by hand
 throttle: policy "a": Cost: a function cannot be written into a file: write the field by hand
-throttle: policy "b": Penalty: a function cannot be written into a file: write the field by hand`)
+throttle: policy "b": Answer: a function cannot be written into a file: write the field by hand`)
 }

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 )
 
 // A row is a policy and where it stands.
@@ -21,7 +22,11 @@ type row struct {
 	at        *yaml.Node
 	fields    map[string]*yaml.Node // by name, with those of merge keys
 	wildcards []wildcard            // that its key and its cost name
-	runbook   string                // "": none
+	penalty   feedback.Reader       // which answers close the budget; nil: the default
+	acted     func(*http.Response) bool
+	quota     feedback.Reader
+	settle    feedback.Reader
+	runbook   string // "": none
 }
 
 // policyRow is one row of the file.
@@ -43,10 +48,10 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	member("weight", `how much the share gets beside the others, from 1 to 1000: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, weight, func(p *row, v costFunc) { p.Weight = v }),
 	must(member("limit", `what each budget holds, such as "40/s", "10000/20s", "40/s paced", "5000/month Asia/Shanghai", "2/s burst 40" or "20 in flight"`, limit, func(p *row, v throttle.Limit) { p.Limit = v })),
 	member("cost", `what a request costs: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, cost, func(p *row, v costFunc) { p.Cost = v }),
-	member("penalty", "which answers close the budget, and for how long; retry-after if there is none", rowPenalty, func(p *row, v func(*http.Response) time.Duration) { p.Penalty = v }),
-	member("acted", "how an answer says that a part was done all the same", acted, func(p *row, v func(*http.Response) bool) { p.Acted = v }),
-	member("quota", "where an answer says what is left", quotas, func(p *row, v func(*http.Response) (throttle.Quota, bool)) { p.Quota = v }),
-	member("settle", "where an answer says what the request has cost", settle, func(p *row, v settling) { p.Settle, p.Meter = v.settle, v.meter }),
+	member("penalty", "which answers close the budget, and for how long; retry-after if there is none", rowPenalty, func(p *row, v feedback.Reader) { p.penalty = v }),
+	member("acted", "how an answer says that a part was done all the same", acted, func(p *row, v func(*http.Response) bool) { p.acted = v }),
+	member("quota", "where an answer says what is left", quotas, func(p *row, v feedback.Reader) { p.quota = v }),
+	member("settle", "where an answer says what the request has cost", settle, func(p *row, v settling) { p.settle, p.Meter = v.cost, v.meter }),
 	member("adaptive", "learn how much of the limit the upstream truly allows", yes, func(p *row, v bool) { p.Adaptive = v }),
 	member("jitter", "the time that may pass between a grant and the arrival at the upstream; none for no time at all", jitter, func(p *row, v time.Duration) { p.Jitter = v }),
 	member("headroom", "the share of the limit that requests of a priority must leave free", filled(headroom.shape()), func(p *row, v map[throttle.Priority]float64) { p.Headroom = v }),
@@ -58,8 +63,43 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	for _, m := range members {
 		p.fields[m.name] = m.value
 	}
+	p.Answer = p.reader()
 	return true
 }}
+
+// reader returns what reads the answers of the row: penalty, acted, quota and settle together; nil if the
+// row has none of them.
+func (p *row) reader() feedback.Reader {
+	refused := p.penalty
+	if p.acted != nil {
+		if refused == nil {
+			refused = usualRefusals()
+		}
+		refused = feedback.Acted(refused, p.acted)
+	}
+
+	var parts []feedback.Reader
+	for _, part := range []feedback.Reader{refused, p.quota, p.settle} {
+		if part != nil {
+			parts = append(parts, part)
+		}
+	}
+	switch len(parts) {
+	case 0:
+		return nil
+	case 1:
+		return parts[0]
+	}
+	return feedback.All(parts...)
+}
+
+// usualRefusals returns a reader of what the default of [throttle.Policy.Answer] takes for a refusal.
+func usualRefusals() feedback.Reader {
+	return feedback.First(
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(throttle.RetryAfter),
+		throttle.InARow(throttle.OutageAnswers, throttle.RetryAfter),
+	)
+}
 
 // A costFunc is a [throttle.Policy.Cost].
 type costFunc = func(*http.Request) int

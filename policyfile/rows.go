@@ -93,7 +93,7 @@ func (r *reader) checkUse(p *row) {
 	if most := p.Limit.Capacity(); number > most {
 		r.fail(follow(p.fields["cost"]), "a cost of %d never fits: %v has room for %d", number, p.Limit, most)
 	}
-	if settle := p.fields["settle"]; settle != nil && p.Settle != nil {
+	if settle := p.fields["settle"]; settle != nil && p.settle != nil {
 		switch {
 		case number == 0:
 			r.fail(follow(settle), "settle has no effect: a request that costs 0 stays free")
@@ -101,13 +101,16 @@ func (r *reader) checkUse(p *row) {
 			r.fail(follow(settle), "settle has no effect: what is in flight keeps its cost")
 		}
 	}
+	if quota := p.fields["quota"]; quota != nil && p.quota != nil && p.Limit.Kind() == store.KindUnlimited {
+		r.fail(follow(quota), "an unlimited policy has no number that an answer could lower: set a limit with a number")
+	}
 	switch share, weight := p.fields["share"], p.fields["weight"]; {
 	case p.Share == nil && p.Weight != nil && share == nil:
 		r.fail(follow(weight), "weight has no effect without share: it is the weight of a share")
 	case p.Share != nil && (p.Limit.Kind() == store.KindConcurrency || p.Limit.Kind() == store.KindUnlimited):
 		r.fail(follow(share), "share has no effect: only a limit that counts starts has a line in which shares take turns")
 	}
-	if penalty := p.fields["penalty"]; p.Acted != nil && penalty != nil && follow(penalty).Value == "none" {
+	if penalty := p.fields["penalty"]; p.acted != nil && penalty != nil && follow(penalty).Value == "none" {
 		r.fail(follow(p.fields["acted"]), "acted has no effect: it looks at answers that close the budget, and the penalty is none")
 	}
 }

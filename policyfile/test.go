@@ -8,9 +8,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // A Test is one request and what its author expects of the policies.
@@ -26,8 +27,8 @@ type Test struct {
 	Answer *Answer
 
 	// Closes says for how long the answer closes which policies: all of them.
-	// [feedback.NotRefused] stands for an answer that is certainly no refusal.
-	Closes map[string]time.Duration
+	// One that is certainly no refusal has [throttle.VerdictNotRefused].
+	Closes map[string]throttle.Answer
 
 	Line int // of the file
 
@@ -61,7 +62,7 @@ var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	member("body", "of the request", text, func(t *placedTest, v string) { t.Body = v }),
 	must(expectations),
 	member("answer", "of the upstream: status, headers, body", answer.shape(), func(t *placedTest, v Answer) { t.Answer = &v }),
-	member("closes", "for how long the answer closes which policies; it closes no others", table(codeLength), func(t *placedTest, v map[string]time.Duration) { t.Closes = v }),
+	member("closes", "for how long the answer closes which policies; it closes no others", table(codeLength), func(t *placedTest, v map[string]throttle.Answer) { t.Closes = v }),
 }, check: func(r *reader, n *yaml.Node, members []keyed, t *placedTest) bool {
 	t.at, t.Line, t.column = n, n.Line, n.Column
 	answered := false

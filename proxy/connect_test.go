@@ -164,18 +164,16 @@ func TestTunnelPipelined(t *testing.T) {
 
 // TestBlindTunnel: TLS is refused where a policy would see nothing, and the answer says what to use.
 func TestBlindTunnel(t *testing.T) {
-	key, cost, read, settle, quota, acted := at("x/", 9), at("x/", 9), at("x/", 9), at("x/", 9), at("x/", 9), at("x/", 9)
+	key, cost, read, meter := at("x/", 9), at("x/", 9), at("x/", 9), at("x/", 9)
 	key.Key = throttle.Header("Authorization")
 	cost.Cost = func(*http.Request) int { return 1 }
-	read.Penalty = feedback.Codes{Fields: []string{"errcode"}}.Penalty
-	settle.Settle = func(*http.Response) int { return 1 }
-	quota.Quota = func(*http.Response) (q throttle.Quota, ok bool) { return q, false }
-	acted.Acted = func(*http.Response) bool { return true }
+	read.Answer = feedback.Codes{Fields: []string{"errcode"}}.Answer
+	meter.Meter = func(*http.Response) throttle.Meter { return nil }
 	adaptive := at("x/", 9)
 	adaptive.Adaptive = true
 	for reads, p := range map[string]throttle.Policy{
 		"paths": at("x/v1/", 9), "methods": at("POST x/", 9), "a key": key, "the cost": cost, "answers": read,
-		"answers ": settle, "answers  ": quota, "answers   ": acted, "answers    ": adaptive, "paths ": at("x/{$}", 9),
+		"answers ": meter, "answers  ": adaptive, "paths ": at("x/{$}", 9),
 	} {
 		p.Name = "row"
 		for _, host := range []string{"api.example.com", ""} { // the second: the policy is for every host
@@ -207,8 +205,8 @@ func TestBlindTunnel(t *testing.T) {
 func TestNotBlind(t *testing.T) {
 	listed := []string{"api.example.com", "api.example.com:8443", "else.example.com"}
 	shadow, none, usual := at("api.example.com/v1/", 9), at("api.example.com/", 9), at("*.example.com/", 9)
-	shadow.Shadow, none.Penalty, usual.Penalty = true, throttle.NoPenalty, throttle.RetryAfter
-	shadow.Penalty = feedback.Codes{Fields: []string{"errcode"}}.Penalty
+	shadow.Shadow, none.Answer, usual.Answer = true, throttle.LeaveOpen, throttle.RetryAfter
+	shadow.Answer = feedback.Codes{Fields: []string{"errcode"}}.Answer
 	policies := []throttle.Policy{shadow, none, usual, at("else.example.com/v1/", 9), at("api.example.com:8443/v1/", 9)}
 	s := newNamedScene(t, false, told, carried(policies, listed...), policies...)
 	resp, err := s.secureClient().Get("https://api.example.com/v1/x")

@@ -346,7 +346,7 @@ func TestCompressed(t *testing.T) {
 	z.Close()
 	codings := make(chan string, 1)
 	policy := anything(1000)
-	policy.Penalty = feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"90018": time.Hour}}.Penalty
+	policy.Answer = feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"90018": time.Hour}}.Answer
 	s := newScene(t, func(w http.ResponseWriter, r *http.Request) {
 		codings <- r.Header.Get("Accept-Encoding")
 		w.Header().Set("Content-Encoding", "gzip")

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/match"
@@ -119,20 +118,20 @@ func readsOf(p *throttle.Policy, method, path string) string {
 		return "the cost of requests"
 	case p.Share != nil:
 		return "a share in requests"
-	case !readsRetryAfterOnly(p.Penalty), p.Acted != nil, p.Quota != nil, p.Settle != nil, p.Adaptive:
+	case !readsRetryAfterOnly(p.Answer), p.Meter != nil, p.Adaptive:
 		return "answers"
 	}
 	return ""
 }
 
-// readsRetryAfterOnly reports whether a penalty is one that no policy asked for: the default, or
-// none.
-func readsRetryAfterOnly(penalty func(*http.Response) time.Duration) bool {
-	if penalty == nil {
+// readsRetryAfterOnly reports whether a policy reads no more of answers than a policy that does not ask for
+// it: the default, or nothing.
+func readsRetryAfterOnly(read func(*http.Response) throttle.Answer) bool {
+	if read == nil {
 		return true
 	}
-	at := reflect.ValueOf(penalty).Pointer()
-	return at == reflect.ValueOf(throttle.RetryAfter).Pointer() || at == reflect.ValueOf(throttle.NoPenalty).Pointer()
+	at := reflect.ValueOf(read).Pointer()
+	return at == reflect.ValueOf(throttle.RetryAfter).Pointer() || at == reflect.ValueOf(throttle.LeaveOpen).Pointer()
 }
 
 // Has reports whether a policy names a host, which is "host" or "host:port".

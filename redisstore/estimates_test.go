@@ -49,7 +49,7 @@ func requireUsed(t *testing.T, s store.Store, l store.Limit, workers int) {
 				starts = append(starts, time.Now())
 				mu.Unlock()
 				time.Sleep(20 * time.Millisecond)
-				require.NoError(t, p.Settle(t.Context(), 10))
+				require.NoError(t, p.Tell(t.Context(), throttle.Answer{}.WithCost(10)))
 				p.Release()
 			}
 		})

@@ -124,7 +124,7 @@ func TestP1_LimitersOfAFleet(t *testing.T) {
 
 		second.Release()
 		require.Eventually(t, func() bool { return used("at once", "") == 1 }, 10*time.Second, time.Millisecond)
-		require.NoError(t, second.Penalize(t.Context(), time.Minute, "tenant"))
+		require.NoError(t, second.Tell(t.Context(), throttle.Refused(time.Minute), "tenant"))
 		_, err = acquire(here, "a")
 		var limited *throttle.LimitError
 		require.ErrorAs(t, err, &limited)
@@ -132,7 +132,7 @@ func TestP1_LimitersOfAFleet(t *testing.T) {
 		require.Equal(t, "tenant", limited.Policy)
 		third, err := acquire(here, "b")
 		require.NoError(t, err, "another tenant's budget is open")
-		require.NoError(t, third.SettleBudget(t.Context(), "tenant", "b", 3))
+		require.NoError(t, third.TellBudget(t.Context(), "tenant", "b", throttle.Answer{}.WithCost(3)))
 		third.Release()
 		require.Equal(t, 3, used("tenant", "b"))
 		mu.Lock()

@@ -63,7 +63,7 @@ func exercise(ctx context.Context, s store.Store, policy throttle.Policy) error 
 			return err
 		}
 		if i < 10 {
-			if err := p.Settle(ctx, 2); err != nil {
+			if err := p.Tell(ctx, throttle.Answer{}.WithCost(2)); err != nil {
 				return err
 			}
 		}

@@ -327,19 +327,20 @@ func (d *deployment) live(t *testing.T) {
 		}
 		return resp
 	})
-	briefly := func(resp *http.Response) time.Duration {
+	briefly := func(resp *http.Response) throttle.Answer {
 		if resp.StatusCode == http.StatusTooManyRequests {
-			return 20 * time.Millisecond
+			return throttle.Refused(20 * time.Millisecond)
 		}
-		return 0
+		return throttle.Answer{}
 	}
 	policies := []throttle.Policy{
-		{Name: "all", Match: "example.com/", Limit: store.Unlimited(), Penalty: briefly},
+		{Name: "all", Match: "example.com/", Limit: store.Unlimited(), Answer: briefly},
 		{Name: "line", Match: "example.com/line", Limit: store.SlidingWindow(5, 50*time.Millisecond)},
-		{Name: "long", Match: "example.com/long", Limit: store.PerHour(120), Settle: func(*http.Response) int { return 1 },
-			Quota: func(*http.Response) (store.Quota, bool) { return store.Quota{Left: 100, Reset: time.Hour}, true }},
-		{Name: "bucket", Match: "example.com/bucket", Limit: store.TokenBucket(100, time.Second, 3), Settle: func(*http.Response) int { return 2 }},
-		{Name: "refused", Match: "example.com/refused", Limit: store.PerSecond(50), Adaptive: true, Penalty: briefly},
+		{Name: "long", Match: "example.com/long", Limit: store.PerHour(120), Answer: func(*http.Response) throttle.Answer {
+			return throttle.Answer{}.WithCost(1).WithLeft(store.Quota{Left: 100, Reset: time.Hour})
+		}},
+		{Name: "bucket", Match: "example.com/bucket", Limit: store.TokenBucket(100, time.Second, 3), Answer: func(*http.Response) throttle.Answer { return throttle.Answer{}.WithCost(2) }},
+		{Name: "refused", Match: "example.com/refused", Limit: store.PerSecond(50), Adaptive: true, Answer: briefly},
 		{Name: "flight", Match: "example.com/flight", Limit: store.Concurrency(1)},
 	}
 	o := redisstore.Options{Namespace: d.namespace, HashTags: d.namespace != ""}

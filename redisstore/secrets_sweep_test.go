@@ -188,11 +188,11 @@ func (s *sweep) transport(st store.Store) *throttle.Transport {
 			{Name: "a canary's shadow", Key: secretKey, Limit: store.PerMinute(1), Shadow: true},
 			{Name: "a canary's node", Key: secretKey, Limit: store.PerMinute(99), Scope: throttle.ScopeNode},
 			{
-				Name: "a canary's cost", Key: secretKey, Limit: store.PerMinute(99), Settle: func(*http.Response) int { return 3 },
+				Name: "a canary's cost", Key: secretKey, Limit: store.PerMinute(99),
 				Cost: func(r *http.Request) int { return 2 - 9*len(r.URL.Query()["bad"]) + 999*len(r.URL.Query()["huge"]) },
-				Quota: func(resp *http.Response) (store.Quota, bool) {
+				Answer: func(resp *http.Response) throttle.Answer {
 					b, _ := throttle.PeekBody(resp, 99)
-					return store.Quota{Left: len(b), Reset: time.Minute}, true
+					return throttle.Answer{}.WithCost(3).WithLeft(store.Quota{Left: len(b), Reset: time.Minute})
 				},
 			},
 		},
@@ -203,7 +203,7 @@ func (s *sweep) transport(st store.Store) *throttle.Transport {
 func (s *sweep) send(rt http.RoundTripper, r *http.Request) error {
 	resp, err := rt.RoundTrip(r)
 	if err == nil {
-		s.told.see(throttle.PenaltyOf(resp))
+		s.told.see(throttle.AnswerOf(resp))
 		require.NoError(s, resp.Body.Close())
 		return nil
 	}
@@ -246,7 +246,7 @@ func (s *sweep) limiters() {
 	l := limiter(s, s.store, throttle.Policy{Name: "a canary's work", Limit: store.PerMinute(1)})
 	p, err := l.Acquire(throttle.WithMaxWait(s.Context(), throttle.Forever), canaryLimiter, 1)
 	require.NoError(s, err)
-	require.NoError(s, p.Settle(s.Context(), 1))
+	require.NoError(s, p.Tell(s.Context(), throttle.Answer{}.WithCost(1)))
 	s.told.see(l, p)
 	p.Release()
 	_, err = l.TryAcquire(s.Context(), canaryLimiter, 1)
@@ -296,8 +296,7 @@ func (s *sweep) panics() {
 	for _, p := range []throttle.Policy{
 		{Key: func(*http.Request) string { panic(canaryPanic) }},
 		{Cost: func(*http.Request) int { panic(errors.New(canaryPanic)) }},
-		{Penalty: func(*http.Response) time.Duration { panic(canaryPanic) }},
-		{Settle: func(*http.Response) int { panic(canaryPanic) }},
+		{Answer: func(*http.Response) throttle.Answer { panic(canaryPanic) }},
 	} {
 		p.Name, p.Limit = "a canary's panic", store.PerMinute(99)
 		tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s.store, Base: secretUpstream, Observe: s.observe, Policies: []throttle.Policy{p}}))

@@ -28,7 +28,7 @@ const LongestWait = 5 * time.Minute
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
 	most := ceiling(shortest, longest, attempt)
 	room, bounded := room(resp)
-	if penalty := throttle.PenaltyOf(resp); penalty > throttle.Unheld {
+	if penalty := throttle.AnswerOf(resp).Close; penalty > 0 {
 		d := most/2 + random(most-most/2)
 		if bounded && d >= room-penalty { // for one more attempt there may be time
 			d = random(room - penalty)
@@ -38,7 +38,7 @@ func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) 
 		}
 		return d
 	}
-	stated := min(throttle.RetryAfter(resp), LongestWait)
+	stated := min(throttle.RetryAfter(resp).Close, LongestWait)
 	if bounded {
 		most = min(most, room-stated)
 	}

@@ -107,7 +107,7 @@ func TestPitfall_RetryAfter(t *testing.T) {
 func TestPrivateWait(t *testing.T) {
 	shadow, noPenalty := open, open
 	shadow.Shadow = true
-	noPenalty.Penalty = throttle.NoPenalty
+	noPenalty.Answer = throttle.LeaveOpen
 	other := open
 	other.Match = "other.example.com/"
 	for _, c := range []struct {

@@ -60,7 +60,7 @@ func TestPenaltyTakesAsLongAsItSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := newUpstream(answer(429, "", "Retry-After", "30"), answer(503, "", "Retry-After", "20"), answer(200, ""))
 		first := open
-		first.Penalty = throttle.RetryAfter
+		first.Answer = throttle.RetryAfter
 		client := retry.NewClient(newTransport(t, up, first))
 		require.Equal(t, 200, status(t, client, get(t)))
 		require.Equal(t, []time.Duration{0, 30 * time.Second, 50 * time.Second}, up.seen())
@@ -133,12 +133,12 @@ func TestMaxWaitOfTheTransport(t *testing.T) {
 
 // banned is the policy of an upstream that refuses with a 200.
 var banned = throttle.Policy{
-	Name: "app", Limit: throttle.PerSecond(1000), Penalty: func(resp *http.Response) time.Duration {
+	Name: "app", Limit: throttle.PerSecond(1000), Answer: func(resp *http.Response) throttle.Answer {
 		head, err := throttle.PeekBody(resp, 1024)
 		if err != nil || !strings.Contains(string(head), `"sub_code":"90018"`) {
-			return 0
+			return throttle.Answer{}
 		}
-		return 2 * time.Second
+		return throttle.Refused(2 * time.Second)
 	},
 }
 

@@ -15,8 +15,8 @@ import (
 
 // CheckRetry is a [retryablehttp.CheckRetry]. It repeats
 //
-//   - a request that was refused, by a 429 or by an answer that a policy's
-//     Penalty has recognised ([throttle.PenaltyOf]), whatever its method: an
+//   - a request that was refused, by a 429 or by an answer that a policy has
+//     recognised ([throttle.AnswerOf]), whatever its method: an
 //     upstream that refuses does not act. An answer of 500 and above may come from
 //     half-done work, so it is no refusal in this sense;
 //   - a request that never had a connection, whatever its method;
@@ -36,8 +36,8 @@ import (
 //   - a request that is not idempotent and was redirected: what redirected it
 //     may have acted on it;
 //   - an answer of which a policy says that it is certainly no refusal, or that a
-//     part was done all the same ([throttle.PenaltyOf] is negative), whatever its
-//     status;
+//     part was done all the same ([throttle.VerdictNotRefused], [throttle.VerdictPartly]),
+//     whatever its status;
 //   - an answer whose Retry-After is for this request alone to wait out, because
 //     no policy has closed a budget, and which asks for more than [LongestWait] or
 //     than the context allows. The caller gets that answer at once;
@@ -59,11 +59,13 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 
 // answered reports whether a request that has an answer is sent again.
 func answered(ctx context.Context, resp *http.Response) bool {
-	penalty := throttle.PenaltyOf(resp)
-	tooLong := penalty <= throttle.Unheld && throttle.RetryAfter(resp) > LongestWait
-	if penalty < 0 || tooLong || !canWait(ctx, resp, 0) {
+	answer := throttle.AnswerOf(resp)
+	done := answer.Verdict == throttle.VerdictNotRefused || answer.Verdict == throttle.VerdictPartly
+	tooLong := answer.Close <= 0 && throttle.RetryAfter(resp).Close > LongestWait
+	if done || tooLong || !canWait(ctx, resp, 0) {
 		return false
 	}
+
 	refused := refused(resp)
 	again, _ := retryablehttp.DefaultRetryPolicy(ctx, resp, nil)
 	return (refused || again) && repeatable(resp.Request, refused)
@@ -72,7 +74,7 @@ func answered(ctx context.Context, resp *http.Response) bool {
 // refused reports whether an answer says that the service has not acted on the request.
 func refused(resp *http.Response) bool {
 	return resp.StatusCode == http.StatusTooManyRequests ||
-		throttle.PenaltyOf(resp) > 0 && resp.StatusCode < http.StatusInternalServerError
+		throttle.AnswerOf(resp).Verdict == throttle.VerdictRefused && resp.StatusCode < http.StatusInternalServerError
 }
 
 // canWait reports whether the deadline of ctx leaves time for the wait that the answer asks for, and for d
@@ -80,7 +82,7 @@ func refused(resp *http.Response) bool {
 // so canWait is true.
 func canWait(ctx context.Context, resp *http.Response, d time.Duration) bool {
 	deadline, bounded := ctx.Deadline()
-	return !bounded || throttle.PenaltyOf(resp) > throttle.Unheld || throttle.RetryAfter(resp)+d < time.Until(deadline)
+	return !bounded || throttle.AnswerOf(resp).Close > 0 || throttle.RetryAfter(resp).Close+d < time.Until(deadline)
 }
 
 // repeatable reports whether a request may be sent again after an attempt. notActedOn says that the

@@ -10,17 +10,17 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/retry"
 )
 
 // recognised is a policy that takes any answer with the code for a refusal.
-var recognised = throttle.Policy{Name: "p", Limit: throttle.PerSecond(1000), Penalty: banned.Penalty}
+var recognised = throttle.Policy{Name: "p", Limit: throttle.PerSecond(1000), Answer: banned.Answer}
 
 const refusal = `{"errcode":88,"sub_code":"90018"}`
 
@@ -111,15 +111,20 @@ func TestCheckRetry(t *testing.T) {
 func TestCertainlyNoRefusal(t *testing.T) {
 	denying := throttle.Policy{
 		Name: "money", Limit: throttle.PerSecond(1000),
-		Penalty: func(*http.Response) time.Duration { return -1 },
+		Answer: func(*http.Response) throttle.Answer {
+			return throttle.Answer{Verdict: throttle.VerdictNotRefused}
+		},
 	}
+	knows := recognised // all refusals of its budget
+	knows.Answer = feedback.First(banned.Answer, throttle.LeaveOpen)
 	for _, c := range []struct {
 		policies []throttle.Policy
 		want     int
 	}{
 		{[]throttle.Policy{denying}, 1},
-		{[]throttle.Policy{denying, recognised}, 1},
+		{[]throttle.Policy{denying, knows}, 1},
 		{[]throttle.Policy{denying, open}, 5},
+		{[]throttle.Policy{denying, recognised}, 5},
 		{[]throttle.Policy{recognised}, 5},
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {

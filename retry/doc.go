@@ -50,12 +50,11 @@
 // says so with an Idempotency-Key. go-retryablehttp itself repeats a POST after any
 // failure, and so the upstream may do twice what was asked for once.
 //
-// A refusal is a 429, and any answer below 500 for which a policy's Penalty is
-// more than 0, a 200 with a code in its body too. So a Penalty must be 0 for an
-// answer that has granted what was asked; how much that has left of a quota is
-// for [throttle.Policy.Quota] to say. A Penalty of less than 0 says that an answer
-// is certainly no refusal: then it is not repeated, even if it is a 429. Nor is what
-// was done in part, as [throttle.Policy.Acted] says.
+// A refusal is a 429, and any answer below 500 that a policy's Answer takes for
+// refused ([throttle.VerdictRefused]), a 200 with a code in its body too. So no
+// Answer must say that of an answer that has granted what was asked. A policy that
+// says VerdictNotRefused knows that an answer is certainly no refusal: then it is not
+// repeated, even if it is a 429. Nor is what was done in part (VerdictPartly).
 //
 // # Bodies
 //

@@ -19,11 +19,11 @@ import (
 
 // says is a policy whose upstream asks in each refusal to come back so soon.
 func says(d time.Duration) throttle.Policy {
-	return throttle.Policy{Name: "p", Limit: throttle.PerSecond(1000), Penalty: func(resp *http.Response) time.Duration {
+	return throttle.Policy{Name: "p", Limit: throttle.PerSecond(1000), Answer: func(resp *http.Response) throttle.Answer {
 		if resp.StatusCode != 429 {
-			return 0
+			return throttle.Answer{}
 		}
-		return d
+		return throttle.Refused(d)
 	}}
 }
 
@@ -65,7 +65,7 @@ func TestBackoff_BeyondAPenalty(t *testing.T) {
 			{6 * time.Millisecond, 9, 5 * time.Second, 10 * time.Second},
 			{3 * time.Second, 1, 0, 0},
 			{time.Hour, 9, 0, 0},
-			{throttle.Unheld, 2, 0, 5 * time.Second}, // DefaultRetryAfter on top
+			{0, 2, 0, 5 * time.Second}, // DefaultRetryAfter on top
 		} {
 			resp, err := newTransport(t, answer(429, ""), says(c.penalty)).RoundTrip(get(t).Request)
 			require.NoError(t, err)
@@ -115,11 +115,11 @@ func TestARefusalThatTheStoreHearsOfLate(t *testing.T) {
 	for name, store := range map[string]throttle.Store{"late": lateStore{memstore.New()}, "never": deafStore{memstore.New()}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := throttle.Policy{Name: "p", Limit: throttle.PerSecond(100), Penalty: func(resp *http.Response) time.Duration {
+				p := throttle.Policy{Name: "p", Limit: throttle.PerSecond(100), Answer: func(resp *http.Response) throttle.Answer {
 					if seen, err := throttle.PeekBody(resp, 10); err != nil || string(seen) != "refused" {
-						return 0
+						return throttle.Answer{}
 					}
-					return 20 * time.Second
+					return throttle.Refused(20 * time.Second)
 				}}
 				up := newUpstream(answer(200, "refused"), answer(200, "done"))
 				tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{p}, Base: up})

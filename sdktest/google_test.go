@@ -34,11 +34,11 @@ func recipeGoogle(ctx context.Context, store throttle.Store, base http.RoundTrip
 		Policies: []throttle.Policy{
 			{
 				Name: "sheets-project", Match: "sheets.googleapis.com/", Key: kind,
-				Limit: throttle.PerMinute(300), Penalty: throttle.NoPenalty,
+				Limit: throttle.PerMinute(300), Answer: throttle.LeaveOpen,
 			},
 			{
 				Name: "sheets-user", Match: "sheets.googleapis.com/", Key: throttle.Join(account, kind),
-				Limit: throttle.PerMinute(60), Penalty: googleRefused,
+				Limit: throttle.PerMinute(60), Answer: googleRefused,
 			},
 		},
 		// Below the throttle, so that a call that has waited has a token that is fresh.
@@ -50,11 +50,11 @@ func recipeGoogle(ctx context.Context, store throttle.Store, base http.RoundTrip
 
 // googleRefused knows the refusals of Google's APIs by their reason, because a 403 may
 // be about permissions, too. A refusal lasts for the rest of a minute.
-var googleRefused = feedback.When{Status: []int{403, 429}}.Penalty(feedback.Codes{
+var googleRefused = feedback.When{Status: []int{403, 429}}.Then(feedback.Codes{
 	Fields: []string{"error.errors.*.reason"},
 	Lasts:  map[string]time.Duration{"rateLimitExceeded": time.Minute, "userRateLimitExceeded": time.Minute},
 	End:    feedback.RetryAfter(0),
-}.Penalty)
+}.Answer)
 
 // googlePlatform counts reads and writes of each user by the minute.
 func googlePlatform() platform {

@@ -19,13 +19,10 @@ import (
 // shopPolicies is the table of an API that has no preset.
 var shopPolicies = []throttle.Policy{{
 	Name: "shop", Match: "api.example.com/", Limit: throttle.PerSecond(40),
-	Penalty: feedback.First(
-		feedback.Codes{
-			Fields: []string{"error.code"},
-			Lasts:  map[string]time.Duration{"too_fast": time.Second, "banned": 5 * time.Minute},
-		}.Penalty,
-		throttle.RetryAfter,
-	),
+	Answer: feedback.Codes{
+		Fields: []string{"error.code"},
+		Lasts:  map[string]time.Duration{"too_fast": time.Second, "banned": 5 * time.Minute},
+	}.Answer, // what it does not know is left to Retry-After
 }}
 
 func recipeResty(store throttle.Store, base http.RoundTripper) *resty.Client {

@@ -76,9 +76,9 @@ func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem 
 		case !ok:
 			return &throttle.ConfigError{Policy: policy, Field: "Key", Err: errOtherBudget}
 		case policy == "" && key == "":
-			return p.inner.Settle(ctx, min(cost, most))
+			return p.inner.Tell(ctx, throttle.Answer{}.WithCost(min(cost, most)))
 		}
-		return p.inner.SettleBudget(ctx, policy, key, min(cost, most))
+		return p.inner.TellBudget(ctx, policy, key, throttle.Answer{}.WithCost(min(cost, most)))
 	})
 }
 
@@ -115,7 +115,7 @@ func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Proble
 		return bad
 	}
 	return t.changePermit(w, r, name, func(ctx context.Context, p *permit) error {
-		return p.inner.Penalize(ctx, min(duration, t.c.MaxPenalty), policies...)
+		return p.inner.Tell(ctx, throttle.Refused(min(duration, t.c.MaxPenalty)), policies...)
 	})
 }
 

@@ -144,7 +144,7 @@ func (j *job) pageOfShipments(ctx context.Context, p page) ([]downstream.Shipmen
 		if !ok {
 			return rows, err
 		}
-		if err := permit.Penalize(ctx, busy.RetryAfter, queriesPolicy.Name); err != nil {
+		if err := permit.Tell(ctx, throttle.Refused(busy.RetryAfter), queriesPolicy.Name); err != nil {
 			return nil, err
 		}
 	}

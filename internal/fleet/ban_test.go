@@ -79,14 +79,11 @@ const penalty = 2 * time.Second
 // banned is throttle's transport, which knows both.
 func banned(m Member) (http.RoundTripper, error) {
 	p := m.policy()
-	p.Penalty = func(resp *http.Response) time.Duration {
-		if d := throttle.RetryAfter(resp); d > 0 {
-			return d
-		}
+	p.Answer = func(resp *http.Response) throttle.Answer {
 		if b, err := throttle.PeekBody(resp, 4096); err == nil && strings.Contains(string(b), `"punish":"deny"`) {
-			return penalty
+			return throttle.Refused(penalty)
 		}
-		return 0
+		return throttle.RetryAfter(resp)
 	}
 	return throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,

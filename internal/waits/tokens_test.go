@@ -99,9 +99,9 @@ func (g guess) spend(ctx context.Context, s stage, l *throttle.Limiter, answer t
 	}
 	at := s.now()
 	if err := pass(ctx, answer); err != nil {
-		return spend{}, errors.Join(err, p.Settle(context.Background(), g.real))
+		return spend{}, errors.Join(err, p.Tell(context.Background(), throttle.Answer{}.WithCost(g.real)))
 	}
-	return spend{at, g.real}, p.Settle(ctx, g.real)
+	return spend{at, g.real}, p.Tell(ctx, throttle.Answer{}.WithCost(g.real))
 }
 
 // recovery guesses four times too much at half of the load. A pause of a minute

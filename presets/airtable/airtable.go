@@ -77,16 +77,16 @@ type Options struct {
 func Policies(o Options) []throttle.Policy {
 	match := cmp.Or(o.Host, "api.airtable.com") + "/v0/"
 	user := caller.Or(caller.ID(o.User, o.Caller), throttle.Header("Authorization"))
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "airtable-base", Match: match, Key: base, Cost: toBase,
-			Limit: throttle.PerSecond(5), Penalty: tablerow.PenaltyIfCharged(toBase, refused),
+			Limit: throttle.PerSecond(5), Answer: tablerow.IfCharged(toBase, refused),
 		},
 		{
 			Name: "airtable-user", Match: match, Key: user,
-			Limit: throttle.PerSecond(50), Penalty: feedback.First(tablerow.PenaltyIfCharged(toNoBase, refused), tablerow.Outage()),
+			Limit: throttle.PerSecond(50), Answer: feedback.First(tablerow.IfCharged(toNoBase, refused), tablerow.Outage()),
 		},
-	}
+	})
 }
 
 // base is a [throttle.Policy.Key]: of "/v0/appXyz/Tasks" and "/v0/meta/bases/appXyz/tables" it is
@@ -105,10 +105,10 @@ func toBase(r *http.Request) int { return min(1, len(base(r))) }
 func toNoBase(r *http.Request) int { return 1 - toBase(r) }
 
 // refused is the penalty of refusals, which are 429s, except about money.
-var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
 	feedback.Codes{
-		Fields: []string{"errors.*.error", "error.type", "error"},
-		Lasts:  map[string]time.Duration{"PUBLIC_API_BILLING_LIMIT_EXCEEDED": feedback.NotRefused},
-	}.Penalty,
+		Fields:     []string{"errors.*.error", "error.type", "error"},
+		NotRefused: []string{"PUBLIC_API_BILLING_LIMIT_EXCEEDED"},
+	}.Answer,
 	feedback.RetryAfter(30*time.Second),
 ))

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
@@ -20,53 +21,53 @@ var wait = feedback.RetryAfter(time.Second)
 var about = regexp.MustCompile(`(?i)(input|output) tokens`)
 
 // names is the penalty of the refusals that are about tokens of a kind.
-func names(kind string, lasts time.Duration) feedback.Penalty {
-	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.Codes{
+func names(kind string, lasts time.Duration) feedback.Reader {
+	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
 		Fields:  []string{"error.message"},
 		Pattern: about,
 		Lasts:   map[string]time.Duration{kind: lasts},
 		End:     wait,
-	}.Penalty)
+	}.Answer)
 }
 
 // tokensRefused closes the row of a kind of tokens.
-func tokensRefused(kind string) feedback.Penalty { return names(kind, time.Second) }
+func tokensRefused(kind string) feedback.Reader { return names(kind, time.Second) }
 
 // noMoney says of the 429 of an account that has spent its money that it is no refusal: a request that
 // is repeated gets it again until the month is over.
-var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.Codes{
-	Fields: []string{"error.details.error_code"},
-	Lasts:  map[string]time.Duration{"enforced_spend_limit_reached": feedback.NotRefused},
-}.Penalty)
+var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
+	Fields:     []string{"error.details.error_code"},
+	NotRefused: []string{"enforced_spend_limit_reached"},
+}.Answer)
 
 // requestsRefused is the penalty of all other refusals of messages. A refusal about input tokens is one of them
 // if the message costs none, as one whose body cannot be read: then the row of tokens does not hold the next one.
-func requestsRefused(sends *tokens) feedback.Penalty {
+func requestsRefused(sends *tokens) feedback.Reader {
 	return feedback.First(
 		noMoney,
-		tablerow.WithoutDenials(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
-			tablerow.PenaltyIfCharged(sends.cost, names("input", feedback.NotRefused)),
-			names("output", feedback.NotRefused),
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
+			tablerow.IfCharged(sends.cost, names("input", 0)),
+			names("output", 0),
 			wait,
-		))),
-		feedback.When{Status: []int{overloaded}}.Penalty(wait),
+		)),
+		feedback.When{Status: []int{overloaded}}.Then(wait),
 		tablerow.Outage(),
 	)
 }
 
 // otherRefused is the penalty of the refusals of all other endpoints.
-func otherRefused() feedback.Penalty {
+func otherRefused() feedback.Reader {
 	return feedback.First(
 		noMoney,
-		feedback.When{Status: []int{http.StatusTooManyRequests, overloaded}}.Penalty(wait),
+		feedback.When{Status: []int{http.StatusTooManyRequests, overloaded}}.Then(wait),
 		tablerow.Outage(),
 	)
 }
 
 // left returns the quota that reads what an answer says is left of requests or of a kind of tokens.
-func left(what string) feedback.Quota {
+func left(what string) feedback.Reader {
 	prefix := "anthropic-ratelimit-" + what
-	return llm.Bucket{Limit: prefix + "-limit", Remaining: prefix + "-remaining", Reset: prefix + "-reset"}.Quota
+	return llm.Bucket{Limit: prefix + "-limit", Remaining: prefix + "-remaining", Reset: prefix + "-reset"}.Left
 }
 
 // The fields of an answer's usage. A stream tells in its first event (message_start) what was sent, in
@@ -77,14 +78,15 @@ var (
 	written = feedback.Amount{Fields: []string{"usage.output_tokens"}}
 )
 
-// inputUsed is a [throttle.Policy.Settle]: the tokens that were sent, and those that were put into a
-// cache; below 0 if the answer does not say.
-func inputUsed(resp *http.Response) int {
-	n := sent.Settle(resp)
-	if n < 0 {
-		return n
+// inputUsed is a [throttle.Policy.Answer]: it has cost the tokens that were sent, and those that were put into a
+// cache.
+func inputUsed(resp *http.Response) throttle.Answer {
+	n, told := sent.Cost(resp).Cost()
+	if !told {
+		return throttle.Answer{}
 	}
-	return n + max(0, cached.Settle(resp))
+	put, _ := cached.Cost(resp).Cost()
+	return throttle.Answer{}.WithCost(n + put)
 }
 
 // inputTold is inputUsed for an event of a stream.

@@ -82,6 +82,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
@@ -134,27 +135,27 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	key := throttle.Join(o.Caller, o.Model)
 	sends, writes := input(key, o.Input, o.InputTokens), output(key, o.Output, o.OutputTokens)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "anthropic-requests", Match: "POST " + o.Host + messages, Key: key,
-			Limit:   llm.Requests(o.Requests, o.Even),
-			Penalty: requestsRefused(sends), Quota: left("requests"),
+			Limit:  llm.Requests(o.Requests, o.Even),
+			Answer: feedback.All(requestsRefused(sends), left("requests")),
 		},
 		{
 			Name: "anthropic-input-tokens", Match: "POST " + o.Host + messages, Key: key,
-			Limit: llm.Tokens(o.InputTokens, o.Even), Cost: sends.cost, Settle: sends.settle(inputUsed), Meter: sends.usage().Meter,
-			Penalty: tokensRefused("input"), Quota: left("input-tokens"),
+			Limit: llm.Tokens(o.InputTokens, o.Even), Cost: sends.cost, Meter: sends.usage().Meter,
+			Answer: feedback.All(tokensRefused("input"), left("input-tokens"), sends.settle(inputUsed)),
 		},
 		{
 			Name: "anthropic-output-tokens", Match: "POST " + o.Host + messages, Key: key,
-			Limit: llm.Tokens(o.OutputTokens, o.Even), Cost: writes.cost, Settle: writes.settle(written.Settle), Meter: writes.usage().Meter,
-			Penalty: tokensRefused("output"), Quota: left("output-tokens"),
+			Limit: llm.Tokens(o.OutputTokens, o.Even), Cost: writes.cost, Meter: writes.usage().Meter,
+			Answer: feedback.All(tokensRefused("output"), left("output-tokens"), writes.settle(written.Cost)),
 		},
 		{
 			Name: "anthropic-api", Match: o.Host + "/", Key: throttle.Join(o.Caller, endpoint), Cost: other,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(other, otherRefused()),
+			Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(other, otherRefused()),
 		},
-	}
+	})
 }
 
 func (o Options) withDefaults() Options {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
 )
@@ -22,9 +23,9 @@ func (t *tokens) cost(r *http.Request) int {
 	return min(t.estimate(r), cmp.Or(t.limit, llm.Unpublished))
 }
 
-// settle is a [throttle.Policy.Settle] that reads a kind of usage.
-func (t *tokens) settle(used feedback.Settle) feedback.Settle {
-	return func(resp *http.Response) int { return t.usage().Settled(resp, used(resp)) }
+// settle returns a reader of costs that counts a kind of usage.
+func (t *tokens) settle(used feedback.Reader) feedback.Reader {
+	return func(resp *http.Response) throttle.Answer { return t.usage().Settled(resp, used(resp)) }
 }
 
 // usage is how answers and streams tell their usage.

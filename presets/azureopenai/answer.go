@@ -19,7 +19,7 @@ var stated = feedback.First(
 	feedback.Printed{
 		Fields:  []string{"error.message"},
 		Pattern: regexp.MustCompile(`(?i)retry after (\d+) seconds?`),
-	}.Penalty,
+	}.Answer,
 )
 
 // tokens knows the refusals that are about tokens.
@@ -32,21 +32,21 @@ func tokens(lasts time.Duration) feedback.Codes {
 }
 
 // tokensRefused is the penalty of the refusals that are about tokens.
-var tokensRefused = refused(func() feedback.Penalty {
+var tokensRefused = refused(func() feedback.Reader {
 	codes := tokens(time.Minute)
 	codes.End = stated
-	return codes.Penalty
+	return codes.Answer
 }())
 
 // requestsRefused is the penalty of all other refusals. A refusal about tokens is one of them if the request costs
 // no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
-func requestsRefused(cost func(*http.Request) int) feedback.Penalty {
-	return tablerow.WithoutDenials(feedback.First(
-		refused(feedback.First(tablerow.PenaltyIfCharged(cost, tokens(feedback.NotRefused).Penalty), stated, feedback.For(10*time.Second))),
+func requestsRefused(cost func(*http.Request) int) feedback.Reader {
+	return feedback.First(
+		refused(feedback.First(tablerow.IfCharged(cost, tokens(0).Answer), stated, feedback.For(10*time.Second))),
 		tablerow.Outage(),
-	))
+	)
 }
 
-func refused(p feedback.Penalty) feedback.Penalty {
-	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(p)
+func refused(p feedback.Reader) feedback.Reader {
+	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(p)
 }

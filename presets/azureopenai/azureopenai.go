@@ -68,7 +68,9 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what deployments differ in. The zero value holds nothing until a
@@ -114,12 +116,12 @@ func Policies(o Options) []throttle.Policy {
 	if o.Tokens > 0 {
 		tokens = throttle.PerMinute(o.Tokens)
 	}
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{Name: "azureopenai-requests", Match: match, Key: key,
-			Limit: requests, Penalty: requestsRefused(o.cost)},
+			Limit: requests, Answer: requestsRefused(o.cost)},
 		{Name: "azureopenai-tokens", Match: match, Key: key,
-			Limit: tokens, Cost: o.cost, Settle: o.settle, Meter: o.usage().Meter, Penalty: tokensRefused},
-	}
+			Limit: tokens, Cost: o.cost, Meter: o.usage().Meter, Answer: feedback.All(tokensRefused, o.settle)},
+	})
 }
 
 // cost is what a request is estimated to cost.
@@ -128,7 +130,9 @@ func (o *Options) cost(r *http.Request) int {
 }
 
 // settle returns the usage that the answer tells.
-func (o *Options) settle(resp *http.Response) int { return o.usage().Settled(resp, usage.Settle(resp)) }
+func (o *Options) settle(resp *http.Response) throttle.Answer {
+	return o.usage().Settled(resp, usage.Cost(resp))
+}
 
 // usage is how answers and streams tell their usage. It costs no less than was estimated: Azure gives
 // nothing back.

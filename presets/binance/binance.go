@@ -86,16 +86,16 @@ func Policies(o Options) []throttle.Policy {
 	address := caller.Always(o.Address)
 	// The minutes are those of Binance's clock and not of the store's, so
 	// FixedWindow would pass too much around their edges.
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "binance-ip", Match: o.Host + "/api/", Key: address, Cost: o.Weight,
-			Limit: throttle.PerMinute(o.PerMinute), Penalty: refused(), Quota: used.Quota,
+			Limit: throttle.PerMinute(o.PerMinute), Answer: feedback.All(refused(), used.Left),
 		},
 		{
 			Name: "binance-requests", Match: o.Host + "/api/", Key: address,
-			Limit: throttle.SlidingWindow(61_000, 5*time.Minute), Penalty: throttle.NoPenalty,
+			Limit: throttle.SlidingWindow(61_000, 5*time.Minute), Answer: throttle.LeaveOpen,
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.
@@ -112,13 +112,13 @@ var bannedUntil = feedback.Printed{
 }
 
 // refused is the penalty of the row.
-func refused() feedback.Penalty {
+func refused() feedback.Reader {
 	return feedback.First(
-		feedback.When{Status: []int{418}}.Penalty(feedback.First(
-			feedback.RetryAfter(0), bannedUntil.Penalty, feedback.For(2*time.Minute),
+		feedback.When{Status: []int{418}}.Then(feedback.First(
+			feedback.RetryAfter(0), bannedUntil.Answer, feedback.For(2*time.Minute),
 		)),
-		feedback.When{Status: []int{429}}.Penalty(feedback.First(
-			feedback.RetryAfter(0), bannedUntil.Penalty, feedback.For(time.Minute),
+		feedback.When{Status: []int{429}}.Then(feedback.First(
+			feedback.RetryAfter(0), bannedUntil.Answer, feedback.For(time.Minute),
 		)),
 		tablerow.Outage(),
 	)

@@ -88,22 +88,21 @@ type Options struct {
 func Policies(o Options) []throttle.Policy {
 	match := cmp.Or(o.Host, "api.cloudflare.com") + "/client/"
 	user := caller.Or(caller.ID(o.User, o.Caller), throttle.Header("Authorization"))
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "cloudflare-user", Match: match, Key: user, Cost: other,
-			Limit:   throttle.SlidingWindow(cmp.Or(o.Per5Minutes, 1200), 5*time.Minute),
-			Penalty: tablerow.PenaltyIfCharged(other, feedback.First(refused, tablerow.Outage())),
-			Quota:   tablerow.QuotaIfCharged(other, feedback.RateLimit{}.Quota),
+			Limit:  throttle.SlidingWindow(cmp.Or(o.Per5Minutes, 1200), 5*time.Minute),
+			Answer: tablerow.IfCharged(other, feedback.All(feedback.First(refused, tablerow.Outage()), feedback.RateLimit{}.Left)),
 		},
 		{
 			Name: "cloudflare-address", Match: match, Key: caller.Always(o.Address),
-			Limit: throttle.PerSecond(200), Penalty: throttle.NoPenalty,
+			Limit: throttle.PerSecond(200), Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "cloudflare-graphql", Match: match, Key: user, Cost: graphql,
-			Limit: throttle.SlidingWindow(320, 5*time.Minute), Penalty: tablerow.PenaltyIfCharged(graphql, feedback.First(refused, tablerow.Outage())),
+			Limit: throttle.SlidingWindow(320, 5*time.Minute), Answer: tablerow.IfCharged(graphql, feedback.First(refused, tablerow.Outage())),
 		},
-	}
+	})
 }
 
 func graphql(r *http.Request) int {
@@ -115,4 +114,4 @@ func graphql(r *http.Request) int {
 
 func other(r *http.Request) int { return 1 - graphql(r) }
 
-var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(5 * time.Minute))
+var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(5 * time.Minute))

@@ -74,6 +74,7 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what a model allows, and whose requests are counted together. The zero value is
@@ -126,16 +127,16 @@ func Policies(o Options) []throttle.Policy {
 	if o.Tokens > 0 {
 		tokens = llm.Tokens(o.Tokens, o.Even)
 	}
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "dashscope-requests", Match: match, Key: key,
-			Limit: requests, Penalty: requestsRefused(o.cost),
+			Limit: requests, Answer: requestsRefused(o.cost),
 		},
 		{
 			Name: "dashscope-tokens", Match: match, Key: key,
-			Limit: tokens, Cost: o.cost, Settle: usage.Settle, Meter: o.usage().Meter, Penalty: tokensRefused,
+			Limit: tokens, Cost: o.cost, Meter: o.usage().Meter, Answer: feedback.All(tokensRefused, usage.Cost),
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.

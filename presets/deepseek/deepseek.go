@@ -92,20 +92,20 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	account := caller.ID(o.Account, o.Caller)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "deepseek-pro", Match: match, Key: account,
-			Limit: throttle.Concurrency(o.Pro), Cost: o.asks("deepseek-v4-pro"), Penalty: throttle.NoPenalty,
+			Limit: throttle.Concurrency(o.Pro), Cost: o.asks("deepseek-v4-pro"), Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "deepseek-flash", Match: match, Key: account,
-			Limit: throttle.Concurrency(o.Flash), Cost: o.asks("deepseek-flash", "deepseek-v4-flash"), Penalty: throttle.NoPenalty,
+			Limit: throttle.Concurrency(o.Flash), Cost: o.asks("deepseek-flash", "deepseek-v4-flash"), Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "deepseek-model", Match: match, Key: throttle.Join(account, o.Model),
-			Limit: throttle.Unlimited(), Penalty: refused(),
+			Limit: throttle.Unlimited(), Answer: refused(),
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.
@@ -130,9 +130,9 @@ func (o *Options) asks(names ...string) func(*http.Request) int {
 }
 
 // refused is the penalty of all refusals.
-func refused() feedback.Penalty {
+func refused() feedback.Reader {
 	return feedback.First(
-		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second)),
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second)),
 		tablerow.Outage(),
 	)
 }

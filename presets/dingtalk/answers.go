@@ -40,35 +40,35 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 	case f.denied || f.page && o.isBan(resp):
 		r = refusal{address, max(o.Ban, f.wait)}
 	case resp.StatusCode == http.StatusTooManyRequests:
-		return refusal{appAPI, feedback.RetryAfter(throttle.DefaultRetryAfter)(resp)}
+		return refusal{appAPI, feedback.RetryAfter(throttle.DefaultRetryAfter)(resp).Close}
 	case resp.StatusCode == http.StatusForbidden:
 		// Without the field it is more likely to be about a permission.
-		return refusal{appAPI, feedback.RetryAfter(0)(resp)}
+		return refusal{appAPI, feedback.RetryAfter(0)(resp).Close}
 	default:
 		return refusal{}
 	}
-	r.lasts = max(r.lasts, feedback.RetryAfter(0)(resp))
+	r.lasts = max(r.lasts, feedback.RetryAfter(0)(resp).Close)
 	return r
 }
 
 // length returns for how long a refusal closes what it is about.
 func (l limit) length(resp *http.Response) time.Duration {
 	if l.ends != nil {
-		if d := l.ends(resp); d > 0 {
+		if d := l.ends(resp).Close; d > 0 {
 			return d
 		}
 	}
-	return l.lasts(resp)
+	return l.lasts(resp).Close
 }
 
 // printed is the end that the old API prints into its messages, by the distance
 // to the answer's Date or to the clock of this machine, whichever is shorter.
 // Without Date it is of no use: whose clock would it be?
-var printed = feedback.When{Header: map[string]string{"Date": ""}}.Penalty(feedback.Printed{
+var printed = feedback.When{Header: map[string]string{"Date": ""}}.Then(feedback.Printed{
 	Fields:  []string{"sub_msg", "errmsg"},
 	Pattern: regexp.MustCompile(`(?:处罚|限制)将在 *(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) *结束`),
 	As:      feedback.At(time.DateTime, beijing),
-}.Penalty)
+}.Answer)
 
 // isBan reports whether a page is the ban, as it comes where JSON was expected. Other statuses have pages
 // of their own, of gateways and proxies, and so have other hosts and those that asked for a page; what
@@ -120,7 +120,7 @@ func (r refusal) instead(resp *http.Response) refusal {
 	switch p := throttle.RawPath(resp.Request); {
 	case p == tasks || p == pushes || sendsNotice(resp.Request):
 		if r.lasts > time.Minute {
-			r.lasts = throttle.RetryAfter(resp)
+			r.lasts = throttle.RetryAfter(resp).Close
 		}
 		r.about = appAPI
 	case r.lasts <= time.Minute:
@@ -131,27 +131,27 @@ func (r refusal) instead(resp *http.Response) refusal {
 	return r
 }
 
-// closedBy returns the penalty of a row that refusals about some subjects close.
-func (o Options) closedBy(subjects ...subject) feedback.Penalty {
+// closedBy returns the reader of a row that refusals about some subjects close.
+func (o Options) closedBy(subjects ...subject) feedback.Reader {
 	var closes uint32
 	for _, s := range subjects {
 		closes |= 1 << s
 	}
-	return func(resp *http.Response) time.Duration {
-		if r := o.refusal(resp); closes&(1<<r.about) != 0 {
-			return r.lasts
+	return func(resp *http.Response) throttle.Answer {
+		if r := o.refusal(resp); closes&(1<<r.about) != 0 && r.lasts > 0 {
+			return throttle.Refused(r.lasts)
 		}
-		return 0
+		return throttle.Answer{}
 	}
 }
 
-// uncounted is a [throttle.Policy.Settle] of the month: a call that an application's or an API's calls in
+// uncounted is a [throttle.Policy.Answer] of the month: a call that an application's or an API's calls in
 // a second have refused costs nothing. Of other failures nobody knows, so they cost what they cost.
-func uncounted(resp *http.Response) int {
+func uncounted(resp *http.Response) throttle.Answer {
 	if factsOf(resp).limit.uncounted {
-		return 0
+		return throttle.Answer{}.WithCost(0)
 	}
-	return -1
+	return throttle.Answer{}
 }
 
 // head is how much of a body is looked at. No refusal is longer.

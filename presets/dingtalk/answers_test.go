@@ -260,7 +260,7 @@ func TestResultsOfNotices(t *testing.T) {
 				resp, err := transport.RoundTrip(presettest.Request(t, result))
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
-				require.Zero(t, throttle.PenaltyOf(resp), "it is no refusal, and must not be asked again")
+				require.Zero(t, throttle.AnswerOf(resp), "it is no refusal, and must not be asked again")
 			}
 			require.Zero(t, time.Since(begin))
 			resp, err := transport.RoundTrip(presettest.Request(t, notice, `{"userid_list":"u"}`))
@@ -277,7 +277,7 @@ func TestResultsOfNotices(t *testing.T) {
 			require.NoError(t, err)
 			var closes []string
 			for _, row := range dingtalk.Policies(dingtalk.Options{}) {
-				if d := row.Penalty(resp); d != 0 {
+				if d := row.Answer(resp).Close; d > 0 {
 					closes = append(closes, row.Name+" "+strings.TrimSuffix(d.String(), "0s"))
 				}
 			}
@@ -291,7 +291,7 @@ func TestResultsOfNotices(t *testing.T) {
 func TestOthersLookAtTheAnswerToo(t *testing.T) {
 	own := []throttle.Policy{{
 		Name: "own", Limit: throttle.PerMinute(20),
-		Penalty: feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"90018": time.Minute}}.Penalty,
+		Answer: feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"90018": time.Minute}}.Answer,
 	}}
 	other := dingtalk.Policies(dingtalk.Options{Ban: time.Hour})
 	for i := range other {

@@ -40,8 +40,8 @@ const (
 // A limit is one of DingTalk's limits that a code names.
 type limit struct {
 	about subject
-	lasts feedback.Penalty // for how long what it is about is closed, unless the answer says it
-	ends  feedback.Penalty // the end that an answer may print; nil for none
+	lasts feedback.Reader // for how long what it is about is closed, unless the answer says it
+	ends  feedback.Reader // the end that an answer may print; nil for none
 
 	uncounted bool // a call that is refused for it does not count for the month
 	ifTooFast bool // the code means a limit only if the answer's text speaks of a pace

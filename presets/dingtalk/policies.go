@@ -19,9 +19,9 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	rows := append(shared(o), products(o)...)
 	if o.ISV != "" {
-		return append(rows, vendors(o)...)
+		return tablerow.Table(append(rows, vendors(o)...))
 	}
-	return append(rows, companys(o)...)
+	return tablerow.Table(append(rows, companys(o)...))
 }
 
 // perMonth is the limit of a month of Beijing, or none.
@@ -41,35 +41,35 @@ func shared(o Options) []throttle.Policy {
 	rows := []throttle.Policy{
 		{
 			Name: "dingtalk-ip", Match: all, Key: o.address,
-			Limit:   throttle.SlidingWindow(o.IPLimit, 20*time.Second),
-			Penalty: o.closedBy(address),
+			Limit:  throttle.SlidingWindow(o.IPLimit, 20*time.Second),
+			Answer: o.closedBy(address),
 		},
 		{
 			Name: "dingtalk-global", Match: all, Key: o.api,
-			Limit:   none,
-			Penalty: o.closedBy(everyone),
+			Limit:  none,
+			Answer: o.closedBy(everyone),
 		},
 		{
 			Name: "dingtalk-robot", Match: "POST " + o.Host + customRobot, Key: throttle.Query("access_token"),
-			Limit:   throttle.PerMinute(20),
-			Penalty: o.closedBy(robot),
+			Limit:  throttle.PerMinute(20),
+			Answer: o.closedBy(robot),
 		},
 		{
 			Name: "dingtalk-session", Match: "POST " + o.Host + replies, Key: throttle.Query("session"),
-			Limit:   none,
-			Penalty: o.closedBy(robot),
+			Limit:  none,
+			Answer: o.closedBy(robot),
 		},
 		{
 			Name: "dingtalk-webhooks", Match: "POST " + o.Host + webhooks, Key: o.company,
-			Limit:   perMonth(o.Edition.Webhooks),
-			Penalty: o.closedBy(webhookMonth),
+			Limit:  perMonth(o.Edition.Webhooks),
+			Answer: o.closedBy(webhookMonth),
 		},
 	}
 	if o.RobotPerMonth > 0 {
 		rows = append(rows, throttle.Policy{
 			Name: "dingtalk-robot-month", Match: "POST " + o.Host + customRobot, Key: throttle.Query("access_token"),
-			Limit:   perMonth(o.RobotPerMonth),
-			Penalty: throttle.NoPenalty, // what DingTalk answers above the cap is not known
+			Limit:  perMonth(o.RobotPerMonth),
+			Answer: throttle.LeaveOpen, // what DingTalk answers above the cap is not known
 		})
 	}
 	return rows
@@ -82,59 +82,59 @@ func products(o Options) []throttle.Policy {
 	rows := []throttle.Policy{
 		{
 			Name: "dingtalk-robot-code", Match: "POST " + o.Host + robots, Key: throttle.Join(o.company, o.app, robotCode, o.api),
-			Limit:   none,
-			Penalty: o.closedBy(robot),
+			Limit:  none,
+			Answer: o.closedBy(robot),
 		},
 		{
 			// "Fewer than 6,000".
 			Name: "dingtalk-ding", Match: "POST " + o.Host + dings, Key: throttle.Join(o.company, o.app, robotCode),
-			Limit:   throttle.PerMinute(5_999),
-			Penalty: o.closedBy(ding),
+			Limit:  throttle.PerMinute(5_999),
+			Answer: o.closedBy(ding),
 		},
 		{
 			Name: "dingtalk-notices", Match: notice, Key: companyApp, Cost: o.noticeReceivers,
-			Limit:   throttle.PerMinute(mostReceivers),
-			Penalty: feedback.First(o.closedBy(notices), dropped(AppPerMinute, SuitePerMinute)),
+			Limit:  throttle.PerMinute(mostReceivers),
+			Answer: feedback.First(o.closedBy(notices), dropped(AppPerMinute, SuitePerMinute)),
 		},
 		{
 			Name: "dingtalk-notices-company", Match: notice, Key: o.company, Cost: noticeCost,
-			Limit:   none,
-			Penalty: feedback.First(o.closedBy(noticesOf), dropped(CompanyPerMinute)),
+			Limit:  none,
+			Answer: feedback.First(o.closedBy(noticesOf), dropped(CompanyPerMinute)),
 		},
 		{
 			Name: "dingtalk-notices-all", Match: notice, Key: o.company, Cost: noticesToEverybody,
-			Limit:   perDay(3),
-			Penalty: o.closedBy(noticesToAll),
+			Limit:  perDay(3),
+			Answer: o.closedBy(noticesToAll),
 		},
 		{
 			Name: "dingtalk-service-window", Match: "POST " + o.Host + serviceAll, Key: o.company,
-			Limit:   perDay(100),
-			Penalty: throttle.NoPenalty,
+			Limit:  perDay(100),
+			Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "dingtalk-forms", Match: "GET " + o.Host + forms, Key: o.company,
-			Limit:   throttle.PerSecond(20),
-			Penalty: throttle.NoPenalty,
+			Limit:  throttle.PerSecond(20),
+			Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "dingtalk-resumes", Match: "POST " + o.Host + candidates, Key: o.company,
-			Limit:   throttle.PerMinute(30),
-			Penalty: throttle.NoPenalty,
+			Limit:  throttle.PerMinute(30),
+			Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "dingtalk-calendar", Match: "POST " + o.Host + calendars, Key: throttle.Join(o.company, throttle.PathValue("user")),
-			Limit:   perDay(100),
-			Penalty: o.closedBy(person),
+			Limit:  perDay(100),
+			Answer: o.closedBy(person),
 		},
 		{
 			Name: "dingtalk-tasks", Match: "POST " + o.Host + tasks, Key: throttle.Join(o.company, receiverOfTask), Cost: ifKnown(receiverOfTask),
-			Limit:   perDay(100),
-			Penalty: tablerow.PenaltyIfCharged(ifKnown(receiverOfTask), o.closedBy(person)),
+			Limit:  perDay(100),
+			Answer: tablerow.IfCharged(ifKnown(receiverOfTask), o.closedBy(person)),
 		},
 		{
 			Name: "dingtalk-pushes", Match: "POST " + o.Host + pushes, Key: throttle.Join(o.company, receiverOfPush), Cost: ifKnown(receiverOfPush),
-			Limit:   perDay(100),
-			Penalty: tablerow.PenaltyIfCharged(ifKnown(receiverOfPush), o.closedBy(person)),
+			Limit:  perDay(100),
+			Answer: tablerow.IfCharged(ifKnown(receiverOfPush), o.closedBy(person)),
 		},
 	}
 	if o.ISV == "" {
@@ -143,30 +143,30 @@ func products(o Options) []throttle.Policy {
 	return append(rows,
 		throttle.Policy{
 			Name: "dingtalk-notices-suite", Match: notice, Key: o.app, Cost: noticeCost,
-			Limit:   none,
-			Penalty: feedback.First(o.closedBy(noticesSuite), dropped(SuiteAllPerMinute)),
+			Limit:  none,
+			Answer: feedback.First(o.closedBy(noticesSuite), dropped(SuiteAllPerMinute)),
 		},
 		throttle.Policy{
 			Name: "dingtalk-customers", Match: "POST " + o.Host + customers, Key: o.company,
-			Limit:   throttle.PerSecond(1),
-			Penalty: throttle.NoPenalty,
+			Limit:  throttle.PerSecond(1),
+			Answer: throttle.LeaveOpen,
 		},
 	)
 }
 
-// dropped returns a penalty of a minute for the result of work notices that says that some were dropped
+// dropped returns a reader that closes a row for a minute after the result of work notices that says that some were dropped
 // because of a limit of a minute, by these codes.
-func dropped(codes ...int) feedback.Penalty {
+func dropped(codes ...int) feedback.Reader {
 	lasts := make(map[string]time.Duration)
 	for _, code := range codes {
 		lasts[strconv.Itoa(code)] = time.Minute
 	}
 	listed := feedback.Codes{Fields: []string{"send_result.forbidden_list.*.code"}, Lasts: lasts}
-	return func(resp *http.Response) time.Duration {
+	return func(resp *http.Response) throttle.Answer {
 		if resp.Request == nil || throttle.RawPath(resp.Request) != workNotices+"getsendresult" {
-			return 0
+			return throttle.Answer{}
 		}
-		return listed.Penalty(resp)
+		return listed.Answer(resp)
 	}
 }
 
@@ -175,30 +175,29 @@ func companys(o Options) []throttle.Policy {
 	all := o.Host + "/"
 	counted := throttle.Policy{
 		Name: "dingtalk-month", Match: all, Key: o.company, Cost: o.cost,
-		Limit:   perMonth(o.Edition.PerMonth),
-		Penalty: o.closedBy(month),
-		Settle:  uncounted,
+		Limit:  perMonth(o.Edition.PerMonth),
+		Answer: feedback.All(o.closedBy(month), uncounted),
 	}
 	rows := []throttle.Policy{
 		{
 			Name: "dingtalk-api", Match: all, Key: throttle.Join(o.app, o.api),
-			Limit:   throttle.PerSecond(o.Edition.PerSecond),
-			Penalty: feedback.First(o.closedBy(appAPI, isvAPI, suiteAPIOf), tablerow.Outage()),
+			Limit:  throttle.PerSecond(o.Edition.PerSecond),
+			Answer: feedback.First(o.closedBy(appAPI, isvAPI, suiteAPIOf), tablerow.Outage()),
 		},
 		{
 			Name: "dingtalk-app", Match: all, Key: o.app,
-			Limit:   none,
-			Penalty: o.closedBy(app, isv, suiteCompany),
+			Limit:  none,
+			Answer: o.closedBy(app, isv, suiteCompany),
 		},
 		{
 			Name: "dingtalk-company", Match: all, Key: o.company,
-			Limit:   none,
-			Penalty: o.closedBy(company, isvCompany),
+			Limit:  none,
+			Answer: o.closedBy(company, isvCompany),
 		},
 		{
 			Name: "dingtalk-company-api", Match: all, Key: throttle.Join(o.company, throttle.Method, o.exact),
-			Limit:   none,
-			Penalty: o.closedBy(companyAPI, isvAPIOf),
+			Limit:  none,
+			Answer: o.closedBy(companyAPI, isvAPIOf),
 		},
 	}
 	if !o.Buffer || o.Edition.PerMonth <= 0 {
@@ -207,8 +206,8 @@ func companys(o Options) []throttle.Policy {
 
 	// In the buffer only a refusal closes the month. What was called is counted all the same.
 	shadow := counted
-	shadow.Name, shadow.Shadow, shadow.Penalty = "dingtalk-month-counted", true, throttle.NoPenalty
-	counted.Limit, counted.Settle = none, nil
+	shadow.Name, shadow.Shadow, shadow.Answer = "dingtalk-month-counted", true, uncounted
+	counted.Limit, counted.Answer = none, o.closedBy(month)
 	return append(rows, counted, shadow)
 }
 
@@ -218,58 +217,58 @@ func vendors(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "dingtalk-suite-company-api", Match: all, Key: throttle.Join(o.app, o.company, o.api),
-			Limit:   throttle.PerSecond(o.PerSuite),
-			Penalty: o.closedBy(suiteAPIOf),
+			Limit:  throttle.PerSecond(o.PerSuite),
+			Answer: o.closedBy(suiteAPIOf),
 		},
 		{
 			Name: "dingtalk-suite-company", Match: all, Key: throttle.Join(o.app, o.company),
-			Limit:   none,
-			Penalty: o.closedBy(suiteCompany),
+			Limit:  none,
+			Answer: o.closedBy(suiteCompany),
 		},
 		{
 			Name: "dingtalk-api", Match: all, Key: throttle.Join(o.app, o.api),
-			Limit:   none,
-			Penalty: feedback.First(o.closedBy(appAPI), tablerow.Outage()),
+			Limit:  none,
+			Answer: feedback.First(o.closedBy(appAPI), tablerow.Outage()),
 		},
 		{
 			Name: "dingtalk-app", Match: all, Key: o.app,
-			Limit:   none,
-			Penalty: o.closedBy(app),
+			Limit:  none,
+			Answer: o.closedBy(app),
 		},
 		{
 			Name: "dingtalk-isv-company-api", Match: all, Key: throttle.Join(o.isv, o.company, o.api),
-			Limit:   none,
-			Penalty: o.closedBy(isvAPIOf),
+			Limit:  none,
+			Answer: o.closedBy(isvAPIOf),
 		},
 		{
 			Name: "dingtalk-isv-company", Match: all, Key: throttle.Join(o.isv, o.company),
-			Limit:   none,
-			Penalty: o.closedBy(isvCompany),
+			Limit:  none,
+			Answer: o.closedBy(isvCompany),
 		},
 		{
 			Name: "dingtalk-isv-api", Match: all, Key: throttle.Join(o.isv, o.api),
-			Limit:   none,
-			Penalty: o.closedBy(isvAPI),
+			Limit:  none,
+			Answer: o.closedBy(isvAPI),
 		},
 		{
 			Name: "dingtalk-isv", Match: all, Key: o.isv,
-			Limit:   none,
-			Penalty: o.closedBy(isv),
+			Limit:  none,
+			Answer: o.closedBy(isv),
 		},
 		{
 			Name: "dingtalk-company-api", Match: all, Key: throttle.Join(o.company, throttle.Method, o.exact),
-			Limit:   none,
-			Penalty: o.closedBy(companyAPI),
+			Limit:  none,
+			Answer: o.closedBy(companyAPI),
 		},
 		{
 			Name: "dingtalk-company", Match: all, Key: o.company,
-			Limit:   none,
-			Penalty: o.closedBy(company),
+			Limit:  none,
+			Answer: o.closedBy(company),
 		},
 		{
 			Name: "dingtalk-month", Match: all, Key: o.company, Cost: o.cost,
-			Limit:   none,
-			Penalty: o.closedBy(month),
+			Limit:  none,
+			Answer: o.closedBy(month),
 		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
@@ -13,52 +14,53 @@ var (
 
 	// stated is the penalty that a refusal states: in its body, or else in Retry-After.
 	stated = feedback.First(
-		feedback.Printed{Fields: []string{"retry_after"}, As: feedback.After(time.Second)}.Penalty,
+		feedback.Printed{Fields: []string{"retry_after"}, As: feedback.After(time.Second)}.Answer,
 		feedback.RetryAfter(time.Second),
 	)
 
 	// global is the penalty of the refusals that are about all requests of a bot.
-	global = tooMany.Penalty(feedback.First(
-		feedback.When{Header: map[string]string{"X-RateLimit-Global": "true"}}.Penalty(stated),
-		feedback.When{Header: map[string]string{"X-RateLimit-Scope": "global"}}.Penalty(stated),
+	global = tooMany.Then(feedback.First(
+		feedback.When{Header: map[string]string{"X-RateLimit-Global": "true"}}.Then(stated),
+		feedback.When{Header: map[string]string{"X-RateLimit-Scope": "global"}}.Then(stated),
 		feedback.Codes{
 			Fields: []string{"global"},
 			Lasts:  map[string]time.Duration{"true": time.Second},
 			End:    stated,
-		}.Penalty,
+		}.Answer,
 	))
 
 	// banned is the penalty of the refusals that ban an address. They are no JSON, as Discord's own
 	// answers are.
-	banned = tooMany.Penalty(feedback.When{Media: []string{"text/*"}}.Penalty(feedback.RetryAfter(10 * time.Minute)))
+	banned = tooMany.Then(feedback.When{Media: []string{"text/*"}}.Then(feedback.RetryAfter(10 * time.Minute)))
 
 	// left is the quota of a route.
 	left = feedback.Headers{
 		Remaining: "X-RateLimit-Remaining",
 		Reset:     "X-RateLimit-Reset-After",
-	}.Quota
+	}.Left
 )
 
 // limited is the penalty of the refusals that are about a route: those that are neither global nor
 // about an address. No global limit is an interaction's, so each refusal of one is about its route.
-func limited(resp *http.Response) time.Duration {
-	ofRoute := global(resp) == 0 || resp.Request != nil && senderOf(resp.Request) == interaction
-	if !ofRoute || banned(resp) != 0 {
-		return 0
+func limited(resp *http.Response) throttle.Answer {
+	ofRoute := global(resp).Close == 0 || resp.Request != nil && senderOf(resp.Request) == interaction
+	if !ofRoute || banned(resp).Close > 0 {
+		return throttle.Answer{}
 	}
-	return tooMany.Penalty(stated)(resp)
+	return tooMany.Then(stated)(resp)
 }
 
-// refusals is a [throttle.Policy.Settle]: 1 for an answer that counts towards a ban of the address, else
-// 0.
-func refusals(resp *http.Response) int {
+// refusals is a [throttle.Policy.Answer]: an answer that counts towards a ban of the address costs 1, any
+// other 0.
+func refusals(resp *http.Response) throttle.Answer {
+	counts := 0
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return 1
+		counts = 1
 	case http.StatusTooManyRequests:
 		if !strings.EqualFold(resp.Header.Get("X-RateLimit-Scope"), "shared") {
-			return 1
+			counts = 1
 		}
 	}
-	return 0
+	return throttle.Answer{}.WithCost(counts)
 }

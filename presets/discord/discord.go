@@ -106,24 +106,24 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := o.Host + "/api/"
 	id := caller.Or(caller.ID(o.Bot, o.Caller), throttle.Header("Authorization"))
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "discord-global", Match: match, Key: id, Cost: bot.cost,
-			Limit: throttle.PerSecond(o.PerSecond), Penalty: tablerow.PenaltyIfCharged(bot.cost, global),
+			Limit: throttle.PerSecond(o.PerSecond), Answer: tablerow.IfCharged(bot.cost, global),
 		},
 		{
 			Name: "discord-webhook", Match: match, Key: caller.Always(o.Address), Cost: webhook.cost,
-			Limit: throttle.PerSecond(50), Penalty: tablerow.PenaltyIfCharged(webhook.cost, global),
+			Limit: throttle.PerSecond(50), Answer: tablerow.IfCharged(webhook.cost, global),
 		},
 		{
 			Name: "discord-route", Match: match, Key: throttle.Join(id, throttle.Method, route),
-			Limit: throttle.PerSecond(o.PerSecond), Penalty: feedback.First(limited, tablerow.Outage()), Quota: left,
+			Limit: throttle.PerSecond(o.PerSecond), Answer: feedback.All(feedback.First(limited, tablerow.Outage()), left),
 		},
 		{
 			Name: "discord-refused", Match: match, Key: caller.Always(o.Address),
-			Limit: throttle.SlidingWindow(10_000, 10*time.Minute), Penalty: banned, Settle: refusals,
+			Limit: throttle.SlidingWindow(10_000, 10*time.Minute), Answer: feedback.All(banned, refusals),
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.

@@ -107,16 +107,16 @@ func Policies(o Options) []throttle.Policy {
 	match := o.Host + "/"
 	project, user := caller.IDs(o.Project, o.User, o.Caller)
 	user = caller.Or(user, throttle.Header("Authorization"))
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "drive-project", Match: match, Key: project, Cost: o.cost(o.PerMinute), Limit: throttle.PerMinute(o.PerMinute),
-			Penalty: tablerow.PenaltyIfCharged(ofDrive, feedback.First(google.ProjectRefused, tablerow.Outage())),
+			Answer: tablerow.IfCharged(ofDrive, feedback.First(google.ProjectRefused, tablerow.Outage())),
 		},
 		{
 			Name: "drive-user", Match: match, Key: throttle.Join(project, user), Cost: o.cost(o.PerUser), Limit: throttle.PerMinute(o.PerUser),
-			Penalty: tablerow.PenaltyIfCharged(ofDrive, google.UserRefused),
+			Answer: tablerow.IfCharged(ofDrive, google.UserRefused),
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.

@@ -146,36 +146,36 @@ func Policies(o Options) []throttle.Policy {
 
 	rows := tier("api", "", o.Tier, throttle.Policy{
 		Match: o.Host + "/open-apis/", Cost: o.unlisted,
-		Key:     throttle.Join(app, tenant, throttle.Method, family),
-		Penalty: tablerow.PenaltyIfCharged(o.unlisted, feedback.First(refused, tablerow.Outage())),
+		Key:    throttle.Join(app, tenant, throttle.Method, family),
+		Answer: tablerow.IfCharged(o.unlisted, feedback.First(refused, tablerow.Outage())),
 	})
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)
 		rows = append(rows, tier("api", " "+api, o.APIs[api], throttle.Policy{
-			Match:   strings.TrimLeft(method+" "+o.Host+path, " "),
-			Key:     throttle.Join(app, tenant),
-			Penalty: feedback.First(refused, tablerow.Outage()),
+			Match:  strings.TrimLeft(method+" "+o.Host+path, " "),
+			Key:    throttle.Join(app, tenant),
+			Answer: feedback.First(refused, tablerow.Outage()),
 		})...)
 	}
 	rows = append(rows, throttle.Policy{
 		Name: "feishu-message", Match: "POST " + o.Host + messages, Key: throttle.Join(tenant, receiver), Cost: received,
-		Limit: throttle.PerSecond(5), Penalty: tablerow.PenaltyIfCharged(received, messageRefused),
+		Limit: throttle.PerSecond(5), Answer: tablerow.IfCharged(received, messageRefused),
 	}, throttle.Policy{
 		Name: "feishu-one-message", Match: o.Host + messages + "/", Key: throttle.Join(tenant, message), Cost: ofMessage,
-		Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(ofMessage, messageRefused),
+		Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(ofMessage, messageRefused),
 	})
 	rows = append(rows, tier("bot", "", bots, throttle.Policy{
 		Match: "POST " + o.Host + botPath + "{bot}", Key: throttle.PathValue("bot"),
-		Penalty: feedback.First(refused, overloaded, tablerow.Outage()),
+		Answer: feedback.First(refused, overloaded, tablerow.Outage()),
 	})...)
 	if o.PerMonth > 0 {
 		rows = append(rows, throttle.Policy{
 			Name: "feishu-month", Match: o.Host + "/open-apis/", Key: tenant, Cost: o.metered,
-			Limit:   throttle.CalendarWindow(o.PerMonth, throttle.Month, beijing),
-			Penalty: throttle.NoPenalty,
+			Limit:  throttle.CalendarWindow(o.PerMonth, throttle.Month, beijing),
+			Answer: throttle.LeaveOpen,
 		})
 	}
-	return rows
+	return tablerow.Table(rows)
 }
 
 // tier returns the rows of a tier's bounds, one for each second and one for each minute, made from row.
@@ -193,7 +193,7 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 			row.Name = "feishu-" + name + "-" + bound.name + api
 			row.Limit = throttle.SlidingWindow(bound.n, bound.per)
 			rows = append(rows, row)
-			row.Penalty = throttle.NoPenalty
+			row.Answer = throttle.LeaveOpen
 		}
 	}
 	return rows

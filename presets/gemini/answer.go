@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
@@ -28,45 +29,45 @@ var named = regexp.MustCompile(`PerDay|Tokens.*PerMinute`)
 // wait is for how long a refusal says that it lasts.
 var wait = feedback.First(
 	feedback.RetryAfter(0),
-	feedback.Printed{Fields: in("details.*.retryDelay")}.Penalty,
-	feedback.Printed{Fields: in("details.*.metadata.quotaResetDelay")}.Penalty,
-	feedback.Printed{Fields: in("message"), As: feedback.Sentence}.Penalty,
+	feedback.Printed{Fields: in("details.*.retryDelay")}.Answer,
+	feedback.Printed{Fields: in("details.*.metadata.quotaResetDelay")}.Answer,
+	feedback.Printed{Fields: in("message"), As: feedback.Sentence}.Answer,
 )
 
 // tooMany are the refusals.
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 
 // quotaRefused is the penalty of the refusals that name a quota.
-func quotaRefused(quota string, lasts time.Duration) feedback.Penalty {
-	return tooMany.Penalty(feedback.Codes{
+func quotaRefused(quota string, lasts time.Duration) feedback.Reader {
+	return tooMany.Then(feedback.Codes{
 		Fields: in("details.*.violations.*.quotaId"), Pattern: named,
 		Lasts: map[string]time.Duration{quota: lasts}, End: wait,
-	}.Penalty)
+	}.Answer)
 }
 
 // dayRefused is the penalty of the refusals that are about a day.
-func dayRefused(resp *http.Response) time.Duration {
-	d := quotaRefused("PerDay", time.Hour)(resp)
-	if zone := pacific(); d > 0 && zone != nil && wait(resp) == 0 {
-		d = feedback.UntilMidnight(zone)(resp)
+func dayRefused(resp *http.Response) throttle.Answer {
+	a := quotaRefused("PerDay", time.Hour)(resp)
+	if zone := pacific(); a.Close > 0 && zone != nil && wait(resp).Close == 0 {
+		return feedback.UntilMidnight(zone)(resp)
 	}
-	return d
+	return a
 }
 
 // requestsRefused is the penalty of all other refusals. A refusal about tokens is one of them if the request costs
 // no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
-func requestsRefused(tokens func(*http.Request) int) feedback.Penalty {
-	return tablerow.WithoutDenials(feedback.First(
-		quotaRefused("PerDay", feedback.NotRefused),
-		tablerow.PenaltyIfCharged(tokens, quotaRefused("Tokens*", feedback.NotRefused)),
-		tooMany.Penalty(feedback.First(wait, feedback.For(time.Second))),
+func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
+	return feedback.First(
+		quotaRefused("PerDay", 0),
+		tablerow.IfCharged(tokens, quotaRefused("Tokens*", 0)),
+		tooMany.Then(feedback.First(wait, feedback.For(time.Second))),
 		tablerow.Outage(),
-	))
+	)
 }
 
 // sent are the tokens that were sent. A stream tells them in its events, or in the members of a list.
 var sent = feedback.Amount{Fields: []string{"usageMetadata.promptTokenCount", "*.usageMetadata.promptTokenCount", "usage.prompt_tokens"}}
 
-// settle is a [throttle.Policy.Settle]. An answer that streams in JSON is left alone: it would be held
+// settle is a [throttle.Policy.Answer] of costs. An answer that streams in JSON is left alone: it would be held
 // until its first part has come. The row's Meter reads it.
-var settle = feedback.When{Path: []string{"*:generateContent", "*/openai/*"}}.Settle(sent.Settle)
+var settle = feedback.When{Path: []string{"*:generateContent", "*/openai/*"}}.Then(sent.Cost)

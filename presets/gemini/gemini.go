@@ -74,8 +74,10 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what a project's tier changes, and whose requests are counted together. The zero
@@ -123,21 +125,21 @@ func Policies(o Options) []throttle.Policy {
 	match := "POST " + o.Host + "/"
 	project := caller.Or(caller.ID(o.Project, o.Caller), apiKey)
 	key := throttle.Join(project, o.Model)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "gemini-requests", Match: match, Key: key,
-			Limit: perMinute(o.Requests), Penalty: requestsRefused(o.cost),
+			Limit: perMinute(o.Requests), Answer: requestsRefused(o.cost),
 		},
 		{
 			Name: "gemini-tokens", Match: match, Key: key,
-			Limit: perMinute(o.Tokens), Cost: o.cost, Settle: settle, Meter: sent.Meter,
-			Penalty: quotaRefused("Tokens*", time.Minute),
+			Limit: perMinute(o.Tokens), Cost: o.cost, Meter: sent.Meter,
+			Answer: feedback.All(quotaRefused("Tokens*", time.Minute), settle),
 		},
 		{
 			Name: "gemini-day", Match: match, Key: key,
-			Limit: day(o.PerDay), Penalty: dayRefused,
+			Limit: day(o.PerDay), Answer: dayRefused,
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.

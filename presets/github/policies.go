@@ -22,44 +22,44 @@ func Policies(o Options) []throttle.Policy {
 	}
 	searches, codeSearches := o.callsOf("search"), o.callsOf("code_search")
 	primaryCalls := func(r *http.Request) int { return o.calls(r) - searches(r) - codeSearches(r) }
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "github-primary", Match: all, Key: throttle.Join(o.account, o.resource), Cost: primaryCalls,
-			Limit: throttle.PerHour(o.PerHour), Penalty: tablerow.PenaltyIfCharged(primaryCalls, primary), Quota: tablerow.QuotaIfCharged(primaryCalls, o.left), Settle: unchanged,
+			Limit: throttle.PerHour(o.PerHour), Answer: tablerow.IfCharged(primaryCalls, feedback.All(primary, o.left, unchanged)),
 		},
 		{
 			Name: "github-search", Match: all, Key: o.account, Cost: searches,
-			Limit: throttle.PerMinute(o.searchesPerMinute()), Penalty: tablerow.PenaltyIfCharged(searches, primary), Quota: tablerow.QuotaIfCharged(searches, o.left), Settle: unchanged,
+			Limit: throttle.PerMinute(o.searchesPerMinute()), Answer: tablerow.IfCharged(searches, feedback.All(primary, o.left, unchanged)),
 		},
 		{
 			Name: "github-code-search", Match: all, Key: o.account, Cost: codeSearches,
-			Limit: throttle.PerMinute(10), Penalty: tablerow.PenaltyIfCharged(codeSearches, primary), Quota: tablerow.QuotaIfCharged(codeSearches, o.left), Settle: unchanged,
+			Limit: throttle.PerMinute(10), Answer: tablerow.IfCharged(codeSearches, feedback.All(primary, o.left, unchanged)),
 		},
 		{
 			Name: "github-in-flight", Match: all, Key: o.account, Cost: o.calls,
-			Limit: throttle.Concurrency(100), Penalty: tablerow.PenaltyIfCharged(o.calls, feedback.First(o.secondary(), tablerow.Outage())), Acted: o.acted,
+			Limit: throttle.Concurrency(100), Answer: tablerow.IfCharged(o.calls, feedback.Acted(feedback.First(o.secondary(), tablerow.Outage()), o.acted)),
 		},
 		{
 			Name: "github-points", Match: all, Key: o.account, Cost: o.restPoints,
-			Limit: throttle.PerMinute(900), Penalty: tablerow.PenaltyIfCharged(o.restPoints, o.secondary()),
+			Limit: throttle.PerMinute(900), Answer: tablerow.IfCharged(o.restPoints, o.secondary()),
 		},
 		{
 			Name: "github-graphql-points", Match: all, Key: o.account, Cost: o.graphqlPoints,
-			Limit: throttle.PerMinute(2000), Penalty: tablerow.PenaltyIfCharged(o.graphqlPoints, o.secondary()), Acted: o.acted,
+			Limit: throttle.PerMinute(2000), Answer: tablerow.IfCharged(o.graphqlPoints, feedback.Acted(o.secondary(), o.acted)),
 		},
 		{
 			Name: "github-content-minute", Match: all, Key: o.account, Cost: o.creations,
-			Limit: throttle.PerMinute(80), Penalty: throttle.NoPenalty,
+			Limit: throttle.PerMinute(80), Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "github-content-hour", Match: all, Key: o.account, Cost: o.creations,
-			Limit: throttle.PerHour(500), Penalty: throttle.NoPenalty,
+			Limit: throttle.PerHour(500), Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "github-oauth", Match: "POST " + site + tokens,
-			Limit: throttle.PerHour(2000), Penalty: feedback.First(tooMany, throttle.RetryAfter),
+			Limit: throttle.PerHour(2000), Answer: feedback.First(tooMany, throttle.RetryAfter),
 		},
-	}
+	})
 }
 
 // searchesPerMinute is what the search of all but code allows.

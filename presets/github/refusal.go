@@ -16,11 +16,11 @@ var (
 	refused = feedback.When{Status: []int{http.StatusForbidden, http.StatusTooManyRequests}}
 	spent   = feedback.When{Header: map[string]string{"X-RateLimit-Remaining": "0"}}
 
-	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second))
+	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second))
 
 	// primary closes a resource of which nothing is left, by GitHub's order of
 	// trust.
-	primary = refused.Penalty(spent.Penalty(feedback.First(
+	primary = refused.Then(spent.Then(feedback.First(
 		feedback.RetryAfter(0),
 		tablerow.Until(feedback.Headers{Reset: "X-RateLimit-Reset"}),
 		feedback.For(time.Minute),
@@ -29,38 +29,38 @@ var (
 	saysSecondary = ofMessage("message")
 
 	// refusedSecondary closes an account.
-	refusedSecondary = refused.Penalty(feedback.First(
+	refusedSecondary = refused.Then(feedback.First(
 		saysSecondary,
-		spent.Penalty(feedback.For(feedback.NotRefused)),
-		feedback.When{Header: map[string]string{"Retry-After": ""}}.Penalty(feedback.RetryAfter(time.Minute)),
-		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.For(time.Minute)),
+		spent.Then(feedback.For(0)),
+		feedback.When{Header: map[string]string{"Retry-After": ""}}.Then(feedback.RetryAfter(time.Minute)),
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.For(time.Minute)),
 	))
 
 	// succeededSecondary does, too, for GraphQL.
-	succeededSecondary = feedback.When{Status: []int{http.StatusOK}}.Penalty(ofMessage("message", "errors.*.message"))
+	succeededSecondary = feedback.When{Status: []int{http.StatusOK}}.Then(ofMessage("message", "errors.*.message"))
 )
 
 // ofMessage knows a secondary refusal by the part of its message that has stayed the same, and by the
 // name that these refusals had earlier, which older Enterprise Servers still say.
-func ofMessage(fields ...string) feedback.Penalty {
+func ofMessage(fields ...string) feedback.Reader {
 	return feedback.Codes{
 		Fields:  fields,
 		Pattern: regexp.MustCompile(`(?i)secondary rate limit|abuse detection`),
 		Lasts:   map[string]time.Duration{"*": time.Minute},
 		End:     feedback.RetryAfter(0),
-	}.Penalty
+	}.Answer
 }
 
 // secondary closes an account.
-func (o Options) secondary() feedback.Penalty {
-	return tablerow.WithoutDenials(func(resp *http.Response) time.Duration {
+func (o Options) secondary() feedback.Reader {
+	return func(resp *http.Response) throttle.Answer {
 		if resp.Request != nil && o.isGraphQL(resp.Request) {
-			if d := succeededSecondary(resp); d > 0 {
-				return d
+			if a := succeededSecondary(resp); a.Close > 0 {
+				return a
 			}
 		}
 		return refusedSecondary(resp)
-	})
+	}
 }
 
 // acted reports whether a refused mutation was done in part.
@@ -68,12 +68,12 @@ func (o Options) acted(resp *http.Response) bool {
 	return resp.Request != nil && o.isGraphQL(resp.Request) && graphql.Acted(resp)
 }
 
-// unchanged is the cost of an answer: with a token a 304 is free.
-func unchanged(resp *http.Response) int {
+// unchanged says what an answer has cost: with a token a 304 is free.
+func unchanged(resp *http.Response) throttle.Answer {
 	if resp.StatusCode == http.StatusNotModified && resp.Request != nil && resp.Request.Header.Get("Authorization") != "" {
-		return 0
+		return throttle.Answer{}.WithCost(0)
 	}
-	return -1
+	return throttle.Answer{}
 }
 
 var remaining = feedback.Headers{
@@ -82,11 +82,11 @@ var remaining = feedback.Headers{
 }
 
 // left is what is left of a resource.
-func (o Options) left(resp *http.Response) (throttle.Quota, bool) {
+func (o Options) left(resp *http.Response) throttle.Answer {
 	if resp.Request == nil || !o.ofResource(resp) || !o.ofCaller(resp) {
-		return throttle.Quota{}, false
+		return throttle.Answer{}
 	}
-	return remaining.Quota(resp)
+	return remaining.Left(resp)
 }
 
 // ofResource reports whether an answer speaks of the resource whose budget its

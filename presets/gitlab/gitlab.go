@@ -115,15 +115,15 @@ func Policies(o Options) []throttle.Policy {
 	at := o.Host + api
 	rows := []throttle.Policy{
 		{Name: "gitlab-user", Match: o.Host + "/api/", Key: o.Caller, Cost: authenticated,
-			Limit: throttle.PerMinute(o.PerMinute), Penalty: tablerow.PenaltyIfCharged(authenticated, callerRefused()), Quota: left(ofUser)},
+			Limit: throttle.PerMinute(o.PerMinute), Answer: feedback.All(tablerow.IfCharged(authenticated, callerRefused()), left(ofUser))},
 		{Name: "gitlab-anonymous", Match: o.Host + "/api/", Key: address, Cost: anonymous,
-			Limit: throttle.PerMinute(500), Penalty: tablerow.PenaltyIfCharged(anonymous, callerRefused()), Quota: left(ofAddress)},
+			Limit: throttle.PerMinute(500), Answer: feedback.All(tablerow.IfCharged(anonymous, callerRefused()), left(ofAddress))},
 		{Name: "gitlab-address", Match: o.Host + "/", Key: address,
-			Limit: throttle.PerMinute(2_000), Penalty: throttle.NoPenalty},
+			Limit: throttle.PerMinute(2_000), Answer: throttle.LeaveOpen},
 		{Name: "gitlab-site", Match: o.Host + "/", Key: address, Cost: ofSite,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(ofSite, feedback.First(siteRefused, tablerow.Outage()))},
+			Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(ofSite, feedback.First(siteRefused, tablerow.Outage()))},
 		{Name: "gitlab-endpoint", Match: o.Host + "/api/", Key: throttle.Join(o.Caller, endpoint),
-			Limit: throttle.Unlimited(), Penalty: endpointRefused},
+			Limit: throttle.Unlimited(), Answer: endpointRefused},
 	}
 	for _, row := range []struct {
 		name, match string
@@ -144,10 +144,10 @@ func Policies(o Options) []throttle.Policy {
 		{"new-groups", "POST " + at + "groups", nil, throttle.SlidingWindow(200, 24*time.Hour)},
 	} {
 		rows = append(rows, throttle.Policy{Name: "gitlab-" + row.name, Match: row.match, Key: o.Caller, Cost: row.cost,
-			Limit: row.limit, Penalty: throttle.NoPenalty})
+			Limit: row.limit, Answer: throttle.LeaveOpen})
 	}
-	return append(rows, throttle.Policy{Name: "gitlab-new-pipelines", Match: "POST " + at + "projects/{id}/pipeline",
-		Key: throttle.Join(o.Caller, throttle.PathValue("id")), Limit: throttle.PerMinute(25), Penalty: throttle.NoPenalty})
+	return tablerow.Table(append(rows, throttle.Policy{Name: "gitlab-new-pipelines", Match: "POST " + at + "projects/{id}/pipeline",
+		Key: throttle.Join(o.Caller, throttle.PathValue("id")), Limit: throttle.PerMinute(25), Answer: throttle.LeaveOpen}))
 }
 
 func (o Options) withDefaults() Options {
@@ -227,41 +227,41 @@ func tooMany(lasts time.Duration) feedback.Codes {
 }
 
 // siteRefused is the penalty of the refusals that are not the API's.
-var siteRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Minute))
+var siteRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Minute))
 
 var (
-	endpointRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(func() feedback.Penalty {
+	endpointRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func() feedback.Reader {
 		codes := tooMany(time.Minute)
 		codes.End = feedback.RetryAfter(0)
-		return feedback.First(codes.Penalty, ofAnother(feedback.RetryAfter(time.Minute)))
+		return feedback.First(codes.Answer, ofAnother(feedback.RetryAfter(time.Minute)))
 	}())
 )
 
 // ofAnother returns p for refusals by a limit that is neither a user's nor an address's.
-func ofAnother(p feedback.Penalty) feedback.Penalty {
-	return func(resp *http.Response) time.Duration {
+func ofAnother(p feedback.Reader) feedback.Reader {
+	return func(resp *http.Response) throttle.Answer {
 		switch resp.Header.Get("RateLimit-Name") {
 		case "", ofUser, ofAddress:
-			return 0
+			return throttle.Answer{}
 		}
 		return p(resp)
 	}
 }
 
 // callerRefused is the penalty of all others.
-func callerRefused() feedback.Penalty {
-	return tablerow.WithoutDenials(feedback.First(
-		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
-			tooMany(feedback.NotRefused).Penalty,
-			ofAnother(feedback.For(feedback.NotRefused)),
+func callerRefused() feedback.Reader {
+	return feedback.First(
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
+			tooMany(0).Answer,
+			ofAnother(feedback.For(0)),
 			feedback.RetryAfter(time.Minute),
 		)),
 		tablerow.Outage(),
-	))
+	)
 }
 
 // left reads what is left of the limit with a name: the fields speak of one of several.
-func left(name string) feedback.Quota {
-	return feedback.When{Header: map[string]string{"RateLimit-Name": name}}.Quota(
-		feedback.Headers{Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}.Quota)
+func left(name string) feedback.Reader {
+	return feedback.When{Header: map[string]string{"RateLimit-Name": name}}.Then(
+		feedback.Headers{Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}.Left)
 }

@@ -108,16 +108,16 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := o.Host + "/"
 	project, user := caller.IDs(o.Project, o.User, o.Caller)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "gmail-project", Match: match, Key: project, Cost: atMost(o.PerMinute, o.Units),
-			Limit: throttle.PerMinute(o.PerMinute), Penalty: feedback.First(google.ProjectRefused, tablerow.Outage()),
+			Limit: throttle.PerMinute(o.PerMinute), Answer: feedback.First(google.ProjectRefused, tablerow.Outage()),
 		},
 		{
 			Name: "gmail-user", Match: match, Key: throttle.Join(project, caller.Or(user, ofPath)), Cost: atMost(o.PerUser, o.Units),
-			Limit: throttle.PerMinute(o.PerUser), Penalty: google.UserRefused,
+			Limit: throttle.PerMinute(o.PerUser), Answer: google.UserRefused,
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.

@@ -93,28 +93,28 @@ func Policies(o Options) []throttle.Policy {
 	match := cmp.Or(o.Host, "graph.microsoft.com") + "/"
 	app, tenant := caller.IDs(o.App, o.Tenant, o.Caller)
 	box := throttle.Join(app, tenant, mailbox)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "graph-app", Match: match, Key: app,
-			Limit: throttle.SlidingWindow(130_000, 10*time.Second), Penalty: throttle.NoPenalty,
+			Limit: throttle.SlidingWindow(130_000, 10*time.Second), Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "graph-mailbox", Match: match, Key: box, Cost: ofMailbox,
-			Limit: throttle.SlidingWindow(10_000, 10*time.Minute), Penalty: tablerow.PenaltyIfCharged(ofMailbox, mailboxRefused()),
+			Limit: throttle.SlidingWindow(10_000, 10*time.Minute), Answer: tablerow.IfCharged(ofMailbox, mailboxRefused()),
 		},
 		{
 			Name: "graph-mailbox-concurrency", Match: match, Key: box, Cost: ofMailbox,
-			Limit: throttle.Concurrency(4), Penalty: tablerow.PenaltyIfCharged(ofMailbox, concurrencyRefused),
+			Limit: throttle.Concurrency(4), Answer: tablerow.IfCharged(ofMailbox, concurrencyRefused),
 		},
 		{
 			Name: "graph-mailbox-upload", Match: match, Key: box, Cost: uploaded,
-			Limit: throttle.SlidingWindow(uploads, 5*time.Minute), Penalty: throttle.NoPenalty,
+			Limit: throttle.SlidingWindow(uploads, 5*time.Minute), Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "graph-service", Match: match, Key: throttle.Join(app, tenant, service), Cost: ofService,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(ofService, serviceRefused()),
+			Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(ofService, serviceRefused()),
 		},
-	}
+	})
 }
 
 // outlook are the services of a mailbox, by the segment of the path that leads to them.

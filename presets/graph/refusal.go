@@ -17,22 +17,22 @@ const some = 10 * time.Second
 
 // inFlight is the penalty of the refusals of too many requests in flight: it lasts so long, unless
 // end says otherwise.
-func inFlight(lasts time.Duration, end feedback.Penalty) feedback.Penalty {
-	return tooMany.Penalty(feedback.Codes{
+func inFlight(lasts time.Duration, end feedback.Reader) feedback.Reader {
+	return tooMany.Then(feedback.Codes{
 		Fields: []string{"error.message"}, Pattern: regexp.MustCompile("MailboxConcurrency"),
 		Lasts: map[string]time.Duration{"MailboxConcurrency": lasts}, End: end,
-	}.Penalty)
+	}.Answer)
 }
 
 var concurrencyRefused = inFlight(some, feedback.RetryAfter(0))
 
 // other is the penalty of any refusal.
-var other = tooMany.Penalty(feedback.RetryAfter(some))
+var other = tooMany.Then(feedback.RetryAfter(some))
 
 // mailboxRefused is the penalty of the refusals that are about a mailbox's other limits.
-func mailboxRefused() feedback.Penalty {
-	return tablerow.WithoutDenials(feedback.First(inFlight(feedback.NotRefused, nil), other, tablerow.Outage()))
+func mailboxRefused() feedback.Reader {
+	return feedback.First(inFlight(0, nil), other, tablerow.Outage())
 }
 
 // serviceRefused is the penalty of the refusals of all other services.
-func serviceRefused() feedback.Penalty { return feedback.First(other, tablerow.Outage()) }
+func serviceRefused() feedback.Reader { return feedback.First(other, tablerow.Outage()) }

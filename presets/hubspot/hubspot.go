@@ -136,22 +136,22 @@ func Policies(o Options) []throttle.Policy {
 	match := cmp.Or(o.Host, "api.hubapi.com") + "/"
 	app, account := caller.IDs(o.App, o.Account, o.Caller)
 	plan := o.plan()
-	day := throttle.Policy{Name: "hubspot-day", Match: match, Key: account, Limit: throttle.Unlimited(), Penalty: dayRefused(o.Zone)}
+	day := throttle.Policy{Name: "hubspot-day", Match: match, Key: account, Limit: throttle.Unlimited(), Answer: dayRefused(o.Zone)}
 	if plan.PerDay > 0 {
-		day.Limit, day.Quota = plan.day(o.Zone), left("Daily-Remaining", 24*time.Hour)
+		day.Limit, day.Answer = plan.day(o.Zone), feedback.All(day.Answer, left("Daily-Remaining", 24*time.Hour))
 	}
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "hubspot-app", Match: match, Key: throttle.Join(app, account), Cost: other,
-			Limit:   throttle.SlidingWindow(plan.PerTenSeconds, window),
-			Penalty: tablerow.PenaltyIfCharged(other, appRefused()), Quota: tablerow.QuotaIfCharged(other, left("Remaining", window)),
+			Limit:  throttle.SlidingWindow(plan.PerTenSeconds, window),
+			Answer: tablerow.IfCharged(other, feedback.All(appRefused(), left("Remaining", window))),
 		},
 		{
 			Name: "hubspot-search", Match: "POST " + match + "crm/", Key: account, Cost: search,
-			Limit: throttle.PerSecond(5), Penalty: tablerow.PenaltyIfCharged(search, searchRefused),
+			Limit: throttle.PerSecond(5), Answer: tablerow.IfCharged(search, searchRefused),
 		},
 		day,
-	}
+	})
 }
 
 // plan is what the account may do with what it has bought.
@@ -189,29 +189,29 @@ func other(r *http.Request) int { return 1 - search(r) }
 const window = 10 * time.Second
 
 // said is the penalty of the 429s that name one of some limits.
-func said(lasts map[string]time.Duration, end feedback.Penalty) feedback.Penalty {
-	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.Codes{
+func said(lasts map[string]time.Duration, end feedback.Reader) feedback.Reader {
+	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
 		Fields: []string{"policyName", "message"}, Lasts: lasts, End: end,
-	}.Penalty)
+	}.Answer)
 }
 
 // refused is the penalty of the 429s that are not about the day.
-func refused(otherwise time.Duration) feedback.Penalty {
+func refused(otherwise time.Duration) feedback.Reader {
 	return feedback.First(
 		said(map[string]time.Duration{
-			"DAILY": feedback.NotRefused, "*daily limit*": feedback.NotRefused,
+			"DAILY": 0, "*daily limit*": 0,
 			"TEN_SECONDLY_ROLLING": window, "*ten_secondly_rolling limit*": window,
 			"SECONDLY": time.Second, "*your secondly limit*": time.Second,
 		}, feedback.RetryAfter(0)),
-		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(otherwise)),
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(otherwise)),
 	)
 }
 
-var searchRefused = tablerow.WithoutDenials(refused(time.Second))
+var searchRefused = refused(time.Second)
 
 // appRefused is the penalty of all others.
-func appRefused() feedback.Penalty {
-	return tablerow.WithoutDenials(feedback.First(refused(window), tablerow.Outage()))
+func appRefused() feedback.Reader {
+	return feedback.First(refused(window), tablerow.Outage())
 }
 
 // moving is the status of an account that HubSpot moves to another place.
@@ -219,18 +219,18 @@ const moving = 477
 
 // dayRefused is the penalty of the refusals that are about an account's day, and so about all its apps. If
 // zone is not nil it lasts until midnight there where the refusal does not say.
-func dayRefused(zone *time.Location) feedback.Penalty {
+func dayRefused(zone *time.Location) feedback.Reader {
 	end := feedback.RetryAfter(0)
 	if zone != nil {
 		end = feedback.First(end, feedback.UntilMidnight(zone))
 	}
 	return feedback.First(
 		said(map[string]time.Duration{"DAILY": time.Hour, "*daily limit*": time.Hour}, end),
-		feedback.When{Status: []int{moving}}.Penalty(feedback.RetryAfter(0)),
+		feedback.When{Status: []int{moving}}.Then(feedback.RetryAfter(0)),
 	)
 }
 
 // left returns the quota that reads what an answer says is left in a window of length per.
-func left(of string, per time.Duration) feedback.Quota {
-	return feedback.Headers{Remaining: "X-HubSpot-RateLimit-" + of, Per: per}.Quota
+func left(of string, per time.Duration) feedback.Reader {
+	return feedback.Headers{Remaining: "X-HubSpot-RateLimit-" + of, Per: per}.Left
 }

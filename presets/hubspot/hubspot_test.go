@@ -77,12 +77,12 @@ func TestLeftOut(t *testing.T) {
 }
 
 func TestOutage(t *testing.T) {
-	penalty := hubspot.Policies(hubspot.Options{})[0].Penalty
+	read := hubspot.Policies(hubspot.Options{})[0].Answer
 	away := &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"7"}}, Request: presettest.Request(t, contact)}
 	for range throttle.OutageAnswers - 1 {
-		require.Zero(t, penalty(away))
+		require.Zero(t, read(away).Close)
 	}
-	require.Equal(t, 7*time.Second, penalty(away))
+	require.Equal(t, throttle.Refused(7*time.Second), read(away))
 }
 
 func TestNoRefusals(t *testing.T) {

@@ -124,7 +124,7 @@ func Policies(o Options) []throttle.Policy {
 	if o.Points == nil {
 		o.Points = points
 	}
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		o.quota(),
 		o.burst(http.MethodGet, throttle.PerSecond(100)),
 		o.burst(http.MethodPost, throttle.PerSecond(100)),
@@ -133,7 +133,7 @@ func Policies(o Options) []throttle.Policy {
 		o.burst(http.MethodPatch, throttle.Unlimited()),
 		o.issue("jira-issue-2s", throttle.SlidingWindow(20, 2*time.Second)),
 		o.issue("jira-issue-30s", throttle.SlidingWindow(100, 30*time.Second)),
-	}
+	})
 }
 
 var tenant = throttle.PathValue("tenant")
@@ -143,10 +143,13 @@ func (o *Options) match() string { return o.Host + "/rest/" }
 
 func (o *Options) quota() throttle.Policy {
 	p := throttle.Policy{
-		Name: "jira-quota", Match: o.match(), Key: o.app, Cost: o.cost, Settle: settle,
-		Limit:   throttle.FixedWindow(o.Quota, time.Hour),
-		Penalty: tablerow.PenaltyIfCharged(o.cost, refused(nextHour, "jira-quota-global-based", "jira-quota-tenant-based")),
-		Quota:   feedback.RateLimit{Prefix: "Beta-"}.Quota,
+		Name: "jira-quota", Match: o.match(), Key: o.app, Cost: o.cost,
+		Limit: throttle.FixedWindow(o.Quota, time.Hour),
+		Answer: feedback.All(
+			tablerow.IfCharged(o.cost, refused(nextHour, "jira-quota-global-based", "jira-quota-tenant-based")),
+			feedback.RateLimit{Prefix: "Beta-"}.Left,
+			settle,
+		),
 	}
 	if o.PerTenant {
 		p.Key = throttle.Join(o.app, tenant)
@@ -160,15 +163,15 @@ func (o *Options) cost(r *http.Request) int { return min(o.Points(r), o.Quota) }
 func (o *Options) burst(method string, limit throttle.Limit) throttle.Policy {
 	return throttle.Policy{
 		Name: "jira-burst-" + method, Match: method + " " + o.match(), Key: throttle.Join(o.app, tenant, o.Endpoint),
-		Limit:   limit,
-		Penalty: o.burstRefused(),
+		Limit:  limit,
+		Answer: o.burstRefused(),
 	}
 }
 
 func (o *Options) issue(name string, limit throttle.Limit) throttle.Policy {
 	return throttle.Policy{
 		Name: name, Match: o.match(), Key: throttle.Join(tenant, issue), Cost: writes,
-		Limit:   limit,
-		Penalty: tablerow.PenaltyIfCharged(writes, refused(soon, "jira-per-issue-on-write")),
+		Limit:  limit,
+		Answer: tablerow.IfCharged(writes, refused(soon, "jira-per-issue-on-write")),
 	}
 }

@@ -46,18 +46,18 @@ func pointsOf(r *http.Request, n int) int {
 	return 1 + n
 }
 
-// settle is a [throttle.Policy.Settle] that counts the objects of a short answer.
+// settle is a [throttle.Policy.Answer] that counts the objects of a short answer.
 // A long one is left alone: it has about as many as were asked for.
-func settle(resp *http.Response) int {
+func settle(resp *http.Response) throttle.Answer {
 	if resp.Request == nil || hasAPIToken(resp.Request) || !reads(resp.Request) || resp.StatusCode != http.StatusOK ||
 		resp.ContentLength > short || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
-		return -1
+		return throttle.Answer{}
 	}
 	n, ok := objects(jsonscan.New(peek.Reader(resp, short), piece))
 	if !ok {
-		return -1
+		return throttle.Answer{}
 	}
-	return pointsOf(resp.Request, n)
+	return throttle.Answer{}.WithCost(pointsOf(resp.Request, n))
 }
 
 const (

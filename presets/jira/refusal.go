@@ -5,15 +5,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // refused is the penalty of the 429s that give one of the reasons.
-func refused(p feedback.Penalty, reasons ...string) feedback.Penalty {
-	return func(resp *http.Response) time.Duration {
+func refused(p feedback.Reader, reasons ...string) feedback.Reader {
+	return func(resp *http.Response) throttle.Answer {
 		if resp.StatusCode != http.StatusTooManyRequests || !slices.Contains(reasons, reason(resp)) {
-			return 0
+			return throttle.Answer{}
 		}
 		return p(resp)
 	}
@@ -26,15 +27,15 @@ var (
 	soon = feedback.First(tablerow.Until(feedback.Headers{Reset: "X-RateLimit-Reset"}), feedback.RetryAfter(time.Second))
 
 	// nextHour is for how long a quota does.
-	nextHour = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Hour, Clock: true}.Penalty
+	nextHour = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Hour, Clock: true}.Answer
 )
 
 // burstRefused is the penalty of all refusals that close no other row.
-func (o *Options) burstRefused() feedback.Penalty {
+func (o *Options) burstRefused() feedback.Reader {
 	return feedback.First(
-		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(func(resp *http.Response) time.Duration {
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func(resp *http.Response) throttle.Answer {
 			if o.closesAnother(resp) {
-				return 0
+				return throttle.Answer{}
 			}
 			return soon(resp)
 		}),

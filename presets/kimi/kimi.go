@@ -74,6 +74,7 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // A Tier is what an account is allowed, by what it has paid in.
@@ -131,24 +132,24 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), throttle.PathValue("land"))
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "kimi-concurrency", Match: match, Key: key,
-			Limit: throttle.Concurrency(o.Tier.InFlight), Penalty: reached("concurrency", time.Second),
+			Limit: throttle.Concurrency(o.Tier.InFlight), Answer: reached("concurrency", time.Second),
 		},
 		{
 			Name: "kimi-requests", Match: match, Key: key,
-			Limit: throttle.PerMinute(o.Tier.PerMinute), Penalty: requestsRefused(o.cost), Quota: left.Quota,
+			Limit: throttle.PerMinute(o.Tier.PerMinute), Answer: feedback.All(requestsRefused(o.cost), left.Left),
 		},
 		{
 			Name: "kimi-tokens", Match: match, Key: key,
-			Limit: throttle.PerMinute(o.Tier.Tokens), Cost: o.cost, Meter: meter, Penalty: reached("TPM", time.Second),
+			Limit: throttle.PerMinute(o.Tier.Tokens), Cost: o.cost, Meter: meter, Answer: reached("TPM", time.Second),
 		},
 		{
 			Name: "kimi-day", Match: match, Key: key,
-			Limit: o.Tier.day(), Cost: o.cost, Meter: meter, Penalty: reached("TPD", time.Hour),
+			Limit: o.Tier.day(), Cost: o.cost, Meter: meter, Answer: reached("TPD", time.Hour),
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.

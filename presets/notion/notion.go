@@ -98,52 +98,52 @@ func Policies(o Options) []throttle.Policy {
 	connection, workspace := caller.IDs(o.Connection, o.Workspace, o.Caller)
 	connection = caller.Or(connection, throttle.Header("Authorization"))
 	workspace = caller.Or(workspace, connection)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "notion-connection", Match: match, Key: connection,
-			Limit: throttle.PerMinute(o.PerMinute), Penalty: connectionRefused(),
+			Limit: throttle.PerMinute(o.PerMinute), Answer: connectionRefused(),
 		},
 		{
 			Name: "notion-workspace", Match: match, Key: workspace,
-			Limit: throttle.Unlimited(), Penalty: refused("public_api_space_request_rate_limit"),
+			Limit: throttle.Unlimited(), Answer: refused("public_api_space_request_rate_limit"),
 		},
 		{
 			Name: "notion-endpoint", Match: match, Key: throttle.Join(connection, endpoint),
-			Limit: throttle.Unlimited(), Penalty: refused("public_api_endpoint_rate_limit"),
+			Limit: throttle.Unlimited(), Answer: refused("public_api_endpoint_rate_limit"),
 		},
-	}
+	})
 }
 
 // reason is the field in which a 429 says which limit it is about.
 var reason = []string{"additional_data.rate_limit_reason"}
 
 // refused is the penalty of the 429s of one reason.
-func refused(code string) feedback.Penalty {
-	return feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
+func refused(code string) feedback.Reader {
+	return feedback.When{Status: []int{429}}.Then(feedback.Codes{
 		Fields: reason,
 		Lasts:  map[string]time.Duration{code: time.Minute},
 		End:    feedback.RetryAfter(0),
-	}.Penalty)
+	}.Answer)
 }
 
 // connectionRefused is the penalty of all other refusals.
-func connectionRefused() feedback.Penalty {
-	return tablerow.WithoutDenials(feedback.First(
-		feedback.When{Status: []int{429}}.Penalty(feedback.First(
+func connectionRefused() feedback.Reader {
+	return feedback.First(
+		feedback.When{Status: []int{429}}.Then(feedback.First(
 			feedback.Codes{
 				Fields: reason,
 				Lasts: map[string]time.Duration{
-					"public_api_space_request_rate_limit": feedback.NotRefused, // the workspace's
-					"public_api_endpoint_rate_limit":      feedback.NotRefused, // the endpoint's
+					"public_api_space_request_rate_limit": 0, // the workspace's
+					"public_api_endpoint_rate_limit":      0, // the endpoint's
 					"public_api_request_blocked":          time.Hour,
 				},
 				End: feedback.RetryAfter(0),
-			}.Penalty,
+			}.Answer,
 			feedback.RetryAfter(time.Minute),
 		)),
-		feedback.When{Status: []int{529}}.Penalty(feedback.RetryAfter(0)),
+		feedback.When{Status: []int{529}}.Then(feedback.RetryAfter(0)),
 		tablerow.Outage(),
-	))
+	)
 }
 
 // endpoint is a [throttle.Policy.Key]: the method, and the path without its ids,

@@ -20,42 +20,42 @@ var again = feedback.Printed{
 }
 
 // wait is for how long a refusal closes its budget.
-var wait = feedback.First(feedback.RetryAfter(0), again.Penalty, feedback.For(time.Second))
+var wait = feedback.First(feedback.RetryAfter(0), again.Answer, feedback.For(time.Second))
 
 // tokensRefused is the penalty of the refusals that are about tokens.
-var tokensRefused = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
+var tokensRefused = feedback.When{Status: []int{429}}.Then(feedback.Codes{
 	Fields: []string{"error.type"},
 	Lasts:  map[string]time.Duration{"tokens": time.Second},
 	End:    wait,
-}.Penalty)
+}.Answer)
 
 // noMoney knows the 429 that is no refusal: it stays one until the bill is paid.
-var noMoney = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
-	Fields: []string{"error.code", "error.type"},
-	Lasts:  map[string]time.Duration{"insufficient_quota": feedback.NotRefused},
-}.Penalty)
+var noMoney = feedback.When{Status: []int{429}}.Then(feedback.Codes{
+	Fields:     []string{"error.code", "error.type"},
+	NotRefused: []string{"insufficient_quota"},
+}.Answer)
 
 // requestsRefused is the penalty of all other refusals. A refusal about tokens is one of them if the request costs
 // no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
-func requestsRefused(tokens func(*http.Request) int) feedback.Penalty {
+func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		noMoney,
-		tablerow.WithoutDenials(feedback.When{Status: []int{429}}.Penalty(feedback.First(
-			tablerow.PenaltyIfCharged(tokens, feedback.Codes{
+		feedback.When{Status: []int{429}}.Then(feedback.First(
+			tablerow.IfCharged(tokens, feedback.Codes{
 				Fields: []string{"error.type"},
-				Lasts:  map[string]time.Duration{"tokens": feedback.NotRefused},
-			}.Penalty),
+				Lasts:  map[string]time.Duration{"tokens": 0},
+			}.Answer),
 			wait,
-		))),
+		)),
 		tablerow.Outage(),
 	)
 }
 
 // left reads what is left of requests or tokens.
-func left(what string) feedback.Quota {
+func left(what string) feedback.Reader {
 	return llm.Bucket{
 		Limit:     "x-ratelimit-limit-" + what,
 		Remaining: "x-ratelimit-remaining-" + what,
 		Reset:     "x-ratelimit-reset-" + what,
-	}.Quota
+	}.Left
 }

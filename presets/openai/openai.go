@@ -82,6 +82,7 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what an account's tier changes, and whose requests are counted
@@ -133,18 +134,18 @@ func Policies(o Options) []throttle.Policy {
 	if tokens.learns = o.Cost == nil; tokens.learns {
 		tokens.o.Cost = llm.Estimate
 	}
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "openai-requests", Match: match, Key: key,
-			Limit:   llm.Requests(o.Requests, o.Even),
-			Penalty: requestsRefused(tokens.cost), Quota: left("requests"),
+			Limit:  llm.Requests(o.Requests, o.Even),
+			Answer: feedback.All(requestsRefused(tokens.cost), left("requests")),
 		},
 		{
 			Name: "openai-tokens", Match: match, Key: key,
-			Limit: llm.Tokens(o.Tokens, o.Even), Cost: tokens.cost, Settle: tokens.settle, Meter: tokens.usage().Meter,
-			Penalty: tokensRefused, Quota: left("tokens"),
+			Limit: llm.Tokens(o.Tokens, o.Even), Cost: tokens.cost, Meter: tokens.usage().Meter,
+			Answer: feedback.All(tokensRefused, left("tokens"), tokens.settle),
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.
@@ -185,7 +186,9 @@ func firstAnswer(r *http.Request) int {
 }
 
 // settle returns the usage that the answer tells.
-func (t *tokens) settle(resp *http.Response) int { return t.usage().Settled(resp, usage.Settle(resp)) }
+func (t *tokens) settle(resp *http.Response) throttle.Answer {
+	return t.usage().Settled(resp, usage.Cost(resp))
+}
 
 // usage is how answers and streams tell their usage.
 func (t *tokens) usage() llm.Usage {

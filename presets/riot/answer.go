@@ -11,35 +11,35 @@ import (
 const unsaid = 5 * time.Second
 
 // refused is the penalty of the 429s of one type.
-func refused(kind string) feedback.Penalty {
+func refused(kind string) feedback.Reader {
 	return feedback.When{
 		Status: []int{429},
 		Header: map[string]string{"X-Rate-Limit-Type": kind},
-	}.Penalty(feedback.RetryAfter(unsaid))
+	}.Then(feedback.RetryAfter(unsaid))
 }
 
 // serviceRefused is the penalty of all other refusals.
-func serviceRefused() feedback.Penalty {
-	return tablerow.WithoutDenials(feedback.First(
-		feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Penalty(feedback.For(feedback.NotRefused)),
-		feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Penalty(feedback.For(feedback.NotRefused)),
-		feedback.When{Status: []int{429}}.Penalty(feedback.RetryAfter(unsaid)),
+func serviceRefused() feedback.Reader {
+	return feedback.First(
+		feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Then(feedback.For(0)),
+		feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Then(feedback.For(0)),
+		feedback.When{Status: []int{429}}.Then(feedback.RetryAfter(unsaid)),
 		tablerow.Outage(),
-	))
+	)
 }
 
 // left reads what is left of an app's or a method's window: of "100:120" and
 // "57:120" it is 43.
-func left(whose string, window time.Duration) feedback.Quota {
+func left(whose string, window time.Duration) feedback.Reader {
 	return feedback.Headers{
 		Limit: "X-" + whose + "-Rate-Limit",
 		Used:  "X-" + whose + "-Rate-Limit-Count",
 		Per:   window,
-	}.Quota
+	}.Left
 }
 
 // leftOfMethod reads what is left of each window that methods are known to have.
-func leftOfMethod() (all []feedback.Quota) {
+func leftOfMethod() (all []feedback.Reader) {
 	for _, seconds := range []time.Duration{1, 10, 60, 120, 600} {
 		all = append(all, left("Method", seconds*time.Second))
 	}

@@ -62,6 +62,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Development returns the limits of a development key.
@@ -129,17 +130,17 @@ func Policies(o Options) []throttle.Policy {
 	for _, l := range o.Limits {
 		rows = append(rows, throttle.Policy{
 			Name: fmt.Sprintf("riot-app-%ds", l.Per()/time.Second), Match: match, Key: throttle.Join(key, region),
-			Limit: l, Penalty: refused("application"), Quota: left("App", l.Per()),
+			Limit: l, Answer: feedback.All(refused("application"), left("App", l.Per())),
 		})
 	}
-	return append(rows,
+	return tablerow.Table(append(rows,
 		throttle.Policy{
 			Name: "riot-method", Match: match, Key: throttle.Join(key, region, o.Method),
-			Limit: unpublished, Penalty: refused("method"), Quota: feedback.Least(leftOfMethod()...),
+			Limit: unpublished, Answer: feedback.All(append(leftOfMethod(), refused("method"))...),
 		},
 		throttle.Policy{
 			Name: "riot-service", Match: match, Key: throttle.Join(region, service),
-			Limit: throttle.Unlimited(), Penalty: serviceRefused(),
+			Limit: throttle.Unlimited(), Answer: serviceRefused(),
 		},
-	)
+	))
 }

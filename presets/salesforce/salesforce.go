@@ -108,17 +108,17 @@ const notTold = 1_000_000_000
 func Policies(o Options) []throttle.Policy {
 	match := cmp.Or(o.Host, "*.my.salesforce.com") + "/services/"
 	organization := caller.Or(caller.ID(o.Organization, o.Caller), throttle.Host)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "salesforce-day", Match: match, Key: organization, Cost: counted,
-			Limit:   throttle.SlidingWindow(cmp.Or(o.PerDay, notTold), 24*time.Hour),
-			Penalty: dayRefused, Quota: left,
+			Limit:  throttle.SlidingWindow(cmp.Or(o.PerDay, notTold), 24*time.Hour),
+			Answer: feedback.All(dayRefused, left),
 		},
 		{
 			Name: "salesforce-org", Match: match, Key: organization,
-			Limit: throttle.Unlimited(), Penalty: orgRefused(),
+			Limit: throttle.Unlimited(), Answer: orgRefused(),
 		},
-	}
+	})
 }
 
 // counted is the cost of a request: the list of versions is free.
@@ -130,26 +130,26 @@ func counted(r *http.Request) int {
 }
 
 // limited returns p for the 403s that are about a limit, and 0 for all others.
-func limited(p feedback.Penalty) feedback.Penalty {
+func limited(p feedback.Reader) feedback.Reader {
 	known := feedback.Codes{
 		Fields: []string{"*.errorCode"},
 		Lasts:  map[string]time.Duration{"REQUEST_LIMIT_EXCEEDED": time.Second},
 	}
-	return feedback.When{Status: []int{http.StatusForbidden}}.Penalty(func(resp *http.Response) time.Duration {
-		if known.Penalty(resp) <= 0 {
-			return 0
+	return feedback.When{Status: []int{http.StatusForbidden}}.Then(func(resp *http.Response) throttle.Answer {
+		if known.Answer(resp).Close <= 0 {
+			return throttle.Answer{}
 		}
 		return p(resp)
 	})
 }
 
 // total is the penalty of a refusal that is about the 24 hours.
-func total(lasts time.Duration) feedback.Penalty {
+func total(lasts time.Duration) feedback.Reader {
 	return feedback.Codes{
 		Fields: []string{"*.message"},
 		Lasts:  map[string]time.Duration{"*TotalRequests*": lasts},
 		End:    feedback.RetryAfter(0),
-	}.Penalty
+	}.Answer
 }
 
 var (
@@ -157,22 +157,22 @@ var (
 )
 
 // orgRefused is the penalty of all others.
-func orgRefused() feedback.Penalty {
-	return tablerow.WithoutDenials(feedback.First(
-		limited(feedback.First(total(feedback.NotRefused), feedback.RetryAfter(5*time.Second))),
-		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(0)),
+func orgRefused() feedback.Reader {
+	return feedback.First(
+		limited(feedback.First(total(0), feedback.RetryAfter(5*time.Second))),
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(0)),
 		tablerow.Outage(),
-	))
+	)
 }
 
 // left reads what is left of the 24 hours: "api-usage=10018/100000; api-bursts=1/750".
-func left(resp *http.Response) (throttle.Quota, bool) {
+func left(resp *http.Response) throttle.Answer {
 	for part := range strings.SplitSeq(resp.Header.Get("Sforce-Limit-Info"), ";") {
 		if usage, ok := strings.CutPrefix(strings.TrimSpace(part), "api-usage="); ok {
 			only := *resp
 			only.Header = http.Header{"Usage": {usage}, "Age": resp.Header["Age"]}
-			return feedback.Headers{Used: "Usage", Per: 24 * time.Hour}.Quota(&only)
+			return feedback.Headers{Used: "Usage", Per: 24 * time.Hour}.Left(&only)
 		}
 	}
-	return throttle.Quota{}, false
+	return throttle.Answer{}
 }

@@ -45,12 +45,12 @@ func TestLeftOut(t *testing.T) {
 }
 
 func TestOutage(t *testing.T) {
-	penalty := salesforce.Policies(salesforce.Options{})[1].Penalty
+	read := salesforce.Policies(salesforce.Options{})[1].Answer
 	away := &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"7"}}}
 	for range throttle.OutageAnswers - 1 {
-		require.Zero(t, penalty(away))
+		require.Zero(t, read(away).Close)
 	}
-	require.Equal(t, 7*time.Second, penalty(away))
+	require.Equal(t, throttle.Refused(7*time.Second), read(away))
 }
 
 func TestNoRefusals(t *testing.T) {

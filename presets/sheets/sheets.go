@@ -93,21 +93,21 @@ func Policies(o Options) []throttle.Policy {
 	ofProject, ofUser := throttle.PerMinute(cmp.Or(o.PerMinute, 300)), throttle.PerMinute(cmp.Or(o.PerUser, 60))
 	project, user := caller.IDs(o.Project, o.User, o.Caller)
 	user = throttle.Join(project, caller.Or(user, throttle.Header("Authorization")))
-	row := func(name string, cost func(*http.Request) int, limit throttle.Limit, key caller.Key, refused feedback.Penalty) throttle.Policy {
+	row := func(name string, cost func(*http.Request) int, limit throttle.Limit, key caller.Key, refused feedback.Reader) throttle.Policy {
 		return throttle.Policy{
 			Name: name, Match: match, Key: key, Cost: cost,
-			Limit: limit, Penalty: tablerow.PenaltyIfCharged(cost, refused),
+			Limit: limit, Answer: tablerow.IfCharged(cost, refused),
 		}
 	}
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		row("sheets-read-project", reads, ofProject, project, projectRefused()),
 		row("sheets-read-user", reads, ofUser, user, google.UserRefused),
 		row("sheets-write-project", writes, ofProject, project, projectRefused()),
 		row("sheets-write-user", writes, ofUser, user, google.UserRefused),
-	}
+	})
 }
 
-func projectRefused() feedback.Penalty {
+func projectRefused() feedback.Reader {
 	return feedback.First(google.ProjectRefused, tablerow.Outage())
 }
 

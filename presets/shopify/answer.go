@@ -11,32 +11,32 @@ import (
 
 var (
 	// tooMany closes REST.
-	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second))
+	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second))
 
 	// queryCost is null in a refusal.
-	queryCost = feedback.Amount{Fields: []string{"extensions.cost.actualQueryCost"}}.Settle
+	queryCost = feedback.Amount{Fields: []string{"extensions.cost.actualQueryCost"}}.Cost
 
 	// What a refusal says of the points: how many the query needs, how many the bucket holds, and how many
 	// come back in a second.
-	pointsAsked = feedback.Amount{Fields: []string{"extensions.cost.requestedQueryCost"}}.Settle
-	bucketSize  = feedback.Amount{Fields: []string{"extensions.cost.throttleStatus.maximumAvailable"}}.Settle
-	restoreRate = feedback.Amount{Fields: []string{"extensions.cost.throttleStatus.restoreRate"}}.Settle
+	pointsAsked = feedback.Amount{Fields: []string{"extensions.cost.requestedQueryCost"}}.Cost
+	bucketSize  = feedback.Amount{Fields: []string{"extensions.cost.throttleStatus.maximumAvailable"}}.Cost
+	restoreRate = feedback.Amount{Fields: []string{"extensions.cost.throttleStatus.restoreRate"}}.Cost
 
 	// pointsLeft are all there is for a second: then the next come in.
 	pointsLeft = feedback.Amount{
 		Fields: []string{"extensions.cost.throttleStatus.currentlyAvailable"},
 		Per:    time.Second,
-	}.Quota
+	}.Left
 )
 
 // throttled is the penalty of GraphQL.
-func (o Options) throttled() feedback.Penalty {
+func (o Options) throttled() feedback.Reader {
 	return feedback.First(
 		feedback.Codes{
 			Fields: []string{"errors.*.extensions.code"},
 			Lasts:  map[string]time.Duration{"THROTTLED": time.Second},
 			End:    feedback.First(feedback.RetryAfter(0), o.untilRestored),
-		}.Penalty,
+		}.Answer,
 		tooMany,
 		tablerow.Outage(),
 	)
@@ -44,14 +44,15 @@ func (o Options) throttled() feedback.Penalty {
 
 // untilRestored is the time until a bucket has the points that a refused query has asked for, or is
 // full if it never has that many. It is 0 if the answer does not tell, or nothing is missing.
-func (o Options) untilRestored(resp *http.Response) time.Duration {
-	asked, size, perSecond := pointsAsked(resp), bucketSize(resp), restoreRate(resp)
-	there, known := pointsLeft(resp)
-	if size >= 0 {
+func (o Options) untilRestored(resp *http.Response) throttle.Answer {
+	asked, _ := pointsAsked(resp).Cost()
+	perSecond, _ := restoreRate(resp).Cost()
+	there, known := pointsLeft(resp).Left()
+	if size, told := bucketSize(resp).Cost(); told {
 		asked = min(asked, size)
 	}
 	if perSecond <= 0 || !known || asked <= there.Left {
-		return 0
+		return throttle.Answer{}
 	}
 	restored := points(asked-there.Left, perSecond)
 
@@ -60,7 +61,7 @@ func (o Options) untilRestored(resp *http.Response) time.Duration {
 	if resp.Request != nil {
 		restored -= points(o.Estimate(resp.Request)-1, o.Plan.Points)
 	}
-	return max(restored, time.Millisecond)
+	return throttle.Refused(max(restored, time.Millisecond))
 }
 
 // points is the time in which so many points come back.
@@ -70,9 +71,9 @@ func points(n, perSecond int) time.Duration {
 
 // callsLeft reads "32/40". What is left of it is all there is until the next
 // call leaks out of the bucket.
-func callsLeft(calls throttle.Limit) feedback.Quota {
+func callsLeft(calls throttle.Limit) feedback.Reader {
 	return feedback.Headers{
 		Used: "X-Shopify-Shop-Api-Call-Limit",
 		Per:  calls.Per() / time.Duration(calls.N()),
-	}.Quota
+	}.Left
 }

@@ -124,16 +124,16 @@ func Policies(o Options) []throttle.Policy {
 	graphql := "POST " + rest + "api/{version}/graphql.json"
 	appAndStore := throttle.Join(caller.ID(o.App, o.Caller), throttle.PathValue("shop"))
 	calls, points := o.Plan.calls(), o.Plan.points()
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "shopify-rest", Match: rest, Key: appAndStore, Cost: restCalls,
-			Limit: calls, Penalty: tablerow.PenaltyIfCharged(restCalls, feedback.First(tooMany, tablerow.Outage())), Quota: tablerow.QuotaIfCharged(restCalls, callsLeft(calls)),
+			Limit: calls, Answer: tablerow.IfCharged(restCalls, feedback.All(feedback.First(tooMany, tablerow.Outage()), callsLeft(calls))),
 		},
 		{
 			Name: "shopify-graphql", Match: graphql, Key: appAndStore, Cost: o.Estimate,
-			Limit: points, Penalty: o.throttled(), Acted: gql.Acted, Quota: pointsLeft, Settle: queryCost,
+			Limit: points, Answer: feedback.All(feedback.Acted(o.throttled(), gql.Acted), pointsLeft, queryCost),
 		},
-	}
+	})
 }
 
 func (p Plan) withDefaults() Plan {

@@ -111,7 +111,7 @@ func TestACostlyQueryIsRefusedOnce(t *testing.T) {
 					resp, err := transport.RoundTrip(presettest.Request(t, graphql, `{"query":"{ a }"}`))
 					require.NoError(t, err)
 					require.NoError(t, resp.Body.Close())
-					if throttle.PenaltyOf(resp) == 0 {
+					if throttle.AnswerOf(resp).Close == 0 {
 						break
 					}
 				}

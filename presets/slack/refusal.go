@@ -10,15 +10,15 @@ import (
 
 // refused closes a method. Bodies of refusals are short; those of answers need
 // not be looked at for longer.
-func refused() feedback.Penalty {
+func refused() feedback.Reader {
 	return feedback.First(
-		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Minute)),
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Minute)),
 		feedback.Codes{
 			Fields: []string{"error"},
 			Lasts:  map[string]time.Duration{"ratelimited": time.Minute},
 			End:    feedback.RetryAfter(0),
 			Max:    1 << 10,
-		}.Penalty,
+		}.Answer,
 		tablerow.Outage(),
 	)
 }

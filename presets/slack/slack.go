@@ -127,14 +127,14 @@ func Policies(o Options) []throttle.Policy {
 		rows = append(rows, throttle.Policy{
 			Name: "slack-tier-" + strconv.Itoa(int(tier)), Match: o.Host + prefix,
 			Key: throttle.Join(workspace, app, throttle.RawPath), Cost: cost,
-			Limit: throttle.PerMinute(perMinute[tier]), Penalty: tablerow.PenaltyIfCharged(cost, refused()),
+			Limit: throttle.PerMinute(perMinute[tier]), Answer: tablerow.IfCharged(cost, refused()),
 		})
 	}
-	return append(rows, throttle.Policy{
+	return tablerow.Table(append(rows, throttle.Policy{
 		Name: "slack-message", Match: o.Host + prefix + postMessage,
 		Key:   throttle.Join(workspace, app, o.Channel),
-		Limit: throttle.PerSecond(1), Penalty: refused(),
-	})
+		Limit: throttle.PerSecond(1), Answer: refused(),
+	}))
 }
 
 func (o Options) withDefaults() Options {

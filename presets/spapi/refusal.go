@@ -12,10 +12,10 @@ import (
 )
 
 // refused closes an empty bucket until the next request has flowed in.
-func refused(l throttle.Limit) feedback.Penalty {
+func refused(l throttle.Limit) feedback.Reader {
 	usual := l.Per() / time.Duration(max(l.N(), 1))
 	return feedback.First(
-		feedback.When{Status: []int{429}}.Penalty(feedback.First(
+		feedback.When{Status: []int{429}}.Then(feedback.First(
 			feedback.RetryAfter(0), atRate, feedback.For(usual),
 		)),
 		tablerow.Outage(),
@@ -24,10 +24,10 @@ func refused(l throttle.Limit) feedback.Penalty {
 
 // atRate is how long a request takes to flow in, by the answer itself; 0 if it
 // does not say.
-func atRate(resp *http.Response) time.Duration {
+func atRate(resp *http.Response) throttle.Answer {
 	rate, err := strconv.ParseFloat(resp.Header.Get("x-amzn-RateLimit-Limit"), 64)
 	if err != nil || !(rate > 0) { // nor NaN
-		return 0
+		return throttle.Answer{}
 	}
-	return time.Duration(math.Ceil(min(float64(time.Second)/rate, float64(throttle.MaxPenalty))))
+	return throttle.Refused(time.Duration(math.Ceil(min(float64(time.Second)/rate, float64(throttle.MaxPenalty)))))
 }

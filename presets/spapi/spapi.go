@@ -55,6 +55,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // An Operation is a row of a usage plan.
@@ -126,7 +127,7 @@ func Policies(o Options) []throttle.Policy {
 	for i, op := range o.Operations {
 		rows[i] = op.policy(o.Host, account)
 	}
-	return rows
+	return tablerow.Table(rows)
 }
 
 func (op Operation) policy(host string, key caller.Key) throttle.Policy {
@@ -136,7 +137,7 @@ func (op Operation) policy(host string, key caller.Key) throttle.Policy {
 	method, path, _ := strings.Cut(op.Match, "/")
 	return throttle.Policy{
 		Name: "spapi-" + op.Name, Match: method + host + "/" + path, Key: key,
-		Limit: op.Limit, Penalty: refused(op.Limit),
+		Limit: op.Limit, Answer: refused(op.Limit),
 	}
 }
 

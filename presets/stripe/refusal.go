@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
@@ -15,8 +16,8 @@ const reason = "Stripe-Rate-Limited-Reason"
 var wait = feedback.RetryAfter(time.Second)
 
 // refused is the penalty of the 429s of one reason, which may end in "*".
-func refused(why string) feedback.Penalty {
-	return feedback.When{Status: []int{http.StatusTooManyRequests}, Header: map[string]string{reason: why}}.Penalty(wait)
+func refused(why string) feedback.Reader {
+	return feedback.When{Status: []int{http.StatusTooManyRequests}, Header: map[string]string{reason: why}}.Then(wait)
 }
 
 var (
@@ -24,42 +25,46 @@ var (
 
 	// objectRefused is about one object. So is a lock_timeout, which is no refusal, but asks to wait if it has
 	// a Retry-After.
-	objectRefused = feedback.First(refused("resource-specific"), feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.Codes{
-		Fields: []string{"error.code"},
-		Lasts:  map[string]time.Duration{"lock_timeout": 0},
-		End:    feedback.RetryAfter(0),
-	}.Penalty))
+	objectRefused = feedback.First(refused("resource-specific"), feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(locked))
 
 	// anyRefused is the penalty of what has one limit for all reasons.
-	anyRefused = tablerow.WithoutDenials(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+	anyRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
 		not(objectRefused), lockTimeout, wait,
-	)))
+	))
 
 	// lockTimeout knows the 429 that is no refusal: another request holds the object.
 	lockTimeout = feedback.Codes{
 		Fields: []string{"error.code"},
-		Lasts:  map[string]time.Duration{"lock_timeout": feedback.NotRefused},
-	}.Penalty
+		Lasts:  map[string]time.Duration{"lock_timeout": 0},
+	}.Answer
 )
 
+// locked closes the row of an object that another request holds, if the answer says for how long.
+func locked(resp *http.Response) throttle.Answer {
+	if lockTimeout(resp).Verdict == throttle.VerdictNone {
+		return throttle.Answer{}
+	}
+	return feedback.RetryAfter(0)(resp)
+}
+
 // accountRefused is the penalty of all others.
-func accountRefused() feedback.Penalty {
-	return tablerow.WithoutDenials(feedback.First(
-		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+func accountRefused() feedback.Reader {
+	return feedback.First(
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
 			not(endpointRefused), not(objectRefused),
 			lockTimeout,
 			wait,
 		)),
 		tablerow.Outage(),
-	))
+	)
 }
 
 // not ends a [feedback.First] at what another row is closed by.
-func not(p feedback.Penalty) feedback.Penalty {
-	return func(resp *http.Response) time.Duration {
-		if p(resp) > 0 {
-			return feedback.NotRefused
+func not(p feedback.Reader) feedback.Reader {
+	return func(resp *http.Response) throttle.Answer {
+		if p(resp).Close > 0 {
+			return throttle.Refused(0)
 		}
-		return 0
+		return throttle.Answer{}
 	}
 }

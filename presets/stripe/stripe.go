@@ -108,40 +108,40 @@ const (
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
-	none := throttle.NoPenalty
+	none := throttle.LeaveOpen
 	rows := []throttle.Policy{
 		{Name: "stripe-account", Match: o.Host + "/", Key: o.account, Cost: o.base,
-			Limit: throttle.PerSecond(o.PerSecond), Penalty: tablerow.PenaltyIfCharged(o.base, accountRefused())},
+			Limit: throttle.PerSecond(o.PerSecond), Answer: tablerow.IfCharged(o.base, accountRefused())},
 		{Name: "stripe-endpoint", Match: o.Host + "/", Key: throttle.Join(o.account, endpoint), Cost: o.base,
-			Limit: throttle.PerSecond(25), Penalty: tablerow.PenaltyIfCharged(o.base, endpointRefused)},
+			Limit: throttle.PerSecond(25), Answer: tablerow.IfCharged(o.base, endpointRefused)},
 		{Name: "stripe-search", Match: "GET " + o.Host + "/v1/{resource}/search", Key: o.account,
-			Limit: throttle.PerSecond(20), Penalty: none},
+			Limit: throttle.PerSecond(20), Answer: none},
 		{Name: "stripe-files-read", Match: "GET " + o.Host + files + "/", Key: o.account,
-			Limit: throttle.PerSecond(20), Penalty: none},
+			Limit: throttle.PerSecond(20), Answer: none},
 		{Name: "stripe-files-write", Match: "POST " + o.Host + files, Key: o.account,
-			Limit: throttle.PerSecond(20), Penalty: none},
+			Limit: throttle.PerSecond(20), Answer: none},
 		{Name: "stripe-payouts", Match: "POST " + o.Host + "/v1/payouts", Key: o.account,
-			Limit: throttle.PerSecond(15), Penalty: none},
+			Limit: throttle.PerSecond(15), Answer: none},
 		{Name: "stripe-payouts-in-flight", Match: "POST " + o.Host + "/v1/payouts", Key: o.account,
-			Limit: throttle.Concurrency(30), Penalty: none},
+			Limit: throttle.Concurrency(30), Answer: none},
 		{Name: "stripe-new-accounts", Match: "POST " + o.Host + "/v1/accounts", Key: o.account,
-			Limit: throttle.PerSecond(o.newAccounts()), Penalty: none},
+			Limit: throttle.PerSecond(o.newAccounts()), Answer: none},
 		{Name: "stripe-invoices-minute", Match: "POST " + o.Host + "/v1/invoices", Key: throttle.Join(o.account, subscription), Cost: ofSubscription,
-			Limit: throttle.PerMinute(10), Penalty: none},
+			Limit: throttle.PerMinute(10), Answer: none},
 		{Name: "stripe-invoices-day", Match: "POST " + o.Host + "/v1/invoices", Key: throttle.Join(o.account, subscription), Cost: ofSubscription,
-			Limit: throttle.SlidingWindow(20, 24*time.Hour), Penalty: none},
+			Limit: throttle.SlidingWindow(20, 24*time.Hour), Answer: none},
 		{Name: "stripe-quantity", Match: "POST " + o.Host + "/v1/subscriptions/{id}", Key: throttle.Join(o.account, throttle.PathValue("id")), Cost: quantities,
-			Limit: throttle.PerHour(200), Penalty: none},
+			Limit: throttle.PerHour(200), Answer: none},
 		{Name: "stripe-payment-intent", Match: "POST " + o.Host + "/v1/payment_intents/{id}", Key: throttle.Join(o.account, throttle.PathValue("id")),
-			Limit: throttle.PerHour(1_000), Penalty: none},
+			Limit: throttle.PerHour(1_000), Answer: none},
 		{Name: "stripe-object", Match: o.Host + "/", Key: throttle.Join(o.account, throttle.RawPath),
-			Limit: throttle.Unlimited(), Penalty: objectRefused},
+			Limit: throttle.Unlimited(), Answer: objectRefused},
 	}
 	if !o.Sandbox {
 		rows = append(rows, throttle.Policy{Name: "stripe-meter-events", Match: "POST " + o.Host + meterEvents, Key: o.account,
-			Limit: throttle.PerSecond(1_000), Penalty: feedback.First(anyRefused, tablerow.Outage())})
+			Limit: throttle.PerSecond(1_000), Answer: feedback.First(anyRefused, tablerow.Outage())})
 	}
-	return rows
+	return tablerow.Table(rows)
 }
 
 func (o Options) withDefaults() Options {

@@ -101,28 +101,28 @@ func Policies(o Options) []throttle.Policy {
 	match := o.Host + "/{bot}/{method}"
 	bot := caller.Or(caller.ID(o.Bot, o.Caller), throttle.PathValue("bot"))
 	toChat := throttle.Join(bot, o.Channel)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "telegram-bot", Match: match, Key: bot, Cost: sends,
-			Limit: throttle.PerSecond(o.PerSecond), Penalty: o.botRefused(),
+			Limit: throttle.PerSecond(o.PerSecond), Answer: o.botRefused(),
 		},
 		{
 			Name: "telegram-chat", Match: match, Key: toChat, Cost: o.toChat,
-			Limit: throttle.PerSecond(1), Penalty: throttle.NoPenalty,
+			Limit: throttle.PerSecond(1), Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "telegram-group", Match: match, Key: toChat, Cost: o.toGroup,
-			Limit: throttle.PerMinute(20), Penalty: tablerow.PenaltyIfCharged(o.toGroup, feedback.First(refused, tablerow.Outage())),
+			Limit: throttle.PerMinute(20), Answer: tablerow.IfCharged(o.toGroup, feedback.First(refused, tablerow.Outage())),
 		},
 		{
 			Name: "telegram-chat-other", Match: match, Key: toChat, Cost: o.otherInChat,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(o.otherInChat, feedback.First(refused, tablerow.Outage())),
+			Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(o.otherInChat, feedback.First(refused, tablerow.Outage())),
 		},
 		{
 			Name: "telegram-other", Match: match, Key: throttle.Join(bot, method), Cost: o.other,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(o.other, feedback.First(refused, tablerow.Outage())),
+			Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(o.other, feedback.First(refused, tablerow.Outage())),
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.
@@ -183,15 +183,15 @@ func (o *Options) toGroup(r *http.Request) int {
 }
 
 // refused is the penalty of all refusals.
-var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
-	feedback.Printed{Fields: []string{"parameters.retry_after"}, As: feedback.After(time.Second)}.Penalty,
+var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
+	feedback.Printed{Fields: []string{"parameters.retry_after"}, As: feedback.After(time.Second)}.Answer,
 	feedback.RetryAfter(time.Second),
 ))
 
 // botRefused is the penalty of those that are about messages and about no group.
-func (o *Options) botRefused() feedback.Penalty {
+func (o *Options) botRefused() feedback.Reader {
 	toNoGroup := func(r *http.Request) int { return sends(r) - o.toGroup(r) }
-	return tablerow.PenaltyIfCharged(toNoGroup, feedback.First(refused, tablerow.Outage()))
+	return tablerow.IfCharged(toNoGroup, feedback.First(refused, tablerow.Outage()))
 }
 
 const field = "chat_id"

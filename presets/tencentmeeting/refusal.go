@@ -11,11 +11,11 @@ import (
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
 // said is the penalty of the answers with a code: as long as Retry-After says, else until the end.
-func said(code string, lasts time.Duration, end ...feedback.Penalty) feedback.Penalty {
+func said(code string, lasts time.Duration, end ...feedback.Reader) feedback.Reader {
 	return feedback.Codes{
 		Fields: []string{"error_info.error_code"}, Lasts: map[string]time.Duration{code: lasts},
 		End: feedback.First(feedback.RetryAfter(0), feedback.First(end...)),
-	}.Penalty
+	}.Answer
 }
 
 var (
@@ -25,14 +25,12 @@ var (
 )
 
 // minuteRefused is the penalty of the refusals that are about all calls of a minute.
-func minuteRefused() feedback.Penalty {
+func minuteRefused() feedback.Reader {
 	return feedback.First(
 		said("190310", time.Minute),
-		tablerow.WithoutDenials(feedback.First(
-			said("1903*", feedback.NotRefused), // another row's
-			said("500029", feedback.NotRefused),
-			feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second)),
-		)),
+		said("1903*", 0), // another row's
+		said("500029", 0),
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second)),
 		tablerow.Outage(),
 	)
 }

@@ -98,22 +98,22 @@ func Policies(o Options) []throttle.Policy {
 	}
 	creator := caller.Or(user, ofBody)
 	creates := func(r *http.Request) int { return min(1, len(creator(r))) }
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "tencentmeeting-minute", Match: match, Key: counted,
-			Limit: throttle.PerMinute(cmp.Or(o.PerMinute, 300)), Penalty: minuteRefused(),
+			Limit: throttle.PerMinute(cmp.Or(o.PerMinute, 300)), Answer: minuteRefused(),
 		},
 		{
 			Name: "tencentmeeting-day", Match: match, Key: app,
-			Limit: perDay, Penalty: dayRefused,
+			Limit: perDay, Answer: dayRefused,
 		},
 		{
 			Name: "tencentmeeting-create", Match: "POST " + match + "meetings", Key: throttle.Join(app, creator), Cost: creates,
-			Limit: throttle.PerHour(2_000), Penalty: tablerow.PenaltyIfCharged(creates, createRefused),
+			Limit: throttle.PerHour(2_000), Answer: tablerow.IfCharged(creates, createRefused),
 		},
 		{
 			Name: "tencentmeeting-endpoint", Match: match, Key: throttle.Join(app, throttle.Method, endpoint),
-			Limit: throttle.Unlimited(), Penalty: endpointRefused,
+			Limit: throttle.Unlimited(), Answer: endpointRefused,
 		},
-	}
+	})
 }

@@ -17,17 +17,17 @@ var (
 		Fields: []string{"errcode"},
 		Lasts:  map[string]time.Duration{"45009": throttle.MaxPenalty},
 		End:    feedback.UntilMidnight(beijing),
-	}.Penalty
+	}.Answer
 
 	minuteUsedUp = feedback.First(
 		feedback.Codes{
 			Fields: []string{"errcode"},
 			Lasts:  map[string]time.Duration{"45011": time.Minute},
 			End:    feedback.RetryAfter(0),
-		}.Penalty,
+		}.Answer,
 		tooMany,
 	)
 
 	// tooMany is the penalty of a 429, which WeChat does not document: a gateway in front of it may send one.
-	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second))
+	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second))
 )

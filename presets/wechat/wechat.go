@@ -134,21 +134,21 @@ func Policies(o Options) []throttle.Policy {
 	api := throttle.Join(o.Caller, throttle.RawPath)
 	rows := []throttle.Policy{
 		{Name: "wechat-day", Match: o.Host + "/", Key: api, Cost: counted,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, dayUsedUp)},
+			Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(counted, dayUsedUp)},
 		{Name: "wechat-minute", Match: o.Host + "/", Key: api, Cost: counted,
-			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, feedback.First(minuteUsedUp, tablerow.Outage()))},
+			Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(counted, feedback.First(minuteUsedUp, tablerow.Outage()))},
 		{Name: "wechat-login", Match: o.Host + "/sns/", Key: api,
-			Limit: throttle.Unlimited(), Penalty: feedback.First(tooMany, tablerow.Outage())},
+			Limit: throttle.Unlimited(), Answer: feedback.First(tooMany, tablerow.Outage())},
 	}
 	for path, n := range sorted(o.perDay()) {
 		rows = append(rows, throttle.Policy{Name: name(path), Match: o.Host + path, Key: o.Caller,
-			Limit: throttle.CalendarWindow(n, throttle.Day, beijing), Penalty: throttle.NoPenalty})
+			Limit: throttle.CalendarWindow(n, throttle.Day, beijing), Answer: throttle.LeaveOpen})
 	}
 	for path, n := range sorted(o.perMinute()) {
 		rows = append(rows, throttle.Policy{Name: name(path) + "-minute", Match: o.Host + path, Key: o.Caller,
-			Limit: throttle.PerMinute(n), Penalty: throttle.NoPenalty})
+			Limit: throttle.PerMinute(n), Answer: throttle.LeaveOpen})
 	}
-	return rows
+	return tablerow.Table(rows)
 }
 
 func (o Options) withDefaults() Options {

@@ -72,7 +72,7 @@ func TestGzip(t *testing.T) {
 	require.NoError(t, err)
 	defer resp.Body.Close()
 
-	require.Positive(t, throttle.PenaltyOf(resp))
+	require.Positive(t, throttle.AnswerOf(resp).Close)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.Equal(t, day, string(body))

@@ -17,29 +17,29 @@ const (
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
 // tooMany is the penalty of a 429, which WeCom does not document: a gateway in front of it may send one.
-var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second))
+var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second))
 
 // refused is the penalty of a row whose window blocks for so long.
-func refused(blocked time.Duration) feedback.Penalty {
+func refused(blocked time.Duration) feedback.Reader {
 	return feedback.First(
 		feedback.Codes{
 			Fields: []string{"errcode"},
 			Lasts:  map[string]time.Duration{frequency: blocked, concurrency: time.Second},
 			End:    feedback.RetryAfter(0),
-		}.Penalty,
+		}.Answer,
 		tooMany,
 		tablerow.Outage(),
 	)
 }
 
 // usedUp is the penalty of a day: 45009 says that the caller's quota is used up.
-func usedUp() feedback.Penalty {
+func usedUp() feedback.Reader {
 	return feedback.First(
 		feedback.Codes{
 			Fields: []string{"errcode"},
 			Lasts:  map[string]time.Duration{frequency: 24 * time.Hour},
 			End:    feedback.First(feedback.RetryAfter(0), feedback.UntilMidnight(beijing)),
-		}.Penalty,
+		}.Answer,
 		refused(0),
 	)
 }

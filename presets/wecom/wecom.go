@@ -157,54 +157,54 @@ func Policies(o Options) []throttle.Policy {
 	o.Blocked = cmp.Or(o.Blocked, time.Minute)
 	app, company := caller.IDs(o.App, o.Company, o.Caller)
 	var (
-		none       = throttle.NoPenalty
+		none       = throttle.LeaveOpen
 		host       = cmp.Or(o.Host, "qyapi.weixin.qq.com")
 		companyAPI = throttle.Join(company, throttle.RawPath)
 		addressAPI = throttle.Join(caller.Always(o.Address), throttle.RawPath)
 		companyApp = throttle.Join(company, app)
-		blocked    = tablerow.PenaltyIfCharged(o.base, refused(o.Blocked))
+		blocked    = tablerow.IfCharged(o.base, refused(o.Blocked))
 	)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{Name: "wecom-company-minute", Match: host + "/cgi-bin/", Key: companyAPI, Cost: o.base,
-			Limit: throttle.PerMinute(10_000), Penalty: blocked},
+			Limit: throttle.PerMinute(10_000), Answer: blocked},
 		{Name: "wecom-company-hour", Match: host + "/cgi-bin/", Key: companyAPI, Cost: o.base,
-			Limit: throttle.PerHour(150_000), Penalty: none},
+			Limit: throttle.PerHour(150_000), Answer: none},
 		{Name: "wecom-ip-minute", Match: host + "/cgi-bin/", Key: addressAPI, Cost: o.base,
-			Limit: throttle.PerMinute(o.IPPerMinute), Penalty: none},
+			Limit: throttle.PerMinute(o.IPPerMinute), Answer: none},
 		{Name: "wecom-ip-hour", Match: host + "/cgi-bin/", Key: addressAPI, Cost: o.base,
-			Limit: throttle.PerHour(o.IPPerHour), Penalty: none},
+			Limit: throttle.PerHour(o.IPPerHour), Answer: none},
 
 		{Name: "wecom-checkin", Match: host + "/cgi-bin/{service}/getcheckindata", Key: company,
-			Limit: throttle.PerMinute(600), Penalty: refused(time.Minute)},
+			Limit: throttle.PerMinute(600), Answer: refused(time.Minute)},
 		{Name: "wecom-approval", Match: host + "/cgi-bin/{service}/getapprovaldata", Key: company,
-			Limit: throttle.PerMinute(600), Penalty: refused(time.Minute)},
+			Limit: throttle.PerMinute(600), Answer: refused(time.Minute)},
 		{Name: "wecom-ticket-company", Match: host + "/cgi-bin/get_jsapi_ticket", Key: company,
-			Limit: throttle.PerHour(400), Penalty: none},
+			Limit: throttle.PerHour(400), Answer: none},
 		{Name: "wecom-ticket-app", Match: host + "/cgi-bin/get_jsapi_ticket", Key: companyApp,
-			Limit: throttle.PerHour(100), Penalty: refused(time.Hour)},
+			Limit: throttle.PerHour(100), Answer: refused(time.Hour)},
 
 		{Name: "wecom-app-day", Match: "POST " + host + appMessage, Key: companyApp, Cost: o.people,
-			Limit: o.perDay(), Penalty: usedUp()},
+			Limit: o.perDay(), Answer: usedUp()},
 		{Name: "wecom-group-minute", Match: "POST " + host + groupMessage, Key: company, Cost: o.people,
-			Limit: throttle.PerMinute(20_000), Penalty: refused(time.Minute)},
+			Limit: throttle.PerMinute(20_000), Answer: refused(time.Minute)},
 		{Name: "wecom-group-hour", Match: "POST " + host + groupMessage, Key: company, Cost: o.people,
-			Limit: throttle.PerHour(300_000), Penalty: none},
+			Limit: throttle.PerHour(300_000), Answer: none},
 		{Name: "wecom-robot", Match: "POST " + host + robotMessage, Key: throttle.Query("key"),
-			Limit: throttle.PerMinute(20), Penalty: refused(time.Minute)},
+			Limit: throttle.PerMinute(20), Answer: refused(time.Minute)},
 
 		{Name: "wecom-new-chats", Match: "POST " + host + "/cgi-bin/appchat/create", Key: company,
-			Limit: throttle.CalendarWindow(1_000, throttle.Day, beijing), Penalty: usedUp()},
+			Limit: throttle.CalendarWindow(1_000, throttle.Day, beijing), Answer: usedUp()},
 		{Name: "wecom-changed-chats", Match: "POST " + host + "/cgi-bin/appchat/update", Key: company,
-			Limit: throttle.PerHour(1_000), Penalty: refused(time.Hour)},
+			Limit: throttle.PerHour(1_000), Answer: refused(time.Hour)},
 		{Name: "wecom-pictures-day", Match: "POST " + host + "/cgi-bin/media/uploadimg", Key: company,
-			Limit: throttle.CalendarWindow(1_000, throttle.Day, beijing), Penalty: usedUp()},
+			Limit: throttle.CalendarWindow(1_000, throttle.Day, beijing), Answer: usedUp()},
 		{Name: "wecom-pictures-month", Match: "POST " + host + "/cgi-bin/media/uploadimg", Key: company,
-			Limit: throttle.SlidingWindow(3_000, month), Penalty: none},
+			Limit: throttle.SlidingWindow(3_000, month), Answer: none},
 		{Name: "wecom-new-members", Match: "POST " + host + "/cgi-bin/user/create", Key: company,
-			Limit: o.newMembers(), Penalty: refused(throttle.MaxPenalty)},
+			Limit: o.newMembers(), Answer: refused(throttle.MaxPenalty)},
 		{Name: "wecom-domains", Match: "POST " + host + "/cgi-bin/agent/set", Key: company, Cost: domains,
-			Limit: throttle.SlidingWindow(20, month), Penalty: tablerow.PenaltyIfCharged(domains, refused(throttle.MaxPenalty))},
-	}
+			Limit: throttle.SlidingWindow(20, month), Answer: tablerow.IfCharged(domains, refused(throttle.MaxPenalty))},
+	})
 }
 
 // newMembers is how many members may be created, if that is known.

@@ -85,20 +85,20 @@ func Policies(o Options) []throttle.Policy {
 		o.Endpoint = endpoint
 	}
 	api := throttle.Join(caller.ID(o.App, o.Caller), throttle.Method, o.Endpoint)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "welink-ip", Match: match, Key: caller.Always(o.Address),
-			Limit: throttle.SlidingWindow(3_000, 20*time.Second), Penalty: throttle.NoPenalty,
+			Limit: throttle.SlidingWindow(3_000, 20*time.Second), Answer: throttle.LeaveOpen,
 		},
 		{
 			Name: "welink-api-second", Match: match, Key: api,
-			Limit: throttle.PerSecond(40), Penalty: refused(),
+			Limit: throttle.PerSecond(40), Answer: refused(),
 		},
 		{
 			Name: "welink-api-minute", Match: match, Key: api,
-			Limit: throttle.PerMinute(1_500), Penalty: throttle.NoPenalty,
+			Limit: throttle.PerMinute(1_500), Answer: throttle.LeaveOpen,
 		},
-	}
+	})
 }
 
 // version is a segment of a path that holds a digit and is no id.
@@ -116,12 +116,12 @@ func endpoint(r *http.Request) string {
 }
 
 // refused is the penalty of all refusals.
-func refused() feedback.Penalty {
+func refused() feedback.Reader {
 	return feedback.First(
 		feedback.Codes{
 			Fields: []string{"code"}, Lasts: map[string]time.Duration{"48503": time.Second}, End: feedback.RetryAfter(0),
-		}.Penalty,
-		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second)),
+		}.Answer,
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second)),
 		tablerow.Outage(),
 	)
 }

@@ -95,27 +95,24 @@ func Policies(o Options) []throttle.Policy {
 	match := cmp.Or(o.Host, "api.xero.com") + "/"
 	app, tenant := caller.IDs(o.App, o.Tenant, o.Caller)
 	key := throttle.Join(app, caller.Or(tenant, throttle.Header("Xero-Tenant-Id")))
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "xero-concurrency", Match: match, Key: key, Cost: ofTenant,
-			Limit: throttle.Concurrency(5), Penalty: about(concurrency, time.Second),
+			Limit: throttle.Concurrency(5), Answer: about(concurrency, time.Second),
 		},
 		{
 			Name: "xero-minute", Match: match, Key: key, Cost: ofTenant,
-			Limit: throttle.PerMinute(60), Penalty: about(minute, time.Minute),
-			Quota: feedback.Headers{Remaining: "X-MinLimit-Remaining", Per: time.Minute}.Quota,
+			Limit: throttle.PerMinute(60), Answer: feedback.All(about(minute, time.Minute), feedback.Headers{Remaining: "X-MinLimit-Remaining", Per: time.Minute}.Left),
 		},
 		{
 			Name: "xero-day", Match: match, Key: key, Cost: ofTenant,
-			Limit: throttle.SlidingWindow(cmp.Or(o.PerDay, Core), 24*time.Hour), Penalty: about(day, time.Hour),
-			Quota: feedback.Headers{Remaining: "X-DayLimit-Remaining", Per: 24 * time.Hour}.Quota,
+			Limit: throttle.SlidingWindow(cmp.Or(o.PerDay, Core), 24*time.Hour), Answer: feedback.All(about(day, time.Hour), feedback.Headers{Remaining: "X-DayLimit-Remaining", Per: 24 * time.Hour}.Left),
 		},
 		{
 			Name: "xero-app", Match: match, Key: app,
-			Limit: throttle.PerMinute(10_000), Penalty: feedback.First(about(ofApp, time.Minute), tablerow.Outage()),
-			Quota: feedback.Headers{Remaining: "X-AppMinLimit-Remaining", Per: time.Minute}.Quota,
+			Limit: throttle.PerMinute(10_000), Answer: feedback.All(feedback.First(about(ofApp, time.Minute), tablerow.Outage()), feedback.Headers{Remaining: "X-AppMinLimit-Remaining", Per: time.Minute}.Left),
 		},
-	}
+	})
 }
 
 // ofTenant is 0 for a request that belongs to no tenant.
@@ -151,11 +148,11 @@ func problem(resp *http.Response) int {
 }
 
 // about is the penalty of the refusals that are about a limit.
-func about(limit int, lasts time.Duration) feedback.Penalty {
+func about(limit int, lasts time.Duration) feedback.Reader {
 	obey := feedback.RetryAfter(lasts)
-	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(func(resp *http.Response) time.Duration {
+	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func(resp *http.Response) throttle.Answer {
 		if problem(resp) != limit {
-			return 0
+			return throttle.Answer{}
 		}
 		return obey(resp)
 	})

@@ -110,15 +110,15 @@ func Policies(o Options) []throttle.Policy {
 	plan := func(name string, cost func(*http.Request) int) throttle.Policy {
 		return throttle.Policy{
 			Name: name, Match: match, Key: account, Cost: cost, Limit: throttle.PerMinute(perMinute),
-			Penalty: tablerow.PenaltyIfCharged(cost, planRefused()), Quota: tablerow.QuotaIfCharged(cost, left.Quota),
+			Answer: tablerow.IfCharged(cost, feedback.All(planRefused(), left.Left)),
 		}
 	}
 	some := func(name string, cost func(*http.Request) int, limit throttle.Limit) throttle.Policy {
-		return throttle.Policy{Name: name, Match: match, Key: account, Cost: cost, Limit: limit, Penalty: throttle.NoPenalty}
+		return throttle.Policy{Name: name, Match: match, Key: account, Cost: cost, Limit: limit, Answer: throttle.LeaveOpen}
 	}
 	ticket := some("zendesk-ticket", endpoint(http.MethodPut, `tickets/\d+`), throttle.SlidingWindow(30, 10*time.Minute))
 	ticket.Key = throttle.Join(account, user, path)
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		plan("zendesk-account", func(r *http.Request) int { return 1 - ofHelpCenter(r) }),
 		plan("zendesk-help-center", ofHelpCenter),
 		ticket,
@@ -128,9 +128,9 @@ func Policies(o Options) []throttle.Policy {
 		some("zendesk-export", endpoint(http.MethodGet, `search/export`), throttle.PerMinute(100)),
 		{
 			Name: "zendesk-endpoint", Match: match, Key: throttle.Join(account, throttle.Method, path),
-			Limit: throttle.Unlimited(), Penalty: endpointRefused,
+			Limit: throttle.Unlimited(), Answer: endpointRefused,
 		},
-	}
+	})
 }
 
 // path is a [throttle.Policy.Key]: the path, which may end in ".json".
@@ -176,19 +176,19 @@ func someIsLeft(resp *http.Response) bool {
 }
 
 // planRefused is the penalty of the refusals that are about the plan's minute.
-func planRefused() feedback.Penalty {
-	return feedback.First(tooMany.Penalty(func(resp *http.Response) time.Duration {
+func planRefused() feedback.Reader {
+	return feedback.First(tooMany.Then(func(resp *http.Response) throttle.Answer {
 		if someIsLeft(resp) {
-			return 0
+			return throttle.Answer{}
 		}
 		return feedback.RetryAfter(time.Minute)(resp)
 	}), tablerow.Outage())
 }
 
 // endpointRefused is the penalty of all other refusals.
-var endpointRefused = tooMany.Penalty(func(resp *http.Response) time.Duration {
+var endpointRefused = tooMany.Then(func(resp *http.Response) throttle.Answer {
 	if !someIsLeft(resp) {
-		return 0
+		return throttle.Answer{}
 	}
 	return feedback.RetryAfter(time.Minute)(resp)
 })

@@ -12,10 +12,10 @@ import (
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
 // said is the penalty of the 429s with some codes.
-func said(lasts map[string]time.Duration, end feedback.Penalty) feedback.Penalty {
-	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.Codes{
+func said(lasts map[string]time.Duration, end feedback.Reader) feedback.Reader {
+	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
 		Fields: []string{"error.code", "error.type"}, Lasts: lasts, End: end,
-	}.Penalty)
+	}.Answer)
 }
 
 // all gives codes the same length.
@@ -38,20 +38,21 @@ var again = feedback.Printed{
 }
 
 // planRefused is the penalty of the refusals that are about what a plan allows.
-var planRefused = said(all(time.Hour, planCodes...), feedback.First(feedback.RetryAfter(0), again.Penalty))
+var planRefused = said(all(time.Hour, planCodes...), feedback.First(feedback.RetryAfter(0), again.Answer))
 
 // noPace knows the 429s that are no refusals: they stay whatever one waits.
-var noPace = said(all(feedback.NotRefused, "1113", "1309", "1311", "1313", "1314", "1315"), nil)
+var noPace = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
+	Fields:     []string{"error.code", "error.type"},
+	NotRefused: []string{"1113", "1309", "1311", "1313", "1314", "1315"},
+}.Answer)
 
 // modelRefused is the penalty of all other refusals.
-func modelRefused() feedback.Penalty {
+func modelRefused() feedback.Reader {
 	return feedback.First(
 		noPace,
-		tablerow.WithoutDenials(feedback.First(
-			said(all(feedback.NotRefused, planCodes...), nil), // the plan's
-			said(all(time.Hour, "1304"), feedback.RetryAfter(0)),
-			feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Second)),
-		)),
+		said(all(0, planCodes...), nil), // the plan's
+		said(all(time.Hour, "1304"), feedback.RetryAfter(0)),
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second)),
 		tablerow.Outage(),
 	)
 }

@@ -59,6 +59,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what a model allows, and whose requests are counted together. The zero value is
@@ -95,16 +96,16 @@ func Policies(o Options) []throttle.Policy {
 	if o.InFlight > 0 {
 		inFlight = throttle.Concurrency(o.InFlight)
 	}
-	return []throttle.Policy{
+	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "zhipu-model", Match: match, Key: throttle.Join(account, o.Model),
-			Limit: inFlight, Penalty: modelRefused(),
+			Limit: inFlight, Answer: modelRefused(),
 		},
 		{
 			Name: "zhipu-plan", Match: match, Key: account,
-			Limit: throttle.Unlimited(), Penalty: planRefused,
+			Limit: throttle.Unlimited(), Answer: planRefused,
 		},
-	}
+	})
 }
 
 // withDefaults fills in what was left out.

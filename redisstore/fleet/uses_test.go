@@ -76,8 +76,8 @@ func TestCostsAreWhatStartsWereCharged(t *testing.T) {
 	for _, settled := range []int{5, 3, 9, 0} {
 		permit, err := limits.Acquire(t.Context(), throttle.Demand{Policy: "tokens", Cost: 5}, throttle.Demand{Policy: "calls"}, throttle.Demand{Policy: "at once", Cost: 2})
 		require.NoError(t, err)
-		require.NoError(t, permit.SettleBudget(t.Context(), "tokens", "", 7))
-		require.NoError(t, permit.SettleBudget(t.Context(), "tokens", "", settled))
+		require.NoError(t, permit.TellBudget(t.Context(), "tokens", "", throttle.Answer{}.WithCost(7)))
+		require.NoError(t, permit.TellBudget(t.Context(), "tokens", "", throttle.Answer{}.WithCost(settled)))
 		permit.Release()
 	}
 	b := &store.Booking{Horizon: time.Second, MaxWait: -1, Charges: []store.Charge{hourly(1)}}

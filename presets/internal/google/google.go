@@ -7,29 +7,29 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // refusals knows the answers that are refusals: a 429, and a 403 with one of these reasons.
 var refusals = feedback.First(
-	feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.For(time.Second)),
-	feedback.When{Status: []int{http.StatusForbidden}}.Penalty(reason(map[string]time.Duration{
+	feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.For(time.Second)),
+	feedback.When{Status: []int{http.StatusForbidden}}.Then(reason(map[string]time.Duration{
 		"userRateLimitExceeded": time.Second, "rateLimitExceeded": time.Second, "dailyLimitExceeded": time.Second,
 	})),
 )
 
-func reason(lasts map[string]time.Duration) feedback.Penalty {
-	return feedback.Codes{Fields: []string{"error.errors.*.reason"}, Lasts: lasts, End: wait}.Penalty
+func reason(lasts map[string]time.Duration) feedback.Reader {
+	return feedback.Codes{Fields: []string{"error.errors.*.reason"}, Lasts: lasts, End: wait}.Answer
 }
 
 // named is the penalty of the messages that name a limit: "Quota exceeded for quota metric
 // 'Queries' and limit 'Queries per minute per user' of service …".
-func named(lasts map[string]time.Duration) feedback.Penalty {
+func named(lasts map[string]time.Duration) feedback.Reader {
 	return feedback.Codes{
 		Fields: []string{"error.message"}, Pattern: regexp.MustCompile(`limit '[^']*(per minute per user|per minute|per day)`),
 		Lasts: lasts, End: wait,
-	}.Penalty
+	}.Answer
 }
 
 // wait is for how long a refusal says that it lasts: "User-rate limit exceeded.  Retry after
@@ -37,13 +37,13 @@ func named(lasts map[string]time.Duration) feedback.Penalty {
 var wait = feedback.First(feedback.RetryAfter(0), feedback.Printed{
 	Fields:  []string{"error.message"},
 	Pattern: regexp.MustCompile(`Retry after (\d\S+Z)`),
-}.Penalty)
+}.Answer)
 
 // ofRefusal returns p for refusals.
-func ofRefusal(p feedback.Penalty) feedback.Penalty {
-	return func(resp *http.Response) time.Duration {
-		if refusals(resp) == 0 {
-			return 0
+func ofRefusal(p feedback.Reader) feedback.Reader {
+	return func(resp *http.Response) throttle.Answer {
+		if refusals(resp).Close == 0 {
+			return throttle.Answer{}
 		}
 		return p(resp)
 	}
@@ -56,9 +56,9 @@ var ProjectRefused = ofRefusal(feedback.First(
 ))
 
 // UserRefused is the penalty of all other refusals.
-var UserRefused = ofRefusal(tablerow.WithoutDenials(feedback.First(
-	named(map[string]time.Duration{"per minute per user": time.Minute, "per minute": feedback.NotRefused, "per day": feedback.NotRefused}),
-	reason(map[string]time.Duration{"dailyLimitExceeded": feedback.NotRefused}),
+var UserRefused = ofRefusal(feedback.First(
+	named(map[string]time.Duration{"per minute per user": time.Minute, "per minute": 0, "per day": 0}),
+	reason(map[string]time.Duration{"dailyLimitExceeded": 0}),
 	wait,
 	feedback.For(time.Second),
-)))
+))

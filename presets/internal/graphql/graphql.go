@@ -29,7 +29,7 @@ func Mutates(r *http.Request) bool {
 	return mutates
 }
 
-// Acted is a [throttle.Policy.Acted]: the request may be a mutation, and its answer
+// Acted is for [feedback.Acted]: the request may be a mutation, and its answer
 // has data beside the errors. Then some of its fields were resolved, and repeating it
 // would do them again.
 func Acted(resp *http.Response) bool {

@@ -13,13 +13,13 @@ import (
 // of it, and when it will be full again.
 type Bucket struct{ Limit, Remaining, Reset string }
 
-// Quota is a [throttle.Policy.Quota]. The bucket fills all the time, so what is left is
+// Left is a [throttle.Policy.Answer] of what is left. The bucket fills all the time, so what is left is
 // not all there is until the reset, when it is full, but only until as much has flowed
 // in again.
-func (b Bucket) Quota(resp *http.Response) (throttle.Quota, bool) {
-	q, ok := feedback.Headers{Remaining: b.Remaining, Reset: b.Reset}.Quota(resp)
+func (b Bucket) Left(resp *http.Response) throttle.Answer {
+	q, ok := feedback.Headers{Remaining: b.Remaining, Reset: b.Reset}.Left(resp).Left()
 	if !ok {
-		return q, false
+		return throttle.Answer{}
 	}
 
 	size, err := strconv.Atoi(resp.Header.Get(b.Limit))
@@ -27,5 +27,5 @@ func (b Bucket) Quota(resp *http.Response) (throttle.Quota, bool) {
 		each := float64(q.Reset) / float64(missing)
 		q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1))))
 	}
-	return q, true
+	return throttle.Answer{}.WithLeft(q)
 }

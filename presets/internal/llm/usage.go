@@ -43,13 +43,13 @@ func Told(a feedback.Amount) func(data []byte) int {
 	}
 }
 
-// Settled returns what a [throttle.Policy.Settle] returns of an answer that has told its tokens;
-// below 0 stays what it is.
-func (u Usage) Settled(resp *http.Response, tokens int) int {
-	if tokens < 0 || resp.Request == nil {
-		return tokens
+// Settled returns what a row counts for an answer that may have told its tokens as its cost.
+func (u Usage) Settled(resp *http.Response, told throttle.Answer) throttle.Answer {
+	tokens, ok := told.Cost()
+	if !ok || resp.Request == nil {
+		return told
 	}
-	return u.Count(resp.Request)(tokens, throttle.Took(resp))
+	return told.WithCost(u.Count(resp.Request)(tokens, throttle.Took(resp)))
 }
 
 // Meter is a [throttle.Policy.Meter]. Of several events that tell the tokens the highest number counts:

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -116,18 +115,18 @@ func TestTransportsCountForThemselves(t *testing.T) {
 	for _, preset := range tables {
 		one, other, first := preset.with(nil), preset.with(nil), preset.with(nil)
 		for i := range one {
-			if one[i].Penalty == nil {
+			if one[i].Answer == nil {
 				continue
 			}
 			away := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"7"}}, Body: http.NoBody, Request: presettest.Request(t, "GET https://"+preset.name+".test/")}
-			if first[i].Penalty(away) > 0 {
+			if first[i].Answer(away).Close > 0 {
 				continue // it believes a single one
 			}
 			for range throttle.OutageAnswers - 1 {
-				one[i].Penalty(away)
+				one[i].Answer(away)
 			}
-			require.LessOrEqual(t, other[i].Penalty(away), time.Duration(0), "%s", one[i].Name)
-			if one[i].Penalty(away) > 0 {
+			require.Zero(t, other[i].Answer(away).Close, "%s", one[i].Name)
+			if one[i].Answer(away).Close > 0 {
 				outages++
 			}
 		}

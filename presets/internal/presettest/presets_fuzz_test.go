@@ -128,18 +128,21 @@ func requireWithinBounds(t *testing.T, p *throttle.Policy, r *http.Request, resp
 	if p.Key != nil {
 		require.Equal(t, p.Key(r), p.Key(r), p.Name)
 	}
-	if p.Penalty != nil {
-		require.LessOrEqual(t, p.Penalty(resp), throttle.MaxPenalty, p.Name)
+	if p.Answer == nil {
+		return
 	}
-	if p.Quota != nil {
-		if q, ok := p.Quota(resp); ok {
-			require.GreaterOrEqual(t, q.Left, 0, p.Name)
-			require.GreaterOrEqual(t, q.Reset, time.Duration(0), p.Name)
-			require.LessOrEqual(t, q.Reset, throttle.MaxPenalty, p.Name)
-		}
+
+	a := p.Answer(resp)
+	require.LessOrEqual(t, a.Close, throttle.MaxPenalty, p.Name)
+	require.LessOrEqual(t, a.Verdict, throttle.VerdictPartly, p.Name)
+	if q, ok := a.Left(); ok {
+		require.GreaterOrEqual(t, q.Left, 0, p.Name)
+		require.GreaterOrEqual(t, q.Reset, time.Duration(0), p.Name)
+		require.LessOrEqual(t, q.Reset, throttle.MaxPenalty, p.Name)
 	}
-	if p.Settle != nil {
-		require.LessOrEqual(t, int64(p.Settle(resp)), int64(1<<40), p.Name)
+	if cost, ok := a.Cost(); ok {
+		require.GreaterOrEqual(t, cost, 0, p.Name)
+		require.LessOrEqual(t, int64(cost), int64(1<<40), p.Name)
 	}
 }
 

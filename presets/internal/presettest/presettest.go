@@ -145,7 +145,7 @@ func (c Case) send(t *testing.T, transport http.RoundTripper) {
 	resp, err := transport.RoundTrip(c.request(t))
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	require.Equal(t, c.NoRefusal, throttle.PenaltyOf(resp) < 0, "whether it is certainly no refusal")
+	require.Equal(t, c.NoRefusal, throttle.AnswerOf(resp).Verdict > throttle.VerdictRefused, "whether it is certainly no refusal, or was done")
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.Equal(t, c.Answers, string(body), "the body must come through untouched")

@@ -97,7 +97,7 @@ func TestRetryAfterIsNeverLost(t *testing.T) {
 				var closed time.Duration
 				for _, row := range rows {
 					if slices.Contains(met, row.Name) {
-						closed = max(closed, row.Penalty(answer))
+						closed = max(closed, row.Answer(answer).Close)
 					}
 				}
 				assert.GreaterOrEqual(t, closed, wait, "%s: %s with %q", preset.name, line, refusal)

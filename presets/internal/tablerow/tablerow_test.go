@@ -15,23 +15,31 @@ import (
 // TestFreeRequests: what an answer to one says is another row's.
 func TestFreeRequests(t *testing.T) {
 	cost := func(r *http.Request) int { return len(r.Method) - len("GET") }
-	closes := tablerow.PenaltyIfCharged(cost, feedback.For(time.Second))
-	leaves := tablerow.QuotaIfCharged(cost, func(*http.Response) (throttle.Quota, bool) { return throttle.Quota{Left: 7}, true })
+	says := throttle.Refused(time.Second).WithLeft(throttle.Quota{Left: 7})
+	read := tablerow.IfCharged(cost, func(*http.Response) throttle.Answer { return says })
 
-	for method, costs := range map[string]bool{"GET": false, "POST": true} {
-		resp := &http.Response{Request: &http.Request{Method: method}}
-		require.Equal(t, costs, closes(resp) == time.Second, method)
-		_, ok := leaves(resp)
-		require.Equal(t, costs, ok, method)
-	}
-	require.Zero(t, closes(&http.Response{}))
-	_, ok := leaves(&http.Response{})
-	require.False(t, ok)
+	require.Zero(t, read(&http.Response{Request: &http.Request{Method: "GET"}}))
+	require.Equal(t, says, read(&http.Response{Request: &http.Request{Method: "POST"}}))
+	require.Zero(t, read(&http.Response{}))
 }
 
-func TestAnothersRefusal(t *testing.T) {
-	require.Zero(t, tablerow.WithoutDenials(feedback.For(feedback.NotRefused))(nil))
-	require.Equal(t, time.Second, tablerow.WithoutDenials(feedback.For(time.Second))(nil))
+// TestTable: a row of a table is left open by what its Answer does not know, and a row without an Answer
+// keeps the default.
+func TestTable(t *testing.T) {
+	rows := tablerow.Table([]throttle.Policy{
+		{Name: "reads", Answer: feedback.When{Header: map[string]string{"Mine": ""}}.Then(feedback.For(time.Minute))},
+		{Name: "open", Answer: throttle.LeaveOpen},
+		{Name: "default"},
+	})
+	mine := &http.Response{StatusCode: 429, Header: http.Header{"Mine": {"1"}}}
+	require.Equal(t, throttle.Refused(time.Minute), rows[0].Answer(mine))
+	for _, row := range rows[:2] {
+		require.Equal(t, throttle.Refused(0), row.Answer(&http.Response{StatusCode: 429}), row.Name)
+		require.Equal(t, throttle.Refused(0), row.Answer(&http.Response{StatusCode: 503}), row.Name)
+		require.Zero(t, row.Answer(&http.Response{StatusCode: 200}), row.Name)
+		require.Zero(t, row.Answer(&http.Response{StatusCode: 403}), row.Name)
+	}
+	require.Nil(t, rows[2].Answer)
 }
 
 // TestOutage: one backend of many closes nothing.
@@ -40,15 +48,15 @@ func TestOutage(t *testing.T) {
 	away := &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"7"}}}
 	for _, between := range []*http.Response{{StatusCode: 200}, {StatusCode: 503}} {
 		for range throttle.OutageAnswers - 1 {
-			require.Zero(t, outage(away))
+			require.Zero(t, outage(away).Close)
 		}
-		require.Zero(t, outage(between))
+		require.Zero(t, outage(between).Close)
 	}
 	for range throttle.OutageAnswers - 1 {
-		require.Zero(t, outage(away))
+		require.Zero(t, outage(away).Close)
 	}
-	require.Equal(t, 7*time.Second, outage(away))
-	require.Equal(t, 7*time.Second, outage(away))
+	require.Equal(t, throttle.Refused(7*time.Second), outage(away))
+	require.Equal(t, throttle.Refused(7*time.Second), outage(away))
 }
 
 // TestUntil: what cannot be read says nothing, of a 429 neither, and a Retry-After counts before the reset.
@@ -66,7 +74,7 @@ func TestUntil(t *testing.T) {
 	} {
 		for _, status := range []int{http.StatusBadRequest, http.StatusForbidden, http.StatusTooManyRequests} {
 			resp := &http.Response{StatusCode: status, Header: c.header}
-			require.Equal(t, c.want, until(resp), "%d %v", status, c.header)
+			require.Equal(t, c.want, until(resp).Close, "%d %v", status, c.header)
 			require.Equal(t, status, resp.StatusCode, "the answer is left alone")
 		}
 	}

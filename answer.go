@@ -1,0 +1,368 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/dialect"
+	"github.com/fleetthrottle/throttle/internal/peek"
+)
+
+// An Answer is what an answer of the upstream means for one budget: whether the
+// request was refused, for how long the budget closes, what is left of it, and what
+// the request has cost. Each part may be said without the others; the zero Answer
+// says nothing. A [Policy.Answer] returns it to a [Transport], and whoever holds a
+// [Permit] says it to [Permit.Tell].
+//
+//	throttle.Refused(time.Minute)                            // refused, and the budget closes for a minute
+//	throttle.Answer{Verdict: throttle.VerdictRefused}        // refused because of another budget: this one stays open
+//	throttle.Answer{Verdict: throttle.VerdictNotRefused}     // a 429 about money: waiting does not help
+//	throttle.Answer{}.WithCost(12)                           // it has cost 12
+//	throttle.Answer{}.WithLeft(throttle.Quota{Left: 3, Reset: time.Minute})
+type Answer struct {
+	// Verdict says what has become of the request.
+	Verdict Verdict
+
+	// Close is for how long the budget must stay closed, for the whole fleet, whatever
+	// the verdict: at most [MaxPenalty]. 0 or less closes nothing.
+	Close time.Duration
+
+	left    Quota
+	cost    int
+	hasLeft bool
+	hasCost bool
+}
+
+// A Verdict says what has become of a request.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// VerdictNone: the answer does not say.
+	VerdictNone Verdict = iota
+
+	// VerdictRefused: the upstream has refused the request, and has not acted on it, so that it
+	// may be repeated, whatever the status. If nothing closes, the refusal is about another budget.
+	VerdictRefused
+
+	// VerdictNotRefused: the answer is certainly no refusal, however much it looks like one, so
+	// that the request must not be repeated because of it: a 429 about money, say.
+	VerdictNotRefused
+
+	// VerdictPartly: the upstream has acted on a part of the request, or on all of it, although it
+	// says that there is too much, as with a GraphQL mutation of which one field was refused. The
+	// request must not be repeated.
+	VerdictPartly
+)
+
+// String returns the verdict in words.
+func (v Verdict) String() string {
+	switch v {
+	case VerdictNone:
+		return "none"
+	case VerdictRefused:
+		return "refused"
+	case VerdictNotRefused:
+		return "not refused"
+	case VerdictPartly:
+		return "partly done"
+	}
+	return fmt.Sprintf("Verdict(%d)", uint8(v))
+}
+
+// Refused returns the Answer of a refusal that closes the budget for d.
+func Refused(d time.Duration) Answer { return Answer{Verdict: VerdictRefused, Close: d} }
+
+// WithLeft returns a copy of a that says what is left of the budget.
+func (a Answer) WithLeft(q Quota) Answer {
+	a.left, a.hasLeft = q, true
+	return a
+}
+
+// WithCost returns a copy of a that says what the request has cost. A cost of 0, as [Free], gives back all
+// that was booked. Another cost below 0 is a mistake.
+func (a Answer) WithCost(cost int) Answer {
+	if cost == Free {
+		cost = 0
+	}
+	if cost == Free {
+		cost = 0
+	}
+	a.cost, a.hasCost = cost, true
+	return a
+}
+
+// Left returns what is left of the budget. ok is false if the Answer does not say.
+func (a Answer) Left() (q Quota, ok bool) { return a.left, a.hasLeft }
+
+// Cost returns what the request has cost. ok is false if the Answer does not say.
+func (a Answer) Cost() (cost int, ok bool) { return a.cost, a.hasCost }
+
+// String returns the Answer in words: "refused, closes for 1m0s, cost 0". The zero Answer is "nothing".
+func (a Answer) String() string {
+	var parts []string
+	if a.Verdict != VerdictNone {
+		parts = append(parts, a.Verdict.String())
+	}
+	if a.Close > 0 {
+		parts = append(parts, fmt.Sprintf("closes for %v", a.Close))
+	}
+	if a.hasLeft {
+		parts = append(parts, fmt.Sprintf("%d left for %v", a.left.Left, a.left.Reset))
+	}
+	if a.hasCost {
+		parts = append(parts, fmt.Sprintf("cost %d", a.cost))
+	}
+	if parts == nil {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// rules reports whether the Answer says what becomes of the request or of the budget: then the default
+// does not read the response.
+func (a Answer) rules() bool { return a.Verdict != VerdictNone || a.Close > 0 }
+
+// corrected returns a copy of the Answer without what cannot be, with an error that says what that was.
+func (a Answer) corrected() (Answer, error) {
+	var errs []error
+	if a.Verdict > VerdictPartly {
+		errs = append(errs, fmt.Errorf("%d is no verdict: use VerdictRefused, VerdictNotRefused or VerdictPartly", a.Verdict))
+		a.Verdict = VerdictNone
+	}
+	if a.hasCost && a.cost < 0 {
+		errs = append(errs, fmt.Errorf("says a cost of %d: leave WithCost out if the answer does not say", a.cost))
+		a.cost, a.hasCost = 0, false
+	}
+	return a, errors.Join(errs...)
+}
+
+// LeaveOpen is a [Policy.Answer] that closes nothing: of a 429 and a 503 it says
+// that they are about another budget, of any other answer nothing. It is for rows whose
+// limit is not what a refusal is about: one that many tenants share, where the row of
+// the tenant is closed; one for each process ([ScopeNode]); one in flight. At the end of a
+// function that knows all refusals of its budget it keeps the default from closing
+// the budget for others.
+func LeaveOpen(resp *http.Response) Answer {
+	if resp != nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
+		return Answer{Verdict: VerdictRefused}
+	}
+	return Answer{}
+}
+
+// OutageAnswers is how many answers in a row must be a 503 before the upstream counts
+// as down. Fewer may come from one backend behind its load balancer: if a third of
+// the answers are a 503, one run of ten comes in 60,000 answers.
+const OutageAnswers = 10
+
+// InARow returns a [Policy.Answer] that returns what read returns, but closes nothing as long as
+// fewer than n answers in a row would have closed the budget. It is for refusals that one backend of
+// many may send: until n of them came in a row only the caller of each waits. It counts the answers in
+// this program, so it must see the good answers, too. It is safe for concurrent use.
+func InARow(n int, read func(*http.Response) Answer) func(*http.Response) Answer {
+	row := new(answerRow)
+	return func(resp *http.Response) Answer { return row.count(n, read(resp)) }
+}
+
+// An answerRow counts how many answers in a row would have closed a budget.
+type answerRow struct{ length atomic.Int64 }
+
+// count takes in an answer, and returns what counts of it: all, or all but Close if the answer is not
+// yet the n-th in a row that closes the budget.
+func (r *answerRow) count(n int, a Answer) Answer {
+	if a.Close <= 0 {
+		r.end()
+		return a
+	}
+
+	if r.length.Add(1) < int64(n) {
+		a.Close = 0
+	}
+	return a
+}
+
+// end takes in an answer that closes nothing: the row ends.
+func (r *answerRow) end() {
+	if r.length.Load() != 0 { // so that good answers do not all write to one place in memory
+		r.length.Store(0)
+	}
+}
+
+// A defaultAnswer reads the responses of which a policy's own function says nothing: it returns what
+// [RetryAfter] returns, but closes nothing for a 503 that is not at least the last of [OutageAnswers] in
+// a row.
+type defaultAnswer struct{ outage answerRow }
+
+// answer is a [Policy.Answer].
+func (d *defaultAnswer) answer(resp *http.Response) Answer {
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return d.outage.count(OutageAnswers, RetryAfter(resp))
+	}
+	d.outage.end()
+	return RetryAfter(resp)
+}
+
+const (
+	// DefaultRetryAfter is for how long [RetryAfter] closes a budget after a 429 that does not say,
+	// in any form that it can read, how long to stay away.
+	DefaultRetryAfter = time.Second
+
+	// MaxRetryAfter caps [RetryAfter]. Servers have sent days, and seconds
+	// since 1970 in place of a delay. A [Policy.Answer] that knows better
+	// may close for longer, up to [MaxPenalty].
+	MaxRetryAfter = time.Hour
+)
+
+// RetryAfter is the default [Policy.Answer]: a 429 (Too Many Requests) or 503
+// (Service Unavailable) is a refusal that closes the budget for as long as its
+// Retry-After field asks, at most [MaxRetryAfter]. Of any other answer, and of nil, it
+// says nothing.
+//
+// The field may hold seconds, decimals too; a date of HTTP, of mail or of ISO 8601;
+// seconds, milliseconds, microseconds or nanoseconds since 1970; a Go duration, "6m0s",
+// or "30 seconds". A moment is compared with the answer's own Date and with the clock
+// of this machine, and the shorter time counts, so that no single clock can close a
+// budget for hours. A moment in whole seconds gets another second, and a moment in
+// minutes another minute, because that much may have been cut off. Of several
+// lines the longest counts.
+//
+// "0" is a legal value that means now: nothing closes, and the policy's own
+// limit alone paces what follows. A field that is missing, cannot be read, or
+// names a moment that has passed does not say when. Then a 429, which is about
+// a limit, closes the budget for [DefaultRetryAfter], so that nonsense never causes a
+// storm of retries; of a 503 nothing is said, because without a time it tells of an
+// outage and not of a limit.
+func RetryAfter(resp *http.Response) Answer {
+	if resp == nil {
+		return Answer{}
+	}
+	limited := resp.StatusCode == http.StatusTooManyRequests
+	if !limited && resp.StatusCode != http.StatusServiceUnavailable {
+		return Answer{}
+	}
+
+	wait, ok := dialect.Fields(dialect.Common, resp.Header["Retry-After"], resp.Header, SentAt(resp))
+	switch {
+	case ok:
+		return Refused(min(wait, MaxRetryAfter))
+	case limited:
+		return Refused(DefaultRetryAfter)
+	}
+	return Answer{}
+}
+
+// PeekBody returns the next max bytes of an answer's body, or all of a shorter one,
+// and leaves the body as it was: its reader sees every byte and the same error at the
+// end. It is for a [Policy.Answer] that must look for a code in the body. Several
+// policies may look at the same answer. The bytes must not be changed.
+//
+// A body in gzip or deflate, because the caller or its SDK has set Accept-Encoding,
+// is decoded first: max counts decoded bytes. Of the body itself at most 64 KB more
+// than that are read ahead, and its reader gets it as it came. Any other coding (br,
+// zstd, several at once) cannot be read: then [Config.Observe] gets an [EventIllegible],
+// once for each policy that tried.
+//
+// Both results are nil if there is nothing to see: in an answer without a body, in
+// one that cannot be decoded, and in one that switches protocols (101), whose body is
+// a connection.
+//
+// PeekBody waits until max bytes, the end or an error have come. All looks at one
+// answer together wait for a second at most, and do not see what comes later. An
+// answer that streams is held up for so long, so look only at answers that can be a
+// refusal, by their status, length or type.
+//
+// An error while reading belongs to the body's reader, which gets it after the
+// bytes that came before it. PeekBody returns it only if there are no bytes.
+func PeekBody(resp *http.Response, max int64) ([]byte, error) { return peek.Body(resp, max) }
+
+// SentAt estimates when an answer was sent, by the clock of this machine. Usually
+// that is now. It is earlier for an answer that a [Transport] shows to the functions
+// of a policy more than a second after its request was handed on: then the answer's
+// Date counts, plus the second that Date may cut off, if that lies between the two.
+// Any other Date comes from another clock and is ignored.
+//
+// The Close of an [Answer] counts from then: the Transport takes the time that has passed
+// since off it. So refusals that were decided together and come
+// late, one by one, all end together.
+func SentAt(resp *http.Response) time.Time {
+	now := time.Now()
+	if resp == nil || resp.Request == nil {
+		return now
+	}
+	handed, tookLong := resp.Request.Context().Value(handedKey{}).(time.Time)
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	if !tookLong || err != nil {
+		return now
+	}
+	if sent := date.Add(time.Second); !sent.Before(handed) && sent.Before(now) {
+		return sent
+	}
+	return now
+}
+
+// Took returns how long an answer took from when its request was handed on, for the functions of a
+// policy that a [Transport] shows the answer to; 0 if that was less than a second.
+func Took(resp *http.Response) time.Duration {
+	if resp == nil || resp.Request == nil {
+		return 0
+	}
+	handed, tookLong := resp.Request.Context().Value(handedKey{}).(time.Time)
+	if !tookLong {
+		return 0
+	}
+	return time.Since(handed)
+}
+
+// handedKey is the context key of the time.Time when a request was handed on, if its answer took
+// longer than slowAnswer.
+type handedKey struct{}
+
+// slowAnswer is how long an answer must have taken for its Date to tell anything: a Date has
+// whole seconds.
+const slowAnswer = time.Second
+
+// AnswerOf returns what the policies have made of an answer that a [Transport] has
+// returned, for retriers: what has become of the request, and for how long the longest
+// of the budgets that hold its next attempt is closed. A retrier need not wait while
+// Close is above 0, because the budget holds the next attempt. If Close is 0 after a
+// refusal, no budget holds it: the refusal is about another budget, the store could not
+// be told, or the penalty was over when the answer came. Then the retrier must wait by
+// itself. What is left and what the request has cost is not in it.
+//
+// Policies in Shadow do not count. A policy under which the request is free closes a budget that
+// does not hold the request, so its Close does not count. Of several verdicts, VerdictPartly
+// counts before all others, then that of a policy that closes its budget, then
+// VerdictNotRefused.
+//
+// If the store is slow the caller gets the answer before the store has heard of it.
+// Then the budget counts as closed: the store is still being told.
+//
+// The answer must be the one that the Transport returned; its body may have been
+// wrapped since. Its Request is then a copy of the caller's own: only its context has
+// one more value. The zero Answer means that no policy says anything.
+func AnswerOf(resp *http.Response) Answer {
+	if resp == nil || resp.Request == nil {
+		return Answer{}
+	}
+	if m, ok := resp.Request.Context().Value(markKey{}).(mark); ok && m.resp == resp {
+		return Answer{Verdict: m.verdict, Close: m.closes}
+	}
+	return Answer{}
+}
+
+// A mark is how a response carries its meaning to [AnswerOf]. Later layers wrap
+// bodies, http.Client.Timeout for one, and headers are the upstream's; the request
+// stays. The mark names its response, because a context is inherited by requests
+// whose own responses are no refusals.
+type mark struct {
+	resp    *http.Response
+	verdict Verdict
+	closes  time.Duration
+}
+
+// markKey is the context key of a mark.
+type markKey struct{}
