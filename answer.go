@@ -89,9 +89,6 @@ func (a Answer) WithCost(cost int) Answer {
 	if cost == Free {
 		cost = 0
 	}
-	if cost == Free {
-		cost = 0
-	}
 	a.cost, a.hasCost = cost, true
 	return a
 }
