@@ -325,7 +325,7 @@ func TestCostsHaveOneMeaning(t *testing.T) {
 	}
 }
 
-// TestCostsThatAreResults: what a function returns, and what Settle is told, is a result, so 0 is as free as Free.
+// TestCostsThatAreResults: what a function returns, and what Tell is told, is a result, so 0 is as free as Free.
 // A result of -1 is refused as before: a function that does not know a cost does not make the request free.
 func TestCostsThatAreResults(t *testing.T) {
 	for cost, want := range map[int]int{0: 0, throttle.Free: 0, 1: 1, 4: 4} {
@@ -337,9 +337,11 @@ func TestCostsThatAreResults(t *testing.T) {
 
 		permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "p", Cost: 3})
 		require.NoError(t, err)
-		require.NoError(t, permit.Settle(t.Context(), cost))
+		require.NoError(t, permit.Tell(t.Context(), throttle.Answer{}.WithCost(cost)))
 		require.Equal(t, 2*want, used(t, l, "p", ""), cost)
-		require.EqualError(t, permit.Settle(t.Context(), -1), `throttle: policy "p": cost: is negative: use 1 or more, or throttle.Free`)
+		var mistake *throttle.ConfigError
+		require.ErrorAs(t, permit.Tell(t.Context(), throttle.Answer{}.WithCost(-1)), &mistake)
+		require.Equal(t, "p", mistake.Policy)
 	}
 }
 
@@ -384,11 +386,11 @@ func TestCallsThatNobodyBounded(t *testing.T) {
 			_, err := l.Statuses(ctx)
 			return err
 		},
-		"Settle": func(ctx context.Context, l *throttle.Limiters) error {
-			return must(l.Acquire(ctx, throttle.Demand{Policy: "p", Cost: 3})).Settle(ctx, 2)
+		"a cost": func(ctx context.Context, l *throttle.Limiters) error {
+			return must(l.Acquire(ctx, throttle.Demand{Policy: "p", Cost: 3})).Tell(ctx, throttle.Answer{}.WithCost(2))
 		},
-		"Penalize": func(ctx context.Context, l *throttle.Limiters) error {
-			return must(l.Acquire(ctx, throttle.Demand{Policy: "p"})).Penalize(ctx, time.Hour)
+		"a refusal": func(ctx context.Context, l *throttle.Limiters) error {
+			return must(l.Acquire(ctx, throttle.Demand{Policy: "p"})).Tell(ctx, throttle.Refused(time.Hour))
 		},
 	}
 	bounds := map[string]struct {
