@@ -10,6 +10,8 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/dialect"
 	"github.com/fleetthrottle/throttle/internal/peek"
+
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // An Answer is what an answer of the upstream means for one budget: whether the
@@ -363,3 +365,23 @@ type mark struct {
 
 // markKey is the context key of a mark.
 type markKey struct{}
+
+// mostSettled returns the highest cost that a response can settle a charge at. Under a
+// LeakyBucket each unit of cost keeps the next start away for per/n, and no response
+// closes anything for longer than [MaxPenalty].
+func mostSettled(c *store.Charge) int {
+	if c.Limit.Kind() != store.KindLeakyBucket {
+		return store.MaxCost
+	}
+	most := float64(MaxPenalty) / float64(c.Limit.Per()) * float64(c.Limit.N())
+	return max(c.Cost, int(min(most, store.MaxCost)))
+}
+
+// costsOf returns the costs of charges.
+func costsOf(charges []store.Charge) []int {
+	costs := make([]int, len(charges))
+	for i := range charges {
+		costs[i] = charges[i].Cost
+	}
+	return costs
+}

@@ -102,3 +102,19 @@ func (a *quotedAcquisition) acquireAs(ctx context.Context, w acquire.Wait, repri
 		}
 	}
 }
+
+// checkCosts returns the error of a charge whose cost is above its limit: no wait can make it
+// fit. It lowers such a cost of a shadow charge instead.
+func checkCosts(charges []store.Charge) error {
+	for i := range charges {
+		c := &charges[i]
+		switch most := c.Limit.Capacity() - c.Reserve; {
+		case c.Cost <= most:
+		case c.Shadow:
+			c.Cost = most // a shadow refuses nobody, so it counts as much as fits
+		default:
+			return &LimitError{Policy: c.Budget.Policy, Limit: c.Limit, RetryAfter: Never, cost: c.Cost}
+		}
+	}
+	return nil
+}

@@ -1,11 +1,17 @@
 package throttle
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptrace"
 	"runtime"
 	"slices"
+	"time"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -105,3 +111,503 @@ func (t *Transport) CloseIdleConnections() {
 
 // Unwrap returns the base.
 func (t *Transport) Unwrap() http.RoundTripper { return t.base }
+
+// RoundTrip holds the request until every policy that it matches has room for
+// it, sends it, and lets the policies learn from the answer. It does not retry
+// and does not change the request.
+//
+// A request that is not sent fails with a *[LimitError], a *[StoreError], an *[UnmatchedError] or the
+// context's own error, and has spent nothing.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL == nil {
+		return t.base.RoundTrip(req) // which says what is wrong with it
+	}
+	var matchBuf [fewPolicies]int32
+	policies := t.policies.Load()
+	matched := policies.index.Match(matchBuf[:0], req)
+	if len(matched) == 0 {
+		if err := t.noticeUnmatched(req); err != nil {
+			closeBody(req)
+			return nil, err
+		}
+		return t.base.RoundTrip(req)
+	}
+
+	r := t.newRoundTrip(req, len(matched))
+	err := r.priceRequest(policies, matched) // which budgets, which costs
+	for err == nil && !r.hasNoPolicy() {
+		if err = r.acquireUntilSend(); err != nil || r.hasNoPolicy() { // book, wait, revalidate
+			break
+		}
+		resp, failed := r.sendAndLearn() // checks once more before the first byte
+		if failed != acquire.ErrDetach {
+			return resp, failed
+		}
+		r = r.nextAttempt() // the start is far away: the connection was given back
+	}
+	if err != nil {
+		return nil, r.refuse(err)
+	}
+	return r.sendFree()
+}
+
+// refuse ends a request that is not sent, and returns err. If a policy's function
+// aborted its HTTP handler the panic goes on.
+func (r *roundTrip) refuse(err error) error {
+	if r.reqBody != nil {
+		r.reqBody.Close()
+	}
+	r.reportEnd(r.req.Context(), err)
+	if abortsHandler(err) {
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+// checkMatched notices a variant of a [Choice] that no policy matches, as RoundTrip notices a request. A variant whose policies
+// all cost nothing is matched.
+func (r *roundTrip) checkMatched() error {
+	var matchBuf [fewPolicies]int32
+	if len(r.t.policies.Load().index.Match(matchBuf[:0], r.req)) > 0 {
+		return nil
+	}
+	return r.t.noticeUnmatched(r.req)
+}
+
+// closeBody closes the body of a request that is not sent.
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		r.Body.Close()
+	}
+}
+
+// sendFree sends a request that costs nothing.
+func (r *roundTrip) sendFree() (*http.Response, error) {
+	req := r.req
+	if r.detached {
+		req = req.WithContext(req.Context())
+		req.Body = r.reqBody
+	}
+	r.handedAt = now()
+	resp, err := r.t.base.RoundTrip(req)
+	if resp != nil && r.detached {
+		resp.Request = r.req
+	}
+	if err == nil && resp != nil && len(r.quote.zeroCost) > 0 {
+		r.applyResponse(resp)
+	}
+	return resp, err
+}
+
+// sendAndLearn sends the request and applies its response. The attempt ends here, also
+// if the base panics, with two exceptions: if the caller gets the response, the attempt
+// ends with it, and after ErrDetach another attempt follows.
+func (r *roundTrip) sendAndLearn() (*http.Response, error) {
+	goesOn := false
+	defer func() {
+		if !goesOn {
+			r.end()
+		}
+	}()
+	resp, err := r.send()
+	if err != nil || resp == nil {
+		goesOn = err == acquire.ErrDetach
+		return nil, err
+	}
+	r.applyResponse(resp)
+	goesOn = true
+	return resp, nil
+}
+
+// send hands the request to the base. A base that calls the hooks of httptrace has
+// the grant checked again when it is about to write: dialling may have taken longer
+// than the grant is good for.
+func (r *roundTrip) send() (*http.Response, error) {
+	if r.observe != nil {
+		r.ReportStart(r.req.Context(), r.Waited())
+	}
+	r.prepare()
+	r.handedAt = now()
+	resp, err := r.t.base.RoundTrip(&r.sent)
+
+	stopped, checked := r.preWriteResult(resp != nil)
+	if stopped != nil {
+		err = stopped
+	}
+	if err != nil || resp == nil {
+		if resp != nil && resp.Body != nil {
+			resp.Body.Close()
+		}
+		return nil, err
+	}
+	if !checked {
+		r.dials.markSilent(r.req.URL.Host)
+	}
+	resp.Request = r.req
+	r.wrapBody(resp)
+	return resp, nil
+}
+
+// prepare makes the request that the base gets.
+func (r *roundTrip) prepare() {
+	ctx := r.req.Context()
+	r.sentContext.Context, r.sentContext.hooks = ctx, r
+	r.sent = *r.req.WithContext(&r.sentContext)
+	r.sentURL = *r.req.URL
+	r.sent.URL = &r.sentURL
+	r.sent.Body = r.reqBody
+	if r.reqBody != nil && r.reqBody != http.NoBody && r.req.GetBody == nil {
+		r.revocable.ReadCloser = r.reqBody
+		r.sent.Body = &r.revocable
+	}
+	if r.Concurrent() {
+		// A caller that wraps the response's body may never close it.
+		r.mu.Lock()
+		r.stopAfterFunc = context.AfterFunc(ctx, r.end)
+		r.mu.Unlock()
+	}
+}
+
+// wrapBody wraps the response's body, so that its end ends the attempt. The body of
+// an upgraded connection stays an io.ReadWriteCloser and is over when it is closed.
+func (r *roundTrip) wrapBody(resp *http.Response) {
+	if resp.Body == nil || resp.Body == http.NoBody {
+		r.end()
+		return
+	}
+	if w, ok := resp.Body.(io.ReadWriteCloser); ok {
+		resp.Body = &upgradedBody{w, r}
+		return
+	}
+	r.respBody = responseBody{resp.Body, r}
+	resp.Body = &r.respBody
+}
+
+// gotConn implements hooks: the base has a connection, and has written nothing to it yet. It runs
+// the pre-write check, and stops a request that may not be written.
+//
+// The check may wait for seconds, and tells the observer. So it runs without r.mu, and the acquisition
+// belongs to the check meanwhile.
+func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
+	again, ok := r.beginCheck(info)
+	if !ok {
+		return
+	}
+	err := r.preWriteCheck(again)
+	ctx, events := r.endCheck(err)
+
+	if err != nil {
+		closed := closeConn(info, r.req.URL.Scheme == "https")
+		r.mu.Lock()
+		r.connClosed = closed
+		r.mu.Unlock()
+	}
+	for _, e := range events {
+		r.observe(ctx, e)
+	}
+}
+
+// beginCheck begins the pre-write check, unless the request was stopped or is over. again says that the base
+// has written the request on another connection.
+func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.awaitCheck()
+	if r.stopErr != nil || r.ended {
+		r.connClosed = false // the base has got another connection than the one that was closed
+		return false, false
+	}
+
+	if !r.connSeen {
+		r.connSeen = true
+		r.dialTook = now() - r.handedAt
+		r.dials.add(r.req.URL.Host, r.dialTook, info.Reused)
+	}
+	r.checking = true
+	again, r.wrote = r.wrote, false
+	r.baseRetried = r.baseRetried || again
+	return again, true
+}
+
+// endCheck ends the pre-write check, and stops the request if err is not nil. It returns what the observer is
+// to be told. If the attempt has ended during the check, it gives back what the attempt holds.
+func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checking = false
+	if r.checked != nil {
+		close(r.checked)
+		r.checked = nil
+	}
+
+	ctx, events := r.req.Context(), []Event(nil)
+	switch {
+	case err == nil:
+		for _, opened := range r.Openings() {
+			_, e := r.engine.event(ctx, opened)
+			events = append(events, e)
+		}
+	case err != acquire.ErrDetach && r.observe != nil:
+		events = make([]Event, 1)
+		ctx, events[0] = r.event(ctx, endOf(err), r.Waited(), err)
+	}
+
+	if r.ended && err == acquire.ErrDetach {
+		r.Cancel() // no attempt follows, and nothing was written
+		r.closeRewound()
+	} else if r.ended {
+		r.giveBack()
+	}
+	if err != nil {
+		r.abort(err)
+	}
+	return ctx, events
+}
+
+// awaitCheck waits until no pre-write check runs. r.mu is held, but not meanwhile.
+func (r *roundTrip) awaitCheck() {
+	for r.checking {
+		if r.checked == nil {
+			r.checked = make(chan struct{})
+		}
+		checked := r.checked
+		r.mu.Unlock()
+		<-checked
+		r.mu.Lock()
+	}
+}
+
+// abort keeps the request from being written, because of err. Ending its context is not enough:
+// net/http hands a request to an HTTP/1 connection before it looks at the context. So abort
+// makes the URL one that cannot be written, and the request fails before its first
+// byte.
+func (r *roundTrip) abort(err error) {
+	r.stopErr = err
+	r.sentURL.Opaque = "\x7f"
+	r.sentContext.end(err)
+}
+
+// closeConn closes a connection of HTTP/1, because abort's URL does not stop a base that sends a
+// clone of the request. Such a connection carries only this request. A connection of HTTP/2 is
+// shared, and there the end of the context stops the request. closeConn reports whether it closed
+// the connection: then nothing of the request can leave on it. secure says that the URL is https.
+func closeConn(info httptrace.GotConnInfo, secure bool) bool {
+	switch c, ok := info.Conn.(*tls.Conn); {
+	case ok && c.ConnectionState().NegotiatedProtocol != "h2":
+		_ = c.NetConn().Close()
+	case !ok && !secure && info.Conn != nil:
+		_ = info.Conn.Close()
+	default:
+		return false
+	}
+	return true
+}
+
+// preWriteCheck returns nil when the request may be written. It returns ErrDetach if
+// the connection is to be given back and another attempt made later. again is as in beginCheck.
+func (r *roundTrip) preWriteCheck(again bool) error {
+	ctx, w := r.req.Context(), acquire.Wait{}
+	r.ExtendDeadline()
+	r.Lead = r.dialLead() // for an attempt that must connect again
+	if again {
+		// The base tries again on another connection. The request that it wrote on the
+		// first connection may have arrived, so the grant of that request is spent.
+		r.Spend()
+		r.Variant = false
+		return r.Acquire(ctx, w)
+	}
+
+	w.Detaches, w.DetachAt = !r.baseRetried, now()+r.connectionHold()
+	r.Recheck()
+	err := r.Acquire(ctx, w)
+	if r.Variant && err != nil && ctx.Err() == nil {
+		err = acquire.ErrDetach // another variant may have room
+	}
+
+	// A body that cannot be sent again keeps the request with its connection.
+	if err == acquire.ErrDetach && !r.rewindBody() {
+		w.Detaches, r.Variant = false, false
+		err = r.Acquire(ctx, w)
+	}
+	return err
+}
+
+// connectionHold returns for how long the request may hold a connection while it waits. A request
+// that has other variants waits for no longer than it waits for a start.
+func (r *roundTrip) connectionHold() time.Duration {
+	if r.Variant {
+		return store.LeastHorizon
+	}
+	return maxConnectionHold
+}
+
+// wroteHeaders implements hooks: the base has written the headers, so the start is used. It
+// reports a request that left too late in spite of the pre-write check.
+func (r *roundTrip) wroteHeaders() {
+	if ctx, e, late := r.noteWritten(); late {
+		r.observe(ctx, e)
+	}
+}
+
+// noteWritten notes that the start is used. If the request left too late and there is an observer, it returns
+// what the observer is to be told.
+func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.connClosed {
+		return nil, e, false // the headers are in a buffer only: net/http notices the closed connection when it flushes
+	}
+	r.wrote = true
+	if r.checking {
+		return nil, e, false // on another connection than the one that was written to
+	}
+	r.StopWatch()
+	if d := r.Late(); d > 0 && r.stopErr == nil && r.observe != nil {
+		ctx, e = r.event(r.req.Context(), acquire.EventLate, d, nil)
+		return ctx, e, true
+	}
+	return nil, e, false
+}
+
+// preWriteResult returns why the pre-write check stopped the request, nil if the check did
+// not, and whether the base called the check at all. answered says that the base returned a
+// response. The base has returned, so hardly any check runs any more. A check that does all the same keeps
+// the acquisition, which nobody needs if there is no response.
+func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if answered {
+		r.awaitCheck()
+	}
+	if !r.checking {
+		r.StopWatch()
+	}
+	if r.stopErr == acquire.ErrDetach && (r.wrote || answered) {
+		return errSentAnyway, r.connSeen
+	}
+	return r.stopErr, r.connSeen
+}
+
+// maxConnectionHold is for how long a waiting request holds a connection. A server
+// closes an idle one, some after five seconds, and a ban lasts for minutes. A
+// request that has to wait for longer waits without a connection.
+const maxConnectionHold = 4 * time.Second
+
+// rewindBody sets rewound to the request's body for another attempt, and reports whether there is
+// one: there is none if the base has touched the body of a request without GetBody.
+func (r *roundTrip) rewindBody() bool {
+	switch {
+	case r.reqBody == nil || r.reqBody == http.NoBody:
+		r.rewound = r.reqBody
+	case r.req.GetBody == nil:
+		if !r.revocable.revoke() {
+			return false
+		}
+		r.rewound = r.reqBody
+	default:
+		body, err := r.req.GetBody()
+		if err != nil {
+			return false
+		}
+		r.rewound = body
+	}
+	return true
+}
+
+// end ends the attempt: the response is over, or there is none. It frees the slots.
+// It may be called more than once. During a pre-write check it does not wait: then the
+// check gives back what the attempt holds.
+func (r *roundTrip) end() {
+	if unbooked, err := r.noteEnd(); err != nil {
+		r.reportFailure(context.WithoutCancel(r.req.Context()), unbooked, 0, err)
+	}
+}
+
+// noteEnd is end without the observer. An error says that the start of a request that may have arrived
+// could not be booked, under a charge.
+func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return nil, nil
+	}
+	r.ended = true
+	if r.req.Context().Err() == nil {
+		// Otherwise the end of the caller's context ends sentContext, with the caller's own error.
+		r.sentContext.end(nil)
+	}
+	if r.stopAfterFunc != nil {
+		r.stopAfterFunc()
+	}
+	if r.checking {
+		return nil, nil
+	}
+	r.giveBack()
+	if r.stopErr == acquire.ErrDetach {
+		return r.abandon()
+	}
+	return nil, nil
+}
+
+// giveBack ends the watch and frees the slots of an attempt that is over. Its start was used.
+func (r *roundTrip) giveBack() {
+	r.StopWatch()
+	if r.Concurrent() {
+		r.ReleaseSlots()
+	}
+}
+
+// nextAttempt ends this attempt, whose connection was given back, and returns the attempt that
+// follows. The next attempt takes over the acquisition, but nothing that the base has seen.
+func (r *roundTrip) nextAttempt() *roundTrip {
+	r.mu.Lock()
+	next := &roundTrip{
+		quotedAcquisition: quotedAcquisition{acquisition: r.acquisition, policies: r.policies, quote: r.quote},
+		t:                 r.t, req: r.req, reqBody: r.rewound, detached: true, dials: r.dials, dialTook: r.dialTook,
+	}
+	r.acquisition, r.rewound = acquisition{}, nil
+	r.mu.Unlock()
+	r.end()
+	return next
+}
+
+// abandon is for an attempt that ErrDetach stopped, and that no other attempt follows, because
+// the base went on or panicked. The request may have arrived: its start stays booked or, if the
+// caller stood in line, a start is booked for the request now. It returns what bookArrival returns.
+func (r *roundTrip) abandon() (unbooked *store.Charge, err error) {
+	if r.Stands() {
+		r.Cancel()
+		unbooked, err = r.bookArrival()
+	}
+	r.closeRewound()
+	return unbooked, err
+}
+
+// closeRewound closes the body of an attempt that will not follow.
+func (r *roundTrip) closeRewound() {
+	if r.rewound != nil {
+		r.rewound.Close()
+		r.rewound = nil
+	}
+}
+
+// bookArrival books a start, however far away, for a request that may have arrived. It takes no
+// slots, because the request is not in flight any more. If the store fails it returns the error, and a charge that
+// could not be booked.
+func (r *roundTrip) bookArrival() (unbooked *store.Charge, err error) {
+	b := store.Booking{Charges: slices.DeleteFunc(slices.Clone(r.Booking.Charges), countsSlot), MaxWait: store.AnyWait}
+	if len(b.Charges) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := r.reportContext(reportWait)
+	defer cancel()
+	_, err = r.store.Book(ctx, &b)
+	return &b.Charges[0], err
+}
+
+// countsSlot reports whether a charge takes a slot.
+func countsSlot(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
+
+// errSentAnyway is the error of a request that the pre-write check stopped, but that may
+// have arrived: it must not be sent again.
+var errSentAnyway = errors.New("throttle: the request may have been written though it was stopped")
