@@ -337,8 +337,8 @@ func TestCostsThatAreResults(t *testing.T) {
 
 		permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "p", Cost: 3})
 		require.NoError(t, err)
-		require.NoError(t, permit.Settle(t.Context(), cost))
+		require.NoError(t, permit.Tell(t.Context(), throttle.Answer{}.WithCost(cost)))
 		require.Equal(t, 2*want, used(t, l, "p", ""), cost)
-		require.EqualError(t, permit.Settle(t.Context(), -1), `throttle: policy "p": cost: is negative: use 1 or more, or throttle.Free`)
+		require.EqualError(t, permit.Tell(t.Context(), throttle.Answer{}.WithCost(-1)), `throttle: policy "p": cost: is negative: use 1 or more, or throttle.Free`)
 	}
 }
