@@ -188,7 +188,7 @@ func TestMidnightsThatAreOdd(t *testing.T) {
 		require.NoError(t, err)
 		resp := answer(429, "", "Date", at.Format(http.TimeFormat))
 		requireCloses(t, c.want, feedback.UntilMidnight(zone)(resp), "%+v", c)
-		require.GreaterOrEqual(t, feedback.UntilFirst(zone)(resp), c.want, "%+v", c)
+		require.GreaterOrEqual(t, feedback.UntilFirst(zone)(resp).Close, c.want, "%+v", c)
 
 		resp.Header.Set("Retry-After", "86400")
 		requireCloses(t, throttle.MaxPenalty, feedback.UntilMidnight(zone)(resp), "%+v", c)
