@@ -23,7 +23,7 @@ type Limiter struct {
 // NewLimiter returns a limiter for the policy's limit. Of the policy it uses
 // Name, Limit, Jitter, Headroom, Shadow, Scope and Adaptive: the key and the cost are
 // arguments of [Limiter.Acquire], and there is no request to match and no answer
-// to learn from but what [Permit.Penalize] is told. In a cluster Match says where the
+// to learn from but what [Permit.Tell] is told. In a cluster Match says where the
 // budgets lie. It reports every mistake at once.
 //
 // For several policies, with Observe and MaxWait, there is [NewLimiters], for the
@@ -96,7 +96,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	p.meter = &l.meter
 	if cost == Free {
 		p.state.Store(permitFree)
-		p.start.Key, p.start.Cost = l.key(key), 1 // for Penalize: a charge costs at least 1
+		p.start.Key, p.start.Cost = l.key(key), 1 // for Tell: a charge costs at least 1
 		return p, nil
 	}
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)

@@ -53,7 +53,7 @@ func FuzzAcquire(f *testing.F) {
 		cost := 0
 		for _, demand := range meant.Demands {
 			require.Equal(t, "p", demand.Policy)
-			if demand.Key == "" && demand.Cost >= 0 {
+			if demand.Key == "" && !demand.Free {
 				cost += max(1, demand.Cost)
 			}
 		}
