@@ -98,7 +98,7 @@ const (
 
 // Free is the cost of work that takes nothing of a budget, as an argument of
 // [Limiter.Acquire] or in a [Demand], where 0 is the default of 1. It can still close
-// the budget: see [Permit.Penalize]. It is no number that a computation comes to by
+// the budget: see [Permit.Tell]. It is no number that a computation comes to by
 // mistake, such as the -1 of an unknown length, which is refused.
 const Free = math.MinInt
 
