@@ -162,7 +162,7 @@ func TestAdaptive_MoreAgain(t *testing.T) {
 // TestAdaptive_OnlyForStarts: a limit that no refusal can lower is a mistake.
 func TestAdaptive_OnlyForStarts(t *testing.T) {
 	for _, l := range []throttle.Limit{throttle.Concurrency(3), throttle.Unlimited()} {
-		_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: l, Adaptive: true}}})
+		_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Match: "/", Limit: l, Adaptive: true}}})
 		var wrong *throttle.ConfigError
 		require.ErrorAs(t, err, &wrong)
 		require.Equal(t, "Adaptive", wrong.Field)
@@ -182,8 +182,8 @@ func TestAdaptive_TwoWindows(t *testing.T) {
 		var all sync.WaitGroup
 		for range 4 {
 			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: u, Policies: []throttle.Policy{
-				{Name: "hour", Limit: throttle.PerHour(100_000), Adaptive: true},
-				{Name: "second", Limit: throttle.PerSecond(40), Adaptive: true},
+				{Name: "hour", Match: "/", Limit: throttle.PerHour(100_000), Adaptive: true},
+				{Name: "second", Match: "/", Limit: throttle.PerSecond(40), Adaptive: true},
 			}, Observe: func(_ context.Context, e throttle.Event) {
 				if e.Kind == throttle.EventLowered {
 					mu.Lock()
@@ -289,7 +289,7 @@ func (u *strict) use(t *testing.T, store throttle.Store, p throttle.Policy, prog
 	defer stop()
 	var all sync.WaitGroup
 	for range programs {
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{p}, Base: u, Observe: observe}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(p), Base: u, Observe: observe}))
 		for range callers {
 			all.Go(func() {
 				for ctx.Err() == nil {

@@ -241,8 +241,8 @@ func TestIllegibleAnswers(t *testing.T) {
 			seen := &events{}
 			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: answer(200, "packed", "Content-Encoding", coding), Observe: seen.observe,
 				Policies: []throttle.Policy{
-					{Name: "looks", Limit: throttle.PerSecond(99), Answer: looks},
-					{Name: "looks not", Limit: throttle.PerSecond(99)},
+					{Name: "looks", Match: "/", Limit: throttle.PerSecond(99), Answer: looks},
+					{Name: "looks not", Match: "/", Limit: throttle.PerSecond(99)},
 				}}))
 			for range 3 {
 				resp := must(tr.RoundTrip(get(t, home)))
@@ -299,7 +299,7 @@ func TestP11_TheFleetIsToldAlthoughTheCallerLeft(t *testing.T) {
 			return nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{onePerHour}, Base: base(
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(onePerHour), Base: base(
 			func(r *http.Request) (*http.Response, error) {
 				cancel()
 				return answer(429, "")(r)

@@ -134,7 +134,7 @@ func TestP11_ABanIsMetAgain(t *testing.T) {
 			policy := throttle.Policy{Name: "p", Limit: throttle.PerSecond(10)}
 			var fleet [2]*throttle.Transport
 			for i := range fleet {
-				fleet[i] = must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: u, Policies: []throttle.Policy{policy}}))
+				fleet[i] = must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: u, Policies: everywhere(policy)}))
 			}
 			for i := 0; len(u.served) == 0; i++ {
 				require.NoError(t, send(t, fleet[i%2], get(t, home)))
@@ -159,7 +159,7 @@ func TestP11_AStormOfSeconds(t *testing.T) {
 		u, n := &banner{takes: 20 * ms, says: "1", begin: time.Now()}, 0
 		u.bans = func(time.Duration) bool { n++; return n%2 == 0 }
 		store := memstore.New()
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: u, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(10)}}}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: u, Policies: []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.PerSecond(10)}}}))
 		for range 200 {
 			require.NoError(t, send(t, tr, get(t, home)))
 			require.LessOrEqual(t, status(t, store, tr, get(t, home)).Paused, time.Second)
@@ -180,4 +180,59 @@ func TestP11_AStartThatIsNear(t *testing.T) {
 		must(l.Acquire(t.Context(), "", 1)).Release()
 		require.Equal(t, 5998*ms, time.Since(begin).Truncate(ms))
 	})
+}
+
+// TestP11_WhichBudgetARefusalCloses: by default a 429 closes the first budget that has a key and holds the request; if
+// there is none, all. What a policy reads by itself counts in any case.
+func TestP11_WhichBudgetARefusalCloses(t *testing.T) {
+	row := func(name string, change func(*throttle.Policy)) throttle.Policy {
+		p := throttle.Policy{Name: name, Match: "/", Limit: throttle.PerSecond(100)}
+		change(&p)
+		return p
+	}
+	shared := row("shared", func(*throttle.Policy) {})
+	other := row("other", func(*throttle.Policy) {})
+	keyed := row("keyed", func(p *throttle.Policy) { p.Key = throttle.Host })
+	second := row("second", func(p *throttle.Policy) { p.Key = throttle.Method })
+	with := func(p throttle.Policy, change func(*throttle.Policy)) throttle.Policy { change(&p); return p }
+	shadow := func(p *throttle.Policy) { p.Shadow = true }
+	free := func(p *throttle.Policy) { p.Cost = func(*http.Request) int { return 0 } }
+	none := func(p *throttle.Policy) { p.Answer = throttle.LeaveOpen }
+	reads := func(p *throttle.Policy) { p.Answer = throttle.RetryAfter }
+	nobody := func(p *throttle.Policy) { p.Key = constant("") }
+
+	for name, c := range map[string]struct {
+		policies []throttle.Policy
+		closed   []string
+	}{
+		"one":                             {[]throttle.Policy{shared}, []string{"shared"}},
+		"two without a key":               {[]throttle.Policy{shared, other}, []string{"other", "shared"}},
+		"with a key":                      {[]throttle.Policy{keyed, shared}, []string{"keyed"}},
+		"with a key behind":               {[]throttle.Policy{shared, keyed}, []string{"keyed"}},
+		"two keys":                        {[]throttle.Policy{keyed, second, shared}, []string{"keyed"}},
+		"two keys, the other way round":   {[]throttle.Policy{second, keyed}, []string{"second"}},
+		"a key that is empty":             {[]throttle.Policy{with(keyed, nobody), shared}, []string{"keyed", "shared"}},
+		"a key that only counts":          {[]throttle.Policy{with(keyed, shadow), shared}, []string{"keyed", "shared"}},
+		"a row beside that only counts":   {[]throttle.Policy{keyed, with(shared, shadow)}, []string{"keyed", "shared"}},
+		"a key that is free":              {[]throttle.Policy{with(keyed, free), shared}, []string{"shared"}}, // and its own, which nobody has used
+		"a key that closes nothing":       {[]throttle.Policy{with(keyed, none), shared}, []string{"shared"}},
+		"a key that reads by itself":      {[]throttle.Policy{with(keyed, reads), shared}, []string{"keyed"}},
+		"a shared row that closes, too":   {[]throttle.Policy{keyed, with(shared, reads)}, []string{"keyed", "shared"}},
+		"a second key that closes, too":   {[]throttle.Policy{keyed, with(second, reads)}, []string{"keyed", "second"}},
+		"only a shared row closes":        {[]throttle.Policy{with(keyed, none), with(shared, reads), other}, []string{"other", "shared"}},
+		"nothing closes":                  {[]throttle.Policy{with(keyed, none), with(shared, none)}, nil},
+		"a key and one that closes never": {[]throttle.Policy{with(keyed, none), second, shared}, []string{"second"}},
+	} {
+		tr := newTransport(t, answer(429, "", "Retry-After", "60"), c.policies...)
+		must(tr.Statuses(t.Context())) // from now on the budgets are noted that are used
+		require.NoError(t, send(t, tr, get(t, home)), name)
+		var closed []string
+		for _, b := range must(tr.Statuses(t.Context())) {
+			if b.Paused > 0 {
+				closed = append(closed, b.Budget.Policy)
+			}
+		}
+		slices.Sort(closed)
+		require.Equal(t, c.closed, closed, name)
+	}
 }

@@ -22,8 +22,8 @@ import (
 // A compiledPolicy is a policy with everything that can be known before a request.
 type compiledPolicy struct {
 	Policy
-	pattern  *match.Pattern
-	charge   store.Charge // complete but for the key, the cost and the reserve of a policy that sets them
+	pattern  *match.Pattern // nil: no request matches the policy, which is used by name only
+	charge   store.Charge   // complete but for the key, the cost and the reserve of a policy that sets them
 	reserves reserves
 	fixed    bool // charge is complete for every request
 
@@ -32,9 +32,9 @@ type compiledPolicy struct {
 	byDefault         *defaultAnswer // reads what Answer says nothing of
 }
 
-// compile checks one policy and makes it ready for requests. i is its index in the slice, by
+// compile checks one policy and makes it ready for its callers. i is its index in the slice, by
 // which errors name a policy without a name.
-func compile(p Policy, i int) (compiledPolicy, error) {
+func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 	var errs []error
 	name := p.Name
 	if err := checkName(name); err != nil {
@@ -47,9 +47,14 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
 		Pace: p.Limit.Pace(), Node: p.Scope == ScopeNode, Adaptive: p.Adaptive,
 	}}
+	for _, f := range p.unused(by) {
+		errs = append(errs, &ConfigError{name, f.name, errors.New(f.advice)})
+	}
 	var err error
-	if c.pattern, err = match.Parse(p.Match); err != nil {
-		errs = append(errs, &ConfigError{name, "Match", err})
+	if p.Match != "" {
+		if c.pattern, err = match.Parse(p.Match); err != nil {
+			errs = append(errs, &ConfigError{name, "Match", err})
+		}
 	}
 	if err := p.Limit.Validate(c.charge.Jitter); err != nil {
 		errs = append(errs, &ConfigError{name, "Limit", err})
@@ -70,6 +75,85 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use Fleet or Node", p.Scope)})
 	}
 	return c, errors.Join(errs...)
+}
+
+// The callers of a policy are how work comes to it.
+type callers uint8
+
+const (
+	requests         callers = iota // of a Transport: requests, and their answers
+	namesAndRequests                // of Limiters: demands by name, and requests without answers
+	names                           // of a Limiter: nothing else
+)
+
+// An unusedField is a field of a policy that its callers have no use for, or that they need.
+type unusedField struct{ name, advice string }
+
+// unused returns the fields that are set although nobody would look at them, and those that are missing.
+func (p *Policy) unused(by callers) (all []unusedField) {
+	note := func(wrong bool, name, advice string) {
+		if wrong {
+			all = append(all, unusedField{name, advice})
+		}
+	}
+	if by == requests {
+		note(p.Match == "", "Match", "is missing: say which requests, such as \"api.example.com/\" for those to one host; \"/\" is every request")
+		note(p.Keyed && p.Key == nil, "Keyed", "is for callers that name a key, and a request names none: set Key, which reads it from the request")
+		return all
+	}
+
+	for _, name := range p.answerFields() {
+		note(true, name, "is never called, because no answer comes here: leave it out, or pass WithoutAnswers(policies), and tell the Permit of refusals and costs")
+	}
+	const byName = "is never called, because no request comes here: "
+	if by == names {
+		note(p.Match != "", "Match", "is never looked at, because no request comes here: leave it out. A policy of a Transport's table is to be had from its Limiter method, or from NewLimiters with the same table")
+	}
+	if p.Match == "" || by == names {
+		note(p.Key != nil, "Key", byName+"set Keyed, and name the key in each call")
+		note(p.Cost != nil, "Cost", byName+"name the cost in each call")
+		note(p.Share != nil, "Share", byName+"name the share in a Demand")
+		note(p.Weight != nil, "Weight", byName+"name the weight in a Demand")
+	}
+	return all
+}
+
+// answerFields returns the names of the fields that are set and look at answers.
+func (p *Policy) answerFields() (names []string) {
+	if p.Answer != nil {
+		names = append(names, "Answer")
+	}
+	if p.Meter != nil {
+		names = append(names, "Meter")
+	}
+	return names
+}
+
+// WithoutAnswers returns copies of policies without the functions that look at answers. It is for a table that
+// a [Transport] has, too, such as a preset's: other programs close and open its budgets with [NewLimiters], or
+// acquire in them, and tell the [Permit] of refusals and costs.
+func WithoutAnswers(policies []Policy) []Policy {
+	policies = slices.Clone(policies)
+	for i := range policies {
+		p := &policies[i]
+		p.Answer, p.Meter = nil, nil
+	}
+	return policies
+}
+
+// hasKeys reports whether the policy has a budget for each key.
+func (p *Policy) hasKeys() bool { return p.Keyed || p.Key != nil }
+
+// checkKey returns the error of a key that a caller names for a policy without keys, and of a missing
+// one.
+func (p *Policy) checkKey(key string) error {
+	switch has := p.hasKeys(); {
+	case has && key == "":
+		return &ConfigError{p.Name, "Key", errors.New("is missing: the policy has a budget for each key, so name the key")}
+	case !has && key != "":
+		return &ConfigError{p.Name, "Key", errors.New("is named, but the policy has one budget for all: leave the key out, or set the policy's Keyed for a budget of each key")}
+	}
+	return nil
 }
 
 // leastJitterSet is the least Jitter that a machine can keep.

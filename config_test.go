@@ -33,17 +33,18 @@ func mistakes(err error) []string {
 
 func TestConfigReportsEveryMistakeAtOnce(t *testing.T) {
 	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Policies: []throttle.Policy{
-		{Name: "good", Limit: throttle.PerSecond(1)},
+		{Name: "good", Match: "/", Limit: throttle.PerSecond(1)},
 		{Limit: throttle.PerSecond(1)},
 		{Name: "pattern", Match: "GET example.com/a//b", Limit: throttle.PerSecond(1)},
-		{Name: "none"},
+		{Name: "none", Match: "/"},
 		{Name: "good", Match: "example.com", Limit: throttle.PerSecond(0)},
-		{Name: "short", Limit: throttle.FixedWindow(1, 20*time.Millisecond)},
+		{Name: "short", Match: "/", Limit: throttle.FixedWindow(1, 20*time.Millisecond)},
 	}})
 	require.Nil(t, tr)
 	require.Equal(t, []string{
 		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet`,
 		`throttle: policy "#2": Name: is missing: it names the policy in the store, in errors and in events`,
+		`throttle: policy "#2": Match: is missing: say which requests, such as "api.example.com/" for those to one host; "/" is every request`,
 		`throttle: policy "pattern": Match: at offset 18: a segment "" matches nothing, because paths are cleaned first`,
 		`throttle: policy "none": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
 		`throttle: policy "good": Match: at offset 11: no path: end the host with a slash, "example.com/", to match all its paths`,
@@ -71,7 +72,7 @@ func TestJitterOfAFixedWindow(t *testing.T) {
 	short := throttle.FixedWindow(1, 20*time.Millisecond)
 	for _, jitter := range []time.Duration{-1, 19 * time.Millisecond} {
 		_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
-			{Name: "short", Limit: short, Jitter: jitter},
+			{Name: "short", Match: "/", Limit: short, Jitter: jitter},
 		}})
 		require.NoError(t, err, jitter)
 	}
@@ -97,7 +98,7 @@ func TestHeadroomAndScopeThatCannotBe(t *testing.T) {
 		if c.policy.Limit == (throttle.Limit{}) {
 			c.policy.Limit = throttle.PerSecond(10)
 		}
-		_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{c.policy}})
+		_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: everywhere(c.policy)})
 		require.EqualError(t, err, `throttle: policy "p": `+c.want)
 		_, err = throttle.NewLimiter(memstore.New(), c.policy)
 		require.EqualError(t, err, `throttle: policy "p": `+c.want)
@@ -200,7 +201,7 @@ func TestNewLimiterReportsEveryMistakeAtOnce(t *testing.T) {
 func TestNamesAreText(t *testing.T) {
 	ways := map[string]func(throttle.Policy) error{
 		"New": func(p throttle.Policy) error {
-			_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
+			_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: everywhere(p)})
 			return err
 		},
 		"NewLimiter": func(p throttle.Policy) error {
@@ -212,7 +213,7 @@ func TestNamesAreText(t *testing.T) {
 			return err
 		},
 		"SetPolicies": func(p throttle.Policy) error {
-			return must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New()})).SetPolicies([]throttle.Policy{p})
+			return must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New()})).SetPolicies(everywhere(p))
 		},
 	}
 	wrong := map[string]string{
@@ -250,7 +251,7 @@ func TestExplain(t *testing.T) {
 		return nil, http.ErrAbortHandler
 	})
 	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: sent, Policies: []throttle.Policy{
-		{Name: "all", Limit: throttle.PerSecond(5)},
+		{Name: "all", Match: "/", Limit: throttle.PerSecond(5)},
 		{Name: "elsewhere", Match: "example.org/", Limit: throttle.PerSecond(5)},
 		{Name: "by path", Match: "example.com/", Key: throttle.RawPath, Limit: throttle.LeakyBucket(5, time.Second), Jitter: -1, Shadow: true},
 		{Name: "by cost", Match: "example.com/", Cost: cost, Limit: throttle.PerMinute(100), Jitter: ms},
@@ -361,7 +362,7 @@ func TestLimiterOfABrokenStore(t *testing.T) {
 func TestUnlimitedTakesNoNumbers(t *testing.T) {
 	p := throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
 	p.Headroom = map[throttle.Priority]float64{throttle.PriorityLow: 0.5}
-	_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
+	_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: everywhere(p)})
 	require.EqualError(t, err, `throttle: policy "row": Headroom: an unlimited policy has nothing to share out: leave Headroom out, or set a limit with a number`)
 
 	p = throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
@@ -369,7 +370,7 @@ func TestUnlimitedTakesNoNumbers(t *testing.T) {
 	p.Cost = func(*http.Request) int { return throttle.Unlimited().Capacity() }
 	p.Answer = func(*http.Response) throttle.Answer { return throttle.Answer{}.WithCost(3) }
 	p.Jitter, p.Shadow, p.Scope = time.Second, true, throttle.ScopeNode
-	_, err = throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
+	_, err = throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: everywhere(p)})
 	require.NoError(t, err)
 }
 

@@ -40,7 +40,7 @@ func newUpstream(t *testing.T, handler http.HandlerFunc, policies ...throttle.Po
 	if policies == nil {
 		policies = append(policies, atOnce(1))
 	}
-	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: &http.Transport{}, Policies: policies}))
+	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: &http.Transport{}, Policies: everywhere(policies...)}))
 	t.Cleanup(tr.CloseIdleConnections)
 	return &upstream{tr, store, srv.URL}
 }
@@ -240,7 +240,7 @@ func TestP11_APenaltyStopsAClone(t *testing.T) {
 			base := upstream.Client().Transport.(*http.Transport).Clone()
 			tr := must(throttle.New(throttle.Config{
 				MaxWait: throttle.Forever,
-				Store:   memstore.New(), Base: cloning{base}, Policies: []throttle.Policy{onePerSecond},
+				Store:   memstore.New(), Base: cloning{base}, Policies: everywhere(onePerSecond),
 			}))
 			l, err := tr.Limiter(onePerSecond.Name)
 			require.NoError(t, err)
@@ -391,7 +391,7 @@ func TestP11_ABanWhileServersAreDialled(t *testing.T) {
 					base = cloning{own}
 				}
 				store := memstore.New()
-				tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: base, Policies: []throttle.Policy{ninePerSecond}}))
+				tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: base, Policies: everywhere(ninePerSecond)}))
 
 				var all sync.WaitGroup
 				sent := make([]*sceneBody, 3)

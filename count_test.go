@@ -40,6 +40,7 @@ var (
 // usedOf returns how much of a policy's budget a store has counted.
 func usedOf(t *testing.T, store throttle.Store, p throttle.Policy) int {
 	t.Helper()
+	p.Match = ""
 	l := must(throttle.NewLimiter(store, p))
 	return must(l.Status(t.Context(), "")).Used
 }
@@ -118,7 +119,7 @@ func TestP12_ShadowsHardlyWaitForSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &silentStore{absent(), make(chan struct{}), 0}
 		base := newStarts()
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: base, Policies: []throttle.Policy{counted}}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: base, Policies: everywhere(counted)}))
 		var slow, all int
 		for begin := time.Now(); time.Since(begin) < 30*time.Second; all++ {
 			sent := time.Now()
@@ -144,13 +145,13 @@ func TestP12_ShadowsHardlyWaitForSilence(t *testing.T) {
 func TestP12_AShadowBesideALimitWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := absent([2]time.Duration{0, time.Minute})
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: []throttle.Policy{counted, onePerSecond}}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: everywhere(counted, onePerSecond)}))
 		begin := time.Now()
 		require.NoError(t, send(t, tr, get(t, home)))
 		require.Equal(t, time.Minute, time.Since(begin))
 
 		silent := &silentStore{absent(), make(chan struct{}), 0}
-		tr = must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: silent, Base: answer(200, ""), Policies: []throttle.Policy{counted}}))
+		tr = must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: silent, Base: answer(200, ""), Policies: everywhere(counted)}))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, home, nil)

@@ -132,7 +132,7 @@ func TestP2_WhatIsStoppedAtTheLastLookCannotBeWritten(t *testing.T) {
 		}
 		tr := must(throttle.New(throttle.Config{
 			MaxWait: throttle.Forever,
-			Store:   s, Policies: []throttle.Policy{onePerHour},
+			Store:   s, Policies: everywhere(onePerHour),
 			Base: base(func(r *http.Request) (*http.Response, error) {
 				late = true
 				time.Sleep(time.Second) // dialling
@@ -159,7 +159,7 @@ func TestP8_AStartIsGivenBackOnce(t *testing.T) {
 		broken := failSecond{s, cancel}
 		tr := must(throttle.New(throttle.Config{
 			MaxWait: throttle.Forever,
-			Store:   broken, Policies: []throttle.Policy{onePerHour}, Base: answer(200, ""),
+			Store:   broken, Policies: everywhere(onePerHour), Base: answer(200, ""),
 		}))
 		require.ErrorIs(t, send(t, tr, get(t, home).WithContext(ctx)), context.Canceled)
 		require.Zero(t, s.cancelled())
@@ -212,7 +212,7 @@ func TestP11_ABaseThatGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, d, body := newSpy(), newDialer(always(time.Second)), newSceneBody()
-				tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{ninePerSecond},
+				tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(ninePerSecond),
 					Base: base(func(r *http.Request) (*http.Response, error) {
 						_, _ = d.handed.RoundTrip(r)
 						require.ErrorIs(t, d.connect(r), context.Canceled)
@@ -241,7 +241,7 @@ func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {
 				dial := time.Second
 				s, d, seen := newSpy(), newDialer(func(*http.Request) time.Duration { return dial }), &events{}
 				send := d.RoundTrip
-				tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: policies, Observe: seen.observe,
+				tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: everywhere(policies...), Observe: seen.observe,
 					Base: base(func(r *http.Request) (*http.Response, error) { return send(r) })}))
 				resp, err := tr.RoundTrip(get(t, home))
 				require.NoError(t, err) // and it is known how long a connection takes
@@ -279,7 +279,7 @@ func TestP13_ABaseThatClosesLate(t *testing.T) {
 		store, d, body := newSpy(), newDialer(always(time.Second)), newSceneBody()
 		bodies := []string{}
 		var late io.ReadCloser
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{ninePerSecond},
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(ninePerSecond),
 			Base: base(func(r *http.Request) (*http.Response, error) {
 				_, _ = d.handed.RoundTrip(r)
 				if err := d.connect(r); err != nil {
@@ -308,7 +308,7 @@ func TestP6_AConnectionAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()
 		ctx, cancel := context.WithCancel(t.Context())
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{atOnce(2), onePerHour},
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(atOnce(2), onePerHour),
 			Base: base(func(r *http.Request) (*http.Response, error) {
 				cancel()
 				time.Sleep(time.Minute) // the grant would be stale

@@ -47,7 +47,7 @@ func (e *events) only(kinds ...throttle.EventKind) (all []throttle.Event) {
 func TestEventsOfManyClosedBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{}
-		l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Observe: seen.observe, MaxWait: -1, Policies: []throttle.Policy{exact("p", throttle.PerSecond(5))}}))
+		l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Observe: seen.observe, MaxWait: -1, Policies: []throttle.Policy{withKeys(exact("p", throttle.PerSecond(5)))}}))
 		one := must(l.Limiter("p"))
 		for i := range 1100 {
 			key := fmt.Sprint(i)
@@ -83,7 +83,7 @@ func TestObserveDoesNotAllocate(t *testing.T) {
 		tr := must(throttle.New(throttle.Config{
 			Store: memstore.New(), Observe: observe, MaxWait: -1,
 			Base:     base(func(*http.Request) (*http.Response, error) { return resp, nil }),
-			Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1 << 30)}},
+			Policies: []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.PerSecond(1 << 30)}},
 		}))
 		req := get(t, home)
 		return testing.AllocsPerRun(1000, func() {
@@ -148,7 +148,7 @@ func TestP6_AFunctionThatPanicsRefusesTheRequest(t *testing.T) {
 				Base: base(func(*http.Request) (*http.Response, error) {
 					t.Error("sent")
 					return nil, errors.New("sent")
-				}), Policies: []throttle.Policy{oneInFlight, c.bad}}))
+				}), Policies: everywhere(oneInFlight, c.bad)}))
 			body := &responseBody{t: t}
 			r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, home, body))
 			_, err := tr.RoundTrip(r)
@@ -187,7 +187,7 @@ func TestP13_ABaseThatPanicsLeavesNothingInFlight(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newSpy()
 			paced := throttle.Policy{Name: "paced", Limit: throttle.LeakyBucket(2, time.Second), Jitter: -1}
-			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{oneInFlight, paced},
+			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(oneInFlight, paced),
 				Base: base(func(*http.Request) (*http.Response, error) { panic(value) })}))
 			for range 2 {
 				require.PanicsWithValue(t, value, func() { _, _ = tr.RoundTrip(get(t, home)) })
@@ -204,7 +204,7 @@ func TestP15_AnObserverThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, heard := memstore.New(), &events{}
 		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store,
-			Base: answer(429, "", "Retry-After", "1"), Policies: []throttle.Policy{oneInFlight, onePerHour},
+			Base: answer(429, "", "Retry-After", "1"), Policies: everywhere(oneInFlight, onePerHour),
 			Observe: func(ctx context.Context, e throttle.Event) {
 				if e.Kind != throttle.EventFunctionFailed {
 					panic(secretToken)
@@ -305,9 +305,9 @@ func TestPolicies(t *testing.T) {
 }
 
 func TestAcquireDoesNotAllocate(t *testing.T) {
-	l := newLimiter(t, memstore.New(), throttle.Policy{Name: "p", Limit: throttle.PerSecond(1 << 30)})
 	ctx := t.Context()
 	for _, key := range []string{"", "some key"} {
+		l := newLimiter(t, memstore.New(), throttle.Policy{Name: "p", Limit: throttle.PerSecond(1 << 30), Keyed: key != ""})
 		require.Zero(t, testing.AllocsPerRun(1000, func() {
 			p, err := l.Acquire(ctx, key, 1)
 			if err != nil {

@@ -23,7 +23,7 @@ func ExampleLimiters() {
 		MaxWait: 2 * time.Second,
 		Policies: []throttle.Policy{
 			{Name: "queries", Limit: throttle.PerSecond(200)},
-			{Name: "tenant", Limit: throttle.PerSecond(20)},
+			{Name: "tenant", Keyed: true, Limit: throttle.PerSecond(20)},
 			{Name: "at once", Limit: throttle.Concurrency(10)},
 		},
 	})
@@ -72,7 +72,7 @@ func ExamplePermit_Renew() {
 		Store: memstore.New(),
 		Policies: []throttle.Policy{
 			{Name: "mails", Limit: throttle.PerHour(500)},
-			{Name: "customer", Limit: throttle.PerHour(2)},
+			{Name: "customer", Keyed: true, Limit: throttle.PerHour(2)},
 		},
 	})
 	if err != nil {

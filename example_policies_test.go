@@ -187,8 +187,8 @@ func ExampleScope() {
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store: memstore.New(),
 		Policies: []throttle.Policy{
-			{Name: "account", Limit: throttle.PerSecond(50)},
-			{Name: "address", Limit: throttle.PerSecond(10), Scope: throttle.ScopeNode},
+			{Name: "account", Match: "api.example.com/", Limit: throttle.PerSecond(50)},
+			{Name: "address", Match: "api.example.com/", Limit: throttle.PerSecond(10), Scope: throttle.ScopeNode},
 		},
 	}))
 	req, err := http.NewRequest(http.MethodGet, "https://api.example.com/", nil)
@@ -217,6 +217,7 @@ func ExamplePolicy_adaptive() {
 		Store: memstore.New(),
 		Policies: []throttle.Policy{{
 			Name:     "documented",
+			Match:    "api.example.com/",
 			Limit:    throttle.PerHour(5000),
 			Adaptive: true,
 		}},

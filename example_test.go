@@ -77,7 +77,7 @@ func Example_fleet() {
 
 	transport, err := throttle.New(throttle.Config{
 		Store:    redisstore.New(rdb, redisstore.Options{}),
-		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
+		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},
 	})
 	fmt.Println(transport != nil, err) // nothing is sent before the first request
 	// Output: true <nil>
@@ -133,7 +133,7 @@ func Example_outage() {
 	store := redisstore.New(rdb, redisstore.Options{Outage: redisstore.OutageSplit})
 	transport, err := throttle.New(throttle.Config{
 		Store:    store,
-		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
+		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},
 	})
 	fmt.Println(transport != nil, err)
 	// Output: true <nil>
@@ -217,7 +217,7 @@ func Example_model() {
 func ExampleLimitError() {
 	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 		Store:    memstore.New(),
-		Policies: []throttle.Policy{{Name: "hourly", Limit: throttle.PerHour(1)}},
+		Policies: []throttle.Policy{{Name: "hourly", Match: "api.example.com/", Limit: throttle.PerHour(1)}},
 		Base:     offline,
 		MaxWait:  -1, // never wait
 	}))}
@@ -250,7 +250,11 @@ func ExampleWithMaxWait() {
 
 // Work that is not an HTTP request uses the same engine.
 func ExampleLimiter() {
-	limiter, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "mail", Limit: throttle.PerSecond(5)})
+	limiter, err := throttle.NewLimiter(memstore.New(), throttle.Policy{
+		Name:  "mail",
+		Keyed: true, // a budget for each server
+		Limit: throttle.PerSecond(5),
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -269,9 +273,9 @@ func ExampleLimiter() {
 func ExampleTransport_SetPolicies() {
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store:    memstore.New(),
-		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
+		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},
 	}))
-	err := transport.SetPolicies([]throttle.Policy{{Name: "api", Limit: throttle.PerSecond(40)}})
+	err := transport.SetPolicies([]throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(40)}})
 	fmt.Println(err)
 	// Output: <nil>
 }
@@ -292,7 +296,7 @@ func ExampleConfigError() {
 func ExampleEvent() {
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store:    memstore.New(),
-		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
+		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},
 		Base:     offline,
 		Observe: func(_ context.Context, e throttle.Event) {
 			fmt.Println(e.Kind, e.Duration >= 0)

@@ -123,10 +123,27 @@ func (b *responseBody) Close() error {
 	return nil
 }
 
+// everywhere returns the policies, of which those without a Match match every request.
+func everywhere(policies ...throttle.Policy) []throttle.Policy {
+	policies = slices.Clone(policies)
+	for i := range policies {
+		if policies[i].Match == "" {
+			policies[i].Match = "/"
+		}
+	}
+	return policies
+}
+
+// withKeys returns a policy with a budget for each key.
+func withKeys(p throttle.Policy) throttle.Policy {
+	p.Keyed = true
+	return p
+}
+
 // newTransport returns a transport on a memstore of its own.
 func newTransport(t *testing.T, b http.RoundTripper, policies ...throttle.Policy) *throttle.Transport {
 	t.Helper()
-	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: policies, Base: b})
+	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: everywhere(policies...), Base: b})
 	require.NoError(t, err)
 	return tr
 }

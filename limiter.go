@@ -16,36 +16,33 @@ import (
 // close.
 type Limiter struct {
 	meter
+	policy   *compiledPolicy
 	reserves reserves
 	pool     sync.Pool
 }
 
-// NewLimiter returns a limiter for the policy's limit. Of the policy it uses
-// Name, Limit, Jitter, Headroom, Shadow, Scope and Adaptive: the key and the cost are
-// arguments of [Limiter.Acquire], and there is no request to match and no answer
-// to learn from but what [Permit.Tell] is told. In a cluster Match says where the
-// budgets lie. It reports every mistake at once.
+// NewLimiter returns a limiter for the policy's limit. A policy with Keyed has a budget for each key
+// that [Limiter.Acquire] is called with, and another has one budget. Fields that
+// only requests and answers need are mistakes: there is no request to match, and no answer to learn from but
+// what [Permit.Tell] is told. It reports every mistake at once.
 //
 // For several policies, with Observe and MaxWait, there is [NewLimiters], for the
 // policies of a [Transport] there is [Transport.Limiter].
 func NewLimiter(s Store, p Policy) (*Limiter, error) {
-	c, err := compile(p, 0)
+	c, err := compile(p, 0, names)
 	e := new(engine)
 	if err := errors.Join(e.configure(Config{Store: s}), err); err != nil {
 		return nil, err
 	}
 	c.charge.Budget.Group = p.Name
-	if p.Match != "" {
-		c.charge.Budget.Group, _ = c.pattern.Group()
-	}
 	return newLimiter(e, &c), nil
 }
 
 // Limiter returns a limiter for the budgets of one of the transport's policies:
 // to close and open them by hand, to look at them, or for other work that counts
 // against the same limit. The key of a budget is what the policy's Key returns for
-// its requests, and "" for a policy without a Key. It has the transport's MaxWait and
-// Observe.
+// its requests, and "" for a policy without a Key; any other is a *[ConfigError]. It has the transport's
+// MaxWait and Observe.
 //
 // It has the policies as they are now: after [Transport.SetPolicies] ask for another.
 func (t *Transport) Limiter(policy string) (*Limiter, error) {
@@ -58,7 +55,7 @@ func (t *Transport) Limiter(policy string) (*Limiter, error) {
 
 // newLimiter returns a limiter for the budgets of a policy, with an engine that it may share.
 func newLimiter(e *engine, p *compiledPolicy) *Limiter {
-	l := &Limiter{meter: meter{e, p.charge}, reserves: p.reserves}
+	l := &Limiter{meter: meter{e, p.charge}, policy: p, reserves: p.reserves}
 	l.pool.New = func() any {
 		a := new(acquisition)
 		a.init(e)
@@ -72,7 +69,8 @@ func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 // It waits as long as ctx, [WithMaxWait] and MaxWait allow, or for [DefaultMaxWait] if
 // none of them bounds the wait, and returns at once, with a *[LimitError], if that is not
 // long enough. If ctx ends during the wait, the
-// place is given back and the error is the context's.
+// place is given back and the error is the context's. A key for a policy without keys,
+// and no key for one with keys, is a *[ConfigError].
 //
 // The cost is 1 or more. Zero is the cost of work for which nobody said one: 1. Work of
 // cost [Free] takes nothing.
@@ -94,7 +92,8 @@ func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit
 // acquire fills in p and returns it. waits says that the caller may be held.
 func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, waits bool) (*Permit, error) {
 	p.meter = &l.meter
-	if cost == Free {
+	wrongKey := l.policy.checkKey(key)
+	if cost == Free && wrongKey == nil {
 		p.state.Store(permitFree)
 		p.start.Key, p.start.Cost = l.key(key), 1 // for Tell: a charge costs at least 1
 		return p, nil
@@ -109,7 +108,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	if l.reserves != (reserves{}) {
 		c.Reserve = l.reserves.forPriority(a.Priority)
 	}
-	err := a.checkCost()
+	err := cmp.Or(wrongKey, a.checkCost())
 	if err == nil {
 		err = a.Book(ctx)
 	}
@@ -176,6 +175,9 @@ func (l *Limiter) Limit() Limit { return l.charge.Limit }
 // store that is away is asked again until ctx ends, and for [DefaultMaxWait] if ctx has
 // no deadline: so it is for Resume, Status and what a permit tells the store.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
+	if err := l.policy.checkKey(key); err != nil {
+		return err
+	}
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
 	if err := l.store.Pause(ctx, l.unitCharge(key), min(d, MaxPenalty)); err != nil {
@@ -187,6 +189,9 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error 
 // Resume opens the budget of key again, for the whole fleet, before its pauses
 // end: waiters may start at once.
 func (l *Limiter) Resume(ctx context.Context, key string) error {
+	if err := l.policy.checkKey(key); err != nil {
+		return err
+	}
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
 	if err := l.store.Resume(ctx, l.unitCharge(key)); err != nil {
@@ -197,6 +202,9 @@ func (l *Limiter) Resume(ctx context.Context, key string) error {
 
 // Status describes the budget of key and changes nothing.
 func (l *Limiter) Status(ctx context.Context, key string) (Status, error) {
+	if err := l.policy.checkKey(key); err != nil {
+		return Status{}, err
+	}
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
 	st, err := l.store.Status(ctx, l.unitCharge(key))

@@ -20,9 +20,12 @@ type Limiters struct {
 	redeemed redeemedPlaces
 }
 
-// NewLimiters returns limiters for the policies. The functions of policies that look at
-// answers are not called; those that look at requests are by
-// [Limiters.AcquireRequest] only. It reports every mistake at once.
+// NewLimiters returns limiters for the policies. A policy without a Match is used by name only: no
+// request matches it. Match, Key, Cost, Share and Weight of the others count for
+// [Limiters.AcquireRequest]; a [Demand] says its key, cost and share itself. It reports every mistake at
+// once, and functions that look at answers are mistakes, because nobody would call them: [Permit.Tell]
+// is told what the work was answered. [WithoutAnswers] takes them out of a table that a
+// Transport has, too.
 //
 // In Redis, budgets that are booked together lie together: Match says where, as for a
 // [Transport], also if nothing is matched. Programs share a budget if their policies
@@ -33,7 +36,7 @@ func NewLimiters(c Config) (*Limiters, error) {
 	if c.Base != nil {
 		unused = &ConfigError{"", "Base", errors.New("is for a Transport: limiters send nothing")}
 	}
-	if err := errors.Join(l.configure(c), unused, l.policies.set(c.Policies)); err != nil {
+	if err := errors.Join(l.configure(c), unused, l.policies.set(c.Policies, namesAndRequests)); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -41,7 +44,9 @@ func NewLimiters(c Config) (*Limiters, error) {
 
 // SetPolicies replaces the policies, as [Transport.SetPolicies] does. Waiters whose
 // policy is gone are refused with a *[ConfigError].
-func (l *Limiters) SetPolicies(policies []Policy) error { return l.policies.set(policies) }
+func (l *Limiters) SetPolicies(policies []Policy) error {
+	return l.policies.set(policies, namesAndRequests)
+}
 
 // Policies returns a copy of the policies as they are now, as they were given
 // to [NewLimiters] or [Limiters.SetPolicies].
@@ -213,11 +218,11 @@ func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 	for i := range s.policies {
 		p := &s.policies[i]
 		c := p.charge
-		if p.Key == nil {
+		if !p.hasKeys() {
 			charges = append(charges, c)
 		}
 		for _, key := range known[p.Name] {
-			if p.Key == nil && key == p.charge.Budget.Key {
+			if !p.hasKeys() && key == p.charge.Budget.Key {
 				continue
 			}
 			c.Budget.Key = key
@@ -250,7 +255,7 @@ func unasked(s *policySet, charges []store.Charge) map[string]bool {
 // A Demand is what a piece of work takes from one budget: see [Limiters.Acquire].
 type Demand struct {
 	Policy string // the name of one of the policies
-	Key    string // which of its budgets; "" is one of them
+	Key    string // which of its budgets: required for a policy with a Key or Keyed, and a mistake for others
 	Cost   int    // 1 or more, or Free; zero means 1
 
 	// Share is the name of the share to which the work belongs, and Weight how much the share gets beside
@@ -267,6 +272,9 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 		d := &demands[i]
 		p, err := s.policyNamed(d.Policy, "the limiters have")
 		if err != nil {
+			return err
+		}
+		if err := p.checkKey(d.Key); err != nil {
 			return err
 		}
 		c := p.charge

@@ -107,7 +107,7 @@ func TestP1_ChangedAgainAndAgain(t *testing.T) {
 					return
 				case <-time.After(70 * ms):
 				}
-				if err := tr.SetPolicies(tables[i%2]); err != nil {
+				if err := tr.SetPolicies(everywhere(tables[i%2]...)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -151,8 +151,8 @@ func TestP5_TwoTightBudgetsInFlight(t *testing.T) {
 						return answer(http.StatusOK, "")(r)
 					}),
 					Policies: []throttle.Policy{
-						{Name: "a", Limit: throttle.Concurrency(1 + rng.IntN(3)), Cost: needs("a")},
-						{Name: "b", Limit: throttle.Concurrency(1 + rng.IntN(3)), Cost: needs("b")},
+						{Name: "a", Match: "/", Limit: throttle.Concurrency(1 + rng.IntN(3)), Cost: needs("a")},
+						{Name: "b", Match: "/", Limit: throttle.Concurrency(1 + rng.IntN(3)), Cost: needs("b")},
 					},
 				}))
 				begun := time.Now()

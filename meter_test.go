@@ -68,7 +68,7 @@ func meter(t *testing.T, b base, read func(io.ReadCloser), policies ...throttle.
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()
 		seen = &events{}
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: policies, Base: b, Observe: seen.observe}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(policies...), Base: b, Observe: seen.observe}))
 		resp, err := tr.RoundTrip(get(t, home))
 		require.NoError(t, err)
 		read(resp.Body)
@@ -325,7 +325,7 @@ func TestMeterAndAStoreThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, seen := newSpy(), &events{}
 		store.settle = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{metered(&tally{})}, Base: answer(200, "=42"), Observe: seen.observe}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(metered(&tally{})), Base: answer(200, "=42"), Observe: seen.observe}))
 		begin := time.Now()
 		readAll(must(tr.RoundTrip(get(t, home))).Body)
 		require.Zero(t, time.Since(begin))

@@ -273,9 +273,10 @@ func (p *Permit) Renew(ctx context.Context) error {
 
 // Tell says what the answer to the permit's work means, as a [Policy.Answer] does in a
 // [Transport]: by an error, a status, a body. With names of policies it is about their
-// budgets alone: that of a tenant, and not the one that all tenants share.
+// budgets alone.
 //
-// Close closes the budgets for the whole fleet, for [MaxPenalty] at most. Nothing starts
+// Close closes the budgets for the whole fleet, for [MaxPenalty] at most. Without names it closes the first that
+// has a key, such as that of a tenant, and not those that others share; if none has a key, all. Nothing starts
 // before the end, not even work that has a permit, if it calls [Permit.Renew]; then one
 // start goes first, and the rest slowly; a refusal that comes right after the end closes
 // the budget for longer; and an Adaptive policy learns. A store that is away is asked again
@@ -347,7 +348,11 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	defer cancel()
 	var errs []error
 	if a.Close > 0 {
-		errs = append(errs, acquired.penalize(ctx, meant, counted, a, ago))
+		closes := meant
+		if i := slices.IndexFunc(meant, acquired.isOfKey); i >= 0 && len(policies) == 0 {
+			closes = meant[i : i+1] // the refusal is about the first key, and not about what others share
+		}
+		errs = append(errs, acquired.penalize(ctx, closes, counted, a, ago))
 	}
 	if cost, ok := a.Cost(); ok && counted != nil {
 		errs = append(errs, p.settle(ctx, counted, cost))

@@ -394,6 +394,9 @@ func (q *quote) pricePlace(s *policySet, place *Place) error {
 			return &PlaceError{PlaceUnknown, d.policy}
 		}
 		c := p.charge
+		if isForAll := d.key == c.Budget.Key; isForAll == p.hasKeys() { // the policy has got keys since, or lost them
+			return &PlaceError{Problem: PlaceOther}
+		}
 		c.Budget.Key, c.Reserve = d.key, p.reserves.forPriority(place.priority)
 		if d.cost == 0 {
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})

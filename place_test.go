@@ -245,8 +245,11 @@ func TestPlaceProblems(t *testing.T) {
 		isProblem(t, throttle.PlaceUnknown, err)
 		require.ErrorContains(t, err, `no policy "api"`)
 
-		_, _, err = l.Redeem(t.Context(), place, throttle.Demand{Policy: "api", Key: "another"})
-		isProblem(t, throttle.PlaceOther, err)
+		keys := must(throttle.NewLimiters(throttle.Config{Store: store, Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerHour(1), Keyed: true}}}))
+		for _, demands := range [][]throttle.Demand{nil, {{Policy: "api", Key: "another"}}} {
+			_, _, err = keys.Redeem(t.Context(), place, demands...)
+			isProblem(t, throttle.PlaceOther, err)
+		}
 
 		time.Sleep(place.RetryAfter())
 		permit, later, err := l.Redeem(t.Context(), throughText(t, place))
@@ -325,12 +328,12 @@ func rnd8(rnd *rand.Rand, b []byte) { binary.BigEndian.PutUint64(b, rnd.Uint64()
 func TestPlaceOfSeveralBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
-			{Name: "app", Limit: throttle.PerMinute(10)}, {Name: "tenant", Limit: throttle.PerMinute(5)},
+			{Name: "app", Limit: throttle.PerMinute(10)}, {Name: "tenant", Limit: throttle.PerMinute(5), Keyed: true},
 			{Name: "flight", Limit: throttle.Concurrency(1)},
 		}})
 		require.NoError(t, err)
 		demands := []throttle.Demand{
-			{Policy: "app", Cost: 2}, {Policy: "tenant", Key: "secret-tenant", Cost: 3}, {Policy: "flight"}, {Policy: "app", Key: "k", Cost: throttle.Free},
+			{Policy: "app", Cost: 2}, {Policy: "tenant", Key: "secret-tenant", Cost: 3}, {Policy: "flight"}, {Policy: "tenant", Key: "k", Cost: throttle.Free},
 		}
 		ctx := throttle.WithPriority(t.Context(), throttle.PriorityHigh)
 		permit, _, err := l.Reserve(ctx, demands...)

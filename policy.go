@@ -36,7 +36,7 @@ type Policy struct {
 	// [http.ServeMux], with these differences. All patterns that match apply:
 	// there is no precedence and no conflict.
 	//
-	//   - "" matches every request.
+	//   - "/" matches every request.
 	//   - The host is the URL's, not the Host field's. Hosts are compared in lower
 	//     case (A to Z only), without a trailing dot.
 	//   - A host without a port matches every port; with a port, only that one,
@@ -56,7 +56,8 @@ type Policy struct {
 	//   - What could never match is refused, with its offset: a scheme, a query or
 	//     fragment, an unclean path, a character that no host has.
 	//
-	// Defaults to "", which matches every request.
+	// Required for a Transport. In [NewLimiters] it defaults to "": the policy is used by name
+	// only, and no request matches it.
 	Match string
 
 	// Key splits the policy into one budget for each value it returns: [Header],
@@ -69,6 +70,11 @@ type Policy struct {
 	// panic's value and its line, but not the value, which may be a secret.
 	// Defaults to nil: one budget for all.
 	Key func(*http.Request) string
+
+	// Keyed says that the policy has a budget for each key that its callers name, as [Demand.Key] or in
+	// [Limiter.Acquire]: one for each tenant, say. A policy with a Key has keys in any case, and
+	// a [Transport] needs a Key. Defaults to false: one budget for all, and a key is a mistake.
+	Keyed bool
 
 	// Share splits the callers of each budget into shares: tenants, jobs, agents. It returns the
 	// name of the request's share, as Key returns a key: [Header], [PathValue] or any function;
@@ -104,8 +110,7 @@ type Policy struct {
 	//
 	// Where it says neither a Verdict nor a Close, the default reads the answer, so a
 	// function that knows only costs keeps 429 and 503. A function that knows all
-	// refusals of its budget ends with [LeaveOpen], and so does a row shared by tenants
-	// that have limits of their own: otherwise the 429 of one closes it for all. If
+	// refusals of its budget ends with [LeaveOpen]. If
 	// Answer panics, [RetryAfter] reads the answer instead, the caller gets the answer,
 	// and [Config.Observe] is told.
 	//
@@ -130,8 +135,12 @@ type Policy struct {
 	// as much as closes it for [MaxPenalty]. A request whose Cost is 0 stays free, and
 	// what is in flight keeps its Cost.
 	//
-	// Defaults to nil: [RetryAfter], but a 503 closes the budget only as one of
-	// [OutageAnswers] in a row, because a single backend of many may send it.
+	// Defaults to nil: [RetryAfter] with two exceptions. A 503 closes the budget only as one of
+	// [OutageAnswers] in a row, because a single backend of many may send it. And of
+	// several rows that the default reads a 429 closes one alone, the first that has a
+	// key: so the refusal of one tenant stops that tenant, and not all, if the row of the tenant
+	// stands before that of the address. Without any key it closes all. A row that a 429
+	// must close in any case, because the upstream bans the address, has [RetryAfter].
 	Answer func(*http.Response) Answer
 
 	// Adaptive makes the fleet learn how much of the limit the upstream truly

@@ -26,8 +26,8 @@ type livePolicies struct{ atomic.Pointer[policySet] }
 
 // set puts another set in place, unless the policies have mistakes, and tells the
 // waiters.
-func (l *livePolicies) set(policies []Policy) error {
-	next, err := newPolicySet(policies)
+func (l *livePolicies) set(policies []Policy, by callers) error {
+	next, err := newPolicySet(policies, by)
 	if err != nil {
 		return err
 	}
@@ -46,13 +46,13 @@ func (s *policySet) policyNamed(policy, owner string) (*compiledPolicy, error) {
 	return nil, &ConfigError{policy, "Name", errors.New(owner + " no policy of this name")}
 }
 
-// newPolicySet makes policies ready for requests. Its error joins all mistakes in the policies.
-func newPolicySet(policies []Policy) (*policySet, error) {
+// newPolicySet makes policies ready for their callers. Its error joins all mistakes in the policies.
+func newPolicySet(policies []Policy, by callers) (*policySet, error) {
 	s := &policySet{given: slices.Clone(policies), policies: make([]compiledPolicy, len(policies)), byName: make(map[string]*compiledPolicy), replaced: make(chan struct{})}
 	patterns := make([]*match.Pattern, len(policies))
 	var errs []error
 	for i, p := range policies {
-		c, err := compile(p, i)
+		c, err := compile(p, i, by)
 		if err != nil {
 			errs = append(errs, err)
 		}

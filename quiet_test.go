@@ -88,13 +88,13 @@ func muchHappens(t *testing.T) {
 	store.pause = func(context.Context) error { return errors.New("down") }
 	d := newDialer(always(100 * ms))
 	d.written.then = answer(429, "")
-	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: d, Policies: []throttle.Policy{onePerSecond}}))
+	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: d, Policies: everywhere(onePerSecond)}))
 	line(t, tr, 3, home)
 	r := get(t, home)
 	require.ErrorIs(t, send(t, tr, r.WithContext(throttle.WithMaxWait(r.Context(), -1))), throttle.ErrLimited)
 	require.Error(t, tr.SetPolicies([]throttle.Policy{{}}))
 	require.NoError(t, tr.SetPolicies(nil))
-	tr = must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{err: errors.New("down")}, Base: d, Policies: []throttle.Policy{onePerSecond}}))
+	tr = must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{err: errors.New("down")}, Base: d, Policies: everywhere(onePerSecond)}))
 	require.Error(t, send(t, tr, get(t, home)))
 }
 

@@ -10,6 +10,8 @@ import (
 
 // A penalty is what a refusal means for one budget.
 type penalty struct {
+	byDefault bool // the policy has no function that says so
+
 	charge  *store.Charge
 	length  time.Duration // how long the budget must stay closed from now on; 0 or less: the penalty is over
 	verdict Verdict       // what has become of the request
@@ -70,6 +72,15 @@ func (a *acquisition) reportFailure(ctx context.Context, c *store.Charge, d time
 		failed := &StoreError{err}
 		a.observe(a.withQuestion(ctx, failed, []store.Charge{*c}), eventOf(EventStoreFailed, c, d, failed))
 	}
+}
+
+// isForAll reports whether a charge is of the budget that its policy has without a key.
+func isForAll(c *store.Charge) bool { return c.Budget.Key == store.BudgetOf(c.Budget.Policy, "").Key }
+
+// isOfKey reports whether a charge holds the caller in a budget of its key. A refusal is about the first of these
+// by default, and not about the budgets that callers with other keys share.
+func (a *acquisition) isOfKey(c *store.Charge) bool {
+	return !c.Shadow && a.isBooked(c) && !isForAll(c)
 }
 
 // isBooked reports whether a charge is one of those that were booked.

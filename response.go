@@ -103,12 +103,12 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	delay := r.responseDelay(resp)
 	for i := range r.policyCount() {
 		p, c := r.policy(i)
-		a := r.readAnswer(p, c, resp)
+		a, byDefault := r.readAnswer(p, c, resp)
 		switch {
 		case a.Close > 0:
 			// The penalty counts from when the response was sent.
 			f.penalties = append(f.penalties, penalty{
-				charge: c, length: min(a.Close, MaxPenalty) - delay, verdict: a.Verdict,
+				byDefault: byDefault, charge: c, length: min(a.Close, MaxPenalty) - delay, verdict: a.Verdict,
 				outage: resp.StatusCode == http.StatusServiceUnavailable,
 			})
 		case !c.Shadow:
@@ -123,6 +123,9 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 		}
 	}
 
+	if resp.StatusCode == http.StatusTooManyRequests {
+		f.penalties = r.leaveOpen(f.penalties)
+	}
 	r.meterBody(resp, f.costs)
 	if r.areBooked(f.costs) {
 		f.costs = nil
@@ -131,15 +134,26 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	return f
 }
 
+// leaveOpen takes those penalties out that the default reads though the refusal is about another budget: that of
+// the first policy with a key.
+func (r *roundTrip) leaveOpen(all []penalty) []penalty {
+	meant := slices.IndexFunc(all, func(p penalty) bool { return r.isOfKey(p.charge) })
+	if meant < 0 {
+		return all
+	}
+	refused := all[meant].charge
+	return slices.DeleteFunc(all, func(p penalty) bool { return p.byDefault && !p.charge.Shadow && p.charge != refused })
+}
+
 // readAnswer returns what a response means under a policy. The default reads a response of which the
-// policy's own function does not say what becomes of the request or of the budget.
-func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Response) (a Answer) {
+// policy's own function does not say what becomes of the request or of the budget: then byDefault is true.
+func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Response) (a Answer, byDefault bool) {
 	if p.Answer != nil {
 		said, err := p.answer(resp)
 		r.reportIllegible(p, c, resp)
 		if err != nil {
 			r.functionFailed(r.req.Context(), p, err)
-			return RetryAfter(resp) // the policy's own function cannot say
+			return RetryAfter(resp), false // the policy's own function cannot say
 		}
 		if a, err = said.corrected(); err != nil {
 			r.functionFailed(r.req.Context(), p, &ConfigError{p.Name, "Answer", err})
@@ -149,11 +163,12 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 		}
 	}
 
-	if !a.rules() {
+	byDefault = !a.rules()
+	if byDefault {
 		standard := p.byDefault.answer(resp)
 		a.Verdict, a.Close = standard.Verdict, standard.Close
 	}
-	return a
+	return a, byDefault
 }
 
 // errNoneLeft says that an answer says what is left where nothing is counted.

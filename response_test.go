@@ -107,7 +107,7 @@ func TestP16_AnswersRideAheadOfReports(t *testing.T) {
 				s := &distantStore{Store: memstore.New(), takes: takes}
 				tr, err := throttle.New(throttle.Config{
 					MaxWait: throttle.Forever,
-					Store:   s, Base: answer(c.status, "", "Retry-After", "60"), Policies: []throttle.Policy{left(c.left, c.cost)},
+					Store:   s, Base: answer(c.status, "", "Retry-After", "60"), Policies: everywhere(left(c.left, c.cost)),
 				})
 				require.NoError(t, err)
 
@@ -134,7 +134,7 @@ func TestP15_ReportsBehindCallersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, most = 70, 64
 		s := &distantStore{Store: memstore.New(), takes: 900 * time.Millisecond}
-		tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: answer(200, ""), Policies: []throttle.Policy{left(500, 1)}})
+		tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: answer(200, ""), Policies: everywhere(left(500, 1))})
 		require.NoError(t, err)
 
 		began := time.Now()

@@ -170,6 +170,7 @@ var policyOptions = map[string]func(*throttle.Policy, *words){
 	"node":     func(p *throttle.Policy, w *words) { p.Scope = throttle.ScopeNode },
 	"adaptive": func(p *throttle.Policy, w *words) { p.Adaptive = true },
 	"key":      func(p *throttle.Policy, w *words) { p.Key = parseKey(w) },
+	"keyed":    func(p *throttle.Policy, w *words) { p.Key = throttle.Header("X-Key") }, // for demands that name a key
 	"cost": func(p *throttle.Policy, w *words) {
 		if w.is("query") {
 			p.Cost = cost

@@ -83,13 +83,13 @@ func (p *script) run(t *testing.T) []string {
 		set(s)
 	}
 	c := p.config
-	c.Store, c.Policies = s.store, p.tables[""]
+	c.Store, c.Policies = s.store, throttle.WithoutAnswers(everywhere(p.tables[""]...))
 	if slices.Contains(s.show, "events") || s.stall > 0 { // a scene that shows no events has no observer
 		c.Observe = s.observe
 	}
-	s.policies = c.Policies
 	s.limiters = must(throttle.NewLimiters(c))
-	c.Base = s.upstream
+	c.Base, c.Policies = s.upstream, everywhere(p.tables[""]...)
+	s.policies = c.Policies
 	s.tr = must(throttle.New(c))
 	for _, m := range p.moves {
 		s.wait(&m)
@@ -355,8 +355,9 @@ func (s *stage) setPolicies(policies []throttle.Policy) {
 	s.mu.Lock()
 	s.policies = append(slices.Clone(s.policies), policies...)
 	s.mu.Unlock()
+	policies = everywhere(policies...)
 	err := s.tr.SetPolicies(policies)
-	if require.Equal(s.t, fmt.Sprint(err), fmt.Sprint(s.limiters.SetPolicies(policies))); err != nil {
+	if require.Equal(s.t, fmt.Sprint(err), fmt.Sprint(s.limiters.SetPolicies(throttle.WithoutAnswers(policies)))); err != nil {
 		s.note("ends", nil, "table: %s", plain(err))
 	}
 }

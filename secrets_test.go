@@ -63,7 +63,7 @@ func TestP14_NoSecrets(t *testing.T) {
 			{Name: "hook", Match: "example.com/hook/{id}", Limit: throttle.PerMinute(1), Shadow: true,
 				Key: throttle.Join(throttle.PathValue("id"), throttle.Query("access_token"))},
 		}
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: b, Policies: policies, Observe: seen.observe}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: b, Policies: everywhere(policies...), Observe: seen.observe}))
 
 		charges := tr.Explain(secretRequest(t.Context(), ""))
 		require.Len(t, charges, 3)
@@ -90,7 +90,7 @@ func TestP14_NoSecrets(t *testing.T) {
 		}
 		require.NoError(t, send(t, tr, secretRequest(t.Context(), ""))) // held, and late to connect
 
-		down := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{err: errors.New("down")}, Policies: policies, Base: b, Observe: seen.observe}))
+		down := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{err: errors.New("down")}, Policies: everywhere(policies...), Base: b, Observe: seen.observe}))
 		err := send(t, down, secretRequest(t.Context(), ""))
 		require.Error(t, err)
 		told.see(err)
@@ -256,7 +256,7 @@ func TestP14_ACauseIsPassedOn(t *testing.T) {
 	tr := throttle.Must(throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
 		Store:   newSpy(), Base: answer(200, ""), Observe: seen.observe,
-		Policies: []throttle.Policy{{Name: "one", Limit: throttle.PerSecond(1)}},
+		Policies: []throttle.Policy{{Name: "one", Match: "/", Limit: throttle.PerSecond(1)}},
 	}))
 	err := send(t, tr, get(t, home).WithContext(ctx))
 	require.ErrorIs(t, err, cause)

@@ -74,7 +74,7 @@ func TestP11_NoLieLastsLongerThanItsCap(t *testing.T) {
 						store := memstore.New()
 						p := c.policy
 						p.Name, p.Limit = "one", throttle.PerSecond(9)
-						tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{p}, Base: lying(code, lie)}))
+						tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(p), Base: lying(code, lie)}))
 						require.NoError(t, send(t, tr, get(t, home)))
 						st := status(t, store, tr, get(t, home))
 						require.LessOrEqual(t, st.Paused, c.most, "%d %v", code, lie)

@@ -26,7 +26,7 @@ func byTenant(l throttle.Limit) throttle.Policy {
 func TestP5_SharesOfRequests(t *testing.T) {
 	p := byTenant(throttle.PerSecond(10))
 	p.Weight = func(r *http.Request) int { n, _ := strconv.Atoi(r.Header.Get("X-Weight")); return n }
-	tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}}))
+	tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: everywhere(p)}))
 	request := func(tenant, weight string) *http.Request {
 		r := must(http.NewRequest(http.MethodGet, "https://api.example.com/", nil))
 		r.Header.Set("X-Tenant", tenant)
@@ -58,10 +58,10 @@ func TestP5_MistakesInShares(t *testing.T) {
 		{Name: "a", Limit: throttle.Concurrency(1), Share: throttle.Host},
 		{Name: "a", Limit: throttle.Unlimited(), Share: throttle.Host},
 	} {
-		_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{p}})
+		_, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: everywhere(p)})
 		require.ErrorContains(t, err, "Share")
 	}
-	tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "a", Limit: throttle.PerSecond(1), Share: panics}}}))
+	tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "a", Match: "/", Limit: throttle.PerSecond(1), Share: panics}}}))
 	_, err := tr.RoundTrip(must(http.NewRequest(http.MethodGet, "https://api.example.com/", nil)))
 	require.ErrorContains(t, err, `"a"`)
 	require.ErrorContains(t, err, "Share")

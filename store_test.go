@@ -89,7 +89,7 @@ func (s *absentStore) await(ctx context.Context, maxWait time.Duration) error {
 func TestP12_NobodyAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := absent([2]time.Duration{0, time.Second})
-		line(t, must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: []throttle.Policy{onePerSecond}})), 1, home)
+		line(t, must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: everywhere(onePerSecond)})), 1, home)
 		l := must(throttle.NewLimiter(absent([2]time.Duration{0, 2 * time.Second}), onePerSecond))
 		_, err := l.Acquire(t.Context(), "", 1)
 		require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestP12_LeavingInTimeBlamesNobody(t *testing.T) {
 				cancel(errShutdown)
 				return false, says
 			}
-			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: []throttle.Policy{onePerSecond}}))
+			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: everywhere(onePerSecond)}))
 			line(t, tr, 1, home)
 			err := send(t, tr, get(t, home).WithContext(ctx))
 			require.EqualError(t, err, `throttle: the caller gave up after waiting 1.04s for policy "p": shutting down`)
@@ -133,7 +133,7 @@ func roomAfter(t *testing.T, took ...time.Duration) time.Duration {
 		}
 	}
 	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: newStarts(), Policies: []throttle.Policy{
-		{Name: "p", Limit: throttle.PerSecond(1000)},
+		{Name: "p", Match: "/", Limit: throttle.PerSecond(1000)},
 	}}))
 	for len(answers) > 0 { // what is too old is taken anew at once
 		require.NoError(t, send(t, tr, get(t, home)))
@@ -183,7 +183,7 @@ func TestP3_CallersShareAHiccup(t *testing.T) {
 		s.slow = 400 * ms
 		s.change = func(g *store.Grant) { g.Age = 400 * ms }
 		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: newStarts(), Policies: []throttle.Policy{
-			{Name: "p", Limit: throttle.PerSecond(1000)},
+			{Name: "p", Match: "/", Limit: throttle.PerSecond(1000)},
 		}}))
 		ctx, cancel := context.WithCancel(t.Context())
 		var crowd sync.WaitGroup
@@ -305,7 +305,7 @@ func tokens(resp *http.Response) throttle.Answer {
 func TestMaxWaitAsLongAsCanBe(t *testing.T) {
 	tr := must(throttle.New(throttle.Config{
 		Store: memstore.New(), Base: newStarts(), MaxWait: math.MaxInt64,
-		Policies: []throttle.Policy{{Name: "p", Limit: throttle.SlidingWindow(1, 20*ms)}},
+		Policies: []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.SlidingWindow(1, 20*ms)}},
 	}))
 	for range 2 {
 		require.NoError(t, send(t, tr, get(t, home)))
@@ -326,11 +326,13 @@ func sendAs(t *testing.T, tr *throttle.Transport, tenant string) {
 // TestStatuses: of each budget that is used it is said once what it is like, also to limiters, and the
 // demands of one with another key count.
 func TestStatuses(t *testing.T) {
-	l := must(throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{tenants, {Name: "all", Limit: throttle.PerHour(9)}}}))
+	l := must(throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
+		{Name: "tenants", Limit: throttle.PerHour(5), Keyed: true}, {Name: "all", Limit: throttle.PerHour(9)},
+	}}))
 	all, err := l.Statuses(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)
-	for _, d := range []throttle.Demand{{Policy: "tenants", Key: "a", Cost: 3}, {Policy: "tenants", Key: "a"}, {Policy: "tenants", Key: "b"}, {Policy: "all"}, {Policy: "all", Key: "c"}} {
+	for _, d := range []throttle.Demand{{Policy: "tenants", Key: "a", Cost: 3}, {Policy: "tenants", Key: "a"}, {Policy: "tenants", Key: "b"}, {Policy: "all"}} {
 		must(l.Acquire(t.Context(), d))
 	}
 	must(must(l.Limiter("tenants")).Acquire(t.Context(), "d", 2))
@@ -340,7 +342,7 @@ func TestStatuses(t *testing.T) {
 	for _, b := range all {
 		used[fmt.Sprintf("%s %d", b.Budget.Policy, b.Used)]++
 	}
-	require.Equal(t, map[string]int{"tenants 4": 1, "tenants 1": 1, "tenants 2": 1, "all 1": 2}, used)
+	require.Equal(t, map[string]int{"tenants 4": 1, "tenants 1": 1, "tenants 2": 1, "all 1": 1}, used)
 }
 
 // A countingStore counts what it is asked at a time, and answers after a while.
@@ -372,7 +374,7 @@ func TestStatusesAreBounded(t *testing.T) {
 			policies[i] = throttle.Policy{Name: fmt.Sprint(i), Limit: throttle.PerHour(5)}
 		}
 		store := &countingStore{Store: memstore.New()}
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: policies}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(policies...)}))
 		all, err := tr.Statuses(t.Context())
 		require.NoError(t, err)
 		require.Len(t, all, 100)
@@ -392,7 +394,7 @@ func TestStatusesAreBounded(t *testing.T) {
 // TestNobodyAsksForStatuses: what is not asked for within an hour is not noted any more.
 func TestNobodyAsksForStatuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: answer(200, ""), Policies: []throttle.Policy{tenants}}))
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: answer(200, ""), Policies: everywhere(tenants)}))
 		known := func() int { return len(must(tr.Statuses(t.Context()))) }
 		sendAs(t, tr, "a")
 		require.Zero(t, known(), "nobody had asked before")
@@ -413,7 +415,7 @@ func TestAFailureCanBeAskedAbout(t *testing.T) {
 		var q outage.Question
 		store := absent([2]time.Duration{0, time.Second}) // whose Status always answers
 		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: answer(200, ""), Policies: []throttle.Policy{
-			{Name: "own", Limit: throttle.PerHour(9), Scope: throttle.ScopeNode}, onePerSecond,
+			{Name: "own", Match: "/", Limit: throttle.PerHour(9), Scope: throttle.ScopeNode}, everywhere(onePerSecond)[0],
 		}, Observe: func(ctx context.Context, e throttle.Event) {
 			if e.Kind == throttle.EventStarted {
 				require.Nil(t, outage.QuestionOf(ctx))
@@ -442,7 +444,7 @@ func TestStatusesDoNotAllocate(t *testing.T) {
 	own := tenants
 	own.Limit = throttle.PerSecond(1 << 30)
 	tr := must(throttle.New(throttle.Config{
-		Store: memstore.New(), MaxWait: -1, Policies: []throttle.Policy{own},
+		Store: memstore.New(), MaxWait: -1, Policies: everywhere(own),
 		Base: base(func(*http.Request) (*http.Response, error) { return resp, nil }),
 	}))
 	req := get(t, home)

@@ -87,7 +87,7 @@ func Must(t *Transport, err error) *Transport {
 // Budgets keep their state by policy name and key, so no limit starts afresh.
 // Requests that are waiting look at their policies again: if these changed, they
 // take a new place. In case of an error nothing changes.
-func (t *Transport) SetPolicies(policies []Policy) error { return t.policies.set(policies) }
+func (t *Transport) SetPolicies(policies []Policy) error { return t.policies.set(policies, requests) }
 
 // Policies returns a copy of the policies as they are now, as they were given
 // to [New] or [Transport.SetPolicies].

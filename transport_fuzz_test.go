@@ -56,7 +56,7 @@ func FuzzTransport(f *testing.F) {
 func playTransport(t *testing.T, s *fuzzScript, target, method string) {
 	backend, seen := memstore.New(), &events{}
 	tr, err := throttle.New(throttle.Config{
-		Store: backend, Policies: s.policies(), Base: &fuzzBase{script: s}, Observe: seen.observe,
+		Store: backend, Policies: everywhere(s.policies()...), Base: &fuzzBase{script: s}, Observe: seen.observe,
 		MaxWait: []time.Duration{0, 0, -1, time.Second}[s.next(4)],
 	})
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func playTransport(t *testing.T, s *fuzzScript, target, method string) {
 		time.Sleep(s.moment())
 	}
 	if s.next(8) == 0 {
-		require.NoError(t, tr.SetPolicies(s.policies()))
+		require.NoError(t, tr.SetPolicies(everywhere(s.policies()...)))
 	}
 	all.Wait()
 	time.Sleep(time.Second) // a base that tells of connections only now and then is given requests too early

@@ -73,7 +73,7 @@ func TestP13_AnObserverWaitsForTheEnd(t *testing.T) {
 				policy := throttle.Policy{Name: "p", Limit: throttle.PerSecond(5)}
 				slots := throttle.Policy{Name: "q", Limit: throttle.Concurrency(1)}
 				tr := must(throttle.New(throttle.Config{
-					Store: store, Base: c.base, MaxWait: cmp.Or(c.maxWait, throttle.Forever), Policies: []throttle.Policy{policy, slots},
+					Store: store, Base: c.base, MaxWait: cmp.Or(c.maxWait, throttle.Forever), Policies: everywhere(policy, slots),
 					Observe: func(_ context.Context, e throttle.Event) {
 						if e.Kind == c.kind {
 							<-over

@@ -28,7 +28,7 @@ var tables = []peer{
 // and four without one are about. Both numbers are the limit.
 func openDingTalk(c *redis.Client, l limit) (ask, error) {
 	account := dingtalk.Options{IPLimit: l.N * 20, Edition: dingtalk.Edition{PerSecond: l.N}}
-	ls, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(c, redisstore.Options{}), Policies: dingtalk.Policies(account)})
+	ls, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(c, redisstore.Options{}), Policies: throttle.WithoutAnswers(dingtalk.Policies(account))})
 	if err != nil {
 		return nil, err
 	}

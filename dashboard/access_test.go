@@ -315,7 +315,7 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 func TestFind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess(memstore.New())
-		l := newLimiters(t, p, shop, throttle.Policy{Name: "mail", Limit: throttle.PerSecond(5)})
+		l := newLimiters(t, p, throttle.Policy{Name: "shop", Keyed: true, Limit: throttle.PerSecond(3)}, throttle.Policy{Name: "mail", Keyed: true, Limit: throttle.PerSecond(5)})
 		for _, d := range []throttle.Demand{{Policy: "shop", Key: "acme"}, {Policy: "shop", Key: "other"}, {Policy: "mail", Key: "acme"}} {
 			_, err := l.Acquire(t.Context(), d)
 			require.NoError(t, err)

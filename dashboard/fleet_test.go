@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,7 +28,10 @@ import (
 func startProgram(t *testing.T, client redis.UniversalClient, p throttle.Policy, keys ...string) *fleet.Reporter {
 	r := must(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "importer", Interval: time.Hour}))
 	t.Cleanup(r.Close)
-	l, err := throttle.NewLimiter(r, p)
+	p.Keyed = !slices.Contains(keys, "")
+	limiters, err := throttle.NewLimiters(throttle.Config{Store: r, Policies: []throttle.Policy{p}})
+	require.NoError(t, err)
+	l, err := limiters.Limiter(p.Name)
 	require.NoError(t, err)
 	for _, key := range keys {
 		_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), key, 1)
@@ -217,7 +221,7 @@ func TestFleetSource(t *testing.T) {
 // TestFleetShowsWhatIsClosed: a budget that is closed is shown, though others are used more and not all are shown.
 func TestFleetShowsWhatIsClosed(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	keyed := throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30)}
+	keyed := throttle.Policy{Name: "shop", Keyed: true, Limit: throttle.PerHour(30)}
 	reporter := startProgram(t, client, keyed, "a", "a", "b", "b", "c", "c", "banned")
 	l, err := throttle.NewLimiter(reporter, keyed)
 	require.NoError(t, err)

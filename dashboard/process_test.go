@@ -210,7 +210,9 @@ func TestProcessShadow(t *testing.T) {
 func TestProcessIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess(memstore.New())
-		l := newLimiters(t, p, shop)
+		keyed := shop
+		keyed.Keyed = true
+		l := newLimiters(t, p, keyed)
 		for i := range 6000 {
 			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop", Key: string(rune('a' + i))})
 			require.NoError(t, err)

@@ -45,7 +45,7 @@ func TestUsedAlone(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				up := &minutes{}
 				tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: up,
-					Policies: []throttle.Policy{{Name: "m", Limit: throttle.PerMinute(100), Answer: left}}})
+					Policies: []throttle.Policy{{Name: "m", Match: "/", Limit: throttle.PerMinute(100), Answer: left}}})
 				require.NoError(t, err)
 				for end := time.Now().Add(20 * time.Minute); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/", nil)

@@ -114,7 +114,7 @@ func TestThroughTheTransport(t *testing.T) {
 			tr, err := throttle.New(throttle.Config{
 				Store: memstore.New(), MaxWait: -1,
 				Policies: []throttle.Policy{{
-					Name: "all", Limit: throttle.PerSecond(1000),
+					Name: "all", Match: "/", Limit: throttle.PerSecond(1000),
 					Answer: feedback.Codes{
 						Fields:     []string{"sub_code", "errcode", "code"},
 						Lasts:      lasts{"90018": time.Hour},

@@ -75,7 +75,7 @@ func TestCallsAreLogged(t *testing.T) {
 func TestCallsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
-		c, _ := serve(t, s, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}}, grpcthrottle.Options{})
+		c, _ := serve(t, s, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.PerSecond(1)}}}, grpcthrottle.Options{})
 		require.NoError(t, check(t.Context(), c, ""))
 		begin := time.Now()
 		require.NoError(t, check(t.Context(), c, ""))
@@ -123,7 +123,7 @@ func TestP11_RefusalsCloseBudgets(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					client, limits := serve(t, &server{refuse: map[string]error{"x": c.err}}, throttle.Config{
 						MaxWait: throttle.Forever,
-						Store:   memstore.New(), Policies: []throttle.Policy{{Name: "a", Limit: throttle.PerHour(9)}, {Name: "b", Limit: throttle.PerHour(9)}},
+						Store:   memstore.New(), Policies: []throttle.Policy{{Name: "a", Match: "/", Limit: throttle.PerHour(9)}, {Name: "b", Match: "/", Limit: throttle.PerHour(9)}},
 					}, c.options)
 					var err error
 					if stream {
@@ -157,7 +157,7 @@ func TestP6_WhatEndsAStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Limit: throttle.Concurrency(1)}}}, grpcthrottle.Options{})
+				c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Match: "/", Limit: throttle.Concurrency(1)}}}, grpcthrottle.Options{})
 				service := ""
 				if name == "its status" {
 					service = "short"
@@ -189,7 +189,7 @@ func TestP6_AStreamThatCannotBegin(t *testing.T) {
 		broken := func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
 			return nil, exhausted(t, codes.ResourceExhausted, time.Minute)
 		}
-		c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Limit: throttle.Concurrency(1)}}}, grpcthrottle.Options{},
+		c, limits := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "at once", Match: "/", Limit: throttle.Concurrency(1)}}}, grpcthrottle.Options{},
 			grpc.WithChainStreamInterceptor(broken))
 		_, err := c.Watch(t.Context(), &healthpb.HealthCheckRequest{})
 		require.Equal(t, codes.ResourceExhausted, status.Code(err))
@@ -211,7 +211,7 @@ func (brokenStore) Book(context.Context, *store.Booking) (store.Grant, error) {
 // TestErrorsAreStatuses that unwrap to throttle's own.
 func TestErrorsAreStatuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{memstore.New()}, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}}, grpcthrottle.Options{})
+		c, _ := serve(t, &server{}, throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{memstore.New()}, Policies: []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.PerSecond(1)}}}, grpcthrottle.Options{})
 		err := check(t.Context(), c, "")
 		require.Equal(t, codes.Unavailable, status.Code(err))
 		require.ErrorIs(t, err, errDown)
@@ -230,7 +230,7 @@ func TestP2_ASlowDial(t *testing.T) {
 		healthpb.RegisterHealthServer(srv, s)
 		go func() { _ = srv.Serve(pipe) }()
 		defer srv.Stop()
-		limits, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1)}}})
+		limits, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.PerSecond(1)}}})
 		require.NoError(t, err)
 		conn, err := grpc.NewClient("passthrough:///slow", append(grpcthrottle.New(limits, grpcthrottle.Options{}).DialOptions(),
 			grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -344,7 +344,7 @@ func TestBudgetsTellShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		limiters, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
-			{Name: "model", Limit: throttle.PerSecond(10), Jitter: -1, Share: throttle.Header("X-Tenant")},
+			{Name: "model", Limit: throttle.PerSecond(10), Jitter: -1},
 		}})
 		require.NoError(t, err)
 		_, err = otelthrottle.Budgets(s.meters, limiters)

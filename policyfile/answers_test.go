@@ -74,7 +74,7 @@ func TestARefusalThatSaysLittleStopsTheOthers(t *testing.T) {
 		sleepUntil(t, "2026-01-01T00:00:00Z")
 		began := time.Now()
 		var refused atomic.Int64
-		tr := under(t, `  - {name: a, limit: unlimited, penalty: {headers: {remaining: x-ratelimit-remaining, reset: x-ratelimit-reset}}}`, time.Hour,
+		tr := under(t, `  - {name: a, match: /, limit: unlimited, penalty: {headers: {remaining: x-ratelimit-remaining, reset: x-ratelimit-reset}}}`, time.Hour,
 			func(*http.Request) (int, string, []string) {
 				time.Sleep(50 * time.Millisecond)
 				if time.Since(began) < 30*time.Second {
@@ -102,7 +102,7 @@ func TestARefusalThatSaysLittleStopsTheOthers(t *testing.T) {
 func TestARefusalThatSaysNothingOfTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sleepUntil(t, "2026-01-01T00:00:00Z")
-		tr := under(t, `  - {name: a, limit: 1000/10m, penalty: &h {headers: {remaining: x-ratelimit-remaining, reset: x-ratelimit-reset}}, quota: *h}`, time.Hour,
+		tr := under(t, `  - {name: a, match: /, limit: 1000/10m, penalty: &h {headers: {remaining: x-ratelimit-remaining, reset: x-ratelimit-reset}}, quota: *h}`, time.Hour,
 			func(*http.Request) (int, string, []string) {
 				return 429, "", []string{"X-RateLimit-Remaining", "0.0", "X-RateLimit-Reset", "0", "X-RateLimit-Used", "1000"}
 			})
@@ -118,8 +118,8 @@ func TestARefusalThatSaysNothingOfTheTime(t *testing.T) {
 func TestADayWithoutAMidnight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sleepUntil(t, "2026-09-06T03:30:00Z") // 23:30, and an hour before 01:00
-		tr := under(t, `  - {name: a, limit: unlimited, penalty: {when: {status: [429], penalty: {until-midnight: America/Santiago}}}}
-  - {name: b, limit: 1/day America/Santiago}`, time.Hour,
+		tr := under(t, `  - {name: a, match: /, limit: unlimited, penalty: {when: {status: [429], penalty: {until-midnight: America/Santiago}}}}
+  - {name: b, match: /, limit: 1/day America/Santiago}`, time.Hour,
 			func(*http.Request) (int, string, []string) { return 429, "", nil })
 
 		began := time.Now()
@@ -134,7 +134,7 @@ func TestCountsWithParameters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sleepUntil(t, "2026-01-01T00:00:00Z")
 		left, refused := 3, 0
-		tr := under(t, `  - {name: a, limit: 100/6h, penalty: &h {headers: {remaining: ratelimit-remaining, per: 6h}}, quota: *h}`, 10*time.Second,
+		tr := under(t, `  - {name: a, match: /, limit: 100/6h, penalty: &h {headers: {remaining: ratelimit-remaining, per: 6h}}, quota: *h}`, 10*time.Second,
 			func(*http.Request) (int, string, []string) {
 				if left == 0 {
 					refused++
@@ -171,7 +171,7 @@ func TestRetryAfterIsNeverLost(t *testing.T) {
 		`{codes: {fields: money, lasts: {"yes": not-refused}}}`:             -1,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			tr := under(t, "  - {name: a, limit: unlimited, penalty: "+penalty+"}", time.Hour,
+			tr := under(t, "  - {name: a, match: /, limit: unlimited, penalty: "+penalty+"}", time.Hour,
 				func(*http.Request) (int, string, []string) {
 					return 429, `{"money":"yes"}`, []string{"Retry-After", "30"}
 				})
@@ -230,7 +230,7 @@ func TestAnswersOfTheirOwn(t *testing.T) {
 func TestAPauseOnSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent := 0
-		tr := under(t, `  - {name: a, key: "{path}", limit: 30/s, penalty: [retry-after, {printed: {fields: backoff}}], acted: success}`, time.Hour,
+		tr := under(t, `  - {name: a, match: /, key: "{path}", limit: 30/s, penalty: [retry-after, {printed: {fields: backoff}}], acted: success}`, time.Hour,
 			func(*http.Request) (int, string, []string) {
 				sent++
 				return 200, `{"items":[1],"backoff":10}`, nil

@@ -13,17 +13,17 @@ import (
 func TestEmptyHeadersAreFound(t *testing.T) {
 	_, err := policyfile.Parse("f", []byte(`version: 1
 policies:
-  - {name: a, limit: 1/fortnight}
-  - {name: b, limit: 1/s, quota: {headers: {limit: X-Limit}}}
-  - {name: c, limit: 1/s, penalty: {headers: {reset: []}}}
-  - {name: d, limit: 1/s, penalty: {headers: {remaining: ""}}}
+  - {name: a, match: /, limit: 1/fortnight}
+  - {name: b, match: /, limit: 1/s, quota: {headers: {limit: X-Limit}}}
+  - {name: c, match: /, limit: 1/s, penalty: {headers: {reset: []}}}
+  - {name: d, match: /, limit: 1/s, penalty: {headers: {remaining: ""}}}
 `))
 	var found []string
 	for _, e := range policyfile.Mistakes(err) {
 		found = append(found, e.Error())
 	}
 	require.Len(t, found, 4, "%v", found)
-	require.Equal(t, "f:4:44: headers need remaining, used or reset", found[1])
-	require.Equal(t, `f:5:54: the name of a header is expected here, not a list`, found[2])
-	require.Equal(t, "f:6:58: the name of a header is missing", found[3])
+	require.Equal(t, "f:4:54: headers need remaining, used or reset", found[1])
+	require.Equal(t, `f:5:64: the name of a header is expected here, not a list`, found[2])
+	require.Equal(t, "f:6:68: the name of a header is missing", found[3])
 }

@@ -95,16 +95,20 @@ func fieldFiles() (all []fieldFile) {
 		all = append(all, fieldFile{name, file, append(values, anything...)})
 	}
 	add("version", "version: VALUE\n", `"1"`, "2", "1.0", "one")
-	add("name", "version: 1\npolicies:\n  - name: VALUE\n    limit: 1/s\n", "api", "钉钉 接口", "'12: a # b'", `"a\nb"`, "a: b")
+	add("name", "version: 1\npolicies:\n  - name: VALUE\n    match: /\n    limit: 1/s\n", "api", "钉钉 接口", "'12: a # b'", `"a\nb"`, "a: b")
 	add("match", "version: 1\npolicies:\n  - name: a\n    match: VALUE\n    limit: 1/s\n",
 		"api.example.com/", "GET api.example.com/v1/", `"*.example.com/"`, "*.example.com/", "{shop}.example.com/", "example.com", "https://example.com/",
 		"get example.com/", "GETT example.com/", "PROPFIND example.com/", "example.com:99999/", "example.com/a?b=c", "example.com/../a", "a b c/", "exa mple.com/",
-		"/v1/{id}/{id}", "example.com//a", "[::1]/", "@example", "GET", "/", "1.{x}.2.3/")
+		"none", "None", `""`, "/v1/{id}/{id}", "example.com//a", "[::1]/", "@example", "GET", "/", "1.{x}.2.3/")
 	add("limit", "version: 1\npolicies:\n  - name: a\n    match: example.com/\n    limit: VALUE\n",
 		"40/s", "10000/20s", "40/s paced", "100/m fixed", "5000/month Asia/Shanghai", "5000/month Asia/Shanghaj", "2/s burst 40", "20 in flight", "unlimited",
 		"40 /s", "40/fortnight", "40", "-1/s", "0/s", "40/0s", "40/s burst", "40/s  paced", "４０/s", "40／s", "“40/s”", "40/S", "40 per second", "40.5/s", "1000/0.5s", "40/s, 100/m", "[40/s, 100/m]")
 	add("key", row("    key: VALUE\n"), `"{header.X-App}"`, "{header.X-App}", `"{query.access_token}"`, `"{shop}/{path}"`, "{shop}/{path}", `"{shp}"`, `"{store}"`,
 		`"{heeder.X}"`, `"{header.X App}"`, `"{header.}"`, `"{query.}"`, `"{shop"`, `"shop}"`, "shop", `"{}"`, `"{a.b}"`, `"{Host}"`, `"{ host }"`, `"app-{header.X}"`, `"{body.model}"`, `"{header.X-App|query.app|shop}"`, `"{header.X-App|}"`, `"{query.a|store}"`, `"{id.account}"`, `"{body.}"`, "{host, path}", "{host: x}", "[host]")
+	add("keyed", "version: 1\npolicies:\n  - name: a\n    match: none\n    limit: 1/s\n    keyed: VALUE\n", "yes", "no", "keyed")
+	add("keyed beside a match", row("    keyed: VALUE\n"), "yes", "no")
+	add("a field of requests or answers beside no match", "version: 1\npolicies:\n  - name: a\n    match: none\n    limit: 1/s\n    VALUE\n",
+		"penalty: retry-after", "penalty: none", "cost: 2", "acted: graphql", "quota: ratelimit", "settle: {amount: {fields: usage.total}}", "key: '{host}'", "share: '{host}'", "jitter: none", "adaptive: yes")
 	add("cost", row("    cost: VALUE\n"), "5", `"{header.X-Cost}"`, "{header.X-Cost}", `"{shop}"`, `"{query.n}"`, `"{header.A}{header.B}"`, `"5 {header.A}"`, "1.5", "five", "40", "41", "1,000")
 	add("penalty", row("    penalty: VALUE\n"),
 		"none", "retry-after", "for", "{for: 5s}", "{retry-after: 5s}", "until-midnight", "{until-midnight: Asia/Shanghai}", "until-first", "ratelimit", "[retry-after, {for: 5s}]",

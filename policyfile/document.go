@@ -85,13 +85,25 @@ type presetTable struct {
 	wildcards []wildcard // that its keys and costs name
 }
 
-// policies returns all rows.
+// policies returns the rows that requests match.
 func (d *document) policies() (all []throttle.Policy) {
 	for _, t := range d.tables {
 		all = append(all, t.rows...)
 	}
 	for _, p := range d.rows {
-		all = append(all, p.Policy)
+		if !p.named {
+			all = append(all, p.Policy)
+		}
+	}
+	return all
+}
+
+// named returns the rows that are used by name only.
+func (d *document) named() (all []throttle.Policy) {
+	for _, p := range d.rows {
+		if p.named {
+			all = append(all, p.Policy)
+		}
 	}
 	return all
 }

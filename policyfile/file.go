@@ -19,6 +19,10 @@ type File struct {
 	// [throttle.Config] or [throttle.Transport.SetPolicies].
 	Policies []throttle.Policy
 
+	// Named are the rows whose match is none: no request matches them, and callers of
+	// [throttle.Limiters] name them. [File.ForLimiters] has them with the others.
+	Named []throttle.Policy
+
 	// Tunnels are the hosts to which a proxy carries tunnels of TLS, for [proxy.NewTable]. The limits
 	// of these hosts count connections there, and neither count nor hold the requests inside.
 	Tunnels []string
@@ -60,8 +64,8 @@ func Parse(name string, text []byte) (*File, error) {
 		r.failAt(1, 1, "%v", err) // what has no place of its own
 		return nil, r.errs.sorted()
 	}
-	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), Policies: v.policies(), Tunnels: v.hosts(), Runbooks: v.runbooks()}
-	f.tables = len(f.Policies) - len(v.rows)
+	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), Policies: v.policies(), Named: v.named(), Tunnels: v.hosts(), Runbooks: v.runbooks()}
+	f.tables = len(f.Policies) + len(f.Named) - len(v.rows)
 	for _, t := range v.tests {
 		f.Tests = append(f.Tests, t.Test)
 	}
@@ -81,14 +85,21 @@ func Load(path string) (*File, error) {
 // is none of that name.
 func (f *File) Line(policy string) int { return f.lines[policy] }
 
-// Own returns the rows that are the file's own, and not a preset's.
+// Own returns the rows that are the file's own, and not a preset's, and that requests match.
 func (f *File) Own() []throttle.Policy { return f.Policies[f.tables:] }
+
+// All returns all rows: those that requests match, and those that are used by name only.
+func (f *File) All() []throttle.Policy { return slices.Concat(f.Policies, f.Named) }
+
+// ForLimiters returns all rows as [throttle.NewLimiters] takes them: answers come to whoever holds a
+// permit, and not to the rows.
+func (f *File) ForLimiters() []throttle.Policy { return throttle.WithoutAnswers(f.All()) }
 
 // Loosens says what of a file another one would no longer hold, as far as can be told: a
 // policy that is gone, a limit that is not lower, a change of another field that may hold less
 // than before, a host to which tunnels are carried. It is empty if all that is held stays held.
 func (f *File) Loosens(old *File) []string {
-	return append(loosened(old.Policies, old.holds, f.holds), tunnelled(old.Tunnels, f.Tunnels)...)
+	return append(loosened(old.All(), old.holds, f.holds), tunnelled(old.Tunnels, f.Tunnels)...)
 }
 
 // checkVersion reports whether the file is of the version that this package reads. One of

@@ -119,11 +119,11 @@ func TestFollowTightens(t *testing.T) {
 
 // TestFollowHalfAFile: what is there for one read only never comes into force.
 func TestFollowHalfAFile(t *testing.T) {
-	b := &board{text: version("20/s", "  - {name: b, limit: 5/s}\n")}
+	b := &board{text: version("20/s", "  - {name: b, match: /, limit: 5/s}\n")}
 	follow(t, b, func(f *policyfile.Follower) {
 		b.put("version: 1\n", nil) // it is being written
 		pass(time.Second)
-		b.put(version("10/s", "  - {name: b, limit: 5/s}\n"), nil)
+		b.put(version("10/s", "  - {name: b, match: /, limit: 5/s}\n"), nil)
 		pass(5 * time.Second)
 		require.Equal(t, []string{"20/s", "10/s"}, b.inForce())
 	})
@@ -132,13 +132,13 @@ func TestFollowHalfAFile(t *testing.T) {
 // TestFollowLoosens: a version that would no longer hold what is held waits, says why, and
 // can be taken back meanwhile.
 func TestFollowLoosens(t *testing.T) {
-	b := &board{text: version("20/s", "  - {name: b, limit: 5/s}\n")}
+	b := &board{text: version("20/s", "  - {name: b, match: /, limit: 5/s}\n")}
 	follow(t, b, func(f *policyfile.Follower) {
 		b.put(version("40/s", ""), nil)
 		pass(2 * time.Second)
 		require.Equal(t, []string{`policy "a": its limit goes from 20/s to 40/s`, `policy "b" is gone`}, f.State().Loosens)
 		require.Equal(t, policyfile.DefaultGrace, time.Until(f.State().Until)+time.Millisecond)
-		b.put(version("20/s", "  - {name: b, limit: 5/s}\n"), nil)
+		b.put(version("20/s", "  - {name: b, match: /, limit: 5/s}\n"), nil)
 		pass(time.Minute)
 		require.Equal(t, []string{"20/s"}, b.inForce())
 		require.Equal(t, f.State().Seen, f.State().InForce)

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -67,10 +68,11 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 			errs = append(errs, &throttle.ConfigError{Policy: p.Name, Field: field, Err: errors.New("a function cannot be written into a file: write the field by hand")})
 		}
 	}
-	if p.Match != "" {
-		n.Content = append(n.Content, mapping("match", quoted(p.Match)).Content...)
-	}
+	n.Content = append(n.Content, mapping("match", quoted(cmp.Or(p.Match, matchNone))).Content...)
 	function("Key", "key", p.Key, keyNames)
+	if p.Keyed {
+		put("keyed", "true")
+	}
 	function("Share", "share", p.Share, keyNames)
 	function("Weight", "weight", p.Weight, nil)
 	put("limit", p.Limit.String())

@@ -15,7 +15,7 @@ import (
 func ExampleFormat() {
 	text, err := policyfile.Format([]throttle.Policy{
 		{Name: "api", Match: "api.example.com/", Key: throttle.Host, Limit: throttle.PerSecond(20)},
-		{Name: "machine", Limit: throttle.Concurrency(8), Answer: throttle.LeaveOpen, Scope: throttle.ScopeNode},
+		{Name: "machine", Match: "api.example.com/", Limit: throttle.Concurrency(8), Answer: throttle.LeaveOpen, Scope: throttle.ScopeNode},
 	})
 	fmt.Printf("%s%v\n", text, err)
 	// Output:
@@ -26,6 +26,7 @@ func ExampleFormat() {
 	//   key: '{host}'
 	//   limit: 20/s
 	// - name: machine
+	//   match: api.example.com/
 	//   limit: 8 in flight
 	//   penalty: none
 	//   scope: node
@@ -38,18 +39,21 @@ func TestRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	table := []throttle.Policy{
 		{Name: "yes", Match: "GET {shop}.example.com/a/{id}", Limit: throttle.TokenBucket(2, time.Second, 40)},
-		{Name: "12: a # b", Limit: throttle.CalendarWindow(5000, throttle.Month, zone), Adaptive: true, Shadow: true},
-		{Name: "~", Limit: throttle.LeakyBucket(40, time.Second), Jitter: -1},
-		{Name: "d", Limit: throttle.FixedWindow(100, time.Minute), Jitter: 50 * time.Millisecond,
+		{Name: "12: a # b", Match: "/", Limit: throttle.CalendarWindow(5000, throttle.Month, zone), Adaptive: true, Shadow: true},
+		{Name: "~", Match: "/", Limit: throttle.LeakyBucket(40, time.Second), Jitter: -1},
+		{Name: "d", Match: "/", Limit: throttle.FixedWindow(100, time.Minute), Jitter: 50 * time.Millisecond,
 			Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.25, throttle.PriorityHigh: 0}},
-		{Name: "e", Limit: throttle.Concurrency(20), Scope: throttle.ScopeNode},
-		{Name: "f", Limit: throttle.Unlimited()},
+		{Name: "e", Match: "/", Limit: throttle.Concurrency(20), Scope: throttle.ScopeNode},
+		{Name: "f", Match: "/", Limit: throttle.Unlimited()},
+		{Name: "g", Limit: throttle.PerHour(1)},
+		{Name: "h", Limit: throttle.PerHour(1), Keyed: true},
 	}
 	text, err := policyfile.Format(table)
 	require.NoError(t, err)
 	f, err := policyfile.Parse("f", text)
 	require.NoError(t, err, "%s", text)
-	require.Equal(t, table, f.Policies, "%s", text)
+	require.Equal(t, table, f.All(), "%s", text)
+	require.Equal(t, table[6:], f.Named)
 }
 
 // TestFormatFunctions: what a file cannot say is an error, all at once.

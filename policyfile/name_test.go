@@ -16,7 +16,7 @@ func TestNamesAreText(t *testing.T) {
 		`"a\u202eb"`:                         "the name holds U+202E, which cannot be printed",
 		`"` + strings.Repeat("é", 201) + `"`: "the name has 201 characters: use 200 at the most",
 	} {
-		_, err := policyfile.Parse("p.yaml", []byte("version: 1\npolicies:\n  - name: "+name+"\n    limit: 1/s\n"))
+		_, err := policyfile.Parse("p.yaml", []byte("version: 1\npolicies:\n  - name: "+name+"\n    match: /\n    limit: 1/s\n"))
 		require.Error(t, err)
 		require.Contains(t, err.Error(), "p.yaml:3:11: ")
 		require.Contains(t, err.Error(), says)

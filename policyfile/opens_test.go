@@ -34,7 +34,7 @@ func TestOpens(t *testing.T) {
 		{"  - {name: spy, match: \"api.bank.com/\", limit: 9/s, shadow: true, key: \"{query.pin}\"}\n", []string{`policy "spy" makes keys of requests, by {query.pin}`}},
 		{"  - {name: spy, match: \"api.bank.com/\", limit: 9/s, share: \"{header.X-App}\", key: \"{header.X-App}\"}\n", []string{`policy "spy" makes keys of requests, by {header.X-App} {header.X-App}`}},
 		{"  - {name: spy, match: \"a.example.com/\", limit: 9/s, key: \"{header.X-App}\"}\n", []string{`policy "spy" makes keys of requests, by {header.X-App}`}},
-		{"  - {name: spy, limit: 9/s, key: \"{header.X-App}\"}\n", []string{`policy "spy" makes keys of requests, by {header.X-App}`}},
+		{"  - {name: spy, match: /, limit: 9/s, key: \"{header.X-App}\"}\n", []string{`policy "spy" makes keys of requests, by {header.X-App}`}},
 		{"presets: [github: {shadow: yes}]\n", []string{`policy "github"`}},
 	} {
 		opens := parsedRows(t, old+c.more).Opens(parsedRows(t, old))

@@ -21,6 +21,7 @@ type row struct {
 	throttle.Policy
 	at        *yaml.Node
 	fields    map[string]*yaml.Node // by name, with those of merge keys
+	named     bool                  // no request matches it: callers name it
 	wildcards []wildcard            // that its key and its cost name
 	penalty   feedback.Reader       // which answers close the budget; nil: the default
 	acted     func(*http.Response) bool
@@ -42,8 +43,10 @@ var policyRow = defined("policy", shape[row]{schema: policy.schema, read: func(r
 // policy has the fields of [throttle.Policy].
 var policy = record[row]{name: "a policy", fields: []field[row]{
 	must(member("name", "unique; it is part of the store's keys, and stands in errors, events and metrics", label, func(p *row, v string) { p.Name = v })),
-	member("match", `"[METHOD ][HOST]/[PATH]"; every request if there is none`, matching, func(p *row, v string) { p.Match = v }),
+	mustSay(member("match", `"[METHOD ][HOST]/[PATH]", "/" for every request; or none for a policy that callers of the waiting API name, and no request matches`, matching, (*row).setMatch),
+		`say which requests, such as "api.example.com/", "/" for every request, or none if callers of the waiting API name the policy`),
 	member("key", `one budget for each value: "{header.X-App}", "{query.access_token}", "{shop}" for a wildcard of match, several together`, key, func(p *row, v keyFunc) { p.Key = v }),
+	member("keyed", "a policy without a match has one budget for each key that its callers name", yes, func(p *row, v bool) { p.Keyed = v }),
 	member("share", `callers that take turns while the budget is full: tenants, such as "{header.X-Tenant}", written as a key is`, key, func(p *row, v keyFunc) { p.Share = v }),
 	member("weight", `how much the share gets beside the others, from 1 to 1000: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, weight, func(p *row, v costFunc) { p.Weight = v }),
 	must(member("limit", `what each budget holds, such as "40/s", "10000/20s", "40/s paced", "5000/month Asia/Shanghai", "2/s burst 40" or "20 in flight"`, limit, func(p *row, v throttle.Limit) { p.Limit = v })),
@@ -101,12 +104,26 @@ func usualRefusals() feedback.Reader {
 	)
 }
 
+// matchNone is the match of a policy that is used by name only.
+const matchNone = "none"
+
+// setMatch sets the pattern, or notes that there is none.
+func (p *row) setMatch(pattern string) {
+	p.named = pattern == matchNone
+	if !p.named {
+		p.Match = pattern
+	}
+}
+
 // A costFunc is a [throttle.Policy.Cost].
 type costFunc = func(*http.Request) int
 
 // matching is a pattern, which throttle reads. A character that nobody sees comes from a page
 // that was copied, and matches no request.
 var matching = scalar(`a pattern such as "api.example.com/v1/"`, anyText, func(s string) (string, error) {
+	if s == "" {
+		return s, errors.New(`an empty match says nothing: write "/" for every request, or none if callers of the waiting API name the policy`)
+	}
 	for i, c := range s {
 		if !unicode.IsPrint(c) && c != '\t' {
 			return s, fmt.Errorf("the character %U at offset %d cannot be printed: take it out", c, i)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -21,6 +22,7 @@ type record[S any] struct {
 type field[S any] struct {
 	name, doc string
 	required  bool
+	advice    string // what the mistake says of a required field that is missing, after its name
 	read      func(r *reader, n *yaml.Node, to *S) bool
 	schema    func() schema
 }
@@ -58,6 +60,12 @@ func must[S any](f field[S]) field[S] {
 	return f
 }
 
+// mustSay is must for a field of which the mistake says what to write.
+func mustSay[S any](f field[S], advice string) field[S] {
+	f.required, f.advice = true, ": "+advice
+	return f
+}
+
 // shape returns the record as a shape.
 func (d record[S]) shape() shape[S] { return shape[S]{read: d.read, schema: d.schema} }
 
@@ -67,14 +75,16 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 	if !read {
 		return v, false
 	}
-	seen := make(map[string]bool)
+	seen, meant := make(map[string]bool), "" // meant are the hints to fields that were misspelt
 	for _, m := range members {
 		if d.ignored != "" && strings.HasPrefix(m.name, d.ignored) {
 			continue
 		}
 		i := slices.IndexFunc(d.fields, func(f field[S]) bool { return f.name == m.name })
 		if i < 0 {
-			r.fail(m.key, "%s has no field %q%s; it has %s", d.name, clip(m.name), d.hint(m.name), strings.Join(d.names(), ", "))
+			hint := d.hint(m.name)
+			r.fail(m.key, "%s has no field %q%s; it has %s", d.name, clip(m.name), hint, strings.Join(d.names(), ", "))
+			meant += hint
 			ok = false
 			continue
 		}
@@ -82,8 +92,8 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 		ok = d.fields[i].read(r, m.value, &v) && ok
 	}
 	for _, f := range d.fields {
-		if f.required && !seen[f.name] {
-			r.fail(n, "%s needs a field %q", d.name, f.name)
+		if f.required && !seen[f.name] && !strings.Contains(meant, strconv.Quote(f.name)) {
+			r.fail(n, "%s needs a field %q%s", d.name, f.name, f.advice)
 			ok = false
 		}
 	}

@@ -54,6 +54,9 @@ func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
 	r.checkWildcards(t.wildcards, "any match of this preset", t.rows...)
 }
 
+// readers are the fields that read requests and answers, in a file and in Go.
+var readers = []string{"share", "weight", "cost", "penalty", "acted", "quota", "settle", "answer", "meter"}
+
 // checkRow checks one row of the file, in which throttle has found these mistakes.
 func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 	for _, e := range found {
@@ -61,13 +64,26 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 		switch {
 		case p.Limit == (throttle.Limit{}) && e.Field == "Limit":
 			// The limit is missing or has a mistake, which is known.
+		case p.Match == "" && e.Field == "Match":
+			// The match is missing or has a mistake, which is known.
 		case e.Field == "Match" && slices.Contains(methods, p.Match):
 			r.fail(follow(f), "a path is missing: write \"%s /\" for every request with this method", p.Match)
+		case p.named && slices.Contains(readers, strings.ToLower(e.Field)):
+			// The fields of the file are told below.
+		case p.named && f != nil && e.Field == "Key":
+			r.fail(follow(f), "key has no effect beside match: none, because no request comes to the policy: write keyed: yes, and callers name the key")
+		case e.Field == "Keyed" && f != nil:
+			r.fail(follow(f), "keyed has no effect beside a match: write key, which reads the key from the request, or match: none")
 		case f != nil:
 			offset, text := placeOf(e.Err)
 			r.failIn(follow(f), offset, "%s", text)
 		default:
 			r.fail(p.at, "policy %q: %s: %v", p.Name, strings.ToLower(e.Field), e.Err)
+		}
+	}
+	for _, name := range readers {
+		if f := p.fields[name]; p.named && f != nil {
+			r.fail(follow(f), "%s has no effect beside match: none, because no request and no answer comes to the policy: leave it out", name)
 		}
 	}
 	if method, _, ok := strings.Cut(p.Match, " "); ok {
@@ -166,10 +182,15 @@ func rowName(i int) string { return "row " + strconv.Itoa(i) }
 
 // configErrors returns the mistakes that throttle finds in rows, by rowName.
 func configErrors(rows []row) map[string][]*throttle.ConfigError {
-	policies := make([]throttle.Policy, len(rows))
+	var matched, named []throttle.Policy
 	for i := range rows {
-		policies[i] = rows[i].Policy
-		policies[i].Name = rowName(i)
+		p := rows[i].Policy
+		p.Name = rowName(i)
+		if rows[i].named {
+			named = append(named, p)
+		} else {
+			matched = append(matched, p)
+		}
 	}
 	all := make(map[string][]*throttle.ConfigError)
 	var sort func(error)
@@ -183,7 +204,9 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 			all[e.Policy] = append(all[e.Policy], e)
 		}
 	}
-	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies})
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: matched})
+	sort(err)
+	_, err = throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: named})
 	sort(err)
 	return all
 }

@@ -11,7 +11,7 @@ import (
 // TestRunbooks: a row may have the address of a page that says what to do. It changes nothing that the policy holds.
 func TestRunbooks(t *testing.T) {
 	parse := func(runbook string) (*policyfile.File, error) {
-		return policyfile.Parse("f", []byte("version: 1\npolicies:\n  - {name: shop, limit: 1/s"+runbook+"}\n  - {name: other, limit: 1/s}\n"))
+		return policyfile.Parse("f", []byte("version: 1\npolicies:\n  - {name: shop, match: /, limit: 1/s"+runbook+"}\n  - {name: other, match: /, limit: 1/s}\n"))
 	}
 	with, err := parse(`, runbook: "https://wiki.example.com/shop?a=1#ban"`)
 	require.NoError(t, err)

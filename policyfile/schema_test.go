@@ -36,8 +36,8 @@ func TestSchema(t *testing.T) {
 		"policies: []",
 		"version: 1\npolicy: []",
 		"version: 1\npolicies: [{name: a}]",
-		"version: 1\npolicies: [{name: a, limit: 1/s, shadow: perhaps}]",
-		"version: 1\npolicies: [{name: a, limit: 1/s, penalty: {cods: {}}}]",
+		"version: 1\npolicies: [{name: a, match: /, limit: 1/s, shadow: perhaps}]",
+		"version: 1\npolicies: [{name: a, match: /, limit: 1/s, penalty: {cods: {}}}]",
 		"version: 1\npresets: [dingding]",
 		"version: 1\npresets: [{github: {perhour: 1}}]",
 	} {

@@ -23,7 +23,7 @@ func rows(n int, row func(i int) string) string {
 // TestManyMistakes: what is printed of many mistakes is the first twenty and how many more
 // there are, and of a long line the part around the mistake.
 func TestManyMistakes(t *testing.T) {
-	_, err := policyfile.Parse("f.yaml", []byte(rows(1000, func(i int) string { return fmt.Sprintf("{name: p%d, limit: 40/fortnight}", i) })))
+	_, err := policyfile.Parse("f.yaml", []byte(rows(1000, func(i int) string { return fmt.Sprintf("{name: p%d, match: /, limit: 40/fortnight}", i) })))
 	all := policyfile.Mistakes(err)
 	require.Len(t, all, 1000)
 	require.Less(t, len(err.Error()), 20*500)
@@ -31,23 +31,23 @@ func TestManyMistakes(t *testing.T) {
 	for _, e := range all {
 		require.Less(t, len(e.Excerpt()), 400)
 	}
-	require.Equal(t, "    2 | …e: p3, limit: 40/fortnight}, {name: p4, limit: 40/fortnight}, {name: p5, limit: 40/fortnight}, {name…\n"+
+	require.Equal(t, "    2 | …it: 40/fortnight}, {name: p4, match: /, limit: 40/fortnight}, {name: p5, match: /, limit: 40/fortnig…\n"+
 		"      | "+strings.Repeat(" ", 51)+"^\n", all[4].Excerpt())
 }
 
 // TestExcerptOfWideCharacters: the caret stands below its character, however wide those
 // before it are, and no character steers the terminal.
 func TestExcerptOfWideCharacters(t *testing.T) {
-	_, err := policyfile.Parse("f.yaml", []byte("version: 1\npolicies:\n  - {name: 钉钉 cafe\u0301 😀, limit: 40/x}\n"))
-	require.Equal(t, "    3 |   - {name: 钉钉 cafe\u0301 😀, limit: 40/x}\n"+
-		"      |            　　      　            ^\n", policyfile.Mistakes(err)[0].Excerpt())
+	_, err := policyfile.Parse("f.yaml", []byte("version: 1\npolicies:\n  - {name: 钉钉 cafe\u0301 😀, match: /, limit: 40/x}\n"))
+	require.Equal(t, "    3 |   - {name: 钉钉 cafe\u0301 😀, match: /, limit: 40/x}\n"+
+		"      |            　　      　                      ^\n", policyfile.Mistakes(err)[0].Excerpt())
 	_, err = policyfile.Parse("f.yaml", []byte("version: 1 # \x1b]0;owned\x07\n"))
 	require.Equal(t, "    1 | version: 1 # �]0;owned�\n      |              ^\n", policyfile.Mistakes(err)[0].Excerpt())
 }
 
 // TestMistakesPrintNothingRaw: an escape in a value reaches no terminal by way of a mistake.
 func TestMistakesPrintNothingRaw(t *testing.T) {
-	_, err := policyfile.Parse("f.yaml", []byte("version: 1\npolicies:\n  - {name: a, limit: 1/s, key: \"{\\e[31m.x}\"}\n"))
+	_, err := policyfile.Parse("f.yaml", []byte("version: 1\npolicies:\n  - {name: a, match: /, limit: 1/s, key: \"{\\e[31m.x}\"}\n"))
 	require.Contains(t, policyfile.Mistakes(err)[0].Text, "{�[31m.x} is unknown")
 }
 
@@ -91,7 +91,7 @@ func TestManyTests(t *testing.T) {
 	for i := range 200 {
 		fmt.Fprintf(&tests, "  - {request: GET https://example.com/%d, policies: []}\n", i)
 	}
-	f, err := policyfile.Parse("f.yaml", []byte(rows(200, func(i int) string { return fmt.Sprintf("{name: p%03d, limit: 1/s}", i) })+"tests:\n"+tests.String()))
+	f, err := policyfile.Parse("f.yaml", []byte(rows(200, func(i int) string { return fmt.Sprintf("{name: p%03d, match: /, limit: 1/s}", i) })+"tests:\n"+tests.String()))
 	require.NoError(t, err)
 	all := policyfile.Mistakes(f.Check())
 	require.Len(t, all, 200*21)

@@ -56,7 +56,7 @@ func tenants(n int) []throttle.Policy {
 func TestBudgetsOfBookedStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: fake{}, Policies: []throttle.Policy{
-			{Name: "calls", Limit: throttle.LeakyBucket(2, time.Second)},
+			{Name: "calls", Match: "/", Limit: throttle.LeakyBucket(2, time.Second)},
 		}}))
 		b := promthrottle.Budgets(transport)
 		require.NoError(t, get(transport, t.Context(), ""))
@@ -74,7 +74,7 @@ func TestBudgetsOfBookedStarts(t *testing.T) {
 func TestBudgetsTellShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiters, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: []throttle.Policy{
-			{Name: "model", Limit: throttle.PerSecond(10), Jitter: -1, Share: throttle.Header("X-Tenant")},
+			{Name: "model", Limit: throttle.PerSecond(10), Jitter: -1},
 		}})
 		require.NoError(t, err)
 		b := promthrottle.Budgets(limiters)
@@ -238,7 +238,7 @@ func (lostStore) Status(context.Context, store.Charge) (throttle.Status, error) 
 func TestStoreAway(t *testing.T) {
 	for name, policies := range map[string][]throttle.Policy{
 		"some": table, "keys": tenants(4), "none": nil,
-		"own": {{Name: "own", Limit: throttle.PerSecond(1), Scope: throttle.ScopeNode}},
+		"own": {{Name: "own", Match: "/", Limit: throttle.PerSecond(1), Scope: throttle.ScopeNode}},
 	} {
 		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: lostStore{memstore.New()}, Policies: policies}))
 		r := prometheus.NewPedanticRegistry()

@@ -137,7 +137,7 @@ func TestRecordedRuns(t *testing.T) {
 func (r *recordedRun) scrapes(t *testing.T) map[string][]float64 {
 	server, do, all := redistest.Single(t), outside(t), make(map[string][]float64)
 	synctest.Test(t, func(t *testing.T) {
-		policies := []throttle.Policy{{Name: "calls", Limit: throttle.PerSecond(100)}}
+		policies := []throttle.Policy{{Name: "calls", Match: "/", Limit: throttle.PerSecond(100)}}
 		m := promthrottle.New()
 		transport := throttle.Must(throttle.New(throttle.Config{
 			MaxWait: throttle.Forever,

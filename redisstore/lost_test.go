@@ -295,7 +295,7 @@ func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 // charged, and the caller knows nothing of it.
 func TestP8_LostInALimiter(t *testing.T) {
 	onLoss(t, func(w *wire, lose, late func()) {
-		l := limiter(w, w.store, throttle.Policy{Name: "five", Limit: store.PerHour(5)})
+		l := limiter(w, w.store, throttle.Policy{Name: "five", Keyed: true, Limit: store.PerHour(5)})
 		charged := func(want int) {
 			w.Helper()
 			w.quiet()
@@ -328,7 +328,7 @@ func TestP8_LostInALimiter(t *testing.T) {
 func TestP8_LostInATransport(t *testing.T) {
 	onLoss(t, func(w *wire, lose, late func()) {
 		policies := []throttle.Policy{
-			{Name: "five", Limit: store.PerHour(5)},
+			{Name: "five", Match: "/", Limit: store.PerHour(5)},
 			{Name: "path", Match: "example.com/", Key: throttle.RawPath, Limit: store.PerHour(3)},
 		}
 		u := &upstream{}

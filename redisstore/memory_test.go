@@ -178,7 +178,7 @@ func TestP10_ACrowdOfKeys(t *testing.T) {
 	tr := throttle.Must(throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
 		Store:   redisstore.New(client, redisstore.Options{}), Base: ok{},
-		Policies: []throttle.Policy{{Name: "crowd", Key: throttle.Header("X-Tenant"), Limit: store.PerMinute(9)}},
+		Policies: []throttle.Policy{{Name: "crowd", Match: "/", Key: throttle.Header("X-Tenant"), Limit: store.PerMinute(9)}},
 	}))
 	for n := range crowd {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/", nil)

@@ -208,7 +208,7 @@ func TestP12_SlowForAWhile(t *testing.T) {
 		var fleet []*throttle.Transport
 		for range 4 {
 			tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: atRest(t, s), Base: up, Policies: []throttle.Policy{
-				{Name: "p", Limit: store.PerSecond(40)},
+				{Name: "p", Match: "/", Limit: store.PerSecond(40)},
 			}})
 			require.NoError(t, err)
 			fleet = append(fleet, tr)
@@ -290,6 +290,7 @@ func TestP12_WhatAUserSees(t *testing.T) {
 					atRest(t, store)
 				}
 				l := limiter(t, store, policy)
+				policy.Match = "/"
 				var told []throttle.Event
 				tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: &upstream{}, Policies: []throttle.Policy{policy},
 					Observe: func(_ context.Context, e throttle.Event) { told = append(told, e) }})
@@ -344,8 +345,8 @@ func TestP15_NothingIsLeftOfAnOutage(t *testing.T) {
 			client := clientOf(t, o)
 			s := redisstore.New(client, redisstore.Options{})
 			tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: &upstream{}, Observe: func(context.Context, throttle.Event) {}, Policies: []throttle.Policy{
-				{Name: "path", Key: throttle.RawPath, Limit: store.PerHour(5)},
-				{Name: "at once", Limit: store.Concurrency(3)},
+				{Name: "path", Match: "/", Key: throttle.RawPath, Limit: store.PerHour(5)},
+				{Name: "at once", Match: "/", Limit: store.Concurrency(3)},
 			}})
 			require.NoError(t, err)
 			away(server)

@@ -111,8 +111,8 @@ func TestP6_WindowOfTheFleetAndConcurrency(t *testing.T) {
 					var nodes []*throttle.Transport
 					for i, s := range []store.Store{a, b} {
 						tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: up.of(i * int(scope)), Policies: []throttle.Policy{
-							{Name: "window", Limit: store.PerSecond(5), Jitter: -1},
-							{Name: "in flight", Limit: store.Concurrency(2), Scope: scope},
+							{Name: "window", Match: "/", Limit: store.PerSecond(5), Jitter: -1},
+							{Name: "in flight", Match: "/", Limit: store.Concurrency(2), Scope: scope},
 						}})
 						require.NoError(t, err)
 						nodes = append(nodes, tr)

@@ -89,7 +89,7 @@ func TestP1_LimitersOfAFleet(t *testing.T) {
 		var closed []throttle.Event
 		policies := []throttle.Policy{
 			{Name: "queries", Limit: store.PerHour(10)},
-			{Name: "tenant", Limit: store.PerHour(3)},
+			{Name: "tenant", Limit: store.PerHour(3), Keyed: true},
 			{Name: "at once", Limit: store.Concurrency(2)},
 		}
 		here, err := throttle.NewLimiters(throttle.Config{Store: s, Policies: policies, MaxWait: -1, Observe: func(_ context.Context, e throttle.Event) {

@@ -179,16 +179,16 @@ func (s *sweep) transport(st store.Store) *throttle.Transport {
 		MaxWait: throttle.Forever,
 		Store:   st, Base: secretUpstream, Observe: s.observe,
 		Policies: []throttle.Policy{
-			{Name: "a canary's window", Key: throttle.Query("access_token"), Limit: store.SlidingWindow(2, 3*time.Second), Jitter: -1},
+			{Name: "a canary's window", Match: "/", Key: throttle.Query("access_token"), Limit: store.SlidingWindow(2, 3*time.Second), Jitter: -1},
 			{Name: "a canary's hook", Match: "/hook/{id}", Key: throttle.PathValue("id"), Limit: store.PerMinute(99)},
-			{Name: "a canary's day", Key: throttle.Header("Authorization"), Limit: store.CalendarWindow(99, store.Day, nil)},
-			{Name: "a canary's hour", Key: secretKey, Limit: store.FixedWindow(99, time.Hour)},
-			{Name: "a canary's bucket", Key: join, Limit: store.TokenBucket(99, time.Second, 99)},
-			{Name: "a canary's seat", Key: throttle.Header("Cookie"), Limit: store.Concurrency(9)},
-			{Name: "a canary's shadow", Key: secretKey, Limit: store.PerMinute(1), Shadow: true},
-			{Name: "a canary's node", Key: secretKey, Limit: store.PerMinute(99), Scope: throttle.ScopeNode},
+			{Name: "a canary's day", Match: "/", Key: throttle.Header("Authorization"), Limit: store.CalendarWindow(99, store.Day, nil)},
+			{Name: "a canary's hour", Match: "/", Key: secretKey, Limit: store.FixedWindow(99, time.Hour)},
+			{Name: "a canary's bucket", Match: "/", Key: join, Limit: store.TokenBucket(99, time.Second, 99)},
+			{Name: "a canary's seat", Match: "/", Key: throttle.Header("Cookie"), Limit: store.Concurrency(9)},
+			{Name: "a canary's shadow", Match: "/", Key: secretKey, Limit: store.PerMinute(1), Shadow: true},
+			{Name: "a canary's node", Match: "/", Key: secretKey, Limit: store.PerMinute(99), Scope: throttle.ScopeNode},
 			{
-				Name: "a canary's cost", Key: secretKey, Limit: store.PerMinute(99),
+				Name: "a canary's cost", Match: "/", Key: secretKey, Limit: store.PerMinute(99),
 				Cost: func(r *http.Request) int { return 2 - 9*len(r.URL.Query()["bad"]) + 999*len(r.URL.Query()["huge"]) },
 				Answer: func(resp *http.Response) throttle.Answer {
 					b, _ := throttle.PeekBody(resp, 99)
@@ -268,7 +268,7 @@ func (s *sweep) retries() {
 	c := retry.NewClient(throttle.Must(throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
 		Store:   s.store, Base: secretUpstream, Observe: s.observe,
-		Policies: []throttle.Policy{{Name: "a canary's try", Key: secretKey, Limit: store.PerHour(9)}},
+		Policies: []throttle.Policy{{Name: "a canary's try", Match: "/", Key: secretKey, Limit: store.PerHour(9)}},
 	})))
 	c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = 1, time.Millisecond, time.Millisecond
 	for _, query := range []string{"", "answer=ban", "answer=failure"} {
@@ -298,7 +298,7 @@ func (s *sweep) panics() {
 		{Cost: func(*http.Request) int { panic(errors.New(canaryPanic)) }},
 		{Answer: func(*http.Response) throttle.Answer { panic(canaryPanic) }},
 	} {
-		p.Name, p.Limit = "a canary's panic", store.PerMinute(99)
+		p.Name, p.Match, p.Limit = "a canary's panic", "/", store.PerMinute(99)
 		tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s.store, Base: secretUpstream, Observe: s.observe, Policies: []throttle.Policy{p}}))
 		func() {
 			defer func() { _ = recover() }()

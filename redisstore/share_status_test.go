@@ -22,7 +22,7 @@ func stand(t *testing.T, server *redistest.Server, shares, each int) func() []st
 	forgets(t, server.Client(t))
 	s := atRest(t, redisstore.NewAt(roomy(t, server), redisstore.Options{}, bubbleClock))
 	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{
-		{Name: "model", Limit: store.PerSecond(100), Share: throttle.Header("X-Tenant")},
+		{Name: "model", Limit: store.PerSecond(100)},
 	}})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -142,7 +142,7 @@ func TestStatusAddsPriorities(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s := atRest(t, redisstore.NewAt(roomy(t, server), redisstore.Options{}, bubbleClock))
 		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{
-			{Name: "model", Limit: store.PerHour(1), Share: throttle.Header("X-Tenant")},
+			{Name: "model", Limit: store.PerHour(1)},
 		}})
 		require.NoError(t, err)
 		_, err = l.Acquire(t.Context(), throttle.Demand{Policy: "model"})

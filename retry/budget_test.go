@@ -31,7 +31,7 @@ func TestPitfall_APrivateSleep(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				up := newUpstream(answer(429, "", "Retry-After", "30"), answer(200, ""))
-				client := c.client(newTransport(t, up, throttle.Policy{Name: "p", Limit: throttle.LeakyBucket(1, time.Second)}))
+				client := c.client(newTransport(t, up, throttle.Policy{Name: "p", Match: "/", Limit: throttle.LeakyBucket(1, time.Second)}))
 				send := func(body string) <-chan error {
 					r, done := request(t, http.MethodPost, home, []byte(body)), make(chan error)
 					go func() {
@@ -133,7 +133,7 @@ func TestMaxWaitOfTheTransport(t *testing.T) {
 
 // banned is the policy of an upstream that refuses with a 200.
 var banned = throttle.Policy{
-	Name: "app", Limit: throttle.PerSecond(1000), Answer: func(resp *http.Response) throttle.Answer {
+	Name: "app", Match: "/", Limit: throttle.PerSecond(1000), Answer: func(resp *http.Response) throttle.Answer {
 		head, err := throttle.PeekBody(resp, 1024)
 		if err != nil || !strings.Contains(string(head), `"sub_code":"90018"`) {
 			return throttle.Answer{}
@@ -180,7 +180,7 @@ func TestPitfall_CodeInA200(t *testing.T) {
 func TestRequestsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := newUpstream(answer(429, "later", "Retry-After", "30"), answer(200, ""))
-		client := retry.NewClient(newTransport(t, up, throttle.Policy{Name: "p", Limit: throttle.Concurrency(1)}))
+		client := retry.NewClient(newTransport(t, up, throttle.Policy{Name: "p", Match: "/", Limit: throttle.Concurrency(1)}))
 		require.Equal(t, 200, status(t, client, get(t)))
 		require.Equal(t, []time.Duration{0, 30 * time.Second}, up.seen())
 	})

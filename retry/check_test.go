@@ -20,7 +20,7 @@ import (
 )
 
 // recognised is a policy that takes any answer with the code for a refusal.
-var recognised = throttle.Policy{Name: "p", Limit: throttle.PerSecond(1000), Answer: banned.Answer}
+var recognised = throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(1000), Answer: banned.Answer}
 
 const refusal = `{"errcode":88,"sub_code":"90018"}`
 
@@ -110,7 +110,7 @@ func TestCheckRetry(t *testing.T) {
 // looks like, unless another policy takes it for a refusal.
 func TestCertainlyNoRefusal(t *testing.T) {
 	denying := throttle.Policy{
-		Name: "money", Limit: throttle.PerSecond(1000),
+		Name: "money", Match: "/", Limit: throttle.PerSecond(1000),
 		Answer: func(*http.Response) throttle.Answer {
 			return throttle.Answer{Verdict: throttle.VerdictNotRefused}
 		},

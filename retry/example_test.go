@@ -29,7 +29,7 @@ func ExampleNewClient() {
 
 	client := retry.NewClient(throttle.Must(throttle.New(throttle.Config{
 		Store:    memstore.New(),
-		Policies: []throttle.Policy{{Name: "app", Limit: throttle.PerSecond(20)}},
+		Policies: []throttle.Policy{{Name: "app", Match: "/", Limit: throttle.PerSecond(20)}},
 	})))
 
 	resp, err := client.Post(upstream.URL, "text/plain", []byte("hello"))
@@ -54,7 +54,7 @@ func ExampleNewClient_refused() {
 
 	client := retry.NewClient(throttle.Must(throttle.New(throttle.Config{
 		Store:    memstore.New(),
-		Policies: []throttle.Policy{{Name: "app", Limit: throttle.PerHour(1)}},
+		Policies: []throttle.Policy{{Name: "app", Match: "/", Limit: throttle.PerHour(1)}},
 		MaxWait:  -1,
 	})))
 

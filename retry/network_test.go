@@ -24,7 +24,7 @@ func TestConnectionRefused(t *testing.T) {
 	tr, err := throttle.New(throttle.Config{
 		MaxWait:  throttle.Forever,
 		Store:    memstore.New(),
-		Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1000)}},
+		Policies: []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.PerSecond(1000)}},
 		Base:     new(http.Transport),
 		Observe: func(_ context.Context, e throttle.Event) {
 			if e.Kind == throttle.EventStarted {
@@ -76,7 +76,7 @@ func TestAServer(t *testing.T) {
 	defer server.Close()
 	base := new(http.Transport)
 	defer base.CloseIdleConnections()
-	tr := newTransport(t, base, throttle.Policy{Name: "p", Limit: throttle.PerSecond(1000)})
+	tr := newTransport(t, base, throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(1000)})
 	resp, err := retry.NewClient(tr).StandardClient().Do(request(t, http.MethodGet, server.URL, nil).Request)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())

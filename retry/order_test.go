@@ -19,7 +19,7 @@ import (
 // retrier every attempt is charged. With the retrier inside the throttle one
 // charge pays for five, and the limit is passed fivefold.
 func TestPitfall_TheWrongWayRound(t *testing.T) {
-	tenAMinute := throttle.Policy{Name: "p", Limit: throttle.PerMinute(10), Jitter: -1}
+	tenAMinute := throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerMinute(10), Jitter: -1}
 	job := func(t *testing.T, client *http.Client) {
 		for range 10 {
 			resp, err := client.Do(get(t).Request)

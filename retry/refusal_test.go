@@ -38,7 +38,7 @@ var refusals = []struct {
 }{
 	{
 		"a cost above the limit", memory,
-		throttle.Policy{Name: "p", Limit: throttle.PerHour(1), Cost: func(*http.Request) int { return 2 }},
+		throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerHour(1), Cost: func(*http.Request) int { return 2 }},
 		func(t *testing.T, err error) {
 			require.ErrorIs(t, err, throttle.ErrLimited)
 			var limited *throttle.LimitError
@@ -48,7 +48,7 @@ var refusals = []struct {
 	},
 	{
 		"a negative cost", memory,
-		throttle.Policy{Name: "p", Limit: throttle.PerHour(1), Cost: func(*http.Request) int { return -1 }},
+		throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerHour(1), Cost: func(*http.Request) int { return -1 }},
 		func(t *testing.T, err error) {
 			var config *throttle.ConfigError
 			require.ErrorAs(t, err, &config)
@@ -56,7 +56,7 @@ var refusals = []struct {
 	},
 	{
 		"a store that is away", func() throttle.Store { return brokenStore{memstore.New(), errDown} },
-		throttle.Policy{Name: "p", Limit: throttle.PerHour(1)},
+		throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerHour(1)},
 		func(t *testing.T, err error) {
 			var store *throttle.StoreError
 			require.ErrorAs(t, err, &store)
@@ -106,7 +106,7 @@ func TestPitfall_RefusalsAreRetried(t *testing.T) {
 // TestRefusalIsTheErrorOfHTTPClient: nothing is wrapped around it.
 func TestRefusalIsTheErrorOfHTTPClient(t *testing.T) {
 	tr := newTransport(t, answer(200, ""), throttle.Policy{
-		Name: "p", Limit: throttle.PerHour(1), Cost: func(*http.Request) int { return 2 },
+		Name: "p", Match: "/", Limit: throttle.PerHour(1), Cost: func(*http.Request) int { return 2 },
 	})
 	_, err := retry.NewClient(tr).Do(get(t))
 	require.IsType(t, &url.Error{}, err)
@@ -119,7 +119,7 @@ func TestRefusalIsTheErrorOfHTTPClient(t *testing.T) {
 func TestRefusedAfterAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := newUpstream(answer(200, ""))
-		client := retry.NewClient(newTransport(t, up, throttle.Policy{Name: "p", Limit: throttle.PerMinute(1)}))
+		client := retry.NewClient(newTransport(t, up, throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerMinute(1)}))
 		require.Equal(t, 200, status(t, client, get(t)))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -135,7 +135,7 @@ func TestRefusedAfterAWait(t *testing.T) {
 func TestTheCallerLeavesDuringTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := newUpstream(answer(200, ""))
-		client := retry.NewClient(newTransport(t, up, throttle.Policy{Name: "p", Limit: throttle.PerMinute(1)}))
+		client := retry.NewClient(newTransport(t, up, throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerMinute(1)}))
 		require.Equal(t, 200, status(t, client, get(t)))
 		reason := errors.New("the job was called off")
 		ctx, cancel := context.WithCancelCause(t.Context())

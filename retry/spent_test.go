@@ -80,7 +80,7 @@ func TestAStalledServer(t *testing.T) {
 	defer server.Close()
 	base := new(http.Transport)
 	defer base.CloseIdleConnections()
-	tr := newTransport(t, base, throttle.Policy{Name: "p", Limit: throttle.PerSecond(1000)})
+	tr := newTransport(t, base, throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(1000)})
 	require.Equal(t, 200, status(t, prompt(tr), request(t, http.MethodGet, server.URL, nil)))
 	require.EqualValues(t, 2, arrived.Load())
 }

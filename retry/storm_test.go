@@ -19,7 +19,7 @@ import (
 
 // says is a policy whose upstream asks in each refusal to come back so soon.
 func says(d time.Duration) throttle.Policy {
-	return throttle.Policy{Name: "p", Limit: throttle.PerSecond(1000), Answer: func(resp *http.Response) throttle.Answer {
+	return throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(1000), Answer: func(resp *http.Response) throttle.Answer {
 		if resp.StatusCode != 429 {
 			return throttle.Answer{}
 		}
@@ -115,7 +115,7 @@ func TestARefusalThatTheStoreHearsOfLate(t *testing.T) {
 	for name, store := range map[string]throttle.Store{"late": lateStore{memstore.New()}, "never": deafStore{memstore.New()}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := throttle.Policy{Name: "p", Limit: throttle.PerSecond(100), Answer: func(resp *http.Response) throttle.Answer {
+				p := throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(100), Answer: func(resp *http.Response) throttle.Answer {
 					if seen, err := throttle.PeekBody(resp, 10); err != nil || string(seen) != "refused" {
 						return throttle.Answer{}
 					}

@@ -192,7 +192,7 @@ func TestBinanceSignedTooEarly(t *testing.T) {
 		transport := throttle.Must(throttle.New(throttle.Config{
 			MaxWait:  throttle.Forever,
 			Store:    memstore.New(),
-			Policies: []throttle.Policy{{Name: "slow", Limit: throttle.PerMinute(1)}},
+			Policies: []throttle.Policy{{Name: "slow", Match: "/", Limit: throttle.PerMinute(1)}},
 			Base:     u.base(),
 		}))
 		client := binanceapi.NewClient("key", "secret")

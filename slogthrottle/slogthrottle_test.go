@@ -311,7 +311,7 @@ func TestManyGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, j := newLogger(slog.LevelInfo, slogthrottle.Options{})
 		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Base: base{}, Observe: l.Observe,
-			Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerHour(1)}}}))
+			Policies: []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.PerHour(1)}}}))
 		var all sync.WaitGroup
 		ctx := throttle.WithMaxWait(t.Context(), throttle.NoWait)
 		for range 200 {

@@ -44,14 +44,15 @@ func play(t *testing.T, change func(*waitapi.Config), policies string, test func
 	})
 }
 
-// newLimiters reads policies such as "p: 1/h, q: 2 in flight".
+// newLimiters reads policies such as "p: 1/h, q: 2 in flight, tenant by key: 5/h".
 func newLimiters(t *testing.T, store throttle.Store, policies string) *throttle.Limiters {
 	var all []throttle.Policy
 	for text := range strings.SplitSeq(policies, ", ") {
 		name, limit, _ := strings.Cut(text, ": ")
 		parsed, err := throttle.ParseLimit(limit)
 		require.NoError(t, err)
-		all = append(all, throttle.Policy{Name: name, Limit: parsed})
+		name, keyed := strings.CutSuffix(name, " by key")
+		all = append(all, throttle.Policy{Name: name, Keyed: keyed, Limit: parsed})
 	}
 	limiters, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: all})
 	require.NoError(t, err)

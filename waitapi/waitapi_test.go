@@ -127,18 +127,33 @@ func TestPriority(t *testing.T) {
 
 // TestPenalize: a refusal that is told closes the budgets of all callers.
 func TestPenalize(t *testing.T) {
-	play(t, nil, "p: 100/h, q: 100/h", func(s *scene) {
+	play(t, nil, "p by key: 100/h, q: 100/h", func(s *scene) {
 		a := s.do("acquire", `{"demands": [{"policy": "p", "key": "`+secret+`"}, {"policy": "q", "free": true}]}`)
 		require.Equal(s, 200, a.Code)
 		require.Equal(s, 400, s.do("penalize", named(a, `"duration": 30, "policies": ["r"]`)).Code)
 		require.Equal(s, 204, s.do("penalize", named(a, `"duration": 100, "policies": ["q"]`)).Code)
 		refused := s.do("acquire", want("q"))
 		require.Equal(s, []any{429, "100", "q"}, []any{refused.Code, refused.Get("Retry-After"), refused.Policy})
-		require.Equal(s, 200, s.do("acquire", want("p")).Code)
+		require.Equal(s, 200, s.do("acquire", `{"demands": [{"policy": "p", "key": "other"}]}`).Code)
 		require.Equal(s, 204, s.do("penalize", named(a, `"duration": 30`)).Code)
 		b := s.do("acquire", `{"demands": [{"policy": "p", "key": "`+secret+`"}]}`)
 		require.Equal(s, []any{200, 30.0, "p"}, []any{b.Code, b.Waited, b.Policy})
 		require.Equal(s, 0, s.used("q", ""))
+	})
+}
+
+// TestKeysOfDemands: a key for a policy without keys, and none for one with keys, is the caller's mistake.
+func TestKeysOfDemands(t *testing.T) {
+	play(t, nil, "p by key: 100/h, q: 100/h", func(s *scene) {
+		for body, text := range map[string]string{
+			want("p"): "Key: is missing: the policy has a budget for each key, so name the key",
+			`{"demands": [{"policy": "p", "key": "a"}, {"policy": "q", "key": "a"}]}`: "Key: is named, but the policy has one budget for all",
+		} {
+			a := s.do("acquire", body)
+			require.Equal(s, 400, a.Code)
+			require.Contains(s, a.Detail, text)
+		}
+		require.Equal(s, []int{0, 0}, []int{s.used("p", "a"), s.used("q", "")})
 	})
 }
 
@@ -186,7 +201,7 @@ func TestSettleIsBounded(t *testing.T) {
 
 // TestSettleOneOfSeveral: the caller says which cost is meant.
 func TestSettleOneOfSeveral(t *testing.T) {
-	play(t, nil, "p: 100/h, q: 100/h", func(s *scene) {
+	play(t, nil, "p by key: 100/h, q: 100/h", func(s *scene) {
 		a := s.do("acquire", `{"demands": [{"policy": "p", "key": "`+secret+`", "cost": 5}, {"policy": "q", "cost": 5}]}`)
 		for body, code := range map[string]int{
 			`"cost": 7`:                                         400,

@@ -32,7 +32,7 @@ type tally struct {
 
 // tallyOf returns what a file holds.
 func tallyOf(file string, f *policyfile.File) tally {
-	t := tally{File: file, Policies: len(f.Policies), Tests: len(f.Tests), Untested: []string{}}
+	t := tally{File: file, Policies: len(f.All()), Tests: len(f.Tests), Untested: []string{}}
 	for _, p := range f.Policies {
 		tested := slices.ContainsFunc(f.Tests, func(test policyfile.Test) bool {
 			return slices.ContainsFunc(test.Expects, func(e policyfile.Expectation) bool { return e.Policy == p.Name })

@@ -15,8 +15,8 @@ import (
 // checked before it is merged. What stands in it controls no terminal.
 func TestCheckPrintsNothingRaw(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "caf\xe9\x1b[31m.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("version: 1\npolicies:\n  - {name: a, limit: 1/s}\n"), 0o600))
-	for text, code := range map[string]int{"version: 1\npolicies:\n  - {name: a, limit: 1/s}\n": exitDone, "version: 2\n": exitFound} {
+	require.NoError(t, os.WriteFile(file, []byte("version: 1\npolicies:\n  - {name: a, match: /, limit: 1/s}\n"), 0o600))
+	for text, code := range map[string]int{"version: 1\npolicies:\n  - {name: a, match: /, limit: 1/s}\n": exitDone, "version: 2\n": exitFound} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		var out, talk bytes.Buffer
 		require.Equal(t, code, run(t.Context(), []string{"check", file}, &out, &talk))
@@ -35,7 +35,7 @@ func TestCheckOnAFullDisk(t *testing.T) {
 func TestStdinIsNamedOnce(t *testing.T) {
 	for _, args := range [][]string{{"check", "-", "-"}, {"simulate", "-", "-"}, {"plan", "-", "--mix", "-"}} {
 		root := newRoot()
-		root.SetIn(strings.NewReader("version: 1\npolicies:\n  - {name: a, limit: 1/s}\n"))
+		root.SetIn(strings.NewReader("version: 1\npolicies:\n  - {name: a, match: /, limit: 1/s}\n"))
 		var out, talk bytes.Buffer
 		require.Equal(t, exitUsage, execute(t.Context(), root, args, &out, &talk), "%v", args)
 		require.Equal(t, "throttle: stdin is read once, and 2 arguments name it\n", talk.String())

@@ -55,7 +55,7 @@ func await(t *testing.T, from io.Reader, text string) {
 func TestInterruptAtAPrompt(t *testing.T) {
 	t.Setenv(addressVariable, redistest.Single(t).URL())
 	file := filepath.Join(t.TempDir(), "policies.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("version: 1\npolicies:\n  - {name: api, limit: 40/s}\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("version: 1\npolicies:\n  - {name: api, match: /, limit: 40/s}\n"), 0o600))
 	for _, args := range [][]string{{"push", file}, {"pause", "api", "--for", "1m", "--file", file}} {
 		cmd, _ := startCommand(t, commandVariable, args...)
 		talk, err := cmd.StderrPipe()

@@ -56,7 +56,7 @@ func TestLabelsStayHere(t *testing.T) {
 	client := server.Client(t)
 	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "till", Interval: 20 * time.Millisecond}))
 	t.Cleanup(reporter.Close)
-	l, err := throttle.NewLimiter(reporter, throttle.Policy{Name: "shop", Limit: throttle.PerHour(9)})
+	l, err := throttle.NewLimiter(reporter, throttle.Policy{Name: "shop", Keyed: true, Limit: throttle.PerHour(9)})
 	require.NoError(t, err)
 	_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "acme", 1)
 	require.NoError(t, err)

@@ -28,10 +28,10 @@ func TestPlanIsTrue(t *testing.T) {
 		requests int
 		policies []throttle.Policy
 	}{
-		{800, []throttle.Policy{{Name: "window", Limit: throttle.PerSecond(40)}}},
-		{500, []throttle.Policy{{Name: "bucket", Limit: throttle.TokenBucket(30, time.Second, 60)}}},
-		{300, []throttle.Policy{{Name: "slots", Limit: throttle.Concurrency(3)}}},
-		{500, []throttle.Policy{{Name: "both", Limit: throttle.SlidingWindow(100, 5*time.Second)}, {Name: "few", Limit: throttle.Concurrency(4)}}},
+		{800, []throttle.Policy{{Name: "window", Match: "/", Limit: throttle.PerSecond(40)}}},
+		{500, []throttle.Policy{{Name: "bucket", Match: "/", Limit: throttle.TokenBucket(30, time.Second, 60)}}},
+		{300, []throttle.Policy{{Name: "slots", Match: "/", Limit: throttle.Concurrency(3)}}},
+		{500, []throttle.Policy{{Name: "both", Match: "/", Limit: throttle.SlidingWindow(100, 5*time.Second)}, {Name: "few", Match: "/", Limit: throttle.Concurrency(4)}}},
 	} {
 		t.Run(of.policies[0].Name, func(t *testing.T) {
 			const latency = 50 * time.Millisecond

@@ -228,7 +228,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 		return nil, err
 	}
 	follower, err := s.followFile(ctx, path, reporter, func(f *policyfile.File) error {
-		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.Policies)); err != nil {
+		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.ForLimiters())); err != nil {
 			return err
 		}
 		s.use(proxy.NewTable(f.Policies, f.Tunnels...))
@@ -267,7 +267,7 @@ func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport,
 		listen: s.listen, adminListen: s.admin, handler: handler, upstreams: s.upstreams, door: bounded{bound: &bound{most: int64(s.connections)}}, stopTime: s.stopTime, callerIdle: s.callerIdle, say: s.say,
 		admin: &admin{
 			statuses: transport.Statuses, file: follower.State, metrics: registry, local: !isExposed(s.admin) && !strings.HasPrefix(s.admin, unixPrefix),
-			policies: func() []throttle.Policy { return follower.File().Policies },
+			policies: func() []throttle.Policy { return follower.File().All() },
 		},
 	}
 	registry.MustRegister(s.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

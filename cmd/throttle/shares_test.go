@@ -29,7 +29,7 @@ func TestSharesAreShown(t *testing.T) {
 	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "agents", Interval: 20 * time.Millisecond}))
 	t.Cleanup(reporter.Close)
 	limiters, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: reporter, Policies: []throttle.Policy{
-		{Name: "model", Limit: throttle.PerHour(3), Share: throttle.Header("X-Tenant")},
+		{Name: "model", Limit: throttle.PerHour(3)},
 	}})
 	require.NoError(t, err)
 	var waiting sync.WaitGroup

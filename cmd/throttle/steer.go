@@ -89,7 +89,7 @@ func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t f
 		if err != nil {
 			return t, &exit{exitUsage, err}
 		}
-		q.Table = f.Policies
+		q.Table = f.All()
 	}
 	t, err = all.Find(ctx, q)
 	var wrong *fleet.TargetError
@@ -119,7 +119,7 @@ func pushedTable(ctx context.Context, all *fleet.Fleet) ([]throttle.Policy, erro
 	if err != nil {
 		return nil, err
 	}
-	return f.Policies, nil
+	return f.All(), nil
 }
 
 // confirm asks the operator a question, unless --yes was passed. It returns an error unless the operator

@@ -19,7 +19,7 @@ import (
 func onMany(t *testing.T, budgets int) *stage {
 	var policies []throttle.Policy
 	for i := range budgets / 2 {
-		policies = append(policies, throttle.Policy{Name: fmt.Sprintf("policy-%03d", i), Match: fmt.Sprintf("h%d.example.com/p%d", i, i), Limit: throttle.PerSecond(20)})
+		policies = append(policies, throttle.Policy{Name: fmt.Sprintf("policy-%03d", i), Match: fmt.Sprintf("h%d.example.com/p%d", i, i), Keyed: true, Limit: throttle.PerSecond(20)})
 	}
 	watched := dashboard.NewProcess(memstore.New())
 	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: watched, Policies: policies})

@@ -28,8 +28,8 @@ import (
 // store share them. Work of low priority, as this job, leaves a quarter free, so that users find room.
 var (
 	ordersPolicy  = throttle.Policy{Name: "orders", Match: "orders.example.com/", Limit: throttle.PerSecond(40), Headroom: forUsers}
-	queriesPolicy = throttle.Policy{Name: "queries", Match: "warehouse.example.com/", Limit: throttle.PerSecond(12), Headroom: forUsers}
-	atOncePolicy  = throttle.Policy{Name: "queries at once", Match: "warehouse.example.com/", Limit: throttle.Concurrency(4)}
+	queriesPolicy = throttle.Policy{Name: "queries", Limit: throttle.PerSecond(12), Headroom: forUsers}
+	atOncePolicy  = throttle.Policy{Name: "queries at once", Limit: throttle.Concurrency(4)}
 
 	forUsers = map[throttle.Priority]float64{throttle.PriorityLow: 0.25}
 )
@@ -61,13 +61,15 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	config := throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{ordersPolicy, queriesPolicy, atOncePolicy}}
+	config := throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{ordersPolicy}}
 	demo, err := startDemo(o, config, orders, shipments)
 	if err != nil {
 		return err
 	}
 	config.Observe = demo.observe
-	limits, err := throttle.NewLimiters(config)
+	database := config
+	database.Policies = []throttle.Policy{queriesPolicy, atOncePolicy} // by name: no request matches them
+	limits, err := throttle.NewLimiters(database)
 	if err != nil {
 		return err
 	}
@@ -82,8 +84,17 @@ func run(ctx context.Context, o options) error {
 	}
 	defer db.Close()
 	j := job{retry.NewClient(transport).StandardClient(), db, limits} // each attempt waits for its place
-	err = j.pull(ctx, o, orders, shipments, newProgress(os.Stdout, transport.Statuses, orders.tally, shipments.tally))
+	err = j.pull(ctx, o, orders, shipments, newProgress(os.Stdout, statuses(transport, limits), orders.tally, shipments.tally))
 	return errors.Join(err, demo.report(os.Stdout, err))
+}
+
+// statuses returns what tells the budgets of the API and of the database.
+func statuses(api *throttle.Transport, database *throttle.Limiters) func(context.Context) ([]throttle.BudgetStatus, error) {
+	return func(ctx context.Context) ([]throttle.BudgetStatus, error) {
+		orders, err := api.Statuses(ctx)
+		queries, failed := database.Statuses(ctx)
+		return append(orders, queries...), errors.Join(err, failed)
+	}
 }
 
 // A job is what pages are pulled with.

@@ -38,7 +38,7 @@ func limiters(more map[string]Limiter) map[string]Limiter {
 
 // policy is the one row that the fleet obeys.
 func (m Member) policy() throttle.Policy {
-	p := throttle.Policy{Name: m.Config.Name, Limit: m.Limit, Jitter: m.Config.Jitter}
+	p := throttle.Policy{Name: m.Config.Name, Match: "/", Limit: m.Limit, Jitter: m.Config.Jitter}
 	if m.Config.Keys > 1 {
 		p.Key = throttle.Header(KeyHeader)
 	}
@@ -72,7 +72,9 @@ func acquired(m Member) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := throttle.NewLimiter(store, m.policy())
+	p := m.policy()
+	p.Match, p.Key, p.Keyed = "", nil, p.Key != nil
+	l, err := throttle.NewLimiter(store, p)
 	if err != nil {
 		return nil, err
 	}

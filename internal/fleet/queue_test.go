@@ -61,8 +61,8 @@ func TestP5_WideBudget(t *testing.T) {
 		MaxWait: throttle.Forever,
 		Store:   store,
 		Policies: []throttle.Policy{
-			{Name: "key", Key: throttle.Header(KeyHeader), Limit: throttle.PerSecond(5), Jitter: -1},
-			{Name: "wide", Limit: throttle.PerSecond(10), Jitter: -1},
+			{Name: "key", Match: "/", Key: throttle.Header(KeyHeader), Limit: throttle.PerSecond(5), Jitter: -1},
+			{Name: "wide", Match: "/", Limit: throttle.PerSecond(10), Jitter: -1},
 		},
 		Base: roundTripper(answer),
 	})

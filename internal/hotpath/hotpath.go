@@ -21,7 +21,7 @@ func (empty) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 // Policies is the table of the measurement. Its limit is never reached.
-var Policies = []throttle.Policy{{Name: "a", Limit: throttle.PerSecond(1_000_000_000), Jitter: -1}}
+var Policies = []throttle.Policy{{Name: "a", Match: "/", Limit: throttle.PerSecond(1_000_000_000), Jitter: -1}}
 
 // turn is how many requests are sent in one way, and then in the other, so that whatever else
 // the machine does meets both.

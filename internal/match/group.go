@@ -12,6 +12,8 @@ const everyGroup = "*"
 // same request share it, and it is the pattern's own Group unless another
 // one reaches wider: "*.com/" draws in all of .com, "*.com.cn/" all of .com.cn,
 // and a pattern that can match any last label draws in everything.
+//
+// A nil pattern is of work that can need any of the others, too, so it draws in everything.
 func Groups(ps []*Pattern) []string {
 	wide := make(map[string]bool) // the zones that draw in others
 	for _, p := range ps {
@@ -61,7 +63,7 @@ func (p *Pattern) Group() (g string, whole bool) {
 // last label and, if that is a registry, the last two.
 func (p *Pattern) zones() []string {
 	zones := []string{everyGroup}
-	if len(p.labels) == 0 || p.labels[0].wild {
+	if p == nil || len(p.labels) == 0 || p.labels[0].wild {
 		return zones
 	}
 	zones = append(zones, p.labels[0].text)

@@ -60,11 +60,14 @@ type childPath struct {
 // fewChildren is how many nodes are compared before the others are looked up.
 const fewChildren = 4
 
-// NewIndex returns an index of ps; Match answers with positions in it.
+// NewIndex returns an index of ps; Match answers with positions in it. A nil pattern matches nothing.
 func NewIndex(ps []*Pattern) *Index {
 	x := &Index{named: make(map[string][]gates)}
 	made := make(map[madeGate]*pathNode)
 	for i, p := range ps {
+		if p == nil {
+			continue
+		}
 		n := x.gates(p).grow(gate{p.port, p.method}, made)
 		for _, s := range p.segs {
 			n = n.grow(s)
@@ -72,6 +75,9 @@ func NewIndex(ps []*Pattern) *Index {
 		n.ends[p.end] = append(n.ends[p.end], int32(i))
 	}
 	for _, p := range ps {
+		if p == nil {
+			continue
+		}
 		if host := p.fullHost(); host != "" {
 			x.named[host] = x.gatesOf(nil, host)
 		}

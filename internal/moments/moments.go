@@ -63,7 +63,7 @@ func newSchedule(r *rand.Rand) *schedule {
 		if r.IntN(4) == 0 {
 			length = lengths[r.IntN(len(lengths))]
 		}
-		p := throttle.Policy{Name: fmt.Sprint("policy ", i), Limit: limit(r, length, i)}
+		p := throttle.Policy{Name: fmt.Sprint("policy ", i), Limit: limit(r, length, i), Keyed: i == 1}
 		if k := p.Limit.Kind(); r.IntN(4) == 0 && k != store.KindConcurrency && k != store.KindLeakyBucket {
 			p.Headroom = map[throttle.Priority]float64{throttle.PriorityLow: 0.5}
 		}

@@ -79,11 +79,11 @@ func (s *Store) member(program *crew.Link) error {
 
 func (o *order) policies() []throttle.Policy {
 	all := []throttle.Policy{{
-		Name: "api", Limit: throttle.SlidingWindow(o.N, time.Second),
+		Name: "api", Match: "/", Limit: throttle.SlidingWindow(o.N, time.Second),
 		Jitter: 500 * time.Millisecond, // the upstream is on this machine, and may be short of time itself
 	}}
 	if o.Slots > 0 {
-		all = append(all, throttle.Policy{Name: slots, Limit: throttle.Concurrency(o.Slots)})
+		all = append(all, throttle.Policy{Name: slots, Match: "/", Limit: throttle.Concurrency(o.Slots)})
 	}
 	return all
 }

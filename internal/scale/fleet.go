@@ -121,7 +121,7 @@ func (s scene) start(begin time.Duration, clients []redis.UniversalClient) (*pla
 		var mine []*throttle.Limiter
 		for i := range s.Upstreams {
 			domain := name(s.First + i)
-			l, err := throttle.NewLimiter(store, throttle.Policy{Name: domain, Match: domain + "/", Limit: throttle.PerSecond(s.PerSecond)})
+			l, err := throttle.NewLimiter(store, throttle.Policy{Name: domain, Limit: throttle.PerSecond(s.PerSecond)})
 			if err != nil {
 				return nil, err
 			}

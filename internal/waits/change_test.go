@@ -11,7 +11,7 @@ import (
 )
 
 func perSecond(n int) throttle.Policy {
-	return throttle.Policy{Name: "api", Limit: store.PerSecond(n)}
+	return throttle.Policy{Name: "api", Match: "/", Limit: store.PerSecond(n)}
 }
 
 // raised doubles the limit while a thousand wait.

@@ -54,8 +54,8 @@ func fairness(callers [][]visit, from, to time.Duration) float64 {
 
 // flightPolicies are 40 a second and 8 at once.
 var flightPolicies = []throttle.Policy{
-	{Name: "rate", Limit: store.PerSecond(40)},
-	{Name: "at once", Limit: store.Concurrency(8)},
+	{Name: "rate", Match: "/", Limit: store.PerSecond(40)},
+	{Name: "at once", Match: "/", Limit: store.Concurrency(8)},
 }
 
 // inFlight lets 64 callers ask for answers that take 150 ms.

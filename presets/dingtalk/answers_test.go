@@ -290,7 +290,7 @@ func TestResultsOfNotices(t *testing.T) {
 // rows of another account read the same answer, also one in gzip.
 func TestOthersLookAtTheAnswerToo(t *testing.T) {
 	own := []throttle.Policy{{
-		Name: "own", Limit: throttle.PerMinute(20),
+		Name: "own", Match: "/", Limit: throttle.PerMinute(20),
 		Answer: feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"90018": time.Minute}}.Answer,
 	}}
 	other := dingtalk.Policies(dingtalk.Options{Ban: time.Hour})

@@ -55,7 +55,7 @@ func Example_messages() {
 		fmt.Println(err)
 		return
 	}
-	day, err := throttle.NewLimiter(store, throttle.Policy{Name: "notices of a person", Limit: throttle.SlidingWindow(500, 24*time.Hour)})
+	day, err := throttle.NewLimiter(store, throttle.Policy{Name: "notices of a person", Keyed: true, Limit: throttle.SlidingWindow(500, 24*time.Hour)})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -8,7 +8,7 @@ import (
 
 // table has a policy of each form that has metrics of its own.
 var table = []throttle.Policy{
-	{Name: "calls", Limit: throttle.PerSecond(2)},
-	{Name: "trial", Limit: throttle.SlidingWindow(1, time.Minute), Shadow: true},
-	{Name: "apps", Limit: throttle.PerSecond(100), Key: throttle.Host},
+	{Name: "calls", Match: "/", Limit: throttle.PerSecond(2)},
+	{Name: "trial", Match: "/", Limit: throttle.SlidingWindow(1, time.Minute), Shadow: true},
+	{Name: "apps", Match: "/", Limit: throttle.PerSecond(100), Key: throttle.Host},
 }

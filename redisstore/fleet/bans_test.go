@@ -159,7 +159,7 @@ func TestP16_BanIsSeenAmongBusierBudgets(t *testing.T) {
 	a, l, all := used(t, client, banned, "")
 	refuse(t, a, all, banned, 5*time.Minute)
 	hold(t, a, l, 2)
-	tenants := limiter(t, a, throttle.Policy{Name: "tenants", Limit: store.PerHour(1000)})
+	tenants := limiter(t, a, throttle.Policy{Name: "tenants", Keyed: true, Limit: store.PerHour(1000)})
 	for round := range 4 {
 		for i := range 300 {
 			acquire(t, tenants, fmt.Sprint("tenant ", i))

@@ -17,7 +17,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-var shop = throttle.Policy{Name: "shop", Limit: store.PerHour(3), Jitter: -1}
+var shop = throttle.Policy{Name: "shop", Keyed: true, Limit: store.PerHour(3), Jitter: -1}
 
 // TestSnapshot: two programs and their budgets are seen, keys are hashed, and a program
 // that is closed is gone.
@@ -131,7 +131,7 @@ func TestNonsense(t *testing.T) {
 func TestManyBudgets(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "crowd")
-	l := limiter(t, a, throttle.Policy{Name: "many", Limit: store.PerHour(10)})
+	l := limiter(t, a, throttle.Policy{Name: "many", Keyed: true, Limit: store.PerHour(10)})
 	for i := range 200 {
 		acquire(t, l, fmt.Sprint(i))
 	}
@@ -190,7 +190,7 @@ func TestCluster(t *testing.T) {
 	client := redistest.Cluster(t).Client(t)
 	a := start(t, client, "program")
 	for i := range 6 {
-		acquire(t, limiter(t, a, throttle.Policy{Name: fmt.Sprint("policy", i), Match: fmt.Sprintf("host%d.example%d.com/", i, i), Limit: store.PerHour(10)}), "key")
+		acquire(t, limiter(t, a, throttle.Policy{Name: fmt.Sprint("policy", i), Keyed: true, Limit: store.PerHour(10)}), "key")
 	}
 	a.Report()
 	require.NoError(t, a.Err())

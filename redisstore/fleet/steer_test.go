@@ -147,18 +147,23 @@ func TestFind(t *testing.T) {
 	a := start(t, client, "program")
 	acquire(t, limiter(t, a, shop), "acme", "other")
 	acquire(t, limiter(t, a, throttle.Policy{Name: "own", Limit: store.PerHour(3), Scope: throttle.ScopeNode}), "")
+	acquire(t, limiter(t, a, throttle.Policy{Name: "sum", Limit: store.PerHour(3)}), "")
 	a.Report()
 	all := must(fleet.New(client, fleet.Options{}))
-	table := []throttle.Policy{{Name: "new", Match: "example.com/", Key: throttle.Header("X"), Limit: store.PerHour(1)}}
+	table := []throttle.Policy{{Name: "new", Match: "example.com/", Key: throttle.Header("X"), Limit: store.PerHour(1)},
+		{Name: "named", Keyed: true, Limit: store.PerHour(1)}, {Name: "one", Limit: store.PerHour(1)}}
 	for _, c := range []struct {
 		q    fleet.Query
 		text string
 	}{
 		{fleet.Query{Name: "shop"}, `"shop": the policy has a budget for each key: say --key, or the name of a budget, such as shop/`},
-		{fleet.Query{Name: "shop/"}, `"shop/": no node has reported a policy or a budget of this name; say --file if none has used it yet; nodes have reported others, such as own, shop`},
+		{fleet.Query{Name: "shop/"}, `"shop/": no node has reported a policy or a budget of this name; say --file if none has used it yet; nodes have reported others, such as own, shop, sum`},
 		{fleet.Query{Name: "sho\x1b"}, `"sho\x1b": no node`},
 		{fleet.Query{Name: "own"}, `"own": each node has this budget for itself`},
 		{fleet.Query{Name: "new", Table: table}, `"new": the policy has a budget for each key`},
+		{fleet.Query{Name: "named", Table: table}, `"named": the policy has a budget for each key`},
+		{fleet.Query{Name: "one", Key: "acme", Table: table}, `"one": the policy has one budget for all, and no keys: leave --key out`},
+		{fleet.Query{Name: "sum", Key: "acme"}, `"sum": nodes have used one budget of the policy for all, and no keys: leave --key out, or say --file, the file of policies`},
 	} {
 		_, err := all.Find(t.Context(), c.q)
 		require.ErrorContains(t, err, c.text)

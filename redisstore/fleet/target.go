@@ -63,7 +63,7 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	s.gather(known)
 	var c store.Charge
 	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
-		c, err = q.chargeByTable(q.Table[i].Key != nil, s)
+		c, err = q.chargeByTable(q.Table[i].Keyed || q.Table[i].Key != nil, s)
 	} else if p := s.policy(q.Name); p != nil {
 		c, err = q.chargeByReports(p, s)
 	} else {
@@ -105,12 +105,15 @@ func (q *Query) chargeByTable(keyed bool, s *Snapshot) (store.Charge, error) {
 	if keyed && q.Key == "" {
 		return store.Charge{}, q.needsKey(s)
 	}
+	if !keyed && q.Key != "" {
+		return store.Charge{}, &TargetError{Name: q.Name, Why: "the policy has one budget for all, and no keys: leave --key out"}
+	}
 	var asked pauseRecorder
-	t, err := throttle.New(throttle.Config{Store: &asked, Policies: q.Table})
+	table, err := throttle.NewLimiters(throttle.Config{Store: &asked, Policies: throttle.WithoutAnswers(q.Table)})
 	if err != nil {
 		return store.Charge{}, err
 	}
-	l, err := t.Limiter(q.Name)
+	l, err := table.Limiter(q.Name)
 	if err != nil {
 		return store.Charge{}, err
 	}
@@ -124,6 +127,11 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error)
 		return c, err
 	}
 	c.Budget.Key = store.BudgetOf(c.Budget.Policy, q.Key).Key
+	forAll, known := store.BudgetOf(c.Budget.Policy, "").Key, s.budgetsOf(q.Name)
+	isForAll := func(b *Budget) bool { return b.charge.Budget.Key == forAll }
+	if q.Key != "" && len(known) > 0 && !slices.ContainsFunc(known, func(b *Budget) bool { return !isForAll(b) }) {
+		return c, &TargetError{Name: q.Name, Why: "nodes have used one budget of the policy for all, and no keys: leave --key out, or say --file, the file of policies"}
+	}
 	if q.Key == "" && slices.ContainsFunc(s.budgetsOf(q.Name), func(b *Budget) bool { return b.charge.Budget.Key != c.Budget.Key }) {
 		return c, q.needsKey(s)
 	}

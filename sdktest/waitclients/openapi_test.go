@@ -127,7 +127,7 @@ func newAPI(t *testing.T) *api {
 	a := &api{T: t, store: &awayStore{Store: memstore.New()}, answers: make(map[string]bool)}
 	var err error
 	a.limiters, err = throttle.NewLimiters(throttle.Config{Store: a.store, Policies: []throttle.Policy{
-		{Name: "p", Limit: throttle.PerHour(100)}, {Name: "q", Limit: throttle.PerHour(1), Key: throttle.Host},
+		{Name: "p", Limit: throttle.PerHour(100)}, {Name: "q", Limit: throttle.PerHour(1), Keyed: true},
 	}})
 	require.NoError(t, err)
 	h, err := waitapi.New(waitapi.Config{Limiters: a.limiters, MaxWait: 30 * time.Second})

@@ -32,10 +32,10 @@ import (
 // policies is the file that the proxy follows. Each client has a key of its own.
 const policies = `version: 1
 policies:
-  - {name: flights, match: api.example.com/, limit: 2 in flight}
-  - {name: alone, match: api.example.com/, limit: 1 in flight}
-  - {name: scarce, match: api.example.com/, limit: 1/h}
-  - {name: tokens, match: api.example.com/, limit: 100/h}
+  - {name: flights, match: none, keyed: yes, limit: 2 in flight}
+  - {name: alone, match: none, keyed: yes, limit: 1 in flight}
+  - {name: scarce, match: none, keyed: yes, limit: 1/h}
+  - {name: tokens, match: none, keyed: yes, limit: 100/h}
 `
 
 // token is what the proxy asks for.
@@ -79,7 +79,7 @@ func newScene(t *testing.T) *scene {
 
 	var all []throttle.Policy
 	for name, limit := range map[string]throttle.Limit{"flights": throttle.Concurrency(2), "alone": throttle.Concurrency(1), "scarce": throttle.PerHour(1), "tokens": throttle.PerHour(100)} {
-		all = append(all, throttle.Policy{Name: name, Match: "api.example.com/", Limit: limit})
+		all = append(all, throttle.Policy{Name: name, Keyed: true, Limit: limit})
 	}
 	s.limiters, err = throttle.NewLimiters(throttle.Config{Store: redisstore.New(redis.Client(t), redisstore.Options{}), Policies: all})
 	require.NoError(t, err)

@@ -33,7 +33,7 @@ func play(addr string) error {
 	admin, client := redis.NewClient(&redis.Options{Addr: addr}), redis.NewClient(&redis.Options{Addr: addr})
 	transport, err := throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
-		Store:   redisstore.New(client, redisstore.Options{}), Policies: []throttle.Policy{{Name: "one", Limit: throttle.PerSecond(1)}},
+		Store:   redisstore.New(client, redisstore.Options{}), Policies: []throttle.Policy{{Name: "one", Match: "/", Limit: throttle.PerSecond(1)}},
 	})
 	if err != nil {
 		return err

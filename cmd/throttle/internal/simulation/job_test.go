@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync"
@@ -74,7 +75,7 @@ func jobs() map[string]*simulation.Job {
 	one := []simulation.Part{get("https://example.com/a", 1)}
 	mix := []simulation.Part{get("https://example.com/a", 3), get("https://example.com/b", 1), get("https://other.example.com/c", 2)}
 	policy := func(name, match string, l throttle.Limit) throttle.Policy {
-		return throttle.Policy{Name: name, Match: match, Limit: l}
+		return throttle.Policy{Name: name, Match: cmp.Or(match, "/"), Limit: l}
 	}
 	heavy := policy("heavy", "/b", throttle.TokenBucket(5, time.Second, 20))
 	heavy.Cost = func(*http.Request) int { return 7 }
@@ -128,7 +129,7 @@ func TestHandOver(t *testing.T) {
 		throttle.ScopeFleet: 10*100*time.Millisecond + 9*7*time.Millisecond, throttle.ScopeNode: 10 * 100 * time.Millisecond,
 	} {
 		j := &simulation.Job{
-			Policies: []throttle.Policy{{Name: "one", Limit: throttle.Concurrency(1), Scope: scope}},
+			Policies: []throttle.Policy{{Name: "one", Match: "/", Limit: throttle.Concurrency(1), Scope: scope}},
 			Mix:      []simulation.Part{get("https://example.com/", 1)},
 			Requests: 10, Nodes: 1, Workers: 3, Latency: 100 * time.Millisecond, HandOver: 7 * time.Millisecond, Begin: time.Now(),
 		}

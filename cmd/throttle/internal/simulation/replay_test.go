@@ -20,9 +20,9 @@ import (
 // with a real Transport, and as long.
 func TestReplayAsATransport(t *testing.T) {
 	policies := []throttle.Policy{
-		{Name: "calls", Limit: throttle.PerSecond(10)},
-		{Name: "few", Limit: throttle.Concurrency(4)},
-		{Name: "trial", Limit: throttle.PerSecond(5), Shadow: true},
+		{Name: "calls", Match: "/", Limit: throttle.PerSecond(10)},
+		{Name: "few", Match: "/", Limit: throttle.Concurrency(4)},
+		{Name: "trial", Match: "/", Limit: throttle.PerSecond(5), Shadow: true},
 	}
 	const latency = 300 * time.Millisecond
 	for _, maxWait := range []time.Duration{throttle.Forever, 0, throttle.NoWait, 2 * time.Second} {
@@ -68,7 +68,7 @@ func TestReplayAsATransport(t *testing.T) {
 // TestReplayIsInterrupted: a replay ends with its context, also while it only lets those that
 // wait have their starts.
 func TestReplayIsInterrupted(t *testing.T) {
-	replay := &simulation.Replay{Policies: []throttle.Policy{{Name: "calls", Limit: throttle.PerSecond(1)}}}
+	replay := &simulation.Replay{Policies: []throttle.Policy{{Name: "calls", Match: "/", Limit: throttle.PerSecond(1)}}}
 	req := get("https://example.com/", 1).Request
 	for range 10 {
 		require.NoError(t, replay.Send(t.Context(), req, time.Unix(1_795_420_800, 0)))
