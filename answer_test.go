@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/golden"
 	"github.com/fleetthrottle/throttle/memstore"
 )
@@ -308,4 +309,74 @@ func TestP11_TheFleetIsToldAlthoughTheCallerLeft(t *testing.T) {
 		synctest.Wait() // the caller did not wait for it
 		require.Equal(t, 1, store.paused())
 	})
+}
+
+// TestP16_AnswersThatSayOneThing: a function that says nothing of a refusal leaves it to the default, and
+// LeaveOpen keeps the default away.
+func TestP16_AnswersThatSayOneThing(t *testing.T) {
+	cost := func(*http.Response) throttle.Answer { return throttle.Answer{}.WithCost(2) }
+	closing := throttle.Answer{Close: 5 * time.Second}
+	partly := throttle.Answer{Verdict: throttle.VerdictPartly}
+	for name, c := range map[string]struct {
+		status  int
+		answers []func(*http.Response) throttle.Answer
+		want    throttle.Answer
+	}{
+		"a cost, and a 429":                     {429, readers(cost), throttle.Refused(7 * time.Second)},
+		"a cost, and a success":                 {200, readers(cost), throttle.Answer{}},
+		"left open":                             {429, readers(feedback.First(cost, throttle.LeaveOpen)), throttle.Refused(0)},
+		"left open, and in trouble":             {503, readers(throttle.LeaveOpen), throttle.Answer{}},
+		"another row, and no refusal":           {429, readers(throttle.LeaveOpen, feedback.NotRefused), throttle.Answer{Verdict: throttle.VerdictNotRefused}},
+		"a closing row, and no refusal":         {429, readers(throttle.RetryAfter, feedback.NotRefused), throttle.Refused(7 * time.Second)},
+		"a closing row, and partly done":        {429, readers(throttle.RetryAfter, saying(partly)), throttle.Answer{Verdict: throttle.VerdictPartly, Close: 7 * time.Second}},
+		"closed without a verdict":              {200, readers(saying(closing)), closing},
+		"a verdict that is none":                {200, readers(saying(throttle.Answer{Verdict: 9})), throttle.Answer{}},
+		"a verdict that is none, of a closing":  {200, readers(saying(throttle.Answer{Verdict: 9, Close: 5 * time.Second})), closing},
+		"what is left where nothing is counted": {200, readers(saying(throttle.Answer{}.WithLeft(throttle.Quota{Left: 1, Reset: time.Minute}))), throttle.Answer{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var policies []throttle.Policy
+				for i, read := range c.answers {
+					policies = append(policies, throttle.Policy{Name: strconv.Itoa(i), Limit: throttle.PerHour(100), Answer: read})
+				}
+				resp := must(newTransport(t, answer(c.status, "", "Retry-After", "7"), policies...).RoundTrip(get(t, home)))
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, c.want, throttle.AnswerOf(resp))
+			})
+		})
+	}
+}
+
+func readers(all ...func(*http.Response) throttle.Answer) []func(*http.Response) throttle.Answer {
+	return all
+}
+
+func saying(a throttle.Answer) func(*http.Response) throttle.Answer {
+	return func(*http.Response) throttle.Answer { return a }
+}
+
+// TestP16_WhatIsLeftOfNoNumber is told once of a policy, and refused of a permit.
+func TestP16_WhatIsLeftOfNoNumber(t *testing.T) {
+	left := throttle.Answer{}.WithLeft(throttle.Quota{Left: 1, Reset: time.Minute})
+	unlimited := throttle.Policy{Name: "row", Limit: throttle.Unlimited(), Answer: saying(left)}
+	seen := &events{}
+	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Observe: seen.observe, Policies: []throttle.Policy{unlimited}}))
+	for range 3 {
+		require.NoError(t, send(t, tr, get(t, home)))
+	}
+	const says = `throttle: policy "row": Answer: says what is left, but the limit counts no starts, so there is no number that an answer could lower: set a limit with a number`
+	require.Equal(t, []throttle.EventKind{throttle.EventStarted, throttle.EventFunctionFailed, throttle.EventStarted, throttle.EventStarted}, seen.kinds())
+	require.EqualError(t, seen.first(t, throttle.EventFunctionFailed).Err, says)
+
+	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+		{Name: "row", Limit: throttle.Unlimited()}, {Name: "hour", Limit: throttle.PerHour(10)},
+	}}))
+	permit := must(l.Acquire(t.Context(), throttle.Demand{Policy: "row"}, throttle.Demand{Policy: "hour"}))
+	require.EqualError(t, permit.Tell(t.Context(), left, "row"), says)
+	require.EqualError(t, permit.Tell(t.Context(), throttle.Refused(time.Second), "other"), `throttle: policy "other": Name: the permit has no policy of this name`)
+	require.EqualError(t, permit.TellBudget(t.Context(), "hour", "b", left), `throttle: policy "hour": Key: the permit has no budget of this policy and key`)
+
+	require.NoError(t, permit.Tell(t.Context(), left.WithCost(3)), "only one counts")
+	require.Equal(t, 9, must(must(l.Limiter("hour")).Status(t.Context(), "")).Used, "all but what is left")
 }

@@ -72,9 +72,13 @@ func (h Headers) Left(resp *http.Response) throttle.Answer {
 // quota returns what is left; ok is false if the fields do not say.
 func (h Headers) quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	left, window, counted := h.left(resp.Header)
+	if !counted || !speaks(resp) {
+		return throttle.Quota{}, false
+	}
+
 	h.Per = cmp.Or(h.Per, window)
 	reset, dated := h.reset(resp, unsaid)
-	if !counted || !dated || !speaks(resp) {
+	if !dated {
 		return throttle.Quota{}, false
 	}
 	return throttle.Quota{Left: left, Reset: reset}, true
