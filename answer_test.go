@@ -147,7 +147,7 @@ func TestSentAt(t *testing.T) {
 			ago   time.Duration
 		}{{"900ms", 0}, {"1s", 0}, {"1001ms", 1 * ms}, {"5500ms", 4500 * ms}} {
 			var sent time.Time
-			p := throttle.Policy{Name: "p", Limit: throttle.PerSecond(100), Answer: func(resp *http.Response) throttle.Answer {
+			p := throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(100), Answer: func(resp *http.Response) throttle.Answer {
 				sent = throttle.SentAt(resp)
 				return throttle.Answer{}
 			}}
@@ -160,7 +160,7 @@ func TestSentAt(t *testing.T) {
 
 // TestAnswerOf_ThroughHTTPClient: with a Timeout it wraps the body.
 func TestAnswerOf_ThroughHTTPClient(t *testing.T) {
-	tr := newTransport(t, answer(429, "", "Retry-After", "7"), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+	tr := newTransport(t, answer(429, "", "Retry-After", "7"), throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(9)})
 	client := http.Client{Transport: tr, Timeout: time.Minute}
 	resp, err := client.Do(get(t, home))
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestAnswerOf_ThroughHTTPClient(t *testing.T) {
 
 // TestAnswerOf_TheRequestIsTheCallers in all but its context's value.
 func TestAnswerOf_TheRequestIsTheCallers(t *testing.T) {
-	tr := newTransport(t, answer(429, ""), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+	tr := newTransport(t, answer(429, ""), throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(9)})
 	type key struct{}
 	r := get(t, home)
 	r = r.WithContext(context.WithValue(r.Context(), key{}, "caller's own"))
@@ -186,7 +186,7 @@ func TestAnswerOf_TheRequestIsTheCallers(t *testing.T) {
 // not make the next answer a refusal.
 func TestAnswerOf_IsOfOneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := newTransport(t, firstly(answer(429, ""), answer(200, "")), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+		tr := newTransport(t, firstly(answer(429, ""), answer(200, "")), throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(9)})
 		first, err := tr.RoundTrip(get(t, home))
 		require.NoError(t, err)
 		require.NoError(t, first.Body.Close())
@@ -217,7 +217,7 @@ func TestP11_ABodyThatStallsHidesNothing(t *testing.T) {
 		}
 		s := newStarts()
 		s.then = firstly(stalls, answer(200, ""))
-		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerHour(100), Answer: code})
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerHour(100), Answer: code})
 		resp, err := tr.RoundTrip(get(t, home))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
@@ -281,7 +281,7 @@ func TestP11_ABackendThatIsDown(t *testing.T) {
 			}
 			return answer(200, "")(r)
 		}
-		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(40), Jitter: -1})
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(40), Jitter: -1})
 		for begin := time.Now(); time.Since(begin) < time.Minute; {
 			line(t, tr, 1, home)
 		}

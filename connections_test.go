@@ -167,7 +167,7 @@ func TestP13_EveryRetryIsCharged(t *testing.T) {
 	for _, c := range []struct {
 		policy         throttle.Policy
 		used, released int
-	}{{atOnce(1), 0, 3}, {throttle.Policy{Name: "p", Limit: throttle.PerHour(10)}, 3, 0}} {
+	}{{atOnce(1), 0, 3}, {throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerHour(10)}, 3, 0}} {
 		var arrivals atomic.Int32
 		u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 			if arrivals.Add(1) == 2 { // on the kept connection
@@ -301,7 +301,7 @@ func TestP2_ColdStartOverTLS(t *testing.T) {
 			srv, own := newTLS(t, c.http2, h, c.delays...)
 			own.DisableKeepAlives = !c.http2
 			tr := newTransport(t, own, throttle.Policy{
-				Name: "p", Limit: throttle.SlidingWindow(n, per), Jitter: 250 * ms,
+				Name: "p", Match: "/", Limit: throttle.SlidingWindow(n, per), Jitter: 250 * ms,
 			})
 			var all sync.WaitGroup
 			for range 4 * n {
@@ -460,7 +460,7 @@ func TestDefaultBaseKeepsConnections(t *testing.T) {
 	url1, dialled1, open1 := countConns(t, handler)
 	url2, dialled2, open2 := countConns(t, handler)
 
-	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Limit: throttle.Concurrency(workers)}}}))
+	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.Concurrency(workers)}}}))
 	for range rounds {
 		for _, url := range []string{url1, url2} {
 			together.Add(workers)
@@ -491,7 +491,7 @@ func TestDefaultBaseKeepsConnections(t *testing.T) {
 func TestDefaultBaseEndsWithItsTransport(t *testing.T) {
 	url, dialled, open := countConns(t, func(http.ResponseWriter, *http.Request) {})
 	for range 3 {
-		tr := must(throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{atOnce(1)}}))
+		tr := must(throttle.New(throttle.Config{Store: memstore.New(), Policies: everywhere(atOnce(1))}))
 		resp, err := tr.RoundTrip(get(t, url))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())

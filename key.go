@@ -1,6 +1,9 @@
 package throttle
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -158,4 +161,35 @@ func queryValue(query, name string) string {
 		}
 	}
 	return ""
+}
+
+// Route returns a [Policy.Key] that is the first of the patterns that a request matches, such as "/users/{id}", so that
+// paths with ids share one budget. The patterns are in the language of [Policy.Match]. A request that matches none
+// has the key "": all such requests share one budget. Route panics if a pattern is wrong, or if there is none, as
+// [http.ServeMux.Handle] does: patterns are literals of a program.
+func Route(patterns ...string) func(*http.Request) string {
+	if len(patterns) == 0 {
+		panic(&ConfigError{"", "Route", errors.New("needs a pattern such as \"/users/{id}\"")})
+	}
+	parsed := make([]*match.Pattern, len(patterns))
+	for i, text := range patterns {
+		p, err := match.Parse(text)
+		if text == "" || err != nil {
+			panic(&ConfigError{"", "Route", fmt.Errorf("pattern %q: %w", text, cmp.Or(err, errors.New("is empty")))})
+		}
+		parsed[i] = p
+	}
+
+	patterns, index := slices.Clone(patterns), match.NewIndex(parsed)
+	return func(r *http.Request) string {
+		var buf [fewPolicies]int32
+		if r.URL == nil {
+			return ""
+		}
+		found := index.Match(buf[:0], r)
+		if len(found) == 0 {
+			return ""
+		}
+		return patterns[slices.Min(found)]
+	}
 }

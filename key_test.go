@@ -236,3 +236,22 @@ func BenchmarkKey(b *testing.B) {
 		})
 	}
 }
+
+// TestRoute: paths with ids share the key of their route, and what has no route shares one.
+func TestRoute(t *testing.T) {
+	key := throttle.Route("/users/{id}", "GET /users/{id}/posts", "/files/")
+	for path, want := range map[string]string{
+		"/users/1": "/users/{id}", "/users/2": "/users/{id}", "/users/1/posts": "GET /users/{id}/posts",
+		"/files/a/b": "/files/", "/users/1/likes": "", "/": "", "/users/a/../1": "/users/{id}",
+	} {
+		require.Equal(t, want, key(&http.Request{URL: &url.URL{Path: path}}), path)
+	}
+	require.Empty(t, key(&http.Request{Method: "POST", URL: &url.URL{Path: "/users/1/posts"}}))
+	require.Empty(t, key(&http.Request{}))
+	require.Equal(t, "/a/{x}", throttle.Route("/a/{x}", "/a/b")(&http.Request{URL: &url.URL{Path: "/a/b"}}), "the first counts")
+
+	require.PanicsWithError(t, `throttle: Route: pattern "users/{id": at offset 6: bad wildcard "{id": it takes up a whole segment or label, as in {name}`, func() { throttle.Route("users/{id") })
+	for _, wrong := range [][]string{{}, {""}, {"/a?b"}, {"/ok", "/{a}/{a}"}} {
+		require.Panics(t, func() { throttle.Route(wrong...) }, wrong)
+	}
+}

@@ -35,6 +35,15 @@ var table = []throttle.Policy{
 	{Name: "apps", Match: "example.com/", Limit: throttle.PerSecond(100), Key: throttle.Host},
 }
 
+// closing returns the policies, which a 429 closes all.
+func closing(policies []throttle.Policy) []throttle.Policy {
+	policies = slices.Clone(policies)
+	for i := range policies {
+		policies[i].Answer = throttle.RetryAfter
+	}
+	return policies
+}
+
 // A fake answers after a while: 200, or what the request's header X-Answer says.
 type fake struct{ latency time.Duration }
 
@@ -132,7 +141,7 @@ func errorType(of string) attribute.KeyValue { return attribute.String("error.ty
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}, Observe: s.Observe}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: closing(table), Base: fake{}, Observe: s.Observe}))
 		for _, first := range []struct {
 			name string
 			of   []attribute.KeyValue
@@ -258,7 +267,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 func TestGlobalProviders(t *testing.T) {
 	o, err := otelthrottle.New(otelthrottle.Config{})
 	require.NoError(t, err)
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}, Observe: o.Observe}))
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: closing(table), Base: fake{}, Observe: o.Observe}))
 	o.Follow(transport)
 	_, err = otelthrottle.Budgets(nil, transport)
 	require.NoError(t, err)
@@ -302,7 +311,7 @@ func TestNoProviders(t *testing.T) {
 func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: closing(table), Base: fake{}}))
 		registration, err := otelthrottle.Budgets(s.meters, transport)
 		require.NoError(t, err)
 		require.Zero(t, s.value("throttle.budget.count", policy("apps")), "no key is used")
@@ -403,7 +412,7 @@ func (s *failingStore) Status(ctx context.Context, c store.Charge) (throttle.Sta
 func TestStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, store := newStage(t), &failingStore{Store: memstore.New()}
-		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: table, Base: fake{}, Observe: s.Observe}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: closing(table), Base: fake{}, Observe: s.Observe}))
 		_, err := otelthrottle.Budgets(s.meters, transport)
 		require.NoError(t, err)
 		away := func() float64 {

@@ -23,7 +23,7 @@ import (
 // TestBudgets: a scrape sees what budgets are like: full, closed, waited for.
 func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: closing(table), Base: fake{}}))
 		b := promthrottle.Budgets(transport)
 		require.Equal(t, 1+2*9, testutil.CollectAndCount(b), "no budget with a key is used")
 		require.NoError(t, get(transport, t.Context(), ""))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,15 @@ var table = []throttle.Policy{
 	{Name: "calls", Match: "example.com/", Limit: throttle.SlidingWindow(2, time.Minute), Jitter: -1},
 	{Name: "trial", Match: "example.com/", Limit: throttle.SlidingWindow(1, time.Minute), Jitter: -1, Shadow: true},
 	{Name: "apps", Match: "example.com/", Limit: throttle.PerSecond(100), Key: throttle.Host},
+}
+
+// closing returns the policies, which a 429 closes all.
+func closing(policies []throttle.Policy) []throttle.Policy {
+	policies = slices.Clone(policies)
+	for i := range policies {
+		policies[i].Answer = throttle.RetryAfter
+	}
+	return policies
 }
 
 // A fake answers 200, or what the request's header X-Answer says.
@@ -67,7 +77,7 @@ func get(t *throttle.Transport, ctx context.Context, answer string) error {
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := promthrottle.New()
-		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table, Base: fake{}, Observe: m.Observe}))
+		transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: closing(table), Base: fake{}, Observe: m.Observe}))
 		m.Follow(transport)
 		ctx := t.Context()
 		require.NoError(t, get(transport, ctx, ""))
