@@ -218,28 +218,30 @@ var errUncounted = errors.New("throttle: the store did not answer within 500ms, 
 // context has an [outage.Observer] that the store tells of an outage. The context ends when the answer has become
 // useless to the caller.
 func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
-	if c.engine.Observe != nil || c.shadowed {
-		c.observed = observedContext{ctx, c}
-		ctx = &c.observed
-	}
-
+	bounded, stop := ctx, func() {}
 	switch {
 	case c.shadowed:
-		ctx, stop := context.WithTimeoutCause(ctx, countPatience, errUncounted)
+		bounded, stop = context.WithTimeoutCause(ctx, countPatience, errUncounted)
 		c.stopCount = stop
-		return ctx, stop
 	case c.Patience > 0:
-		return context.WithTimeoutCause(ctx, max(c.patienceEnd()-Now(), leastPatience), ErrWaitOver)
+		bounded, stop = context.WithTimeoutCause(ctx, max(c.patienceEnd()-Now(), leastPatience), ErrWaitOver)
 	case c.inGrace(maxWait) || c.outlasts(maxWait):
-		return context.WithTimeoutCause(ctx, c.waitDeadline+StoreGrace-Now(), c.waitOver())
+		bounded, stop = context.WithTimeoutCause(ctx, c.waitDeadline+StoreGrace-Now(), c.waitOver())
 	}
-	return ctx, func() {}
+
+	// The observed context is the outermost: a timer that just fires may look at its parent while the next call begins.
+	if c.engine.Observe != nil || c.shadowed {
+		c.observed = observedContext{bounded, ctx, c}
+		bounded = &c.observed
+	}
+	return bounded, stop
 }
 
 // An observedContext is the context of a call of the store, with the observer of outages that
 // the store finds there. It is a field of its caller, and so costs no allocation.
 type observedContext struct {
 	context.Context
+	caller   context.Context // the caller's own context, for events
 	observer outage.Observer
 }
 
@@ -261,7 +263,7 @@ func (c *Caller) StoreAway(err error) {
 	}
 	if !c.outageReported {
 		c.outageReported = true
-		c.report(c.observed.Context, EventStoreFailed, c.Waited(), c.engine.Errors.StoreFailed(err))
+		c.report(c.observed.caller, EventStoreFailed, c.Waited(), c.engine.Errors.StoreFailed(err))
 	}
 	if c.stopCount != nil {
 		c.stopCount()
