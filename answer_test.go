@@ -359,7 +359,7 @@ func saying(a throttle.Answer) func(*http.Response) throttle.Answer {
 // TestP16_WhatIsLeftOfNoNumber is told once of a policy, and refused of a permit.
 func TestP16_WhatIsLeftOfNoNumber(t *testing.T) {
 	left := throttle.Answer{}.WithLeft(throttle.Quota{Left: 1, Reset: time.Minute})
-	unlimited := throttle.Policy{Name: "row", Limit: throttle.Unlimited(), Answer: saying(left)}
+	unlimited := throttle.Policy{Name: "row", Match: "/", Limit: throttle.Unlimited(), Answer: saying(left)}
 	seen := &events{}
 	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Observe: seen.observe, Policies: []throttle.Policy{unlimited}}))
 	for range 3 {
