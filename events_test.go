@@ -284,6 +284,9 @@ func TestObservers_ThePanic(t *testing.T) {
 // TestPolicies returns what the program wrote, and a copy that it may change and set anew.
 func TestPolicies(t *testing.T) {
 	table := []throttle.Policy{onePerHour, oneInFlight}
+	for i := range table {
+		table[i].Match = "example.com/"
+	}
 	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
 	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: table[:1]}))
 	for name, c := range map[string]struct {

@@ -25,7 +25,7 @@ func Example() {
 
 // A tenant has a budget of its own, and its status says how much of that is used.
 func ExampleNew() {
-	limiter, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "mails", Limit: throttle.PerHour(100)})
+	limiter, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "mails", Limit: throttle.PerHour(100), Keyed: true})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -59,7 +59,7 @@ func TestSetup(t *testing.T) {
 	exec(t, connect(t, server), "UPDATE other.version SET version = 99")
 	require.ErrorContains(t, pgstore.Setup(t.Context(), server.URL(), pgstore.Options{Schema: "other"}), "have version 99, and it needs 2")
 	_, err = pgstore.New(server.URL(), pgstore.Options{Schema: `a"; DROP`})
-	require.ErrorContains(t, err, "want a name of small letters")
+	require.ErrorContains(t, err, "use a name of at most 48 small letters")
 }
 
 // TestP14_NoPassword: the error of a URL that cannot be read has no part of the URL, neither in its text nor in a field of an error that it wraps.

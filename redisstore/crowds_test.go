@@ -79,7 +79,11 @@ func TestP7_CrowdsThatLeave(t *testing.T) {
 				forgets(t, stores[0].Client())
 				for _, s := range stores {
 					atRest(t, s.Listen())
-					l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: scene.policies})
+					policies := slices.Clone(scene.policies)
+					for i := range policies {
+						policies[i].Keyed = scene.keys > 0
+					}
+					l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: policies})
 					require.NoError(t, err)
 					n := &crowdNode{cuttable: s, Limiters: l}
 					n.lives, n.dies = context.WithCancel(t.Context())
@@ -276,6 +280,7 @@ func (c *crowds) start(ctx context.Context, n *crowdNode, demands []throttle.Dem
 	switch {
 	case err != nil && ctx.Err() == nil:
 		c.Error(err)
+		c.stay(n, crowdHolds) // or the caller would try again without end, at the same moment
 		return false
 	case err != nil || n.lives.Err() != nil:
 		return false

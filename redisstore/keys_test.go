@@ -176,7 +176,7 @@ func spoil(t *testing.T, c redis.UniversalClient, key string, dice *rand.Rand) {
 func TestP12_ABadKeyIsItsOwnTrouble(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
-	l := limiter(t, redisstore.New(client, redisstore.Options{}), throttle.Policy{Name: "p", Limit: store.PerSecond(1000)})
+	l := limiter(t, redisstore.New(client, redisstore.Options{}), throttle.Policy{Name: "p", Limit: store.PerSecond(1000), Keyed: true})
 	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "bad", 1)
 	require.NoError(t, err)
 	bad := client.Keys(t.Context(), "*:p:*").Val()

@@ -243,7 +243,7 @@ func (s *sweep) transports() {
 
 // limiters have secrets for keys.
 func (s *sweep) limiters() {
-	l := limiter(s, s.store, throttle.Policy{Name: "a canary's work", Limit: store.PerMinute(1)})
+	l := limiter(s, s.store, throttle.Policy{Name: "a canary's work", Limit: store.PerMinute(1), Keyed: true})
 	p, err := l.Acquire(throttle.WithMaxWait(s.Context(), throttle.Forever), canaryLimiter, 1)
 	require.NoError(s, err)
 	require.NoError(s, p.Tell(s.Context(), throttle.Answer{}.WithCost(1)))
@@ -336,7 +336,7 @@ func (s *sweep) refused(client *redis.Client) {
 	for _, ctx := range []context.Context{throttle.WithMaxWait(s.Context(), 50*time.Millisecond), soon} {
 		require.Error(s, s.send(tr, s.request(ctx, "")))
 	}
-	l := limiter(s, st, throttle.Policy{Name: "a canary's work", Limit: store.PerMinute(9)})
+	l := limiter(s, st, throttle.Policy{Name: "a canary's work", Limit: store.PerMinute(9), Keyed: true})
 	for _, ask := range []func() error{
 		func() error { _, err := l.Status(soon, canaryLimiter); return err },
 		func() error { return l.Pause(soon, canaryLimiter, time.Second) },
