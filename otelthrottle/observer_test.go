@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -265,6 +266,16 @@ func TestObserveAllocatesNothing(t *testing.T) {
 // TestGlobalProviders: an observer without providers has its metrics from the global provider, also if the program sets
 // that later, and its spans from the provider of the request's span, as otelhttp has.
 func TestGlobalProviders(t *testing.T) {
+	// The global provider can be set once in a process, so the test has one of its own.
+	const own = "THROTTLE_TEST_GLOBAL_PROVIDERS"
+	if os.Getenv(own) == "" {
+		program := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestGlobalProviders$")
+		program.Env = append(os.Environ(), own+"=1")
+		said, err := program.CombinedOutput()
+		require.NoError(t, err, "%s", said)
+		return
+	}
+
 	o, err := otelthrottle.New(otelthrottle.Config{})
 	require.NoError(t, err)
 	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: closing(table), Base: fake{}, Observe: o.Observe}))

@@ -128,7 +128,7 @@ func (e *doubtError) Error() string { return nodestore.ErrUnsure.Error() + ": " 
 
 // Is implements the interface of [errors.Is].
 func (e *doubtError) Is(target error) bool {
-	return target == nodestore.ErrUnsure || target != ErrAway && errors.Is(e.err, target)
+	return target == nodestore.ErrUnsure || target != ErrAway && target != nodestore.ErrAway && errors.Is(e.err, target)
 }
 
 // do is a step in a transaction.
