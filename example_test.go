@@ -146,16 +146,16 @@ func Example_dingTalk() {
 
 	policies := []throttle.Policy{
 		{
+			Name: "robot", Match: "POST oapi.dingtalk.com/robot/send",
+			Key: throttle.Query("access_token"), Limit: throttle.PerMinute(20), // the narrowest key first: a 429 closes this row alone
+		},
+		{
 			Name: "app and API", Match: "oapi.dingtalk.com/",
 			Key: throttle.Join(app, throttle.RawPath), Limit: throttle.PerSecond(20),
 		},
 		{
 			Name: "address", Match: "*.dingtalk.com/",
 			Limit: throttle.SlidingWindow(10_000, 20*time.Second),
-		},
-		{
-			Name: "robot", Match: "POST oapi.dingtalk.com/robot/send",
-			Key: throttle.Query("access_token"), Limit: throttle.PerMinute(20),
 		},
 	}
 
@@ -169,9 +169,9 @@ func Example_dingTalk() {
 		fmt.Println(charge.Budget.Policy, charge.Limit)
 	}
 	// Output:
+	// robot 20/m
 	// app and API 20/s
 	// address 10000/20s
-	// robot 20/m
 }
 
 // A model's API counts requests, and tokens that are known from the answer only.
