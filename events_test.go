@@ -255,7 +255,7 @@ func TestObservers(t *testing.T) {
 		"outer":             {throttle.Observers(throttle.Observers(named("a"), named("b")), panics), failed},
 	} {
 		told = nil
-		tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Policies: []throttle.Policy{onePerHour}, Observe: c.observe}))
+		tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Policies: everywhere(onePerHour), Observe: c.observe}))
 		require.NoError(t, send(t, tr, get(t, home)), name)
 		require.Equal(t, c.told, told, name)
 	}
@@ -272,7 +272,7 @@ func TestObservers_ThePanic(t *testing.T) {
 			panic(secretToken)
 		}
 	}, heard.observe)
-	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Policies: []throttle.Policy{onePerHour}, Observe: observe}))
+	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Policies: everywhere(onePerHour), Observe: observe}))
 	require.NoError(t, send(t, tr, get(t, home)))
 	require.Len(t, heard.all, 2)
 	require.ErrorContains(t, heard.all[1].Err, "Observe: panicked with a string at events_test.go:")
@@ -283,10 +283,7 @@ func TestObservers_ThePanic(t *testing.T) {
 
 // TestPolicies returns what the program wrote, and a copy that it may change and set anew.
 func TestPolicies(t *testing.T) {
-	table := []throttle.Policy{onePerHour, oneInFlight}
-	for i := range table {
-		table[i].Match = "example.com/"
-	}
+	table := everywhere(onePerHour, oneInFlight)
 	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
 	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: table[:1]}))
 	for name, c := range map[string]struct {
