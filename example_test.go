@@ -61,13 +61,13 @@ func refusesOnce() http.RoundTripper {
 	})
 }
 
-// threeLines is the first program of README, without what stands in for the upstream.
-func threeLines() *http.Client {
+// README's first lines: one API, one process, and a 429 that is obeyed and repeated.
+func Example_threeLines() {
 	api := throttle.Policy{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}
 	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{api}}))
 	client := retry.NewClient(transport).StandardClient() // an *http.Client; make it once, for the whole program
 
-	return client
+	_ = client
 }
 
 // A fleet shares its budgets through Redis. The difference is one line.

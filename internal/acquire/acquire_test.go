@@ -67,7 +67,7 @@ func goAnyWay(t *testing.T, seed uint64, ways map[string]int) {
 			ways["renewed"]++
 		case err == ErrReplaced:
 			w.Replaced = nil
-			err = c.Reprice(ctx, func() error {
+			_ = c.Reprice(ctx, func() error {
 				if rng.IntN(2) == 0 {
 					c.SetCharges(s.charges())
 				}
