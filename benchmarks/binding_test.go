@@ -28,7 +28,7 @@ const (
 // over everybody comes, which is what a limit meets after each quiet moment.
 func BenchmarkBinding(b *testing.B) {
 	b.Run("local", func(b *testing.B) {
-		l := newLimiter(b, memstore.New(), throttle.PerSecond(quota))
+		l := newLimiter(b, memstore.New(), throttle.Policy{Limit: throttle.PerSecond(quota)})
 		bind(b, "throttle", func(ctx context.Context) error { return acquire(ctx, l, "") })
 		bind(b, "xtime", rate.NewLimiter(quota, quota).Wait)
 	})

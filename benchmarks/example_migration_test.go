@@ -89,7 +89,7 @@ func redisRateBefore(ctx context.Context, rdb *redis.Client, app string, work fu
 
 func redisRateAfter(ctx context.Context, rdb *redis.Client, app string, work func()) error {
 	limiter, err := throttle.NewLimiter(redisstore.New(rdb, redisstore.Options{}), throttle.Policy{
-		Name: "api", Limit: throttle.PerSecond(20),
+		Name: "api", Keyed: true, Limit: throttle.PerSecond(20), // a budget for each key
 	})
 	if err != nil {
 		return err

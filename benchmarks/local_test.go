@@ -43,7 +43,7 @@ var locals = []struct {
 func BenchmarkLocal(b *testing.B) {
 	for _, goroutines := range []int{1, 2} {
 		b.Run(fmt.Sprintf("1-key/%d-goroutines", goroutines), func(b *testing.B) {
-			l := newLimiter(b, memstore.New(), throttle.PerSecond(plenty))
+			l := newLimiter(b, memstore.New(), throttle.Policy{Limit: throttle.PerSecond(plenty)})
 			calls := []call{func(ctx context.Context, _ int) error { return acquire(ctx, l, "") }}
 			for _, p := range locals {
 				take := p.open()
@@ -55,7 +55,7 @@ func BenchmarkLocal(b *testing.B) {
 		b.Run(fmt.Sprintf("%d-keys/%d-goroutines", manyKeys, goroutines), func(b *testing.B) {
 			keys := crowd()
 			key := func(i int) string { return keys[i%draws] }
-			l := newLimiter(b, memstore.New(), throttle.PerSecond(plenty))
+			l := newLimiter(b, memstore.New(), throttle.Policy{Limit: throttle.PerSecond(plenty), Keyed: true})
 			calls := []call{func(ctx context.Context, i int) error { return acquire(ctx, l, key(i)) }}
 			for _, p := range locals {
 				take := perKey(func(string) func(context.Context) error { return p.open() })
@@ -94,9 +94,10 @@ func acquire(ctx context.Context, l *throttle.Limiter, key string) error {
 	return err
 }
 
-func newLimiter(b *testing.B, s throttle.Store, limit throttle.Limit) *throttle.Limiter {
+func newLimiter(b *testing.B, s throttle.Store, p throttle.Policy) *throttle.Limiter {
 	b.Helper()
-	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "benchmark", Limit: limit})
+	p.Name = "benchmark"
+	l, err := throttle.NewLimiter(s, p)
 	require.NoError(b, err)
 	return l
 }

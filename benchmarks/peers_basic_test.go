@@ -13,7 +13,7 @@ import (
 
 // openThrottle is throttle as it comes.
 func openThrottle(c *redis.Client, l limit) (ask, error) {
-	return openLimiter(c, throttle.Policy{Name: "benchmark", Limit: throttle.SlidingWindow(l.N, l.Per)})
+	return openLimiter(c, throttle.Policy{Name: "benchmark", Keyed: true, Limit: throttle.SlidingWindow(l.N, l.Per)})
 }
 
 func openLimiter(c *redis.Client, p throttle.Policy) (ask, error) {

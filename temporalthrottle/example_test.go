@@ -31,7 +31,7 @@ func callAPI(context.Context, string) error { return nil }
 func ExampleGate() {
 	limits, err := throttle.NewLimiters(throttle.Config{
 		Store:    redisstore.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}), redisstore.Options{}),
-		Policies: []throttle.Policy{{Name: "crm", Limit: throttle.PerSecond(4)}},
+		Policies: []throttle.Policy{{Name: "crm", Keyed: true, Limit: throttle.PerSecond(4)}}, // of each tenant
 	})
 	if err != nil {
 		panic(err)
@@ -46,7 +46,7 @@ func ExampleGate() {
 // An activity that has progress of its own in its heartbeat details asks whether there is any.
 func ExampleHasHeartbeatDetails() {
 	_ = func(ctx context.Context, gate *temporalthrottle.Gate) error {
-		permit, err := gate.Acquire(ctx, throttle.Demand{Policy: "crm"})
+		permit, err := gate.Acquire(ctx, throttle.Demand{Policy: "crm", Key: "acme"})
 		if err != nil {
 			return err
 		}
