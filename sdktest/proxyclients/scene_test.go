@@ -61,7 +61,7 @@ func newScene(t *testing.T) *scene {
 			"--private", "127.0.0.1", "--listen", "127.0.0.1:0")
 	}
 	var err error
-	s.led, err = throttle.NewLimiter(redisstore.New(redis.Client(t), redisstore.Options{}), throttle.Policy{Name: "led", Limit: throttle.Concurrency(1)})
+	s.led, err = throttle.NewLimiter(redisstore.New(redis.Client(t), redisstore.Options{}), throttle.Policy{Name: "led", Keyed: true, Limit: throttle.Concurrency(1)})
 	require.NoError(t, err)
 	s.kits = newKits(t)
 	return s
