@@ -90,7 +90,7 @@ func localRace(b *testing.B, goroutines int, calls []call) {
 
 // acquire drops the permit: for limits that count starts it means nothing.
 func acquire(ctx context.Context, l *throttle.Limiter, key string) error {
-	_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), key, 1)
+	_, err := l.Acquire(ctx, key, 1)
 	return err
 }
 

@@ -22,7 +22,7 @@ func openLimiter(c *redis.Client, p throttle.Policy) (ask, error) {
 		return nil, err
 	}
 	return func(ctx context.Context, key string) (time.Duration, error) {
-		_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), key, 1)
+		_, err := l.Acquire(ctx, key, 1)
 		return 0, err
 	}, nil
 }
