@@ -263,19 +263,27 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	}
 }
 
+// inOwnProcess reports whether the test runs in a process of its own. If not, it runs the test in one. A test that sets
+// the global providers needs that: what was made of them before follows the first provider that is set.
+func inOwnProcess(t *testing.T) bool {
+	const own = "THROTTLE_TEST_OWN_PROCESS"
+	if os.Getenv(own) != "" {
+		return true
+	}
+
+	program := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	program.Env = append(os.Environ(), own+"=1")
+	said, err := program.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	return false
+}
+
 // TestGlobalProviders: an observer without providers has its metrics from the global provider, also if the program sets
 // that later, and its spans from the provider of the request's span, as otelhttp has.
 func TestGlobalProviders(t *testing.T) {
-	// The global provider can be set once in a process, so the test has one of its own.
-	const own = "THROTTLE_TEST_GLOBAL_PROVIDERS"
-	if os.Getenv(own) == "" {
-		program := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestGlobalProviders$")
-		program.Env = append(os.Environ(), own+"=1")
-		said, err := program.CombinedOutput()
-		require.NoError(t, err, "%s", said)
+	if !inOwnProcess(t) {
 		return
 	}
-
 	o, err := otelthrottle.New(otelthrottle.Config{})
 	require.NoError(t, err)
 	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: closing(table), Base: fake{}, Observe: o.Observe}))
@@ -304,6 +312,9 @@ func TestGlobalProviders(t *testing.T) {
 
 // TestNoProviders: who wants no metrics or no spans says so.
 func TestNoProviders(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
 	reader, spans := metric.NewManualReader(), tracetest.NewInMemoryExporter()
 	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
 	tracers := trace.NewTracerProvider(trace.WithSyncer(spans))
