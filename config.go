@@ -65,7 +65,7 @@ type Config struct {
 	// to nil: nobody is told.
 	Observe func(context.Context, Event)
 
-	// LongWait is how long a caller is held before Observe gets a [EventStillWaiting]; it gets
+	// LongWait is how long a caller is held before Observe gets an [EventStillWaiting]; it gets
 	// another after twice as long, and so on. Negative: none. Defaults to
 	// [DefaultLongWait].
 	LongWait time.Duration

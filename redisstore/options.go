@@ -66,7 +66,7 @@ const (
 func (o Outage) String() string {
 	switch o {
 	case OutageSplit:
-		return "share"
+		return "split"
 	case OutageFailOpen:
 		return "failopen"
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // The defaults of [NewClient]. Every one is a field of the client and may be
@@ -66,6 +68,13 @@ type attempts struct{ throttle http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (a attempts) RoundTrip(r *http.Request) (*http.Response, error) {
+	if a.throttle == nil {
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, &throttle.ConfigError{Field: "retry.NewClient", Err: errors.New("t is nil: give it the *throttle.Transport")}
+	}
+
 	resp, err := a.throttle.RoundTrip(r)
 	if err != nil {
 		return nil, &failure{reason(err), repeatable(r, unsent(err))}

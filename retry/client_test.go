@@ -26,6 +26,14 @@ func TestNewClient_Defaults(t *testing.T) {
 	require.Zero(t, c.HTTPClient.Timeout)
 }
 
+// TestNewClientOfNothing: a client without a transport says what is missing, at its first request and without a repeat.
+func TestNewClientOfNothing(t *testing.T) {
+	_, err := retry.NewClient(nil).StandardClient().Get("http://api.example.com/users?token=secret")
+	var wrong *throttle.ConfigError
+	require.ErrorAs(t, err, &wrong)
+	require.EqualError(t, wrong, "throttle: retry.NewClient: t is nil: give it the *throttle.Transport")
+}
+
 // TestUnwrap finds the throttle inside.
 func TestUnwrap(t *testing.T) {
 	tr := newTransport(t, answer(200, ""))

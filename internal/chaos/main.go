@@ -27,7 +27,7 @@ func run(args []string, out, errs io.Writer) int {
 	flags.BoolVar(&p.long, "long", false, "play all faults; five minutes a round")
 	flags.IntVar(&p.rounds, "rounds", 2, "how often -long plays them, each time but the first in random order")
 	flags.StringVar(&p.only, "fault", "", "play only the faults of these `names`, separated by commas")
-	flags.StringVar(&p.outage, "outage", "wait", "what the fleet does while Redis is away: wait, share or open")
+	flags.StringVar(&p.outage, "outage", "wait", "what the fleet does while Redis is away: wait, split or failopen")
 	flags.Uint64Var(&p.seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "for the random times")
 	list := flags.Bool("list", false, "list the faults")
 	if err := flags.Parse(args); err != nil {
