@@ -154,6 +154,6 @@ func ParseLimit(s string) (Limit, error) { return store.ParseLimit(s) }
 
 // BudgetOf returns the budget that a policy of this name has for a key, as a policy's Key would
 // return it; "" if the policy has none. Programs can so find a budget that events, metrics or
-// the fleet's commands name, without a request. Its Group is empty: that depends on the
-// other policies of a transport.
+// the fleet's commands name, without a request. Its Group is empty: the group
+// depends on the other policies of a program.
 func BudgetOf(policy, key string) Budget { return store.BudgetOf(policy, key) }

@@ -32,11 +32,8 @@
 // Package memstore keeps budgets in one process, redisstore in Redis for all
 // programs that share it: a difference of one line. There is no list of nodes,
 // nothing to register and nothing to close. Programs share a budget if they share
-// the store, its namespace, the policy's name and the key. In a Redis Cluster they
-// must also share the group: the last two labels of the policy's host. A policy
-// without a host puts all policies of its table in one group, so add or remove such
-// a policy in all programs at once. With a Policy.Scope of [ScopeNode] each store has the
-// limit for itself.
+// the store, its namespace, the policy's name and the key. Their other policies may
+// differ. With a Policy.Scope of [ScopeNode] each store has the limit for itself.
 //
 // # Errors
 //

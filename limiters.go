@@ -27,9 +27,8 @@ type Limiters struct {
 // is told what the work was answered. [WithoutAnswers] takes them out of a table that a
 // Transport has, too.
 //
-// In Redis, budgets that are booked together lie together: Match says where, as for a
-// [Transport], also if nothing is matched. Programs share a budget if their policies
-// have the same hosts in Match, or none.
+// Programs share a budget if the store, the policy's name and the key are the same, whatever
+// their other policies are.
 func NewLimiters(c Config) (*Limiters, error) {
 	l := new(Limiters)
 	var unused error

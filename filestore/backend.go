@@ -9,7 +9,6 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/nodestore"
-	"github.com/fleetthrottle/throttle/store"
 )
 
 // standstill is for how long a process may have locked the file, and write nothing, until another
@@ -30,12 +29,8 @@ type backend struct {
 func (b *backend) lockRows()   { b.mu <- struct{}{} }
 func (b *backend) unlockRows() { <-b.mu }
 
-// Lane implements [nodestore.Backend]. There is one lane: which policies are of one group depends on
-// the policies of a program, and programs with other policies may share a budget.
-func (b *backend) Lane(*store.Budget) string { return "" }
-
 // Step implements [nodestore.Backend].
-func (b *backend) Step(_ string, _ []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {
+func (b *backend) Step(_ []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {
 	for {
 		told, heard, done, err := b.try(decide)
 		if err != nil {
@@ -213,7 +208,7 @@ func (b *backend) save(g *generation, told *nodestore.Told) (saved bool, err err
 }
 
 // Read implements [nodestore.Backend].
-func (b *backend) Read(ctx context.Context, _ string, _ []ledger.Key, look func(nodestore.Rows)) (heard nodestore.Heard, err error) {
+func (b *backend) Read(ctx context.Context, _ []ledger.Key, look func(nodestore.Rows)) (heard nodestore.Heard, err error) {
 	if err := b.lockFresh(ctx); err != nil {
 		return heard, err
 	}
@@ -296,7 +291,7 @@ func damage(err error) error {
 }
 
 // Listen implements [nodestore.Backend].
-func (b *backend) Listen(_ string, wake func()) (stop func(), err error) {
+func (b *backend) Listen(wake func()) (stop func(), err error) {
 	return b.listener.start(wake), nil
 }
 

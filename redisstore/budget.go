@@ -44,7 +44,7 @@ func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, li
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.PauseReply] {
 		q := wire.PauseRequest{
-			Key: key, Charge: &c, Shared: p.names.Shared(c.Budget.Group), Lift: lift,
+			Key: key, Charge: &c, Shared: p.names.Shared(), Lift: lift,
 			Ago: r.Ago, Took: cmp.Or(r.Took, r.Ago), Start: r.Start.Handle.Start,
 		}
 		passed := time.Since(asked) // the request is built anew for each try, and Redis may have been away
@@ -93,7 +93,7 @@ func (p *primary) reconcile(ctx context.Context, key string, generation int64, c
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {
 		return wire.ReconcileRequest{
-			Key: key, Charge: c, Shared: p.names.Shared(c.Budget.Group), Left: q.Left,
+			Key: key, Charge: c, Shared: p.names.Shared(), Left: q.Left,
 			Reset: q.Reset - time.Since(asked), Age: q.Age, Generation: generation, // Redis may have been away
 		}
 	})
@@ -111,7 +111,7 @@ func (p *primary) reconcile(ctx context.Context, key string, generation int64, c
 func (p *primary) setUsed(ctx context.Context, c *store.Charge, used int) (before int, ok bool, err error) {
 	key := p.names.Of(c)
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.SetUsedReply] {
-		return wire.SetUsedRequest{Key: key, Charge: c, Shared: p.names.Shared(c.Budget.Group), Used: used}
+		return wire.SetUsedRequest{Key: key, Charge: c, Shared: p.names.Shared(), Used: used}
 	})
 	if err != nil {
 		return 0, false, err

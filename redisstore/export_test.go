@@ -138,20 +138,19 @@ func (s *Store) NeverRenew() { s.primary.line.RenewEvery = 24 * time.Hour }
 // Subscriptions returns how many the store has.
 func (s *Store) Subscriptions() int { return s.primary.subs.Len() }
 
-// Complete reports whether the store has surely received all that was published in a
-// group since a time.
-func (s *Store) Complete(group string, since time.Time) bool {
-	return s.primary.subs.CompleteSince(notify.ChannelsOf(s.primary.names, group).Own, since)
+// Complete reports whether the store has surely received all that was published since a time.
+func (s *Store) Complete(since time.Time) bool {
+	return s.primary.subs.CompleteSince(notify.ChannelsOf(s.primary.names).Own, since)
 }
 
 // Subscribe listens for one more, as for a sleeper.
-func (s *Store) Subscribe(group string) {
-	s.primary.subs.Retain(notify.ChannelsOf(s.primary.names, group))
+func (s *Store) Subscribe() {
+	s.primary.subs.Retain(notify.ChannelsOf(s.primary.names))
 }
 
 // Unsubscribe listens for one less.
-func (s *Store) Unsubscribe(group string) {
-	s.primary.subs.Release(notify.ChannelsOf(s.primary.names, group))
+func (s *Store) Unsubscribe() {
+	s.primary.subs.Release(notify.ChannelsOf(s.primary.names))
 }
 
 // Leases returns how many budgets of concurrency the store knows.
@@ -169,15 +168,15 @@ func (s *Store) RecordKey(group string) string { return s.primary.names.Record(g
 // HeartbeatKey returns the key of who uses a group.
 func (s *Store) HeartbeatKey(group string) string { return s.primary.names.Heartbeats(group) }
 
-// PauseChannel returns where all stores hear of pauses in a group.
-func (s *Store) PauseChannel(group string) string { return s.primary.names.Shared(group) }
+// PauseChannel returns where all stores hear of pauses.
+func (s *Store) PauseChannel() string { return s.primary.names.Shared() }
 
 // WakeChannel returns where this store is called when a waiter has room.
-func (s *Store) WakeChannel(group string) string { return s.primary.names.Own(group) }
+func (s *Store) WakeChannel() string { return s.primary.names.Own() }
 
-// Tag returns what stands between the braces of a group's hash tag.
-func (s *Store) Tag(group string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(s.primary.names.Tag(group), "{"), "}:")
+// Tag returns what stands between the braces of the namespace's hash tag.
+func (s *Store) Tag() string {
+	return strings.TrimSuffix(strings.TrimPrefix(s.primary.names.Tag(), "{"), "}:")
 }
 
 // Closed returns for how long the store believes a key's budget to be closed.

@@ -390,7 +390,7 @@ type ward struct {
 func newWard(t *testing.T) *ward {
 	w := &ward{history: &history{T: t}, ClusterServers: redistest.Cluster(t)}
 	w.client = w.Client(t)
-	slot, err := w.client.ClusterKeySlot(t.Context(), "{group}").Result()
+	slot, err := w.client.ClusterKeySlot(t.Context(), "{" + redisstore.DefaultNamespace + "}").Result()
 	require.NoError(t, err)
 	w.slot, w.owner = int(slot), int(slot)*3/16384
 	w.store = redisstore.New(w.client, redisstore.Options{})
@@ -448,7 +448,7 @@ func TestP12_AClusterIsDown(t *testing.T) {
 		do(t, s.Client(t), "CLUSTER", "DELSLOTS", taken)
 	}
 	owner := all[w.owner].Client(t)
-	for owner.Get(t.Context(), "{group}").Err() == redis.Nil {
+	for owner.Get(t.Context(), "{" + redisstore.DefaultNamespace + "}").Err() == redis.Nil {
 		time.Sleep(time.Millisecond)
 	}
 	refuses(t, w.store, "CLUSTERDOWN ")
@@ -460,9 +460,12 @@ func TestP12_AClusterIsDown(t *testing.T) {
 func TestP12_AClusterNeedsItsClient(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
-	plain := w.Servers[(w.owner+1)%3].Client(t)
 	for _, o := range []redisstore.Options{{}, {HashTags: true}} {
-		_, err := redisstore.New(plain, o).Book(context.Background(), booking(hourly))
+		slot, err := w.client.ClusterKeySlot(t.Context(), redisstore.New(w.Servers[0].Client(t), o).Key(hourly.Budget)).Result()
+		require.NoError(t, err)
+		other := w.Servers[(int(slot)*3/16384+1)%3].Client(t) // has not the budget
+
+		_, err = redisstore.New(other, o).Book(context.Background(), booking(hourly))
 		require.ErrorContains(t, err, "the server is part of a cluster: it needs redis.NewClusterClient")
 	}
 }

@@ -50,29 +50,29 @@ func TestKeys(t *testing.T) {
 		{"no options", plain, redisstore.Options{}, "throttle:6:app %7Band%7D API:" + hash},
 		{"namespace", plain, redisstore.Options{Namespace: "{a}b"}, "%7Ba%7Db:6:app %7Band%7D API:" + hash},
 		{"percent", plain, redisstore.Options{Namespace: "%7B:"}, "%257B::6:app %7Band%7D API:" + hash},
-		{"hash tags", plain, redisstore.Options{HashTags: true}, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
-		{"cluster", cluster, redisstore.Options{}, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
-		{"ring", ring, redisstore.Options{}, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
+		{"hash tags", plain, redisstore.Options{HashTags: true}, "throttle:6:{throttle}:app %7Band%7D API:" + hash},
+		{"hash tags of a namespace", plain, redisstore.Options{HashTags: true, Namespace: "{a}b"}, "%7Ba%7Db:6:{%7Ba%7Db}:app %7Band%7D API:" + hash},
+		{"cluster", cluster, redisstore.Options{}, "throttle:6:{throttle}:app %7Band%7D API:" + hash},
+		{"ring", ring, redisstore.Options{}, "throttle:6:{throttle}:app %7Band%7D API:" + hash},
 	} {
 		require.Equal(t, c.want, redisstore.New(c.client, c.opts).Key(b), c.name)
 	}
 	require.Equal(t, "throttle", redisstore.DefaultNamespace)
 }
 
-// TestP6_OneSlot asks a real cluster where the budgets of one booking lie. Groups
-// themselves are spread.
+// TestP6_OneSlot asks a real cluster where budgets lie: those of a namespace in one slot, whatever their
+// groups, and those of many namespaces on all masters.
 func TestP6_OneSlot(t *testing.T) {
 	t.Parallel() // its servers are its own
 	servers := redistest.Cluster(t)
 	client := servers.Client(t)
-	s := redisstore.New(client, redisstore.Options{})
 	slots := make(map[int64]bool)
 	for i := range 20 {
-		group := fmt.Sprintf("upstream{%d}.example.com", i)
+		s := redisstore.New(client, redisstore.Options{Namespace: fmt.Sprintf("team{%d}", i)})
 		var charges []store.Charge
 		inOne := make(map[int64]bool)
 		for j := range 5 {
-			c := inGroup(group, charge(fmt.Sprint("policy} ", j), store.PerHour(5)))
+			c := inGroup(fmt.Sprint("upstream", j, ".example"), charge(fmt.Sprint("policy} ", j), store.PerHour(5)))
 			slot, err := client.ClusterKeySlot(t.Context(), s.Key(c.Budget)).Result()
 			require.NoError(t, err)
 			slots[slot], inOne[slot] = true, true
@@ -85,6 +85,34 @@ func TestP6_OneSlot(t *testing.T) {
 	for _, server := range servers.Servers {
 		require.NotEmpty(t, keys(t, server.Client(t)))
 	}
+}
+
+// TestP6_OneBudgetForOneName: on a cluster, programs whose other policies differ share the budget of a policy that
+// both have. A hash tag that followed the other policies would give the fleet twice the limit.
+func TestP6_OneBudgetForOneName(t *testing.T) {
+	t.Parallel() // its servers are its own
+	client := redistest.Cluster(t).Client(t)
+	row := throttle.Policy{Name: "orders", Match: "api.example.com/", Limit: throttle.PerHour(1)}
+	wide := throttle.Policy{Name: "all", Match: "/", Limit: throttle.PerHour(100)}
+	transport := func(policies ...throttle.Policy) func() error {
+		x, err := throttle.New(throttle.Config{Store: redisstore.New(client, redisstore.Options{}), Policies: policies, MaxWait: throttle.NoWait, Base: ok{}})
+		require.NoError(t, err)
+		return func() error {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/orders", nil)
+			require.NoError(t, err)
+			_, err = x.RoundTrip(req)
+			return err
+		}
+	}
+	byName := row
+	byName.Match = ""
+	limiter, err := throttle.NewLimiter(redisstore.New(client, redisstore.Options{}), byName)
+	require.NoError(t, err)
+
+	require.NoError(t, transport(row)())
+	require.ErrorIs(t, transport(row, wide)(), throttle.ErrLimited, "beside a policy of all hosts")
+	_, err = limiter.TryAcquire(t.Context(), "", 1)
+	require.ErrorIs(t, err, throttle.ErrLimited, "of a limiter")
 }
 
 // TestNamespace shares budgets within one namespace and keeps them apart else.

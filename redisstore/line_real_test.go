@@ -29,7 +29,7 @@ func hourlyInLine(t *testing.T, client func() redis.UniversalClient) (a, b *redi
 	w = walks(t, b, store.PriorityNormal, c)
 	require.NotNil(t, w.grant.Ready)
 	require.Equal(t, 1, b.Standing())
-	require.Eventually(t, func() bool { return b.Complete("group", time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Complete(time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
 	return a, b, &held{booking: k, grant: g}, w
 }
 
@@ -81,7 +81,7 @@ func TestP11_LineAfterAResume(t *testing.T) {
 	require.Equal(t, 3, a.Standing())
 	require.Equal(t, 3, b.Standing())
 	for _, s := range []*redisstore.Store{a, b} {
-		require.Eventually(t, func() bool { return s.Complete("group", time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
+		require.Eventually(t, func() bool { return s.Complete(time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
 	}
 	require.NoError(t, b.Resume(t.Context(), c))
 	for _, w := range all {

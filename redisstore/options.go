@@ -23,11 +23,11 @@ type Options struct {
 	// refused. Defaults to [DefaultNamespace].
 	Namespace string
 
-	// HashTags puts the budgets that one request can need into one slot of a
-	// Redis Cluster, by a hash tag that the policies' hosts give. It is always
-	// so with a cluster client or a ring; set it for a plain client that talks
-	// to a cluster through a proxy. All programs that share budgets must agree.
-	// Defaults to false.
+	// HashTags puts all keys of the namespace into one slot of a Redis Cluster, because one
+	// script books all budgets of a request. A cluster client and a ring always do so; set
+	// HashTags for a plain client that talks to a cluster through a proxy. All programs that
+	// share budgets must agree. To spread upstreams over the masters of a
+	// cluster, give each upstream a Store with a Namespace of its own. Defaults to false.
 	HashTags bool
 
 	// Outage is what to do while Redis is away. Programs that share budgets

@@ -75,17 +75,14 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 		}
 		b := store.BudgetOf(policy, forged(r))
 		b.Group = group
-		if !tagged {
-			group = "" // it is not in the names
-		}
-		is(keys, s.Key(b), "budget", ns, tagged, group, policy, b.Key)
-		is(keys, s.LeasesKey(b), "flight", ns, tagged, group, policy, b.Key)
-		is(keys, s.RecordKey(b.Group), "record", ns, tagged, b.Group, s.ID())
-		is(keys, s.HeartbeatKey(b.Group), "presence", ns, tagged, b.Group)
-		is(channels, s.PauseChannel(b.Group), "pauses", ns, tagged, group, db)
-		is(channels, s.WakeChannel(b.Group), "wake", ns, tagged, group, db, s.ID())
-		for _, name := range []string{s.Key(b), s.LeasesKey(b), s.RecordKey(b.Group), s.HeartbeatKey(b.Group), s.PauseChannel(b.Group), s.WakeChannel(b.Group)} {
-			require.Equal(t, s.Tag(b.Group), hashTag(name), "%q", name)
+		is(keys, s.Key(b), "budget", ns, tagged, policy, b.Key)
+		is(keys, s.LeasesKey(b), "flight", ns, tagged, policy, b.Key)
+		is(keys, s.RecordKey(group), "record", ns, tagged, group, s.ID())
+		is(keys, s.HeartbeatKey(group), "presence", ns, tagged, group)
+		is(channels, s.PauseChannel(), "pauses", ns, tagged, db)
+		is(channels, s.WakeChannel(), "wake", ns, tagged, db, s.ID())
+		for _, name := range []string{s.Key(b), s.LeasesKey(b), s.RecordKey(group), s.HeartbeatKey(group), s.PauseChannel(), s.WakeChannel()} {
+			require.Equal(t, s.Tag(), hashTag(name), "%q", name)
 		}
 	}
 	require.Greater(t, len(keys), 2*many)
@@ -131,7 +128,7 @@ func listening(t *testing.T, s *redisstore.Store, c store.Charge) (store.Watch, 
 	})
 	require.Eventually(t, func() bool {
 		ok, err := w.Confirm(t.Context(), -1)
-		return err == nil && ok && s.Complete(c.Budget.Group, time.Now())
+		return err == nil && ok && s.Complete(time.Now())
 	}, 30*time.Second, time.Millisecond)
 	return w, news
 }
@@ -155,14 +152,14 @@ func TestForgedMessages(t *testing.T) {
 		"anew ", "anew 1 2", "anew -1 9223372036854775807 " + key, "anew " + long + " " + long + " " + key, strings.Repeat(",", 1<<16) + " " + key, strings.Repeat("1,", 1<<16) + " " + s.LeasesKey(waits.Budget),
 		"\x00\xff", strings.Repeat("x", 1<<20),
 	} {
-		for _, channel := range []string{s.PauseChannel("group"), s.WakeChannel("group")} {
+		for _, channel := range []string{s.PauseChannel(), s.WakeChannel()} {
 			require.NoError(t, client.Publish(t.Context(), channel, text).Err())
 		}
 	}
 	// The worst: a century for a budget that Redis knows nothing of.
 	century := int64(100 * 365 * 24 * time.Hour / time.Microsecond)
 	forged := fmt.Sprintf("%d %d %s", time.Now().UnixMicro()+century, century, s.Key(idle.Budget))
-	require.NoError(t, client.Publish(t.Context(), s.PauseChannel("group"), forged).Err())
+	require.NoError(t, client.Publish(t.Context(), s.PauseChannel(), forged).Err())
 	require.Eventually(t, func() bool { return s.Closed(s.Key(idle.Budget)) > 0 }, 30*time.Second, time.Millisecond)
 	require.LessOrEqual(t, s.Closed(s.Key(idle.Budget)), store.MaxPenalty)
 	g := ask(t, s, booking(idle))

@@ -28,7 +28,7 @@ func (w startWatch) Stop() { w.Watch.Stop() }
 func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	sent := origin.Add(time.Duration(g.Handle.Stamp))
 	start := watch.Start{
-		Channels: notify.ChannelsOf(p.names, b.Charges[0].Budget.Group), At: g.Handle.Start,
+		Channels: notify.ChannelsOf(p.names), At: g.Handle.Start,
 		Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
 	}
 	for i := range b.Charges {
@@ -98,11 +98,11 @@ func (p *primary) paused(m notify.Pause) {
 
 // announceLoss tells the fleet that a budget was lost. The call takes as long as the
 // client lets it.
-func (p *primary) announceLoss(group, key string) {
+func (p *primary) announceLoss(key string) {
 	if !p.noNotice && p.history.NoteLoss(key, time.Now()) {
 		// An announcement that gets lost does no more harm than none.
 		go func() {
-			_ = p.conn.Publish(context.Background(), p.names.Shared(group), notify.Loss{Key: key}.String())
+			_ = p.conn.Publish(context.Background(), p.names.Shared(), notify.Loss{Key: key}.String())
 		}()
 	}
 }

@@ -67,8 +67,8 @@ func newCrowd(t *testing.T, client func() redis.UniversalClient) *crowd {
 // earlier asks in any case.
 func (c *crowd) listens() *crowd {
 	for _, s := range c.stores {
-		s.Subscribe("sleepers")
-		c.Cleanup(func() { s.Unsubscribe("sleepers") })
+		s.Subscribe()
+		c.Cleanup(func() { s.Unsubscribe() })
 		hears(s)
 	}
 	return c
@@ -240,7 +240,7 @@ func as(t *testing.T, server *redistest.Server, rights ...any) redis.UniversalCl
 
 // hears waits until a store with sleepers is believed to hear of penalties.
 func hears(s *redisstore.Store) {
-	for !s.Complete("sleepers", time.Now()) {
+	for !s.Complete(time.Now()) {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -347,7 +347,7 @@ func TestP11_ASilentConnection(t *testing.T) {
 	waiting(t, l, 1)
 	hears(s)
 	proxy.Mute()
-	for s.Complete("sleepers", time.Now()) {
+	for s.Complete(time.Now()) {
 		time.Sleep(time.Millisecond)
 	}
 	other := limiter(t, redisstore.New(server.Client(t), redisstore.Options{}), slow)

@@ -3,21 +3,13 @@ package rowstore
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/nodestore"
-	"github.com/fleetthrottle/throttle/store"
 )
 
 // A backend implements [nodestore.Backend] by the rows of a database.
 type backend struct {
-	common group    // what the groups of this node have in common
-	lanes  sync.Map // of *lane, by name
-}
-
-// A lane is what a node does in a group.
-type lane struct {
 	group group
 	steps steps
 	looks looks
@@ -25,39 +17,21 @@ type lane struct {
 
 func newBackend(db Database, node int64, options Options) *backend {
 	options.Name = plain(options.Name)
-	return &backend{common: group{db: db, node: node, options: options}}
-}
-
-// Lane implements [nodestore.Backend].
-func (b *backend) Lane(of *store.Budget) string {
-	if !b.common.options.Groups {
-		return b.common.options.Name
-	}
-	return b.common.options.Name + "." + hashed(of.Group)
-}
-
-func (b *backend) lane(name string) *lane {
-	if l, ok := b.lanes.Load(name); ok {
-		return l.(*lane)
-	}
-	n := &lane{group: group{db: b.common.db, node: b.common.node, options: b.common.options, names: names(name)}}
-	n.steps.group, n.looks.group = &n.group, &n.group
-	l, _ := b.lanes.LoadOrStore(name, n)
-	return l.(*lane)
+	b := &backend{group: group{db: db, node: node, options: options, names: names(options.Name)}}
+	b.steps.group, b.looks.group = &b.group, &b.group
+	return b
 }
 
 // Step implements [nodestore.Backend].
-func (b *backend) Step(name string, keys []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {
-	l := b.lane(name)
-	err := l.steps.make(keys, decide)
-	return l.group.take(), wrap(err)
+func (b *backend) Step(keys []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {
+	err := b.steps.make(keys, decide)
+	return b.group.take(), wrap(err)
 }
 
 // Read implements [nodestore.Backend].
-func (b *backend) Read(ctx context.Context, name string, keys []ledger.Key, look func(nodestore.Rows)) (nodestore.Heard, error) {
-	l := b.lane(name)
-	err := l.looks.look(ctx, keys, look)
-	return l.group.take(), wrap(err)
+func (b *backend) Read(ctx context.Context, keys []ledger.Key, look func(nodestore.Rows)) (nodestore.Heard, error) {
+	err := b.looks.look(ctx, keys, look)
+	return b.group.take(), wrap(err)
 }
 
 func wrap(err error) error {
@@ -68,18 +42,18 @@ func wrap(err error) error {
 }
 
 // Listen implements [nodestore.Backend].
-func (b *backend) Listen(name string, wake func()) (stop func(), err error) {
-	if n, ok := b.common.db.(Notifier); ok {
-		if stop, err := n.Listen(name, nodeName(b.common.node), wake); err == nil {
+func (b *backend) Listen(wake func()) (stop func(), err error) {
+	if n, ok := b.group.db.(Notifier); ok {
+		if stop, err := n.Listen(b.group.name(), nodeName(b.group.node), wake); err == nil {
 			return stop, nil
 		}
 	}
-	return nodestore.Poll(wake, b.lane(name).group.nextLook), nil
+	return nodestore.Poll(wake, b.group.nextLook), nil
 }
 
 // Trouble implements [nodestore.Troubled].
-func (b *backend) Trouble(name string) error {
-	if err := b.lane(name).group.trouble.Load(); err != nil {
+func (b *backend) Trouble() error {
+	if err := b.group.trouble.Load(); err != nil {
 		return wrap(*err)
 	}
 	return nil

@@ -178,25 +178,24 @@ func TestP3_LineOfNodes(t *testing.T) {
 	}
 }
 
-// TestGroups: budgets of other groups and of stores with other names have nothing to do with each other.
-func TestGroups(t *testing.T) {
+// TestP6_OneBudgetForOneName: a budget is the same whatever the other policies of a program are, and stores with
+// other names share nothing.
+func TestP6_OneBudgetForOneName(t *testing.T) {
 	m := newMemory()
 	charge := func(group string) store.Charge {
 		c := hourly(1)
 		c.Budget.Group = group
 		return c
 	}
-	s := must(rowstore.New(m, rowstore.Options{Groups: true, Name: "a name, and one that is as long as no key may be"}))
+	s := must(rowstore.New(m, rowstore.Options{Name: "a name, and one that is as long as no key may be"}))
 	require.True(t, now(t, s, charge("a.example")))
 	require.False(t, now(t, s, charge("a.example")))
-	require.True(t, now(t, s, charge("b.example")))
+	require.False(t, now(t, s, charge("b.example")))
 	for key := range m.rows {
 		require.Regexp(t, `^[a-z0-9._/-]{1,128}$`, strings.ToLower(key))
 	}
 
-	one := must(rowstore.New(m, rowstore.Options{}))
-	require.True(t, now(t, one, charge("a.example")))
-	require.False(t, now(t, one, charge("b.example")), "without Groups a budget is the same whatever the other policies are")
+	require.True(t, now(t, must(rowstore.New(m, rowstore.Options{})), charge("a.example")))
 	require.False(t, now(t, must(rowstore.New(m, rowstore.Options{Name: "throttle"})), charge("")))
 	require.True(t, now(t, must(rowstore.New(m, rowstore.Options{Name: "other"})), charge("")))
 }

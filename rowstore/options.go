@@ -11,16 +11,11 @@ import (
 
 // Options are those of a [Store]. The zero value of each field is useful. All programs that share budgets give the same ones.
 type Options struct {
-	// Name is what the names of groups and rows begin with. Programs with different names share
-	// nothing. Defaults to "throttle".
+	// Name is what the names of rows begin with. Programs with different names share nothing. One lock
+	// guards all rows of a name, which is enough for most, because callers that come together
+	// share a transaction. APIs that have nothing to do with each other can have a Store
+	// with another Name each: then their transactions do not wait for each other. Defaults to "throttle".
 	Name string
-
-	// Groups has budgets in one group only if one request may need them together. Then a
-	// transaction for one API does not wait for one of another API. Which budgets are in one group depends on the
-	// hosts in the policies, so all programs must have the same policies: a budget that gets
-	// into another group begins anew. Without Groups all budgets are in one group; that is enough for
-	// most, because callers that come together share a transaction.
-	Groups bool
 
 	// ManyClocks is for a database that has no clock of its own, whose Tx.Now is the clock of
 	// the program, and for one whose servers have a clock each. The Store then lets time stand still until it is later than

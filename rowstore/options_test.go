@@ -18,7 +18,7 @@ func TestWrongOptions(t *testing.T) {
 		wrong []string
 	}{
 		{newMemory(), rowstore.Options{}, nil},
-		{newMemory(), rowstore.Options{Name: "any text, hashed", Groups: true, ManyClocks: true, Rows: 1, Lease: time.Second}, nil},
+		{newMemory(), rowstore.Options{Name: "any text, hashed", ManyClocks: true, Rows: 1, Lease: time.Second}, nil},
 		{newMemory(), rowstore.Options{Rows: -1}, []string{"Options.Rows: -1 is negative"}},
 		{newMemory(), rowstore.Options{Lease: 10}, []string{"Options.Lease: 10ns is too short"}},
 		{newMemory(), rowstore.Options{Lease: -time.Second}, []string{"Options.Lease: -1s is too short"}},

@@ -65,32 +65,6 @@ func TestP7_GivenBackWhileAway(t *testing.T) {
 	})
 }
 
-// TestP7_LeavesWhileRefused: a caller waits in a line, the groups of its budgets change, and the database refuses the transaction in which
-// the caller leaves the line. The caller has left when the database takes transactions again.
-func TestP7_LeavesWhileRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &accident{err: errLost}
-		s := must(rowstore.New(&broken{newMemory(), a.before, nil}, rowstore.Options{Groups: true}))
-		c := store.Charge{Budget: store.Budget{Policy: "minutely", Group: "a", Key: [16]byte{3}}, Limit: store.PerMinute(1), Cost: 1}
-		require.True(t, now(t, s, c))
-		b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait, Horizon: time.Second}
-		g, err := s.Book(t.Context(), b)
-		require.NoError(t, err)
-		require.NotNil(t, g.Turn)
-		moved := *b
-		moved.Charges, moved.Turn = []store.Charge{c}, g.Turn
-		moved.Charges[0].Budget.Group = "b"
-		a.away.Store(true)
-		_, err = s.Book(t.Context(), &moved)
-		require.ErrorIs(t, err, errLost)
-		a.isOver()
-		time.Sleep(10 * time.Second)
-		st, err := s.Status(t.Context(), c)
-		require.NoError(t, err)
-		require.Zero(t, st.Waiting)
-	})
-}
-
 // TestP4_ManyLeasesInASlowDatabase: to renew what a node holds takes longer than the time between two renewals, because the database is slow.
 // Callers do not wait longer and longer.
 func TestP4_ManyLeasesInASlowDatabase(t *testing.T) {

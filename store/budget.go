@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A Budget names what one policy counts for one key. Budgets of one booking
-// share their Group, so that a store spread over several servers can keep
-// them together.
+// A Budget names what one policy counts for one key. Group is not part of the
+// name: two programs whose other policies differ have different groups for one budget.
+// Budgets of one booking share their Group, so that a store can queue its calls by group.
 type Budget struct {
 	Policy string   // the policy's name
 	Group  string   // policies that can match the same request share it
@@ -59,8 +59,8 @@ type Share struct {
 
 // BudgetOf returns the budget that a policy of this name has for a key, as a policy's Key would
 // return it; "" if the policy has none. Programs can so find a budget that events, metrics or
-// the fleet's commands name, without a request. Its Group is empty: that depends on the
-// other policies of a transport.
+// the fleet's commands name, without a request. Its Group is empty: the group
+// depends on the other policies of a program.
 func BudgetOf(policy, key string) Budget { return Budget{Policy: policy, Key: budgetKey(policy, key)} }
 
 // budgetKey hashes a policy's name and a key, so that no two pairs share a

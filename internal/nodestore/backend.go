@@ -10,25 +10,21 @@ import (
 )
 
 // A Backend keeps the rows of budgets for many nodes. Its methods are safe for concurrent use, but
-// that there is one Step at a time for each lane of a node.
+// a node makes one Step at a time.
 type Backend interface {
-	// Lane names the lane of a budget: the budgets of one booking have one lane, in all nodes
-	// that use them.
-	Lane(b *store.Budget) string
-
-	// Step locks the rows of a lane, calls decide, saves the rows that decide has got and unlocks them:
+	// Step locks the rows, calls decide, saves the rows that decide has got and unlocks them:
 	// all rows are saved, or none. The keys are those that decide asks for first. Decide may be called
 	// again, with the rows as they were, if what it did could not be saved. After an error
 	// nothing was saved, unless it is an [ErrUnsure]. Step returns what other nodes have done since the last call.
-	Step(lane string, keys []ledger.Key, decide func(Rows) Told) (Heard, error)
+	Step(keys []ledger.Key, decide func(Rows) Told) (Heard, error)
 
 	// Read calls look with the rows as they are, which look does not change. The keys are those that
 	// look asks for; look may be called again. Read returns what other nodes have done, also with an error. It fails when ctx has ended.
-	Read(ctx context.Context, lane string, keys []ledger.Key, look func(Rows)) (Heard, error)
+	Read(ctx context.Context, keys []ledger.Key, look func(Rows)) (Heard, error)
 
 	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
 	// stop is called. Wake does not block. A backend whose nodes cannot be told calls wake four times a second.
-	Listen(lane string, wake func()) (stop func(), err error)
+	Listen(wake func()) (stop func(), err error)
 }
 
 // A DeathObserver is a Backend that knows of some nodes that they are dead before their leases end.
@@ -46,11 +42,11 @@ var ErrUnsure = errors.New("it is not known whether this was saved")
 
 // A Troubled is a Backend whose steps may take long because something has failed.
 type Troubled interface {
-	// Trouble is what has failed in the step of a lane that is under way; nil: nothing.
-	Trouble(lane string) error
+	// Trouble returns the failure in the step that is under way, or nil.
+	Trouble() error
 }
 
-// Rows are the rows of a lane during a step or a look.
+// Rows are the rows of budgets during a step or a look.
 type Rows interface {
 	// Now is the time of the store's clock, in microseconds. The clock was read between Asked, when this node asked for the
 	// time, and Received, when this node had the answer.

@@ -29,12 +29,11 @@ const awayEvery = 250 * time.Millisecond
 // renewMost is how many leases are renewed in one step.
 const renewMost = 64
 
-// A lane is a node's part of one lane: what callers want done, and the memory.
+// A lane makes the steps of a node, one after another: it has the queue of what callers want done, and the memory.
 //
 // Locks: that of the state is taken within a step of the backend, and that of the lane within that of the
 // state. Neither is held while the backend waits for other nodes.
 type lane struct {
-	name       string
 	backend    Backend
 	renewEvery time.Duration         // how often leases are renewed of what is held
 	tickEvery  time.Duration         // how often tick is called
@@ -62,13 +61,13 @@ type lane struct {
 	stop        func()
 }
 
-func newLane(name string, b Backend, o Options) *lane {
+func newLane(b Backend, o Options) *lane {
 	isDead := func(int64) bool { return false }
 	if m, ok := b.(DeathObserver); ok {
 		isDead = m.IsDead
 	}
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
-	l := &lane{name: name, backend: b, renewEvery: lease / 10, tickEvery: lease / 10, rowsMost: o.Rows, memory: newMemory(name, o, isDead)}
+	l := &lane{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, rowsMost: o.Rows, memory: newMemory(o, isDead)}
 	if lease < farthest.Wait { // else a test is under way in which a century may pass
 		l.tickEvery = min(l.tickEvery, ledger.Recall)
 	}
@@ -175,7 +174,7 @@ func (l *lane) run() {
 		case n > 0 || !heard.Empty():
 			l.make(batch, heard, look)
 		case look:
-			h, err := l.backend.Read(context.Background(), l.name, nil, func(Rows) {})
+			h, err := l.backend.Read(context.Background(), nil, func(Rows) {})
 			if l.hear(h); err != nil {
 				l.retry(Heard{})
 			}
@@ -209,7 +208,7 @@ func (l *lane) make(batch []*op, heard Heard, look bool) {
 		keys = o.budgets(keys)
 	}
 	keys = append(keys, heard.News.Moved...)
-	later, err := l.backend.Step(l.name, keys, func(rows Rows) Told {
+	later, err := l.backend.Step(keys, func(rows Rows) Told {
 		l.state.Lock()
 		defer l.state.Unlock()
 		l.step.begin(rows)
@@ -350,7 +349,7 @@ func (l *lane) keepAlive() {
 		return // tick ends what is of no use
 	}
 	if l.stop == nil {
-		stop, err := l.backend.Listen(l.name, l.wakeUp)
+		stop, err := l.backend.Listen(l.wakeUp)
 		if err == nil {
 			l.stop = stop
 			l.wakeUp() // others may have told something meanwhile

@@ -10,9 +10,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A memory is what a node remembers of its callers in one lane. If the node dies, so do they.
+// A memory is what a node remembers of its callers. If the node dies, the callers die, too.
 type memory struct {
-	lane     string // its name
 	node     ledger.Node
 	arrivals *ledger.Arrivals
 	line     map[ledger.Key]map[int64]*waiter     // by arrival, of the waiters for a start
@@ -25,9 +24,9 @@ type memory struct {
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
 }
 
-func newMemory(lane string, o Options, isDead func(node int64) bool) memory {
+func newMemory(o Options, isDead func(node int64) bool) memory {
 	return memory{
-		lane: lane, node: o.Node, arrivals: o.Arrivals, isDead: isDead,
+		node: o.Node, arrivals: o.Arrivals, isDead: isDead,
 		line: make(map[ledger.Key]map[int64]*waiter), slots: make(map[ledger.Key]map[int64]*slotWaiter),
 		held: make(map[ledger.Key]*holding), watches: make(map[*watch]struct{}), timers: make(map[ledger.Key]*time.Timer),
 	}
@@ -36,7 +35,6 @@ func newMemory(lane string, o Options, isDead func(node int64) bool) memory {
 // A waiter is a caller that waits, or waited, for a start. It is the Turn of its caller.
 type waiter struct {
 	ledger.Waiter
-	lane    string
 	booking store.Booking
 	ends    int64         // when the caller's MaxWait is over, in microseconds of the store's clock
 	ready   chan struct{} // the Ready of the caller's grant

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -17,7 +16,7 @@ type Store struct {
 	store.Minimal
 	backend Backend
 	options Options
-	lanes   sync.Map // of *lane, by name
+	lane    *lane
 	ops     ops
 }
 
@@ -26,18 +25,7 @@ func New(b Backend, o Options) *Store {
 	if o.Arrivals == nil {
 		o.Arrivals = new(ledger.Arrivals)
 	}
-	return &Store{backend: b, options: o}
-}
-
-// lane returns the lane of a budget.
-func (s *Store) lane(b *store.Budget) *lane { return s.named(s.backend.Lane(b)) }
-
-func (s *Store) named(name string) *lane {
-	if l, ok := s.lanes.Load(name); ok {
-		return l.(*lane)
-	}
-	l, _ := s.lanes.LoadOrStore(name, newLane(name, s.backend, s.options))
-	return l.(*lane)
+	return &Store{backend: b, options: o, lane: newLane(b, o)}
 }
 
 // own gives budgets that are the node's own keys that no other node has.
@@ -59,19 +47,16 @@ func (s *Store) op(decide func(*step, *op), b *store.Booking) *op {
 
 // Book implements [store.Store].
 func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
-	l := s.lane(&b.Charges[0].Budget)
 	o := s.op(book, b)
 	o.books, o.observer = true, outage.From(ctx)
-	if w, ok := b.Turn.(*waiter); ok && w.lane != l.name && !s.leavesLane(ctx, w) {
-		o.booking.Turn = nil
-	}
-	l.post(o)
+	s.lane.post(o)
+
 	patience := b.MaxWait
 	if patience == 0 {
 		patience = -1
 	}
 	if !o.await(ctx, patience) {
-		return store.Grant{Held: store.NotHeld}, s.leftError(ctx, l)
+		return store.Grant{Held: store.NotHeld}, s.leftError(ctx)
 	}
 	g, err := o.grant, o.err
 	if err != nil {
@@ -90,30 +75,17 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 // book is Book in a step.
 func book(st *step, o *op) { st.book(&o.booking, &o.grant) }
 
-// leavesLane has a waiter leave its line, because the caller's budgets belong to another lane now. It returns false if the waiter
-// leaves later: until then no other lane may change the waiter.
-func (s *Store) leavesLane(ctx context.Context, w *waiter) bool {
-	o := s.ops.get(func(st *step, _ *op) { st.giveUp(w) }, &store.Booking{})
-	o.isUndo = true
-	s.named(w.lane).post(o)
-	if !o.await(ctx, -1) {
-		return false
-	}
-	defer s.ops.put(o)
-	return o.err == nil
-}
-
-// leftError is the error of a caller that did not wait for the answer.
-func (s *Store) leftError(ctx context.Context, l *lane) error {
+// leftError returns the error of a caller that did not wait for the answer.
+func (s *Store) leftError(ctx context.Context) error {
 	why := context.Cause(ctx)
 	if why == nil {
 		why = context.DeadlineExceeded
 	}
-	if err := l.away.Load(); err != nil {
+	if err := s.lane.away.Load(); err != nil {
 		return fmt.Errorf("%w (%w)", *err, why)
 	}
 	if t, ok := s.backend.(Troubled); ok {
-		if trouble := t.Trouble(l.name); trouble != nil {
+		if trouble := t.Trouble(); trouble != nil {
 			return fmt.Errorf("%w (%w)", trouble, why)
 		}
 	}
@@ -143,7 +115,7 @@ func (s *Store) Release(b *store.Booking, g store.Grant) {
 // undo does an op that gives something back.
 func (s *Store) undo(o *op) {
 	o.isUndo = true
-	s.lane(&o.booking.Charges[0].Budget).post(o)
+	s.lane.post(o)
 	if o.await(context.Background(), undoSoon) {
 		s.ops.put(o)
 	}
@@ -151,10 +123,9 @@ func (s *Store) undo(o *op) {
 
 // do does an op and waits for it.
 func (s *Store) do(ctx context.Context, o *op) (from, to float64, err error) {
-	l := s.lane(&o.booking.Charges[0].Budget)
-	l.post(o)
+	s.lane.post(o)
 	if !o.await(ctx, -1) {
-		return 0, 0, s.leftError(ctx, l)
+		return 0, 0, s.leftError(ctx)
 	}
 	from, to, err = o.from, o.to, o.err
 	s.ops.put(o)
@@ -217,7 +188,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	s.own(charges)
 	charges[0].Cost = 1
 	var st store.Status
-	if err := s.read(ctx, s.lane(&c.Budget), charges, func(rows Rows) {
+	if err := s.read(ctx, charges, func(rows Rows) {
 		row := rows.Row(charges[0].Budget.Key, false).Clone()
 		st = ledger.NewRequest(rows.Now(), s.options.Node, nil, &store.Booking{Charges: charges}, []*ledger.Row{row}).Status()
 	}); err != nil {
@@ -227,14 +198,14 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 }
 
 // read looks at the rows of charges, and takes in what other nodes have done.
-func (s *Store) read(ctx context.Context, l *lane, charges []store.Charge, look func(Rows)) error {
+func (s *Store) read(ctx context.Context, charges []store.Charge, look func(Rows)) error {
 	var few [ledger.Few]ledger.Key
 	keys := few[:0]
 	for i := range charges {
 		keys = append(keys, charges[i].Budget.Key)
 	}
-	heard, err := s.backend.Read(ctx, l.name, keys, look)
-	l.warn(heard.News)
-	l.hear(heard)
+	heard, err := s.backend.Read(ctx, keys, look)
+	s.lane.warn(heard.News)
+	s.lane.hear(heard)
 	return err
 }

@@ -50,7 +50,7 @@ func (st *step) bookWaiter(w *waiter, b *store.Booking, g *store.Grant) {
 	st.unslot(b, b.Instead)
 	w.Come(b)
 	st.leave(w, (*ledger.Request).Leave)
-	w.lane, w.booking = st.lane, *b
+	w.booking = *b
 	w.booking.Charges = slices.Clone(b.Charges)
 	if w.ends = math.MaxInt64; b.MaxWait >= 0 {
 		w.ends = st.now + ledger.Micros(b.MaxWait)

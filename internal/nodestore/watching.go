@@ -15,21 +15,22 @@ import (
 type watching struct {
 	watch
 	store *Store
-	lane  *lane
 }
 
 // Watch implements [store.Store].
 func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
-	w := &watching{watch: watch{charges: b.Charges, grant: g, news: news}, store: s, lane: s.lane(&b.Charges[0].Budget)}
+	w := &watching{watch: watch{charges: b.Charges, grant: g, news: news}, store: s}
 	if slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return c.Node }) {
 		w.charges = slices.Clone(b.Charges)
 		s.own(w.charges)
 	}
-	w.lane.state.Lock()
-	w.lane.memory.watches[&w.watch] = struct{}{}
-	w.lane.keepAlive()
-	late := w.lane.memory.recent.isAbout(&w.watch)
-	w.lane.state.Unlock()
+
+	// What was heard before the watch is in the memory is told now.
+	s.lane.state.Lock()
+	s.lane.memory.watches[&w.watch] = struct{}{}
+	s.lane.keepAlive()
+	late := s.lane.memory.recent.isAbout(&w.watch)
+	s.lane.state.Unlock()
 	if late {
 		w.tell()
 	}
@@ -46,7 +47,7 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 	var away error // what the caller waits for
 	for {
 		var ok bool
-		err := w.store.read(ctx, w.lane, w.charges, func(rows Rows) { ok = w.usable(rows) })
+		err := w.store.read(ctx, w.charges, func(rows Rows) { ok = w.usable(rows) })
 		switch {
 		case err == nil:
 			return ok && !w.lifted.Load(), nil // the news that came with the rows may have lifted it
@@ -68,7 +69,8 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 
 // Stop implements [store.Watch].
 func (w *watching) Stop() {
-	w.lane.state.Lock()
-	defer w.lane.state.Unlock()
-	delete(w.lane.memory.watches, &w.watch)
+	l := w.store.lane
+	l.state.Lock()
+	defer l.state.Unlock()
+	delete(l.memory.watches, &w.watch)
 }

@@ -60,7 +60,7 @@ type record struct {
 	from, to time.Duration
 }
 
-// name is what an upstream is called. Each is a domain of its own, and so a group.
+// name returns the name of an upstream. In a cluster it is also the namespace of the upstream's store.
 func name(upstream int) string { return fmt.Sprintf("upstream-%d.example", upstream) }
 
 // play plays a scene, in a bubble of testing/synctest.
@@ -117,10 +117,15 @@ func (s scene) start(begin time.Duration, clients []redis.UniversalClient) (*pla
 			p.limiters = append(p.limiters, nil)
 			continue
 		}
+
+		// All budgets of a namespace lie on one master, so a cluster has a namespace for each upstream.
 		store := redisstore.New(client, redisstore.Options{})
 		var mine []*throttle.Limiter
 		for i := range s.Upstreams {
 			domain := name(s.First + i)
+			if s.Shards > 0 {
+				store = redisstore.New(client, redisstore.Options{Namespace: domain})
+			}
 			l, err := throttle.NewLimiter(store, throttle.Policy{Name: domain, Limit: throttle.PerSecond(s.PerSecond)})
 			if err != nil {
 				return nil, err

@@ -70,7 +70,7 @@ func (qs *Queues) bookRequest(b *batch) *wire.BookRequest {
 	r := &wire.BookRequest{
 		Record: qs.Names.Record(group), Number: b.number, Age: time.Since(b.sent), Rows: b.rows,
 		Ops: make([]*wire.Op, 0, len(b.merged)), Pauses: qs.knownPauses(b.ops),
-		Shared: qs.Names.Shared(group), Node: qs.Names.Node, Own: qs.Names.OwnPrefix(group),
+		Shared: qs.Names.Shared(), Node: qs.Names.Node, Own: qs.Names.OwnPrefix(),
 	}
 	for _, m := range b.merged {
 		op := &b.ops[m.from].Op
@@ -112,7 +112,7 @@ func (qs *Queues) observe(b *batch, p *wire.BookReply, sent, received time.Time)
 	for i := range p.Budgets {
 		r := &p.Budgets[i]
 		if qs.History.Observe(r.Key, observation(r, last, at, received), received) {
-			qs.Lost(group, r.Key)
+			qs.Lost(r.Key)
 		}
 		qs.Line.Observe(r.Key, r.Line)
 	}

@@ -26,7 +26,7 @@ func real(t *testing.T, l Line) (*Queues, *redistest.Server, *redis.Client) {
 	require.NoError(t, client.ScriptLoad(t.Context(), wire.BookScript.Source).Err())
 	qs := New(Options{
 		Conn: conn.New(client), Names: names.New("throttle"), History: history.New(), Offsets: history.NewClockOffsets(),
-		Pauses: history.RestorePauseEnds(nil), Shut: history.RestorePauseEnds(nil), Line: l, Lost: func(string, string) {},
+		Pauses: history.RestorePauseEnds(nil), Shut: history.RestorePauseEnds(nil), Line: l, Lost: func(string) {},
 	})
 	t.Cleanup(func() { idle(t, qs) })
 	return qs, server, client

@@ -146,7 +146,7 @@ func (m *model) pause(w *modelWorld, i int) {
 	defer func() { m.wire.quiet = false }()
 	c := m.charges(modelWish{budgets: []int{0}, cost: 1})[0]
 	r, err := conn.AskOnce(m.wire.t.Context(), s.Conn, func() wire.Request[wire.PauseReply] {
-		return wire.PauseRequest{Key: m.key(0), Charge: &c, Shared: s.Names.Shared(modelGroup), Length: modelPauseTime}
+		return wire.PauseRequest{Key: m.key(0), Charge: &c, Shared: s.Names.Shared(), Length: modelPauseTime}
 	})
 	if err != nil {
 		m.breaks(w, "P11: no pause: %w", err)

@@ -61,7 +61,7 @@ func newModel(t *testing.T, c redis.UniversalClient, s modelScope, stop func() b
 	calls.Now = func() int64 { return m.wire.world.clock }
 	m.queues = New(Options{
 		Conn: calls, Names: names.New("throttle"), Offsets: history.NewClockOffsets(),
-		Shut: history.RestorePauseEnds(nil), Line: modelLine{}, Lost: func(string, string) {},
+		Shut: history.RestorePauseEnds(nil), Line: modelLine{}, Lost: func(string) {},
 	})
 	return m
 }

@@ -32,7 +32,7 @@ type Options struct {
 	Pauses  *history.PauseEnds      // of budgets
 	Shut    *history.PauseEnds      // of unlimited budgets that Redis said to be shut; see gates.go
 	Line    Line                    // the callers in line
-	Lost    func(group, key string) // is told that Redis lost a budget
+	Lost    func(key string) // is told that Redis lost a budget
 }
 
 // A Line is what queues need of the layer above, which knows the callers in line. The

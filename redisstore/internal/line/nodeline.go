@@ -68,7 +68,7 @@ func (n *nodeLine) add(t *turn) {
 		n.lead = t
 	}
 	if !n.starts.NoNews {
-		n.starts.Subs.Retain(n.starts.channels(n.group))
+		n.starts.Subs.Retain(n.starts.channels())
 	}
 	if len(n.waiters) == 1 {
 		n.setTimer()
@@ -91,7 +91,7 @@ func (n *nodeLine) remove(i int) {
 	}
 	t.lineKey = ""
 	if !n.starts.NoNews {
-		n.starts.Subs.Release(n.starts.channels(n.group))
+		n.starts.Subs.Release(n.starts.channels())
 	}
 }
 

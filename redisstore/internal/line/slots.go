@@ -187,7 +187,7 @@ func (s *Slots) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{}
 	s.latestArrival = max(s.latestArrival, arrival)
 	i, _ := l.find(arrival)
 	l.line = slices.Insert(l.line, i, w)
-	s.options.Subs.Retain(s.options.channels(c.Budget.Group))
+	s.options.Subs.Retain(s.options.channels())
 	if slices.Contains(l.earlyCalls, arrival) {
 		l.wake([]int64{arrival})
 	}
@@ -199,7 +199,7 @@ func (s *Slots) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{}
 func (s *Slots) leaveLine(l *lease, arrival int64) {
 	if i, ok := l.find(arrival); ok {
 		l.line = slices.Delete(l.line, i, i+1)
-		s.options.Subs.Release(s.options.channels(l.charge.Budget.Group))
+		s.options.Subs.Release(s.options.channels())
 	}
 }
 
@@ -247,7 +247,7 @@ func (s *Slots) Subscribed(channel string) {
 	s.mu.Lock()
 	var waiting []*lease
 	for _, l := range s.all {
-		if len(l.line) > 0 && s.options.Names.Own(l.charge.Budget.Group) == channel {
+		if len(l.line) > 0 && s.options.Names.Own() == channel {
 			waiting = append(waiting, l)
 		}
 	}

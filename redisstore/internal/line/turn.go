@@ -22,7 +22,7 @@ type Options struct {
 }
 
 // channels returns the channels on which waiters for budgets of a group are called.
-func (o *Options) channels(group string) notify.Channels { return notify.ChannelsOf(o.Names, group) }
+func (o *Options) channels() notify.Channels { return notify.ChannelsOf(o.Names) }
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -38,30 +38,35 @@ const storedForm = "6"
 // A Space is a namespace as one node uses it: what its keys and channels are called.
 type Space struct {
 	Node   string     // this node among those that use the same Redis: random
-	Tagged bool       // budgets of one group share a hash tag: see redisstore.Options
+	Tagged bool       // all keys and channels have the namespace as their hash tag: see redisstore.Options
 	DB     func() int // the logical database; nil: 0
 
-	prefix string // that all begin with
+	prefix string // all keys and channels begin with it
+	tag    string // the hash tag, where there is one: see Tag
 }
 
 // New returns a namespace for a new node.
 func New(namespace string) *Space {
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
-	return &Space{prefix: Escape(namespace) + ":" + storedForm + ":", Node: base64.RawURLEncoding.EncodeToString(id)}
+	escaped := Escape(namespace)
+	return &Space{
+		prefix: escaped + ":" + storedForm + ":",
+		tag:    "{" + escaped + "}:",
+		Node:   base64.RawURLEncoding.EncodeToString(id),
+	}
 }
 
 // plain is [Escape] for what must not look like more than one part of a key.
 var plain = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25", ":", "%3A")
 
-// Row returns the key of a budget's row. In a cluster its hash tag is the group, so that
-// the budgets of one request lie in one slot. The group depends on the other
-// policies, so it stays out of the key where it is not needed: a budget keeps
-// its state by policy and key, whatever happens to the table around it.
+// Row returns the key of a budget's row: the namespace, the policy and the hashed key. The other policies
+// of a table are not part of the key, so a budget keeps its state whatever happens to the table around it,
+// and two programs with different tables share the budgets of the policies that both have.
 func (n *Space) Row(b *store.Budget) string {
 	var hash [22]byte // of letters
 	base64.RawURLEncoding.Encode(hash[:], b.Key[:])
-	return n.prefix + n.Tag(b.Group) + Escape(b.Policy) + ":" + string(hash[:])
+	return n.prefix + n.Tag() + Escape(b.Policy) + ":" + string(hash[:])
 }
 
 // Leases returns the key of a budget of concurrency slots. It ends unlike that of any
@@ -86,38 +91,40 @@ func (n *Space) Of(c *store.Charge) string {
 // Record returns the key under which Redis remembers the last call of this node for a
 // group. No budget has it: those end in a hash of 22 letters.
 func (n *Space) Record(group string) string {
-	return n.prefix + n.Tag(group) + "calls:" + n.Node + ":" + plain.Replace(group)
+	return n.prefix + n.Tag() + "calls:" + n.Node + ":" + plain.Replace(group)
 }
 
 // Heartbeats returns the key under which Redis remembers which nodes use a group. It
 // ends unlike any other.
 func (n *Space) Heartbeats(group string) string {
-	return n.prefix + n.Tag(group) + "nodes:" + plain.Replace(group) + ":presence"
+	return n.prefix + n.Tag() + "nodes:" + plain.Replace(group) + ":presence"
 }
 
-// Tag returns the hash tag of a group, where there is a cluster.
-func (n *Space) Tag(group string) string {
+// Tag returns the hash tag of the namespace, or "" where there is no cluster. One tag puts all budgets of a
+// namespace into one slot, because one script books all budgets of a request, and which budgets
+// a request needs is known to its own program only.
+func (n *Space) Tag() string {
 	if !n.Tagged {
 		return ""
 	}
-	return "{" + Escape(group) + "}:"
+
+	return n.tag
 }
 
-// Shared is the channel where all nodes are told of the budgets of a group. With hash tags
-// each tag has its own, because tags may lie on servers that do not talk to each other.
-func (n *Space) Shared(group string) string { return n.channels(group) + "pause" }
+// Shared returns the channel on which all nodes hear of pauses and losses.
+func (n *Space) Shared() string { return n.channels() + "pause" }
 
-// Own is the channel where this node is told that a waiter of its has room.
-func (n *Space) Own(group string) string { return n.OwnPrefix(group) + n.Node }
+// Own returns the channel on which this node hears that a waiter of this node has room.
+func (n *Space) Own() string { return n.OwnPrefix() + n.Node }
 
-// OwnPrefix is what all nodes' own channels for a group begin with.
-func (n *Space) OwnPrefix(group string) string { return n.channels(group) + "wake:" }
+// OwnPrefix returns what the Own channels of all nodes begin with.
+func (n *Space) OwnPrefix() string { return n.channels() + "wake:" }
 
-// channels is what the names of a group's channels begin with. The logical databases
-// of one server share its channels, so those must tell them apart.
-func (n *Space) channels(group string) string {
+// channels returns what the names of all channels begin with. The logical databases
+// of one server share its channels, so the number of the database is part of the names.
+func (n *Space) channels() string {
 	if n.DB == nil || n.DB() == 0 {
-		return n.prefix + n.Tag(group)
+		return n.prefix + n.Tag()
 	}
-	return n.prefix + "db" + strconv.Itoa(n.DB()) + ":" + n.Tag(group)
+	return n.prefix + "db" + strconv.Itoa(n.DB()) + ":" + n.Tag()
 }

@@ -30,9 +30,9 @@ type Channels struct {
 	Shared string // that of all nodes
 }
 
-// ChannelsOf returns those of a node for a group.
-func ChannelsOf(n *names.Space, group string) Channels {
-	return Channels{n.Own(group), n.Shared(group)}
+// ChannelsOf returns the channels of a node.
+func ChannelsOf(n *names.Space) Channels {
+	return Channels{n.Own(), n.Shared()}
 }
 
 // Subscriptions are those of a node, by its own channel: one while somebody waits, and a
