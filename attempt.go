@@ -17,7 +17,8 @@ import (
 // A roundTrip is one attempt to get a request through a [Transport]: price it,
 // acquire its start, send it, apply the response. Most requests need one.
 type roundTrip struct {
-	quotedAcquisition
+	*quotedAcquisition // nil when nobody needs it any more: see recycle
+
 	t   *Transport
 	req *http.Request
 
@@ -37,6 +38,7 @@ type roundTrip struct {
 	respBody    responseBody
 	handedAt    time.Duration // when the base got the request
 	settled     settlement    // what the store knows of the costs
+	toBeTold    bool          // the store hears of the response, or of the end of its body, after RoundTrip has returned
 
 	// The base calls the hooks of a trace from goroutines of its own. The observer is never called, and
 	// nobody waits for a start, while mu is held.
@@ -52,30 +54,32 @@ type roundTrip struct {
 	stopAfterFunc func() bool   // ends the watch over the request's context
 }
 
-// newRoundTrip returns the first attempt of a request that so many policies match.
-func (t *Transport) newRoundTrip(req *http.Request, matched int) *roundTrip {
-	r := allocateRoundTrip(matched)
-	r.t, r.req, r.reqBody, r.dials = t, req, req.Body, t.dials.place(req.URL.Host)
+// newRoundTrip returns the first attempt of a request.
+func (t *Transport) newRoundTrip(req *http.Request) *roundTrip {
+	r := &roundTrip{quotedAcquisition: t.newQuotedAcquisition(), t: t, req: req, reqBody: req.Body, dials: t.dials.place(req.URL.Host)}
 
 	o := optionsOf(req.Context())
-	r.init(&t.engine)
 	r.Priority = o.priority
 	r.MaxWait, r.ByDefault = o.maxWaitOr(req.Context(), t.defaultMaxWait)
 	return r
 }
 
-// allocateRoundTrip returns a zero roundTrip with memory for the quote of a request that so many
-// policies match.
-func allocateRoundTrip(matched int) *roundTrip {
-	if matched <= len(quotedAcquisition{}.chargeBuf) {
-		return new(roundTrip)
+// recycle lets another request use the acquisition, when RoundTrip returns. The attempt keeps it if slots must be
+// given back when the response is over, if the store is still being told what the response means, and if
+// the pre-write check has it.
+func (r *roundTrip) recycle() {
+	r.mu.Lock()
+	a := r.quotedAcquisition
+	if r.checking || r.toBeTold || r.Concurrent() && !r.ended {
+		a = nil
+	} else {
+		r.quotedAcquisition = nil
 	}
-	wide := new(struct {
-		roundTrip
-		room quoteRoom
-	})
-	wide.room.use(&wide.quotedAcquisition)
-	return &wide.roundTrip
+	r.mu.Unlock()
+
+	if a != nil {
+		a.recycle()
+	}
 }
 
 // priceRequest sets what the request costs, under the policies at the positions in
