@@ -33,11 +33,10 @@ type roundTrip struct {
 	// than the response.
 	sent        http.Request
 	sentContext sentContext
-	sentURL     url.URL // of sent: abort makes it unwritable
-	revocable   revocableBody
+	sentURL     url.URL        // of sent: abort makes it unwritable
+	revocable   *revocableBody // the body that the base gets, if it can be taken away from the base; else nil
 	respBody    responseBody
 	handedAt    time.Duration // when the base got the request
-	settled     settlement    // what the store knows of the costs
 	toBeTold    bool          // the store hears of the response, or of the end of its body, after RoundTrip has returned
 
 	// The base calls the hooks of a trace from goroutines of its own. The observer is never called, and
@@ -136,13 +135,12 @@ type sentContext struct {
 	context.Context // the caller's
 	hooks           hooks
 
-	mu        sync.Mutex
-	trace     httptrace.ClientTrace // calls the hooks, then those of the caller
-	traceMade bool
-	endable   context.Context         // derived from the caller's, and ends with cancel; nil: nobody has asked for it
-	cancel    context.CancelCauseFunc // of endable
-	ended     bool                    // end was called
-	cause     error                   // with this cause
+	mu      sync.Mutex
+	trace   *httptrace.ClientTrace  // calls the hooks, then those of the caller; nil until the base asks for it
+	endable context.Context         // derived from the caller's, and ends with cancel; nil: nobody has asked for it
+	cancel  context.CancelCauseFunc // of endable
+	ended   bool                    // end was called
+	cause   error                   // with this cause
 }
 
 // hooks are what the base calls through package httptrace on the way of a request.
@@ -215,14 +213,13 @@ func (c *sentContext) withEnd() context.Context {
 func (c *sentContext) withHooks() *httptrace.ClientTrace {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.traceMade {
-		c.traceMade = true
-		c.trace.GotConn, c.trace.WroteHeaders = c.hooks.gotConn, c.hooks.wroteHeaders
+	if c.trace == nil {
+		c.trace = &httptrace.ClientTrace{GotConn: c.hooks.gotConn, WroteHeaders: c.hooks.wroteHeaders}
 		if httptrace.ContextClientTrace(c.Context) != nil {
-			httptrace.WithClientTrace(c.Context, &c.trace) // adds the caller's hooks to c.trace
+			httptrace.WithClientTrace(c.Context, c.trace) // adds the caller's hooks to c.trace
 		}
 	}
-	return &c.trace
+	return c.trace
 }
 
 // A revocableBody is the body that the base gets if the request has no GetBody, so that there

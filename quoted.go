@@ -13,7 +13,7 @@ type quotedAcquisition struct {
 	policies *policySet
 	quote    quote // its charges are those of the booking
 
-	unredeem func() // notes that the place of the caller is good again; nil: it had none
+	settled settlement // what the store knows of the costs
 
 	// The memory of the quote, so that a provider's table costs no allocation.
 	chargeBuf   [fewPolicies]store.Charge
@@ -40,7 +40,7 @@ func (e *engine) newQuotedAcquisition() *quotedAcquisition {
 func (a *quotedAcquisition) recycle() {
 	a.StopWatch()
 	if a.Reuse() {
-		a.policies, a.quote.unpriced = nil, nil
+		a.policies, a.quote.unpriced, a.settled.booked = nil, nil, nil
 		a.engine.idle.Put(a)
 	}
 }

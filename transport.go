@@ -258,8 +258,8 @@ func (r *roundTrip) prepare() {
 	r.sent.URL = &r.sentURL
 	r.sent.Body = r.reqBody
 	if r.reqBody != nil && r.reqBody != http.NoBody && r.req.GetBody == nil {
-		r.revocable.ReadCloser = r.reqBody
-		r.sent.Body = &r.revocable
+		r.revocable = &revocableBody{ReadCloser: r.reqBody}
+		r.sent.Body = r.revocable
 	}
 	if r.Concurrent() {
 		// A caller that wraps the response's body may never close it.
