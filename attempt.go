@@ -17,7 +17,8 @@ import (
 // A roundTrip is one attempt to get a request through a [Transport]: price it,
 // acquire its start, send it, apply the response. Most requests need one.
 type roundTrip struct {
-	quotedAcquisition
+	*quotedAcquisition // nil when nobody needs it any more: see recycle
+
 	t   *Transport
 	req *http.Request
 
@@ -32,11 +33,11 @@ type roundTrip struct {
 	// than the response.
 	sent        http.Request
 	sentContext sentContext
-	sentURL     url.URL // of sent: abort makes it unwritable
-	revocable   revocableBody
+	sentURL     url.URL        // of sent: abort makes it unwritable
+	revocable   *revocableBody // the body that the base gets, if it can be taken away from the base; else nil
 	respBody    responseBody
 	handedAt    time.Duration // when the base got the request
-	settled     settlement    // what the store knows of the costs
+	toBeTold    bool          // the store hears of the response, or of the end of its body, after RoundTrip has returned
 
 	// The base calls the hooks of a trace from goroutines of its own. The observer is never called, and
 	// nobody waits for a start, while mu is held.
@@ -52,30 +53,32 @@ type roundTrip struct {
 	stopAfterFunc func() bool   // ends the watch over the request's context
 }
 
-// newRoundTrip returns the first attempt of a request that so many policies match.
-func (t *Transport) newRoundTrip(req *http.Request, matched int) *roundTrip {
-	r := allocateRoundTrip(matched)
-	r.t, r.req, r.reqBody, r.dials = t, req, req.Body, t.dials.place(req.URL.Host)
+// newRoundTrip returns the first attempt of a request.
+func (t *Transport) newRoundTrip(req *http.Request) *roundTrip {
+	r := &roundTrip{quotedAcquisition: t.newQuotedAcquisition(), t: t, req: req, reqBody: req.Body, dials: t.dials.place(req.URL.Host)}
 
 	o := optionsOf(req.Context())
-	r.init(&t.engine)
 	r.Priority = o.priority
 	r.MaxWait, r.ByDefault = o.maxWaitOr(req.Context(), t.defaultMaxWait)
 	return r
 }
 
-// allocateRoundTrip returns a zero roundTrip with memory for the quote of a request that so many
-// policies match.
-func allocateRoundTrip(matched int) *roundTrip {
-	if matched <= len(quotedAcquisition{}.chargeBuf) {
-		return new(roundTrip)
+// recycle lets another request use the acquisition, when RoundTrip returns. The attempt keeps it if slots must be
+// given back when the response is over, if the store is still being told what the response means, and if
+// the pre-write check has it.
+func (r *roundTrip) recycle() {
+	r.mu.Lock()
+	a := r.quotedAcquisition
+	if r.checking || r.toBeTold || r.Concurrent() && !r.ended {
+		a = nil
+	} else {
+		r.quotedAcquisition = nil
 	}
-	wide := new(struct {
-		roundTrip
-		room quoteRoom
-	})
-	wide.room.use(&wide.quotedAcquisition)
-	return &wide.roundTrip
+	r.mu.Unlock()
+
+	if a != nil {
+		a.recycle()
+	}
 }
 
 // priceRequest sets what the request costs, under the policies at the positions in
@@ -132,13 +135,12 @@ type sentContext struct {
 	context.Context // the caller's
 	hooks           hooks
 
-	mu        sync.Mutex
-	trace     httptrace.ClientTrace // calls the hooks, then those of the caller
-	traceMade bool
-	endable   context.Context         // derived from the caller's, and ends with cancel; nil: nobody has asked for it
-	cancel    context.CancelCauseFunc // of endable
-	ended     bool                    // end was called
-	cause     error                   // with this cause
+	mu      sync.Mutex
+	trace   *httptrace.ClientTrace  // calls the hooks, then those of the caller; nil until the base asks for it
+	endable context.Context         // derived from the caller's, and ends with cancel; nil: nobody has asked for it
+	cancel  context.CancelCauseFunc // of endable
+	ended   bool                    // end was called
+	cause   error                   // with this cause
 }
 
 // hooks are what the base calls through package httptrace on the way of a request.
@@ -211,14 +213,13 @@ func (c *sentContext) withEnd() context.Context {
 func (c *sentContext) withHooks() *httptrace.ClientTrace {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.traceMade {
-		c.traceMade = true
-		c.trace.GotConn, c.trace.WroteHeaders = c.hooks.gotConn, c.hooks.wroteHeaders
+	if c.trace == nil {
+		c.trace = &httptrace.ClientTrace{GotConn: c.hooks.gotConn, WroteHeaders: c.hooks.wroteHeaders}
 		if httptrace.ContextClientTrace(c.Context) != nil {
-			httptrace.WithClientTrace(c.Context, &c.trace) // adds the caller's hooks to c.trace
+			httptrace.WithClientTrace(c.Context, c.trace) // adds the caller's hooks to c.trace
 		}
 	}
-	return &c.trace
+	return c.trace
 }
 
 // A revocableBody is the body that the base gets if the request has no GetBody, so that there

@@ -104,7 +104,7 @@ func (o *chosenRequest) build(i int) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := o.choice.t.newRoundTrip(req, fewPolicies)
+	r := o.choice.t.newRoundTrip(req)
 	o.trips[i] = r
 	v := &contender{ctx: req.Context()}
 	o.use(v, r)
@@ -113,7 +113,7 @@ func (o *chosenRequest) build(i int) (*contender, error) {
 
 // use has a variant acquire its start for an attempt.
 func (o *chosenRequest) use(v *contender, r *roundTrip) {
-	v.quotedAcquisition, v.price = &r.quotedAcquisition, func() error {
+	v.quotedAcquisition, v.price = r.quotedAcquisition, func() error {
 		r.Lead = r.dialLead()
 		return r.useQuote(r.req.Context(), o.quote(r))
 	}

@@ -373,7 +373,7 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 	})
 	v, err := c.choose(ctx)
 	v.Variant = false // the permit has no other
-	p, err := l.permit(ctx, v.quotedAcquisition, err)
+	p, err := l.permit(ctx, new(Permit), v.quotedAcquisition, err)
 	if err != nil {
 		return nil, -1, err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,7 @@ type engine struct {
 	defaultMaxWait   time.Duration                // as in Config
 	observe          func(context.Context, Event) // nil if there is no observer
 	callers          acquire.Engine               // of the way of each caller to its start
+	idle             sync.Pool                    // of *quotedAcquisition: see newQuotedAcquisition
 	behind           atomic.Int32                 // how many reports go on behind the back of callers, at most mostBehind
 }
 

@@ -15,8 +15,9 @@ import (
 // gRPC, SQL, a queue consumer. It is safe for concurrent use and has nothing to
 // close.
 type Limiter struct {
-	meter
+	*engine
 	policy   *compiledPolicy
+	charge   store.Charge // of the policy
 	reserves reserves
 	pool     sync.Pool
 }
@@ -55,7 +56,7 @@ func (t *Transport) Limiter(policy string) (*Limiter, error) {
 
 // newLimiter returns a limiter for the budgets of a policy, with an engine that it may share.
 func newLimiter(e *engine, p *compiledPolicy) *Limiter {
-	l := &Limiter{meter: meter{e, p.charge}, policy: p, reserves: p.reserves}
+	l := &Limiter{engine: e, policy: p, charge: p.charge, reserves: p.reserves}
 	l.pool.New = func() any {
 		a := new(acquisition)
 		a.init(e)
@@ -91,11 +92,11 @@ func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit
 
 // acquire fills in p and returns it. waits says that the caller may be held.
 func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, waits bool) (*Permit, error) {
-	p.meter = &l.meter
+	p.engine, p.first.policy = l.engine, l.policy
 	wrongKey := l.policy.checkKey(key)
 	if cost == Free && wrongKey == nil {
 		p.state.Store(permitFree)
-		p.start.Key, p.start.Cost = l.key(key), 1 // for Tell: a charge costs at least 1
+		p.first.key, p.first.cost = l.key(key), 1 // for Tell: a charge costs at least 1
 		return p, nil
 	}
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
@@ -119,9 +120,10 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 		p.state.Store(permitFree)
 	}
 	if err == nil {
+		p.first.key, p.first.cost, p.first.reserve = c.Budget.Key, c.Cost, c.Reserve
 		p.start.Set(&a.Caller)
 		if a.Concurrent() && !a.Uncounted() {
-			p.tieSlots(ctx)
+			p.tieSlots(ctx, p.acquisition())
 		}
 		if a.observe != nil || !a.Immediate() || a.Hold.Policy != "" {
 			p.tell(ctx, a)

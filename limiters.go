@@ -70,22 +70,28 @@ func (l *Limiters) Limiter(policy string) (*Limiter, error) {
 // It waits and fails as [Limiter.Acquire] does. Call [Permit.Release] when the work is
 // done, if one of the limits is [Concurrency]: the end of ctx does so, too.
 func (l *Limiters) Acquire(ctx context.Context, demands ...Demand) (*Permit, error) {
-	return l.acquireDemands(ctx, l.newAcquisition(ctx), demands)
+	// Acquire is so small that it is inlined. So a permit that does not leave the function of
+	// its caller is not allocated, and neither is the memory for its rows.
+	return l.acquireDemands(ctx, &Permit{more: make([]permitRow, moreRows)}, demands)
 }
 
 // TryAcquire is Acquire for callers that never wait for room.
 func (l *Limiters) TryAcquire(ctx context.Context, demands ...Demand) (*Permit, error) {
-	a := l.newAcquisition(ctx)
-	a.MaxWait, a.ByDefault = NoWait, false
-	return l.acquireDemands(ctx, a, demands)
+	return l.tryDemands(ctx, &Permit{more: make([]permitRow, moreRows)}, demands)
 }
 
 // AcquireRequest is Acquire for work that a request describes: the policies that match
 // it, their Key and their Cost say what it demands. The request is not sent, and its
 // context is the caller's.
 func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
+	return l.acquireRequest(&Permit{more: make([]permitRow, moreRows)}, req)
+}
+
+// acquireRequest fills in p, and returns it.
+func (l *Limiters) acquireRequest(p *Permit, req *http.Request) (*Permit, error) {
 	a := l.newAcquisition(req.Context())
-	return l.acquire(req.Context(), a, func() error {
+	defer a.recycle()
+	return l.acquire(req.Context(), p, a, func() error {
 		var matchBuf [fewPolicies]int32
 		s := l.policies.Load()
 		matched := s.index.Match(matchBuf[:0], req)
@@ -101,45 +107,60 @@ func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 // newAcquisition returns the acquisition of a caller that waits as long as MaxWait allows, or
 // WithMaxWait of the context.
 func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
-	a, o := new(quotedAcquisition), optionsOf(ctx)
-	a.init(&l.engine)
+	a, o := l.newQuotedAcquisition(), optionsOf(ctx)
 	a.Priority = o.priority
 	a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
 	return a
 }
 
-// acquireDemands acquires what the demands cost under the policies as they are.
-func (l *Limiters) acquireDemands(ctx context.Context, a *quotedAcquisition, demands []Demand) (*Permit, error) {
-	return l.acquire(ctx, a, func() error {
-		s := l.policies.Load()
-		return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.Priority))
-	})
+// acquireDemands acquires what the demands cost, fills in p, and returns it.
+func (l *Limiters) acquireDemands(ctx context.Context, p *Permit, demands []Demand) (*Permit, error) {
+	a := l.newAcquisition(ctx)
+	defer a.recycle()
+	return l.acquire(ctx, p, a, func() error { return l.priceDemands(ctx, a, demands) })
 }
 
-// acquire returns the permit of a caller for the charges that price sets. price is called once at
+// tryDemands is acquireDemands for a caller that never waits for room.
+func (l *Limiters) tryDemands(ctx context.Context, p *Permit, demands []Demand) (*Permit, error) {
+	a := l.newAcquisition(ctx)
+	defer a.recycle()
+	a.MaxWait, a.ByDefault = NoWait, false
+	return l.acquire(ctx, p, a, func() error { return l.priceDemands(ctx, a, demands) })
+}
+
+// priceDemands sets what the demands cost under the policies as they are.
+func (l *Limiters) priceDemands(ctx context.Context, a *quotedAcquisition, demands []Demand) error {
+	s := l.policies.Load()
+	return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.Priority))
+}
+
+// acquire fills in and returns the permit of a caller for the charges that price sets. price is called once at
 // first, and again each time the policies are replaced during the wait.
-func (l *Limiters) acquire(ctx context.Context, a *quotedAcquisition, price func() error) (*Permit, error) {
+func (l *Limiters) acquire(ctx context.Context, p *Permit, a *quotedAcquisition, price func() error) (*Permit, error) {
 	err := price()
 	if err == nil && !a.hasNoPolicy() {
 		err = a.acquireStart(ctx, price)
 	}
-	return l.permit(ctx, a, err)
+	return l.permit(ctx, p, a, err)
 }
 
-// permit returns the permit of a caller that has its start, or needs none; or the caller's error.
-func (l *Limiters) permit(ctx context.Context, a *quotedAcquisition, err error) (*Permit, error) {
+// permit fills in and returns the permit of a caller that has its start, or needs none; or it returns the caller's
+// error. The permit keeps no pointer to the acquisition.
+func (l *Limiters) permit(ctx context.Context, p *Permit, a *quotedAcquisition, err error) (*Permit, error) {
 	a.StopWatch()
 	if err != nil {
 		a.reportEnd(ctx, err)
 		return nil, err
 	}
-	p := &Permit{several: a}
+
+	p.engine = &l.engine
+	p.setRows(a)
 	if a.hasNoPolicy() || a.Uncounted() {
 		p.state.Store(permitFree)
 	}
 	if !a.hasNoPolicy() {
 		if a.Concurrent() && !a.Uncounted() {
-			p.tieSlots(ctx)
+			p.tieSlots(ctx, &acquisition{a.Again(), a.engine})
 		}
 		p.setAndTell(ctx, &a.acquisition)
 	}

@@ -39,6 +39,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 		}
 		return
 	}
+	r.toBeTold = true
 	resp.Body = &meteredBody{ReadCloser: resp.Body, r: r, coding: coding, meters: meters}
 }
 

@@ -12,12 +12,6 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A meter is what a limiter and its permits share.
-type meter struct {
-	*engine
-	charge store.Charge // without key, cost and reserve
-}
-
 // A Hold says how long a caller was held, and what held it last.
 type Hold struct {
 	Duration time.Duration // how long Acquire took, and Renew; 0 if that is not worth telling
@@ -28,15 +22,46 @@ type Hold struct {
 
 // A Permit is leave to do one piece of work, which may start now. Any goroutine may call
 // Release, at any time, and one at a time the other methods.
+//
+// A Permit has copies of all that it holds, and no pointer to the acquisition that got it: so the acquisition
+// can be used again, although the permit can be kept, and released twice.
 type Permit struct {
-	meter   *meter             // of work under one policy; nil: the work has several, or the permit is zero
-	start   acquire.Start      // of work under one policy
-	several *quotedAcquisition // of work under several policies; nil: the work has one, or the permit is zero
-	held    Hold
-	usedAt  time.Duration // when Renew returned, and the work began; 0: the work began at its start
-	slots   *slotTie      // what ends the slots of the permit; nil: it has none
-	state   atomic.Uint32
+	engine   *engine // nil for a zero permit
+	start    acquire.Start
+	first    permitRow
+	more     []permitRow // behind the first, until they are set with room for moreRows
+	held     Hold
+	usedAt   time.Duration // when Renew returned, and the work began; 0: the work began at its start
+	slots    *slotTie      // what ends the slots of the permit; nil: it has none
+	unredeem func()        // notes that the place of the caller is good again; nil: it had none
+	state    atomic.Uint32
 }
+
+// A permitRow is what the work of a permit takes from the budget of one policy.
+type permitRow struct {
+	policy  *compiledPolicy // nil in a permit of no policies
+	key     [16]byte
+	cost    int
+	reserve int
+	share   store.Share
+	free    bool // the work takes nothing: the row is for Tell, and its cost is 1
+}
+
+// charge returns the charge that the row was made of.
+func (r *permitRow) charge() store.Charge {
+	c := r.policy.charge
+	c.Budget.Key, c.Cost, c.Reserve, c.Share = r.key, r.cost, r.reserve, r.share
+	return c
+}
+
+// set sets the row to the charge of a policy.
+func (r *permitRow) set(p *compiledPolicy, c *store.Charge, free bool) {
+	*r = permitRow{p, c.Budget.Key, c.Cost, c.Reserve, c.Share, free}
+}
+
+// moreRows is for how many rows behind the first a permit under several policies has memory: it is enough for a
+// provider's table.
+const moreRows = fewPolicies - 1
 
 // The states of a permit: what it holds, and who may change that. A mutex in place of them would
 // cost memory.
@@ -51,25 +76,60 @@ const (
 // acquisition returns an acquisition that holds the permit's start, made anew, so that the caller
 // may change it.
 func (p *Permit) acquisition() *acquisition {
-	if p.several != nil {
-		return &acquisition{p.several.Again(), p.several.engine}
-	}
-	e := p.meter.engine
-	return &acquisition{p.start.Caller(&e.callers, p.meter.charge), e}
+	return &acquisition{p.start.Caller(&p.engine.callers, p.charges(false)), p.engine}
 }
 
-// setStart has the permit keep what an acquisition that has its start holds.
-func (p *Permit) setStart(a *acquisition) {
-	if p.several != nil {
-		p.several.acquisition = *a
+// charges returns the charges of the budgets from which the work takes something, or of those from which it
+// takes nothing.
+func (p *Permit) charges(free bool) (charges []store.Charge) {
+	if p.first.policy != nil && p.first.free == free {
+		charges = append(charges, p.first.charge())
+	}
+	for i := range p.more {
+		if r := &p.more[i]; r.free == free {
+			charges = append(charges, r.charge())
+		}
+	}
+	return charges
+}
+
+// setRows has the permit keep the charges of an acquisition.
+//
+// It only writes to the permit, as tell and tieSlots do. If one of them stored elsewhere what it has read from the
+// permit, the compiler would move the permit of each caller of Limiters to the heap.
+func (p *Permit) setRows(a *quotedAcquisition) {
+	n := a.policyCount()
+	if rest := max(0, n-1); rest <= cap(p.more) {
+		p.more = p.more[:rest]
 	} else {
-		p.start.Set(&a.Caller)
+		p.more = make([]permitRow, rest)
+	}
+
+	for i := range n {
+		row := &p.first
+		if i > 0 {
+			row = &p.more[i-1]
+		}
+		policy, c := a.policy(i)
+		row.set(policy, c, i >= len(a.quote.policies))
 	}
 }
 
-// setAndTell is setStart, and tells the observer of the start.
+// setCosts has the permit keep the costs of the charges that its acquisition has.
+func (p *Permit) setCosts(charges []store.Charge) {
+	if len(charges) == 0 {
+		return
+	}
+
+	p.first.cost = charges[0].Cost // the rows from which the work takes nothing come last
+	for i := range charges[1:] {
+		p.more[i].cost = charges[i+1].Cost
+	}
+}
+
+// setAndTell has the permit keep the start of an acquisition, and tells the observer of the start.
 func (p *Permit) setAndTell(ctx context.Context, a *acquisition) {
-	p.setStart(a)
+	p.start.Set(&a.Caller)
 	if a.observe != nil || !a.Immediate() || a.Hold.Policy != "" {
 		p.tell(ctx, a)
 	}
@@ -97,9 +157,10 @@ type slotTie struct {
 }
 
 // tieSlots ties the slots that the permit holds to a context, or, if the end of the
-// context is not that of the work, to the permit itself.
-func (p *Permit) tieSlots(ctx context.Context) {
-	t := &slotTie{ctx: ctx, holder: p.acquisition()}
+// context is not that of the work, to the permit itself. The holder has the slots, too, and belongs
+// to the tie from now on.
+func (p *Permit) tieSlots(ctx context.Context, holder *acquisition) {
+	t := &slotTie{ctx: ctx, holder: holder}
 	if ctx.Done() == nil || optionsOf(ctx).waitOnly {
 		t.untie = runtime.AddCleanup(t, droppedSlots.release, droppedSlots{ctx, t.holder}).Stop
 	} else {
@@ -186,13 +247,15 @@ func (p *Permit) Release() {
 // begun and will not. It must not be called once the work has begun: a start that was
 // used would be given back. After Release it does nothing.
 func (p *Permit) Cancel() {
-	if (p.meter != nil || p.several != nil) && p.beginChange() {
-		p.state.Store(permitGone)
-		a, _ := p.ownAcquisition()
-		a.Cancel()
-		if p.several != nil && p.several.unredeem != nil {
-			p.several.unredeem()
-		}
+	if p.engine == nil || !p.beginChange() {
+		return
+	}
+
+	p.state.Store(permitGone)
+	a, _ := p.ownAcquisition()
+	a.Cancel()
+	if p.unredeem != nil {
+		p.unredeem()
 	}
 }
 
@@ -227,7 +290,7 @@ var (
 // After an error the permit holds nothing. It must not be called once the work has
 // begun: a start that was used would be given back.
 func (p *Permit) Renew(ctx context.Context) error {
-	if p.meter == nil && p.several == nil || p.state.Load() == permitFree {
+	if p.engine == nil || p.state.Load() == permitFree {
 		return nil
 	}
 	if !p.beginChange() {
@@ -256,9 +319,9 @@ func (p *Permit) Renew(ctx context.Context) error {
 	}
 
 	a.ReportOpenings(ctx)
-	p.setStart(a)
+	p.start.Set(&a.Caller)
 	if p.slots != nil {
-		p.tieSlots(p.slots.ctx)
+		p.tieSlots(p.slots.ctx, a)
 	}
 	if p.usedAt = now(); a.Hold.Policy != "" {
 		a.Hold.Duration = p.held.Duration + a.Waited()
@@ -311,7 +374,7 @@ func (p *Permit) TellBudget(ctx context.Context, policy, key string, a Answer) e
 // tellBudgets is Tell for the budgets of policies for whose charges isMeant is true. A permit that never held
 // anything takes no notice.
 func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, isMeant func(*store.Charge) bool) error {
-	if p.meter == nil && p.several == nil {
+	if p.engine == nil {
 		return nil
 	}
 
@@ -446,7 +509,7 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 		cost, err = min(before, cost), &StoreError{err}
 	}
 	c.Cost = cost
-	p.setStart(a)
+	p.setCosts(a.Booking.Charges)
 	return err
 }
 
@@ -457,12 +520,9 @@ func (p *Permit) told() (a *acquisition, charges []*store.Charge, ago time.Durat
 	for i := range a.Booking.Charges {
 		charges = append(charges, &a.Booking.Charges[i])
 	}
-	if p.several != nil {
-		for i := range p.several.quote.zeroCost {
-			c := p.several.quote.zeroCost[i].charge
-			if !slices.ContainsFunc(charges, func(other *store.Charge) bool { return other.Budget == c.Budget }) {
-				charges = append(charges, &c)
-			}
+	for _, c := range p.charges(true) {
+		if !slices.ContainsFunc(charges, func(other *store.Charge) bool { return other.Budget == c.Budget }) {
+			charges = append(charges, &c)
 		}
 	}
 	if p.state.Load() == permitFree {

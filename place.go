@@ -267,8 +267,11 @@ func (l *Limiters) Redeem(ctx context.Context, place *Place, demands ...Demand) 
 		return nil, nil, &PlaceError{Problem: PlaceRedeemed}
 	}
 	permit, later, err := l.reserve(ctx, a, place, price)
-	if a.unredeem = func() { l.redeemed.remove(place.id) }; permit == nil {
-		a.unredeem()
+	unredeem := func() { l.redeemed.remove(place.id) }
+	if permit != nil {
+		permit.unredeem = unredeem
+	} else {
+		unredeem()
 	}
 	return permit, later, err
 }
@@ -328,13 +331,12 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 // reserve returns the permit of a caller for the charges that price sets, or its place. old is the place with
 // which the caller came; nil: it came without one.
 func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, price func() error) (*Permit, *Place, error) {
-	permit, err := l.acquire(ctx, &a.quotedAcquisition, price)
+	permit, err := l.acquire(ctx, new(Permit), &a.quotedAcquisition, price)
 	if permit != nil {
-		// Renew has no patience, and the MaxWait of the limiters.
 		var unset contextOptions
-		a.Patience = 0
-		a.MaxWait, a.ByDefault = unset.maxWaitOr(ctx, l.defaultMaxWait)
+		permit.start.SetMaxWait(unset.maxWaitOr(ctx, l.defaultMaxWait)) // Renew has the MaxWait of the limiters
 	}
+
 	var limited *LimitError
 	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.Grant.Held < 0 {
 		return permit, nil, err

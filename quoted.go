@@ -13,30 +13,43 @@ type quotedAcquisition struct {
 	policies *policySet
 	quote    quote // its charges are those of the booking
 
-	unredeem func() // notes that the place of the caller is good again; nil: it had none
+	settled settlement // what the store knows of the costs
 
-	chargeBuf [2]store.Charge // memory of the quote, so that few charges cost no allocation
-	policyBuf [2]*compiledPolicy
+	// The memory of the quote, so that a provider's table costs no allocation.
+	chargeBuf   [fewPolicies]store.Charge
+	policyBuf   [fewPolicies]*compiledPolicy
+	zeroCostBuf [2]zeroCost
 }
 
-// A quoteRoom is memory for the quote of a caller under a provider's table, which has more rows than
-// the buffers of a quotedAcquisition hold. It lies beside the acquisition, in one allocation.
-type quoteRoom struct {
-	charges  [fewPolicies]store.Charge
-	policies [fewPolicies]*compiledPolicy
-	zeroCost [2]zeroCost
+// newQuotedAcquisition returns an acquisition that nobody else has. It may be one that was used before: see
+// recycle.
+func (e *engine) newQuotedAcquisition() *quotedAcquisition {
+	a, _ := e.idle.Get().(*quotedAcquisition)
+	if a == nil {
+		a = new(quotedAcquisition)
+		a.init(e)
+	}
+	return a
 }
 
-// use gives the quote of a caller the memory.
-func (m *quoteRoom) use(a *quotedAcquisition) {
-	a.quote = quote{charges: m.charges[:0], policies: m.policies[:0], zeroCost: m.zeroCost[:0]}
+// recycle lets another caller use the acquisition, whose way is over.
+//
+// Invariant: nobody but the caller of recycle has a pointer to the acquisition or to a charge of its quote. Stores
+// keep neither when their methods have returned and the watch has ended, events are made of copies, and a permit
+// has copied what it holds.
+func (a *quotedAcquisition) recycle() {
+	a.StopWatch()
+	if a.Reuse() {
+		a.policies, a.quote.unpriced, a.settled.booked = nil, nil, nil
+		a.engine.idle.Put(a)
+	}
 }
 
 // newQuote notes the policies, and returns the caller's quote to be filled in under them.
 func (a *quotedAcquisition) newQuote(s *policySet) *quote {
 	a.policies = s
 	if a.quote.charges == nil {
-		a.quote.charges, a.quote.policies = a.chargeBuf[:0], a.policyBuf[:0]
+		a.quote = quote{charges: a.chargeBuf[:0], policies: a.policyBuf[:0], zeroCost: a.zeroCostBuf[:0]}
 	}
 	return &a.quote
 }

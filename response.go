@@ -45,10 +45,12 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	}
 	if r.holdsNobody(f) {
 		if !r.Uncounted() { // otherwise the store is away, and each response would leave a goroutine behind
+			r.toBeTold = true
 			go r.reportFeedback(f)
 		}
 		return
 	}
+	r.toBeTold = true
 	if !r.isToldFirst(f) && r.startBehind() {
 		go func() {
 			defer r.behind.Add(-1)

@@ -133,7 +133,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(req)
 	}
 
-	r := t.newRoundTrip(req, len(matched))
+	r := t.newRoundTrip(req)
 	err := r.priceRequest(policies, matched) // which budgets, which costs
 	for err == nil && !r.hasNoPolicy() {
 		if err = r.acquireUntilSend(); err != nil || r.hasNoPolicy() { // book, wait, revalidate
@@ -141,6 +141,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		resp, failed := r.sendAndLearn() // checks once more before the first byte
 		if failed != acquire.ErrDetach {
+			r.recycle()
 			return resp, failed
 		}
 		r = r.nextAttempt() // the start is far away: the connection was given back
@@ -257,8 +258,8 @@ func (r *roundTrip) prepare() {
 	r.sent.URL = &r.sentURL
 	r.sent.Body = r.reqBody
 	if r.reqBody != nil && r.reqBody != http.NoBody && r.req.GetBody == nil {
-		r.revocable.ReadCloser = r.reqBody
-		r.sent.Body = &r.revocable
+		r.revocable = &revocableBody{ReadCloser: r.reqBody}
+		r.sent.Body = r.revocable
 	}
 	if r.Concurrent() {
 		// A caller that wraps the response's body may never close it.
@@ -313,7 +314,7 @@ func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.awaitCheck()
-	if r.stopErr != nil || r.ended {
+	if r.stopErr != nil || r.ended || r.quotedAcquisition == nil {
 		r.connClosed = false // the base has got another connection than the one that was closed
 		return false, false
 	}
@@ -458,8 +459,8 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 		return nil, e, false // the headers are in a buffer only: net/http notices the closed connection when it flushes
 	}
 	r.wrote = true
-	if r.checking {
-		return nil, e, false // on another connection than the one that was written to
+	if r.checking || r.quotedAcquisition == nil {
+		return nil, e, false // on another connection than the one that was written to, or answered before it was written
 	}
 	r.StopWatch()
 	if d := r.Late(); d > 0 && r.stopErr == nil && r.observe != nil {
@@ -539,7 +540,7 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 	if r.stopAfterFunc != nil {
 		r.stopAfterFunc()
 	}
-	if r.checking {
+	if r.checking || r.quotedAcquisition == nil {
 		return nil, nil
 	}
 	r.giveBack()
@@ -562,10 +563,10 @@ func (r *roundTrip) giveBack() {
 func (r *roundTrip) nextAttempt() *roundTrip {
 	r.mu.Lock()
 	next := &roundTrip{
-		quotedAcquisition: quotedAcquisition{acquisition: r.acquisition, policies: r.policies, quote: r.quote},
+		quotedAcquisition: r.quotedAcquisition,
 		t:                 r.t, req: r.req, reqBody: r.rewound, detached: true, dials: r.dials, dialTook: r.dialTook,
 	}
-	r.acquisition, r.rewound = acquisition{}, nil
+	r.quotedAcquisition, r.rewound = nil, nil
 	r.mu.Unlock()
 	r.end()
 	return next

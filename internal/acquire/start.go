@@ -7,19 +7,16 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// What stays of a caller that has its start: callers of one budget are used again, and a Start is kept in their place.
+// What stays of a caller that has its start: callers are used again, and a Start is kept in their place.
 
-// A Start is what a permit keeps of a caller of one budget. It has no pointer to the
+// A Start is what a permit keeps of a caller, beside the charges. It has no pointer to the
 // caller, so that a permit that does not leave its user's function costs no allocation.
 type Start struct {
-	Key  [16]byte // of the budget
-	Cost int      // as it was settled last
-
-	reserve     int
 	spread      time.Duration
 	wait, age   time.Duration // of the grant
 	handle      store.Handle
 	turn        store.Turn
+	slots       *slotHold // the slots, if they were acquired after the start was booked
 	startAt     time.Duration
 	validatedAt time.Duration
 	validateRTT time.Duration
@@ -28,30 +25,29 @@ type Start struct {
 	priority    store.Priority
 }
 
-// Set sets the start to that of a caller of one budget. It sets each field by
-// itself, because a literal would be copied.
+// Set sets the start to that of a caller. It sets each field by itself, because a literal would
+// be copied.
 func (s *Start) Set(c *Caller) {
-	charge, g := &c.Booking.Charges[0], &c.Grant
-	if c.slots != nil {
-		g = &c.slots.grant // the only charge is Concurrency
-	}
-
-	s.Key, s.Cost, s.reserve, s.spread = charge.Budget.Key, charge.Cost, charge.Reserve, c.Booking.Spread
+	g := &c.Grant
+	s.spread, s.slots = c.Booking.Spread, c.slots
 	s.wait, s.age, s.handle, s.turn = g.Wait, g.Age, g.Handle, g.Turn
 	s.startAt, s.validatedAt, s.validateRTT = c.startAt, c.validatedAt, c.validateRTT
 	s.maxWait, s.byDefault, s.priority = c.MaxWait, c.ByDefault, c.Priority
 }
 
-// Caller returns a caller that holds the start. The charge is that of the budget, without what the start says of it.
-func (s *Start) Caller(e *Engine, charge store.Charge) Caller {
-	charge.Budget.Key, charge.Cost, charge.Reserve = s.Key, s.Cost, s.reserve
+// SetMaxWait sets for how long the caller may be held when it acquires another start, as [Caller] has it.
+func (s *Start) SetMaxWait(d time.Duration, byDefault bool) { s.maxWait, s.byDefault = d, byDefault }
+
+// Caller returns a caller that holds the start. The charges are those of the start, and the caller's from now on.
+func (s *Start) Caller(e *Engine, charges []store.Charge) Caller {
 	c := Caller{
 		engine: e, Booking: store.Booking{Spread: s.spread}, returns: true,
 		MaxWait: s.maxWait, ByDefault: s.byDefault, Priority: s.priority,
 		Grant:   store.Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: store.NotHeld},
+		slots:   s.slots,
 		startAt: s.startAt, validatedAt: s.validatedAt, validateRTT: s.validateRTT,
 	}
-	c.SetCharges([]store.Charge{charge})
+	c.SetCharges(charges)
 	c.holdStart()
 	return c
 }
@@ -73,7 +69,7 @@ func (c *Caller) holdStart() {
 	}
 }
 
-// Reuse makes a caller of one budget, whose way is over, ready for another way with the same engine and charges. It
+// Reuse makes a caller whose way is over ready for another way with the same engine and memory for charges. It
 // returns false, and does nothing, if the store may still use the caller.
 func (c *Caller) Reuse() bool {
 	switch {
