@@ -390,7 +390,7 @@ type ward struct {
 func newWard(t *testing.T) *ward {
 	w := &ward{history: &history{T: t}, ClusterServers: redistest.Cluster(t)}
 	w.client = w.Client(t)
-	slot, err := w.client.ClusterKeySlot(t.Context(), "{" + redisstore.DefaultNamespace + "}").Result()
+	slot, err := w.client.ClusterKeySlot(t.Context(), "{"+redisstore.DefaultNamespace+"}").Result()
 	require.NoError(t, err)
 	w.slot, w.owner = int(slot), int(slot)*3/16384
 	w.store = redisstore.New(w.client, redisstore.Options{})
@@ -448,7 +448,7 @@ func TestP12_AClusterIsDown(t *testing.T) {
 		do(t, s.Client(t), "CLUSTER", "DELSLOTS", taken)
 	}
 	owner := all[w.owner].Client(t)
-	for owner.Get(t.Context(), "{" + redisstore.DefaultNamespace + "}").Err() == redis.Nil {
+	for owner.Get(t.Context(), "{"+redisstore.DefaultNamespace+"}").Err() == redis.Nil {
 		time.Sleep(time.Millisecond)
 	}
 	refuses(t, w.store, "CLUSTERDOWN ")

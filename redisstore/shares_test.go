@@ -125,3 +125,13 @@ func TestP5_OneByOne(t *testing.T) {
 		require.GreaterOrEqual(t, float64(single), seconds/(0.35+3*1.035/float64(rate)))
 	}
 }
+
+// TestP5_FairBound: what two shares that always have callers start, over their weights, differs by at most one caller of each and two windows'
+// worth, because the room of a horizon is dealt at once and callers come when they are called.
+func TestP5_FairBound(t *testing.T) {
+	soak.WithoutRace(t)
+	server := redistest.Shared(t)
+	for seed := range uint64(soak.Most(40, 4)) {
+		sharetest.FairBound(t, spreadStores(server, 1), seed, 3, 2)
+	}
+}

@@ -3,7 +3,9 @@ package sharetest
 
 import (
 	"context"
+	"math/rand/v2"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,4 +137,99 @@ func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight,
 		t.Errorf("P3 (nearly all of the limit is used) broken: %d/s, a heap of %d: %d starts of %.0f", rate, heap, single+rest, possible)
 	}
 	return single, rest
+}
+
+// FairBound plays random shares that always have callers, with weights of 1 to 9 and costs of 1 to maxCost of a limit of 40 a second, and checks
+// the bound of start-time fair queueing (Goyal, Vin and Cheng, 1996, theorem 1): over any interval, what two shares f and g started, over
+// their weights, differs by at most L_f/w_f + L_g/w_g, where L is the largest cost of a share's callers. A store that deals room out ahead may
+// exceed the bound by the given windows' worth of the limit, over the sum of all weights.
+func FairBound(t *testing.T, newStore func(*testing.T) store.Store, seed uint64, maxCost int, windows float64) {
+	t.Helper()
+	const rate, seconds = 40, 20
+	r := rand.New(rand.NewPCG(seed, 7))
+	shares := make([]fairShare, 2+r.IntN(6))
+	callersOfEach := 120 / len(shares) // so many that some stand in line while the others' starts are booked; a row has 128 places
+	weights := 0
+	for i := range shares {
+		shares[i] = fairShare{weight: 1 + r.IntN(9), maxCost: 1 + r.IntN(maxCost)}
+		weights += shares[i].weight
+	}
+
+	var starts []fairStart
+	synctest.Test(t, func(t *testing.T) {
+		l, err := throttle.NewLimiters(throttle.Config{
+			Store: newStore(t), MaxWait: time.Hour, Policies: []throttle.Policy{{Name: "model", Limit: store.PerSecond(rate)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		began := time.Now()
+		ctx, stop := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		for i := range len(shares) * callersOfEach {
+			share, random := i%len(shares), rand.New(rand.NewPCG(seed, uint64(100+i)))
+			go func() {
+				for {
+					cost := 1 + random.IntN(shares[share].maxCost)
+					_, err := l.Acquire(ctx, throttle.Demand{Policy: "model", Share: strconv.Itoa(share), Weight: shares[share].weight, Cost: cost})
+					if err != nil {
+						return
+					}
+					if time.Since(began) > manySharesWarm {
+						mu.Lock()
+						starts = append(starts, fairStart{time.Since(began), share, cost})
+						mu.Unlock()
+					}
+				}
+			}()
+		}
+		time.Sleep(manySharesWarm + seconds*time.Second)
+		stop()
+		synctest.Wait()
+	})
+
+	excess := unfairness(shares, starts) * float64(weights) / rate
+	t.Logf("seed %d: %d shares, %v, %d starts, %.2f windows' worth above the bound", seed, len(shares), shares, len(starts), excess)
+	if excess > windows {
+		t.Errorf("P5 (first come, first served) broken: shares differ by %.2f windows' worth more than the bound of start-time fair queueing, where %.2f are allowed", excess, windows)
+	}
+}
+
+// A fairShare is a share of FairBound, whose callers cost from 1 to maxCost.
+type fairShare struct{ weight, maxCost int }
+
+// A fairStart is the start of one caller of a share.
+type fairStart struct {
+	at          time.Duration
+	share, cost int
+}
+
+// unfairness returns by how much the shares' starts over their weights differ at most, over any interval and for any two shares, beyond the bound of
+// start-time fair queueing.
+func unfairness(shares []fairShare, starts []fairStart) (excess float64) {
+	n := len(shares)
+	got, low, high := make([]float64, n), make([]float64, n*n), make([]float64, n*n)
+	for i, s := range starts {
+		got[s.share] += float64(s.cost) / float64(shares[s.share].weight)
+		if i+1 < len(starts) && starts[i+1].at == s.at {
+			continue // starts of one moment have no order
+		}
+
+		for f := range n {
+			for g := range n {
+				// The difference over an interval is the difference between those at the ends of the interval.
+				d := got[f] - got[g]
+				low[f*n+g], high[f*n+g] = min(low[f*n+g], d), max(high[f*n+g], d)
+			}
+		}
+	}
+
+	for f := range n {
+		for g := range f {
+			bound := float64(shares[f].maxCost)/float64(shares[f].weight) + float64(shares[g].maxCost)/float64(shares[g].weight)
+			excess = max(excess, high[f*n+g]-low[f*n+g]-bound)
+		}
+	}
+	return excess
 }

@@ -29,10 +29,10 @@ type Options struct {
 	Names   *names.Space
 	History *history.History
 	Offsets *history.ClockOffsets
-	Pauses  *history.PauseEnds      // of budgets
-	Shut    *history.PauseEnds      // of unlimited budgets that Redis said to be shut; see gates.go
-	Line    Line                    // the callers in line
-	Lost    func(key string) // is told that Redis lost a budget
+	Pauses  *history.PauseEnds // of budgets
+	Shut    *history.PauseEnds // of unlimited budgets that Redis said to be shut; see gates.go
+	Line    Line               // the callers in line
+	Lost    func(key string)   // is told that Redis lost a budget
 }
 
 // A Line is what queues need of the layer above, which knows the callers in line. The
