@@ -22,7 +22,10 @@ type hastyBase struct {
 	dials  time.Duration
 	writes bool // it answers after the headers; else it waits for the end of the request's context
 	early  bool // it answers when it has dialled, whatever the hooks do
+	fails  bool // it fails then, whatever the hooks do
 }
+
+var errHasty = errors.New("the base has failed")
 
 func (b hastyBase) RoundTrip(r *http.Request) (*http.Response, error) {
 	trace := httptrace.ContextClientTrace(r.Context())
@@ -40,6 +43,9 @@ func (b hastyBase) RoundTrip(r *http.Request) (*http.Response, error) {
 		time.Sleep(ms)
 	case b.early:
 		time.Sleep(b.dials)
+	case b.fails:
+		time.Sleep(b.dials)
+		return nil, errHasty
 	default:
 		<-r.Context().Done()
 		return nil, r.Context().Err()
@@ -65,6 +71,7 @@ func TestP13_AnObserverWaitsForTheEnd(t *testing.T) {
 		{kind: throttle.EventRefused, base: hastyBase{dials: time.Second}, ban: time.Minute, maxWait: 2 * time.Second, err: throttle.ErrLimited},
 		{kind: throttle.EventGaveUp, base: hastyBase{dials: time.Second}, ban: 3 * time.Second, cancel: true, err: context.Canceled},
 		{kind: throttle.EventOpened, base: hastyBase{dials: time.Second, early: true}, ban: ban},
+		{kind: throttle.EventOpened, base: hastyBase{dials: time.Second, fails: true}, ban: 2 * ban, err: errHasty},
 	} {
 		t.Run(c.kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

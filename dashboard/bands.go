@@ -1,6 +1,9 @@
 package dashboard
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // mostBands bounds the bands of a budget.
 const mostBands = 50
@@ -75,5 +78,5 @@ func (all bands) insert(id string, closed []band) {
 			all[id] = append(all[id], b)
 		}
 	}
-	slices.SortFunc(all[id], func(a, b band) int { return int(a.From - b.From) })
+	slices.SortFunc(all[id], func(a, b band) int { return cmp.Compare(a.From, b.From) })
 }

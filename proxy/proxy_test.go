@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -306,6 +307,40 @@ func TestHeldCountsWaits(t *testing.T) {
 	close(answer)
 	require.Equal(t, 200, <-done)
 	require.Equal(t, 200, <-done)
+}
+
+// TestHeldCountsNoDials: a request that has its start waits no more, however long it takes to connect.
+func TestHeldCountsNoDials(t *testing.T) {
+	dials := make(chan bool)
+	base := proxy.NewBase("127.0.0.1")
+	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dials <- true
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	s := &scene{T: t, upstream: "127.0.0.1:443", events: make(chan throttle.Event, 100)}
+	policy := anything(2)
+	policy.Match = s.upstream + "/"
+	s.serve(base, []throttle.Policy{policy}, func(c *proxy.Config) { c.Held = 1 })
+
+	ctx, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	answered := make(chan int, 2)
+	for range 2 {
+		all.Go(func() {
+			if resp, err := s.do(ctx, "GET", "/"+s.upstream+"/", nil); err == nil {
+				resp.Body.Close()
+				answered <- resp.StatusCode
+			}
+		})
+		select {
+		case <-dials:
+		case status := <-answered:
+			require.Fail(t, "the request is not sent", "status %d", status)
+		}
+	}
+	leave()
+	all.Wait()
 }
 
 // TestStream: each part of an answer arrives before the next is sent.

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -109,7 +110,7 @@ func (l *ledger) excess(c store.Charge) string {
 		return ""
 	}
 	stays := slices.Clone(l.stays[c.Budget.Key])
-	slices.SortFunc(stays, func(a, b stay) int { return int(a.at - b.at) })
+	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
 	if c.Limit.Kind() == store.KindTokenBucket {
 		return drained(c, stays)
 	}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/fleetthrottle/throttle/store"
@@ -110,7 +111,7 @@ func (l *lines) join(c store.Charge, before *wait) *wait {
 	}
 	at := l.at(c)
 	at.waits = append(at.waits, w)
-	slices.SortFunc(at.waits, func(a, b *wait) int { return int(a.arrival - b.arrival) })
+	slices.SortFunc(at.waits, func(a, b *wait) int { return cmp.Compare(a.arrival, b.arrival) })
 	return w
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -50,7 +51,7 @@ func newPlan(seed uint64, visits int) *plan {
 			p.events = append(p.events, turnEvent{at + p.length(e.pause), e.charge, 0})
 		}
 	}
-	slices.SortFunc(p.events, func(a, b turnEvent) int { return int(a.at - b.at) })
+	slices.SortFunc(p.events, func(a, b turnEvent) int { return cmp.Compare(a.at, b.at) })
 	return &p.plan
 }
 

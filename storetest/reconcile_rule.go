@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -92,7 +93,7 @@ func (l *ledger) spend(c store.Charge, at, n int64) {
 // together, of those that are to come.
 func (l *ledger) lastOf(c store.Charge, now, end, cost int64) int64 {
 	stays := slices.Clone(l.stays[c.Budget.Key])
-	slices.SortFunc(stays, func(a, b stay) int { return int(b.at - a.at) })
+	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(b.at, a.at) })
 	from := end
 	for i := 0; i < len(stays) && cost > 0; i++ {
 		if s := stays[i]; now < s.at && s.at < end {

@@ -78,14 +78,25 @@ func (b binary) test(ctx context.Context, run string, most time.Duration) (verdi
 	if b.file == "" {
 		return invalid, "", nil
 	}
-	c := exec.CommandContext(ctx, b.file, "-test.v", "-test.failfast", "-test.timeout="+most.String(), "-test.run="+run)
+	// A process that its own timeout does not end is killed, and what it started is not awaited for long.
+	grace := most / 8
+	bounded, stop := context.WithTimeout(ctx, most+grace)
+	defer stop()
+
+	c := exec.CommandContext(bounded, b.file, "-test.v", "-test.failfast", "-test.timeout="+most.String(), "-test.run="+run)
 	c.Dir = b.dir
+	c.WaitDelay = grace
 	text, err := c.CombinedOutput()
+
 	out := string(text)
 	var failed *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
 		return "", "", ctx.Err()
+	case bounded.Err() != nil:
+		return killed, hanging(out), nil
+	case errors.Is(err, exec.ErrWaitDelay): // the tests were green, and a process that they started goes on
+		return survived, "", nil
 	case err == nil && strings.Contains(out, "testing: warning: no tests to run"):
 		return "", "", fmt.Errorf("%w of %s: %s", errNoTest, b.pkg, run)
 	case err == nil:
@@ -132,6 +143,15 @@ func noticed(out string) string {
 		return began[len(began)-1][1] + " (crashes)"
 	}
 	return "a crash"
+}
+
+// hanging returns the test that ran last before its process had to be killed.
+func hanging(out string) string {
+	began := runs.FindAllStringSubmatch(out, -1)
+	if began == nil {
+		return "a hang"
+	}
+	return began[len(began)-1][1] + " (hangs)"
 }
 
 // only returns the pattern of the test that noticed, as noticed names it, with all that
