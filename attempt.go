@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -274,6 +275,12 @@ type responseBody struct {
 	ender ender
 }
 
+// A droppableBody is a responseBody that the garbage collector may find before the response is over.
+type droppableBody struct {
+	responseBody
+	dropped runtime.Cleanup
+}
+
 // An upgradedBody is the body of an upgraded connection. It tells its ender when it is closed.
 type upgradedBody struct {
 	io.ReadWriteCloser
@@ -297,6 +304,12 @@ func (b *responseBody) Close() error {
 	err := b.ReadCloser.Close()
 	b.ender.end()
 	return err
+}
+
+// Close implements io.Closer.
+func (b *droppableBody) Close() error {
+	b.dropped.Stop()
+	return b.responseBody.Close()
 }
 
 // Close implements io.Closer.

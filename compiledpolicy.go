@@ -56,6 +56,12 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 			errs = append(errs, &ConfigError{name, "Match", err})
 		}
 	}
+	for _, err := range checkKeyFunc(p.Key, c.pattern) {
+		errs = append(errs, &ConfigError{name, "Key", err})
+	}
+	for _, err := range checkKeyFunc(p.Share, c.pattern) {
+		errs = append(errs, &ConfigError{name, "Share", err})
+	}
 	if err := p.Limit.Validate(c.charge.Jitter); err != nil {
 		errs = append(errs, &ConfigError{name, "Limit", err})
 	}
@@ -312,6 +318,10 @@ func recoverAs(err *error, policy, field string) {
 	}
 	if failed, ok := v.(*observersError); ok {
 		*err = failed.error // one of several observers has panicked, and its line is known
+		return
+	}
+	if wrong, ok := v.(*keyError); ok {
+		*err = &ConfigError{policy, field, wrong}
 		return
 	}
 	*err = &ConfigError{policy, field, &panicError{fmt.Sprintf("%T", v), panicLine(), v == http.ErrAbortHandler}}

@@ -32,7 +32,7 @@ const (
 	EventClosed                              // a caller has met a budget that was closed, by another program or by hand: Note says who it was, if an operator said so
 	EventOpened                              // a caller starts under a budget that was EventPenalized or EventClosed: it is open again
 	EventUnmatched                           // no policy matches the request: nothing holds it, unless Config.Unmatched refuses it; Host says where it goes
-	EventDropped                             // the program dropped a permit without Release, and what it had in flight under a Concurrency limit was given back: see [Permit.Release]
+	EventDropped                             // the program dropped a permit without Release, or an answer whose body it neither read to the end nor closed, and what was in flight under a Concurrency limit was given back: see [Permit.Release] and [Concurrency]
 )
 
 // String returns the kind's name in lower case.

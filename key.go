@@ -8,6 +8,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,13 +24,29 @@ import (
 // application is a better key than its token: tokens change while the budget
 // behind them does not.
 func Header(name string) func(*http.Request) string {
-	name = textproto.CanonicalMIMEHeaderKey(name)
-	return func(r *http.Request) string {
-		if values := r.Header[name]; len(values) > 0 {
-			return values[0]
-		}
-		return ""
+	return headerKey(textproto.CanonicalMIMEHeaderKey(name)).of
+}
+
+type headerKey string
+
+func (k headerKey) of(r *http.Request) string {
+	if r == nil {
+		return k.faults()
 	}
+	if values := r.Header[string(k)]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+func (k headerKey) faults() string {
+	switch {
+	case k == "" || strings.ContainsFunc(string(k), notInFieldName):
+		return fmt.Sprintf("Header(%q) is no name of a header field, so no request has it", string(k))
+	case k == "Host":
+		return `Header("Host") is always empty, because the host of a request is no header field: use Host`
+	}
+	return ""
 }
 
 // Query returns a [Policy.Key] that reads the first value of a parameter in
@@ -38,20 +55,32 @@ func Header(name string) func(*http.Request) string {
 // Values are hashed before they leave the program. Still, the id of an
 // application is a better key than its token: tokens change while the budget
 // behind them does not.
-func Query(name string) func(*http.Request) string {
-	return func(r *http.Request) string {
-		if r.URL == nil {
-			return ""
-		}
-		return queryValue(r.URL.RawQuery, name)
+func Query(name string) func(*http.Request) string { return queryKey(name).of }
+
+type queryKey string
+
+func (k queryKey) of(r *http.Request) string {
+	switch {
+	case r == nil:
+		return faultOfName("Query", string(k))
+	case r.URL == nil:
+		return ""
 	}
+	return queryValue(r.URL.RawQuery, string(k))
 }
 
 // PathValue returns a [Policy.Key] that reads what a wildcard of the policy's
-// pattern matched, in its host or in its path; "" if there is no such
-// wildcard.
-func PathValue(name string) func(*http.Request) string {
-	return func(r *http.Request) string { return r.PathValue(name) }
+// pattern matched, in its host or in its path. [New] refuses a policy whose Match
+// has no such wildcard, because all requests would have the key "".
+func PathValue(name string) func(*http.Request) string { return pathValueKey(name).of }
+
+type pathValueKey string
+
+func (k pathValueKey) of(r *http.Request) string {
+	if r == nil {
+		return cmp.Or(faultOfName("PathValue", string(k)), wildcardMark+string(k))
+	}
+	return r.PathValue(string(k))
 }
 
 // Wildcards returns the names of the wildcards of Match, whose values
@@ -73,14 +102,20 @@ const maxBodyRead = 32 << 20
 // number. It returns "" if there is no such member within the first 32 MiB, if
 // it is an object or an array, if the Content-Type is not application/json, or
 // if the request has no GetBody, without which a body can be read only once.
-// [http.NewRequest] sets GetBody for the readers of packages bytes and strings.
-func BodyMember(name string) func(*http.Request) string {
-	return func(r *http.Request) string {
-		if media := r.Header.Get("Content-Type"); !strings.HasPrefix(strings.ToLower(media), "application/json") {
-			return ""
-		}
-		return reqbody.MemberWithin(r, name, maxBodyRead)
+// [http.NewRequest] sets GetBody for the readers of packages bytes and strings. So requests of
+// methods that have no body, such as most GETs, share the key "".
+func BodyMember(name string) func(*http.Request) string { return bodyMemberKey(name).of }
+
+type bodyMemberKey string
+
+func (k bodyMemberKey) of(r *http.Request) string {
+	if r == nil {
+		return faultOfName("BodyMember", string(k))
 	}
+	if media := r.Header.Get("Content-Type"); !strings.HasPrefix(strings.ToLower(media), "application/json") {
+		return ""
+	}
+	return reqbody.MemberWithin(r, string(k), maxBodyRead)
 }
 
 // Host is a [Policy.Key]: the URL's host in lower case, without a default port
@@ -125,22 +160,48 @@ func Method(r *http.Request) string {
 // Join returns a [Policy.Key] with one budget for each combination of the
 // values of fs. Different values never join to the same key, whatever they
 // hold, and neither do different numbers of values: Join() is "", and Join(f)
-// is not f's value but a key made of it.
+// is not f's value but a key made of it. [New] refuses a Join of nothing.
 func Join(fs ...func(*http.Request) string) func(*http.Request) string {
-	fs = slices.Clone(fs)
-	return func(r *http.Request) string {
-		var stack [128]byte
-		key := stack[:0]
-		for _, f := range fs {
-			// The length in front says where the value ends, so no
-			// value can look like the next one.
-			value := f(r)
-			key = strconv.AppendInt(key, int64(len(value)), 10)
-			key = append(key, ':')
-			key = append(key, value...)
-		}
-		return string(key)
+	return joinKey(slices.Clone(fs)).of
+}
+
+type joinKey []func(*http.Request) string
+
+func (k joinKey) of(r *http.Request) string {
+	if r == nil {
+		return k.faults()
 	}
+	var stack [128]byte
+	key := stack[:0]
+	for _, f := range k {
+		// The length in front says where the value ends, so no
+		// value can look like the next one.
+		value := f(r)
+		key = strconv.AppendInt(key, int64(len(value)), 10)
+		key = append(key, ':')
+		key = append(key, value...)
+	}
+	return string(key)
+}
+
+// faults returns the faults of all parts, and the wildcards that they read.
+func (k joinKey) faults() string {
+	if len(k) == 0 {
+		return "Join() of nothing is the same key for every request: leave the key out"
+	}
+	var all []string
+	for _, f := range k {
+		if f == nil {
+			all = append(all, "Join has a function that is nil")
+			continue
+		}
+		faults, wildcards := inspectKey(f)
+		all = append(all, faults...)
+		for _, name := range wildcards {
+			all = append(all, wildcardMark+name)
+		}
+	}
+	return strings.Join(all, faultEnd)
 }
 
 // queryValue is url.ParseQuery(query).Get(name), but takes apart no more than
@@ -163,33 +224,143 @@ func queryValue(query, name string) string {
 	return ""
 }
 
-// Route returns a [Policy.Key] that is the first of the patterns that a request matches, such as "/users/{id}", so that
-// paths with ids share one budget. The patterns are in the language of [Policy.Match]. A request that matches none
-// has the key "": all such requests share one budget. Route panics if a pattern is wrong, or if there is none, as
-// [http.ServeMux.Handle] does: patterns are literals of a program.
+// Route returns a [Policy.Key] that is the first of the patterns that a request
+// matches, such as "/users/{id}", so that paths with ids share one budget. The
+// patterns are in the language of [Policy.Match], but a more special one does not
+// win: it stands first. A request that matches none has the key "", so that all
+// such requests share one budget.
+//
+// [New] refuses a policy with a pattern that is wrong, or that never counts because
+// one before it matches all of its requests.
 func Route(patterns ...string) func(*http.Request) string {
-	if len(patterns) == 0 {
-		panic(&ConfigError{"", "Route", errors.New("needs a pattern such as \"/users/{id}\"")})
-	}
-	parsed := make([]*match.Pattern, len(patterns))
-	for i, text := range patterns {
-		p, err := match.Parse(text)
-		if text == "" || err != nil {
-			panic(&ConfigError{"", "Route", fmt.Errorf("pattern %q: %w", text, cmp.Or(err, errors.New("is empty")))})
-		}
-		parsed[i] = p
+	k := &routeKey{patterns: slices.Clone(patterns)}
+	k.parse()
+	return k.of
+}
+
+type routeKey struct {
+	patterns []string
+	index    *match.Index // of the patterns; nil if there are faults
+	faults   string
+}
+
+func (k *routeKey) of(r *http.Request) string {
+	switch {
+	case r == nil:
+		return k.faults
+	case k.faults != "":
+		panic(&keyError{k.faults})
+	case r.URL == nil:
+		return ""
 	}
 
-	patterns, index := slices.Clone(patterns), match.NewIndex(parsed)
-	return func(r *http.Request) string {
-		var buf [fewPolicies]int32
-		if r.URL == nil {
-			return ""
-		}
-		found := index.Match(buf[:0], r)
-		if len(found) == 0 {
-			return ""
-		}
-		return patterns[slices.Min(found)]
+	var buf [fewPolicies]int32
+	found := k.index.Match(buf[:0], r)
+	if len(found) == 0 {
+		return ""
 	}
+	return k.patterns[slices.Min(found)]
+}
+
+// parse sets the index of the patterns, or what is wrong with them.
+func (k *routeKey) parse() {
+	if len(k.patterns) == 0 {
+		k.faults = `Route() has no pattern: name some, such as Route("/users/{id}", "/users/{id}/posts")`
+		return
+	}
+
+	var all []string
+	parsed := make([]*match.Pattern, len(k.patterns))
+	for i, text := range k.patterns {
+		p, err := match.Parse(text)
+		if text == "" {
+			err = errors.New("is empty")
+		}
+		if err != nil {
+			all = append(all, fmt.Sprintf("Route: pattern %q: %v", text, err))
+			continue
+		}
+		parsed[i] = p
+		before := slices.IndexFunc(parsed[:i], func(b *match.Pattern) bool { return b != nil && b.Covers(p) })
+		if before >= 0 {
+			all = append(all, fmt.Sprintf("Route: pattern %q never counts, because %q stands before it and matches all of its requests: put it first, or leave it out", text, k.patterns[before]))
+		}
+	}
+	if len(all) > 0 {
+		k.faults = strings.Join(all, faultEnd)
+		return
+	}
+	k.index = match.NewIndex(parsed)
+}
+
+// What a key function of this package returns if it is called with nil, which no
+// request is: its faults, and the wildcards that it reads, one behind the other. A
+// function cannot be looked into, and so it says what it was made of.
+const (
+	faultEnd     = "\x00" // stands between two of them
+	wildcardMark = "{"    // begins the name of a wildcard
+)
+
+// isOwnKey reports whether a constructor of this package has made a key function, so
+// that it can be called with nil. Each constructor returns a method of a type of its
+// own, which has its code once, whatever it is bound to.
+func isOwnKey(f func(*http.Request) string) bool {
+	code := func(f func(*http.Request) string) uintptr { return reflect.ValueOf(f).Pointer() }
+	own := [...]uintptr{
+		code(headerKey("").of), code(queryKey("").of), code(pathValueKey("").of), code(bodyMemberKey("").of),
+		code(joinKey(nil).of), code(new(routeKey).of),
+	}
+	return f != nil && slices.Contains(own[:], code(f))
+}
+
+// inspectKey returns what is wrong with a key function of this package, and which
+// wildcards it reads. It returns nothing for a function of the program's own, which
+// is not called.
+func inspectKey(f func(*http.Request) string) (faults, wildcards []string) {
+	if !isOwnKey(f) {
+		return nil, nil
+	}
+	for said := range strings.SplitSeq(f(nil), faultEnd) {
+		if name, ok := strings.CutPrefix(said, wildcardMark); ok {
+			wildcards = append(wildcards, name)
+		} else if said != "" {
+			faults = append(faults, said)
+		}
+	}
+	return faults, wildcards
+}
+
+// checkKeyFunc returns what is wrong with a key function of a policy with a pattern,
+// which is nil if it is unknown.
+func checkKeyFunc(f func(*http.Request) string, pattern *match.Pattern) (errs []error) {
+	faults, wildcards := inspectKey(f)
+	for _, fault := range faults {
+		errs = append(errs, &keyError{fault})
+	}
+	for _, name := range wildcards {
+		if pattern != nil && !slices.Contains(pattern.Names(), name) {
+			errs = append(errs, &keyError{fmt.Sprintf("PathValue(%q) reads a wildcard that Match does not have, so it is empty for every request: write {%s} in Match, "+
+				"or give a function of your own that calls PathValue of the request, if the value is that of a request that came in", name, name)})
+		}
+	}
+	return errs
+}
+
+// A keyError says what is wrong with a key function of this package.
+type keyError struct{ text string }
+
+func (e *keyError) Error() string { return e.text }
+
+// faultOfName returns the fault of a key function without a name, "" if there is one.
+func faultOfName(constructor, name string) string {
+	if name != "" {
+		return ""
+	}
+	return constructor + `("") names nothing, so all requests would have the same key`
+}
+
+// notInFieldName reports whether no name of a header field has a character.
+func notInFieldName(c rune) bool {
+	alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }

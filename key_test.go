@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 func TestHeader(t *testing.T) {
@@ -248,10 +250,71 @@ func TestRoute(t *testing.T) {
 	}
 	require.Empty(t, key(&http.Request{Method: "POST", URL: &url.URL{Path: "/users/1/posts"}}))
 	require.Empty(t, key(&http.Request{}))
-	require.Equal(t, "/a/{x}", throttle.Route("/a/{x}", "/a/b")(&http.Request{URL: &url.URL{Path: "/a/b"}}), "the first counts")
+	require.Equal(t, "/{x}/b", throttle.Route("/{x}/b", "/a/{y}")(&http.Request{URL: &url.URL{Path: "/a/b"}}), "the first counts")
+}
 
-	require.PanicsWithError(t, `throttle: Route: pattern "users/{id": at offset 6: bad wildcard "{id": it takes up a whole segment or label, as in {name}`, func() { throttle.Route("users/{id") })
-	for _, wrong := range [][]string{{}, {""}, {"/a?b"}, {"/ok", "/{a}/{a}"}} {
-		require.Panics(t, func() { throttle.Route(wrong...) }, wrong)
+// TestKeysThatCannotWork: New refuses a key, or a share, that would be the same for every request, or that speaks of what
+// Match does not have, however deep it is joined. It calls no function of the program's own.
+func TestKeysThatCannotWork(t *testing.T) {
+	own := func(*http.Request) string { panic("a function of the program is not called") }
+	ends := func(texts ...string) []string { return texts }
+	const noWildcard = " reads a wildcard that Match does not have, so it is empty for every request: write {"
+	for _, c := range []struct {
+		match string
+		key   func(*http.Request) string
+		wrong []string // what each mistake begins with
+	}{
+		{"a.com/{id}", throttle.PathValue("id"), nil},
+		{"{shop}.a.com/", throttle.Join(throttle.PathValue("shop"), own, throttle.Host), nil},
+		{"a.com/{rest...}", throttle.PathValue("rest"), nil},
+		{"a.com/", throttle.Join(throttle.Header("X-App"), throttle.Query("a"), throttle.BodyMember("m"), throttle.Route("/a", "/")), nil},
+		{"a.com/", own, nil},
+		{"a.com/", throttle.PathValue("id"), ends(`PathValue("id")` + noWildcard)},
+		{"a.com/{ID}", throttle.PathValue("id"), ends(`PathValue("id")` + noWildcard)},
+		{"a.com/{id}", throttle.Join(own, throttle.Join(throttle.PathValue("ID"), throttle.PathValue("id"), throttle.PathValue("x"))),
+			ends(`PathValue("ID")`+noWildcard, `PathValue("x")`+noWildcard)},
+		{"a.com/", throttle.PathValue(""), ends(`PathValue("") names nothing`)},
+		{"a.com/", throttle.Query(""), ends(`Query("") names nothing`)},
+		{"a.com/", throttle.BodyMember(""), ends(`BodyMember("") names nothing`)},
+		{"a.com/", throttle.Header(""), ends(`Header("") is no name of a header field`)},
+		{"a.com/", throttle.Header("X App"), ends(`Header("X App") is no name of a header field`)},
+		{"a.com/", throttle.Header("X-Äpp"), ends(`Header("X-Äpp") is no name of a header field`)},
+		{"a.com/", throttle.Header("host"), ends(`Header("Host") is always empty`)},
+		{"a.com/", throttle.Join(), ends("Join() of nothing is the same key for every request")},
+		{"a.com/", throttle.Join(nil, throttle.Header(""), throttle.Join()), ends("Join has a function that is nil", `Header("") is no name`, "Join() of nothing")},
+		{"a.com/", throttle.Route(), ends("Route() has no pattern")},
+		{"a.com/", throttle.Route("users/{id", "", "/ok", "/{a}/{a}"), ends(`Route: pattern "users/{id": at offset 6: bad wildcard`, `Route: pattern "": is empty`, `Route: pattern "/{a}/{a}": at offset`)},
+		{"a.com/", throttle.Join(throttle.Route("/users/{id}", "/users/me", "GET /users/{x}", "/users/")),
+			ends(`Route: pattern "/users/me" never counts, because "/users/{id}" stands before it`, `Route: pattern "GET /users/{x}" never counts`)},
+		{"a.com/", throttle.Route("/", "/a"), ends(`Route: pattern "/a" never counts, because "/" stands before it`)},
+	} {
+		for field, p := range map[string]throttle.Policy{
+			"Key":   {Name: "a", Match: c.match, Limit: throttle.PerSecond(1), Key: c.key},
+			"Share": {Name: "a", Match: c.match, Limit: throttle.PerSecond(1), Share: c.key},
+		} {
+			_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+			_, sameErr := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+			require.Equal(t, err, sameErr)
+			if c.wrong == nil {
+				require.NoError(t, err)
+				continue
+			}
+
+			all := strings.Split(err.Error(), "\n")
+			require.Len(t, all, len(c.wrong), "%v", err)
+			for i, begin := range c.wrong {
+				require.Truef(t, strings.HasPrefix(all[i], fmt.Sprintf(`throttle: policy "a": %s: %s`, field, begin)), "%s", all[i])
+			}
+		}
 	}
+}
+
+// TestAWrongRouteInsideAFunction: where New cannot look, the requests are refused with what is wrong.
+func TestAWrongRouteInsideAFunction(t *testing.T) {
+	wrong := throttle.Route("users")
+	p := throttle.Policy{Name: "a", Match: "/", Limit: throttle.PerSecond(1), Key: func(r *http.Request) string { return wrong(r) }}
+	tr, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+	require.NoError(t, err)
+	_, err = tr.RoundTrip(&http.Request{URL: &url.URL{Scheme: "http", Host: "a.invalid", Path: "/"}})
+	require.ErrorContains(t, err, `policy "a": Key: Route: pattern "users": at offset 5: no path`)
 }

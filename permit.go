@@ -190,12 +190,17 @@ type droppedSlots struct {
 // release gives the slots back, and tells the observer.
 func (d droppedSlots) release() {
 	d.holder.ReleaseSlots()
-	if d.holder.observe == nil {
+	d.holder.reportDropped(d.ctx)
+}
+
+// reportDropped tells the observer of slots that the program has dropped.
+func (a *acquisition) reportDropped(ctx context.Context) {
+	if a.observe == nil {
 		return
 	}
-	for i := range d.holder.Booking.Charges {
-		if c := &d.holder.Booking.Charges[i]; countsSlot(*c) {
-			d.holder.observe(d.ctx, eventOf(EventDropped, c, 0, nil))
+	for i := range a.Booking.Charges {
+		if c := &a.Booking.Charges[i]; countsSlot(*c) {
+			a.observe(ctx, eventOf(EventDropped, c, 0, nil))
 		}
 	}
 }

@@ -277,11 +277,43 @@ func (r *roundTrip) wrapBody(resp *http.Response) {
 		return
 	}
 	if w, ok := resp.Body.(io.ReadWriteCloser); ok {
-		resp.Body = &upgradedBody{w, r}
+		b := &upgradedBody{w, r}
+		if r.canBeDropped() {
+			runtime.AddCleanup(b, (*roundTrip).drop, r)
+		}
+		resp.Body = b
+		return
+	}
+	if r.canBeDropped() {
+		// The base may keep r for as long as the body is not over, so the body lies apart.
+		b := &droppableBody{responseBody: responseBody{resp.Body, r}}
+		b.dropped = runtime.AddCleanup(b, (*roundTrip).drop, r)
+		resp.Body = b
 		return
 	}
 	r.respBody = responseBody{resp.Body, r}
 	resp.Body = &r.respBody
+}
+
+// canBeDropped reports whether the slots of the request would be lost with a body that the program neither
+// reads to its end nor closes: no deadline would give them back.
+func (r *roundTrip) canBeDropped() bool {
+	_, bounded := r.req.Context().Deadline()
+	return r.Concurrent() && !r.Uncounted() && !bounded
+}
+
+// drop ends a request whose body the program has dropped, unless the request is over, and tells the
+// observer.
+func (r *roundTrip) drop() {
+	r.mu.Lock()
+	over := r.ended
+	r.mu.Unlock()
+	if over {
+		return
+	}
+
+	r.end()
+	r.reportDropped(r.req.Context())
 }
 
 // gotConn implements hooks: the base has a connection, and has written nothing to it yet. It runs

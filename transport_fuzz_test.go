@@ -198,7 +198,7 @@ func (s *fuzzScript) policies() (some []throttle.Policy) {
 		return a
 	}
 	everything := throttle.Join(throttle.Host, throttle.RawPath, throttle.Method, throttle.Header("X-Key"),
-		throttle.Query("access_token"), throttle.PathValue("x"))
+		throttle.Query("access_token"), func(r *http.Request) string { return r.PathValue("x") })
 	all := []throttle.Policy{
 		{Limit: throttle.PerSecond(2)},
 		{Limit: throttle.Concurrency(1)},

@@ -97,31 +97,57 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 	for _, c := range transport.Explain(resp.Request) {
 		matched[c.Budget.Policy] = true
 	}
-	closes := make(map[string]throttle.Answer)
+	keyed, err := f.keyedFor(resp.Request)
+	if err != nil {
+		return nil, err
+	}
+
+	closes, byDefault, first := make(map[string]throttle.Answer), make(map[string]bool), ""
 	for i := range f.Policies {
 		p := &f.Policies[i]
 		if !matched[p.Name] {
 			continue
 		}
-		if a := answerUnder(p, resp); a.Close > 0 || a.Verdict == throttle.VerdictNotRefused {
-			closes[p.Name] = a
+		a, standard := answerUnder(p, resp)
+		if a.Close > 0 || a.Verdict == throttle.VerdictNotRefused {
+			closes[p.Name], byDefault[p.Name] = a, standard && !p.Shadow
 		}
+		if a.Close > 0 && keyed[p.Name] && !p.Shadow && first == "" {
+			first = p.Name
+		}
+	}
+
+	// The default takes a 429 for one about the first row with a key.
+	if first != "" && resp.StatusCode == http.StatusTooManyRequests {
+		maps.DeleteFunc(closes, func(name string, _ throttle.Answer) bool { return byDefault[name] && name != first })
 	}
 	return closes, nil
 }
 
-// answerUnder returns what a policy makes of a single answer, without what is left and what it cost. A
-// policy whose parts say nothing believes a 503 only after several in a row.
-func answerUnder(p *throttle.Policy, resp *http.Response) throttle.Answer {
-	var a throttle.Answer
+// keyedFor returns the policies under which a request costs something, in a budget of its key.
+func (f *File) keyedFor(req *http.Request) (map[string]bool, error) {
+	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
+	if err != nil {
+		return nil, err
+	}
+	keyed := make(map[string]bool)
+	for _, c := range transport.Explain(req) {
+		keyed[c.Budget.Policy] = c.Budget.Key != throttle.BudgetOf(c.Budget.Policy, "").Key
+	}
+	return keyed, nil
+}
+
+// answerUnder returns what a policy makes of a single answer, without what is left and what it cost, and whether the
+// default has read the answer. A policy whose parts say nothing believes a 503 only after several in a row.
+func answerUnder(p *throttle.Policy, resp *http.Response) (a throttle.Answer, byDefault bool) {
 	if p.Answer != nil {
 		a = p.Answer(resp)
 	}
 	if a.Verdict == throttle.VerdictNone && a.Close <= 0 && resp.StatusCode == http.StatusTooManyRequests {
-		a = throttle.RetryAfter(resp)
+		a, byDefault = throttle.RetryAfter(resp), true
 	}
 	if a.Verdict == throttle.VerdictPartly {
 		a.Verdict = throttle.VerdictRefused // a file says only for how long
 	}
-	return throttle.Answer{Verdict: a.Verdict, Close: min(a.Close, throttle.MaxPenalty)}
+	return throttle.Answer{Verdict: a.Verdict, Close: min(a.Close, throttle.MaxPenalty)}, byDefault
 }

@@ -29,6 +29,7 @@ var holding = []struct {
 }{
 	{"match", func(p *row) string { return p.Match }},
 	{"key", written("key", "")},
+	{"routes", written("routes", "")},
 	{"keyed", func(p *row) string { return fmt.Sprint(p.Keyed) }},
 	{"cost", written("cost", "1")},
 	{"penalty", written("penalty", "retry-after")},

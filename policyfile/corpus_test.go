@@ -105,6 +105,9 @@ func fieldFiles() (all []fieldFile) {
 		"40 /s", "40/fortnight", "40", "-1/s", "0/s", "40/0s", "40/s burst", "40/s  paced", "４０/s", "40／s", "“40/s”", "40/S", "40 per second", "40.5/s", "1000/0.5s", "40/s, 100/m", "[40/s, 100/m]")
 	add("key", row("    key: VALUE\n"), `"{header.X-App}"`, "{header.X-App}", `"{query.access_token}"`, `"{shop}/{path}"`, "{shop}/{path}", `"{shp}"`, `"{store}"`,
 		`"{heeder.X}"`, `"{header.X App}"`, `"{header.}"`, `"{query.}"`, `"{shop"`, `"shop}"`, "shop", `"{}"`, `"{a.b}"`, `"{Host}"`, `"{ host }"`, `"app-{header.X}"`, `"{body.model}"`, `"{header.X-App|query.app|shop}"`, `"{header.X-App|}"`, `"{query.a|store}"`, `"{id.account}"`, `"{body.}"`, "{host, path}", "{host: x}", "[host]")
+	add("routes", row("    key: '{route}'\n    routes: VALUE\n"), `"/users/{id}"`, "/users/{id}", `["/users/{id}", "GET /users/{id}/posts"]`, `[/users/{id}]`, `["/users/{id", "/ok", "users", "/a?b=c"]`, `["/users/{id}", "/users/me"]`, `["/a/", "/a/{x}", "POST /a/b"]`,
+		`["GETT /a"]`, `["get /a"]`, "none", `["/a", ""]`, `["/a", "/a"]`)
+	add("routes and keys", row("    VALUE\n"), `key: "{route}"`, `routes: [/a]`, "routes: [/a]\n    key: '{host}'", "routes: [/a]\n    key: '{rout}'", "routes: [/a]\n    share: '{route}'", "routes: [/a]\n    key: '{shop|route}/{host}'", "key: '{header.Host}'")
 	add("keyed", "version: 1\npolicies:\n  - name: a\n    match: none\n    limit: 1/s\n    keyed: VALUE\n", "yes", "no", "keyed")
 	add("keyed beside a match", row("    keyed: VALUE\n"), "yes", "no")
 	add("a field of requests or answers beside no match", "version: 1\npolicies:\n  - name: a\n    match: none\n    limit: 1/s\n    VALUE\n",
@@ -144,7 +147,7 @@ func fieldFiles() (all []fieldFile) {
 	add("a preset of the catalog", "version: 1\npresets:\n  - VALUE\n", "edgar", "{edgar: {address: a, account: b, shadow: yes}}", "{edgar: {caller: {account: {header.X}}}}", "{edgar: {per-second: 5}}", "{edgar: {host: a b}}",
 		"{zoom: {plan: pro}}", "{zoom: {plan: gold}}", "{zoom: {light: 0}}", "{zoom: {light: 99999999999999}}", "{ncbi: {per-second: 10}}", "{edgar: {}, zoom: {}}")
 	add("a preset", "version: 1\npresets:\n  - VALUE\n", "dingtalk", "dingtakl", "{github: {account: me}}", "{github: {account: ''}}", "{github: {per-hour: 0}}", "{github: {per-hour: '5000'}}", "{github: {perhour: 1}}",
-		"{github: {caller: {}}}", "{github: {caller: {account: '{header.X}'}}}", "{github: {caller: {account: '{org}'}}}", "{feishu: {caller: {}}}", "{slack: {tier: '2'}}", "{slack: {tier: 9}}", "{slack: {methods: {a: 1}}}",
+		"{github: {caller: {}}}", "{github: {caller: {account: '{header.X}'}}}", "{github: {caller: {account: '{org}'}}}", "{github: {caller: {account: '{route}'}}}", "{feishu: {caller: {}}}", "{slack: {tier: '2'}}", "{slack: {tier: 9}}", "{slack: {methods: {a: 1}}}",
 		"{dingtalk: {apis: []}}", "{dingtalk: {host: 'https://x'}}", "{dingtalk: {edition: pro}}", "{dingtalk: {edition: professional-3, old-contract: yes, packages: 2, buffer: yes, robot-per-month: 500, receivers: '{header.X-People}'}}", "{dingtalk: {packages: 0}}", "{dingtalk: {edition: {per-second: 40, per-month: 1_000_000, webhooks: 100_000}}}", "{dingtalk: {edition: {per-second: 0, per-day: 7}}}", "{dingtalk: {}, github: {}}", "{github: {shadow: Yes}}", "{wechat: {per-day: {/cgi-bin/a: 0}}}", "{shopify: {plan: plus}}", "{riot: {limits: [20/s, 100/2m]}}", "{riot: {limits: []}}", "{spapi: {operations: {name: a, match: GET /a, limit: 1/s}}}", "{hubspot: {zone: Nowhere}}", "{openai: {model: {header.X-Model}}}")
 	return all
 }

@@ -38,6 +38,7 @@ type File struct {
 	text  []byte
 	holds map[string]hold
 	lines map[string]int
+	rows  []row // the file's own
 
 	tables int // how many rows are of presets
 }
@@ -64,7 +65,7 @@ func Parse(name string, text []byte) (*File, error) {
 		r.failAt(1, 1, "%v", err) // what has no place of its own
 		return nil, r.errs.sorted()
 	}
-	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), Policies: v.policies(), Named: v.named(), Tunnels: v.hosts(), Runbooks: v.runbooks()}
+	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), rows: v.rows, Policies: v.policies(), Named: v.named(), Tunnels: v.hosts(), Runbooks: v.runbooks()}
 	f.tables = len(f.Policies) + len(f.Named) - len(v.rows)
 	for _, t := range v.tests {
 		f.Tests = append(f.Tests, t.Test)

@@ -2,9 +2,11 @@ package policyfile
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -30,6 +32,7 @@ type templatePart struct {
 	value    keyFunc
 	wildcard string       // of the pattern, if it names one
 	id       string       // of the caller, if it names one; value is nil then
+	route    bool         // of the row's routes; value is nil then
 	others   templateRest // what it says where value says nothing
 	offset   int
 }
@@ -73,6 +76,14 @@ func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
 			r.failIn(n, p.offset, "{id.%s} is unknown: ids are for the presets that the library has as files", clip(p.id))
 			return false
 		}
+	}
+	if p.route {
+		if r.routes == nil {
+			r.failIn(n, p.offset, "{route} is for rows of policies, which have routes: a preset has rows of its own")
+			return false
+		}
+		r.routes.named = append(r.routes.named, placeInText{n, p.offset})
+		p.value = r.routes.of
 	}
 
 	for i := range p.others {
@@ -161,6 +172,9 @@ func parseValue(s string) (templatePart, error) {
 		if err := checkHeaderName(name); err != nil {
 			return templatePart{}, fmt.Errorf("{%s}: %w", clip(s), err)
 		}
+		if strings.EqualFold(name, "host") {
+			return templatePart{}, fmt.Errorf("{%s} is always empty, because the host of a request is no header: write {host}", clip(s))
+		}
 		return templatePart{value: throttle.Header(name)}, nil
 	case dotted && group == "query" && name != "":
 		return templatePart{value: throttle.Query(name)}, nil
@@ -168,6 +182,8 @@ func parseValue(s string) (templatePart, error) {
 		return templatePart{value: throttle.BodyMember(name)}, nil
 	case dotted && group == "id" && name != "":
 		return templatePart{id: name}, nil
+	case s == "route":
+		return templatePart{route: true}, nil
 	case s == "host":
 		return templatePart{value: throttle.Host}, nil
 	case s == "path":
@@ -178,6 +194,125 @@ func parseValue(s string) (templatePart, error) {
 		return templatePart{value: throttle.PathValue(s), wildcard: s}, nil
 	}
 	group, _, _ := strings.Cut(strings.TrimSpace(s), ".")
-	return templatePart{}, fmt.Errorf("{%s} is unknown%s; there are {header.NAME}, {query.NAME}, {body.NAME}, {host}, {path}, {method}, and {NAME} for a wildcard of match",
-		clip(s), didYouMean(group, []string{"header", "query", "body", "host", "path", "method"}))
+	return templatePart{}, fmt.Errorf("{%s} is unknown%s; there are {header.NAME}, {query.NAME}, {body.NAME}, {host}, {path}, {route}, {method}, and {NAME} for a wildcard of match",
+		clip(s), didYouMean(group, []string{"header", "query", "body", "host", "path", "route", "method"}))
+}
+
+// A routes is the routes of one row, which its key and its share name as {route}. The
+// two may stand before the routes.
+type routes struct {
+	key   keyFunc // [throttle.Route] of the patterns; nil: there are none
+	named []placeInText
+}
+
+// A placeInText is a place in the text of a node.
+type placeInText struct {
+	at     *yaml.Node
+	offset int
+}
+
+// of returns the route of a request.
+func (all *routes) of(r *http.Request) string { return all.key(r) }
+
+// A routePattern is a pattern and where it stands.
+type routePattern struct {
+	text string
+	at   *yaml.Node
+}
+
+// mostRoutes is how many routes a row has at most.
+const mostRoutes = 200
+
+// routeList is the patterns of a row's routes.
+var routeList = shape[[]routePattern]{schema: someRoutes.schema, read: func(r *reader, n *yaml.Node) ([]routePattern, bool) {
+	all, ok := someRoutes.read(r, n)
+	if len(all) > mostRoutes {
+		r.fail(follow(n), "these are %d routes; %d are the most", len(all), mostRoutes)
+		return nil, false
+	}
+	return all, ok
+}}
+
+var someRoutes = some(shape[routePattern]{schema: routeText.schema, read: func(r *reader, n *yaml.Node) (routePattern, bool) {
+	text, ok := routeText.read(r, n)
+	return routePattern{text, follow(n)}, ok
+}})
+
+var routeText = scalar(`a pattern such as "/users/{id}"`, anyText, func(s string) (string, error) {
+	if s == "" {
+		return s, errors.New("the pattern is empty: write one such as \"/users/{id}\"")
+	}
+	return s, checkPrintable(s)
+})
+
+// setRoutes makes the key of the row's routes, and refuses routes without a {route}, and a {route} without routes.
+func (r *reader) setRoutes(p *row) (ok bool) {
+	field := p.fields["routes"]
+	if field == nil {
+		for _, at := range r.routes.named {
+			r.failIn(at.at, at.offset, `{route} needs a field "routes" beside it, such as routes: ["/users/{id}", "/users/{id}/posts"]`)
+		}
+		return len(r.routes.named) == 0
+	}
+
+	ok = r.checkRoutes(p.routes)
+	if len(r.routes.named) == 0 && p.readsKeys() {
+		r.fail(follow(field), `routes has no effect: write "{route}" in the key, or in the share`)
+		ok = false
+	}
+	r.routes.key = routeKey(p.routes)
+	return ok
+}
+
+// readsKeys reports whether the key and the share of the row could be read, where there is one.
+func (p *row) readsKeys() bool {
+	return (p.fields["key"] == nil || p.Key != nil) && (p.fields["share"] == nil || p.Share != nil)
+}
+
+// routeKey returns the key of routes.
+func routeKey(all []routePattern) keyFunc {
+	var patterns []string
+	for _, p := range all {
+		patterns = append(patterns, p.text)
+	}
+	return throttle.Route(patterns...)
+}
+
+// checkRoutes refuses what throttle finds wrong with routes, each at its place: a pattern that is none, and one that
+// never counts beside those before it.
+func (r *reader) checkRoutes(all []routePattern) (ok bool) {
+	ok = true
+	for _, p := range all {
+		if method, _, found := strings.Cut(p.text, " "); found {
+			if err := checkMethod(method); err != nil {
+				r.fail(p.at, "%v", err)
+				ok = false
+			}
+		}
+	}
+	if len(all) == 0 {
+		return ok // which is a mistake that is known
+	}
+
+	probe := throttle.Policy{Name: rowName(0), Match: "/", Limit: throttle.Unlimited(), Key: routeKey(all)}
+	next := 0
+	for _, e := range configErrors([]row{{Policy: probe}})[rowName(0)] {
+		// The mistakes have the order of the patterns, and each begins with its pattern.
+		text := strings.TrimPrefix(e.Err.Error(), "Route: ")
+		for next < len(all)-1 && !isAboutRoute(text, all[:next], all[next].text) {
+			next++
+		}
+		offset, text := placeOf(errors.New(strings.TrimPrefix(text, fmt.Sprintf("pattern %q: ", all[next].text))))
+		r.failIn(all[next].at, offset, "%s", text)
+		next, ok = min(next+1, len(all)-1), false
+	}
+	return ok
+}
+
+// isAboutRoute reports whether a mistake is that of a pattern behind others.
+func isAboutRoute(mistake string, others []routePattern, pattern string) bool {
+	begin := fmt.Sprintf("pattern %q", pattern)
+	return strings.HasPrefix(mistake, begin+": ") || slices.ContainsFunc(others, func(o routePattern) bool {
+		return strings.HasPrefix(mistake, begin+fmt.Sprintf(" never counts, because %q", o.text))
+	})
 }

@@ -23,6 +23,7 @@ type row struct {
 	fields    map[string]*yaml.Node // by name, with those of merge keys
 	named     bool                  // no request matches it: callers name it
 	wildcards []wildcard            // that its key and its cost name
+	routes    []routePattern        // of which its key names one
 	penalty   feedback.Reader       // which answers close the budget; nil: the default
 	acted     func(*http.Response) bool
 	quota     feedback.Reader
@@ -32,8 +33,9 @@ type row struct {
 
 // policyRow is one row of the file.
 var policyRow = defined("policy", shape[row]{schema: policy.schema, read: func(r *reader, n *yaml.Node) (p row, ok bool) {
-	r.wildcards = nil
+	r.wildcards, r.routes = nil, new(routes)
 	p, ok = policy.read(r, n)
+	r.routes = nil
 	if ok || p.Match != "" { // otherwise a mistake may be what was meant to be the match
 		p.wildcards = r.wildcards
 	}
@@ -45,7 +47,8 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	must(member("name", "unique; it is part of the store's keys, and stands in errors, events and metrics", label, func(p *row, v string) { p.Name = v })),
 	mustSay(member("match", `"[METHOD ][HOST]/[PATH]", "/" for every request; or none for a policy that callers of the waiting API name, and no request matches`, matching, (*row).setMatch),
 		`say which requests, such as "api.example.com/", "/" for every request, or none if callers of the waiting API name the policy`),
-	member("key", `one budget for each value: "{header.X-App}", "{query.access_token}", "{shop}" for a wildcard of match, several together`, key, func(p *row, v keyFunc) { p.Key = v }),
+	member("key", `one budget for each value: "{header.X-App}", "{query.access_token}", "{shop}" for a wildcard of match, "{route}" for the routes, several together`, key, func(p *row, v keyFunc) { p.Key = v }),
+	member("routes", `patterns such as "/users/{id}": a key, or a share, with "{route}" has one budget for each, and one for all requests that match none; the first that matches counts`, routeList, func(p *row, v []routePattern) { p.routes = v }),
 	member("keyed", "a policy without a match has one budget for each key that its callers name", yes, func(p *row, v bool) { p.Keyed = v }),
 	member("share", `callers that take turns while the budget is full: tenants, such as "{header.X-Tenant}", written as a key is`, key, func(p *row, v keyFunc) { p.Share = v }),
 	member("weight", `how much the share gets beside the others, from 1 to 1000: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, weight, func(p *row, v costFunc) { p.Weight = v }),
@@ -61,13 +64,13 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	member("shadow", "count and report, never hold or refuse", yes, func(p *row, v bool) { p.Shadow = v }),
 	member("scope", "fleet: all programs share it; node: each has it for itself", oneOf(word[throttle.Scope]{"fleet", throttle.ScopeFleet}, word[throttle.Scope]{"node", throttle.ScopeNode}), func(p *row, v throttle.Scope) { p.Scope = v }),
 	member("runbook", "the address of the page that says what to do while the budget is closed, with http or https; throttle status and the dashboard show it", runbook, func(p *row, v string) { p.runbook = v }),
-}, check: func(_ *reader, n *yaml.Node, members []keyed, p *row) bool {
+}, check: func(r *reader, n *yaml.Node, members []keyed, p *row) bool {
 	p.at, p.fields = n, make(map[string]*yaml.Node)
 	for _, m := range members {
 		p.fields[m.name] = m.value
 	}
 	p.Answer = p.reader()
-	return true
+	return r.setRoutes(p)
 }}
 
 // reader returns what reads the answers of the row: penalty, acted, quota and settle together; nil if the
@@ -124,13 +127,18 @@ var matching = scalar(`a pattern such as "api.example.com/v1/"`, anyText, func(s
 	if s == "" {
 		return s, errors.New(`an empty match says nothing: write "/" for every request, or none if callers of the waiting API name the policy`)
 	}
+	return s, checkPrintable(s)
+})
+
+// checkPrintable refuses a character that nobody sees.
+func checkPrintable(s string) error {
 	for i, c := range s {
 		if !unicode.IsPrint(c) && c != '\t' {
-			return s, fmt.Errorf("the character %U at offset %d cannot be printed: take it out", c, i)
+			return fmt.Errorf("the character %U at offset %d cannot be printed: take it out", c, i)
 		}
 	}
-	return s, nil
-})
+	return nil
+}
 
 // mostRunbook is how many bytes an address has at most, because programs report it every few seconds.
 const mostRunbook = 300
@@ -164,7 +172,7 @@ func parseCost(s string) (template, error) {
 	switch {
 	case err != nil:
 		return t, err
-	case !t.bare || s == "{host}" || s == "{path}" || s == "{method}":
+	case !t.bare || s == "{host}" || s == "{path}" || s == "{route}" || s == "{method}":
 		return t, fmt.Errorf("%q is never a number: a cost is a whole number, or one value of the request such as \"{header.X-Cost}\"", clip(s))
 	}
 	return t, nil

@@ -23,6 +23,7 @@ type reader struct {
 	noted map[mistake]bool
 
 	wildcards []wildcard // that keys have named since the row began
+	routes    *routes    // of the row; nil outside of rows
 	sifted    int        // how many parts around this one look at some answers only
 
 	ids map[string]keyFunc // of the caller, for rows of the catalog; nil in a user's file

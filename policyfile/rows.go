@@ -68,6 +68,8 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 			// The match is missing or has a mistake, which is known.
 		case e.Field == "Match" && slices.Contains(methods, p.Match):
 			r.fail(follow(f), "a path is missing: write \"%s /\" for every request with this method", p.Match)
+		case len(p.wildcards) > 0 && (e.Field == "Key" || e.Field == "Share"):
+			// checkWildcards tells which wildcard is meant, at its place.
 		case p.named && slices.Contains(readers, strings.ToLower(e.Field)):
 			// The fields of the file are told below.
 		case p.named && f != nil && e.Field == "Key":
@@ -138,7 +140,7 @@ func (r *reader) checkWildcards(all []wildcard, where string, policies ...thrott
 	if len(all) == 0 {
 		return
 	}
-	names := []string{"host", "path", "method"}
+	names := []string{"host", "path", "route", "method"}
 	there := make(map[string]bool)
 	for _, p := range policies {
 		wildcards, err := p.Wildcards()

@@ -169,8 +169,9 @@ func TokenBucket(n int, per time.Duration, burst int) Limit {
 // work of a [Limiter] ends with [Permit.Release]. What a process that died had in
 // flight ends within 30 seconds. An upstream may go on working at a request whose
 // context ended, and count it. A request whose body is neither read to its end nor
-// closed stays in flight until its context ends, and forever if the context does not
-// end.
+// closed stays in flight until its context ends. If that has no deadline, and the
+// program drops the body, the garbage collector ends what is in flight at some time,
+// and Observe gets an EventDropped.
 //
 // When there will be room cannot be known beforehand. Callers stand in a line by
 // arrival, for the whole fleet, and are woken in that order; a refusal has a RetryAfter

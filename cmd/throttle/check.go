@@ -108,6 +108,9 @@ func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 		return err
 	}
 	all.Findings = append(all.Findings, advice(file, f, nodes)...)
+	for _, e := range f.Warnings() {
+		all.Findings = append(all.Findings, finding{"warning", file, e.Line, e.Column, e.Text, ""})
+	}
 	return nil
 }
 

@@ -302,3 +302,37 @@ func TestMatchAgainstDefinition(t *testing.T) {
 	require.Greater(t, found, 1000, "premise: patterns and requests meet")
 	require.Greater(t, grouped, 50, "premise: groups other than %q meet", everyGroup)
 }
+
+// TestCovers: a pattern that covers another one matches all of its requests, of all requests that are made.
+func TestCovers(t *testing.T) {
+	const seed = 21
+	m := maker{rand.New(rand.NewPCG(seed, seed))}
+	covered := 0
+	for range 30_000 {
+		texts := []string{m.pattern(true), m.pattern(true)}
+		ps := mustParse(t, texts...)
+		if !ps[0].Covers(ps[1]) {
+			continue
+		}
+		covered++
+		for range 50 {
+			if r := m.request(t); matches(t, texts[1], r) {
+				require.True(t, matches(t, texts[0], r), "seed %d: %q covers %q, but not %s %s", seed, texts[0], texts[1], r.Method, r.URL)
+			}
+		}
+	}
+	require.Greater(t, covered, 500)
+
+	for _, c := range []struct {
+		all, part string
+		covers    bool
+	}{
+		{"/", "GET a.com/x/{y}", true}, {"/users/{id}", "/users/me", true}, {"/users/me", "/users/{id}", false},
+		{"/users/", "/users/{id}", true}, {"/users/", "/users", false}, {"/users/{$}", "/users/", false}, {"/users/{rest...}", "/users/", true},
+		{"GET /a", "/a", false}, {"/a", "GET /a", true}, {"*.a.com/", "b.a.com/x", true}, {"*.a.com/", "a.com/x", false}, {"{x}.a.com/", "*.a.com/", false},
+		{"*.a.com/", "*.a.com/", true}, {"*.a.com/", "*.b.a.com/", true}, {"a.com:80/", "a.com/", false}, {"a.com/", "a.com:80/", true}, {"a.com/", "/", false},
+	} {
+		ps := mustParse(t, c.all, c.part)
+		require.Equal(t, c.covers, ps[0].Covers(ps[1]), "%q and %q", c.all, c.part)
+	}
+}

@@ -209,6 +209,53 @@ func (p *Pattern) wideHost() bool {
 	return p.deep || slices.ContainsFunc(p.labels, func(l part) bool { return l.wild })
 }
 
+// Covers reports whether each request that matches o matches p, as far as the
+// patterns tell: a false may be wrong, a true is not.
+func (p *Pattern) Covers(o *Pattern) bool {
+	if p.method != "" && p.method != o.method || p.port != "" && p.port != o.port {
+		return false
+	}
+	return p.coversHost(o) && p.coversPath(o)
+}
+
+// coversHost is Covers for hosts.
+func (p *Pattern) coversHost(o *Pattern) bool {
+	switch most := len(o.labels); {
+	case len(p.labels) == 0:
+		return true
+	case most == 0:
+		return false
+	case p.deep && !o.deep && len(p.labels) >= most, !p.deep && (o.deep || len(p.labels) != most):
+		return false
+	}
+	return cover(p.labels, o.labels)
+}
+
+// coversPath is Covers for paths.
+func (p *Pattern) coversPath(o *Pattern) bool {
+	switch n, most := len(p.segs), len(o.segs); {
+	case n > most, n < most && p.end != endSubtree:
+		return false
+	case n == most && p.end == endSubtree && o.end == endHere, n == most && p.end != endSubtree && p.end != o.end:
+		return false
+	}
+	return cover(p.segs, o.segs)
+}
+
+// cover reports whether each part of all is a wildcard, or the same literal as the
+// part of others at its place. Others has at least as many.
+func cover(all, others []part) bool {
+	if len(all) > len(others) {
+		return false
+	}
+	for i, a := range all {
+		if !a.wild && (others[i].wild || a.text != others[i].text) {
+			return false
+		}
+	}
+	return true
+}
+
 // Bind returns r as the functions of the pattern's policy should see it: with
 // the wildcards' values for [http.Request.PathValue]. That is a shallow copy,
 // or r itself if the pattern names no wildcard. A host's values are in lower
