@@ -21,6 +21,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
+	"github.com/fleetthrottle/throttle/presets/github"
+	"github.com/fleetthrottle/throttle/presets/stripe"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/retry"
 	"github.com/fleetthrottle/throttle/slogthrottle"
@@ -61,7 +63,7 @@ func refusesOnce() http.RoundTripper {
 	})
 }
 
-// README's first lines: one API, one process, and a 429 that is obeyed and repeated.
+// README's three lines: one API, one process, and a 429 that is obeyed and repeated.
 func Example_threeLines() {
 	api := throttle.Policy{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}
 	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{api}}))
@@ -83,8 +85,21 @@ func Example_fleet() {
 	// Output: true <nil>
 }
 
-// README's program: calls of DingTalk, in a fleet. The store, the transport and the client are made once.
+// README's first lines: a fleet that calls GitHub and Stripe. The store, the transport and the client are made once.
 func Example_readme() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store:    redisstore.New(rdb, redisstore.Options{}), // memstore.New() for one process
+		Policies: append(github.Policies(github.Options{}), stripe.Policies(stripe.Options{})...),
+		MaxWait:  time.Minute, // an attempt that would wait longer is refused at once
+	}))
+	client := retry.NewClient(transport).StandardClient() // an *http.Client; make it once, for the whole program
+
+	_ = client
+}
+
+// A whole program: calls of DingTalk, in a fleet, and errors without the token. The store, the transport and the client are made once.
+func Example_program() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	transport, err := throttle.New(throttle.Config{
 		Store:    redisstore.New(rdb, redisstore.Options{}),              // memstore.New() for one program

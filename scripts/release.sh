@@ -57,11 +57,14 @@ mkdir "$work/program" "$work/bin"
 		echo 'package main'
 		echo
 		echo 'import ('
-		printf '\t"%s"\n' encoding/json errors fmt strings time github.com/redis/go-redis/v9 "$module" "$module/presets/dingtalk" "$module/redisstore" "$module/retry"
+		printf '\t"%s"\n' fmt time github.com/redis/go-redis/v9 "$module" "$module/presets/github" "$module/presets/stripe" "$module/redisstore" "$module/retry"
 		printf '\t_ "%s"\n' "$module/asynqthrottle" "$module/grpcthrottle" "$module/otelthrottle" "$module/policyfile" "$module/pgstore" "$module/promthrottle" "$module/riverthrottle" "$module/sqlstore" "$module/temporalthrottle"
 		echo ')'
-		sed -n '/^```go$/,/^```$/p' "$OLDPWD/README.md" | sed '/^```/d'
-		echo 'func main() { fmt.Println(getUser(redis.NewClient(&redis.Options{Addr: "localhost:1"}), "token") != nil) }'
+		echo 'func main() {'
+		# README's first block of Go: it makes a client.
+		awk '/^```go$/ { blocks++; next } /^```$/ && blocks == 1 { exit } blocks == 1' "$OLDPWD/README.md"
+		echo '	fmt.Println(client != nil)'
+		echo '}'
 	} >main.go
 	go get "$module@$version" "$module/asynqthrottle@$version" "$module/riverthrottle@$version" "$module/grpcthrottle@$version" "$module/otelthrottle@$version" "$module/pgstore@$version" "$module/policyfile@$version" "$module/promthrottle@$version" "$module/sqlstore@$version" "$module/temporalthrottle@$version"
 	go mod tidy
