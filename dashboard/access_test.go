@@ -137,6 +137,18 @@ func TestToken(t *testing.T) {
 	require.False(t, own.isProof(""))
 	require.False(t, token("").isProof(token("").proof(time.Now().Add(time.Hour))))
 	require.False(t, token("").is(""))
+
+	for wrong, c := range map[string]Config{
+		"Config.Title has more than 100 characters":                      {Local: true, Title: strings.Repeat("x", 101)},
+		"Config.Title has more than 100 characters, or some that cannot": {Local: true, Title: "a\x1b[31m"},
+		"Config.WrongToken is never called, because there is no Token":   {Local: true, WrongToken: func(string, int) {}},
+	} {
+		c.Source = &fixed{}
+		_, err := New(c)
+		require.ErrorContains(t, err, wrong)
+	}
+	_, err = New(Config{Source: &fixed{}, Local: true, Title: strings.Repeat("钉", 100)})
+	require.NoError(t, err)
 }
 
 // TestBehindAProxyAsItShips: a proxy on this machine that sets no field, and names the page's own address as Host, lets

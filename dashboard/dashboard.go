@@ -50,7 +50,7 @@ type Config struct {
 	// WrongToken is called when somebody has tried wrong tokens: with the address that
 	// the last attempt came from, and how many attempts there were since the page
 	// began; at the first one, and after that at most once a minute. The page shows
-	// the same. Defaults to none.
+	// the same. It needs a Token. Defaults to none.
 	WrongToken func(client string, attempts int)
 
 	// Budgets is how many budgets are shown at most: those that are closed first, then
@@ -64,7 +64,8 @@ type Config struct {
 	// each budget that is read, by one goroutine at a time. Defaults to none.
 	Label func(policy, budget string) string
 
-	// Title is the name of what is shown. Defaults to "throttle".
+	// Title is the name of what is shown: of characters that can be printed, at most 100.
+	// Defaults to "throttle".
 	Title string
 }
 
@@ -92,7 +93,7 @@ func New(c Config) (*Handler, error) {
 	}
 	s := newSampler(from, rand.Text()[:8])
 	s.wrong = &g.wrong
-	f := &front{g, fleet.Clean(cmp.Or(c.Title, "throttle"), 100)}
+	f := &front{g, cmp.Or(c.Title, "throttle")}
 	o := &office{g, c.Source, s.poke}
 
 	mux := http.NewServeMux()
@@ -112,6 +113,9 @@ func New(c Config) (*Handler, error) {
 	return &Handler{http.NewCrossOriginProtection().Handler(g.refuseWrong(mux)), g, s}, nil
 }
 
+// longestTitle is how many characters a Title has at most.
+const longestTitle = 100
+
 // check returns what is wrong with the configuration, all of it.
 func (c *Config) check() error {
 	var mistakes []error
@@ -126,6 +130,12 @@ func (c *Config) check() error {
 	}
 	if c.Token != "" {
 		mistakes = append(mistakes, token(c.Token).check())
+	}
+	if c.Token == "" && c.WrongToken != nil {
+		mistakes = append(mistakes, errors.New("dashboard: Config.WrongToken is never called, because there is no Token: leave it out"))
+	}
+	if fleet.Clean(c.Title, longestTitle) != c.Title {
+		mistakes = append(mistakes, fmt.Errorf("dashboard: Config.Title has more than %d characters, or some that cannot be printed: use others", longestTitle))
 	}
 	return errors.Join(mistakes...)
 }

@@ -3,6 +3,7 @@ package grpcthrottle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -53,38 +54,100 @@ const (
 	maxReport = 30 * time.Second
 )
 
-// learn tells the budgets of a call what read makes of its status. An error of throttle itself, of an
-// interceptor inside this one, is no answer of the server.
-func learn(ctx context.Context, permit *throttle.Permit, err error, read func(*status.Status) Answer) {
+// learn tells the budgets of a call what its Answer makes of its status. It returns the call's error: with what is
+// wrong with the Answer, if something is. An error of throttle itself, of an interceptor inside this one, is no
+// answer of the server.
+func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok || errors.Is(err, throttle.ErrLimited) {
-		return
+		return err
 	}
-	a := read(s)
+	a, wrong := i.answer(s)
+	if wrong != nil {
+		return &wrongAnswerError{err, wrong, s}
+	}
 	if a.Answer == (throttle.Answer{}) {
-		return
+		return err
 	}
 
-	told := make(chan struct{})
+	told := make(chan error, 1)
 	go func() {
-		defer close(told)
-
 		// The caller's context may end with the call: the fleet must know all the same.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(a.Close, maxDelay), maxReport))
 		defer cancel()
-		if len(a.Policies) == 0 {
-			_ = permit.Tell(ctx, a.Answer) // Observe is told of an error
-		}
-		for _, name := range a.Policies {
-			_ = permit.Tell(ctx, a.Answer, name) // the call may not have it
-		}
+		told <- i.tell(ctx, permit, a)
 	}()
 
 	timer := time.NewTimer(maxDelay)
 	defer timer.Stop()
 	select {
-	case <-told:
+	case wrong = <-told:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+	if wrong != nil {
+		return &wrongAnswerError{err, wrong, s}
+	}
+	return err
 }
+
+// answer calls the Answer of the options. A panic becomes an error.
+func (i *Interceptors) answer(s *status.Status) (a Answer, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panicked with a %T", v)
+		}
+	}()
+	return i.options.Answer(s), nil
+}
+
+// tell tells the budgets that an answer is about. Its error is a mistake in the answer: of a store that was not told
+// Observe hears.
+func (i *Interceptors) tell(ctx context.Context, permit *throttle.Permit, a Answer) error {
+	if len(a.Policies) == 0 {
+		return mistakeIn(permit.Tell(ctx, a.Answer))
+	}
+
+	known := make(map[string]bool)
+	for _, p := range i.limits.Policies() {
+		known[p.Name] = true
+	}
+	var errs []error
+	for _, name := range a.Policies {
+		err := mistakeIn(permit.Tell(ctx, a.Answer, name))
+		if wrong, ok := errors.AsType[*throttle.ConfigError](err); ok && wrong.Field == "Name" {
+			if known[name] {
+				continue // the call does not have this one
+			}
+			err = fmt.Errorf("Policies: the limiters have no policy %q", name)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// mistakeIn returns err if it says that an answer cannot be, and not that the store was not told.
+func mistakeIn(err error) error {
+	if _, ok := errors.AsType[*throttle.ConfigError](err); ok {
+		return err
+	}
+	return nil
+}
+
+// A wrongAnswerError is the error of a call, with a mistake in what the program's own function has made of it. Its
+// status is that of the call.
+type wrongAnswerError struct {
+	call, wrong error
+	status      *status.Status
+}
+
+// Error implements error.
+func (e *wrongAnswerError) Error() string {
+	return fmt.Sprintf("%v (grpcthrottle: Options.Answer: %v)", e.call, e.wrong)
+}
+
+// Unwrap returns both errors.
+func (e *wrongAnswerError) Unwrap() []error { return []error{e.call, e.wrong} }
+
+// GRPCStatus is how [status.FromError] and [status.Code] see the error.
+func (e *wrongAnswerError) GRPCStatus() *status.Status { return e.status }

@@ -294,6 +294,59 @@ func TestOverLoopback(t *testing.T) {
 	require.Equal(t, 20, s.seen())
 }
 
+// TestAWrongAnswerIsTold: the error of the call says what is wrong with what Options.Answer has made of it. Its status is that of the server.
+func TestAWrongAnswerIsTold(t *testing.T) {
+	policies := []throttle.Policy{
+		{Name: "a", Match: "/", Limit: throttle.PerHour(99)}, {Name: "b", Match: "/", Limit: throttle.PerHour(99)},
+		{Name: "elsewhere", Match: "other.example.com/", Limit: throttle.PerHour(99)},
+	}
+	wrong := throttle.Answer{Verdict: 99}
+	for name, c := range map[string]struct {
+		answer func(*status.Status) grpcthrottle.Answer
+		says   string // "" for nothing
+	}{
+		"nothing":                     {func(*status.Status) (a grpcthrottle.Answer) { return a }, ""},
+		"a policy that has no part":   {answerOf(throttle.Refused(time.Second), "elsewhere", "a"), ""},
+		"a policy that is not there":  {answerOf(throttle.Refused(time.Second), "a", "aa"), `Policies: the limiters have no policy "aa"`},
+		"what is left of two budgets": {answerOf(throttle.Answer{}.WithLeft(throttle.Quota{Left: 1, Reset: time.Second})), "the permit is one of several budgets"},
+		"a verdict that is none":      {answerOf(wrong), "99"},
+		"a panic":                     {func(*status.Status) grpcthrottle.Answer { panic("no") }, "panicked with a string"},
+	} {
+		for kind, call := range map[string]func(context.Context, healthpb.HealthClient) error{
+			"call":   func(ctx context.Context, h healthpb.HealthClient) error { return check(ctx, h, "") },
+			"stream": watchOnce,
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{refuse: map[string]error{"": status.Error(codes.ResourceExhausted, "too much")}}
+				h, _ := serve(t, s, throttle.Config{Store: memstore.New(), Policies: policies}, grpcthrottle.Options{Answer: c.answer})
+				err := call(t.Context(), h)
+				require.Equal(t, codes.ResourceExhausted, status.Code(err), name+kind)
+				require.Equal(t, "too much", status.Convert(err).Message())
+				if c.says == "" {
+					require.NotContains(t, err.Error(), "grpcthrottle", name+kind)
+				} else {
+					require.ErrorContains(t, err, "grpcthrottle: Options.Answer: ", name+kind)
+					require.ErrorContains(t, err, c.says)
+				}
+			})
+		}
+	}
+}
+
+// answerOf returns a function that takes each failure for the same.
+func answerOf(a throttle.Answer, policies ...string) func(*status.Status) grpcthrottle.Answer {
+	return func(*status.Status) grpcthrottle.Answer { return grpcthrottle.Answer{Answer: a, Policies: policies} }
+}
+
+// watchOnce begins a stream and reads from it once.
+func watchOnce(ctx context.Context, h healthpb.HealthClient) error {
+	stream, err := h.Watch(ctx, &healthpb.HealthCheckRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	return err
+}
+
 // TestNoLimits: interceptors that were given no limits fail each call, and do not panic.
 func TestNoLimits(t *testing.T) {
 	i := grpcthrottle.New(nil, grpcthrottle.Options{})

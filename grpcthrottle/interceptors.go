@@ -18,7 +18,9 @@ type Options struct {
 	Host string
 
 	// Answer looks at the status of a call that failed, and says what it means for the call's
-	// budgets. Defaults to [RetryInfo].
+	// budgets. Defaults to [RetryInfo]. What is wrong with its result (a policy that the
+	// limiters do not have, a cost below 0, what is left of several budgets) is told in the
+	// error of the call, whose status stays, and then nothing is told to the budgets.
 	Answer func(*status.Status) Answer
 }
 
@@ -56,8 +58,7 @@ func (i *Interceptors) Unary(ctx context.Context, method string, req, reply any,
 	}
 	defer permit.Release()
 	err = invoke(ctx, method, req, reply, cc, opts...)
-	learn(ctx, permit, err, i.options.Answer)
-	return err
+	return i.learn(ctx, permit, err)
 }
 
 // Stream is a [grpc.StreamClientInterceptor]. A stream costs what its policies say once,
@@ -78,24 +79,23 @@ func (i *Interceptors) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { permit.Release() }))
 	s, err := stream(ctx, desc, cc, method, opts...)
 	if err != nil {
-		learn(ctx, permit, err, i.options.Answer)
-		return nil, err
+		return nil, i.learn(ctx, permit, err)
 	}
 	begun = true
-	return &clientStream{ClientStream: s, ended: func(err error) { learn(ctx, permit, err, i.options.Answer) }}, nil
+	return &clientStream{ClientStream: s, ended: func(err error) error { return i.learn(ctx, permit, err) }}, nil
 }
 
 // A clientStream learns from the stream's status.
 type clientStream struct {
 	grpc.ClientStream
-	ended func(error)
+	ended func(error) error
 }
 
 // RecvMsg implements [grpc.ClientStream].
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if err != nil {
-		s.ended(err) // gRPC allows no other RecvMsg meanwhile, and none after it
+		err = s.ended(err) // gRPC allows no other RecvMsg meanwhile, and none after it
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package otelthrottle
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -33,8 +34,11 @@ type Config struct {
 
 // An Observer has metrics and spans made of events. It is safe for concurrent
 // use, and there is nothing to close. One is for all transports and limiters of
-// a program: what several tell of the store would not be added up.
+// a program: what several tell of the store would not be added up. The zero
+// Observer is that of New(Config{}), and tells the error handler of package otel
+// what New would return.
 type Observer struct {
+	made sync.Once
 	instruments
 	tracers trace.TracerProvider
 	all     *telemetry.Table[series]
@@ -46,21 +50,39 @@ type Observer struct {
 // Observe to the transports and limiters of a program, and these to
 // [Observer.Follow].
 func New(c Config) (*Observer, error) {
-	o := &Observer{tracers: c.TracerProvider}
+	o := new(Observer)
+	var err error
+	o.made.Do(func() { err = o.make(c) })
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// make makes the instruments.
+func (o *Observer) make(c Config) error {
 	m := meterOf(c.MeterProvider)
 	if err := o.instruments.make(m); err != nil {
-		return nil, err
+		return err
 	}
 
 	for _, cause := range telemetry.Causes() {
 		o.causes = append(o.causes, o.newCounter(o.failures, attribute.NewSet(errorKey.String(cause))))
 	}
-	o.all = telemetry.NewTable(o.bind)
+	o.tracers, o.all = c.TracerProvider, telemetry.NewTable(o.bind)
 
-	if _, err := m.RegisterCallback(o.collect, o.away); err != nil {
-		return nil, err
-	}
-	return o, nil
+	_, err := m.RegisterCallback(o.collect, o.away)
+	return err
+}
+
+// ready makes the instruments of a zero Observer, and reports whether there are any.
+func (o *Observer) ready() bool {
+	o.made.Do(func() {
+		if err := o.make(Config{}); err != nil {
+			otel.Handle(err)
+		}
+	})
+	return o.all != nil
 }
 
 // meterOf returns the meter of this package of a provider, or of the global provider if p is nil.
@@ -75,7 +97,11 @@ func meterOf(p metric.MeterProvider) metric.Meter {
 // those of the policies that the sources get by their SetPolicies. The series
 // of policies that are gone stay, as long as the program runs. A policy of a
 // transport that is not followed has its series from its first event on.
-func (o *Observer) Follow(sources ...Source) { o.all.Follow(sources...) }
+func (o *Observer) Follow(sources ...Source) {
+	if o.ready() {
+		o.all.Follow(sources...)
+	}
+}
 
 // collect makes the series of new policies, and tells for how long the store has not answered.
 func (o *Observer) collect(ctx context.Context, to metric.Observer) error {
@@ -90,6 +116,9 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) error {
 // that throttle gave: by it the store is asked, at a collection after a failure, whether it
 // answers.
 func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
+	if !o.ready() {
+		return
+	}
 	if cause, failed := telemetry.CauseOf(&e); failed {
 		o.causes[cause].add(ctx)
 		o.outages.Note(ctx)

@@ -2,6 +2,7 @@ package otelthrottle_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	apimetric "go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -308,6 +310,42 @@ func TestGlobalProviders(t *testing.T) {
 	require.True(t, ok, "series exist from the start")
 	require.Zero(t, n)
 	require.Equal(t, int64(1), s.value("throttle.store.up"))
+}
+
+// TestTheZeroObserver: an observer that New has not made has its metrics from the global provider, and a provider that
+// makes no instruments is told of by the error handler.
+func TestTheZeroObserver(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
+	reader := metric.NewManualReader()
+	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
+	zero := new(otelthrottle.Observer)
+	zero.Observe(t.Context(), throttle.Event{Kind: throttle.EventStarted, Policy: "calls"})
+	n, _ := (&stage{T: t, Observer: zero, reader: reader}).sum("throttle.requests", policy(otelthrottle.Other), result("started"))
+	require.Equal(t, int64(1), n)
+
+	var told []error
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { told = append(told, err) }))
+	otel.SetMeterProvider(brokenProvider{})
+	broken := new(otelthrottle.Observer)
+	broken.Follow(throttle.Must(throttle.New(throttle.Config{Store: memstore.New()})))
+	broken.Observe(t.Context(), throttle.Event{Kind: throttle.EventStoreFailed})
+	require.Len(t, told, 1)
+	require.ErrorIs(t, told[0], errBroken)
+}
+
+// A brokenProvider has a meter that makes nothing.
+type brokenProvider struct{ metricnoop.MeterProvider }
+
+func (brokenProvider) Meter(string, ...apimetric.MeterOption) apimetric.Meter { return brokenMeter{} }
+
+type brokenMeter struct{ metricnoop.Meter }
+
+var errBroken = errors.New("no instruments")
+
+func (brokenMeter) Int64Counter(string, ...apimetric.Int64CounterOption) (apimetric.Int64Counter, error) {
+	return nil, errBroken
 }
 
 // TestNoProviders: who wants no metrics or no spans says so.

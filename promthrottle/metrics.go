@@ -2,6 +2,7 @@ package promthrottle
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,8 +22,10 @@ const (
 type Source = telemetry.Source
 
 // Metrics are what happens to requests. They are a [prometheus.Collector], and
-// safe for concurrent use. One is for all transports and limiters of a program.
+// safe for concurrent use. One is for all transports and limiters of a program. The
+// zero Metrics are those of New.
 type Metrics struct {
+	made     sync.Once
 	requests *prometheus.CounterVec
 	waits    *prometheus.HistogramVec
 	events   *prometheus.CounterVec
@@ -39,35 +42,40 @@ type Metrics struct {
 // New returns metrics. Give their Observe to the transports and limiters of a
 // program, and these to [Metrics.Follow].
 func New() *Metrics {
-	m := &Metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "throttle_requests_total",
-			Help: "Requests by what became of them, and by the policy that held them last; none if none did.",
-		}, []string{"policy", "result"}),
-		waits: prometheus.NewHistogramVec(histogram("throttle_wait_seconds",
-			"How long requests were held, whatever became of them."), []string{"policy"}),
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "throttle_events_total",
-			Help: "Other events, by kind and policy.",
-		}, []string{"policy", "kind"}),
-		shadows: prometheus.NewHistogramVec(histogram("throttle_shadow_wait_seconds",
-			"How much longer requests would have been held by policies in shadow mode."), []string{"policy"}),
-		closed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "throttle_closed_until_timestamp_seconds",
-			Help: "When the last penalty or pause that this program has met ends, or was ended early, since 1970; 0 if there was none.",
-		}, []string{"policy"}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "throttle_store_failures_total",
-			Help: "Events that say that the store did not do what it was asked, by cause.",
-		}, []string{"cause"}),
-		away: prometheus.NewDesc("throttle_store_away_seconds",
-			"For how long the store has not answered this program, 0 if it answers.", nil, nil),
-	}
+	m := new(Metrics)
+	m.made.Do(m.make)
+	return m
+}
+
+// make makes the metrics.
+func (m *Metrics) make() {
+	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "throttle_requests_total",
+		Help: "Requests by what became of them, and by the policy that held them last; none if none did.",
+	}, []string{"policy", "result"})
+	m.waits = prometheus.NewHistogramVec(histogram("throttle_wait_seconds",
+		"How long requests were held, whatever became of them."), []string{"policy"})
+	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "throttle_events_total",
+		Help: "Other events, by kind and policy.",
+	}, []string{"policy", "kind"})
+	m.shadows = prometheus.NewHistogramVec(histogram("throttle_shadow_wait_seconds",
+		"How much longer requests would have been held by policies in shadow mode."), []string{"policy"})
+	m.closed = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "throttle_closed_until_timestamp_seconds",
+		Help: "When the last penalty or pause that this program has met ends, or was ended early, since 1970; 0 if there was none.",
+	}, []string{"policy"})
+	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "throttle_store_failures_total",
+		Help: "Events that say that the store did not do what it was asked, by cause.",
+	}, []string{"cause"})
+	m.away = prometheus.NewDesc("throttle_store_away_seconds",
+		"For how long the store has not answered this program, 0 if it answers.", nil, nil)
+
 	for _, cause := range telemetry.Causes() {
 		m.causes = append(m.causes, m.failures.WithLabelValues(cause))
 	}
 	m.all = telemetry.NewTable(m.newSeries)
-	return m
 }
 
 // histogram returns the options of a histogram of waits, which has classic buckets and is native, too.
@@ -85,7 +93,10 @@ func histogram(name, help string) prometheus.HistogramOpts {
 // those of the policies that the sources get by their SetPolicies. The series
 // of policies that are gone stay, as long as the program runs. A policy of a
 // transport that is not followed has its series from its first event on.
-func (m *Metrics) Follow(sources ...Source) { m.all.Follow(sources...) }
+func (m *Metrics) Follow(sources ...Source) {
+	m.made.Do(m.make)
+	m.all.Follow(sources...)
+}
 
 // A series is all that belongs to one policy, bound beforehand: events come on the
 // request's way.
@@ -129,6 +140,7 @@ func (m *Metrics) newSeries(policy string) *series {
 // nothing. The context must be the one that throttle gave: by it the store is asked, at a scrape
 // after a failure, whether it answers.
 func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
+	m.made.Do(m.make)
 	if cause, failed := telemetry.CauseOf(&e); failed {
 		m.causes[cause].Inc()
 		m.outages.Note(ctx)
@@ -167,6 +179,7 @@ func (s *series) other(e *throttle.Event) {
 
 // Describe implements [prometheus.Collector].
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	m.made.Do(m.make)
 	for _, c := range m.collectors() {
 		c.Describe(to)
 	}
@@ -175,6 +188,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	m.made.Do(m.make)
 	m.all.Refresh()
 
 	for _, c := range m.collectors() {

@@ -120,6 +120,22 @@ throttle_requests_total{policy="trial",result="started"} 0
 	})
 }
 
+// TestTheZeroMetrics: metrics that New has not made are those of New, whatever is asked of them first.
+func TestTheZeroMetrics(t *testing.T) {
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: closing(table), Base: fake{}}))
+	for name, first := range map[string]func(*promthrottle.Metrics){
+		"Follow":   func(m *promthrottle.Metrics) { m.Follow(transport) },
+		"Observe":  func(m *promthrottle.Metrics) { m.Observe(t.Context(), throttle.Event{Kind: throttle.EventShadowed}) },
+		"Collect":  func(m *promthrottle.Metrics) { testutil.CollectAndCount(m) },
+		"Describe": func(m *promthrottle.Metrics) { require.NoError(t, prometheus.NewRegistry().Register(m)) },
+	} {
+		zero := new(promthrottle.Metrics)
+		first(zero)
+		zero.Observe(t.Context(), throttle.Event{Kind: throttle.EventStarted})
+		require.Equal(t, uint64(1), histogramOf(t, zero, "throttle_wait_seconds", promthrottle.None).GetSampleCount(), name)
+	}
+}
+
 // TestSeriesAreBounded: a policy that is not in the table is another one, and a new table
 // adds its own.
 func TestSeriesAreBounded(t *testing.T) {

@@ -96,11 +96,11 @@ func Level(k throttle.EventKind) slog.Level {
 }
 
 // A Logger logs events. It is safe for concurrent use, has nothing to close,
-// and one is for all transports and limiters of a program.
+// and one is for all transports and limiters of a program. The zero Logger is
+// that of New(nil, Options{}).
 type Logger struct {
-	logger    *slog.Logger // nil: that of slog.Default
-	level     func(throttle.EventKind) slog.Level
-	perMinute int
+	logger  *slog.Logger // nil: that of slog.Default
+	options Options
 
 	mu     sync.Mutex
 	series map[series]*count
@@ -125,23 +125,33 @@ type count struct {
 // [throttle.Config.Observe]. Without a logger it uses [slog.Default] as that is
 // when an event comes.
 func New(logger *slog.Logger, o Options) *Logger {
-	l := &Logger{logger: logger, level: o.Level, perMinute: o.PerMinute, series: make(map[series]*count), hosts: make(map[string]bool)}
-	if l.level == nil {
-		l.level = Level
+	return &Logger{logger: logger, options: o}
+}
+
+// levelOf returns the level of a kind of events.
+func (l *Logger) levelOf(k throttle.EventKind) slog.Level {
+	if l.options.Level == nil {
+		return Level(k)
 	}
-	switch {
-	case l.perMinute == 0:
-		l.perMinute = DefaultPerMinute
-	case l.perMinute < 0:
-		l.perMinute = math.MaxInt
+	return l.options.Level(k)
+}
+
+// perMinute returns how many lines of a series are logged within a minute.
+func (l *Logger) perMinute() int {
+	switch n := l.options.PerMinute; {
+	case n == 0:
+		return DefaultPerMinute
+	case n < 0:
+		return math.MaxInt
+	default:
+		return n
 	}
-	return l
 }
 
 // Observe logs an event, with the context of the request. It is meant for
 // [throttle.Config.Observe].
 func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
-	logger, level := l.logger, l.level(e.Kind)
+	logger, level := l.logger, l.levelOf(e.Kind)
 	if logger == nil {
 		logger = slog.Default()
 	}
@@ -190,6 +200,9 @@ func (l *Logger) note(host string) (fresh, full bool) {
 		return false, false
 	}
 	full = len(l.hosts) == MaxHosts
+	if l.hosts == nil {
+		l.hosts = make(map[string]bool)
+	}
 	l.hosts[host] = true
 	return true, full
 }
@@ -215,7 +228,7 @@ func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
 	if now.Sub(c.began) >= time.Minute {
 		omitted, *c = c.omitted, count{began: now}
 	}
-	if c.told >= l.perMinute {
+	if c.told >= l.perMinute() {
 		c.omitted++
 		return 0, false
 	}
@@ -241,6 +254,9 @@ func (l *Logger) newCount(s series, now time.Time) *count {
 	c := l.series[s]
 	if c == nil {
 		c = &count{began: now}
+		if l.series == nil {
+			l.series = make(map[series]*count)
+		}
 		l.series[s] = c
 	}
 	return c

@@ -163,6 +163,20 @@ func TestDefaultLogger(t *testing.T) {
 	require.Len(t, j.take(), 1)
 }
 
+// TestTheZeroLogger: a Logger that New has not made logs what that of New(nil, Options{}) logs.
+func TestTheZeroLogger(t *testing.T) {
+	defer slog.SetDefault(slog.Default())
+	j := new(journal)
+	slog.SetDefault(slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{ReplaceAttr: timeless})))
+	var zero slogthrottle.Logger
+	for range slogthrottle.DefaultPerMinute + 2 {
+		zero.Observe(t.Context(), throttle.Event{Kind: throttle.EventRefused, Policy: "a"})
+		zero.Observe(t.Context(), throttle.Event{Kind: throttle.EventUnmatched, Host: "h.example.com"})
+		zero.Observe(t.Context(), throttle.Event{Kind: throttle.EventStarted, Policy: "a"})
+	}
+	require.Len(t, j.take(), slogthrottle.DefaultPerMinute+1)
+}
+
 // TestRepeatedLines: of a kind and a policy a few lines are logged in a minute, and the next says how many were not; other
 // kinds and policies have lines of their own, and lines for debugging are all there.
 func TestRepeatedLines(t *testing.T) {

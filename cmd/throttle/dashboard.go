@@ -99,7 +99,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	defer closeAll()
 	page, err := dashboard.New(dashboard.Config{
 		Source: dashboard.Fleet(all), Token: token, Local: s.local, TrustProxy: s.trustProxy, Budgets: s.budgets,
-		Title: cmp.Or(s.title, s.at.namespace), Label: s.names.of,
+		Title: cmp.Or(s.title, fleet.Clean(s.at.namespace, 99)), Label: s.names.of,
 		WrongToken: func(client string, attempts int) {
 			fmt.Fprintf(c.ErrOrStderr(), "throttle: somebody tried a wrong token, from %s: attempt %d\n", client, attempts)
 		},
