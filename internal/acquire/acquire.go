@@ -286,6 +286,10 @@ func (c *Caller) Book(ctx context.Context) error {
 	if c.arrivedAt == 0 {
 		c.BeginWait(asked)
 	}
+	if c.engine.reports.pressing.Load() > 0 {
+		c.awaitReports(ctx)
+		asked = Now()
+	}
 	c.Booking.MaxWait = c.usefulWait(c.remainingWait(ctx, asked))
 
 	if c.shadowed && !c.engine.counting.mayAsk(asked) {
