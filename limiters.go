@@ -299,7 +299,7 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 		}
 		c := p.charge
 		if d.Key != "" {
-			c.Budget.Key = store.BudgetOf(p.Name, d.Key).Key
+			c.Budget.Key = p.hash(d.Key)
 		}
 		c.Share = store.Share{ID: store.ShareOf(p.Name, d.Share), Weight: d.Weight}
 		if err := p.checkDemandedShare(d); err != nil {

@@ -82,6 +82,7 @@ func (c *Caller) Reuse() bool {
 		*c = Caller{
 			engine: c.engine, Booking: store.Booking{Charges: c.Booking.Charges, Spread: c.Booking.Spread},
 			jitter: c.jitter, concurrent: c.concurrent, shadowed: c.shadowed, invalidated: c.invalidated,
+			horizon: c.horizon, shared: c.shared, repaced: c.repaced,
 			Grant: store.Grant{Held: store.NotHeld},
 		}
 		return true
