@@ -336,7 +336,7 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 		r.mu.Unlock()
 	}
 	for _, e := range events {
-		r.observe(ctx, e)
+		r.t.observe(ctx, e)
 	}
 }
 
@@ -478,7 +478,7 @@ func (r *roundTrip) connectionHold() time.Duration {
 // reports a request that left too late in spite of the pre-write check.
 func (r *roundTrip) wroteHeaders() {
 	if ctx, e, late := r.noteWritten(); late {
-		r.observe(ctx, e)
+		r.t.observe(ctx, e)
 	}
 }
 
@@ -552,7 +552,7 @@ func (r *roundTrip) rewindBody() bool {
 // check gives back what the attempt holds.
 func (r *roundTrip) end() {
 	if unbooked, err := r.noteEnd(); err != nil {
-		r.reportFailure(context.WithoutCancel(r.req.Context()), unbooked, 0, err)
+		r.t.reportFailure(context.WithoutCancel(r.req.Context()), unbooked, 0, err)
 	}
 }
 

@@ -22,6 +22,9 @@ import (
 // this interface: no caller's wall clock ever does. All methods are safe for
 // concurrent use.
 //
+// A method that has returned keeps neither the Booking nor its Charges, because the
+// caller uses them again. Only a Watch looks at the Charges until it is stopped.
+//
 // What a store owes its callers after a refusal is on the pages about [bans] and
 // [learning].
 //
