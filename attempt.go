@@ -23,11 +23,9 @@ type roundTrip struct {
 	t   *Transport
 	req *http.Request
 
-	reqBody  io.ReadCloser // the request's body
-	rewound  io.ReadCloser // the request's body for the next attempt
-	detached bool          // an earlier attempt gave its connection back
-	dials    *dialPlace    // what is known of the host's connections
-	dialTook time.Duration // how long the base took to get a connection, in the last attempt that got one
+	reqBody io.ReadCloser // the request's body
+	rewound io.ReadCloser // the request's body for the next attempt
+	dials   *dialPlace    // what is known of the host's connections
 
 	// The fields down to handedAt are what the base gets. They lie here so that one allocation
 	// serves all of them. No other attempt uses them, because a base may keep them for longer
@@ -38,18 +36,19 @@ type roundTrip struct {
 	revocable   *revocableBody // the body that the base gets, if it can be taken away from the base; else nil
 	respBody    responseBody
 	handedAt    time.Duration // when the base got the request
+	detached    bool          // an earlier attempt gave its connection back
 	toBeTold    bool          // the store hears of the response, or of the end of its body, after RoundTrip has returned
 
 	// The base calls the hooks of a trace from goroutines of its own. The observer is never called, and
 	// nobody waits for a start, while mu is held.
 	mu            sync.Mutex
 	checking      bool          // the pre-write check runs, and has the acquisition for itself
-	checked       chan struct{} // closed when the check ends; nil: nobody waits for its end
 	wrote         bool          // the headers were written under the present grant
 	connSeen      bool          // the base has called gotConn
 	connClosed    bool          // the connection was closed before anything was written
 	baseRetried   bool          // the base sends a request again that it has written before
 	ended         bool          // the response is over, or there is none
+	checked       chan struct{} // closed when the pre-write check ends; nil: nobody waits for its end
 	stopErr       error         // why the pre-write check stopped the request
 	stopAfterFunc func() bool   // ends the watch over the request's context
 }
@@ -114,40 +113,30 @@ func (r *roundTrip) dialLead() time.Duration {
 // or at its booked start if that was later.
 func (r *roundTrip) elapsed() time.Duration { return max(0, now()-max(r.handedAt, r.StartAt())) }
 
-// reportWait bounds how long a response is kept from its caller while the store is told
-// what the response means. maxReport bounds how long the report is tried at all: after a longer
-// outage the next response tells the store of a penalty that still lasts.
-const (
-	reportWait = time.Second
-	maxReport  = 30 * time.Second
-)
+// maxReport bounds how long the report of a penalty is tried: after a longer outage the next response tells the
+// store of a penalty that still lasts.
+const maxReport = 30 * time.Second
 
 // reportContext returns the context for telling the store something: it has the values of the
 // caller's context but not its end. It lasts as long as the report is worth something, but at
-// least reportWait and at most maxReport.
+// least [acquire.ReportWait] and at most maxReport.
 func (r *roundTrip) reportContext(worth time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.req.Context()), min(max(worth, reportWait), maxReport))
+	return context.WithTimeout(context.WithoutCancel(r.req.Context()), min(max(worth, acquire.ReportWait), maxReport))
 }
 
 // A sentContext is the context of the request that the base gets: the caller's context, with
 // the hooks of an attempt, and with an end that the attempt can cause. Most bases never ask for
 // either, so both are made when the base asks. The zero sentContext can only be ended.
 type sentContext struct {
-	context.Context // the caller's
-	hooks           hooks
+	context.Context            // the caller's
+	attempt         *roundTrip // has the hooks
 
 	mu      sync.Mutex
 	trace   *httptrace.ClientTrace  // calls the hooks, then those of the caller; nil until the base asks for it
 	endable context.Context         // derived from the caller's, and ends with cancel; nil: nobody has asked for it
 	cancel  context.CancelCauseFunc // of endable
+	cause   error                   // with which end was called
 	ended   bool                    // end was called
-	cause   error                   // with this cause
-}
-
-// hooks are what the base calls through package httptrace on the way of a request.
-type hooks interface {
-	gotConn(httptrace.GotConnInfo)
-	wroteHeaders()
 }
 
 // traceOnly is a context that has a value for the key of traces and for no other key. Package
@@ -215,7 +204,7 @@ func (c *sentContext) withHooks() *httptrace.ClientTrace {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.trace == nil {
-		c.trace = &httptrace.ClientTrace{GotConn: c.hooks.gotConn, WroteHeaders: c.hooks.wroteHeaders}
+		c.trace = &httptrace.ClientTrace{GotConn: c.attempt.gotConn, WroteHeaders: c.attempt.wroteHeaders}
 		if httptrace.ContextClientTrace(c.Context) != nil {
 			httptrace.WithClientTrace(c.Context, c.trace) // adds the caller's hooks to c.trace
 		}
@@ -268,11 +257,11 @@ func (b *revocableBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// A responseBody tells its ender when the response is over: when a read of the body reaches its
+// A responseBody ends its attempt when the response is over: when a read of the body reaches its
 // end or fails, or when the body is closed.
 type responseBody struct {
 	io.ReadCloser
-	ender ender
+	attempt *roundTrip
 }
 
 // A droppableBody is a responseBody that the garbage collector may find before the response is over.
@@ -281,20 +270,17 @@ type droppableBody struct {
 	dropped runtime.Cleanup
 }
 
-// An upgradedBody is the body of an upgraded connection. It tells its ender when it is closed.
+// An upgradedBody is the body of an upgraded connection. It ends its attempt when it is closed.
 type upgradedBody struct {
 	io.ReadWriteCloser
-	ender ender
+	attempt *roundTrip
 }
-
-// An ender is told, perhaps more than once, that a response is over.
-type ender interface{ end() }
 
 // Read implements io.Reader.
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		b.ender.end()
+		b.attempt.end()
 	}
 	return n, err
 }
@@ -302,7 +288,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b *responseBody) Close() error {
 	err := b.ReadCloser.Close()
-	b.ender.end()
+	b.attempt.end()
 	return err
 }
 
@@ -315,7 +301,7 @@ func (b *droppableBody) Close() error {
 // Close implements io.Closer.
 func (b *upgradedBody) Close() error {
 	err := b.ReadWriteCloser.Close()
-	b.ender.end()
+	b.attempt.end()
 	return err
 }
 

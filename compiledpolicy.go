@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"path/filepath"
 	"runtime"
@@ -30,6 +31,7 @@ type compiledPolicy struct {
 	illegibleReported *atomic.Bool   // Observe was told of a response that could not be read
 	leftReported      *atomic.Bool   // Observe was told that Answer says what is left of an unlimited budget
 	byDefault         *defaultAnswer // reads what Answer says nothing of
+	hashes            *keyHashes     // of the policy's keys
 }
 
 // compile checks one policy and makes it ready for its callers. i is its index in the slice, by
@@ -42,7 +44,7 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, "Name", err})
 	}
 	fixed := p.Key == nil && p.Cost == nil && p.Share == nil && p.Headroom == nil
-	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), leftReported: new(atomic.Bool), byDefault: new(defaultAnswer), charge: store.Charge{
+	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), leftReported: new(atomic.Bool), byDefault: new(defaultAnswer), hashes: new(keyHashes), charge: store.Charge{
 		Budget: Budget{Policy: p.Name, Key: store.BudgetOf(p.Name, "").Key},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
 		Pace: p.Limit.Pace(), Node: p.Scope == ScopeNode, Adaptive: p.Adaptive,
@@ -224,9 +226,49 @@ func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 func (p *compiledPolicy) setKey(c *store.Charge, req *http.Request) (err error) {
 	defer recoverAs(&err, p.Name, "Key")
 	if key := p.Key(req); key != "" {
-		c.Budget.Key = store.BudgetOf(p.Name, key).Key
+		c.Budget.Key = p.hash(key)
 	}
 	return nil
+}
+
+// hash returns the hash of a key, as store.BudgetOf does.
+func (p *compiledPolicy) hash(key string) [16]byte {
+	place := &p.hashes[maphash.String(keySeed, key)%uint64(len(p.hashes))]
+	if known := place.Load(); known != nil && known.key == key {
+		return known.hash
+	}
+
+	hash := store.BudgetOf(p.Name, key).Key
+	place.note(key, hash)
+	return hash
+}
+
+// keyHashes has the hashes of keys that came lately, because to compute one takes longer than to book a start in
+// memory. A key has one place, and shares it with others. It is safe for concurrent use.
+type keyHashes [32]keyPlace
+
+// longestKey is the length of the longest key that is kept.
+const longestKey = 256
+
+var keySeed = maphash.MakeSeed()
+
+// A keyPlace has one key with its hash; nil: none.
+type keyPlace struct {
+	atomic.Pointer[hashedKey]
+	misses atomic.Uint32 // how many keys came that are not the one
+}
+
+type hashedKey struct {
+	key  string
+	hash [16]byte
+}
+
+// note keeps a key that came in vain, in the place of another. Only each sixteenth is kept: so keys that all differ
+// cost hardly any memory, and one that comes again and again is soon kept.
+func (p *keyPlace) note(key string, hash [16]byte) {
+	if len(key) <= longestKey && p.misses.Add(1)%16 == 1 {
+		p.Store(&hashedKey{strings.Clone(key), hash}) // a part of a long text would keep the whole text
+	}
 }
 
 // share calls Share, which must not be nil, and Weight; a panic becomes an error. The share's name is hashed.

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/acquire"
@@ -22,12 +21,12 @@ import (
 type engine struct {
 	store            Store
 	traits           store.Traits                 // of the store
+	inMemory         bool                         // no call of the store takes time
 	refusesUnmatched bool                         // Config.Unmatched is UnmatchedRefuse
 	defaultMaxWait   time.Duration                // as in Config
 	observe          func(context.Context, Event) // nil if there is no observer
 	callers          acquire.Engine               // of the way of each caller to its start
 	idle             sync.Pool                    // of *quotedAcquisition: see newQuotedAcquisition
-	behind           atomic.Int32                 // how many reports go on behind the back of callers, at most mostBehind
 }
 
 // configure sets the fields that come from a configuration. Its error is that of a missing Store.
@@ -50,7 +49,7 @@ func (e *engine) configure(c Config) error {
 	if c.Unmatched > UnmatchedRefuse {
 		return &ConfigError{"", "Unmatched", fmt.Errorf("%d is unknown: use UnmatchedPass or UnmatchedRefuse", c.Unmatched)}
 	}
-	e.traits, e.refusesUnmatched = traits, c.Unmatched == UnmatchedRefuse
+	e.traits, e.inMemory, e.refusesUnmatched = traits, traits.InMemory == c.Store, c.Unmatched == UnmatchedRefuse
 
 	e.callers.Store, e.callers.Traits, e.callers.Errors = e.store, e.traits, callerErrors{}
 	if e.observe != nil {

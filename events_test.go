@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -93,6 +95,44 @@ func TestObserveDoesNotAllocate(t *testing.T) {
 		})
 	}
 	require.Equal(t, allocs(nil), allocs(func(context.Context, throttle.Event) {}))
+}
+
+// TestManyRowsCostOneAllocation: a request under one policy or under many costs one allocation beside its base, the copy of
+// the request that the base gets. A start of Limiters costs none if the permit does not leave its function.
+func TestManyRowsCostOneAllocation(t *testing.T) {
+	soak.WithoutRace(t)
+	resp := &http.Response{StatusCode: 200, Body: http.NoBody}
+	idle := base(func(*http.Request) (*http.Response, error) { return resp, nil })
+	ctx := t.Context()
+	for _, rows := range []int{1, 3, 6, 8} {
+		var matched, named []throttle.Policy
+		var demands []throttle.Demand
+		for i := range rows {
+			p := throttle.Policy{Name: strconv.Itoa(i), Limit: throttle.PerSecond(1 << 30)}
+			named = append(named, p)
+			demands = append(demands, throttle.Demand{Policy: p.Name, Cost: 1})
+			p.Match, p.Key = "/", throttle.Header("X-Tenant")
+			matched = append(matched, p)
+		}
+
+		tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: idle, Policies: matched}))
+		req := get(t, home)
+		req.Header.Set("X-Tenant", "a")
+		require.EqualValues(t, 1, testing.AllocsPerRun(1000, func() {
+			if _, err := tr.RoundTrip(req); err != nil {
+				t.Fatal(err)
+			}
+		}), "a request under %d policies", rows)
+
+		l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: named}))
+		require.Zero(t, testing.AllocsPerRun(1000, func() {
+			p, err := l.Acquire(ctx, demands...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Release()
+		}), "%d demands", rows)
+	}
 }
 
 // TestObservedLimitersDoNotAllocate more than others.

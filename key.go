@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/fleetthrottle/throttle/internal/match"
 	"github.com/fleetthrottle/throttle/internal/reqbody"
@@ -162,18 +163,22 @@ func Method(r *http.Request) string {
 // hold, and neither do different numbers of values: Join() is "", and Join(f)
 // is not f's value but a key made of it. [New] refuses a Join of nothing.
 func Join(fs ...func(*http.Request) string) func(*http.Request) string {
-	return joinKey(slices.Clone(fs)).of
+	return (&joinedKey{fs: slices.Clone(fs)}).of
 }
 
-type joinKey []func(*http.Request) string
+// A joinedKey is the function of a [Join].
+type joinedKey struct {
+	fs   []func(*http.Request) string
+	last atomic.Pointer[string] // the key that it made last
+}
 
-func (k joinKey) of(r *http.Request) string {
+func (k *joinedKey) of(r *http.Request) string {
 	if r == nil {
 		return k.faults()
 	}
 	var stack [128]byte
 	key := stack[:0]
-	for _, f := range k {
+	for _, f := range k.fs {
 		// The length in front says where the value ends, so no
 		// value can look like the next one.
 		value := f(r)
@@ -181,16 +186,23 @@ func (k joinKey) of(r *http.Request) string {
 		key = append(key, ':')
 		key = append(key, value...)
 	}
-	return string(key)
+
+	// Many programs have one tenant: their requests get the same string again.
+	if last := k.last.Load(); last != nil && *last == string(key) {
+		return *last
+	}
+	joined := string(key)
+	k.last.Store(&joined)
+	return joined
 }
 
 // faults returns the faults of all parts, and the wildcards that they read.
-func (k joinKey) faults() string {
-	if len(k) == 0 {
+func (k *joinedKey) faults() string {
+	if len(k.fs) == 0 {
 		return "Join() of nothing is the same key for every request: leave the key out"
 	}
 	var all []string
-	for _, f := range k {
+	for _, f := range k.fs {
 		if f == nil {
 			all = append(all, "Join has a function that is nil")
 			continue
@@ -308,7 +320,7 @@ func isOwnKey(f func(*http.Request) string) bool {
 	code := func(f func(*http.Request) string) uintptr { return reflect.ValueOf(f).Pointer() }
 	own := [...]uintptr{
 		code(headerKey("").of), code(queryKey("").of), code(pathValueKey("").of), code(bodyMemberKey("").of),
-		code(joinKey(nil).of), code(new(routeKey).of),
+		code(new(joinedKey).of), code(new(routeKey).of),
 	}
 	return f != nil && slices.Contains(own[:], code(f))
 }

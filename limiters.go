@@ -90,8 +90,7 @@ func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 // acquireRequest fills in p, and returns it.
 func (l *Limiters) acquireRequest(p *Permit, req *http.Request) (*Permit, error) {
 	a := l.newAcquisition(req.Context())
-	defer a.recycle()
-	return l.acquire(req.Context(), p, a, func() error {
+	p, err := l.acquire(req.Context(), p, a, func() error {
 		var matchBuf [fewPolicies]int32
 		s := l.policies.Load()
 		matched := s.index.Match(matchBuf[:0], req)
@@ -102,6 +101,8 @@ func (l *Limiters) acquireRequest(p *Permit, req *http.Request) (*Permit, error)
 		}
 		return a.useQuote(req.Context(), a.newQuote(s).priceRequest(s, matched, req))
 	})
+	a.recycle()
+	return p, err
 }
 
 // newAcquisition returns the acquisition of a caller that waits as long as MaxWait allows, or
@@ -116,16 +117,18 @@ func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
 // acquireDemands acquires what the demands cost, fills in p, and returns it.
 func (l *Limiters) acquireDemands(ctx context.Context, p *Permit, demands []Demand) (*Permit, error) {
 	a := l.newAcquisition(ctx)
-	defer a.recycle()
-	return l.acquire(ctx, p, a, func() error { return l.priceDemands(ctx, a, demands) })
+	p, err := l.acquire(ctx, p, a, func() error { return l.priceDemands(ctx, a, demands) })
+	a.recycle()
+	return p, err
 }
 
 // tryDemands is acquireDemands for a caller that never waits for room.
 func (l *Limiters) tryDemands(ctx context.Context, p *Permit, demands []Demand) (*Permit, error) {
 	a := l.newAcquisition(ctx)
-	defer a.recycle()
 	a.MaxWait, a.ByDefault = NoWait, false
-	return l.acquire(ctx, p, a, func() error { return l.priceDemands(ctx, a, demands) })
+	p, err := l.acquire(ctx, p, a, func() error { return l.priceDemands(ctx, a, demands) })
+	a.recycle()
+	return p, err
 }
 
 // priceDemands sets what the demands cost under the policies as they are.
@@ -299,7 +302,7 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 		}
 		c := p.charge
 		if d.Key != "" {
-			c.Budget.Key = store.BudgetOf(p.Name, d.Key).Key
+			c.Budget.Key = p.hash(d.Key)
 		}
 		c.Share = store.Share{ID: store.ShareOf(p.Name, d.Share), Weight: d.Weight}
 		if err := p.checkDemandedShare(d); err != nil {

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/peek"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // meterBody has the meters of the policies read along while the caller reads a response's body.
@@ -145,6 +147,17 @@ func (b *meteredBody) endWrite() {
 	defer b.mu.Unlock()
 	b.writing = false
 	if b.over {
+		b.handOver()
+	}
+}
+
+// handOver has the costs settled behind the caller's back. Whoever books in one of the budgets waits for that.
+func (b *meteredBody) handOver() {
+	budgets := make([]store.Budget, len(b.meters))
+	for i := range b.meters {
+		budgets[i] = b.r.Booking.Charges[b.meters[i].charge].Budget
+	}
+	if !b.r.callers.HandOver(b.settle, budgets) {
 		go b.settle()
 	}
 }
@@ -164,13 +177,13 @@ func (b *meteredBody) end() {
 	first := !b.over
 	b.over = true
 	if first && !b.writing {
-		go b.settle()
+		b.handOver()
 	}
 }
 
 // settle asks the meters for the costs, and tells the store.
 func (b *meteredBody) settle() {
-	ctx, cancel := b.r.reportContext(reportWait)
+	ctx, cancel := b.r.reportContext(acquire.ReportWait)
 	defer cancel()
 	b.r.settleCosts(ctx, b.costs(ctx))
 }

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"time"
 
 	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
@@ -13,7 +14,8 @@ type quotedAcquisition struct {
 	policies *policySet
 	quote    quote // its charges are those of the booking
 
-	settled settlement // what the store knows of the costs
+	dialTook time.Duration // how long the base took to get a connection, in the request's last attempt that got one
+	settled  settlement    // what the store knows of the costs
 
 	// The memory of the quote, so that a provider's table costs no allocation.
 	chargeBuf   [fewPolicies]store.Charge
@@ -41,6 +43,7 @@ func (a *quotedAcquisition) recycle() {
 	a.StopWatch()
 	if a.Reuse() {
 		a.policies, a.quote.unpriced, a.settled.booked = nil, nil, nil
+		a.dialTook = 0
 		a.engine.idle.Put(a)
 	}
 }

@@ -67,10 +67,10 @@ func (a *acquisition) pauseBudget(ctx context.Context, c *store.Charge, d time.D
 
 // reportFailure tells the observer that the store could not be told something about a budget: a
 // penalty or a quota of length d, or a cost, with d 0.
-func (a *acquisition) reportFailure(ctx context.Context, c *store.Charge, d time.Duration, err error) {
-	if a.observe != nil {
+func (e *engine) reportFailure(ctx context.Context, c *store.Charge, d time.Duration, err error) {
+	if e.observe != nil {
 		failed := &StoreError{err}
-		a.observe(a.withQuestion(ctx, failed, []store.Charge{*c}), eventOf(EventStoreFailed, c, d, failed))
+		e.observe(e.withQuestion(ctx, failed, []store.Charge{*c}), eventOf(EventStoreFailed, c, d, failed))
 	}
 }
 

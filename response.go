@@ -18,8 +18,9 @@ import (
 type feedback struct {
 	penalties []penalty
 	quotas    []quota
-	costs     []int   // of all charges, asBooked where the response does not say; nil: it says nothing
-	verdict   Verdict // of the policies whose budgets stay open
+	costs     []int         // of all charges, asBooked where the response does not say; nil: it says nothing
+	verdict   Verdict       // of the policies whose budgets stay open
+	arrived   time.Duration // when the response came
 }
 
 // A quota is what a response says is left of the budget of a charge.
@@ -40,40 +41,85 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 
 	f := r.readFeedback(resp)
 	r.mark(resp, f)
-	if f.penalties == nil && f.quotas == nil && f.costs == nil {
+	switch {
+	case f.isEmpty():
 		return
-	}
-	if r.holdsNobody(f) {
-		if !r.Uncounted() { // otherwise the store is away, and each response would leave a goroutine behind
-			r.toBeTold = true
-			go r.reportFeedback(f)
-		}
-		return
-	}
-	r.toBeTold = true
-	if !r.isToldFirst(f) && r.startBehind() {
-		go func() {
-			defer r.behind.Add(-1)
-			r.reportFeedback(f)
-		}()
+	case r.inMemory:
+		r.reportPenalties(f)
+		r.markAgain(resp, f)
+		r.reportUse(f)
 		return
 	}
 
+	r.toBeTold = true
+	switch {
+	case r.holdsNobody(f) && r.Uncounted(): // the store is away: each response would leave a report behind
+	case (f.penalties == nil || r.holdsNobody(f)) && r.handOver(f):
+	default:
+		r.reportFirst(resp, f)
+	}
+}
+
+// isEmpty reports whether the store need not hear of the response.
+func (f *feedback) isEmpty() bool { return f.penalties == nil && f.quotas == nil && f.costs == nil }
+
+// handOver has the store hear of a feedback behind the caller's back. Whoever books in a budget of which less is left
+// than the store believes waits for that. It returns false if the store has too much to hear already.
+func (r *roundTrip) handOver(f feedback) bool {
+	return r.callers.HandOver(func() {
+		r.reportPenalties(f) // those of shadow policies
+		r.reportUse(f)
+	}, r.lowered(f))
+}
+
+// lowered returns the budgets of which less is left than the store believes, so that another request like this one
+// might not fit: the request has cost more than was booked, or the upstream says that less than its cost is left.
+func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
+	for i, cost := range f.costs {
+		if c := &r.Booking.Charges[i]; cost > c.Cost && !c.Shadow {
+			all = append(all, c.Budget)
+		}
+	}
+	for i := range f.quotas {
+		if q := &f.quotas[i]; q.Left < q.charge.Cost && !q.charge.Shadow {
+			all = append(all, q.charge.Budget)
+		}
+	}
+	return all
+}
+
+// reportFirst keeps the response from its caller until the store has heard of the penalties, but not for long. Then
+// the report goes on: the fleet must hear of the response. If the store has too much to hear already, it hears of
+// all the response says before the caller goes on.
+func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 	reported := make(chan struct{})
 	go func() {
-		defer close(reported)
-		r.reportFeedback(f)
+		r.reportPenalties(f)
+		rest := feedback{quotas: f.quotas, costs: f.costs, arrived: f.arrived}
+		if !rest.isEmpty() && !r.handOver(rest) {
+			r.reportUse(rest)
+		}
+		close(reported)
 	}()
-	timer := time.NewTimer(r.maxResponseDelay())
+
+	if r.holdsNobody(f) {
+		return
+	}
+	timer := time.NewTimer(r.ReportTime())
 	defer timer.Stop()
 	select {
 	case <-reported:
-		if slices.ContainsFunc(f.penalties, func(p penalty) bool { return p.failed }) {
-			r.mark(resp, f)
-		}
+		r.markAgain(resp, f)
 	case <-timer.C:
 	case <-r.req.Context().Done():
-	} // the report goes on: the fleet must hear of the response
+	}
+}
+
+// markAgain marks a response of which the store could not be told a penalty.
+func (r *roundTrip) markAgain(resp *http.Response, f feedback) {
+	if slices.ContainsFunc(f.penalties, func(p penalty) bool { return p.failed }) {
+		r.mark(resp, f)
+	}
 }
 
 // hasNoFeedback reports whether no policy can read anything out of a response: no policy has a
@@ -101,6 +147,7 @@ func (r *roundTrip) endOutages() {
 
 // readFeedback lets the policies look at a response.
 func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
+	f.arrived = now()
 	req := resp.Request
 	delay := r.responseDelay(resp)
 	for i := range r.policyCount() {
@@ -240,51 +287,20 @@ func (r *roundTrip) holdsNobody(f feedback) bool {
 		!slices.ContainsFunc(f.quotas, func(q quota) bool { return held(q.charge) })
 }
 
-// mostBehind bounds how many reports go on at a time behind the back of callers that have their
-// response. A store that is so slow holds the callers of further responses, and so their next requests.
-const mostBehind = 64
-
-// isToldFirst reports whether the store must hear of a feedback before the caller has its response: a
-// budget is closed by it, or has too little left for another request like this one, or the store is in
-// memory and takes no time.
-func (r *roundTrip) isToldFirst(f feedback) bool {
-	short := func(q quota) bool { return !q.charge.Shadow && q.Left < q.charge.Cost }
-
-	// A start from a line in memory has an age, too, but no answer of a server is so young.
-	const leastTrip = 20 * time.Microsecond
-	inMemory := r.callers.RTT() == 0 && r.Grant.Age < leastTrip
-	return f.penalties != nil || inMemory || slices.ContainsFunc(f.quotas, short)
-}
-
-// startBehind counts a report that goes on behind the back of the caller, and returns false if there
-// are mostBehind already.
-func (r *roundTrip) startBehind() bool {
-	if r.behind.Add(1) <= mostBehind {
-		return true
-	}
-	r.behind.Add(-1)
-	return false
-}
-
-// maxResponseDelay returns how long a response may be kept from its caller while the
-// store is told what the response means: reportWait, or what is left of MaxWait if that is less,
-// but at least [acquire.StoreGrace].
-func (r *roundTrip) maxResponseDelay() time.Duration {
-	if r.MaxWait == 0 {
-		return reportWait
-	}
-	return min(reportWait, max(acquire.StoreGrace, r.MaxWaitLeft()))
-}
-
-// reportFeedback tells the store, and the observer, what a response means. It tries to
+// reportPenalties tells the store, and the observer, what a response means for budgets that it closes. It tries to
 // report a penalty for as long as the penalty lasts.
-func (r *roundTrip) reportFeedback(f feedback) {
+func (r *roundTrip) reportPenalties(f feedback) {
+	if f.penalties == nil {
+		return
+	}
+
 	arrived, took := now(), r.elapsed()
-	ctx, cancel := r.reportContext(reportWait)
+	ctx, cancel := r.reportContext(acquire.ReportWait)
 	teaches := r.teachingPenalty(ctx, f.penalties, func(c *store.Charge) bool {
 		return slices.ContainsFunc(f.quotas, func(q quota) bool { return q.charge == c })
 	})
 	cancel()
+
 	for i := range f.penalties {
 		p := f.penalties[i]
 		p.length -= (now() - arrived).Truncate(time.Millisecond) // the report of the penalty before may have taken long
@@ -295,24 +311,37 @@ func (r *roundTrip) reportFeedback(f feedback) {
 			cancel()
 		}
 	}
+}
 
-	ctx, cancel = r.reportContext(reportWait)
-	r.settleCosts(ctx, f.costs)
-	cancel()
+// reportUse tells the store, and the observer, what a response says that the request has cost, and what is left.
+func (r *roundTrip) reportUse(f feedback) {
+	if f.costs != nil {
+		r.callStore(func(ctx context.Context) { r.settleCosts(ctx, f.costs) })
+	}
 
 	// After the costs: what the upstream says is left takes the true costs into account.
 	for _, q := range f.quotas {
-		late := now() - arrived
+		late := now() - f.arrived
 		over := q.Reset <= late && q.charge.Limit.Kind() != store.KindTokenBucket
 		if over {
 			continue
 		}
 
 		q.Age, q.Reset = q.Age+late, max(0, q.Reset-late)
-		ctx, cancel := r.reportContext(reportWait) // of its own: a slow report before it must not end it
-		_ = r.lowerQuota(ctx, q)                   // which tells the observer of its error
-		cancel()
+		r.callStore(func(ctx context.Context) { _ = r.lowerQuota(ctx, q) }) // which tells the observer of its error
 	}
+}
+
+// callStore calls the store, with a context of the call's own: a slow call must not end the next. A call that takes
+// no time needs no end.
+func (r *roundTrip) callStore(call func(context.Context)) {
+	if r.inMemory {
+		call(context.WithoutCancel(r.req.Context()))
+		return
+	}
+	ctx, cancel := r.reportContext(acquire.ReportWait)
+	defer cancel()
+	call(ctx)
 }
 
 // resetDoubt bounds by how much a stated reset may be too late: upstreams state it in whole

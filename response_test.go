@@ -99,8 +99,9 @@ func TestP16_AnswersRideAheadOfReports(t *testing.T) {
 		{name: "much left", status: 200, left: 5, cost: 1, quotas: 1},
 		{name: "another cost", status: 200, left: -1, cost: 3, costs: 1},
 		{name: "both", status: 200, left: 5, cost: 3, quotas: 1, costs: 1, ages: takes},
-		{name: "nothing left", status: 200, left: 0, cost: 1, held: takes, quotas: 1},
+		{name: "nothing left", status: 200, left: 0, cost: 1, quotas: 1},
 		{name: "a refusal", status: 429, left: -1, cost: 1, held: takes},
+		{name: "a refusal, and all else", status: 429, left: 5, cost: 3, held: takes, quotas: 1, costs: 1, ages: 2 * takes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -128,13 +129,57 @@ func TestP16_AnswersRideAheadOfReports(t *testing.T) {
 	}
 }
 
-// TestP15_ReportsBehindCallersAreBounded: beyond 64 reports at once a caller waits for its own, and
-// none is lost.
+// TestP1_BookingsComeAfterReports: a caller that books in a budget of which less is left than the store believes waits until the
+// store has heard of that, and for nothing else. So an answer that holds nobody lets nobody pass the upstream's limit.
+func TestP1_BookingsComeAfterReports(t *testing.T) {
+	const takes = 900 * time.Millisecond
+	for _, c := range []struct {
+		name       string
+		left, cost int
+		maxWait    time.Duration
+		took       time.Duration // the next call, its booking included
+		refused    bool
+	}{
+		{name: "it has cost all", left: -1, cost: 1000, maxWait: time.Minute, took: takes, refused: true},
+		{name: "it has cost more", left: -1, cost: 2, maxWait: time.Minute, took: takes},
+		{name: "it has cost less", left: -1, cost: 0, maxWait: time.Minute, took: time.Millisecond},
+		{name: "nothing is left", left: 0, cost: -1, maxWait: time.Minute, took: takes, refused: true},
+		{name: "much is left", left: 500, cost: -1, maxWait: time.Minute, took: time.Millisecond},
+		{name: "a short MaxWait", left: -1, cost: 2, maxWait: 300 * time.Millisecond, took: 301 * time.Millisecond},
+		{name: "no wait", left: -1, cost: 2, maxWait: throttle.NoWait, took: 101 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &distantStore{Store: memstore.New(), takes: takes}
+				other := throttle.Policy{Name: "other", Match: "elsewhere.org/", Limit: throttle.PerHour(1000)}
+				said := left(c.left, c.cost)
+				said.Match = "api.example.com/"
+				tr, err := throttle.New(throttle.Config{MaxWait: c.maxWait, Store: s, Base: answer(200, ""), Policies: []throttle.Policy{said, other}})
+				require.NoError(t, err)
+				require.NoError(t, send(t, tr, get(t, "https://api.example.com/")))
+
+				began := time.Now()
+				require.NoError(t, send(t, tr, get(t, "https://elsewhere.org/")))
+				require.Equal(t, time.Millisecond, time.Since(began), "another budget")
+
+				err = send(t, tr, get(t, "https://api.example.com/"))
+				require.Equal(t, c.refused, err != nil, "%v", err)
+				require.Equal(t, c.took, time.Since(began)-time.Millisecond)
+				time.Sleep(3 * time.Second)
+			})
+		})
+	}
+}
+
+// TestP15_ReportsBehindCallersAreBounded: the store hears of 64 answers at a time, and 1024 more wait
+// for that. Beyond them a caller waits for its own report, and none is lost.
 func TestP15_ReportsBehindCallersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const callers, most = 70, 64
-		s := &distantStore{Store: memstore.New(), takes: 900 * time.Millisecond}
-		tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: answer(200, ""), Policies: everywhere(left(500, 1))})
+		const callers, most, takes = 1100, 64 + 1024, 900 * time.Millisecond
+		s := &distantStore{Store: memstore.New(), takes: takes}
+		policy := left(500_000, 1)
+		policy.Limit = throttle.PerHour(1_000_000)
+		tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Base: answer(200, ""), Policies: everywhere(policy)})
 		require.NoError(t, err)
 
 		began := time.Now()
@@ -150,14 +195,15 @@ func TestP15_ReportsBehindCallersAreBounded(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.Equal(t, map[time.Duration]int{time.Millisecond: most, 901 * time.Millisecond: callers - most}, held)
+		require.Equal(t, map[time.Duration]int{time.Millisecond: most, time.Millisecond + takes: callers - most}, held)
 
-		time.Sleep(time.Second)
+		time.Sleep(17 * takes)
 		synctest.Wait()
 		require.Len(t, s.quotas, callers)
 
+		began = time.Now()
 		require.NoError(t, send(t, tr, get(t, home)))
-		require.Equal(t, 1902*time.Millisecond, time.Since(began), "the reports have ended, and callers go ahead again")
+		require.Equal(t, time.Millisecond, time.Since(began), "the reports have ended, and callers go ahead again")
 		time.Sleep(time.Second)
 	})
 }

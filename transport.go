@@ -252,7 +252,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 // prepare makes the request that the base gets.
 func (r *roundTrip) prepare() {
 	ctx := r.req.Context()
-	r.sentContext.Context, r.sentContext.hooks = ctx, r
+	r.sentContext.Context, r.sentContext.attempt = ctx, r
 	r.sent = *r.req.WithContext(&r.sentContext)
 	r.sentURL = *r.req.URL
 	r.sent.URL = &r.sentURL
@@ -316,7 +316,7 @@ func (r *roundTrip) drop() {
 	r.reportDropped(r.req.Context())
 }
 
-// gotConn implements hooks: the base has a connection, and has written nothing to it yet. It runs
+// gotConn is called by the base through package httptrace: the base has a connection, and has written nothing to it yet. It runs
 // the pre-write check, and stops a request that may not be written.
 //
 // The check may wait for seconds, and tells the observer. So it runs without r.mu, and the acquisition
@@ -336,7 +336,7 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 		r.mu.Unlock()
 	}
 	for _, e := range events {
-		r.observe(ctx, e)
+		r.t.observe(ctx, e)
 	}
 }
 
@@ -474,11 +474,11 @@ func (r *roundTrip) connectionHold() time.Duration {
 	return maxConnectionHold
 }
 
-// wroteHeaders implements hooks: the base has written the headers, so the start is used. It
+// wroteHeaders is called by the base through package httptrace: the base has written the headers, so the start is used. It
 // reports a request that left too late in spite of the pre-write check.
 func (r *roundTrip) wroteHeaders() {
 	if ctx, e, late := r.noteWritten(); late {
-		r.observe(ctx, e)
+		r.t.observe(ctx, e)
 	}
 }
 
@@ -552,7 +552,7 @@ func (r *roundTrip) rewindBody() bool {
 // check gives back what the attempt holds.
 func (r *roundTrip) end() {
 	if unbooked, err := r.noteEnd(); err != nil {
-		r.reportFailure(context.WithoutCancel(r.req.Context()), unbooked, 0, err)
+		r.t.reportFailure(context.WithoutCancel(r.req.Context()), unbooked, 0, err)
 	}
 }
 
@@ -596,7 +596,7 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 	r.mu.Lock()
 	next := &roundTrip{
 		quotedAcquisition: r.quotedAcquisition,
-		t:                 r.t, req: r.req, reqBody: r.rewound, detached: true, dials: r.dials, dialTook: r.dialTook,
+		t:                 r.t, req: r.req, reqBody: r.rewound, detached: true, dials: r.dials,
 	}
 	r.quotedAcquisition, r.rewound = nil, nil
 	r.mu.Unlock()
@@ -632,7 +632,7 @@ func (r *roundTrip) bookArrival() (unbooked *store.Charge, err error) {
 	if len(b.Charges) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := r.reportContext(reportWait)
+	ctx, cancel := r.reportContext(acquire.ReportWait)
 	defer cancel()
 	_, err = r.store.Book(ctx, &b)
 	return &b.Charges[0], err

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,4 +147,41 @@ func TestP13_AMeterWaitsForTheEnd(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 3, must(must(tr.Limiter("p")).Status(t.Context(), "")).Used)
 	})
+}
+
+// TestP1_LateHooksTouchNoOtherRequest: a base may call the hooks of a request when its answer has been returned. They find
+// nothing there, and not what the next request has in the same memory.
+func TestP1_LateHooksTouchNoOtherRequest(t *testing.T) {
+	const requests = 200
+	var late sync.WaitGroup
+	tr := must(throttle.New(throttle.Config{
+		MaxWait: throttle.Forever, Store: memstore.New(), Policies: everywhere(throttle.Policy{Name: "p", Limit: throttle.PerHour(requests), Jitter: -1}),
+		Observe: func(context.Context, throttle.Event) {},
+		Base: base(func(r *http.Request) (*http.Response, error) {
+			hooks := httptrace.ContextClientTrace(r.Context())
+			late.Go(func() {
+				hooks.GotConn(httptrace.GotConnInfo{Reused: true})
+				hooks.WroteHeaders()
+			})
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("hi"))}, nil
+		}),
+	}))
+
+	var senders sync.WaitGroup
+	for range 4 {
+		senders.Go(func() {
+			for range requests / 4 {
+				resp, err := tr.RoundTrip(get(t, home))
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			}
+		})
+	}
+	senders.Wait()
+	late.Wait()
+
+	st := must(must(tr.Limiter("p")).Status(t.Context(), ""))
+	require.Equal(t, requests, st.Used)
 }

@@ -12,7 +12,9 @@ import (
 const keptByMemory = 'm'
 
 // Traits implements [store.Store]: all waiters of the store are in this program.
-func (s *Store) Traits() store.Traits { return store.Traits{Places: true, CallsWaiters: true} }
+func (s *Store) Traits() store.Traits {
+	return store.Traits{Places: true, CallsWaiters: true, InMemory: s}
+}
 
 // PauseNote implements [store.Store]. A program that pauses a budget knows why.
 func (s *Store) PauseNote(store.Budget) store.PauseNote { return store.PauseNote{} }

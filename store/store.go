@@ -22,6 +22,9 @@ import (
 // this interface: no caller's wall clock ever does. All methods are safe for
 // concurrent use.
 //
+// A method that has returned keeps neither the Booking nor its Charges, because the
+// caller uses them again. Only a Watch looks at the Charges until it is stopped.
+//
 // What a store owes its callers after a refusal is on the pages about [bans] and
 // [learning].
 //
@@ -129,6 +132,11 @@ type Traits struct {
 	// server: it closes Grant.Ready in time however near the Horizon is. So callers with a share are booked right before
 	// their starts, and a caller that comes by itself has its part beside those that wait already.
 	CallsWaiters bool
+
+	// InMemory is the store itself if its methods take no time, because all is in the memory of this process. So they are
+	// called where callers of another store would be held. It is a pointer. A store around another one passes on the
+	// Traits of that one, and so does not say of itself that it takes no time.
+	InMemory Store
 
 	// Err says what is wrong with what the store was made of, by a constructor that returns no error. Constructors of
 	// package throttle refuse a store with an Err at once. Nil says that nothing is wrong.

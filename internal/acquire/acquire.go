@@ -92,6 +92,9 @@ type Caller struct {
 	jitter     time.Duration // the smallest Jitter among the charges that count; 0 if none has any
 	concurrent bool          // some charges are Concurrency: they need slots
 	shadowed   bool          // all charges are of shadow policies: the caller is only counted
+	horizon    time.Duration // the farthest horizon of the limits, at least store.LeastHorizon
+	shared     bool          // some charges have a Share
+	repaced    bool          // some charges may have another Pace than that of their limits: see adjustPace
 
 	// How long the caller waits: see waits.go.
 	remainingBy  Bound         // what bounds remaining
@@ -285,6 +288,10 @@ func (c *Caller) Book(ctx context.Context) error {
 	asked := Now()
 	if c.arrivedAt == 0 {
 		c.BeginWait(asked)
+	}
+	if c.engine.reports.pressing.Load() > 0 {
+		c.awaitReports(ctx)
+		asked = Now()
 	}
 	c.Booking.MaxWait = c.usefulWait(c.remainingWait(ctx, asked))
 

@@ -12,14 +12,17 @@ import (
 // a start can follow another too early. No grant becomes too old by so little.
 const ClockJitter = time.Microsecond
 
-// SetCharges sets what the caller asks for, and takes over the slice. A caller that holds something must use Reprice.
+// SetCharges sets what the caller asks for, and takes over the slice. Each charge has the Pace of its limit. A caller
+// that holds something must use Reprice.
 func (c *Caller) SetCharges(charges []store.Charge) {
 	c.Booking.Charges = charges
 	c.jitter, c.concurrent, c.shadowed = 0, false, len(charges) > 0
+	c.horizon, c.shared, c.repaced = store.LeastHorizon, false, false
 
 	for i := range charges {
 		charge := &charges[i]
 		c.shadowed = c.shadowed && charge.Shadow
+		c.horizon, c.shared = max(c.horizon, charge.Limit.Horizon()), c.shared || charge.Share.ID != 0
 
 		// The Jitter of a Concurrency charge does not count: a slot is held and does not age.
 		switch j := charge.Jitter; {

@@ -26,6 +26,7 @@ type Engine struct {
 	closings      closings
 	counting      counting
 	ahead         ahead
+	reports       reports                 // what the store is still being told
 	recent        atomic.Pointer[recents] // the budgets that callers used last; nil while nobody asks for them
 	unanswered    atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
 }

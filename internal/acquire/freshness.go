@@ -78,6 +78,11 @@ func (c *Caller) spread() time.Duration {
 func (c *Caller) adjustPace() {
 	for i := range c.Booking.Charges {
 		charge := &c.Booking.Charges[i]
+		if charge.Cost == 1 && c.Booking.Spread == 0 && !c.repaced {
+			continue // most charges keep the Pace that they came with
+		}
+
+		c.repaced = true
 		charge.Pace = max(0, charge.Limit.Pace()-c.Booking.Spread)
 		if charge.Cost > 1 && charge.Limit.Per() <= store.LongestEven {
 			charge.Pace = 0
@@ -145,15 +150,15 @@ const (
 // before its start, because its connections take long, must know its start that early: so the
 // horizon reaches beyond the lead.
 func (c *Caller) Horizon() time.Duration {
-	least, margin, most, shared := store.LeastHorizon, leadMargin, mostHorizon, false
-	for i := range c.Booking.Charges {
-		charge := &c.Booking.Charges[i]
-		least, shared = max(least, charge.Limit.Horizon()), shared || charge.Share.ID != 0
-		most = min(most, c.estimateHorizon(charge))
+	least, margin, most := c.horizon, leadMargin, mostHorizon
+	if c.engine.overestimated.known.Load() {
+		for i := range c.Booking.Charges {
+			most = min(most, c.estimateHorizon(&c.Booking.Charges[i]))
+		}
 	}
 
 	// A caller of several budgets needs a start that is near in all of them, so its horizon stays.
-	if shared && least == store.LeastHorizon {
+	if c.shared && least == store.LeastHorizon {
 		least = shareHorizon
 		if c.engine.Traits.CallsWaiters && len(c.Booking.Charges) == 1 {
 			least, margin = callHorizon, callHorizon

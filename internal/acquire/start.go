@@ -70,9 +70,12 @@ func (c *Caller) holdStart() {
 }
 
 // Reuse makes a caller whose way is over ready for another way with the same engine and memory for charges. It
-// returns false, and does nothing, if the store may still use the caller.
+// returns false, and does nothing, if the store may still use the caller, or had a watch, which looks at the charges.
 func (c *Caller) Reuse() bool {
 	switch {
+	case c.invalidated != nil:
+		return false
+
 	case c.Immediate() && !c.Booking.Returns:
 		// It booked once. The first booking of the next way sets the rest anew.
 		c.state, c.arrivedAt, c.returns, c.uncounted, c.Grant.Held = idle, 0, false, false, store.NotHeld
@@ -81,7 +84,8 @@ func (c *Caller) Reuse() bool {
 	case c.Immediate() || c.engine.Observe == nil && !c.shadowed:
 		*c = Caller{
 			engine: c.engine, Booking: store.Booking{Charges: c.Booking.Charges, Spread: c.Booking.Spread},
-			jitter: c.jitter, concurrent: c.concurrent, shadowed: c.shadowed, invalidated: c.invalidated,
+			jitter: c.jitter, concurrent: c.concurrent, shadowed: c.shadowed,
+			horizon: c.horizon, shared: c.shared, repaced: c.repaced,
 			Grant: store.Grant{Held: store.NotHeld},
 		}
 		return true

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -35,7 +36,8 @@ type peekedBody struct {
 	ahead   []byte        // read from the body, but not by its reader
 	err     error         // came after ahead, io.EOF too; the reader gets it once
 	panics  any           // comes in the place of err
-	reading chan struct{} // closed when the read that is on its way has ended; nil: none is
+	reading bool          // a read ahead is on its way
+	over    chan struct{} // closed when that read has ended; nil until somebody waits for its end
 	empty   int           // how many reads ahead in a row have brought nothing
 	begun   bool          // its reader has begun
 	closed  bool
@@ -74,9 +76,11 @@ func (b *peekedBody) fetch(have, want int) bool {
 		if left <= 0 || b.empty >= emptyMost {
 			return false
 		}
-		if b.reading == nil {
-			b.reading = make(chan struct{})
+		if !b.reading {
+			b.reading = true
 			go b.read(b.space(min(want, readMost)))
+			b.giveWay()
+			continue
 		}
 		b.await(left)
 	}
@@ -127,24 +131,44 @@ func (b *peekedBody) read(p []byte) {
 			b.keep(p[:n])
 			b.err, b.panics = err, panics
 		}
-		close(b.reading)
-		b.reading = nil
+		b.reading = false
+		if b.over != nil {
+			close(b.over)
+			b.over = nil
+		}
 	}()
 	if n, err = b.ReadCloser.Read(p); n < 0 || n > len(p) {
 		n, err = 0, errCount
 	}
 }
 
+// giveWay lets the read that has just begun go first. Most answers have come when they are looked at, and then the
+// read ends at once, and nobody has to wait for it. The body is locked, but not meanwhile.
+func (b *peekedBody) giveWay() {
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	runtime.Gosched()
+}
+
+// end returns a channel that is closed when the read that is on its way has ended. The body is locked.
+func (b *peekedBody) end() <-chan struct{} {
+	if b.over == nil {
+		b.over = make(chan struct{})
+	}
+	return b.over
+}
+
 // await waits for the read that is on its way, for so long at the most. The body
 // is locked, but not meanwhile.
 func (b *peekedBody) await(most time.Duration) {
-	reading := b.reading
+	end := b.end()
 	b.mu.Unlock()
 	defer b.mu.Lock()
+
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
-	case <-reading:
+	case <-end:
 	case <-timer.C:
 	}
 }
@@ -220,10 +244,10 @@ func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.begun = b.begun || len(p) > 0
-	for b.reading != nil && len(b.ahead) == 0 && len(p) > 0 {
-		reading := b.reading
+	for b.reading && len(b.ahead) == 0 && len(p) > 0 {
+		end := b.end()
 		b.mu.Unlock()
-		<-reading // as a read of the body would wait
+		<-end // as a read of the body would wait
 		b.mu.Lock()
 	}
 	switch {
@@ -237,7 +261,7 @@ func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 		err, b.err = b.err, nil
 		return 0, err, true
 	}
-	return 0, nil, b.err != nil || b.reading != nil
+	return 0, nil, b.err != nil || b.reading
 }
 
 // Close implements io.Closer. Nothing is read ahead of a closed body: what a

@@ -20,11 +20,11 @@ import (
 
 // mostAllocations bounds what a call of any preset allocates beside its base, with an answer in JSON:
 // the attempt, keys of several values, and the look into the body.
-const mostAllocations = 16.0
+const mostAllocations = 11.0
 
 // moreAllocations are those of presets that take the body or the path of a request apart, or whose
 // answers settle a cost.
-var moreAllocations = map[string]float64{"jira": 26, "anthropic": 31, "discord": 28, "shopify": 20}
+var moreAllocations = map[string]float64{"jira": 16, "anthropic": 31, "shopify": 12}
 
 // TestCallsCostLittleMemory: a call that a preset holds allocates little, whatever the number of
 // rows that look at the answer.

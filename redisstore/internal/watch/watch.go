@@ -212,13 +212,13 @@ func (ws *Watches) Invalidated(i notify.Invalidation) {
 	}
 }
 
-// Charges returns a copy of the charges of some watched start that needs a budget; nil if there is no such
+// Charges returns the charges of some watched start that needs a budget; nil if there is no such
 // start.
 func (ws *Watches) Charges(key string) []store.Charge {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for w := range ws.watches[key] {
-		return slices.Clone(w.Start.Charges) // the caller of the start may use the slice again when its watch is stopped
+		return w.Start.Charges
 	}
 	return nil
 }
