@@ -18,6 +18,7 @@ import (
 	"unicode"
 
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -197,7 +198,8 @@ var shared = []struct {
 	{"HEAD_CHANGED", "'<" + strings.Repeat("d", 1+slices.Index(head, "EXPIRES")) + "'"}, // what a start changes
 	{"HEAD_SIZE", 8 * len(head)},
 	{"HEAD_END", fmt.Sprintf("'%d'", 8*len(head)-1)}, // as Redis counts
-	{"MAX_ENTRIES", 224},
+	{"MAX_ENTRIES", ledger.MaxEntries},
+	{"ENTRY_BYTES", ledger.EntryBytes},
 	{"MAX_APPENDED", 1600}, // bytes of a string that grows: Redis reserves as much again
 	{"TRIPLE", 27},         // the most bytes of an entry
 	{"WINDOW_PARTS", 128},  // of a window: starts in the same one share an entry when the limit is larger

@@ -60,7 +60,7 @@ end
 -- now.
 local function widen_pending(r, now, by)
   local F, L, i = r.F, r.L, r.size
-  while i > 0 and L[i] >= now do
+  while i > 0 and (L[i] > now or F[i] >= now) do -- no two entries begin together
     F[i] = min(F[i], max(now, F[i] - by))
     touch(r, i)
     if i < r.size and F[i + 1] <= L[i] then

@@ -13,7 +13,7 @@
 -- reads and writes the head alone: a row is *open* while its entries are in the
 -- arrays F, L and N, and closed otherwise. The form's version is part of the key.
 
-local MAX_STORED = 3500 -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
+local MAX_STORED = HEAD_SIZE + ENTRY_BYTES -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
 local MAX_PLAIN = 900 -- bytes of a line without shares
 local MAX_SHARED = 4500 -- bytes of a line with shares, which lies beside the entries: 8 KB in all
 local MOST_KNOWN = 1024 -- shares without a lane of their own whose tags a line knows: 8 bytes each

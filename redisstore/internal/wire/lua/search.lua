@@ -94,8 +94,9 @@ local function aligned(s, t)
       if sum <= room then
         return t
       end
-      if r.N[s.i] > room and r.L[s.i] >= stop then
-        -- It fills every window that it touches.
+
+      -- All of these entries lie in each window that the first of them touches.
+      if r.L[s.i] >= stop then
         local _, last = window(s.rule, r.L[s.i])
         if not last then
           return nil, r.L[s.i]
