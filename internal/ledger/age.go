@@ -86,9 +86,9 @@ func (r *Row) prune(now int64, u *rule) {
 // in microseconds. Few queues of a short limit are longer, and more would keep places taken.
 const marked = 10_000_000
 
-// stall is the largest small step of a clock, in microseconds: as large as the delays
+// Stall is the largest small step of a clock, in microseconds: as large as the delays
 // among which larger steps are found out.
-const stall = 50_000
+const Stall = 50_000
 
 // stepBack moves the row to a clock that shows less than before, as if no time
 // had passed since. Entries still to come are widened to begin now: their
@@ -101,7 +101,7 @@ func (r *Row) stepBack(now int64, u *rule) {
 		start, _, _ := u.window(r.seen)
 		few = r.after(start)
 	}
-	if u.aligned && -shift <= stall {
+	if u.aligned && -shift <= Stall {
 		reach = few
 	}
 

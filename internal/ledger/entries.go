@@ -8,7 +8,10 @@ const (
 	// always fits.
 	MaxEntries = 224
 	EntryBytes = 3204
-	fewEntries = EntryBytes / 27
+	fewEntries = EntryBytes / tripleBytes
+
+	// tripleBytes is the most that an entry takes.
+	tripleBytes = 27
 
 	// maxCount is the largest N of a limit, and so enough to fill any window.
 	maxCount = 1 << 40

@@ -129,14 +129,14 @@ func (s Script) CalledAt(line int) string {
 }
 
 // Constants that both sides need to know. The scripts have those of shared, by the
-// names there.
+// names there, and those by which they decide as internal/ledger does: see [ledger.Constants].
 const (
 	// RecordTime is for how long Redis remembers the last call for a group: see docs/internals/once.md.
 	RecordTime = 60 * time.Second
 
 	// Stall and Steady bound by how much the times of two calls may differ though no
 	// clock was set: a little, and one part in Steady of what has passed between them.
-	Stall  = 50 * time.Millisecond
+	Stall  = ledger.Stall * time.Microsecond
 	Steady = 1000
 
 	// Lease is for how long a node's requests in flight are believed without a new report.
@@ -154,10 +154,10 @@ const (
 	SuspectedAfter = 2500 * time.Millisecond
 
 	// Doubt is by how much the reset of a quota may be told too late.
-	Doubt = 2 * time.Second
+	Doubt = ledger.Doubt * time.Microsecond
 
 	// LeastProbe is for how long a budget stays closed after a penalty at the least.
-	LeastProbe = 250 * time.Millisecond
+	LeastProbe = ledger.LeastProbe * time.Microsecond
 
 	// While room in a line is not taken, its waiters ask so soon; where a turn is
 	// far away they ask no sooner and no later than the other two.
@@ -175,7 +175,6 @@ var shared = []struct {
 	{"FARTHEST", farthest.Wait},
 	{"MAX_PENALTY", store.MaxPenalty},
 	{"RECORD_TIME", RecordTime},
-	{"STALL", Stall},
 	{"STEADY", Steady},
 	{"PARTS", Parts},
 	{"LIVES", Lives},
@@ -187,8 +186,6 @@ var shared = []struct {
 	{"LEASE", Lease},
 	{"LINE_LEASE", LineLease},
 	{"SUSPECTED_AFTER", SuspectedAfter},
-	{"DOUBT", Doubt},
-	{"LEAST_PROBE", LeastProbe},
 	{"ASK_SOON", AskSoon},
 	{"ASK_LEAST", AskLeast},
 	{"ASK_LAST", AskLast},
@@ -198,12 +195,7 @@ var shared = []struct {
 	{"HEAD_CHANGED", "'<" + strings.Repeat("d", 1+slices.Index(head, "EXPIRES")) + "'"}, // what a start changes
 	{"HEAD_SIZE", 8 * len(head)},
 	{"HEAD_END", fmt.Sprintf("'%d'", 8*len(head)-1)}, // as Redis counts
-	{"MAX_ENTRIES", ledger.MaxEntries},
-	{"ENTRY_BYTES", ledger.EntryBytes},
-	{"MAX_APPENDED", 1600}, // bytes of a string that grows: Redis reserves as much again
-	{"TRIPLE", 27},         // the most bytes of an entry
-	{"WINDOW_PARTS", 128},  // of a window: starts in the same one share an entry when the limit is larger
-	{"SLOW_STEPS", 2},      // of a slow start
+	{"MAX_APPENDED", 1600},                           // bytes of a string that grows: Redis reserves as much again
 
 	// How a reply begins.
 	{"DONE", Done},
@@ -246,11 +238,14 @@ var head = []string{"SEEN", "LOST", "SPAN", "MOST", "TILL", "PAUSED", "FROZEN", 
 	"G1", "N1", "NAMED", "OLDER", "MARK", "TOTAL", "SIZE", "AT", "OLD", "BEFORE", "FIRST", "LAST", "N", "EXPIRES",
 	"OPENS", "T1", "T2", "T3", "PIN", "LINED", "BAN", "PROBE", "TIMES", "TOP", "FELL", "LEARNS"}
 
-// constants are the values of shared and head, as scripts write them.
+// constants are the values of shared, of head and of the ledger, as scripts write them.
 var constants = func() map[string]string {
 	all := make(map[string]string)
 	for i, name := range head {
 		all["ROW_"+name] = strconv.Itoa(i + 1)
+	}
+	for _, c := range ledger.Constants() {
+		all[c.Name] = fmt.Sprint(c.Value)
 	}
 	for _, c := range shared {
 		value := c.value

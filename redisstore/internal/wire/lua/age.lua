@@ -1,7 +1,5 @@
 -- Time passing over a row, and what is known of times that it has forgotten.
 
-local MARKED = 10000000 -- so far ahead marks of before a step are not believed; few queues of a short limit are longer
-
 -- is_late reports whether a call is here so long after it was due that what it says of
 -- lengths of time must be said again. Perhaps only the clock was set.
 local function is_late(now, due)

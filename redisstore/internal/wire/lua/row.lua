@@ -18,10 +18,7 @@ local MAX_PLAIN = 900 -- bytes of a line without shares
 local MAX_SHARED = 4500 -- bytes of a line with shares, which lies beside the entries: 8 KB in all
 local MOST_KNOWN = 1024 -- shares without a lane of their own whose tags a line knows: 8 bytes each
 local ROUND_SIZE = 48 -- bytes of a lane of such shares, at the most
-local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
 local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
-local STEPS = {8, 2} -- after a penalty the first SLOW_STEPS windows have an eighth, a half of the limit
-local MAX_NUMBER = 2 ^ 53 -- no time is beyond that
 
 local penalty, ceiling = {}, {} -- see penalty.lua and ceiling.lua
 local bound -- see entries.lua

@@ -177,7 +177,7 @@ local function even(s, t)
   local q = r.queue
   local long = 2 * s.pace * n < span
   s.part, s.fits = 0, 1
-  if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= 2 * span)) then
+  if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= BUSY_SPANS * span)) then
     return s.pace
   end
   open(r)
