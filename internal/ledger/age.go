@@ -86,9 +86,9 @@ func (r *Row) prune(now int64, u *rule) {
 // in microseconds. Few queues of a short limit are longer, and more would keep places taken.
 const marked = 10_000_000
 
-// stall is the largest small step of a clock, in microseconds: as large as the delays
+// Stall is the largest small step of a clock, in microseconds: as large as the delays
 // among which larger steps are found out.
-const stall = 50_000
+const Stall = 50_000
 
 // stepBack moves the row to a clock that shows less than before, as if no time
 // had passed since. Entries still to come are widened to begin now: their
@@ -96,11 +96,15 @@ const stall = 50_000
 // small step back what started in this window, or is to come, reaches to where it was. Else
 // starts at the edge of a window would count in the window before that alone.
 func (r *Row) stepBack(now int64, u *rule) {
-	shift, reach := now-r.seen, len(r.entries)
-	if u.aligned && -shift <= stall {
+	shift, few, reach := now-r.seen, 0, len(r.entries)
+	if u.aligned {
 		start, _, _ := u.window(r.seen)
-		reach = r.after(start)
+		few = r.after(start)
 	}
+	if u.aligned && -shift <= Stall {
+		reach = few
+	}
+
 	for i := range r.entries {
 		e := &r.entries[i]
 		if e.first += shift; i < reach {
@@ -124,7 +128,24 @@ func (r *Row) stepBack(now int64, u *rule) {
 	// Marks are times of the clock that they were booked by: those of before may point
 	// to starts of others, however late they come.
 	r.pinUntil(min(-shift, max(r.span, marked)))
+
+	if u.aligned {
+		r.carryOver(now, few)
+	}
 	r.widenPending(now)
+}
+
+// carryOver makes one entry, up to now, of those that are over but for the first few. The window of the upstream that has
+// counted them may not be over yet, although it is by the clock that was set.
+func (r *Row) carryOver(now int64, few int) {
+	last := r.after(now) - 1
+	if last < few {
+		return
+	}
+	for i := last; i > few; i-- {
+		r.join(i - 1)
+	}
+	r.entries[few].last = now
 }
 
 // widenPending has the entries to come begin now.
@@ -133,7 +154,7 @@ func (r *Row) widenPending(now int64) {
 	if k < 0 || r.entries[k].last <= now {
 		return
 	}
-	for k > 0 && r.entries[k-1].last >= now {
+	for k > 0 && (r.entries[k-1].last > now || r.entries[k-1].first >= now) { // no two entries begin together
 		r.join(k - 1)
 		k--
 	}

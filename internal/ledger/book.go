@@ -89,11 +89,9 @@ func (q *Request) book(t int64) {
 // start books the start at t, if it is of use.
 func (q *Request) start(t int64) {
 	b, g := q.Booking, q.Grant
-	if t-q.Now > Micros(farthest.Wait) {
-		g.Wait = store.Never
+	if g.Wait = waitOf(t - q.Now); g.Wait == store.Never {
 		return
 	}
-	g.Wait = time.Duration(t-q.Now) * time.Microsecond
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && q.needsSlots && !q.acquire() {
 		return
 	}
@@ -101,7 +99,9 @@ func (q *Request) start(t int64) {
 	switch {
 	case b.Horizon <= 0 || g.Held < 0:
 	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
-		q.Searches[g.Held].row.keepBehind(class(b.Priority), t)
+		if held := &q.Searches[g.Held]; !held.rule.slots { // no start is in a row of those
+			held.row.keepBehind(class(b.Priority), t)
+		}
 	default:
 		q.pin(t)
 	}
@@ -122,6 +122,14 @@ func (q *Request) start(t int64) {
 			s.row.hold(s.rule.cost, q.Node)
 		}
 	}
+}
+
+// waitOf returns a wait as callers are told it.
+func waitOf(micros int64) time.Duration {
+	if micros > Micros(farthest.Wait) {
+		return store.Never
+	}
+	return time.Duration(micros) * time.Microsecond
 }
 
 // over notes how much later the start would have been if a Shadow charge counted.

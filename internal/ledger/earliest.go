@@ -109,8 +109,10 @@ func (s *Search) aligned(t int64) int64 {
 		if sum <= room {
 			return t
 		}
-		if e[s.i].n > room && e[s.i].last >= end {
-			_, end, _ = s.rule.window(e[s.i].last) // it fills every window that it touches
+
+		// All of these entries lie in each window that the first of them touches.
+		if e[s.i].last >= end {
+			_, end, _ = s.rule.window(e[s.i].last)
 		}
 		t = end
 	}

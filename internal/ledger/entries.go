@@ -3,12 +3,15 @@ package ledger
 import "slices"
 
 const (
-	// MaxEntries and maxBytes, of the form in Redis, bound a row, whatever the limit
-	// and the queue. With the head so much takes no more than 4 KB there; beside a
-	// line of waiters a row has less. A row of fewEntries always fits.
+	// MaxEntries and EntryBytes, of the form in Redis, bound a row, whatever the limit and the queue. With the head of
+	// that form they take no more than 4 KB there; beside a line of waiters a row has less. A row of fewEntries
+	// always fits.
 	MaxEntries = 224
-	maxBytes   = 3196
-	fewEntries = maxBytes / 27
+	EntryBytes = 3204
+	fewEntries = EntryBytes / tripleBytes
+
+	// tripleBytes is the most that an entry takes.
+	tripleBytes = 27
 
 	// maxCount is the largest N of a limit, and so enough to fill any window.
 	maxCount = 1 << 40
@@ -23,7 +26,7 @@ func (e *entry) end(unit, most int64) int64 {
 // overfull reports whether a block has more units than time for them, so that
 // taking one out frees nothing.
 func (e *entry) overfull(unit int64) bool {
-	return e.first+e.n*unit > e.last+unit
+	return e.n-1 > (e.last-e.first)/unit // the product of both could be too large
 }
 
 // add counts n starts in [first, last], joining what they overlap.
@@ -110,7 +113,7 @@ func (r *Row) isSmall() bool {
 	if k <= fewEntries || k > MaxEntries {
 		return k <= fewEntries
 	}
-	if 3*k*packed(max(2*(e[k-1].last-e[0].first), r.total)) <= maxBytes {
+	if 3*k*packed(max(2*(e[k-1].last-e[0].first), r.total)) <= EntryBytes {
 		return true // even if each of its numbers were the largest
 	}
 	bytes, last := 0, e[0].first
@@ -118,7 +121,7 @@ func (r *Row) isSmall() bool {
 		bytes += packed(e[i].first-last) + packed(e[i].last-e[i].first) + packed(e[i].n)
 		last = e[i].last
 	}
-	return bytes <= maxBytes
+	return bytes <= EntryBytes
 }
 
 // bound joins the closest neighbours until the row is small enough, those

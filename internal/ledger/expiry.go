@@ -15,10 +15,10 @@ func (r *Row) Expiry() int64 {
 		end = max(end, r.paused+max(r.last.probe, r.last.step(), int64(len(steps))*r.span))
 	}
 	if k := len(r.entries); k > 0 {
-		end = max(end, r.entries[k-1].last+r.span+doubt)
+		end = max(end, r.entries[k-1].last+r.span+Doubt)
 	}
 	if r.lost > 0 {
-		end = max(end, r.lost+r.span+doubt) // Reconcile must know that there were starts
+		end = max(end, r.lost+r.span+Doubt) // Reconcile must know that there were starts
 	}
 	return end
 }

@@ -94,6 +94,9 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	if turn != (Key{}) {
 		w.pass(turn)
 	}
+
+	// Give back the old start before the search, or the caller would keep behind it.
+	q.giveBackInstead()
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		q.begin(s, q.Now+Micros(b.NotBefore))
@@ -101,21 +104,20 @@ func (q *Request) stand(w *Waiter, turn Key) {
 			s.behind(b)
 		}
 	}
-	q.giveBackInstead()
+
 	g.Held = store.NotHeld
 	at, wait := q.hold(w, turn)
-	switch patient := b.MaxWait < 0 || wait <= b.MaxWait; {
+	switch {
 	case at < 0:
 		if q.start(q.find(q.Now + Micros(b.NotBefore))); g.OK {
 			q.count(w)
 		}
-	case !patient || b.MaxWait == 0:
-		g.Held, g.Wait, g.Paused = at, wait, q.Searches[at].row.paused > q.Now
+	case q.refuse(at, wait):
 	case q.Bounded && q.Searches[at].row.queue.isCrowded(maxShares(q.Searches[at].rule.n), w.class, b.Charges[at].Share.ID):
-		g.Held, g.Wait, g.Paused, g.Shares = at, wait, q.Searches[at].row.paused > q.Now, maxShares(q.Searches[at].rule.n)
+		g.Held, g.Wait, g.Paused, g.Shares = at, wait, q.isPaused(at), maxShares(q.Searches[at].rule.n)
 	default:
 		q.lineUp(w, at)
-		g.Held, g.Wait, g.Paused = at, wait, q.Searches[at].row.paused > q.Now
+		g.Held, g.Wait, g.Paused = at, wait, q.isPaused(at)
 	}
 	if b.Instead.Place != 0 { // its slots may be another's
 		for i := range q.Searches {
@@ -126,6 +128,27 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		q.settle(w)
 	}
 }
+
+// refuse refuses a caller that may not wait until its turn in the line of a charge, and reports whether it did. The
+// budgets together may have room later than each of them.
+func (q *Request) refuse(at int, wait time.Duration) bool {
+	b, g := q.Booking, q.Grant
+	if b.MaxWait < 0 {
+		return false
+	}
+
+	if start := waitOf(q.find(q.Now+Micros(b.NotBefore)) - q.Now); start > wait {
+		at, wait = g.Held, start
+	}
+	if b.MaxWait > 0 && wait <= b.MaxWait {
+		return false
+	}
+	g.Held, g.Wait, g.Paused = at, wait, q.isPaused(at)
+	return true
+}
+
+// isPaused reports whether a penalty closes the budget of a charge when the caller may start at the earliest.
+func (q *Request) isPaused(at int) bool { return q.Searches[at].row.paused > q.Searches[at].from }
 
 // lineUp puts a waiter in the line of a charge.
 func (q *Request) lineUp(w *Waiter, i int) {

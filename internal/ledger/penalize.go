@@ -53,8 +53,10 @@ func (q *Request) Resume() {
 	}
 	if s.rule.peak == 0 {
 		r.forgetProbe()
-		r.until = max(r.until, r.paused) // a store may keep the row until then
 	}
+
+	// A store may keep the row until then, to know better than a node that did not hear that the pause was ended.
+	r.until = max(r.until, r.paused)
 	r.paused, r.last, r.ceiling = 0, penalty{}, ceiling{}
 	q.moved()
 }

@@ -3,9 +3,9 @@ package ledger
 import "time"
 
 const (
-	// leastProbe and longestProbe bound for how long one start is alone after a
+	// LeastProbe and longestProbe bound for how long one start is alone after a
 	// penalty, in microseconds: its answer may say that there is another.
-	leastProbe   = 250_000
+	LeastProbe   = 250_000
 	longestProbe = 5_000_000
 
 	// longestGrown is the most that a penalty grows to because it was met again.
@@ -36,7 +36,7 @@ func (r *Row) shut(length, refused, took int64) bool {
 	if refused > 0 && r.last.times > 0 && now >= old && !late {
 		p.length, p.times = max(length, min(2*r.last.length, grown(length))), r.last.times+1
 	}
-	p.probe = max(leastProbe, min(2*took, longestProbe, p.length))
+	p.probe = max(LeastProbe, min(2*took, longestProbe, p.length))
 	r.paused = max(old, now+p.length)
 	if late || now < old {
 		p.length, p.probe, p.times = max(p.length, r.last.length), max(p.probe, r.last.probe), max(p.times, r.last.times)

@@ -92,7 +92,7 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 		t += u.cost * u.unit // behind the other units
 	}
 	if u.unit > 0 {
-		cost = min(cost, Micros(farthest.Wait)/u.unit) // a longer block means no more
+		cost = min(cost, (Micros(farthest.Wait)+u.unit-1)/u.unit) // a higher cost closes the row for no longer
 	}
 	if cost > 0 {
 		v := *u

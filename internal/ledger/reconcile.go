@@ -8,7 +8,7 @@ import (
 
 // doubt is by how much a reset may be too late: upstreams give it in whole
 // seconds, and an answer travels for a while.
-const doubt = 2_000_000
+const Doubt = 2_000_000
 
 // Reconcile lowers what is left of the first charge's budget to what its upstream says.
 //
@@ -58,7 +58,7 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	// What is booked for others lies close behind at, and is no start of ours since then.
 	known := max(then, at)
 	if !u.aligned {
-		known = max(then, at+doubt+age)
+		known = max(then, at+Doubt+age)
 	}
 	spent, coming := r.between(since, end)
 	left = max(0, left-r.begunSince(known))
@@ -77,7 +77,7 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told bool) {
 	if !u.aligned {
 		rest := min(reset, u.span)
-		return then + max(0, rest-doubt) - u.span + 1, now + rest - u.span, now + rest, true
+		return then + max(0, rest-Doubt) - u.span + 1, now + rest - u.span, now + rest, true
 	}
 
 	since, end, _ = u.window(now)

@@ -102,7 +102,7 @@ func (q *Request) begin(s *Search, from int64) {
 	s.from, s.horizon = from, Micros(q.Booking.Horizon)
 	starts := 0
 	for i := range q.Searches {
-		if !q.Searches[i].rule.slots {
+		if o := &q.Searches[i]; !o.rule.slots && !o.free {
 			starts++
 		}
 	}

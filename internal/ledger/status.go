@@ -23,7 +23,7 @@ func (q *Request) Status() store.Status {
 		st.Callers = r.queue.callers()
 		st.Shares = r.queue.shares()
 	}
-	st.Wait = time.Duration(r.wait(s)-q.Now) * time.Microsecond
+	st.Wait = waitOf(r.wait(s) - q.Now)
 	st.Paused = time.Duration(max(0, r.paused-q.Now)) * time.Microsecond
 	st.Repeated = r.repeated(q.Now)
 	if r.ceiling.isOf(&s.rule) {

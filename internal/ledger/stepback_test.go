@@ -17,7 +17,7 @@ func TestP9_EdgeAfterStepBack(t *testing.T) {
 	c := store.Charge{Limit: store.FixedWindow(2, per*time.Microsecond), Cost: 1}
 	var u rule
 	u.set(&c, 0)
-	for _, step := range []int64{1, 1500, stall} {
+	for _, step := range []int64{1, 1500, Stall} {
 		for _, now := range []int64{edge - step - 20_000, edge} {
 			r := new(Row)
 			r.advance(now, &u)

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 	"unicode"
 
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -128,14 +130,14 @@ func (s Script) CalledAt(line int) string {
 }
 
 // Constants that both sides need to know. The scripts have those of shared, by the
-// names there.
+// names there, and those by which they decide as internal/ledger does: see [ledger.Constants].
 const (
 	// RecordTime is for how long Redis remembers the last call for a group: see docs/internals/once.md.
 	RecordTime = 60 * time.Second
 
 	// Stall and Steady bound by how much the times of two calls may differ though no
 	// clock was set: a little, and one part in Steady of what has passed between them.
-	Stall  = 50 * time.Millisecond
+	Stall  = ledger.Stall * time.Microsecond
 	Steady = 1000
 
 	// Lease is for how long a node's requests in flight are believed without a new report.
@@ -153,10 +155,10 @@ const (
 	SuspectedAfter = 2500 * time.Millisecond
 
 	// Doubt is by how much the reset of a quota may be told too late.
-	Doubt = 2 * time.Second
+	Doubt = ledger.Doubt * time.Microsecond
 
 	// LeastProbe is for how long a budget stays closed after a penalty at the least.
-	LeastProbe = 250 * time.Millisecond
+	LeastProbe = ledger.LeastProbe * time.Microsecond
 
 	// While room in a line is not taken, its waiters ask so soon; where a turn is
 	// far away they ask no sooner and no later than the other two.
@@ -174,7 +176,6 @@ var shared = []struct {
 	{"FARTHEST", farthest.Wait},
 	{"MAX_PENALTY", store.MaxPenalty},
 	{"RECORD_TIME", RecordTime},
-	{"STALL", Stall},
 	{"STEADY", Steady},
 	{"PARTS", Parts},
 	{"LIVES", Lives},
@@ -186,22 +187,16 @@ var shared = []struct {
 	{"LEASE", Lease},
 	{"LINE_LEASE", LineLease},
 	{"SUSPECTED_AFTER", SuspectedAfter},
-	{"DOUBT", Doubt},
-	{"LEAST_PROBE", LeastProbe},
 	{"ASK_SOON", AskSoon},
 	{"ASK_LEAST", AskLeast},
 	{"ASK_LAST", AskLast},
 
 	// The stored form of rows: see lua/row.lua.
 	{"HEAD", "'<" + strings.Repeat("d", len(head)) + "'"},
-	{"HEAD_CHANGED", "'<" + strings.Repeat("d", 1+slices.Index(head, "EXPIRES")) + "'"}, // what a start changes
+	{"HEAD_CHANGED", "'<" + strings.Repeat("d", 1+headAt("expires")) + "'"}, // what a start changes
 	{"HEAD_SIZE", 8 * len(head)},
 	{"HEAD_END", fmt.Sprintf("'%d'", 8*len(head)-1)}, // as Redis counts
-	{"MAX_ENTRIES", 224},
-	{"MAX_APPENDED", 1600}, // bytes of a string that grows: Redis reserves as much again
-	{"TRIPLE", 27},         // the most bytes of an entry
-	{"WINDOW_PARTS", 128},  // of a window: starts in the same one share an entry when the limit is larger
-	{"SLOW_STEPS", 2},      // of a slow start
+	{"MAX_APPENDED", 1600},                           // bytes of a string that grows: Redis reserves as much again
 
 	// How a reply begins.
 	{"DONE", Done},
@@ -240,15 +235,72 @@ var shared = []struct {
 
 // head is what a stored row begins with: see lua/row.lua. Scripts know where
 // these numbers stand as ROW_SEEN and so on.
-var head = []string{"SEEN", "LOST", "SPAN", "MOST", "TILL", "PAUSED", "FROZEN", "LEVEL", "UNIT", "GENERATION", "COUNT",
-	"G1", "N1", "NAMED", "OLDER", "MARK", "TOTAL", "SIZE", "AT", "OLD", "BEFORE", "FIRST", "LAST", "N", "EXPIRES",
-	"OPENS", "T1", "T2", "T3", "PIN", "LINED", "BAN", "PROBE", "TIMES", "TOP", "FELL", "LEARNS"}
+var head = []headNumber{
+	{"seen", headTime}, {"lost", headTime}, {"span", headLength}, {"most", headCount}, {"till", headTime},
+	{"paused", headTime}, {"frozen", headTime}, {"level", headOther}, {"unit", headOther},
+	{"generation", headCount}, {"count", headCount}, {"g1", headCount}, {"n1", headCount}, {"named", headOther},
+	{"older", headCount}, {"mark", headCount}, {"total", headCount}, {"size", headOther}, {"at", headOther},
+	{"old", headTime}, {"before", headTime}, {"first", headTime}, {"last", headTime}, {"n", headCount}, {"expires", headTime},
+	{"opens", headTime}, {"t1", headTime}, {"t2", headTime}, {"t3", headTime}, {"pin", headTime}, {"lined", headOther},
+	{"ban", headLength}, {"probe", headLength}, {"times", headLength}, {"top", headOther}, {"fell", headTime}, {"learns", headLength},
+}
 
-// constants are the values of shared and head, as scripts write them.
+// A headNumber is one number of the head.
+type headNumber struct {
+	name string
+	kind headKind
+}
+
+// A headKind says within which bounds a number of the head is. All are whole, but for top.
+type headKind int
+
+const (
+	headTime   headKind = iota // a time of the store's clock, or 0
+	headLength                 // of time, or what is as small; at least 0
+	headCount                  // at least 0
+	headOther                  // lua/row.lua checks it by its name
+)
+
+// headAt is where a number of the head stands, from 0 on.
+func headAt(name string) int {
+	return slices.IndexFunc(head, func(h headNumber) bool { return h.name == name })
+}
+
+// headTexts are the parts of lua/row.lua in which all numbers of the head stand, or all of one kind.
+func headTexts() map[string]string {
+	list := func(format, between string, has func(headNumber) bool) string {
+		var all []string
+		for _, h := range head {
+			if has(h) {
+				all = append(all, strings.ReplaceAll(format, "$", h.name))
+			}
+		}
+		return strings.Join(all, between)
+	}
+	any := func(headNumber) bool { return true }
+	of := func(k headKind) string {
+		return list("$", ", ", func(h headNumber) bool { return h.kind == k })
+	}
+	return map[string]string{
+		"HEAD_NAMES":     list("$", ", ", any),
+		"HEAD_FIELDS":    list("$ = $", ", ", any),
+		"HEAD_VALUES":    list("r.$", ", ", any),
+		"HEAD_FRACTIONS": list("$ % 1", " + ", func(h headNumber) bool { return h.name != "top" }),
+		"HEAD_TIMES":     of(headTime),
+		"HEAD_LENGTHS":   of(headLength),
+		"HEAD_COUNTS":    of(headCount),
+	}
+}
+
+// constants are the values of shared, of head and of the ledger, as scripts write them.
 var constants = func() map[string]string {
 	all := make(map[string]string)
-	for i, name := range head {
-		all["ROW_"+name] = strconv.Itoa(i + 1)
+	maps.Copy(all, headTexts())
+	for i, h := range head {
+		all["ROW_"+strings.ToUpper(h.name)] = strconv.Itoa(i + 1)
+	}
+	for _, c := range ledger.Constants() {
+		all[c.Name] = fmt.Sprint(c.Value)
 	}
 	for _, c := range shared {
 		value := c.value

@@ -1,7 +1,5 @@
 -- Time passing over a row, and what is known of times that it has forgotten.
 
-local MARKED = 10000000 -- so far ahead marks of before a step are not believed; few queues of a short limit are longer
-
 -- is_late reports whether a call is here so long after it was due that what it says of
 -- lengths of time must be said again. Perhaps only the clock was set.
 local function is_late(now, due)
@@ -60,7 +58,7 @@ end
 -- now.
 local function widen_pending(r, now, by)
   local F, L, i = r.F, r.L, r.size
-  while i > 0 and L[i] >= now do
+  while i > 0 and (L[i] > now or F[i] >= now) do -- no two entries begin together
     F[i] = min(F[i], max(now, F[i] - by))
     touch(r, i)
     if i < r.size and F[i + 1] <= L[i] then

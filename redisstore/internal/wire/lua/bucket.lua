@@ -2,8 +2,6 @@
 -- moment, in units that make all arithmetic whole: a token is u.micros units, and
 -- each microsecond u.tokens units flow back.
 
-local MAX_LEVEL = 2 ^ 52 -- more than any bucket of a limit holds
-
 -- filling is how much of the bucket n starts can have taken. By the rule that is
 -- never more than all of it, so entries that were joined need not count more.
 local function filling(u, n)

@@ -5,10 +5,6 @@
 -- that, so that it rises without being written.
 
 do
-local RISING_WINDOWS, RISING_LEAST = 12, 60000000 -- it is back at top after so many windows, and so much more
-local FALL = 8 -- it falls by this part of top
-local RISEN = 4 -- after as many times as long it is forgotten
-
 -- rising returns how long a ceiling takes to come back to its top.
 local function rising(r)
   return RISING_LEAST + RISING_WINDOWS * r.learns
@@ -21,13 +17,13 @@ end
 
 -- forgotten returns when the ceiling of a row means nothing any more.
 function ceiling.forgotten(r)
-  return r.fell + RISEN * rising(r)
+  return r.fell + CEILING_RISEN * rising(r)
 end
 
 -- at returns the height of the ceiling: a cubic that is flat around its top.
 function ceiling.at(r, now)
   local x = max(-1, (now - r.fell - rising(r)) / rising(r))
-  return r.top + r.top / FALL * x * x * x
+  return r.top + r.top / CEILING_FALL * x * x * x
 end
 
 -- forget makes the row one without a ceiling.

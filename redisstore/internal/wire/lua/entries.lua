@@ -142,7 +142,7 @@ end
 -- started is never joined with what has not, which may yet be cancelled.
 function bound(r)
   open(r)
-  local most = MAX_STORED - HEAD_SIZE - r.named - min(r.lined, MAX_PLAIN)
+  local most = ENTRY_BYTES - r.named - min(r.lined, MAX_PLAIN)
   if is_small(r, most) then
     return
   end

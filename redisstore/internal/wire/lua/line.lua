@@ -94,10 +94,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     local rank = q and queue.behind(q, want.class, s.share, s.weight, s.each * callers) or s.each * callers
     t_last = max(t_last, turn.at(s.rule, s.reserve, now, s.each, rank))
   end
-  if max_wait == 0 or turn_at - now > max_wait then
-    answer(FIVE, callers, REFUSED, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
-    return 0
-  elseif t_last - now > max_wait then
+  if t_last - now > max_wait then
     callers, t_last = 1, turn_at -- the others are asked one by one
   end
   for _, o in ipairs(list) do
@@ -132,7 +129,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     end
     c.stood = (c.stood or 0) + s.each
   end
-  answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
+  answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > s.from and s.row.paused or 0)
   local count, told = 0, {}
   for k, t in pairs(want.tickets) do
     count = count + 1
@@ -205,6 +202,35 @@ function keep_behind(list, want)
   end
 end
 
+-- refuse refuses callers that may not wait until their turn in the line of a search, and returns for how many it did that, and the calendar
+-- boundaries that it needs, if it needs more. The rows together, and the claims, may have room later than each of the rows:
+-- no earlier than least, which the charge by set.
+local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, by)
+  local t, held, paused = turn_at, s.index, s.row.paused > s.from and s.row.paused or 0
+  if max_wait < MAX_NUMBER and #list + #claims > 1 then
+    local from, gate = s.from, nil
+    if #claims > 0 then
+      from, gate = first_open(claims, from, now)
+    end
+    local start, index, till = find(list, s.from, max(least, from), from > least and 0 or by)
+    if not start then
+      return 0, index
+    elseif start > t then
+      t, held, paused = start, index, till
+    end
+    if held == 0 then
+      held, paused = gate, from
+    end
+  end
+
+  if max_wait > 0 and t - now <= max_wait then
+    return 0
+  end
+  answer(FIVE, callers, REFUSED, t, held, paused)
+  quit(list, want)
+  return callers
+end
+
 -- stand puts callers in a line, if they have to stand in one, or refuses them. It returns
 -- how many it did that for, the calendar boundaries that it needs, if it needs more, and for
 -- one that starts what held_by returns.
@@ -216,11 +242,11 @@ function stand(list, want, claims, callers, arrival, from, max_wait)
   if #claims > 0 and arrival > 0 then
     leave_line(claims, arrival)
   end
-  local stood = line_up(list, want, s, callers, turn_at, max_wait)
-  if stood == 0 then
-    quit(list, want)
-    return callers
+  local refused
+  refused, need = refuse(list, want, claims, s, callers, turn_at, max_wait, least, by)
+  if refused > 0 or need then
+    return refused, need
   end
-  return stood
+  return line_up(list, want, s, callers, turn_at, max_wait)
 end
 end

@@ -3,10 +3,6 @@
 -- it is alone; times, how often in a row it was met, 0 if it was no refusal. See docs/bans.md.
 
 do
-local LONGEST_PROBE = 5000000 -- the answer of a probe may say that there is another penalty
-local LONGEST_STEP = 20 * 1000000 -- of a slow start
-local LONGEST_GROWN = 3600 * 1000000 -- no penalty grows beyond that because it was met again
-
 -- step returns the longest step of the slow start after a penalty.
 function penalty.step(r)
   return min(floor(r.ban / 2), LONGEST_STEP)

@@ -33,7 +33,7 @@ end
 -- At the begin of the first step the order makes no difference, because no start is before that.
 local function window_ramp(s, u)
   local ramp, begin = copied_from(s.row, 1), s.row.paused
-  for k, part in ipairs(STEPS) do
+  for k, part in ipairs(STEP_PARTS) do
     local i, last = after(ramp, begin), begin
     while k > 1 and i <= ramp.size and ramp.F[i] <= begin do
       i, last = i + 1, max(begin, ramp.L[i])

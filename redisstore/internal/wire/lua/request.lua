@@ -71,15 +71,16 @@ local function charges(count, from, spread)
 end
 
 -- find returns the earliest start from a time on that has room in every budget that
--- counts; none is earlier than t, which the charge held set, if one did. Each answer is a lower
--- bound for the others, so the search ends when a whole round moves nothing.
+-- counts; none is earlier than t, which the charge held set, if one did: the charge behind that one is asked first. Each
+-- answer is a lower bound for the others, so the search ends when a whole round moves nothing.
 local function find(list, from, t, held)
   local paused, still, k, size = 0, 0, 1, #list
-  for _, s in ipairs(list) do
-    if s.index == held and s.row.paused > from then
-      paused = s.row.paused
+  for i, s in ipairs(list) do
+    if s.index == held then
+      k, paused = i % size + 1, s.row.paused > from and s.row.paused or 0
     end
   end
+
   while still < size do
     local s = list[k]
     still = still + 1

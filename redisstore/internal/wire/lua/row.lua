@@ -13,15 +13,12 @@
 -- reads and writes the head alone: a row is *open* while its entries are in the
 -- arrays F, L and N, and closed otherwise. The form's version is part of the key.
 
-local MAX_STORED = 3500 -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
+local MAX_STORED = HEAD_SIZE + ENTRY_BYTES -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
 local MAX_PLAIN = 900 -- bytes of a line without shares
 local MAX_SHARED = 4500 -- bytes of a line with shares, which lies beside the entries: 8 KB in all
 local MOST_KNOWN = 1024 -- shares without a lane of their own whose tags a line knows: 8 bytes each
 local ROUND_SIZE = 48 -- bytes of a lane of such shares, at the most
-local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
 local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
-local STEPS = {8, 2} -- after a penalty the first SLOW_STEPS windows have an eighth, a half of the limit
-local MAX_NUMBER = 2 ^ 53 -- no time is beyond that
 
 local penalty, ceiling = {}, {} -- see penalty.lua and ceiling.lua
 local bound -- see entries.lua
@@ -34,7 +31,8 @@ end
 
 -- read returns the row of a key with that head. Without one it is empty, and open; so is one whose head
 -- these scripts cannot have written: with such a head they might not end, and Redis would serve no
--- other client meanwhile.
+-- other client meanwhile. The numbers of the head, their order and their bounds are those of one list in script.go, which is
+-- written here in the places of words in capitals.
 --
 --   seen               the latest time that a program asked
 --   lost               no start later than this was forgotten; 0: none was
@@ -65,30 +63,19 @@ end
 --   low, grown         open, since the last caller was served: the first entry that is another one, and
 --                      how many starts the last one that was there got
 local function read(key, head)
-  local seen, lost, span, most, till, paused, frozen, level, unit, generation, count, g1, n1, named, older, mark,
-    total, size, at, old, before, first, last, n, expires, opens, t1, t2, t3, pin, lined,
-    ban, probe, times, top, fell, learns = struct.unpack(HEAD, head or string.rep('\0', HEAD_SIZE))
-  local fractions = seen % 1 + lost % 1 + span % 1 + most % 1 + till % 1 + paused % 1 + frozen % 1 + level % 1 + unit % 1
-    + generation % 1 + count % 1 + g1 % 1 + n1 % 1 + older % 1 + mark % 1 + total % 1 + size % 1 + at % 1 + old % 1
-    + before % 1 + first % 1 + last % 1 + n % 1 + expires % 1 + opens % 1 + t1 % 1 + t2 % 1 + t3 % 1 + pin % 1 + lined % 1
-    + ban % 1 + probe % 1 + times % 1 + fell % 1 + learns % 1
-  local sound = fractions == 0 -- nor is any of them infinite, or no number
-    and named >= 0 and named <= MAX_NAMED and named % PAIR == 0 and lined >= 0 and lined <= MAX_SHARED + 8 * MOST_KNOWN + 60 * ROUND_SIZE and size >= 0 and size <= 2 * MAX_ENTRIES and at >= 0 and at <= MAX_STORED
-    and min(span, most, level, generation, count, g1, n1, older, mark, total, n, ban, probe, times, learns) >= 0
-    and max(most, unit, -unit, generation, count, g1, n1, older, mark, total, n) <= 64 * MAX_NUMBER
-    and max(seen, lost, span, till, paused, frozen, old, before, first, last, expires, opens, t1, t2, t3, pin, ban, probe, times,
-      top, fell, learns) <= MAX_NUMBER
-    and min(seen, lost, till, paused, frozen, old, before, first, last, expires, opens, t1, t2, t3, pin, fell) >= -MAX_NUMBER
+  local HEAD_NAMES = struct.unpack(HEAD, head or string.rep('\0', HEAD_SIZE))
+  local sound = HEAD_FRACTIONS == 0 -- nor is any of them infinite, or no number
+    and min(HEAD_TIMES) >= -MAX_NUMBER and max(HEAD_TIMES, HEAD_LENGTHS, top) <= MAX_NUMBER
+    and min(HEAD_LENGTHS, HEAD_COUNTS, level) >= 0 and max(HEAD_COUNTS, unit, -unit) <= 64 * MAX_NUMBER
     and level < MAX_NUMBER * MAX_NUMBER and (top == 0 or top >= 1)
+    and named >= 0 and named <= MAX_NAMED and named % PAIR == 0
+    and lined >= 0 and lined <= MAX_SHARED + 8 * MOST_KNOWN + 60 * ROUND_SIZE
+    and size >= 0 and size <= 2 * MAX_ENTRIES and at >= 0 and at <= MAX_STORED
   if not sound then
     return read(key)
   end
   -- All fields at once: a table that grows is what costs most here.
-  local r = {key = key, stored = head ~= nil, history = false, pushed = '', seen = seen, lost = lost, span = span, most = most,
-    till = till, paused = paused, frozen = frozen, level = level, unit = unit, generation = generation, count = count,
-    g1 = g1, n1 = n1, named = named, older = older, mark = mark, names = named == 0 and '' or nil, total = total, size = size, at = at, old = old,
-    before = before, first = first, last = last, n = n, expires = expires, opens = opens, t1 = t1, t2 = t2, t3 = t3,
-    pin = pin, lined = lined, ban = ban, probe = probe, times = times, top = top, fell = fell, learns = learns,
+  local r = {key = key, stored = head ~= nil, HEAD_FIELDS, history = false, pushed = '', names = named == 0 and '' or nil,
     low = MAX_NUMBER, grown = 0, kept = 0, raw = ''}
   if size == 0 then
     r.F, r.L, r.N = {}, {}, {}
@@ -162,10 +149,7 @@ local function latest(r)
 end
 
 local function head(r)
-  return struct.pack(HEAD, r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit,
-    r.generation, r.count, r.g1, r.n1, r.named, r.older, r.mark, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
-    r.opens, r.t1, r.t2, r.t3, r.pin, r.lined,
-    r.ban, r.probe, r.times, r.top, r.fell, r.learns)
+  return struct.pack(HEAD, HEAD_VALUES)
 end
 
 -- close brings the last entry of an open row back into the head, and returns

@@ -94,8 +94,9 @@ local function aligned(s, t)
       if sum <= room then
         return t
       end
-      if r.N[s.i] > room and r.L[s.i] >= stop then
-        -- It fills every window that it touches.
+
+      -- All of these entries lie in each window that the first of them touches.
+      if r.L[s.i] >= stop then
         local _, last = window(s.rule, r.L[s.i])
         if not last then
           return nil, r.L[s.i]
@@ -176,7 +177,7 @@ local function even(s, t)
   local q = r.queue
   local long = 2 * s.pace * n < span
   s.part, s.fits = 0, 1
-  if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= 2 * span)) then
+  if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= BUSY_SPANS * span)) then
     return s.pace
   end
   open(r)

@@ -32,11 +32,13 @@ end
 -- they are refused, and the calendar boundaries that it needs, if it needs more. No start is
 -- earlier than least, which the charge by set.
 local function start(list, claims, callers, arrival, from, max_wait, want, least, by)
-  local gate, t, held, paused
+  local asked, gate, t, held, paused = from, nil, nil, nil, nil
   if #claims > 0 then
     from, gate = first_open(claims, from, now)
   end
-  least = max(least, from)
+  if from > least then
+    least, by = from, 0
+  end
   if want.together and least == from and together(list, callers, from) then
     t, held, paused = find(list, from, from, 0)
   end
@@ -49,9 +51,9 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
       end
     end
     if want.horizon > 0 and #list == 1 and #claims == 0 then -- stand has found it
-      t, held, paused = least, by, by > 0 and list[1].row.paused > from and list[1].row.paused or 0
+      t, held, paused = least, by, by > 0 and list[1].row.paused > asked and list[1].row.paused or 0
     else
-      t, held, paused = find(list, from, least, by)
+      t, held, paused = find(list, asked, least, by)
     end
     if not t then
       return 0, held
@@ -105,7 +107,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     s.cost, s.start = s.each, (s.alone == t or #list == 1) and t
   end
   if want.horizon > 0 then
-    started(list, want, held, t, from)
+    started(list, want, held, t, asked)
     quit(list, want, true, many)
   end
   return many

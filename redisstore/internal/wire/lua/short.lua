@@ -143,9 +143,10 @@ for _ = 1, simple and rule_count or 0 do
     local v = heads[i]
     simple = simple and is_plain(v, span)
     if simple then
+      local blank = v[ROW_SIZE] == 0 and v[ROW_LOST] == 0 -- what another limit counted matters no more
+      v[ROW_MOST] = (blank or now >= v[ROW_TILL]) and n or max(v[ROW_MOST], n)
       bodies[i], pushed[i] = begin(KEYS[i], v, n, span)
       simple, limits[i], spans[i] = bodies[i] ~= false, n, span
-      v[ROW_MOST] = now >= v[ROW_TILL] and n or max(v[ROW_MOST], n)
     end
   end
   if not simple then

@@ -40,7 +40,7 @@ if u.unit > 0 then
   used = min(used, 1)
 end
 local s = search_for(u, 1, 0, now, 0, false)
-s.tail = max(r.t1, r.t2, r.t3)
+s.tail = max(r.t1, r.t2) -- that of a caller of the usual priority
 local t, need = earliest(s, now)
 if not t then
   return struct.pack('<ddd', NEEDS_BOUNDARIES, now, need)

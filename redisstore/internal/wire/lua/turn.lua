@@ -2,8 +2,6 @@
 
 local turn = {}
 do
-local FAR_WINDOWS = 64 -- no more windows are looked at one by one
-
 -- sliding: room comes back as entries leave the window, and each window after that is
 -- like the one before.
 local function sliding_turn(u, most, from, rank)
