@@ -67,6 +67,35 @@ func BenchmarkLocal(b *testing.B) {
 	}
 }
 
+// BenchmarkLimiters is a start that has room, in one process, under as many policies as rows of a provider's table, beside
+// one of x/time/rate, which has one number.
+func BenchmarkLimiters(b *testing.B) {
+	for _, rows := range []int{1, 3, 6} {
+		b.Run(fmt.Sprintf("%d-policies", rows), func(b *testing.B) {
+			var policies []throttle.Policy
+			var demands []throttle.Demand
+			for i := range rows {
+				p := throttle.Policy{Name: fmt.Sprint("row ", i), Limit: throttle.PerSecond(plenty)}
+				policies, demands = append(policies, p), append(demands, throttle.Demand{Policy: p.Name})
+			}
+			l, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: policies, MaxWait: throttle.Forever})
+			require.NoError(b, err)
+			wait := locals[0].open()
+
+			race(b, localCalls,
+				contestant{name: "throttle", run: func(calls int) error {
+					return together(1, calls, func(int) error {
+						_, err := l.Acquire(b.Context(), demands...)
+						return err
+					})
+				}},
+				contestant{name: "xtime", run: func(calls int) error {
+					return together(1, calls, func(int) error { return wait(b.Context()) })
+				}})
+		})
+	}
+}
+
 // A call is the i-th start that somebody takes.
 type call func(ctx context.Context, i int) error
 

@@ -36,7 +36,7 @@ part() {
 
 for name in ${*:-local transport answer binding memory shared preset sizing upstream fleet}; do
 	case $name in
-	local) part local -bench Local -benchtime 300ms -count 10 ;;
+	local) part local -bench 'Local|Limiters' -benchtime 300ms -count 10 ;;
 	transport) part transport -bench Transport -benchtime 300ms -count 10 ;;
 	answer) part answer -bench Answer -benchtime 300ms -count 5 ;;
 	binding) part binding -bench Binding -benchtime 1x -everyone -load "${LOAD:-5s}" ;;

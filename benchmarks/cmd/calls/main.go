@@ -60,8 +60,9 @@ func run(args []string) error {
 
 func acquire(ctx context.Context) (func() error, error) {
 	l, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "p", Limit: throttle.PerSecond(plenty)})
+	ctx = throttle.WithMaxWait(ctx, throttle.Forever)
 	return func() error {
-		_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
+		_, err := l.Acquire(ctx, "", 1)
 		return err
 	}, err
 }
