@@ -55,6 +55,26 @@ func (b hastyBase) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer(http.StatusOK, "ok")(r)
 }
 
+// TestP6_AnAnswerWaitsForTheCheck has a base answer while the pre-write check waits for another start. What the answer says the request has cost
+// is the cost of that start.
+func TestP6_AnAnswerWaitsForTheCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := must(throttle.New(throttle.Config{
+			Store: memstore.New(), Base: hastyBase{dials: time.Second, early: true}, MaxWait: throttle.Forever,
+			Policies: everywhere(throttle.Policy{
+				Name: "p", Limit: throttle.SlidingWindow(5, time.Minute),
+				Answer: func(*http.Response) throttle.Answer { return throttle.Answer{}.WithCost(3) },
+			}),
+		}))
+		limiter := must(tr.Limiter("p"))
+		time.AfterFunc(500*ms, func() { require.NoError(t, limiter.Pause(context.WithoutCancel(t.Context()), "", 2*time.Second)) })
+
+		require.NoError(t, send(t, tr, get(t, home)))
+		synctest.Wait()
+		require.Equal(t, 3, must(limiter.Status(t.Context(), "")).Used)
+	})
+}
+
 // TestP13_AnObserverWaitsForTheEnd has an observer wait, at an event of a hook, until the request is over. It is over
 // though: nothing that the end needs is locked while the observer is called.
 func TestP13_AnObserverWaitsForTheEnd(t *testing.T) {

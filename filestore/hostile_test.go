@@ -240,20 +240,25 @@ func TestHostileSizes(t *testing.T) {
 	}
 }
 
-// TestHostileNumbers: a generation with the highest number there is, and a link that leads nowhere, are errors. Programs do not look for the next one for ever.
+// TestHostileNumbers: a generation with the highest number there is, a link that leads nowhere, and one that leads to a file of the directory are errors.
+// Programs do not look for the next one for ever.
 func TestHostileNumbers(t *testing.T) {
 	m, dir := &filestore.Machine{Boot: "one"}, members(t)
-	_ = open(t, m, dir)
+	s := open(t, m, dir)
+	require.True(t, now(t, s, hourly(2)))
+	first, _ := s.File()
 	last := filepath.Join(dir, fmt.Sprintf("budgets-%d", int64(1<<63-1)))
-	require.NoError(t, os.Symlink("nowhere", last))
-	_, err := m.Open(dir, time.Hour)
-	require.ErrorContains(t, err, last)
+	for _, target := range []string{"nowhere", filepath.Base(first)} {
+		require.NoError(t, os.Symlink(target, last))
+		_, err := m.Open(dir, time.Hour)
+		require.ErrorContains(t, err, last)
+		require.NoError(t, os.Remove(last))
+	}
 
-	require.NoError(t, os.Remove(last))
 	require.NoError(t, os.WriteFile(last, filestore.Header(1<<63-1, "one"), 0o600))
 	long := time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC) // before the machine of the test was started
 	require.NoError(t, os.Chtimes(last, long, long))
-	_, err = m.Open(dir, time.Hour)
+	_, err := m.Open(dir, time.Hour)
 	require.ErrorContains(t, err, last)
 }
 
