@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetthrottle/throttle/feedback"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -197,7 +199,7 @@ func TestP11_WhichBudgetARefusalCloses(t *testing.T) {
 	with := func(p throttle.Policy, change func(*throttle.Policy)) throttle.Policy { change(&p); return p }
 	shadow := func(p *throttle.Policy) { p.Shadow = true }
 	free := func(p *throttle.Policy) { p.Cost = func(*http.Request) int { return 0 } }
-	none := func(p *throttle.Policy) { p.Answer = throttle.LeaveOpen }
+	none := func(p *throttle.Policy) { p.Answer = feedback.LeaveOpen }
 	reads := func(p *throttle.Policy) { p.Answer = throttle.RetryAfter }
 	nobody := func(p *throttle.Policy) { p.Key = constant("") }
 

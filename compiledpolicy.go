@@ -167,12 +167,12 @@ func (p *Policy) checkKey(key string) error {
 // leastJitterSet is the least Jitter that a machine can keep.
 const leastJitterSet = time.Millisecond
 
-// jitter returns how long after its grant a start may arrive: DefaultJitter where the field is 0,
+// jitter returns how long after its grant a start may arrive: 35 ms where the field is 0,
 // and 0 or [acquire.ClockJitter] where the field is negative.
 func (p *Policy) jitter() time.Duration {
 	switch {
 	case p.Jitter == 0:
-		return DefaultJitter
+		return acquire.DefaultJitter
 	case p.Jitter > 0:
 		return p.Jitter
 	case p.Limit.Kind() == store.KindLeakyBucket || p.Limit.Kind() == store.KindTokenBucket:

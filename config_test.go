@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -265,7 +267,7 @@ func TestExplain(t *testing.T) {
 		charges[i].Budget = throttle.Budget{Policy: charges[i].Budget.Policy}
 	}
 	require.Equal(t, []store.Charge{
-		{Budget: throttle.Budget{Policy: "all"}, Limit: throttle.PerSecond(5), Cost: 1, Jitter: throttle.DefaultJitter, Pace: 180 * ms},
+		{Budget: throttle.Budget{Policy: "all"}, Limit: throttle.PerSecond(5), Cost: 1, Jitter: acquire.DefaultJitter, Pace: 180 * ms},
 		{Budget: throttle.Budget{Policy: "by path"}, Limit: throttle.LeakyBucket(5, time.Second), Cost: 1, Jitter: us, Shadow: true},
 		{Budget: throttle.Budget{Policy: "by cost"}, Limit: throttle.PerMinute(100), Cost: 7, Jitter: ms, Pace: 2500 * us},
 	}, charges)

@@ -1,13 +1,11 @@
 package throttle_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -282,30 +280,6 @@ func ExampleRetryAfter() {
 	// Output:
 	// refused, closes for 30s
 	// refused, closes for 1s
-}
-
-// Some upstreams refuse with a code in the body of a 200. The function looks at
-// the first bytes, and the caller still reads all of them.
-func ExamplePeekBody() {
-	read := func(resp *http.Response) throttle.Answer {
-		head, err := throttle.PeekBody(resp, 1024)
-		if err != nil || !bytes.Contains(head, []byte(`"errcode":130101`)) {
-			return throttle.Answer{}
-		}
-		return throttle.Refused(10 * time.Minute)
-	}
-
-	resp := &http.Response{
-		StatusCode: http.StatusOK,
-		Body:       io.NopCloser(strings.NewReader(`{"errcode":130101,"errmsg":"send too fast"}`)),
-	}
-	fmt.Println(read(resp))
-
-	body, err := io.ReadAll(resp.Body)
-	fmt.Println(string(body), err)
-	// Output:
-	// refused, closes for 10m0s
-	// {"errcode":130101,"errmsg":"send too fast"} <nil>
 }
 
 // A ready table, with what each refusal closes, and a client that repeats what was

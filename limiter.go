@@ -67,7 +67,7 @@ func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 }
 
 // Acquire waits until the budget of key has room for cost and returns a permit.
-// It waits as long as ctx, [WithMaxWait] and MaxWait allow, or for [DefaultMaxWait] if
+// It waits as long as ctx, [WithMaxWait] and MaxWait allow, or for a minute if
 // none of them bounds the wait, and returns at once, with a *[LimitError], if that is not
 // long enough. If ctx ends during the wait, the
 // place is given back and the error is the context's. A key for a policy without keys,
@@ -174,7 +174,7 @@ func (l *Limiter) Limit() Limit { return l.charge.Limit }
 // Pause closes the budget of key for d, for the whole fleet: nothing starts
 // before the end, whenever its start was booked. Of several pauses the latest end
 // counts, and none is longer than [MaxPenalty]. [Limiter.Resume] ends it early. A
-// store that is away is asked again until ctx ends, and for [DefaultMaxWait] if ctx has
+// store that is away is asked again until ctx ends, and for a minute if ctx has
 // no deadline: so it is for Resume, Status and what a permit tells the store.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
 	if err := l.policy.checkKey(key); err != nil {

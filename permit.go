@@ -348,7 +348,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 // before the end, not even work that has a permit, if it calls [Permit.Renew]; then one
 // start goes first, and the rest slowly; a refusal that comes right after the end closes
 // the budget for longer; and an Adaptive policy learns. A store that is away is asked again
-// until ctx ends, and for [DefaultMaxWait] if ctx has no deadline: do not give it a context
+// until ctx ends, and for a minute if ctx has no deadline: do not give it a context
 // that has ended with the work. Close counts after Release, too.
 //
 // A cost, which may be told as often as it becomes known better, changes what was booked: the
@@ -426,7 +426,7 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 		errs = append(errs, p.settle(ctx, counted, cost))
 	}
 	if left, ok := a.Left(); ok && counted != nil {
-		left.Left, left.Age = max(0, left.Left), max(0, ago-max(counted.Jitter, DefaultJitter))
+		left.Left, left.Age = max(0, left.Left), max(0, ago-max(counted.Jitter, acquire.DefaultJitter))
 		left.Reset = max(0, min(left.Reset, MaxPenalty))
 		errs = append(errs, acquired.lowerQuota(ctx, quota{counted, left}))
 	}

@@ -397,7 +397,7 @@ func TestCallsThatNobodyBounded(t *testing.T) {
 		of   func(context.Context) (context.Context, context.CancelFunc)
 		want time.Duration
 	}{
-		"nothing": {func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }, throttle.DefaultMaxWait},
+		"nothing": {func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }, time.Minute},
 		"a deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 2*time.Minute)
 		}, 2 * time.Minute},
@@ -406,7 +406,7 @@ func TestCallsThatNobodyBounded(t *testing.T) {
 		}, 5 * time.Second},
 		"NoWait": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return throttle.WithMaxWait(ctx, throttle.NoWait), func() {}
-		}, throttle.DefaultMaxWait},
+		}, time.Minute},
 		"forever": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(throttle.WithMaxWait(ctx, throttle.Forever))
 			time.AfterFunc(time.Hour, cancel)

@@ -14,6 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetthrottle/throttle/feedback"
+
+	"github.com/fleetthrottle/throttle/internal/acquire"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -147,7 +151,7 @@ func roomAfter(t *testing.T, took ...time.Duration) time.Duration {
 // hiccup is no reason, and the first fast answer ends it.
 func TestP3_RoomForASlowStore(t *testing.T) {
 	const slow, fast = 1500 * ms, ms
-	const little = 5 * throttle.DefaultJitter / 4 // never less than that is believed of a mean
+	const little = 5 * acquire.DefaultJitter / 4 // never less than that is believed of a mean
 	for _, c := range []struct {
 		name        string
 		took        []time.Duration
@@ -292,7 +296,7 @@ func (s *settleStore) Settle(ctx context.Context, b *store.Booking, g store.Gran
 
 // tokens reads the usage that a model's answer ends with.
 func tokens(resp *http.Response) throttle.Answer {
-	body, err := throttle.PeekBody(resp, 1<<20)
+	body, err := feedback.PeekBody(resp, 1<<20)
 	usage := struct{ Tokens *int }{}
 	if err != nil || json.Unmarshal(body, &usage) != nil || usage.Tokens == nil {
 		return throttle.Answer{}

@@ -225,7 +225,7 @@ func TestP12_SlowForAWhile(t *testing.T) {
 		cancel()
 		crowd.Wait()
 		from := back + 3*time.Second
-		quota := 40 * float64(end-from) / float64(time.Second+throttle.DefaultJitter)
+		quota := 40 * float64(end-from) / float64(time.Second+defaultJitter)
 		require.GreaterOrEqual(t, float64(up.between(from, end)), 0.95*quota)
 		most, at := up.worst(time.Second)
 		require.LessOrEqual(t, most, 40, "at %v", at)

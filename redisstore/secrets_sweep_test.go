@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fleetthrottle/throttle/feedback"
+
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -191,7 +193,7 @@ func (s *sweep) transport(st store.Store) *throttle.Transport {
 				Name: "a canary's cost", Match: "/", Key: secretKey, Limit: store.PerMinute(99),
 				Cost: func(r *http.Request) int { return 2 - 9*len(r.URL.Query()["bad"]) + 999*len(r.URL.Query()["huge"]) },
 				Answer: func(resp *http.Response) throttle.Answer {
-					b, _ := throttle.PeekBody(resp, 99)
+					b, _ := feedback.PeekBody(resp, 99)
 					return throttle.Answer{}.WithCost(3).WithLeft(store.Quota{Left: len(b), Reset: time.Minute})
 				},
 			},

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetthrottle/throttle/feedback"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -107,7 +109,7 @@ func TestPitfall_RetryAfter(t *testing.T) {
 func TestPrivateWait(t *testing.T) {
 	shadow, noPenalty := open, open
 	shadow.Shadow = true
-	noPenalty.Answer = throttle.LeaveOpen
+	noPenalty.Answer = feedback.LeaveOpen
 	other := open
 	other.Match = "other.example.com/"
 	for _, c := range []struct {

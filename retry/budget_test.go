@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetthrottle/throttle/feedback"
+
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/require"
 
@@ -134,7 +136,7 @@ func TestMaxWaitOfTheTransport(t *testing.T) {
 // banned is the policy of an upstream that refuses with a 200.
 var banned = throttle.Policy{
 	Name: "app", Match: "/", Limit: throttle.PerSecond(1000), Answer: func(resp *http.Response) throttle.Answer {
-		head, err := throttle.PeekBody(resp, 1024)
+		head, err := feedback.PeekBody(resp, 1024)
 		if err != nil || !strings.Contains(string(head), `"sub_code":"90018"`) {
 			return throttle.Answer{}
 		}

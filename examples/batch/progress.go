@@ -172,9 +172,10 @@ func (t *tally) text(limit throttle.Limit, closed time.Duration) string {
 	if left == 0 || limit.N() == 0 { // the store did not tell the limit
 		return text
 	}
+	const jitter = 35 * time.Millisecond // the default of Policy.Jitter
 	// As many starts as the limit has take its window and the jitter, and none comes before a
 	// penalty ends.
-	window := (limit.Per() + throttle.DefaultJitter).Seconds()
+	window := (limit.Per() + jitter).Seconds()
 	soonest := closed + seconds(float64(left)*window/(float64(limit.N())*t.share))
 	switch measured := seconds(float64(left) / rate); {
 	case closed > 0:

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fleetthrottle/throttle/feedback"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -80,7 +82,7 @@ const penalty = 2 * time.Second
 func banned(m Member) (http.RoundTripper, error) {
 	p := m.policy()
 	p.Answer = func(resp *http.Response) throttle.Answer {
-		if b, err := throttle.PeekBody(resp, 4096); err == nil && strings.Contains(string(b), `"punish":"deny"`) {
+		if b, err := feedback.PeekBody(resp, 4096); err == nil && strings.Contains(string(b), `"punish":"deny"`) {
 			return throttle.Refused(penalty)
 		}
 		return throttle.RetryAfter(resp)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -71,7 +73,7 @@ func nextAfterLeaving(t *testing.T, visits []visit, l *throttle.Limiter, at time
 	s.play(visits, at, s.limiter(l))
 	next := visit{came: s.now(), start: never}
 	require.NoError(t, s.limiter(l)(t.Context(), &next))
-	line := line{n: 5, span: time.Second + throttle.DefaultJitter}
+	line := line{n: 5, span: time.Second + acquire.DefaultJitter}
 	if must(l.Status(t.Context(), "")).Limit.Kind() == store.KindLeakyBucket {
 		line.n, line.span = 1, 200*ms
 	}

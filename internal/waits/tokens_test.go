@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/acquire"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -17,7 +19,7 @@ import (
 
 const (
 	tokensPerMinute = 60_000
-	tokenSpan       = time.Minute + throttle.DefaultJitter
+	tokenSpan       = time.Minute + acquire.DefaultJitter
 )
 
 // A guess is what callers think that an answer costs, and what it does cost.

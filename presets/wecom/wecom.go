@@ -85,6 +85,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/fleetthrottle/throttle/feedback"
+
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/reqbody"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
@@ -157,7 +159,7 @@ func Policies(o Options) []throttle.Policy {
 	o.Blocked = cmp.Or(o.Blocked, time.Minute)
 	app, company := caller.IDs(o.App, o.Company, o.Caller)
 	var (
-		none       = throttle.LeaveOpen
+		none       = feedback.LeaveOpen
 		host       = cmp.Or(o.Host, "qyapi.weixin.qq.com")
 		companyAPI = throttle.Join(company, throttle.RawPath)
 		addressAPI = throttle.Join(caller.Always(o.Address), throttle.RawPath)
