@@ -229,9 +229,9 @@ func TestP11_WhichBudgetARefusalCloses(t *testing.T) {
 		must(tr.Statuses(t.Context())) // from now on the budgets are noted that are used
 		require.NoError(t, send(t, tr, get(t, home)), name)
 		var closed []string
-		for _, b := range must(tr.Statuses(t.Context())) {
+		for budget, b := range must(tr.Statuses(t.Context())) {
 			if b.Paused > 0 {
-				closed = append(closed, b.Budget.Policy)
+				closed = append(closed, budget.Policy)
 			}
 		}
 		slices.Sort(closed)

@@ -351,7 +351,7 @@ func TestLimiterOfABrokenStore(t *testing.T) {
 	l := newLimiter(t, brokenStore{err: down}, onePerHour)
 	_, status := l.Status(t.Context(), "")
 	for _, err := range []error{
-		acquired(l.Acquire(t.Context(), "", 1)), acquired(l.TryAcquire(t.Context(), "", 1)), l.Pause(t.Context(), "", time.Second), status,
+		acquired(l.Acquire(t.Context(), "", 1)), acquired(l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 1)), l.Pause(t.Context(), "", time.Second), status,
 	} {
 		require.ErrorIs(t, err, down)
 		var failed *throttle.StoreError

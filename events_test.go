@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetthrottle/throttle/store"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -65,9 +67,9 @@ func TestEventsOfManyClosedBudgets(t *testing.T) {
 }
 
 func TestPauseNoteText(t *testing.T) {
-	require.Equal(t, "paused", throttle.PauseNote{}.String())
-	require.Equal(t, `paused by a\nb`, throttle.PauseNote{By: "a\nb"}.String())
-	require.Equal(t, `paused: "why"`, throttle.PauseNote{Reason: "why"}.String())
+	require.Equal(t, "paused", store.PauseNote{}.String())
+	require.Equal(t, `paused by a\nb`, store.PauseNote{By: "a\nb"}.String())
+	require.Equal(t, `paused: "why"`, store.PauseNote{Reason: "why"}.String())
 }
 
 func TestPriorityString(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/fleetthrottle/throttle/store"
+
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
@@ -88,7 +90,7 @@ func ExampleBudgetOf() {
 		return
 	}
 	fmt.Println(transport.Explain(req)[0].Budget)
-	fmt.Println(throttle.BudgetOf("shop", "books"))
+	fmt.Println(store.BudgetOf("shop", "books"))
 	// Output:
 	// shop/c9eb30590967
 	// shop/c9eb30590967
@@ -102,13 +104,13 @@ func ExampleConcurrency() {
 		return
 	}
 	ctx := context.Background()
-	first, _ := limiter.TryAcquire(ctx, "", 1)
-	_, _ = limiter.TryAcquire(ctx, "", 1)
+	first, _ := limiter.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
+	_, _ = limiter.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 
-	_, err = limiter.TryAcquire(ctx, "", 1)
+	_, err = limiter.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	fmt.Println(err)
 	first.Release()
-	_, err = limiter.TryAcquire(ctx, "", 1)
+	_, err = limiter.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	fmt.Println(err)
 	// Output:
 	// throttle: policy "exports" (2 in flight): no room yet, but may not wait at all
@@ -125,7 +127,7 @@ func ExampleTokenBucket() {
 	}
 	sent := 0
 	for {
-		if _, err := limiter.TryAcquire(context.Background(), "", 1); err != nil {
+		if _, err := limiter.Acquire(throttle.WithMaxWait(context.Background(), throttle.NoWait), "", 1); err != nil {
 			break
 		}
 		sent++
@@ -146,11 +148,11 @@ func ExampleWithPriority() {
 	}
 	ctx := context.Background()
 	batch := throttle.WithPriority(ctx, throttle.PriorityLow)
-	_, err = limiter.TryAcquire(batch, "", 80)
+	_, err = limiter.Acquire(throttle.WithMaxWait(batch, throttle.NoWait), "", 80)
 	fmt.Println("batch work:", err)
-	_, err = limiter.TryAcquire(batch, "", 1)
+	_, err = limiter.Acquire(throttle.WithMaxWait(batch, throttle.NoWait), "", 1)
 	fmt.Println("more of it is held:", err != nil)
-	_, err = limiter.TryAcquire(ctx, "", 1)
+	_, err = limiter.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	fmt.Println("a user's request:", err)
 	// Output:
 	// batch work: <nil>
@@ -377,13 +379,13 @@ func ExampleLimiter_Pause() {
 	err = operator.Pause(ctx, "", 10*time.Minute) // sleeping callers with a start before then hear of it
 	fmt.Println(err)
 
-	_, err = operator.TryAcquire(ctx, "", 1)
+	_, err = operator.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	fmt.Println(err)
 
 	err = operator.Resume(ctx, "")
 	fmt.Println(err)
 
-	_, err = operator.TryAcquire(ctx, "", 1)
+	_, err = operator.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	fmt.Println(err)
 	// Output:
 	// <nil>

@@ -82,16 +82,11 @@ func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, error) {
 	// Acquire is so small that it is inlined. So a permit that does not leave the function of
 	// its caller is not allocated.
-	return l.acquire(ctx, new(Permit), key, cost, true)
+	return l.acquire(ctx, new(Permit), key, cost)
 }
 
-// TryAcquire is Acquire for callers that never wait for room.
-func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit, error) {
-	return l.acquire(ctx, new(Permit), key, cost, false)
-}
-
-// acquire fills in p and returns it. waits says that the caller may be held.
-func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, waits bool) (*Permit, error) {
+// acquire fills in p and returns it.
+func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) (*Permit, error) {
 	p.engine, p.first.policy = l.engine, l.policy
 	wrongKey := l.policy.checkKey(key)
 	if cost == Free && wrongKey == nil {
@@ -100,10 +95,8 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 		return p, nil
 	}
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
-	a.MaxWait, a.ByDefault, a.Priority = NoWait, false, o.priority
-	if waits {
-		a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
-	}
+	a.Priority = o.priority
+	a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
 	c := &a.Booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cmp.Or(cost, 1)
 	if l.reserves != (reserves{}) {
@@ -167,9 +160,6 @@ func (l *Limiter) unitCharge(key string) store.Charge {
 	c.Budget.Key = l.key(key)
 	return c
 }
-
-// Limit returns the limit of the policy.
-func (l *Limiter) Limit() Limit { return l.charge.Limit }
 
 // Pause closes the budget of key for d, for the whole fleet: nothing starts
 // before the end, whenever its start was booked. Of several pauses the latest end

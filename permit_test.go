@@ -22,13 +22,13 @@ var slotWays = map[string]func(l *throttle.Limiters, ctx context.Context) (*thro
 		return must(l.Limiter("slots")).Acquire(ctx, "", 1)
 	},
 	"Limiter, at once": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
-		return must(l.Limiter("slots")).TryAcquire(ctx, "", 1)
+		return must(l.Limiter("slots")).Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	},
 	"Limiters": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
 		return l.Acquire(ctx, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
 	},
 	"Limiters, at once": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
-		return l.TryAcquire(ctx, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
+		return l.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
 	},
 	"by a request": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
 		r := must(http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com/", nil))
@@ -286,13 +286,13 @@ func TestCostsHaveOneMeaning(t *testing.T) {
 			return must(l.Limiter("p")).Acquire(t.Context(), "", cost)
 		},
 		"Limiter, at once": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
-			return must(l.Limiter("p")).TryAcquire(t.Context(), "", cost)
+			return must(l.Limiter("p")).Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", cost)
 		},
 		"Limiters": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
 			return l.Acquire(t.Context(), throttle.Demand{Policy: "p", Cost: cost})
 		},
 		"Limiters, at once": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
-			return l.TryAcquire(t.Context(), throttle.Demand{Policy: "p", Cost: cost})
+			return l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), throttle.Demand{Policy: "p", Cost: cost})
 		},
 		"the first that is free": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
 			p, _, err := l.AcquireFirst(t.Context(), throttle.Alternative{Demands: []throttle.Demand{{Policy: "p", Cost: cost}}})

@@ -343,8 +343,8 @@ func TestStatuses(t *testing.T) {
 	all, err = l.Statuses(t.Context())
 	require.NoError(t, err)
 	used := make(map[string]int)
-	for _, b := range all {
-		used[fmt.Sprintf("%s %d", b.Budget.Policy, b.Used)]++
+	for budget, b := range all {
+		used[fmt.Sprintf("%s %d", budget.Policy, b.Used)]++
 	}
 	require.Equal(t, map[string]int{"tenants 4": 1, "tenants 1": 1, "tenants 2": 1, "all 1": 1}, used)
 }

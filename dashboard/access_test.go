@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetthrottle/throttle/store"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -344,9 +346,9 @@ func TestFind(t *testing.T) {
 		}
 		status, text := ask("acme")
 		require.Equal(t, http.StatusOK, status)
-		require.Contains(t, text, throttle.BudgetOf("shop", "acme").String())
-		require.Contains(t, text, throttle.BudgetOf("mail", "acme").String())
-		require.NotContains(t, text, throttle.BudgetOf("shop", "other").String())
+		require.Contains(t, text, store.BudgetOf("shop", "acme").String())
+		require.Contains(t, text, store.BudgetOf("mail", "acme").String())
+		require.NotContains(t, text, store.BudgetOf("shop", "other").String())
 		require.NotContains(t, text, "acme")
 		_, text = ask("nobody")
 		require.JSONEq(t, `{"budgets":[]}`, text)

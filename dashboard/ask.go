@@ -4,7 +4,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
+
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -93,7 +94,7 @@ func (s *sampler) find(key string) []string {
 	}
 	for i := range s.reading.Budgets {
 		b := &s.reading.Budgets[i]
-		if fleet.Clean(throttle.BudgetOf(b.Policy, key).String(), longestName) == b.Name {
+		if fleet.Clean(store.BudgetOf(b.Policy, key).String(), longestName) == b.Name {
 			ids = append(ids, b.ID)
 		}
 	}

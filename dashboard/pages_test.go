@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetthrottle/throttle/store"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -45,7 +47,7 @@ func TestOneProcessManyPages(t *testing.T) {
 		}
 
 		synctest.Wait()
-		id := throttle.BudgetOf("shop", "").String()
+		id := store.BudgetOf("shop", "").String()
 		for _, v := range pages {
 			b := v.state(t)["budgets"].(document)[id].(document)
 			require.InDelta(t, 20, b["starts"], 1.1)
@@ -67,7 +69,7 @@ func TestClosedBeforeAnyPage(t *testing.T) {
 		require.NoError(t, permit.Tell(t.Context(), throttle.Refused(20*time.Second)))
 		time.Sleep(time.Minute)
 
-		id := throttle.BudgetOf("shop", "").String()
+		id := store.BudgetOf("shop", "").String()
 		for range 3 {
 			require.Len(t, readOnce(t, p.reader(DefaultBudgets)).Closed[id], 1)
 		}

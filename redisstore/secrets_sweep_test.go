@@ -251,7 +251,7 @@ func (s *sweep) limiters() {
 	require.NoError(s, p.Tell(s.Context(), throttle.Answer{}.WithCost(1)))
 	s.told.see(l, p)
 	p.Release()
-	_, err = l.TryAcquire(s.Context(), canaryLimiter, 1)
+	_, err = l.Acquire(throttle.WithMaxWait(s.Context(), throttle.NoWait), canaryLimiter, 1)
 	require.ErrorIs(s, err, throttle.ErrLimited)
 	s.told.see(err)
 	_, err = l.Acquire(throttle.WithMaxWait(s.Context(), throttle.Forever), canaryLimiter, -1)

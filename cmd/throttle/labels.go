@@ -11,9 +11,10 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/fleetthrottle/throttle/store"
+
 	"github.com/spf13/pflag"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -109,7 +110,7 @@ func (l *labels) of(policy, budget string) string {
 	if known == nil {
 		known = make(map[string]string, len(l.keys))
 		for _, k := range l.keys {
-			known[throttle.BudgetOf(policy, k[0]).String()] = k[1]
+			known[store.BudgetOf(policy, k[0]).String()] = k[1]
 		}
 		if l.byPolicy == nil {
 			l.byPolicy = make(map[string]map[string]string)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fleetthrottle/throttle/store"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -20,7 +22,7 @@ import (
 // lines that are, and without their text.
 func TestLabels(t *testing.T) {
 	const acme = "shop/f32021364bac"
-	require.Equal(t, acme, throttle.BudgetOf("shop", "acme").String())
+	require.Equal(t, acme, store.BudgetOf("shop", "acme").String())
 	for text, want := range map[string]string{
 		"":                                 "",
 		"acme\tAcme GmbH\n":                "Acme GmbH",

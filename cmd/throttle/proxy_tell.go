@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fleetthrottle/throttle/store"
+
 	"github.com/fleetthrottle/throttle"
 )
 
@@ -70,7 +72,7 @@ func (n *news) closing(e throttle.Event) string {
 	switch {
 	case e.Kind == throttle.EventPenalized:
 		return line + "the upstream refused a request"
-	case e.Note != (throttle.PauseNote{}):
+	case e.Note != (store.PauseNote{}):
 		return line + e.Note.String()
 	}
 	return line + "another program was refused, or an operator paused it"
