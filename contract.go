@@ -27,6 +27,9 @@ type (
 	// A Priority is how much a request matters.
 	Priority = store.Priority
 
+	// A Place is a caller's place in line, which [Limiters.Reserve] returns to work that would have to wait.
+	Place = store.Place
+
 	// A Status is what a budget looks like at one moment.
 	Status = store.Status
 )

@@ -131,12 +131,8 @@ func ExampleLimiters_Reserve() {
 		var j job
 		var permit *throttle.Permit
 		demand, err := throttle.Demand{Policy: "crm"}, json.Unmarshal([]byte(text), &j)
-		switch {
-		case err != nil:
-		case j.Place == nil:
-			permit, j.Place, err = limits.Reserve(ctx, demand)
-		default:
-			permit, j.Place, err = limits.Redeem(ctx, j.Place, demand) // after a *throttle.PlaceError reserve anew
+		if err == nil {
+			permit, j.Place, err = limits.Reserve(ctx, j.Place, demand) // after a *store.PlaceError come again without a place
 		}
 		if permit == nil && err == nil {
 			fmt.Println(j.Name, "is put aside")

@@ -39,7 +39,7 @@ var slotWays = map[string]func(l *throttle.Limiters, ctx context.Context) (*thro
 		return p, err
 	},
 	"Reserve": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
-		p, _, err := l.Reserve(ctx, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
+		p, _, err := l.Reserve(ctx, nil, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
 		return p, err
 	},
 }
@@ -299,7 +299,7 @@ func TestCostsHaveOneMeaning(t *testing.T) {
 			return p, err
 		},
 		"Reserve": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
-			p, _, err := l.Reserve(t.Context(), throttle.Demand{Policy: "p", Cost: cost})
+			p, _, err := l.Reserve(t.Context(), nil, throttle.Demand{Policy: "p", Cost: cost})
 			return p, err
 		},
 	}

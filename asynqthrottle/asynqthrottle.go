@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fleetthrottle/throttle/store"
+
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -167,13 +169,9 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 	for came := place; ; came = place {
 		var permit *throttle.Permit
 		var err error
-		if place == nil {
-			permit, place, err = g.limiters.Reserve(waiting, demands...)
-		} else {
-			permit, place, err = g.limiters.Redeem(waiting, place, demands...)
-		}
+		permit, place, err = g.limiters.Reserve(waiting, place, demands...)
 		switch {
-		case errors.As(err, new(*throttle.PlaceError)):
+		case errors.As(err, new(*store.PlaceError)):
 			continue // place is nil: the task gets a new one
 		case err != nil:
 			return nil, err

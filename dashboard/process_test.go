@@ -306,7 +306,7 @@ func TestPlacesBehindWrappers(t *testing.T) {
 		require.NoError(t, l.CheckPlaces())
 		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "a"})
 		require.NoError(t, err)
-		_, place, err := l.Reserve(t.Context(), throttle.Demand{Policy: "a"})
+		_, place, err := l.Reserve(t.Context(), nil, throttle.Demand{Policy: "a"})
 		require.NoError(t, err)
 		require.NotNil(t, place)
 	}

@@ -175,14 +175,7 @@ func (p *placed) Error() string { return "waitapi: the caller has a place" }
 
 // reserve returns the permit of a caller that has a place, or wants one; or a *placed.
 func (q *acquireRequest) reserve(ctx context.Context, l *throttle.Limiters) (*throttle.Permit, error) {
-	var permit *throttle.Permit
-	var place *throttle.Place
-	var err error
-	if q.place == nil {
-		permit, place, err = l.Reserve(ctx, q.demands...)
-	} else {
-		permit, place, err = l.Redeem(ctx, q.place, q.demands...)
-	}
+	permit, place, err := l.Reserve(ctx, q.place, q.demands...)
 	if place == nil {
 		return permit, err
 	}
