@@ -10,7 +10,6 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/dialect"
 	"github.com/fleetthrottle/throttle/internal/peek"
-
 	"github.com/fleetthrottle/throttle/store"
 )
 

@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/acquire"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )

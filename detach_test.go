@@ -13,11 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/acquire"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 

@@ -14,13 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestEventKindString(t *testing.T) {

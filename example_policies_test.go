@@ -8,13 +8,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/retry"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func ExampleParseLimit() {

@@ -86,6 +86,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 	if permit != nil {
 		permit.unredeem = unredeem
 	} else {
+		unredeem()
 	}
 	return permit, later, err
 }

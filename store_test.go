@@ -14,13 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle/feedback"
-
-	"github.com/fleetthrottle/throttle/internal/acquire"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"

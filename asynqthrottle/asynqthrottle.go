@@ -12,12 +12,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Gate lets tasks through when there is room for them. It is safe for concurrent use.

@@ -16,12 +16,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const secret = "0123456789abcdef0123456789abcdef"

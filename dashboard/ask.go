@@ -4,9 +4,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // why says why requests waited for a budget at a moment, and of which reading that is true; false: nothing is

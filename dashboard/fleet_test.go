@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // startProgram starts a program of the fleet that has started something for some keys.

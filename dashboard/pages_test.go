@@ -6,14 +6,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestOneProcessManyPages: one Process on several pages, each with several viewers, while the program goes on.

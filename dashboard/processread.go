@@ -8,10 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A processReader reads a Process for one page, and knows what that page has read last.

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/fleetthrottle/throttle/feedback"
-
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 )
 
 // Format writes a table in Go as a file, as a beginning for one that has none. Functions

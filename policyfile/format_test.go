@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/feedback"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 

@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fleetthrottle/throttle/feedback"
-
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 

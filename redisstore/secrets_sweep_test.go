@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/feedback"
-
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"

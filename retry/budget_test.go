@@ -9,12 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle/feedback"
-
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/retry"
 )
 

@@ -13,12 +13,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Gate is a [rivertype.WorkerMiddleware] that lets jobs through when there is room for them: put it into Middleware

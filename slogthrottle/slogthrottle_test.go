@@ -14,13 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/choice"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/slogthrottle"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/telemetry"
 )
 
@@ -260,7 +260,7 @@ func TestUnmatched(t *testing.T) {
 		require.NoError(t, err)
 		config.Base = base{}
 		transport := throttle.Must(throttle.New(config))
-		choice, err := throttle.NewChoice(transport, throttle.Variant{Name: "as it is"}, throttle.Variant{Name: "west", Change: func(r *http.Request) error {
+		choice, err := choice.New(transport, choice.Variant{Name: "as it is"}, choice.Variant{Name: "west", Change: func(r *http.Request) error {
 			r.URL.Host = "west.example.com"
 			return nil
 		}})

@@ -6,10 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/shares"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // AskTime is how long stores may take to answer when somebody looks. It is less

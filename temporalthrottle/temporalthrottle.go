@@ -36,12 +36,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // ErrorType is the type of the [temporal.ApplicationError] of an activity that is put aside.

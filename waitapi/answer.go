@@ -6,10 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/problem"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // soon is when a caller may come again that was refused for want of room in this process.

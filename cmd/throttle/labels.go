@@ -11,11 +11,10 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/spf13/pflag"
 
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Bounds of a file of labels.

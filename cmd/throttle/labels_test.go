@@ -8,14 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestLabels: keys and budgets of a file have names, by the hash of each policy. A file that is wrong is refused as a whole, with the

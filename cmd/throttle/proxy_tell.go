@@ -5,9 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // News is what stderr tells of budgets that are closed, and of a store that does not answer. Events come

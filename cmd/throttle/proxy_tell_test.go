@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/store"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestNews: each change is told once, however many callers meet it.

@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/feedback"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"

@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/acquire"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"

@@ -10,9 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/acquire"
-
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 

@@ -60,9 +60,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle/feedback"
-
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )

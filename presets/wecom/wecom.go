@@ -85,9 +85,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/fleetthrottle/throttle/feedback"
-
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/reqbody"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
