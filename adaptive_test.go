@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
@@ -103,7 +104,7 @@ func TestAdaptive_TheRightLimit(t *testing.T) {
 				u := newStrict(l.N(), l.Per())
 				u.fixed = l.Kind() == store.KindFixedWindow
 				r := measure(t, u, throttle.Policy{Name: "p", Limit: l, Adaptive: true})
-				possible := float64(l.Per()) / float64(l.Per()+throttle.DefaultJitter) // see P3
+				possible := float64(l.Per()) / float64(l.Per()+acquire.DefaultJitter) // see P3
 				require.GreaterOrEqual(t, r.used, 0.99*possible)
 				require.Empty(t, r.falls)
 				require.Empty(t, u.refused)

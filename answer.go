@@ -10,7 +10,6 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/dialect"
 	"github.com/fleetthrottle/throttle/internal/peek"
-
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -140,86 +139,63 @@ func (a Answer) corrected() (Answer, error) {
 	return a, errors.Join(errs...)
 }
 
-// LeaveOpen is a [Policy.Answer] that closes nothing: of a 429 and a 503 it says
-// that they are about another budget, of any other answer nothing. It is for rows whose
-// limit is not what a refusal is about: one that many tenants share, where the row of
-// the tenant is closed; one for each process ([ScopeNode]); one in flight. At the end of a
-// function that knows all refusals of its budget it keeps the default from closing
-// the budget for others.
-func LeaveOpen(resp *http.Response) Answer {
-	if resp != nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
-		return Answer{Verdict: VerdictRefused}
-	}
-	return Answer{}
-}
+// An outageRow counts how many answers in a row were a 503 that would have closed a budget. A single backend of
+// many may send a few of them.
+type outageRow struct{ length atomic.Int64 }
 
-// OutageAnswers is how many answers in a row must be a 503 before the upstream counts
-// as down. Fewer may come from one backend behind its load balancer: if a third of
-// the answers are a 503, one run of ten comes in 60,000 answers.
-const OutageAnswers = 10
+// outageAnswers is how many answers in a row must be a 503 before the upstream counts as down. If a
+// third of the answers are a 503, one run of ten comes in 60,000 answers.
+const outageAnswers = 10
 
-// InARow returns a [Policy.Answer] that returns what read returns, but closes nothing as long as
-// fewer than n answers in a row would have closed the budget. It is for refusals that one backend of
-// many may send: until n of them came in a row only the caller of each waits. It counts the answers in
-// this program, so it must see the good answers, too. It is safe for concurrent use.
-func InARow(n int, read func(*http.Response) Answer) func(*http.Response) Answer {
-	row := new(answerRow)
-	return func(resp *http.Response) Answer { return row.count(n, read(resp)) }
-}
-
-// An answerRow counts how many answers in a row would have closed a budget.
-type answerRow struct{ length atomic.Int64 }
-
-// count takes in an answer, and returns what counts of it: all, or all but Close if the answer is not
-// yet the n-th in a row that closes the budget.
-func (r *answerRow) count(n int, a Answer) Answer {
+// count takes in the answer of a 503, and returns what counts of it: all, or all but Close if fewer than
+// outageAnswers in a row would have closed the budget.
+func (r *outageRow) count(a Answer) Answer {
 	if a.Close <= 0 {
 		r.end()
 		return a
 	}
 
-	if r.length.Add(1) < int64(n) {
+	if r.length.Add(1) < outageAnswers {
 		a.Close = 0
 	}
 	return a
 }
 
 // end takes in an answer that closes nothing: the row ends.
-func (r *answerRow) end() {
+func (r *outageRow) end() {
 	if r.length.Load() != 0 { // so that good answers do not all write to one place in memory
 		r.length.Store(0)
 	}
 }
 
 // A defaultAnswer reads the responses of which a policy's own function says nothing: it returns what
-// [RetryAfter] returns, but closes nothing for a 503 that is not at least the last of [OutageAnswers] in
+// [RetryAfter] returns, but closes nothing for a 503 that is not at least the last of outageAnswers in
 // a row.
-type defaultAnswer struct{ outage answerRow }
+type defaultAnswer struct{ outage outageRow }
 
 // answer is a [Policy.Answer].
 func (d *defaultAnswer) answer(resp *http.Response) Answer {
 	if resp.StatusCode == http.StatusServiceUnavailable {
-		return d.outage.count(OutageAnswers, RetryAfter(resp))
+		return d.outage.count(RetryAfter(resp))
 	}
 	d.outage.end()
 	return RetryAfter(resp)
 }
 
 const (
-	// DefaultRetryAfter is for how long [RetryAfter] closes a budget after a 429 that does not say,
+	// usualRetryAfter is for how long RetryAfter closes a budget after a 429 that does not say,
 	// in any form that it can read, how long to stay away.
-	DefaultRetryAfter = time.Second
+	usualRetryAfter = time.Second
 
-	// MaxRetryAfter caps [RetryAfter]. Servers have sent days, and seconds
-	// since 1970 in place of a delay. A [Policy.Answer] that knows better
-	// may close for longer, up to [MaxPenalty].
-	MaxRetryAfter = time.Hour
+	// maxRetryAfter caps RetryAfter. Servers have sent days, and seconds since 1970 in place of a
+	// delay.
+	maxRetryAfter = time.Hour
 )
 
 // RetryAfter is the default [Policy.Answer]: a 429 (Too Many Requests) or 503
 // (Service Unavailable) is a refusal that closes the budget for as long as its
-// Retry-After field asks, at most [MaxRetryAfter]. Of any other answer, and of nil, it
-// says nothing.
+// Retry-After field asks, at most an hour: an Answer that knows better may close for longer. Of any
+// other answer, and of nil, it says nothing.
 //
 // The field may hold seconds, decimals too; a date of HTTP, of mail or of ISO 8601;
 // seconds, milliseconds, microseconds or nanoseconds since 1970; a Go duration, "6m0s",
@@ -232,7 +208,7 @@ const (
 // "0" is a legal value that means now: nothing closes, and the policy's own
 // limit alone paces what follows. A field that is missing, cannot be read, or
 // names a moment that has passed does not say when. Then a 429, which is about
-// a limit, closes the budget for [DefaultRetryAfter], so that nonsense never causes a
+// a limit, closes the budget for a second, so that nonsense never causes a
 // storm of retries; of a 503 nothing is said, because without a time it tells of an
 // outage and not of a limit.
 func RetryAfter(resp *http.Response) Answer {
@@ -244,85 +220,15 @@ func RetryAfter(resp *http.Response) Answer {
 		return Answer{}
 	}
 
-	wait, ok := dialect.Fields(dialect.Common, resp.Header["Retry-After"], resp.Header, SentAt(resp))
+	wait, ok := dialect.Fields(dialect.Common, resp.Header["Retry-After"], resp.Header, peek.SentAt(resp))
 	switch {
 	case ok:
-		return Refused(min(wait, MaxRetryAfter))
+		return Refused(min(wait, maxRetryAfter))
 	case limited:
-		return Refused(DefaultRetryAfter)
+		return Refused(usualRetryAfter)
 	}
 	return Answer{}
 }
-
-// PeekBody returns the next max bytes of an answer's body, or all of a shorter one,
-// and leaves the body as it was: its reader sees every byte and the same error at the
-// end. It is for a [Policy.Answer] that must look for a code in the body. Several
-// policies may look at the same answer. The bytes must not be changed.
-//
-// A body in gzip or deflate, because the caller or its SDK has set Accept-Encoding,
-// is decoded first: max counts decoded bytes. Of the body itself at most 64 KB more
-// than that are read ahead, and its reader gets it as it came. Any other coding (br,
-// zstd, several at once) cannot be read: then [Config.Observe] gets an [EventIllegible],
-// once for each policy that tried.
-//
-// Both results are nil if there is nothing to see: in an answer without a body, in
-// one that cannot be decoded, and in one that switches protocols (101), whose body is
-// a connection.
-//
-// PeekBody waits until max bytes, the end or an error have come. All looks at one
-// answer together wait for a second at most, and do not see what comes later. An
-// answer that streams is held up for so long, so look only at answers that can be a
-// refusal, by their status, length or type.
-//
-// An error while reading belongs to the body's reader, which gets it after the
-// bytes that came before it. PeekBody returns it only if there are no bytes.
-func PeekBody(resp *http.Response, max int64) ([]byte, error) { return peek.Body(resp, max) }
-
-// SentAt estimates when an answer was sent, by the clock of this machine. Usually
-// that is now. It is earlier for an answer that a [Transport] shows to the functions
-// of a policy more than a second after its request was handed on: then the answer's
-// Date counts, plus the second that Date may cut off, if that lies between the two.
-// Any other Date comes from another clock and is ignored.
-//
-// The Close of an [Answer] counts from then: the Transport takes the time that has passed
-// since off it. So refusals that were decided together and come
-// late, one by one, all end together.
-func SentAt(resp *http.Response) time.Time {
-	now := time.Now()
-	if resp == nil || resp.Request == nil {
-		return now
-	}
-	handed, tookLong := resp.Request.Context().Value(handedKey{}).(time.Time)
-	date, err := http.ParseTime(resp.Header.Get("Date"))
-	if !tookLong || err != nil {
-		return now
-	}
-	if sent := date.Add(time.Second); !sent.Before(handed) && sent.Before(now) {
-		return sent
-	}
-	return now
-}
-
-// Took returns how long an answer took from when its request was handed on, for the functions of a
-// policy that a [Transport] shows the answer to; 0 if that was less than a second.
-func Took(resp *http.Response) time.Duration {
-	if resp == nil || resp.Request == nil {
-		return 0
-	}
-	handed, tookLong := resp.Request.Context().Value(handedKey{}).(time.Time)
-	if !tookLong {
-		return 0
-	}
-	return time.Since(handed)
-}
-
-// handedKey is the context key of the time.Time when a request was handed on, if its answer took
-// longer than slowAnswer.
-type handedKey struct{}
-
-// slowAnswer is how long an answer must have taken for its Date to tell anything: a Date has
-// whole seconds.
-const slowAnswer = time.Second
 
 // AnswerOf returns what the policies have made of an answer that a [Transport] has
 // returned, for retriers: what has become of the request, and for how long the longest

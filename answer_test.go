@@ -46,7 +46,7 @@ func TestRetryAfter(t *testing.T) {
 		return out
 	})
 	for _, huge := range []string{strings.Repeat("9", 400), strings.Repeat("9", 400) + ".5"} {
-		require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(refusal(429, huge, "")).Close, "more than a float")
+		require.Equal(t, time.Second, throttle.RetryAfter(refusal(429, huge, "")).Close, "more than a float")
 		require.Zero(t, throttle.RetryAfter(refusal(503, huge, "")).Close)
 	}
 }
@@ -59,7 +59,7 @@ func TestRetryAfterWithoutDate(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 			require.Equal(t, 30700*time.Millisecond, throttle.RetryAfter(refusal(429, at(30*time.Second), date)).Close)
 			require.Equal(t, 700*time.Millisecond, throttle.RetryAfter(refusal(503, at(0), date)).Close)
-			require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(refusal(429, at(-time.Minute), date)).Close)
+			require.Equal(t, time.Second, throttle.RetryAfter(refusal(429, at(-time.Minute), date)).Close)
 			require.Zero(t, throttle.RetryAfter(refusal(503, at(-time.Minute), date)).Close)
 		})
 	}
@@ -91,12 +91,10 @@ func TestRetryAfterOfOtherAnswers(t *testing.T) {
 		require.Zero(t, throttle.RetryAfter(refusal(status, "120", "")).Close, "%d", status)
 	}
 	require.Zero(t, throttle.RetryAfter(nil))
-	require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(&http.Response{StatusCode: 429}).Close)
+	require.Equal(t, time.Second, throttle.RetryAfter(&http.Response{StatusCode: 429}).Close)
 }
 
 func TestRetryAfterConstants(t *testing.T) {
-	require.Equal(t, time.Second, throttle.DefaultRetryAfter)
-	require.Equal(t, time.Hour, throttle.MaxRetryAfter)
 }
 
 func FuzzRetryAfter(f *testing.F) {
@@ -112,7 +110,7 @@ func FuzzRetryAfter(f *testing.F) {
 		resp := refusal(status, field, date)
 		d := throttle.RetryAfter(resp).Close
 		require.GreaterOrEqual(t, d, time.Duration(0))
-		require.LessOrEqual(t, d, throttle.MaxRetryAfter)
+		require.LessOrEqual(t, d, time.Hour)
 		if status != 429 && status != 503 {
 			require.Zero(t, d)
 		}
@@ -140,15 +138,15 @@ func TestSentAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		date := now.Add(-5 * time.Second).UTC().Format(http.TimeFormat)
-		require.Equal(t, now, throttle.SentAt(nil))
-		require.Equal(t, now, throttle.SentAt(refusal(429, "", date)))
+		require.Equal(t, now, feedback.SentAt(nil))
+		require.Equal(t, now, feedback.SentAt(refusal(429, "", date)))
 		for _, c := range []struct {
 			takes string
 			ago   time.Duration
 		}{{"900ms", 0}, {"1s", 0}, {"1001ms", 1 * ms}, {"5500ms", 4500 * ms}} {
 			var sent time.Time
 			p := throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(100), Answer: func(resp *http.Response) throttle.Answer {
-				sent = throttle.SentAt(resp)
+				sent = feedback.SentAt(resp)
 				return throttle.Answer{}
 			}}
 			require.NoError(t, send(t, newTransport(t, dated(0, answer(200, "")), p), get(t, home+c.takes)))
@@ -210,7 +208,7 @@ func TestP11_ABodyThatStallsHidesNothing(t *testing.T) {
 			return resp, err
 		})
 		code := func(resp *http.Response) throttle.Answer {
-			if head, err := throttle.PeekBody(resp, 100); err != nil || len(head) != 100 {
+			if head, err := feedback.PeekBody(resp, 100); err != nil || len(head) != 100 {
 				return throttle.RetryAfter(resp)
 			}
 			return throttle.Refused(time.Hour)
@@ -229,7 +227,7 @@ func TestP11_ABodyThatStallsHidesNothing(t *testing.T) {
 // TestIllegibleAnswers: Observe is told once for each policy that wanted to look.
 func TestIllegibleAnswers(t *testing.T) {
 	looks := func(resp *http.Response) throttle.Answer {
-		seen, err := throttle.PeekBody(resp, 100)
+		seen, err := feedback.PeekBody(resp, 100)
 		if err != nil || len(seen) > 0 {
 			return throttle.Refused(time.Minute)
 		}
@@ -324,9 +322,9 @@ func TestP16_AnswersThatSayOneThing(t *testing.T) {
 	}{
 		"a cost, and a 429":                     {429, readers(cost), throttle.Refused(7 * time.Second)},
 		"a cost, and a success":                 {200, readers(cost), throttle.Answer{}},
-		"left open":                             {429, readers(feedback.First(cost, throttle.LeaveOpen)), throttle.Refused(0)},
-		"left open, and in trouble":             {503, readers(throttle.LeaveOpen), throttle.Answer{}},
-		"another row, and no refusal":           {429, readers(throttle.LeaveOpen, feedback.NotRefused), throttle.Answer{Verdict: throttle.VerdictNotRefused}},
+		"left open":                             {429, readers(feedback.First(cost, feedback.LeaveOpen)), throttle.Refused(0)},
+		"left open, and in trouble":             {503, readers(feedback.LeaveOpen), throttle.Answer{}},
+		"another row, and no refusal":           {429, readers(feedback.LeaveOpen, feedback.NotRefused), throttle.Answer{Verdict: throttle.VerdictNotRefused}},
 		"a closing row, and no refusal":         {429, readers(throttle.RetryAfter, feedback.NotRefused), throttle.Refused(7 * time.Second)},
 		"a closing row, and partly done":        {429, readers(throttle.RetryAfter, saying(partly)), throttle.Answer{Verdict: throttle.VerdictPartly, Close: 7 * time.Second}},
 		"closed without a verdict":              {200, readers(saying(closing)), closing},

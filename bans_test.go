@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 )
@@ -197,7 +198,7 @@ func TestP11_WhichBudgetARefusalCloses(t *testing.T) {
 	with := func(p throttle.Policy, change func(*throttle.Policy)) throttle.Policy { change(&p); return p }
 	shadow := func(p *throttle.Policy) { p.Shadow = true }
 	free := func(p *throttle.Policy) { p.Cost = func(*http.Request) int { return 0 } }
-	none := func(p *throttle.Policy) { p.Answer = throttle.LeaveOpen }
+	none := func(p *throttle.Policy) { p.Answer = feedback.LeaveOpen }
 	reads := func(p *throttle.Policy) { p.Answer = throttle.RetryAfter }
 	nobody := func(p *throttle.Policy) { p.Key = constant("") }
 
@@ -227,9 +228,9 @@ func TestP11_WhichBudgetARefusalCloses(t *testing.T) {
 		must(tr.Statuses(t.Context())) // from now on the budgets are noted that are used
 		require.NoError(t, send(t, tr, get(t, home)), name)
 		var closed []string
-		for _, b := range must(tr.Statuses(t.Context())) {
+		for budget, b := range must(tr.Statuses(t.Context())) {
 			if b.Paused > 0 {
-				closed = append(closed, b.Budget.Policy)
+				closed = append(closed, budget.Policy)
 			}
 		}
 		slices.Sort(closed)

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
+	"io"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -53,26 +53,11 @@ type chooser struct {
 	begun   time.Duration                   // when the caller came
 }
 
-// newChooser returns a caller with n variants.
-func newChooser(n int, weight func(i int) int, build func(i int) (*contender, error)) *chooser {
+// newChooser returns a caller whose variants have the indexes in order.
+func newChooser(order []int, build func(i int) (*contender, error)) *chooser {
 	return &chooser{
-		order: preference(n, weight), build: build, built: make([]*contender, n), failed: make([]error, n), begun: now(),
+		order: order, build: build, built: make([]*contender, len(order)), failed: make([]error, len(order)), begun: now(),
 	}
-}
-
-// preference returns the order in which n variants are asked. Those with a weight come first: each
-// draws when it would come if variants came as often as their weights say. The others follow
-// as they are listed.
-func preference(n int, weight func(i int) int) []int {
-	order, comes := make([]int, n), make([]float64, n)
-	for i := range n {
-		order[i], comes[i] = i, math.Inf(1)
-		if w := weight(i); w > 0 {
-			comes[i] = rand.ExpFloat64() / float64(w)
-		}
-	}
-	slices.SortStableFunc(order, func(i, k int) int { return cmp.Compare(comes[i], comes[k]) })
-	return order
 }
 
 // choose waits until a variant may go on, and returns the variant: it holds a start, or needs none. The
@@ -343,16 +328,20 @@ func delay(err error) time.Duration {
 	return Never
 }
 
+// mostVariants is how many variants a piece of work may have: a caller that waits stands in as
+// many lines.
+const mostVariants = 16
+
 // An Alternative is one way to do a piece of work: see [Limiters.AcquireFirst].
 type Alternative struct {
 	Demands []Demand // without demands the work is free
-	Weight  int      // as in Variant
+	Weight  int      // as in choice.Variant
 }
 
 // AcquireFirst is Acquire for work that can be done in several ways: on one of several
 // machines, with one of several licences. It takes what the first alternative demands that
 // may start, and returns the permit and which of the alternatives that is. Nothing of the
-// others is taken. It chooses as [Choice] does, and returns -1 with an error.
+// others is taken. It chooses as package choice does, and returns -1 with an error.
 //
 // The permit is for that alternative: [Permit.Renew] chooses no other.
 func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative) (*Permit, int, error) {
@@ -364,7 +353,8 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 			return nil, -1, &ConfigError{"", "alternatives", errors.New("a Weight is negative: use 0 or more")}
 		}
 	}
-	c := newChooser(len(alternatives), func(i int) int { return alternatives[i].Weight }, func(i int) (*contender, error) {
+	order := acquire.Preference(len(alternatives), func(i int) int { return alternatives[i].Weight })
+	c := newChooser(order, func(i int) (*contender, error) {
 		a := l.newAcquisition(ctx)
 		return &contender{quotedAcquisition: a, ctx: ctx, price: func() error {
 			s := l.policies.Load()
@@ -378,4 +368,144 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 		return nil, -1, err
 	}
 	return p, v.index, nil
+}
+
+// RoundTripFirst is [Transport.RoundTrip] for a request that can be sent in n ways, 1 to 16: it sends the first of its
+// variants that may start, and prefers those of a lower index. Package choice has an [http.RoundTripper] that does
+// so with all requests.
+//
+// variant makes the variant of an index: a copy of req with another URL or other headers, and with the Body of req or
+// with its own. It is called at most once for each index, by the caller's goroutine. An error
+// says that there is no such variant of this request: the others are taken.
+//
+// MaxWait and the deadline bound the wait for all variants together. The bodies of variants that are not sent are
+// closed. RoundTripFirst fails as RoundTrip does, and with all errors of variant if no variant can be made.
+func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int) (*http.Request, error)) (*http.Response, error) {
+	if req.URL == nil {
+		return t.RoundTrip(req)
+	}
+	if n < 1 || n > mostVariants {
+		closeBody(req)
+		return nil, &ConfigError{"", "n", fmt.Errorf("is %d: use 1 to %d", n, mostVariants)}
+	}
+
+	o := &chosenRequest{t: t, req: req, variant: variant, body: req.Body, trips: make([]*roundTrip, n)}
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	o.chooser = newChooser(order, o.build)
+
+	for {
+		v, err := o.chooser.choose(req.Context())
+		if err != nil {
+			return nil, o.refuse(v, err)
+		}
+		r := o.take(v)
+		if r.hasNoPolicy() {
+			if err := r.checkMatched(); err != nil {
+				return nil, o.refuse(v, err)
+			}
+			defer o.closeOthers(r)
+			return r.sendFree()
+		}
+		resp, err := r.sendAndLearn()
+		if err != acquire.ErrDetach {
+			o.closeOthers(r)
+			return resp, err
+		}
+		o.replace(v, r.nextAttempt())
+	}
+}
+
+// A chosenRequest is one request that can be sent in several ways.
+type chosenRequest struct {
+	t       *Transport
+	req     *http.Request
+	variant func(i int) (*http.Request, error)
+	chooser *chooser
+	trips   []*roundTrip  // the next attempt of each variant; nil: not built yet
+	body    io.ReadCloser // the request's body, for the variants that have no other
+	moved   bool          // an attempt was made, and has given the body back
+	pricing sync.Mutex    // is held while the policies' functions see a variant
+}
+
+// build returns the variant with an index.
+func (o *chosenRequest) build(i int) (*contender, error) {
+	req, err := o.variant(i)
+	if err != nil {
+		return nil, err
+	}
+	r := o.t.newRoundTrip(req)
+	o.trips[i] = r
+	v := &contender{ctx: req.Context()}
+	o.use(v, r)
+	return v, nil
+}
+
+// use has a variant acquire its start for an attempt.
+func (o *chosenRequest) use(v *contender, r *roundTrip) {
+	v.quotedAcquisition, v.price = r.quotedAcquisition, func() error {
+		r.Lead = r.dialLead()
+		return r.useQuote(r.req.Context(), o.quote(r))
+	}
+}
+
+// quote prices an attempt. Variants that wait are priced anew by goroutines of their own when the policies are
+// replaced, but one after the other: they share GetBody, and that of some SDKs rewinds the one body.
+func (o *chosenRequest) quote(r *roundTrip) error {
+	o.pricing.Lock()
+	defer o.pricing.Unlock()
+	var matchBuf [fewPolicies]int32
+	s := r.t.policies.Load()
+	return r.newQuote(s).priceRequest(s, s.index.Match(matchBuf[:0], r.req), r.req)
+}
+
+// hasOwnBody reports whether an attempt sends another body than that of the request.
+func (o *chosenRequest) hasOwnBody(r *roundTrip) bool { return r.req.Body != o.req.Body }
+
+// take returns the attempt of a variant, with the request's body.
+func (o *chosenRequest) take(v *contender) *roundTrip {
+	r := o.trips[v.index]
+	if !o.hasOwnBody(r) {
+		r.reqBody, r.detached = o.body, r.detached || o.moved
+	}
+	return r
+}
+
+// replace puts a variant's next attempt in the place of one that was not sent, and takes back the
+// request's body.
+func (o *chosenRequest) replace(v *contender, next *roundTrip) {
+	o.trips[v.index] = next
+	o.use(v, next)
+	if o.moved = true; !o.hasOwnBody(next) {
+		o.body = next.reqBody
+	}
+}
+
+// closeOthers closes the bodies that were not handed to the base with an attempt. sent is nil if
+// none was.
+func (o *chosenRequest) closeOthers(sent *roundTrip) {
+	if o.body != nil && (sent == nil || o.hasOwnBody(sent)) {
+		o.body.Close()
+	}
+	for _, r := range o.trips {
+		if r != nil && r != sent && r.reqBody != nil && o.hasOwnBody(r) {
+			r.reqBody.Close()
+		}
+	}
+}
+
+// refuse ends a request that is not sent, and returns err, which is that of a variant; nil if there is none.
+func (o *chosenRequest) refuse(v *contender, err error) error {
+	o.closeOthers(nil)
+	if v == nil {
+		if abortsHandler(err) {
+			panic(http.ErrAbortHandler)
+		}
+		return err
+	}
+	r := o.take(v)
+	r.reqBody = nil
+	return r.refuse(err)
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/http"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/match"
+	"github.com/fleetthrottle/throttle/internal/panics"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -167,12 +166,12 @@ func (p *Policy) checkKey(key string) error {
 // leastJitterSet is the least Jitter that a machine can keep.
 const leastJitterSet = time.Millisecond
 
-// jitter returns how long after its grant a start may arrive: DefaultJitter where the field is 0,
+// jitter returns how long after its grant a start may arrive: 35 ms where the field is 0,
 // and 0 or [acquire.ClockJitter] where the field is negative.
 func (p *Policy) jitter() time.Duration {
 	switch {
 	case p.Jitter == 0:
-		return DefaultJitter
+		return acquire.DefaultJitter
 	case p.Jitter > 0:
 		return p.Jitter
 	case p.Limit.Kind() == store.KindLeakyBucket || p.Limit.Kind() == store.KindTokenBucket:
@@ -340,17 +339,6 @@ func nameInErrors(name string, i int) string {
 	return name
 }
 
-// A panicError says that a function of the program's own panicked. It holds the type
-// of the panic's value but not the value, which may hold a token. It also holds the line,
-// because the stack is gone when the error is read.
-type panicError struct {
-	kind   string
-	line   string // "file.go:7"
-	aborts bool   // the value was http.ErrAbortHandler
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panicked with a %s at %s", e.kind, e.line) }
-
 // recoverAs is deferred by what calls a function of a policy: a panic of the function becomes
 // *err, which names the policy and the field that has the function.
 func recoverAs(err *error, policy, field string) {
@@ -366,33 +354,14 @@ func recoverAs(err *error, policy, field string) {
 		*err = &ConfigError{policy, field, wrong}
 		return
 	}
-	*err = &ConfigError{policy, field, &panicError{fmt.Sprintf("%T", v), panicLine(), v == http.ErrAbortHandler}}
+	*err = &ConfigError{policy, field, panics.Of(v)}
 }
 
 // abortsHandler reports whether a function of a policy panicked to abort the HTTP
 // handler that it runs in: net/http wants to see that panic.
 func abortsHandler(err error) bool {
-	e, ok := errors.AsType[*panicError](err)
-	return ok && e.aborts
-}
-
-// panicLine returns the file and line of the panic that a deferred function has just recovered
-// from, as "file.go:7": the first frame behind the runtime's own.
-func panicLine() string {
-	var stack [32]uintptr
-	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])
-	panicked := false
-	for more := true; more; {
-		var f runtime.Frame
-		f, more = frames.Next()
-		switch inRuntime := strings.HasPrefix(f.Function, "runtime."); {
-		case f.Function == "runtime.gopanic":
-			panicked = true
-		case panicked && !inRuntime:
-			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
-		}
-	}
-	return "an unknown line"
+	e, ok := errors.AsType[*panics.Error](err)
+	return ok && e.Aborts
 }
 
 // Observers returns a function for [Config.Observe] that tells all of several

@@ -52,8 +52,8 @@ type Config struct {
 	//
 	// [NoWait], or any negative value, refuses a request that would have to wait.
 	// [Forever] holds it for as long as its context allows. Zero means that the
-	// deadline of the context bounds the wait, and [DefaultMaxWait] does if the
-	// context has no deadline.
+	// deadline of the context bounds the wait, and a minute does if the context has no
+	// deadline.
 	MaxWait time.Duration
 
 	// Observe is told what happens to each request: why it waits, which policy
@@ -67,7 +67,7 @@ type Config struct {
 
 	// LongWait is how long a caller is held before Observe gets an [EventStillWaiting]; it gets
 	// another after twice as long, and so on. Negative: none. Defaults to
-	// [DefaultLongWait].
+	// 10 s.
 	LongWait time.Duration
 }
 
@@ -80,12 +80,12 @@ const (
 	UnmatchedRefuse                  // the request is not sent, and fails with an *[UnmatchedError]
 )
 
-// DefaultLongWait is the LongWait of a [Config] that does not set one.
-const DefaultLongWait = 10 * time.Second
+// defaultLongWait is the LongWait of a Config that does not set one.
+const defaultLongWait = 10 * time.Second
 
-// DefaultMaxWait bounds the wait of a caller that nobody bounded: neither
-// [Config.MaxWait], nor [WithMaxWait], nor a deadline of its context.
-const DefaultMaxWait = time.Minute
+// defaultMaxWait bounds the wait of a caller that nobody bounded: neither
+// Config.MaxWait, nor WithMaxWait, nor a deadline of its context.
+const defaultMaxWait = time.Minute
 
 // How long a caller may be held, as [Config.MaxWait] and [WithMaxWait] say it.
 const (
@@ -178,12 +178,12 @@ func (o *contextOptions) maxWaitOr(ctx context.Context, d time.Duration) (maxWai
 	if _, bounded := ctx.Deadline(); bounded {
 		return 0, true
 	}
-	return DefaultMaxWait, true
+	return defaultMaxWait, true
 }
 
 // boundCall returns the context of a call that a program makes to tell the store
 // something, or to ask it: where neither a deadline nor [WithMaxWait] bounds the call,
-// DefaultMaxWait does.
+// defaultMaxWait does.
 func boundCall(ctx context.Context) (context.Context, context.CancelFunc) {
 	o := optionsOf(ctx)
 	most, byDefault := o.maxWaitOr(ctx, 0)
@@ -191,7 +191,7 @@ func boundCall(ctx context.Context) (context.Context, context.CancelFunc) {
 	case most == 0:
 		return ctx, func() {}
 	case most < 0: // a call cannot do without an answer of the store
-		most, byDefault = DefaultMaxWait, true
+		most, byDefault = defaultMaxWait, true
 	}
 
 	over := acquire.ErrWaitOver

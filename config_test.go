@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -265,7 +266,7 @@ func TestExplain(t *testing.T) {
 		charges[i].Budget = throttle.Budget{Policy: charges[i].Budget.Policy}
 	}
 	require.Equal(t, []store.Charge{
-		{Budget: throttle.Budget{Policy: "all"}, Limit: throttle.PerSecond(5), Cost: 1, Jitter: throttle.DefaultJitter, Pace: 180 * ms},
+		{Budget: throttle.Budget{Policy: "all"}, Limit: throttle.PerSecond(5), Cost: 1, Jitter: acquire.DefaultJitter, Pace: 180 * ms},
 		{Budget: throttle.Budget{Policy: "by path"}, Limit: throttle.LeakyBucket(5, time.Second), Cost: 1, Jitter: us, Shadow: true},
 		{Budget: throttle.Budget{Policy: "by cost"}, Limit: throttle.PerMinute(100), Cost: 7, Jitter: ms, Pace: 2500 * us},
 	}, charges)
@@ -349,7 +350,7 @@ func TestLimiterOfABrokenStore(t *testing.T) {
 	l := newLimiter(t, brokenStore{err: down}, onePerHour)
 	_, status := l.Status(t.Context(), "")
 	for _, err := range []error{
-		acquired(l.Acquire(t.Context(), "", 1)), acquired(l.TryAcquire(t.Context(), "", 1)), l.Pause(t.Context(), "", time.Second), status,
+		acquired(l.Acquire(t.Context(), "", 1)), acquired(l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 1)), l.Pause(t.Context(), "", time.Second), status,
 	} {
 		require.ErrorIs(t, err, down)
 		var failed *throttle.StoreError

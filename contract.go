@@ -27,14 +27,11 @@ type (
 	// A Priority is how much a request matters.
 	Priority = store.Priority
 
+	// A Place is a caller's place in line, which [Limiters.Reserve] returns to work that would have to wait.
+	Place = store.Place
+
 	// A Status is what a budget looks like at one moment.
 	Status = store.Status
-
-	// A ShareStatus is what one share of a budget's callers looks like at one moment.
-	ShareStatus = store.ShareStatus
-
-	// A PauseNote is what an operator said who closed a budget by hand.
-	PauseNote = store.PauseNote
 )
 
 // The units of a [CalendarWindow], beside those of [WeekFrom].
@@ -152,9 +149,3 @@ func Unlimited() Limit { return store.Unlimited() }
 // compares it with [Policy.Jitter]. An error says what was found, where, and
 // which forms are understood.
 func ParseLimit(s string) (Limit, error) { return store.ParseLimit(s) }
-
-// BudgetOf returns the budget that a policy of this name has for a key, as a policy's Key would
-// return it; "" if the policy has none. Programs can so find a budget that events, metrics or
-// the fleet's commands name, without a request. Its Group is empty: the group
-// depends on the other policies of a program.
-func BudgetOf(policy, key string) Budget { return store.BudgetOf(policy, key) }

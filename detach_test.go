@@ -16,13 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
 // onePerSecond has the default jitter: two starts are spanOfOne apart.
 var onePerSecond = throttle.Policy{Name: "p", Limit: throttle.PerSecond(1)}
 
-const spanOfOne = time.Second + throttle.DefaultJitter + us
+const spanOfOne = time.Second + acquire.DefaultJitter + us
 
 // A dialer is a base that tells of its connections, as http.Transport does. It
 // notes when it got each request and when it wrote it.

@@ -49,7 +49,8 @@
 // Package feedback has classifiers for statuses, headers and codes in bodies,
 // the packages in presets have whole tables of platforms, and package retry is a
 // retrier that leaves the waiting to the store. The transport belongs inside a
-// retrier, so that every attempt is charged.
+// retrier, so that every attempt is charged. Package choice sends each request to
+// the first of several deployments that is free. Package slogthrottle logs events.
 //
 // The [guide] has the rest in order, the [glossary] the words.
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -40,8 +41,8 @@ func TestDroppedBody(t *testing.T) {
 
 	metered := throttle.Policy{Name: "metered", Match: "/", Limit: throttle.PerSecond(100), Meter: func(*http.Response) throttle.Meter { return blindMeter{} }}
 	peeked := throttle.Policy{Name: "peeked", Match: "/", Limit: throttle.PerSecond(100), Answer: func(r *http.Response) throttle.Answer {
-		throttle.PeekBody(r, 10)
-		return throttle.LeaveOpen(r)
+		feedback.PeekBody(r, 10)
+		return feedback.LeaveOpen(r)
 	}}
 	upgrade := base(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: struct{ io.ReadWriteCloser }{}, Request: r}, nil

@@ -54,7 +54,7 @@ func (e *engine) configure(c Config) error {
 	e.callers.Store, e.callers.Traits, e.callers.Errors = e.store, e.traits, callerErrors{}
 	if e.observe != nil {
 		e.callers.Observe = e.tell
-		e.callers.LongWait = max(0, cmp.Or(c.LongWait, DefaultLongWait))
+		e.callers.LongWait = max(0, cmp.Or(c.LongWait, defaultLongWait))
 	}
 	return nil
 }

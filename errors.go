@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/acquire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // ErrLimited is matched, through [errors.Is] and through *url.Error, by every
@@ -18,12 +19,12 @@ var ErrLimited = errors.New("throttle: not sent, because of a limit")
 // A LimitError says which policy kept a request from being sent. Nothing was
 // spent on any budget. It matches [ErrLimited].
 type LimitError struct {
-	Policy     string        // the policy whose budget had no room in time
-	Limit      Limit         // that policy's limit
-	RetryAfter time.Duration // when there would have been room; 0: unknown, as for Concurrency; Never: no wait helps
-	Paused     bool          // a penalty or a pause closes the budget; else it is full
-	Shares     int           // the store tells so many shares of the budget apart, and as many others wait; else 0
-	Note       PauseNote     // what the operator said who paused it; zero: a penalty closes it, or that is unknown
+	Policy     string          // the policy whose budget had no room in time
+	Limit      Limit           // that policy's limit
+	RetryAfter time.Duration   // when there would have been room; 0: unknown, as for Concurrency; Never: no wait helps
+	Paused     bool            // a penalty or a pause closes the budget; else it is full
+	Shares     int             // the store tells so many shares of the budget apart, and as many others wait; else 0
+	Note       store.PauseNote // what the operator said who paused it; zero: a penalty closes it, or that is unknown
 
 	cost      int           // the request's cost, if that is above the limit; else 0
 	couldWait time.Duration // how long the caller could still have waited when it was refused
@@ -46,7 +47,7 @@ func (e *LimitError) Error() string {
 		return head + fmt.Sprintf("callers of %d other shares wait, and the store tells no more apart", e.Shares)
 	case e.RetryAfter == 0:
 		text = head + "no room yet"
-	case e.Paused && e.Note != (PauseNote{}):
+	case e.Paused && e.Note != (store.PauseNote{}):
 		text = head + e.Note.String() + ", would wait " + brief(e.RetryAfter)
 	case e.Paused:
 		text = head + "closed by a penalty, would wait " + brief(e.RetryAfter)
@@ -122,10 +123,10 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 type gaveUpError struct {
 	policy string
 	waited time.Duration
-	note   PauseNote // of the pause that held the caller
-	cause  error     // context.Cause
-	err    error     // ctx.Err(), so that errors.Is finds it whatever the cause
-	store  error     // what kept the store from answering; nil if the limit held the caller
+	note   store.PauseNote // of the pause that held the caller
+	cause  error           // context.Cause
+	err    error           // ctx.Err(), so that errors.Is finds it whatever the cause
+	store  error           // what kept the store from answering; nil if the limit held the caller
 }
 
 func (e *gaveUpError) Error() string {
@@ -134,7 +135,7 @@ func (e *gaveUpError) Error() string {
 		text += fmt.Sprintf("%s: %v", brief(e.waited), e.cause)
 	} else {
 		text += fmt.Sprintf("waiting %s for policy %q", brief(e.waited), e.policy)
-		if (e.note != PauseNote{}) {
+		if (e.note != store.PauseNote{}) {
 			text += ", " + e.note.String()
 		}
 		text += fmt.Sprintf(": %v", e.cause)

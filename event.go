@@ -56,10 +56,10 @@ type Event struct {
 	Paused bool   // that budget is closed, by a penalty or by hand; else it is full
 	Err    error  // see Kind; nil for the others
 
-	Host    string        // EventUnmatched: the host of the request, as [Host] has it
-	Note    PauseNote     // what the operator said who paused that budget; zero: a penalty closes it, or that is unknown
-	Callers int           // EventWaiting, EventStillWaiting: how many callers of this program that policy holds, this one included
-	Left    time.Duration // EventStillWaiting: how long the caller will still be held; 0: unknown
+	Host    string          // EventUnmatched: the host of the request, as [Host] has it
+	Note    store.PauseNote // what the operator said who paused that budget; zero: a penalty closes it, or that is unknown
+	Callers int             // EventWaiting, EventStillWaiting: how many callers of this program that policy holds, this one included
+	Left    time.Duration   // EventStillWaiting: how long the caller will still be held; 0: unknown
 
 	// Duration says how long something took, or will take:
 	//

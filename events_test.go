@@ -19,6 +19,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestEventKindString(t *testing.T) {
@@ -65,9 +66,9 @@ func TestEventsOfManyClosedBudgets(t *testing.T) {
 }
 
 func TestPauseNoteText(t *testing.T) {
-	require.Equal(t, "paused", throttle.PauseNote{}.String())
-	require.Equal(t, `paused by a\nb`, throttle.PauseNote{By: "a\nb"}.String())
-	require.Equal(t, `paused: "why"`, throttle.PauseNote{Reason: "why"}.String())
+	require.Equal(t, "paused", store.PauseNote{}.String())
+	require.Equal(t, `paused by a\nb`, store.PauseNote{By: "a\nb"}.String())
+	require.Equal(t, `paused: "why"`, store.PauseNote{Reason: "why"}.String())
 }
 
 func TestPriorityString(t *testing.T) {

@@ -131,12 +131,8 @@ func ExampleLimiters_Reserve() {
 		var j job
 		var permit *throttle.Permit
 		demand, err := throttle.Demand{Policy: "crm"}, json.Unmarshal([]byte(text), &j)
-		switch {
-		case err != nil:
-		case j.Place == nil:
-			permit, j.Place, err = limits.Reserve(ctx, demand)
-		default:
-			permit, j.Place, err = limits.Redeem(ctx, j.Place, demand) // after a *throttle.PlaceError reserve anew
+		if err == nil {
+			permit, j.Place, err = limits.Reserve(ctx, j.Place, demand) // after a *store.PlaceError come again without a place
 		}
 		if permit == nil && err == nil {
 			fmt.Println(j.Name, "is put aside")
@@ -208,4 +204,34 @@ func (r *oneRow) Next(to []driver.Value) error {
 	}
 	r.read, to[0] = true, int64(42)
 	return nil
+}
+
+// Either of two render farms can do the job: the one that is free first does it.
+func ExampleLimiters_AcquireFirst() {
+	limits, err := throttle.NewLimiters(throttle.Config{
+		Store: memstore.New(),
+		Policies: []throttle.Policy{
+			{Name: "large farm", Limit: throttle.Concurrency(1)},
+			{Name: "small farm", Limit: throttle.PerMinute(1)},
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 2 {
+		permit, i, err := limits.AcquireFirst(context.Background(),
+			throttle.Alternative{Demands: []throttle.Demand{{Policy: "large farm"}}},
+			throttle.Alternative{Demands: []throttle.Demand{{Policy: "small farm"}}},
+		)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer permit.Release()
+		fmt.Println([]string{"large", "small"}[i])
+	}
+	// Output:
+	// large
+	// small
 }

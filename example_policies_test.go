@@ -1,13 +1,11 @@
 package throttle_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -15,6 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/retry"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func ExampleParseLimit() {
@@ -90,7 +89,7 @@ func ExampleBudgetOf() {
 		return
 	}
 	fmt.Println(transport.Explain(req)[0].Budget)
-	fmt.Println(throttle.BudgetOf("shop", "books"))
+	fmt.Println(store.BudgetOf("shop", "books"))
 	// Output:
 	// shop/c9eb30590967
 	// shop/c9eb30590967
@@ -104,13 +103,13 @@ func ExampleConcurrency() {
 		return
 	}
 	ctx := context.Background()
-	first, _ := limiter.TryAcquire(ctx, "", 1)
-	_, _ = limiter.TryAcquire(ctx, "", 1)
+	first, _ := limiter.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
+	_, _ = limiter.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 
-	_, err = limiter.TryAcquire(ctx, "", 1)
+	_, err = limiter.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	fmt.Println(err)
 	first.Release()
-	_, err = limiter.TryAcquire(ctx, "", 1)
+	_, err = limiter.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	fmt.Println(err)
 	// Output:
 	// throttle: policy "exports" (2 in flight): no room yet, but may not wait at all
@@ -127,7 +126,7 @@ func ExampleTokenBucket() {
 	}
 	sent := 0
 	for {
-		if _, err := limiter.TryAcquire(context.Background(), "", 1); err != nil {
+		if _, err := limiter.Acquire(throttle.WithMaxWait(context.Background(), throttle.NoWait), "", 1); err != nil {
 			break
 		}
 		sent++
@@ -148,11 +147,11 @@ func ExampleWithPriority() {
 	}
 	ctx := context.Background()
 	batch := throttle.WithPriority(ctx, throttle.PriorityLow)
-	_, err = limiter.TryAcquire(batch, "", 80)
+	_, err = limiter.Acquire(throttle.WithMaxWait(batch, throttle.NoWait), "", 80)
 	fmt.Println("batch work:", err)
-	_, err = limiter.TryAcquire(batch, "", 1)
+	_, err = limiter.Acquire(throttle.WithMaxWait(batch, throttle.NoWait), "", 1)
 	fmt.Println("more of it is held:", err != nil)
-	_, err = limiter.TryAcquire(ctx, "", 1)
+	_, err = limiter.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	fmt.Println("a user's request:", err)
 	// Output:
 	// batch work: <nil>
@@ -284,30 +283,6 @@ func ExampleRetryAfter() {
 	// refused, closes for 1s
 }
 
-// Some upstreams refuse with a code in the body of a 200. The function looks at
-// the first bytes, and the caller still reads all of them.
-func ExamplePeekBody() {
-	read := func(resp *http.Response) throttle.Answer {
-		head, err := throttle.PeekBody(resp, 1024)
-		if err != nil || !bytes.Contains(head, []byte(`"errcode":130101`)) {
-			return throttle.Answer{}
-		}
-		return throttle.Refused(10 * time.Minute)
-	}
-
-	resp := &http.Response{
-		StatusCode: http.StatusOK,
-		Body:       io.NopCloser(strings.NewReader(`{"errcode":130101,"errmsg":"send too fast"}`)),
-	}
-	fmt.Println(read(resp))
-
-	body, err := io.ReadAll(resp.Body)
-	fmt.Println(string(body), err)
-	// Output:
-	// refused, closes for 10m0s
-	// {"errcode":130101,"errmsg":"send too fast"} <nil>
-}
-
 // A ready table, with what each refusal closes, and a client that repeats what was
 // refused when the table says that it may.
 func Example_preset() {
@@ -403,13 +378,13 @@ func ExampleLimiter_Pause() {
 	err = operator.Pause(ctx, "", 10*time.Minute) // sleeping callers with a start before then hear of it
 	fmt.Println(err)
 
-	_, err = operator.TryAcquire(ctx, "", 1)
+	_, err = operator.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	fmt.Println(err)
 
 	err = operator.Resume(ctx, "")
 	fmt.Println(err)
 
-	_, err = operator.TryAcquire(ctx, "", 1)
+	_, err = operator.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	fmt.Println(err)
 	// Output:
 	// <nil>

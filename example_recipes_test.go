@@ -129,7 +129,7 @@ func Example_daily() {
 			Name: "day", Match: "api.example.com/", Limit: throttle.CalendarWindow(24_000, throttle.Day, shanghai),
 			Headroom: map[throttle.Priority]float64{throttle.PriorityLow: 0.2},
 		},
-		{Name: "hour", Match: "api.example.com/", Limit: throttle.PerHour(2_000), Answer: throttle.LeaveOpen},
+		{Name: "hour", Match: "api.example.com/", Limit: throttle.PerHour(2_000), Answer: feedback.LeaveOpen},
 	}
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store: memstore.New(), Policies: policies, Base: offline,
@@ -241,7 +241,7 @@ func Example_officialAccount() {
 		},
 		{
 			Name: "mp-token", Match: "api.weixin.qq.com/cgi-bin/token", Key: account,
-			Limit: throttle.CalendarWindow(2_000, throttle.Day, beijing), Answer: throttle.LeaveOpen,
+			Limit: throttle.CalendarWindow(2_000, throttle.Day, beijing), Answer: feedback.LeaveOpen,
 		},
 	}
 
@@ -316,7 +316,7 @@ func Example_stream() {
 		Cost:   func(r *http.Request) int { return min(8_000, learned.Cost(model(r), 8_000)) }, // max_tokens at the most
 		Answer: usage.Cost,
 		Meter: func(resp *http.Response) throttle.Meter {
-			group, began := model(resp.Request), time.Now().Add(-throttle.Took(resp))
+			group, began := model(resp.Request), time.Now().Add(-feedback.Took(resp))
 			told := func(data []byte) int {
 				n, ok := usage.In(data)
 				if !ok {

@@ -359,7 +359,7 @@ func ExampleObservers() {
 		return
 	}
 	_ = permit.Tell(ctx, throttle.Refused(10*time.Minute))
-	_, _ = limits.TryAcquire(ctx, throttle.Demand{Policy: "mails"})
+	_, _ = limits.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), throttle.Demand{Policy: "mails"})
 	fmt.Println(refused, "refused")
 	// Output:
 	// level=WARN msg="throttle: penalized" throttle.policy=mails throttle.budget=mails/afe800e91f7e throttle.limit=500/h throttle.duration=10m0s

@@ -67,7 +67,7 @@ func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 }
 
 // Acquire waits until the budget of key has room for cost and returns a permit.
-// It waits as long as ctx, [WithMaxWait] and MaxWait allow, or for [DefaultMaxWait] if
+// It waits as long as ctx, [WithMaxWait] and MaxWait allow, or for a minute if
 // none of them bounds the wait, and returns at once, with a *[LimitError], if that is not
 // long enough. If ctx ends during the wait, the
 // place is given back and the error is the context's. A key for a policy without keys,
@@ -82,16 +82,11 @@ func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, error) {
 	// Acquire is so small that it is inlined. So a permit that does not leave the function of
 	// its caller is not allocated.
-	return l.acquire(ctx, new(Permit), key, cost, true)
+	return l.acquire(ctx, new(Permit), key, cost)
 }
 
-// TryAcquire is Acquire for callers that never wait for room.
-func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit, error) {
-	return l.acquire(ctx, new(Permit), key, cost, false)
-}
-
-// acquire fills in p and returns it. waits says that the caller may be held.
-func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, waits bool) (*Permit, error) {
+// acquire fills in p and returns it.
+func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) (*Permit, error) {
 	p.engine, p.first.policy = l.engine, l.policy
 	wrongKey := l.policy.checkKey(key)
 	if cost == Free && wrongKey == nil {
@@ -100,10 +95,8 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 		return p, nil
 	}
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
-	a.MaxWait, a.ByDefault, a.Priority = NoWait, false, o.priority
-	if waits {
-		a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
-	}
+	a.Priority = o.priority
+	a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
 	c := &a.Booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cmp.Or(cost, 1)
 	if l.reserves != (reserves{}) {
@@ -168,13 +161,10 @@ func (l *Limiter) unitCharge(key string) store.Charge {
 	return c
 }
 
-// Limit returns the limit of the policy.
-func (l *Limiter) Limit() Limit { return l.charge.Limit }
-
 // Pause closes the budget of key for d, for the whole fleet: nothing starts
 // before the end, whenever its start was booked. Of several pauses the latest end
 // counts, and none is longer than [MaxPenalty]. [Limiter.Resume] ends it early. A
-// store that is away is asked again until ctx ends, and for [DefaultMaxWait] if ctx has
+// store that is away is asked again until ctx ends, and for a minute if ctx has
 // no deadline: so it is for Resume, Status and what a permit tells the store.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
 	if err := l.policy.checkKey(key); err != nil {

@@ -75,11 +75,6 @@ func (l *Limiters) Acquire(ctx context.Context, demands ...Demand) (*Permit, err
 	return l.acquireDemands(ctx, &Permit{more: make([]permitRow, moreRows)}, demands)
 }
 
-// TryAcquire is Acquire for callers that never wait for room.
-func (l *Limiters) TryAcquire(ctx context.Context, demands ...Demand) (*Permit, error) {
-	return l.tryDemands(ctx, &Permit{more: make([]permitRow, moreRows)}, demands)
-}
-
 // AcquireRequest is Acquire for work that a request describes: the policies that match
 // it, their Key and their Cost say what it demands. The request is not sent, and its
 // context is the caller's.
@@ -117,15 +112,6 @@ func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
 // acquireDemands acquires what the demands cost, fills in p, and returns it.
 func (l *Limiters) acquireDemands(ctx context.Context, p *Permit, demands []Demand) (*Permit, error) {
 	a := l.newAcquisition(ctx)
-	p, err := l.acquire(ctx, p, a, func() error { return l.priceDemands(ctx, a, demands) })
-	a.recycle()
-	return p, err
-}
-
-// tryDemands is acquireDemands for a caller that never waits for room.
-func (l *Limiters) tryDemands(ctx context.Context, p *Permit, demands []Demand) (*Permit, error) {
-	a := l.newAcquisition(ctx)
-	a.MaxWait, a.ByDefault = NoWait, false
 	p, err := l.acquire(ctx, p, a, func() error { return l.priceDemands(ctx, a, demands) })
 	a.recycle()
 	return p, err
@@ -170,26 +156,20 @@ func (l *Limiters) permit(ctx context.Context, p *Permit, a *quotedAcquisition, 
 	return p, nil
 }
 
-// A BudgetStatus is what one budget is like at one moment.
-type BudgetStatus struct {
-	Budget Budget
-	Status
-}
-
 // Statuses asks the store what the budgets of the policies are like, as the policies are now: the
 // budget of each policy without a Key, and of the others those that callers of this transport used
-// last, within an hour, at most 16 of a policy. Those that hold callers go first. It begins to note
+// last, within an hour, at most 16 of a policy, those that hold callers first. It begins to note
 // which budgets are used when it is called for the first time, and ends an hour after the last call.
 //
 // The error is a *[StoreError] if the store did not answer all of that in time, if another store
 // stands in for it, or if callers wait for its answer. It is asked also if there is no budget to ask
 // about. What was answered all the same is returned with the error.
-func (t *Transport) Statuses(ctx context.Context) ([]BudgetStatus, error) {
+func (t *Transport) Statuses(ctx context.Context) (map[Budget]Status, error) {
 	return t.statuses(ctx, t.policies.Load())
 }
 
 // Statuses is [Transport.Statuses] for limiters.
-func (l *Limiters) Statuses(ctx context.Context) ([]BudgetStatus, error) {
+func (l *Limiters) Statuses(ctx context.Context) (map[Budget]Status, error) {
 	return l.statuses(ctx, l.policies.Load())
 }
 
@@ -198,7 +178,7 @@ const mostAsked = 16
 
 // statuses asks the store about the budgets that are known, and once about each group of the
 // fleet without a known budget, to learn whether the group's server answers.
-func (e *engine) statuses(ctx context.Context, s *policySet) (all []BudgetStatus, err error) {
+func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status, error) {
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
 	charges := e.recentCharges(s)
@@ -206,7 +186,8 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (all []BudgetStatus
 	for group := range unasked(s, charges) {
 		charges = append(charges, livenessCharge(group))
 	}
-	var mu sync.Mutex
+	all := make(map[Budget]Status, known)
+	var mu sync.Mutex // of all and failed
 	var next atomic.Int64
 	failed := e.unansweredError()
 	var asked sync.WaitGroup
@@ -221,7 +202,7 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (all []BudgetStatus
 				if err != nil {
 					failed = err
 				} else if i < known {
-					all = append(all, BudgetStatus{charges[i].Budget, st})
+					all[charges[i].Budget] = st
 				}
 				mu.Unlock()
 			}

@@ -202,7 +202,7 @@ func TestReleaseEndsAPermitOnce(t *testing.T) {
 		l := newLimiter(t, store, atOnce(9))
 		first, err := l.Acquire(t.Context(), "", 3)
 		require.NoError(t, err)
-		_, err = l.TryAcquire(t.Context(), "", 4)
+		_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 4)
 		require.NoError(t, err)
 		require.Equal(t, 7, inFlight(t, l))
 		var all sync.WaitGroup

@@ -12,14 +12,6 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Hold says how long a caller was held, and what held it last.
-type Hold struct {
-	Duration time.Duration // how long Acquire took, and Renew; 0 if that is not worth telling
-	Policy   string        // "" if no policy held it
-	Paused   bool          // that policy's budget was closed, by a penalty or by hand; else it was full
-	Note     PauseNote     // what the operator said who closed it; zero if nothing is known
-}
-
 // A Permit is leave to do one piece of work, which may start now. Any goroutine may call
 // Release, at any time, and one at a time the other methods.
 //
@@ -30,7 +22,7 @@ type Permit struct {
 	start    acquire.Start
 	first    permitRow
 	more     []permitRow // behind the first, until they are set with room for moreRows
-	held     Hold
+	held     acquire.Hold
 	usedAt   time.Duration // when Renew returned, and the work began; 0: the work began at its start
 	slots    *slotTie      // what ends the slots of the permit; nil: it has none
 	unredeem func()        // notes that the place of the caller is good again; nil: it had none
@@ -138,13 +130,16 @@ func (p *Permit) setAndTell(ctx context.Context, a *acquisition) {
 // tell tells the observer of the permit's start. The permit remembers what held the
 // caller.
 func (p *Permit) tell(ctx context.Context, a *acquisition) {
-	p.held = Hold(a.Hold)
+	p.held = a.Hold
 	p.held.Duration = a.Waited()
 	a.ReportStart(ctx, p.held.Duration)
 }
 
-// Held says how long Acquire and Renew held the caller, and what held it last.
-func (p *Permit) Held() Hold { return p.held }
+// Held returns the [EventStarted] of the permit: its Duration is how long Acquire and Renew held the caller, 0 if that
+// is not worth telling, and its Policy, Paused and Note say what held the caller last. The Policy is "" if none did.
+func (p *Permit) Held() Event {
+	return Event{Kind: EventStarted, Policy: p.held.Policy, Paused: p.held.Paused, Note: p.held.Note, Duration: p.held.Duration}
+}
 
 // A slotTie has the slots of a permit given back once: by [Permit.Release], when the
 // context ends, or when the program has dropped the permit. It holds no pointer to the
@@ -330,7 +325,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	}
 	if p.usedAt = now(); a.Hold.Policy != "" {
 		a.Hold.Duration = p.held.Duration + a.Waited()
-		p.held = Hold(a.Hold)
+		p.held = a.Hold
 	}
 
 	if !p.endChange() {
@@ -348,7 +343,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 // before the end, not even work that has a permit, if it calls [Permit.Renew]; then one
 // start goes first, and the rest slowly; a refusal that comes right after the end closes
 // the budget for longer; and an Adaptive policy learns. A store that is away is asked again
-// until ctx ends, and for [DefaultMaxWait] if ctx has no deadline: do not give it a context
+// until ctx ends, and for a minute if ctx has no deadline: do not give it a context
 // that has ended with the work. Close counts after Release, too.
 //
 // A cost, which may be told as often as it becomes known better, changes what was booked: the
@@ -426,7 +421,7 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 		errs = append(errs, p.settle(ctx, counted, cost))
 	}
 	if left, ok := a.Left(); ok && counted != nil {
-		left.Left, left.Age = max(0, left.Left), max(0, ago-max(counted.Jitter, DefaultJitter))
+		left.Left, left.Age = max(0, left.Left), max(0, ago-max(counted.Jitter, acquire.DefaultJitter))
 		left.Reset = max(0, min(left.Reset, MaxPenalty))
 		errs = append(errs, acquired.lowerQuota(ctx, quota{counted, left}))
 	}

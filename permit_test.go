@@ -22,13 +22,13 @@ var slotWays = map[string]func(l *throttle.Limiters, ctx context.Context) (*thro
 		return must(l.Limiter("slots")).Acquire(ctx, "", 1)
 	},
 	"Limiter, at once": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
-		return must(l.Limiter("slots")).TryAcquire(ctx, "", 1)
+		return must(l.Limiter("slots")).Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), "", 1)
 	},
 	"Limiters": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
 		return l.Acquire(ctx, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
 	},
 	"Limiters, at once": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
-		return l.TryAcquire(ctx, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
+		return l.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
 	},
 	"by a request": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
 		r := must(http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com/", nil))
@@ -39,7 +39,7 @@ var slotWays = map[string]func(l *throttle.Limiters, ctx context.Context) (*thro
 		return p, err
 	},
 	"Reserve": func(l *throttle.Limiters, ctx context.Context) (*throttle.Permit, error) {
-		p, _, err := l.Reserve(ctx, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
+		p, _, err := l.Reserve(ctx, nil, throttle.Demand{Policy: "slots"}, throttle.Demand{Policy: "starts"})
 		return p, err
 	},
 }
@@ -286,20 +286,20 @@ func TestCostsHaveOneMeaning(t *testing.T) {
 			return must(l.Limiter("p")).Acquire(t.Context(), "", cost)
 		},
 		"Limiter, at once": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
-			return must(l.Limiter("p")).TryAcquire(t.Context(), "", cost)
+			return must(l.Limiter("p")).Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", cost)
 		},
 		"Limiters": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
 			return l.Acquire(t.Context(), throttle.Demand{Policy: "p", Cost: cost})
 		},
 		"Limiters, at once": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
-			return l.TryAcquire(t.Context(), throttle.Demand{Policy: "p", Cost: cost})
+			return l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), throttle.Demand{Policy: "p", Cost: cost})
 		},
 		"the first that is free": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
 			p, _, err := l.AcquireFirst(t.Context(), throttle.Alternative{Demands: []throttle.Demand{{Policy: "p", Cost: cost}}})
 			return p, err
 		},
 		"Reserve": func(l *throttle.Limiters, cost int) (*throttle.Permit, error) {
-			p, _, err := l.Reserve(t.Context(), throttle.Demand{Policy: "p", Cost: cost})
+			p, _, err := l.Reserve(t.Context(), nil, throttle.Demand{Policy: "p", Cost: cost})
 			return p, err
 		},
 	}
@@ -397,7 +397,7 @@ func TestCallsThatNobodyBounded(t *testing.T) {
 		of   func(context.Context) (context.Context, context.CancelFunc)
 		want time.Duration
 	}{
-		"nothing": {func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }, throttle.DefaultMaxWait},
+		"nothing": {func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }, time.Minute},
 		"a deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 2*time.Minute)
 		}, 2 * time.Minute},
@@ -406,7 +406,7 @@ func TestCallsThatNobodyBounded(t *testing.T) {
 		}, 5 * time.Second},
 		"NoWait": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return throttle.WithMaxWait(ctx, throttle.NoWait), func() {}
-		}, throttle.DefaultMaxWait},
+		}, time.Minute},
 		"forever": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(throttle.WithMaxWait(ctx, throttle.Forever))
 			time.AfterFunc(time.Hour, cancel)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -36,7 +37,7 @@ func limitersNamed(t *testing.T, s throttle.Store, name string, l throttle.Limit
 // placed reserves, and wants a place.
 func placed(t *testing.T, l *throttle.Limiters, d ...throttle.Demand) *throttle.Place {
 	t.Helper()
-	permit, place, err := l.Reserve(t.Context(), d...)
+	permit, place, err := l.Reserve(t.Context(), nil, d...)
 	require.NoError(t, err)
 	require.Nil(t, permit)
 	require.NotNil(t, place)
@@ -53,9 +54,9 @@ func throughText(t *testing.T, p *throttle.Place) *throttle.Place {
 	return read.Place
 }
 
-func isProblem(t *testing.T, want throttle.PlaceProblem, err error) {
+func isProblem(t *testing.T, want store.PlaceProblem, err error) {
 	t.Helper()
-	var wrong *throttle.PlaceError
+	var wrong *store.PlaceError
 	require.ErrorAs(t, err, &wrong)
 	require.Equal(t, want, wrong.Problem, "%v", err)
 }
@@ -67,13 +68,13 @@ func TestReserve(t *testing.T) {
 		one := throttle.Demand{Policy: "api"}
 		begin := time.Now()
 		for i, want := range []time.Duration{0, time.Second, 2 * time.Second} {
-			permit, place, err := l.Reserve(t.Context(), one)
+			permit, place, err := l.Reserve(t.Context(), nil, one)
 			require.NoError(t, err)
 			require.NotNil(t, permit, i)
 			require.Nil(t, place)
 			require.InDelta(t, want, time.Since(begin), float64(10*time.Millisecond))
 		}
-		permit, place, err := l.Reserve(throttle.WithMaxWait(t.Context(), -1), one)
+		permit, place, err := l.Reserve(throttle.WithMaxWait(t.Context(), -1), nil, one)
 		require.NoError(t, err)
 		require.Nil(t, permit, "it does not wait for a start in a second")
 		require.InDelta(t, time.Second, place.RetryAfter(), float64(10*time.Millisecond))
@@ -87,16 +88,16 @@ func TestReserve(t *testing.T) {
 		require.Zero(t, time.Since(asked), "the worker is free at once")
 		require.InDelta(t, 3*time.Second, place.RetryAfter(), float64(time.Second))
 		time.Sleep(place.RetryAfter())
-		permit, place, err = l.Redeem(t.Context(), throughText(t, place))
+		permit, place, err = l.Reserve(t.Context(), throughText(t, place))
 		require.NoError(t, err)
 		require.Nil(t, place)
 		require.NotNil(t, permit)
 		require.InDelta(t, 4*time.Second, time.Since(asked), float64(time.Second))
 
-		_, _, err = l.Reserve(t.Context(), throttle.Demand{Policy: "api", Cost: 2})
+		_, _, err = l.Reserve(t.Context(), nil, throttle.Demand{Policy: "api", Cost: 2})
 		var limited *throttle.LimitError
 		require.ErrorAs(t, err, &limited, "no wait helps")
-		_, _, err = l.Reserve(t.Context(), throttle.Demand{Policy: "other"})
+		_, _, err = l.Reserve(t.Context(), nil, throttle.Demand{Policy: "other"})
 		require.ErrorAs(t, err, new(*throttle.ConfigError))
 	})
 }
@@ -139,16 +140,16 @@ func TestReserveManyJobs(t *testing.T) {
 					var permit *throttle.Permit
 					var err error
 					if j.place == nil {
-						permit, j.place, err = l.Reserve(t.Context(), throttle.Demand{Policy: "api"})
+						permit, j.place, err = l.Reserve(t.Context(), nil, throttle.Demand{Policy: "api"})
 					} else {
-						permit, j.place, err = l.Redeem(t.Context(), j.place)
+						permit, j.place, err = l.Reserve(t.Context(), j.place)
 					}
 					require.NoError(t, err)
 					mu.Lock()
 					if permit != nil {
 						starts = append(starts, time.Now())
 					} else {
-						j.due = j.place.When()
+						j.due = j.place.When
 						queue = append(queue, j)
 					}
 					mu.Unlock()
@@ -201,7 +202,7 @@ func TestPlaceKeepsItsOrder(t *testing.T) {
 			time.Sleep(max(place.RetryAfter().Truncate(between)+between, between)) // the queue comes late
 			var permit *throttle.Permit
 			var err error
-			if permit, place, err = l.Redeem(t.Context(), throughText(t, place)); permit != nil {
+			if permit, place, err = l.Reserve(t.Context(), throughText(t, place)); permit != nil {
 				at = time.Now()
 			}
 			require.NoError(t, err)
@@ -222,9 +223,9 @@ func TestPlaceKeepsItsOrder(t *testing.T) {
 // TestPlaceProblems: each text that is none of a place that may be redeemed has an answer that says why, and no start.
 func TestPlaceProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New()
-		l := limitersOf(t, store, throttle.PerHour(1))
-		permit, _, err := l.Reserve(t.Context(), throttle.Demand{Policy: "api"})
+		mem := memstore.New()
+		l := limitersOf(t, mem, throttle.PerHour(1))
+		permit, _, err := l.Reserve(t.Context(), nil, throttle.Demand{Policy: "api"})
 		require.NoError(t, err)
 		require.NotNil(t, permit)
 		place := placed(t, l, throttle.Demand{Policy: "api"})
@@ -235,36 +236,38 @@ func TestPlaceProblems(t *testing.T) {
 		for i := range text {
 			changed := slices.Clone(text)
 			changed[i] ^= 1
-			isProblem(t, throttle.PlaceIllegible, new(throttle.Place).UnmarshalText(changed))
-			isProblem(t, throttle.PlaceIllegible, new(throttle.Place).UnmarshalText(text[:i]))
+			isProblem(t, store.PlaceIllegible, new(throttle.Place).UnmarshalText(changed))
+			isProblem(t, store.PlaceIllegible, new(throttle.Place).UnmarshalText(text[:i]))
 		}
-		_, _, err = l.Redeem(t.Context(), nil)
-		isProblem(t, throttle.PlaceIllegible, err)
+		_, _, err = l.Reserve(t.Context(), nil)
+		require.EqualError(t, err, "throttle: demands: are missing: name what the work takes, or give its place")
+		_, _, err = l.Reserve(t.Context(), new(throttle.Place))
+		isProblem(t, store.PlaceIllegible, err)
 
-		_, _, err = limitersNamed(t, store, "other", throttle.PerHour(1)).Redeem(t.Context(), place)
-		isProblem(t, throttle.PlaceUnknown, err)
+		_, _, err = limitersNamed(t, mem, "other", throttle.PerHour(1)).Reserve(t.Context(), place)
+		isProblem(t, store.PlaceUnknown, err)
 		require.ErrorContains(t, err, `no policy "api"`)
 
-		keys := must(throttle.NewLimiters(throttle.Config{Store: store, Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerHour(1), Keyed: true}}}))
+		keys := must(throttle.NewLimiters(throttle.Config{Store: mem, Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerHour(1), Keyed: true}}}))
 		for _, demands := range [][]throttle.Demand{nil, {{Policy: "api", Key: "another"}}} {
-			_, _, err = keys.Redeem(t.Context(), place, demands...)
-			isProblem(t, throttle.PlaceOther, err)
+			_, _, err = keys.Reserve(t.Context(), place, demands...)
+			isProblem(t, store.PlaceOther, err)
 		}
 
 		time.Sleep(place.RetryAfter())
-		permit, later, err := l.Redeem(t.Context(), throughText(t, place))
+		permit, later, err := l.Reserve(t.Context(), throughText(t, place))
 		require.NoError(t, err)
 		require.Nil(t, later)
 		require.NotNil(t, permit)
-		_, _, err = l.Redeem(t.Context(), throughText(t, place))
-		isProblem(t, throttle.PlaceRedeemed, err)
-		_, later, err = limitersOf(t, store, throttle.PerHour(1)).Redeem(t.Context(), throughText(t, place))
+		_, _, err = l.Reserve(t.Context(), throughText(t, place))
+		isProblem(t, store.PlaceRedeemed, err)
+		_, later, err = limitersOf(t, mem, throttle.PerHour(1)).Reserve(t.Context(), throughText(t, place))
 		require.NoError(t, err, "other limiters do not know")
 		require.NotNil(t, later, "but the budget does")
 
 		time.Sleep(365 * 24 * time.Hour)
-		_, _, err = l.Redeem(t.Context(), throughText(t, later))
-		isProblem(t, throttle.PlaceExpired, err)
+		_, _, err = l.Reserve(t.Context(), throughText(t, later))
+		isProblem(t, store.PlaceExpired, err)
 		st, err := mustLimiter(t, l).Status(t.Context(), "")
 		require.NoError(t, err)
 		require.Zero(t, st.Used+st.Booked+st.Waiting)
@@ -301,13 +304,13 @@ func TestPlaceForgers(t *testing.T) {
 			}
 			rnd8(rnd, forged[1:9]) // another one each time, so that it is not known as redeemed
 			var p throttle.Place
-			if p.UnmarshalText(throttle.WithChecksum(forged)) != nil {
+			if p.UnmarshalText(withChecksum(forged)) != nil {
 				continue
 			}
 			all.Go(func() {
 				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 				defer stop()
-				if permit, _, _ := l.Redeem(ctx, &p, throttle.Demand{Policy: "api"}); permit != nil {
+				if permit, _, _ := l.Reserve(ctx, &p, throttle.Demand{Policy: "api"}); permit != nil {
 					mu.Lock()
 					defer mu.Unlock()
 					starts = append(starts, time.Now())
@@ -319,6 +322,12 @@ func TestPlaceForgers(t *testing.T) {
 		require.NotEmpty(t, starts)
 		requireLimit(t, starts, 5, time.Second)
 	})
+}
+
+// withChecksum returns the text of a place that has these bytes.
+func withChecksum(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	return base64.RawURLEncoding.AppendEncode(nil, b)
 }
 
 // rnd8 fills 8 bytes.
@@ -336,10 +345,10 @@ func TestPlaceOfSeveralBudgets(t *testing.T) {
 			{Policy: "app", Cost: 2}, {Policy: "tenant", Key: "secret-tenant", Cost: 3}, {Policy: "flight"}, {Policy: "tenant", Key: "k", Cost: throttle.Free},
 		}
 		ctx := throttle.WithPriority(t.Context(), throttle.PriorityHigh)
-		permit, _, err := l.Reserve(ctx, demands...)
+		permit, _, err := l.Reserve(ctx, nil, demands...)
 		require.NoError(t, err)
 		permit.Release()
-		_, place, err := l.Reserve(ctx, demands...)
+		_, place, err := l.Reserve(ctx, nil, demands...)
 		require.NoError(t, err)
 		require.NotNil(t, place)
 		text, err := place.MarshalText()
@@ -347,7 +356,7 @@ func TestPlaceOfSeveralBudgets(t *testing.T) {
 		raw, _ := base64.RawURLEncoding.DecodeString(string(text))
 		require.NotContains(t, string(raw), "secret", "P13")
 		time.Sleep(place.RetryAfter())
-		permit, place, err = l.Redeem(t.Context(), throughText(t, place))
+		permit, place, err = l.Reserve(t.Context(), throughText(t, place))
 		require.NoError(t, err)
 		require.Nil(t, place)
 		require.NotNil(t, permit)
@@ -357,11 +366,11 @@ func TestPlaceOfSeveralBudgets(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 3, st.Used)
 
-		_, waits, err := l.Reserve(t.Context(), throttle.Demand{Policy: "flight"})
+		_, waits, err := l.Reserve(t.Context(), nil, throttle.Demand{Policy: "flight"})
 		require.NoError(t, err)
 		require.NotNil(t, waits, "the slot is taken")
 		permit.Release()
-		permit, _, err = l.Redeem(t.Context(), waits)
+		permit, _, err = l.Reserve(t.Context(), waits)
 		require.NoError(t, err)
 		require.NotNil(t, permit)
 	})
@@ -386,7 +395,7 @@ func TestCheckPlaces(t *testing.T) {
 			{withoutPlaces{inner}, `throttle: Store: keeps no places: use memstore or redisstore, or call Acquire, which waits`},
 		} {
 			l := limitersOf(t, c.store, throttle.PerHour(1))
-			_, _, err := l.Reserve(t.Context(), throttle.Demand{Policy: "api", Cost: 1})
+			_, _, err := l.Reserve(t.Context(), nil, throttle.Demand{Policy: "api", Cost: 1})
 			if c.err == "" {
 				require.NoError(t, l.CheckPlaces())
 				require.False(t, errors.As(err, new(*throttle.ConfigError)))
@@ -452,17 +461,13 @@ func playShortPatience(t *testing.T, patience time.Duration) {
 
 				var permit *throttle.Permit
 				var err error
-				if j.place == nil {
-					permit, j.place, err = l.Reserve(ctx, throttle.Demand{Policy: "api"})
-				} else {
-					permit, j.place, err = l.Redeem(ctx, j.place)
-				}
+				permit, j.place, err = l.Reserve(ctx, j.place, throttle.Demand{Policy: "api"})
 				require.NoError(t, err)
 				mu.Lock()
 				if permit != nil {
 					starts[j.number], left = time.Now(), left-1
 				} else {
-					j.due = j.place.When()
+					j.due = j.place.When
 					queue = append(queue, j)
 				}
 				mu.Unlock()

@@ -11,11 +11,6 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// DefaultJitter is the Jitter of a [Policy] that does not set one: the time
-// that may pass between the grant of a start and the arrival of the request at
-// the upstream without the upstream ever counting too many.
-const DefaultJitter = 35 * time.Millisecond
-
 // A Policy is one row of a provider's table of limits. A request obeys every
 // policy that it matches: there is no precedence. [Transport.Explain] says which
 // apply to a request, and [Transport.SetPolicies] replaces them while the program
@@ -103,14 +98,14 @@ type Policy struct {
 	// Answer looks at an answer of the upstream and returns what it means for this
 	// budget: whether the request was refused, for how long the budget closes, what is
 	// left of it, what the request has cost. It is called once for each answer, and may
-	// look at the body through [PeekBody] only. Package feedback has readers for
+	// look at the body through feedback.PeekBody only. Package feedback has readers for
 	// the usual forms, which can be put together:
 	//
 	//	Answer: feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Answer,
 	//
 	// Where it says neither a Verdict nor a Close, the default reads the answer, so a
 	// function that knows only costs keeps 429 and 503. A function that knows all
-	// refusals of its budget ends with [LeaveOpen]. If
+	// refusals of its budget ends with feedback.LeaveOpen. If
 	// Answer panics, [RetryAfter] reads the answer instead, the caller gets the answer,
 	// and [Config.Observe] is told.
 	//
@@ -136,7 +131,7 @@ type Policy struct {
 	// what is in flight keeps its Cost.
 	//
 	// Defaults to nil: [RetryAfter] with two exceptions. A 503 closes the budget only as one of
-	// [OutageAnswers] in a row, because a single backend of many may send it. And of
+	// ten in a row, because a single backend of many may send it. And of
 	// several rows that the default reads a 429 closes one alone, the first that has a
 	// key: so the refusal of one tenant stops that tenant, and not all, if the row of the tenant
 	// stands before that of the address. Without any key it closes all. A row that a 429
@@ -166,7 +161,7 @@ type Policy struct {
 	// check is before the base is called.
 	// Negative: none, so that starts are counted where they are granted and
 	// a grant may be used however late; under [LeakyBucket] and [TokenBucket] starts
-	// leave a microsecond free, the unit in which stores count. Defaults to [DefaultJitter].
+	// leave a microsecond free, the unit in which stores count. Defaults to 35 ms.
 	Jitter time.Duration
 
 	// Headroom is the share of the limit, from 0 to below 1, that requests

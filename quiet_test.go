@@ -38,7 +38,7 @@ func TestP15_OnlyTheStandardLibrary(t *testing.T) {
 	ledger := []string{module + "/internal/farthest", contract, module + "/internal/ledger", module + "/internal/virtual", module + "/memstore"}
 	for pkg, want := range map[string][]string{
 		".": append(slices.Clone(acquire),
-			module+"/internal/dialect", module+"/internal/match", module+"/internal/peek",
+			module+"/internal/dialect", module+"/internal/match", module+"/internal/panics", module+"/internal/peek",
 			module+"/internal/jsonscan", module+"/internal/reqbody", module,
 		),
 		"./store":            {contract},

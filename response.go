@@ -233,22 +233,22 @@ func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q q
 
 	// The upstream has counted what arrived before its own request. It may have counted
 	// later arrivals, too, but nobody can tell.
-	left.Left, left.Age = max(0, left.Left), max(0, r.elapsed()-max(c.Jitter, DefaultJitter))
+	left.Left, left.Age = max(0, left.Left), max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
 	left.Reset = max(0, min(left.Reset, MaxPenalty)-delay)
 	return quota{c, left}, left.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket // a bucket needs no Reset: its flow is known
 }
 
 // responseDelay returns how long ago a response was sent. If the response took longer than
-// slowAnswer, responseDelay sets resp.Request to a copy that tells SentAt when the request was
+// [peek.SlowAnswer], responseDelay sets resp.Request to a copy that tells [peek.SentAt] when the request was
 // handed on.
 func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 	took := r.elapsed()
-	if took <= slowAnswer {
+	if took <= peek.SlowAnswer {
 		return 0
 	}
-	ctx := context.WithValue(r.req.Context(), handedKey{}, time.Now().Add(-took))
+	ctx := peek.WithHanded(r.req.Context(), time.Now().Add(-took))
 	resp.Request = r.req.WithContext(ctx)
-	return time.Since(SentAt(resp))
+	return time.Since(peek.SentAt(resp))
 }
 
 // mark has [AnswerOf] return what the policies have made of a response. A penalty counts as stored unless
@@ -411,7 +411,7 @@ func (r *roundTrip) withCost(costs []int, i, cost int) []int {
 	return costs
 }
 
-// codings are the content codings that upstreams are known to use and that PeekBody cannot decode.
+// codings are the content codings that upstreams are known to use and that package peek cannot decode.
 // Events name no other coding: its name is a text that the upstream has chosen.
 var codings = map[string]bool{"br": true, "zstd": true, "compress": true}
 

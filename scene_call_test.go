@@ -176,12 +176,12 @@ func (s *stage) acquire(c *caller, try, single bool, demands []throttle.Demand, 
 			d := demands[0]
 			l := must(s.limiters.Limiter(d.Policy))
 			if try {
-				c.permit, err = l.TryAcquire(ctx, d.Key, d.Cost)
+				c.permit, err = l.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), d.Key, d.Cost)
 			} else {
 				c.permit, err = l.Acquire(ctx, d.Key, d.Cost)
 			}
 		} else if try {
-			c.permit, err = s.limiters.TryAcquire(ctx, demands...)
+			c.permit, err = s.limiters.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), demands...)
 		} else {
 			c.permit, err = s.limiters.Acquire(ctx, demands...)
 		}
@@ -201,7 +201,7 @@ func (s *stage) acquire(c *caller, try, single bool, demands []throttle.Demand, 
 // heldText says what held a permit.
 func heldText(p *throttle.Permit) string {
 	h := p.Held()
-	if h == (throttle.Hold{}) {
+	if h == (throttle.Event{Kind: throttle.EventStarted}) {
 		return ""
 	}
 	text := " after " + short(h.Duration) + " for " + h.Policy

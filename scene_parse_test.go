@@ -211,7 +211,7 @@ var policyOptions = map[string]func(*throttle.Policy, *words){
 		case w.is("body"): // a word of it, and for how long it closes
 			word, d := w.next(), w.duration()
 			read = func(resp *http.Response) throttle.Answer {
-				if body, err := throttle.PeekBody(resp, 4096); err != nil || !strings.Contains(string(body), word) {
+				if body, err := feedback.PeekBody(resp, 4096); err != nil || !strings.Contains(string(body), word) {
 					return throttle.Answer{}
 				}
 				return throttle.Refused(d)
@@ -232,9 +232,9 @@ var policyOptions = map[string]func(*throttle.Policy, *words){
 			}
 		}
 		if read == nil {
-			says(p, throttle.LeaveOpen)
+			says(p, feedback.LeaveOpen)
 		} else {
-			says(p, feedback.First(read, throttle.LeaveOpen))
+			says(p, feedback.First(read, feedback.LeaveOpen))
 		}
 	},
 	"acted": func(p *throttle.Policy, w *words) {

@@ -222,7 +222,7 @@ func (s *stage) observe(ctx context.Context, e throttle.Event) {
 	if e.Paused {
 		text += " closed"
 	}
-	if e.Note != (throttle.PauseNote{}) {
+	if e.Note != (store.PauseNote{}) {
 		text += " " + e.Note.String()
 	}
 	if e.Duration != 0 {
@@ -290,7 +290,7 @@ func short(d time.Duration) string {
 func (s *stage) failed(c *caller, ctx context.Context, err error) {
 	text := plain(err)
 	var limited *throttle.LimitError
-	var store *throttle.StoreError
+	var away *throttle.StoreError
 	var config *throttle.ConfigError
 	switch {
 	case errors.As(err, &limited):
@@ -301,10 +301,10 @@ func (s *stage) failed(c *caller, ctx context.Context, err error) {
 		} else if limited.RetryAfter != 0 {
 			text += " (" + short(limited.RetryAfter) + ")"
 		}
-		if limited.Paused != strings.Contains(text, "closed by a penalty") && limited.Note == (throttle.PauseNote{}) {
+		if limited.Paused != strings.Contains(text, "closed by a penalty") && limited.Note == (store.PauseNote{}) {
 			s.t.Errorf("Paused is %v: %v", limited.Paused, err)
 		}
-	case errors.As(err, &store):
+	case errors.As(err, &away):
 		require.True(s.t, errors.Is(err, errAway) || errors.Is(err, errRefused) || errors.Is(err, acquire.ErrWaitOver) || errors.Is(err, acquire.ErrDefaultWaitOver), err)
 		text = "store: " + text
 	case errors.As(err, &config):

@@ -27,7 +27,7 @@ type sceneStore struct {
 	fails   map[string]string
 	takes   map[string]time.Duration
 	noNews  bool
-	note    throttle.PauseNote
+	note    store.PauseNote
 	books   int
 	foreign bool // another program has booked starts
 	owners  map[any]*caller
@@ -70,7 +70,7 @@ var storeOptions = map[string]func(*words) func(*sceneStore){
 		return func(s *sceneStore) { s.noNews = off }
 	},
 	"note": func(w *words) func(*sceneStore) {
-		note := throttle.PauseNote{By: w.next(), Reason: w.rest()}
+		note := store.PauseNote{By: w.next(), Reason: w.rest()}
 		return func(s *sceneStore) { s.note = note }
 	},
 }
@@ -275,7 +275,7 @@ func (s *sceneStore) Reconcile(ctx context.Context, c store.Charge, q throttle.Q
 }
 
 // PauseNote implements [store.Store].
-func (s *sceneStore) PauseNote(throttle.Budget) throttle.PauseNote { return s.note }
+func (s *sceneStore) PauseNote(throttle.Budget) store.PauseNote { return s.note }
 
 func (s *sceneStore) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	if s.noNews {

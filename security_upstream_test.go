@@ -52,7 +52,7 @@ func TestP11_NoLieLastsLongerThanItsCap(t *testing.T) {
 		policy throttle.Policy
 		most   time.Duration
 	}{
-		{"default", throttle.Policy{}, throttle.MaxRetryAfter},
+		{"default", throttle.Policy{}, time.Hour},
 		{"headers", throttle.Policy{Answer: believes.Answer}, throttle.MaxPenalty},
 		{"rate limit", throttle.Policy{Answer: feedback.RateLimit{}.Answer}, throttle.MaxPenalty},
 		{"a century", throttle.Policy{Answer: feedback.For(100 * 365 * 24 * time.Hour)}, throttle.MaxPenalty},
@@ -165,7 +165,7 @@ func TestP11_GzipBombs(t *testing.T) {
 	for _, coding := range []string{"", "gzip"} {
 		seen := -1
 		tr := newTransport(t, base, throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Answer: func(resp *http.Response) throttle.Answer {
-			b, err := throttle.PeekBody(resp, 64<<10)
+			b, err := feedback.PeekBody(resp, 64<<10)
 			require.NoError(t, err)
 			seen = len(b)
 			return throttle.Answer{}

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
@@ -147,7 +149,7 @@ func roomAfter(t *testing.T, took ...time.Duration) time.Duration {
 // hiccup is no reason, and the first fast answer ends it.
 func TestP3_RoomForASlowStore(t *testing.T) {
 	const slow, fast = 1500 * ms, ms
-	const little = 5 * throttle.DefaultJitter / 4 // never less than that is believed of a mean
+	const little = 5 * acquire.DefaultJitter / 4 // never less than that is believed of a mean
 	for _, c := range []struct {
 		name        string
 		took        []time.Duration
@@ -292,7 +294,7 @@ func (s *settleStore) Settle(ctx context.Context, b *store.Booking, g store.Gran
 
 // tokens reads the usage that a model's answer ends with.
 func tokens(resp *http.Response) throttle.Answer {
-	body, err := throttle.PeekBody(resp, 1<<20)
+	body, err := feedback.PeekBody(resp, 1<<20)
 	usage := struct{ Tokens *int }{}
 	if err != nil || json.Unmarshal(body, &usage) != nil || usage.Tokens == nil {
 		return throttle.Answer{}
@@ -339,8 +341,8 @@ func TestStatuses(t *testing.T) {
 	all, err = l.Statuses(t.Context())
 	require.NoError(t, err)
 	used := make(map[string]int)
-	for _, b := range all {
-		used[fmt.Sprintf("%s %d", b.Budget.Policy, b.Used)]++
+	for budget, b := range all {
+		used[fmt.Sprintf("%s %d", budget.Policy, b.Used)]++
 	}
 	require.Equal(t, map[string]int{"tenants 4": 1, "tenants 1": 1, "tenants 2": 1, "all 1": 1}, used)
 }

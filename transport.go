@@ -28,8 +28,8 @@ import (
 //
 // A Transport never retries. It belongs inside a retrier, so that every attempt is charged;
 // the other way round one permit pays for all of them. [AnswerOf] tells retriers what the
-// policies make of an answer. A [Choice] is a Transport for requests that several deployments can
-// answer.
+// policies make of an answer. Package choice is for requests that
+// several deployments can answer.
 type Transport struct {
 	engine
 	base     http.RoundTripper
@@ -165,7 +165,7 @@ func (r *roundTrip) refuse(err error) error {
 	return err
 }
 
-// checkMatched notices a variant of a [Choice] that no policy matches, as RoundTrip notices a request. A variant whose policies
+// checkMatched notices a variant that no policy matches, as RoundTrip notices a request. A variant whose policies
 // all cost nothing is matched.
 func (r *roundTrip) checkMatched() error {
 	var matchBuf [fewPolicies]int32

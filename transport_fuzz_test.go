@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -215,7 +216,7 @@ func (s *fuzzScript) policies() (some []throttle.Policy) {
 			Cost: func(*http.Request) int { return s.number() }},
 		{Limit: throttle.PerMinute(1), Shadow: true, Cost: func(*http.Request) int { return s.number() }},
 		{Limit: throttle.PerHour(9), Headroom: map[throttle.Priority]float64{throttle.PriorityNormal: 0.9}, Answer: func(r *http.Response) throttle.Answer {
-			b, _ := throttle.PeekBody(r, 1<<20)
+			b, _ := feedback.PeekBody(r, 1<<20)
 			return throttle.Refused(time.Duration(len(b)) * time.Millisecond)
 		}},
 		{Limit: throttle.Concurrency(2), Scope: throttle.ScopeNode},

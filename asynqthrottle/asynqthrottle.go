@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Gate lets tasks through when there is room for them. It is safe for concurrent use.
@@ -167,13 +168,9 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 	for came := place; ; came = place {
 		var permit *throttle.Permit
 		var err error
-		if place == nil {
-			permit, place, err = g.limiters.Reserve(waiting, demands...)
-		} else {
-			permit, place, err = g.limiters.Redeem(waiting, place, demands...)
-		}
+		permit, place, err = g.limiters.Reserve(waiting, place, demands...)
 		switch {
-		case errors.As(err, new(*throttle.PlaceError)):
+		case errors.As(err, new(*store.PlaceError)):
 			continue // place is nil: the task gets a new one
 		case err != nil:
 			return nil, err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const secret = "0123456789abcdef0123456789abcdef"
@@ -344,9 +345,9 @@ func TestFind(t *testing.T) {
 		}
 		status, text := ask("acme")
 		require.Equal(t, http.StatusOK, status)
-		require.Contains(t, text, throttle.BudgetOf("shop", "acme").String())
-		require.Contains(t, text, throttle.BudgetOf("mail", "acme").String())
-		require.NotContains(t, text, throttle.BudgetOf("shop", "other").String())
+		require.Contains(t, text, store.BudgetOf("shop", "acme").String())
+		require.Contains(t, text, store.BudgetOf("mail", "acme").String())
+		require.NotContains(t, text, store.BudgetOf("shop", "other").String())
 		require.NotContains(t, text, "acme")
 		_, text = ask("nobody")
 		require.JSONEq(t, `{"budgets":[]}`, text)

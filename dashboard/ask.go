@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // why says why requests waited for a budget at a moment, and of which reading that is true; false: nothing is
@@ -93,7 +93,7 @@ func (s *sampler) find(key string) []string {
 	}
 	for i := range s.reading.Budgets {
 		b := &s.reading.Budgets[i]
-		if fleet.Clean(throttle.BudgetOf(b.Policy, key).String(), longestName) == b.Name {
+		if fleet.Clean(store.BudgetOf(b.Policy, key).String(), longestName) == b.Name {
 			ids = append(ids, b.ID)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // startProgram starts a program of the fleet that has started something for some keys.
@@ -159,7 +160,7 @@ func TestFleetSource(t *testing.T) {
 	all := must(fleet.New(client, fleet.Options{}))
 	url := serve(t, Config{Source: Fleet(all), Token: secret})
 	stream := open(t, url)
-	id := throttle.BudgetOf("shop", "acme").String()
+	id := store.BudgetOf("shop", "acme").String()
 	budgetIn := func(d document) document { b, _ := d["budgets"].(document)[id].(document); return b }
 	state := awaitState(t, stream, func(d document) bool { return budgetIn(d) != nil })
 	b := budgetIn(state)
@@ -226,7 +227,7 @@ func TestFleetShowsWhatIsClosed(t *testing.T) {
 	l, err := throttle.NewLimiter(reporter, keyed)
 	require.NoError(t, err)
 	require.NoError(t, l.Pause(t.Context(), "banned", time.Hour))
-	id := throttle.BudgetOf("shop", "banned").String()
+	id := store.BudgetOf("shop", "banned").String()
 	require.Eventually(t, func() bool {
 		reporter.ReportSoon() // a second report within a second would come with the next one, in an hour
 		s, err := must(fleet.New(client, fleet.Options{})).Snapshot(t.Context(), 0)

@@ -12,6 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestOneProcessManyPages: one Process on several pages, each with several viewers, while the program goes on.
@@ -45,7 +46,7 @@ func TestOneProcessManyPages(t *testing.T) {
 		}
 
 		synctest.Wait()
-		id := throttle.BudgetOf("shop", "").String()
+		id := store.BudgetOf("shop", "").String()
 		for _, v := range pages {
 			b := v.state(t)["budgets"].(document)[id].(document)
 			require.InDelta(t, 20, b["starts"], 1.1)
@@ -67,7 +68,7 @@ func TestClosedBeforeAnyPage(t *testing.T) {
 		require.NoError(t, permit.Tell(t.Context(), throttle.Refused(20*time.Second)))
 		time.Sleep(time.Minute)
 
-		id := throttle.BudgetOf("shop", "").String()
+		id := store.BudgetOf("shop", "").String()
 		for range 3 {
 			require.Len(t, readOnce(t, p.reader(DefaultBudgets)).Closed[id], 1)
 		}

@@ -29,7 +29,7 @@ type Process struct {
 
 // A pausedBy is what an operator said who paused a budget, and until when.
 type pausedBy struct {
-	throttle.PauseNote
+	store.PauseNote
 	until time.Time
 }
 
@@ -132,7 +132,7 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	note := p.noteOf(c.Budget.Key)
-	if note != (throttle.PauseNote{}) {
+	if note != (store.PauseNote{}) {
 		by = fleet.ByOperator
 	}
 
@@ -150,22 +150,22 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 }
 
 // PauseNote implements [store.Store].
-func (p *Process) PauseNote(b throttle.Budget) throttle.PauseNote {
+func (p *Process) PauseNote(b throttle.Budget) store.PauseNote {
 	p.mu.Lock()
 	note := p.noteOf(b.Key)
 	p.mu.Unlock()
-	if note == (throttle.PauseNote{}) {
+	if note == (store.PauseNote{}) {
 		return p.Store.PauseNote(b)
 	}
 	return note
 }
 
 // noteOf returns what an operator said who paused a budget. It is called with the lock.
-func (p *Process) noteOf(key [16]byte) throttle.PauseNote {
+func (p *Process) noteOf(key [16]byte) store.PauseNote {
 	if n, ok := p.notes[key]; ok && n.until.After(time.Now()) {
 		return n.PauseNote
 	}
-	return throttle.PauseNote{}
+	return store.PauseNote{}
 }
 
 // Observe learns how long requests are held. It is meant for [throttle.Config.Observe], and allocates nothing.

@@ -56,7 +56,7 @@ func TestProcess(t *testing.T) {
 		b := r.Budgets[0]
 		require.Equal(t, "shop", b.Policy)
 		require.Equal(t, "example.com", b.Upstream)
-		require.Equal(t, throttle.BudgetOf("shop", "").String(), b.ID)
+		require.Equal(t, store.BudgetOf("shop", "").String(), b.ID)
 		require.Equal(t, []string{"3/s"}, b.Limits)
 		require.Equal(t, [3]int{3, 3, 7}, [3]int{b.Used, b.Capacity, b.Callers})
 		require.Equal(t, int64(2999), b.Wait) // two windows are booked, or waited for
@@ -132,7 +132,7 @@ func TestProcessPause(t *testing.T) {
 		var open *fleet.NotPausedError
 		require.ErrorAs(t, p.resume(t.Context(), id, "ann", "x"), &open)
 		require.NoError(t, p.pause(t.Context(), id, time.Minute, "ann", "the shop moves"))
-		_, err = l.TryAcquire(t.Context(), throttle.Demand{Policy: "shop"})
+		_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), throttle.Demand{Policy: "shop"})
 		var limited *throttle.LimitError
 		require.ErrorAs(t, err, &limited)
 		require.Contains(t, err.Error(), `paused by ann: "the shop moves"`)
@@ -144,7 +144,7 @@ func TestProcessPause(t *testing.T) {
 		require.Equal(t, "ann", r.Budgets[0].By)
 		time.Sleep(5 * time.Second)
 		require.NoError(t, p.resume(t.Context(), id, "bob", "it has moved"))
-		_, err = l.TryAcquire(t.Context(), throttle.Demand{Policy: "shop"})
+		_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), throttle.Demand{Policy: "shop"})
 		require.NoError(t, err)
 		r = readOnce(t, page)
 		require.Zero(t, r.Budgets[0].Until)
@@ -224,7 +224,7 @@ func TestProcessIsBounded(t *testing.T) {
 		time.Sleep(soonAgain + time.Second) // and there is room for those that come later
 		_, err = l.Acquire(t.Context(), throttle.Demand{Policy: "shop", Key: "new"})
 		require.NoError(t, err)
-		_, err = p.find(throttle.BudgetOf("shop", "new").String())
+		_, err = p.find(store.BudgetOf("shop", "new").String())
 		require.NoError(t, err)
 	})
 }
@@ -306,7 +306,7 @@ func TestPlacesBehindWrappers(t *testing.T) {
 		require.NoError(t, l.CheckPlaces())
 		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "a"})
 		require.NoError(t, err)
-		_, place, err := l.Reserve(t.Context(), throttle.Demand{Policy: "a"})
+		_, place, err := l.Reserve(t.Context(), nil, throttle.Demand{Policy: "a"})
 		require.NoError(t, err)
 		require.NotNil(t, place)
 	}

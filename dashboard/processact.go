@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -33,7 +32,7 @@ func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, rea
 		p.mu.Unlock()
 		return &fleet.LongerError{Note: fleet.Note{Policy: c.Budget.Policy, Budget: id, By: before.By, Reason: before.Reason, Until: before.until}}
 	}
-	p.notes[key] = pausedBy{throttle.PauseNote{By: by, Reason: reason}, now.Add(d)} // before the budget is closed, so that who meets it knows
+	p.notes[key] = pausedBy{store.PauseNote{By: by, Reason: reason}, now.Add(d)} // before the budget is closed, so that who meets it knows
 	p.mu.Unlock()
 	err = p.Pause(ctx, c, d)
 	p.mu.Lock()
@@ -51,7 +50,7 @@ func (p *Process) resume(ctx context.Context, id, by, reason string) error {
 	if err != nil {
 		return err
 	}
-	if p.PauseNote(c.Budget) == (throttle.PauseNote{}) {
+	if p.PauseNote(c.Budget) == (store.PauseNote{}) {
 		st, err := p.Status(ctx, c)
 		if err != nil {
 			return err

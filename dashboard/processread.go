@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A processReader reads a Process for one page, and knows what that page has read last.
@@ -35,7 +36,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	p.events.step(now)
 
 	r := &reading{At: now, Kind: kindProcess}
-	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]throttle.PauseNote)
+	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]store.PauseNote)
 	for i := range all {
 		st, err := p.Status(ctx, all[i].charge)
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/dialect"
 )
 
@@ -64,12 +63,12 @@ func (d Dialect) orCommon() dialect.Reader {
 
 // read reads a text of an answer: see [dialect.Read].
 func (d Dialect) read(resp *http.Response, text string) (time.Duration, bool) {
-	return dialect.Read(d.orCommon(), text, resp.Header, throttle.SentAt(resp))
+	return dialect.Read(d.orCommon(), text, resp.Header, SentAt(resp))
 }
 
 // readFields reads all lines of a field of an answer: see [dialect.Fields].
 func (d Dialect) readFields(resp *http.Response, lines []string) (time.Duration, bool) {
-	return dialect.Fields(d.orCommon(), lines, resp.Header, throttle.SentAt(resp))
+	return dialect.Fields(d.orCommon(), lines, resp.Header, SentAt(resp))
 }
 
 // canRead reports whether a line of a field is a length or a moment, which may be past.

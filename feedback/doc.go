@@ -32,7 +32,7 @@
 //	),
 //
 // Where no part has a verdict, or closes the budget, the default of
-// [throttle.Policy.Answer] reads the answer: [throttle.RetryAfter]. [throttle.LeaveOpen] at the end
+// [throttle.Policy.Answer] reads the answer: [throttle.RetryAfter]. [LeaveOpen] at the end
 // of a First keeps the default away.
 //
 // # What cannot be read
@@ -58,7 +58,7 @@
 //
 // # Bodies
 //
-// A body is looked at as by [throttle.PeekBody], so that its reader sees
+// A body is looked at as by [PeekBody], so that its reader sees
 // every byte; at most 64 KB of it; and no further than it takes to decide. One in
 // gzip or deflate is decoded for that; an answer in br or zstd cannot be read, and
 // [throttle.Config.Observe] is told so once for each policy. A body is never looked at

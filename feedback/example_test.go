@@ -1,9 +1,12 @@
 package feedback_test
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -105,4 +108,28 @@ func ExampleAmount() {
 	// Output:
 	// cost 12
 	// nothing
+}
+
+// Some upstreams refuse with a code in the body of a 200. The function looks at
+// the first bytes, and the caller still reads all of them.
+func ExamplePeekBody() {
+	read := func(resp *http.Response) throttle.Answer {
+		head, err := feedback.PeekBody(resp, 1024)
+		if err != nil || !bytes.Contains(head, []byte(`"errcode":130101`)) {
+			return throttle.Answer{}
+		}
+		return throttle.Refused(10 * time.Minute)
+	}
+
+	resp := &http.Response{
+		StatusCode: http.StatusOK,
+		Body:       io.NopCloser(strings.NewReader(`{"errcode":130101,"errmsg":"send too fast"}`)),
+	}
+	fmt.Println(read(resp))
+
+	body, err := io.ReadAll(resp.Body)
+	fmt.Println(string(body), err)
+	// Output:
+	// refused, closes for 10m0s
+	// {"errcode":130101,"errmsg":"send too fast"} <nil>
 }

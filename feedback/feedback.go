@@ -2,6 +2,7 @@ package feedback
 
 import (
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -84,6 +85,40 @@ func For(d time.Duration) Reader {
 // nothing, and unless another policy takes the answer for a refusal, the request is not repeated.
 func NotRefused(*http.Response) throttle.Answer {
 	return throttle.Answer{Verdict: throttle.VerdictNotRefused}
+}
+
+// LeaveOpen is a reader that closes nothing: of a 429 and a 503 it says
+// that they are about another budget, of any other answer nothing. It is for rows whose
+// limit is not what a refusal is about: one that many tenants share, where the row of
+// the tenant is closed; one for each process ([throttle.ScopeNode]); one in flight. At the end of a
+// [First] that knows all refusals of its budget it keeps the default from closing
+// the budget for others.
+func LeaveOpen(resp *http.Response) throttle.Answer {
+	if resp != nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
+		return throttle.Answer{Verdict: throttle.VerdictRefused}
+	}
+	return throttle.Answer{}
+}
+
+// InARow returns a reader that returns what read returns, but closes nothing as long as
+// fewer than n answers in a row would have closed the budget. It is for refusals that one backend of
+// many may send: until n of them came in a row only the caller of each waits. It counts the answers in
+// this program, so it must see the good answers, too. It is safe for concurrent use. The default of
+// [throttle.Policy.Answer] does so with a 503, and an n of 10.
+func InARow(n int, read Reader) Reader {
+	row := new(atomic.Int64)
+	return func(resp *http.Response) throttle.Answer {
+		a := read(resp)
+		switch {
+		case a.Close <= 0:
+			if row.Load() != 0 { // so that good answers do not all write to one place in memory
+				row.Store(0)
+			}
+		case row.Add(1) < int64(n):
+			a.Close = 0
+		}
+		return a
+	}
 }
 
 // Acted returns a reader that says what r says, but that the request was partly done where r takes an answer

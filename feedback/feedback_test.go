@@ -65,7 +65,7 @@ func TestFirstAsksNobodyElse(t *testing.T) {
 
 	fields := []string{"X-RateLimit-Remaining", "5", "X-RateLimit-Reset", "30"}
 	left := feedback.First(common.Answer, throttle.RetryAfter)(answer(429, "", fields...))
-	require.Equal(t, throttle.Refused(throttle.DefaultRetryAfter).WithLeft(throttle.Quota{Left: 5, Reset: 30 * time.Second}), left)
+	require.Equal(t, throttle.Refused(time.Second).WithLeft(throttle.Quota{Left: 5, Reset: 30 * time.Second}), left)
 }
 
 // TestWhatIsLeftAndTheCostTogether: the least counts of what is left, and the first of the costs.

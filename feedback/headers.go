@@ -95,7 +95,7 @@ const unsaid = time.Second
 // read, wins over Reset, and that of a 429 closes the budget whatever the fields
 // say: another limit of the upstream has refused. If nothing is left and nothing
 // says when there is more, the budget is closed for Per, or for
-// [throttle.DefaultRetryAfter]. Any other answer is no refusal, even if it was the
+// a second. Any other answer is no refusal, even if it was the
 // last that was granted.
 func (h Headers) Answer(resp *http.Response) throttle.Answer {
 	return both(refused(h.penalty(resp)), h.Left(resp))
@@ -152,7 +152,7 @@ func (h Headers) untilMore(resp *http.Response) time.Duration {
 
 	// A reset that has passed tells of a window that is over, and the next one is to be tried
 	// soon. One that cannot be read tells nothing, so the window may have just begun.
-	soon := throttle.DefaultRetryAfter
+	soon := usualRetryAfter
 	if h.Per > 0 {
 		soon = min(soon, h.Per)
 	}

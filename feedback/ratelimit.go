@@ -56,7 +56,7 @@ func (r RateLimit) Left(resp *http.Response) throttle.Answer {
 // that says that nothing is left closes the budget until there is more. Retry-After, if it
 // can be read, wins, and that of a 429 closes the budget whatever the fields say.
 // If nothing is left and nothing says when there is more, the budget is closed for
-// [throttle.DefaultRetryAfter]. Any other answer is no refusal, even if it was the
+// a second. Any other answer is no refusal, even if it was the
 // last that was granted.
 func (r RateLimit) Answer(resp *http.Response) throttle.Answer {
 	return both(refused(r.penalty(resp)), r.Left(resp))
@@ -74,7 +74,7 @@ func (r RateLimit) penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 
-	q, ok, structured := r.structured(resp, throttle.MaxPenalty, throttle.DefaultRetryAfter)
+	q, ok, structured := r.structured(resp, throttle.MaxPenalty, usualRetryAfter)
 	switch {
 	case !structured:
 		return r.separate().penalty(resp)

@@ -7,6 +7,10 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
+// usualRetryAfter is for how long a refusal closes the budget that does not say, in any form that can be read,
+// how long to stay away, as [throttle.RetryAfter] has it.
+const usualRetryAfter = time.Second
+
 // RetryAfter returns a reader that obeys the field Retry-After whatever the
 // status, and is the fallback if the field does not say how long. It reads all
 // that [Headers] reads in a Reset. "0" is a legal value that means now: nothing is

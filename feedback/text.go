@@ -122,7 +122,7 @@ func head(resp *http.Response) (text string, found bool) {
 	if !looked(resp, textBytes) {
 		return "", false
 	}
-	body, _ := throttle.PeekBody(resp, textBytes)
+	body, _ := PeekBody(resp, textBytes)
 	return string(body), len(body) > 0
 }
 
@@ -150,7 +150,7 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	if at[0] < 0 { // a group that the match did without
 		return "", true
 	}
-	head, _ := throttle.PeekBody(resp, int64(at[1])) // these bytes are there
+	head, _ := PeekBody(resp, int64(at[1])) // these bytes are there
 	return string(head[at[0]:at[1]]), true
 }
 

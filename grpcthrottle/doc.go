@@ -15,6 +15,6 @@
 // Functions of policies that look at answers are not called: see [Options].
 //
 // A call waits for as long as its context and MaxWait of the [throttle.Config] allow, and
-// for [throttle.DefaultMaxWait], a minute, if neither has a bound. What a Concurrency limit
+// for a minute, if neither has a bound. What a Concurrency limit
 // counts as in flight ends with the call, and at the latest with its context.
 package grpcthrottle

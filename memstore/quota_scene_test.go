@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
@@ -154,7 +155,7 @@ func TestP11_QuotaBesideOthers(t *testing.T) {
 			other.Wait()
 		})
 
-		unseen := api.mostWithin(api.travel + api.takes + 2*time.Second + time.Minute/128 + throttle.DefaultJitter)
+		unseen := api.mostWithin(api.travel + api.takes + 2*time.Second + time.Minute/128 + acquire.DefaultJitter)
 		for w, n := range api.refused {
 			require.LessOrEqual(t, n, (1+api.others[w])*unseen, "seed %d, window %d", seed, w)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // An Answer is an answer of the upstream, as somebody has recorded it.
@@ -132,7 +133,7 @@ func (f *File) keyedFor(req *http.Request) (map[string]bool, error) {
 	}
 	keyed := make(map[string]bool)
 	for _, c := range transport.Explain(req) {
-		keyed[c.Budget.Policy] = c.Budget.Key != throttle.BudgetOf(c.Budget.Policy, "").Key
+		keyed[c.Budget.Policy] = c.Budget.Key != store.BudgetOf(c.Budget.Policy, "").Key
 	}
 	return keyed, nil
 }

@@ -30,7 +30,7 @@ var rowPenalty = shape[feedback.Reader]{schema: somePenalties.schema, read: func
 	}
 	p := first(all)
 	if _, named := penaltyNames[pointer(p)]; ok && !named {
-		p = refusalsOf(feedback.First(p, throttle.LeaveOpen))
+		p = refusalsOf(feedback.First(p, feedback.LeaveOpen))
 	}
 	return p, ok
 }}
@@ -88,8 +88,8 @@ func init() { makePenalty = penaltyKinds }
 func penaltyKinds() shape[feedback.Reader] {
 	alone := func(p feedback.Reader) func() feedback.Reader { return func() feedback.Reader { return p } }
 	return choice("a penalty",
-		kind("none", "never close the budget", nothing, func(struct{}) feedback.Reader { return throttle.LeaveOpen }).
-			or(alone(throttle.LeaveOpen)),
+		kind("none", "never close the budget", nothing, func(struct{}) feedback.Reader { return feedback.LeaveOpen }).
+			or(alone(feedback.LeaveOpen)),
 		kind("another-row", "the refusal is about another row: close nothing here, and ask no further", nothing, func(struct{}) feedback.Reader { return feedback.For(0) }).
 			or(alone(feedback.For(0))),
 		kind("retry-after", "close it for as long as Retry-After says, and if it does not say for so long, or with none not at all; in a when", lengthOrNone, feedback.RetryAfter).always().

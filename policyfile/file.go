@@ -161,7 +161,7 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 		case e.Cost != nil && c.Cost != *e.Cost:
 			all = append(all, fmt.Sprintf("the request costs %d under policy %q, and not %d", c.Cost, e.Policy, *e.Cost))
 		}
-		if ok && e.Key != nil && c.Budget.Key != throttle.BudgetOf(e.Policy, *e.Key).Key {
+		if ok && e.Key != nil && c.Budget.Key != store.BudgetOf(e.Policy, *e.Key).Key {
 			all = append(all, fmt.Sprintf("the key of the budget of policy %q is not %q", e.Policy, clip(*e.Key)))
 		}
 	}

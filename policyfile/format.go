@@ -9,11 +9,12 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 )
 
 // Format writes a table in Go as a file, as a beginning for one that has none. Functions
 // have no text: of those that a field can hold the ones are known that throttle names
-// itself, such as [throttle.Host] and [throttle.LeaveOpen]. All others are errors, each a
+// itself, such as [throttle.Host] and [feedback.LeaveOpen]. All others are errors, each a
 // *[throttle.ConfigError], because a row without its key or its answer would be another
 // row.
 func Format(policies []throttle.Policy) ([]byte, error) {
@@ -43,7 +44,7 @@ var keyNames = map[uintptr]string{
 }
 
 // penaltyNames are the readers of answers that a penalty has a name for.
-var penaltyNames = map[uintptr]string{pointer(throttle.LeaveOpen): "none", pointer(throttle.RetryAfter): "retry-after"}
+var penaltyNames = map[uintptr]string{pointer(feedback.LeaveOpen): "none", pointer(throttle.RetryAfter): "retry-after"}
 
 // pointer names a function that is no closure.
 func pointer(f any) uintptr {

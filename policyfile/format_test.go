@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
 func ExampleFormat() {
 	text, err := policyfile.Format([]throttle.Policy{
 		{Name: "api", Match: "api.example.com/", Key: throttle.Host, Limit: throttle.PerSecond(20)},
-		{Name: "machine", Match: "api.example.com/", Limit: throttle.Concurrency(8), Answer: throttle.LeaveOpen, Scope: throttle.ScopeNode},
+		{Name: "machine", Match: "api.example.com/", Limit: throttle.Concurrency(8), Answer: feedback.LeaveOpen, Scope: throttle.ScopeNode},
 	})
 	fmt.Printf("%s%v\n", text, err)
 	// Output:

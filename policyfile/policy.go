@@ -99,11 +99,15 @@ func (p *row) reader() feedback.Reader {
 	return feedback.All(parts...)
 }
 
+// outageAnswers is how many answers in a row must be a 503 before the default of [throttle.Policy.Answer] takes the
+// upstream for down.
+const outageAnswers = 10
+
 // usualRefusals returns a reader of what the default of [throttle.Policy.Answer] takes for a refusal.
 func usualRefusals() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(throttle.RetryAfter),
-		throttle.InARow(throttle.OutageAnswers, throttle.RetryAfter),
+		feedback.InARow(outageAnswers, throttle.RetryAfter),
 	)
 }
 

@@ -205,7 +205,7 @@ func TestBlindTunnel(t *testing.T) {
 func TestNotBlind(t *testing.T) {
 	listed := []string{"api.example.com", "api.example.com:8443", "else.example.com"}
 	shadow, none, usual := at("api.example.com/v1/", 9), at("api.example.com/", 9), at("*.example.com/", 9)
-	shadow.Shadow, none.Answer, usual.Answer = true, throttle.LeaveOpen, throttle.RetryAfter
+	shadow.Shadow, none.Answer, usual.Answer = true, feedback.LeaveOpen, throttle.RetryAfter
 	shadow.Answer = feedback.Codes{Fields: []string{"errcode"}}.Answer
 	policies := []throttle.Policy{shadow, none, usual, at("else.example.com/v1/", 9), at("api.example.com:8443/v1/", 9)}
 	s := newNamedScene(t, false, told, carried(policies, listed...), policies...)

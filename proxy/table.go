@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
@@ -131,7 +132,7 @@ func readsRetryAfterOnly(read func(*http.Response) throttle.Answer) bool {
 		return true
 	}
 	at := reflect.ValueOf(read).Pointer()
-	return at == reflect.ValueOf(throttle.RetryAfter).Pointer() || at == reflect.ValueOf(throttle.LeaveOpen).Pointer()
+	return at == reflect.ValueOf(throttle.RetryAfter).Pointer() || at == reflect.ValueOf(feedback.LeaveOpen).Pointer()
 }
 
 // Has reports whether a policy names a host, which is "host" or "host:port".

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/choice"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
@@ -46,18 +47,18 @@ func chooseUnderLoad(t *testing.T, limits []int, callers int) {
 		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
 	})
 	var policies []throttle.Policy
-	var variants []throttle.Variant
+	var variants []choice.Variant
 	sum := 0
 	for i, n := range limits {
 		host := fmt.Sprintf("%c.example.com", 'a'+i)
 		policies = append(policies, throttle.Policy{Name: host, Match: host + "/", Limit: store.PerSecond(n), Jitter: -1})
-		variants = append(variants, throttle.Variant{Name: host, Change: func(r *http.Request) error { r.URL.Host = host; return nil }})
+		variants = append(variants, choice.Variant{Name: host, Change: func(r *http.Request) error { r.URL.Host = host; return nil }})
 		sum += n
 	}
 	var load sync.WaitGroup
 	for range nodes {
 		tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(server.Client(t), redisstore.Options{}), Base: send, Policies: policies}))
-		choice, err := throttle.NewChoice(tr, variants...)
+		choice, err := choice.New(tr, variants...)
 		require.NoError(t, err)
 		for range callers {
 			load.Go(func() {

@@ -26,6 +26,9 @@ import (
 // bubbleClock is the time of the bubble that it is asked in.
 func bubbleClock() int64 { return time.Now().UnixMicro() }
 
+// defaultJitter is what throttle.Policy.Jitter is by default.
+const defaultJitter = 35 * time.Millisecond
+
 // charge returns a charge of 1 without jitter to a budget of that name.
 func charge(name string, l store.Limit) store.Charge {
 	key := sha256.Sum256([]byte(name))

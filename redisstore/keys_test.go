@@ -111,7 +111,7 @@ func TestP6_OneBudgetForOneName(t *testing.T) {
 
 	require.NoError(t, transport(row)())
 	require.ErrorIs(t, transport(row, wide)(), throttle.ErrLimited, "beside a policy of all hosts")
-	_, err = limiter.TryAcquire(t.Context(), "", 1)
+	_, err = limiter.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 1)
 	require.ErrorIs(t, err, throttle.ErrLimited, "of a limiter")
 }
 

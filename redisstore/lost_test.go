@@ -317,7 +317,7 @@ func TestP8_LostInALimiter(t *testing.T) {
 		for range 3 {
 			acquire()
 		}
-		_, err := l.TryAcquire(w.Context(), "key", 1)
+		_, err := l.Acquire(throttle.WithMaxWait(w.Context(), throttle.NoWait), "key", 1)
 		require.ErrorIs(w, err, throttle.ErrLimited)
 		charged(5)
 	})

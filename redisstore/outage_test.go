@@ -225,7 +225,7 @@ func TestP12_SlowForAWhile(t *testing.T) {
 		cancel()
 		crowd.Wait()
 		from := back + 3*time.Second
-		quota := 40 * float64(end-from) / float64(time.Second+throttle.DefaultJitter)
+		quota := 40 * float64(end-from) / float64(time.Second+defaultJitter)
 		require.GreaterOrEqual(t, float64(up.between(from, end)), 0.95*quota)
 		most, at := up.worst(time.Second)
 		require.LessOrEqual(t, most, 40, "at %v", at)
@@ -434,7 +434,7 @@ func TestP14_AnAddressWithAPassword(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, &redis.Options{Addr: "redis://me:pa55word@localhost:6379/0", DialerRetries: 1})
 	l := limiter(t, redisstore.New(client, redisstore.Options{}), throttle.Policy{Name: "p", Limit: store.PerSecond(9)})
-	_, err := l.TryAcquire(t.Context(), "", 1)
+	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 1)
 	require.ErrorContains(t, err, "too many colons in address")
 	require.NotContains(t, spelled(err), "pa55word")
 	require.True(t, strings.HasPrefix(err.Error(), "throttle: the store could not be asked: redisstore: no answer for "))

@@ -56,7 +56,7 @@ func TestP5_PlaceInAnotherProgram(t *testing.T) {
 		for i := range callers / 2 {
 			wait(i)
 		}
-		_, place, err := programs[2].Reserve(t.Context(), throttle.Demand{Policy: "api"})
+		_, place, err := programs[2].Reserve(t.Context(), nil, throttle.Demand{Policy: "api"})
 		require.NoError(t, err)
 		require.NotNil(t, place)
 		for i := callers / 2; i < callers; i++ {
@@ -68,7 +68,7 @@ func TestP5_PlaceInAnotherProgram(t *testing.T) {
 		for i := 0; place != nil; i++ {
 			time.Sleep(place.RetryAfter().Truncate(between) + between) // the queue comes late
 			var permit *throttle.Permit
-			permit, place, err = programs[i%3].Redeem(t.Context(), moved(t, place))
+			permit, place, err = programs[i%3].Reserve(t.Context(), moved(t, place))
 			require.NoError(t, err)
 			if visits++; permit != nil {
 				at = time.Now()
@@ -112,7 +112,7 @@ func TestP3_PlacesOfKilledWorkers(t *testing.T) {
 		for i := range jobs {
 			all.Go(func() {
 				job := throttle.Demand{Policy: "api"}
-				permit, place, err := programs[i%3].Reserve(t.Context(), job)
+				permit, place, err := programs[i%3].Reserve(t.Context(), nil, job)
 				for visit := 1; place != nil; visit++ {
 					require.NoError(t, err)
 					if i%3 == 0 && visit == 1 {
@@ -125,7 +125,7 @@ func TestP3_PlacesOfKilledWorkers(t *testing.T) {
 					visits++
 					mu.Unlock()
 					time.Sleep(place.RetryAfter())
-					permit, place, err = programs[(i+visit)%3].Redeem(t.Context(), moved(t, place), job)
+					permit, place, err = programs[(i+visit)%3].Reserve(t.Context(), moved(t, place), job)
 				}
 				require.NoError(t, err)
 				require.NotNil(t, permit)
@@ -162,17 +162,17 @@ func TestPlaceOfAnotherNamespace(t *testing.T) {
 		all = append(all, made)
 	}
 	d := throttle.Demand{Policy: "namespaces"}
-	permit, _, err := all[0].Reserve(t.Context(), d)
+	permit, _, err := all[0].Reserve(t.Context(), nil, d)
 	require.NoError(t, err)
 	require.NotNil(t, permit)
-	_, place, err := all[0].Reserve(t.Context(), d)
+	_, place, err := all[0].Reserve(t.Context(), nil, d)
 	require.NoError(t, err)
 	require.InDelta(t, time.Hour, place.RetryAfter(), float64(5*time.Second))
-	_, later, err := all[1].Redeem(t.Context(), moved(t, place))
+	_, later, err := all[1].Reserve(t.Context(), moved(t, place))
 	require.NoError(t, err)
 	require.InDelta(t, time.Hour, later.RetryAfter(), float64(5*time.Second))
-	_, _, err = all[2].Redeem(t.Context(), moved(t, place))
-	var wrong *throttle.PlaceError
+	_, _, err = all[2].Reserve(t.Context(), moved(t, place))
+	var wrong *store.PlaceError
 	require.ErrorAs(t, err, &wrong)
-	require.Equal(t, throttle.PlaceForeign, wrong.Problem)
+	require.Equal(t, store.PlaceForeign, wrong.Problem)
 }

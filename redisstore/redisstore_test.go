@@ -142,7 +142,7 @@ func TestP1_LimitersOfAFleet(t *testing.T) {
 
 		// The start of the first permit is too old to be used without a question, and the answer is that a budget is closed.
 		// The permit gives back all that it had.
-		time.Sleep(throttle.DefaultJitter)
+		time.Sleep(defaultJitter)
 		require.Error(t, first.Renew(t.Context()))
 		require.Eventually(t, func() bool { return used("at once", "") == 0 && used("queries", "") == 2 }, 10*time.Second, time.Millisecond)
 	})

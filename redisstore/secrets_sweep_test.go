@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
@@ -191,7 +192,7 @@ func (s *sweep) transport(st store.Store) *throttle.Transport {
 				Name: "a canary's cost", Match: "/", Key: secretKey, Limit: store.PerMinute(99),
 				Cost: func(r *http.Request) int { return 2 - 9*len(r.URL.Query()["bad"]) + 999*len(r.URL.Query()["huge"]) },
 				Answer: func(resp *http.Response) throttle.Answer {
-					b, _ := throttle.PeekBody(resp, 99)
+					b, _ := feedback.PeekBody(resp, 99)
 					return throttle.Answer{}.WithCost(3).WithLeft(store.Quota{Left: len(b), Reset: time.Minute})
 				},
 			},
@@ -249,7 +250,7 @@ func (s *sweep) limiters() {
 	require.NoError(s, p.Tell(s.Context(), throttle.Answer{}.WithCost(1)))
 	s.told.see(l, p)
 	p.Release()
-	_, err = l.TryAcquire(s.Context(), canaryLimiter, 1)
+	_, err = l.Acquire(throttle.WithMaxWait(s.Context(), throttle.NoWait), canaryLimiter, 1)
 	require.ErrorIs(s, err, throttle.ErrLimited)
 	s.told.see(err)
 	_, err = l.Acquire(throttle.WithMaxWait(s.Context(), throttle.Forever), canaryLimiter, -1)

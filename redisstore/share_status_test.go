@@ -3,6 +3,8 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,7 +42,7 @@ func stand(t *testing.T, server *redistest.Server, shares, each int) func() []st
 		all, err := l.Statuses(ctx)
 		require.NoError(t, err)
 		require.Len(t, all, 1)
-		return all[0].Shares
+		return slices.Collect(maps.Values(all))[0].Shares
 	}
 }
 
@@ -167,7 +169,7 @@ func TestStatusAddsPriorities(t *testing.T) {
 		shares := func() []store.ShareStatus {
 			all, err := l.Statuses(ctx)
 			require.NoError(t, err)
-			return all[0].Shares
+			return slices.Collect(maps.Values(all))[0].Shares
 		}
 		acme, other := store.ShareOf("model", "acme"), store.ShareOf("model", "other")
 		require.ElementsMatch(t, []store.ShareStatus{

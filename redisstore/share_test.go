@@ -263,7 +263,7 @@ func TestP12_Open(t *testing.T) {
 		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 		defer cancel()
 		require.Error(t, l.Pause(ctx, "", time.Minute))
-		_, err := l.TryAcquire(c.ctx, "", 1)
+		_, err := l.Acquire(throttle.WithMaxWait(c.ctx, throttle.NoWait), "", 1)
 		var limited *throttle.LimitError
 		require.ErrorAs(t, err, &limited)
 		require.True(t, limited.Paused)
@@ -272,7 +272,7 @@ func TestP12_Open(t *testing.T) {
 
 		back(c.nodes...)
 		time.Sleep(3 * time.Second)
-		_, err = l.TryAcquire(c.ctx, "", 1)
+		_, err = l.Acquire(throttle.WithMaxWait(c.ctx, throttle.NoWait), "", 1)
 		require.ErrorIs(t, err, throttle.ErrLimited, "Redis was told")
 		time.Sleep(time.Hour)
 		acquire(1, time.Second)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/retry"
 	"github.com/fleetthrottle/throttle/store"
@@ -107,7 +108,7 @@ func TestPitfall_RetryAfter(t *testing.T) {
 func TestPrivateWait(t *testing.T) {
 	shadow, noPenalty := open, open
 	shadow.Shadow = true
-	noPenalty.Answer = throttle.LeaveOpen
+	noPenalty.Answer = feedback.LeaveOpen
 	other := open
 	other.Match = "other.example.com/"
 	for _, c := range []struct {

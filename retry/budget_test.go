@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/retry"
 )
 
@@ -134,7 +135,7 @@ func TestMaxWaitOfTheTransport(t *testing.T) {
 // banned is the policy of an upstream that refuses with a 200.
 var banned = throttle.Policy{
 	Name: "app", Match: "/", Limit: throttle.PerSecond(1000), Answer: func(resp *http.Response) throttle.Answer {
-		head, err := throttle.PeekBody(resp, 1024)
+		head, err := feedback.PeekBody(resp, 1024)
 		if err != nil || !strings.Contains(string(head), `"sub_code":"90018"`) {
 			return throttle.Answer{}
 		}

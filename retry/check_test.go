@@ -116,7 +116,7 @@ func TestCertainlyNoRefusal(t *testing.T) {
 		},
 	}
 	knows := recognised // all refusals of its budget
-	knows.Answer = feedback.First(banned.Answer, throttle.LeaveOpen)
+	knows.Answer = feedback.First(banned.Answer, feedback.LeaveOpen)
 	for _, c := range []struct {
 		policies []throttle.Policy
 		want     int

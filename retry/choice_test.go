@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/choice"
 	"github.com/fleetthrottle/throttle/retry"
 )
 
@@ -45,11 +46,11 @@ var choicePolicies = []throttle.Policy{
 }
 
 // choiceOf returns the choice between a and b.
-func choiceOf(t *testing.T, tr *throttle.Transport) *throttle.Choice {
+func choiceOf(t *testing.T, tr *throttle.Transport) *choice.Choice {
 	t.Helper()
-	choice, err := throttle.NewChoice(tr,
-		throttle.Variant{Name: "a"},
-		throttle.Variant{Name: "b", Change: func(r *http.Request) error { r.URL.Host = "b.example.com"; return nil }})
+	choice, err := choice.New(tr,
+		choice.Variant{Name: "a"},
+		choice.Variant{Name: "b", Change: func(r *http.Request) error { r.URL.Host = "b.example.com"; return nil }})
 	require.NoError(t, err)
 	return choice
 }

@@ -21,7 +21,7 @@ const (
 )
 
 // NewClient returns a client whose every attempt passes through t and is
-// charged. t is a [throttle.Transport], a [throttle.Choice], where the next attempt
+// charged. t is a [throttle.Transport], a choice.Choice, where the next attempt
 // takes another variant, or an http.RoundTripper around one. It decides by [CheckRetry] and waits by [Backoff]; it logs nothing.
 //
 // It does not begin a wait of its own for which the context leaves too little

@@ -1,6 +1,6 @@
 // Package retry pairs throttle with github.com/hashicorp/go-retryablehttp.
 //
-//	client := retry.NewClient(transport) // a *throttle.Transport, or a *throttle.Choice
+//	client := retry.NewClient(transport) // a *throttle.Transport, or a *choice.Choice
 //	resp, err := client.Get("https://api.example.com/orders")
 //
 // or, for code that wants an [http.Client]:

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/retry"
 	"github.com/fleetthrottle/throttle/store"
@@ -65,7 +66,7 @@ func TestBackoff_BeyondAPenalty(t *testing.T) {
 			{6 * time.Millisecond, 9, 5 * time.Second, 10 * time.Second},
 			{3 * time.Second, 1, 0, 0},
 			{time.Hour, 9, 0, 0},
-			{0, 2, 0, 5 * time.Second}, // DefaultRetryAfter on top
+			{0, 2, 0, 5 * time.Second}, // a second on top
 		} {
 			resp, err := newTransport(t, answer(429, ""), says(c.penalty)).RoundTrip(get(t).Request)
 			require.NoError(t, err)
@@ -116,7 +117,7 @@ func TestARefusalThatTheStoreHearsOfLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(100), Answer: func(resp *http.Response) throttle.Answer {
-					if seen, err := throttle.PeekBody(resp, 10); err != nil || string(seen) != "refused" {
+					if seen, err := feedback.PeekBody(resp, 10); err != nil || string(seen) != "refused" {
 						return throttle.Answer{}
 					}
 					return throttle.Refused(20 * time.Second)

@@ -17,6 +17,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Gate is a [rivertype.WorkerMiddleware] that lets jobs through when there is room for them: put it into Middleware
@@ -102,13 +103,11 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 // admit returns the permit of a job, or a place. A place that cannot be redeemed is given up for a new one.
 func (g *Gate) admit(ctx context.Context, place *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
 	ctx = throttle.WithMaxWait(ctx, g.patience)
-	if place != nil {
-		permit, later, err := g.limiters.Redeem(ctx, place, demands...)
-		if !errors.As(err, new(*throttle.PlaceError)) {
-			return permit, later, err
-		}
+	permit, later, err := g.limiters.Reserve(ctx, place, demands...)
+	if errors.As(err, new(*store.PlaceError)) {
+		return g.limiters.Reserve(ctx, nil, demands...)
 	}
-	return g.limiters.Reserve(ctx, demands...)
+	return permit, later, err
 }
 
 // placeOf returns the place in the metadata of a job; nil if there is none, or none that can be read.

@@ -34,7 +34,7 @@ func recipeGoogle(ctx context.Context, store throttle.Store, base http.RoundTrip
 		Policies: []throttle.Policy{
 			{
 				Name: "sheets-project", Match: "sheets.googleapis.com/", Key: kind,
-				Limit: throttle.PerMinute(300), Answer: throttle.LeaveOpen,
+				Limit: throttle.PerMinute(300), Answer: feedback.LeaveOpen,
 			},
 			{
 				Name: "sheets-user", Match: "sheets.googleapis.com/", Key: throttle.Join(account, kind),

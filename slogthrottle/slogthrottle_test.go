@@ -17,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/choice"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/slogthrottle"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/telemetry"
 )
 
@@ -97,7 +99,7 @@ func TestLines(t *testing.T) {
 			`level=DEBUG msg="throttle: waiting" throttle.policy=p throttle.budget=p/1 throttle.limit=40/s throttle.duration=1s throttle.callers=3`},
 		{throttle.Event{Kind: throttle.EventStillWaiting, Policy: "p", Duration: 10 * time.Second, Left: time.Minute},
 			`level=INFO msg="throttle: still waiting" throttle.policy=p throttle.duration=10s throttle.left=1m0s`},
-		{throttle.Event{Kind: throttle.EventClosed, Policy: "p", Paused: true, Duration: time.Hour, Note: throttle.PauseNote{By: "anna", Reason: "the shop moves"}},
+		{throttle.Event{Kind: throttle.EventClosed, Policy: "p", Paused: true, Duration: time.Hour, Note: store.PauseNote{By: "anna", Reason: "the shop moves"}},
 			`level=WARN msg="throttle: closed" throttle.policy=p throttle.paused=true throttle.note.by=anna throttle.note.reason="the shop moves" throttle.duration=1h0m0s`},
 		{throttle.Event{Kind: throttle.EventPenalized, Policy: "p", Duration: time.Minute}, `level=WARN msg="throttle: penalized" throttle.policy=p throttle.duration=1m0s`},
 		{throttle.Event{Kind: throttle.EventOpened, Policy: "p"}, `level=INFO msg="throttle: opened" throttle.policy=p`},
@@ -258,7 +260,7 @@ func TestUnmatched(t *testing.T) {
 		require.NoError(t, err)
 		config.Base = base{}
 		transport := throttle.Must(throttle.New(config))
-		choice, err := throttle.NewChoice(transport, throttle.Variant{Name: "as it is"}, throttle.Variant{Name: "west", Change: func(r *http.Request) error {
+		choice, err := choice.New(transport, choice.Variant{Name: "as it is"}, choice.Variant{Name: "west", Change: func(r *http.Request) error {
 			r.URL.Host = "west.example.com"
 			return nil
 		}})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/shares"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // AskTime is how long stores may take to answer when somebody looks. It is less
@@ -28,7 +29,7 @@ type Summary struct {
 	Ceiling float64        // the lowest; 0 if the limit alone counts everywhere
 	Shares  []Share        // those of all budgets together; nil without shares
 
-	told []throttle.ShareStatus
+	told []store.ShareStatus
 }
 
 // A Share is what is told of a share of callers: of the 16 shares that wait
@@ -48,7 +49,7 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 	ctx, stop := context.WithTimeout(ctx, AskTime)
 	defer stop()
 
-	answers := make([][]throttle.BudgetStatus, len(sources))
+	answers := make([]map[throttle.Budget]throttle.Status, len(sources))
 	errs := make([]error, len(sources))
 	var asked sync.WaitGroup
 	for i, s := range sources {
@@ -58,12 +59,11 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 
 	all := make(map[string]*Summary)
 	for _, answer := range answers {
-		for i := range answer {
-			b := &answer[i]
-			if all[b.Budget.Policy] == nil {
-				all[b.Budget.Policy] = &Summary{Limit: b.Limit}
+		for budget, status := range answer {
+			if all[budget.Policy] == nil {
+				all[budget.Policy] = &Summary{Limit: status.Limit}
 			}
-			all[b.Budget.Policy].add(&b.Status)
+			all[budget.Policy].add(&status)
 		}
 	}
 	for _, s := range all {

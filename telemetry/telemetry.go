@@ -146,7 +146,7 @@ type Source interface {
 
 	// Statuses returns what the budgets are like, as
 	// [throttle.Transport.Statuses] does.
-	Statuses(context.Context) ([]throttle.BudgetStatus, error)
+	Statuses(context.Context) (map[throttle.Budget]throttle.Status, error)
 }
 
 // A Table has what belongs to each policy, bound beforehand: events come on the

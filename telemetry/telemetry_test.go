@@ -151,4 +151,6 @@ type broken struct{}
 
 func (broken) Policies() []throttle.Policy { return nil }
 
-func (broken) Statuses(context.Context) ([]throttle.BudgetStatus, error) { return nil, errBroken }
+func (broken) Statuses(context.Context) (map[throttle.Budget]throttle.Status, error) {
+	return nil, errBroken
+}

@@ -57,13 +57,13 @@ func TestPlainConverter(t *testing.T) {
 		require.Equal(t, temporalthrottle.ErrorType, later.Type())
 		require.Nil(t, recorded, "its own details stay")
 
-		_, place, err := j.limits.Reserve(throttle.WithMaxWait(t.Context(), time.Millisecond), throttle.Demand{Policy: "api"})
+		_, place, err := j.limits.Reserve(throttle.WithMaxWait(t.Context(), time.Millisecond), nil, throttle.Demand{Policy: "api"})
 		require.NoError(t, err)
 		_, recorded, err = run(map[string]any{"throttle:place": place})
 		require.ErrorAs(t, err, &later)
 		var kept map[string]*throttle.Place
 		require.NoError(t, recorded.Get(&kept))
-		require.WithinDuration(t, place.When(), kept["throttle:place"].When(), time.Second, "it was redeemed")
+		require.WithinDuration(t, place.When, kept["throttle:place"].When, time.Second, "it was redeemed")
 	}
 }
 

@@ -40,6 +40,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // ErrorType is the type of the [temporal.ApplicationError] of an activity that is put aside.
@@ -91,15 +92,13 @@ func (g *Gate) Acquire(ctx context.Context, demands ...throttle.Demand) (*thrott
 	}
 }
 
-// visit redeems a place, or reserves. A place that cannot be redeemed is given up for a new one.
+// visit reserves, with the place of the activity if there is one. A place that cannot be redeemed is given up for a new one.
 func (g *Gate) visit(ctx context.Context, place *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
-	if place != nil {
-		permit, later, err := g.limiters.Redeem(ctx, place, demands...)
-		if !errors.As(err, new(*throttle.PlaceError)) {
-			return permit, later, err
-		}
+	permit, later, err := g.limiters.Reserve(ctx, place, demands...)
+	if errors.As(err, new(*store.PlaceError)) {
+		return g.limiters.Reserve(ctx, nil, demands...)
 	}
-	return g.limiters.Reserve(ctx, demands...)
+	return permit, later, err
 }
 
 // isLast reports whether Temporal would end the activity if it were put aside, or lose its place.

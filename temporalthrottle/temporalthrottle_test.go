@@ -103,7 +103,7 @@ func TestPutAside(t *testing.T) {
 	require.ErrorAs(t, err, &later)
 	var again map[string]*throttle.Place
 	require.NoError(t, recorded.Get(&again))
-	require.WithinDuration(t, place.When(), again["throttle:place"].When(), time.Second)
+	require.WithinDuration(t, place.When, again["throttle:place"].When, time.Second)
 }
 
 // TestProgress: an activity without a place has its own details, and they stay in front of its place.
@@ -139,7 +139,7 @@ func TestBadPlaces(t *testing.T) {
 	demand := throttle.Demand{Policy: "other"}
 	_, err = other.Acquire(t.Context(), demand)
 	require.NoError(t, err)
-	_, place, err := other.Reserve(throttle.WithMaxWait(t.Context(), time.Millisecond), demand)
+	_, place, err := other.Reserve(throttle.WithMaxWait(t.Context(), time.Millisecond), nil, demand)
 	require.NoError(t, err)
 	progress, recorded, err := j.run(t, []any{map[string]any{"throttle:place": place}})
 	require.NoError(t, err)

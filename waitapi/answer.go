@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/problem"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // soon is when a caller may come again that was refused for want of room in this process.
@@ -53,12 +54,12 @@ func problemOf(err error) *problem.Problem {
 
 // problemOfPlace returns what it means that a place cannot be redeemed; nil if that is not what the error says.
 func problemOfPlace(err error) *problem.Problem {
-	var wrong *throttle.PlaceError
+	var wrong *store.PlaceError
 	if !errors.As(err, &wrong) {
 		return nil
 	}
 	switch wrong.Problem {
-	case throttle.PlaceExpired, throttle.PlaceRedeemed:
+	case store.PlaceExpired, store.PlaceRedeemed:
 		return problem.New(http.StatusGone, strings.TrimPrefix(wrong.Error(), "throttle: ")+": send an empty place for a new one")
 	}
 	return problem.New(http.StatusBadRequest, strings.TrimPrefix(wrong.Error(), "throttle: ")+": send an empty place for a new one")

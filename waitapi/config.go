@@ -15,7 +15,7 @@ const (
 	DefaultPermits     = 16384
 	DefaultLifetime    = time.Minute
 	DefaultMaxLifetime = time.Hour
-	DefaultMaxPenalty  = throttle.MaxRetryAfter
+	DefaultMaxPenalty  = time.Hour // the most that a Retry-After closes a budget for
 )
 
 // Config is what [New] needs.

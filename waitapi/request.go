@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/problem"
 	"github.com/fleetthrottle/throttle/internal/wishes"
-	"github.com/fleetthrottle/throttle/store"
 )
 
 // A digest stands for a caller's key, or for what a caller asks for.
@@ -128,12 +128,10 @@ type budget struct {
 // budgetOf returns the budget of a demand.
 func budgetOf(d *throttle.Demand, limiters *throttle.Limiters) budget {
 	b := budget{hash: budgetHash(d.Policy, d.Key)}
-	if limiter, err := limiters.Limiter(d.Policy); err == nil {
-		switch l := limiter.Limit(); l.Kind() {
-		case store.KindConcurrency, store.KindUnlimited:
-		default:
-			b.most = max(l.N(), l.Capacity())
-		}
+	policies := limiters.Policies()
+	i := slices.IndexFunc(policies, func(p throttle.Policy) bool { return p.Name == d.Policy })
+	if i >= 0 && policies[i].Limit.Counts() {
+		b.most = max(policies[i].Limit.N(), policies[i].Limit.Capacity())
 	}
 	return b
 }
@@ -177,14 +175,7 @@ func (p *placed) Error() string { return "waitapi: the caller has a place" }
 
 // reserve returns the permit of a caller that has a place, or wants one; or a *placed.
 func (q *acquireRequest) reserve(ctx context.Context, l *throttle.Limiters) (*throttle.Permit, error) {
-	var permit *throttle.Permit
-	var place *throttle.Place
-	var err error
-	if q.place == nil {
-		permit, place, err = l.Reserve(ctx, q.demands...)
-	} else {
-		permit, place, err = l.Redeem(ctx, q.place, q.demands...)
-	}
+	permit, place, err := l.Reserve(ctx, q.place, q.demands...)
 	if place == nil {
 		return permit, err
 	}

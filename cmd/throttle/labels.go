@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Bounds of a file of labels.
@@ -109,7 +109,7 @@ func (l *labels) of(policy, budget string) string {
 	if known == nil {
 		known = make(map[string]string, len(l.keys))
 		for _, k := range l.keys {
-			known[throttle.BudgetOf(policy, k[0]).String()] = k[1]
+			known[store.BudgetOf(policy, k[0]).String()] = k[1]
 		}
 		if l.byPolicy == nil {
 			l.byPolicy = make(map[string]map[string]string)

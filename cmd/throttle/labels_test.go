@@ -14,13 +14,14 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestLabels: keys and budgets of a file have names, by the hash of each policy. A file that is wrong is refused as a whole, with the
 // lines that are, and without their text.
 func TestLabels(t *testing.T) {
 	const acme = "shop/f32021364bac"
-	require.Equal(t, acme, throttle.BudgetOf("shop", "acme").String())
+	require.Equal(t, acme, store.BudgetOf("shop", "acme").String())
 	for text, want := range map[string]string{
 		"":                                 "",
 		"acme\tAcme GmbH\n":                "Acme GmbH",

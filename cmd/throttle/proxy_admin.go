@@ -21,7 +21,7 @@ import (
 
 // An admin serves what an operator asks of a proxy. No answer names a key, a URL or a credential.
 type admin struct {
-	statuses func(context.Context) ([]throttle.BudgetStatus, error)
+	statuses func(context.Context) (map[throttle.Budget]throttle.Status, error)
 	policies func() []throttle.Policy // in force
 	file     func() policyfile.State
 	metrics  prometheus.Gatherer
@@ -30,7 +30,7 @@ type admin struct {
 
 	mu      sync.Mutex // is held while the store is asked, so that it is asked once for all
 	asked   time.Time
-	budgets []throttle.BudgetStatus // as they were then
+	budgets map[throttle.Budget]throttle.Status // as they were then
 	err     error
 }
 
@@ -58,7 +58,7 @@ func (a *admin) handler() http.Handler {
 }
 
 // ask asks the store what budgets are like.
-func (a *admin) ask() ([]throttle.BudgetStatus, error) {
+func (a *admin) ask() (map[throttle.Budget]throttle.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Since(a.asked) < freshFor {
@@ -122,20 +122,20 @@ func (a *admin) upstreams(w http.ResponseWriter, _ *http.Request) {
 }
 
 // closed returns the policies of budgets that are closed. Shadow policies hold nothing.
-func (a *admin) closed(all []throttle.BudgetStatus) []closedPolicy {
+func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 	shadows := make(map[string]bool)
 	for _, p := range a.policies() {
 		shadows[p.Name] = p.Shadow
 	}
 	closed := []closedPolicy{}
-	for _, b := range all {
-		if b.Paused <= 0 || shadows[b.Budget.Policy] {
+	for budget, b := range all {
+		if b.Paused <= 0 || shadows[budget.Policy] {
 			continue
 		}
 		until := time.Now().Add(b.Paused).UTC().Truncate(time.Millisecond)
-		i := slices.IndexFunc(closed, func(c closedPolicy) bool { return c.Policy == b.Budget.Policy })
+		i := slices.IndexFunc(closed, func(c closedPolicy) bool { return c.Policy == budget.Policy })
 		if i < 0 {
-			closed = append(closed, closedPolicy{b.Budget.Policy, until, 1})
+			closed = append(closed, closedPolicy{budget.Policy, until, 1})
 			continue
 		}
 		c := &closed[i]

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // News is what stderr tells of budgets that are closed, and of a store that does not answer. Events come
@@ -70,7 +71,7 @@ func (n *news) closing(e throttle.Event) string {
 	switch {
 	case e.Kind == throttle.EventPenalized:
 		return line + "the upstream refused a request"
-	case e.Note != (throttle.PauseNote{}):
+	case e.Note != (store.PauseNote{}):
 		return line + e.Note.String()
 	}
 	return line + "another program was refused, or an operator paused it"

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // TestNews: each change is told once, however many callers meet it.
@@ -29,9 +30,9 @@ func TestNews(t *testing.T) {
 	require.Empty(t, n.of(event(throttle.EventOpened, 0)))
 
 	byHand := event(throttle.EventClosed, time.Hour)
-	byHand.Note = throttle.PauseNote{By: "anna@desk", Reason: "the shop moves"}
+	byHand.Note = store.PauseNote{By: "anna@desk", Reason: "the shop moves"}
 	require.Equal(t, `user/ab12 is closed for 1h0m0s: paused by anna@desk: "the shop moves"`, n.of(byHand))
-	byHand.Budget, byHand.Note = "other/cd34", throttle.PauseNote{}
+	byHand.Budget, byHand.Note = "other/cd34", store.PauseNote{}
 	require.Equal(t, "other/cd34 is closed for 1h0m0s: another program was refused, or an operator paused it", n.of(byHand))
 
 	require.Equal(t, "the store does not answer: refused connection", n.of(event(throttle.EventStoreFailed, 0)))

@@ -337,7 +337,7 @@ func (s *state) words() (words []string) {
 
 // noteWords says what an operator said who closed a budget, and for how long it is closed.
 func noteWords(n *fleet.Note, left time.Duration) []string {
-	return []string{fmt.Sprintf("%v (%s left)", throttle.PauseNote{By: n.By, Reason: n.Reason}, brief(left))}
+	return []string{fmt.Sprintf("%v (%s left)", store.PauseNote{By: n.By, Reason: n.Reason}, brief(left))}
 }
 
 // stateWords says what a state is.

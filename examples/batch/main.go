@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"maps"
 	"net/http"
 	"os"
 	"os/signal"
@@ -89,11 +90,12 @@ func run(ctx context.Context, o options) error {
 }
 
 // statuses returns what tells the budgets of the API and of the database.
-func statuses(api *throttle.Transport, database *throttle.Limiters) func(context.Context) ([]throttle.BudgetStatus, error) {
-	return func(ctx context.Context) ([]throttle.BudgetStatus, error) {
+func statuses(api *throttle.Transport, database *throttle.Limiters) func(context.Context) (map[throttle.Budget]throttle.Status, error) {
+	return func(ctx context.Context) (map[throttle.Budget]throttle.Status, error) {
 		orders, err := api.Statuses(ctx)
 		queries, failed := database.Statuses(ctx)
-		return append(orders, queries...), errors.Join(err, failed)
+		maps.Copy(orders, queries)
+		return orders, errors.Join(err, failed)
 	}
 }
 

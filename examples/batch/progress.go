@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,7 +19,7 @@ import (
 type progress struct {
 	out     io.Writer
 	rewrite bool // the output is a terminal: one line, written again and again
-	status  func(context.Context) ([]throttle.BudgetStatus, error)
+	status  func(context.Context) (map[throttle.Budget]throttle.Status, error)
 	tallies []*tally
 
 	longest int    // of the lines on the terminal
@@ -28,7 +27,7 @@ type progress struct {
 }
 
 // newProgress returns the progress of some sources under policies of which status tells.
-func newProgress(out *os.File, status func(context.Context) ([]throttle.BudgetStatus, error), tallies ...*tally) *progress {
+func newProgress(out *os.File, status func(context.Context) (map[throttle.Budget]throttle.Status, error), tallies ...*tally) *progress {
 	info, err := out.Stat()
 	return &progress{out: out, rewrite: err == nil && info.Mode()&os.ModeCharDevice != 0, status: status, tallies: tallies}
 }
@@ -88,8 +87,10 @@ func (p *progress) line(ctx context.Context) (line, trouble string) {
 	var parts []string
 	for _, t := range p.tallies {
 		status := throttle.Status{} // unknown
-		if i := slices.IndexFunc(statuses, func(s throttle.BudgetStatus) bool { return s.Budget.Policy == t.policy.Name }); i >= 0 {
-			status = statuses[i].Status
+		for budget, s := range statuses {
+			if budget.Policy == t.policy.Name {
+				status = s
+			}
 		}
 		if status.Paused > 0 {
 			trouble += t.source + " "
@@ -172,9 +173,10 @@ func (t *tally) text(limit throttle.Limit, closed time.Duration) string {
 	if left == 0 || limit.N() == 0 { // the store did not tell the limit
 		return text
 	}
+	const jitter = 35 * time.Millisecond // the default of Policy.Jitter
 	// As many starts as the limit has take its window and the jitter, and none comes before a
 	// penalty ends.
-	window := (limit.Per() + throttle.DefaultJitter).Seconds()
+	window := (limit.Per() + jitter).Seconds()
 	soonest := closed + seconds(float64(left)*window/(float64(limit.N())*t.share))
 	switch measured := seconds(float64(left) / rate); {
 	case closed > 0:

@@ -14,11 +14,8 @@ import (
 )
 
 // aBudget is what a store says of the budget of "orders".
-func aBudget(paused time.Duration) []throttle.BudgetStatus {
-	return []throttle.BudgetStatus{{
-		Budget: throttle.Budget{Policy: "orders"},
-		Status: throttle.Status{Limit: throttle.PerSecond(40), Paused: paused},
-	}}
+func aBudget(paused time.Duration) map[throttle.Budget]throttle.Status {
+	return map[throttle.Budget]throttle.Status{{Policy: "orders"}: {Limit: throttle.PerSecond(40), Paused: paused}}
 }
 
 // shown returns what a progress writes in some seconds, while work is done in each of them.
@@ -43,7 +40,7 @@ func shown(t *testing.T, p *progress, seconds int, work func(second int)) string
 func TestProgress_Elsewhere(t *testing.T) {
 	orders := &tally{source: "orders", policy: throttle.Policy{Name: "orders"}, share: 0.5, pages: 1000, found: 100}
 	second := 0
-	p := &progress{tallies: []*tally{orders}, status: func(context.Context) ([]throttle.BudgetStatus, error) {
+	p := &progress{tallies: []*tally{orders}, status: func(context.Context) (map[throttle.Budget]throttle.Status, error) {
 		switch second++; second {
 		case 10, 11:
 			return aBudget(time.Minute), nil
@@ -74,7 +71,7 @@ func TestProgress_Elsewhere(t *testing.T) {
 // TestProgress_Terminal: on a terminal one line is written again and again, and is gone at the end.
 func TestProgress_Terminal(t *testing.T) {
 	orders := &tally{source: "orders", policy: throttle.Policy{Name: "orders"}, share: 1, pages: 20}
-	p := &progress{rewrite: true, tallies: []*tally{orders}, status: func(context.Context) ([]throttle.BudgetStatus, error) {
+	p := &progress{rewrite: true, tallies: []*tally{orders}, status: func(context.Context) (map[throttle.Budget]throttle.Status, error) {
 		return aBudget(0), nil
 	}}
 	out := shown(t, p, 3, func(second int) {
@@ -99,7 +96,7 @@ func TestProgress_Terminal(t *testing.T) {
 // at all.
 func TestProgress_SlowStore(t *testing.T) {
 	orders := &tally{source: "orders", policy: throttle.Policy{Name: "orders"}, share: 1, pages: 20}
-	p := &progress{tallies: []*tally{orders}, status: func(ctx context.Context) ([]throttle.BudgetStatus, error) {
+	p := &progress{tallies: []*tally{orders}, status: func(ctx context.Context) (map[throttle.Budget]throttle.Status, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}

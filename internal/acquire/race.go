@@ -1,8 +1,12 @@
 package acquire
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -283,4 +287,19 @@ func (h *ahead) of(charges []store.Charge, p store.Priority) (until time.Duratio
 		}
 	}
 	return until, found
+}
+
+// Preference returns the order in which a caller asks its n variants. Those with a weight come first: each
+// draws when it would come if variants came as often as their weights say. The others follow
+// as they are listed.
+func Preference(n int, weight func(i int) int) []int {
+	order, comes := make([]int, n), make([]float64, n)
+	for i := range n {
+		order[i], comes[i] = i, math.Inf(1)
+		if w := weight(i); w > 0 {
+			comes[i] = rand.ExpFloat64() / float64(w)
+		}
+	}
+	slices.SortStableFunc(order, func(i, k int) int { return cmp.Compare(comes[i], comes[k]) })
+	return order
 }

@@ -5,7 +5,7 @@ import (
 	"flag"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 )
 
 // options are the flags.
@@ -30,7 +30,7 @@ func parse(args []string) (o options, err error) {
 	f.BoolVar(&o.unthrottled, "unthrottled", false, "leave the library out, and let DingTalk take a hundredth of -address")
 	f.BoolVar(&o.provoke, "provoke", false, "another program behind the same address gets it banned in the middle of the job")
 	f.DurationVar(&o.ban, "ban", 5*time.Minute, "how long a ban lasts")
-	f.DurationVar(&o.jitter, "jitter", throttle.DefaultJitter, "how long a call may be on its way; more on a busy machine")
+	f.DurationVar(&o.jitter, "jitter", acquire.DefaultJitter, "how long a call may be on its way; more on a busy machine")
 	f.StringVar(&o.svg, "svg", "", "`file` for a picture of the calls")
 	f.StringVar(&o.halves, "halves", "", "`folder` for a picture of the job without the library and with it")
 	f.StringVar(&o.node, "node", "", "be a node that calls this `host`; for the program itself")

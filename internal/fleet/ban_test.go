@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
@@ -80,7 +81,7 @@ const penalty = 2 * time.Second
 func banned(m Member) (http.RoundTripper, error) {
 	p := m.policy()
 	p.Answer = func(resp *http.Response) throttle.Answer {
-		if b, err := throttle.PeekBody(resp, 4096); err == nil && strings.Contains(string(b), `"punish":"deny"`) {
+		if b, err := feedback.PeekBody(resp, 4096); err == nil && strings.Contains(string(b), `"punish":"deny"`) {
 			return throttle.Refused(penalty)
 		}
 		return throttle.RetryAfter(resp)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
@@ -33,7 +34,7 @@ func TestP10_Memory(t *testing.T) {
 			}
 			g, err := s.Book(t.Context(), &store.Booking{MaxWait: -1, Charges: []store.Charge{{
 				Budget: throttle.Budget{Policy: text, Group: "memory", Key: [16]byte{byte(i)}},
-				Limit:  limit, Cost: cost, Jitter: throttle.DefaultJitter,
+				Limit:  limit, Cost: cost, Jitter: acquire.DefaultJitter,
 			}}})
 			require.NoError(t, err, text)
 			require.True(t, g.OK || g.Wait == throttle.Never, text)

@@ -1,14 +1,16 @@
-// Package peek looks at the beginning of an answer's body and leaves the body as if
-// nobody had looked.
+// Package peek looks at what an answer says: at the beginning of its body, which it leaves as if nobody had
+// looked, and at when it was sent.
 package peek
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
-// Body is throttle.PeekBody: its documentation says what it promises.
+// Body is feedback.PeekBody: its documentation says what it promises.
 func Body(resp *http.Response, max int64) ([]byte, error) {
 	if max <= 0 {
 		return nil, nil
@@ -166,4 +168,51 @@ func Refused(resp *http.Response) (coding string) {
 		return body.takeRefused()
 	}
 	return ""
+}
+
+// SlowAnswer is how long an answer must have taken for its Date to tell anything: a Date has whole
+// seconds.
+const SlowAnswer = time.Second
+
+// handedKey is the context key of the time.Time when a request was handed on.
+type handedKey struct{}
+
+// WithHanded returns the context of a request whose answer took longer than SlowAnswer. handed is when the
+// request was handed on.
+func WithHanded(ctx context.Context, handed time.Time) context.Context {
+	return context.WithValue(ctx, handedKey{}, handed)
+}
+
+// handedAt returns when the request of an answer was handed on, if its answer took longer than
+// SlowAnswer.
+func handedAt(resp *http.Response) (handed time.Time, tookLong bool) {
+	if resp == nil || resp.Request == nil {
+		return time.Time{}, false
+	}
+	handed, tookLong = resp.Request.Context().Value(handedKey{}).(time.Time)
+	return handed, tookLong
+}
+
+// SentAt is feedback.SentAt: its documentation says what it promises.
+func SentAt(resp *http.Response) time.Time {
+	now := time.Now()
+	handed, tookLong := handedAt(resp)
+	if !tookLong {
+		return now
+	}
+
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	if sent := date.Add(time.Second); err == nil && !sent.Before(handed) && sent.Before(now) {
+		return sent
+	}
+	return now
+}
+
+// Took is feedback.Took: its documentation says what it promises.
+func Took(resp *http.Response) time.Duration {
+	handed, tookLong := handedAt(resp)
+	if !tookLong {
+		return 0
+	}
+	return time.Since(handed)
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Most is how many shares are told by name.
@@ -41,9 +41,9 @@ func Name(id uint64) string {
 
 // Lines returns what is told of shares: those that wait most come first, then those that were served most, and all beyond Most are one
 // line. It returns nil if there are none.
-func Lines(all []throttle.ShareStatus) (lines []Line) {
+func Lines(all []store.ShareStatus) (lines []Line) {
 	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b throttle.ShareStatus) int {
+	slices.SortFunc(all, func(a, b store.ShareStatus) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Served, a.Served), cmp.Compare(a.ID, b.ID))
 	})
 	for _, s := range all[:min(len(all), Most)] {
@@ -60,9 +60,9 @@ func Lines(all []throttle.ShareStatus) (lines []Line) {
 }
 
 // Add adds what other budgets tell of shares, which may be the same.
-func Add(all, more []throttle.ShareStatus) []throttle.ShareStatus {
+func Add(all, more []store.ShareStatus) []store.ShareStatus {
 	for _, s := range more {
-		i := slices.IndexFunc(all, func(o throttle.ShareStatus) bool { return o.ID == s.ID })
+		i := slices.IndexFunc(all, func(o store.ShareStatus) bool { return o.ID == s.ID })
 		if i < 0 {
 			all = append(all, s)
 			continue

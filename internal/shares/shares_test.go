@@ -5,13 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/store"
 )
 
 // status is a share of weight 1.
-func status(id uint64, waiting, served int) throttle.ShareStatus {
-	return throttle.ShareStatus{Share: store.Share{ID: id, Weight: 1}, Waiting: waiting, Served: served}
+func status(id uint64, waiting, served int) store.ShareStatus {
+	return store.ShareStatus{Share: store.Share{ID: id, Weight: 1}, Waiting: waiting, Served: served}
 }
 
 func TestLines(t *testing.T) {
@@ -21,14 +20,14 @@ func TestLines(t *testing.T) {
 		{Name: "none", Weight: 1, Waiting: 2, Served: 8},
 		{Name: "common", Weight: 1, Waiting: 2, Served: -1},
 		{Name: "1fffffffffffff", Weight: 1, Served: 7},
-	}, Lines([]throttle.ShareStatus{
+	}, Lines([]store.ShareStatus{
 		{Waiting: 2, Served: 8}, status(1, 2, -1), {Share: store.Share{ID: 0xabc, Weight: 3}, Waiting: 9, Served: 1}, status(1<<53-1, 0, 7),
 	}))
 }
 
 // TestTheRest: what is beyond the sixteen shares that wait most is told together, and so nothing is missing.
 func TestTheRest(t *testing.T) {
-	var all []throttle.ShareStatus
+	var all []store.ShareStatus
 	for i := range 40 {
 		all = append(all, status(uint64(100+i), 1000-i, 10))
 	}
@@ -47,8 +46,8 @@ func TestTheRest(t *testing.T) {
 }
 
 func TestAdd(t *testing.T) {
-	sum := Add(nil, []throttle.ShareStatus{status(5, 1, 2), status(6, 3, 4)})
-	sum = Add(sum, []throttle.ShareStatus{status(6, 10, 20), status(7, 1, -1)})
-	sum = Add(sum, []throttle.ShareStatus{status(5, 1, -1)})
-	require.Equal(t, []throttle.ShareStatus{status(5, 2, -1), status(6, 13, 24), status(7, 1, -1)}, sum)
+	sum := Add(nil, []store.ShareStatus{status(5, 1, 2), status(6, 3, 4)})
+	sum = Add(sum, []store.ShareStatus{status(6, 10, 20), status(7, 1, -1)})
+	sum = Add(sum, []store.ShareStatus{status(5, 1, -1)})
+	require.Equal(t, []store.ShareStatus{status(5, 2, -1), status(6, 13, 24), status(7, 1, -1)}, sum)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -86,7 +87,7 @@ func isShared(t *testing.T, started []int, off float64, shares int, weight func(
 	if least < fair*(1-off)-1 || most > fair*(1+off)+1 {
 		t.Errorf("P5 (first come, first served) broken: of %d shares one got %.0f and one %.0f, where %.1f are fair", shares, least, most, fair)
 	}
-	if possible := float64(rate) * float64(seconds) * float64(time.Second) / float64(time.Second+throttle.DefaultJitter); float64(all) < 0.97*possible {
+	if possible := float64(rate) * float64(seconds) * float64(time.Second) / float64(time.Second+acquire.DefaultJitter); float64(all) < 0.97*possible {
 		t.Errorf("P3 (nearly all of the limit is used) broken: %d starts of %.0f", all, possible)
 	}
 }
@@ -133,7 +134,7 @@ func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight,
 		}
 	})
 
-	if possible := float64(rate) * float64(seconds) * float64(time.Second) / float64(time.Second+throttle.DefaultJitter); float64(single+rest) < 0.97*possible {
+	if possible := float64(rate) * float64(seconds) * float64(time.Second) / float64(time.Second+acquire.DefaultJitter); float64(single+rest) < 0.97*possible {
 		t.Errorf("P3 (nearly all of the limit is used) broken: %d/s, a heap of %d: %d starts of %.0f", rate, heap, single+rest, possible)
 	}
 	return single, rest

@@ -36,6 +36,50 @@ func TestNothingInternalIsExported(t *testing.T) {
 	require.Greater(t, found, 40, "packages were not found")
 }
 
+// TestRootHasFewNames: what the root exports fits into one reading of go doc: at most 200 names, methods and fields
+// included. A name that only authors of stores, of readers of answers or of job queues need belongs to their package.
+func TestRootHasFewNames(t *testing.T) {
+	_, imports := exported(t, ".", ".")
+	root, err := imports.Import(repository)
+	require.NoError(t, err)
+
+	names := 0
+	for _, name := range root.Scope().Names() {
+		object := root.Scope().Lookup(name)
+		if object.Exported() {
+			names += 1 + membersOf(object)
+		}
+	}
+	require.LessOrEqual(t, names, 200, "move a concept to a package of its own, or delete what nobody needs")
+	require.Greater(t, names, 100, "the names were not found")
+}
+
+// membersOf returns how many methods and fields of a type are exported. An alias has those of its own package.
+func membersOf(object types.Object) (n int) {
+	name, ok := object.(*types.TypeName)
+	if !ok || name.IsAlias() {
+		return 0
+	}
+
+	named := name.Type().(*types.Named)
+	for m := range named.Methods() {
+		if m.Exported() {
+			n++
+		}
+	}
+	switch u := named.Underlying().(type) {
+	case *types.Struct:
+		for f := range u.Fields() {
+			if f.Exported() {
+				n++
+			}
+		}
+	case *types.Interface:
+		n += u.NumExplicitMethods()
+	}
+	return n
+}
+
 // TestNothingInternalIsExportedCanFail has a package with each fault that TestNothingInternalIsExported finds.
 func TestNothingInternalIsExportedCanFail(t *testing.T) {
 	_, imports := exported(t, ".", "./internal/vet/testdata/faulty")

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
@@ -71,7 +72,7 @@ func nextAfterLeaving(t *testing.T, visits []visit, l *throttle.Limiter, at time
 	s.play(visits, at, s.limiter(l))
 	next := visit{came: s.now(), start: never}
 	require.NoError(t, s.limiter(l)(t.Context(), &next))
-	line := line{n: 5, span: time.Second + throttle.DefaultJitter}
+	line := line{n: 5, span: time.Second + acquire.DefaultJitter}
 	if must(l.Status(t.Context(), "")).Limit.Kind() == store.KindLeakyBucket {
 		line.n, line.span = 1, 200*ms
 	}

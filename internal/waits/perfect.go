@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 )
 
 // A line is what a perfect queue obeys: at most n starts in any interval of a
@@ -23,7 +23,7 @@ type change struct {
 
 // lineOf returns the line of n a second with the default jitter.
 func lineOf(n int, changes ...change) line {
-	return line{n, time.Second + throttle.DefaultJitter, changes}
+	return line{n, time.Second + acquire.DefaultJitter, changes}
 }
 
 // rate is how many starts fit in a second.

@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
 
 const (
 	tokensPerMinute = 60_000
-	tokenSpan       = time.Minute + throttle.DefaultJitter
+	tokenSpan       = time.Minute + acquire.DefaultJitter
 )
 
 // A guess is what callers think that an answer costs, and what it does cost.

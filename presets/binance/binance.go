@@ -93,7 +93,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "binance-requests", Match: o.Host + "/api/", Key: address,
-			Limit: throttle.SlidingWindow(61_000, 5*time.Minute), Answer: throttle.LeaveOpen,
+			Limit: throttle.SlidingWindow(61_000, 5*time.Minute), Answer: feedback.LeaveOpen,
 		},
 	})
 }

@@ -96,7 +96,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "cloudflare-address", Match: match, Key: caller.Always(o.Address),
-			Limit: throttle.PerSecond(200), Answer: throttle.LeaveOpen,
+			Limit: throttle.PerSecond(200), Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "cloudflare-graphql", Match: match, Key: user, Cost: graphql,

@@ -95,11 +95,11 @@ func Policies(o Options) []throttle.Policy {
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "deepseek-pro", Match: match, Key: account,
-			Limit: throttle.Concurrency(o.Pro), Cost: o.asks("deepseek-v4-pro"), Answer: throttle.LeaveOpen,
+			Limit: throttle.Concurrency(o.Pro), Cost: o.asks("deepseek-v4-pro"), Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "deepseek-flash", Match: match, Key: account,
-			Limit: throttle.Concurrency(o.Flash), Cost: o.asks("deepseek-flash", "deepseek-v4-flash"), Answer: throttle.LeaveOpen,
+			Limit: throttle.Concurrency(o.Flash), Cost: o.asks("deepseek-flash", "deepseek-v4-flash"), Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "deepseek-model", Match: match, Key: throttle.Join(account, o.Model),

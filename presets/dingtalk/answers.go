@@ -40,7 +40,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 	case f.denied || f.page && o.isBan(resp):
 		r = refusal{address, max(o.Ban, f.wait)}
 	case resp.StatusCode == http.StatusTooManyRequests:
-		return refusal{appAPI, feedback.RetryAfter(throttle.DefaultRetryAfter)(resp).Close}
+		return refusal{appAPI, feedback.RetryAfter(time.Second)(resp).Close}
 	case resp.StatusCode == http.StatusForbidden:
 		// Without the field it is more likely to be about a permission.
 		return refusal{appAPI, feedback.RetryAfter(0)(resp).Close}

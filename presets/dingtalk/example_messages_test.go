@@ -31,7 +31,7 @@ func messagePolicies() []throttle.Policy {
 // The others would get nothing, and DingTalk would not say so.
 func mayGet(ctx context.Context, day *throttle.Limiter, users []string) (some []string, err error) {
 	for _, user := range users {
-		switch _, err := day.TryAcquire(ctx, user, 1); {
+		switch _, err := day.Acquire(throttle.WithMaxWait(ctx, throttle.NoWait), user, 1); {
 		case err == nil:
 			some = append(some, user)
 		case !errors.Is(err, throttle.ErrLimited):

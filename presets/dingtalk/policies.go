@@ -69,7 +69,7 @@ func shared(o Options) []throttle.Policy {
 		rows = append(rows, throttle.Policy{
 			Name: "dingtalk-robot-month", Match: "POST " + o.Host + customRobot, Key: throttle.Query("access_token"),
 			Limit:  perMonth(o.RobotPerMonth),
-			Answer: throttle.LeaveOpen, // what DingTalk answers above the cap is not known
+			Answer: feedback.LeaveOpen, // what DingTalk answers above the cap is not known
 		})
 	}
 	return rows
@@ -109,17 +109,17 @@ func products(o Options) []throttle.Policy {
 		{
 			Name: "dingtalk-service-window", Match: "POST " + o.Host + serviceAll, Key: o.company,
 			Limit:  perDay(100),
-			Answer: throttle.LeaveOpen,
+			Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "dingtalk-forms", Match: "GET " + o.Host + forms, Key: o.company,
 			Limit:  throttle.PerSecond(20),
-			Answer: throttle.LeaveOpen,
+			Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "dingtalk-resumes", Match: "POST " + o.Host + candidates, Key: o.company,
 			Limit:  throttle.PerMinute(30),
-			Answer: throttle.LeaveOpen,
+			Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "dingtalk-calendar", Match: "POST " + o.Host + calendars, Key: throttle.Join(o.company, throttle.PathValue("user")),
@@ -149,7 +149,7 @@ func products(o Options) []throttle.Policy {
 		throttle.Policy{
 			Name: "dingtalk-customers", Match: "POST " + o.Host + customers, Key: o.company,
 			Limit:  throttle.PerSecond(1),
-			Answer: throttle.LeaveOpen,
+			Answer: feedback.LeaveOpen,
 		},
 	)
 }

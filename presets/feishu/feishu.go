@@ -172,7 +172,7 @@ func Policies(o Options) []throttle.Policy {
 		rows = append(rows, throttle.Policy{
 			Name: "feishu-month", Match: o.Host + "/open-apis/", Key: tenant, Cost: o.metered,
 			Limit:  throttle.CalendarWindow(o.PerMonth, throttle.Month, beijing),
-			Answer: throttle.LeaveOpen,
+			Answer: feedback.LeaveOpen,
 		})
 	}
 	return tablerow.Table(rows)
@@ -193,7 +193,7 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 			row.Name = "feishu-" + name + "-" + bound.name + api
 			row.Limit = throttle.SlidingWindow(bound.n, bound.per)
 			rows = append(rows, row)
-			row.Answer = throttle.LeaveOpen
+			row.Answer = feedback.LeaveOpen
 		}
 	}
 	return rows

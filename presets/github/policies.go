@@ -49,11 +49,11 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "github-content-minute", Match: all, Key: o.account, Cost: o.creations,
-			Limit: throttle.PerMinute(80), Answer: throttle.LeaveOpen,
+			Limit: throttle.PerMinute(80), Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "github-content-hour", Match: all, Key: o.account, Cost: o.creations,
-			Limit: throttle.PerHour(500), Answer: throttle.LeaveOpen,
+			Limit: throttle.PerHour(500), Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "github-oauth", Match: "POST " + site + tokens,

@@ -119,7 +119,7 @@ func Policies(o Options) []throttle.Policy {
 		{Name: "gitlab-anonymous", Match: o.Host + "/api/", Key: address, Cost: anonymous,
 			Limit: throttle.PerMinute(500), Answer: feedback.All(tablerow.IfCharged(anonymous, callerRefused()), left(ofAddress))},
 		{Name: "gitlab-address", Match: o.Host + "/", Key: address,
-			Limit: throttle.PerMinute(2_000), Answer: throttle.LeaveOpen},
+			Limit: throttle.PerMinute(2_000), Answer: feedback.LeaveOpen},
 		{Name: "gitlab-site", Match: o.Host + "/", Key: address, Cost: ofSite,
 			Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(ofSite, feedback.First(siteRefused, tablerow.Outage()))},
 		{Name: "gitlab-endpoint", Match: o.Host + "/api/", Key: throttle.Join(o.Caller, endpoint),
@@ -144,10 +144,10 @@ func Policies(o Options) []throttle.Policy {
 		{"new-groups", "POST " + at + "groups", nil, throttle.SlidingWindow(200, 24*time.Hour)},
 	} {
 		rows = append(rows, throttle.Policy{Name: "gitlab-" + row.name, Match: row.match, Key: o.Caller, Cost: row.cost,
-			Limit: row.limit, Answer: throttle.LeaveOpen})
+			Limit: row.limit, Answer: feedback.LeaveOpen})
 	}
 	return tablerow.Table(append(rows, throttle.Policy{Name: "gitlab-new-pipelines", Match: "POST " + at + "projects/{id}/pipeline",
-		Key: throttle.Join(o.Caller, throttle.PathValue("id")), Limit: throttle.PerMinute(25), Answer: throttle.LeaveOpen}))
+		Key: throttle.Join(o.Caller, throttle.PathValue("id")), Limit: throttle.PerMinute(25), Answer: feedback.LeaveOpen}))
 }
 
 func (o Options) withDefaults() Options {

@@ -61,6 +61,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
@@ -96,7 +97,7 @@ func Policies(o Options) []throttle.Policy {
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "graph-app", Match: match, Key: app,
-			Limit: throttle.SlidingWindow(130_000, 10*time.Second), Answer: throttle.LeaveOpen,
+			Limit: throttle.SlidingWindow(130_000, 10*time.Second), Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "graph-mailbox", Match: match, Key: box, Cost: ofMailbox,
@@ -108,7 +109,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "graph-mailbox-upload", Match: match, Key: box, Cost: uploaded,
-			Limit: throttle.SlidingWindow(uploads, 5*time.Minute), Answer: throttle.LeaveOpen,
+			Limit: throttle.SlidingWindow(uploads, 5*time.Minute), Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "graph-service", Match: match, Key: throttle.Join(app, tenant, service), Cost: ofService,

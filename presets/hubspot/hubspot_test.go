@@ -13,6 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 const (
@@ -79,7 +80,7 @@ func TestLeftOut(t *testing.T) {
 func TestOutage(t *testing.T) {
 	read := hubspot.Policies(hubspot.Options{})[0].Answer
 	away := &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"7"}}, Request: presettest.Request(t, contact)}
-	for range throttle.OutageAnswers - 1 {
+	for range tablerow.OutageAnswers - 1 {
 		require.Zero(t, read(away).Close)
 	}
 	require.Equal(t, throttle.Refused(7*time.Second), read(away))

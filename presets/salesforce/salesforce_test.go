@@ -12,6 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 	"github.com/fleetthrottle/throttle/presets/salesforce"
 )
 
@@ -47,7 +48,7 @@ func TestLeftOut(t *testing.T) {
 func TestOutage(t *testing.T) {
 	read := salesforce.Policies(salesforce.Options{})[1].Answer
 	away := &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"7"}}}
-	for range throttle.OutageAnswers - 1 {
+	for range tablerow.OutageAnswers - 1 {
 		require.Zero(t, read(away).Close)
 	}
 	require.Equal(t, throttle.Refused(7*time.Second), read(away))

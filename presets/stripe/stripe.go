@@ -108,7 +108,7 @@ const (
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
-	none := throttle.LeaveOpen
+	none := feedback.LeaveOpen
 	rows := []throttle.Policy{
 		{Name: "stripe-account", Match: o.Host + "/", Key: o.account, Cost: o.base,
 			Limit: throttle.PerSecond(o.PerSecond), Answer: tablerow.IfCharged(o.base, accountRefused())},

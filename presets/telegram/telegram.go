@@ -108,7 +108,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "telegram-chat", Match: match, Key: toChat, Cost: o.toChat,
-			Limit: throttle.PerSecond(1), Answer: throttle.LeaveOpen,
+			Limit: throttle.PerSecond(1), Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "telegram-group", Match: match, Key: toChat, Cost: o.toGroup,

@@ -142,11 +142,11 @@ func Policies(o Options) []throttle.Policy {
 	}
 	for path, n := range sorted(o.perDay()) {
 		rows = append(rows, throttle.Policy{Name: name(path), Match: o.Host + path, Key: o.Caller,
-			Limit: throttle.CalendarWindow(n, throttle.Day, beijing), Answer: throttle.LeaveOpen})
+			Limit: throttle.CalendarWindow(n, throttle.Day, beijing), Answer: feedback.LeaveOpen})
 	}
 	for path, n := range sorted(o.perMinute()) {
 		rows = append(rows, throttle.Policy{Name: name(path) + "-minute", Match: o.Host + path, Key: o.Caller,
-			Limit: throttle.PerMinute(n), Answer: throttle.LeaveOpen})
+			Limit: throttle.PerMinute(n), Answer: feedback.LeaveOpen})
 	}
 	return tablerow.Table(rows)
 }

@@ -86,6 +86,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/reqbody"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
@@ -157,7 +158,7 @@ func Policies(o Options) []throttle.Policy {
 	o.Blocked = cmp.Or(o.Blocked, time.Minute)
 	app, company := caller.IDs(o.App, o.Company, o.Caller)
 	var (
-		none       = throttle.LeaveOpen
+		none       = feedback.LeaveOpen
 		host       = cmp.Or(o.Host, "qyapi.weixin.qq.com")
 		companyAPI = throttle.Join(company, throttle.RawPath)
 		addressAPI = throttle.Join(caller.Always(o.Address), throttle.RawPath)

@@ -88,7 +88,7 @@ func Policies(o Options) []throttle.Policy {
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "welink-ip", Match: match, Key: caller.Always(o.Address),
-			Limit: throttle.SlidingWindow(3_000, 20*time.Second), Answer: throttle.LeaveOpen,
+			Limit: throttle.SlidingWindow(3_000, 20*time.Second), Answer: feedback.LeaveOpen,
 		},
 		{
 			Name: "welink-api-second", Match: match, Key: api,
@@ -96,7 +96,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "welink-api-minute", Match: match, Key: api,
-			Limit: throttle.PerMinute(1_500), Answer: throttle.LeaveOpen,
+			Limit: throttle.PerMinute(1_500), Answer: feedback.LeaveOpen,
 		},
 	})
 }

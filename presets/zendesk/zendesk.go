@@ -114,7 +114,7 @@ func Policies(o Options) []throttle.Policy {
 		}
 	}
 	some := func(name string, cost func(*http.Request) int, limit throttle.Limit) throttle.Policy {
-		return throttle.Policy{Name: name, Match: match, Key: account, Cost: cost, Limit: limit, Answer: throttle.LeaveOpen}
+		return throttle.Policy{Name: name, Match: match, Key: account, Cost: cost, Limit: limit, Answer: feedback.LeaveOpen}
 	}
 	ticket := some("zendesk-ticket", endpoint(http.MethodPut, `tickets/\d+`), throttle.SlidingWindow(30, 10*time.Minute))
 	ticket.Key = throttle.Join(account, user, path)

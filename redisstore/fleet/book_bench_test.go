@@ -24,7 +24,7 @@ func BenchmarkBook(b *testing.B) {
 		l, err := throttle.NewLimiter(s, throttle.Policy{Name: "a", Limit: store.Unlimited()})
 		require.NoError(b, err)
 		return func() {
-			if _, err := l.TryAcquire(b.Context(), "", 1); err != nil {
+			if _, err := l.Acquire(throttle.WithMaxWait(b.Context(), throttle.NoWait), "", 1); err != nil {
 				b.Fatal(err)
 			}
 		}

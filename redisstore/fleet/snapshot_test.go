@@ -179,7 +179,7 @@ func TestReader(t *testing.T) {
 	watching.Report()
 	require.Regexp(t, `it needs \+set, as docs/redis.md says|'set' command`, watching.Err().Error())
 	require.True(t, fleet.Denied(watching.Err()))
-	_, err := limiter(t, redisstore.New(client, redisstore.Options{}), shop).TryAcquire(t.Context(), "new", 1)
+	_, err := limiter(t, redisstore.New(client, redisstore.Options{}), shop).Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "new", 1)
 	require.Error(t, err)
 	require.Equal(t, before, do(t, admin, "DBSIZE"))
 	require.NotContains(t, err.Error(), redistest.Password)

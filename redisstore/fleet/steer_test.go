@@ -36,7 +36,7 @@ func TestPause(t *testing.T) {
 
 	b := start(t, client, "another") // it has learned the note when it began
 	for _, s := range []store.Store{a, b} {
-		_, err := limiter(t, s, shop).TryAcquire(t.Context(), "acme", 1)
+		_, err := limiter(t, s, shop).Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "acme", 1)
 		var limited *throttle.LimitError
 		require.ErrorAs(t, err, &limited)
 		require.Equal(t, store.PauseNote{By: "anna@desk", Reason: "the shop moves"}, limited.Note)
@@ -127,7 +127,7 @@ func TestPenaltyIsNoPause(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	_, l, all := used(t, client, shop, "acme")
 	require.NoError(t, l.Pause(t.Context(), "acme", time.Hour))
-	_, err := l.TryAcquire(t.Context(), "acme", 1)
+	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "acme", 1)
 	require.ErrorContains(t, err, "closed by a penalty")
 
 	target := find(t, all, fleet.Query{Name: "shop", Key: "acme"})
@@ -135,9 +135,9 @@ func TestPenaltyIsNoPause(t *testing.T) {
 	require.ErrorContains(t, err, "shop/f32021364bac is closed by an answer of its upstream for ")
 	require.NoError(t, all.Reset(t.Context(), target, "anna", ""))
 	acquire(t, l, "acme")
-	_, err = l.TryAcquire(t.Context(), "acme", 1)
+	_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "acme", 1)
 	require.NoError(t, err) // the third of three
-	_, err = l.TryAcquire(t.Context(), "acme", 1)
+	_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "acme", 1)
 	require.Error(t, err) // starts are not forgotten
 }
 
@@ -187,7 +187,7 @@ func TestPauseOfWhatNobodyUsed(t *testing.T) {
 	b := snapshot(t, all).Budgets[0]
 	require.Equal(t, "no node says what its limit is", b.Err, "the note of an earlier version")
 	require.Zero(t, b.Since)
-	_, err := limiter(t, start(t, client, "late"), shop).TryAcquire(t.Context(), "acme", 1)
+	_, err := limiter(t, start(t, client, "late"), shop).Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "acme", 1)
 	require.ErrorContains(t, err, `paused by anna: "why\\x1b[2J"`)
 }
 
@@ -298,7 +298,7 @@ func TestPauseInACluster(t *testing.T) {
 	a.Report()
 	all := must(fleet.New(client, fleet.Options{}))
 	require.NoError(t, all.Pause(t.Context(), find(t, all, fleet.Query{Name: "shop"}), time.Hour, "anna", "why"))
-	_, err = l.TryAcquire(t.Context(), "", 1)
+	_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 1)
 	require.ErrorContains(t, err, `paused by anna: "why"`)
 	require.Equal(t, "why", budget(t, snapshot(t, all), "shop").Note.Reason)
 }
@@ -312,7 +312,7 @@ func TestSetUsed(t *testing.T) {
 	before, err := all.SetUsed(t.Context(), target, 3, "anna", "they count more")
 	require.NoError(t, err)
 	require.Equal(t, 1, before)
-	_, err = l.TryAcquire(t.Context(), "acme", 1)
+	_, err = l.Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "acme", 1)
 	require.Error(t, err)
 	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "ben", "an audit"))
 	before, err = all.SetUsed(t.Context(), target, 0, "anna", "they count less")

@@ -42,7 +42,7 @@ const plenty = 100_000_000
 // from takes starts from a store.
 func from(open func(at string) (throttle.Store, error)) func(string) (taker, error) {
 	b := store.Booking{MaxWait: store.AnyWait, Horizon: time.Second, Charges: []store.Charge{{
-		Budget: throttle.Budget{Policy: "one", Key: [16]byte{1}}, Limit: throttle.PerSecond(plenty), Cost: 1, Jitter: throttle.DefaultJitter,
+		Budget: throttle.Budget{Policy: "one", Key: [16]byte{1}}, Limit: throttle.PerSecond(plenty), Cost: 1, Jitter: 35 * time.Millisecond,
 	}}}
 	return func(at string) (taker, error) {
 		s, err := open(at)

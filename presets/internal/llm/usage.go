@@ -49,7 +49,7 @@ func (u Usage) Settled(resp *http.Response, told throttle.Answer) throttle.Answe
 	if !ok || resp.Request == nil {
 		return told
 	}
-	return told.WithCost(u.Count(resp.Request)(tokens, throttle.Took(resp)))
+	return told.WithCost(u.Count(resp.Request)(tokens, feedback.Took(resp)))
 }
 
 // Meter is a [throttle.Policy.Meter]. Of several events that tell the tokens the highest number counts:
@@ -59,7 +59,7 @@ func (u Usage) Meter(resp *http.Response) throttle.Meter {
 	if resp.Request == nil {
 		return nil
 	}
-	m := &meter{handed: time.Now().Add(-throttle.Took(resp))}
+	m := &meter{handed: time.Now().Add(-feedback.Took(resp))}
 	most := -1
 	m.Meter = feedback.Events(resp, func(data []byte) int {
 		m.events++

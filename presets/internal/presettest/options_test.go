@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // What fields of Options may be that are a string, and that return one of a request. A
@@ -122,7 +123,7 @@ func TestTransportsCountForThemselves(t *testing.T) {
 			if first[i].Answer(away).Close > 0 {
 				continue // it believes a single one
 			}
-			for range throttle.OutageAnswers - 1 {
+			for range tablerow.OutageAnswers - 1 {
 				one[i].Answer(away)
 			}
 			require.Zero(t, other[i].Answer(away).Close, "%s", one[i].Name)

@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // strangeValues are what the fields of an answer may hold beside a Retry-After: nothing that is true.
@@ -164,7 +165,7 @@ func TestOutagesHoldEachPath(t *testing.T) {
 				transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: preset.with(nil), Base: away, MaxWait: wait / 2})
 				require.NoError(t, err)
 				sent := 0
-				for ; sent <= throttle.OutageAnswers; sent++ {
+				for ; sent <= tablerow.OutageAnswers; sent++ {
 					resp, err := transport.RoundTrip(presettest.Request(t, line))
 					if err != nil {
 						require.ErrorIs(t, err, throttle.ErrLimited)
@@ -172,7 +173,7 @@ func TestOutagesHoldEachPath(t *testing.T) {
 					}
 					require.NoError(t, resp.Body.Close())
 				}
-				assert.LessOrEqual(t, sent, throttle.OutageAnswers, "%s: %s", preset.name, line)
+				assert.LessOrEqual(t, sent, tablerow.OutageAnswers, "%s: %s", preset.name, line)
 			})
 		}
 	}

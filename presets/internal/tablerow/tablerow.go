@@ -16,16 +16,16 @@ import (
 func Table(rows []throttle.Policy) []throttle.Policy {
 	for i := range rows {
 		if read := rows[i].Answer; read != nil && !leavesOpen(read) {
-			rows[i].Answer = feedback.First(read, throttle.LeaveOpen)
+			rows[i].Answer = feedback.First(read, feedback.LeaveOpen)
 		}
 	}
 	return rows
 }
 
-// leavesOpen reports whether a reader is [throttle.LeaveOpen], by which policy files and the proxy know rows
+// leavesOpen reports whether a reader is [feedback.LeaveOpen], by which policy files and the proxy know rows
 // that no answer closes.
 func leavesOpen(read feedback.Reader) bool {
-	return reflect.ValueOf(read).Pointer() == reflect.ValueOf(throttle.LeaveOpen).Pointer()
+	return reflect.ValueOf(read).Pointer() == reflect.ValueOf(feedback.LeaveOpen).Pointer()
 }
 
 // IfCharged returns a reader that is r for the answers to requests with a cost above 0, and says
@@ -39,11 +39,15 @@ func IfCharged(cost func(*http.Request) int, r feedback.Reader) feedback.Reader 
 	}
 }
 
-// Outage returns a reader that obeys the Retry-After of a 503, if [throttle.OutageAnswers] answers in
-// a row are 503s: see [throttle.InARow]. The reader counts answers, so each transport needs another
+// OutageAnswers is how many answers in a row must be a 503 before a row takes the upstream for down, as the default
+// of [throttle.Policy.Answer] does.
+const OutageAnswers = 10
+
+// Outage returns a reader that obeys the Retry-After of a 503, if [OutageAnswers] answers in
+// a row are 503s: see [feedback.InARow]. The reader counts answers, so each transport needs another
 // one: it must not be a variable of a package.
 func Outage() feedback.Reader {
-	return throttle.InARow(throttle.OutageAnswers, feedback.When{Status: []int{http.StatusServiceUnavailable}}.Then(feedback.RetryAfter(0)))
+	return feedback.InARow(OutageAnswers, feedback.When{Status: []int{http.StatusServiceUnavailable}}.Then(feedback.RetryAfter(0)))
 }
 
 // Until returns a reader that closes the row until the Reset of the fields says, or Retry-After beside it. It says

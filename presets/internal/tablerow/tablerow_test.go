@@ -28,7 +28,7 @@ func TestFreeRequests(t *testing.T) {
 func TestTable(t *testing.T) {
 	rows := tablerow.Table([]throttle.Policy{
 		{Name: "reads", Answer: feedback.When{Header: map[string]string{"Mine": ""}}.Then(feedback.For(time.Minute))},
-		{Name: "open", Answer: throttle.LeaveOpen},
+		{Name: "open", Answer: feedback.LeaveOpen},
 		{Name: "default"},
 	})
 	mine := &http.Response{StatusCode: 429, Header: http.Header{"Mine": {"1"}}}
@@ -47,12 +47,12 @@ func TestOutage(t *testing.T) {
 	outage := tablerow.Outage()
 	away := &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"7"}}}
 	for _, between := range []*http.Response{{StatusCode: 200}, {StatusCode: 503}} {
-		for range throttle.OutageAnswers - 1 {
+		for range tablerow.OutageAnswers - 1 {
 			require.Zero(t, outage(away).Close)
 		}
 		require.Zero(t, outage(between).Close)
 	}
-	for range throttle.OutageAnswers - 1 {
+	for range tablerow.OutageAnswers - 1 {
 		require.Zero(t, outage(away).Close)
 	}
 	require.Equal(t, throttle.Refused(7*time.Second), outage(away))

@@ -63,7 +63,7 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 		r.result.Crowded++
 		return nil
 	}
-	maxWait := cmp.Or(r.MaxWait, throttle.DefaultMaxWait)
+	maxWait := cmp.Or(r.MaxWait, time.Minute)
 	if maxWait == throttle.Forever {
 		maxWait = 0
 	}

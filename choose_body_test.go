@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/choice"
 )
 
 // A countedBody counts how often it is closed.
@@ -109,7 +110,7 @@ func TestP13_AChoiceSendsABodyOnce(t *testing.T) {
 				if c.ban > 0 {
 					time.AfterFunc(500*ms, func() { s.pause(t, "a", c.ban-500*ms) })
 				}
-				require.NoError(t, send(t, must(throttle.NewChoice(s.t, variants...)), r))
+				require.NoError(t, send(t, must(choice.New(s.t, variants...)), r))
 				require.Equal(t, []string{c.want}, d.got)
 				require.Equal(t, all.made.Load(), all.closed.Load())
 				s.isIdle(t, "a", "b")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/choice"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -32,7 +32,7 @@ type site struct {
 }
 
 // newSite returns hosts with limits, and the choice between them.
-func newSite(t *testing.T, c throttle.Config, limits ...throttle.Limit) (*site, *throttle.Choice) {
+func newSite(t *testing.T, c throttle.Config, limits ...throttle.Limit) (*site, *choice.Choice) {
 	t.Helper()
 	s := &site{store: c.Store, begin: time.Now(), then: answer(http.StatusOK, ""), at: make(map[string][]time.Duration)}
 	if s.store == nil {
@@ -44,7 +44,7 @@ func newSite(t *testing.T, c throttle.Config, limits ...throttle.Limit) (*site, 
 		c.Base = s
 	}
 	s.t = must(throttle.New(c))
-	return s, must(throttle.NewChoice(s.t, hosts(len(limits))...))
+	return s, must(choice.New(s.t, hosts(len(limits))...))
 }
 
 // hostTable returns a policy without jitter for each host.
@@ -57,11 +57,11 @@ func hostTable(limits ...throttle.Limit) (all []throttle.Policy) {
 }
 
 // hosts returns a variant for each of n hosts.
-func hosts(n int, weights ...int) []throttle.Variant {
-	all := make([]throttle.Variant, n)
+func hosts(n int, weights ...int) []choice.Variant {
+	all := make([]choice.Variant, n)
 	for i := range all {
 		host := string(rune('a' + i))
-		all[i] = throttle.Variant{Name: host, Change: func(r *http.Request) error { r.URL.Host = host; return nil }}
+		all[i] = choice.Variant{Name: host, Change: func(r *http.Request) error { r.URL.Host = host; return nil }}
 		if weights != nil {
 			all[i].Weight = weights[i]
 		}
@@ -122,7 +122,7 @@ func TestChoice_PrimaryThenOthers(t *testing.T) {
 func TestChoice_Weights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newSite(t, throttle.Config{}, throttle.PerHour(100_000), throttle.PerHour(100_000), throttle.PerHour(100_000))
-		c := must(throttle.NewChoice(s.t, hosts(3, 0, 3, 1)...))
+		c := must(choice.New(s.t, hosts(3, 0, 3, 1)...))
 		for range 4000 {
 			require.NoError(t, send(t, c, get(t, home)))
 		}
@@ -361,17 +361,17 @@ func TestChoice_Events(t *testing.T) {
 		s, _ := newSite(t, throttle.Config{MaxWait: throttle.Forever, LongWait: 20 * time.Second}, throttle.PerMinute(1), throttle.PerMinute(1))
 		observe := func(ctx context.Context, e throttle.Event) {
 			s.observe(ctx, e)
-			names = append(names, e.Kind.String()+" "+throttle.VariantOf(ctx)+" "+e.Policy)
+			names = append(names, e.Kind.String()+" "+choice.Of(ctx)+" "+e.Policy)
 		}
 		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s.store, Base: s, Observe: observe, LongWait: 20 * time.Second, Policies: hostTable(throttle.PerMinute(1), throttle.PerMinute(1))}))
-		c := must(throttle.NewChoice(tr, hosts(2)...))
+		c := must(choice.New(tr, hosts(2)...))
 		line(t, c, 1, home)
 		time.Sleep(time.Second)
 		line(t, c, 1, home)
 		resp := must(c.RoundTrip(get(t, home)))
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, "a", resp.Request.URL.Host)
-		require.Equal(t, "a", throttle.VariantOf(resp.Request.Context()))
+		require.Equal(t, "a", choice.Of(resp.Request.Context()))
 		require.Equal(t, []string{"started a ", "started b ", "waiting a a", "still waiting a a", "still waiting a a", "started a a"}, names)
 	})
 }
@@ -410,27 +410,28 @@ func TestChoice_NoVariantOfTheRequest(t *testing.T) {
 		s, _ := newSite(t, throttle.Config{}, throttle.PerSecond(5), throttle.PerSecond(5))
 		all := hosts(2)
 		all[0].Change = func(*http.Request) error { return errors.New("has no such model") }
-		require.NoError(t, send(t, must(throttle.NewChoice(s.t, all...)), get(t, home)))
+		require.NoError(t, send(t, must(choice.New(s.t, all...)), get(t, home)))
 		require.Len(t, s.seen("b"), 1)
 		all[1].Change = func(*http.Request) error { panic("oh") }
 		body := &responseBody{t: t}
 		r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, home, body))
-		err := send(t, must(throttle.NewChoice(s.t, all...)), r)
+		err := send(t, must(choice.New(s.t, all...)), r)
 		require.ErrorContains(t, err, `variant "a": has no such model`)
 		require.ErrorContains(t, err, `variant "b"`)
 		require.EqualValues(t, 1, body.closed.Load())
 	})
 }
 
-func TestNewChoice_Mistakes(t *testing.T) {
-	_, err := throttle.NewChoice(nil, throttle.Variant{}, throttle.Variant{Name: "x", Weight: -1}, throttle.Variant{Name: "x"})
-	require.Equal(t, strings.TrimSpace(`
-throttle: Transport: is required: its policies are the limits of the variants
-throttle: Variants: #1 has no Name
-throttle: Variants: the Weight of "x" is negative: use 0 or more
-throttle: Variants: two of them are named "x"`), err.Error())
-	_, err = throttle.NewChoice(newTransport(t, nil))
-	require.ErrorContains(t, err, "there are 0 of them: use 1 to 16")
+// TestRoundTripFirst_Mistakes: a request without variants, or with too many, is not sent, and its body is closed.
+func TestRoundTripFirst_Mistakes(t *testing.T) {
+	tr := newTransport(t, answer(http.StatusOK, ""))
+	for _, n := range []int{-1, 0, 17} {
+		body := &responseBody{t: t}
+		r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, home, body))
+		_, err := tr.RoundTripFirst(r, n, nil)
+		require.ErrorContains(t, err, "use 1 to 16")
+		require.EqualValues(t, 1, body.closed.Load())
+	}
 }
 
 // TestLimiters_AcquireFirst takes the first alternative that has room, and nothing of the others.
@@ -487,7 +488,7 @@ func TestChoice_Unmatched(t *testing.T) {
 			Store: memstore.New(), Unmatched: mode, Observe: seen.observe, Base: base,
 			Policies: []throttle.Policy{{Name: "api", Match: "api.example.net/", Limit: throttle.PerSecond(5)}},
 		}))
-		_, err := must(throttle.NewChoice(tr, hosts(2)...)).RoundTrip(get(t, home))
+		_, err := must(choice.New(tr, hosts(2)...)).RoundTrip(get(t, home))
 
 		require.Equal(t, sent == 0, errors.As(err, new(*throttle.UnmatchedError)), "%v", err)
 		require.Len(t, base.seen(), sent)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/choice"
 	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
@@ -89,7 +90,7 @@ func playChoice(t *testing.T, rng *rand.Rand) {
 	for i := range weights {
 		weights[i] = rng.IntN(3)
 	}
-	c := must(throttle.NewChoice(s.t, hosts(len(all), weights...)...))
+	c := must(choice.New(s.t, hosts(len(all), weights...)...))
 	var others sync.WaitGroup
 	for range rng.IntN(4) { // bans: apart, so that none ends early
 		h := rng.IntN(len(all))
@@ -212,4 +213,4 @@ func (h *host) room(at []time.Duration) (all []span) {
 	return all
 }
 
-var _ http.RoundTripper = (*throttle.Choice)(nil)
+var _ http.RoundTripper = (*choice.Choice)(nil)

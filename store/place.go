@@ -1,0 +1,187 @@
+package store
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"time"
+)
+
+// A Place is a caller's place in line, without the caller: Limiters.Reserve returns it to work
+// that would have to wait. It says when to come again. Its text form is kept with the work, in a
+// job of a queue for instance, and any program of the fleet comes again with it.
+//
+// A place holds nothing of a budget. Nobody waits for a place that does not come again. A program changes no field.
+//
+// The text names policies, and keys as hashes. It has a checksum and no signature: who can write
+// the jobs can put work before other work of the same priority. The limits hold whatever the text
+// says.
+type Place struct {
+	// ID is random. A place has the same ID after each visit.
+	ID [8]byte
+
+	// Issued is when the work came last, by the clock of its program.
+	Issued time.Time
+
+	// When is the time at which the work should come again, by the clock of the program that
+	// reserved. Earlier it may be too early; later, other work may have gone first.
+	When time.Time
+
+	Priority Priority
+	Demands  []PlaceDemand
+	Turn     []byte // as the store keeps it: see Store.KeepTurn
+}
+
+// A PlaceDemand is what the work of a place takes from one budget.
+type PlaceDemand struct {
+	Policy string
+	Key    [16]byte // as in Budget
+	Cost   int      // 0: the work costs nothing under the policy
+}
+
+// RetryAfter returns how long it is until When: 0 if that has come.
+func (p *Place) RetryAfter() time.Duration { return max(0, time.Until(p.When)) }
+
+// String says when to come again. The text form is that of MarshalText.
+func (p *Place) String() string {
+	return "a place in line, to be redeemed at " + p.When.UTC().Format(time.RFC3339)
+}
+
+const (
+	placeForm     = 1    // the version of the text form
+	mostPlaceText = 8192 // bytes
+	mostPlaced    = 64   // demands
+	mostNamed     = 1024 // bytes of a policy's name
+)
+
+// MarshalText implements [encoding.TextMarshaler]. The text has only letters, digits, - and _.
+func (p *Place) MarshalText() ([]byte, error) {
+	b := append([]byte{placeForm}, p.ID[:]...)
+	b = binary.AppendVarint(b, p.Issued.Unix())
+	b = binary.AppendVarint(b, p.When.UnixMilli())
+	b = binary.AppendVarint(b, int64(p.Priority))
+	b = binary.AppendUvarint(b, uint64(len(p.Demands)))
+	for i := range p.Demands {
+		d := &p.Demands[i]
+		b = binary.AppendUvarint(b, uint64(len(d.Policy)))
+		b = append(append(b, d.Policy...), d.Key[:]...)
+		b = binary.AppendUvarint(b, uint64(d.Cost))
+	}
+	return sealPlace(append(b, p.Turn...)), nil
+}
+
+// sealPlace returns the text form of the bytes of a place.
+func sealPlace(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	return base64.RawURLEncoding.AppendEncode(nil, b)
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. The error is a *[PlaceError].
+func (p *Place) UnmarshalText(text []byte) error {
+	illegible := &PlaceError{Problem: PlaceIllegible}
+	if len(text) > mostPlaceText {
+		return illegible
+	}
+	b, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
+	if err != nil || len(b) < 4 {
+		return illegible
+	}
+	sum := binary.BigEndian.Uint32(b[len(b)-4:])
+	b = b[:len(b)-4]
+	if crc32.ChecksumIEEE(b) != sum {
+		return illegible
+	}
+	r := placeReader{rest: b}
+	var read Place
+	form := r.take(1)
+	copy(read.ID[:], r.take(len(read.ID)))
+	read.Issued, read.When = time.Unix(r.number(), 0), time.UnixMilli(r.number())
+	read.Priority = Priority(max(int64(PriorityLow), min(r.number(), int64(PriorityHigh))))
+	for range r.count(mostPlaced) {
+		d := PlaceDemand{Policy: string(r.take(r.count(mostNamed)))}
+		copy(d.Key[:], r.take(len(d.Key)))
+		d.Cost = r.count(MaxCost + 1)
+		read.Demands = append(read.Demands, d)
+	}
+	if r.failed || form[0] != placeForm || len(read.Demands) == 0 {
+		return illegible
+	}
+	read.Turn = r.rest
+	*p = read
+	return nil
+}
+
+// A placeReader reads the bytes of a place. After a mistake it reads zeros.
+type placeReader struct {
+	rest   []byte
+	failed bool
+}
+
+// take returns the next n bytes.
+func (r *placeReader) take(n int) []byte {
+	if r.failed = r.failed || n > len(r.rest); r.failed {
+		return make([]byte, n)
+	}
+	taken := r.rest[:n]
+	r.rest = r.rest[n:]
+	return taken
+}
+
+// number returns the next number.
+func (r *placeReader) number() int64 {
+	n, size := binary.Varint(r.rest)
+	if r.failed = r.failed || size <= 0; r.failed {
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+// count returns the next count, which is at most most.
+func (r *placeReader) count(most int) int {
+	n, size := binary.Uvarint(r.rest)
+	if r.failed = r.failed || size <= 0 || n > uint64(min(most, math.MaxInt)); r.failed {
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return int(n)
+}
+
+// A PlaceProblem is why a place cannot be redeemed.
+type PlaceProblem uint8
+
+const (
+	PlaceIllegible PlaceProblem = iota + 1 // the text is none of a place, or was changed or cut
+	PlaceForeign                           // it was reserved in another store: another Redis namespace, or the memory of another kind of store
+	PlaceOther                             // it was reserved for other budgets than those that are demanded
+	PlaceUnknown                           // none of the limiters' policies has the name of its policy
+	PlaceExpired                           // more than a week has passed since it should have come
+	PlaceRedeemed                          // these limiters have redeemed it, or do so now
+)
+
+// A PlaceError says why a place cannot be redeemed, whenever it comes. Nothing was spent. The work
+// can reserve anew, and has a new rank then.
+type PlaceError struct {
+	Problem PlaceProblem
+	Policy  string // of PlaceUnknown
+}
+
+// Error implements error.
+func (e *PlaceError) Error() string {
+	text := "throttle: this place cannot be redeemed: "
+	switch e.Problem {
+	case PlaceForeign:
+		return text + "it was reserved in another store or another namespace"
+	case PlaceOther:
+		return text + "it was reserved for other budgets"
+	case PlaceUnknown:
+		return text + fmt.Sprintf("the limiters have no policy %q", e.Policy)
+	case PlaceExpired:
+		return text + "it should have come more than a week ago"
+	case PlaceRedeemed:
+		return text + "it has been redeemed"
+	}
+	return text + "its text is not that of a place"
+}
