@@ -195,20 +195,19 @@ local function prune(r, now, u)
   drop(r, k)
 end
 
--- advance brings the row to the time now and makes it fit for the rule. It
--- returns false where the rule's boundaries end, or if the program must say first whether
--- the clock was set.
+-- advance brings the row to the time now and makes it fit for the rule. It returns nil, or what the call needs first:
+-- NEEDS_BOUNDARIES where the rule's boundaries end, NEEDS_TIME if the program must say whether the clock was set.
 local function advance(r, now, u)
   local since, _, keep = window(u, now)
   if not since then
-    return false
+    return NEEDS_BOUNDARIES
   end
   if now < r.seen then
     step(r, now, now - r.seen, math.huge, u)
   else
     local shift, asleep, known = forward_step(r, now)
     if shift > 0 and not known then
-      return false
+      return NEEDS_TIME
     elseif shift > 0 then
       step(r, now, shift, asleep, u)
     elseif stepped_back(r, now) then
@@ -224,5 +223,4 @@ local function advance(r, now, u)
   remember(r, now, since, keep, u)
   r.seen = now
   prune(r, now, u)
-  return true
 end

@@ -10,16 +10,17 @@
 --       3 the channel of such news
 --
 -- Result as of book.lua: 0, now, the end of the pause, or 0, whether that
--- is new, and the ceiling before and after, in thousandths; or NEEDS_BOUNDARIES, now, now if boundaries around now are needed, or the call is so late that
--- the length is not true any more.
+-- is new, and the ceiling before and after, in thousandths; or NEEDS_BOUNDARIES, now, now; or NEEDS_TIME, now, now if the call is so late that the length is not
+-- true any more.
 -- News are the end, how long that is from now, and the key.
 
 local length, lift, due, refused, took, mark
 length, lift, due, refused, took, mark, cursor = struct.unpack('<dddddd', frame, cursor)
 local r = load(KEYS[1])
 local u = read_rule(0)
-if is_late(now, due) or not advance(r, now, u) then
-  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+local needs = is_late(now, due) and NEEDS_TIME or advance(r, now, u)
+if needs then
+  return struct.pack('<ddd', needs, now, now)
 end
 local old, from, to = r.paused, 0, 0
 if mark > 0 then

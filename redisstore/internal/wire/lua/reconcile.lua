@@ -8,16 +8,17 @@
 --       3 the channel of news
 --
 -- Result as of book.lua: 0, now, what is left as we believe, how many starts the
--- row counts, its generation, and between which times starts must be booked anew; or 1,
--- now, now if boundaries around now are needed.
+-- row counts, its generation, and between which times starts must be booked anew; or
+-- NEEDS_BOUNDARIES, now, now.
 -- News are those of anew.lua.
 
 local left, reset, age, known
 left, reset, age, known, cursor = struct.unpack('<dddd', frame, cursor)
 local u = read_rule(0)
 local r = load(KEYS[1])
-if not advance(r, now, u) then
-  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+local needs = advance(r, now, u)
+if needs then
+  return struct.pack('<ddd', needs, now, now)
 end
 open(r)
 local asked = now - age -- when the upstream counted: see Reconcile in internal/ledger/reconcile.go for what is known of that time

@@ -30,8 +30,9 @@ for _ = 1, rule_count do
     end
     u.row, rules[#rules + 1] = r, u
     if not passes_by(u, r) then
-      if not advance(r, now, u) then
-        return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+      local needs = advance(r, now, u)
+      if needs then
+        return struct.pack('<ddd', needs, now, now)
       end
       if not rule_of[key] then
         repair(r, u, now, seed)

@@ -12,7 +12,7 @@
 
 local length, lift, due, refused, took = struct.unpack('<ddddd', frame)
 if is_late(now, due) then
-  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+  return struct.pack('<ddd', NEEDS_TIME, now, now)
 end
 local slots = load_slots(KEYS[1], now)
 check_generation(slots, 0, 0, now)

@@ -12,8 +12,9 @@
 local u = read_rule(0)
 local r = load(KEYS[1])
 u.row = r
-if not advance(r, now, u) then
-  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+local needs = advance(r, now, u)
+if needs then
+  return struct.pack('<ddd', needs, now, now)
 end
 open(r)
 local since = window(u, now)
