@@ -1,4 +1,9 @@
 -- Time passing over a row, and what is known of times that it has forgotten.
+--
+-- needs: bucket (recount, forget), ceiling (ceiling.obey), entries (touch, join, after, add, drop, pop), frame (max, min, ceil), row
+--     (ceiling, open, latest), rule (window, has_windows)
+-- defines: is_late, pin_until, forward_step, stepped_back, was_set, widen_pending, carry_over, step, at_most, is_blank, remember, block_end,
+--     is_free, is_over, prune, advance
 
 -- is_late reports whether a call is here so long after it was due that what it says of
 -- lengths of time must be said again. Perhaps only the clock was set.

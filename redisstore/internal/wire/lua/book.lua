@@ -61,6 +61,9 @@
 -- state, its round, the share of its lane} follows.
 -- held is the 1-based charge that set the start, 0 if none held it back, and paused
 -- the end of the pause that closes it, or 0. What was refused has spent nothing.
+--
+-- needs: frame (min, floor, frame, now)
+-- defines: call, seed, rule_count, repeated, gate_count, slots_count, budgets, record, decided, recorded, _, out, finish
 
 local call, seed, rule_count, repeated, gate_count
 call, seed, rule_count, repeated, gate_count, cursor = struct.unpack('<ddddd', frame, cursor)

@@ -13,6 +13,9 @@
 -- is new, and the ceiling before and after, in thousandths; or NEEDS_BOUNDARIES, now, now; or NEEDS_TIME, now, now if the call is so late that the length is not
 -- true any more.
 -- News are the end, how long that is from now, and the key.
+--
+-- needs: age (is_late, advance), ceiling (ceiling.forget, ceiling.learn), entries (drop), frame (max, frame, now), offers (queue.free),
+--     penalty (penalty.forgive, penalty.shut), queue (queue, queue.write), row (penalty, ceiling, load, open, save), rule (read_rule)
 
 local length, lift, due, refused, took, mark
 length, lift, due, refused, took, mark, cursor = struct.unpack('<dddddd', frame, cursor)

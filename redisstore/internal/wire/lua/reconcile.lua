@@ -11,6 +11,9 @@
 -- row counts, its generation, and between which times starts must be booked anew; or
 -- NEEDS_BOUNDARIES, now, now.
 -- News are those of anew.lua.
+--
+-- needs: age (advance), anew (last_of, book_anew), bucket (filling, add_up), frame (max, min, ceil, floor, frame, now), place (book), queue
+--     (queue, queue.write), row (load, open, save), rule (read_rule, window, has_windows), search (search_for)
 
 local left, reset, age, known
 left, reset, age, known, cursor = struct.unpack('<dddd', frame, cursor)

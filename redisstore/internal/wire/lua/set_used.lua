@@ -9,6 +9,9 @@
 -- and a budget without a row do not have, how much was used before, and between which times
 -- starts must be booked anew; or NEEDS_BOUNDARIES, now, now.
 -- News are those of anew.lua, and of the line: see offers.lua.
+--
+-- needs: age (advance), anew (last_of, book_anew), entries (touch, add), frame (max, min, frame, now), offers (queue.free, queue.call,
+--     queue.tell), queue (queue, queue.write), row (load, open, latest, save), rule (read_rule, window, has_windows)
 
 local wanted
 wanted, cursor = struct.unpack('<d', frame, cursor)
