@@ -218,10 +218,13 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, 
     if #claims > 0 then
       from, gate = first_open(claims, from, now)
     end
-    local start, index, till = find(list, s.from, max(least, from), from > least and 0 or by)
+    if from > least or gate and from == least and gate < by then -- of those that set it the first counts
+      by = 0
+    end
+    local start, index, till = find(list, s.from, max(least, from), by)
     if not start then
       return 0, index
-    elseif start > t then
+    elseif start > t or start == t and index == 0 then
       t, held, paused = start, index, till
     end
     if held == 0 then

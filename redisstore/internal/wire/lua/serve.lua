@@ -42,7 +42,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   if #claims > 0 then
     from, gate = first_open(claims, from, now)
   end
-  if from > least then
+  if from > least or gate and from == least and gate < by then -- of those that set it the first counts
     least, by = from, 0
   end
   if want.together and least == from and together(list, callers, from) then
