@@ -78,7 +78,7 @@ func (c *modelWire) Process(ctx context.Context, cmd redis.Cmder) error {
 		ask.SetErr(err)
 		return err
 	}
-	if v := wire.Frame(text); v.Size() > 0 && v.At(0) == int64(wire.NeedsBoundaries) {
+	if v := wire.Frame(text); v.Size() > 0 && (v.At(0) == int64(wire.NeedsBoundaries) || v.At(0) == int64(wire.NeedsTime)) {
 		ask.SetVal(text) // the script asks back
 		return nil
 	}

@@ -111,6 +111,7 @@ const (
 	NeedsBoundaries               // nothing was done: the calendar's boundaries must reach to Need
 	Late                          // nothing was done: a later call of the node was done before
 	Shut                          // nothing was done: Gates are shut
+	NeedsTime                     // nothing was done: the call must say again what it says of lengths of time
 )
 
 // A Head is the beginning of every reply.
@@ -140,7 +141,7 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 		return h, f.From(1), nil
 	case Late:
 		return h, nil, nil
-	case NeedsBoundaries:
+	case NeedsBoundaries, NeedsTime:
 		if rest.Size() == 1 && rest.At(0)-h.Now <= 2*Micros(farthest.Wait) {
 			h.Need = rest.At(0)
 			return h, nil, nil

@@ -201,6 +201,7 @@ var shared = []struct {
 	// How a reply begins.
 	{"DONE", Done},
 	{"NEEDS_BOUNDARIES", NeedsBoundaries},
+	{"NEEDS_TIME", NeedsTime},
 	{"LATE", Late},
 	{"SHUT", Shut},
 

@@ -25,6 +25,12 @@ var twinCases = map[string]func(w *twins) error{
 		short.Horizon = store.LeastHorizon
 		return errors.Join(w.book(book(0, rate), 1), w.book(book(0, rate), 1), w.pause(slots, 2*time.Second), w.book(short, 1))
 	},
+	"a pause of slots ends when a start of others is": func(w *twins) error {
+		slots, rate := w.of(1, store.Concurrency(2)), w.of(0, store.PerSecond(2))
+		behind, short := book(-1, slots, rate), book(0, slots, rate)
+		behind.Horizon, short.Horizon = time.Hour, store.LeastHorizon
+		return errors.Join(w.pause(slots, 2*time.Second), w.book(behind, 1), w.book(short, 1))
+	},
 	"the clock is set back beyond the edge of a window": func(w *twins) error {
 		c := w.of(0, store.FixedWindow(5, time.Second))
 		w.now += 350_000

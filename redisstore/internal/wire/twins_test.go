@@ -625,7 +625,7 @@ func (w *twins) call(op wire.Op) (reply wire.BookReply, err error) {
 			return reply, err
 		}
 		switch head.Status {
-		case wire.NeedsBoundaries:
+		case wire.NeedsBoundaries, wire.NeedsTime:
 			b = b.Wider(head)
 		case wire.Shut:
 			for _, g := range head.Gates {
@@ -654,7 +654,7 @@ func ask[R any](w *twins, q wire.Request[R]) (reply R, err error) {
 		if err != nil {
 			return reply, err
 		}
-		if head.Status != wire.NeedsBoundaries {
+		if head.Status != wire.NeedsBoundaries && head.Status != wire.NeedsTime {
 			return q.Read(rest)
 		}
 		b = b.Wider(head)

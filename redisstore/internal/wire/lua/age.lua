@@ -1,4 +1,9 @@
 -- Time passing over a row, and what is known of times that it has forgotten.
+--
+-- needs: bucket (recount, forget), ceiling (ceiling.obey), entries (touch, join, after, add, drop, pop), frame (max, min, ceil), row
+--     (ceiling, open, latest), rule (window, has_windows)
+-- defines: is_late, pin_until, forward_step, stepped_back, was_set, widen_pending, carry_over, step, at_most, is_blank, remember, block_end,
+--     is_free, is_over, prune, advance
 
 -- is_late reports whether a call is here so long after it was due that what it says of
 -- lengths of time must be said again. Perhaps only the clock was set.
@@ -195,20 +200,19 @@ local function prune(r, now, u)
   drop(r, k)
 end
 
--- advance brings the row to the time now and makes it fit for the rule. It
--- returns false where the rule's boundaries end, or if the program must say first whether
--- the clock was set.
+-- advance brings the row to the time now and makes it fit for the rule. It returns nil, or what the call needs first:
+-- NEEDS_BOUNDARIES where the rule's boundaries end, NEEDS_TIME if the program must say whether the clock was set.
 local function advance(r, now, u)
   local since, _, keep = window(u, now)
   if not since then
-    return false
+    return NEEDS_BOUNDARIES
   end
   if now < r.seen then
     step(r, now, now - r.seen, math.huge, u)
   else
     local shift, asleep, known = forward_step(r, now)
     if shift > 0 and not known then
-      return false
+      return NEEDS_TIME
     elseif shift > 0 then
       step(r, now, shift, asleep, u)
     elseif stepped_back(r, now) then
@@ -224,5 +228,4 @@ local function advance(r, now, u)
   remember(r, now, since, keep, u)
   r.seen = now
   prune(r, now, u)
-  return true
 end

@@ -1,4 +1,6 @@
 -- Starts to come that do not fit any more, and are booked anew by their programs.
+--
+-- defines: ANEW, last_of, book_anew
 
 local ANEW = 'anew %.0f %.0f %s'
 

@@ -1,4 +1,7 @@
 -- What the long way of a call answers with, and what it knows besides the frame.
+--
+-- needs: book (gate_count, out), frame (max, now), row (stored, read)
+-- defines: closed, FIVE, answer, LINE_AGAIN, shut_for
 
 -- closed has the budgets that the program knows to be closed, and for how long.
 local closed = {}

@@ -10,6 +10,8 @@
 --
 -- Stored form: two numbers of 8 bytes, until when callers have appointments that left for the first time, and
 -- those that came back. Both are times of the server.
+--
+-- needs: frame (max, min, ceil, IDLE, frame, now)
 
 local wait, length, again = struct.unpack('<ddd', frame)
 local raw, tails = redis.call('GET', KEYS[1]), {0, 0}

@@ -36,7 +36,8 @@
 -- Result, numbers of 8 bytes each:
 --   DONE, now, 0 or the time then if it was done before, the number of the call, how long ago it was
 --   first made when it was done, what was done; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries
---   must reach, and nothing was done; or LATE, now if a later call was made before; or SHUT,
+--   must reach, and nothing was done; or NEEDS_TIME, now, now if the program must say again what it says of lengths of time, or
+--   whether the clock was set, and nothing was done; or LATE, now if a later call was made before; or SHUT,
 --   now, and for each gate that is shut the index of its key and for how long it is, and
 --   nothing was done.
 -- What was done: ALL_NOW, start if all callers have a start then and nothing held them back; else
@@ -60,6 +61,9 @@
 -- state, its round, the share of its lane} follows.
 -- held is the 1-based charge that set the start, 0 if none held it back, and paused
 -- the end of the pause that closes it, or 0. What was refused has spent nothing.
+--
+-- needs: frame (min, floor, frame, now)
+-- defines: call, seed, rule_count, repeated, gate_count, slots_count, budgets, record, decided, recorded, _, out, finish
 
 local call, seed, rule_count, repeated, gate_count
 call, seed, rule_count, repeated, gate_count, cursor = struct.unpack('<ddddd', frame, cursor)

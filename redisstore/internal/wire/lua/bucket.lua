@@ -1,6 +1,9 @@
 -- Token buckets. A level, at and spent, is what was spent of a bucket at some
 -- moment, in units that make all arithmetic whole: a token is u.micros units, and
 -- each microsecond u.tokens units flow back.
+--
+-- needs: frame (max, min, ceil, floor), row (open)
+-- defines: filling, add_up, due, spent, recount, forget, filled, bucket
 
 -- filling is how much of the bucket n starts can have taken. By the rule that is
 -- never more than all of it, so entries that were joined need not count more.

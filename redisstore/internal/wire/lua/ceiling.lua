@@ -3,6 +3,9 @@
 -- refused, 0 if there is no ceiling; fell, when the ceiling fell from there; and learns,
 -- the window that both are about. How high the ceiling is at any moment follows from
 -- that, so that it rises without being written.
+--
+-- needs: frame (max, min, ceil, floor), row (open), rule (window, has_windows)
+-- defines: ceiling.is_of, ceiling.forgotten, ceiling.at, ceiling.forget, ceiling.obey, ceiling.learn
 
 do
 -- rising returns how long a ceiling takes to come back to its top.

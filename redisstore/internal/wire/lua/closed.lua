@@ -5,6 +5,8 @@
 --
 -- Result as of book.lua: 0, now, then for each budget the end of its pause, or 0,
 -- and how long that is from now.
+--
+-- needs: frame (now), leases (load_slots), row (load)
 
 -- row_pause returns when a row was seen last, and the end of its pause.
 local function row_pause(key)

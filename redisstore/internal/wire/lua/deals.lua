@@ -5,6 +5,11 @@
 -- those with the same tag the first in the columns. The virtual time of a class is the tag of what was dealt last, and never more than
 -- the tag of a lane that waits. A lane that gets its first waiter has a finish tag that is not below the virtual time. So it has no
 -- credit from the time when it was away, and stands behind no lane that was dealt less.
+--
+-- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.move), queue (queue, queue.waiting,
+--     queue.lapsed), search (search_for, earliest), turn (turn, turn.at, turn.units)
+-- defines: lanes.beside, lanes.complete, lanes.leave, lanes.refund, lanes.start, lanes.free, lanes.is_left, lanes.call, lanes.tell,
+--     lanes.turns
 
 -- make_deals adds to lanes what deals them room, and returns them.
 function make_deals(lanes)

@@ -1,4 +1,7 @@
 -- The entries of a row: adding, joining and dropping them.
+--
+-- needs: frame (max, min), row (MAX_PLAIN, open)
+-- defines: touch, insert, delete, join, after, later, push, one, add, drop, pop
 
 -- touch notes that an entry is another one, and perhaps those behind it. The row is open.
 local function touch(r, i)

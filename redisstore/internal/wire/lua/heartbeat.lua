@@ -18,6 +18,8 @@
 -- seen is the time of the last heartbeat of any node. age is a clock that runs while there are
 -- heartbeats. After a time without any, however long, and after a jump of the server's clock, age
 -- goes on by just so much that all nodes are suspected and none is taken for dead.
+--
+-- needs: frame (max, ceil, frame, now)
 
 local LOOK, BEAT, LEAVE = 0, 1, 2 -- asks only; the node uses the group; the node uses it no longer
 local TOO_LATE = 1000000 -- a heartbeat that comes so much later than due may be from before an outage

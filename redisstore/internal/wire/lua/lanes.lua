@@ -27,6 +27,11 @@
 --   rest      the text; false if the lane is a table
 --   open      the tables, by index
 --   found     by class: those that were looked for, by share
+--
+-- needs: frame (now), queue (queue, queue.left, queue.unused), row (MAX_SHARED, MOST_KNOWN, ROUND_SIZE), served (served_of, served.read,
+--     served.pack, served.of)
+-- defines: make_lanes, make_deals, lanes.settle, lanes.begin, lanes.read, lanes.write, lanes.find, lanes.bid, lanes.give_back,
+--     lanes.is_round, lanes.lane_for, lanes.join
 
 local make_lanes, make_deals
 do

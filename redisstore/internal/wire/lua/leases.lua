@@ -10,6 +10,9 @@
 -- microseconds, ends of the pause, below 0 since it is over; last is a distance from seen,
 -- arrival one from last. A cost below 0 is that of a waiter that was called; a lease below 0
 -- is in its grace. The form's version is part of the key.
+--
+-- needs: frame (max, min, ceil, floor, KEPT, IDLE, frame), penalty (penalty.remembered, penalty.forgive), row (penalty)
+-- defines: count, elapse, read_slots, load_slots, newest, check_generation, report, shorten, save_slots
 
 -- count returns what a node takes: what it holds and what is set aside for it.
 local function count(m)

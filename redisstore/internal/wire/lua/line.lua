@@ -2,6 +2,12 @@
 --
 -- What a caller wants, w, is its class, its horizon, 0 if it stands in no line, its tickets
 -- by charge, and whether it goes first in lines where it has none. A ticket has the share of its lane.
+--
+-- needs: age (is_free), answer (FIVE, answer), book (seed, out), frame (max, min, floor, frame, cursor, now), offers (queue.before,
+--     queue.count, queue.leave, queue.hold, queue.pass, queue.call), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane,
+--     queue.ahead, queue.before_newcomer, queue.behind, queue.make, queue.line_up), request (find), search (search_for, earliest), served
+--     (served_of), slots (leave_line, first_open), turn (turn, turn.at)
+-- defines: read_tickets, stand, quit, renew, started, keep_behind
 
 local read_tickets, stand, quit, renew, started, keep_behind
 do
@@ -212,10 +218,13 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, 
     if #claims > 0 then
       from, gate = first_open(claims, from, now)
     end
-    local start, index, till = find(list, s.from, max(least, from), from > least and 0 or by)
+    if from > least or gate and from == least and gate < by then -- of those that set it the first counts
+      by = 0
+    end
+    local start, index, till = find(list, s.from, max(least, from), by)
     if not start then
       return 0, index
-    elseif start > t then
+    elseif start > t or start == t and index == 0 then
       t, held, paused = start, index, till
     end
     if held == 0 then

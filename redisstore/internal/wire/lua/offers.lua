@@ -1,4 +1,8 @@
 -- What waiters in the line of a row are offered, take, and leave; see queue.lua.
+--
+-- needs: frame (max, min, ceil, floor), queue (lanes_of, queue.of, queue.left, queue.waiting, queue.joined, queue.lapsed, queue.settle),
+--     search (search_for, earliest), turn (turn, turn.at, turn.units)
+-- defines: queue.before, queue.count, queue.leave, queue.hold, queue.pass, queue.free, queue.move, queue.call, queue.turns, queue.tell
 
 do
 local left = queue.left

@@ -10,16 +10,20 @@
 --       3 the channel of such news
 --
 -- Result as of book.lua: 0, now, the end of the pause, or 0, whether that
--- is new, and the ceiling before and after, in thousandths; or NEEDS_BOUNDARIES, now, now if boundaries around now are needed, or the call is so late that
--- the length is not true any more.
+-- is new, and the ceiling before and after, in thousandths; or NEEDS_BOUNDARIES, now, now; or NEEDS_TIME, now, now if the call is so late that the length is not
+-- true any more.
 -- News are the end, how long that is from now, and the key.
+--
+-- needs: age (is_late, advance), ceiling (ceiling.forget, ceiling.learn), entries (drop), frame (max, frame, now), offers (queue.free),
+--     penalty (penalty.forgive, penalty.shut), queue (queue, queue.write), row (penalty, ceiling, load, open, save), rule (read_rule)
 
 local length, lift, due, refused, took, mark
 length, lift, due, refused, took, mark, cursor = struct.unpack('<dddddd', frame, cursor)
 local r = load(KEYS[1])
 local u = read_rule(0)
-if is_late(now, due) or not advance(r, now, u) then
-  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+local needs = is_late(now, due) and NEEDS_TIME or advance(r, now, u)
+if needs then
+  return struct.pack('<ddd', needs, now, now)
 end
 local old, from, to = r.paused, 0, 0
 if mark > 0 then

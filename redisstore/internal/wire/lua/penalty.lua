@@ -1,6 +1,9 @@
 -- What a row, or a budget of slots, remembers of its last penalty, and what the next one makes of
 -- that: ban, for how long it closed the budget; probe, for how long the first start after
 -- it is alone; times, how often in a row it was met, 0 if it was no refusal. See docs/bans.md.
+--
+-- needs: frame (max, min, floor)
+-- defines: penalty.step, penalty.remembered, penalty.repeated, penalty.forgive, penalty.shut
 
 do
 -- step returns the longest step of the slow start after a penalty.

@@ -1,4 +1,7 @@
 -- Booking a place in a row for a search s, and taking it out again.
+--
+-- needs: entries (touch, delete, after, push, one, add), frame (max, min, floor), row (open), rule (window, part)
+-- defines: share, fuse, book, remove, counts
 
 -- share widens [first, last] to touch a neighbour of the open row that lies in the same part
 -- of the window, [start, stop), so that both become one entry. One that begins within an

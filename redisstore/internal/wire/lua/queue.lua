@@ -26,6 +26,10 @@
 -- The state of a ticket: its owner waits; or its turn has come, and it is counted among the
 -- offers since the lapse that its round names; or it passed, and waits in another line; or it
 -- had a start.
+--
+-- needs: frame (max, min, floor)
+-- defines: lanes_of, queue, queue.of, queue.left, queue.waiting, queue.callers, queue.joined, queue.lapsed, queue.lane, queue.settle,
+--     queue.write, queue.ahead, queue.before_newcomer, queue.behind, queue.make, queue.line_up, queue.unused
 
 local lanes_of -- returns what works on lanes of shares: see lanes.lua
 local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3, MOST_HOLES = 6}

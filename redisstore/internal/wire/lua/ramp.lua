@@ -1,6 +1,9 @@
 -- The slow start after a penalty. A ramp is a search of a row that holds, besides
 -- what is booked, what is kept from being booked at first: see search.lua. That row
 -- lasts for one search, and the true one knows nothing of it.
+--
+-- needs: entries (insert, after), frame (max, min, ceil, floor), penalty (penalty.step), row (penalty, open), rule (window)
+-- defines: ramp_end, ramped
 
 local ramp_end, ramped
 do

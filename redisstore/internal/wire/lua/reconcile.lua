@@ -8,16 +8,20 @@
 --       3 the channel of news
 --
 -- Result as of book.lua: 0, now, what is left as we believe, how many starts the
--- row counts, its generation, and between which times starts must be booked anew; or 1,
--- now, now if boundaries around now are needed.
+-- row counts, its generation, and between which times starts must be booked anew; or
+-- NEEDS_BOUNDARIES, now, now.
 -- News are those of anew.lua.
+--
+-- needs: age (advance), anew (last_of, book_anew), bucket (filling, add_up), frame (max, min, ceil, floor, frame, now), place (book), queue
+--     (queue, queue.write), row (load, open, save), rule (read_rule, window, has_windows), search (search_for)
 
 local left, reset, age, known
 left, reset, age, known, cursor = struct.unpack('<dddd', frame, cursor)
 local u = read_rule(0)
 local r = load(KEYS[1])
-if not advance(r, now, u) then
-  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+local needs = advance(r, now, u)
+if needs then
+  return struct.pack('<ddd', needs, now, now)
 end
 open(r)
 local asked = now - age -- when the upstream counted: see Reconcile in internal/ledger/reconcile.go for what is known of that time

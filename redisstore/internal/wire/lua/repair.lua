@@ -8,6 +8,10 @@
 -- and its starts. A row has at most LIVES names; of still older generations it counts the starts together,
 -- as older. A program remembers the counts that it saw, and when the starts were. Starts that a program
 -- knows of and the row does not are booked again.
+--
+-- needs: age (pin_until, was_set, carry_over), entries (add), frame (max, min, floor, frame), row (open, names_of)
+-- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, learn, count_before, rebook, repair,
+--     all_told
 
 -- read_history reads what the calling program knows of the next row, its history of it:
 --

@@ -1,4 +1,9 @@
 -- What a call asks for: its rows, its rules, and the charges of each caller.
+--
+-- needs: age (forward_step, is_free, advance), answer (closed), book (seed, rule_count, slots_count, budgets, recorded), frame (frame, now),
+--     leases (load_slots, report), penalty (penalty.shut), repair (read_history, repair), row (penalty, load), rule (read_rule), search
+--     (search_for, earliest), short (texts), slots (set_aside)
+-- defines: rows, rules, rule_of, all_slots, histories, is_to_be_closed, passes_by, charges, find
 
 local rows, rules, rule_of, all_slots, histories = {}, {}, {}, {}, {}
 for i = 2, budgets do
@@ -30,8 +35,9 @@ for _ = 1, rule_count do
     end
     u.row, rules[#rules + 1] = r, u
     if not passes_by(u, r) then
-      if not advance(r, now, u) then
-        return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+      local needs = advance(r, now, u)
+      if needs then
+        return struct.pack('<ddd', needs, now, now)
       end
       if not rule_of[key] then
         repair(r, u, now, seed)

@@ -12,6 +12,10 @@
 -- the distance of last from first, and n. The last entry is in the head. So what happens at the ends of a row, which is nearly everything,
 -- reads and writes the head alone: a row is *open* while its entries are in the
 -- arrays F, L and N, and closed otherwise. The form's version is part of the key.
+--
+-- needs: frame (max, min, ceil, IDLE)
+-- defines: MAX_STORED, MAX_PLAIN, MAX_SHARED, MOST_KNOWN, ROUND_SIZE, LINE_KEPT, penalty, ceiling, bound, stored, read, load, entries, open,
+--     names_of, latest, head, close, save
 
 local MAX_STORED = HEAD_SIZE + ENTRY_BYTES -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
 local MAX_PLAIN = 900 -- bytes of a line without shares

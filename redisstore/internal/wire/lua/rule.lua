@@ -17,6 +17,9 @@
 --                       ceiling keeps them apart
 --   tokens, micros      so many flow into a bucket, 0: there is no bucket; in so many microseconds
 --   peak                the most in any half-open interval for which entries are kept; 0: no start counts
+--
+-- needs: frame (ceil, floor, frame)
+-- defines: read_rule, window, has_windows, part
 
 -- read_rule reads the rule of a budget that is so many behind the first one that has the same rule. It also returns how
 -- many have, and the index of the budget's key.

@@ -2,6 +2,10 @@
 -- what the rule has, and cost, reserve, spread, shadow and the row. It keeps behind
 -- tail, a start that others waited for; follows says whether the next of equal callers keeps behind this one's start, too.
 -- Its horizon is that of its caller, 0 if it has none; it is single if the caller needs no start in other rows.
+--
+-- needs: age (block_end, is_free), bucket (bucket), entries (after, later), frame (max, min, ceil, floor), ramp (ramp_end, ramped), row
+--     (open, latest), rule (window)
+-- defines: weigh, usable, search_for, booked, paced, behind_probe, room, sliding_paced, search, earliest, resume
 
 -- weigh makes the search one for the cost. A search remembers how far it came: i
 -- is the entry it stands at, and for a sliding window j the first behind the run

@@ -4,6 +4,9 @@
 -- The many of lanes.lua has
 --   served  a list with a number for each lane, where no number means 0; nil if there is no room
 --   told    whether the row had such a list when it was read
+--
+-- needs: frame (max, min), queue (queue, queue.lane), row (MAX_SHARED)
+-- defines: served_of, served.read, served.pack, served.of, served.count
 
 local served_of
 do

@@ -7,8 +7,11 @@
 --
 -- Result as of book.lua: 0, now, 1 if there is a count to set, which a limit without windows
 -- and a budget without a row do not have, how much was used before, and between which times
--- starts must be booked anew; or NEEDS_BOUNDARIES, now, now if boundaries around now are needed.
+-- starts must be booked anew; or NEEDS_BOUNDARIES, now, now.
 -- News are those of anew.lua, and of the line: see offers.lua.
+--
+-- needs: age (advance), anew (last_of, book_anew), entries (touch, add), frame (max, min, frame, now), offers (queue.free, queue.call,
+--     queue.tell), queue (queue, queue.write), row (load, open, latest, save), rule (read_rule, window, has_windows)
 
 local wanted
 wanted, cursor = struct.unpack('<d', frame, cursor)
@@ -18,8 +21,9 @@ u.row = r
 if not r.stored or not has_windows(u) then
   return struct.pack('<dddddd', DONE, now, 0, 0, 0, 0)
 end
-if not advance(r, now, u) then
-  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+local needs = advance(r, now, u)
+if needs then
+  return struct.pack('<ddd', needs, now, now)
 end
 open(r)
 

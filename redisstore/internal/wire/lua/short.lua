@@ -6,6 +6,9 @@
 -- Lua makes each function of a script anew in each call. So this file comes before all
 -- others, and has few functions. A table with names costs as much as all the rest, so here the head of
 -- a row is a list of numbers, v: ROW_SEEN … ROW_LEARNS are their places in the list.
+--
+-- needs: book (seed, rule_count, budgets, recorded, out, finish), frame (max, min, ceil, IDLE, frame, cursor, now)
+-- defines: texts, earlier
 
 local texts = {} -- the stored heads of rows that were read, by the index of the row's key
 local earlier = {} -- the stored names of the generations before the last two of those rows

@@ -2,6 +2,9 @@
 -- callers.
 --
 -- A claim s is one charge that wants slots: their budget, cost, reserve and shadow.
+--
+-- needs: frame (max, min), leases (newest)
+-- defines: set_aside, leave_line, first_open, acquire, next_change, ready, tell_called
 
 local set_aside, leave_line, first_open, acquire, next_change, ready, tell_called
 if slots_count > 0 then -- Lua makes all functions anew in each call

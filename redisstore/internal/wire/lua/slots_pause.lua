@@ -9,10 +9,13 @@
 --       3 the channel of such news
 --
 -- Result and news as of pause.lua.
+--
+-- needs: age (is_late), frame (max, frame, now), leases (load_slots, check_generation, save_slots), penalty (penalty.forgive, penalty.shut),
+--     row (penalty)
 
 local length, lift, due, refused, took = struct.unpack('<ddddd', frame)
 if is_late(now, due) then
-  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+  return struct.pack('<ddd', NEEDS_TIME, now, now)
 end
 local slots = load_slots(KEYS[1], now)
 check_generation(slots, 0, 0, now)

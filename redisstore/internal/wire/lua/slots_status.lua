@@ -7,6 +7,8 @@
 -- Result as of book.lua: 0, now, used, booked, which is 0, waiting, wait, paused, repeated, how many callers
 -- stand in line: those of whom only the costs are known are taken to cost what the others do. When
 -- there will be room is unknown, so a pause is all that there is to wait for.
+--
+-- needs: frame (max, ceil, now), leases (load_slots), penalty (penalty.repeated), row (penalty)
 
 local slots = load_slots(KEYS[1], now)
 local used, waiting, callers, costs = 0, 0, 0, 0

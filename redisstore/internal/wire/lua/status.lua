@@ -8,12 +8,17 @@
 -- again, the ceiling in thousandths, how many callers stand in line, and for each lane of a share in the line that has waiters, or had turns just now beside
 -- others: its share, its weight, what waits in it, and what it was served, -1 if the row does
 -- not say; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries must reach.
+--
+-- needs: age (advance), ceiling (ceiling.is_of, ceiling.at), frame (max, min, ceil, floor, now), penalty (penalty.repeated), queue (queue,
+--     queue.of, queue.waiting, queue.callers), row (penalty, ceiling, load, open), rule (read_rule, window), search (search_for, earliest),
+--     served (served_of), turn (turn, turn.at)
 
 local u = read_rule(0)
 local r = load(KEYS[1])
 u.row = r
-if not advance(r, now, u) then
-  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+local needs = advance(r, now, u)
+if needs then
+  return struct.pack('<ddd', needs, now, now)
 end
 open(r)
 local since = window(u, now)

@@ -1,0 +1,183 @@
+package wire
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHeaders: the first comment of each file of lua/ ends with two lists that are true. "needs" has the names that the file uses, by the
+// file that has them, which stands before it in a script; "defines" has its own, which files behind it may use. With UPDATE=1 the test
+// writes both.
+func TestHeaders(t *testing.T) {
+	all := make(map[string]luaFile)
+	for name := range sources {
+		text, err := os.ReadFile("lua/" + name + ".lua")
+		require.NoError(t, err)
+		all[name] = readLua(string(text))
+	}
+	for name, f := range all {
+		want := f.withHeader(before(all, name), !isLast(all, name))
+		if os.Getenv("UPDATE") != "" {
+			require.NoError(t, os.WriteFile("lua/"+name+".lua", []byte(want), 0o644))
+			continue
+		}
+		require.Equal(t, want, f.text, "lua/%s.lua: UPDATE=1 go test -run TestHeaders ./redisstore/internal/wire", name)
+	}
+}
+
+// before returns the files that stand before one in any script.
+func before(all map[string]luaFile, name string) map[string]luaFile {
+	others := make(map[string]luaFile)
+	for _, s := range Scripts {
+		text, _, found := strings.Cut(s.Source, sources[name])
+		for other, f := range all {
+			if found && other != name && strings.Contains(text, sources[other]) {
+				others[other] = f
+			}
+		}
+	}
+	return others
+}
+
+// isLast reports whether no file stands behind one in any script.
+func isLast(all map[string]luaFile, name string) bool {
+	for other := range all {
+		if _, found := before(all, other)[name]; found {
+			return false
+		}
+	}
+	return true
+}
+
+// A luaFile is what a test knows of a file of lua/.
+type luaFile struct {
+	text    string
+	defines []string        // its names that files behind it can use, in their order
+	own     map[string]bool // all names that it gives to something, parameters included
+	uses    map[string]bool // all names that it uses
+}
+
+var (
+	luaNoise = regexp.MustCompile(`--[^\n]*|'(?:\\.|[^'\\])*'`) // comments and strings
+	luaName  = regexp.MustCompile(`[.:]?\b[A-Za-z_]\w*`)
+	luaField = regexp.MustCompile(`\b[a-z]\w*\.\w+`)
+	luaLocal = regexp.MustCompile(`\b(?:local +)?function *([\w.]*)\(([^)]*)\)|\blocal +([A-Za-z_][\w, \n]*)|\bfor +([\w, ]+) +(?:in|=)`)
+	luaKey   = regexp.MustCompile(`\b\w+ = `)
+	luaHead  = regexp.MustCompile(`^local (?:function )?([\w, ]+)`) // what a line at the left defines
+	luaOf    = regexp.MustCompile(`^function ([a-z]{4,}\.\w+)\(|^([a-z]{4,}\.\w+) = \w+$`)
+	luaBegin = regexp.MustCompile(`^(local function|function|do|if|for|while)\b`)
+)
+
+// readLua takes a file apart, well enough for the way in which these files are written.
+func readLua(text string) luaFile {
+	f := luaFile{text: text, own: make(map[string]bool), uses: make(map[string]bool)}
+	code := withoutKeys(luaNoise.ReplaceAllString(text, " "))
+	for _, m := range luaLocal.FindAllStringSubmatch(code, -1) {
+		for _, name := range luaName.FindAllString(strings.Join(m[1:], " "), -1) {
+			f.own[name] = true
+		}
+	}
+
+	depth := 0 // of blocks that begin at the left
+	for line := range strings.Lines(code) {
+		line = strings.TrimRight(line, " \n")
+		if m := luaHead.FindStringSubmatch(line); depth == 0 && m != nil {
+			f.defines = append(f.defines, luaName.FindAllString(m[1], -1)...)
+		}
+		if m := luaOf.FindStringSubmatch(line); m != nil {
+			f.defines = append(f.defines, m[1]+m[2])
+		}
+		if luaBegin.MatchString(line) && !strings.HasSuffix(line, "end") {
+			depth++
+		} else if line == "end" {
+			depth--
+		}
+	}
+
+	for _, name := range slices.Concat(luaName.FindAllString(code, -1), luaField.FindAllString(code, -1)) {
+		f.uses[name] = true
+	}
+	return f
+}
+
+// withoutKeys leaves out the keys of tables: they are no names.
+func withoutKeys(code string) string {
+	var s strings.Builder
+	at := 0
+	for _, m := range luaKey.FindAllStringIndex(code, -1) {
+		s.WriteString(code[at:m[0]])
+		if at = m[0]; strings.Count(code[:at], "{") > strings.Count(code[:at], "}") {
+			at = m[1]
+		}
+	}
+	return s.String() + code[at:]
+}
+
+// needs are the names that the file uses of another one.
+func (f luaFile) needs(other luaFile) (names []string) {
+	for _, name := range other.defines {
+		if f.uses[name] && !f.own[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// withHeader returns the text of the file with a header that is true, if those files stand before it.
+func (f luaFile) withHeader(others map[string]luaFile, defines bool) string {
+	var needs []string
+	for _, other := range slices.Sorted(maps.Keys(others)) {
+		if names := f.needs(others[other]); len(names) > 0 {
+			needs = append(needs, fmt.Sprintf("%s (%s)", other, strings.Join(names, ", ")))
+		}
+	}
+
+	lines, end := strings.Split(f.text, "\n"), 0
+	var kept []string
+	for end < len(lines) && strings.HasPrefix(lines[end], "--") {
+		end++
+	}
+	skips := false
+	for _, line := range lines[:end] {
+		if skips = strings.HasPrefix(line, "-- needs: ") || strings.HasPrefix(line, "-- defines: ") || skips && strings.HasPrefix(line, "--    "); !skips {
+			kept = append(kept, line)
+		}
+	}
+	for len(kept) > 0 && kept[len(kept)-1] == "--" {
+		kept = kept[:len(kept)-1]
+	}
+
+	lists := wrapped("needs: ", needs)
+	if defines {
+		lists = append(lists, wrapped("defines: ", f.defines)...)
+	}
+	if len(lists) > 0 {
+		kept = append(append(kept, "--"), lists...)
+	}
+	return strings.Join(append(kept, lines[end:]...), "\n")
+}
+
+// wrapped returns a list as lines of a comment, none if it is empty.
+func wrapped(title string, list []string) (lines []string) {
+	if len(list) == 0 {
+		return nil
+	}
+	line := "-- " + title
+	for i, word := range strings.Fields(strings.Join(list, ", ")) {
+		if len(line)+len(word) > 140 {
+			lines, line = append(lines, strings.TrimRight(line, " ")), "--    "
+		}
+		if i > 0 {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}
