@@ -146,10 +146,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		r = r.nextAttempt() // the start is far away: the connection was given back
 	}
+
+	var resp *http.Response
 	if err != nil {
-		return nil, r.refuse(err)
+		err = r.refuse(err)
+	} else {
+		resp, err = r.sendFree()
 	}
-	return r.sendFree()
+	r.recycle()
+	return resp, err
 }
 
 // refuse ends a request that is not sent, and returns err. If a policy's function

@@ -42,9 +42,9 @@ type report struct {
 	over   chan struct{}  // closed when the store was told, or could not be; nil if before is
 }
 
-// HandOver has tell called soon, behind the back of the caller. It tells the store something. Whoever books in one of the budgets of
-// before from now on waits for that, as long as ReportTime says. HandOver
-// returns false, and does nothing, if too many reports wait already, for a store that does not answer.
+// HandOver has tell called soon, behind the back of the caller: a function that tells the store something. Whoever
+// books in one of the budgets of before from now on waits until tell has returned, but no longer than ReportTime says.
+// HandOver returns false, and does nothing, if too many reports wait already, for a store that does not answer.
 func (e *Engine) HandOver(tell func(), before []store.Budget) bool {
 	rs := &e.reports
 	rs.mu.Lock()
