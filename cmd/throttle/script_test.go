@@ -116,7 +116,7 @@ func spend(address, file, method, url string) error {
 	return book(redisstore.New(client, redisstore.Options{}), f, method, url)
 }
 
-// book books the start of a request.
+// book books the start of a request. A caller that does not wait gives Redis a second to answer, which on a busy machine is too little.
 func book(s throttle.Store, f *policyfile.File, method, url string) error {
 	t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: f.Policies})
 	if err != nil {
@@ -126,7 +126,7 @@ func book(s throttle.Store, f *policyfile.File, method, url string) error {
 	if err != nil {
 		return err
 	}
-	b := &store.Booking{Charges: t.Explain(req)}
+	b := &store.Booking{Charges: t.Explain(req), MaxWait: 30 * time.Second}
 	_, err = s.Book(context.Background(), b)
 	return err
 }
