@@ -469,3 +469,34 @@ func TestZeroValues(t *testing.T) {
 	require.Empty(t, transport.Policies())
 	transport.CloseIdleConnections()
 }
+
+// TestLimitersRefuseWrongKeys: a key for a policy without keys, and none for one with keys, is a mistake of each call.
+func TestLimitersRefuseWrongKeys(t *testing.T) {
+	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+		{Name: "all", Limit: throttle.PerHour(9)}, {Name: "each", Limit: throttle.PerHour(9), Keyed: true},
+		{Name: "requests", Match: "/", Limit: throttle.PerHour(9), Key: throttle.Host},
+	}}))
+	for _, c := range []struct{ policy, right, wrong, says string }{
+		{"all", "", "k", "is named, but the policy has one budget for all"},
+		{"each", "k", "", "is missing: the policy has a budget for each key"},
+		{"requests", "k", "", "is missing: the policy has a budget for each key"},
+	} {
+		one := must(l.Limiter(c.policy))
+		for name, call := range map[string]func(key string) error{
+			"Acquire": func(key string) error {
+				_, err := l.Acquire(t.Context(), throttle.Demand{Policy: c.policy, Key: key})
+				return err
+			},
+			"Acquire, free": func(key string) error {
+				_, err := l.Acquire(t.Context(), throttle.Demand{Policy: c.policy, Key: key, Cost: throttle.Free})
+				return err
+			},
+			"Limiter": func(key string) error { _, err := one.Acquire(t.Context(), key, 1); return err },
+			"Status":  func(key string) error { _, err := one.Status(t.Context(), key); return err },
+			"Resume":  func(key string) error { return one.Resume(t.Context(), key) },
+		} {
+			require.NoError(t, call(c.right), c.policy+name)
+			require.ErrorContains(t, call(c.wrong), fmt.Sprintf("policy %q: Key: %s", c.policy, c.says), name)
+		}
+	}
+}

@@ -97,7 +97,7 @@ func TestParseTellsOfMistakes(t *testing.T) {
 	for old, changed := range map[string]string{
 		"P1 one":                   "one",
 		"one: it is wrong":         "one",
-		"P15":                      "P16",
+		"P15":                      "P17",
 		"a/b ":                     "",
 		"(*T).f: ":                 "",
 		"TestC":                    "",
