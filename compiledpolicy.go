@@ -78,8 +78,11 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 	if err := p.checkShares(); err != nil {
 		errs = append(errs, &ConfigError{name, "Share", err})
 	}
+	if p.Meter != nil && p.Limit.Kind() == store.KindConcurrency {
+		errs = append(errs, &ConfigError{name, "Meter", errors.New("is never asked, because what is in flight keeps its cost: leave it out with Concurrency")})
+	}
 	if p.Scope > ScopeNode {
-		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use Fleet or Node", p.Scope)})
+		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use ScopeFleet or ScopeNode", p.Scope)})
 	}
 	return c, errors.Join(errs...)
 }
@@ -321,6 +324,9 @@ func checkName(name string) error {
 		if !unicode.IsPrint(c) {
 			return fmt.Errorf("holds %U, which cannot be printed", c)
 		}
+	}
+	if strings.TrimSpace(name) != name {
+		return errors.New("begins or ends with a space: take it out, or a program without it has other budgets")
 	}
 	return nil
 }

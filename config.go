@@ -66,8 +66,8 @@ type Config struct {
 	Observe func(context.Context, Event)
 
 	// LongWait is how long a caller is held before Observe gets an [EventStillWaiting]; it gets
-	// another after twice as long, and so on. Negative: none. Defaults to
-	// 10 s.
+	// another after twice as long, and so on. Negative: none. It is nothing without
+	// Observe. Defaults to 10 s.
 	LongWait time.Duration
 }
 
@@ -126,10 +126,11 @@ func WithWaitOnly(ctx context.Context) context.Context {
 // for a start High goes before Normal, and Normal before Low. Requests of a
 // priority for which a policy has [Policy.Headroom] leave that share of its limit free,
 // also when nobody waits. A start that is booked, for the next second at most, is never
-// taken away by a request that matters more.
+// taken away by a request that matters more. A p above High is High, and one below Low
+// is Low.
 func WithPriority(ctx context.Context, p Priority) context.Context {
 	o := optionsOf(ctx)
-	o.priority = p
+	o.priority = max(PriorityLow, min(p, PriorityHigh))
 	return o.addTo(ctx)
 }
 

@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -90,10 +92,10 @@ func TestHeadroomAndScopeThatCannotBe(t *testing.T) {
 		{throttle.Policy{Headroom: shares(throttle.PriorityLow, 1)}, `Headroom: low must leave 1 free: use a share from 0 to below 1`},
 		{throttle.Policy{Headroom: shares(throttle.PriorityHigh, -0.1)}, `Headroom: high must leave -0.1 free: use a share from 0 to below 1`},
 		{throttle.Policy{Headroom: shares(throttle.PriorityNormal, math.NaN())}, `Headroom: normal must leave NaN free: use a share from 0 to below 1`},
-		{throttle.Policy{Headroom: shares(2, 0.5)}, `Headroom: priority 2 is no priority: use Low, Normal or High`},
+		{throttle.Policy{Headroom: shares(2, 0.5)}, `Headroom: priority 2 is no priority: use PriorityLow, PriorityNormal or PriorityHigh`},
 		{throttle.Policy{Headroom: shares(throttle.PriorityLow, 0.5), Limit: throttle.LeakyBucket(1, time.Second)},
 			`Headroom: a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket`},
-		{throttle.Policy{Scope: 2}, `Scope: 2 is no scope: use Fleet or Node`},
+		{throttle.Policy{Scope: 2}, `Scope: 2 is no scope: use ScopeFleet or ScopeNode`},
 	} {
 		c.policy.Name = "p"
 		if c.policy.Limit == (throttle.Limit{}) {
@@ -126,9 +128,11 @@ func TestHeadroomInUnitsOfTheLimit(t *testing.T) {
 			Name: "p", Limit: c.limit, Headroom: map[throttle.Priority]float64{throttle.PriorityLow: c.share},
 		})
 		r := get(t, home)
-		low := r.WithContext(throttle.WithPriority(t.Context(), throttle.PriorityLow))
-		require.Equal(t, c.want, tr.Explain(low)[0].Reserve, "%v of %v", c.share, c.limit)
-		for _, p := range []throttle.Priority{throttle.PriorityNormal, throttle.PriorityHigh, -128, 127} {
+		for _, p := range []throttle.Priority{throttle.PriorityLow, -2, -128} { // what is below Low is Low
+			low := r.WithContext(throttle.WithPriority(t.Context(), p))
+			require.Equal(t, c.want, tr.Explain(low)[0].Reserve, "%v of %v", c.share, c.limit)
+		}
+		for _, p := range []throttle.Priority{throttle.PriorityNormal, throttle.PriorityHigh, 2, 127} {
 			other := r.WithContext(throttle.WithPriority(t.Context(), p))
 			require.Zero(t, tr.Explain(other)[0].Reserve, "%v", p)
 		}
@@ -384,5 +388,115 @@ func TestStoreThatIsNone(t *testing.T) {
 	for _, err := range []error{transport, limiters, limiter} {
 		require.ErrorAs(t, err, new(*throttle.ConfigError))
 		require.ErrorContains(t, err, "Store: a nil *memstore.Store: check the error of its constructor")
+	}
+}
+
+// TestWhatWouldHaveNoEffect: what a constructor or a call would accept and ignore is refused, by its field.
+func TestWhatWouldHaveNoEffect(t *testing.T) {
+	meter := func(*http.Response) throttle.Meter { return nil }
+	for want, p := range map[string]throttle.Policy{
+		"Meter: is never asked, because what is in flight keeps its cost": {Name: "p", Match: "/", Limit: throttle.Concurrency(1), Meter: meter},
+		"Name: begins or ends with a space":                               {Name: "crm ", Match: "/", Limit: throttle.PerSecond(1)},
+		"Name: begins or ends with a space: take it out":                  {Name: " crm", Match: "/", Limit: throttle.PerSecond(1)},
+	} {
+		_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+		require.ErrorContains(t, err, want)
+	}
+
+	l := must(throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "p", Limit: throttle.PerSecond(1)}))
+	for _, d := range []time.Duration{0, -1, -time.Hour} {
+		wrong, ok := errors.AsType[*throttle.ConfigError](l.Pause(t.Context(), "", d))
+		require.True(t, ok, d)
+		require.ErrorContains(t, wrong, `policy "p": Pause: `+d.String()+" closes nothing")
+	}
+}
+
+// TestPresetsInLimiters: the functions of a preset that look at answers would never run in limiters, so NewLimiters refuses each
+// by its row and field. WithoutAnswers takes them out, and nothing else.
+func TestPresetsInLimiters(t *testing.T) {
+	table := dingtalk.Policies(dingtalk.Options{App: "dingabc"})
+	_, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: table})
+	answers := 0
+	for _, p := range table {
+		if p.Answer != nil {
+			answers++
+			require.ErrorContains(t, err, fmt.Sprintf("policy %q: Answer: is never called, because no answer comes here: leave it out, or pass WithoutAnswers(policies)", p.Name))
+		}
+	}
+	require.Positive(t, answers)
+	require.Len(t, strings.Split(err.Error(), "\n"), answers)
+
+	without := throttle.WithoutAnswers(table)
+	l, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: without})
+	require.NoError(t, err)
+	require.ErrorContains(t, l.SetPolicies(table), "is never called")
+	require.NoError(t, l.SetPolicies(without))
+	for i := range table {
+		require.Nil(t, without[i].Answer)
+		require.Nil(t, without[i].Meter)
+		require.Equal(t, table[i].Limit, without[i].Limit)
+		require.Equal(t, table[i].Key == nil, without[i].Key == nil)
+	}
+
+	// The row has its budget under the same key as the transport's.
+	permit, err := l.AcquireRequest(get(t, "https://oapi.dingtalk.com/user/get"))
+	require.NoError(t, err)
+	require.NoError(t, permit.Tell(t.Context(), throttle.Refused(time.Minute)))
+}
+
+// TestZeroValues: what no constructor has made says so, and neither panics nor lets anything pass.
+func TestZeroValues(t *testing.T) {
+	ctx, table := t.Context(), []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.PerSecond(1)}}
+	transport, limiters, limiter := new(throttle.Transport), new(throttle.Limiters), new(throttle.Limiter)
+	for name, call := range map[string]func() error{
+		"Transport.RoundTrip":     func() error { return send(t, transport, get(t, home)) },
+		"Transport.SetPolicies":   func() error { return transport.SetPolicies(table) },
+		"Transport.Statuses":      func() error { _, err := transport.Statuses(ctx); return err },
+		"Transport.Limiter":       func() error { _, err := transport.Limiter("p"); return err },
+		"Limiters.Acquire":        func() error { _, err := limiters.Acquire(ctx, throttle.Demand{Policy: "p"}); return err },
+		"Limiters.AcquireRequest": func() error { _, err := limiters.AcquireRequest(get(t, home)); return err },
+		"Limiters.SetPolicies":    func() error { return limiters.SetPolicies(table) },
+		"Limiter.Acquire":         func() error { _, err := limiter.Acquire(ctx, "", 1); return err },
+		"Limiter.Acquire, free":   func() error { _, err := limiter.Acquire(ctx, "", throttle.Free); return err },
+		"Limiter.Pause":           func() error { return limiter.Pause(ctx, "", time.Second) },
+		"Limiter.Resume":          func() error { return limiter.Resume(ctx, "") },
+		"Limiter.Status":          func() error { _, err := limiter.Status(ctx, ""); return err },
+	} {
+		_, ok := errors.AsType[*throttle.ConfigError](call())
+		require.True(t, ok, name)
+	}
+	require.Empty(t, transport.Explain(get(t, home)))
+	require.Empty(t, transport.Policies())
+	transport.CloseIdleConnections()
+}
+
+// TestLimitersRefuseWrongKeys: a key for a policy without keys, and none for one with keys, is a mistake of each call.
+func TestLimitersRefuseWrongKeys(t *testing.T) {
+	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+		{Name: "all", Limit: throttle.PerHour(9)}, {Name: "each", Limit: throttle.PerHour(9), Keyed: true},
+		{Name: "requests", Match: "/", Limit: throttle.PerHour(9), Key: throttle.Host},
+	}}))
+	for _, c := range []struct{ policy, right, wrong, says string }{
+		{"all", "", "k", "is named, but the policy has one budget for all"},
+		{"each", "k", "", "is missing: the policy has a budget for each key"},
+		{"requests", "k", "", "is missing: the policy has a budget for each key"},
+	} {
+		one := must(l.Limiter(c.policy))
+		for name, call := range map[string]func(key string) error{
+			"Acquire": func(key string) error {
+				_, err := l.Acquire(t.Context(), throttle.Demand{Policy: c.policy, Key: key})
+				return err
+			},
+			"Acquire, free": func(key string) error {
+				_, err := l.Acquire(t.Context(), throttle.Demand{Policy: c.policy, Key: key, Cost: throttle.Free})
+				return err
+			},
+			"Limiter": func(key string) error { _, err := one.Acquire(t.Context(), key, 1); return err },
+			"Status":  func(key string) error { _, err := one.Status(t.Context(), key); return err },
+			"Resume":  func(key string) error { return one.Resume(t.Context(), key) },
+		} {
+			require.NoError(t, call(c.right), c.policy+name)
+			require.ErrorContains(t, call(c.wrong), fmt.Sprintf("policy %q: Key: %s", c.policy, c.says), name)
+		}
 	}
 }

@@ -88,8 +88,16 @@ func (a *acquisition) reportEnd(ctx context.Context, err error) {
 	a.report(ctx, endOf(err), a.Waited(), err)
 }
 
+// errNotMade is the error of a caller whose Transport, Limiters or Limiter no constructor has made.
+func errNotMade() error {
+	return &ConfigError{"", "Store", errors.New("is missing, because New, NewLimiters or NewLimiter has not made this value: make it with one of these")}
+}
+
 // noticeUnmatched tells the observer of a request that no policy matches. It returns an error if such requests are refused.
 func (e *engine) noticeUnmatched(r *http.Request) error {
+	if e.store == nil {
+		return errNotMade()
+	}
 	var err error
 	if e.refusesUnmatched {
 		err = &UnmatchedError{Method: Method(r), Host: Host(r)}

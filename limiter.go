@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -87,8 +88,11 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, e
 
 // acquire fills in p and returns it.
 func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) (*Permit, error) {
+	wrongKey := l.checkKey(key)
+	if l.policy == nil {
+		return nil, wrongKey
+	}
 	p.engine, p.first.policy = l.engine, l.policy
-	wrongKey := l.policy.checkKey(key)
 	if cost == Free && wrongKey == nil {
 		p.state.Store(permitFree)
 		p.first.key, p.first.cost = l.key(key), 1 // for Tell: a charge costs at least 1
@@ -131,6 +135,14 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 	return p, err
 }
 
+// checkKey returns the error of a key that the policy cannot have, and of a zero Limiter.
+func (l *Limiter) checkKey(key string) error {
+	if l.policy == nil {
+		return errNotMade()
+	}
+	return l.policy.checkKey(key)
+}
+
 // checkCost returns the error of a cost that is negative, or above the limit.
 func (a *acquisition) checkCost() error {
 	if c := &a.Booking.Charges[0]; c.Cost < 0 {
@@ -167,8 +179,11 @@ func (l *Limiter) unitCharge(key string) store.Charge {
 // store that is away is asked again until ctx ends, and for a minute if ctx has
 // no deadline: so it is for Resume, Status and what a permit tells the store.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
-	if err := l.policy.checkKey(key); err != nil {
+	if err := l.checkKey(key); err != nil {
 		return err
+	}
+	if d <= 0 {
+		return &ConfigError{l.policy.Name, "Pause", fmt.Errorf("%v closes nothing: say for how long, or end a pause with Resume", d)}
 	}
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
@@ -181,7 +196,7 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error 
 // Resume opens the budget of key again, for the whole fleet, before its pauses
 // end: waiters may start at once.
 func (l *Limiter) Resume(ctx context.Context, key string) error {
-	if err := l.policy.checkKey(key); err != nil {
+	if err := l.checkKey(key); err != nil {
 		return err
 	}
 	ctx, cancel := boundCall(ctx)
@@ -194,7 +209,7 @@ func (l *Limiter) Resume(ctx context.Context, key string) error {
 
 // Status describes the budget of key and changes nothing.
 func (l *Limiter) Status(ctx context.Context, key string) (Status, error) {
-	if err := l.policy.checkKey(key); err != nil {
+	if err := l.checkKey(key); err != nil {
 		return Status{}, err
 	}
 	ctx, cancel := boundCall(ctx)

@@ -44,6 +44,9 @@ func NewLimiters(c Config) (*Limiters, error) {
 // SetPolicies replaces the policies, as [Transport.SetPolicies] does. Waiters whose
 // policy is gone are refused with a *[ConfigError].
 func (l *Limiters) SetPolicies(policies []Policy) error {
+	if l.store == nil {
+		return errNotMade()
+	}
 	return l.policies.set(policies, namesAndRequests)
 }
 
@@ -179,6 +182,9 @@ const mostAsked = 16
 // statuses asks the store about the budgets that are known, and once about each group of the
 // fleet without a known budget, to learn whether the group's server answers.
 func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status, error) {
+	if e.store == nil {
+		return nil, errNotMade()
+	}
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
 	charges := e.recentCharges(s)

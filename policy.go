@@ -24,7 +24,7 @@ import (
 type Policy struct {
 	// Name is unique among the policies that share a store. It is part of
 	// the store's keys and stands in errors, events and metrics, so it is UTF-8 that
-	// can be printed, of at most 200 characters.
+	// can be printed, of at most 200 characters, without a space around it.
 	Name string
 
 	// Match is a pattern "[METHOD ][HOST]/[PATH]", in the language of
@@ -185,7 +185,7 @@ type Policy struct {
 	// Answer knew the cost, and returns a [Meter] that reads along while the caller
 	// reads the body; nil for an answer that needs none. When the body is over the
 	// Meter's Cost settles the request as a cost in an [Answer] does. It must leave the
-	// body alone. Defaults to nil: no body is read along.
+	// body alone. Not for [Concurrency]. Defaults to nil: no body is read along.
 	Meter func(*http.Response) Meter
 }
 
@@ -237,7 +237,7 @@ func newReserves(headroom map[Priority]float64, l Limit) (r reserves, err error)
 	for p, share := range headroom {
 		switch {
 		case p < PriorityLow || p > PriorityHigh:
-			errs = append(errs, fmt.Errorf("%v is no priority: use Low, Normal or High", p))
+			errs = append(errs, fmt.Errorf("%v is no priority: use PriorityLow, PriorityNormal or PriorityHigh", p))
 		case math.IsNaN(share) || share < 0 || share >= 1:
 			errs = append(errs, fmt.Errorf("%v must leave %v free: use a share from 0 to below 1", p, share))
 		case share > 0 && l.Kind() == store.KindUnlimited:

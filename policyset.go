@@ -24,6 +24,15 @@ type policySet struct {
 // livePolicies is the policySet that counts now.
 type livePolicies struct{ atomic.Pointer[policySet] }
 
+// Load returns the policySet that counts now: an empty one in a Transport or in Limiters that no constructor has
+// made.
+func (l *livePolicies) Load() *policySet {
+	if s := l.Pointer.Load(); s != nil {
+		return s
+	}
+	return &policySet{index: match.NewIndex(nil)}
+}
+
 // set puts another set in place, unless the policies have mistakes, and tells the
 // waiters.
 func (l *livePolicies) set(policies []Policy, by callers) error {

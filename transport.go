@@ -41,7 +41,7 @@ type Transport struct {
 // once, each a *[ConfigError], and sends nothing.
 func New(c Config) (*Transport, error) {
 	t := &Transport{base: c.Base}
-	if err := errors.Join(t.configure(c), t.SetPolicies(c.Policies)); err != nil {
+	if err := errors.Join(t.configure(c), t.policies.set(c.Policies, requests)); err != nil {
 		return nil, err
 	}
 	if t.base == nil {
@@ -87,7 +87,12 @@ func Must(t *Transport, err error) *Transport {
 // Budgets keep their state by policy name and key, so no limit starts afresh.
 // Requests that are waiting look at their policies again: if these changed, they
 // take a new place. In case of an error nothing changes.
-func (t *Transport) SetPolicies(policies []Policy) error { return t.policies.set(policies, requests) }
+func (t *Transport) SetPolicies(policies []Policy) error {
+	if t.store == nil {
+		return errNotMade()
+	}
+	return t.policies.set(policies, requests)
+}
 
 // Policies returns a copy of the policies as they are now, as they were given
 // to [New] or [Transport.SetPolicies].

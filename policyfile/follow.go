@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -88,12 +89,30 @@ type Follower struct {
 	wrong   error  // why it is not in force
 }
 
+// check returns what is wrong with the options, all of it.
+func (o *Options) check() error {
+	var mistakes []error
+	if o.Apply == nil {
+		mistakes = append(mistakes, errors.New("policyfile: Options.Apply is missing: it puts a version into force, as transport.SetPolicies(f.Policies) does"))
+	}
+	if o.Path == "" && o.Read == nil {
+		mistakes = append(mistakes, errors.New("policyfile: Options.Path is missing: name the file, or set Read for a text that is no file"))
+	}
+	if o.Path != "" && o.Read != nil {
+		mistakes = append(mistakes, errors.New("policyfile: Options.Path is never read beside Read: set one of the two; Name is for errors"))
+	}
+	if o.Interval < 0 {
+		mistakes = append(mistakes, fmt.Errorf("policyfile: Options.Interval is %v: use more than 0, or 0 for %v", o.Interval, DefaultInterval))
+	}
+	return errors.Join(mistakes...)
+}
+
 // Follow reads a text, puts it into force, and does so with each new version until ctx
 // ends. A first version that cannot be read, that fails its own tests or that cannot be applied
 // is its error; a later one leaves the version before in force, and [Follower.State] says why.
 func Follow(ctx context.Context, o Options) (*Follower, error) {
-	if o.Apply == nil || o.Path == "" && o.Read == nil {
-		return nil, fmt.Errorf("policyfile: Options needs Apply, and Path or Read")
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	if o.Read == nil {
 		o.Read = func(context.Context) ([]byte, error) { return os.ReadFile(o.Path) }
@@ -101,7 +120,7 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 	if o.Name == "" {
 		o.Name = o.Path
 	}
-	if o.Interval <= 0 {
+	if o.Interval == 0 {
 		o.Interval = DefaultInterval
 	}
 	if o.Grace == 0 {

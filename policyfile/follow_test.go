@@ -215,7 +215,12 @@ func TestFollowStart(t *testing.T) {
 		})
 	}
 	_, err := policyfile.Follow(t.Context(), policyfile.Options{})
-	require.EqualError(t, err, "policyfile: Options needs Apply, and Path or Read")
+	require.EqualError(t, err, "policyfile: Options.Apply is missing: it puts a version into force, as transport.SetPolicies(f.Policies) does\n"+
+		"policyfile: Options.Path is missing: name the file, or set Read for a text that is no file")
+	read := func(context.Context) ([]byte, error) { return nil, nil }
+	_, err = policyfile.Follow(t.Context(), policyfile.Options{Apply: func(*policyfile.File) error { return nil }, Path: "a.yaml", Read: read, Interval: -1})
+	require.EqualError(t, err, "policyfile: Options.Path is never read beside Read: set one of the two; Name is for errors\n"+
+		"policyfile: Options.Interval is -1ns: use more than 0, or 0 for 1s")
 }
 
 // TestFollowLinks: a file behind links that are turned over, as those of a ConfigMap, is

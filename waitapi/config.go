@@ -64,6 +64,9 @@ func (c *Config) check() error {
 			mistakes = append(mistakes, fmt.Errorf("waitapi: Config.%s is negative: use more than 0, or 0 for the default", f.name))
 		}
 	}
+	if c.MaxPenalty > throttle.MaxPenalty {
+		mistakes = append(mistakes, fmt.Errorf("waitapi: Config.MaxPenalty is %v: nothing is closed for longer than %v", c.MaxPenalty, throttle.MaxPenalty))
+	}
 	if c.MaxLifetime > 0 && c.Lifetime > c.MaxLifetime {
 		mistakes = append(mistakes, fmt.Errorf("waitapi: Config.Lifetime is %v, which is more than MaxLifetime, %v", c.Lifetime, c.MaxLifetime))
 	}

@@ -330,7 +330,7 @@ func TestReload(t *testing.T) {
 // TestConfig: what makes no sense is refused.
 func TestConfig(t *testing.T) {
 	limiters := new(throttle.Limiters)
-	for _, c := range []waitapi.Config{{}, {Limiters: limiters, Held: -1}, {Limiters: limiters, Permits: -1}, {Limiters: limiters, Lifetime: -1}, {Limiters: limiters, MaxLifetime: -1}, {Limiters: limiters, Lifetime: 2, MaxLifetime: 1}} {
+	for _, c := range []waitapi.Config{{}, {Limiters: limiters, Held: -1}, {Limiters: limiters, Permits: -1}, {Limiters: limiters, Lifetime: -1}, {Limiters: limiters, MaxLifetime: -1}, {Limiters: limiters, Lifetime: 2, MaxLifetime: 1}, {Limiters: limiters, MaxPenalty: throttle.MaxPenalty + 1}} {
 		_, err := waitapi.New(c)
 		require.Error(t, err, fmt.Sprint(c))
 	}

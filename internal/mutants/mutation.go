@@ -14,7 +14,7 @@ import (
 // A mutation is one change that breaks a promise.
 type mutation struct {
 	name     string
-	promise  string // "P1" to "P15"
+	promise  string // "P1" to "P16"
 	dir      string // the package's folder, from the root of the module, with slashes
 	function string // "(*acquisition).wait", or another declaration; see splitScript for scripts
 	what     string // what is wrong then: one sentence
@@ -36,7 +36,7 @@ type tests struct {
 }
 
 var (
-	heading  = regexp.MustCompile(`^(P[1-9]|P1[0-5]) ([\w-]+): (.+)$`)
+	heading  = regexp.MustCompile(`^(P[1-9]|P1[0-6]) ([\w-]+): (.+)$`)
 	location = regexp.MustCompile(`^([\w./-]+) ([^:]+): (-race )?(?:(\./\S*|\.) )?(\S+)$`)
 )
 

@@ -27,7 +27,7 @@ func Follow(ctx context.Context, reporter *fleet.Reporter, o policyfile.Options)
 	report := o.Report
 	o.Name, o.Path, o.Read = cmp.Or(o.Name, "pushed"), "", r.read
 	o.Opening = true // whoever can write to Redis can push
-	if o.Interval <= 0 {
+	if o.Interval == 0 {
 		o.Interval = DefaultInterval
 	}
 	o.Report = func(s policyfile.State) {

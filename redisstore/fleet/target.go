@@ -229,6 +229,6 @@ func (a *pauseRecorder) Pause(_ context.Context, c store.Charge, _ time.Duration
 
 // chargeOf returns the charge of a limiter's budget, by a Pause that reaches this store only.
 func (a *pauseRecorder) chargeOf(l *throttle.Limiter, key string) (store.Charge, error) {
-	err := l.Pause(context.Background(), key, 0)
+	err := l.Pause(context.Background(), key, time.Second)
 	return a.charge, err
 }
