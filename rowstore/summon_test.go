@@ -125,7 +125,7 @@ func TestP7_SilentNodes(t *testing.T) {
 					m := newMemory()
 					l := &line{T: t, limit: store.PerSecond(n)}
 					silent := &stoppable{notifier: notifier{m}}
-					l.join(silent, callers, false)
+					l.join(silent, 20, false) // more than start within the horizon
 					for range nodes - 1 {
 						l.join(database(m), callers, true)
 					}
@@ -143,7 +143,7 @@ func TestP7_SilentNodes(t *testing.T) {
 						require.LessOrEqual(t, at.Sub(last), time.Second, "nobody starts")
 						last = at
 					}
-					require.GreaterOrEqual(t, len(starts), 4*n*80/100)
+					require.GreaterOrEqual(t, len(starts), 4*n*70/100, "no more than a second is lost, and what the node had booked")
 				})
 			})
 		}
