@@ -24,6 +24,9 @@ const (
 // errNoMessages says that messages do not arrive: PgBouncer in transaction mode takes LISTEN and does nothing.
 var errNoMessages = errors.New("pgstore: LISTEN does not work here")
 
+// errAnotherNode ends a connection that does not listen for a node that has begun to.
+var errAnotherNode = errors.New("pgstore: another node listens")
+
 // A listener hears messages of other nodes on one connection, as long as somebody listens. When it hears none,
 // because there is no connection or a pooler is in between, those who listen look four times a second.
 type listener struct {
@@ -33,9 +36,11 @@ type listener struct {
 	mu      sync.Mutex
 	ears    map[*ear]struct{}
 	running bool
-	hears   bool   // messages arrive
-	heard   int    // how many messages did
-	end     func() // ends what run waits for
+	hears   bool     // messages arrive
+	heard   int      // how many messages did
+	channel []string // the nodes for which the connection listens, and everyone; nil if there is none
+	end     func()   // ends what run waits for
+	again   func()   // ends the connection, so that run makes another one
 	ending  *time.Timer
 }
 
@@ -60,11 +65,14 @@ func (l *listener) start(group, node string, wake func()) (stop func()) {
 		l.ending.Stop()
 		l.ending = nil
 	}
-	if !l.running {
+	switch {
+	case !l.running:
 		l.running = true
 		ctx, end := context.WithCancel(context.Background())
 		l.end = end
 		go l.run(ctx)
+	case l.channel != nil && !slices.Contains(l.channel, node):
+		l.again()
 	}
 	return func() { l.stop(e) }
 }
@@ -107,8 +115,17 @@ func (l *listener) poll(e *ear) {
 func (l *listener) run(ctx context.Context) {
 	next := connectNext // a server that is busy may be late, too
 	for ctx.Err() == nil {
-		err := l.listen(ctx)
+		within, again := context.WithCancelCause(ctx)
+		l.mu.Lock()
+		l.again = func() { again(errAnotherNode) }
+		l.mu.Unlock()
+		err := l.listen(within)
 		l.setHears(false)
+		if errors.Is(context.Cause(within), errAnotherNode) {
+			continue
+		}
+		again(nil)
+
 		pause := connectNext
 		if errors.Is(err, errNoMessages) {
 			pause, next = next, min(2*next, probeAgain)
@@ -122,11 +139,26 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
+// nodes returns those for which a new connection listens.
+func (l *listener) nodes() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.channel = []string{everyone}
+	for e := range l.ears {
+		if !slices.Contains(l.channel, e.node) {
+			l.channel = append(l.channel, e.node)
+		}
+	}
+	return l.channel
+}
+
 // setHears notes whether messages arrive, and has all look once: there may have been some before.
 func (l *listener) setHears(yes bool) {
 	l.mu.Lock()
 	changed := l.hears != yes
-	l.hears = yes
+	if l.hears = yes; !yes {
+		l.channel = nil
+	}
 	l.mu.Unlock()
 	if changed {
 		l.wake(func(*ear) bool { return true })
@@ -155,8 +187,10 @@ func (l *listener) listen(ctx context.Context) error {
 		return err
 	}
 	defer closeNow(c)
-	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{l.server.sql.channel()}.Sanitize()); err != nil {
-		return err
+	for _, channel := range l.server.sql.channels(l.nodes()) {
+		if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+			return err
+		}
 	}
 	probe := strconv.FormatUint(rand.Uint64(), 36)
 	if err := l.notify(ctx, probe); err != nil {
@@ -198,7 +232,7 @@ func (l *listener) notify(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Exec(ctx, l.server.sql.notify, l.server.sql.channel(), text); err != nil {
+	if _, err := c.Exec(ctx, l.server.sql.notify, []string{l.server.sql.channel()}, text); err != nil {
 		l.conns.drop(c)
 		return err
 	}

@@ -58,7 +58,8 @@ func newStatements(schema string) *statements {
 			ON CONFLICT (key, generation) DO UPDATE SET updates = excluded.updates, expires = excluded.expires, value = excluded.value`,
 		forget: `DELETE FROM ` + table + ` AS b USING unnest($1::text[], $2::bigint[]) AS k (key, generation)
 			WHERE b.key = k.key AND b.generation < k.generation`,
-		notify: "SELECT pg_catalog.pg_notify($1, $2)",
+		// To the channels of some nodes, or to that of all.
+		notify: "SELECT pg_catalog.pg_notify(c, $2) FROM pg_catalog.unnest($1::text[]) AS c",
 		// Ends the session that has the lock of a group, if it waits for its program: idle_in_transaction_session_timeout
 		// counts only when the server has got all of a trip, and a program may stand still, or its network may fail, when
 		// a part of a trip is on its way. A COMMIT that waits for a standby does not wait for its program.
@@ -90,5 +91,22 @@ func (s *statements) lock(group string) string {
 	return "LOCK TABLE " + s.lockTable(group) + " IN EXCLUSIVE MODE"
 }
 
-// channel is the channel of the messages.
+// channel is the channel of messages to all nodes.
 func (s *statements) channel() string { return s.schema + "_news" }
+
+// channelOf is the channel of messages to one node, so that no other program is woken by them. Its name has at most 60 bytes, of 63 that are possible.
+func (s *statements) channelOf(node string) string {
+	if node == everyone {
+		return s.channel()
+	}
+	return s.schema + "_" + node
+}
+
+// channels returns the channels of some nodes.
+func (s *statements) channels(nodes []string) []string {
+	all := make([]string, len(nodes))
+	for i, node := range nodes {
+		all[i] = s.channelOf(node)
+	}
+	return all
+}

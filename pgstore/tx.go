@@ -212,7 +212,8 @@ func (t *tx) save() error {
 		t.queuePuts(b)
 	}
 	if len(t.wakes) > 0 {
-		b.Queue(t.sql.notify, t.sql.channel(), t.group+" "+strings.Join(wakesOf(t.wakes), " "))
+		nodes := wakesOf(t.wakes)
+		b.Queue(t.sql.notify, t.sql.channels(nodes), t.group+" "+strings.Join(nodes, " "))
 	}
 	b.Queue("COMMIT")
 	replies := t.c.SendBatch(context.Background(), b)

@@ -118,9 +118,15 @@ func (r *Row) stepBack(now int64, u *rule) {
 	}
 	for i := range r.leases {
 		r.leases[i].until += shift
+		if r.leases[i].asked != 0 {
+			r.leases[i].asked += shift
+		}
 	}
 	if l := r.queue; l != nil {
 		l.began, l.asked = l.began+shift, l.asked+shift
+		if l.until != 0 {
+			l.until += shift
+		}
 	}
 	if s := r.slots; s != nil {
 		s.asked += shift

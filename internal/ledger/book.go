@@ -98,6 +98,7 @@ func (q *Request) start(t int64) {
 	g.OK, g.Handle = true, store.Handle{Start: t, Stamp: 1}
 	switch {
 	case b.Horizon <= 0 || g.Held < 0:
+	case q.early != 0 && q.key(g.Held) == q.earlyKey: // those that came before it have not booked yet, and must not keep behind it
 	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
 		if held := &q.Searches[g.Held]; !held.rule.slots { // no start is in a row of those
 			held.row.keepBehind(class(b.Priority), t)

@@ -13,6 +13,7 @@ const maxNumber = 1 << 53
 type writer struct {
 	b      []byte
 	shares bool // the row has lanes of shares
+	asked  bool // nodes are asked to come, or have a guard
 }
 
 func (w *writer) number(x int64) { w.b = binary.AppendUvarint(w.b, uint64(x)) }
@@ -41,6 +42,7 @@ type reader struct {
 	b      []byte
 	failed bool
 	shares bool // the row has lanes of shares
+	asked  bool // nodes are asked to come, or have a guard
 }
 
 // took moves the reader on, unless it failed.

@@ -78,3 +78,22 @@ func (r *Row) release(cost int64, by Node) {
 	}
 	r.slots.held -= min(cost, mine)
 }
+
+// slotsLapse is for how many microseconds room is set aside for a waiter for slots whose node says nothing.
+const slotsLapse = 250_000
+
+// lapseSlots has the waiters for slots stand aside whose nodes were told that it is their turn, and say nothing. It reports whether room that was
+// set aside is free again.
+func (r *Row) lapseSlots() (lapsed bool) {
+	if r.slots == nil {
+		return false
+	}
+	for i := range r.slots.line {
+		w := &r.slots.line[i]
+		if w.silent = r.isSilent(w.node, slotsLapse); w.silent && w.called {
+			w.called, lapsed = false, true
+			r.slots.aside -= w.cost
+		}
+	}
+	return lapsed
+}

@@ -103,6 +103,9 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		if _, known := w.arrival(q.key(i)); !w.lost && (!known || w.turn == q.key(i)) {
 			s.behind(b)
 		}
+		if q.early != 0 && q.key(i) == q.earlyKey {
+			s.tail = max(s.tail, q.early)
+		}
 	}
 
 	g.Held = store.NotHeld
@@ -179,7 +182,7 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 			continue
 		}
 		sum := int64(0)
-		if l := s.row.queue; l != nil && key != turn {
+		if l := s.row.lively(lapse(q.Booking.Horizon)); l != nil && key != turn {
 			came, known := w.arrival(key)
 			if !known {
 				came = newcomer

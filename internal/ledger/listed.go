@@ -25,8 +25,8 @@ func (r *Row) Wants() bool {
 			beyond += c.beyond()
 		}
 		if beyond > 0 {
-			return listed < maxPlaces/2
+			return listed < fewPlaces
 		}
 	}
-	return r.slots != nil && r.slots.beyond > 0 && len(r.slots.line) < maxPlaces/2
+	return r.slots != nil && r.slots.beyond > 0 && len(r.slots.line) < fewPlaces
 }

@@ -14,6 +14,7 @@ const (
 	// which no share waits is as rows were before there were shares.
 	version       = 1
 	versionShares = 2
+	versionAsked  = 2 // is added where nodes are asked, or have a guard: see Pass
 )
 
 // ErrCorrupt says that bytes are no row.
@@ -69,7 +70,7 @@ func (r *Row) shortened(places int) *Row {
 		}
 	}
 	if c.slots != nil {
-		c.slots.shorten(places)
+		c.slots.shorten(min(places, maxSlotPlaces))
 		for _, w := range c.slots.line {
 			use(w.place)
 		}
@@ -79,9 +80,12 @@ func (r *Row) shortened(places int) *Row {
 }
 
 func (r *Row) append(b []byte) []byte {
-	w := writer{b: append(b, version), shares: r.queue.hasShares()}
+	w := writer{b: append(b, version), shares: r.queue.hasShares(), asked: r.isAsked()}
 	if w.shares {
 		w.b[len(b)] = versionShares
+	}
+	if w.asked {
+		w.b[len(b)] += versionAsked
 	}
 	w.number(r.seen)
 	for _, x := range r.numbers() {
@@ -106,10 +110,21 @@ func (r *Row) append(b []byte) []byte {
 		w.signed(l.node)
 		w.signed(l.until - r.seen)
 		w.number(l.held)
+		if w.asked {
+			w.time(l.asked, r.seen)
+		}
 	}
 	w.queue(r)
 	w.slots(r)
 	return w.b
+}
+
+// isAsked reports whether nodes are asked to come, or have a guard. In a row in which nobody waits that means nothing.
+func (r *Row) isAsked() bool {
+	if r.queue == nil && r.slots == nil {
+		return false
+	}
+	return r.queue != nil && r.queue.guard != 0 || slices.ContainsFunc(r.leases, func(l lease) bool { return l.asked != 0 })
 }
 
 // queue writes the line for starts, if there is one.
@@ -120,6 +135,10 @@ func (w *writer) queue(r *Row) {
 	}
 	w.signed(l.began - r.seen)
 	w.signed(l.asked - r.seen)
+	if w.asked {
+		w.signed(l.guard)
+		w.time(l.until, r.seen)
+	}
 	w.places(r, l.called)
 	for _, c := range l.lanes {
 		if !w.shares {

@@ -149,7 +149,7 @@ func TestP10_ALongLineFits(t *testing.T) {
 
 		// If none of them ever asks again, they do not hold up others.
 		q := ledger.NewRequest(begin+10*second, ledger.Node{}, &a, b, []*ledger.Row{row.Clone()})
-		require.Less(t, q.Status().Waiting, 200)
+		require.LessOrEqual(t, q.Status().Waiting, 512, "those that have places")
 	}
 }
 

@@ -100,12 +100,20 @@ func (l *queue) before(class int, share uint64, arrival int64, front bool) (sum 
 
 // head returns the place that is served next.
 func (l *queue) head() (p place, ok bool) {
-	for _, c := range l.lanes {
-		if next := c.next(); next != nil {
-			return next.places[0], true
-		}
+	if _, next := l.first(); next != nil {
+		return next.places[0], true
 	}
 	return place{}, false
+}
+
+// first returns the class and the lane of the waiter that is served next; nil if no waiter has a place.
+func (l *queue) first() (class int, next *lane) {
+	for k, c := range l.lanes {
+		if next := c.next(); next != nil {
+			return k, next
+		}
+	}
+	return 0, nil
 }
 
 // leave takes a place out of the line. Its share may have lost its lane: see Row.shortened.
@@ -159,6 +167,16 @@ func (l *queue) newest() (at int64) {
 		}
 	}
 	return at
+}
+
+// clone returns a copy that shares nothing.
+func (l *queue) clone() *queue {
+	c := *l
+	for k := range c.lanes {
+		c.lanes[k] = c.lanes[k].clone()
+	}
+	c.called = slices.Clone(l.called)
+	return &c
 }
 
 // empty reports whether the line need not be kept.

@@ -34,6 +34,9 @@ type Request struct {
 
 	news *News // nil: none
 
+	early    int64 // the start at which a waiter is served before others that came earlier; 0: it is the first. See Pass
+	earlyKey Key   // the budget in whose line it is
+
 	needsSlots bool // a charge is one of Concurrency
 }
 
@@ -92,8 +95,9 @@ func (q *Request) Open(i int, r *Row) {
 			r.slots = new(slots)
 		}
 	}
-	if len(r.leases) < live {
-		q.setAside(i) // what a dead node held is free
+	spoke := r.spoke(q.Node.ID)
+	if lapsed := r.lapseSlots(); lapsed || spoke || len(r.leases) < live {
+		q.setAside(i) // what a dead node held is free, and what was set aside for a silent one
 	}
 }
 
@@ -164,7 +168,10 @@ func (q *Request) row(key Key) *Row {
 // setAside calls waiters for slots, as far as there is room in the i-th charge's row.
 func (q *Request) setAside(i int) {
 	if s := q.Searches[i].row.slots; s != nil {
-		s.setAside(func(p place) { q.note().Called = append(q.note().Called, Place{q.key(i), p.arrival, p.node}) })
+		s.setAside(func(p place) {
+			q.Searches[i].row.ask(p.node, q.Now)
+			q.note().Called = append(q.note().Called, Place{q.key(i), p.arrival, p.node})
+		})
 	}
 }
 

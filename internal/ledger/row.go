@@ -63,9 +63,13 @@ type ceiling struct {
 	window int64
 }
 
-// maxPlaces is how many waiters a row lists in each line when it is bytes. The others are
-// counted.
-const maxPlaces = 128
+// maxPlaces is how many waiters a row lists in its line for starts when it is bytes, if they fit, and maxSlotPlaces how many in that for slots. The
+// others are counted. If fewer than fewPlaces are left of those that are listed, others are wanted.
+const (
+	maxPlaces     = 512
+	maxSlotPlaces = 128
+	fewPlaces     = 64
+)
 
 // maxShares is how many shares, and callers without one, a row as bytes tells apart: each has a lane and its first place in MaxBytes. Large costs
 // are large numbers.
@@ -97,6 +101,8 @@ type queue struct {
 	called []place // of waiters that had their turn, and come for slots too
 	began  int64   // since when it has had waiters
 	asked  int64   // when a waiter came or left last
+	guard  int64   // the node that goes through the line at a time, if no other does before; 0: none. See Pass
+	until  int64   // that time
 }
 
 // slots is what a Concurrency budget has in flight, and the line for it. It is not known when there will
@@ -122,6 +128,7 @@ type slotWait struct {
 	room   int64 // what may be taken besides the cost and what must stay free
 	whole  int64 // what may be taken besides the cost
 	called bool
+	silent bool // it stands aside until its node speaks; see Row.lapseSlots
 }
 
 // A lease is for how long a node is believed to live.
@@ -129,6 +136,7 @@ type lease struct {
 	node  int64
 	until int64
 	held  int64 // the costs of its slots
+	asked int64 // since when it is to come because of a waiter; 0: it is not, or has come. See Pass
 }
 
 // Clone returns a copy of the row for Status, which changes it; a row that does not exist
@@ -141,12 +149,7 @@ func (r *Row) Clone() *Row {
 	*c = *r
 	c.entries, c.leases = slices.Clone(r.entries), slices.Clone(r.leases)
 	if r.queue != nil {
-		l := *r.queue
-		for k := range l.lanes {
-			l.lanes[k] = l.lanes[k].clone()
-		}
-		l.called = slices.Clone(l.called)
-		c.queue = &l
+		c.queue = r.queue.clone()
 	}
 	if r.slots != nil {
 		l := *r.slots

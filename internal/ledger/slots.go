@@ -25,7 +25,7 @@ func (s *slots) blockedBehind(arrival int64) bool {
 		if arrival != 0 && w.arrival >= arrival {
 			return false
 		}
-		if !w.called && s.taken() > w.whole {
+		if !w.called && !w.silent && s.taken() > w.whole {
 			return true
 		}
 	}
@@ -89,7 +89,7 @@ func (s *slots) setAside(tell func(p place)) {
 	for i := range s.line {
 		w := &s.line[i]
 		switch {
-		case w.called:
+		case w.called || w.silent:
 		case s.taken() <= w.room:
 			w.called = true
 			s.aside += w.cost

@@ -7,10 +7,11 @@ import (
 // UnmarshalBinary makes r the row that MarshalBinary was called on. Bytes that are not of
 // a row, or of another version, are an [ErrCorrupt].
 func (r *Row) UnmarshalBinary(b []byte) error {
-	if len(b) == 0 || len(b) > MaxBytes || b[0] != version && b[0] != versionShares {
+	if len(b) == 0 || len(b) > MaxBytes || b[0] < version || b[0] > versionShares+versionAsked {
 		return ErrCorrupt
 	}
-	rd, c := reader{b: b[1:], shares: b[0] == versionShares}, Row{}
+	rd, c := reader{b: b[1:], asked: b[0] > versionShares}, Row{}
+	rd.shares = b[0] == versionShares || b[0] == versionShares+versionAsked
 	c.read(&rd)
 	if rd.failed || len(rd.b) > 0 || !c.sound() {
 		return ErrCorrupt
@@ -43,7 +44,11 @@ func (r *Row) read(rd *reader) {
 		last = e.last
 	}
 	for range rd.count(MaxBytes) {
-		r.leases = append(r.leases, lease{node: rd.signed(), until: r.seen + rd.signed(), held: rd.number()})
+		l := lease{node: rd.signed(), until: r.seen + rd.signed(), held: rd.number()}
+		if rd.asked {
+			l.asked = rd.time(r.seen)
+		}
+		r.leases = append(r.leases, l)
 	}
 	if rd.flag() {
 		r.queue = rd.queue(r)
@@ -55,6 +60,9 @@ func (r *Row) read(rd *reader) {
 
 func (rd *reader) queue(r *Row) *queue {
 	l := &queue{began: r.seen + rd.signed(), asked: r.seen + rd.signed()}
+	if rd.asked {
+		l.guard, l.until = rd.signed(), rd.time(r.seen)
+	}
 	l.called = rd.places(r)
 	for k := range l.lanes {
 		lanes := 1

@@ -285,7 +285,10 @@ func (l *lane) giveBack(o *op) {
 func (l *lane) saved() {
 	l.state.Lock()
 	defer l.state.Unlock()
-	st := &l.step
+	st, now := &l.step, time.Now()
+	for _, w := range st.booked {
+		w.reply.at = now
+	}
 	for _, ready := range st.wake {
 		close(ready)
 	}

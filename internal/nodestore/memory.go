@@ -39,6 +39,14 @@ type waiter struct {
 	ends    int64         // when the caller's MaxWait is over, in microseconds of the store's clock
 	ready   chan struct{} // the Ready of the caller's grant
 	grant   store.Grant   // the start that was booked for the caller while it waited, if OK
+	reply   reply         // by which the node knows of the grant
+}
+
+// A reply is of a step that has booked for a waiter.
+type reply struct {
+	now             int64     // the time of the step, by the store's clock
+	asked, received time.Time // the store's clock was read between the two
+	at              time.Time // when the step was saved; zero: it is not
 }
 
 // A slotWaiter is a caller that waits for the slots of a charge.

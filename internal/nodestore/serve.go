@@ -2,7 +2,6 @@ package nodestore
 
 import (
 	"slices"
-	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
@@ -50,8 +49,10 @@ func (st *step) hear(n ledger.News) {
 	for _, c := range n.Closed {
 		st.dismiss(c)
 	}
-	for _, key := range n.Moved {
-		st.serve(key)
+	for i, key := range n.Moved {
+		if !slices.Contains(n.Moved[:i], key) {
+			st.serve(key)
+		}
 	}
 }
 
@@ -67,63 +68,105 @@ func (st *step) dismiss(c ledger.Closed) {
 	}
 }
 
-// serve books for those at the head of a line, as far as they wait here and their starts are
-// within their horizon, and looks again when the next one is. It tells the node of the first
-// waiter that waits elsewhere.
+// serve goes through a line: it books for the waiters of this node whose starts are within their horizon, sets aside what waiters of other nodes will
+// take before them, and has these nodes told, each once. It looks again when more can be done, if no other node does.
 func (st *step) serve(key ledger.Key) {
-	for {
-		r := st.rows.Row(key, false)
-		if r == nil {
-			st.lookAgain(key, -1)
-			return
-		}
-		head, ok := r.Head(key)
-		if r.Wants() {
-			st.relist(key, r)
-		}
-		switch {
-		case !ok:
-			st.lookAgain(key, -1)
-			return
-		case head.Node != st.node.ID && st.isDead(head.Node):
-			c, known := st.charge(key)
-			if r.Bury(head.Node); !known {
-				return // the next node that waits here goes on
-			}
-			st.change(&store.Booking{Charges: []store.Charge{c}}, (*ledger.Request).Renew)
-			continue
-		case head.Node != st.node.ID:
-			st.lookAgain(key, -1)
-			if !slices.Contains(st.told.News.Moved, key) {
-				st.told.News.Moved = append(st.told.News.Moved, key)
-			}
-			st.tell(head.Node)
-			return
-		}
-		w := st.line[key][head.Arrival]
-		if w == nil {
-			return // its caller leaves, and the line is served then
-		}
-		if later := st.serveHead(key, w); later > 0 {
-			st.lookAgain(key, later)
-			return
-		}
+	r := st.rows.Row(key, false)
+	if r == nil {
+		st.lookAgain(key, -1)
+		return
 	}
+	if r.Wants() {
+		st.relist(key, r)
+	}
+
+	b, waits := st.sample(key)
+	if !waits || !r.HasLine() {
+		st.lookAgain(key, -1)
+		st.passOn(key, r.PassOn(st.node.ID))
+		return
+	}
+
+	pass := ledger.NewPass(st.request(b, new(store.Grant)))
+	for st.serveNext(key, pass) {
+	}
+	later, next := pass.End(st.line[key] != nil)
+	st.lookAgain(key, later)
+	st.passOn(key, next)
 }
 
-// serveHead books for the waiter at the head of a line, or returns in how long that is possible.
-func (st *step) serveHead(key ledger.Key, w *waiter) (later time.Duration) {
+// sample returns a booking of the budget alone, as the first of this node's waiters in its line has it; false if none waits here.
+func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
+	first, w := int64(0), (*waiter)(nil)
+	for at, o := range st.line[key] {
+		if w == nil || at < first {
+			first, w = at, o
+		}
+	}
+	if w == nil {
+		return nil, false
+	}
+	return &store.Booking{
+		Charges: []store.Charge{chargeOf(&w.booking, key)},
+		MaxWait: store.AnyWait, Horizon: w.booking.Horizon, Spread: w.booking.Spread,
+	}, true
+}
+
+// passOn has a node hear of a line; 0: none.
+func (st *step) passOn(key ledger.Key, node int64) {
+	if node == 0 {
+		return
+	}
+	if !slices.Contains(st.told.News.Moved, key) {
+		st.told.News.Moved = append(st.told.News.Moved, key)
+	}
+	st.tell(node)
+}
+
+// serveNext serves the next waiter of a line. It returns false if there is none that can be served now.
+func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
+	next, ok := pass.Next()
+	if !ok {
+		return false
+	}
+	if next.Node == st.node.ID {
+		w := st.line[key][next.Arrival]
+		if w == nil {
+			pass.Skip() // its caller leaves
+			return true
+		}
+		return st.serveOwn(key, w, pass)
+	}
+
+	if !pass.IsAsked() && st.isDead(next.Node) {
+		st.rows.Row(key, false).Bury(next.Node)
+		pass.Forget(next.Node)
+		b, _ := st.sample(key)
+		st.change(b, (*ledger.Request).Renew)
+		return true
+	}
+	near, ask := pass.SetAside()
+	if ask {
+		st.passOn(key, next.Node)
+	}
+	return near
+}
+
+// serveOwn books for the next waiter of a line, which waits here, if its start is within its horizon.
+func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served bool) {
 	st.touch(w)
 	defer st.noteLine(w)
 	q := st.request(&w.booking, new(store.Grant))
+
 	// In one step: a penalty between the two would have it booked far behind its end.
-	if later = q.Due(&w.Waiter, key); later > 0 {
-		return later
+	if !pass.Due(q, &w.Waiter) {
+		return false
 	}
 	called := q.Serve(&w.Waiter, key)
+	pass.Served(q, called)
 	st.note(q)
 	st.served(w, q, called)
-	return 0
+	return true
 }
 
 // served tells the caller of a waiter what was booked for it, if it does not wait elsewhere.
@@ -138,7 +181,8 @@ func (st *step) served(w *waiter, q *ledger.Request, called bool) {
 	if w.grant = *q.Grant; !w.grant.OK || called {
 		w.grant = store.Grant{}
 	}
-	st.wake = append(st.wake, ready)
+	w.reply = reply{now: st.now, asked: st.rows.Asked(), received: st.rows.Received()}
+	st.wake, st.booked = append(st.wake, ready), append(st.booked, w)
 }
 
 // relist has waiters of a line stand in it again that have no place, the first ones first.

@@ -21,6 +21,7 @@ type step struct {
 
 	// What happens when the rows are saved.
 	wake    []chan struct{}
+	booked  []*waiter // for which the step has booked while they waited
 	useless []ledger.Useless
 	later   map[ledger.Key]time.Duration // when lines are looked at again; below 0: not again
 }
@@ -43,8 +44,9 @@ func (st *step) takeBack() {
 func (st *step) forget() {
 	clear(st.undo)
 	clear(st.wake)
+	clear(st.booked)
 	clear(st.later)
-	*st = step{memory: st.memory, undo: st.undo[:0], wake: st.wake[:0], useless: st.useless[:0], later: st.later}
+	*st = step{memory: st.memory, undo: st.undo[:0], wake: st.wake[:0], booked: st.booked[:0], useless: st.useless[:0], later: st.later}
 }
 
 // row returns the row of a charge; nil for an unlimited budget that has none.

@@ -48,6 +48,10 @@ func (s *Store) op(decide func(*step, *op), b *store.Booking) *op {
 // Book implements [store.Store].
 func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	o := s.op(book, b)
+	if g, ok := s.lane.deliver(&o.booking); ok {
+		s.ops.put(o)
+		return g, nil
+	}
 	o.books, o.observer = true, outage.From(ctx)
 	s.lane.post(o)
 

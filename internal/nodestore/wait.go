@@ -9,9 +9,53 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// punctual is by how many microseconds a caller may come later than the start that was booked for
-// it: see memstore.
-const punctual = 5_000
+// punctual is by how much a caller may come later than the start that was booked for it, at the least: see memstore.
+const punctual = 5 * time.Millisecond
+
+// punctualPart is the part of Jitter by which a caller may come later, if that is more. That is how old a grant may be when it is used.
+const punctualPart = 2.0 / 7
+
+// lateMost returns by how much the caller of a booking may come later than its start. One that comes later gets another start.
+func lateMost(b *store.Booking) time.Duration {
+	jitter := time.Duration(math.MaxInt64)
+	for i := range b.Charges {
+		if c := &b.Charges[i]; c.Jitter > 0 && !c.Shadow {
+			jitter = min(jitter, c.Jitter)
+		}
+	}
+	if jitter == math.MaxInt64 {
+		return punctual
+	}
+	return max(punctual, time.Duration(float64(jitter)*punctualPart)+b.Spread)
+}
+
+// deliver gives a caller the start that was booked for it while it waited. The caller asks nobody for that: the step that has booked was saved, and
+// its answer is as old as if the step had been the caller's own. It returns false if there is no such start, if it is too old, or if something has
+// happened to it since.
+func (l *lane) deliver(b *store.Booking) (g store.Grant, ok bool) {
+	w, _ := b.Turn.(*waiter)
+	if w == nil {
+		return g, false
+	}
+	l.state.Lock()
+	defer l.state.Unlock()
+	if !w.grant.OK || w.reply.at.IsZero() || !slices.Equal(w.booking.Charges, b.Charges) {
+		return g, false
+	}
+
+	a := &w.reply
+	due := a.received.Add(time.Duration(w.grant.Handle.Start-a.now) * time.Microsecond)
+	left := time.Until(due)
+	if -left > lateMost(b) || l.memory.recent.isAbout(&watch{charges: b.Charges, grant: w.grant}) {
+		return g, false
+	}
+	// The start may be as much earlier than due as the answer to the question for the time took. Nothing has changed between that answer and the
+	// end of the step.
+	g, w.grant = w.grant, store.Grant{}
+	g.Wait = max(0, left)
+	g.Age = max(time.Microsecond, a.received.Sub(a.asked)) + max(0, -left)
+	return g, true
+}
 
 // mostShort is how many charges a booking has at most that takes the short way, which reads each row by
 // itself.
@@ -41,7 +85,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 
 // bookWaiter is book for what is not plain. The waiter does not stand in the memory.
 func (st *step) bookWaiter(w *waiter, b *store.Booking, g *store.Grant) {
-	if w.grant.OK && st.now-w.grant.Handle.Start <= punctual && slices.Equal(w.booking.Charges, b.Charges) {
+	if w.grant.OK && st.now-w.grant.Handle.Start <= ledger.Micros(lateMost(b)) && slices.Equal(w.booking.Charges, b.Charges) {
 		*g, w.grant = w.grant, store.Grant{}
 		g.Wait = time.Duration(max(0, g.Handle.Start-st.now)) * time.Microsecond
 		g.Age = time.Duration(max(0, st.now-g.Handle.Start)) * time.Microsecond

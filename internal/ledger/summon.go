@@ -1,0 +1,350 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// Nodes that share rows serve one line together. Each goes through the line in passes: it books for its own waiters, sets room aside for those of
+// other nodes that are within the horizon, and asks these nodes to come. See docs/internals/line.md, "Between nodes".
+
+const (
+	// lapseLeast is for how many microseconds a node that was asked may say nothing, at the least. After that its waiters stand aside.
+	lapseLeast = 100_000
+
+	// lapseParts bounds the same by the horizon, and lookParts how soon a guard goes through its line again.
+	lapseParts = 4
+	lookParts  = 8
+)
+
+// A Pass goes through the line of one budget, for one node, in the order in which its waiters are served. Next names the next waiter, and one of
+// Due with Served, SetAside and Skip must follow.
+type Pass struct {
+	key   Key
+	row   *Row
+	ahead *Row     // the row as it is when the waiters of other nodes before the next one have started; nil while there are none
+	other *Request // asks for a waiter of another node: it is believed to want what the node's own waiters want
+	lapse int64
+	floor int64 // no waiter ahead starts before, or one that is still to book would find no room between others
+	aside bool  // room is set aside for a waiter before the next one
+	again int64 // when there may be more to do, a time of the store's clock; 0 if that is not known
+
+	// Of the place that Next has named.
+	place place
+	class int
+	lane  uint64
+	start int64 // the start that was found for it ahead
+}
+
+// NewPass begins a pass of the node of a request, which has one charge, that of the budget whose line it is, and is opened. A booking of
+// the request has the Horizon and the Spread of a waiter of the node.
+func NewPass(q *Request) *Pass {
+	r := q.Searches[0].row
+	p := &Pass{key: q.key(0), row: r, other: q, lapse: lapse(q.Booking.Horizon)}
+	if l := r.lively(p.lapse); l != r.queue {
+		p.lookAhead()
+		p.ahead.queue = l
+	}
+	return p
+}
+
+// lapse is for how many microseconds a node may say nothing that was asked to come.
+func lapse(horizon time.Duration) int64 { return max(lapseLeast, Micros(horizon)/lapseParts) }
+
+// isSilent reports whether a node was asked to come, and has let so much time pass.
+func (r *Row) isSilent(node, lapse int64) bool {
+	l := r.leaseOf(node)
+	return l != nil && l.asked != 0 && r.seen-l.asked > lapse
+}
+
+// lively returns the row's line without the waiters of silent nodes: they stand aside until their node speaks, and keep their places. If no node is
+// silent that is the line itself.
+func (r *Row) lively(lapse int64) *queue {
+	l := r.queue
+	for i := range r.leases {
+		if l == nil || !r.isSilent(r.leases[i].node, lapse) {
+			continue
+		}
+		if l == r.queue {
+			l = r.queue.clone()
+		}
+		l.forget(r.leases[i].node)
+	}
+	return l
+}
+
+// lookAhead has the pass go on with a row of its own.
+func (p *Pass) lookAhead() {
+	if p.ahead == nil {
+		p.ahead = p.row.Clone()
+	}
+}
+
+// view is the row in which the next waiter looks for its start.
+func (p *Pass) view() *Row {
+	if p.ahead != nil {
+		return p.ahead
+	}
+	return p.row
+}
+
+// Next returns the place of the next waiter; false if there is none, or if one that was called has not come: it serves the line when it comes.
+func (p *Pass) Next() (at Place, ok bool) {
+	l := p.view().queue
+	if l == nil || p.standsStill() {
+		return Place{}, false
+	}
+
+	class, own := l.first()
+	if own == nil {
+		return Place{}, false
+	}
+	p.class, p.lane, p.place, p.start = class, own.share, own.places[0], 0
+	return Place{p.key, p.place.arrival, p.place.node}, true
+}
+
+// standsStill reports whether a waiter that was called is still to come, of a node that is not silent.
+func (p *Pass) standsStill() (still bool) {
+	if p.row.queue == nil {
+		return false
+	}
+	for _, c := range p.row.queue.called {
+		l := p.row.leaseOf(c.node)
+		if p.row.isSilent(c.node, p.lapse) {
+			continue
+		}
+		if still = true; l != nil && l.asked != 0 {
+			p.lookAt(l.asked + p.lapse + 1)
+		}
+	}
+	return still
+}
+
+// lookAt notes that there may be more to do at a time.
+func (p *Pass) lookAt(at int64) {
+	if p.again == 0 || at < p.again {
+		p.again = at
+	}
+}
+
+// find returns the earliest start of a request ahead, for its i-th charge, and from when on a start of others leaves it room.
+func (p *Pass) find(q *Request, i int, lost bool) (start, clear int64) {
+	s := q.Searches[i]
+	s.row = p.view()
+	q.begin(&s, q.Now)
+	if !lost {
+		s.behind(q.Booking)
+	}
+	s.tail = max(s.tail, p.floor)
+	start = s.earliest(q.Now)
+	if s.part > 0 {
+		return start, 0
+	}
+	return start, start + s.rule.cost*s.pace
+}
+
+// isNear reports whether a start is within a horizon, and notes when it will be.
+func (p *Pass) isNear(start int64, horizon time.Duration) bool {
+	at := start - Micros(horizon)
+	if at <= p.other.Now {
+		return true
+	}
+	p.lookAt(at)
+	return false
+}
+
+// Due reports whether a start of the next waiter, which is one of the node itself, is within its horizon. The request is that of its booking, and is
+// opened. If it is due, Serve of the request must follow, and Served. A waiter that needs slots, too, is due when it is the first: one at a time is called.
+// In a slow start the same is true of all, because the room that one leaves to another depends on who asks first.
+func (p *Pass) Due(q *Request, w *Waiter) bool {
+	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == p.key })
+	if p.aside && (q.needsSlots || p.row.paused != 0 && q.Now < q.Searches[i].rule.rampEnd(p.row)) {
+		return false
+	}
+	p.start, _ = p.find(q, i, w.lost)
+	if !p.isNear(p.start, q.Booking.Horizon) {
+		return false
+	}
+
+	// The waiters before it that have not booked have the room before its start.
+	if p.ahead != nil {
+		q.early, q.earlyKey = p.start, p.key
+	}
+	return true
+}
+
+// Served notes what Serve has done for the next waiter. called is what Serve returned.
+func (p *Pass) Served(q *Request, called bool) {
+	if called {
+		p.row.ask(p.other.Node.ID, q.Now) // if the node dies now, the line does not stand still
+	}
+	if p.ahead == nil {
+		return
+	}
+	if !called && q.Grant.OK {
+		i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == p.key })
+		p.put(&q.Searches[i], q.Grant.Handle.Start)
+	}
+	p.take()
+}
+
+// SetAside sets aside what the next waiter will take, which is one of another node. It returns false if its start is not within the horizon yet; ask
+// says that its node has to be told.
+func (p *Pass) SetAside() (near, ask bool) {
+	q, s := p.other, &p.other.Searches[0]
+	q.Booking.Priority = store.PriorityHigh - store.Priority(p.class)
+	usable := s.rule.usable()
+	s.rule.cost = min(p.place.cost, usable)
+	s.rule.room = usable - s.rule.cost
+	start, clear := p.find(q, 0, p.place.front)
+	if !p.isNear(start, q.Booking.Horizon) {
+		return false, false
+	}
+
+	node := p.place.node
+	p.lookAhead()
+	p.put(s, start)
+	p.take()
+	p.aside, p.floor = true, clear
+	ask = p.row.ask(node, q.Now)
+	if l := p.row.leaseOf(node); l != nil {
+		p.lookAt(l.asked + p.lapse + 1)
+	}
+	return true, ask
+}
+
+// IsAsked reports whether the node of the next waiter was asked, and is still to come.
+func (p *Pass) IsAsked() bool {
+	l := p.row.leaseOf(p.place.node)
+	return l != nil && l.asked != 0
+}
+
+// Forget leaves out all waiters of a node that is dead.
+func (p *Pass) Forget(node int64) {
+	p.lookAhead()
+	p.ahead.queue.forget(node)
+}
+
+// Skip leaves out the next waiter: its caller is about to leave.
+func (p *Pass) Skip() {
+	p.lookAhead()
+	p.take()
+}
+
+// put books a start ahead.
+func (p *Pass) put(s *Search, start int64) {
+	switch {
+	case s.free || s.rule.slots:
+	case s.rule.peak == 0:
+		p.ahead.bookProbe(start, &s.rule)
+	default:
+		p.ahead.book(start, &s.rule)
+	}
+	if start > p.other.Now {
+		p.ahead.keepBehind(p.class, start)
+	}
+}
+
+// take takes the next waiter out of the line ahead, as a turn of its share.
+func (p *Pass) take() {
+	c := &p.ahead.queue.lanes[p.class]
+	if own := c.of(p.lane); own != nil {
+		if turns := len(*c) > 1 || own.share != 0; turns && !p.place.front {
+			c.serve(own, p.place.cost)
+		}
+		own.remove(p.place)
+	}
+	*c = c.tidy()
+}
+
+// End ends the pass, of a node in which callers wait in the line or not. It returns in how long the node must make another one; below 0 if it need
+// not, because another node does: then next is the node that has to hear of the line, or 0 if none has to.
+func (p *Pass) End(waits bool) (later time.Duration, next int64) {
+	r := p.row
+	if r.queue == nil || r.queue.empty() {
+		r.queue = nil
+		return -1, 0
+	}
+	if !waits {
+		return -1, r.PassOn(p.other.Node.ID)
+	}
+
+	l, now, wait := r.queue, p.other.Now, max(1, Micros(p.other.Booking.Horizon)/lookParts)
+	switch {
+	case p.again == 0:
+		return -1, 0 // whoever comes or leaves goes on
+	case l.guard != p.other.Node.ID && r.isGuarded() && l.until <= max(p.again, now+wait):
+		return -1, 0
+	}
+	l.guard, l.until = p.other.Node.ID, max(p.again, now+wait)
+	return time.Duration(l.until-now) * time.Microsecond, 0
+}
+
+// HasLine reports whether the row has a line for starts.
+func (r *Row) HasLine() bool { return r.queue != nil }
+
+// isGuarded reports whether a node that lives has promised to go through the line, and is not late.
+func (r *Row) isGuarded() bool {
+	return r.queue.guard != 0 && r.leaseOf(r.queue.guard) != nil && r.seen-r.queue.until <= lapseLeast
+}
+
+// PassOn returns the node that has to hear of the line because a node has changed something in which no callers wait there; 0 if none has to.
+func (r *Row) PassOn(from int64) (node int64) {
+	l := r.queue
+	if l == nil || l.empty() {
+		r.queue = nil
+		return 0
+	}
+	if l.guard == from {
+		l.guard, l.until = 0, 0
+	}
+	if r.isGuarded() {
+		return l.guard
+	}
+
+	for _, c := range l.lanes {
+		for i := range c {
+			for _, p := range c[i].places {
+				if p.node != from && !r.isSilent(p.node, lapseLeast) {
+					return p.node
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// ask notes that a node is to come, and reports whether it was not asked before.
+func (r *Row) ask(node, now int64) bool {
+	l := r.leaseOf(node)
+	if l == nil {
+		return true
+	}
+	if l.asked != 0 {
+		return false
+	}
+	l.asked = now
+	return true
+}
+
+// spoke notes that a node lives, and reports whether it was to come.
+func (r *Row) spoke(node int64) (asked bool) {
+	l := r.leaseOf(node)
+	if l == nil || l.asked == 0 {
+		return false
+	}
+	l.asked = 0
+	return true
+}
+
+// leaseOf returns the lease of a node; nil if it has none.
+func (r *Row) leaseOf(node int64) *lease {
+	for i := range r.leases {
+		if r.leases[i].node == node {
+			return &r.leases[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package ledger_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// reload keeps the row of a desk as bytes, as stores do between steps, and returns the first byte.
+func (d *desk) reload(t *testing.T) (form byte) {
+	t.Helper()
+	b, err := d.row.MarshalBinary()
+	require.NoError(t, err)
+	d.row = ledger.Row{}
+	require.NoError(t, d.row.UnmarshalBinary(b))
+	return b[0]
+}
+
+// pass begins a pass of a node.
+func (d *desk) pass(node int64, c store.Charge) (*ledger.Request, *ledger.Pass) {
+	q := d.request(node, c)
+	return q, ledger.NewPass(q)
+}
+
+// TestP7_APassOfTwoNodes: a waiter is booked behind one of another node that came earlier and has not booked yet. That node is asked once, is silent when
+// it does not come, and keeps its place.
+func TestP7_APassOfTwoNodes(t *testing.T) {
+	slow := charge(store.LeakyBucket(2, time.Second)) // a start in half a second
+	d := newDesk()
+	for range 3 {
+		d.book(1, slow) // now, in half a second, and in the line
+	}
+	_, other := d.book(2, slow)
+	_, own := d.book(1, slow)
+	_, last := d.book(1, slow)
+	require.Equal(t, byte(1), d.reload(t), "nobody is asked, and the form is the old one")
+
+	// The line has a waiter of node 1, that of node 2, and two of node 1.
+	d.now += second
+	q, p := d.pass(1, slow)
+	first, ok := p.Next()
+	require.True(t, ok)
+	require.Equal(t, int64(1), first.Node)
+	p.Skip() // it stands for a caller that leaves
+	at, ok := p.Next()
+	require.True(t, ok)
+	require.Equal(t, int64(2), at.Node)
+	near, ask := p.SetAside()
+	require.True(t, near)
+	require.True(t, ask)
+
+	at, ok = p.Next()
+	require.True(t, ok)
+	_, arrival, _ := own.Line()
+	require.Equal(t, ledger.Place{Key: slow.Budget.Key, Arrival: arrival, Node: 1}, at)
+	q = d.request(1, slow)
+	require.True(t, p.Due(q, own))
+	p.Served(q, q.Serve(own, slow.Budget.Key))
+	require.True(t, q.Grant.OK)
+	require.Equal(t, d.now+second/2, q.Grant.Handle.Start, "behind the start of the other node")
+	later, next := p.End(true)
+	require.Positive(t, later)
+	require.Zero(t, next)
+	require.Equal(t, byte(3), d.reload(t), "a node is asked")
+
+	// The other node comes, and has the start before.
+	q = d.request(2, slow)
+	p = ledger.NewPass(q)
+	_, _ = p.Next()
+	p.Skip()
+	_, ok = p.Next()
+	require.True(t, ok)
+	before := d.row.Clone()
+	require.True(t, p.Due(q, other))
+	p.Served(q, q.Serve(other, slow.Budget.Key))
+	require.Equal(t, d.now, q.Grant.Handle.Start)
+
+	// If it does not come, it is asked no more, and when it is silent the next waiter is that of the first node.
+	d.row = *before
+	for _, wait := range []int64{0, second / 5} {
+		d.now += wait
+		_, p = d.pass(1, slow)
+		_, _ = p.Next()
+		p.Skip()
+		at, ok = p.Next()
+		require.True(t, ok)
+		require.Equal(t, wait > 0, at.Node == 1)
+		if wait == 0 {
+			_, ask = p.SetAside()
+			require.True(t, ask, "it has spoken since")
+		}
+	}
+	_, arrival, _ = last.Line()
+	require.Equal(t, arrival, at.Arrival)
+}
