@@ -206,12 +206,12 @@ func countedBy(t *testing.T, tr *throttle.Transport, policy string) int {
 // TestMeterIsNotAsked: there is no body, no cost to be settled, or the policy wants no meter.
 func TestMeterIsNotAsked(t *testing.T) {
 	never := func(*http.Response) throttle.Meter { t.Error("asked"); return nil }
-	free, unlimited, slot := metered(nil), metered(nil), metered(nil)
+	free, unlimited := metered(nil), metered(nil)
 	free.Cost = func(*http.Request) int { return 0 }
-	free.Name, unlimited.Name, slot.Name = "free", "unlimited", "slot"
-	free.Meter, unlimited.Meter, slot.Meter = never, never, never
-	unlimited.Limit, slot.Limit = throttle.Unlimited(), throttle.Concurrency(10)
-	settled, _ := meter(t, answer(200, "=42"), readAll, free, unlimited, slot)
+	free.Name, unlimited.Name = "free", "unlimited"
+	free.Meter, unlimited.Meter = never, never
+	unlimited.Limit = throttle.Unlimited()
+	settled, _ := meter(t, answer(200, "=42"), readAll, free, unlimited)
 	require.Empty(t, settled)
 
 	empty := metered(nil)

@@ -64,6 +64,8 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 		switch {
 		case p.Limit == (throttle.Limit{}) && e.Field == "Limit":
 			// The limit is missing or has a mistake, which is known.
+		case e.Field == "Meter" && p.Limit.Kind() == store.KindConcurrency:
+			// The field of the file, settle, is told below.
 		case p.Match == "" && e.Field == "Match":
 			// The match is missing or has a mistake, which is known.
 		case e.Field == "Match" && slices.Contains(methods, p.Match):
