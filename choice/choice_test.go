@@ -2,7 +2,6 @@ package choice_test
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -79,7 +78,7 @@ func TestChange_Fails(t *testing.T) {
 	require.EqualError(t, fails(func(*http.Request) error { return errors.New("no such model") }), `throttle: variant "x": no such model`)
 	require.EqualError(t, fails(func(r *http.Request) error { r.URL = nil; return nil }), `throttle: variant "x": the request has no URL`)
 
-	err := fails(func(*http.Request) error { panic(fmt.Sprint("secret")) })
+	err := fails(func(*http.Request) error { panic("secret") })
 	require.ErrorContains(t, err, `throttle: variant "x": throttle: policy "x": Change: panicked with a string at choice_test.go:`)
 	require.NotContains(t, err.Error(), "secret")
 	require.ErrorAs(t, err, new(*throttle.ConfigError))

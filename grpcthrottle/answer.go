@@ -119,7 +119,7 @@ func (i *Interceptors) tell(ctx context.Context, permit *throttle.Permit, a Answ
 			if known[name] {
 				continue // the call does not have this one
 			}
-			err = fmt.Errorf("Policies: the limiters have no policy %q", name)
+			err = fmt.Errorf("the limiters have no policy %q: see Policies", name)
 		}
 		errs = append(errs, err)
 	}

@@ -307,7 +307,7 @@ func TestAWrongAnswerIsTold(t *testing.T) {
 	}{
 		"nothing":                     {func(*status.Status) (a grpcthrottle.Answer) { return a }, ""},
 		"a policy that has no part":   {answerOf(throttle.Refused(time.Second), "elsewhere", "a"), ""},
-		"a policy that is not there":  {answerOf(throttle.Refused(time.Second), "a", "aa"), `Policies: the limiters have no policy "aa"`},
+		"a policy that is not there":  {answerOf(throttle.Refused(time.Second), "a", "aa"), `the limiters have no policy "aa": see Policies`},
 		"what is left of two budgets": {answerOf(throttle.Answer{}.WithLeft(throttle.Quota{Left: 1, Reset: time.Second})), "the permit is one of several budgets"},
 		"a verdict that is none":      {answerOf(wrong), "99"},
 		"a panic":                     {func(*status.Status) grpcthrottle.Answer { panic("no") }, "panicked with a string"},

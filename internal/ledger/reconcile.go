@@ -6,7 +6,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// doubt is by how much a reset may be too late: upstreams give it in whole
+// Doubt is by how many microseconds a reset may be too late: upstreams give it in whole
 // seconds, and an answer travels for a while.
 const Doubt = 2_000_000
 

@@ -41,7 +41,7 @@ func TestP7_APassOfTwoNodes(t *testing.T) {
 
 	// The line has a waiter of node 1, that of node 2, and two of node 1.
 	d.now += second
-	q, p := d.pass(1, slow)
+	_, p := d.pass(1, slow)
 	first, ok := p.Next()
 	require.True(t, ok)
 	require.Equal(t, int64(1), first.Node)
@@ -57,7 +57,7 @@ func TestP7_APassOfTwoNodes(t *testing.T) {
 	require.True(t, ok)
 	_, arrival, _ := own.Line()
 	require.Equal(t, ledger.Place{Key: slow.Budget.Key, Arrival: arrival, Node: 1}, at)
-	q = d.request(1, slow)
+	q := d.request(1, slow)
 	require.True(t, p.Due(q, own))
 	p.Served(q, q.Serve(own, slow.Budget.Key))
 	require.True(t, q.Grant.OK)

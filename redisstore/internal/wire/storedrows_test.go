@@ -95,8 +95,11 @@ func readGoRow(r *ledger.Row) (row storedRow, err error) {
 		last = e.Last
 		row.Entries, row.Total = append(row.Entries, e), row.Total+e.N
 	}
-	if number() != 0 || number() != 0 || number() != 0 {
-		row.QueueOrSlots = 1
+	for range 3 {
+		if number() != 0 {
+			row.QueueOrSlots = 1
+			break
+		}
 	}
 	return row, nil
 }
