@@ -38,7 +38,8 @@ import (
 // A request is sent once, in one variant, as by [throttle.Transport.RoundTrip]: an answer that is
 // a refusal is the caller's. So put a Choice inside a retrier; the next attempt takes another
 // variant. The answer's Request is the variant that was sent. A redirect is a request of
-// its own, to the host of the original request, and chooses anew.
+// its own, to the host of the original request, and chooses anew. The zero Choice
+// refuses each request with a *[throttle.ConfigError].
 type Choice struct {
 	t        *throttle.Transport
 	variants []Variant
@@ -58,7 +59,11 @@ func New(t *throttle.Transport, variants ...Variant) (*Choice, error) {
 }
 
 // CloseIdleConnections closes the idle connections of the transport: see [throttle.Transport.CloseIdleConnections].
-func (c *Choice) CloseIdleConnections() { c.t.CloseIdleConnections() }
+func (c *Choice) CloseIdleConnections() {
+	if c.t != nil {
+		c.t.CloseIdleConnections()
+	}
+}
 
 // Unwrap returns the transport.
 func (c *Choice) Unwrap() http.RoundTripper { return c.t }
@@ -66,6 +71,13 @@ func (c *Choice) Unwrap() http.RoundTripper { return c.t }
 // RoundTrip sends the first variant of the request that may start. It fails as
 // [throttle.Transport.RoundTrip] does, and if no variant of the request can be made.
 func (c *Choice) RoundTrip(req *http.Request) (*http.Response, error) {
+	if c.t == nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, &throttle.ConfigError{Field: "Choice", Err: errors.New("was not made by New")}
+	}
+
 	order := acquire.Preference(len(c.variants), func(i int) int { return c.variants[i].Weight })
 	return c.t.RoundTripFirst(req, len(order), func(i int) (*http.Request, error) {
 		return c.variants[order[i]].request(req)

@@ -2,6 +2,7 @@ package choice_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -85,3 +86,23 @@ func TestChange_Fails(t *testing.T) {
 
 	require.PanicsWithValue(t, http.ErrAbortHandler, func() { _ = fails(func(*http.Request) error { panic(http.ErrAbortHandler) }) })
 }
+
+// TestZeroChoice: a Choice that New has not made refuses requests, and does not panic.
+func TestZeroChoice(t *testing.T) {
+	var zero choice.Choice
+	body := &closeNoted{Reader: strings.NewReader("x")}
+	req, err := http.NewRequest(http.MethodPost, "https://a.example/", body)
+	require.NoError(t, err)
+	_, err = zero.RoundTrip(req)
+	_, ok := errors.AsType[*throttle.ConfigError](err)
+	require.True(t, ok, err)
+	require.True(t, body.closed)
+	zero.CloseIdleConnections()
+}
+
+type closeNoted struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closeNoted) Close() error { c.closed = true; return nil }
