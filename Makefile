@@ -16,7 +16,7 @@ check: lint test sdks examples bench fuzz ## test, sdks, lint, examples, bench a
 .PHONY: setup
 setup: redis postgres pgbouncer mariadb prometheus lua clients browser ## install servers, clients, a browser, modules and programs that check
 	@$(EACH) go mod download
-	@cd tools && go mod download
+	@cd internal/tools && go mod download
 
 .PHONY: redis
 redis: ## install redis-server unless it is there
@@ -43,7 +43,7 @@ lua: ## install lua5.4, for make soak, unless it is there
 	@scripts/install-lua.sh
 
 # Modules that compile much code of other people; make sdks has their tests.
-FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest ./temporalthrottle
+FOREIGN = ./adapters/asynqthrottle ./internal/lab/benchmarks ./servers/dashboard/browsertest ./adapters/promthrottle/promql ./adapters/riverthrottle ./internal/lab/sdktest ./adapters/temporalthrottle
 
 .PHONY: test
 test: redis postgres mariadb ## the tests, with the race detector and in random order; make sdks and make soak have the rest
@@ -84,7 +84,7 @@ browser: ## install the browser in which make sdks looks at the dashboard, unles
 
 .PHONY: pictures
 pictures: redis browser ## make the pictures of the dashboard anew
-	cd dashboard/browsertest && go test -count=1 -run TestPictures . -pictures ../../docs/pictures
+	cd servers/dashboard/browsertest && go test -count=1 -run TestPictures . -pictures ../../../docs/pictures
 
 .PHONY: cost
 cost: redis ## what make test costs, with an empty build cache and with a warm one
@@ -94,13 +94,13 @@ cost: redis ## what make test costs, with an empty build cache and with a warm o
 soak: redis postgres pgbouncer mariadb prometheus lua ## what is long or measured: all of the tests, the tables of waits and scale, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
 	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
-	go test -count=1 -timeout 30m ./internal/waits -v -long
-	go run ./internal/scale -measure
+	go test -count=1 -timeout 30m ./internal/lab/waits -v -long
+	go run ./internal/lab/scale -measure
 	$(MAKE) chaos
 
 .PHONY: chaos
 chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long breaks all that can be
-	go run ./internal/chaos $(CHAOS)
+	go run ./internal/lab/chaos $(CHAOS)
 
 .PHONY: servers
 servers: ## the tests of redisstore with each Redis and Valkey that Debian packages; writes the table of docs/redis.md
@@ -110,12 +110,12 @@ servers: ## the tests of redisstore with each Redis and Valkey that Debian packa
 lint: ## gofmt, spelling, go vet, staticcheck
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }
 	@# Chinese pages have few words that it knows, and testdata has text of others.
-	@misspell=$$(go tool -modfile=tools/go.mod -n misspell) && \
+	@misspell=$$(go tool -modfile=internal/tools/go.mod -n misspell) && \
 		files=$$(git ls-files '*.go' '*.lua' '*.md' ':!docs/zh' ':!README.zh-CN.md' ':!*testdata/*') && [ -n "$$files" ] && \
 		echo "$$files" | xargs "$$misspell" -error
 	@$(EACH) go vet ./...
 	@# Its path, because each module is looked at in its own folder.
-	@staticcheck=$$(go tool -modfile=tools/go.mod -n staticcheck) && \
+	@staticcheck=$$(go tool -modfile=internal/tools/go.mod -n staticcheck) && \
 		$(EACH) "$$staticcheck" ./...
 
 # The library and the command, which people build for other systems.
@@ -144,12 +144,12 @@ tidy: ## fail if go.mod or go.sum is not tidy
 examples: redis ## run the examples, and the demonstration with a Redis of its own
 	go run ./examples/dingtalk
 	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && go run ./examples/batch -out "$$out"
-	scripts/with-redis.sh sh -c 'go run ./internal/demo -redis "$$REDIS_URL"'
+	scripts/with-redis.sh sh -c 'go run ./internal/lab/demo -redis "$$REDIS_URL"'
 
 .PHONY: bench
 bench: redis postgres mariadb ## each benchmark once, so that none rots
 	@# The tests in a browser have no benchmarks, and need one even so.
-	@BUT=./dashboard/browsertest $(EACH) go test -run '^$$' -bench . -benchtime 1x ./...
+	@BUT=./servers/dashboard/browsertest $(EACH) go test -run '^$$' -bench . -benchtime 1x ./...
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (30s)
@@ -162,18 +162,18 @@ twins: ## note that the Chinese page PAGE has the facts of the English ones: com
 
 .PHONY: mutants
 mutants: redis postgres mariadb ## break each promise in many ways: the tests must notice; SHARD=1/6 breaks a sixth of them
-	go run ./internal/mutants -p 2 -shard $(or $(SHARD),1/1)
+	go run ./internal/lab/mutants -p 2 -shard $(or $(SHARD),1/1)
 
 .PHONY: deps
 deps: ## fail if a dependency is not what go.sum says
 	@# What was never downloaded verifies as well, so it is downloaded first.
 	@$(EACH) sh -c 'go mod download && go mod verify'
-	@cd tools && go mod download && go mod verify
+	@cd internal/tools && go mod download && go mod verify
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities; asks vuln.go.dev, or what GOVULNDB names
 	@# Without an answer it fails: what was not looked at must not pass for sound.
-	@vulns=$$(go tool -modfile=tools/go.mod -n govulncheck) && \
+	@vulns=$$(go tool -modfile=internal/tools/go.mod -n govulncheck) && \
 		$(EACH) "$$vulns" $${GOVULNDB:+-db "$$GOVULNDB"} -test ./...
 
 .PHONY: newest

@@ -17,7 +17,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/internal/golden"
+	"github.com/fleetthrottle/throttle/internal/lab/golden"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/choice"
-	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 )
 
 // TestChoice_FullLoad uses all of three limits together, which change in the middle.

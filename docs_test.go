@@ -21,7 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/readme"
+	"github.com/fleetthrottle/throttle/internal/lab/readme"
 )
 
 var (
@@ -43,7 +43,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 		if path.Ext(page) != ".md" {
 			continue
 		}
-		// internal/mutants writes its table, and checks it.
+		// internal/lab/mutants writes its table, and checks it.
 		text := mutantTable.ReplaceAllString(read(t, page), "")
 		read := func(page string) string { return read(t, page) }
 		for _, link := range brokenLinks(page, fencedCode.ReplaceAllString(text, ""), files, read) {
@@ -246,7 +246,7 @@ func TestReadmeCodeCompiles(t *testing.T) {
 	files := repositoryFiles(t)
 	var examples strings.Builder
 	for _, f := range files {
-		if base := path.Base(f); strings.HasPrefix(base, "example_") || strings.HasPrefix(f, "sdktest/") && path.Ext(f) == ".go" {
+		if base := path.Base(f); strings.HasPrefix(base, "example_") || strings.HasPrefix(f, "internal/lab/sdktest/") && path.Ext(f) == ".go" {
 			examples.WriteString(squeeze(read(t, f)) + " ")
 		}
 	}

@@ -19,13 +19,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/adapters/slogthrottle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/stripe"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/retry"
-	"github.com/fleetthrottle/throttle/slogthrottle"
 )
 
 // One API, one process: a policy, a transport and a client. The upstream refuses the

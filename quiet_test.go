@@ -44,7 +44,7 @@ func TestP15_OnlyTheStandardLibrary(t *testing.T) {
 		"./store":            {contract},
 		"./internal/acquire": acquire,
 		"./memstore":         ledger,
-		"./storetest":        {module + "/internal/bubble", module + "/internal/farthest", contract, module + "/storetest"},
+		"./stores/storetest": {module + "/internal/farthest", module + "/internal/lab/bubble", contract, module + "/stores/storetest"},
 	} {
 		require.Equal(t, want, goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg))
 	}

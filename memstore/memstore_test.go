@@ -11,10 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
-	"github.com/fleetthrottle/throttle/storetest"
+	"github.com/fleetthrottle/throttle/stores/storetest"
 )
 
 func newStore(*testing.T) store.Store { return memstore.New() }

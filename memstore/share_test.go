@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/sharetest"
-	"github.com/fleetthrottle/throttle/internal/soak"
-	"github.com/fleetthrottle/throttle/storetest"
+	"github.com/fleetthrottle/throttle/internal/lab/sharetest"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
+	"github.com/fleetthrottle/throttle/stores/storetest"
 )
 
 // TestP5_Shares: the shares of callers get their parts.

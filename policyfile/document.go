@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/proxy"
+	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
 // A document is the root of a file.

@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/moments"
-	"github.com/fleetthrottle/throttle/internal/redistest"
-	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/internal/lab/moments"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/store"
-	"github.com/fleetthrottle/throttle/storetest"
+	"github.com/fleetthrottle/throttle/stores/storetest"
 )
 
 // TestP5_LineAcrossNodes: arrivals alternate between nodes. They start in the order in

@@ -18,12 +18,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/redistest"
-	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 	lua "github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
-	"github.com/fleetthrottle/throttle/storetest"
+	"github.com/fleetthrottle/throttle/stores/storetest"
 )
 
 // A recorder keeps calls of scripts with what their keys hold before and after, for

@@ -19,7 +19,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"

@@ -10,7 +10,7 @@ if ! tag=$(git describe --tags --abbrev=0 --match 'v*' --exclude '*-*' 2>/dev/nu
 	echo "api: there is no tag v* to compare with"
 	exit 0
 fi
-apidiff=$(go tool -modfile=tools/go.mod -n apidiff)
+apidiff=$(go tool -modfile=internal/tools/go.mod -n apidiff)
 
 # The same folder each time, so that Go's build cache knows it. Below .git, so that
 # nothing takes its modules for those of the repository.
@@ -23,7 +23,7 @@ git archive "$tag" | tar -x -C "$old"
 # Users import neither commands and examples nor what only tests. A module that the
 # release did not have breaks nobody.
 : >"$old/changes"
-for dir in . asynqthrottle grpcthrottle otelthrottle pgstore policyfile promthrottle riverthrottle sqlstore temporalthrottle; do
+for dir in . adapters/asynqthrottle adapters/grpcthrottle adapters/otelthrottle stores/pgstore policyfile adapters/promthrottle adapters/riverthrottle stores/sqlstore adapters/temporalthrottle; do
 	[ -f "$old/$dir/go.mod" ] || continue
 	module=$(cd "$dir" && go list -m)
 	(cd "$old/$dir" && "$apidiff" -m -w "$old/old.api" "$module")

@@ -9,7 +9,7 @@ set -eu
 
 cd "$(dirname "$0")/.."
 modules() {
-	find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*' | xargs -n 1 dirname | grep -vxF "$(printf '%s\n' ${BUT:-none})" | sort
+	find . -name go.mod -not -path './internal/tools/*' -not -path '*/testdata/*' | xargs -n 1 dirname | grep -vxF "$(printf '%s\n' ${BUT:-none})" | sort
 }
 status=0
 for dir in $(modules); do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what dashboard/browsertest looks at the page of package dashboard with, unless this
+# Installs what servers/dashboard/browsertest looks at the page of package dashboard with, unless this
 # machine has it already: chromium, a font with Chinese characters, and axe-core, for which npm is needed.
 set -eu
 
@@ -49,4 +49,4 @@ if ! found npm; then
 	say "no npm: install Node.js"
 	exit 1
 fi
-npm_install "$(dirname "$0")/../dashboard/browsertest" >&2
+npm_install "$(dirname "$0")/../servers/dashboard/browsertest" >&2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the clients of other languages that sdktest/proxyclients puts behind the proxy, unless
+# Installs the clients of other languages that internal/lab/sdktest/proxyclients puts behind the proxy, unless
 # this machine has them already: requests, httpx and aiohttp for Python, Guzzle for PHP, OkHttp for Java and
 # curl as Debian has them, and the packages of Node that package-lock.json names, with Node itself.
 #
@@ -8,7 +8,7 @@ set -eu
 
 name=install-clients
 . "$(dirname "$0")/packages.sh"
-cd "$(dirname "$0")/../sdktest/proxyclients"
+cd "$(dirname "$0")/../internal/lab/sdktest/proxyclients"
 
 # lacking prints Debian's packages for what this machine does not have.
 lacking() {

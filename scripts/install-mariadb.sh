@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs MariaDB's server, which the tests of sqlstore and benchmarks/cmd/stores start and stop themselves, unless this
+# Installs MariaDB's server, which the tests of sqlstore and internal/lab/benchmarks/cmd/stores start and stop themselves, unless this
 # machine has it already. It leaves no service running.
 set -eu
 

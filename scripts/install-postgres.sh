@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs PostgreSQL's server, which the tests of pgstore and riverthrottle and benchmarks/cmd/stores start and stop themselves, unless this
+# Installs PostgreSQL's server, which the tests of pgstore and riverthrottle and internal/lab/benchmarks/cmd/stores start and stop themselves, unless this
 # machine has it already. It leaves no service running.
 set -eu
 

@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=${1:?which version? v0.1.0}
 module=$(go list -m)
 # A module stands behind those that it requires.
-beside=(policyfile asynqthrottle grpcthrottle otelthrottle promthrottle riverthrottle pgstore sqlstore temporalthrottle cmd/throttle)
+beside=(policyfile adapters/asynqthrottle adapters/grpcthrottle adapters/otelthrottle adapters/promthrottle adapters/riverthrottle stores/pgstore stores/sqlstore adapters/temporalthrottle cmd/throttle)
 
 work=$(mktemp -d)
 trap 'GOMODCACHE=$work/filled go clean -modcache; GOMODCACHE=$work/user go clean -modcache; rm -rf "$work"' EXIT
@@ -58,7 +58,7 @@ mkdir "$work/program" "$work/bin"
 		echo
 		echo 'import ('
 		printf '\t"%s"\n' fmt time github.com/redis/go-redis/v9 "$module" "$module/presets/github" "$module/presets/stripe" "$module/redisstore" "$module/retry"
-		printf '\t_ "%s"\n' "$module/asynqthrottle" "$module/grpcthrottle" "$module/otelthrottle" "$module/policyfile" "$module/pgstore" "$module/promthrottle" "$module/riverthrottle" "$module/sqlstore" "$module/temporalthrottle"
+		printf '\t_ "%s"\n' "$module/adapters/asynqthrottle" "$module/adapters/grpcthrottle" "$module/adapters/otelthrottle" "$module/policyfile" "$module/stores/pgstore" "$module/adapters/promthrottle" "$module/adapters/riverthrottle" "$module/stores/sqlstore" "$module/adapters/temporalthrottle"
 		echo ')'
 		echo 'func main() {'
 		# README's first block of Go: it makes a client.
@@ -66,7 +66,7 @@ mkdir "$work/program" "$work/bin"
 		echo '	fmt.Println(client != nil)'
 		echo '}'
 	} >main.go
-	go get "$module@$version" "$module/asynqthrottle@$version" "$module/riverthrottle@$version" "$module/grpcthrottle@$version" "$module/otelthrottle@$version" "$module/pgstore@$version" "$module/policyfile@$version" "$module/promthrottle@$version" "$module/sqlstore@$version" "$module/temporalthrottle@$version"
+	go get "$module@$version" "$module/adapters/asynqthrottle@$version" "$module/adapters/riverthrottle@$version" "$module/adapters/grpcthrottle@$version" "$module/adapters/otelthrottle@$version" "$module/stores/pgstore@$version" "$module/policyfile@$version" "$module/adapters/promthrottle@$version" "$module/stores/sqlstore@$version" "$module/adapters/temporalthrottle@$version"
 	go mod tidy
 	go vet .
 	GOFLAGS= GOBIN=$work/bin go install "$module/cmd/throttle@$version"

@@ -6,7 +6,7 @@ cli() { redis-cli -u "$REDIS_URL" "$@"; }
 field() { cli INFO "$1" | tr -d '\r' | grep -E "$2" || true; }
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
-go build -o "$bin/demo" ./internal/demo
+go build -o "$bin/demo" ./internal/lab/demo
 address=${REDIS_URL#redis://}
 for nodes in ${NODES:-60}; do
 	cli CONFIG RESETSTAT >/dev/null

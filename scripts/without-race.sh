@@ -7,7 +7,7 @@
 set -eu
 
 cd "$(dirname "$0")/.."
-files=$(grep -rlF --include='*_test.go' 'soak.WithoutRace(' . | grep -v '^\./internal/soak/' | sort)
+files=$(grep -rlF --include='*_test.go' 'soak.WithoutRace(' . | grep -v '^\./internal/lab/soak/' | sort)
 case $1 in
 tests)
 	# shellcheck disable=SC2086 # no file has a space in its name

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/golden"
+	"github.com/fleetthrottle/throttle/internal/lab/golden"
 	"github.com/fleetthrottle/throttle/store"
 )
 

@@ -17,9 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetthrottle/throttle/dashboard"
 	"github.com/fleetthrottle/throttle/internal/loopback"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/servers/dashboard"
 )
 
 // mostPageConns is how many connections to the page may be open: those of 1,000 pages, and others that come.

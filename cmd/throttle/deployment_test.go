@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle/policyfile"
-	"github.com/fleetthrottle/throttle/proxy"
+	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
 const deployments = "../../examples/proxy/"

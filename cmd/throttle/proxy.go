@@ -17,14 +17,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/adapters/promthrottle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/policyfile/pushed"
-	"github.com/fleetthrottle/throttle/promthrottle"
-	"github.com/fleetthrottle/throttle/proxy"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
-	"github.com/fleetthrottle/throttle/waitapi"
+	"github.com/fleetthrottle/throttle/servers/proxy"
+	"github.com/fleetthrottle/throttle/servers/waitapi"
 )
 
 // proxyTokenVariable has the token of a proxy if there is no --token-file.

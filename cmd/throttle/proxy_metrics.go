@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fleetthrottle/throttle/proxy"
+	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
 // proxyMetrics are what Prometheus is told of a proxy, beside what promthrottle tells of its

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fleetthrottle/throttle/proxy"
-	"github.com/fleetthrottle/throttle/waitapi"
+	"github.com/fleetthrottle/throttle/servers/proxy"
+	"github.com/fleetthrottle/throttle/servers/waitapi"
 )
 
 // How long a caller may take for its headers, and how long it may keep a connection that it does

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fleetthrottle/throttle/proxy"
+	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
 // An upstreamAt is an address for one host alone.

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/proxy"
+	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
 // trusted starts an upstream whose certificate the proxies of the test trust.

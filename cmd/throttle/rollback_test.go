@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
 // TestRollbackPrintsNothingRaw: an older file comes from Redis, where somebody may have written

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/examples/batch/downstream"
-	"github.com/fleetthrottle/throttle/internal/crew"
+	"github.com/fleetthrottle/throttle/internal/lab/crew"
 )
 
 // programVariable makes the test binary the program.

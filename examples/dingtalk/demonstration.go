@@ -18,9 +18,9 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/dashboard"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
+	"github.com/fleetthrottle/throttle/servers/dashboard"
 )
 
 // The demonstration runs where no key is set: addressbook.go against a DingTalk for tests, which counts the calls.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/filestore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
 	"github.com/fleetthrottle/throttle/retry"
+	"github.com/fleetthrottle/throttle/stores/filestore"
 )
 
 // A part is what one of several processes pulls: each n-th department below the first one. The processes

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 )
 
 func zone(t *testing.T, name string) *time.Location {

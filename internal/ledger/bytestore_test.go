@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
+	"github.com/fleetthrottle/throttle/internal/lab/twostores"
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/soak"
-	"github.com/fleetthrottle/throttle/internal/twostores"
 	"github.com/fleetthrottle/throttle/store"
-	"github.com/fleetthrottle/throttle/storetest"
+	"github.com/fleetthrottle/throttle/stores/storetest"
 )
 
 // TestContract: a store that keeps every row as bytes between calls, and has lost steps and

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/store"
 )
 

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fleetthrottle/throttle/internal/leaks"
+	"github.com/fleetthrottle/throttle/internal/lab/leaks"
 )
 
 // TestMain fails the run if a goroutine outlives the tests (P15).

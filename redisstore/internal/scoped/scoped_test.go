@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
 	"github.com/fleetthrottle/throttle/store"
-	"github.com/fleetthrottle/throttle/storetest"
+	"github.com/fleetthrottle/throttle/stores/storetest"
 )
 
 // TestContract composes two stores in memory. Waiters in two lines come a little later

@@ -1,0 +1,105 @@
+package otelthrottle
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/fleetthrottle/throttle/adapters/telemetry"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A Source has a table of policies, and knows what their budgets are like: a
+// Transport or Limiters of package throttle.
+type Source = telemetry.Source
+
+// budgets are what is told of budgets, and whom to ask.
+type budgets struct {
+	sources []Source
+
+	limit, used, ceiling metric.Float64ObservableGauge
+	known, up            metric.Int64ObservableGauge
+	booked, waiting      metric.Int64ObservableUpDownCounter
+	callers              metric.Int64ObservableUpDownCounter
+	shareWaiting         metric.Int64ObservableUpDownCounter
+	shareServed          metric.Int64ObservableGauge
+	paused               metric.Float64ObservableGauge
+}
+
+// Budgets tells what the budgets of all policies of the sources are like. A policy with a Key has a
+// budget for each key, and keys are no attributes: of its budgets, those that the program used last
+// are asked, 16 at the most, and told together. Each collection asks the store once for each budget,
+// so let few programs of a fleet have it. It follows SetPolicies by itself; the registration ends
+// it. One is for all transports and limiters of a program. A provider that is nil is the global provider of package otel.
+//
+// Of a policy with a Share the shares that wait are told: the 16 that wait most by their hashed names, as "throttle explain" prints
+// them, and all others together as "other". Callers without a share are "none", and shares beyond those that a budget
+// tells apart are "common".
+func Budgets(p metric.MeterProvider, sources ...Source) (metric.Registration, error) {
+	b := &budgets{sources: sources}
+	m := meterOf(p)
+	var errs [11]error
+	b.limit, errs[0] = m.Float64ObservableGauge("throttle.budget.limit", metric.WithUnit("{request}"),
+		metric.WithDescription("How much the limit of the fullest budget allows: in a window, in flight, or in a burst."))
+	b.used, errs[1] = m.Float64ObservableGauge("throttle.budget.usage", metric.WithUnit("{request}"),
+		metric.WithDescription("How much of the limit of the fullest budget the fleet uses now."))
+	b.ceiling, errs[2] = m.Float64ObservableGauge("throttle.budget.ceiling", metric.WithUnit("{request}"),
+		metric.WithDescription("How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."))
+	b.waiting, errs[3] = m.Int64ObservableUpDownCounter("throttle.queued_requests", metric.WithUnit("{request}"),
+		metric.WithDescription("How much the requests of the fleet ask for that wait for these budgets, with a start that is booked or without."))
+	b.paused, errs[4] = m.Float64ObservableGauge("throttle.penalty.remaining", metric.WithUnit("s"),
+		metric.WithDescription("For how long a budget is still closed, by a penalty or by hand; the longest."))
+	b.known, errs[5] = m.Int64ObservableGauge("throttle.budget.count", metric.WithUnit("{budget}"),
+		metric.WithDescription("How many budgets were asked; of a policy with a Key those that were used last, 16 at the most."))
+	b.up, errs[6] = m.Int64ObservableGauge("throttle.store.up", metric.WithUnit("1"),
+		metric.WithDescription("1 if the store answered when it was asked what budgets are like, else 0."))
+	b.booked, errs[7] = m.Int64ObservableUpDownCounter("throttle.budget.booked", metric.WithUnit("{request}"),
+		metric.WithDescription("How much is booked of these budgets for starts that are to come."))
+	b.shareWaiting, errs[8] = m.Int64ObservableUpDownCounter("throttle.share.queued_requests", metric.WithUnit("{request}"),
+		metric.WithDescription("How much the requests of a share ask for that wait in line; the 16 shares that wait most, and all others as \"other\"."))
+	b.shareServed, errs[9] = m.Int64ObservableGauge("throttle.share.served_requests", metric.WithUnit("{request}"),
+		metric.WithDescription("What a share's requests had since they began to wait: it begins at 0 again when none of them waits."))
+	b.callers, errs[10] = m.Int64ObservableUpDownCounter("throttle.waiting_callers", metric.WithUnit("{caller}"),
+		metric.WithDescription("How many callers of the fleet stand in line for these budgets, whatever they cost, without a start that is booked."))
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.callers, b.paused, b.known, b.up, b.shareWaiting, b.shareServed)
+}
+
+// observe asks the stores. One that does not answer fails no collection.
+func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
+	all, err := telemetry.Summaries(ctx, b.sources...)
+	for policy, s := range all {
+		b.tell(to, policy, s)
+	}
+	up := int64(1)
+	if err != nil {
+		up = 0
+	}
+	to.ObserveInt64(b.up, up)
+	return nil
+}
+
+// tell tells what the budgets of one policy are like.
+func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) {
+	of := metric.WithAttributes(policyKey.String(policy))
+	if s.Limit.Kind() != store.KindUnlimited {
+		to.ObserveFloat64(b.limit, float64(s.Limit.Capacity()), of)
+		to.ObserveFloat64(b.used, float64(s.Used), of)
+		to.ObserveFloat64(b.ceiling, s.Ceiling, of)
+	}
+	to.ObserveInt64(b.known, int64(s.Budgets), of)
+	to.ObserveInt64(b.booked, int64(s.Booked), of)
+	to.ObserveInt64(b.waiting, int64(s.Waiting), of)
+	to.ObserveInt64(b.callers, int64(s.Callers), of)
+	to.ObserveFloat64(b.paused, s.Paused.Seconds(), of)
+	for _, l := range s.Shares {
+		share := metric.WithAttributes(policyKey.String(policy), shareKey.String(l.Name))
+		to.ObserveInt64(b.shareWaiting, int64(l.Waiting), share)
+		if l.Served >= 0 {
+			to.ObserveInt64(b.shareServed, int64(l.Served), share)
+		}
+	}
+}

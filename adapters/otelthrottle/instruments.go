@@ -1,0 +1,173 @@
+package otelthrottle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/adapters/telemetry"
+)
+
+// The attributes.
+const (
+	policyKey = attribute.Key(telemetry.AttrPolicy)
+	shareKey  = attribute.Key(telemetry.AttrShare)
+	resultKey = attribute.Key(telemetry.AttrResult)
+	eventKey  = attribute.Key(telemetry.AttrEvent)
+	errorKey  = attribute.Key(telemetry.AttrErrorType)
+)
+
+// instruments are what events are told to.
+type instruments struct {
+	requests, events, penalties, failures metric.Int64Counter
+	waits, shadows                        metric.Float64Histogram
+	away                                  metric.Float64ObservableGauge
+
+	mu    sync.Mutex
+	fresh []counter // those that no collection has seen
+}
+
+// make makes the instruments.
+func (i *instruments) make(m metric.Meter) error {
+	var errs [7]error
+	i.requests, errs[0] = m.Int64Counter("throttle.requests", metric.WithUnit("{request}"),
+		metric.WithDescription("Requests by what became of them, and by the policy that held them last."))
+	i.waits, errs[1] = m.Float64Histogram("throttle.request.time_in_queue", metric.WithUnit("s"),
+		metric.WithDescription("How long requests were held, whatever became of them."), metric.WithExplicitBucketBoundaries(telemetry.Buckets()...))
+	i.events, errs[2] = m.Int64Counter("throttle.events", metric.WithUnit("{event}"),
+		metric.WithDescription("Other events, by kind and policy."))
+	i.penalties, errs[3] = m.Int64Counter("throttle.penalties", metric.WithUnit("{penalty}"),
+		metric.WithDescription("Answers that closed a budget."))
+	i.shadows, errs[4] = m.Float64Histogram("throttle.shadow.time_in_queue", metric.WithUnit("s"),
+		metric.WithDescription("How much longer requests would have been held by policies in shadow mode."), metric.WithExplicitBucketBoundaries(telemetry.Buckets()...))
+	i.failures, errs[5] = m.Int64Counter("throttle.store.failures", metric.WithUnit("{event}"),
+		metric.WithDescription("Events that say that the store did not do what it was asked, by cause."))
+	i.away, errs[6] = m.Float64ObservableGauge("throttle.store.away", metric.WithUnit("s"),
+		metric.WithDescription("For how long the store has not answered this program, 0 if it answers."))
+	return errors.Join(errs[:]...)
+}
+
+// results are the attributes of what becomes of requests: by what events say of them, see [resultOf].
+var results = [...][]attribute.KeyValue{
+	{resultKey.String("started")},
+	{resultKey.String("gave_up"), errorKey.String(telemetry.ErrorContext)},
+	{resultKey.String("refused"), errorKey.String(telemetry.ErrorLimit)},
+	{resultKey.String("refused"), errorKey.String(telemetry.ErrorStore)},
+	{resultKey.String("refused"), errorKey.String(telemetry.ErrorConfig)},
+	{resultKey.String("refused"), errorKey.String(telemetry.ErrorUnmatched)},
+	{resultKey.String("refused"), errorKey.String(telemetry.ErrorOther)},
+}
+
+// The indexes in results of what has no reason.
+const (
+	started = 0
+	gaveUp  = 1
+)
+
+// resultOf returns the index in results of an event that says what became of a request.
+func resultOf(e *throttle.Event) int {
+	switch e.Kind {
+	case throttle.EventStarted:
+		return started
+	case throttle.EventGaveUp:
+		return gaveUp
+	}
+
+	reason := telemetry.ErrorType(e)
+	for i := gaveUp + 1; i < len(results); i++ {
+		if results[i][1].Value.AsString() == reason {
+			return i
+		}
+	}
+	return len(results) - 1
+}
+
+// A series is all that belongs to one policy, bound beforehand: events come on the
+// request's way.
+type series struct {
+	requests  [len(results)]counter
+	waits     [len(results)]histogram
+	events    []counter // by kind
+	penalties counter
+	shadow    histogram
+}
+
+// bind makes the series of a policy.
+func (i *instruments) bind(policy string) *series {
+	var of []attribute.KeyValue
+	if policy != "" {
+		of = append(of, policyKey.String(policy))
+	}
+	with := func(more ...attribute.KeyValue) attribute.Set { return attribute.NewSet(slices.Concat(of, more)...) }
+
+	s := new(series)
+	for r, attributes := range results {
+		s.requests[r] = i.newCounter(i.requests, with(attributes...))
+		s.waits[r] = newHistogram(i.waits, with(attributes[:1]...))
+	}
+	for kind, name := range telemetry.Kinds() {
+		var c counter
+		if name != "" && kind != int(throttle.EventPenalized) { // which has a counter of its own
+			c = i.newCounter(i.events, with(eventKey.String(name)))
+		}
+		s.events = append(s.events, c)
+	}
+	s.penalties = i.newCounter(i.penalties, with())
+	s.shadow = newHistogram(i.shadows, with())
+	return s
+}
+
+// A counter has its attributes.
+type counter struct {
+	of      metric.Int64Counter // nil for a kind that is counted elsewhere
+	options []metric.AddOption
+}
+
+// newCounter returns a counter that exists with 0 from the next collection on, so that a rate sees the first event.
+func (i *instruments) newCounter(of metric.Int64Counter, set attribute.Set) counter {
+	c := counter{of, []metric.AddOption{metric.WithAttributeSet(set)}}
+
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.fresh = append(i.fresh, c)
+	return c
+}
+
+// addZeros makes the counters exist that are new. It is called at a collection: a global provider that the program sets later
+// forgets what it was told before.
+func (i *instruments) addZeros(ctx context.Context) {
+	i.mu.Lock()
+	fresh := i.fresh
+	i.fresh = nil
+	i.mu.Unlock()
+
+	for _, c := range fresh {
+		c.of.Add(ctx, 0, c.options...)
+	}
+}
+
+func (c *counter) add(ctx context.Context) {
+	if c.of != nil {
+		c.of.Add(ctx, 1, c.options...)
+	}
+}
+
+// A histogram has its attributes.
+type histogram struct {
+	of      metric.Float64Histogram
+	options []metric.RecordOption
+}
+
+func newHistogram(of metric.Float64Histogram, set attribute.Set) histogram {
+	return histogram{of, []metric.RecordOption{metric.WithAttributeSet(set)}}
+}
+
+func (h *histogram) record(ctx context.Context, d time.Duration) {
+	h.of.Record(ctx, d.Seconds(), h.options...)
+}

@@ -1,0 +1,183 @@
+package otelthrottle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/adapters/telemetry"
+)
+
+// scope names this package to providers.
+const scope = "github.com/fleetthrottle/throttle/adapters/otelthrottle"
+
+// Other is throttle.policy of policies that are not in the table.
+const Other = telemetry.Other
+
+// Config is what [New] needs. Its zero value is useful.
+type Config struct {
+	// MeterProvider makes the metrics. Defaults to nil: the global provider of package otel, as for otelhttp. A noop
+	// provider of OpenTelemetry makes none.
+	MeterProvider metric.MeterProvider
+
+	// TracerProvider makes the spans. Defaults to nil: the provider of the span in whose context a request is sent, as
+	// for otelhttp. A noop provider of OpenTelemetry makes none.
+	TracerProvider trace.TracerProvider
+}
+
+// An Observer has metrics and spans made of events. It is safe for concurrent
+// use, and there is nothing to close. One is for all transports and limiters of
+// a program: what several tell of the store would not be added up. The zero
+// Observer is that of New(Config{}), and tells the error handler of package otel
+// what New would return.
+type Observer struct {
+	made sync.Once
+	instruments
+	tracers trace.TracerProvider
+	all     *telemetry.Table[series]
+	causes  []counter
+	outages telemetry.Outages
+}
+
+// New returns an observer. Its errors are those of the meter provider. Give its
+// Observe to the transports and limiters of a program, and these to
+// [Observer.Follow].
+func New(c Config) (*Observer, error) {
+	o := new(Observer)
+	var err error
+	o.made.Do(func() { err = o.make(c) })
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// make makes the instruments.
+func (o *Observer) make(c Config) error {
+	m := meterOf(c.MeterProvider)
+	if err := o.instruments.make(m); err != nil {
+		return err
+	}
+
+	for _, cause := range telemetry.Causes() {
+		o.causes = append(o.causes, o.newCounter(o.failures, attribute.NewSet(errorKey.String(cause))))
+	}
+	o.tracers, o.all = c.TracerProvider, telemetry.NewTable(o.bind)
+
+	_, err := m.RegisterCallback(o.collect, o.away)
+	return err
+}
+
+// ready makes the instruments of a zero Observer, and reports whether there are any.
+func (o *Observer) ready() bool {
+	o.made.Do(func() {
+		if err := o.make(Config{}); err != nil {
+			otel.Handle(err)
+		}
+	})
+	return o.all != nil
+}
+
+// meterOf returns the meter of this package of a provider, or of the global provider if p is nil.
+func meterOf(p metric.MeterProvider) metric.Meter {
+	if p == nil {
+		p = otel.GetMeterProvider()
+	}
+	return p.Meter(scope)
+}
+
+// Follow makes the series of all policies of the sources, with 0, and later
+// those of the policies that the sources get by their SetPolicies. The series
+// of policies that are gone stay, as long as the program runs. A policy of a
+// transport that is not followed has its series from its first event on.
+func (o *Observer) Follow(sources ...Source) {
+	if o.ready() {
+		o.all.Follow(sources...)
+	}
+}
+
+// collect makes the series of new policies, and tells for how long the store has not answered.
+func (o *Observer) collect(ctx context.Context, to metric.Observer) error {
+	o.all.Refresh()
+	o.addZeros(ctx)
+	to.ObserveFloat64(o.away, o.outages.Longest(ctx).Seconds())
+	return nil
+}
+
+// Observe counts an event, and makes a span of a wait that is over. It is meant for
+// [throttle.Config.Observe]. It allocates nothing, but for the span. The context must be the one
+// that throttle gave: by it the store is asked, at a collection after a failure, whether it
+// answers.
+func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
+	if !o.ready() {
+		return
+	}
+	if cause, failed := telemetry.CauseOf(&e); failed {
+		o.causes[cause].add(ctx)
+		o.outages.Note(ctx)
+	}
+	s := o.all.Of(&e)
+	switch e.Kind {
+	case throttle.EventStarted, throttle.EventRefused, throttle.EventGaveUp:
+		o.outcome(ctx, s, resultOf(&e), &e)
+	case throttle.EventPenalized:
+		s.penalties.add(ctx)
+	case throttle.EventShadowed:
+		s.shadow.record(ctx, e.Duration)
+		s.events[e.Kind].add(ctx)
+	default:
+		if int(e.Kind) < len(s.events) { // else of a version that this one does not know
+			s.events[e.Kind].add(ctx)
+		}
+	}
+}
+
+// outcome tells what became of a request.
+func (o *Observer) outcome(ctx context.Context, s *series, r int, e *throttle.Event) {
+	s.requests[r].add(ctx)
+	s.waits[r].record(ctx, e.Duration)
+	if e.Duration > leastHold {
+		o.hold(ctx, r, e)
+	}
+}
+
+// leastHold is how long a request was held at least that has a span for it.
+const leastHold = time.Millisecond
+
+// hold makes the span of a wait that is over: a child of the request's, if that is recorded. It
+// is made afterwards, because a request does not know beforehand whether it is held, so it
+// cannot be the parent of anything.
+func (o *Observer) hold(ctx context.Context, result int, e *throttle.Event) {
+	request := trace.SpanFromContext(ctx)
+	if !request.IsRecording() {
+		return
+	}
+	tracers := o.tracers
+	if tracers == nil {
+		tracers = request.TracerProvider()
+	}
+
+	end := time.Now()
+	attributes := append(make([]attribute.KeyValue, 0, 8), results[result]...)
+	if e.Policy != "" {
+		attributes = append(attributes, policyKey.String(e.Policy), attribute.Bool(telemetry.AttrPaused, e.Paused))
+	}
+	if e.Budget != "" {
+		attributes = append(attributes, attribute.String(telemetry.AttrBudget, e.Budget), attribute.Stringer(telemetry.AttrLimit, e.Limit))
+	}
+	_, span := tracers.Tracer(scope).Start(ctx, "throttle.hold", trace.WithTimestamp(end.Add(-e.Duration)), trace.WithAttributes(attributes...))
+	switch {
+	case result == gaveUp:
+		span.SetStatus(codes.Error, "the caller gave up") // the cause is the program's own, and may be a secret
+	case result != started && e.Err != nil:
+		span.SetStatus(codes.Error, e.Err.Error())
+	}
+	span.End(trace.WithTimestamp(end))
+}

@@ -1,0 +1,103 @@
+package promthrottle
+
+import (
+	"context"
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/adapters/telemetry"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A budgets collector asks stores, at each scrape, what budgets are like.
+type budgets struct {
+	sources []Source
+
+	up, known, limit, used, booked, waiting, callers, wait, paused, ceiling, shareWaiting, shareServed *prometheus.Desc
+}
+
+// Budgets returns a collector of what the budgets of all policies of the sources are like. A
+// policy with a Key has a budget for each key, and keys are no labels: of its budgets the collector
+// asks about those that the program used last, 16 at the most, and its metrics are about all of them
+// together. Each scrape asks the store once for each budget, so register the collector in few programs
+// of a fleet. It follows SetPolicies by itself.
+//
+// Of a policy with a Share the collector tells the shares that wait: the 16 that wait most by their hashed names, as
+// "throttle explain" prints them, and all others together as "other". Callers without a share are "none", and shares beyond those
+// that a budget tells apart are "common".
+//
+// One collector is for all transports and limiters of a program: a registry takes no second one.
+func Budgets(sources ...Source) prometheus.Collector {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"policy"}, nil)
+	}
+	ofShare := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"policy", "share"}, nil)
+	}
+	return &budgets{
+		sources: sources,
+		up:      prometheus.NewDesc("throttle_store_up", "Whether the store answered when it was asked what budgets are like.", nil, nil),
+		known:   desc("throttle_budgets", "How many budgets were asked; of a policy with a Key those that were used last, 16 at the most."),
+		limit:   desc("throttle_budget_limit", "How much the limit of the fullest budget allows: in a window, in flight, or in a burst."),
+		used:    desc("throttle_budget_used", "How much of the limit of the fullest budget is used now."),
+		booked:  desc("throttle_budget_booked", "How much is booked of these budgets for starts that are to come."),
+		waiting: desc("throttle_budget_waiting", "How much the requests of the fleet ask for that wait for these budgets, with a start that is booked or without."),
+		callers: desc("throttle_budget_waiting_callers", "How many callers of the fleet stand in line for these budgets, whatever they cost, without a start that is booked."),
+		wait:    desc("throttle_budget_next_start_seconds", "How long a request would wait at the most if it came now; +Inf if no start can be planned."),
+		paused:  desc("throttle_budget_paused_seconds", "For how long a budget is still closed, by a penalty or by hand; the longest."),
+		ceiling: desc("throttle_budget_ceiling", "How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."),
+
+		shareWaiting: ofShare("throttle_share_waiting", "How much the requests of a share ask for that wait in line; the 16 shares that wait most, and all others as \"other\"."),
+		shareServed:  ofShare("throttle_share_served", "What a share's requests had since they began to wait: it begins at 0 again when none of them waits."),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (b *budgets) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{b.up, b.known, b.limit, b.used, b.booked, b.waiting, b.callers, b.wait, b.paused, b.ceiling, b.shareWaiting, b.shareServed} {
+		to <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (b *budgets) Collect(to chan<- prometheus.Metric) {
+	all, err := telemetry.Summaries(context.Background(), b.sources...)
+	for policy, s := range all {
+		b.send(to, policy, s)
+	}
+	up := 1.0
+	if err != nil {
+		up = 0
+	}
+	to <- prometheus.MustNewConstMetric(b.up, prometheus.GaugeValue, up)
+}
+
+// send sends what the budgets of one policy are like.
+func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.Summary) {
+	gauge := func(d *prometheus.Desc, v float64) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, policy)
+	}
+	gauge(b.known, float64(s.Budgets))
+	if s.Limit.Kind() != store.KindUnlimited {
+		gauge(b.limit, float64(s.Limit.Capacity()))
+		gauge(b.used, float64(s.Used))
+	}
+	wait := s.Wait.Seconds()
+	if s.Wait == throttle.Never {
+		wait = math.Inf(1)
+	}
+	gauge(b.wait, wait)
+	gauge(b.booked, float64(s.Booked))
+	gauge(b.waiting, float64(s.Waiting))
+	gauge(b.callers, float64(s.Callers))
+	gauge(b.paused, s.Paused.Seconds())
+	gauge(b.ceiling, s.Ceiling)
+	for _, l := range s.Shares {
+		to <- prometheus.MustNewConstMetric(b.shareWaiting, prometheus.GaugeValue, float64(l.Waiting), policy, l.Name)
+		if l.Served >= 0 {
+			to <- prometheus.MustNewConstMetric(b.shareServed, prometheus.GaugeValue, float64(l.Served), policy, l.Name)
+		}
+	}
+}

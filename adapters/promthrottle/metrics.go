@@ -1,0 +1,203 @@
+package promthrottle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/adapters/telemetry"
+)
+
+// The labels of what has no policy of a table.
+const (
+	None  = telemetry.None  // requests that no policy held
+	Other = telemetry.Other // policies that are not in a table
+)
+
+// A Source has a table of policies, and knows what their budgets are like: a
+// [throttle.Transport] or [throttle.Limiters].
+type Source = telemetry.Source
+
+// Metrics are what happens to requests. They are a [prometheus.Collector], and
+// safe for concurrent use. One is for all transports and limiters of a program. The
+// zero Metrics are those of New.
+type Metrics struct {
+	made     sync.Once
+	requests *prometheus.CounterVec
+	waits    *prometheus.HistogramVec
+	events   *prometheus.CounterVec
+	shadows  *prometheus.HistogramVec
+	closed   *prometheus.GaugeVec
+	failures *prometheus.CounterVec
+	away     *prometheus.Desc
+
+	all     *telemetry.Table[series]
+	causes  []prometheus.Counter
+	outages telemetry.Outages
+}
+
+// New returns metrics. Give their Observe to the transports and limiters of a
+// program, and these to [Metrics.Follow].
+func New() *Metrics {
+	m := new(Metrics)
+	m.made.Do(m.make)
+	return m
+}
+
+// make makes the metrics.
+func (m *Metrics) make() {
+	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "throttle_requests_total",
+		Help: "Requests by what became of them, and by the policy that held them last; none if none did.",
+	}, []string{"policy", "result"})
+	m.waits = prometheus.NewHistogramVec(histogram("throttle_wait_seconds",
+		"How long requests were held, whatever became of them."), []string{"policy"})
+	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "throttle_events_total",
+		Help: "Other events, by kind and policy.",
+	}, []string{"policy", "kind"})
+	m.shadows = prometheus.NewHistogramVec(histogram("throttle_shadow_wait_seconds",
+		"How much longer requests would have been held by policies in shadow mode."), []string{"policy"})
+	m.closed = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "throttle_closed_until_timestamp_seconds",
+		Help: "When the last penalty or pause that this program has met ends, or was ended early, since 1970; 0 if there was none.",
+	}, []string{"policy"})
+	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "throttle_store_failures_total",
+		Help: "Events that say that the store did not do what it was asked, by cause.",
+	}, []string{"cause"})
+	m.away = prometheus.NewDesc("throttle_store_away_seconds",
+		"For how long the store has not answered this program, 0 if it answers.", nil, nil)
+
+	for _, cause := range telemetry.Causes() {
+		m.causes = append(m.causes, m.failures.WithLabelValues(cause))
+	}
+	m.all = telemetry.NewTable(m.newSeries)
+}
+
+// histogram returns the options of a histogram of waits, which has classic buckets and is native, too.
+func histogram(name, help string) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
+		Name: name, Help: help,
+		Buckets:                         telemetry.Buckets(),
+		NativeHistogramBucketFactor:     1.1,
+		NativeHistogramMaxBucketNumber:  160,
+		NativeHistogramMinResetDuration: time.Hour,
+	}
+}
+
+// Follow makes the series of all policies of the sources, with 0, and later
+// those of the policies that the sources get by their SetPolicies. The series
+// of policies that are gone stay, as long as the program runs. A policy of a
+// transport that is not followed has its series from its first event on.
+func (m *Metrics) Follow(sources ...Source) {
+	m.made.Do(m.make)
+	m.all.Follow(sources...)
+}
+
+// A series is all that belongs to one policy, bound beforehand: events come on the
+// request's way.
+type series struct {
+	started, refused, gaveUp prometheus.Counter
+	wait, shadow             prometheus.Observer
+	events                   []prometheus.Counter // by kind; nil for the kinds that say what becomes of a request
+	closed                   closed
+}
+
+// labelOf returns the label of a policy. The label of requests that no policy held is not empty,
+// because an empty label is no label to Prometheus.
+func labelOf(policy string) string {
+	if policy == "" {
+		return None
+	}
+	return policy
+}
+
+func (m *Metrics) newSeries(policy string) *series {
+	label := labelOf(policy)
+	s := &series{
+		started: m.requests.WithLabelValues(label, "started"),
+		refused: m.requests.WithLabelValues(label, "refused"),
+		gaveUp:  m.requests.WithLabelValues(label, "gave_up"),
+		wait:    m.waits.WithLabelValues(label),
+		shadow:  m.shadows.WithLabelValues(label),
+		closed:  closed{gauge: m.closed.WithLabelValues(label)},
+	}
+	for _, kind := range telemetry.Kinds() {
+		var counter prometheus.Counter
+		if kind != "" {
+			counter = m.events.WithLabelValues(label, kind)
+		}
+		s.events = append(s.events, counter)
+	}
+	return s
+}
+
+// Observe counts an event. It is meant for [throttle.Config.Observe], and allocates
+// nothing. The context must be the one that throttle gave: by it the store is asked, at a scrape
+// after a failure, whether it answers.
+func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
+	m.made.Do(m.make)
+	if cause, failed := telemetry.CauseOf(&e); failed {
+		m.causes[cause].Inc()
+		m.outages.Note(ctx)
+	}
+	s := m.all.Of(&e)
+	switch e.Kind {
+	case throttle.EventStarted:
+		s.started.Inc()
+		s.wait.Observe(e.Duration.Seconds())
+	case throttle.EventRefused:
+		s.refused.Inc()
+		s.wait.Observe(e.Duration.Seconds())
+	case throttle.EventGaveUp:
+		s.gaveUp.Inc()
+		s.wait.Observe(e.Duration.Seconds())
+	default:
+		s.other(&e)
+	}
+}
+
+// other counts an event that is not what became of a request.
+func (s *series) other(e *throttle.Event) {
+	if int(e.Kind) >= len(s.events) || s.events[e.Kind] == nil {
+		return // an event of a later version of throttle
+	}
+	s.events[e.Kind].Inc()
+	switch e.Kind {
+	case throttle.EventShadowed:
+		s.shadow.Observe(e.Duration.Seconds())
+	case throttle.EventPenalized, throttle.EventClosed:
+		s.closed.close(e.Budget, time.Now().Add(e.Duration))
+	case throttle.EventOpened:
+		s.closed.open(e.Budget)
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	m.made.Do(m.make)
+	for _, c := range m.collectors() {
+		c.Describe(to)
+	}
+	to <- m.away
+}
+
+// Collect implements [prometheus.Collector].
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	m.made.Do(m.make)
+	m.all.Refresh()
+
+	for _, c := range m.collectors() {
+		c.Collect(to)
+	}
+	away := m.outages.Longest(context.Background())
+	to <- prometheus.MustNewConstMetric(m.away, prometheus.GaugeValue, away.Seconds())
+}
+
+func (m *Metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.waits, m.events, m.shadows, m.closed, m.failures}
+}

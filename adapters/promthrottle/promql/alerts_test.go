@@ -1,0 +1,137 @@
+package promql
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v2"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/adapters/promthrottle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// The rules of alerts.yaml.
+type rules struct {
+	Groups []struct {
+		Rules []struct {
+			Alert       string
+			Expr        string
+			Annotations map[string]string
+		}
+	}
+}
+
+// TestAlerts: each expression can be parsed, and asks only for metrics, labels and values of
+// labels that exist; and docs/metrics.md says what to do for each alert.
+func TestAlerts(t *testing.T) {
+	text, err := os.ReadFile("../alerts.yaml")
+	require.NoError(t, err)
+	var r rules
+	require.NoError(t, yaml.Unmarshal(text, &r))
+	page, err := os.ReadFile("../../../docs/metrics.md")
+	require.NoError(t, err)
+	require.Len(t, r.Groups, 1)
+	for _, rule := range r.Groups[0].Rules {
+		checkExpression(t, rule.Alert, rule.Expr)
+		require.NotEmpty(t, rule.Annotations["summary"])
+		require.Contains(t, string(page), "`"+rule.Alert+"`")
+	}
+}
+
+// checkExpression fails if an expression asks for anything that is not there.
+func checkExpression(t *testing.T, what, text string) {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)
+	require.NoError(t, err, what)
+	known := exposed(t)
+	selectors := 0
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		v, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		selectors++
+		labels := known[v.Name]
+		require.NotNil(t, labels, "%s: no metric %s", what, v.Name)
+		for _, m := range v.LabelMatchers {
+			if m.Name == "__name__" {
+				continue
+			}
+			found := false
+			for value := range labels[m.Name] {
+				found = found || m.Matches(value)
+			}
+			require.True(t, found, "%s: no series of %s has %v", what, v.Name, m)
+		}
+		return nil
+	})
+	require.Positive(t, selectors, what)
+}
+
+// exposed returns what is exposed: by metric and label, the values. Those of histograms
+// have their suffixes.
+func exposed(t *testing.T) map[string]map[string]map[string]bool {
+	t.Helper()
+	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table}))
+	r := prometheus.NewPedanticRegistry()
+	m := promthrottle.New()
+	m.Follow(transport)
+	r.MustRegister(m, promthrottle.Budgets(transport))
+	families, err := r.Gather()
+	require.NoError(t, err)
+	all := make(map[string]map[string]map[string]bool)
+	for _, f := range families {
+		labels := make(map[string]map[string]bool)
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if labels[l.GetName()] == nil {
+					labels[l.GetName()] = make(map[string]bool)
+				}
+				labels[l.GetName()][l.GetValue()] = true
+			}
+		}
+		all[f.GetName()] = labels
+		if strings.HasSuffix(f.GetName(), "_seconds") {
+			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+				all[f.GetName()+suffix] = labels
+			}
+		}
+	}
+	return all
+}
+
+// TestShadowPage: the metrics and the alert that docs/shadow.md names exist.
+func TestShadowPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/shadow.md")
+	require.NoError(t, err)
+	alerts, err := os.ReadFile("../alerts.yaml")
+	require.NoError(t, err)
+	known := exposed(t)
+	names := regexp.MustCompile("`(throttle_\\w+)|`(Throttle\\w+)`").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, names, 4)
+	for _, name := range names {
+		if name[2] != "" {
+			require.Contains(t, string(alerts), "alert: "+name[2])
+			continue
+		}
+		require.Contains(t, known, name[1])
+	}
+}
+
+// TestMetricsPage: docs/metrics.md lists each metric.
+func TestMetricsPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/metrics.md")
+	require.NoError(t, err)
+	for name := range exposed(t) {
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			name = strings.TrimSuffix(name, suffix)
+		}
+		require.Contains(t, string(page), "`"+name+"`")
+	}
+}

@@ -1,0 +1,97 @@
+// Command stores measures what a start costs in each store, and in the limiters of other people beside them, in one run on one machine:
+//
+//	cd internal/lab/benchmarks && go run ./cmd/stores -for 4s
+//	cd internal/lab/benchmarks && go run ./cmd/stores -for 4s -runs 2 -only '^pgstore|PostgreSQL'
+//
+// In each line of its table so many processes with so many callers each take starts of one budget that has room for all of them, as
+// fast as they go. The command starts the servers and stops them in the end. Their files are in a folder on a disk, so that a commit costs
+// what it costs there.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/lab/bench"
+	"github.com/fleetthrottle/throttle/internal/lab/crew"
+)
+
+func main() {
+	crew.Main(role, member)
+	o := options{only: new(regexp.Regexp)}
+	flag.DurationVar(&o.length, "for", 4*time.Second, "how long each line is measured")
+	flag.IntVar(&o.runs, "runs", 1, "how often all lines are measured")
+	flag.TextVar(o.only, "only", regexp.MustCompile(""), "measure only the lines whose names match this regular `expression`")
+	flag.StringVar(&o.dir, "dir", os.TempDir(), "a `folder` for the files of servers: on a disk, not in memory")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := o.measure(ctx, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "stores:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what the flags say.
+type options struct {
+	length time.Duration
+	runs   int
+	only   *regexp.Regexp
+	dir    string
+}
+
+// measure prints the table.
+func (o *options) measure(ctx context.Context, out io.Writer) error {
+	all := slices.DeleteFunc(table(), func(l line) bool { return !o.only.MatchString(l.name()) })
+	if len(all) == 0 {
+		return fmt.Errorf("no line of the table has a name that matches %v", o.only)
+	}
+	return bench.Run(o.dir, func(b *bench.Bench) {
+		sync, err := syncs(o.dir)
+		b.Must(err)
+		fmt.Fprintf(out, "%s %s/%s, %d processors; a write of 512 bytes with fsync takes %v (half of them)\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), sync)
+		for _, l := range all {
+			if p := l.way.place; p.empty == nil {
+				p.start(p, ctx, b, o.dir)
+				b.Cleanup(func() { p.empty = nil })
+				fmt.Fprintf(out, "%s: %s\n", p.name, p.version)
+			}
+		}
+		fmt.Fprintf(out, "one budget, each line %v; shares: the smallest and the largest part of a process, of the mean\n", o.length)
+		for range o.runs {
+			fmt.Fprintf(out, "\n%-46s %9s %9s %9s %9s %9s %9s   %s\n", "", "callers", "starts/s", "half", "99 %", "99.9 %", "longest", "shares")
+			for _, l := range all {
+				fmt.Fprintf(out, "%-46s %9s %v\n", l.name(), fmt.Sprintf("%d × %d", l.processes, l.callers), l.measure(ctx, b, o.length))
+			}
+		}
+	})
+}
+
+// syncs measures how long a write with fsync takes.
+func syncs(dir string) (half time.Duration, err error) {
+	f, err := os.CreateTemp(dir, "stores")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	took := make(times)
+	for range 500 {
+		began := time.Now()
+		_, err := f.Write(make([]byte, 512))
+		if err := cmp.Or(err, f.Sync()); err != nil {
+			return 0, err
+		}
+		took.add(time.Since(began))
+	}
+	return took.quantile(0.5), nil
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"cmp"
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/lab/fleet"
+)
+
+// An account is what a scene showed.
+type account struct {
+	*scene
+	open     bool // nothing is promised of the limit while Redis is away
+	arrivals int
+	worst    crowd
+	before   float64 // shares of the quota
+	during   float64 // negative: too short to say
+	after    float64
+	gap      time.Duration // the longest time without an arrival
+	resumed  time.Duration // from the return of what was hit until the fleet, or the member, was at work again; negative: never
+	trespass int           // arrivals while a penalty lasted
+
+	flying        int           // the most in flight
+	inFlightAfter time.Duration // from the return until something was in flight again; negative: never
+	unsure        time.Duration // when the next fault could put that off
+
+	calls           int
+	late            time.Duration // the most that a caller came back after its deadline, without what the machine was late with
+	overdue         time.Duration // the same of a MaxWait
+	latest, longest call          // whose they were
+	failed          int           // callers without a deadline that failed
+	errors          map[string]int
+	texts           map[string]int
+	stall           time.Duration
+}
+
+// account judges nothing, it counts.
+func (r *record) account(s *scene) *account {
+	a := &account{scene: s, errors: map[string]int{}, texts: map[string]int{}}
+	seen := r.between(s.from, s.end)
+	a.arrivals = len(seen)
+	a.worst = r.worst(s)
+	at := times(r.arrivals)
+	a.before = r.used(at, s.from, s.harm)
+	a.during = r.used(at, s.harm, s.back)
+	a.after = r.used(at, max(s.back, s.opens), s.end)
+	for i := 1; i < len(seen); i++ {
+		a.gap = max(a.gap, seen[i].at-seen[i-1].at)
+	}
+	a.resumed = r.resumed(s)
+	if s.opens > 0 {
+		a.trespass = len(r.between(s.closed, s.opens))
+	}
+	a.flying, a.inFlightAfter = r.inFlight(s)
+	r.listen(a)
+	a.stall = longest(r.stalls, s.from, s.end)
+	return a
+}
+
+// pause is a time without an arrival after which a fleet that goes on has come
+// back to work: windows that wait for a second are no pause.
+const pause = 1500 * time.Millisecond
+
+// resumed returns how long after the return of what was hit the first request
+// came that others followed, without a pause until the end. A fifth of what may
+// come in a second is enough, of a member's share if one was hit. A penalty lifts
+// gently: there one is.
+func (r *record) resumed(s *scene) time.Duration {
+	begin := max(s.back, s.opens)
+	seen := r.between(begin, s.end)
+	want := r.limit(begin, s.end) / 5
+	if s.hit != "" {
+		seen = slices.DeleteFunc(slices.Clone(seen), func(a arrival) bool { return a.member != s.hit })
+		want = max(1, want/members)
+	}
+	if s.opens > 0 {
+		want = 1
+	}
+	if len(seen) == 0 || s.end-seen[len(seen)-1].at > pause {
+		return -1
+	}
+	first := 0
+	for i := 1; i < len(seen); i++ {
+		if seen[i].at-seen[i-1].at > pause {
+			first = i
+		}
+	}
+	for i := first; i+want <= len(seen); i++ {
+		if seen[i+want-1].at-seen[i].at <= time.Second {
+			return seen[i].at - begin
+		}
+	}
+	return -1
+}
+
+// inFlight returns the most that were in flight, and how long after the return
+// of what was hit something was again.
+func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
+	type edge struct {
+		at time.Duration
+		up int
+	}
+	var edges []edge
+	inFlightAfter = -1
+	for _, f := range r.flights {
+		if f.to >= s.from && f.from <= s.end {
+			edges = append(edges, edge{f.from, 1}, edge{f.to, -1})
+		}
+		if f.from >= s.back && (inFlightAfter < 0 || f.from-s.back < inFlightAfter) {
+			inFlightAfter = f.from - s.back
+		}
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.up, b.up)) })
+	now := 0
+	for _, e := range edges {
+		now += e.up
+		most = max(most, now)
+	}
+	return most, inFlightAfter
+}
+
+// listen counts what callers tell.
+func (r *record) listen(a *account) {
+	for _, name := range slices.Sorted(maps.Keys(r.calls)) {
+		for _, c := range r.calls[name] {
+			if c.Returned < a.from || c.Returned > a.end {
+				continue
+			}
+			a.calls++
+			if c.Err == "" {
+				continue
+			}
+			a.errors[c.Err]++
+			if c.Text != "" {
+				a.texts[digits.ReplaceAllString(c.Text, "#")]++
+			}
+			if c.Kind == patient && c.Err != refused {
+				a.failed++
+			}
+			// An answer of 429 took the upstream its time, of which MaxWait says nothing.
+			answered := c.Kind == bounded && c.Err == refused
+			if c.By > 0 && c.Returned > c.By && !answered && !kept(c.Where) {
+				// A stall of another process says that threads of this one may
+				// have stood, too, without its own watch among them.
+				excuse := max(stalled(r.naps[name], c.By, c.Returned), longest(r.stalls, c.By, c.Returned))
+				late := c.Returned - c.By - excuse
+				switch {
+				case c.Kind == bounded && late > a.overdue:
+					a.overdue, a.longest = late, c
+				case c.Kind == dated && late > a.late:
+					a.late, a.latest = late, c
+				}
+			}
+		}
+	}
+}
+
+// digits are what differs between errors that say the same.
+var digits = regexp.MustCompile(`[0-9]+(\.[0-9]+)*`)
+
+// stalled is for how much of a time a member did not run.
+func stalled(stalls []fleet.Stall, from, to time.Duration) time.Duration {
+	var sum time.Duration
+	for _, st := range stalls {
+		sum += max(0, min(st.To, to)-max(st.From, from))
+	}
+	return sum
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/lab/crew"
+	"github.com/fleetthrottle/throttle/internal/lab/fleet"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+)
+
+// A hand is a member seen from the program that started it.
+type hand struct {
+	orders
+	process *crew.Member
+
+	words chan word // all but calls and stalls; closed when the member is gone
+	held  []span    // when signals kept it from running
+	dead  bool      // killed on purpose
+
+	mu     sync.Mutex
+	calls  []call
+	stalls []fleet.Stall
+}
+
+// A span is a time, from the Unix epoch.
+type span struct{ from, to time.Duration }
+
+// hire starts a member and waits until its callers call.
+func hire(t redistest.TB, o orders) *hand {
+	t.Helper()
+	h := &hand{orders: o, words: make(chan word, 16)}
+	var err error
+	if h.process, err = crew.Start(context.Background(), memberRole, o); err != nil {
+		t.Fatalf("chaos: member %d: %v", o.Member, err)
+	}
+	t.Cleanup(h.kill)
+	go h.listen()
+	h.await(t, func(w word) bool { return w.Ready })
+	return h
+}
+
+// listen keeps what the member says.
+func (h *hand) listen() {
+	defer close(h.words)
+	for {
+		var w word
+		if err := h.process.Link.Hear(&w); err != nil {
+			return
+		}
+		h.mu.Lock()
+		switch {
+		case w.Call != nil:
+			h.calls = append(h.calls, *w.Call)
+		case w.Stall != nil:
+			h.stalls = append(h.stalls, *w.Stall)
+		default:
+			h.mu.Unlock()
+			h.words <- w
+			continue
+		}
+		h.mu.Unlock()
+	}
+}
+
+// await returns the first word that is wanted.
+func (h *hand) await(t redistest.TB, wanted func(word) bool) word {
+	t.Helper()
+	slow := time.After(time.Minute)
+	for {
+		select {
+		case w, ok := <-h.words:
+			if !ok {
+				<-h.process.Gone
+				t.Fatalf("chaos: member %d ended: %s", h.Member, h.process.Errors())
+			}
+			if wanted(w) {
+				return w
+			}
+		case <-slow:
+			t.Fatalf("chaos: member %d does not answer", h.Member)
+		}
+	}
+}
+
+// tell gives an order and waits until it is obeyed.
+func (h *hand) tell(t redistest.TB, o order) {
+	t.Helper()
+	if err := h.process.Tell(o); err != nil {
+		t.Fatalf("chaos: member %d: %v", h.Member, err)
+	}
+	h.await(t, func(w word) bool { return w.Changed })
+}
+
+// rest lets the member's callers go and returns what is left.
+func (h *hand) rest(t redistest.TB) remains {
+	t.Helper()
+	if err := h.process.Tell(order{Rest: true}); err != nil {
+		t.Fatalf("chaos: member %d: %v", h.Member, err)
+	}
+	return *h.await(t, func(w word) bool { return w.Left != nil }).Left
+}
+
+// signal sends a signal to the member.
+func (h *hand) signal(t redistest.TB, sig os.Signal) {
+	t.Helper()
+	if err := h.process.Signal(sig); err != nil {
+		t.Fatalf("chaos: %v for member %d: %v", sig, h.Member, err)
+	}
+}
+
+// kill ends the member without a word.
+func (h *hand) kill() {
+	h.dead = true
+	h.process.Kill()
+}
+
+// said returns the calls and stalls that the member told of so far.
+func (h *hand) said() ([]call, []fleet.Stall) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls[:len(h.calls):len(h.calls)], h.stalls[:len(h.stalls):len(h.stalls)]
+}
+
+func (h *hand) String() string { return fmt.Sprint("member ", h.Member) }

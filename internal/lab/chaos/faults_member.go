@@ -1,0 +1,60 @@
+package main
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/lab/fleet"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+)
+
+func stopMember(s *stage) {
+	h := s.any()
+	s.hit(h)
+	s.harm()
+	from := fleet.Now()
+	h.signal(s, redistest.PauseSignal)
+	s.outage()
+	h.signal(s, redistest.ContinueSignal)
+	h.held = append(h.held, span{from, fleet.Now() + 100*time.Millisecond})
+	s.back()
+}
+
+func killMember(s *stage) {
+	s.harm()
+	s.any().kill()
+	s.back()
+	s.killed = s.scene.back
+	if !s.short {
+		s.scene.rest = leaseOver
+	}
+}
+
+func joinMember(s *stage) {
+	s.harm()
+	s.hit(s.join())
+	s.back()
+}
+
+// changeLimits halves the limit. While some members know of it and others do
+// not, the higher one counts, and so it does for a moment more: for what is on its
+// way.
+func changeLimits(s *stage) {
+	const lower, onItsWay = window / 2, 200 * time.Millisecond
+	s.roll(lower)
+	time.Sleep(onItsWay)
+	s.harm()
+	s.limits = append(s.limits, limit{fleet.Now(), lower})
+	time.Sleep(s.between(4*time.Second, 6*time.Second))
+	s.back()
+	s.limits = append(s.limits, limit{fleet.Now(), window})
+	s.roll(window)
+}
+
+// roll tells one member after the other of a limit.
+func (s *stage) roll(n int) {
+	for _, h := range s.alive() {
+		h.tell(s, order{Window: n})
+		time.Sleep(s.between(50*time.Millisecond, 300*time.Millisecond))
+	}
+	s.orders.Window = n
+}

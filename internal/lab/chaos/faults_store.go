@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/lab/fleet"
+)
+
+// do sends a command to the one server, past all wires.
+func (s *stage) do(args ...any) {
+	s.Helper()
+	if err := s.admin.Do(context.Background(), args...).Err(); err != nil {
+		s.Fatalf("chaos: %v: %v", args, err)
+	}
+}
+
+func kill(s *stage) {
+	s.harm()
+	s.single.Kill()
+	time.Sleep(s.between(1500*time.Millisecond, 2500*time.Millisecond))
+	s.single.Restart()
+	s.back()
+	s.scene.forgot = true
+}
+
+func stop(s *stage) {
+	s.harm()
+	s.single.Pause()
+	s.outage()
+	s.single.Continue()
+	s.back()
+}
+
+func flushAll(s *stage) {
+	s.harm()
+	s.do("FLUSHALL")
+	s.back()
+	s.scene.forgot = true
+}
+
+// often does something that is over in no time again and again for two seconds.
+func (s *stage) often(f func()) {
+	s.harm()
+	for range 10 {
+		f()
+		time.Sleep(s.between(100*time.Millisecond, 300*time.Millisecond))
+	}
+	s.back()
+}
+
+func flushScripts(s *stage) {
+	s.often(func() { s.do("SCRIPT", "FLUSH") })
+}
+
+func killClients(s *stage) {
+	s.often(func() {
+		s.do("CLIENT", "KILL", "TYPE", "pubsub")
+		s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	})
+}
+
+// A penalty that was given while Redis was stopped counts from when it was given.
+func penalty(s *stage) {
+	const length = 6 * time.Second
+	no := s.up.refuseNext("6")
+	<-no.caught
+	s.harm()
+	s.single.Pause()
+	given := fleet.Now()
+	close(no.answer)
+	time.Sleep(s.between(2*time.Second, 3*time.Second))
+	s.single.Continue()
+	s.back()
+	// The others learn of it once it is stored.
+	s.scene.closed, s.scene.opens = s.scene.back+500*time.Millisecond, given+length
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/internal/lab/fleet"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+)
+
+func failover(s *stage) {
+	s.harm()
+	s.sentinel.Failover()
+	s.back()
+	s.scene.forgot = true // of what the master said last its replica may not have heard
+}
+
+// failoverLag promotes a replica that does not know of the last second. A
+// replica that stands still has lost its master before it can hear of that; what
+// was sent to it before, it will still read.
+func failoverLag(s *stage) {
+	master := s.sentinel.Master.Client(s)
+	s.sentinel.Replica.Pause()
+	lagging := fleet.Now()
+	if err := master.ClientKillByFilter(context.Background(), "TYPE", "replica").Err(); err != nil {
+		s.Fatalf("chaos: cutting the replica off: %v", err)
+	}
+	time.Sleep(s.between(700*time.Millisecond, 1200*time.Millisecond))
+	s.harm()
+	s.sentinel.Master.Kill()
+	s.sentinel.Replica.Continue()
+	s.sentinel.Failover()
+	s.back()
+	// Whatever arrived since then was booked with the master alone, or may
+	// have been.
+	s.scene.lost, s.scene.forgot = span{lagging, s.scene.back}, true
+}
+
+// shard is the master that holds the budgets.
+func (s *stage) shard() *redistest.Server {
+	var most int64
+	var found *redistest.Server
+	for _, server := range s.cluster.Servers {
+		n, err := server.Client(s).DBSize(context.Background()).Result()
+		if err != nil {
+			s.Fatalf("chaos: %v", err)
+		}
+		if n > most {
+			most, found = n, server
+		}
+	}
+	if found == nil {
+		s.Fatal("chaos: no master of the cluster holds anything")
+	}
+	return found
+}
+
+func killShard(s *stage) {
+	shard := s.shard()
+	s.harm()
+	shard.Kill()
+	time.Sleep(s.between(1500*time.Millisecond, 2500*time.Millisecond))
+	shard.Restart()
+	s.awaitShard(shard)
+	s.back()
+	s.scene.forgot = true
+}
+
+// awaitShard waits until a master that came back serves: it makes sure of the
+// others first.
+func (s *stage) awaitShard(shard *redistest.Server) {
+	c := redis.NewClient(shard.Options())
+	defer c.Close()
+	for {
+		info, err := c.ClusterInfo(context.Background()).Result()
+		if err != nil {
+			s.Fatalf("chaos: the master that came back: %v", err)
+		}
+		if strings.Contains(info, "cluster_state:ok") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func stopShard(s *stage) {
+	shard := s.shard()
+	s.harm()
+	shard.Pause()
+	s.outage()
+	shard.Continue()
+	s.back()
+}

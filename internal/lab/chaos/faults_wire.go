@@ -1,0 +1,47 @@
+package main
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+)
+
+func (s *stage) eachWire(f func(*redistest.Wire)) {
+	for _, w := range s.wires {
+		f(w)
+	}
+}
+
+func slowDown(s *stage) {
+	s.harm()
+	s.eachWire(func(w *redistest.Wire) { w.Delay(0, s.between(time.Second, 2*time.Second)) })
+	s.outage()
+	s.eachWire((*redistest.Wire).Mend)
+	s.back()
+	s.scene.rest = 10 * time.Second // to see how much of the quota is used
+}
+
+func silence(s *stage) {
+	s.harm()
+	s.eachWire((*redistest.Wire).Hold)
+	s.outage()
+	s.eachWire((*redistest.Wire).Mend)
+	s.back()
+}
+
+func halfOpen(s *stage) {
+	s.harm()
+	s.eachWire((*redistest.Wire).Deafen)
+	s.back()
+	s.scene.rest = 9 * time.Second
+}
+
+func cut(s *stage) {
+	h := s.any()
+	s.hit(h)
+	s.harm()
+	s.wires[h.Member].Disconnect()
+	s.outage()
+	s.wires[h.Member].Mend()
+	s.back()
+}

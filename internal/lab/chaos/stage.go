@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/internal/lab/fleet"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+)
+
+// What the upstream allows, and how large the fleet is.
+const (
+	window   = 40 // starts in a second
+	inFlight = 4
+	members  = 4
+)
+
+const (
+	warmUp = 2 * time.Second  // until a new fleet has its connections
+	calm   = 2 * time.Second  // before each fault, to compare with
+	after  = 4 * time.Second  // after each fault
+	longer = 11 * time.Second // after a store forgot, until what is in flight must be back
+)
+
+// A script says how faults are played.
+type script struct {
+	say    io.Writer // progress
+	mode   string    // what the fleet does in an outage
+	short  bool      // times are short
+	random *rand.Rand
+}
+
+// A stage is a fleet at work with its store and its upstream.
+type stage struct {
+	redistest.TB
+	theatre
+	script
+	admin  *redis.Client // of the single server
+	up     *upstream
+	crew   []*hand
+	orders orders
+	limits []limit
+	scene  *scene
+	scenes []*scene
+	killed time.Duration // when the last member was killed; 0: none
+
+	mu     sync.Mutex
+	stalls []fleet.Stall // of this program
+	still  func()
+}
+
+// A limit is what the sliding window may hold from a time on.
+type limit struct {
+	from time.Duration
+	n    int
+}
+
+// A scene is one fault: a calm time, the harm, and the time after it.
+type scene struct {
+	*fault
+	from, harm, back, end time.Duration // back is when the store, or what was hit, was in order again
+
+	hit    string        // the member that is hit; "": the fleet
+	lost   span          // when starts were booked that the store forgot, and members may have, too
+	opens  time.Duration // when a penalty ended; 0: none
+	closed time.Duration // from when on it must have kept everybody away
+	rest   time.Duration // how long to look on, if longer than usual
+	forgot bool          // the store lost what it knew
+}
+
+// A theatre is where members find their store.
+type theatre struct {
+	single   *redistest.Server
+	sentinel *redistest.SentinelServers
+	cluster  *redistest.ClusterServers
+	wires    map[int]*redistest.Wire // by member; only before a single server
+}
+
+// open starts servers, an upstream and a fleet, and lets it warm up.
+func open(t redistest.TB, play script, kind place) *stage {
+	s := &stage{TB: t, script: play, up: newUpstream()}
+	t.Cleanup(s.up.server.Close)
+	s.limits = []limit{{0, window}}
+	s.orders = orders{Upstream: s.up.server.URL, Outage: play.mode, Window: window, InFlight: inFlight, Namespace: "chaos"}
+	s.tellf("starting %s and %d members", kind, members)
+	switch kind {
+	case onSentinel:
+		s.sentinel = redistest.Sentinel(t)
+		s.orders.Redis, s.orders.Master = []string{s.sentinel.Sentinel.Addr}, redistest.MasterName
+	case onCluster:
+		s.cluster = redistest.Cluster(t)
+		s.orders.Redis, s.orders.Cluster = s.cluster.Addrs, true
+	default:
+		s.single = redistest.Single(t)
+		s.admin = s.single.Client(t)
+		s.wires = map[int]*redistest.Wire{}
+	}
+	stop := fleet.WatchStalls(leastStall, func(st fleet.Stall) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stalls = append(s.stalls, st)
+	})
+	s.still = sync.OnceFunc(stop)
+	t.Cleanup(s.still)
+	for range members {
+		s.join()
+	}
+	time.Sleep(warmUp)
+	return s
+}
+
+// join adds a member.
+func (s *stage) join() *hand {
+	o := s.orders
+	o.Member = len(s.crew)
+	if s.single != nil {
+		w := redistest.NewWire(s, s.single.Addr)
+		s.wires[o.Member] = w
+		o.Redis = []string{w.Addr}
+	}
+	h := hire(s, o)
+	s.crew = append(s.crew, h)
+	return h
+}
+
+// play lets one fault happen.
+func (s *stage) play(f *fault) *scene {
+	s.tellf("%s: %s", f.name, f.what)
+	s.scene = &scene{fault: f, from: fleet.Now()}
+	time.Sleep(calm + s.between(0, 500*time.Millisecond))
+	f.play(s)
+	rest := max(after, s.scene.rest)
+	if s.scene.forgot && !s.short {
+		rest = longer
+	}
+	time.Sleep(rest + max(0, s.scene.opens-fleet.Now()))
+	s.scene.end = fleet.Now()
+	s.scenes = append(s.scenes, s.scene)
+	return s.scene
+}
+
+// harm and back note when a fault begins and when it is over.
+func (s *stage) harm() { s.scene.harm = fleet.Now() }
+func (s *stage) back() { s.scene.back = fleet.Now() }
+
+// hit says that a fault is a member's alone.
+func (s *stage) hit(h *hand) { s.scene.hit = strconv.Itoa(h.Member) }
+
+// alive are the members that were not killed.
+func (s *stage) alive() []*hand {
+	var all []*hand
+	for _, h := range s.crew {
+		if !h.dead {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// any returns one of them.
+func (s *stage) any() *hand {
+	all := s.alive()
+	return all[s.random.IntN(len(all))]
+}
+
+// between returns a random time.
+func (s *stage) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(s.random.Int64N(int64(most-least)+1))
+}
+
+func (s *stage) tellf(format string, args ...any) {
+	fmt.Fprintf(s.say, format+"\n", args...)
+}

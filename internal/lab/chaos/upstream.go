@@ -1,0 +1,119 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/lab/fleet"
+)
+
+// serviceTime is how long the upstream takes for a slow request.
+const serviceTime = 100 * time.Millisecond
+
+// An upstream counts what arrives and what is in flight.
+type upstream struct {
+	counts *fleet.Upstream
+	server *httptest.Server
+
+	mu      sync.Mutex
+	flights []flight
+	refuse  *refusal // for the next request under the window; nil: none
+}
+
+// A flight is one slow request. Its times count from the Unix epoch.
+type flight struct {
+	call     string
+	from, to time.Duration
+}
+
+// A refusal is an answer of 429 that is held back.
+type refusal struct {
+	after  string        // for its Retry-After
+	caught chan struct{} // closed when a request gets it
+	answer chan struct{} // closed when the answer may leave
+}
+
+func newUpstream() *upstream {
+	const never = -time.Hour // a ban that is over before it begins: it counts, and lets everybody pass
+	u := &upstream{counts: fleet.NewUpstream(window, time.Second, never)}
+	u.server = fleet.Serve(u, 0)
+	return u
+}
+
+// ServeHTTP implements http.Handler.
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	from := fleet.Now()
+	if strings.HasPrefix(r.URL.Path, "/pull/") {
+		u.counts.ServeHTTP(w, r)
+		if no := u.next(); no != nil {
+			close(no.caught)
+			<-no.answer
+			w.Header().Set("Retry-After", no.after)
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+	}
+	if strings.HasSuffix(r.URL.Path, "/slow") {
+		rest(r.Context(), serviceTime)
+		// Before the answer is written: then the place may be used again.
+		u.landed(flight{r.Header.Get(callHeader), from, fleet.Now()})
+	}
+}
+
+func (u *upstream) landed(f flight) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.flights = append(u.flights, f)
+}
+
+// refuseNext answers the next request under the window with 429, when told to.
+func (u *upstream) refuseNext(after string) *refusal {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.refuse = &refusal{after: after, caught: make(chan struct{}), answer: make(chan struct{})}
+	return u.refuse
+}
+
+func (u *upstream) next() *refusal {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	no := u.refuse
+	u.refuse = nil
+	return no
+}
+
+// An arrival is a request under the window.
+type arrival struct {
+	at     time.Duration // since the Unix epoch
+	member string
+}
+
+// arrivals returns those from one time to another, in order.
+func (u *upstream) arrivals() []arrival {
+	var all []arrival
+	epoch := u.counts.Epoch()
+	for _, a := range u.counts.Arrivals() {
+		name, _, _ := strings.Cut(a.Worker, "/")
+		all = append(all, arrival{epoch + a.At, name})
+	}
+	return all
+}
+
+// inFlight returns the slow requests that were answered so far. One that its
+// caller gave up was in flight until then: what the upstream noticed of it later
+// is not the fleet's.
+func (u *upstream) inFlight(calls map[string]call) []flight {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all := slices.Clone(u.flights)
+	for i := range all {
+		if c, ok := calls[all[i].call]; ok && c.Err != "" {
+			all[i].to = max(all[i].from, min(all[i].to, c.Returned))
+		}
+	}
+	return all
+}

@@ -1,0 +1,74 @@
+package fleet
+
+import (
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/internal/lab/crew"
+)
+
+// role is that of the members.
+const role = "fleet"
+
+// A result is what a member says in the end.
+type result struct {
+	Samples []Sample
+	Trips   int // to Redis, until the end of the load
+	Events  map[string]int
+}
+
+// Main turns the program into a member of a fleet if [Run] started it as one,
+// and then never returns. Limiters are known to Run by their names.
+func Main(more map[string]Limiter) {
+	crew.Main(role, func(program *crew.Link) error {
+		var o orders
+		if err := program.Hear(&o); err != nil {
+			return err
+		}
+		return o.serve(limiters(more)[o.Config.Limiter], program)
+	})
+}
+
+// serve prepares the member, says when it is ready, waits for a word, works, and tells its
+// result. It gives up when the program is gone.
+func (o orders) serve(limiter Limiter, program *crew.Link) error {
+	if limiter == nil {
+		return fmt.Errorf("unknown limiter %q", o.Config.Limiter)
+	}
+	limit, err := o.Config.check()
+	if err != nil {
+		return err
+	}
+	m := Member{Config: o.Config, Limit: limit, Base: o.base(), events: &events{count: map[string]int{}}}
+	trips := &Trips{}
+	if o.Config.Redis != "" {
+		options, err := redis.ParseURL(o.Config.Redis)
+		if err != nil {
+			return err
+		}
+		m.Redis = redis.NewClient(options)
+		defer m.Redis.Close()
+		m.Redis.AddHook(trips)
+	}
+	transport, err := limiter(m)
+	if err != nil {
+		return err
+	}
+	if err := program.Tell("ready"); err != nil {
+		return err
+	}
+	var word string
+	if err := program.Hear(&word); err != nil {
+		return err
+	}
+	var r result
+	r.Samples, err = o.work(program.Alone(), transport, func() {
+		r.Trips = trips.Count() // what the end of the load causes is not its cost
+	})
+	if err != nil {
+		return err
+	}
+	r.Events = m.events.total()
+	return program.Tell(r)
+}

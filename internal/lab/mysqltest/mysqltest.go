@@ -1,0 +1,171 @@
+// Package mysqltest runs MariaDB servers, or MySQL's, for tests, each on a free port of the loopback.
+//
+// It is MariaDB's unless the environment variable MYSQL_SERVER names another program. A server that is
+// missing fails the test.
+package mysqltest
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/lab/crew"
+	"github.com/fleetthrottle/throttle/internal/lab/servers"
+)
+
+// longestWait is used up only by what is broken.
+const longestWait = 60 * time.Second
+
+// A Server is a database server, with the user root and no password.
+type Server struct {
+	programs programs
+	user     servers.User
+	dir      string
+	args     []string
+	port     int
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	gone <-chan struct{}
+	log  *bytes.Buffer
+}
+
+// Start starts a server with more arguments than usual, and waits until it answers. It ends with the test.
+// Its files are in memory where that is possible.
+func Start(t servers.TB, args ...string) *Server {
+	t.Helper()
+	return StartIn(t, memory(), args...)
+}
+
+// StartIn is Start with files in a folder of a folder; that of a test may be one that the server's user
+// cannot enter.
+func StartIn(t servers.TB, folder string, args ...string) *Server {
+	t.Helper()
+	s := &Server{args: args}
+	var err error
+	if s.programs, err = find(); err == nil {
+		s.user, err = servers.FindUser("mysql", "nobody")
+	}
+	if err != nil {
+		t.Fatalf("mysqltest: %v", err)
+	}
+	if s.dir, err = os.MkdirTemp(folder, "mysqltest"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Kill()
+		os.RemoveAll(s.dir)
+	})
+	if err := s.user.Give(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	initialize := s.programs.initialize(s.data())
+	initialize.Dir = s.dir
+	initialize.Env = append(os.Environ(), "TMPDIR="+s.dir) // two that begin at once take the same names for temporary files
+	s.user.Run(initialize)
+	if out, err := initialize.CombinedOutput(); err != nil {
+		t.Fatalf("mysqltest: %v: %v\n%s", initialize, err, out)
+	}
+	for {
+		if s.port, err = servers.FreePort(); err != nil {
+			t.Fatalf("mysqltest: %v", err)
+		}
+		if err = s.Run(); err == nil {
+			return s
+		}
+		if !bytes.Contains(s.log.Bytes(), []byte("Address already in use")) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// memory returns a folder that is in memory, or else that of temporary files.
+func memory() string {
+	if i, err := os.Stat("/dev/shm"); err == nil && i.IsDir() {
+		return "/dev/shm"
+	}
+	return ""
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// Run starts the server again that was killed, with the same files and on the same port, and waits until it answers.
+func (s *Server) Run() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = new(bytes.Buffer)
+	s.cmd = exec.Command(s.programs.server, append([]string{
+		"--no-defaults", "--datadir=" + s.data(), "--bind-address=127.0.0.1", fmt.Sprint("--port=", s.port),
+		"--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"), "--tmpdir=" + s.dir,
+		"--innodb-buffer-pool-size=32M",
+	}, append(s.programs.also, s.args...)...)...)
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr, s.cmd.WaitDelay = s.dir, s.log, s.log, time.Second
+	s.user.Run(s.cmd)
+	var err error
+	if s.gone, err = crew.Spawn(s.cmd); err != nil {
+		return fmt.Errorf("mysqltest: %w", err)
+	}
+	for end := time.Now().Add(longestWait); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		select {
+		case <-s.gone:
+			return fmt.Errorf("mysqltest: %s did not start\n%s", s.programs.server, s.log)
+		default:
+			if s.answers() {
+				return nil
+			}
+		}
+	}
+	_ = s.cmd.Process.Kill()
+	<-s.gone
+	return fmt.Errorf("mysqltest: %s does not answer\n%s", s.programs.server, s.log)
+}
+
+// answers reports whether this server listens: another program may have the port, and then this one has no pid file.
+func (s *Server) answers() bool {
+	if _, err := os.Stat(filepath.Join(s.dir, "pid")); err != nil {
+		return false
+	}
+	c, err := net.DialTimeout("tcp", s.Addr(), time.Second)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(time.Second)) // a connection that is open has deadlines
+	greeting := make([]byte, 5)
+	n, err := c.Read(greeting)
+	return err == nil && n == len(greeting) && greeting[4] == 10 // the protocol's version; 255 is an error
+}
+
+// Kill ends the server without a word.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd != nil && s.cmd.Process != nil {
+		_ = s.cmd.Process.Kill() // an error says that it is gone already
+		<-s.gone
+	}
+}
+
+// Signal sends a signal to the server.
+func (s *Server) Signal(sig os.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cmd.Process.Signal(sig)
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// Version is what the server's program says that it is.
+func (s *Server) Version() string {
+	out, err := exec.Command(s.programs.server, "--version").CombinedOutput()
+	if err != nil {
+		return err.Error()
+	}
+	return string(bytes.TrimSpace(out))
+}

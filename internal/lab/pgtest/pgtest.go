@@ -1,0 +1,185 @@
+// Package pgtest runs PostgreSQL servers for tests, each with an empty database on a free port of the
+// loopback.
+package pgtest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/lab/crew"
+	"github.com/fleetthrottle/throttle/internal/lab/servers"
+)
+
+// longestWait is used up only by what is broken.
+const longestWait = 60 * time.Second
+
+// A Server is a PostgreSQL server.
+type Server struct {
+	Port int
+
+	t        servers.TB
+	bin      string
+	dir      string // the database is in data below it
+	user     servers.User
+	settings []string
+	log      *bytes.Buffer
+	process  *exec.Cmd
+	gone     <-chan struct{} // closed when the process has ended
+}
+
+// quick are settings of servers whose data need not outlive a crash of the machine.
+var quick = []string{"fsync=off", "max_connections=100", "shared_buffers=16MB"}
+
+// Start starts a server, waits until it answers, and returns it. Settings (name=value) come after those for
+// quick tests. The server ends with the test.
+func Start(t servers.TB, settings ...string) *Server {
+	t.Helper()
+	// Not t.TempDir: the server may run as another user, who cannot enter that.
+	return StartIn(t, "", settings...)
+}
+
+// StartIn is Start with the data in a new folder of a folder, which the server's user must be able to enter; "" is that of
+// temporary files.
+func StartIn(t servers.TB, folder string, settings ...string) *Server {
+	t.Helper()
+	s := newServer(t, folder, settings)
+	s.must("initdb", "-D", s.data(), "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+	s.Restart()
+	return s
+}
+
+// newServer returns a server that has no data yet, and does not run.
+func newServer(t servers.TB, folder string, settings []string) *Server {
+	t.Helper()
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(folder, "pgtest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := servers.FindUser("postgres", "nobody")
+	if err == nil {
+		err = user.Give(dir)
+	}
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	s := &Server{t: t, bin: bin, dir: dir, user: user, settings: append(quick[:len(quick):len(quick)], settings...)}
+	t.Cleanup(func() {
+		s.Stop()
+		_ = os.RemoveAll(dir)
+	})
+	return s
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// URL is the address of the server's database.
+func (s *Server) URL() string {
+	return fmt.Sprintf("postgres://test@127.0.0.1:%d/postgres?sslmode=disable", s.Port)
+}
+
+// Addr is the host and the port of the server.
+func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.Port) }
+
+// Log returns what the server has written.
+func (s *Server) Log() string { return s.log.String() }
+
+// must runs a program of the server.
+func (s *Server) must(name string, args ...string) {
+	s.t.Helper()
+	c := exec.Command(filepath.Join(s.bin, name), args...)
+	c.Dir = s.dir
+	s.user.Run(c)
+	if out, err := c.CombinedOutput(); err != nil {
+		s.t.Fatalf("pgtest: %s: %v\n%s", name, err, out)
+	}
+}
+
+// Restart starts the server, which does not run, and waits until it answers. It has the port that it had before.
+func (s *Server) Restart() {
+	s.t.Helper()
+	for isNew := s.Port == 0; ; {
+		if isNew {
+			var err error
+			if s.Port, err = servers.FreePort(); err != nil {
+				s.t.Fatalf("pgtest: %v", err)
+			}
+		}
+		if s.start() {
+			return
+		}
+		if !isNew || !strings.Contains(s.log.String(), "in use") {
+			s.t.Fatalf("pgtest: postgres did not start\n%s", s.log)
+		}
+	}
+}
+
+// start starts the process, and reports whether the server answers.
+func (s *Server) start() bool {
+	s.t.Helper()
+	args := []string{"-D", s.data(), "-h", "127.0.0.1", "-p", fmt.Sprint(s.Port), "-c", "unix_socket_directories="}
+	for _, setting := range s.settings {
+		args = append(args, "-c", setting)
+	}
+	s.log = new(bytes.Buffer)
+	s.process = exec.Command(filepath.Join(s.bin, "postgres"), args...)
+	s.process.Dir, s.process.Stdout, s.process.Stderr, s.process.WaitDelay = s.dir, s.log, s.log, time.Second
+	s.user.Run(s.process)
+	var err error
+	if s.gone, err = crew.Spawn(s.process); err != nil {
+		s.t.Fatalf("pgtest: starting postgres: %v", err)
+	}
+	if s.answers() {
+		return true
+	}
+	_ = s.process.Process.Kill() // an error says that it is gone already
+	<-s.gone
+	return false
+}
+
+// answers waits until the server says in its folder that it is ready, and reports whether it is: another program may have
+// the port.
+func (s *Server) answers() bool {
+	for end := time.Now().Add(longestWait); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-s.gone:
+			return false
+		default:
+		}
+		state, _ := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
+		lines := bytes.Split(state, []byte("\n"))
+		if len(lines) > 7 && string(bytes.TrimSpace(lines[0])) == fmt.Sprint(s.process.Process.Pid) &&
+			string(bytes.TrimSpace(lines[3])) == fmt.Sprint(s.Port) && bytes.HasPrefix(lines[7], []byte("ready")) {
+			return true
+		}
+	}
+	return false
+}
+
+// Stop ends all sessions, and then the server, if it runs.
+func (s *Server) Stop() { s.end(os.Interrupt) }
+
+// Kill ends the server as a crash does, if it runs. What was committed is there when it is started again.
+func (s *Server) Kill() { s.end(os.Kill) }
+
+func (s *Server) end(how os.Signal) {
+	if s.gone == nil {
+		return
+	}
+	_ = s.process.Process.Signal(how) // an error says that it is gone already
+	select {
+	case <-s.gone:
+	case <-time.After(longestWait):
+		_ = s.process.Process.Kill()
+		<-s.gone
+	}
+	s.gone = nil
+}

@@ -1,0 +1,108 @@
+//go:build unix
+
+package processes
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/crew"
+	"github.com/fleetthrottle/throttle/internal/lab/fleet"
+)
+
+// muster starts so many processes before an upstream.
+func (s *Store) muster(t *testing.T, processes int, upstream http.Handler, o order) crew.Members {
+	server := httptest.NewServer(upstream)
+	t.Cleanup(server.Close)
+	o.URL = server.URL
+	var all []order
+	for i := range processes {
+		o.Name = strconv.Itoa(i)
+		all = append(all, o)
+	}
+	members, err := crew.Muster(t.Context(), s.Role, all)
+	require.NoError(t, err)
+	t.Cleanup(members.Kill)
+	return members
+}
+
+// fleet is P1 of a fleet: six processes share a limit before an upstream that bans them for one request too many. One is killed
+// and one stands still for a while, wherever they are. The others go on, and each has a part of the limit.
+func (s *Store) fleet(t *testing.T, place string) {
+	const allowed = 100
+	u := fleet.NewUpstream(allowed, time.Second, time.Minute)
+	members := s.muster(t, 6, u, order{Place: place, Workers: 8, N: allowed})
+	more := func(message string, all ...int) {
+		t.Helper()
+		before := u.PerWorker()
+		require.Eventually(t, func() bool {
+			now := u.PerWorker()
+			return !slices.ContainsFunc(all, func(i int) bool { return now[strconv.Itoa(i)] <= before[strconv.Itoa(i)]+10 })
+		}, time.Minute, time.Millisecond, message)
+	}
+	more("they begin", 0, 1, 2, 3, 4, 5)
+	require.NoError(t, members[4].Signal(syscall.SIGSTOP))
+	members[5].Kill()
+	more("the others go on", 0, 1, 2, 3)
+	require.NoError(t, members[4].Signal(syscall.SIGCONT))
+	more("it goes on", 0, 1, 2, 3, 4)
+	for _, m := range members[:5] {
+		require.NoError(t, m.Tell("stop"))
+	}
+	for _, m := range members[:5] {
+		var r report
+		require.NoError(t, m.Hear(&r))
+		require.Empty(t, r.Failed)
+	}
+	t.Log(u.PerWorker())
+	require.Zero(t, u.Bans())
+	require.LessOrEqual(t, u.Worst(), allowed)
+}
+
+// deadProcess is P4 of what a process holds in flight: it counts for longer than a lease while the process lives, and is free, and
+// who waits for it is told, when the process has been dead for as long as its lease.
+func (s *Store) deadProcess(t *testing.T, place string) {
+	arrived, leave := make(chan struct{}, 3), make(chan struct{})
+	upstream := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		select {
+		case <-leave:
+		case <-r.Context().Done():
+		}
+	})
+	t.Cleanup(func() { close(leave) })
+	holder := s.muster(t, 1, upstream, order{Place: place, Workers: 3, N: 1000, Slots: 3})[0]
+	for range 3 {
+		<-arrived
+	}
+	store, err := s.Open(place)
+	require.NoError(t, err)
+	waits, err := throttle.NewLimiter(store, throttle.Policy{Name: slots, Limit: throttle.Concurrency(3)})
+	require.NoError(t, err)
+	st, err := waits.Status(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, 3, st.Used)
+	got := make(chan error, 1)
+	go func() {
+		p, err := waits.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 3)
+		if err == nil {
+			p.Release()
+		}
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		t.Fatal("the process was believed to be dead:", err)
+	case <-time.After(2 * s.Lease):
+	}
+	holder.Kill()
+	require.NoError(t, <-got)
+}

@@ -1,0 +1,107 @@
+//go:build unix
+
+// Package processes has tests of what a store promises to several processes, for stores that processes share through a directory
+// or a server. Programs of the tests are real, and so is the time: what a contract can show in virtual time is not here.
+package processes
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/crew"
+	"github.com/fleetthrottle/throttle/internal/lab/fleet"
+)
+
+// A Store is one that processes share.
+type Store struct {
+	Role  string                                     // of its processes
+	Open  func(place string) (throttle.Store, error) // for the processes; place says where it is
+	Lease time.Duration                              // of the stores that Open returns
+}
+
+// Main is called first thing in TestMain.
+func (s *Store) Main() { crew.Main(s.Role, s.member) }
+
+// An order is what a process is to do.
+type order struct {
+	Place, URL string
+	Name       string
+	Workers    int
+	N          int // a second
+	Slots      int // how many requests may be in flight; 0: as many as there are workers
+}
+
+// A report is what a process has seen.
+type report struct{ Failed string } // the last error; none: ""
+
+// member sends requests until it is told to stop, or is alone.
+func (s *Store) member(program *crew.Link) error {
+	var o order
+	if err := program.Hear(&o); err != nil {
+		return err
+	}
+	store, err := s.Open(o.Place)
+	if err != nil {
+		return err
+	}
+	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: o.policies()})
+	if err != nil {
+		return err
+	}
+	if err := program.Tell("ready"); err != nil {
+		return err
+	}
+	stopped := program.Alone()
+	var failed atomic.Value
+	var workers sync.WaitGroup
+	client := &http.Client{Transport: transport}
+	for range o.Workers {
+		workers.Go(func() {
+			for stopped.Err() == nil {
+				if err := o.get(client); err != nil {
+					failed.Store(err.Error())
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	var r report
+	r.Failed, _ = failed.Load().(string)
+	return program.Tell(r)
+}
+
+func (o *order) policies() []throttle.Policy {
+	all := []throttle.Policy{{
+		Name: "api", Match: "/", Limit: throttle.SlidingWindow(o.N, time.Second),
+		Jitter: 500 * time.Millisecond, // the upstream is on this machine, and may be short of time itself
+	}}
+	if o.Slots > 0 {
+		all = append(all, throttle.Policy{Name: slots, Match: "/", Limit: throttle.Concurrency(o.Slots)})
+	}
+	return all
+}
+
+// slots is the policy of requests in flight.
+const slots = "slots"
+
+// get sends a request. A process that is told to stop ends what it has begun.
+func (o *order) get(client *http.Client) error {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, o.URL, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set(fleet.WorkerHeader, o.Name)
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return errors.Join(err, resp.Body.Close())
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/lab/redissim"
+)
+
+// A failover is what happened when the master of one shard was killed, and a replica took its
+// place some time later.
+type failover struct {
+	Missed  float64       // starts that the upstreams of the shard had less than others, as seconds of their rate
+	First   time.Duration // from the take-over to the first start
+	Longest time.Duration // wait of a caller
+	Worst   int           // starts in a second
+	Slots   float64       // questions for the cluster's slots, in a second and for each node, while the master was away
+	Rush    float64       // calls to the new master in its first second, for one before
+}
+
+// failover plays a failover of the shard of the first upstream.
+func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f failover, err error) {
+	const after = 5 * time.Second // that measuring has begun
+	s.spare = 1
+	s.Length = after + away + 15*time.Second
+	shard := redissim.ShardOf(redissim.SlotOf("{"+name(0)+"}"), s.Shards)
+	var killed, taken, rushed []redissim.Load
+	s.events = []event{
+		{after, func(n *redissim.Network) error { killed = n.Loads(); n.Kill(shard); return nil }},
+		{after + away, func(n *redissim.Network) error {
+			taken = n.Loads()
+			return n.TakeOver(shard, lost)
+		}},
+		{after + away + time.Second, func(n *redissim.Network) error { rushed = n.Loads(); return nil }},
+	}
+	r, err := s.play(b)
+	if err != nil {
+		return f, err
+	}
+	f.Worst = r.figures().Worst
+	died, back := r.from+after, r.from+after+away
+	var hit, spared []float64 // starts in a second
+	first := r.to
+	for u, samples := range r.Samples {
+		starts := 0
+		for _, one := range samples {
+			if one.OK && one.Served >= died && one.Served < r.to {
+				starts++
+			}
+		}
+		rate := float64(starts) / (r.to - died).Seconds()
+		if redissim.ShardOf(redissim.SlotOf("{"+name(u)+"}"), s.Shards) != shard {
+			spared = append(spared, rate)
+			continue
+		}
+		hit = append(hit, rate)
+		for _, one := range samples {
+			if one.Served >= died {
+				f.Longest = max(f.Longest, one.Served-one.Asked)
+			}
+			if one.OK && one.Served >= back {
+				first = min(first, one.Served)
+			}
+		}
+	}
+	f.First = first - back
+	f.Missed = (1 - mean(hit)/mean(spared)) * (r.to - died).Seconds()
+	for i := range taken {
+		f.Slots += float64(taken[i].Slots-killed[i].Slots) / away.Seconds() / float64(s.Nodes)
+	}
+	before := float64(killed[shard].Calls-r.Before[shard].Calls) / after.Seconds()
+	last := len(rushed) - 1
+	f.Rush = float64(rushed[last].Calls-taken[last].Calls) / before
+	return f, nil
+}
+
+func mean(all []float64) (sum float64) {
+	for _, x := range all {
+		sum += x / float64(len(all))
+	}
+	return sum
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/internal/lab/crew"
+	"github.com/fleetthrottle/throttle/internal/lab/redissim"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+)
+
+func main() {
+	crew.Main(role, memberMain)
+	flags := flag.NewFlagSet("scale", flag.ExitOnError)
+	real := flags.Bool("measure", false, "compare with fleets of processes instead: for a quiet machine")
+	distant := flags.Bool("far", false, "say what is used of a limit where Redis is far away instead")
+	crowded := flags.Bool("waiting", false, "say what a start costs Redis for which a caller waits instead: for a quiet machine")
+	roomy := flags.Bool("room", false, "say how long a start waits that has room, and what sixty pods with four providers cost instead")
+	_ = flags.Parse(os.Args[1:]) // it exits
+	redis.SetLogger(quiet{})
+	if *crowded {
+		asTest(func(t *testing.T) { report{t: t, out: os.Stdout}.waiting() })
+		return
+	}
+	asTest(func(t *testing.T) { show(t, *real, *distant, *roomy) })
+}
+
+// show prints the tables that are simulated, those that compare, or those of distances.
+func show(t *testing.T, measured, distant, roomy bool) {
+	b, err := redissim.Connect(redistest.Single(t).Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	r := report{t: t, out: os.Stdout, b: b}
+	if distant {
+		r.far()
+		return
+	}
+	if roomy {
+		r.room()
+		r.providers()
+		return
+	}
+	r.costs()
+	if measured {
+		r.compare()
+		return
+	}
+	largest := r.nodes([]int{4, 16, 64, 250, 1000})
+	r.sums()
+	r.plain()
+	r.fleet(largest, 1000, []int{3, 16, 64})
+	r.failovers()
+}
+
+// quiet is a logger that says nothing: go-redis tells of each dial that fails.
+type quiet struct{}
+
+// Printf prints nothing.
+func (quiet) Printf(context.Context, string, ...any) {}

@@ -1,0 +1,82 @@
+package soak
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWithoutRaceIsRun looks up that make test runs the tests once more, without
+// the race detector, that are left out with it. Otherwise they would
+// not be run at all.
+func TestWithoutRaceIsRun(t *testing.T) {
+	root := os.DirFS("../../..")
+	packages, tests := make(map[string]bool), make(map[string]bool)
+	require.NoError(t, fs.WalkDir(root, ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") || path.Dir(name) == "internal/lab/soak" {
+			return err
+		}
+		source, err := fs.ReadFile(root, name)
+		if err != nil || !strings.Contains(string(source), "soak.WithoutRace(") {
+			return err
+		}
+		packages["./"+path.Dir(name)] = true
+		file, err := parser.ParseFile(token.NewFileSet(), name, source, 0)
+		for _, test := range callers(file, "WithoutRace") {
+			tests[test] = true
+		}
+		return err
+	}))
+	got := make(map[string]bool)
+	for _, dir := range strings.Fields(list(t, "packages")) {
+		got["./"+path.Clean(dir)] = true
+	}
+	require.Equal(t, packages, got)
+	pattern := regexp.MustCompile(list(t, "tests"))
+	for test := range tests {
+		require.Regexp(t, "^Test", test, "soak.WithoutRace is called by the test itself")
+		require.Regexp(t, pattern, test)
+	}
+	require.NotRegexp(t, pattern, "Test")
+
+	makefile, err := fs.ReadFile(root, "Makefile")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^test: .*\n(?:\t.*\n)*\t.* test-without-race$`, string(makefile))
+	require.Regexp(t, `(?m)^test-without-race:.*\n\t@\$\(SHORT\) -run "\$\$\(scripts/without-race.sh tests\)" \$\$\(scripts/without-race.sh packages\)$`, string(makefile))
+	require.NotRegexp(t, `(?m)^SHORT = .*-race`, string(makefile))
+}
+
+// callers returns the names of a file's functions that call a function of another package.
+func callers(file *ast.File, function string) (names []string) {
+	for _, d := range file.Decls {
+		ast.Inspect(d, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			called, ok := call.Fun.(*ast.SelectorExpr)
+			if f, inside := d.(*ast.FuncDecl); ok && inside && called.Sel.Name == function {
+				names = append(names, f.Name.Name)
+			}
+			return true
+		})
+	}
+	return names
+}
+
+// list returns what the script prints.
+func list(t *testing.T, what string) string {
+	t.Helper()
+	out, err := exec.Command("sh", "../../../scripts/without-race.sh", what).Output()
+	require.NoError(t, err)
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,138 @@
+// Package twostores has stores of one table tested together: as one store whose callers are spread over
+// several, and beside another store that must give the same answers.
+package twostores
+
+import (
+	"context"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+	"github.com/fleetthrottle/throttle/stores/storetest"
+)
+
+// A Pair is several stores of one table that take turns to be called by new callers. A
+// caller stays with its store.
+type Pair struct {
+	store.Store // the last one: it is asked for what is not about a caller
+	stores      []store.Store
+
+	mu    sync.Mutex
+	turns int
+}
+
+// New returns a pair of stores.
+func New(stores ...store.Store) *Pair {
+	return &Pair{Store: stores[len(stores)-1], stores: stores}
+}
+
+// Slack is for the contract of a pair: a budget of one store is not the other's, so what is about
+// budgets of one store is not run.
+var Slack = storetest.Slack{Not: []string{"P11_ResumeOfANodeBudget", "P11_WatchOfANodeBudget", "P11_UnlimitedOfANode"}}
+
+// A turn is that of one of the stores.
+type turn struct {
+	store int
+	of    store.Turn
+}
+
+// Book implements [store.Store]. Its handles say which store gave them.
+func (p *Pair) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	k := *b
+	i := p.next(&k)
+	g, err := p.stores[i].Book(ctx, &k)
+	if of := g.Handle; of != (store.Handle{}) {
+		g.Handle = store.Handle{Start: of.Start, Place: of.Place, Stamp: int64(i), Node: &of}
+	}
+	if g.Turn != nil {
+		g.Turn = turn{i, g.Turn}
+	}
+	return g, err
+}
+
+// next returns the store of a booking, and makes the booking that store's.
+func (p *Pair) next(b *store.Booking) int {
+	i, instead := owner(b.Instead)
+	if b.Instead == (store.Handle{}) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.turns++
+		i = p.turns % len(p.stores)
+	}
+	b.Instead = instead
+	if t, ok := b.Turn.(turn); ok {
+		b.Turn, i = t.of, t.store
+	}
+	return i
+}
+
+// owner returns the store that gave a handle, and the handle as that gave it.
+func owner(h store.Handle) (int, store.Handle) {
+	if h.Node == nil {
+		return 0, h
+	}
+	return int(h.Stamp), *h.Node
+}
+
+// of returns the store of a grant, and the grant as that gave it.
+func (p *Pair) of(g store.Grant) (store.Store, store.Grant) {
+	i, of := owner(g.Handle)
+	g.Handle = of
+	if t, ok := g.Turn.(turn); ok {
+		i, g.Turn = t.store, t.of
+	}
+	return p.stores[i], g
+}
+
+// Cancel implements [store.Store].
+func (p *Pair) Cancel(b *store.Booking, g store.Grant) {
+	s, g := p.of(g)
+	s.Cancel(b, g)
+}
+
+// Release implements [store.Store].
+func (p *Pair) Release(b *store.Booking, g store.Grant) {
+	s, g := p.of(g)
+	s.Release(b, g)
+}
+
+// Settle implements [store.Store].
+func (p *Pair) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
+	s, g := p.of(g)
+	return s.Settle(ctx, b, g, costs)
+}
+
+// Watch implements [store.Store].
+func (p *Pair) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
+	s, g := p.of(g)
+	return s.Watch(b, g, news)
+}
+
+// News of one store takes a moment to get to the other one. What is asked of a store afterwards does
+// not wait for that, but whether a start may be used: the contract asks for news at once, of one store.
+
+// Pause implements [store.Store].
+func (p *Pair) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
+	defer synctest.Wait()
+	return p.stores[0].Pause(ctx, c, d)
+}
+
+// Refuse implements [store.Store].
+func (p *Pair) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
+	defer synctest.Wait()
+	_, r.Start = p.of(r.Start)
+	return p.stores[1].Refuse(ctx, c, r)
+}
+
+// Resume implements [store.Store].
+func (p *Pair) Resume(ctx context.Context, c store.Charge) error {
+	defer synctest.Wait()
+	return p.stores[1].Resume(ctx, c)
+}
+
+// Reconcile implements [store.Store].
+func (p *Pair) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
+	defer synctest.Wait()
+	return p.stores[0].Reconcile(ctx, c, q)
+}

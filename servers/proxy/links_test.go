@@ -1,0 +1,147 @@
+package proxy_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/servers/proxy"
+)
+
+// outsiders notes links that lead round the proxy.
+type outsiders struct {
+	mu    sync.Mutex
+	hosts []string
+}
+
+func (o *outsiders) add(host string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.hosts = append(o.hosts, host)
+}
+
+func (o *outsiders) take() (hosts []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	hosts, o.hosts = o.hosts, nil
+	return hosts
+}
+
+// TestLinks: a link to a host of the policies leads back to the proxy, by the way on which the
+// request has come. What follows the host stays byte for byte.
+func TestLinks(t *testing.T) {
+	links := make(chan string, 1)
+	var outside outsiders
+	upstream := func(w http.ResponseWriter, _ *http.Request) {
+		link := <-links
+		w.Header()["Location"] = []string{link}
+		w.Header()["Content-Location"] = []string{link}
+		w.Header()["Link"] = []string{"<" + link + ">; rel=\"next\""}
+		w.WriteHeader(302)
+	}
+	s := newNamedScene(t, false, upstream, func(c *proxy.Config) { c.OutsideLink = outside.add }, rows...)
+	direct := s.address
+	upstreamAddress := s.listen(s.handler.Upstream("api.example.com"))
+	ways := []struct{ address, target, host string }{
+		{direct, "/api.example.com", "localhost:7070"},
+		{direct, "", "api.example.com"},
+		{upstreamAddress, "", "localhost:7071"},
+		{direct, "http://api.example.com", "x"},
+	}
+	for _, c := range []struct {
+		link string
+		want [4]string // of each way
+	}{
+		{"https://api.example.com/v1/x?page=2&sig=%2f%2F;a#b", [4]string{"http://localhost:7070/api.example.com/v1/x?page=2&sig=%2f%2F;a#b", "http://api.example.com/v1/x?page=2&sig=%2f%2F;a#b", "http://localhost:7071/v1/x?page=2&sig=%2f%2F;a#b", "http://api.example.com/v1/x?page=2&sig=%2f%2F;a#b"}},
+		{"http://api.example.com//a/../b", [4]string{"http://localhost:7070/api.example.com//a/../b", "http://api.example.com//a/../b", "http://localhost:7071//a/../b", "http://api.example.com//a/../b"}},
+		{"HTTPS://Api.Example.com.:443", [4]string{"http://localhost:7070/api.example.com", "http://api.example.com", "http://localhost:7071", "http://api.example.com"}},
+		{"//api.example.com?q", [4]string{"http://localhost:7070/api.example.com?q", "http://api.example.com?q", "http://localhost:7071?q", "http://api.example.com?q"}},
+		{"https://odd.example.com:8443/x", [4]string{"http://127.0.0.1:7070/odd.example.com:8443/x"}},
+		{"https://a.wide.example.com/x", [4]string{"http://127.0.0.1:7070/a.wide.example.com/x"}},
+		{"https://a.wide.example.com/../x?..#/..", [4]string{"http://127.0.0.1:7070/a.wide.example.com/x?..#/.."}},
+		{"https://else.example.com/x", [4]string{}},
+		{"https://odd.example.com/x", [4]string{}},
+		{"https://u:p@api.example.com/x", [4]string{}},
+		{"https://api.example.com:22/x", [4]string{}},
+		{"/v1/x?page=2", [4]string{"/api.example.com/v1/x?page=2", "/v1/x?page=2", "/v1/x?page=2", "/v1/x?page=2"}},
+		{"x?u=https://api.example.com/", [4]string{"x?u=https://api.example.com/", "x?u=https://api.example.com/", "x?u=https://api.example.com/", "x?u=https://api.example.com/"}},
+		{"/../odd.example.com:8443/x", [4]string{"/api.example.com/odd.example.com:8443/x", "/../odd.example.com:8443/x", "/../odd.example.com:8443/x", "/../odd.example.com:8443/x"}},
+		{"/a/%2E%2e/.%2E/b", [4]string{"/api.example.com/b", "/a/%2E%2e/.%2E/b", "/a/%2E%2e/.%2E/b", "/a/%2E%2e/.%2E/b"}},
+		{"../../odd.example.com:8443/x", [4]string{"/api.example.com/odd.example.com:8443/x", "../../odd.example.com:8443/x", "../../odd.example.com:8443/x", "../../odd.example.com:8443/x"}},
+		{"..\\..\\b?\\", [4]string{"/api.example.com/b?\\", "../../b?\\", "../../b?\\", "../../b?\\"}},
+		{"../x", [4]string{"../x", "../x", "../x", "../x"}},
+		{"https://api.example.com/v1/../../../x", [4]string{"http://localhost:7070/api.example.com/x", "http://api.example.com/v1/../../../x", "http://localhost:7071/v1/../../../x", "http://api.example.com/v1/../../../x"}},
+		{"?page=2", [4]string{"?page=2", "?page=2", "?page=2", "?page=2"}},
+		{"mailto:a@api.example.com", [4]string{"mailto:a@api.example.com", "mailto:a@api.example.com", "mailto:a@api.example.com", "mailto:a@api.example.com"}},
+		{"wss://api.example.com/x", [4]string{"wss://api.example.com/x", "wss://api.example.com/x", "wss://api.example.com/x", "wss://api.example.com/x"}},
+	} {
+		for i, way := range ways {
+			links <- c.link
+			s.address = way.address
+			resp, body := s.ask("GET", way.target+"/v1/ HTTP/1.1\nHost: "+way.host+"\n\n")
+			require.Equal(t, 302, resp.StatusCode, body)
+			want, told := c.want[i], []string(nil)
+			if want == "" {
+				u, err := url.Parse(c.link)
+				require.NoError(t, err)
+				want, told = c.link, []string{u.Host, u.Host, u.Host}
+			}
+			require.Equal(t, want, resp.Header.Get("Location"), "way %d", i)
+			require.Equal(t, want, resp.Header.Get("Content-Location"))
+			require.Equal(t, "<"+want+">; rel=\"next\"", resp.Header.Get("Link"))
+			require.Equal(t, told, outside.take())
+		}
+	}
+}
+
+// TestLinkField: of a field Link only what stands in angle brackets is a link.
+func TestLinkField(t *testing.T) {
+	const in = `<https://api.example.com/2>; rel="next"; title="<https://api.example.com/\">"; anchor="https://api.example.com/", </v1>;rel=up,<https://else.example.com/>, "<https://api.example.com/>`
+	const out = `<http://localhost/api.example.com/2>; rel="next"; title="<https://api.example.com/\">"; anchor="https://api.example.com/", </api.example.com/v1>;rel=up,<https://else.example.com/>, "<https://api.example.com/>`
+	lists := []string{in, "<https://api.example.com/", "", "<>", `\`, `"\`}
+	s := newNamedScene(t, false, func(w http.ResponseWriter, _ *http.Request) { w.Header()["Link"] = lists }, nil, rows...)
+	resp, _ := s.ask("GET", "/api.example.com/v1/ HTTP/1.1\nHost: localhost\n\n")
+	require.Equal(t, append([]string{out}, lists[1:]...), resp.Header["Link"])
+}
+
+// TestPagination: a client that follows Link and Location gets all pages by the proxy.
+func TestPagination(t *testing.T) {
+	upstream := func(w http.ResponseWriter, r *http.Request) {
+		switch page := r.URL.Query().Get("page"); page {
+		case "":
+			http.Redirect(w, r, "https://api.example.com/v1/list?page=1", http.StatusMovedPermanently)
+		case "1", "2":
+			w.Header().Set("Link", fmt.Sprintf(`<https://api.example.com/v1/list?page=%s>; rel="next"`, string(page[0]+1)))
+			fallthrough
+		default:
+			fmt.Fprint(w, "page "+page)
+		}
+	}
+	s := newNamedScene(t, true, upstream, nil, at("api.example.com/v1/", 100))
+	proxied, err := url.Parse("http://" + s.address)
+	require.NoError(t, err)
+	one := s.listen(s.handler.Upstream("api.example.com"))
+	for begin, c := range map[string]*http.Client{
+		"http://" + s.address + "/api.example.com/v1/list": {},
+		"http://" + one + "/v1/list":                       {},
+		"http://api.example.com/v1/list":                   {Transport: &http.Transport{Proxy: http.ProxyURL(proxied), DisableKeepAlives: true}},
+	} {
+		var pages []string
+		for next := begin; next != ""; {
+			resp, err := c.Get(next)
+			require.NoError(t, err)
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			resp.Body.Close()
+			pages = append(pages, string(text))
+			next, _, _ = strings.Cut(strings.TrimPrefix(resp.Header.Get("Link"), "<"), ">")
+		}
+		require.Equal(t, []string{"page 1", "page 2", "page 3"}, pages, begin)
+	}
+}

@@ -1,0 +1,221 @@
+package pgstore_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/pgtest"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
+	"github.com/fleetthrottle/throttle/store"
+	"github.com/fleetthrottle/throttle/stores/rowstore"
+)
+
+// holding is a slot.
+var holding = store.Charge{Budget: store.Budget{Policy: "one at a time", Key: [16]byte{3}}, Limit: store.Concurrency(1), Cost: 1}
+
+// TestP9_ServerClock: the server's clock is set. Set back, it gives nobody a start too many, and nobody waits for the length of
+// the step. Set forward, windows, penalties and leases end earlier by so much.
+func TestP9_ServerClock(t *testing.T) {
+	server := newServer(t)
+	w := newWallClock(t, server)
+	t.Run("waiting", func(t *testing.T) { stepsWhileCallersWait(t, server, w) })
+	t.Run("full", func(t *testing.T) { stepsWhileFull(t, server, w) })
+	t.Run("closed", func(t *testing.T) { stepsWhileClosed(t, server, w) })
+	t.Run("held", func(t *testing.T) { stepsWhileHeld(t, server, w) })
+	t.Run("locked", func(t *testing.T) { stepsWhileLocked(t, server, w) })
+}
+
+// stepsWhileCallersWait: the window is full, and callers of two nodes wait.
+func stepsWhileCallersWait(t *testing.T, server *pgtest.Server, w *wallClock) {
+	const n, per = 10, 100 * time.Millisecond
+	_, one := openOn(t, server.URL())
+	_, other := openOn(t, server.URL())
+	s := come(t, 4, throttle.Policy{Name: "api", Limit: store.SlidingWindow(n, per)}, one, other)
+	s.await(t, 2*n)
+	for _, back := range steps() {
+		w.step(t, -back)
+		s.await(t, 2*n)
+	}
+	require.LessOrEqual(t, s.most(per), n)
+	for _, forward := range steps() {
+		w.step(t, forward)
+		s.await(t, 3*n) // the steps are further apart than a window
+	}
+	s.end()
+	require.LessOrEqual(t, s.most(per), 2*n)
+}
+
+// steps are by how much clocks are set.
+func steps() []time.Duration {
+	all := []time.Duration{time.Second, time.Hour}
+	for range soak.Most(40, 0) {
+		all = append(all, rand.N(time.Second), rand.N(time.Hour))
+	}
+	return all
+}
+
+// stepsWhileFull: what was spent stays spent, whichever node spent it and whichever asks.
+func stepsWhileFull(t *testing.T, server *pgtest.Server, w *wallClock) {
+	_, one := openOn(t, server.URL())
+	_, other := openOn(t, server.URL())
+	stores := []*rowstore.Store{one, other}
+	const n = 250 // a row has another generation after each 100 updates
+	charge := hourly(n)
+	for i := range n {
+		if i%50 == 49 {
+			w.step(t, -time.Hour)
+		}
+		require.True(t, now(t, stores[i%2], charge))
+	}
+	for i, by := range []time.Duration{0, -time.Millisecond, -59 * time.Minute, -3 * time.Hour} {
+		w.step(t, by)
+		require.False(t, now(t, stores[i%2], charge))
+		require.Equal(t, n, used(t, stores[i%2], charge))
+	}
+	w.step(t, 2*time.Hour)
+	require.True(t, now(t, one, charge))
+}
+
+// stepsWhileClosed: a penalty lasts for as long as it should.
+func stepsWhileClosed(t *testing.T, server *pgtest.Server, w *wallClock) {
+	_, one := openOn(t, server.URL())
+	_, other := openOn(t, server.URL())
+	const pause = 100 * time.Millisecond
+	charge := store.Charge{Budget: store.Budget{Policy: "closed", Key: [16]byte{4}}, Limit: store.PerSecond(10), Cost: 1}
+	began := time.Now()
+	require.NoError(t, one.Pause(t.Context(), charge, pause))
+	w.step(t, -time.Hour)
+	g, err := other.Book(t.Context(), &store.Booking{Charges: []store.Charge{charge}, MaxWait: time.Minute})
+	require.NoError(t, err)
+	require.True(t, g.OK)
+	require.GreaterOrEqual(t, time.Since(began)+g.Wait, pause)
+	require.LessOrEqual(t, g.Wait, pause)
+
+	require.NoError(t, one.Pause(t.Context(), charge, time.Hour))
+	w.step(t, 2*time.Hour)
+	require.True(t, now(t, other, charge))
+}
+
+// stepsWhileHeld: what a program holds stays held. What a program holds that is cut off is free when its lease is over,
+// however far the clock was set back.
+func stepsWhileHeld(t *testing.T, server *pgtest.Server, w *wallClock) {
+	holderNet, waitsNet := newRelay(t, server), newRelay(t, server)
+	_, holder := openOn(t, holderNet.url(t, server))
+	_, waits := openOn(t, waitsNet.url(t, server))
+	require.True(t, now(t, holder, holding))
+
+	b := store.Booking{Charges: []store.Charge{holding}, MaxWait: time.Minute}
+	g, err := waits.Book(t.Context(), &b)
+	require.NoError(t, err)
+	w.step(t, -time.Hour)
+	require.False(t, now(t, waits, holding))
+
+	holderNet.freeze()
+	defer holderNet.thaw()
+	for !g.OK {
+		require.NotNil(t, g.Ready)
+		select {
+		case <-g.Ready:
+		case <-time.After(time.Minute):
+			t.Fatal("the slot is never free")
+		}
+		b.Instead, b.Turn = g.Handle, g.Turn
+		g, err = waits.Book(t.Context(), &b)
+		require.NoError(t, err)
+	}
+	_, third := openOn(t, server.URL())
+	require.False(t, now(t, third, holding))
+
+	// The lease ends with the step, unless its program renews it between the step and the third program's question.
+	waitsNet.freeze()
+	defer waitsNet.thaw()
+	w.step(t, time.Hour)
+	require.True(t, now(t, third, holding))
+}
+
+// stepsWhileLocked: a transaction waits for the lock. It has the time after that wait, and knows when it asked for it: not
+// before the wait was over if nobody set the clock, and never after it had the answer.
+func stepsWhileLocked(t *testing.T, server *pgtest.Server, w *wallClock) {
+	const held = 200 * time.Millisecond
+	one, _ := openOn(t, server.URL())
+	other, _ := openOn(t, server.URL())
+	for _, step := range []time.Duration{0, -time.Hour, time.Hour} {
+		locked, goOn, errs := make(chan time.Time), make(chan struct{}), make(chan error)
+		go func() {
+			errs <- one.Transact(t.Context(), "g", nil, func(tx rowstore.Tx) error {
+				locked <- tx.Now()
+				<-goOn
+				return nil
+			})
+		}()
+		before := <-locked
+		called := time.Now()
+		var now, asked, had time.Time
+		go func() {
+			errs <- other.Transact(t.Context(), "g", nil, func(tx rowstore.Tx) error {
+				now, asked, had = tx.Now(), tx.(rowstore.Asker).Asked(), time.Now()
+				return nil
+			})
+		}()
+		require.Eventually(t, func() bool {
+			var waiting int
+			require.NoError(t, w.admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&waiting))
+			return waiting == 1
+		}, time.Minute, time.Millisecond)
+		time.Sleep(held) // the wait has to be longer than what the machine stalls for between two lines
+		w.step(t, step)
+		close(goOn)
+		require.NoError(t, errors.Join(<-errs, <-errs))
+		require.GreaterOrEqual(t, now.Sub(before), held+step)
+		require.WithinRange(t, asked, called, had)
+		if step == 0 {
+			require.GreaterOrEqual(t, asked.Sub(called), held)
+		}
+	}
+}
+
+// TestP9_FailoverToAnotherClock: the standby that takes over has a clock that is behind, and no window holds too much; or
+// one that is ahead.
+func TestP9_FailoverToAnotherClock(t *testing.T) {
+	soak.Only(t)
+	const n, per, spent = 10, 200 * time.Millisecond, 10
+	for _, ahead := range []time.Duration{-time.Hour, -time.Second, -20 * time.Millisecond, time.Hour} {
+		server := newServer(t)
+		w := newWallClock(t, server)
+		standby := followed(t, server)
+		w.add(t, standby, ahead)
+		url := both(server, standby)
+		db, _ := openOn(t, url)
+		otherDB, _ := openOn(t, url)
+		one, other := must(rowstore.New(db, rowstore.Options{})), must(rowstore.New(otherDB, rowstore.Options{})) // whose lease is longer than it takes to promote
+		charge := hourly(2 * spent)
+		for range spent {
+			require.True(t, now(t, one, charge))
+		}
+		s := come(t, 4, throttle.Policy{Name: "api", Limit: store.SlidingWindow(n, per)}, one, other)
+		s.await(t, 3*n)
+		server.Kill()
+		standby.Promote()
+		s.await(t, 3*n)
+		s.end()
+		if ahead > 0 {
+			require.LessOrEqual(t, s.most(per), 2*n)
+			continue
+		}
+		require.LessOrEqual(t, s.most(per), n)
+		require.Equal(t, spent, used(t, other, charge))
+	}
+}
+
+// must returns the value of a constructor that has no error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

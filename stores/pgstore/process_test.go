@@ -1,0 +1,55 @@
+//go:build unix
+
+package pgstore_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/lab/pgtest"
+	"github.com/fleetthrottle/throttle/internal/lab/processes"
+	"github.com/fleetthrottle/throttle/store"
+	"github.com/fleetthrottle/throttle/stores/pgstore"
+)
+
+// lease has programs count as dead soon.
+const lease = time.Second
+
+var withLease = pgstore.Options{}
+
+func init() { withLease.Rows.Lease = lease }
+
+// shared is the store of several processes.
+var shared = processes.Store{
+	Role: "pgstore", Lease: lease,
+	Open: func(url string) (store.Store, error) { return pgstore.New(url, withLease) },
+}
+
+func TestMain(m *testing.M) {
+	shared.Main()
+	os.Exit(m.Run())
+}
+
+// TestProcesses is what processes are promised that share a database.
+func TestProcesses(t *testing.T) {
+	server := newServer(t)
+	shared.Run(t, func(t *testing.T) string { return newDatabase(t, server) })
+}
+
+// newDatabase returns the URL of a database of its own.
+func newDatabase(t *testing.T, server *pgtest.Server) string {
+	t.Helper()
+	name := fmt.Sprint("test", databases.Add(1))
+	exec(t, connect(t, server), "CREATE DATABASE "+name)
+	url := strings.Replace(server.URL(), "/postgres?", "/"+name+"?", 1)
+	require.NoError(t, pgstore.Setup(t.Context(), url, pgstore.Options{}))
+	return url
+}
+
+var databases atomic.Int64

@@ -1,0 +1,386 @@
+package rowstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/store"
+	"github.com/fleetthrottle/throttle/stores/rowstore"
+)
+
+// hourly is a budget of which what is spent stays spent during a test.
+func hourly(n int) store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: store.PerHour(n), Cost: 1}
+}
+
+// slot is a budget of one request in flight.
+func slot() store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "slots", Key: [16]byte{2}}, Limit: store.Concurrency(1), Cost: 1}
+}
+
+// now books a start now, and reports whether there is one.
+func now(t *testing.T, s store.Store, c store.Charge) bool {
+	t.Helper()
+	g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{c}})
+	require.NoError(t, err)
+	return g.OK
+}
+
+func used(t *testing.T, s store.Store, c store.Charge) int {
+	t.Helper()
+	st, err := s.Status(t.Context(), c)
+	require.NoError(t, err)
+	return st.Used
+}
+
+var errLost = errors.New("the connection was lost")
+
+// A broken is a Database whose transactions go wrong.
+type broken struct {
+	rowstore.Database
+	before func() error // is called before a transaction, which it prevents by an error
+	after  func() error // is called when a transaction was saved
+}
+
+func (b *broken) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	if b.before != nil {
+		if err := b.before(); err != nil {
+			return err
+		}
+	}
+	if err := b.Database.Transact(ctx, group, keys, do); err != nil {
+		return err
+	}
+	if b.after != nil {
+		return b.after()
+	}
+	return nil
+}
+
+// An accident is what happens to a database: first a reply is lost, and then it is away.
+type accident struct {
+	err         error
+	loses, away atomic.Bool
+}
+
+func (a *accident) before() error {
+	if a.away.Load() {
+		return a.err
+	}
+	return nil
+}
+
+func (a *accident) after() error {
+	if a.loses.Load() {
+		a.away.Store(true)
+		return a.err
+	}
+	return nil
+}
+
+func (a *accident) isOver() {
+	a.loses.Store(false)
+	a.away.Store(false)
+}
+
+// once returns a function that fails the first time that it is called.
+func once() func() error {
+	done := false
+	return func() error {
+		if done {
+			return nil
+		}
+		done = true
+		return errLost
+	}
+}
+
+// TestP8_LostReplies: a transaction was saved, and nobody heard it. It counts, once.
+func TestP8_LostReplies(t *testing.T) {
+	m := newMemory()
+	for i := range 3 {
+		s := must(rowstore.New(&broken{Database: m, after: once()}, rowstore.Options{}))
+		require.True(t, now(t, s, hourly(3)))
+		require.Equal(t, i+1, used(t, s, hourly(3)))
+	}
+	require.False(t, now(t, must(rowstore.New(m, rowstore.Options{})), hourly(3)))
+}
+
+// TestP8_NotSaved: a transaction failed before anything was sent, and nothing is booked. The caller is told.
+func TestP8_NotSaved(t *testing.T) {
+	m := newMemory()
+	s := must(rowstore.New(&broken{Database: m, before: once()}, rowstore.Options{}))
+	_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}})
+	require.ErrorIs(t, err, errLost)
+	require.ErrorContains(t, err, "rowstore: ")
+	require.Zero(t, used(t, s, hourly(1)))
+	require.True(t, now(t, s, hourly(1)))
+}
+
+// A refusing is a Database that refuses what was put.
+type refusing struct {
+	rowstore.Database
+	calls int
+}
+
+var errRefused = errors.New("refused")
+
+func (r *refusing) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	r.calls++
+	return fmt.Errorf("%w: %w", rowstore.ErrNotSaved, r.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
+		return errors.Join(do(tx), errRefused)
+	}))
+}
+
+// TestP12_CertainlyNotSaved: a database says that it has saved nothing. It is not asked, and callers are told at once.
+func TestP12_CertainlyNotSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		m := newMemory()
+		r := &refusing{Database: m}
+		_, err := must(rowstore.New(r, rowstore.Options{})).Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}, MaxWait: store.AnyWait})
+		require.ErrorIs(t, err, errRefused)
+		require.NotContains(t, err.Error(), "not known")
+		require.Equal(t, 1, r.calls)
+		require.Equal(t, began, time.Now())
+		require.True(t, now(t, must(rowstore.New(m, rowstore.Options{})), hourly(1)))
+	})
+}
+
+// TestP8_LateCommits: a transaction is believed to be lost, and arrives after its node has found that it was not saved.
+// It is refused, because the step is made again.
+func TestP8_LateCommits(t *testing.T) {
+	m := newOptimistic()
+	s := must(rowstore.New(m, rowstore.Options{}))
+	var late func() bool
+	commits, arrived := 0, false
+	m.commit = func(_ *optimisticTx, save func() bool) (bool, error) {
+		switch commits++; commits {
+		case 1:
+			late = save
+			return false, errLost
+		case 2: // the node has looked
+			saved := save()
+			arrived = late()
+			return saved, nil
+		}
+		return save(), nil
+	}
+	require.True(t, now(t, s, hourly(3)))
+	require.False(t, arrived, "two copies of a step were saved")
+	require.Equal(t, 3, commits)
+	m.commit = nil
+	require.Equal(t, 1, used(t, s, hourly(3)))
+}
+
+// TestP12_Doubt: while it is not known whether a step was saved, callers wait no longer than they may, and are
+// told what is the matter. When the database is there again, its answer counts.
+func TestP12_Doubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		a := &accident{err: errLost}
+		a.loses.Store(true)
+		s := must(rowstore.New(&broken{m, a.before, a.after}, rowstore.Options{}))
+		g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: time.Second})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, errLost)
+		require.False(t, g.OK)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		_, err = s.Book(ctx, &store.Booking{Charges: []store.Charge{hourly(2)}})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		a.isOver()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Zero(t, used(t, s, hourly(2)), "what callers got that had left is given back")
+		require.True(t, now(t, s, hourly(2)))
+	})
+}
+
+// TestP12_LongDoubt: when the database is away for longer than the lease, callers get an error, and nothing that the
+// node had asked for in vain is held in the end.
+func TestP12_LongDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		a.loses.Store(true)
+		s := must(rowstore.New(&broken{m, a.before, a.after}, rowstore.Options{}))
+		began := time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		_, err := s.Book(ctx, &store.Booking{Charges: []store.Charge{slot()}, MaxWait: store.AnyWait})
+		require.ErrorIs(t, err, errLost)
+		require.Greater(t, time.Since(began), 10*time.Second)
+		require.Less(t, time.Since(began), 15*time.Second)
+		a.isOver()
+		require.True(t, now(t, s, slot()))
+	})
+}
+
+// TestP1_Copies: a program goes on as a copy of another one, which has made steps since. Its steps are not taken for those of the
+// other one.
+func TestP1_Copies(t *testing.T) {
+	m := newMemory()
+	s := must(rowstore.New(m, rowstore.Options{}))
+	require.True(t, now(t, s, hourly(9)))
+	for key, r := range m.rows {
+		if strings.Contains(key, "/node-") {
+			r.value = slices.Concat(r.value[:1], []byte{100, 2}) // 50 steps
+			m.rows[key] = r
+		}
+	}
+	_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}})
+	require.ErrorContains(t, err, "copy")
+	require.Equal(t, 1, used(t, s, hourly(9)))
+}
+
+// TestP1_OtherRows: rows of another version, and what are no rows, are errors. Nothing is booked.
+func TestP1_OtherRows(t *testing.T) {
+	m := newMemory()
+	s := must(rowstore.New(m, rowstore.Options{}))
+	require.NoError(t, s.Pause(t.Context(), hourly(9), time.Millisecond))
+	for key, r := range m.rows {
+		whole := r
+		r.value = append([]byte{77}, r.value[1:]...)
+		m.rows[key] = r
+		before := m.puts
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}})
+		require.Error(t, err, key)
+		require.Equal(t, before, m.puts, key)
+		m.rows[key] = whole
+	}
+	require.Len(t, m.rows, 3)
+}
+
+// TestP12_Away: while the database cannot be reached, callers wait as long as they may, are told so, and go on when it is there again.
+func TestP12_Away(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		a.away.Store(true)
+		s := must(rowstore.New(&broken{newMemory(), a.before, a.after}, rowstore.Options{}))
+		told := 0
+		ctx := outage.WithObserver(t.Context(), func(err error) {
+			told++
+			require.ErrorIs(t, err, errLost)
+		})
+		var all sync.WaitGroup
+		all.Go(func() {
+			g, err := s.Book(ctx, &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: time.Minute})
+			require.NoError(t, err)
+			require.True(t, g.OK)
+		})
+		all.Go(func() {
+			began := time.Now()
+			_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: time.Second})
+			require.Equal(t, time.Second, time.Since(began))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, errLost)
+		})
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(2)}})
+		require.ErrorIs(t, err, errLost, "a caller that never waits")
+		require.ErrorIs(t, s.Pause(t.Context(), hourly(2), time.Second), errLost)
+		time.Sleep(5 * time.Second)
+		a.isOver()
+		all.Wait()
+		require.Positive(t, told)
+		require.Equal(t, 1, used(t, s, hourly(2)))
+	})
+}
+
+// TestP12_AwayBeforeTheStart: a caller that has a start, and asks whether the start is still good, waits for a database that is
+// away as callers do that ask for a start, and is told why.
+func TestP12_AwayBeforeTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		s := must(rowstore.New(&broken{newMemory(), a.before, a.after}, rowstore.Options{}))
+		b := &store.Booking{Charges: []store.Charge{hourly(2)}}
+		g, err := s.Book(t.Context(), b)
+		require.NoError(t, err)
+		w := s.Watch(b, g, make(chan struct{}, 1))
+		defer w.Stop()
+		a.away.Store(true)
+		began := time.Now()
+		_, err = w.Confirm(t.Context(), 0)
+		require.ErrorIs(t, err, errLost, "a caller that never waits")
+		require.Zero(t, time.Since(began))
+		told := 0
+		_, err = w.Confirm(outage.WithObserver(t.Context(), func(error) { told++ }), time.Second)
+		require.ErrorIs(t, err, errLost)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+		require.Positive(t, told)
+		time.AfterFunc(time.Minute, a.isOver)
+		ok, err := w.Confirm(t.Context(), store.AnyWait)
+		require.NoError(t, err)
+		require.True(t, ok)
+	})
+}
+
+// TestP1_DoubtAboutAStart: it is not known for longer than the lease whether a start was given back. It was, and it is not given
+// back again in place of the start of somebody else.
+func TestP1_DoubtAboutAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		s := must(rowstore.New(&broken{newMemory(), a.before, a.after}, rowstore.Options{}))
+		b := &store.Booking{Charges: []store.Charge{hourly(1000)}}
+		var last store.Grant
+		for range 5 {
+			g, err := s.Book(t.Context(), b)
+			require.NoError(t, err)
+			last = g
+		}
+		a.loses.Store(true)
+		s.Cancel(b, last)
+		time.Sleep(30 * time.Second)
+		a.isOver()
+		time.Sleep(30 * time.Second)
+		require.Equal(t, 4, used(t, s, hourly(1000)))
+	})
+}
+
+// TestP1_DoubtAboutASlot: it is not known for longer than the lease whether a slot was given back. It was, and it is not given back
+// again in place of what another caller holds. The node forgets it all the same.
+func TestP1_DoubtAboutASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		m := newMemory()
+		s := must(rowstore.New(&broken{m, a.before, a.after}, rowstore.Options{}))
+		release := func() { s.Release(&store.Booking{Charges: []store.Charge{slot()}}, store.Grant{OK: true}) }
+		require.True(t, now(t, s, slot()))
+		a.loses.Store(true)
+		release()
+		time.Sleep(30 * time.Second)
+		a.isOver()
+		require.True(t, now(t, s, slot()))
+		time.Sleep(30 * time.Second)
+		require.False(t, now(t, must(rowstore.New(m, rowstore.Options{})), slot()))
+		release()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		puts := m.puts
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, puts, m.puts, "nothing is renewed")
+	})
+}
+
+// TestP12_LooksAgain: a look whose connection was lost is made again.
+func TestP12_LooksAgain(t *testing.T) {
+	b := &broken{Database: newMemory()}
+	s := must(rowstore.New(b, rowstore.Options{}))
+	require.True(t, now(t, s, hourly(2)))
+	b.before = once()
+	require.Equal(t, 1, used(t, s, hourly(2)))
+}

@@ -1,0 +1,163 @@
+package rowtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle/stores/rowstore"
+)
+
+// context: a transaction whose context has ended does not last.
+func (g *group) context() {
+	ctx, stop := context.WithCancel(g.Context())
+	stop()
+	done := make(chan error, 1)
+	go func() {
+		done <- g.db.Transact(ctx, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
+			tx.Put(g.key("a"), []byte("a"), time.Hour)
+			return nil
+		})
+	}()
+	select {
+	case <-done: // either way: whether it was saved need not be known
+	case <-time.After(soon):
+		g.Fatal("Transact does not return though its context has ended")
+	}
+}
+
+// cancelled: of transactions whose contexts end at any time, all are saved that returned nil, and do does not run after any.
+func (g *group) cancelled() {
+	const tries = 60
+	var running atomic.Int32
+	var took time.Duration
+	saved := uint64(0)
+	keys := []string{g.key("number"), g.key("b"), g.key("c"), g.key("d"), g.key("e"), g.key("f"), g.key("g"), g.key("h")}
+	for i := range tries {
+		ctx, stop := context.WithCancel(g.Context())
+		var end *time.Timer
+		if i > 2 { // the first have made connections
+			end = time.AfterFunc(time.Duration(rand.Int64N(int64(took)*5/4+1)), stop)
+		}
+		var number uint64
+		begun := time.Now()
+		err := g.db.Transact(ctx, g.name, []string{g.key("number")}, func(tx rowstore.Tx) error {
+			running.Add(1)
+			defer running.Add(-1)
+			values, err := tx.Get(g.key("number"))
+			if err != nil {
+				return err
+			}
+			number = 1 + count(values[0])
+			for _, k := range keys {
+				tx.Put(k, binary.BigEndian.AppendUint64(nil, number), time.Hour)
+			}
+			return nil
+		})
+		if running.Load() != 0 {
+			g.Fatal("Transact returned when its context ended, and do still runs")
+		}
+		if end == nil {
+			took = time.Since(begun)
+		} else {
+			end.Stop()
+		}
+		stop()
+		if err != nil {
+			g.number(keys)
+			continue
+		}
+		if saved++; g.number(keys) < number {
+			g.Fatalf("Transact returned nil, and the rows have number %d though the transaction put %d: if the context ends before it is known that all is saved, Transact has to return an error", g.number(keys), number)
+		}
+	}
+	if n := g.number(keys); n < saved || n > tries {
+		g.Errorf("of %d transactions, whose contexts ended at any time, %d returned nil, and the rows count %d. If they count more than there were, a transaction was made again after its commit was cut off: Transact has to return an error then. "+
+			"If they count less than returned nil, Transact returned nil before all was saved", tries, saved, n)
+	}
+}
+
+// number is the number in all rows.
+func (g *group) number(keys []string) (n uint64) {
+	g.Helper()
+	all := g.get(keys...)
+	for i, v := range all {
+		if !bytes.Equal(v, all[0]) {
+			g.Fatalf("of the rows that a transaction put together, row 0 is %x and row %d is %x: a transaction whose context ended has saved a part", all[0], i, v)
+		}
+	}
+	return count(all[0])
+}
+
+// standstill: a program that stands still in a transaction does not keep others out for long. When it goes on, it saves nothing
+// that takes no notice of what others have saved meanwhile. Freeze and thaw are called when it stands still, and before it goes on.
+func (g *group) standstill(freeze, thaw func()) {
+	stands, goOn := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
+	result := make(chan error, 1)
+	first := sync.OnceFunc(func() { freeze(); close(stands); <-goOn })
+	go func() {
+		result <- g.db.Transact(g.Context(), g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
+			values, err := tx.Get(g.key("a"))
+			if err != nil {
+				return err
+			}
+			tx.Put(g.key("a"), append([]byte("late after "), values[0]...), time.Hour)
+			first()
+			return nil
+		})
+	}()
+	select {
+	case <-stands:
+	case err := <-result:
+		g.Fatalf("Transact: %v", err)
+	}
+	others := make(chan error, 1)
+	go func() { others <- g.persist("others") }()
+	select {
+	case err := <-others:
+		if err != nil {
+			g.Fatalf("a program stood still in a transaction, and kept all others out for %v: the database has to end its transaction by itself. A database that cannot do that needs a compare-and-swap. Last error: %v", soon, err)
+		}
+	case <-time.After(2 * soon):
+		g.Fatalf("a program stood still in a transaction, and kept all others out for %v. Their Transact did not return when its context ended: does it wait for a lock in the memory of the program, or for the database without ctx?", 2*soon)
+	}
+	thaw()
+	release()
+	select {
+	case err := <-result:
+		switch v := string(g.get(g.key("a"))[0]); {
+		case v != "others" && v != "late after others":
+			g.Errorf("a program stood still in a transaction, others have saved a row meanwhile, and then the program overwrote it: the row is %q. Its commit had to be refused", v)
+		case err == nil && v == "others":
+			g.Error("a program stood still in a transaction that the database ended: its Transact returned nil, and nothing is saved")
+		}
+	case <-time.After(soon):
+		g.Fatalf("a program stood still in a transaction, and its Transact does not return after it went on")
+	}
+}
+
+// persist puts a row, by the other Database, and tries until it is saved.
+func (g *group) persist(value string) (err error) {
+	all, stop := context.WithTimeout(g.Context(), soon)
+	defer stop()
+	for all.Err() == nil {
+		ctx, stop := context.WithTimeout(all, soon/4)
+		err = g.other.Transact(ctx, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
+			_, err := tx.Get(g.key("a"))
+			tx.Put(g.key("a"), []byte(value), time.Hour)
+			return err
+		})
+		stop()
+		if err == nil {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return err
+}

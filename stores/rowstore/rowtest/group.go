@@ -1,0 +1,88 @@
+package rowtest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fleetthrottle/throttle/stores/rowstore"
+)
+
+// A group is one of a check, with the Databases of two programs.
+type group struct {
+	*testing.T
+	db, other rowstore.Database
+	name      string
+}
+
+func (g *group) key(name string) string { return g.name + "/" + name }
+
+// transact runs a transaction that must be saved.
+func (g *group) transact(do func(rowstore.Tx) error, keys ...string) {
+	g.Helper()
+	g.transactOn(g.db, do, keys...)
+}
+
+// patience is for how long a transaction may be tried that must be saved.
+const patience = time.Minute
+
+func (g *group) transactOn(db rowstore.Database, do func(rowstore.Tx) error, keys ...string) {
+	g.Helper()
+	called := false
+	ctx, stop := context.WithTimeout(g.Context(), patience)
+	defer stop()
+	var err error
+	for stood := true; stood; {
+		begun := time.Now()
+		err = db.Transact(ctx, g.name, keys, func(tx rowstore.Tx) error {
+			called = true
+			return do(tx)
+		})
+		// On a busy machine this program may stand still while it has the lock, and the database takes the lock away.
+		stood = errors.Is(err, rowstore.ErrAway) && time.Since(begun) > time.Second && ctx.Err() == nil
+	}
+	if err != nil && ctx.Err() != nil {
+		g.Errorf("Transact was not done after %v: %v. If it waits for a lock, who has the lock? If it compares and swaps, what differs each time?", patience, err)
+	} else if err != nil {
+		g.Errorf("Transact: %v", hint(err))
+	} else if !called {
+		g.Error("Transact returned nil and has not called do")
+	}
+}
+
+// get returns the values of rows.
+func (g *group) get(keys ...string) (values [][]byte) {
+	g.Helper()
+	g.transact(func(tx rowstore.Tx) (err error) {
+		values, err = tx.Get(keys...)
+		return err
+	}, keys...)
+	if len(values) != len(keys) {
+		g.Fatalf("Get of %d keys returned %d values", len(keys), len(values))
+	}
+	return values
+}
+
+// soon is longer than anything may take that has to happen soon.
+const soon = 20 * time.Second
+
+// hint adds to the error of a transaction that must be saved what its author may have missed.
+func hint(err error) error {
+	return fmt.Errorf("%w. The transaction has to be saved. If another one was in its way (a refused compare-and-swap, a deadlock), Transact calls do again for as long as ctx lasts", err)
+}
+
+// count is the number in a row; 0 if there is none, or if its bytes are no number, of which the check of rows tells.
+func count(value []byte) uint64 {
+	if len(value) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(value)
+}
+
+// A pause is one of this program. Pauses do not pass while the machine stops it.
+const pause = 10 * time.Millisecond
+
+func pauses(d time.Duration) int { return int(d / pause) }

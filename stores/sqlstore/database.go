@@ -1,0 +1,194 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+	"github.com/fleetthrottle/throttle/stores/rowstore"
+)
+
+// repeatsMost is how often a transaction is repeated of which nothing was saved.
+const repeatsMost = 20
+
+// A database implements [rowstore.Database] and [rowstore.Reader].
+//
+// A transaction locks the row of its group in a statement of its own. The next statement reads the clock and
+// rows: in READ COMMITTED it sees what was committed before it began, by whichever program.
+type database struct {
+	db *sql.DB
+
+	mu     sync.Mutex
+	probed bool  // nothing is wrong with how connections are set up
+	swept  int64 // the minute in which rows were last removed
+}
+
+// Transact implements [rowstore.Database].
+func (d *database) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	return repeat(ctx, func() (again bool, err error) { return d.try(ctx, group, keys, do) })
+}
+
+// repeat calls try again for as long as that says so.
+func repeat(ctx context.Context, try func() (again bool, err error)) error {
+	for n := 0; ; n++ {
+		again, err := try()
+		if !again || n == repeatsMost || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// try makes a transaction. It returns true if nothing was saved and the transaction may be repeated.
+func (d *database) try(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
+	s, err := d.session(ctx)
+	if err != nil {
+		return false, undoneError{fail(err)}
+	}
+	defer s.end()
+	tx := newTransaction(ctx, s, group, len(keys))
+	locked, err := tx.begin(keys)
+	if err != nil {
+		return isRolledBack(err) || isGone(err), undoneError{fail(err)}
+	}
+	if !locked {
+		return true, fail(tx.makeGroup())
+	}
+	if err := do(tx); err != nil {
+		_ = tx.rollback() // if it fails the connection is closed, which does the same
+		return isRolledBack(tx.err), err
+	}
+	switch err := tx.commit(); {
+	case err != nil && isUndone(err):
+		return isRolledBack(err), undoneError{fail(err)}
+	case err != nil:
+		return false, fail(err)
+	}
+	d.sweep(tx.now)
+	return false, nil
+}
+
+// Read implements [rowstore.Reader].
+func (d *database) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	return repeat(ctx, func() (again bool, err error) { return d.look(ctx, group, keys, do) })
+}
+
+// look is Read, once. It returns true if it may be repeated.
+func (d *database) look(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
+	s, err := d.session(ctx)
+	if err != nil {
+		return false, fail(err)
+	}
+	defer s.end()
+	tx := newTransaction(ctx, s, group, len(keys))
+	if err := tx.look(keys); err != nil {
+		return isGone(err), fail(err)
+	}
+	s.sound = true
+	return false, do(tx)
+}
+
+// session returns a connection for one transaction.
+func (d *database) session(ctx context.Context) (*session, error) {
+	if err := d.probe(ctx); err != nil {
+		return nil, err
+	}
+	conn, err := d.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &session{conn: conn}, nil
+}
+
+// check returns what the server refuses, if it says so soon. A database that is nil is refused, too.
+func (d *database) check() error {
+	if d.db == nil {
+		return &store.OptionError{Package: "sqlstore", Option: "db", Problem: "is nil: check the error of sql.Open"}
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), longestProbe)
+	defer cancel()
+	if err := d.probe(ctx); err != nil && isRefusal(err) {
+		return fail(err)
+	}
+	return nil
+}
+
+// probe returns what is wrong with how connections are set up. Once nothing is wrong, it asks no more.
+func (d *database) probe(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.probed {
+		return nil
+	}
+
+	var commits bool
+	if err := d.db.QueryRowContext(ctx, "SELECT @@autocommit").Scan(&commits); err != nil {
+		return err
+	}
+	var mistakes []error
+	if !commits {
+		mistakes = append(mistakes, errAutocommit)
+	}
+
+	switch _, err := d.db.ExecContext(ctx, "DO 1; DO 1"); {
+	case isNumber(err, syntaxError):
+		mistakes = append(mistakes, errMultiStatements)
+	case err != nil:
+		return err
+	}
+	d.probed = len(mistakes) == 0
+	return errors.Join(mistakes...)
+}
+
+// sweepMost is how many rows are removed in one transaction, so that it is short.
+const sweepMost = 1000
+
+// sweep removes rows that do not matter any more, once a minute.
+func (d *database) sweep(now time.Time) {
+	minute := now.Unix() / 60
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if minute <= d.swept {
+		return
+	}
+	first := d.swept == 0
+	d.swept = minute
+	if first {
+		return // programs that run for less than a minute leave it to others
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for {
+			removed, err := d.remove(ctx, minute)
+			if err != nil || removed < sweepMost {
+				return // what is left is removed in another minute
+			}
+		}
+	}()
+}
+
+// remove removes some rows that do not matter since a minute.
+func (d *database) remove(ctx context.Context, minute int64) (removed int, err error) {
+	s, err := d.session(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer s.end()
+	err = s.send(ctx,
+		statement{text: readCommitted},
+		statement{text: fmt.Sprintf("DELETE FROM throttle_rows WHERE minute < %d ORDER BY minute LIMIT %d", minute, sweepMost)},
+		statement{text: "SELECT ROW_COUNT()", take: func(rows *sql.Rows) error {
+			if rows.Next() {
+				return rows.Scan(&removed)
+			}
+			return rows.Err()
+		}},
+	)
+	s.sound = err == nil
+	return removed, err
+}

@@ -1,0 +1,277 @@
+package storetest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/internal/lab/bubble"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+const (
+	lineSeeds  = 12
+	lineVisits = 150
+)
+
+// randomLineChecks are the random runs about lines that belong to the contract.
+func randomLineChecks() []check {
+	var all []check
+	for seed := range uint64(lineSeeds) {
+		all = append(all, check{
+			fmt.Sprintf("P5_RandomLine%d", seed),
+			func(b *bench) { randomLine(b, seed, lineVisits) },
+		})
+	}
+	return all
+}
+
+// RandomLine lets so many random callers come to a store and wait, and compares what
+// happens with the perfect queue. A failure names the seed. Run includes some seeds of it.
+func RandomLine(t *testing.T, slack Slack, newStore func(*testing.T) store.Store, seed uint64, visits int) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, newStore(t), "P5_RandomLine")
+		b.slack = slack
+		randomLine(b, seed, visits)
+	})
+}
+
+// A lineRun is one plan carried out.
+type lineRun struct {
+	*bench
+	seed     uint64
+	plan     *plan
+	visitors []*visitor
+	want     []time.Duration // the perfect queue's starts
+}
+
+func randomLine(b *bench, seed uint64, visits int) {
+	b.Helper()
+	r := &lineRun{bench: b, seed: seed, plan: newPlan(seed, visits)}
+	r.carryOut()
+	r.compare()
+	r.nothingIsLeft()
+}
+
+// carryOut lets all of the plan happen. In the end everybody has begun, left, or was
+// refused, about when the perfect queue is done; a pace costs some of a limit if costs
+// differ, and room that is given back while all that is near is booked may be lost.
+func (r *lineRun) carryOut() {
+	r.Helper()
+	events := r.plan.events
+	happen := func(until time.Duration) {
+		for len(events) > 0 && events[0].at <= until {
+			e := events[0]
+			events = events[1:]
+			if r.at(e.at); e.pause == 0 {
+				r.resume(e.charge)
+			} else {
+				r.pause(e.charge, e.pause)
+			}
+			synctest.Wait()
+		}
+	}
+	for _, v := range r.plan.visits {
+		happen(v.at)
+		r.at(v.at)
+		synctest.Wait()
+		r.visitors = append(r.visitors, r.visits(v))
+	}
+	happen(farthest.Wait)
+	refused := make(map[int]bool)
+	for i, v := range r.visitors {
+		refused[i] = v.refused
+	}
+	r.want = perfect(r.plan, r.zero, refused)
+	end := max(r.plan.end(), slices.Max(r.want))
+	for _, c := range r.plan.budgets {
+		end += c.Limit.Per() + horizon
+	}
+	end += end/10 + r.slack.Start
+	if r.plan.refunds {
+		end *= 2
+	}
+	r.at(end)
+	synctest.Wait()
+	for i, v := range r.visitors {
+		if v.waits() {
+			r.failf("the visit %d (%s) still waits, at the time %v; the perfect queue begins it at %v",
+				i, describe(r.plan.visits[i].booking), end, r.want[i])
+		}
+	}
+}
+
+// visits lets one come.
+func (r *lineRun) visits(v visit) *visitor {
+	r.Helper()
+	w := r.comes(v.booking)
+	if v.maxWait > 0 {
+		time.AfterFunc(v.maxWait, func() { close(w.left) })
+	}
+	if v.settled >= 0 {
+		costs := []int{v.settled}
+		for _, c := range v.booking.Charges[1:] {
+			costs = append(costs, c.Cost)
+		}
+		w.mu.Lock()
+		w.begins = func() {
+			known, stop := bubble.After(v.delay)
+			defer stop()
+			select {
+			case <-known:
+				w.b.settle(w.booking, w.grant, costs...)
+			case <-w.b.Context().Done():
+			}
+		}
+		w.mu.Unlock()
+	}
+	return w
+}
+
+// compare holds what happened against the definitions.
+func (r *lineRun) compare() {
+	r.Helper()
+	r.isLawful()
+	r.isOrdered()
+	r.isBusy()
+}
+
+// isLawful: no limit is broken, and nobody begins while a budget is closed.
+func (r *lineRun) isLawful() {
+	r.Helper()
+	l := newLedger()
+	for i, v := range r.visitors {
+		if v.start == never {
+			continue
+		}
+		k, at := r.plan.visits[i].booking, r.zero.Add(v.start).UnixMicro()
+		if came := r.plan.visits[i].at; k.MaxWait == 0 && v.start > came {
+			r.failf("the visit %d, which does not wait, came at %v and begins at %v", i, came, v.start)
+		}
+		k.Charges = slices.Clone(k.Charges)
+		if s := r.plan.visits[i].settled; s >= 0 {
+			k.Charges[0].Cost = s
+		}
+		l.add(k, at)
+		for _, e := range r.plan.events {
+			if e.pause > 0 && e.at < v.start && v.start < r.opens(e) && uses(k, e.charge) {
+				r.failf("the visit %d begins at %v, and %s is closed until %v", i, v.start, e.charge.Budget.Policy, r.opens(e))
+			}
+		}
+	}
+	for _, c := range r.plan.budgets {
+		if text := l.excess(c); text != "" {
+			r.failf("%s", text)
+		}
+	}
+}
+
+// opens is when a pause is over, by itself or because it is ended.
+func (r *lineRun) opens(e turnEvent) time.Duration {
+	end := e.at + e.pause
+	for _, o := range r.plan.events {
+		if o.pause == 0 && o.charge.Budget == e.charge.Budget && o.at >= e.at {
+			end = min(end, o.at)
+		}
+	}
+	return end
+}
+
+// uses reports whether a booking needs a budget.
+func uses(k store.Booking, c store.Charge) bool {
+	return slices.ContainsFunc(k.Charges, func(o store.Charge) bool { return o.Budget == c.Budget })
+}
+
+// isOrdered: of two that wait for the same budget only, the one of the higher priority, or
+// of the same and that came first, begins first. It may be later if it had its start
+// already when the other took one that was given back, and if it came or came back after
+// that; and several that come back at one moment do so in any order.
+func (r *lineRun) isOrdered() {
+	r.Helper()
+	for j, b := range r.visitors {
+		for i, a := range r.visitors {
+			k, l := r.plan.visits[i].booking, r.plan.visits[j].booking
+			if i == j || a.start == never || b.start == never || len(k.Charges) > 1 || len(l.Charges) > 1 ||
+				k.Charges[0].Budget != l.Charges[0].Budget || k.Priority < l.Priority || k.Priority == l.Priority && i > j {
+				continue
+			}
+			least := a.start - r.slack.Order
+			switch {
+			case a.lost && b.lost, (a.lost || i > j) && b.since <= a.stood, a.since <= b.since && i > j:
+				continue
+			case a.since <= b.since:
+				least -= horizon + k.Charges[0].Pace*time.Duration(k.Charges[0].Cost)
+			}
+			if b.start < least {
+				r.failf("the visit %d (%s), which came at %v, begins at %v, before %d (%s), which came at %v and begins at %v",
+					j, describe(l), r.plan.visits[j].at, b.start, i, describe(k), r.plan.visits[i].at, a.start)
+			}
+		}
+	}
+}
+
+// isBusy: what began until some time is about as much as in the perfect queue until a
+// little earlier. It may be less by one costly request, and as much for each penalty. Where callers need several
+// budgets, their arrivals in one of the lines depend on the others, and refunds come when
+// what is near is booked: then only the end is compared, in carryOut.
+func (r *lineRun) isBusy() {
+	r.Helper()
+	for _, c := range r.plan.budgets {
+		if slices.ContainsFunc(r.plan.visits, func(v visit) bool {
+			return uses(v.booking, c) && (len(v.booking.Charges) > 1 || v.settled >= 0)
+		}) {
+			continue
+		}
+		late := horizon + r.slack.Start + 50*ms + c.Pace*time.Duration(c.Limit.N())
+		for i, at := range r.want {
+			if at == never || r.visitors[i].start == never || !uses(r.plan.visits[i].booking, c) {
+				continue
+			}
+			want, got := r.begun(c, r.want, at), r.begun(c, r.starts(), at+late+at/20)
+			if got < want-want/10-c.Limit.Capacity()*(1+len(r.plan.events)) {
+				r.failf("the starts of %s until %v cost %d, the perfect queue's until %v %d", sentence(c), at+late+at/20, got, at, want)
+			}
+		}
+	}
+}
+
+// starts returns when the visits began.
+func (r *lineRun) starts() (all []time.Duration) {
+	for _, v := range r.visitors {
+		all = append(all, v.start)
+	}
+	return all
+}
+
+// begun sums the costs of those that began, according to some starts, until t.
+func (r *lineRun) begun(c store.Charge, starts []time.Duration, t time.Duration) (sum int) {
+	for i, at := range starts {
+		if k := r.plan.visits[i].booking; at != never && at <= t && r.visitors[i].start != never && uses(k, c) {
+			sum += k.Charges[0].Cost
+		}
+	}
+	return sum
+}
+
+// nothingIsLeft: when all are gone the budgets are as new.
+func (r *lineRun) nothingIsLeft() {
+	r.Helper()
+	longest := slices.MaxFunc(r.plan.budgets, func(a, b store.Charge) int { return cmp.Compare(a.Limit.Per(), b.Limit.Per()) })
+	r.at(r.now() + 10*longest.Limit.Per() + time.Minute)
+	for _, c := range r.plan.budgets {
+		st, err := r.store.Status(r.Context(), c)
+		if err != nil || st.Used != 0 || st.Waiting != 0 || st.Wait > c.Jitter || st.Paused != 0 {
+			r.failf("status of %s when all are gone: %+v, %v", sentence(c), st, err)
+		}
+	}
+}
+
+// failf ends the run and says how to repeat it.
+func (r *lineRun) failf(format string, args ...any) {
+	r.Helper()
+	r.fatalf("seed %d: "+format, append([]any{r.seed}, args...)...)
+}
