@@ -118,6 +118,7 @@ func (a Answer) String() string {
 	if parts == nil {
 		return "nothing"
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -215,6 +216,7 @@ func RetryAfter(resp *http.Response) Answer {
 	if resp == nil {
 		return Answer{}
 	}
+
 	limited := resp.StatusCode == http.StatusTooManyRequests
 	if !limited && resp.StatusCode != http.StatusServiceUnavailable {
 		return Answer{}
@@ -227,6 +229,7 @@ func RetryAfter(resp *http.Response) Answer {
 	case limited:
 		return Refused(usualRetryAfter)
 	}
+
 	return Answer{}
 }
 

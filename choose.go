@@ -69,11 +69,13 @@ func (c *chooser) choose(ctx context.Context) (*contender, error) {
 		if err != nil || v.hasNoPolicy() {
 			return v, err
 		}
+
 		v.Chosen(v.ctx)
 		err = v.acquireAs(v.ctx, acquire.Wait{WhileBooked: true}, v.price)
 		if err == nil || ctx.Err() != nil {
 			return v, err
 		}
+
 		// The start was lost, by a ban perhaps. A place in line that the variant has now stays.
 		if err != acquire.ErrUnbooked {
 			v.leave()
@@ -96,9 +98,11 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 			break
 		}
 	}
+
 	if len(all) == 0 {
 		return nil, errors.Join(c.failed...)
 	}
+
 	c.speaker = earliest(all)
 	if ctx.Err() == nil && c.isTooLate(ctx, all) { // the guesses of those behind others are hearsay
 		for _, v := range all {
@@ -108,6 +112,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 		}
 		c.speaker = earliest(all)
 	}
+
 	if ctx.Err() != nil || c.isTooLate(ctx, all) {
 		return c.refuse(ctx, all)
 	}
@@ -115,14 +120,17 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	for _, v := range all {
 		v.Silence()
 	}
+
 	s := c.speaker
 	s.Speak(c.begun)
+
 	if s.Idle() && !s.behind && s.guess > 0 && s.guess <= s.Horizon() {
 		s.err = s.BookNear(s.ctx)
 		if s.hasStart() {
 			return c.settleFor(s), nil
 		}
 	}
+
 	return c.wait(ctx, all)
 }
 
@@ -137,14 +145,17 @@ func (c *chooser) variant(i int) *contender {
 		}
 		return v
 	}
+
 	if c.failed[i] == nil {
 		c.built[i], c.failed[i] = c.build(i)
 	}
+
 	if v = c.built[i]; v != nil {
 		v.index = i
 		v.unpriced, v.Variant = v.price(), len(c.order) > 1
 		v.BeginWait(c.begun)
 	}
+
 	return v
 }
 
@@ -207,6 +218,7 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 	if left < 0 {
 		return false
 	}
+
 	rate := 0.0
 	for _, v := range all {
 		switch {
@@ -219,6 +231,7 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 			rate += 1 / v.guess.Seconds()
 		}
 	}
+
 	return rate*left.Seconds() < 1
 }
 
@@ -226,20 +239,24 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error) {
 	r := acquire.NewRace(len(all))
 	defer r.Stop()
+
 	waits := make([]context.Context, len(all))
 	for i, v := range all {
 		waits[i] = r.Context(v.ctx)
 	}
+
 	var racing sync.WaitGroup
 	for i, v := range all {
 		racing.Go(func() { v.race(waits[i], r) })
 	}
+
 	racing.Wait()
 	for _, v := range all {
 		if &v.Caller == r.Winner() {
 			return c.settleFor(v), nil
 		}
 	}
+
 	return c.refuse(ctx, all)
 }
 
@@ -258,12 +275,14 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 		if err == nil || err == acquire.ErrLost || ctx.Err() != nil {
 			return
 		}
+
 		v.LeaveLine()
 		v.err = err
 		r.Retire()
 		if !v.standAside(ctx) {
 			return
 		}
+
 		r.Reenter()
 	}
 }
@@ -280,12 +299,14 @@ func (v *contender) standAside(ctx context.Context) bool {
 		defer timer.Stop()
 		over = timer.C
 	}
+
 	select {
 	case <-v.policies.replaced:
 		v.unpriced = v.price()
 	case <-over:
 	case <-ctx.Done():
 	}
+
 	return ctx.Err() == nil
 }
 
@@ -348,11 +369,13 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 	if n := len(alternatives); n == 0 || n > mostVariants {
 		return nil, -1, &ConfigError{"", "alternatives", fmt.Errorf("there are %d of them: use 1 to %d", n, mostVariants)}
 	}
+
 	for i := range alternatives {
 		if alternatives[i].Weight < 0 {
 			return nil, -1, &ConfigError{"", "alternatives", errors.New("a Weight is negative: use 0 or more")}
 		}
 	}
+
 	order := acquire.Preference(len(alternatives), func(i int) int { return alternatives[i].Weight })
 	c := newChooser(order, func(i int) (*contender, error) {
 		a := l.newAcquisition(ctx)
@@ -361,12 +384,15 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 			return a.useQuote(ctx, a.newQuote(s).priceDemands(s, alternatives[i].Demands, a.Priority))
 		}}, nil
 	})
+
 	v, err := c.choose(ctx)
 	v.Variant = false // the permit has no other
+
 	p, err := l.permit(ctx, new(Permit), v.quotedAcquisition, err)
 	if err != nil {
 		return nil, -1, err
 	}
+
 	return p, v.index, nil
 }
 
@@ -384,6 +410,7 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 	if req.URL == nil {
 		return t.RoundTrip(req)
 	}
+
 	if n < 1 || n > mostVariants {
 		closeBody(req)
 		return nil, &ConfigError{"", "n", fmt.Errorf("is %d: use 1 to %d", n, mostVariants)}
@@ -394,6 +421,7 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 	for i := range order {
 		order[i] = i
 	}
+
 	o.chooser = newChooser(order, o.build)
 
 	for {
@@ -401,6 +429,7 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 		if err != nil {
 			return nil, o.refuse(v, err)
 		}
+
 		r := o.take(v)
 		if r.hasNoPolicy() {
 			if err := r.checkMatched(); err != nil {
@@ -409,11 +438,13 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 			defer o.closeOthers(r)
 			return r.sendFree()
 		}
+
 		resp, err := r.sendAndLearn()
 		if err != acquire.ErrDetach {
 			o.closeOthers(r)
 			return resp, err
 		}
+
 		o.replace(v, r.nextAttempt())
 	}
 }

@@ -42,27 +42,33 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 		name = nameInErrors(name, i)
 		errs = append(errs, &ConfigError{name, "Name", err})
 	}
+
 	fixed := p.Key == nil && p.Cost == nil && p.Share == nil && p.Headroom == nil
 	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), leftReported: new(atomic.Bool), byDefault: new(defaultAnswer), hashes: new(keyHashes), charge: store.Charge{
 		Budget: Budget{Policy: p.Name, Key: store.BudgetOf(p.Name, "").Key},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
 		Pace: p.Limit.Pace(), Node: p.Scope == ScopeNode, Adaptive: p.Adaptive,
 	}}
+
 	for _, f := range p.unused(by) {
 		errs = append(errs, &ConfigError{name, f.name, errors.New(f.advice)})
 	}
+
 	var err error
 	if p.Match != "" {
 		if c.pattern, err = match.Parse(p.Match); err != nil {
 			errs = append(errs, &ConfigError{name, "Match", err})
 		}
 	}
+
 	for _, err := range checkKeyFunc(p.Key, c.pattern) {
 		errs = append(errs, &ConfigError{name, "Key", err})
 	}
+
 	for _, err := range checkKeyFunc(p.Share, c.pattern) {
 		errs = append(errs, &ConfigError{name, "Share", err})
 	}
+
 	if err := p.Limit.Validate(c.charge.Jitter); err != nil {
 		errs = append(errs, &ConfigError{name, "Limit", err})
 	}
@@ -84,6 +90,7 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 	if p.Scope > ScopeNode {
 		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use ScopeFleet or ScopeNode", p.Scope)})
 	}
+
 	return c, errors.Join(errs...)
 }
 
@@ -106,6 +113,7 @@ func (p *Policy) unused(by callers) (all []unusedField) {
 			all = append(all, unusedField{name, advice})
 		}
 	}
+
 	if by == requests {
 		note(p.Match == "", "Match", "is missing: say which requests, such as \"api.example.com/\" for those to one host; \"/\" is every request")
 		note(p.Keyed && p.Key == nil, "Keyed", "is for callers that name a key, and a request names none: set Key, which reads it from the request")
@@ -115,16 +123,19 @@ func (p *Policy) unused(by callers) (all []unusedField) {
 	for _, name := range p.answerFields() {
 		note(true, name, "is never called, because no answer comes here: leave it out, or pass WithoutAnswers(policies), and tell the Permit of refusals and costs")
 	}
+
 	const byName = "is never called, because no request comes here: "
 	if by == names {
 		note(p.Match != "", "Match", "is never looked at, because no request comes here: leave it out. A policy of a Transport's table is to be had from its Limiter method, or from NewLimiters with the same table")
 	}
+
 	if p.Match == "" || by == names {
 		note(p.Key != nil, "Key", byName+"set Keyed, and name the key in each call")
 		note(p.Cost != nil, "Cost", byName+"name the cost in each call")
 		note(p.Share != nil, "Share", byName+"name the share in a Demand")
 		note(p.Weight != nil, "Weight", byName+"name the weight in a Demand")
 	}
+
 	return all
 }
 
@@ -193,20 +204,24 @@ func (p *compiledPolicy) price(c *store.Charge, req *http.Request, bound *match.
 	if p.Key == nil && p.Cost == nil && p.Share == nil {
 		return nil
 	}
+
 	req = bound.For(p.pattern, req)
 	if p.Cost != nil {
 		if c.Cost, err = p.cost(req); err != nil {
 			return err
 		}
 	}
+
 	if p.Share != nil {
 		if c.Share, err = p.share(req); err != nil {
 			return err
 		}
 	}
+
 	if p.Key != nil {
 		err = p.setKey(c, req)
 	}
+
 	return err
 }
 
@@ -320,14 +335,17 @@ func checkName(name string) error {
 	if n := utf8.RuneCountInString(name); n > longestName {
 		return fmt.Errorf("has %d characters: use %d at the most", n, longestName)
 	}
+
 	for _, c := range name {
 		if !unicode.IsPrint(c) {
 			return fmt.Errorf("holds %U, which cannot be printed", c)
 		}
 	}
+
 	if strings.TrimSpace(name) != name {
 		return errors.New("begins or ends with a space: take it out, or a program without it has other budgets")
 	}
+
 	return nil
 }
 
@@ -352,14 +370,17 @@ func recoverAs(err *error, policy, field string) {
 	if v == nil {
 		return
 	}
+
 	if failed, ok := v.(*observersError); ok {
 		*err = failed.error // one of several observers has panicked, and its line is known
 		return
 	}
+
 	if wrong, ok := v.(*keyError); ok {
 		*err = &ConfigError{policy, field, wrong}
 		return
 	}
+
 	*err = &ConfigError{policy, field, panics.Of(v)}
 }
 

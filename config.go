@@ -179,6 +179,7 @@ func (o *contextOptions) maxWaitOr(ctx context.Context, d time.Duration) (maxWai
 	if _, bounded := ctx.Deadline(); bounded {
 		return 0, true
 	}
+
 	return defaultMaxWait, true
 }
 
@@ -199,5 +200,6 @@ func boundCall(ctx context.Context) (context.Context, context.CancelFunc) {
 	if byDefault {
 		over = acquire.ErrDefaultWaitOver
 	}
+
 	return context.WithTimeoutCause(ctx, most, over)
 }

@@ -49,6 +49,7 @@ func (e *engine) configure(c Config) error {
 	if c.Unmatched > UnmatchedRefuse {
 		return &ConfigError{"", "Unmatched", fmt.Errorf("%d is unknown: use UnmatchedPass or UnmatchedRefuse", c.Unmatched)}
 	}
+
 	e.traits, e.inMemory, e.refusesUnmatched = traits, traits.InMemory == c.Store, c.Unmatched == UnmatchedRefuse
 
 	e.callers.Store, e.callers.Traits, e.callers.Errors = e.store, e.traits, callerErrors{}
@@ -56,6 +57,7 @@ func (e *engine) configure(c Config) error {
 		e.callers.Observe = e.tell
 		e.callers.LongWait = max(0, cmp.Or(c.LongWait, defaultLongWait))
 	}
+
 	return nil
 }
 

@@ -41,6 +41,7 @@ func (e *LimitError) Error() string {
 	case e.RetryAfter == Never:
 		return head + "the next window is too far away to book a start in"
 	}
+
 	text := head + "would wait " + brief(e.RetryAfter)
 	switch {
 	case e.Shares > 0:
@@ -67,6 +68,7 @@ func (e *LimitError) Error() string {
 	case e.boundedBy == acquire.BoundDeadline:
 		return text + ", but the deadline is in " + brief(e.couldWait)
 	}
+
 	return text + ", but MaxWait is " + brief(e.couldWait)
 }
 
@@ -140,9 +142,11 @@ func (e *gaveUpError) Error() string {
 		}
 		text += fmt.Sprintf(": %v", e.cause)
 	}
+
 	if e.store != nil {
 		text += "; " + strings.TrimPrefix(e.store.Error(), "throttle: ")
 	}
+
 	return text
 }
 

@@ -100,6 +100,7 @@ func kindOf(k acquire.EventKind) EventKind {
 		acquire.EventClosed:       EventClosed,
 		acquire.EventOpened:       EventOpened,
 	}
+
 	return kinds[k]
 }
 
@@ -124,6 +125,7 @@ func (e *engine) event(ctx context.Context, told acquire.Event) (context.Context
 	if told.Err != nil {
 		ctx = e.withQuestion(ctx, told.Err, told.Charges)
 	}
+
 	return ctx, ev
 }
 

@@ -176,6 +176,7 @@ func (k *joinedKey) of(r *http.Request) string {
 	if r == nil {
 		return k.faults()
 	}
+
 	var stack [128]byte
 	key := stack[:0]
 	for _, f := range k.fs {
@@ -191,6 +192,7 @@ func (k *joinedKey) of(r *http.Request) string {
 	if last := k.last.Load(); last != nil && *last == string(key) {
 		return *last
 	}
+
 	joined := string(key)
 	k.last.Store(&joined)
 	return joined
@@ -201,18 +203,21 @@ func (k *joinedKey) faults() string {
 	if len(k.fs) == 0 {
 		return "Join() of nothing is the same key for every request: leave the key out"
 	}
+
 	var all []string
 	for _, f := range k.fs {
 		if f == nil {
 			all = append(all, "Join has a function that is nil")
 			continue
 		}
+
 		faults, wildcards := inspectKey(f)
 		all = append(all, faults...)
 		for _, name := range wildcards {
 			all = append(all, wildcardMark+name)
 		}
 	}
+
 	return strings.Join(all, faultEnd)
 }
 
@@ -225,6 +230,7 @@ func queryValue(query, name string) string {
 		if pair == "" || strings.Contains(pair, ";") {
 			continue
 		}
+
 		key, value, _ := strings.Cut(pair, "=")
 		if key, err := url.QueryUnescape(key); err != nil || key != name {
 			continue
@@ -233,6 +239,7 @@ func queryValue(query, name string) string {
 			return value
 		}
 	}
+
 	return ""
 }
 
@@ -271,6 +278,7 @@ func (k *routeKey) of(r *http.Request) string {
 	if len(found) == 0 {
 		return ""
 	}
+
 	return k.patterns[slices.Min(found)]
 }
 
@@ -288,20 +296,24 @@ func (k *routeKey) parse() {
 		if text == "" {
 			err = errors.New("is empty")
 		}
+
 		if err != nil {
 			all = append(all, fmt.Sprintf("Route: pattern %q: %v", text, err))
 			continue
 		}
+
 		parsed[i] = p
 		before := slices.IndexFunc(parsed[:i], func(b *match.Pattern) bool { return b != nil && b.Covers(p) })
 		if before >= 0 {
 			all = append(all, fmt.Sprintf("Route: pattern %q never counts, because %q stands before it and matches all of its requests: put it first, or leave it out", text, k.patterns[before]))
 		}
 	}
+
 	if len(all) > 0 {
 		k.faults = strings.Join(all, faultEnd)
 		return
 	}
+
 	k.index = match.NewIndex(parsed)
 }
 

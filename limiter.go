@@ -92,12 +92,14 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 	if l.policy == nil {
 		return nil, wrongKey
 	}
+
 	p.engine, p.first.policy = l.engine, l.policy
 	if cost == Free && wrongKey == nil {
 		p.state.Store(permitFree)
 		p.first.key, p.first.cost = l.key(key), 1 // for Tell: a charge costs at least 1
 		return p, nil
 	}
+
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
 	a.Priority = o.priority
 	a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
@@ -106,6 +108,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 	if l.reserves != (reserves{}) {
 		c.Reserve = l.reserves.forPriority(a.Priority)
 	}
+
 	err := cmp.Or(wrongKey, a.checkCost())
 	if err == nil {
 		err = a.Book(ctx)
@@ -116,6 +119,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 	if err == nil && a.Uncounted() {
 		p.state.Store(permitFree)
 	}
+
 	if err == nil {
 		p.first.key, p.first.cost, p.first.reserve = c.Budget.Key, c.Cost, c.Reserve
 		p.start.Set(&a.Caller)
@@ -129,9 +133,11 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 		a.reportEnd(ctx, err)
 		p = nil
 	}
+
 	if a.Reuse() {
 		l.pool.Put(a)
 	}
+
 	return p, err
 }
 

@@ -97,8 +97,10 @@ func (l *Limiters) acquireRequest(p *Permit, req *http.Request) (*Permit, error)
 				return err
 			}
 		}
+
 		return a.useQuote(req.Context(), a.newQuote(s).priceRequest(s, matched, req))
 	})
+
 	a.recycle()
 	return p, err
 }
@@ -150,12 +152,14 @@ func (l *Limiters) permit(ctx context.Context, p *Permit, a *quotedAcquisition, 
 	if a.hasNoPolicy() || a.Uncounted() {
 		p.state.Store(permitFree)
 	}
+
 	if !a.hasNoPolicy() {
 		if a.Concurrent() && !a.Uncounted() {
 			p.tieSlots(ctx, &acquisition{a.Again(), a.engine})
 		}
 		p.setAndTell(ctx, &a.acquisition)
 	}
+
 	return p, nil
 }
 
@@ -185,17 +189,21 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 	if e.store == nil {
 		return nil, errNotMade()
 	}
+
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
 	charges := e.recentCharges(s)
 	known := len(charges) // the charges behind these are for groups
+
 	for group := range unasked(s, charges) {
 		charges = append(charges, livenessCharge(group))
 	}
+
 	all := make(map[Budget]Status, known)
 	var mu sync.Mutex // of all and failed
 	var next atomic.Int64
 	failed := e.unansweredError()
+
 	var asked sync.WaitGroup
 	for range min(mostAsked, len(charges)) {
 		asked.Go(func() {
@@ -204,19 +212,23 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 				if err == nil {
 					st, err = e.statusOrAway(ctx, charges[i])
 				}
+
 				mu.Lock()
 				if err != nil {
 					failed = err
 				} else if i < known {
 					all[charges[i].Budget] = st
 				}
+
 				mu.Unlock()
 			}
 		})
 	}
+
 	if asked.Wait(); failed != nil {
 		return all, &StoreError{failed}
 	}
+
 	return all, nil
 }
 
@@ -231,6 +243,7 @@ func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 		if !p.hasKeys() {
 			charges = append(charges, c)
 		}
+
 		for _, key := range known[p.Name] {
 			if !p.hasKeys() && key == p.charge.Budget.Key {
 				continue
@@ -239,6 +252,7 @@ func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 			charges = append(charges, c)
 		}
 	}
+
 	return charges
 }
 
@@ -251,14 +265,17 @@ func unasked(s *policySet, charges []store.Charge) map[string]bool {
 			groups[c.Budget.Group] = true
 		}
 	}
+
 	if len(groups) == 0 {
 		return map[string]bool{"": true}
 	}
+
 	for i := range charges {
 		if c := &charges[i]; !c.Node {
 			delete(groups, c.Budget.Group)
 		}
 	}
+
 	return groups
 }
 
@@ -287,14 +304,17 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 		if err := p.checkKey(d.Key); err != nil {
 			return err
 		}
+
 		c := p.charge
 		if d.Key != "" {
 			c.Budget.Key = p.hash(d.Key)
 		}
+
 		c.Share = store.Share{ID: store.ShareOf(p.Name, d.Share), Weight: d.Weight}
 		if err := p.checkDemandedShare(d); err != nil {
 			return err
 		}
+
 		switch c.Reserve = p.reserves.forPriority(priority); {
 		case d.Cost == Free:
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
@@ -304,8 +324,10 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 		case d.Cost > 0:
 			c.Cost = d.Cost
 		}
+
 		q.add(p, c)
 	}
+
 	return nil
 }
 

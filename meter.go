@@ -18,12 +18,14 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
 		return
 	}
+
 	var meters []policyMeter
 	for i, p := range r.quote.policies {
 		c := &r.Booking.Charges[i]
 		if p.Meter == nil || !r.settles(c) || costs != nil && costs[i] >= 0 {
 			continue
 		}
+
 		switch m, err := p.meter(resp); {
 		case err != nil:
 			r.functionFailed(r.req.Context(), p, err)
@@ -31,9 +33,11 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 			meters = append(meters, policyMeter{Meter: m, policy: p, charge: i})
 		}
 	}
+
 	if meters == nil {
 		return
 	}
+
 	coding, known := peek.Coding(resp)
 	if !known {
 		for i := range meters {
@@ -41,6 +45,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 		}
 		return
 	}
+
 	r.toBeTold = true
 	resp.Body = &meteredBody{ReadCloser: resp.Body, r: r, coding: coding, meters: meters}
 }
@@ -128,6 +133,7 @@ func (b *meteredBody) pass(p []byte) {
 func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	switch {
 	case b.over:
 	case b.coding == "":
@@ -138,6 +144,7 @@ func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
 	default:
 		b.coded = append(b.coded, p...)
 	}
+
 	return false
 }
 

@@ -102,6 +102,7 @@ func (p *Permit) setRows(a *quotedAcquisition) {
 		if i > 0 {
 			row = &p.more[i-1]
 		}
+
 		policy, c := a.policy(i)
 		row.set(policy, c, i >= len(a.quote.policies))
 	}
@@ -296,6 +297,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	if !p.beginChange() {
 		return errNotHeld
 	}
+
 	a, whole := p.ownAcquisition()
 	if !whole {
 		p.state.Store(permitGone)
@@ -312,6 +314,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	a.BeginWait(now())
 	err := a.Acquire(ctx, acquire.Wait{})
 	a.StopWatch()
+
 	if err != nil {
 		p.state.Store(permitGone)
 		a.reportEnd(ctx, err)
@@ -323,6 +326,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	if p.slots != nil {
 		p.tieSlots(p.slots.ctx, a)
 	}
+
 	if p.usedAt = now(); a.Hold.Policy != "" {
 		a.Hold.Duration = p.held.Duration + a.Waited()
 		p.held = a.Hold
@@ -331,6 +335,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	if !p.endChange() {
 		return errNotHeld
 	}
+
 	return nil
 }
 
@@ -384,11 +389,13 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	if err != nil {
 		return &ConfigError{policyOf(policies, charges), "Answer", err}
 	}
+
 	for _, name := range policies {
 		if !slices.ContainsFunc(charges, func(c *store.Charge) bool { return c.Budget.Policy == name }) {
 			return &ConfigError{name, "Name", errors.New("the permit has no policy of this name")}
 		}
 	}
+
 	meant := slices.DeleteFunc(charges, func(c *store.Charge) bool { return !isMeant(c) })
 	switch {
 	case len(meant) == 0 && len(policies) == 0:
@@ -396,6 +403,7 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	case len(meant) == 0:
 		return &ConfigError{policies[0], "Key", errors.New("the permit has no budget of this policy and key")}
 	}
+
 	var counted *store.Charge
 	if a.hasCost || a.hasLeft {
 		counted, err = acquired.countedCharge(meant)
@@ -410,6 +418,7 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
 	var errs []error
+
 	if a.Close > 0 {
 		closes := meant
 		if i := slices.IndexFunc(meant, acquired.isOfKey); i >= 0 && len(policies) == 0 {
@@ -417,14 +426,17 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 		}
 		errs = append(errs, acquired.penalize(ctx, closes, counted, a, ago))
 	}
+
 	if cost, ok := a.Cost(); ok && counted != nil {
 		errs = append(errs, p.settle(ctx, counted, cost))
 	}
+
 	if left, ok := a.Left(); ok && counted != nil {
 		left.Left, left.Age = max(0, left.Left), max(0, ago-max(counted.Jitter, acquire.DefaultJitter))
 		left.Reset = max(0, min(left.Reset, MaxPenalty))
 		errs = append(errs, acquired.lowerQuota(ctx, quota{counted, left}))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -465,6 +477,7 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 	for _, c := range charges {
 		penalties = append(penalties, penalty{charge: c, length: min(said.Close, MaxPenalty), verdict: said.Verdict})
 	}
+
 	teaches := a.teachingPenalty(ctx, penalties, func(c *store.Charge) bool { return said.hasLeft && c == counted })
 
 	var errs []error
@@ -477,6 +490,7 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 			errs = append(errs, &StoreError{err})
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -486,6 +500,7 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 	if !p.beginChange() {
 		return nil
 	}
+
 	defer p.endChange()
 
 	a := p.acquisition()
@@ -493,6 +508,7 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 	if index < 0 {
 		return nil
 	}
+
 	c := &a.Booking.Charges[index]
 	before := c.Cost
 	a.callers.NoteCost(c.Budget.Policy, before, cost)
@@ -508,6 +524,7 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 		// back more than is booked would give back the start of other work.
 		cost, err = min(before, cost), &StoreError{err}
 	}
+
 	c.Cost = cost
 	p.setCosts(a.Booking.Charges)
 	return err
@@ -520,17 +537,21 @@ func (p *Permit) told() (a *acquisition, charges []*store.Charge, ago time.Durat
 	for i := range a.Booking.Charges {
 		charges = append(charges, &a.Booking.Charges[i])
 	}
+
 	for _, c := range p.charges(true) {
 		if !slices.ContainsFunc(charges, func(other *store.Charge) bool { return other.Budget == c.Budget }) {
 			charges = append(charges, &c)
 		}
 	}
+
 	if p.state.Load() == permitFree {
 		return a, charges, 0
 	}
+
 	began := a.StartAt()
 	if p.usedAt != 0 {
 		began = p.usedAt
 	}
+
 	return a, charges, max(0, now()-began)
 }

@@ -50,6 +50,7 @@ func (l *Limiters) Reserve(ctx context.Context, place *Place, demands ...Demand)
 	case len(demands) == 0:
 		return nil, nil, &ConfigError{"", "demands", errors.New("are missing: name what the work takes, or give its place")}
 	}
+
 	return l.reserve(ctx, a, nil, func() error {
 		s := l.policies.Load()
 		return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.Priority))
@@ -72,10 +73,12 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 		if err := a.useQuote(ctx, a.newQuote(s).priceVisit(s, place, demands)); err != nil || restored {
 			return err
 		}
+
 		turn, ok := a.store.RestoreTurn(&store.Booking{Charges: a.Booking.Charges, Priority: a.Priority}, place.Turn)
 		if !ok {
 			return &store.PlaceError{Problem: store.PlaceForeign}
 		}
+
 		restored = true
 		a.Return(turn)
 		return nil
@@ -83,11 +86,13 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 
 	permit, later, err := l.reserve(ctx, a, place, price)
 	unredeem := func() { l.redeemed.remove(place.ID) }
+
 	if permit != nil {
 		permit.unredeem = unredeem
 	} else {
 		unredeem()
 	}
+
 	return permit, later, err
 }
 
@@ -185,13 +190,16 @@ func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration)
 		if i >= len(a.Booking.Charges) {
 			d.Cost = 0
 		}
+
 		p.Demands = append(p.Demands, d)
 	}
+
 	if old != nil {
 		p.ID = old.ID
 	} else {
 		rand.Read(p.ID[:]) // never fails
 	}
+
 	p.When = p.Issued.Add(a.comeIn(ctx, old, wait))
 	return p
 }
@@ -206,14 +214,17 @@ func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration
 	if wait <= 0 { // nobody knows when a slot will be free
 		wait = a.Patience
 	}
+
 	if left := a.Patience / 2; old == nil || old.RetryAfter() < wait-left {
 		ctx, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
 		if appointed, err := a.store.Appoint(ctx, *c, wait, old != nil); err == nil {
 			wait = max(wait, appointed)
 		}
+
 		return max(leastReturn, wait-left)
 	}
+
 	return max(leastReturn, old.RetryAfter())
 }
 
@@ -226,18 +237,22 @@ func (q *quote) pricePlace(s *policySet, place *Place) error {
 		if p == nil {
 			return &store.PlaceError{Problem: store.PlaceUnknown, Policy: d.Policy}
 		}
+
 		c := p.charge
 		if isForAll := d.Key == c.Budget.Key; isForAll == p.hasKeys() { // the policy has got keys since, or lost them
 			return &store.PlaceError{Problem: store.PlaceOther}
 		}
+
 		c.Budget.Key, c.Reserve = d.Key, p.reserves.forPriority(place.Priority)
 		if d.Cost == 0 {
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
 			continue
 		}
+
 		c.Cost = d.Cost
 		q.add(p, c)
 	}
+
 	return nil
 }
 

@@ -248,5 +248,6 @@ func newReserves(headroom map[Priority]float64, l Limit) (r reserves, err error)
 			r[p-PriorityLow] = min(int(math.Ceil(share*float64(l.Capacity()))), max(0, l.Capacity()-1))
 		}
 	}
+
 	return r, errors.Join(errs...)
 }

@@ -59,6 +59,7 @@ func (s *policySet) policyNamed(policy, owner string) (*compiledPolicy, error) {
 func newPolicySet(policies []Policy, by callers) (*policySet, error) {
 	s := &policySet{given: slices.Clone(policies), policies: make([]compiledPolicy, len(policies)), byName: make(map[string]*compiledPolicy), replaced: make(chan struct{})}
 	patterns := make([]*match.Pattern, len(policies))
+
 	var errs []error
 	for i, p := range policies {
 		c, err := compile(p, i, by)
@@ -68,14 +69,18 @@ func newPolicySet(policies []Policy, by callers) (*policySet, error) {
 		if p.Name != "" && s.byName[p.Name] != nil {
 			errs = append(errs, &ConfigError{p.Name, "Name", errors.New("two policies have this name: give each its own")})
 		}
+
 		s.policies[i], patterns[i], s.byName[p.Name] = c, c.pattern, &s.policies[i]
 	}
+
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+
 	for i, g := range match.Groups(patterns) {
 		s.policies[i].charge.Budget.Group = g
 	}
+
 	s.index = match.NewIndex(patterns)
 	return s, nil
 }
@@ -119,6 +124,7 @@ func (s *policySet) quote(req *http.Request) (q quote, err error) {
 func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (err error) {
 	charges, policies := slices.Grow(q.charges[:0], len(matched)), slices.Grow(q.policies[:0], len(matched))
 	q.zeroCost, q.unpriced = q.zeroCost[:0], nil
+
 	var bound match.Bound
 	for _, i := range matched {
 		p, n := &s.policies[i], len(policies)
@@ -126,14 +132,17 @@ func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (
 		if p.fixed {
 			continue
 		}
+
 		c := &charges[n]
 		failed := p.price(c, req, &bound)
 		if failed == nil && c.Cost > 0 {
 			continue
 		}
+
 		charges, policies = charges[:n], policies[:n]
 		err = cmp.Or(err, q.leaveOut(p, c, failed))
 	}
+
 	q.charges, q.policies = charges, policies
 	return err
 }

@@ -27,27 +27,33 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 	if p.outage {
 		return a.pauseBudget(ctx, c, p.length)
 	}
+
 	refusal := store.Refusal{Length: max(0, p.length), Ago: ago, Took: took}
 	if teaches {
 		refusal.Start = a.Grant
 	}
+
 	from, to, err := a.store.Refuse(ctx, *c, refusal)
 	if err != nil {
 		a.reportFailure(ctx, c, refusal.Length, err)
 		return err
 	}
+
 	if a.observe == nil {
 		return nil
 	}
+
 	if p.length > 0 {
 		a.callers.NoteClosed(c.Budget, p.length)
 		a.observe(ctx, eventOf(EventPenalized, c, p.length, nil))
 	}
+
 	if to < from {
 		e := eventOf(EventLowered, c, 0, nil)
 		e.From, e.To = from, to
 		a.observe(ctx, e)
 	}
+
 	return nil
 }
 
@@ -105,15 +111,18 @@ func (a *acquisition) teachingPenalty(ctx context.Context, penalties []penalty, 
 			able = append(able, i)
 		}
 	}
+
 	if len(able) < 2 {
 		return slices.Max(append(able, -1))
 	}
+
 	best, most := -1, -1.0
 	for _, i := range able {
 		if f := a.fullness(ctx, penalties[i].charge); f > most {
 			best, most = i, f
 		}
 	}
+
 	return best
 }
 

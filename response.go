@@ -41,6 +41,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 
 	f := r.readFeedback(resp)
 	r.mark(resp, f)
+
 	switch {
 	case f.isEmpty():
 		return
@@ -99,14 +100,17 @@ func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 		if !rest.isEmpty() && !r.handOver(rest) {
 			r.reportUse(rest)
 		}
+
 		close(reported)
 	}()
 
 	if r.holdsNobody(f) {
 		return
 	}
+
 	timer := time.NewTimer(r.ReportTime())
 	defer timer.Stop()
+
 	select {
 	case <-reported:
 		r.markAgain(resp, f)
@@ -149,6 +153,7 @@ func (r *roundTrip) endOutages() {
 func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	f.arrived = now()
 	req := resp.Request
+
 	delay := r.responseDelay(resp)
 	for i := range r.policyCount() {
 		p, c := r.policy(i)
@@ -160,6 +165,7 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 				byDefault: byDefault, charge: c, length: min(a.Close, MaxPenalty) - delay, verdict: a.Verdict,
 				outage: resp.StatusCode == http.StatusServiceUnavailable,
 			})
+
 		case !c.Shadow:
 			f.verdict = max(f.verdict, a.Verdict)
 		}
@@ -175,10 +181,12 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	if resp.StatusCode == http.StatusTooManyRequests {
 		f.penalties = r.leaveOpen(f.penalties)
 	}
+
 	r.meterBody(resp, f.costs)
 	if r.areBooked(f.costs) {
 		f.costs = nil
 	}
+
 	resp.Request = req // responseDelay may have set another
 	return f
 }
@@ -200,10 +208,12 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 	if p.Answer != nil {
 		said, err := p.answer(resp)
 		r.reportIllegible(p, c, resp)
+
 		if err != nil {
 			r.functionFailed(r.req.Context(), p, err)
 			return RetryAfter(resp), false // the policy's own function cannot say
 		}
+
 		if a, err = said.corrected(); err != nil {
 			r.functionFailed(r.req.Context(), p, &ConfigError{p.Name, "Answer", err})
 		}
@@ -217,6 +227,7 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 		standard := p.byDefault.answer(resp)
 		a.Verdict, a.Close = standard.Verdict, standard.Close
 	}
+
 	return a, byDefault
 }
 
@@ -258,11 +269,13 @@ func (r *roundTrip) mark(resp *http.Response, f feedback) {
 	if slices.ContainsFunc(f.penalties, func(p penalty) bool { return !p.charge.Shadow }) && m.verdict != VerdictPartly {
 		m.verdict = VerdictNone // a policy that closes its budget is believed
 	}
+
 	for i := range f.penalties {
 		p := &f.penalties[i]
 		if p.charge.Shadow || !r.isBooked(p.charge) {
 			continue
 		}
+
 		m.verdict = max(m.verdict, p.verdict)
 		if !p.failed {
 			m.closes = max(m.closes, p.length)
@@ -375,9 +388,11 @@ func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 	case status.Wait+doubt < q.Reset:
 		err = a.pauseBudget(ctx, c, q.Reset) // which tells the observer of its error
 	}
+
 	if err != nil {
 		return &StoreError{err}
 	}
+
 	return nil
 }
 
@@ -462,18 +477,22 @@ type settlement struct {
 func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g store.Grant, costs []int) (failed []store.Charge, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.booked != nil {
 		b.Charges = s.booked
 	}
+
 	all := costsOf(b.Charges)
 	for i, cost := range costs {
 		if cost >= 0 {
 			all[i] = cost
 		}
 	}
+
 	if slices.EqualFunc(b.Charges, all, func(c store.Charge, cost int) bool { return c.Cost == cost }) {
 		return nil, nil
 	}
+
 	err = st.Settle(ctx, &b, g, all)
 	s.booked = slices.Clone(b.Charges)
 	for i, cost := range all {
@@ -481,11 +500,13 @@ func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g stor
 		if err != nil && c.Cost != cost {
 			failed = append(failed, b.Charges[i])
 		}
+
 		// If it is unknown which of two costs the store has, the lower one counts: to give back more
 		// than is booked would give back the start of another request.
 		if err == nil || cost < c.Cost {
 			c.Cost = cost
 		}
 	}
+
 	return failed, err
 }

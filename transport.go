@@ -68,6 +68,7 @@ func (t *Transport) useDefaultBase() {
 		// workers as well.
 		base.MaxIdleConnsPerHost, base.MaxIdleConns = idleConnsPerHost, 0
 	}
+
 	t.base = base
 
 	// Nobody can use the idle connections of a transport that is gone.
@@ -127,6 +128,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.base.RoundTrip(req) // which says what is wrong with it
 	}
+
 	var matchBuf [fewPolicies]int32
 	policies := t.policies.Load()
 	matched := policies.index.Match(matchBuf[:0], req)
@@ -144,11 +146,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err = r.acquireUntilSend(); err != nil || r.hasNoPolicy() { // book, wait, revalidate
 			break
 		}
+
 		resp, failed := r.sendAndLearn() // checks once more before the first byte
 		if failed != acquire.ErrDetach {
 			r.recycle()
 			return resp, failed
 		}
+
 		r = r.nextAttempt() // the start is far away: the connection was given back
 	}
 
@@ -158,6 +162,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	} else {
 		resp, err = r.sendFree()
 	}
+
 	r.recycle()
 	return resp, err
 }
@@ -199,6 +204,7 @@ func (r *roundTrip) sendFree() (*http.Response, error) {
 		req = req.WithContext(req.Context())
 		req.Body = r.reqBody
 	}
+
 	r.handedAt = now()
 	resp, err := r.t.base.RoundTrip(req)
 	if resp != nil && r.detached {
@@ -207,6 +213,7 @@ func (r *roundTrip) sendFree() (*http.Response, error) {
 	if err == nil && resp != nil && len(r.quote.zeroCost) > 0 {
 		r.applyResponse(resp)
 	}
+
 	return resp, err
 }
 
@@ -220,11 +227,13 @@ func (r *roundTrip) sendAndLearn() (*http.Response, error) {
 			r.end()
 		}
 	}()
+
 	resp, err := r.send()
 	if err != nil || resp == nil {
 		goesOn = err == acquire.ErrDetach
 		return nil, err
 	}
+
 	r.applyResponse(resp)
 	goesOn = true
 	return resp, nil
@@ -237,6 +246,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 	if r.observe != nil {
 		r.ReportStart(r.req.Context(), r.Waited())
 	}
+
 	r.prepare()
 	r.handedAt = now()
 	resp, err := r.t.base.RoundTrip(&r.sent)
@@ -245,15 +255,18 @@ func (r *roundTrip) send() (*http.Response, error) {
 	if stopped != nil {
 		err = stopped
 	}
+
 	if err != nil || resp == nil {
 		if resp != nil && resp.Body != nil {
 			resp.Body.Close()
 		}
 		return nil, err
 	}
+
 	if !checked {
 		r.dials.markSilent(r.req.URL.Host)
 	}
+
 	resp.Request = r.req
 	r.wrapBody(resp)
 	return resp, nil
@@ -267,10 +280,12 @@ func (r *roundTrip) prepare() {
 	r.sentURL = *r.req.URL
 	r.sent.URL = &r.sentURL
 	r.sent.Body = r.reqBody
+
 	if r.reqBody != nil && r.reqBody != http.NoBody && r.req.GetBody == nil {
 		r.revocable = &revocableBody{ReadCloser: r.reqBody}
 		r.sent.Body = r.revocable
 	}
+
 	if r.Concurrent() {
 		// A caller that wraps the response's body may never close it.
 		r.mu.Lock()
@@ -286,14 +301,17 @@ func (r *roundTrip) wrapBody(resp *http.Response) {
 		r.end()
 		return
 	}
+
 	if w, ok := resp.Body.(io.ReadWriteCloser); ok {
 		b := &upgradedBody{w, r}
 		if r.canBeDropped() {
 			runtime.AddCleanup(b, (*roundTrip).drop, r)
 		}
+
 		resp.Body = b
 		return
 	}
+
 	if r.canBeDropped() {
 		// The base may keep r for as long as the body is not over, so the body lies apart.
 		b := &droppableBody{responseBody: responseBody{resp.Body, r}}
@@ -301,6 +319,7 @@ func (r *roundTrip) wrapBody(resp *http.Response) {
 		resp.Body = b
 		return
 	}
+
 	r.respBody = responseBody{resp.Body, r}
 	resp.Body = &r.respBody
 }
@@ -336,6 +355,7 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 	if !ok {
 		return
 	}
+
 	err := r.preWriteCheck(again)
 	ctx, events := r.endCheck(err)
 
@@ -345,6 +365,7 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 		r.connClosed = closed
 		r.mu.Unlock()
 	}
+
 	for _, e := range events {
 		r.t.observe(ctx, e)
 	}
@@ -355,6 +376,7 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.awaitCheck()
 	if r.stopErr != nil || r.ended || r.quotedAcquisition == nil {
 		r.connClosed = false // the base has got another connection than the one that was closed
@@ -366,9 +388,11 @@ func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 		r.dialTook = now() - r.handedAt
 		r.dials.add(r.req.URL.Host, r.dialTook, info.Reused)
 	}
+
 	r.checking = true
 	again, r.wrote = r.wrote, false
 	r.baseRetried = r.baseRetried || again
+
 	return again, true
 }
 
@@ -377,6 +401,7 @@ func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.checking = false
 	if r.checked != nil {
 		close(r.checked)
@@ -390,6 +415,7 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 			_, e := r.engine.event(ctx, opened)
 			events = append(events, e)
 		}
+
 	case err != acquire.ErrDetach && r.observe != nil:
 		events = make([]Event, 1)
 		ctx, events[0] = r.event(ctx, endOf(err), r.Waited(), err)
@@ -401,9 +427,11 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 	} else if r.ended {
 		r.giveBack()
 	}
+
 	if err != nil {
 		r.abort(err)
 	}
+
 	return ctx, events
 }
 
@@ -452,6 +480,7 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 	ctx, w := r.req.Context(), acquire.Wait{}
 	r.ExtendDeadline()
 	r.Lead = r.dialLead() // for an attempt that must connect again
+
 	if again {
 		// The base tries again on another connection. The request that it wrote on the
 		// first connection may have arrived, so the grant of that request is spent.
@@ -462,6 +491,7 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 
 	w.Detaches, w.DetachAt = !r.baseRetried, now()+r.connectionHold()
 	r.Recheck()
+
 	err := r.Acquire(ctx, w)
 	if r.Variant && err != nil && ctx.Err() == nil {
 		err = acquire.ErrDetach // another variant may have room
@@ -472,6 +502,7 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 		w.Detaches, r.Variant = false, false
 		err = r.Acquire(ctx, w)
 	}
+
 	return err
 }
 
@@ -497,18 +528,22 @@ func (r *roundTrip) wroteHeaders() {
 func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if r.connClosed {
 		return nil, e, false // the headers are in a buffer only: net/http notices the closed connection when it flushes
 	}
+
 	r.wrote = true
 	if r.checking || r.quotedAcquisition == nil {
 		return nil, e, false // on another connection than the one that was written to, or answered before it was written
 	}
+
 	r.StopWatch()
 	if d := r.Late(); d > 0 && r.stopErr == nil && r.observe != nil {
 		ctx, e = r.event(r.req.Context(), acquire.EventLate, d, nil)
 		return ctx, e, true
 	}
+
 	return nil, e, false
 }
 
@@ -547,6 +582,7 @@ func (r *roundTrip) rewindBody() bool {
 			return false
 		}
 		r.rewound = r.reqBody
+
 	default:
 		body, err := r.req.GetBody()
 		if err != nil {
@@ -554,6 +590,7 @@ func (r *roundTrip) rewindBody() bool {
 		}
 		r.rewound = body
 	}
+
 	return true
 }
 
@@ -571,24 +608,29 @@ func (r *roundTrip) end() {
 func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if r.ended {
 		return nil, nil
 	}
+
 	r.ended = true
 	if r.req.Context().Err() == nil {
 		// Otherwise the end of the caller's context ends sentContext, with the caller's own error.
 		r.sentContext.end(nil)
 	}
+
 	if r.stopAfterFunc != nil {
 		r.stopAfterFunc()
 	}
 	if r.checking || r.quotedAcquisition == nil {
 		return nil, nil
 	}
+
 	r.giveBack()
 	if r.stopErr == acquire.ErrDetach {
 		return r.abandon()
 	}
+
 	return nil, nil
 }
 

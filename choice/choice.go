@@ -156,6 +156,7 @@ func checkVariants(variants []Variant) error {
 	if n := len(variants); n == 0 || n > mostVariants {
 		wrong("there are %d of them: use 1 to %d", n, mostVariants)
 	}
+
 	names := make(map[string]bool)
 	for i := range variants {
 		v := &variants[i]
@@ -165,11 +166,13 @@ func checkVariants(variants []Variant) error {
 		case names[v.Name]:
 			wrong("two of them are named %q", v.Name)
 		}
+
 		names[v.Name] = true
 
 		if v.Weight < 0 {
 			wrong("the Weight of %q is negative: use 0 or more", v.Name)
 		}
 	}
+
 	return errors.Join(errs...)
 }

@@ -82,11 +82,13 @@ func (a *answer) search(s *search, paths []path, fits fits) {
 	if a.kind == 0 {
 		a.begin()
 	}
+
 	if a.kind != '{' {
 		a.scan.Reset(&a.text, 0)
 		s.whole(paths, fits)
 		return
 	}
+
 	var few [fewPaths]path
 	for i := 0; i < len(a.members) || a.next(); i++ {
 		m := &a.members[i]
@@ -95,6 +97,7 @@ func (a *answer) search(s *search, paths []path, fits fits) {
 			return
 		}
 	}
+
 	if len(a.members) == mostMembers {
 		a.searchRest(s, paths, fits)
 	}
@@ -131,22 +134,27 @@ func (a *answer) readMember() bool {
 		}
 		a.place, a.unread = a.scan.Place(), false
 	}
+
 	name, more, _ := a.scan.Member(len(a.members) == 0)
 	if !more {
 		return false
 	}
+
 	m := member{name: a.keepName(name)}
 	first := a.scan.Peek()
 	m.from = a.scan.Place()
+
 	if a.unread = first == '{' || first == '['; !a.unread {
 		if !a.scan.Skip() {
 			return false
 		}
+
 		m.to = a.scan.Place()
 		if m.ended = m.to; first != '"' {
 			m.ended++
 		}
 	}
+
 	a.place = a.scan.Place()
 	a.members = append(a.members, m)
 	return true
@@ -169,17 +177,21 @@ func (a *answer) value(s *search, m *member, paths []path, fits fits) bool {
 		a.scan.Reset(&a.text, m.from)
 		return s.value(paths, fits)
 	}
+
 	if m.ended > a.text.max {
 		return false
 	}
+
 	if !m.parsed {
 		raw := a.text.between(m.from, m.to)
 		if raw == nil {
 			return false
 		}
+
 		m.parsed = true
 		m.text, m.legal = jsonscan.TextOf(raw)
 	}
+
 	return m.legal && s.scalar(paths, m.text, fits)
 }
 

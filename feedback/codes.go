@@ -58,6 +58,7 @@ func (c Codes) Answer(resp *http.Response) throttle.Answer {
 	if usual.Close > 0 {
 		usual.Close = ending(resp, c.End, usual.Close)
 	}
+
 	return usual
 }
 
@@ -71,6 +72,7 @@ func (c Codes) usual(text string) (a throttle.Answer, known bool) {
 
 	code = folded(code)
 	d, exact, known := c.lasts(code)
+
 	no, noExact := c.notRefused(code)
 	switch {
 	case exact, known && !noExact:
@@ -78,6 +80,7 @@ func (c Codes) usual(text string) (a throttle.Answer, known bool) {
 	case no:
 		return NotRefused(nil), true
 	}
+
 	return throttle.Answer{}, false
 }
 

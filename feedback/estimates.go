@@ -51,10 +51,12 @@ var groupSeed = maphash.MakeSeed()
 func (e *Estimates) Cost(group string, otherwise int) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	g := e.groups[maphash.String(groupSeed, group)]
 	if g == nil {
 		return otherwise
 	}
+
 	mean := g.costs / g.weights
 	if g.settled < cmp.Or(e.Least, leastToKnow) {
 		return max(otherwise, wholeCost(mean))
@@ -64,6 +66,7 @@ func (e *Estimates) Cost(group string, otherwise int) int {
 	if variance < leastVariance*mean*mean {
 		variance = 0 // what is left of sums of floats
 	}
+
 	standardError := math.Sqrt(variance * g.weightsSquared / (g.weights * g.weights))
 	return max(1, wholeCost(mean+standardError))
 }
@@ -100,12 +103,14 @@ func (e *Estimates) group(id uint64) *estimate {
 	if e.groups == nil {
 		e.groups = make(map[uint64]*estimate)
 	}
+
 	for other := range e.groups {
 		if len(e.groups) < mostGroups {
 			break
 		}
 		delete(e.groups, other)
 	}
+
 	g = new(estimate)
 	e.groups[id] = g
 	return g

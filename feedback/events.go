@@ -26,6 +26,7 @@ func Events(resp *http.Response, read func(data []byte) (cost int)) throttle.Met
 	if resp.StatusCode >= http.StatusBadRequest {
 		return nil
 	}
+
 	m := &events{read: read, cost: -1}
 	switch media := mediaType(resp); media {
 	case "text/event-stream":
@@ -37,6 +38,7 @@ func Events(resp *http.Response, read func(data []byte) (cost int)) throttle.Met
 			return nil
 		}
 	}
+
 	return m
 }
 
@@ -94,21 +96,25 @@ func (m *events) Write(p []byte) (n int, err error) {
 		}
 		return n, nil
 	}
+
 	for len(p) > 0 {
 		if m.cr && p[0] == '\n' {
 			m.cr, p = false, p[1:]
 			continue
 		}
+
 		m.cr = false
 		end := bytes.IndexAny(p, "\r\n")
 		if end < 0 {
 			m.line.add(p)
 			break
 		}
+
 		m.line.add(p[:end])
 		m.cr, p = p[end] == '\r', p[end+1:]
 		m.endLine()
 	}
+
 	return n, nil
 }
 

@@ -57,11 +57,13 @@ func both(a, b throttle.Answer) throttle.Answer {
 	if other, ok := b.Left(); ok && (!said || tighter(other, left)) {
 		a = a.WithLeft(other)
 	}
+
 	if _, said := a.Cost(); !said {
 		if cost, ok := b.Cost(); ok {
 			a = a.WithCost(cost)
 		}
 	}
+
 	return a
 }
 
@@ -114,9 +116,11 @@ func InARow(n int, read Reader) Reader {
 			if row.Load() != 0 { // so that good answers do not all write to one place in memory
 				row.Store(0)
 			}
+
 		case row.Add(1) < int64(n):
 			a.Close = 0
 		}
+
 		return a
 	}
 }

@@ -26,10 +26,12 @@ func firstField(resp *http.Response, fields []string, max int64, fits fits) (tex
 	if !looked(resp, max) {
 		return "", false
 	}
+
 	a, body := peek.Kept[answer](resp)
 	if a == nil {
 		return firstFieldIn(peek.Reader(resp, max), fields, fits)
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
@@ -37,6 +39,7 @@ func firstField(resp *http.Response, fields []string, max int64, fits fits) (tex
 	s := search{json: &a.scan, best: len(fields)}
 	var few [fewPaths]path
 	a.search(&s, paths(few[:0], fields), fits)
+
 	return s.text, s.found
 }
 
@@ -136,6 +139,7 @@ func (s *search) value(paths []path, fits fits) bool {
 	if len(paths) == 0 {
 		return s.json.Skip()
 	}
+
 	switch s.json.Peek() {
 	case '{':
 		s.json.Open()
@@ -144,6 +148,7 @@ func (s *search) value(paths []path, fits fits) bool {
 		s.json.Open()
 		return s.elements(paths, fits)
 	}
+
 	text, ok := s.json.Scalar()
 	return ok && s.scalar(paths, text, fits)
 }

@@ -106,11 +106,13 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 	if !mayRefuse(resp, h.Status) {
 		return 0
 	}
+
 	if resp.StatusCode == http.StatusTooManyRequests {
 		if d, ok := h.retryAfter(resp); ok {
 			return d
 		}
 	}
+
 	if !speaks(resp) {
 		return 0
 	}
@@ -127,6 +129,7 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 	if !counted || left > 0 {
 		return 0
 	}
+
 	h.Per = cmp.Or(h.Per, window)
 	return h.untilMore(resp)
 }
@@ -159,6 +162,7 @@ func (h Headers) untilMore(resp *http.Response) time.Duration {
 	if d, ok := h.window(resp, throttle.MaxPenalty); ok && !h.As.canRead(valuesOf(resp.Header, h.Reset)) {
 		return d
 	}
+
 	return soon
 }
 
@@ -198,6 +202,7 @@ func (h Headers) left(header http.Header) (left int, window time.Duration, ok bo
 	if size == 0 {
 		size = h.Size
 	}
+
 	return max(size-used.n, 0), used.window, ok && size > 0 && used.n >= 0
 }
 
@@ -254,6 +259,7 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 	if !ok && plain == 1 && (windows == 0 || h.Per == 0) {
 		return last, true
 	}
+
 	return found, ok
 }
 
@@ -288,6 +294,7 @@ func countOf(text string) (c count, ok bool) {
 	if c.n, ok = whole(text); below {
 		c.n = -c.n
 	}
+
 	return c, ok
 }
 

@@ -17,6 +17,7 @@ func Partly(resp *http.Response) (partly bool) {
 	if s.Peek() != '{' {
 		return false
 	}
+
 	s.Object(func(name []byte) bool {
 		if string(name) != "data" {
 			return s.Skip()
@@ -24,6 +25,7 @@ func Partly(resp *http.Response) (partly bool) {
 		partly = !strings.ContainsRune("n\x00", rune(s.Peek()))
 		return false
 	})
+
 	return partly
 }
 

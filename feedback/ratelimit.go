@@ -81,9 +81,11 @@ func (r RateLimit) penalty(resp *http.Response) time.Duration {
 	case !ok || q.Left > 0:
 		return 0
 	}
+
 	if d, ok := retryAfter(resp); ok {
 		return d
 	}
+
 	return q.Reset
 }
 
@@ -97,13 +99,16 @@ func (r RateLimit) structured(resp *http.Response, most, undated time.Duration) 
 		q, ok = r.least(list, r.policies(resp), most, undated)
 		return q, ok, true
 	}
+
 	if r.Name != "" {
 		return throttle.Quota{}, false, true
 	}
+
 	if dict, parsed := parseDictionary(field); parsed && len(dict) > 0 {
 		q, ok = quotaOf(dict["remaining"].value, dict["reset"].value, undated)
 		return q, ok, true
 	}
+
 	return throttle.Quota{}, false, false
 }
 
@@ -129,14 +134,17 @@ func (r RateLimit) least(list []item, policies map[string]policy, most, undated 
 		if !named || !countOrNone(left) || !countOrNone(reset) || !bytesOrNone(member.params["pk"]) {
 			return throttle.Quota{}, false
 		}
+
 		p := policies[name]
 		if r.Name != "" && r.Name != name || r.Name == "" && !p.countsRequests() {
 			continue
 		}
+
 		said := reset != nil
 		if !said {
 			reset = p.window
 		}
+
 		q, ok := quotaOf(left, reset, undated)
 		if !said {
 			q.Reset = min(q.Reset, most)
@@ -145,6 +153,7 @@ func (r RateLimit) least(list []item, policies map[string]policy, most, undated 
 			least, found = q, true
 		}
 	}
+
 	return least, found
 }
 

@@ -50,9 +50,11 @@ func parseDictionary(field string) (dict map[string]item, ok bool) {
 			dict[key] = item{true, p.params()}
 		}
 	}
+
 	if p.failed {
 		return nil, false
 	}
+
 	return dict, true
 }
 
@@ -119,12 +121,14 @@ func (p *fieldParser) member() item {
 	if !p.skip("(") {
 		return p.item()
 	}
+
 	inner := []item{}
 	for {
 		p.rest = strings.TrimLeft(p.rest, " ")
 		if p.failed || p.skip(")") {
 			return item{inner, p.params()}
 		}
+
 		inner = append(inner, p.item())
 		if c := p.peek(); c != ' ' && c != ')' {
 			p.fail()
@@ -148,8 +152,10 @@ func (p *fieldParser) params() map[string]any {
 		if params == nil {
 			params = make(map[string]any)
 		}
+
 		params[key] = value
 	}
+
 	return params
 }
 
@@ -181,9 +187,11 @@ func (p *fieldParser) value() any {
 			p.fail()
 		}
 		return time.Unix(seconds, 0).UTC()
+
 	case p.skip("%\""):
 		return p.display()
 	}
+
 	p.fail()
 	return nil
 }
@@ -195,6 +203,7 @@ func (p *fieldParser) number() any {
 	if p.skip("-") {
 		sign = "-"
 	}
+
 	whole := p.span(digit)
 	if !p.skip(".") {
 		n, err := strconv.ParseInt(sign+whole, 10, 64)
@@ -203,29 +212,35 @@ func (p *fieldParser) number() any {
 		}
 		return n
 	}
+
 	fraction := p.span(digit)
 	f, err := strconv.ParseFloat(sign+whole+"."+fraction, 64)
 	if err != nil || whole == "" || len(whole) > 12 || fraction == "" || len(fraction) > 3 {
 		p.fail()
 	}
+
 	return f
 }
 
 func (p *fieldParser) string() any {
 	var text strings.Builder
 	p.expect(`"`)
+
 	for !p.skip(`"`) {
 		if p.skip(`\`) && p.peek() != '"' && p.peek() != '\\' {
 			p.fail()
 		}
+
 		c := p.peek()
 		if c < ' ' || c > '~' {
 			p.fail()
 			return ""
 		}
+
 		text.WriteByte(c)
 		p.rest = p.rest[1:]
 	}
+
 	return text.String()
 }
 
@@ -254,16 +269,20 @@ func (p *fieldParser) display() any {
 			p.fail()
 			return display("")
 		}
+
 		p.rest = p.rest[1:]
 		if c == '%' {
 			high, low := p.hex(), p.hex()
 			c = high<<4 | low
 		}
+
 		text = append(text, c)
 	}
+
 	if !utf8.Valid(text) {
 		p.fail()
 	}
+
 	return display(text)
 }
 

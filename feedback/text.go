@@ -91,9 +91,11 @@ func (p Printed) Answer(resp *http.Response) throttle.Answer {
 			text, _ = fieldGroup(p.Pattern, text)
 		}
 	}
+
 	if !found {
 		return throttle.Answer{}
 	}
+
 	d, _ := p.As.read(resp, text)
 	return refused(orRounded(resp, min(max(d, 0), throttle.MaxPenalty)))
 }
@@ -114,6 +116,7 @@ func (p Printed) longest(resp *http.Response) (longest time.Duration) {
 		}
 		firstFieldOf(jsonscan.Of([]byte(line)), p.Fields, note)
 	}
+
 	return longest
 }
 
@@ -140,6 +143,7 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	if pattern == nil {
 		return "", false
 	}
+
 	at := submatchIndex(pattern, resp, max)
 	if at == nil {
 		return "", false
@@ -150,6 +154,7 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	if at[0] < 0 { // a group that the match did without
 		return "", true
 	}
+
 	head, _ := PeekBody(resp, int64(at[1])) // these bytes are there
 	return string(head[at[0]:at[1]]), true
 }

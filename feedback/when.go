@@ -59,10 +59,12 @@ func (w When) request(req *http.Request) bool {
 	if req == nil || req.URL == nil {
 		return false
 	}
+
 	method := req.Method
 	if method == "" {
 		method = http.MethodGet
 	}
+
 	return anyLike(w.Method, method) &&
 		anyLike(w.Host, strings.TrimSuffix(req.URL.Hostname(), ".")) &&
 		(len(w.Path) == 0 || slices.ContainsFunc(w.Path, func(p string) bool { return wild(p, req.URL.Path) }))

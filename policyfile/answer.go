@@ -62,9 +62,11 @@ func (f *File) answerDifferences(t *Test) (all []string) {
 			all = append(all, fmt.Sprintf("the answer closes policy %q for %v, and not for %v", name, lengthName(got), lengthName(want)))
 		}
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(closes)) {
 		all = append(all, fmt.Sprintf("the answer closes policy %q as well, for %v", name, lengthName(closes[name])))
 	}
+
 	return all
 }
 
@@ -89,6 +91,7 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 	for i := range matching {
 		matching[i].Cost = nil
 	}
+
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: matching})
 	if err != nil {
 		return nil, err
@@ -98,6 +101,7 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 	for _, c := range transport.Explain(resp.Request) {
 		matched[c.Budget.Policy] = true
 	}
+
 	keyed, err := f.keyedFor(resp.Request)
 	if err != nil {
 		return nil, err
@@ -109,6 +113,7 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 		if !matched[p.Name] {
 			continue
 		}
+
 		a, standard := answerUnder(p, resp)
 		if a.Close > 0 || a.Verdict == throttle.VerdictNotRefused {
 			closes[p.Name], byDefault[p.Name] = a, standard && !p.Shadow
@@ -122,6 +127,7 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 	if first != "" && resp.StatusCode == http.StatusTooManyRequests {
 		maps.DeleteFunc(closes, func(name string, _ throttle.Answer) bool { return byDefault[name] && name != first })
 	}
+
 	return closes, nil
 }
 

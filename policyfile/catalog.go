@@ -66,10 +66,12 @@ func Preset(name string, o PresetOptions) ([]throttle.Policy, error) {
 		if t.name != name {
 			continue
 		}
+
 		rows, err := t.policies(o)
 		if err != nil {
 			return nil, fmt.Errorf("policyfile: preset %s: %w", name, err)
 		}
+
 		return rows, nil
 	}
 
@@ -134,12 +136,14 @@ func readTable(name string, text []byte) (catalogTable, error) {
 		r.fail(root, "a file of the catalog has a head, \"preset\"")
 		return t, r.errs.sorted()
 	}
+
 	t.head, _ = catalogHeadFields.read(r, head)
 	if rows := memberOf(root, "policies"); rows != nil {
 		for _, n := range rows.Content {
 			t.rows = append(t.rows, catalogRow{textOf(n, "source"), textOf(n, "counted"), textOf(n, "closed")})
 		}
 	}
+
 	return t, r.errs.sorted()
 }
 
@@ -168,6 +172,7 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 	if !ok {
 		return d, r, r.errs.sorted()
 	}
+
 	r.ids = map[string]keyFunc{"account": o.Caller, "address": always(o.Address)}
 	if o.Caller == nil {
 		r.ids["account"] = always(o.Account)
@@ -179,12 +184,14 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 		if rows == nil {
 			continue
 		}
+
 		for _, row := range rows.Content {
 			for _, of := range []string{"source", "counted", "closed"} {
 				dropMember(row, of)
 			}
 		}
 	}
+
 	fill(root, values)
 
 	d, _ = catalogFields.read(r, root)
@@ -207,6 +214,7 @@ func fill(n *yaml.Node, values map[string]string) {
 	for _, part := range n.Content {
 		fill(part, values)
 	}
+
 	if n.Kind != yaml.ScalarNode {
 		return
 	}
@@ -217,9 +225,11 @@ func fill(n *yaml.Node, values map[string]string) {
 		unknown = unknown || value == ""
 		return value
 	})
+
 	if unknown {
 		text = "unlimited"
 	}
+
 	n.Value = text
 }
 
@@ -313,6 +323,7 @@ func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 			errs = append(errs, fmt.Errorf("it has no %s", field))
 		}
 	}
+
 	lacks("Account", h.account != "", o.Account != "")
 	lacks("Caller", h.account != "", o.Caller != nil)
 	lacks("Address", h.address, o.Address != "")
@@ -323,17 +334,20 @@ func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 	if o.Host != "" {
 		values["host"] = o.Host
 	}
+
 	for _, n := range h.numbers {
 		value := n.usual
 		if of := plan.numbers[n.name]; of > 0 {
 			value = of
 		}
+
 		if told, ok := o.Numbers[n.name]; ok {
 			value = told
 			if told <= 0 {
 				errs = append(errs, fmt.Errorf("the number %s is %d: it must be above 0", n.name, told))
 			}
 		}
+
 		if value > 0 {
 			values[n.name] = strconv.Itoa(value)
 		}
@@ -344,6 +358,7 @@ func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 			errs = append(errs, fmt.Errorf("it has no number %q", clip(name)))
 		}
 	}
+
 	return values, errors.Join(errs...)
 }
 
@@ -356,12 +371,14 @@ func (h *catalogHead) plan(name string) (catalogPlan, error) {
 		}
 		names = append(names, p.name)
 	}
+
 	switch {
 	case name == "":
 		return catalogPlan{}, nil
 	case names == nil:
 		return catalogPlan{}, errors.New("it has no Plan")
 	}
+
 	return catalogPlan{}, fmt.Errorf("it has no plan %q%s; it has %s", clip(name), didYouMean(name, names), strings.Join(names, ", "))
 }
 
@@ -390,6 +407,7 @@ func (t *catalogTable) option() option[presetRows] {
 		}
 		return rows, err
 	}
+
 	return option[presetRows]{
 		name: t.name, doc: "the rows of docs/presets/" + t.name + ".md", schema: options.schema,
 		alone: func() presetRows {
@@ -401,10 +419,12 @@ func (t *catalogTable) option() option[presetRows] {
 			if !ok {
 				return nil, false
 			}
+
 			rows, err := rows(o)
 			if err != nil {
 				r.fail(n, "%v", err)
 			}
+
 			return rows, err == nil
 		},
 	}
@@ -422,6 +442,7 @@ func (t *catalogTable) fields() []field[fileOptions] {
 		}
 		all = append(all, member("plan", "what the account has bought", oneOf(plans...), func(o *fileOptions, v string) { o.Plan = v }))
 	}
+
 	for _, n := range t.head.numbers {
 		all = append(all, member(n.name, n.doc, number(1), func(o *fileOptions, v int) {
 			if o.Numbers == nil {
@@ -430,13 +451,16 @@ func (t *catalogTable) fields() []field[fileOptions] {
 			o.Numbers[n.name] = v
 		}))
 	}
+
 	if t.head.account != "" {
 		all = append(all,
 			member("account", t.head.account, label, func(o *fileOptions, v string) { o.Account = v }),
 			callerID("account", func(o *fileOptions, v keyFunc) { o.Caller = v }))
 	}
+
 	if t.head.address {
 		all = append(all, member("address", "a name for the address that requests leave from", label, func(o *fileOptions, v string) { o.Address = v }))
 	}
+
 	return append(all, host(func(o *fileOptions, v string) { o.Host = v }))
 }

@@ -69,15 +69,18 @@ func (d *document) holds() map[string]hold {
 			all[p.Name] = hold{p.Limit, p.Shadow, preset, reads}
 		}
 	}
+
 	for i := range d.rows {
 		p := &d.rows[i]
 		fields := make(map[string]string)
 		for _, f := range holding {
 			fields[f.name] = f.text(p)
 		}
+
 		reads := strings.TrimSpace(written("key", "")(p) + " " + written("share", "")(p))
 		all[p.Name] = hold{p.Limit, p.Shadow, fields, reads}
 	}
+
 	return all
 }
 
@@ -107,6 +110,7 @@ func loosened(old []throttle.Policy, held, holds map[string]hold) (reasons []str
 			}
 		}
 	}
+
 	return reasons
 }
 
@@ -132,10 +136,12 @@ func (f *File) Opens(old *File) (reasons []string) {
 			told[host] = true
 			reasons = append(reasons, fmt.Sprintf("policy %q names the host %q", p.Name, host))
 		}
+
 		if reads := f.holds[p.Name].reads; reads != "" && !read[host+" "+reads] {
 			reasons = append(reasons, fmt.Sprintf("policy %q makes keys of requests, by %s", p.Name, clip(reads)))
 		}
 	}
+
 	return reasons
 }
 

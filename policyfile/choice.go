@@ -15,15 +15,18 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 	for _, o := range options {
 		names = append(names, o.name)
 	}
+
 	pick := func(r *reader, n *yaml.Node, name, what string) (option[T], bool) {
 		for _, o := range options {
 			if o.name == what {
 				return o, true
 			}
 		}
+
 		r.fail(n, "%s is unknown: %q%s; there are %s", name, clip(what), cmp.Or(missingSpace(what), didYouMean(what, names)), strings.Join(names, ", "))
 		return option[T]{}, false
 	}
+
 	return shape[T]{
 		schema: func() schema { return choiceSchema(options) },
 		read: func(r *reader, n *yaml.Node) (v T, ok bool) {
@@ -33,24 +36,30 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 				if !ok {
 					return v, false
 				}
+
 				if o.alone == nil {
 					r.fail(n, "%s %q needs a value: write \"%s: …\"", name, o.name, o.name)
 					return v, false
 				}
+
 				return o.alone(), o.sifted(r, n, o.everyAlone)
 			}
+
 			members, read, ok := r.members(n, name)
 			if !read {
 				return v, false
 			}
+
 			if len(members) != 1 {
 				r.fail(n, "%s has one key, and not %d: its kind", name, len(members))
 				return v, false
 			}
+
 			o, known := pick(r, members[0].key, name, members[0].name)
 			if !known {
 				return v, false
 			}
+
 			sifted := o.sifted(r, members[0].key, o.every)
 			v, good := o.read(r, members[0].value)
 			return v, ok && good && sifted
@@ -110,8 +119,10 @@ func choiceSchema[T any](options []option[T]) schema {
 			alone = append(alone, o.name)
 		}
 	}
+
 	if alone != nil {
 		all = append(all, schema{"enum": alone})
 	}
+
 	return schema{"anyOf": all}
 }

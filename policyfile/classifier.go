@@ -201,6 +201,7 @@ func guarded[T any](name string, part shape[T]) shape[guard[T]] {
 		}
 		return true
 	}}
+
 	return shape[guard[T]]{schema: all.schema, read: func(r *reader, n *yaml.Node) (guard[T], bool) {
 		if sifts(n) {
 			r.sifted++

@@ -39,12 +39,15 @@ func (e *Error) Excerpt() string {
 	if e.Line == 0 || strings.TrimSpace(e.Source) == "" {
 		return ""
 	}
+
 	head := fmt.Sprintf("%5d | ", e.Line)
 	var line, below strings.Builder
+
 	if e.skipped > 0 {
 		line.WriteString("…")
 		below.WriteByte(' ')
 	}
+
 	column := e.skipped
 	for _, c := range e.Source {
 		column++
@@ -53,13 +56,16 @@ func (e *Error) Excerpt() string {
 			below.WriteString(blank(c))
 		}
 	}
+
 	if e.cut {
 		line.WriteString("…")
 	}
+
 	text := head + line.String() + "\n"
 	if e.Column == 0 {
 		return text
 	}
+
 	return text + strings.Repeat(" ", utf8.RuneCountInString(head)-2) + "| " + below.String() + "^\n"
 }
 
@@ -78,15 +84,18 @@ func (all Errors) Error() string {
 		if i > 0 {
 			text.WriteByte('\n')
 		}
+
 		if i == mostShown {
 			fmt.Fprintf(&text, "and %d more", len(all)-i)
 			break
 		}
+
 		text.WriteString(e.Error())
 		if x := e.Excerpt(); x != "" {
 			text.WriteString("\n" + strings.TrimSuffix(x, "\n"))
 		}
 	}
+
 	return text.String()
 }
 

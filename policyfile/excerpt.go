@@ -75,11 +75,14 @@ func (l *sourceLine) at(column int) int {
 			}
 			n++
 		}
+
 		l.marks = append(l.marks, len(l.text))
 	}
+
 	column = max(column-1, 0)
 	mark := min(column/markEvery, len(l.marks)-1)
 	from := l.marks[mark]
+
 	left := column - mark*markEvery
 	for i := range l.text[from:] {
 		if left == 0 {
@@ -87,6 +90,7 @@ func (l *sourceLine) at(column int) int {
 		}
 		left--
 	}
+
 	return len(l.text)
 }
 

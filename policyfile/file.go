@@ -54,6 +54,7 @@ func Parse(name string, text []byte) (*File, error) {
 	if !ok || !r.checkVersion(n) {
 		return nil, r.errs.sorted()
 	}
+
 	v, _ := root.read(r, n)
 	r.checkPolicies(&v)
 	r.checkTunnels(&v)
@@ -61,15 +62,19 @@ func Parse(name string, text []byte) (*File, error) {
 	if err := r.errs.sorted(); err != nil {
 		return nil, err
 	}
+
 	if _, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: v.policies()}); err != nil {
 		r.failAt(1, 1, "%v", err) // what has no place of its own
 		return nil, r.errs.sorted()
 	}
+
 	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), rows: v.rows, Policies: v.policies(), Named: v.named(), Tunnels: v.hosts(), Runbooks: v.runbooks()}
 	f.tables = len(f.Policies) + len(f.Named) - len(v.rows)
+
 	for _, t := range v.tests {
 		f.Tests = append(f.Tests, t.Test)
 	}
+
 	return f, nil
 }
 
@@ -110,6 +115,7 @@ func (r *reader) checkVersion(n *yaml.Node) bool {
 		r.fail(n, "a file is a mapping that begins with \"version: %d\", and not %s%s", Version, kindOf(n), missingSpace(n.Value))
 		return false
 	}
+
 	switch key, value := n.Content[0], n.Content[1]; {
 	case key.Value != "version":
 		r.fail(key, "a file begins with \"version: %d\"", Version)
@@ -118,6 +124,7 @@ func (r *reader) checkVersion(n *yaml.Node) bool {
 	default:
 		return true
 	}
+
 	return false
 }
 
@@ -128,12 +135,14 @@ func (f *File) Check() error {
 	if err != nil {
 		return err
 	}
+
 	r := newReader(f.name, f.text)
 	for _, t := range f.Tests {
 		differences := f.differences(transport, &t)
 		if t.Answer != nil {
 			differences = append(differences, f.answerDifferences(&t)...)
 		}
+
 		for _, text := range differences {
 			if t.Name != "" {
 				text = fmt.Sprintf("test %q: %s", t.Name, text)
@@ -141,6 +150,7 @@ func (f *File) Check() error {
 			r.failAt(t.Line, t.column, "%s", text)
 		}
 	}
+
 	return r.errs.sorted()
 }
 
@@ -151,9 +161,11 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 	for _, c := range charges {
 		costs[c.Budget.Policy] = c
 	}
+
 	for _, e := range t.Expects {
 		c, ok := costs[e.Policy]
 		delete(costs, e.Policy)
+
 		switch {
 		case !ok && e.Cost != nil && *e.Cost == 0:
 		case !ok:
@@ -161,10 +173,12 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 		case e.Cost != nil && c.Cost != *e.Cost:
 			all = append(all, fmt.Sprintf("the request costs %d under policy %q, and not %d", c.Cost, e.Policy, *e.Cost))
 		}
+
 		if ok && e.Key != nil && c.Budget.Key != store.BudgetOf(e.Policy, *e.Key).Key {
 			all = append(all, fmt.Sprintf("the key of the budget of policy %q is not %q", e.Policy, clip(*e.Key)))
 		}
 	}
+
 	others := slices.Sorted(maps.Keys(costs))
 	for i, name := range others {
 		if i == mostShown { // else each of many tests would have a mistake for each of many rows
@@ -172,5 +186,6 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 		}
 		all = append(all, fmt.Sprintf("the request matches policy %q as well", name))
 	}
+
 	return all
 }

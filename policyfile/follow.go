@@ -104,6 +104,7 @@ func (o *Options) check() error {
 	if o.Interval < 0 {
 		mistakes = append(mistakes, fmt.Errorf("policyfile: Options.Interval is %v: use more than 0, or 0 for %v", o.Interval, DefaultInterval))
 	}
+
 	return errors.Join(mistakes...)
 }
 
@@ -126,11 +127,13 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace
 	}
+
 	f := &Follower{o: o}
 	text, err := o.Read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("policyfile: %w", err)
 	}
+
 	file, err := f.parse(text)
 	if err != nil {
 		return nil, err
@@ -138,9 +141,11 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 	if err := o.Apply(file); err != nil {
 		return nil, err
 	}
+
 	f.last, f.settled, f.file = text, true, file
 	f.state = State{Seen: Generation(text), InForce: Generation(text), Since: time.Now()}
 	go f.run(ctx)
+
 	return f, nil
 }
 
@@ -159,6 +164,7 @@ func (f *Follower) parse(text []byte) (*File, error) {
 			return nil, fmt.Errorf("policyfile: the file opens what %s does not: %s", f.o.Ceiling.name, strings.Join(opens, "; "))
 		}
 	}
+
 	return file, nil
 }
 
@@ -179,16 +185,19 @@ func (f *Follower) File() *File {
 func (f *Follower) run(ctx context.Context) {
 	ticker := time.NewTicker(f.o.Interval)
 	defer ticker.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
+
 		text, err := f.o.Read(ctx)
 		if ctx.Err() != nil {
 			return
 		}
+
 		f.look(text, err, time.Now())
 	}
 }
@@ -208,9 +217,11 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 	case f.next != nil && !now.Before(s.Until):
 		f.apply(&s, now)
 	}
+
 	if s.Err = f.wrong; err != nil {
 		s.Err = fmt.Errorf("policyfile: %w", err)
 	}
+
 	f.mu.Lock()
 	f.state = s
 	f.mu.Unlock()
@@ -232,10 +243,12 @@ func (f *Follower) consider(s *State, now time.Time) {
 	if f.o.Opening {
 		s.Loosens = append(s.Loosens, f.next.Opens(f.File())...)
 	}
+
 	if len(s.Loosens) > 0 && f.o.Grace > 0 {
 		s.Until = now.Add(f.o.Grace)
 		return
 	}
+
 	f.apply(s, now)
 }
 

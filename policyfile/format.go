@@ -24,9 +24,11 @@ func Format(policies []throttle.Policy) ([]byte, error) {
 		n, err := formatRow(p)
 		rows.Content, errs = append(rows.Content, n), append(errs, err)
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+
 	file := mapping("version", plain(fmt.Sprint(Version)), "policies", rows)
 	text, err := yaml.Dump(file, yaml.WithIndent(2))
 	if err != nil {
@@ -35,6 +37,7 @@ func Format(policies []throttle.Policy) ([]byte, error) {
 	if _, err := Parse("", text); err != nil {
 		return nil, err
 	}
+
 	return text, nil
 }
 
@@ -69,23 +72,27 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 			errs = append(errs, &throttle.ConfigError{Policy: p.Name, Field: field, Err: errors.New("a function cannot be written into a file: write the field by hand")})
 		}
 	}
+
 	n.Content = append(n.Content, mapping("match", quoted(cmp.Or(p.Match, matchNone))).Content...)
 	function("Key", "key", p.Key, keyNames)
 	if p.Keyed {
 		put("keyed", "true")
 	}
+
 	function("Share", "share", p.Share, keyNames)
 	function("Weight", "weight", p.Weight, nil)
 	put("limit", p.Limit.String())
 	function("Cost", "cost", p.Cost, nil)
 	function("Answer", "penalty", p.Answer, penaltyNames)
 	function("Meter", "meter", p.Meter, nil)
+
 	switch {
 	case p.Jitter < 0:
 		put("jitter", "none")
 	case p.Jitter > 0:
 		put("jitter", p.Jitter.String())
 	}
+
 	if len(p.Headroom) > 0 {
 		shares := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 		for i, name := range []string{"low", "normal", "high"} {
@@ -93,8 +100,10 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 				shares.Content = append(shares.Content, mapping(name, plain(fmt.Sprint(v))).Content...)
 			}
 		}
+
 		n.Content = append(n.Content, plain("headroom"), shares)
 	}
+
 	if p.Adaptive {
 		put("adaptive", "true")
 	}
@@ -104,6 +113,7 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	if p.Scope == throttle.ScopeNode {
 		put("scope", "node")
 	}
+
 	return n, errors.Join(errs...)
 }
 

@@ -14,6 +14,7 @@ import (
 func didYouMean(written string, names []string) string {
 	written = strings.ToLower(written)
 	length := utf8.RuneCountInString(written)
+
 	best, least := "", 0
 	for _, name := range names {
 		n := utf8.RuneCountInString(name)
@@ -25,9 +26,11 @@ func didYouMean(written string, names []string) string {
 			best, least = name, d
 		}
 	}
+
 	if best == "" {
 		return ""
 	}
+
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 

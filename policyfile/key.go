@@ -56,9 +56,11 @@ func templates(expected string, s schema, parse func(string) (template, error)) 
 			} else {
 				t, ok = texts.read(r, n)
 			}
+
 			for i := range t.parts {
 				ok = r.place(&t.parts[i], n) && ok
 			}
+
 			return t, ok
 		},
 	}
@@ -71,17 +73,20 @@ func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
 	if p.wildcard != "" {
 		r.wildcards = append(r.wildcards, wildcard{p.wildcard, n, p.offset})
 	}
+
 	if p.id != "" {
 		if p.value = r.ids[p.id]; p.value == nil {
 			r.failIn(n, p.offset, "{id.%s} is unknown: ids are for the presets that the library has as files", clip(p.id))
 			return false
 		}
 	}
+
 	if p.route {
 		if r.routes == nil {
 			r.failIn(n, p.offset, "{route} is for rows of policies, which have routes: a preset has rows of its own")
 			return false
 		}
+
 		r.routes.named = append(r.routes.named, placeInText{n, p.offset})
 		p.value = r.routes.of
 	}
@@ -91,6 +96,7 @@ func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
 		ok = r.place(other, n) && ok
 		p.value = firstSaid(p.value, other.value)
 	}
+
 	p.others = nil
 	return ok
 }
@@ -123,13 +129,16 @@ func parseTemplate(s string) (t template, err error) {
 		if i := strings.IndexAny(s[from:m[0]], "{}"); i >= 0 {
 			return t, halfBrace(s, from+i)
 		}
+
 		p, err := parsePlaceholder(s[m[2]:m[3]])
 		if err != nil {
 			return t, fmt.Errorf("%w at offset %d", err, m[0])
 		}
+
 		p.offset = m[0]
 		t.parts, from = append(t.parts, p), m[1]
 	}
+
 	t.bare = len(t.parts) == 1 && strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}")
 	switch i := strings.IndexAny(s[from:], "{}"); {
 	case i >= 0:
@@ -137,6 +146,7 @@ func parseTemplate(s string) (t template, err error) {
 	case len(t.parts) == 0:
 		return t, fmt.Errorf("%q has nothing in braces, so all requests would have the same key: leave the field out, or write \"{header.X-App}\" or the like", clip(s))
 	}
+
 	return t, nil
 }
 
@@ -162,6 +172,7 @@ func parsePlaceholder(s string) (p templatePart, err error) {
 		}
 		p.others = append(p.others, next)
 	}
+
 	return p, nil
 }
 
@@ -175,7 +186,9 @@ func parseValue(s string) (templatePart, error) {
 		if strings.EqualFold(name, "host") {
 			return templatePart{}, fmt.Errorf("{%s} is always empty, because the host of a request is no header: write {host}", clip(s))
 		}
+
 		return templatePart{value: throttle.Header(name)}, nil
+
 	case dotted && group == "query" && name != "":
 		return templatePart{value: throttle.Query(name)}, nil
 	case dotted && group == "body" && name != "":
@@ -193,6 +206,7 @@ func parseValue(s string) (templatePart, error) {
 	case pathName.MatchString(s):
 		return templatePart{value: throttle.PathValue(s), wildcard: s}, nil
 	}
+
 	group, _, _ := strings.Cut(strings.TrimSpace(s), ".")
 	return templatePart{}, fmt.Errorf("{%s} is unknown%s; there are {header.NAME}, {query.NAME}, {body.NAME}, {host}, {path}, {route}, {method}, and {NAME} for a wildcard of match",
 		clip(s), didYouMean(group, []string{"header", "query", "body", "host", "path", "route", "method"}))
@@ -260,6 +274,7 @@ func (r *reader) setRoutes(p *row) (ok bool) {
 		r.fail(follow(field), `routes has no effect: write "{route}" in the key, or in the share`)
 		ok = false
 	}
+
 	r.routes.key = routeKey(p.routes)
 	return ok
 }
@@ -290,6 +305,7 @@ func (r *reader) checkRoutes(all []routePattern) (ok bool) {
 			}
 		}
 	}
+
 	if len(all) == 0 {
 		return ok // which is a mistake that is known
 	}
@@ -302,10 +318,12 @@ func (r *reader) checkRoutes(all []routePattern) (ok bool) {
 		for next < len(all)-1 && !isAboutRoute(text, all[:next], all[next].text) {
 			next++
 		}
+
 		offset, text := placeOf(errors.New(strings.TrimPrefix(text, fmt.Sprintf("pattern %q: ", all[next].text))))
 		r.failIn(all[next].at, offset, "%s", text)
 		next, ok = min(next+1, len(all)-1), false
 	}
+
 	return ok
 }
 

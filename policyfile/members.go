@@ -17,8 +17,10 @@ func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool)
 		r.fail(n, "%s is expected here, not %s%s", name, kindOf(n), missingSpace(n.Value))
 		return nil, false, false
 	}
+
 	ok = true
 	first := make(map[string]*yaml.Node)
+
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := follow(n.Content[i]), n.Content[i+1]
@@ -36,9 +38,11 @@ func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool)
 			all = append(all, keyed{key.Value, key, value})
 		}
 	}
+
 	for _, value := range merged {
 		more, good := r.merge(value, name)
 		ok = ok && good
+
 		for _, m := range more {
 			if first[m.name] == nil {
 				first[m.name] = m.key
@@ -46,6 +50,7 @@ func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool)
 			}
 		}
 	}
+
 	return all, true, ok
 }
 

@@ -15,18 +15,22 @@ func (r *reader) parse(text []byte) (root *yaml.Node, ok bool) {
 		r.failAt(1, 1, "the file has %d bytes; %d are the most", len(text), mostBytes)
 		return nil, false
 	}
+
 	if !r.checkEncoding(text) {
 		return nil, false
 	}
+
 	var doc yaml.Node
 	if err := yaml.Load(bytes.TrimPrefix(text, []byte("\ufeff")), &doc); err != nil {
 		r.failYAML(err)
 		return nil, false
 	}
+
 	if len(doc.Content) != 1 || isEmpty(doc.Content[0]) {
 		r.failAt(1, 1, "%s", emptyFile)
 		return nil, false
 	}
+
 	return doc.Content[0], r.checkSize(doc.Content[0])
 }
 
@@ -77,6 +81,7 @@ func oddCharacter(line string) (column int, what string) {
 			return column, fmt.Sprintf("the invisible character U+%04X stands here: take it out", c)
 		}
 	}
+
 	return 0, ""
 }
 
@@ -120,14 +125,17 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 			delete(s.open, n)
 		}()
 	}
+
 	if n.Style&yaml.TaggedStyle != 0 && n.Tag != "!!str" || n.Tag == "!" {
 		s.reader.fail(n, "the tag %q has no meaning here: leave it out", clip(n.Tag))
 	}
+
 	z.nodes = 1
 	for _, part := range n.Content {
 		p := s.of(part, above+1)
 		z.nodes, z.depth = min(z.nodes+p.nodes, 2*mostRepeated), max(z.depth, p.depth)
 	}
+
 	z.depth++
 	return z
 }
@@ -138,6 +146,7 @@ func (s *sizer) alias(n *yaml.Node, above int) size {
 		s.fail(n, "%q stands in what it repeats", "*"+clip(n.Value))
 		return size{}
 	}
+
 	z := s.anchors[n.Alias]
 	s.repeated += z.nodes
 	switch {
@@ -146,6 +155,7 @@ func (s *sizer) alias(n *yaml.Node, above int) size {
 	case above+z.depth > mostDepth:
 		s.fail(n, "what %q repeats stands %d levels deep; %d are the most", "*"+clip(n.Value), above+z.depth, mostDepth)
 	}
+
 	return z
 }
 

@@ -90,12 +90,14 @@ func (p *row) reader() feedback.Reader {
 			parts = append(parts, part)
 		}
 	}
+
 	switch len(parts) {
 	case 0:
 		return nil
 	case 1:
 		return parts[0]
 	}
+
 	return feedback.All(parts...)
 }
 
@@ -172,6 +174,7 @@ func parseCost(s string) (template, error) {
 	if !strings.ContainsAny(s, "{}") {
 		return template{}, fmt.Errorf("%q is not a cost: it is a whole number from 0 on, which makes a request free, or \"{header.NAME}\"", clip(s))
 	}
+
 	t, err := parseTemplate(s)
 	switch {
 	case err != nil:
@@ -179,6 +182,7 @@ func parseCost(s string) (template, error) {
 	case !t.bare || s == "{host}" || s == "{path}" || s == "{route}" || s == "{method}":
 		return t, fmt.Errorf("%q is never a number: a cost is a whole number, or one value of the request such as \"{header.X-Cost}\"", clip(s))
 	}
+
 	return t, nil
 }
 

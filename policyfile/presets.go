@@ -377,6 +377,7 @@ func preset[O any](name string, policies func(O) []throttle.Policy, fields ...fi
 			read: func(r *reader, n *yaml.Node, to *shadowed[O]) bool { return f.read(r, n, &to.options) },
 		})
 	}
+
 	rows := func(s shadowed[O]) presetRows {
 		rows := policies(s.options)
 		for i := range rows {
@@ -384,6 +385,7 @@ func preset[O any](name string, policies func(O) []throttle.Policy, fields ...fi
 		}
 		return rows
 	}
+
 	options := record[shadowed[O]]{name: "preset " + name, fields: all}.shape()
 	return kind(name, "the rows of package presets/"+name, options, rows).
 		or(func() presetRows { return rows(shadowed[O]{}) })

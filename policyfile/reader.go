@@ -84,6 +84,7 @@ func (r *reader) failIn(n *yaml.Node, offset int, format string, args ...any) {
 func (r *reader) failAt(line, column int, format string, args ...any) {
 	const most = 600 // characters, also if values are long
 	e := &Error{File: r.file, Line: line, Column: column, Text: strings.Map(printable, clipTo(fmt.Sprintf(format, args...), most))}
+
 	if line > 0 && len(r.lines) > 0 {
 		for e.Line > len(r.lines) || e.Line > 1 && e.Line == len(r.lines) && r.lines[e.Line-1].text == "" {
 			e.Line = min(e.Line-1, len(r.lines))
@@ -91,6 +92,7 @@ func (r *reader) failAt(line, column int, format string, args ...any) {
 		}
 		e.Source, e.skipped, e.cut = r.lines[e.Line-1].window(e.Column)
 	}
+
 	if m := (mistake{e.Line, e.Column, e.Text}); !r.noted[m] {
 		r.noted[m] = true
 		r.errs = append(r.errs, e)
@@ -111,6 +113,7 @@ func kindOf(n *yaml.Node) string {
 	case n.ShortTag() == "!!null":
 		return "nothing"
 	}
+
 	return fmt.Sprintf("%q", clip(n.Value))
 }
 

@@ -75,11 +75,13 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 	if !read {
 		return v, false
 	}
+
 	seen, meant := make(map[string]bool), "" // meant are the hints to fields that were misspelt
 	for _, m := range members {
 		if d.ignored != "" && strings.HasPrefix(m.name, d.ignored) {
 			continue
 		}
+
 		i := slices.IndexFunc(d.fields, func(f field[S]) bool { return f.name == m.name })
 		if i < 0 {
 			hint := d.hint(m.name)
@@ -88,18 +90,22 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 			ok = false
 			continue
 		}
+
 		seen[m.name] = true
 		ok = d.fields[i].read(r, m.value, &v) && ok
 	}
+
 	for _, f := range d.fields {
 		if f.required && !seen[f.name] && !strings.Contains(meant, strconv.Quote(f.name)) {
 			r.fail(n, "%s needs a field %q%s", d.name, f.name, f.advice)
 			ok = false
 		}
 	}
+
 	if d.check != nil {
 		ok = d.check(r, n, members, &v) && ok
 	}
+
 	return v, ok
 }
 
@@ -125,9 +131,11 @@ func (d record[S]) schema() schema {
 			required = append(required, f.name)
 		}
 	}
+
 	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
 	if len(required) > 0 {
 		s["required"] = required
 	}
+
 	return s
 }

@@ -42,15 +42,18 @@ func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
 			return
 		}
 	}
+
 	for _, p := range t.rows {
 		first[p.Name] = t.at
 	}
+
 	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: t.rows})
 	var e *throttle.ConfigError
 	if errors.As(err, &e) {
 		r.fail(t.at, "policy %q: %s: %v", e.Policy, strings.ToLower(e.Field), e.Err)
 		return
 	}
+
 	r.checkWildcards(t.wildcards, "any match of this preset", t.rows...)
 }
 
@@ -63,16 +66,21 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 		f := p.fields[strings.ToLower(e.Field)]
 		switch {
 		case p.Limit == (throttle.Limit{}) && e.Field == "Limit":
+
 			// The limit is missing or has a mistake, which is known.
 		case e.Field == "Meter" && p.Limit.Kind() == store.KindConcurrency:
+
 			// The field of the file, settle, is told below.
 		case p.Match == "" && e.Field == "Match":
+
 			// The match is missing or has a mistake, which is known.
 		case e.Field == "Match" && slices.Contains(methods, p.Match):
 			r.fail(follow(f), "a path is missing: write \"%s /\" for every request with this method", p.Match)
 		case len(p.wildcards) > 0 && (e.Field == "Key" || e.Field == "Share"):
+
 			// checkWildcards tells which wildcard is meant, at its place.
 		case p.named && slices.Contains(readers, strings.ToLower(e.Field)):
+
 			// The fields of the file are told below.
 		case p.named && f != nil && e.Field == "Key":
 			r.fail(follow(f), "key has no effect beside match: none, because no request comes to the policy: write keyed: yes, and callers name the key")
@@ -85,16 +93,19 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 			r.fail(p.at, "policy %q: %s: %v", p.Name, strings.ToLower(e.Field), e.Err)
 		}
 	}
+
 	for _, name := range readers {
 		if f := p.fields[name]; p.named && f != nil {
 			r.fail(follow(f), "%s has no effect beside match: none, because no request and no answer comes to the policy: leave it out", name)
 		}
 	}
+
 	if method, _, ok := strings.Cut(p.Match, " "); ok {
 		if err := checkMethod(method); err != nil {
 			r.fail(follow(p.fields["match"]), "%v", err)
 		}
 	}
+
 	r.checkWildcards(p.wildcards, fmt.Sprintf("the match of policy %q", clip(p.Name)), p.Policy)
 	r.checkUse(p)
 }
@@ -104,15 +115,18 @@ func (r *reader) checkUse(p *row) {
 	if p.Limit == (throttle.Limit{}) {
 		return
 	}
+
 	number := -1 // what each request costs; not known
 	if n := p.fields["cost"]; n != nil && p.Cost != nil {
 		if v, err := parseNumber(follow(n).Value); err == nil {
 			number = v
 		}
 	}
+
 	if most := p.Limit.Capacity(); number > most {
 		r.fail(follow(p.fields["cost"]), "a cost of %d never fits: %v has room for %d", number, p.Limit, most)
 	}
+
 	if settle := p.fields["settle"]; settle != nil && p.settle != nil {
 		switch {
 		case number == 0:
@@ -121,15 +135,18 @@ func (r *reader) checkUse(p *row) {
 			r.fail(follow(settle), "settle has no effect: what is in flight keeps its cost")
 		}
 	}
+
 	if quota := p.fields["quota"]; quota != nil && p.quota != nil && p.Limit.Kind() == store.KindUnlimited {
 		r.fail(follow(quota), "an unlimited policy has no number that an answer could lower: set a limit with a number")
 	}
+
 	switch share, weight := p.fields["share"], p.fields["weight"]; {
 	case p.Share == nil && p.Weight != nil && share == nil:
 		r.fail(follow(weight), "weight has no effect without share: it is the weight of a share")
 	case p.Share != nil && (p.Limit.Kind() == store.KindConcurrency || p.Limit.Kind() == store.KindUnlimited):
 		r.fail(follow(share), "share has no effect: only a limit that counts starts has a line in which shares take turns")
 	}
+
 	if penalty := p.fields["penalty"]; p.acted != nil && penalty != nil && follow(penalty).Value == "none" {
 		r.fail(follow(p.fields["acted"]), "acted has no effect: it looks at answers that close the budget, and the penalty is none")
 	}
@@ -142,6 +159,7 @@ func (r *reader) checkWildcards(all []wildcard, where string, policies ...thrott
 	if len(all) == 0 {
 		return
 	}
+
 	names := []string{"host", "path", "route", "method"}
 	there := make(map[string]bool)
 	for _, p := range policies {
@@ -149,18 +167,22 @@ func (r *reader) checkWildcards(all []wildcard, where string, policies ...thrott
 		if err != nil {
 			return // which is known
 		}
+
 		for _, name := range wildcards {
 			names, there[name] = append(names, name), true
 		}
 	}
+
 	for _, w := range all {
 		if there[w.name] {
 			continue
 		}
+
 		if hint := r.hint(w.name, names); hint != "" {
 			r.failIn(w.at, w.offset, "{%s} is no wildcard of %s%s", clip(w.name), where, hint)
 			continue
 		}
+
 		r.failIn(w.at, w.offset, "{%s} is no wildcard of %s, so it would be empty for every request: write {%[1]s} there, or name a value such as {header.X-App}", clip(w.name), where)
 	}
 }
@@ -190,12 +212,14 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 	for i := range rows {
 		p := rows[i].Policy
 		p.Name = rowName(i)
+
 		if rows[i].named {
 			named = append(named, p)
 		} else {
 			matched = append(matched, p)
 		}
 	}
+
 	all := make(map[string][]*throttle.ConfigError)
 	var sort func(error)
 	sort = func(err error) {
@@ -204,14 +228,17 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 			for _, one := range e.Unwrap() {
 				sort(one)
 			}
+
 		case *throttle.ConfigError:
 			all[e.Policy] = append(all[e.Policy], e)
 		}
 	}
+
 	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: matched})
 	sort(err)
 	_, err = throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: named})
 	sort(err)
+
 	return all
 }
 
@@ -220,11 +247,13 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 func (r *reader) checkTests(d *document) {
 	var names []string
 	there := make(map[string]bool)
+
 	for _, t := range d.tables {
 		if t.rows == nil {
 			return
 		}
 	}
+
 	for _, p := range d.policies() {
 		if p.Name == "" {
 			return
@@ -232,6 +261,7 @@ func (r *reader) checkTests(d *document) {
 		names = append(names, p.Name)
 		there[p.Name] = true
 	}
+
 	for _, t := range d.tests {
 		for _, e := range t.Expects {
 			if there[e.Policy] {
@@ -239,6 +269,7 @@ func (r *reader) checkTests(d *document) {
 			}
 			r.fail(t.policies, "there is no policy %q%s", clip(e.Policy), r.hint(e.Policy, names))
 		}
+
 		for _, name := range slices.Sorted(maps.Keys(t.Closes)) {
 			if !there[name] {
 				r.fail(t.closes, "there is no policy %q%s", clip(name), r.hint(name, names))

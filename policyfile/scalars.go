@@ -37,10 +37,12 @@ func number(least int) shape[int] { return between(least, math.MaxInt) }
 func between(least, most int) shape[int] {
 	name, expected := fmt.Sprintf("number-from-%d", least), fmt.Sprintf("a whole number from %d on", least)
 	s := schema{"type": "integer", "minimum": least}
+
 	if most < math.MaxInt {
 		name, expected = fmt.Sprintf("%s-to-%d", name, most), fmt.Sprintf("a whole number from %d to %d", least, most)
 		s["maximum"] = most
 	}
+
 	return defined(name, scalar(expected, schema{"anyOf": []any{s, schema{"type": "string", "pattern": digits.String()}}}, func(s string) (int, error) {
 		n, err := parseNumber(s)
 		if err != nil || n < least || n > most {
@@ -74,6 +76,7 @@ func parseLength(s string) (time.Duration, error) {
 			return time.Duration(n) * 24 * time.Hour, nil
 		}
 	}
+
 	d, err := time.ParseDuration(s)
 	switch _, number := strconv.ParseFloat(s, 64); {
 	case err != nil && number == nil && digits.MatchString(s):
@@ -81,6 +84,7 @@ func parseLength(s string) (time.Duration, error) {
 	case err != nil || d <= 0:
 		return 0, fmt.Errorf("%q is not a duration above 0, such as 250ms, 20s, 5m or 2d", clip(s))
 	}
+
 	return d, nil
 }
 
@@ -131,6 +135,7 @@ func oneOf[T any](words ...word[T]) shape[T] {
 			values = append(values, n) // as it is without quotes
 		}
 	}
+
 	expected := "one of " + strings.Join(names, ", ")
 	return scalar(expected, schema{"enum": values}, func(s string) (v T, err error) {
 		for _, w := range words {

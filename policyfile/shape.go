@@ -78,11 +78,13 @@ func list[T any](of shape[T]) shape[[]T] {
 				v, ok := of.read(r, n)
 				return []T{v}, ok
 			}
+
 			ok = true
 			for _, item := range n.Content {
 				v, good := of.read(r, item)
 				all, ok = append(all, v), ok && good
 			}
+
 			return all, ok
 		},
 	}
@@ -113,6 +115,7 @@ func table[T any](of shape[T], checks ...func(name string) error) shape[map[stri
 			if !read {
 				return nil, false
 			}
+
 			all := make(map[string]T)
 			for _, m := range members {
 				v, good := of.read(r, m.value)
@@ -124,6 +127,7 @@ func table[T any](of shape[T], checks ...func(name string) error) shape[map[stri
 					}
 				}
 			}
+
 			return all, ok
 		},
 	}

@@ -20,6 +20,7 @@ func (r *reader) failYAML(err error) {
 	if !errors.As(err, &e) && errors.As(err, &all) && len(all.Errors) > 0 {
 		e = all.Errors[0]
 	}
+
 	switch {
 	case e == nil:
 		r.failAt(1, 1, "%v", err)
@@ -48,6 +49,7 @@ func (r *reader) secondDocument() int {
 			begun = true
 		}
 	}
+
 	return 1
 }
 
@@ -87,6 +89,7 @@ func (r *reader) failSlip(e *yaml.LoadError) bool {
 	if c := e.ContextMark.Line; c > 0 && strings.Contains(e.ContextMsg, "simple key") {
 		from = c
 	}
+
 	for i := from; i <= to; i++ {
 		line := clipTo(r.lines[i-1].text, 500)
 		for _, s := range slips {
@@ -94,14 +97,17 @@ func (r *reader) failSlip(e *yaml.LoadError) bool {
 			if m == nil {
 				continue
 			}
+
 			text := s.text
 			if strings.Contains(text, "%") {
 				text = fmt.Sprintf(text, clip(strings.TrimRight(line[m[2]:m[3]], " ")))
 			}
+
 			r.failAt(i, utf8.RuneCountInString(line[:m[2]])+1, "%s", text)
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -126,6 +132,7 @@ func (r *reader) failToken(e *yaml.LoadError) {
 		}
 		text = what
 	}
+
 	switch {
 	case strings.Contains(text, "escape character") && !strings.Contains(text, "Unicode"):
 		text = `"\" and this character mean nothing in a text with double quotes: write "\\", or use single quotes`
@@ -164,5 +171,6 @@ func (r *reader) failToken(e *yaml.LoadError) {
 	case e.ContextMsg != "":
 		text = e.ContextMsg + ": " + text
 	}
+
 	r.failAt(max(at.Line, 1), max(at.Column, 1), "%s", text)
 }

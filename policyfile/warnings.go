@@ -95,12 +95,14 @@ func (w *warner) warnOfPaths() {
 			if !rawPath.MatchString(written(field, "")(p)) {
 				continue
 			}
+
 			path := ""
 			if at := p.Match[strings.LastIndexAny(p.Match, " \t")+1:]; pathWildcard.MatchString(at) {
 				path = at[strings.IndexByte(at, '/'):]
 			} else {
 				path = w.idUnder(p)
 			}
+
 			if path != "" {
 				w.warn(p, "policy %q: %s has a %s for each path such as %s: write {route}, with routes: [%q], for one of all", clip(p.Name), field, kind, clip(path), route(path))
 			}
@@ -143,6 +145,7 @@ func (w *warner) sharedRequests(isMeant func(*row) bool) (all [][]*row) {
 			rows, policies = append(rows, p), append(policies, throttle.Policy{Name: p.Name, Match: p.Match, Limit: p.Limit})
 		}
 	}
+
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies})
 	if err != nil {
 		return nil
@@ -154,10 +157,12 @@ func (w *warner) sharedRequests(isMeant func(*row) bool) (all [][]*row) {
 			i := slices.IndexFunc(rows, func(p *row) bool { return p.Name == c.Budget.Policy })
 			matched = append(matched, rows[i])
 		}
+
 		if len(matched) > 1 {
 			all = append(all, matched)
 		}
 	}
+
 	return longest(all)
 }
 

@@ -85,6 +85,7 @@ func checkMethod(s string) error {
 	if slices.Contains(methods, strings.ToUpper(s)) {
 		return fmt.Errorf("the method %q is written in capitals: %s", clip(s), strings.ToUpper(s))
 	}
+
 	hint := didYouMean(s, methods)
 	switch {
 	case hint != "":
@@ -92,6 +93,7 @@ func checkMethod(s string) error {
 	case strings.ToUpper(s) != s:
 		return fmt.Errorf("%q is no method: methods are written in capitals, and a space in a path is written %%20", clip(s))
 	}
+
 	return nil
 }
 

@@ -28,6 +28,7 @@ const LongestWait = 5 * time.Minute
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
 	most := ceiling(shortest, longest, attempt)
 	room, bounded := room(resp)
+
 	if penalty := throttle.AnswerOf(resp).Close; penalty > 0 {
 		d := most/2 + random(most-most/2)
 		if bounded && d >= room-penalty { // for one more attempt there may be time
@@ -36,12 +37,15 @@ func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) 
 		if d <= penalty {
 			return 0
 		}
+
 		return d
 	}
+
 	stated := min(throttle.RetryAfter(resp).Close, LongestWait)
 	if bounded {
 		most = min(most, room-stated)
 	}
+
 	return stated + random(most)
 }
 

@@ -120,6 +120,7 @@ func failed(ctx context.Context, resp *http.Response, err error) bool {
 	if neverRetried(err) {
 		return false
 	}
+
 	attempt, ok := err.(*url.Error)
 	if !ok {
 		return resp != nil && repeatable(resp.Request, false)
@@ -127,6 +128,7 @@ func failed(ctx context.Context, resp *http.Response, err error) bool {
 	if resp != nil { // CheckRedirect has stopped the request
 		return false
 	}
+
 	shown := plain(attempt)
 	if again, _ := retryablehttp.DefaultRetryPolicy(ctx, nil, shown); !again || shown.Err == errLocation {
 		return false
@@ -134,6 +136,7 @@ func failed(ctx context.Context, resp *http.Response, err error) bool {
 	if f, ok := attempt.Err.(*failure); ok {
 		return f.repeatable
 	}
+
 	return idempotent(strings.ToUpper(attempt.Op))
 }
 

@@ -50,14 +50,17 @@ func NewClient(t http.RoundTripper) *retryablehttp.Client {
 		Backoff:      Backoff,
 		ErrorHandler: giveUp,
 	}
+
 	c.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
 		again, err := CheckRetry(ctx, resp, err)
 		again = again && canWait(ctx, resp, ceiling(c.RetryWaitMin, c.RetryWaitMax, 0))
 		if again && resp != nil {
 			spend(ctx, resp)
 		}
+
 		return again, err
 	}
+
 	return c
 }
 

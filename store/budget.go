@@ -134,12 +134,14 @@ func (c Charge) Span() time.Duration {
 		n := time.Duration(c.Limit.n)
 		spaced := ceilMicro((c.Limit.per+n-1)/n) + min(c.Jitter, time.Microsecond)
 		return max(spaced, ceilMicro((length+n-1)/n))
+
 	case KindTokenBucket:
 		tokens, micros := c.Refill()
 		return time.Duration((int64(c.Limit.burst)*micros+tokens-1)/tokens)*time.Microsecond + ceilMicro(c.Jitter)
 	case KindUnlimited:
 		return probeTime
 	}
+
 	return 0
 }
 

@@ -63,6 +63,7 @@ func (u Unit) firstDay(t time.Time) time.Time {
 	case u == Year:
 		month, day = time.January, 1
 	}
+
 	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 }
 

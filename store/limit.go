@@ -69,9 +69,11 @@ func (u Unit) text() string {
 	case Year:
 		return "year"
 	}
+
 	if u.isWeek() {
 		return "week " + u.weekday().String()
 	}
+
 	return fmt.Sprintf("unit %d", uint8(u))
 }
 
@@ -263,6 +265,7 @@ func (l Limit) validatePeriod(jitter time.Duration) error {
 			return fmt.Errorf("%s: use Day, Week, WeekFrom, Month, Quarter or Year", l.unit.text())
 		}
 		return nil
+
 	case l.per <= 0:
 		return fmt.Errorf("a period of %v: use a positive one, such as time.Second", l.per)
 	case l.per > MaxPeriod:
@@ -272,6 +275,7 @@ func (l Limit) validatePeriod(jitter time.Duration) error {
 	case l.per < minPeriod:
 		return fmt.Errorf("a period of %v: use at least %v", l.per, minPeriod)
 	}
+
 	return nil
 }
 
@@ -309,6 +313,7 @@ func (l Limit) validateBucket() error {
 	case float64(l.burst)*float64(l.per)/float64(l.n) > float64(MaxPeriod):
 		return fmt.Errorf("a burst of %d that takes more than %v to fill: use a smaller one", l.burst, MaxPeriod)
 	}
+
 	return nil
 }
 

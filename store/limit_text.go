@@ -20,6 +20,7 @@ func (l Limit) String() string {
 	case KindUnlimited:
 		return "unlimited"
 	}
+
 	text := strconv.Itoa(l.n) + "/"
 	switch {
 	case l.kind == KindConcurrency:
@@ -33,6 +34,7 @@ func (l Limit) String() string {
 	case l.kind == KindLeakyBucket:
 		return text + periodText(l.per) + " paced"
 	}
+
 	return text + periodText(l.per)
 }
 
@@ -107,11 +109,13 @@ func (p *limitParser) limit() (Limit, error) {
 	if word, _ := p.word(); word == "unlimited" {
 		return Unlimited(), p.end()
 	}
+
 	p.pos = 0
 	n, err := p.count()
 	if err != nil {
 		return Limit{}, err
 	}
+
 	switch word, at := p.separator(); word {
 	case "/", "per":
 	case "in":
@@ -119,10 +123,12 @@ func (p *limitParser) limit() (Limit, error) {
 	default:
 		return Limit{}, p.unexpected(at, `"/", "per" or "in flight"`)
 	}
+
 	unit, per, err := p.period()
 	if err != nil {
 		return Limit{}, err
 	}
+
 	word, at := p.word()
 	if word == "burst" && unit == 0 {
 		return p.bucket(n, per)
@@ -130,14 +136,17 @@ func (p *limitParser) limit() (Limit, error) {
 	if err := p.end(); err != nil {
 		return Limit{}, err
 	}
+
 	if unit != 0 {
 		loc, err := parseZone(word)
 		if err != nil {
 			return Limit{}, fmt.Errorf("%q at offset %d is not a known time zone: write it like Asia/Shanghai or +08:00, "+
 				"and import time/tzdata if this system has no zones", word, at)
 		}
+
 		return CalendarWindow(n, unit, loc), nil
 	}
+
 	switch word {
 	case "":
 		return SlidingWindow(n, per), nil
@@ -146,6 +155,7 @@ func (p *limitParser) limit() (Limit, error) {
 	case "fixed":
 		return FixedWindow(n, per), nil
 	}
+
 	return Limit{}, p.unexpected(at, `"paced", "fixed", "burst" or the end`)
 }
 
@@ -177,6 +187,7 @@ func periodText(d time.Duration) string {
 	case time.Hour:
 		return "h"
 	}
+
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -184,6 +195,7 @@ func periodText(d time.Duration) string {
 	if strings.HasSuffix(text, "h0m") {
 		text = strings.TrimSuffix(text, "0m")
 	}
+
 	return text
 }
 
@@ -237,10 +249,12 @@ func (p *limitParser) count() (int, error) {
 		p.word()
 		return 0, p.unexpected(at, "a whole number of starts")
 	}
+
 	n, err := strconv.Atoi(number)
 	if err != nil {
 		return 0, fmt.Errorf("%s at offset %d is too large: allow at most %d starts", number, at, int64(min(maxStarts, math.MaxInt)))
 	}
+
 	return n, nil
 }
 
@@ -271,10 +285,12 @@ func (p *limitParser) period() (Unit, time.Duration, error) {
 	case "d":
 		return 0, 0, p.unexpected(at, `clear (is it "day", by the calendar, or any "24h"?)`)
 	}
+
 	per, ok := p.length(word)
 	if !ok {
 		return 0, 0, p.unexpected(at, "a period")
 	}
+
 	return 0, per, nil
 }
 
@@ -300,6 +316,7 @@ func (p *limitParser) length(word string) (time.Duration, bool) {
 	if number != "" && unit == "" {
 		unit, _ = p.word()
 	}
+
 	short, known := lengthNames[unit]
 	switch {
 	case known && number == "":
@@ -311,6 +328,7 @@ func (p *limitParser) length(word string) (time.Duration, bool) {
 	default:
 		short = unit
 	}
+
 	d, err := time.ParseDuration(number + short)
 	return d, err == nil
 }
@@ -348,11 +366,13 @@ func parseZone(name string) (*time.Location, error) {
 	case name[0] != '+' && name[0] != '-':
 		return time.LoadLocation(name)
 	}
+
 	for _, layout := range []string{"-07:00", "-07:00:00"} {
 		if t, err := time.Parse(layout, name); err == nil {
 			_, offset := t.Zone()
 			return time.FixedZone(name, offset), nil
 		}
 	}
+
 	return nil, errors.New("not an offset")
 }

@@ -84,30 +84,36 @@ func (p *Place) UnmarshalText(text []byte) error {
 	if len(text) > mostPlaceText {
 		return illegible
 	}
+
 	b, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
 	if err != nil || len(b) < 4 {
 		return illegible
 	}
+
 	sum := binary.BigEndian.Uint32(b[len(b)-4:])
 	b = b[:len(b)-4]
 	if crc32.ChecksumIEEE(b) != sum {
 		return illegible
 	}
+
 	r := placeReader{rest: b}
 	var read Place
 	form := r.take(1)
 	copy(read.ID[:], r.take(len(read.ID)))
 	read.Issued, read.When = time.Unix(r.number(), 0), time.UnixMilli(r.number())
 	read.Priority = Priority(max(int64(PriorityLow), min(r.number(), int64(PriorityHigh))))
+
 	for range r.count(mostPlaced) {
 		d := PlaceDemand{Policy: string(r.take(r.count(mostNamed)))}
 		copy(d.Key[:], r.take(len(d.Key)))
 		d.Cost = r.count(MaxCost + 1)
 		read.Demands = append(read.Demands, d)
 	}
+
 	if r.failed || form[0] != placeForm || len(read.Demands) == 0 {
 		return illegible
 	}
+
 	read.Turn = r.rest
 	*p = read
 	return nil
@@ -183,5 +189,6 @@ func (e *PlaceError) Error() string {
 	case PlaceRedeemed:
 		return text + "it has been redeemed"
 	}
+
 	return text + "its text is not that of a place"
 }

@@ -57,11 +57,13 @@ func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, 
 	if o.Demands == nil {
 		mistakes = append(mistakes, errors.New("asynqthrottle: set Options.Demands: it says which budgets a task needs"))
 	}
+
 	if l == nil {
 		mistakes = append(mistakes, errors.New("asynqthrottle: the limiters are missing"))
 	} else {
 		mistakes = append(mistakes, l.CheckPlaces())
 	}
+
 	if client == nil {
 		mistakes = append(mistakes, errors.New("asynqthrottle: the client is missing: its Redis keeps the places of tasks"))
 	}
@@ -79,6 +81,7 @@ func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, 
 	if g.prefix == "" {
 		g.prefix = DefaultPrefix
 	}
+
 	return g, nil
 }
 
@@ -113,21 +116,25 @@ func (g *Gate) Config(c asynq.Config) asynq.Config {
 	if delay == nil {
 		delay = asynq.DefaultRetryDelayFunc
 	}
+
 	c.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
 		if later := new(*Later); errors.As(err, later) {
 			return (*later).Place.RetryAfter()
 		}
 		return delay(n, err, t)
 	}
+
 	c.IsFailure = func(err error) bool {
 		if errors.As(err, new(*Later)) {
 			return false
 		}
 		return failure == nil || failure(err)
 	}
+
 	if c.DelayedTaskCheckInterval == 0 {
 		c.DelayedTaskCheckInterval = checkInterval
 	}
+
 	return c
 }
 
@@ -164,6 +171,7 @@ const keptLonger = 24 * time.Hour
 func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.Permit, error) {
 	key := g.key(ctx)
 	place := g.load(ctx, key)
+
 	waiting := throttle.WithMaxWait(ctx, g.patience)
 	for came := place; ; came = place {
 		var permit *throttle.Permit
@@ -179,9 +187,11 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 				_ = g.client.Del(ctx, key).Err() // else it expires
 			}
 			return permit, nil
+
 		case !isLast(ctx):
 			return nil, g.keep(ctx, key, place)
 		}
+
 		if err := sleep(ctx, place.RetryAfter()); err != nil {
 			return nil, err
 		}

@@ -62,6 +62,7 @@ func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err e
 	if err == nil || !ok || errors.Is(err, throttle.ErrLimited) {
 		return err
 	}
+
 	a, wrong := i.answer(s)
 	if wrong != nil {
 		return &wrongAnswerError{err, wrong, s}
@@ -80,14 +81,17 @@ func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err e
 
 	timer := time.NewTimer(maxDelay)
 	defer timer.Stop()
+
 	select {
 	case wrong = <-told:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+
 	if wrong != nil {
 		return &wrongAnswerError{err, wrong, s}
 	}
+
 	return err
 }
 
@@ -112,6 +116,7 @@ func (i *Interceptors) tell(ctx context.Context, permit *throttle.Permit, a Answ
 	for _, p := range i.limits.Policies() {
 		known[p.Name] = true
 	}
+
 	var errs []error
 	for _, name := range a.Policies {
 		err := mistakeIn(permit.Tell(ctx, a.Answer, name))
@@ -121,8 +126,10 @@ func (i *Interceptors) tell(ctx context.Context, permit *throttle.Permit, a Answ
 			}
 			err = fmt.Errorf("the limiters have no policy %q: see Policies", name)
 		}
+
 		errs = append(errs, err)
 	}
+
 	return errors.Join(errs...)
 }
 

@@ -69,18 +69,21 @@ func (i *Interceptors) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 	if err != nil {
 		return nil, err
 	}
+
 	begun := false
 	defer func() {
 		if !begun {
 			permit.Release()
 		}
 	}()
+
 	// A copy, because another call may use the same slice.
 	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { permit.Release() }))
 	s, err := stream(ctx, desc, cc, method, opts...)
 	if err != nil {
 		return nil, i.learn(ctx, permit, err)
 	}
+
 	begun = true
 	return &clientStream{ClientStream: s, ended: func(err error) error { return i.learn(ctx, permit, err) }}, nil
 }

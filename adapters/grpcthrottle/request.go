@@ -36,6 +36,7 @@ func authority(target string, opts []grpc.CallOption) string {
 			return a.Authority
 		}
 	}
+
 	u, err := url.Parse(target)
 	if err != nil {
 		return ""
@@ -43,5 +44,6 @@ func authority(target string, opts []grpc.CallOption) string {
 	if strings.HasPrefix(u.Scheme, "unix") {
 		return "localhost"
 	}
+
 	return strings.TrimPrefix(u.Path+u.Opaque, "/")
 }

@@ -65,6 +65,7 @@ func Budgets(p metric.MeterProvider, sources ...Source) (metric.Registration, er
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
+
 	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.callers, b.paused, b.known, b.up, b.shareWaiting, b.shareServed)
 }
 
@@ -90,11 +91,13 @@ func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) 
 		to.ObserveFloat64(b.used, float64(s.Used), of)
 		to.ObserveFloat64(b.ceiling, s.Ceiling, of)
 	}
+
 	to.ObserveInt64(b.known, int64(s.Budgets), of)
 	to.ObserveInt64(b.booked, int64(s.Booked), of)
 	to.ObserveInt64(b.waiting, int64(s.Waiting), of)
 	to.ObserveInt64(b.callers, int64(s.Callers), of)
 	to.ObserveFloat64(b.paused, s.Paused.Seconds(), of)
+
 	for _, l := range s.Shares {
 		share := metric.WithAttributes(policyKey.String(policy), shareKey.String(l.Name))
 		to.ObserveInt64(b.shareWaiting, int64(l.Waiting), share)

@@ -50,6 +50,7 @@ func (i *instruments) make(m metric.Meter) error {
 		metric.WithDescription("Events that say that the store did not do what it was asked, by cause."))
 	i.away, errs[6] = m.Float64ObservableGauge("throttle.store.away", metric.WithUnit("s"),
 		metric.WithDescription("For how long the store has not answered this program, 0 if it answers."))
+
 	return errors.Join(errs[:]...)
 }
 
@@ -85,6 +86,7 @@ func resultOf(e *throttle.Event) int {
 			return i
 		}
 	}
+
 	return len(results) - 1
 }
 
@@ -104,6 +106,7 @@ func (i *instruments) bind(policy string) *series {
 	if policy != "" {
 		of = append(of, policyKey.String(policy))
 	}
+
 	with := func(more ...attribute.KeyValue) attribute.Set { return attribute.NewSet(slices.Concat(of, more)...) }
 
 	s := new(series)
@@ -111,6 +114,7 @@ func (i *instruments) bind(policy string) *series {
 		s.requests[r] = i.newCounter(i.requests, with(attributes...))
 		s.waits[r] = newHistogram(i.waits, with(attributes[:1]...))
 	}
+
 	for kind, name := range telemetry.Kinds() {
 		var c counter
 		if name != "" && kind != int(throttle.EventPenalized) { // which has a counter of its own
@@ -118,6 +122,7 @@ func (i *instruments) bind(policy string) *series {
 		}
 		s.events = append(s.events, c)
 	}
+
 	s.penalties = i.newCounter(i.penalties, with())
 	s.shadow = newHistogram(i.shadows, with())
 	return s

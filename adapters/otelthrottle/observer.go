@@ -119,10 +119,12 @@ func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
 	if !o.ready() {
 		return
 	}
+
 	if cause, failed := telemetry.CauseOf(&e); failed {
 		o.causes[cause].add(ctx)
 		o.outages.Note(ctx)
 	}
+
 	s := o.all.Of(&e)
 	switch e.Kind {
 	case throttle.EventStarted, throttle.EventRefused, throttle.EventGaveUp:
@@ -159,6 +161,7 @@ func (o *Observer) hold(ctx context.Context, result int, e *throttle.Event) {
 	if !request.IsRecording() {
 		return
 	}
+
 	tracers := o.tracers
 	if tracers == nil {
 		tracers = request.TracerProvider()
@@ -172,6 +175,7 @@ func (o *Observer) hold(ctx context.Context, result int, e *throttle.Event) {
 	if e.Budget != "" {
 		attributes = append(attributes, attribute.String(telemetry.AttrBudget, e.Budget), attribute.Stringer(telemetry.AttrLimit, e.Limit))
 	}
+
 	_, span := tracers.Tracer(scope).Start(ctx, "throttle.hold", trace.WithTimestamp(end.Add(-e.Duration)), trace.WithAttributes(attributes...))
 	switch {
 	case result == gaveUp:
@@ -179,5 +183,6 @@ func (o *Observer) hold(ctx context.Context, result int, e *throttle.Event) {
 	case result != started && e.Err != nil:
 		span.SetStatus(codes.Error, e.Err.Error())
 	}
+
 	span.End(trace.WithTimestamp(end))
 }

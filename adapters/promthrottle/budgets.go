@@ -80,20 +80,24 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, policy)
 	}
 	gauge(b.known, float64(s.Budgets))
+
 	if s.Limit.Kind() != store.KindUnlimited {
 		gauge(b.limit, float64(s.Limit.Capacity()))
 		gauge(b.used, float64(s.Used))
 	}
+
 	wait := s.Wait.Seconds()
 	if s.Wait == throttle.Never {
 		wait = math.Inf(1)
 	}
+
 	gauge(b.wait, wait)
 	gauge(b.booked, float64(s.Booked))
 	gauge(b.waiting, float64(s.Waiting))
 	gauge(b.callers, float64(s.Callers))
 	gauge(b.paused, s.Paused.Seconds())
 	gauge(b.ceiling, s.Ceiling)
+
 	for _, l := range s.Shares {
 		to <- prometheus.MustNewConstMetric(b.shareWaiting, prometheus.GaugeValue, float64(l.Waiting), policy, l.Name)
 		if l.Served >= 0 {

@@ -24,12 +24,14 @@ type closed struct {
 func (c *closed) close(budget string, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	now := time.Now()
 	for b, end := range c.ends {
 		if !end.After(now) {
 			delete(c.ends, b)
 		}
 	}
+
 	end, known := c.ends[budget]
 	switch {
 	case !known && len(c.ends) >= mostClosed:
@@ -39,6 +41,7 @@ func (c *closed) close(budget string, until time.Time) {
 	default:
 		c.ends[budget] = later(end, until)
 	}
+
 	c.tell(until)
 }
 

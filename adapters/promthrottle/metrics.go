@@ -53,28 +53,33 @@ func (m *Metrics) make() {
 		Name: "throttle_requests_total",
 		Help: "Requests by what became of them, and by the policy that held them last; none if none did.",
 	}, []string{"policy", "result"})
+
 	m.waits = prometheus.NewHistogramVec(histogram("throttle_wait_seconds",
 		"How long requests were held, whatever became of them."), []string{"policy"})
 	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "throttle_events_total",
 		Help: "Other events, by kind and policy.",
 	}, []string{"policy", "kind"})
+
 	m.shadows = prometheus.NewHistogramVec(histogram("throttle_shadow_wait_seconds",
 		"How much longer requests would have been held by policies in shadow mode."), []string{"policy"})
 	m.closed = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "throttle_closed_until_timestamp_seconds",
 		Help: "When the last penalty or pause that this program has met ends, or was ended early, since 1970; 0 if there was none.",
 	}, []string{"policy"})
+
 	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "throttle_store_failures_total",
 		Help: "Events that say that the store did not do what it was asked, by cause.",
 	}, []string{"cause"})
+
 	m.away = prometheus.NewDesc("throttle_store_away_seconds",
 		"For how long the store has not answered this program, 0 if it answers.", nil, nil)
 
 	for _, cause := range telemetry.Causes() {
 		m.causes = append(m.causes, m.failures.WithLabelValues(cause))
 	}
+
 	m.all = telemetry.NewTable(m.newSeries)
 }
 
@@ -126,6 +131,7 @@ func (m *Metrics) newSeries(policy string) *series {
 		shadow:  m.shadows.WithLabelValues(label),
 		closed:  closed{gauge: m.closed.WithLabelValues(label)},
 	}
+
 	for _, kind := range telemetry.Kinds() {
 		var counter prometheus.Counter
 		if kind != "" {
@@ -133,6 +139,7 @@ func (m *Metrics) newSeries(policy string) *series {
 		}
 		s.events = append(s.events, counter)
 	}
+
 	return s
 }
 
@@ -145,6 +152,7 @@ func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
 		m.causes[cause].Inc()
 		m.outages.Note(ctx)
 	}
+
 	s := m.all.Of(&e)
 	switch e.Kind {
 	case throttle.EventStarted:

@@ -54,11 +54,13 @@ func New(l *throttle.Limiters, o Options) (*Gate, error) {
 	if o.Demands == nil {
 		mistakes = append(mistakes, errors.New("riverthrottle: set Options.Demands: it says which budgets a job needs"))
 	}
+
 	if l == nil {
 		mistakes = append(mistakes, errors.New("riverthrottle: the limiters are missing"))
 	} else {
 		mistakes = append(mistakes, l.CheckPlaces())
 	}
+
 	if o.Patience < 0 {
 		mistakes = append(mistakes, fmt.Errorf("riverthrottle: Options.Patience is %v: use more than 0, or 0 for %v", o.Patience, DefaultPatience))
 	}
@@ -70,6 +72,7 @@ func New(l *throttle.Limiters, o Options) (*Gate, error) {
 	if g.patience == 0 {
 		g.patience = DefaultPatience
 	}
+
 	return g, nil
 }
 
@@ -79,6 +82,7 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 	if len(demands) == 0 {
 		return work(ctx)
 	}
+
 	came := placeOf(job)
 	permit, place, err := g.admit(ctx, came, demands)
 	switch {
@@ -90,6 +94,7 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 		}
 		return river.JobSnooze(place.RetryAfter())
 	}
+
 	defer permit.Release()
 	if came != nil { // it is used up, also if the job fails: its next attempt needs a new one
 		if err := river.MetadataSet(ctx, MetadataKey, nil); err != nil {
@@ -97,6 +102,7 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 			return err
 		}
 	}
+
 	return work(context.WithValue(ctx, permitKey{}, permit))
 }
 

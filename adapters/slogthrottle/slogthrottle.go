@@ -170,10 +170,12 @@ func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
 		if !fresh {
 			return
 		}
+
 		if full {
 			message, e.Host = "throttle: unmatched: too many hosts to tell of any more", ""
 			attrs = append(attrs, slog.Int("throttle.hosts", MaxHosts))
 		}
+
 	case level >= slog.LevelInfo:
 		omitted, ok := l.count(&e)
 		if !ok {
@@ -183,6 +185,7 @@ func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
 			attrs = append(attrs, slog.Int(AttrOmitted, omitted))
 		}
 	}
+
 	logger.LogAttrs(ctx, level, message, appendEvent(attrs, &e)...)
 }
 
@@ -228,10 +231,12 @@ func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
 	if now.Sub(c.began) >= time.Minute {
 		omitted, *c = c.omitted, count{began: now}
 	}
+
 	if c.told >= l.perMinute() {
 		c.omitted++
 		return 0, false
 	}
+
 	c.told++
 	return omitted, true
 }
@@ -247,6 +252,7 @@ func (l *Logger) newCount(s series, now time.Time) *count {
 			}
 		}
 	}
+
 	if len(l.series) >= maxSeries {
 		s.policy = telemetry.Other
 	}
@@ -259,6 +265,7 @@ func (l *Logger) newCount(s series, now time.Time) *count {
 		}
 		l.series[s] = c
 	}
+
 	return c
 }
 
@@ -269,6 +276,7 @@ func appendEvent(attrs []slog.Attr, e *throttle.Event) []slog.Attr {
 			attrs = append(attrs, slog.String(key, value))
 		}
 	}
+
 	length := func(key string, value time.Duration) {
 		if rounded := value.Round(time.Millisecond); rounded != 0 {
 			attrs = append(attrs, slog.Duration(key, rounded))
@@ -280,10 +288,12 @@ func appendEvent(attrs []slog.Attr, e *throttle.Event) []slog.Attr {
 	if e.Limit != (throttle.Limit{}) {
 		text(telemetry.AttrLimit, e.Limit.String())
 	}
+
 	text(telemetry.AttrHost, e.Host)
 	if e.Paused {
 		attrs = append(attrs, slog.Bool(telemetry.AttrPaused, true))
 	}
+
 	text(telemetry.AttrNoteBy, e.Note.By)
 	text(telemetry.AttrNoteReason, e.Note.Reason)
 	length(telemetry.AttrDuration, e.Duration)
@@ -294,6 +304,7 @@ func appendEvent(attrs []slog.Attr, e *throttle.Event) []slog.Attr {
 	if e.Kind == throttle.EventLowered {
 		attrs = append(attrs, slog.Float64(telemetry.AttrFrom, e.From), slog.Float64(telemetry.AttrTo, e.To))
 	}
+
 	text(telemetry.AttrErrorType, telemetry.ErrorType(e))
 	text(telemetry.AttrErrorMessage, messageOf(e))
 	return attrs

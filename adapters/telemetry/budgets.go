@@ -51,10 +51,12 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 
 	answers := make([]map[throttle.Budget]throttle.Status, len(sources))
 	errs := make([]error, len(sources))
+
 	var asked sync.WaitGroup
 	for i, s := range sources {
 		asked.Go(func() { answers[i], errs[i] = s.Statuses(ctx) })
 	}
+
 	asked.Wait()
 
 	all := make(map[string]*Summary)
@@ -66,11 +68,13 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 			all[budget.Policy].add(&status)
 		}
 	}
+
 	for _, s := range all {
 		for _, l := range shares.Lines(s.told) {
 			s.Shares = append(s.Shares, Share{l.Name, l.Waiting, l.Served})
 		}
 	}
+
 	return all, errors.Join(errs...)
 }
 
@@ -89,5 +93,6 @@ func (s *Summary) add(st *throttle.Status) {
 	if st.Ceiling > 0 && (s.Ceiling == 0 || st.Ceiling < s.Ceiling) {
 		s.Ceiling = st.Ceiling
 	}
+
 	s.told = shares.Add(s.told, st.Shares)
 }

@@ -31,12 +31,14 @@ func (o *Outages) Note(ctx context.Context) {
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	if _, known := o.since[q]; known || len(o.since) >= mostOutages {
 		return
 	}
 	if o.since == nil {
 		o.since = make(map[outage.Question]time.Time)
 	}
+
 	o.since[q] = time.Now()
 }
 
@@ -49,10 +51,12 @@ func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 	for q := range o.since {
 		questions = append(questions, q)
 	}
+
 	o.mu.Unlock()
 
 	ctx, stop := context.WithTimeout(ctx, AskTime)
 	defer stop()
+
 	var asked sync.WaitGroup
 	for _, q := range questions {
 		asked.Go(func() {
@@ -61,13 +65,16 @@ func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 			}
 		})
 	}
+
 	asked.Wait()
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	for _, since := range o.since {
 		longest = max(longest, time.Since(since))
 	}
+
 	return longest
 }
 

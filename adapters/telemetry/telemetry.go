@@ -115,6 +115,7 @@ func errorWord(err error) string {
 	case errors.As(err, new(*throttle.UnmatchedError)):
 		return ErrorUnmatched
 	}
+
 	return ErrorOther
 }
 
@@ -210,11 +211,13 @@ func (t *Table[S]) add(names ...string) {
 
 	next := make(map[string]*S, len(all)+len(names))
 	maps.Copy(next, all)
+
 	for _, name := range names {
 		if next[name] == nil {
 			next[name] = t.bind(name)
 		}
 	}
+
 	t.all.Store(&next)
 }
 
@@ -238,5 +241,6 @@ func (t *Table[S]) Of(e *throttle.Event) *S {
 	if s := all[e.Policy]; s != nil {
 		return s
 	}
+
 	return all[Other]
 }

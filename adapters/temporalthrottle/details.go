@@ -35,6 +35,7 @@ func detailsOf(ctx context.Context) details {
 	if !activity.HasHeartbeatDetails(ctx) {
 		return details{}
 	}
+
 	own, err := rawDetails(ctx)
 	if err != nil || len(own) == 0 {
 		var k kept // a place alone has a type that is known
@@ -43,16 +44,19 @@ func detailsOf(ctx context.Context) details {
 		}
 		return details{place: k.Place}
 	}
+
 	last := len(own) - 1
 	into := make([]any, len(own))
 	for i := range last {
 		into[i] = new(converter.RawValue)
 	}
+
 	var k kept
 	into[last] = &k
 	if activity.GetHeartbeatDetails(ctx, into...) != nil || k.Place == nil {
 		return details{own: own} // the last detail is the activity's own
 	}
+
 	return details{own: own[:last], place: k.Place}
 }
 
@@ -64,9 +68,11 @@ func rawDetails(ctx context.Context) (raw []any, err error) {
 		for i := range values {
 			into[i] = &values[i]
 		}
+
 		if err := activity.GetHeartbeatDetails(ctx, into...); err != nil {
 			return nil, err
 		}
+
 		raw = raw[:0]
 		for _, v := range values {
 			if v.Payload() == nil {

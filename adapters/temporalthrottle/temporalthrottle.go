@@ -74,6 +74,7 @@ func (g *Gate) Acquire(ctx context.Context, demands ...throttle.Demand) (*thrott
 	if !activity.IsActivity(ctx) {
 		return nil, errors.New("temporalthrottle: Acquire needs the context of an activity")
 	}
+
 	d := detailsOf(ctx)
 	for place := d.place; ; {
 		permit, later, err := g.visit(ctx, place, demands)
@@ -85,9 +86,11 @@ func (g *Gate) Acquire(ctx context.Context, demands ...throttle.Demand) (*thrott
 		case !isLast(ctx):
 			return nil, putAside(ctx, d, later)
 		}
+
 		if err := stay(ctx, d, later.RetryAfter()); err != nil {
 			return nil, err
 		}
+
 		place = later
 	}
 }
@@ -149,6 +152,7 @@ func stay(ctx context.Context, d details, wait time.Duration) error {
 		if step <= 0 {
 			return ctx.Err()
 		}
+
 		timer := time.NewTimer(step)
 		select {
 		case <-timer.C:

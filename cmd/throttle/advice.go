@@ -32,6 +32,7 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 		text := fmt.Sprintf("policy %q: ", p.Name) + fmt.Sprintf(format, args...)
 		all = append(all, finding{Severity: "warning", File: file, Line: f.Line(p.Name), Text: text})
 	}
+
 	known, tightest := knownTables(), tightestOf(f.Own())
 	for i := range f.Own() {
 		p := &f.Own()[i]
@@ -40,6 +41,7 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 			warn(p, "%v lets up to %d requests start within %v; an upstream that counts %d in each window of %v refuses some: write %q for such a one",
 				l, l.Capacity()+l.N(), l.Per(), l.N(), l.Per(), throttle.SlidingWindow(l.N(), l.Per()))
 		}
+
 		if per := l.Per(); per > 0 && p.Jitter > per/2 {
 			warn(p, "a jitter of %v leaves less than two thirds of %v", p.Jitter, l)
 		}
@@ -53,6 +55,7 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 			warn(p, "it never holds: policy %q matches the same requests and holds more", o.Name)
 		}
 	}
+
 	return all
 }
 
@@ -107,16 +110,20 @@ func knownTables() (all []knownTable) {
 		if err != nil {
 			continue
 		}
+
 		t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
 		if err != nil {
 			continue
 		}
+
 		table := knownTable{name, t, make(map[string]*throttle.Policy)}
 		for i := range f.Policies {
 			table.rows[f.Policies[i].Name] = &f.Policies[i]
 		}
+
 		all = append(all, table)
 	}
+
 	return all
 }
 
@@ -127,16 +134,19 @@ func above(p *throttle.Policy, known []knownTable) (table string, row *throttle.
 	if req == nil {
 		return "", nil
 	}
+
 	for _, k := range known {
 		if own, ok := k.rows[p.Name]; ok && own.Match == p.Match {
 			return "", nil // it is the preset's
 		}
+
 		for _, c := range k.transport.Explain(req) {
 			if r := k.rows[c.Budget.Policy]; r != nil && looser(p.Limit, r.Limit) {
 				return k.name, r
 			}
 		}
 	}
+
 	return "", nil
 }
 

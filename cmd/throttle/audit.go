@@ -32,15 +32,18 @@ func newAudit() *cobra.Command {
 				if err != nil {
 					return err
 				}
+
 				done, err := printJSON(c, auditResult{outputVersion, acts, illegible})
 				if !done {
 					err = printActs(c, acts)
 					leftOut(c, illegible)
 				}
+
 				return err
 			})
 		},
 	}
+
 	at.addFlags(c)
 	c.Flags().IntVarP(&most, "number", "n", 20, "show so many, the last first")
 	return c
@@ -59,11 +62,14 @@ func printActs(c *cobra.Command, acts []fleet.Act) error {
 		if a.Failed {
 			did += ", failed"
 		}
+
 		what := a.What
 		if a.Number > 0 {
 			what = fmt.Sprintf("number %d (%s)", a.Number, a.What)
 		}
+
 		t.rows = append(t.rows, []string{a.At.Format(time.RFC3339), a.By, did, what, a.Reason})
 	}
+
 	return t.print(c.OutOrStdout())
 }

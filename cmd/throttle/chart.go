@@ -32,6 +32,7 @@ const (
 func newChart(l *simulation.Timeline, end time.Duration, of []simulation.Use) chart {
 	columns := l.Columns(end, chartColumns)
 	c := chart{Width: columns.Width.Milliseconds(), width: columns.Width, end: end, Starts: []int{}, Binds: []string{}, title: "starts a second"}
+
 	bound := make(map[string]bool)
 	for i := range columns.Bins {
 		b := &columns.Bins[i]
@@ -39,15 +40,18 @@ func newChart(l *simulation.Timeline, end time.Duration, of []simulation.Use) ch
 		if k := b.Binds(); k >= 0 {
 			binds = of[k].Policy.Name
 		}
+
 		bound[binds] = true
 		c.Starts, c.Binds = append(c.Starts, b.Starts), append(c.Binds, binds)
 		c.rates = append(c.rates, float64(b.Starts)/columns.Width.Seconds())
 	}
+
 	for i := range of {
 		if name := of[i].Policy.Name; bound[name] {
 			c.policies = append(c.policies, name)
 		}
 	}
+
 	return c
 }
 
@@ -57,15 +61,18 @@ func (c *chart) ceiling() float64 {
 	for _, r := range c.rates {
 		most = max(most, r)
 	}
+
 	if most == 0 {
 		return 1
 	}
+
 	ten := math.Pow(10, math.Floor(math.Log10(most)))
 	for _, k := range []float64{1, 2, 5} {
 		if most <= k*ten {
 			return k * ten
 		}
 	}
+
 	return 10 * ten
 }
 
@@ -89,26 +96,33 @@ func (c *chart) text() string {
 	scale := fmt.Sprintf("%g", most)
 	pad := strings.Repeat(" ", len(scale))
 	fmt.Fprintf(&w, "%s\n", c.title)
+
 	for row := chartRows - 1; row >= 0; row-- {
 		label := pad
 		if row == chartRows-1 {
 			label = scale
 		}
+
 		fmt.Fprintf(&w, "%s │", label)
 		line := ""
 		for _, r := range c.rates {
 			line += eighths[int(min(8, max(0, math.Round(r/most*chartRows*8)-float64(8*row))))]
 		}
+
 		fmt.Fprintf(&w, "%s\n", strings.TrimRight(line, " "))
 	}
+
 	fmt.Fprintf(&w, "%*s └%s\n%s  ", len(scale), "0", strings.Repeat("─", len(c.rates)), pad)
 	for _, b := range c.Binds {
 		w.WriteString(c.mark(b))
 	}
+
 	end := brief(c.end)
 	fmt.Fprintf(&w, "\n%s  0s%*s\n", pad, max(len(c.rates)-2, len(end)+1), end)
+
 	for _, p := range c.policies {
 		fmt.Fprintf(&w, "%s  %s binds: %s\n", pad, c.mark(p), p)
 	}
+
 	return w.String()
 }

@@ -44,6 +44,7 @@ func tallyOf(file string, f *policyfile.File) tally {
 			t.example = fmt.Sprintf("{request: GET https://HOST/PATH, policies: {%s: {cost: 1}}}", p.Name)
 		}
 	}
+
 	return t
 }
 
@@ -81,6 +82,7 @@ there are mistakes, or tests that fail.`,
 					return err
 				}
 			}
+
 			done, err := printJSON(c, all)
 			if !done {
 				_, err = io.WriteString(c.OutOrStdout(), all.text())
@@ -88,9 +90,11 @@ there are mistakes, or tests that fail.`,
 			if err == nil && all.failed(strict) {
 				err = &exit{code: exitFound}
 			}
+
 			return err
 		},
 	}
+
 	c.Flags().IntVar(&nodes, "nodes", 0, "warn of limits that so many nodes cannot share while Redis is away")
 	c.Flags().BoolVar(&strict, "strict", false, "exit with 1 for warnings, too")
 	return c
@@ -103,14 +107,17 @@ func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	if err != nil {
 		return all.add("error", err)
 	}
+
 	all.Files = append(all.Files, tallyOf(file, f))
 	if err := all.add("error", f.Check()); err != nil {
 		return err
 	}
+
 	all.Findings = append(all.Findings, advice(file, f, nodes)...)
 	for _, e := range f.Warnings() {
 		all.Findings = append(all.Findings, finding{"warning", file, e.Line, e.Column, e.Text, ""})
 	}
+
 	return nil
 }
 
@@ -148,9 +155,11 @@ func (all *checkResult) text() string {
 			if f.Severity == "warning" {
 				e.Text = "warning: " + e.Text
 			}
+
 			fmt.Fprintln(&out, clean(e.Error()))
 			out.WriteString(f.excerpt)
 		}
+
 		if i+1 == len(all.Findings) || all.Findings[i+1].File != f.File || all.Findings[i+1].Severity != f.Severity {
 			if inGroup > mostFindings {
 				fmt.Fprintf(&out, "%s: and %s\n", clean(f.File), numerals.Count(inGroup-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
@@ -158,12 +167,14 @@ func (all *checkResult) text() string {
 			inGroup = 0
 		}
 	}
+
 	for _, t := range all.Files {
 		fmt.Fprintf(&out, "%s: %s, %s\n", clean(t.File), numerals.Count(t.Policies, "policy", "policies"), numerals.Count(t.Tests, "test", "tests"))
 		if text := t.untested(); text != "" {
 			fmt.Fprintln(&out, clean(text))
 		}
 	}
+
 	return out.String()
 }
 

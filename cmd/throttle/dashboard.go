@@ -56,6 +56,7 @@ func newDashboard() *cobra.Command {
 		Args: argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
 	}
+
 	s.at.addFlags(c)
 	f := c.Flags()
 	f.StringVar(&s.listen, "listen", "127.0.0.1:7072", "where to listen; an address that other machines reach needs a token")
@@ -66,6 +67,7 @@ func newDashboard() *cobra.Command {
 	f.IntVar(&s.budgets, "budgets", dashboard.DefaultBudgets, "show so many budgets, those used most first; each is a question to Redis a second while somebody looks")
 	s.names.addFlag(f)
 	f.StringVar(&s.title, "title", "", "the name of the fleet on the page")
+
 	return c
 }
 
@@ -92,10 +94,12 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM)
 	defer stop()
+
 	all, closeAll, err := s.at.connectFleet(ctx)
 	if err != nil {
 		return err
 	}
+
 	defer closeAll()
 	page, err := dashboard.New(dashboard.Config{
 		Source: dashboard.Fleet(all), Token: token, Local: s.local, TrustProxy: s.trustProxy, Budgets: s.budgets,
@@ -116,6 +120,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	if s.watch {
 		go page.Watch(ctx)
 	}
+
 	return s.serve(ctx, page, c.ErrOrStderr(), link)
 }
 
@@ -131,6 +136,7 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 	if err != nil {
 		return err
 	}
+
 	address := listener.Addr()
 	listener = &bounded{Listener: listener, bound: &bound{most: mostPageConns}}
 
@@ -144,6 +150,7 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: log.New(io.Discard, "", 0), // which viewers do not keep to HTTP
 	}
+
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
@@ -153,10 +160,12 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 		return err
 	case <-ctx.Done():
 	}
+
 	ending, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if server.Shutdown(ending) != nil {
 		server.Close()
 	}
+
 	return nil
 }

@@ -33,11 +33,13 @@ func (c *chart) drawing(title, note string) string {
 	height := bottom + 2*svg.Margin + drawingRow*len(legend)
 	d := svg.New(drawingWidth, float64(height), title, note+"; "+c.title, drawingRules, "")
 	most := c.ceiling()
+
 	each := float64(right-drawingLeft) / float64(max(1, len(c.rates)))
 	for i, r := range c.rates {
 		tall := r / most * drawingHeight
 		d.Rect(c.colour(c.Binds[i]), svg.Box{X: drawingLeft + float64(i)*each, Y: bottom - tall, Width: each, Height: tall})
 	}
+
 	d.Line("axis", drawingLeft, drawingTop, drawingLeft, bottom)
 	d.Line("axis", drawingLeft, bottom, right, bottom)
 	d.Text("note", svg.Margin, drawingTop+10, fmt.Sprintf("%g", most))
@@ -45,6 +47,7 @@ func (c *chart) drawing(title, note string) string {
 	d.Text("note", drawingLeft, bottom+18, "0s")
 	end := brief(c.end)
 	d.Text("note", float64(right-7*len(end)), bottom+18, end)
+
 	for i, p := range legend {
 		y := float64(bottom + svg.Margin + drawingRow*i + 18)
 		d.Rect(c.colour(p), svg.Box{X: drawingLeft, Y: y - 10, Width: 12, Height: 12})
@@ -52,8 +55,10 @@ func (c *chart) drawing(title, note string) string {
 		if p == "" {
 			text = "no limit binds"
 		}
+
 		d.Text("note", drawingLeft+20, y, text)
 	}
+
 	return d.String()
 }
 

@@ -57,10 +57,12 @@ start. It exits with 1 if that is not at once.`,
 			if err != nil {
 				return err
 			}
+
 			req, err := newRequest(args[1], args[2], headers)
 			if err != nil {
 				return err
 			}
+
 			e, err := explain(f, req)
 			if err == nil && at.hasAddress() {
 				err = at.withFleet(c.Context(), e.ask)
@@ -68,6 +70,7 @@ start. It exits with 1 if that is not at once.`,
 			if err != nil {
 				return err
 			}
+
 			done, err := printJSON(c, e)
 			if !done {
 				err = e.print(c)
@@ -75,9 +78,11 @@ start. It exits with 1 if that is not at once.`,
 			if err == nil && e.held() {
 				err = &exit{code: exitFound}
 			}
+
 			return err
 		},
 	}
+
 	c.Flags().StringArrayVarP(&headers, "header", "H", nil, `a field of the request, such as "X-App: a"; may be repeated`)
 	at.addFlags(c)
 	return c
@@ -116,6 +121,7 @@ func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	e.charges = t.Explain(req)
 	for _, c := range e.charges {
 		x := explained{
@@ -124,8 +130,10 @@ func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 		if c.Share.ID != 0 {
 			x.Share, x.Weight = shares.Name(c.Share.ID), max(1, c.Share.Weight)
 		}
+
 		e.Policies = append(e.Policies, x)
 	}
+
 	return e, nil
 }
 
@@ -135,10 +143,12 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 		if c.Node {
 			continue
 		}
+
 		st, note, err := all.Describe(ctx, c)
 		if err != nil {
 			return err
 		}
+
 		x := &e.Policies[i]
 		x.Note = note
 		x.State = &state{st.Used, st.Booked, st.Waiting, st.Callers, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
@@ -146,6 +156,7 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 			x.State.Wait = -1
 		}
 	}
+
 	return nil
 }
 
@@ -183,11 +194,13 @@ func (x *explained) now() string {
 	case s != nil:
 		words = s.words()
 	}
+
 	if x.Share != "" {
 		words = append(words, fmt.Sprintf("share %s of weight %d", x.Share, x.Weight))
 	}
 	if x.Shadow {
 		words = append(words, "only counts")
 	}
+
 	return strings.Join(words, ", ")
 }

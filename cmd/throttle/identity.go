@@ -38,17 +38,20 @@ func (i *identity) config(settings *tls.Config) (*tls.Config, error) {
 		}
 		return nil, nil
 	}
+
 	settings = settings.Clone()
 	if file := cmp.Or(i.authority, os.Getenv(authorityVariable)); file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-ca: %w", err)
 		}
+
 		settings.RootCAs = x509.NewCertPool()
 		if !settings.RootCAs.AppendCertsFromPEM(text) {
 			return nil, fmt.Errorf("--tls-ca: %s has no certificate in PEM", file)
 		}
 	}
+
 	certificate, key := cmp.Or(i.certificate, os.Getenv(certificateVariable)), cmp.Or(i.key, os.Getenv(keyVariable))
 	if certificate == "" && key == "" {
 		return settings, nil
@@ -56,10 +59,12 @@ func (i *identity) config(settings *tls.Config) (*tls.Config, error) {
 	if certificate == "" || key == "" {
 		return nil, errors.New("--tls-cert, --tls-key: a certificate and its key go together")
 	}
+
 	pair, err := tls.LoadX509KeyPair(certificate, key)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
 	}
+
 	settings.Certificates = []tls.Certificate{pair}
 	return settings, nil
 }

@@ -49,6 +49,7 @@ func (l *labels) read() error {
 	if l.file == "" {
 		return nil
 	}
+
 	text, err := os.ReadFile(l.file)
 	if err != nil {
 		return fmt.Errorf("--labels: %w", err)
@@ -60,6 +61,7 @@ func (l *labels) read() error {
 	if err := l.parse(text); err != nil {
 		return fmt.Errorf("--labels: %s: %w", l.file, err)
 	}
+
 	return nil
 }
 
@@ -67,6 +69,7 @@ func (l *labels) read() error {
 func (l *labels) parse(text []byte) error {
 	l.budgets = make(map[string]string)
 	var errs []error
+
 	n := 0
 	for line := range bytes.Lines(text) {
 		n++
@@ -85,12 +88,14 @@ func (l *labels) parse(text []byte) error {
 			l.keys = append(l.keys, [2]string{of, fleet.Clean(label, longestLabel)})
 		}
 	}
+
 	if len(l.budgets)+len(l.keys) > mostLabels {
 		errs = append(errs, fmt.Errorf("it has more than %d names", mostLabels))
 	}
 	if len(errs) > mostLineErrors {
 		errs = append(errs[:mostLineErrors], fmt.Errorf("and %d more", len(errs)-mostLineErrors))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -105,17 +110,21 @@ func (l *labels) of(policy, budget string) string {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	known := l.byPolicy[policy]
 	if known == nil {
 		known = make(map[string]string, len(l.keys))
 		for _, k := range l.keys {
 			known[store.BudgetOf(policy, k[0]).String()] = k[1]
 		}
+
 		if l.byPolicy == nil {
 			l.byPolicy = make(map[string]map[string]string)
 		}
+
 		l.byPolicy[policy] = known
 	}
+
 	return known[budget]
 }
 

@@ -45,6 +45,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, out, talk 
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(talk)
+
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitDone
@@ -55,10 +56,12 @@ func execute(ctx context.Context, root *cobra.Command, args []string, out, talk 
 	if text := err.Error(); text != "" {
 		fmt.Fprintln(talk, "throttle: "+clean(text))
 	}
+
 	var e *exit
 	if errors.As(err, &e) {
 		return e.code
 	}
+
 	return exitUsage
 }
 
@@ -76,6 +79,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Args:          noCommand,
 	}
+
 	version := root.Flags().Bool("version", false, "print the version")
 	root.RunE = func(c *cobra.Command, _ []string) error {
 		if *version {
@@ -83,9 +87,11 @@ func newRoot() *cobra.Command {
 		}
 		return c.Help()
 	}
+
 	root.PersistentFlags().Bool("json", false, "print JSON")
 	group(root, "Files of policies:", newCheck(), newExplain(), newPlan(), newSimulate(), newProxy(), newSchema())
 	group(root, "A fleet:", fleetCommands()...)
+
 	return root
 }
 

@@ -24,27 +24,33 @@ func readMix(c *cobra.Command, said []string, path string, headers []string, f *
 		if err != nil {
 			return fmt.Errorf("%s: %w", where, err)
 		}
+
 		mix = append(mix, p)
 		return nil
 	}
+
 	for _, line := range said {
 		if err := add("--request", line); err != nil {
 			return nil, err
 		}
 	}
+
 	if path != "" {
 		if err := eachMixLine(c, path, add); err != nil {
 			return nil, err
 		}
 	}
+
 	if len(mix) == 0 {
 		for _, t := range f.Tests {
 			mix = append(mix, simulation.Part{Request: t.Request(), Weight: 1})
 		}
 	}
+
 	if len(mix) == 0 {
 		return nil, fmt.Errorf("there are no requests: name some with -r %s, in a file with --mix, or in the tests of the file", mixForm)
 	}
+
 	return mix, nil
 }
 
@@ -54,6 +60,7 @@ func eachMixLine(c *cobra.Command, path string, add func(where, line string) err
 	if err != nil {
 		return err
 	}
+
 	defer in.Close()
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
@@ -65,6 +72,7 @@ func eachMixLine(c *cobra.Command, path string, add func(where, line string) err
 			return err
 		}
 	}
+
 	return lines.Err()
 }
 
@@ -75,6 +83,7 @@ func parsePart(line string, headers []string) (p simulation.Part, err error) {
 	if len(words) < 2 || len(words) > 4 {
 		return p, fmt.Errorf("%q is not %s", line, mixForm)
 	}
+
 	for i, word := range words[2:] {
 		if n, err := strconv.Atoi(word); err == nil && i == 0 && n > 0 && n <= 1_000_000 {
 			p.Weight = n
@@ -84,6 +93,7 @@ func parsePart(line string, headers []string) (p simulation.Part, err error) {
 			return p, fmt.Errorf("%q: %q is neither a weight from 1 to 1000000 nor a latency such as 250ms", line, word)
 		}
 	}
+
 	p.Request, err = newRequest(words[0], words[1], headers)
 	return p, err
 }

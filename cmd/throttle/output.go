@@ -80,6 +80,7 @@ func lengthWords(d time.Duration) string {
 	if d < time.Second || d%time.Second != 0 {
 		return d.String()
 	}
+
 	var words []string
 	for _, u := range []struct {
 		of   time.Duration
@@ -90,6 +91,7 @@ func lengthWords(d time.Duration) string {
 		}
 		d %= u.of
 	}
+
 	return strings.Join(words, " ")
 }
 

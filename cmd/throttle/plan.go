@@ -49,6 +49,7 @@ job takes longer.`,
 			return o.run(c, f)
 		},
 	}
+
 	flags := c.Flags()
 	flags.IntVarP(&o.job.Requests, "requests", "n", 1000, "how many requests the job has")
 	flags.StringArrayVarP(&o.requests, "request", "r", nil, "a kind of request, "+mixForm+"; may be repeated")
@@ -61,6 +62,7 @@ job takes longer.`,
 	flags.DurationVar(&o.within, "within", 0, "exit with 1 if the job takes longer than this")
 	flags.StringVar(&o.at, "at", "", "when the job begins, such as 2026-11-23T08:00:00Z, for windows of the calendar (default now)")
 	flags.StringVar(&o.svg, "svg", "", "draw the chart into this file")
+
 	return c
 }
 
@@ -68,21 +70,25 @@ job takes longer.`,
 func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	j := &o.job
 	j.Policies, j.Begin = f.Policies, time.Now()
+
 	if o.at != "" {
 		if j.Begin, err = time.Parse(time.RFC3339, o.at); err != nil {
 			return fmt.Errorf("--at: %q is not a time such as 2026-11-23T08:00:00Z", o.at)
 		}
 	}
+
 	if err := o.check(); err != nil {
 		return err
 	}
 	if j.Mix, err = readMix(c, o.requests, o.mix, o.headers, f); err != nil {
 		return err
 	}
+
 	shown := newProgress(c)
 	j.Progress = shown.show
 	r, err := j.Run(c.Context())
 	shown.end()
+
 	var never *simulation.Impossible
 	switch {
 	case errors.As(err, &never):
@@ -92,12 +98,14 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	case err != nil:
 		return &exit{exitUsage, err}
 	}
+
 	p := newPlanned(j, r, o.within)
 	if o.svg != "" {
 		if err := os.WriteFile(o.svg, []byte(p.drawing()), 0o644); err != nil {
 			return err
 		}
 	}
+
 	done, err := printJSON(c, p)
 	if !done {
 		err = p.print(c)
@@ -105,6 +113,7 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	if err == nil && !p.Fits {
 		err = &exit{code: exitFound}
 	}
+
 	return err
 }
 
@@ -207,9 +216,11 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 		Begin: j.Begin.UTC(), Took: r.Took.Milliseconds(), Within: within.Milliseconds(), Fits: within == 0 || r.Took <= within,
 		Waits: newWaits(&r.Waits), Unmatched: r.Unmatched, Phases: []phase{}, Policies: []usedPolicy{}, took: r.Took, within: within,
 	}
+
 	if r.Took > 0 {
 		p.Rate = float64(j.Requests) / r.Took.Seconds()
 	}
+
 	for i := range r.Policies {
 		u := &r.Policies[i]
 		entry := usedPolicy{Policy: u.Policy.Name, Limit: u.Policy.Limit.String(), Requests: u.Requests, Cost: u.Cost, Waits: newWaits(&u.Waits), Shadow: u.Policy.Shadow}
@@ -217,8 +228,10 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 			would := newWaits(&u.Over)
 			entry.Would = &would
 		}
+
 		p.Policies = append(p.Policies, entry)
 	}
+
 	for _, f := range r.Timeline.Phases(r.Took) {
 		entry := phase{From: f.From.Milliseconds(), To: f.To.Milliseconds(), from: f.From, to: f.To}
 		if f.Binds >= 0 {
@@ -226,11 +239,14 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 		} else if f.InTurn >= 0 {
 			entry.InTurn, entry.limit = p.Policies[f.InTurn].Policy, p.Policies[f.InTurn].Limit
 		}
+
 		p.Phases = append(p.Phases, entry)
 	}
+
 	for i, d := range r.Timeline.Bound(0, r.Took) {
 		p.Policies[i].Binds = d.Seconds() / max(r.Took, 1).Seconds()
 	}
+
 	p.Chart = newChart(r.Timeline, r.Took, r.Policies)
 	return p
 }
@@ -246,10 +262,12 @@ func (p *planned) print(c *cobra.Command) error {
 	if !p.Fits {
 		fmt.Fprintf(out, "that does not fit into %s\n", p.within)
 	}
+
 	fmt.Fprintln(out, p.Waits.sentence("waited"))
 	if p.Unmatched > 0 {
 		fmt.Fprintf(out, "%s: they pass\n", numerals.Count(p.Unmatched, "request matches no policy", "requests match no policy"))
 	}
+
 	binds := table{titles: []string{"FROM", "TO", "WHAT BINDS"}}
 	for i, f := range p.Phases {
 		if i == mostPhases {
@@ -258,6 +276,7 @@ func (p *planned) print(c *cobra.Command) error {
 		}
 		binds.add(brief(f.from), brief(f.to), f.binding())
 	}
+
 	policies := table{titles: []string{"POLICY", "LIMIT", "REQUESTS", "COST", "HELD", "P99", "LONGEST", "BINDS"}}
 	for _, u := range p.Policies {
 		if u.Shadow {
@@ -267,6 +286,7 @@ func (p *planned) print(c *cobra.Command) error {
 		policies.add(u.Policy, u.Limit, u.Requests, u.Cost, u.Waits.Held,
 			brief(u.Waits.all.Quantile(0.99)), brief(u.Waits.all.Max), fmt.Sprintf("%.0f %%", 100*u.Binds))
 	}
+
 	_, err := fmt.Fprint(out, "\n", binds.text(), "\n", policies.text(), "\n", p.Chart.text())
 	return err
 }

@@ -85,6 +85,7 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 			return s.run(c.Context(), strings.Join(args, ""))
 		},
 	}
+
 	s.at.addFlags(c)
 	f := c.Flags()
 	_ = f.MarkHidden("timeout") // --max-wait says how long a caller waits for Redis, too
@@ -106,6 +107,7 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	f.StringVar(&s.followHosts, "follow-hosts", "", "without FILE: a file of policies that bounds what is pushed, which may name only the hosts of this file, and make only the keys that this file makes of requests")
 	f.DurationVar(&s.penalties, "permit-penalty-max", waitapi.DefaultMaxPenalty, "how long /v1/penalize of the waiting API closes a budget at most; 0: callers may close none")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
+
 	return c, s
 }
 
@@ -117,6 +119,7 @@ func (s *sidecar) check(path string) error {
 			mistakes = append(mistakes, errors.New(text))
 		}
 	}
+
 	note(path == "-", "proxy follows a file, and stdin is none")
 	note(path != "" && s.followHosts != "", "--follow-hosts bounds what is pushed, and FILE is followed")
 	note(path == "" && !s.at.hasAddress(), "there is no FILE, and no --redis into which one is pushed")
@@ -129,23 +132,28 @@ func (s *sidecar) check(path string) error {
 	note(s.permits <= 0, "--permit-lifetime: use more than 0")
 	note(s.penalties < 0, "--permit-penalty-max: use 0 or more")
 	note(s.tunnels < 0, "--tunnels: use 0 or more")
+
 	for _, host := range s.private {
 		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
 		note(err != nil && strings.ContainsAny(host, ":/"), "--private "+host+": use a host, without a scheme, a port and a path")
 	}
+
 	note(!s.expose && isExposed(s.listen), "--listen: other machines would reach this address, and could send requests: pass --expose as well")
 	note(!s.expose && s.admin != "" && isExposed(s.admin), "--admin: other machines would reach this address, which needs no token: pass --expose as well")
 	upstreams, wrong := upstreamsOf(s.upstreamFlags, s.listen, s.expose)
 	s.upstreams, mistakes = upstreams, append(mistakes, wrong...)
 	var err error
+
 	if s.followHosts != "" {
 		if s.ceiling, err = policyfile.Load(s.followHosts); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("--follow-hosts: %w", err))
 		}
 	}
+
 	if s.token, err = readToken(s.tokenFile, proxyTokenVariable); err != nil {
 		return errors.Join(append(mistakes, err)...)
 	}
+
 	note(s.expose && len(s.exposed()) > 0 && s.token == "" && !s.noToken, "--expose: each machine that reaches the address could send requests: set --token-file or "+proxyTokenVariable+", or pass --no-token")
 	return errors.Join(mistakes...)
 }
@@ -165,17 +173,21 @@ func (s *sidecar) run(ctx context.Context, path string) error {
 	if err := s.check(path); err != nil {
 		return err
 	}
+
 	store, reporter, closeStore, err := s.open()
 	if err != nil {
 		return err
 	}
+
 	defer closeStore()
 	following, stop := context.WithCancel(ctx)
 	defer stop()
+
 	served, err := s.follow(following, path, store, reporter)
 	if err != nil {
 		return err
 	}
+
 	return served.run(ctx)
 }
 
@@ -185,10 +197,12 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 		s.say("there is no --redis: the budgets are this process's own")
 		return memstore.New(), nil, func() {}, nil
 	}
+
 	client, err := s.at.connect()
 	if err != nil {
 		return nil, nil, nil, err
 	}
+
 	inner := redisstore.New(client, redisstore.Options{Namespace: s.at.namespace, HashTags: s.at.hashTags})
 	reporter, err = fleet.Start(client, inner, fleet.ReporterOptions{Namespace: s.at.namespace, Program: "throttle-proxy"})
 	if err != nil {
@@ -210,15 +224,18 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err != nil {
 		return nil, err
 	}
+
 	limiters, err := throttle.NewLimiters(throttle.Config{Store: store, Observe: observe})
 	if err != nil {
 		return nil, err
 	}
+
 	s.metrics.Follow(transport, limiters)
 	waiting, err := waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits, MaxPenalty: cmp.Or(s.penalties, -1)})
 	if err != nil {
 		return nil, err
 	}
+
 	handler, err := proxy.New(proxy.Config{
 		OutsideLink: s.tellOutside, BlindTunnel: s.tellBlind, Tunnels: cmp.Or(s.tunnels, -1),
 		Transport: transport, Waiting: waiting, Table: s.table.Load, Token: s.token, Local: !isExposed(s.listen),
@@ -227,10 +244,12 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err != nil {
 		return nil, err
 	}
+
 	follower, err := s.followFile(ctx, path, reporter, func(f *policyfile.File) error {
 		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.ForLimiters())); err != nil {
 			return err
 		}
+
 		s.use(proxy.NewTable(f.Policies, f.Tunnels...))
 		s.tellTunnels(f.Tunnels)
 		return nil
@@ -241,6 +260,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err := errors.Join(missing(s.upstreams, s.table.Load())...); err != nil {
 		return nil, err
 	}
+
 	v := s.service(handler, transport, follower)
 	v.waiting = waiting
 	return v, nil
@@ -270,6 +290,7 @@ func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport,
 			policies: func() []throttle.Policy { return follower.File().All() },
 		},
 	}
+
 	registry.MustRegister(s.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		&proxyMetrics{handler, &v.door, func() bool { return follower.State().Err == nil }})
 	if s.budgetMetrics {
@@ -281,6 +302,7 @@ func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport,
 	if at := s.exposed(); len(at) > 0 && s.token == "" {
 		s.say("WARNING: there is no token, and each machine that reaches " + strings.Join(at, ", ") + " can send requests")
 	}
+
 	return v
 }
 

@@ -47,11 +47,13 @@ func (a *admin) handler() http.Handler {
 	paths.HandleFunc("GET /readyz", a.ready)
 	paths.HandleFunc("GET /upstreams", a.upstreams)
 	paths.Handle("GET /metrics", promhttp.HandlerFor(a.metrics, promhttp.HandlerOpts{}))
+
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.local && !loopback.IsHost(r.Host) {
 			http.Error(w, "reach this as localhost or by an address of the loopback", http.StatusForbidden)
 			return
 		}
+
 		w.Header().Set("Cache-Control", "no-store")
 		paths.ServeHTTP(w, r)
 	})
@@ -127,22 +129,26 @@ func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 	for _, p := range a.policies() {
 		shadows[p.Name] = p.Shadow
 	}
+
 	closed := []closedPolicy{}
 	for budget, b := range all {
 		if b.Paused <= 0 || shadows[budget.Policy] {
 			continue
 		}
+
 		until := time.Now().Add(b.Paused).UTC().Truncate(time.Millisecond)
 		i := slices.IndexFunc(closed, func(c closedPolicy) bool { return c.Policy == budget.Policy })
 		if i < 0 {
 			closed = append(closed, closedPolicy{budget.Policy, until, 1})
 			continue
 		}
+
 		c := &closed[i]
 		if c.Budgets++; until.After(c.Until) {
 			c.Until = until
 		}
 	}
+
 	slices.SortFunc(closed, func(x, y closedPolicy) int { return cmp.Compare(x.Policy, y.Policy) })
 	return closed
 }

@@ -51,27 +51,33 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err := findStale(ctx, path); err != nil {
 		return nil, err
 	}
+
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".t")
 	if err != nil {
 		return nil, err
 	}
+
 	defer os.RemoveAll(folder)
 	made := filepath.Join(folder, "s")
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", made)
 	if err != nil {
 		return nil, err
 	}
+
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	s := &socket{Listener: listener, path: path}
+
 	if err = os.Chmod(made, 0o600); err == nil {
 		if s.file, err = os.Lstat(made); err == nil {
 			err = os.Rename(made, path)
 		}
 	}
+
 	if err != nil {
 		listener.Close()
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -86,14 +92,17 @@ func findStale(ctx context.Context, path string) error {
 	case file.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("%s is no socket, and stays", path)
 	}
+
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err == nil {
 		conn.Close()
 		return fmt.Errorf("another program listens at %s", path)
 	}
+
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
 	}
+
 	return nil
 }
 
@@ -137,6 +146,7 @@ func (b *bound) makeRoom(address net.Addr) {
 
 	full := b.open.Load() >= b.most
 	from, strangers := hostOfAddress(address), int64(0)
+
 	var oldest *boundedConn
 	for e := b.newcomer.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*boundedConn)
@@ -212,6 +222,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		b.makeRoom(conn.RemoteAddr())
 		if b.open.Add(1) <= b.most {
 			c := &boundedConn{Conn: conn, of: b.bound}
@@ -220,13 +231,16 @@ func (b *bounded) Accept() (net.Conn, error) {
 			b.mu.Unlock()
 			return c, nil
 		}
+
 		b.open.Add(-1)
 		b.refused.Add(1)
+
 		if b.telling.Add(1) > mostTold {
 			conn.Close()
 			b.telling.Add(-1)
 			continue
 		}
+
 		go func() {
 			defer b.telling.Add(-1)
 			tell(conn)

@@ -38,10 +38,12 @@ func (m *proxyMetrics) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d, kind, float64(v), labels...)
 	}
 	s := m.handler.Stats()
+
 	var applied int64
 	if m.applied() {
 		applied = 1
 	}
+
 	send(heldDesc, prometheus.GaugeValue, int64(s.Held))
 	send(bodiesDesc, prometheus.GaugeValue, s.BodyBytes)
 	send(openDesc, prometheus.GaugeValue, m.door.open.Load())
@@ -52,6 +54,7 @@ func (m *proxyMetrics) Collect(to chan<- prometheus.Metric) {
 	send(linksDesc, prometheus.CounterValue, s.LinksRound)
 	send(tunnelsDesc, prometheus.CounterValue, s.TunnelsEnded)
 	send(codingDesc, prometheus.CounterValue, s.Unreadable)
+
 	for reason, n := range s.Refused {
 		send(refusedDesc, prometheus.CounterValue, n, reason)
 	}

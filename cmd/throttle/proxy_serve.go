@@ -54,13 +54,16 @@ type service struct {
 func (v *service) run(ctx context.Context) error {
 	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer restore()
+
 	door, err := listenAt(ctx, v.listen)
 	if err != nil {
 		return err
 	}
+
 	defer door.Close()
 	v.door.Listener = door
 	failed := make(chan error, 2+len(v.upstreams))
+
 	if v.adminListen != "" {
 		server, err := v.serveAdmin(ctx, failed)
 		if err != nil {
@@ -74,6 +77,7 @@ func (v *service) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	server := v.server(v.handler)
 	go func() { failed <- server.Serve(&v.door) }()
 	v.say("the proxy is at " + shown(v.listen, door.Addr(), "/HOST/"))
@@ -84,11 +88,13 @@ func (v *service) run(ctx context.Context) error {
 		return err
 	case <-told.Done():
 	}
+
 	restore() // the next SIGTERM ends the process
 	first := ctx
 	if ctx.Err() != nil {
 		first = context.WithoutCancel(ctx) // an interrupt has ended it; the next one ends the process
 	}
+
 	v.end(first, servers)
 	return nil
 }
@@ -99,6 +105,7 @@ func (v *service) listenForUpstreams(ctx context.Context) ([]net.Listener, error
 	for i, u := range v.upstreams {
 		listeners[i], errs[i] = listenAt(ctx, u.address)
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		for _, l := range listeners {
 			if l != nil {
@@ -107,6 +114,7 @@ func (v *service) listenForUpstreams(ctx context.Context) ([]net.Listener, error
 		}
 		return nil, err
 	}
+
 	return listeners, nil
 }
 
@@ -144,6 +152,7 @@ func (v *service) shutdown(ctx context.Context, servers []*http.Server) bool {
 	for _, server := range servers {
 		ends = append(ends, server.Shutdown)
 	}
+
 	var ending sync.WaitGroup
 	var cut atomic.Bool
 	for _, end := range ends {
@@ -153,6 +162,7 @@ func (v *service) shutdown(ctx context.Context, servers []*http.Server) bool {
 			}
 		})
 	}
+
 	ending.Wait()
 	return !cut.Load()
 }

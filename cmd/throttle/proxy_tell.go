@@ -28,6 +28,7 @@ const (
 func (n *news) of(e throttle.Event) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	switch e.Kind {
 	case throttle.EventPenalized, throttle.EventClosed:
 		return n.closing(e)
@@ -36,17 +37,20 @@ func (n *news) of(e throttle.Event) string {
 			delete(n.closed, e.Budget)
 			return e.Budget + " is open again"
 		}
+
 	case throttle.EventStoreFailed:
 		if !n.away {
 			n.away = true
 			return "the store does not answer: " + e.Err.Error()
 		}
+
 	case throttle.EventStarted:
 		if n.away {
 			n.away = false
 			return "the store answers again"
 		}
 	}
+
 	return ""
 }
 
@@ -60,12 +64,14 @@ func (n *news) closing(e throttle.Event) string {
 	if n.closed == nil {
 		n.closed = make(map[string]time.Time)
 	}
+
 	if len(n.closed) >= mostClosed {
 		maps.DeleteFunc(n.closed, func(_ string, end time.Time) bool { return end.Before(now) }) // nobody came since they are open
 		if len(n.closed) >= mostClosed {
 			return ""
 		}
 	}
+
 	n.closed[e.Budget] = end
 	line := e.Budget + " is closed for " + brief(e.Duration) + ": "
 	switch {
@@ -74,5 +80,6 @@ func (n *news) closing(e throttle.Event) string {
 	case e.Note != (store.PauseNote{}):
 		return line + e.Note.String()
 	}
+
 	return line + "another program was refused, or an operator paused it"
 }

@@ -29,11 +29,13 @@ func upstreamsOf(flags []string, taken string, expose bool) (all []upstreamAt, m
 		if note(u.host == "" || !isAddress(u.address), "use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com") {
 			continue
 		}
+
 		note(!expose && isExposed(u.address), "other machines would reach this address, and could send requests: pass --expose as well")
 		note(strings.ContainsAny(u.host, "/@?#* "), "what follows = is a host, without a scheme and without a path")
 		note(slices.Contains(addresses, u.address) && !strings.HasSuffix(u.address, ":0"), "another flag has this address")
 		all, addresses = append(all, u), append(addresses, u.address)
 	}
+
 	return all, mistakes
 }
 

@@ -35,6 +35,7 @@ func newPull() *cobra.Command {
 			if err != nil {
 				return err
 			}
+
 			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				p, err := pull(ctx, all, number)
 				if err != nil {
@@ -43,15 +44,18 @@ func newPull() *cobra.Command {
 				if output != "" {
 					err = os.WriteFile(output, p.Text, 0o644)
 				}
+
 				if err == nil && asJSON(c) {
 					_, err = printJSON(c, pullResult{outputVersion, p, string(p.Text)})
 				} else if err == nil && output == "" {
 					_, err = c.OutOrStdout().Write(p.Text)
 				}
+
 				return err
 			})
 		},
 	}
+
 	at.addFlags(c)
 	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file")
 	return c
@@ -95,15 +99,18 @@ exits with 1 if they differ.`,
 			if err != nil {
 				return err
 			}
+
 			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				change, err := compare(ctx, all, args[0], text)
 				if err != nil {
 					return err
 				}
+
 				result := diffResult{Version: outputVersion, Same: change.Same, Loosens: append([]string{}, change.Loosens...), Diff: difference(change, args[0])}
 				if change.Instead != nil {
 					result.Number = change.Instead.Number
 				}
+
 				done, err := printJSON(c, result)
 				if !done {
 					_, err = fmt.Fprint(c.OutOrStdout(), result.Diff, loosening(change))
@@ -111,10 +118,12 @@ exits with 1 if they differ.`,
 				if err == nil && !change.Same {
 					err = &exit{code: exitFound}
 				}
+
 				return err
 			})
 		},
 	}
+
 	at.addFlags(c)
 	return c
 }
@@ -139,20 +148,24 @@ func newHistory() *cobra.Command {
 				if err != nil {
 					return err
 				}
+
 				done, err := printJSON(c, historyResult{outputVersion, files, illegible})
 				if done {
 					return err
 				}
+
 				t := table{titles: []string{"NUMBER", "GENERATION", "WHEN", "WHO", "REASON"}}
 				for _, p := range files {
 					t.rows = append(t.rows, []string{fmt.Sprint(p.Number), p.Generation, p.At.Format(time.RFC3339), p.By, cmp.Or(p.Reason, "-")})
 				}
+
 				err = t.print(c.OutOrStdout())
 				leftOut(c, illegible)
 				return err
 			})
 		},
 	}
+
 	at.addFlags(c)
 	return c
 }

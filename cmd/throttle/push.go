@@ -69,6 +69,7 @@ if one has not. If no program follows, it says so on stderr, and exits with 0.`,
 			return p.push(c, args[0], "push", func(context.Context, *fleet.Fleet) ([]byte, error) { return text, nil })
 		},
 	}
+
 	p.pushFlags(c)
 	return c
 }
@@ -88,10 +89,12 @@ history for the numbers. It asks as push does: an older file may loosen, too.`,
 			if err != nil {
 				return err
 			}
+
 			name := "the file before"
 			if number > 0 {
 				name = fmt.Sprintf("number %d", number)
 			}
+
 			return p.push(c, name, "rollback", func(ctx context.Context, all *fleet.Fleet) ([]byte, error) {
 				before, err := older(ctx, all, number)
 				if err != nil {
@@ -101,6 +104,7 @@ history for the numbers. It asks as push does: an older file may loosen, too.`,
 			})
 		},
 	}
+
 	p.pushFlags(c)
 	return c
 }
@@ -122,11 +126,13 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 	if err != nil {
 		return nil, err
 	}
+
 	if number == 0 {
 		now, err := all.Pull(ctx)
 		if err != nil {
 			return nil, err
 		}
+
 		files = slices.DeleteFunc(files, func(p fleet.Pushed) bool { return now != nil && p.Generation == now.Generation })
 		if len(files) == 0 {
 			if illegible > 0 {
@@ -134,16 +140,20 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 			}
 			return nil, &exit{exitUsage, errors.New("there is no file to roll back to")}
 		}
+
 		return &files[0], nil
 	}
+
 	for i := range files {
 		if files[i].Number == number {
 			return &files[i], nil
 		}
 	}
+
 	if illegible > 0 {
 		return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history, of which %s could not be read", number, numerals.Count(illegible, "entry", "entries"))}
 	}
+
 	return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history", number)}
 }
 
@@ -153,6 +163,7 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	if err != nil {
 		return err
 	}
+
 	defer closeAll()
 	var change *pushed.Change
 	if err := p.withTimeout(c.Context(), func(ctx context.Context) error {
@@ -160,44 +171,54 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 		if err != nil {
 			return err
 		}
+
 		change, err = compare(ctx, all, name, text)
 		return err
 	}); err != nil {
 		return err
 	}
+
 	result := pushResult{Version: outputVersion, Generation: policyfile.Generation(change.Text), Loosens: append([]string{}, change.Loosens...), Nodes: []nodeStatus{}}
 	if change.Same {
 		result.Number = change.Instead.Number
 		return result.print(c)
 	}
+
 	fmt.Fprint(c.ErrOrStderr(), difference(change, name), loosening(change))
 	if err := p.consent(c, change); err != nil {
 		return err
 	}
+
 	if err := p.withTimeout(c.Context(), func(ctx context.Context) (err error) {
 		result.Number, err = change.Push(ctx, act, p.name(), p.reason)
 		var conflict *fleet.ConflictError
 		if errors.As(err, &conflict) {
 			return &exit{exitConflict, err}
 		}
+
 		return err
 	}); err != nil {
 		return err
 	}
+
 	result.Pushed = true
 	said := c.OutOrStdout()
 	if asJSON(c) {
 		said = c.ErrOrStderr() // the document comes when the wait is over
 	}
+
 	fmt.Fprintf(said, "number %d (%s) is pushed\n", result.Number, result.Generation)
 	var failed error
+
 	if p.wait > 0 {
 		result.Nodes, failed = p.await(c, all, result.Generation)
 		result.alone = failed == nil && len(result.Nodes) == 0
 	}
+
 	if err := result.print(c); failed == nil {
 		failed = err
 	}
+
 	return failed
 }
 
@@ -252,6 +273,7 @@ func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (l
 	end := time.After(p.wait)
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
+
 	for {
 		var settled bool
 		err := p.withTimeout(c.Context(), func(ctx context.Context) error {
@@ -262,6 +284,7 @@ func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (l
 		if err != nil || settled {
 			return list, err
 		}
+
 		select {
 		case <-tick.C:
 		case <-end:
@@ -280,6 +303,7 @@ func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settle
 		if !n.File.Pushed {
 			continue
 		}
+
 		f := nodeStatus{Node: nodeName(n.Program, n.ID), InForce: n.File.InForce == generation}
 		switch {
 		case f.InForce:
@@ -294,8 +318,10 @@ func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settle
 				f.Text = "waits, because it loosens"
 			}
 		}
+
 		list = append(list, f)
 	}
+
 	return list, settled
 }
 
@@ -303,6 +329,7 @@ func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settle
 func (r *pushResult) print(c *cobra.Command) error {
 	behind := slices.DeleteFunc(slices.Clone(r.Nodes), func(n nodeStatus) bool { return n.InForce })
 	done, err := printJSON(c, r)
+
 	out := c.OutOrStdout()
 	switch {
 	case done:
@@ -317,8 +344,10 @@ func (r *pushResult) print(c *cobra.Command) error {
 		}
 		fmt.Fprintf(out, "in force on %d of %s\n", len(r.Nodes)-len(behind), numerals.Count(len(r.Nodes), "node that follows", "nodes that follow"))
 	}
+
 	if err == nil && len(behind) > 0 {
 		err = &exit{code: exitFound}
 	}
+
 	return err
 }

@@ -25,12 +25,14 @@ func (s source) record(path string) (source, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if cut {
 		if _, err := f.WriteString("\n"); err != nil {
 			f.Close()
 			return nil, nil, err
 		}
 	}
+
 	e := jsonLines(f)
 	return func(ctx context.Context) (*fleet.Snapshot, error) {
 		snap, err := s(ctx)
@@ -46,16 +48,20 @@ func isCut(path string) bool {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false
 	}
+
 	f, err := os.Open(path)
 	if err != nil {
 		return false
 	}
+
 	defer f.Close()
 	last := make([]byte, 1)
+
 	_, err = f.Seek(-1, io.SeekEnd)
 	if err == nil {
 		_, err = f.Read(last)
 	}
+
 	return err == nil && last[0] != '\n'
 }
 
@@ -112,14 +118,17 @@ func (r *recording) next(ctx context.Context) (*fleet.Snapshot, error) {
 		text := r.lines.Bytes()
 		r.line++
 		r.end += int64(len(text))
+
 		if s, ok := r.snapshot(text); ok {
 			r.places = append(r.places, place{r.end - int64(len(text)), len(text)})
 			return s, nil
 		}
+
 		if r.broken++; r.broken == 1 {
 			r.first = r.line
 		}
 	}
+
 	switch err := cmp.Or(ctx.Err(), r.lines.Err()); {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", r.path, err)
@@ -128,6 +137,7 @@ func (r *recording) next(ctx context.Context) (*fleet.Snapshot, error) {
 	case r.broken > 0:
 		return nil, fmt.Errorf("%s:%d: it is not a snapshot as top --record writes it", r.path, r.first)
 	}
+
 	return nil, errors.New(r.path + ": it has no snapshot")
 }
 

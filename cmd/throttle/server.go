@@ -58,38 +58,48 @@ func (s *server) connect() (redis.UniversalClient, error) {
 	scheme, rest, _ := strings.Cut(s.address, "://")
 	scheme, kind, _ := strings.Cut(scheme, "+")
 	address := scheme + "://" + rest
+
 	switch kind {
 	case "cluster":
 		o, err := redis.ParseClusterURL(address)
 		if err != nil {
 			return nil, errAddress
 		}
+
 		o.ContextTimeoutEnabled, o.DialerRetries = true, cmp.Or(o.DialerRetries, oneDial)
 		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
 			return nil, err
 		}
+
 		return redis.NewClusterClient(o), nil
+
 	case "sentinel":
 		o, err := redis.ParseFailoverURL(address)
 		if err != nil {
 			return nil, errAddress
 		}
+
 		o.ContextTimeoutEnabled, o.DialerRetries = true, cmp.Or(o.DialerRetries, oneDial)
 		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
 			return nil, err
 		}
+
 		return redis.NewFailoverClient(o), nil
+
 	case "":
 		o, err := redis.ParseURL(address)
 		if err != nil {
 			return nil, errAddress
 		}
+
 		o.ContextTimeoutEnabled, o.DialerRetries = true, cmp.Or(o.DialerRetries, oneDial)
 		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
 			return nil, err
 		}
+
 		return redis.NewClient(o), nil
 	}
+
 	return nil, errAddress
 }
 
@@ -125,10 +135,12 @@ func (s *server) connectFleet(ctx context.Context) (all *fleet.Fleet, closeAll f
 	if !s.hasAddress() {
 		return nil, nil, fmt.Errorf("there is no address of Redis: pass --redis, or set %s", addressVariable)
 	}
+
 	client, err := s.connect()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	closeClient := func() { client.Close() }
 	all, err = fleet.New(client, fleet.Options{Namespace: s.namespace, HashTags: s.hashTags})
 	if err != nil {

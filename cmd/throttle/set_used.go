@@ -33,6 +33,7 @@ nothing starts. Starts that are booked for later stay booked, and come on top.`,
 				}
 				return errors.Join(wrong, missing)
 			}
+
 			change := &fleet.Change{After: used}
 			return o.act(c, args[0], fmt.Sprintf("Set what is used to %d?", used), actResult{Act: "set-used", Used: change},
 				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) (err error) {
@@ -41,10 +42,12 @@ nothing starts. Starts that are booked for later stay booked, and come on top.`,
 					if errors.As(err, &uncounted) {
 						return &exit{exitConflict, err}
 					}
+
 					return err
 				})
 		},
 	}
+
 	o.addBudgetFlags(c, auditHasIt)
 	c.Flags().StringVar(&to, "to", "", "how much is used in truth, from 0 to the limit; required")
 	return c

@@ -52,6 +52,7 @@ told. A log of whole seconds has its requests spread evenly over each second.`,
 			return o.run(c, f, args[1:])
 		},
 	}
+
 	flags := c.Flags()
 	flags.StringVar(&o.base, "url", "", "where requests went whose line has a path only, such as https://api.example.com")
 	flags.StringArrayVarP(&o.headers, "header", "H", nil, `a field that all requests had, such as "X-App: a"; may be repeated`)
@@ -60,6 +61,7 @@ told. A log of whole seconds has its requests spread evenly over each second.`,
 	flags.DurationVar(&o.latency, "latency", 100*time.Millisecond, "how long the upstream takes for a request, for limits in flight")
 	flags.DurationVar(&o.window, "window", time.Minute, "put lines into the order of their times that are no further apart than this")
 	flags.StringVar(&o.svg, "svg", "", "draw the chart into this file")
+
 	return c
 }
 
@@ -81,6 +83,7 @@ func (f *maxWaitFlag) Set(text string) error {
 	if err != nil || d <= 0 {
 		return errors.New("use more than 0, such as 30s, or forever, or none")
 	}
+
 	*f = maxWaitFlag(d)
 	return nil
 }
@@ -198,16 +201,19 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 	if err != nil {
 		return err
 	}
+
 	header, err := parseHeader(o.headers)
 	if err != nil {
 		return err
 	}
+
 	r := &logReplay{
 		simulated: simulated{Version: outputVersion, MaxWait: o.maxWait.milliseconds(), Lines: []brokenLine{}, Policies: []simulatedPolicy{}},
 		engine:    simulation.Replay{Policies: f.Policies, MaxWait: time.Duration(o.maxWait), Latency: o.latency},
 		sorter:    accesslog.NewSorter(o.window, mostSorted), header: header,
 		shown: newProgress(c), size: sizeOf(logs),
 	}
+
 	defer r.shown.end()
 	send := func(e accesslog.Entry) { r.send(c.Context(), e) }
 	for _, log := range logs {
@@ -215,26 +221,32 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 			return err
 		}
 	}
+
 	r.sorter.Flush(send)
 	if r.failed != nil {
 		return r.failed
 	}
+
 	replayed, err := r.engine.End(c.Context())
 	if err != nil {
 		return err
 	}
+
 	r.finish(replayed)
 	r.shown.end()
+
 	if o.svg != "" {
 		note := fmt.Sprintf("%d waited, %d refused", r.Waited.Held, r.Refused)
 		if err := os.WriteFile(o.svg, []byte(r.Chart.drawing(numerals.Count(r.Requests, "request", "requests"), note)), 0o644); err != nil {
 			return err
 		}
 	}
+
 	done, err := printJSON(c, &r.simulated)
 	if !done {
 		err = r.print(c)
 	}
+
 	switch {
 	case err != nil:
 		return err
@@ -243,6 +255,7 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 	case r.Refused > 0:
 		return &exit{code: exitFound}
 	}
+
 	return nil
 }
 
@@ -267,11 +280,13 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 	if err != nil {
 		return err
 	}
+
 	defer in.Close()
 	log, err := accesslog.NewReader(countingReader{in, &r.done}, base)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+
 	for n := 0; ; n++ {
 		if n%1024 == 0 {
 			if c.Context().Err() != nil {
@@ -281,6 +296,7 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 				r.shown.show(float64(r.done) / float64(r.size))
 			}
 		}
+
 		e, err := log.Next()
 		var broken *accesslog.LineError
 		switch {
@@ -291,9 +307,11 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 				r.Lines = append(r.Lines, brokenLine{path, broken.Line, broken.Text})
 			}
 			continue
+
 		case err != nil:
 			return fmt.Errorf("%s: %w", path, err)
 		}
+
 		if r.sorter.Add(e, send); r.failed != nil {
 			return r.failed
 		}
@@ -325,12 +343,15 @@ func (r *logReplay) finish(all *simulation.Replayed) {
 			Policy: u.Policy.Name, Limit: u.Policy.Limit.String(), Requests: u.Requests, Waits: newWaits(&u.Waits),
 			Refused: u.Refused, Shadow: u.Policy.Shadow,
 		}
+
 		if p.Shadow {
 			would := newWaits(&u.Over)
 			p.Would = &would
 		}
+
 		r.Policies = append(r.Policies, p)
 	}
+
 	r.Chart = newChart(all.Timeline, all.Took, all.Policies)
 }
 
@@ -340,41 +361,49 @@ func (r *logReplay) print(c *cobra.Command) error {
 	for _, l := range r.Lines {
 		fmt.Fprintf(talk, "%s:%d: %s\n", l.File, l.Line, l.Text)
 	}
+
 	switch {
 	case r.Broken > len(r.Lines):
 		fmt.Fprintf(talk, "%d lines could not be read, %d of them are above\n", r.Broken, len(r.Lines))
 	case r.Broken > 0:
 		fmt.Fprintf(talk, "%s\n", numerals.Count(r.Broken, "line could not be read", "lines could not be read"))
 	}
+
 	if r.Late > 0 {
 		fmt.Fprintf(talk, "%s: a larger --window would put them into order\n", numerals.Count(r.Late, "line is out of order", "lines are out of order"))
 	}
+
 	if r.Requests == 0 {
 		fmt.Fprintln(out, "there are no requests")
 		return nil
 	}
+
 	fmt.Fprintf(out, "%s, from %s to %s\n", numerals.Count(r.Requests, "request", "requests"), r.Begin.Format(time.RFC3339), r.End.Format(time.RFC3339))
 	fmt.Fprintln(out, r.Waited.sentence("would have waited"))
 	fmt.Fprintln(out, r.refusals())
 	if r.Unmatched > 0 {
 		fmt.Fprintf(out, "%s: they pass\n", numerals.Count(r.Unmatched, "request matches no policy", "requests match no policy"))
 	}
+
 	t := table{titles: []string{"POLICY", "LIMIT", "REQUESTS", "HELD", "MEDIAN", "P99", "LONGEST", "REFUSED"}}
 	for _, p := range r.Policies {
 		if p.Shadow {
 			t.add(p.Policy, p.Limit, p.Requests, "only counts: "+p.Would.sentence("would have waited longer"))
 			continue
 		}
+
 		d := p.Waits.all
 		t.add(p.Policy, p.Limit, p.Requests, p.Waits.Held,
 			brief(d.Quantile(0.5)), brief(d.Quantile(0.99)), brief(d.Max), p.Refused)
 	}
+
 	if _, err := fmt.Fprint(out, "\n", t.text()); err != nil {
 		return err
 	}
 	if len(r.Chart.rates) == 0 {
 		return nil
 	}
+
 	_, err := fmt.Fprint(out, "\n", r.Chart.text())
 	return err
 }

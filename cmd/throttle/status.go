@@ -33,28 +33,34 @@ It writes nothing, and works with a user of Redis that can only read.`,
 			if err := names.read(); err != nil {
 				return err
 			}
+
 			return redis.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				s, err := all.Snapshot(ctx, budgets)
 				if err != nil {
 					return err
 				}
+
 				names.set(s)
 				name := strings.Join(args, "")
 				if err := pick(s, name, closed); err != nil {
 					return err
 				}
+
 				done, err := printJSON(c, s)
 				if !done {
 					err = newView(s, name, nil).write(c.OutOrStdout())
 				}
+
 				return err
 			})
 		},
 	}
+
 	redis.addFlags(c)
 	c.Flags().IntVar(&budgets, "budgets", fleet.DefaultBudgets, "ask about so many budgets, in the order in which they are shown")
 	names.addFlag(c.Flags())
 	c.Flags().BoolVar(&closed, "closed", false, "show the budgets only that are closed")
+
 	return c
 }
 

@@ -91,6 +91,7 @@ func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t f
 		}
 		q.Table = f.All()
 	}
+
 	t, err = all.Find(ctx, q)
 	var wrong *fleet.TargetError
 	if o.file == "" && errors.As(err, &wrong) {
@@ -101,11 +102,14 @@ func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t f
 		case err != nil:
 			return t, err
 		}
+
 		t, err = all.Find(ctx, q)
 	}
+
 	if errors.As(err, &wrong) {
 		return t, &exit{exitUsage, err}
 	}
+
 	return t, err
 }
 
@@ -144,9 +148,11 @@ func askOnTerminal(c *cobra.Command, question, flags string, words ...string) er
 		fmt.Fprintln(c.ErrOrStderr())
 		return err
 	}
+
 	if !slices.Contains(words, strings.ToLower(strings.TrimSpace(answer))) {
 		return &exit{exitDeclined, errors.New("nothing was done")}
 	}
+
 	return nil
 }
 
@@ -180,9 +186,11 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	if err != nil {
 		return err
 	}
+
 	defer closeAll()
 	var t fleet.Target
 	var state fleet.State
+
 	var note *fleet.Note
 	if err = o.withTimeout(c.Context(), func(ctx context.Context) (err error) {
 		t, err = o.find(ctx, all, name)
@@ -192,30 +200,36 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 		if err == nil {
 			state, note, err = all.State(ctx, t)
 		}
+
 		return err
 	}); err != nil {
 		return err
 	}
+
 	words := stateWords(t.Limit, state)
 	if note != nil {
 		words = append(noteWords(note, state.Paused.Duration), words...)
 	}
+
 	now := fmt.Sprintf("%s (%v) is now: %s.", t.Name, t.Limit, strings.Join(words, ", "))
 	if o.dry {
 		_, err := fmt.Fprintf(c.OutOrStdout(), "%s Nothing is done: without --dry-run the question is: %s\n", now, verb)
 		return err
 	}
+
 	if err := o.confirm(c, now+" "+verb); err != nil {
 		return err
 	}
 	if err := o.withTimeout(c.Context(), func(ctx context.Context) error { return does(ctx, all, t) }); err != nil {
 		return err
 	}
+
 	done.Version, done.Budget = outputVersion, t.Name
 	printed, err := printJSON(c, done)
 	if !printed {
 		fmt.Fprintf(c.OutOrStdout(), "%s %s\n", t.Name, done.words())
 	}
+
 	return err
 }
 
@@ -235,6 +249,7 @@ A budget is named by its policy, and its key if it has one, or as status prints 
 			if d <= 0 || d > throttle.MaxPenalty {
 				return fmt.Errorf("--for: say for how long, at most %v", throttle.MaxPenalty)
 			}
+
 			return o.act(c, args[0], "Close it for "+lengthWords(d)+"?", actResult{Act: "pause", For: d.Milliseconds()},
 				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
 					err := all.Pause(ctx, t, d, o.name(), o.reason)
@@ -242,13 +257,16 @@ A budget is named by its policy, and its key if it has one, or as status prints 
 					if errors.As(err, &longer) {
 						return &exit{exitConflict, err}
 					}
+
 					return err
 				})
 		},
 	}
+
 	o.addBudgetFlags(c, heldReadIt)
 	c.Flags().DurationVar(&d, "for", 0, "for how long, such as 10m; required")
 	c.Flags().BoolVar(&o.dry, "dry-run", false, "find the budget and show it, and do nothing")
+
 	return c
 }
 
@@ -273,16 +291,19 @@ closed: see reset. With --all it ends each pause that an operator began.`,
 			case len(args) == 0:
 				return errors.New("name a policy or a budget, or pass --all")
 			}
+
 			return o.act(c, args[0], "Open it?", actResult{Act: "resume"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
 				err := all.Resume(ctx, t, o.name(), o.reason)
 				var open *fleet.NotPausedError
 				if errors.As(err, &open) {
 					return &exit{exitConflict, err}
 				}
+
 				return err
 			})
 		},
 	}
+
 	o.addBudgetFlags(c, auditHasIt)
 	c.Flags().BoolVar(&all, "all", false, "end every pause that an operator began")
 	return c
@@ -301,6 +322,7 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+
 	defer closeAll()
 
 	var paused []fleet.Note
@@ -310,6 +332,7 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 	}); err != nil {
 		return err
 	}
+
 	if len(paused) == 0 {
 		return &exit{exitConflict, errors.New("no operator has paused a budget")}
 	}
@@ -318,6 +341,7 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 	for i := range paused {
 		now = append(now, fmt.Sprintf("%s: %s", paused[i].Budget, strings.Join(noteWords(&paused[i], time.Until(paused[i].Until)), "")))
 	}
+
 	question := fmt.Sprintf("%s\nEnd %s?", strings.Join(now, "\n"), numerals.Count(len(paused), "pause", "pauses"))
 	if err := o.confirm(c, question); err != nil {
 		return err
@@ -333,6 +357,7 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 			}
 			return all.Resume(ctx, t, o.name(), o.reason)
 		})
+
 		var open *fleet.NotPausedError
 		switch {
 		case errors.As(err, &open): // somebody else was faster
@@ -349,6 +374,7 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 			fmt.Fprintf(c.OutOrStdout(), "%s is open\n", name)
 		}
 	}
+
 	return errors.Join(append(failed, err)...)
 }
 
@@ -367,6 +393,7 @@ was met again, and a ceiling that was learned. Starts stay counted.`,
 			})
 		},
 	}
+
 	o.addBudgetFlags(c, auditHasIt)
 	return c
 }

@@ -29,8 +29,10 @@ func (t *table) lines() []string {
 				width[j] = max(width[j], ansi.StringWidth(clean[j]))
 			}
 		}
+
 		all[i] = clean
 	}
+
 	var lines []string
 	for _, row := range all {
 		var line strings.Builder
@@ -40,8 +42,10 @@ func (t *table) lines() []string {
 				line.WriteString(strings.Repeat(" ", width[j]-ansi.StringWidth(cell)+2))
 			}
 		}
+
 		lines = append(lines, strings.TrimRight(line.String(), " "))
 	}
+
 	return lines
 }
 

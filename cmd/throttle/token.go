@@ -16,10 +16,12 @@ func readToken(file, variable string) (string, error) {
 	if file == "" {
 		return os.Getenv(variable), nil
 	}
+
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
+
 	token := strings.TrimSpace(string(text))
 	switch {
 	case token == "":
@@ -27,6 +29,7 @@ func readToken(file, variable string) (string, error) {
 	case len(text) > mostToken:
 		return "", fmt.Errorf("--token-file: %s is no token, but %d bytes", file, len(text))
 	}
+
 	return token, nil
 }
 

@@ -45,6 +45,7 @@ and works with a user that can only read.`,
 		Args: argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
+
 	o.addFlags(c)
 	f := c.Flags()
 	f.DurationVar(&o.every, "interval", 2*time.Second, "how often to read; how fast to replay")
@@ -56,6 +57,7 @@ and works with a user that can only read.`,
 	f.StringVar(&o.recordTo, "record", "", "append what is seen to this file, a line of JSON each time")
 	f.StringVar(&o.track, "replay", "", "show what --record wrote to this file")
 	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(sorts, cobra.ShellCompDirectiveNoFileComp))
+
 	return c
 }
 
@@ -68,22 +70,27 @@ func (o *top) run(c *cobra.Command) (err error) {
 	case o.recordTo != "" && o.track != "":
 		return errors.New("--record and --replay do not go together")
 	}
+
 	if err := o.names.read(); err != nil {
 		return err
 	}
+
 	if o.track != "" {
 		recorded, err := openRecording(o.track, &o.names)
 		if err != nil {
 			return err
 		}
+
 		defer recorded.file.Close()
 		defer recorded.warn(c.ErrOrStderr())
 		return o.show(c, nil, recorded)
 	}
+
 	all, closeAll, err := o.connectFleet(c.Context())
 	if err != nil {
 		return err
 	}
+
 	defer closeAll()
 	live := source(func(ctx context.Context) (s *fleet.Snapshot, err error) {
 		err = o.withTimeout(ctx, func(ctx context.Context) error {
@@ -92,14 +99,17 @@ func (o *top) run(c *cobra.Command) (err error) {
 		})
 		return s, err
 	})
+
 	if o.recordTo != "" {
 		recorded, closeFile, failed := live.record(o.recordTo)
 		if failed != nil {
 			return failed
 		}
+
 		defer func() { err = errors.Join(err, closeFile()) }()
 		live = recorded
 	}
+
 	return o.show(c, o.names.labelled(live), nil)
 }
 
@@ -113,18 +123,22 @@ func (o *top) show(c *cobra.Command, live source, recorded *recording) error {
 		default:
 			live = recorded.next
 		}
+
 		return o.plain(c, live)
 	}
+
 	if recorded != nil {
 		if err := recorded.readAll(c.Context()); err != nil {
 			return err
 		}
 	}
+
 	_, err := tea.NewProgram(newModel(c.Context(), o.every, o.sort, o.filter, live, recorded), tea.WithContext(c.Context()),
 		tea.WithInput(c.InOrStdin()), tea.WithOutput(c.OutOrStdout())).Run()
 	if errors.Is(err, tea.ErrInterrupted) {
 		return nil
 	}
+
 	return err
 }
 
@@ -138,6 +152,7 @@ func isTerminal(stream any) bool {
 func (o *top) plain(c *cobra.Command, from source) error {
 	tick := time.NewTicker(o.every)
 	defer tick.Stop()
+
 	for n := 0; ; n++ {
 		s, err := from(c.Context())
 		switch {
@@ -152,12 +167,14 @@ func (o *top) plain(c *cobra.Command, from source) error {
 				return err
 			}
 		}
+
 		if o.once {
 			return nil
 		}
 		if o.track != "" {
 			continue // as fast as it can be read
 		}
+
 		select {
 		case <-tick.C:
 		case <-c.Context().Done():
@@ -170,6 +187,7 @@ func (o *top) plain(c *cobra.Command, from source) error {
 func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
 	all := *s
 	sortAndFilter(s, o.sort, o.filter)
+
 	out := c.OutOrStdout()
 	switch {
 	case asJSON(c) && !o.once:
@@ -178,9 +196,11 @@ func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
 		_, err := printJSON(c, s)
 		return err
 	}
+
 	if n > 0 {
 		fmt.Fprintln(out)
 	}
+
 	fmt.Fprintln(out, s.At.UTC().Format(time.RFC3339))
 	return newView(s, o.filter, &all).write(out)
 }

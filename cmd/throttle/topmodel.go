@@ -75,6 +75,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.shown = msg.shown
 		}
 		return m, m.tick()
+
 	case tickMsg:
 		switch {
 		case m.frozen:
@@ -83,7 +84,9 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		default:
 			m.step(1)
 		}
+
 		return m, m.tick()
+
 	case tea.KeyPressMsg:
 		if m.typing {
 			m.typeKey(msg)
@@ -91,6 +94,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		return m, m.key(msg.String())
 	}
+
 	return m, nil
 }
 
@@ -113,9 +117,11 @@ func (m *model) typeKey(msg tea.KeyPressMsg) {
 		if all := []rune(m.filter); len(all) > 0 {
 			m.filter = string(all[:len(all)-1])
 		}
+
 	default:
 		m.filter += msg.Text
 	}
+
 	m.skip = 0
 }
 
@@ -151,6 +157,7 @@ func (m *model) key(key string) tea.Cmd {
 		m.frozen = true
 		m.step(1)
 	}
+
 	return nil
 }
 
@@ -182,6 +189,7 @@ func (m *model) lines() []string {
 	if m.err != nil {
 		head = append(head, red+fleet.Clean(m.err.Error(), 1000)+plain)
 	}
+
 	body := []string{"reading …"}
 	switch {
 	case m.help:
@@ -189,6 +197,7 @@ func (m *model) lines() []string {
 	case m.shown != nil:
 		body = m.tables()
 	}
+
 	room := max(1, m.height-len(head))
 	m.skip = max(0, min(m.skip, len(body)-room))
 	body = body[m.skip:min(len(body), m.skip+room)]
@@ -196,6 +205,7 @@ func (m *model) lines() []string {
 	for i, line := range all {
 		all[i] = ansi.Truncate(line, max(1, m.width), "…")
 	}
+
 	return all
 }
 
@@ -211,6 +221,7 @@ func (m *model) title() string {
 	if m.frozen {
 		words = append(words, "stopped")
 	}
+
 	words = append(words, "by "+m.sort)
 	switch {
 	case m.typing:
@@ -218,6 +229,7 @@ func (m *model) title() string {
 	case m.filter != "":
 		words = append(words, "filter: "+fleet.Clean(m.filter, 100))
 	}
+
 	return strings.Join(append(words, "? for help"), "  ")
 }
 
@@ -225,10 +237,12 @@ func (m *model) title() string {
 func (m *model) tables() (lines []string) {
 	s := *m.shown
 	sortAndFilter(&s, m.sort, m.filter)
+
 	v := newView(&s, m.filter, m.shown)
 	for _, line := range v.head {
 		lines = append(lines, fleet.Clean(line, 1000))
 	}
+
 	for i, line := range v.budgets.lines() {
 		switch {
 		case i == 0:
@@ -238,9 +252,11 @@ func (m *model) tables() (lines []string) {
 		}
 		lines = append(lines, line)
 	}
+
 	if len(v.shares.rows) > 0 {
 		lines = append(lines, "")
 	}
+
 	for i, line := range v.shares.lines() {
 		switch {
 		case len(v.shares.rows) == 0:
@@ -250,6 +266,7 @@ func (m *model) tables() (lines []string) {
 		}
 		lines = append(lines, line)
 	}
+
 	lines = append(lines, "")
 	for i, line := range v.nodes.lines() {
 		switch {
@@ -260,5 +277,6 @@ func (m *model) tables() (lines []string) {
 		}
 		lines = append(lines, line)
 	}
+
 	return append(lines, v.foot...)
 }

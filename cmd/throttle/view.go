@@ -35,22 +35,27 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 	if all == nil {
 		all = s
 	}
+
 	v := &view{
 		nodes:   table{titles: []string{"NODE", "HOST", "PID", "UP", "SEEN", "STARTS", "THROTTLE", "POLICIES"}},
 		budgets: table{titles: []string{"BUDGET", "STATE", "LIMIT", "NODES", "STARTS", "COST", "DETAILS"}},
 		shares:  table{titles: []string{"SHARE", "BUDGET", "WEIGHT", "WAITING", "SERVED"}},
 	}
+
 	if len(all.Nodes) > 0 || len(all.Budgets) > 0 {
 		v.head = append(v.head, all.Verdict())
 	}
+
 	v.head = append(v.head, runbookLines(s.Budgets, named)...)
 	if p := s.File; p != nil {
 		v.head = append(v.head, fmt.Sprintf("policies: number %d (%s), pushed by %s %s ago%s",
 			p.Number, p.Generation, p.By, brief(max(0, s.At.Sub(p.At))), reason(p.Reason)))
 	}
+
 	for i := range s.Nodes {
 		v.nodes.rows = append(v.nodes.rows, nodeRow(&s.Nodes[i], s.File))
 	}
+
 	v.addBudgets(s.Budgets, filter == "")
 	switch {
 	case len(s.Nodes) > 0:
@@ -59,12 +64,14 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 	default:
 		v.head = append(v.head, "no program reports itself: see docs/fleet.md")
 	}
+
 	if s.LeftOut > 0 {
 		v.foot = append(v.foot, fmt.Sprintf("%s not shown: see --budgets", numerals.Count(s.LeftOut, "budget is", "budgets are")))
 	}
 	if s.Illegible > 0 {
 		v.foot = append(v.foot, fmt.Sprintf("%s could not be read", numerals.Count(s.Illegible, "record", "records")))
 	}
+
 	return v
 }
 
@@ -95,6 +102,7 @@ func (v *view) addBudgets(all []fleet.Budget, few bool) {
 			open[b.Policy] = append(open[b.Policy], b)
 		}
 	}
+
 	shown := make(map[string]int)
 	for i := range all {
 		b := &all[i]
@@ -108,6 +116,7 @@ func (v *view) addBudgets(all []fleet.Budget, few bool) {
 				continue
 			}
 		}
+
 		v.addRow(budgetRow(b), b.State.Paused.Duration > 0)
 		for _, share := range b.State.Shares {
 			v.shares.rows = append(v.shares.rows, shareRow(b, share))
@@ -159,16 +168,19 @@ func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
 	if f.InForce == "" {
 		return "its own"
 	}
+
 	is := func(generation string) string {
 		if pushed != nil && generation == pushed.Generation {
 			return fmt.Sprintf("number %d", pushed.Number)
 		}
 		return generation
 	}
+
 	text := is(f.InForce)
 	if !f.Pushed {
 		text += " of a file"
 	}
+
 	switch {
 	case f.Err != "" && f.Seen == f.InForce:
 		text += "; the next cannot be read: " + f.Err
@@ -179,6 +191,7 @@ func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
 	case f.Seen != f.InForce:
 		text += "; has seen " + is(f.Seen)
 	}
+
 	return text
 }
 
@@ -209,12 +222,14 @@ func shortState(b *fleet.Budget) string {
 	case b.Err != "":
 		words = append(words, "not known")
 	}
+
 	if n := b.Waiting(); n > 0 {
 		words = append(words, fmt.Sprintf("%d wait", n))
 	}
 	if words == nil {
 		return "open"
 	}
+
 	return strings.Join(words, ", ")
 }
 
@@ -259,24 +274,28 @@ func hurtWords(b *fleet.Budget) (words []string) {
 			why = "by " + b.Met
 		}
 	}
+
 	if why != "" {
 		words = append(words, why)
 	}
 	if !b.Since.IsZero() {
 		words = append(words, "since "+b.Since.UTC().Format("15:04:05"))
 	}
+
 	var waits []string
 	for _, p := range b.Programs {
 		if p.Waiting > 0 {
 			waits = append(waits, fmt.Sprintf("%s %d", cmp.Or(p.Program, "others"), p.Waiting))
 		}
 	}
+
 	if len(waits) > 0 {
 		words = append(words, "waiting: "+strings.Join(waits, ", ")+"; the oldest for "+brief(b.Oldest.Duration))
 	}
 	if b.Left+b.Refused > 0 {
 		words = append(words, fmt.Sprintf("in the last minute %d left, %d refused", b.Left, b.Refused))
 	}
+
 	return words
 }
 
@@ -303,9 +322,11 @@ func (s *state) words() (words []string) {
 	default:
 		words = append(words, fmt.Sprintf("%d of %d used", st.Used, n))
 	}
+
 	if st.Booked > 0 {
 		words = append(words, fmt.Sprintf("%d booked", st.Booked))
 	}
+
 	cost := st.Waiting - st.Booked
 	if callers := cmp.Or(st.Callers, cost); callers > 0 { // an earlier version does not count callers
 		text := fmt.Sprintf("%d wait", callers)
@@ -314,6 +335,7 @@ func (s *state) words() (words []string) {
 		}
 		words = append(words, text)
 	}
+
 	if st.Paused > 0 {
 		text := "closed for " + brief(st.Paused)
 		if st.Repeated > 0 {
@@ -321,9 +343,11 @@ func (s *state) words() (words []string) {
 		}
 		words = append(words, text)
 	}
+
 	if st.Ceiling > 0 {
 		words = append(words, fmt.Sprintf("learned ceiling %.1f", st.Ceiling))
 	}
+
 	switch {
 	case st.Wait == throttle.Never:
 		words = append(words, "no start can be planned")
@@ -332,6 +356,7 @@ func (s *state) words() (words []string) {
 	default:
 		words = append(words, "room now")
 	}
+
 	return words
 }
 
@@ -369,6 +394,7 @@ func (v *view) write(out io.Writer) error {
 	for _, line := range v.head {
 		lines = append(lines, fleet.Clean(line, 1000))
 	}
+
 	for _, t := range []table{v.budgets, v.shares, v.nodes} {
 		if len(t.rows) == 0 {
 			continue
@@ -376,8 +402,10 @@ func (v *view) write(out io.Writer) error {
 		if len(lines) > 0 {
 			lines = append(lines, "")
 		}
+
 		lines = append(lines, t.lines()...)
 	}
+
 	_, err := io.WriteString(out, strings.Join(append(lines, v.foot...), "\n")+"\n")
 	return err
 }
@@ -400,6 +428,7 @@ func sortAndFilter(s *fleet.Snapshot, by, filter string) {
 			"waiting": cmp.Compare(b.Waiting(), a.Waiting()),
 			"closed":  cmp.Compare(b.State.Paused.Duration, a.State.Paused.Duration),
 		}[by]
+
 		return cmp.Or(order, strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
 	})
 }

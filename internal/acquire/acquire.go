@@ -236,6 +236,7 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 		if err != nil {
 			return err
 		}
+
 		if why == noticeCame {
 			c.noticeLongWait(ctx)
 			continue
@@ -258,6 +259,7 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 	if w.Race != nil {
 		return w.Race.Claim(c)
 	}
+
 	return nil
 }
 
@@ -289,10 +291,12 @@ func (c *Caller) Book(ctx context.Context) error {
 	if c.arrivedAt == 0 {
 		c.BeginWait(asked)
 	}
+
 	if c.engine.reports.pressing.Load() > 0 {
 		c.awaitReports(ctx)
 		asked = Now()
 	}
+
 	c.Booking.MaxWait = c.usefulWait(c.remainingWait(ctx, asked))
 
 	if c.shadowed && !c.engine.counting.mayAsk(asked) {
@@ -308,10 +312,12 @@ func (c *Caller) Book(ctx context.Context) error {
 
 	storeCtx, stop := c.storeContext(ctx, c.Booking.MaxWait)
 	defer stop()
+
 	if storeCtx.Err() != nil {
 		c.Cancel()
 		return c.storeFailure(ctx, context.Cause(storeCtx))
 	}
+
 	return c.bookWithin(ctx, storeCtx, asked)
 }
 
@@ -323,18 +329,21 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 	if c.returns { // a caller that asks for the first time holds nothing
 		c.replacePlace(spread)
 	}
+
 	b.Spread = spread
 	c.adjustPace()
 	b.Horizon, b.Priority = c.Horizon(), c.Priority
 
 	g, err := e.Store.Book(storeCtx, b)
 	c.endStoreCall()
+
 	if err != nil {
 		c.forget() // the store gives back what was held, or has lost it: it must not be given back twice
 		if c.shadowed && ctx.Err() == nil {
 			c.goOnCounted(ctx, err)
 			return nil
 		}
+
 		return c.storeFailure(ctx, err)
 	}
 
@@ -364,6 +373,7 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 	if g.OK && g.Wait == 0 && e.Observe == nil && g.Age <= validFor && !c.unusable() {
 		c.state = granted
 	}
+
 	return nil
 }
 
@@ -389,11 +399,13 @@ func (c *Caller) receive(g store.Grant) {
 func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	g, e := c.Grant, c.engine
 	answered := Now()
+
 	if g.OK {
 		e.grantAge.add(g.Age, answered)
 	} else {
 		e.rtt.add(g.Age, answered)
 	}
+
 	c.noticeClosed(ctx, &g)
 
 	// A place in line is of no use to a caller that can wait no longer.
@@ -435,9 +447,11 @@ func (c *Caller) goOnCounted(ctx context.Context, failed error) {
 		c.ReportShadows(ctx)
 		c.state = granted
 		return
+
 	default:
 		c.Cancel() // the store of a fallback may have no start
 	}
+
 	c.goUncounted()
 }
 
@@ -462,6 +476,7 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 	if c.Grant.Wait == 0 || c.unusable() {
 		return timeCame, nil
 	}
+
 	left := c.startAt - w.Early - Now()
 	if left <= 0 {
 		return timeCame, nil
@@ -489,6 +504,7 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 
 	timer := time.NewTimer(left)
 	defer timer.Stop()
+
 	select {
 	case <-timer.C:
 		return why, nil
@@ -514,11 +530,13 @@ func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
 		defer timer.Stop()
 		waitOver = timer.C
 	}
+
 	if w.Detaches {
 		timer := time.NewTimer(w.DetachAt - Now())
 		defer timer.Stop()
 		detach = timer.C
 	}
+
 	switch noticeDelay, ok := c.noticeIn(); {
 	case ok && noticeDelay == 0:
 		return noticeCame, nil
@@ -553,6 +571,7 @@ func (c *Caller) endLine() (wake, error) {
 		if c.state == inLine {
 			g.Wait = max(time.Millisecond, c.startAt-Now())
 		}
+
 		c.Cancel()
 		return 0, c.refusal(g)
 
@@ -613,6 +632,7 @@ func (c *Caller) revalidate(ctx context.Context) error {
 		// without Jitter may be late for other reasons, but not for a slow answer.
 		return c.Book(ctx)
 	}
+
 	c.outageReported = false
 	return nil
 }
@@ -628,6 +648,7 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 		Charges: slices.DeleteFunc(slices.Clone(c.Booking.Charges), countsStart),
 		MaxWait: c.remainingWait(ctx, Now()),
 	}}
+
 	if c.spansScopes() {
 		b.booking.MaxWait = 0
 	}
@@ -636,10 +657,12 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 	defer stop()
 	g, err := c.engine.Store.Book(storeCtx, &b.booking)
 	c.endStoreCall()
+
 	if err != nil {
 		c.Cancel()
 		return c.storeFailure(ctx, err)
 	}
+
 	c.outageReported = false
 
 	switch {
@@ -661,6 +684,7 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 	if c.state == idle {
 		return c.refusal(g)
 	}
+
 	c.reportHeld(ctx, g, false)
 	return nil
 }

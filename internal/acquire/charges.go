@@ -46,6 +46,7 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 
 	old := c.Booking
 	old.Charges = slices.Clone(old.Charges)
+
 	err := price()
 	if err == nil && slices.EqualFunc(old.Charges, c.Booking.Charges, equivalent) {
 		return nil
@@ -61,6 +62,7 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 		c.engine.Store.Cancel(&old, c.Grant)
 		c.state = idle
 	}
+
 	c.Grant = store.Grant{Held: store.NotHeld, Turn: c.Grant.Turn}
 	return err
 }

@@ -160,6 +160,7 @@ func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []re
 	if held {
 		all[place].heldAt = at
 	}
+
 	return all
 }
 
@@ -168,6 +169,7 @@ func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []re
 func (r *recents) ofTable(inTable func(policy string) bool, at time.Duration) map[string][][16]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.askedAt = at
 
 	all := make(map[string][][16]byte)
@@ -183,5 +185,6 @@ func (r *recents) ofTable(inTable func(policy string) bool, at time.Duration) ma
 			all[policy] = append(all[policy], b.key)
 		}
 	}
+
 	return all
 }

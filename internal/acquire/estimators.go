@@ -58,11 +58,14 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	if took <= 0 {
 		return
 	}
+
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if e.seen > 0 && arrivedAt-took/2 < e.lastAt {
 		return
 	}
+
 	e.lastAt = arrivedAt
 	e.samples[e.seen%rttSamples] = took
 	e.seen++
@@ -70,6 +73,7 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	if took < e.mean {
 		e.mean = min(e.mean, most) // forget the part that was not believed
 	}
+
 	e.deviation.Add((int64((took - e.mean).Abs()) - e.deviation.Load()) / 4)
 	e.mean += (took - e.mean) / 4
 	e.estimate.Store(int64(min(e.mean, most)))

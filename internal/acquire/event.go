@@ -113,6 +113,7 @@ func (c *Caller) refusal(g store.Grant) error {
 			r.Note = c.engine.Store.PauseNote(r.Charge.Budget)
 		}
 	}
+
 	return c.engine.Errors.Refused(r)
 }
 
@@ -149,6 +150,7 @@ func (c *Caller) Event(k EventKind, d time.Duration, err error) Event {
 	if k == EventStillWaiting && c.state != inSlotLine {
 		e.Left = max(0, c.startAt-Now())
 	}
+
 	return e
 }
 
@@ -181,6 +183,7 @@ func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 	if !told && held {
 		c.report(ctx, EventWaiting, g.Wait, nil)
 	}
+
 	for i, over := range g.Over {
 		if over > 0 {
 			c.engine.Observe(ctx, Event{Kind: EventShadowed, Charge: &c.Booking.Charges[i], Duration: over})
@@ -256,6 +259,7 @@ func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 	if e.Observe == nil || !g.Paused || g.Held < 0 || g.Wait < nearlyOpen {
 		return
 	}
+
 	charge, at := &c.Booking.Charges[g.Held], Now()
 	if !e.closings.add(charge.Budget, at, at+askClosed) { // only one caller asks
 		return
@@ -265,6 +269,7 @@ func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 	defer cancel()
 	unit := *charge
 	unit.Cost = 1
+
 	st, err := e.Store.Status(ctx, unit)
 	if err != nil || st.Paused <= 0 {
 		return
@@ -299,6 +304,7 @@ func (c *Caller) Openings() (events []Event) {
 			events = append(events, Event{Kind: EventOpened, Charge: charge, Duration: d})
 		}
 	}
+
 	return events
 }
 
@@ -350,9 +356,11 @@ func (k *closings) add(b store.Budget, at, until time.Duration) bool {
 	if !found {
 		old.since = at
 	}
+
 	old.learned, old.until = at, until
 	k.known[b] = old
 	k.count.Store(int32(len(k.known)))
+
 	return true
 }
 

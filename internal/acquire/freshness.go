@@ -64,6 +64,7 @@ func (c *Caller) spread() time.Duration {
 	if room <= 0 {
 		return 0
 	}
+
 	return min(room, spreadLimit(c.Booking.Charges))
 }
 

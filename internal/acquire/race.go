@@ -63,18 +63,21 @@ func (r *Race) Stop() {
 func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 	timer := time.NewTimer(askAlone)
 	defer timer.Stop()
+
 	select {
 	case r.asking <- struct{}{}:
 		defer func() { <-r.asking }()
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+
 	if ctx.Err() != nil {
 		return c.GaveUp(ctx)
 	}
 
 	err := q(c, ctx)
 	c.LeaveLine()
+
 	switch {
 	case err != nil:
 		return err
@@ -84,6 +87,7 @@ func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 		name := lineName{c.Booking.Charges[c.Grant.Held].Budget, c.Priority}
 		c.line = c.engine.ahead.join(name, c.startAt)
 	}
+
 	return nil
 }
 
@@ -247,6 +251,7 @@ func (h *ahead) join(name lineName, until time.Duration) *line {
 		if h.known == nil {
 			h.known = make(map[lineName]*line)
 		}
+
 		l = &line{name: name}
 		h.known[name] = l
 		h.count.Add(1)
@@ -278,6 +283,7 @@ func (h *ahead) of(charges []store.Charge, p store.Priority) (until time.Duratio
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	for i := range charges {
 		for q := p; q <= store.PriorityHigh; q++ {
 			l := h.known[lineName{charges[i].Budget, q}]
@@ -286,6 +292,7 @@ func (h *ahead) of(charges []store.Charge, p store.Priority) (until time.Duratio
 			}
 		}
 	}
+
 	return until, found
 }
 

@@ -49,6 +49,7 @@ func (e *Engine) HandOver(tell func(), before []store.Budget) bool {
 	rs := &e.reports
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
+
 	if len(rs.waiting) >= mostReports {
 		return false
 	}
@@ -66,6 +67,7 @@ func (e *Engine) HandOver(tell func(), before []store.Budget) bool {
 	} else {
 		rs.waiting = append(rs.waiting, r)
 	}
+
 	return true
 }
 
@@ -81,6 +83,7 @@ func (rs *reports) tell(r *report) {
 func (rs *reports) next(last *report) *report {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
+
 	if last.over != nil {
 		close(last.over)
 		rs.awaited = slices.DeleteFunc(rs.awaited, func(r *report) bool { return r == last })
@@ -91,9 +94,11 @@ func (rs *reports) next(last *report) *report {
 		rs.reporters--
 		return nil
 	}
+
 	r := rs.waiting[0]
 	rs.waiting[0] = nil
 	rs.waiting = rs.waiting[1:]
+
 	return r
 }
 
@@ -119,6 +124,7 @@ func (c *Caller) awaitReports(ctx context.Context) {
 
 	timer := time.NewTimer(c.ReportTime())
 	defer timer.Stop()
+
 	for _, over := range all {
 		select {
 		case <-over:

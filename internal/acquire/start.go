@@ -88,8 +88,10 @@ func (c *Caller) Reuse() bool {
 			horizon: c.horizon, shared: c.shared, repaced: c.repaced,
 			Grant: store.Grant{Held: store.NotHeld},
 		}
+
 		return true
 	}
+
 	return false // the store may still use the observed context, which is a field of the caller
 }
 

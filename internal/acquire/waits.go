@@ -93,19 +93,23 @@ func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Du
 	if c.MaxWait != 0 {
 		left, by = max(0, c.waitDeadline-asked), BoundMaxWait
 	}
+
 	if ok {
 		if d := max(0, time.Until(deadline)); left < 0 || d < left {
 			left, by = d, BoundDeadline
 		}
 	}
+
 	if left == 0 && by == BoundMaxWait && c.MaxWait > 0 {
 		by = BoundMaxWaitOver
 	}
+
 	c.remaining, c.remainingBy = left, by
 
 	if left == 0 && c.MaxWait > 0 {
 		return NoWaitLeft
 	}
+
 	return left
 }
 
@@ -138,6 +142,7 @@ func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 		if c.remaining <= 0 {
 			c.remainingBy = BoundMaxWaitOver
 		}
+
 	case ok && g.Held >= 0 && left > 0 && g.Wait > left:
 		c.remaining, c.remainingBy = left, BoundDeadline
 	default:
@@ -148,6 +153,7 @@ func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 	if g.Held < 0 {
 		return c.storeFailure(ctx, c.waitOver())
 	}
+
 	return c.refusal(g)
 }
 
@@ -234,6 +240,7 @@ func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (conte
 		c.observed = observedContext{bounded, ctx, c}
 		bounded = &c.observed
 	}
+
 	return bounded, stop
 }
 
@@ -320,6 +327,7 @@ func (c *Caller) waitToAsk(ctx context.Context) error {
 
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
+
 	select {
 	case <-timer.C:
 		return nil

@@ -25,6 +25,7 @@ func date(text string) (moment time.Time, unit time.Duration, ok bool) {
 	text = strings.Replace(text, "GMT-", "-", 1)
 	text = strings.Replace(text, "UTC", "+0000", 1)
 	text = strings.Replace(text, "GMT", "+0000", 1)
+
 	return parsed(text, mailDates)
 }
 

@@ -32,6 +32,7 @@ func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration,
 	if err != nil {
 		return d, ok
 	}
+
 	byDate, dated := r(text, date)
 	switch {
 	case !ok:
@@ -39,6 +40,7 @@ func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration,
 	case !dated:
 		return d, d <= doubtMost
 	}
+
 	return min(d, byDate), true
 }
 
@@ -101,6 +103,7 @@ func Common(text string, sent time.Time) (time.Duration, bool) {
 	if err == nil && !strings.ContainsAny(text, "+-") {
 		return min(d, Most), true
 	}
+
 	d, rest, ok := leadingLength(text)
 	return d, ok && rest == ""
 }
@@ -123,6 +126,7 @@ func lengthOrMoment(n float64, sent time.Time) (time.Duration, bool) {
 	default:
 		return 0, false
 	}
+
 	return Until(moment, time.Second, sent)
 }
 

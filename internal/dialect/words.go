@@ -133,6 +133,7 @@ func Sentence(text string, sent time.Time) (time.Duration, bool) {
 			return d, true
 		}
 	}
+
 	return Common(text, sent)
 }
 
@@ -154,5 +155,6 @@ func leading(text string, sent time.Time, withBare bool) (d time.Duration, ok bo
 			d, ok = Common(phrase, sent)
 		}
 	}
+
 	return d, ok
 }

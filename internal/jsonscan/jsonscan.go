@@ -176,18 +176,22 @@ func (s *Scanner) Scalar() (text string, ok bool) {
 		ok = s.string()
 		return string(s.buf), ok
 	}
+
 	s.buf = s.buf[:0]
 	for {
 		c := s.byte()
 		if c == 0 { // a number that is cut off is another number
 			return "", false
 		}
+
 		if structural(c) {
 			s.back()
 			break
 		}
+
 		s.buf = append(s.buf, c)
 	}
+
 	return literal(s.buf)
 }
 
@@ -218,23 +222,28 @@ func (s *Scanner) string() (ok bool) {
 		if c < ' ' {
 			return false
 		}
+
 		s.buf = append(s.buf, c)
 		if c == '"' {
 			break
 		}
+
 		if c == '\\' {
 			plain = false
 			s.buf = append(s.buf, s.byte())
 		}
 	}
+
 	if plain {
 		s.buf = s.buf[1 : len(s.buf)-1]
 		return true
 	}
+
 	var text string
 	if json.Unmarshal(s.buf, &text) != nil {
 		return false
 	}
+
 	s.buf = append(s.buf[:0], text...)
 	return true
 }
@@ -252,16 +261,19 @@ func (s *Scanner) Skip() (ok bool) {
 			s.byte()
 			depth++
 			continue
+
 		case '}', ']':
 			s.byte()
 			depth--
 			ok = depth >= 0
+
 		case ',', ':':
 			s.byte()
 			ok = depth > 0
 		default:
 			ok = s.skipLiteral()
 		}
+
 		if !ok || depth == 0 {
 			return ok
 		}
@@ -278,24 +290,29 @@ func (s *Scanner) skipString() (ok bool) {
 		if s.ended {
 			return false
 		}
+
 		part := s.in[s.next:]
 		quote := bytes.IndexByte(part, '"')
 		if quote >= 0 {
 			part = part[:quote]
 		}
+
 		s.next += len(part)
 		escapes := 0
 		for escapes < len(part) && part[len(part)-1-escapes] == '\\' {
 			escapes++
 		}
+
 		odd = escapes%2 == 1 != (odd && escapes == len(part))
 		if quote < 0 {
 			continue
 		}
+
 		s.next++
 		if !odd {
 			return true
 		}
+
 		odd = false
 	}
 }

@@ -21,6 +21,7 @@ func Groups(ps []*Pattern) []string {
 			wide[g] = true
 		}
 	}
+
 	gs := make([]string, len(ps))
 	for i, p := range ps {
 		gs[i], _ = p.Group()
@@ -31,6 +32,7 @@ func Groups(ps []*Pattern) []string {
 			}
 		}
 	}
+
 	return gs
 }
 
@@ -41,6 +43,7 @@ func Groups(ps []*Pattern) []string {
 func (p *Pattern) Group() (g string, whole bool) {
 	zones := p.zones()
 	g = zones[len(zones)-1]
+
 	n := len(zones) - 1 // labels of the registry
 	switch {
 	case n == 0:
@@ -50,12 +53,14 @@ func (p *Pattern) Group() (g string, whole bool) {
 	case p.labels[n].wild:
 		return g, true
 	}
+
 	if len(p.labels) == 4 && !p.wideHost() {
 		host := p.zone(4)
 		if _, err := netip.ParseAddr(host); err == nil {
 			return host, false
 		}
 	}
+
 	return p.zone(n + 1), false
 }
 

@@ -68,12 +68,15 @@ func NewIndex(ps []*Pattern) *Index {
 		if p == nil {
 			continue
 		}
+
 		n := x.gates(p).grow(gate{p.port, p.method}, made)
 		for _, s := range p.segs {
 			n = n.grow(s)
 		}
+
 		n.ends[p.end] = append(n.ends[p.end], int32(i))
 	}
+
 	for _, p := range ps {
 		if p == nil {
 			continue
@@ -82,6 +85,7 @@ func NewIndex(ps []*Pattern) *Index {
 			x.named[host] = x.gatesOf(nil, host)
 		}
 	}
+
 	return x
 }
 
@@ -120,14 +124,17 @@ func (n *pathNode) grow(s part) *pathNode {
 		}
 		return n.wild
 	}
+
 	if n.literal == nil {
 		n.literal = make(map[string]*pathNode)
 	}
+
 	known := len(n.literal)
 	c := grow(n.literal, s.text)
 	if len(n.literal) > known && known < fewChildren {
 		n.few = append(n.few, childPath{s.text, c})
 	}
+
 	return c
 }
 
@@ -175,6 +182,7 @@ func (x *Index) Match(dst []int32, r *http.Request) []int32 {
 	if hidden {
 		dst = dst[:n+len(slices.Compact(dst[n:]))]
 	}
+
 	return dst
 }
 
@@ -262,6 +270,7 @@ func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
 		dst = append(dst, n.ends[endSlash]...)
 		return append(dst, n.ends[endSubtree]...)
 	}
+
 	dst = append(dst, n.ends[endSubtree]...)
 	if c := n.child(t, segs[0]); c != nil {
 		dst = c.match(dst, t, segs[1:])
@@ -269,6 +278,7 @@ func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
 	if n.wild != nil {
 		dst = n.wild.match(dst, t, segs[1:])
 	}
+
 	return dst
 }
 

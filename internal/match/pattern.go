@@ -49,6 +49,7 @@ func Parse(s string) (*Pattern, error) {
 		p.end = endSubtree
 		return p, nil
 	}
+
 	rest := s
 	if i := strings.IndexAny(s, " \t"); i >= 0 {
 		p.method, rest = s[:i], strings.TrimLeft(s[i:], " \t")
@@ -56,23 +57,28 @@ func Parse(s string) (*Pattern, error) {
 	if strings.ContainsFunc(p.method, notToken) {
 		return nil, mistake(0, "invalid method %q (a space in a path is written %%20)", p.method)
 	}
+
 	start := len(s) - len(rest)
 	slash := strings.IndexByte(rest, '/')
 	if slash < 0 {
 		return nil, mistake(len(s), "no path: end the host with a slash, %q, to match all its paths", s+"/")
 	}
+
 	host, path := rest[:slash], rest[slash:]
 	if strings.HasSuffix(host, ":") && strings.HasPrefix(path, "//") {
 		return nil, mistake(start, "a pattern has no scheme: leave out %q", host+"//")
 	}
+
 	if host != "" {
 		if err := p.parseHost(host, start); err != nil {
 			return nil, err
 		}
 	}
+
 	if err := p.parsePath(path, start+slash); err != nil {
 		return nil, err
 	}
+
 	return p, nil
 }
 
@@ -86,33 +92,41 @@ func (p *Pattern) parseHost(host string, off int) error {
 		}
 		p.port = strconv.FormatUint(n, 10)
 	}
+
 	if strings.HasPrefix(host, "[") {
 		addr, err := netip.ParseAddr(strings.TrimSuffix(host[1:], "]"))
 		if err != nil || !addr.Is6() || !strings.HasSuffix(host, "]") {
 			return mistake(off, "bad IPv6 address %q", host)
 		}
+
 		p.labels = []part{{text: string(appendLower(nil, host))}}
 		return nil
 	}
+
 	if i := strings.Index(host, "..."); i >= 0 {
 		return mistake(off+i, `"..." does not belong in a host: write "*." at its front for one or more labels`)
 	}
+
 	host = strings.TrimSuffix(host, ".")
 	if below, ok := strings.CutPrefix(host, "*."); ok {
 		p.deep, host, off = true, below, off+len("*.")
 	}
+
 	for label := range strings.SplitSeq(host, ".") {
 		l, err := p.parseLabel(label, off)
 		if err != nil {
 			return err
 		}
+
 		p.labels = append(p.labels, l)
 		off += len(label) + len(".")
 	}
+
 	slices.Reverse(p.labels)
 	if last := p.labels[0]; p.wideHost() && !last.wild && numeric(last.text) {
 		return mistake(off-len(last.text)-len("."), "an IP address has no wildcards")
 	}
+
 	return nil
 }
 
@@ -122,6 +136,7 @@ func (p *Pattern) parseLabel(label string, off int) (part, error) {
 		name, err := p.parseWildcard(label, off)
 		return part{name, true}, err
 	}
+
 	switch i := strings.IndexFunc(label, notInLabel); {
 	case label == "":
 		return part{}, mistake(off, "empty label in the host")
@@ -131,6 +146,7 @@ func (p *Pattern) parseLabel(label string, off int) (part, error) {
 	case i >= 0:
 		return part{}, mistake(off+i, "%q does not belong in a host", label[i])
 	}
+
 	return part{text: string(appendLower(nil, label))}, nil
 }
 
@@ -139,6 +155,7 @@ func (p *Pattern) parsePath(path string, off int) error {
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
 		return mistake(off+i, "only paths are matched: leave out the query, or write %%%02X for %[1]q", path[i])
 	}
+
 	rest, off := path[1:], off+1
 	for more := true; more; {
 		var seg string
@@ -158,6 +175,7 @@ func (p *Pattern) parsePath(path string, off int) error {
 				return err
 			}
 			p.end, p.rest = endSubtree, name
+
 		default:
 			name, err := p.parseWildcard(seg, off)
 			if err != nil {
@@ -165,8 +183,10 @@ func (p *Pattern) parsePath(path string, off int) error {
 			}
 			p.segs = append(p.segs, part{name, true})
 		}
+
 		off += len(seg) + len("/")
 	}
+
 	return nil
 }
 
@@ -176,6 +196,7 @@ func (p *Pattern) parseWildcard(s string, off int) (name string, err error) {
 	if !ok || !strings.HasSuffix(name, "}") {
 		return "", mistake(off, "bad wildcard %q: it takes up a whole segment or label, as in {name}", s)
 	}
+
 	name = strings.TrimSuffix(name, "}")
 	switch {
 	case name == "$" || strings.HasSuffix(name, "..."):
@@ -185,6 +206,7 @@ func (p *Pattern) parseWildcard(s string, off int) (name string, err error) {
 	case slices.Contains(p.names, name):
 		return "", mistake(off+1, "the wildcard name %q stands twice", name)
 	}
+
 	p.names = append(p.names, name)
 	return name, nil
 }
@@ -283,12 +305,14 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 			bound.SetPathValue(l.text, string(appendLower(nil, labels[i])))
 		}
 	}
+
 	n := min(len(p.segs), len(t.segs))
 	for i, s := range p.segs[:n] {
 		if s.wild {
 			bound.SetPathValue(s.text, t.plain(t.segs[i]))
 		}
 	}
+
 	if p.rest != "" {
 		rest := strings.Join(t.segs[n:], "/")
 		if rest != "" && t.slash {
@@ -296,6 +320,7 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 		}
 		bound.SetPathValue(p.rest, t.plain(rest))
 	}
+
 	return bound
 }
 
@@ -328,6 +353,7 @@ func sameWildcards(a, b []part) bool {
 	if len(a) < len(b) {
 		a, b = b, a
 	}
+
 	for i := range a {
 		var other part
 		if i < len(b) {
@@ -337,6 +363,7 @@ func sameWildcards(a, b []part) bool {
 			return false
 		}
 	}
+
 	return true
 }
 

@@ -27,14 +27,17 @@ func look(r *http.Request, segs []string) (t target, host string) {
 	if t.method == "" {
 		t.method = http.MethodGet // as for http.Client
 	}
+
 	u := r.URL
 	if u == nil {
 		return t, ""
 	}
+
 	host, port := SplitPort(u.Host)
 	if port != "" {
 		t.port = strings.TrimLeft(port[1:], "0")
 	}
+
 	switch {
 	case t.port != "":
 	case u.Scheme == "http":
@@ -42,9 +45,11 @@ func look(r *http.Request, segs []string) (t target, host string) {
 	case u.Scheme == "https":
 		t.port = "443"
 	}
+
 	path, escaped := pathOf(u)
 	t.path, t.escaped = path, escaped
 	t.segs, t.slash = splitPath(segs, path) // not t.path: segs would move to the heap
+
 	return t, host
 }
 
@@ -98,14 +103,17 @@ func appendDecoded(dst []byte, path string, escaped bool) []byte {
 		if escaped {
 			c, n = unescape(path)
 		}
+
 		switch {
 		case n == 0:
 			c, n = '%', 1
 		case c == '\\':
 			c = '/'
 		}
+
 		dst, path = append(dst, c), path[n:]
 	}
+
 	return dst
 }
 
@@ -135,6 +143,7 @@ func splitHost(labels []string, host string) []string {
 	if strings.HasPrefix(host, "[") {
 		return append(labels, host)
 	}
+
 	host = strings.TrimSuffix(host, ".")
 	for more := true; more; {
 		i := strings.LastIndexByte(host, '.')
@@ -142,9 +151,11 @@ func splitHost(labels []string, host string) []string {
 		if label == "" {
 			return nil
 		}
+
 		labels = append(labels, label)
 		host, more = host[:max(i, 0)], i >= 0
 	}
+
 	return labels
 }
 
@@ -159,6 +170,7 @@ func splitPath(segs []string, path string) (_ []string, slash bool) {
 		} else {
 			seg, path = path[:i], path[i+1:]
 		}
+
 		switch seg {
 		case "", ".":
 		case "..":
@@ -167,6 +179,7 @@ func splitPath(segs []string, path string) (_ []string, slash bool) {
 			segs = append(segs, seg)
 		}
 	}
+
 	return segs, slash || len(segs) == 0
 }
 

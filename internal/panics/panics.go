@@ -32,6 +32,7 @@ func Of(v any) *Error { return &Error{fmt.Sprintf("%T", v), panicLine(), v == ht
 func panicLine() string {
 	var stack [32]uintptr
 	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])
+
 	panicked := false
 	for more := true; more; {
 		var f runtime.Frame
@@ -43,5 +44,6 @@ func panicLine() string {
 			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
 		}
 	}
+
 	return "an unknown line"
 }

@@ -76,14 +76,17 @@ func (b *peekedBody) fetch(have, want int) bool {
 		if left <= 0 || b.empty >= emptyMost {
 			return false
 		}
+
 		if !b.reading {
 			b.reading = true
 			go b.read(b.space(min(want, readMost)))
 			b.giveWay()
 			continue
 		}
+
 		b.await(left)
 	}
+
 	return len(b.ahead) > have
 }
 
@@ -124,19 +127,23 @@ func (b *peekedBody) read(p []byte) {
 		panics := recover()
 		b.mu.Lock()
 		defer b.mu.Unlock()
+
 		if b.empty++; n > 0 {
 			b.empty = 0
 		}
+
 		if !b.closed {
 			b.keep(p[:n])
 			b.err, b.panics = err, panics
 		}
+
 		b.reading = false
 		if b.over != nil {
 			close(b.over)
 			b.over = nil
 		}
 	}()
+
 	if n, err = b.ReadCloser.Read(p); n < 0 || n > len(p) {
 		n, err = 0, errCount
 	}
@@ -243,6 +250,7 @@ func (b *peekedBody) Read(p []byte) (int, error) {
 func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	b.begun = b.begun || len(p) > 0
 	for b.reading && len(b.ahead) == 0 && len(p) > 0 {
 		end := b.end()
@@ -250,17 +258,20 @@ func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 		<-end // as a read of the body would wait
 		b.mu.Lock()
 	}
+
 	switch {
 	case len(b.ahead) > 0:
 		n = copy(p, b.ahead)
 		b.ahead = b.ahead[n:]
 		return n, nil, true
+
 	case b.panics != nil && len(p) > 0:
 		panic(b.panics)
 	case b.err != nil && len(p) > 0:
 		err, b.err = b.err, nil
 		return 0, err, true
 	}
+
 	return 0, nil, b.err != nil || b.reading
 }
 
@@ -355,12 +366,14 @@ func (d *decodedBody) fetch(have int, most int64) bool {
 	if most > d.most {
 		d.widen(most)
 	}
+
 	for empty := 0; len(d.seen) <= have && d.err == nil && empty < emptyMost; empty++ {
 		p := make([]byte, min(max(most-int64(len(d.seen)), 1), readMost))
 		var n int
 		n, d.err = d.text.Read(p)
 		d.seen = append(d.seen, p[:n]...)
 	}
+
 	return len(d.seen) > have
 }
 
@@ -416,15 +429,19 @@ func (r *decodedReader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+
 	r.d.mu.Lock()
 	defer r.d.mu.Unlock()
+
 	switch {
 	case r.d.fetch(r.off, r.most):
 		n := copy(p, r.d.seen[r.off:])
 		r.off += n
 		return n, nil
+
 	case r.d.err != nil:
 		return 0, r.d.err
 	}
+
 	return 0, io.ErrNoProgress
 }

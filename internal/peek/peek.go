@@ -100,8 +100,10 @@ func Kept[T any](resp *http.Response) (*T, Text) {
 	if body == nil {
 		return nil, text
 	}
+
 	body.mu.Lock()
 	defer body.mu.Unlock()
+
 	if body.begun {
 		return nil, text
 	}
@@ -114,6 +116,7 @@ func Kept[T any](resp *http.Response) (*T, Text) {
 			return kept, text
 		}
 	}
+
 	return nil, text
 }
 
@@ -124,16 +127,19 @@ func peekable(resp *http.Response) (body *peekedBody, coding string) {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil, ""
 	}
+
 	body, ok := resp.Body.(*peekedBody)
 	if !ok {
 		body = newPeekedBody(resp)
 		resp.Body = body
 	}
+
 	coding, known := Coding(resp)
 	if !known {
 		body.refuse(coding)
 		return nil, ""
 	}
+
 	return body, coding
 }
 

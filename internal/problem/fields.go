@@ -22,10 +22,12 @@ func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration
 	default:
 		h.Set("RateLimit-Policy", fmt.Sprintf("%s;q=%d;w=%d", name, l.Capacity(), seconds(window(l))))
 	}
+
 	state := name + ";r=0"
 	if wait > 0 && wait != throttle.Never {
 		state += ";t=" + strconv.FormatInt(seconds(wait), 10)
 	}
+
 	h.Set("RateLimit", state)
 }
 
@@ -54,6 +56,7 @@ func seconds(d time.Duration) int64 {
 func quoted(name string) string {
 	var b strings.Builder
 	b.WriteByte('"')
+
 	for _, c := range []byte(name) {
 		switch {
 		case c == '"' || c == '\\':
@@ -65,6 +68,7 @@ func quoted(name string) string {
 			b.WriteByte(c)
 		}
 	}
+
 	b.WriteByte('"')
 	return b.String()
 }

@@ -50,6 +50,7 @@ func New(status int, detail string) *Problem {
 func Of(err error) *Problem {
 	var full *throttle.LimitError
 	var away *throttle.StoreError
+
 	var mistake *throttle.ConfigError
 	switch {
 	case errors.As(err, &full):
@@ -58,16 +59,20 @@ func Of(err error) *Problem {
 		if full.RetryAfter != throttle.Never {
 			p.RetryAfter = full.RetryAfter
 		}
+
 		return p
+
 	case errors.As(err, &away):
 		p := New(http.StatusServiceUnavailable, "it is unknown whether there is room: the store of the budgets does not answer")
 		p.RetryAfter = time.Second
 		return p
+
 	case errors.As(err, &mistake):
 		p := New(http.StatusInternalServerError, "the policy cannot read this request")
 		p.Policy = mistake.Policy
 		return p
 	}
+
 	return nil
 }
 

@@ -24,6 +24,7 @@ func MemberWithin(r *http.Request, name string, most int64) (text string) {
 		if s.Peek() != '{' {
 			return
 		}
+
 		s.Object(func(member []byte) bool {
 			if first := s.Peek(); string(member) != name || first == '{' || first == '[' {
 				return s.Skip()
@@ -31,9 +32,11 @@ func MemberWithin(r *http.Request, name string, most int64) (text string) {
 			if value, whole := s.Scalar(); whole {
 				text = value
 			}
+
 			return false
 		})
 	})
+
 	return text
 }
 
@@ -56,15 +59,18 @@ func Look(r *http.Request, look func(io.Reader)) bool {
 	if r.GetBody == nil {
 		return false
 	}
+
 	body, err := r.GetBody()
 	if err != nil {
 		return false
 	}
+
 	look(body)
 	closeCopy(r, body)
 	if again, err := r.GetBody(); err == nil {
 		closeCopy(r, again)
 	}
+
 	return true
 }
 

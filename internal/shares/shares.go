@@ -46,16 +46,20 @@ func Lines(all []store.ShareStatus) (lines []Line) {
 	slices.SortFunc(all, func(a, b store.ShareStatus) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Served, a.Served), cmp.Compare(a.ID, b.ID))
 	})
+
 	for _, s := range all[:min(len(all), Most)] {
 		lines = append(lines, Line{Name: Name(s.ID), Weight: max(1, s.Weight), Waiting: s.Waiting, Served: s.Served})
 	}
+
 	if len(all) <= Most {
 		return lines
 	}
+
 	rest := Line{Name: Other, Shares: len(all) - Most}
 	for _, s := range all[Most:] {
 		rest.Waiting, rest.Served = rest.Waiting+s.Waiting, addServed(rest.Served, s.Served)
 	}
+
 	return append(lines, rest)
 }
 

@@ -23,6 +23,7 @@ func Follow(ctx context.Context, reporter *fleet.Reporter, o policyfile.Options)
 	if o.Read != nil {
 		return nil, errors.New("pushed: Read must be nil: what is pushed is read")
 	}
+
 	r := &reader{reporter: reporter, path: o.Path}
 	report := o.Report
 	o.Name, o.Path, o.Read = cmp.Or(o.Name, "pushed"), "", r.read
@@ -30,16 +31,19 @@ func Follow(ctx context.Context, reporter *fleet.Reporter, o policyfile.Options)
 	if o.Interval == 0 {
 		o.Interval = DefaultInterval
 	}
+
 	o.Report = func(s policyfile.State) {
 		reporter.ReportSoon()
 		if report != nil {
 			report(s)
 		}
 	}
+
 	f, err := policyfile.Follow(ctx, o)
 	if err != nil {
 		return nil, err
 	}
+
 	reporter.ReportFile(func() fleet.FileState { return stateOf(f, true) })
 	return f, nil
 }
@@ -76,14 +80,17 @@ func stateOf(f *policyfile.Follower, pushed bool) fleet.FileState {
 		For: fleet.Millis{Duration: time.Since(s.Since)}, Loosens: s.Loosens,
 		Runbooks: f.File().Runbooks,
 	}
+
 	if !s.Until.IsZero() {
 		state.Grace.Duration = max(0, time.Until(s.Until))
 	}
+
 	switch mistakes := policyfile.Mistakes(s.Err); {
 	case len(mistakes) > 0:
 		state.Err = mistakes[0].Error() // without the line, which has its own
 	case s.Err != nil:
 		state.Err = s.Err.Error()
 	}
+
 	return state
 }

@@ -46,6 +46,7 @@ func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 	if len(text) > fleet.MostText {
 		return nil, policyfile.Errors{{File: name, Text: fmt.Sprintf("the file has %d bytes; %d are the most that can be pushed", len(text), fleet.MostText)}}
 	}
+
 	file, err := policyfile.Parse(name, text)
 	if err != nil {
 		return nil, err
@@ -53,29 +54,35 @@ func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 	if err := file.Check(); err != nil {
 		return nil, err
 	}
+
 	nodes, err := all.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	old := &UnreadableError{Version: policyfile.Version}
 	for _, n := range nodes {
 		if !n.Silent && n.File.Pushed && n.File.Reads != policyfile.Version {
 			old.Nodes = append(old.Nodes, n)
 		}
 	}
+
 	if len(old.Nodes) > 0 {
 		return nil, old
 	}
+
 	c := &Change{File: file, Text: text, fleet: all}
 	if c.Instead, err = all.Pull(ctx); err != nil || c.Instead == nil {
 		return c, err
 	}
+
 	c.Same = string(c.Instead.Text) == string(text)
 	before, err := policyfile.Parse("pushed", c.Instead.Text)
 	if err != nil {
 		c.Loosens = []string{"what is pushed now cannot be read, so it is not known what changes"}
 		return c, nil
 	}
+
 	c.Loosens = append(file.Loosens(before), file.Opens(before)...)
 	return c, nil
 }

@@ -135,6 +135,7 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	key := throttle.Join(o.Caller, o.Model)
 	sends, writes := input(key, o.Input, o.InputTokens), output(key, o.Output, o.OutputTokens)
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "anthropic-requests", Match: "POST " + o.Host + messages, Key: key,

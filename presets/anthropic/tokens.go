@@ -46,6 +46,7 @@ func input(key func(*http.Request) string, own func(*http.Request) int, limit in
 	if own != nil {
 		return t
 	}
+
 	shares := new(feedback.Estimates)
 	t.estimate = func(r *http.Request) int {
 		n := llm.Sent(r)
@@ -54,6 +55,7 @@ func input(key func(*http.Request) string, own func(*http.Request) int, limit in
 		}
 		return max(1, int(float64(n)*float64(shares.Cost(key(r), whole))/whole))
 	}
+
 	t.count = func(r *http.Request) llm.Count {
 		k, n := key(r), float64(max(1, llm.Sent(r)))
 		return func(used int, inFlight time.Duration) int {
@@ -61,6 +63,7 @@ func input(key func(*http.Request) string, own func(*http.Request) int, limit in
 			return used
 		}
 	}
+
 	return t
 }
 
@@ -70,11 +73,13 @@ func output(key func(*http.Request) string, own func(*http.Request) int, limit i
 	if own != nil {
 		return t
 	}
+
 	written := new(feedback.Estimates)
 	t.estimate = func(r *http.Request) int {
 		most := max(1, llm.Reserved(r))
 		return min(most, written.Cost(key(r), most))
 	}
+
 	t.count = func(r *http.Request) llm.Count {
 		k := key(r)
 		return func(used int, inFlight time.Duration) int {
@@ -82,5 +87,6 @@ func output(key func(*http.Request) string, own func(*http.Request) int, limit i
 			return used
 		}
 	}
+
 	return t
 }

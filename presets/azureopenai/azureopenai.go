@@ -107,6 +107,7 @@ func Policies(o Options) []throttle.Policy {
 	if o.Cost == nil {
 		o.Cost = estimate
 	}
+
 	match := cmp.Or(o.Host, "*.openai.azure.com") + "/openai/"
 	key := throttle.Join(throttle.Host, o.Deployment)
 	requests, tokens := throttle.Unlimited(), throttle.Unlimited()
@@ -116,6 +117,7 @@ func Policies(o Options) []throttle.Policy {
 	if o.Tokens > 0 {
 		tokens = throttle.PerMinute(o.Tokens)
 	}
+
 	return tablerow.Table([]throttle.Policy{
 		{Name: "azureopenai-requests", Match: match, Key: key,
 			Limit: requests, Answer: requestsRefused(o.cost)},

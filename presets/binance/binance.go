@@ -83,7 +83,9 @@ func Policies(o Options) []throttle.Policy {
 		Used: "X-MBX-USED-WEIGHT-1M", Size: o.PerMinute,
 		Per: time.Minute, Clock: true,
 	}
+
 	address := caller.Always(o.Address)
+
 	// The minutes are those of Binance's clock and not of the store's, so
 	// FixedWindow would pass too much around their edges.
 	return tablerow.Table([]throttle.Policy{

@@ -127,6 +127,7 @@ func Policies(o Options) []throttle.Policy {
 	if o.Tokens > 0 {
 		tokens = llm.Tokens(o.Tokens, o.Even)
 	}
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "dashscope-requests", Match: match, Key: key,

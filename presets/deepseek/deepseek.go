@@ -92,6 +92,7 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	account := caller.ID(o.Account, o.Caller)
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "deepseek-pro", Match: match, Key: account,

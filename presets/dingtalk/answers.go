@@ -37,6 +37,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 		if !r.about.isMetBy(resp.Request) {
 			r = r.instead(resp)
 		}
+
 	case f.denied || f.page && o.isBan(resp):
 		r = refusal{address, max(o.Ban, f.wait)}
 	case resp.StatusCode == http.StatusTooManyRequests:
@@ -47,6 +48,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 	default:
 		return refusal{}
 	}
+
 	r.lasts = max(r.lasts, feedback.RetryAfter(0)(resp).Close)
 	return r
 }
@@ -96,6 +98,7 @@ func (s subject) isMetBy(r *http.Request) bool {
 	if throttle.Method(r) != http.MethodPost {
 		return false
 	}
+
 	switch p := throttle.RawPath(r); s {
 	case robot:
 		return p == customRobot || p == replies || strings.HasPrefix(p, robots)
@@ -189,6 +192,7 @@ func factsOf(resp *http.Response) facts {
 	if !looked(resp) {
 		return facts{}
 	}
+
 	a, text := peek.Kept[answer](resp)
 	if a == nil {
 		a = new(answer)
@@ -196,10 +200,12 @@ func factsOf(resp *http.Response) facts {
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	if !a.read {
 		a.text = window{text}
 		a.facts, a.read = a.readFacts(failed(resp)), true
 	}
+
 	return a.facts
 }
 
@@ -219,11 +225,13 @@ func looked(resp *http.Response) bool {
 	case resp.StatusCode >= http.StatusBadRequest || resp.ContentLength >= 0 && resp.ContentLength <= head:
 		return true
 	}
+
 	for _, kind := range []string{"json", "html", "xml"} {
 		if strings.HasSuffix(media, "/"+kind) || strings.HasSuffix(media, "+"+kind) {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -275,10 +283,12 @@ func (a *answer) readFacts(withWords bool) (f facts) {
 	//	{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"…"}
 	deny, refused := strings.EqualFold(a.texts[atPunish], "deny"), a.texts[atStatus] == "1111"
 	f.denied = deny || refused && strings.EqualFold(a.texts[atSource], "x5")
+
 	f.punished = deny || refused
 	if f.punished {
 		f.wait = minutes(a.texts[atWait])
 	}
+
 	return f
 }
 
@@ -342,10 +352,12 @@ func (a *answer) readMembers(names, texts []string) (page bool) {
 			}
 			continue
 		}
+
 		text, ok := s.Scalar()
 		if !ok {
 			return false
 		}
+
 		texts[i] = strings.TrimSpace(text)
 	}
 }

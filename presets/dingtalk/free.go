@@ -84,11 +84,13 @@ func free(r *http.Request) bool {
 	if freeAt(p, "", method) || end < len(p) && freeAt(p[:end], "*", method) {
 		return true
 	}
+
 	for ; end > 1; end = strings.LastIndexByte(p[:end-1], '/') + 1 {
 		if end < len(p) && freeAt(p[:end], "**", method) {
 			return true
 		}
 	}
+
 	return false
 }
 

@@ -154,6 +154,7 @@ func (o Options) withDefaults() Options {
 	o.api, o.exact = apis.api, apis.exact
 	o.app, o.company = caller.IDs(o.App, o.Company, o.Caller)
 	o.address, o.isv = caller.Always(o.Address), caller.Always(o.ISV)
+
 	return o
 }
 
@@ -163,6 +164,7 @@ func (o Options) bought() Edition {
 	if o.OldContract && e.before != nil {
 		e = *e.before
 	}
+
 	e.PerSecond = cmp.Or(e.PerSecond, Standard.PerSecond)
 	if o.Packages <= 0 {
 		return e
@@ -177,6 +179,7 @@ func (o Options) bought() Edition {
 	if e.Webhooks > 0 {
 		e.Webhooks += o.Packages * packageWebhooks
 	}
+
 	return e
 }
 

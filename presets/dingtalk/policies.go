@@ -65,6 +65,7 @@ func shared(o Options) []throttle.Policy {
 			Answer: o.closedBy(webhookMonth),
 		},
 	}
+
 	if o.RobotPerMonth > 0 {
 		rows = append(rows, throttle.Policy{
 			Name: "dingtalk-robot-month", Match: "POST " + o.Host + customRobot, Key: throttle.Query("access_token"),
@@ -72,6 +73,7 @@ func shared(o Options) []throttle.Policy {
 			Answer: feedback.LeaveOpen, // what DingTalk answers above the cap is not known
 		})
 	}
+
 	return rows
 }
 
@@ -137,9 +139,11 @@ func products(o Options) []throttle.Policy {
 			Answer: tablerow.IfCharged(ifKnown(receiverOfPush), o.closedBy(person)),
 		},
 	}
+
 	if o.ISV == "" {
 		return rows
 	}
+
 	return append(rows,
 		throttle.Policy{
 			Name: "dingtalk-notices-suite", Match: notice, Key: o.app, Cost: noticeCost,
@@ -178,6 +182,7 @@ func companys(o Options) []throttle.Policy {
 		Limit:  perMonth(o.Edition.PerMonth),
 		Answer: feedback.All(o.closedBy(month), uncounted),
 	}
+
 	rows := []throttle.Policy{
 		{
 			Name: "dingtalk-api", Match: all, Key: throttle.Join(o.app, o.api),
@@ -200,6 +205,7 @@ func companys(o Options) []throttle.Policy {
 			Answer: o.closedBy(companyAPI, isvAPIOf),
 		},
 	}
+
 	if !o.Buffer || o.Edition.PerMonth <= 0 {
 		return append(rows, counted)
 	}
@@ -208,6 +214,7 @@ func companys(o Options) []throttle.Policy {
 	shadow := counted
 	shadow.Name, shadow.Shadow, shadow.Answer = "dingtalk-month-counted", true, uncounted
 	counted.Limit, counted.Answer = none, o.closedBy(month)
+
 	return append(rows, counted, shadow)
 }
 

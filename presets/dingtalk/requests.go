@@ -63,6 +63,7 @@ func jsonMember(body io.Reader, name string) (text string, ok bool) {
 	if s.Peek() != '{' {
 		return "", false
 	}
+
 	found := false
 	whole := s.Object(func(member []byte) bool {
 		switch first := s.Peek(); {
@@ -73,8 +74,10 @@ func jsonMember(body io.Reader, name string) (text string, ok bool) {
 		default:
 			text, found = s.Scalar()
 		}
+
 		return false
 	})
+
 	return text, whole || found
 }
 
@@ -82,15 +85,18 @@ func jsonMember(body io.Reader, name string) (text string, ok bool) {
 func elements(s *jsonscan.Scanner) (text string, ok bool) {
 	var all []string
 	s.Open()
+
 	for first := true; ; first = false {
 		more, ok := s.Element(first)
 		if !more {
 			return strings.Join(all, ","), ok
 		}
+
 		element, ok := s.Scalar()
 		if !ok {
 			return "", false
 		}
+
 		all = append(all, element)
 	}
 }

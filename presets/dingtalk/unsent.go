@@ -57,6 +57,7 @@ func ReadUnsent(body io.Reader) ([]Unsent, error) {
 	case len(text) > mostOfAnswer:
 		return nil, errors.New("dingtalk: read who got nothing: the answer is longer than 4 MB")
 	}
+
 	var in sendAnswer
 	if json.Unmarshal(text, &in) != nil { // whose error may quote the answer
 		return nil, errors.New("dingtalk: read who got nothing: the answer is no object in JSON, or has members of other kinds")
@@ -64,6 +65,7 @@ func ReadUnsent(body io.Reader) ([]Unsent, error) {
 	if in.ErrCode != 0 || in.Code != "" || in.Punish != "" {
 		return nil, fmt.Errorf("dingtalk: read who got nothing: the answer is no success (errcode %d)", in.ErrCode)
 	}
+
 	return in.unsent(), nil
 }
 
@@ -98,11 +100,13 @@ func (a *sendAnswer) unsent() (all []Unsent) {
 	for _, f := range a.Result.List {
 		add(Unsent{User: f.User, Code: int(f.Code), Count: int(f.Count)})
 	}
+
 	for _, users := range []list{a.Result.Users, a.FlowControlled} {
 		for _, user := range users {
 			add(Unsent{User: user})
 		}
 	}
+
 	return all
 }
 

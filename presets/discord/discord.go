@@ -106,6 +106,7 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := o.Host + "/api/"
 	id := caller.Or(caller.ID(o.Bot, o.Caller), throttle.Header("Authorization"))
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "discord-global", Match: match, Key: id, Cost: bot.cost,

@@ -107,6 +107,7 @@ func Policies(o Options) []throttle.Policy {
 	match := o.Host + "/"
 	project, user := caller.IDs(o.Project, o.User, o.Caller)
 	user = caller.Or(user, throttle.Header("Authorization"))
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "drive-project", Match: match, Key: project, Cost: o.cost(o.PerMinute), Limit: throttle.PerMinute(o.PerMinute),

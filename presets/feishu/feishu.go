@@ -149,6 +149,7 @@ func Policies(o Options) []throttle.Policy {
 		Key:    throttle.Join(app, tenant, throttle.Method, family),
 		Answer: tablerow.IfCharged(o.unlisted, feedback.First(refused, tablerow.Outage())),
 	})
+
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)
 		rows = append(rows, tier("api", " "+api, o.APIs[api], throttle.Policy{
@@ -157,6 +158,7 @@ func Policies(o Options) []throttle.Policy {
 			Answer: feedback.First(refused, tablerow.Outage()),
 		})...)
 	}
+
 	rows = append(rows, throttle.Policy{
 		Name: "feishu-message", Match: "POST " + o.Host + messages, Key: throttle.Join(tenant, receiver), Cost: received,
 		Limit: throttle.PerSecond(5), Answer: tablerow.IfCharged(received, messageRefused),
@@ -164,10 +166,12 @@ func Policies(o Options) []throttle.Policy {
 		Name: "feishu-one-message", Match: o.Host + messages + "/", Key: throttle.Join(tenant, message), Cost: ofMessage,
 		Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(ofMessage, messageRefused),
 	})
+
 	rows = append(rows, tier("bot", "", bots, throttle.Policy{
 		Match: "POST " + o.Host + botPath + "{bot}", Key: throttle.PathValue("bot"),
 		Answer: feedback.First(refused, overloaded, tablerow.Outage()),
 	})...)
+
 	if o.PerMonth > 0 {
 		rows = append(rows, throttle.Policy{
 			Name: "feishu-month", Match: o.Host + "/open-apis/", Key: tenant, Cost: o.metered,
@@ -175,6 +179,7 @@ func Policies(o Options) []throttle.Policy {
 			Answer: feedback.LeaveOpen,
 		})
 	}
+
 	return tablerow.Table(rows)
 }
 
@@ -196,6 +201,7 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 			row.Answer = feedback.LeaveOpen
 		}
 	}
+
 	return rows
 }
 

@@ -125,6 +125,7 @@ func Policies(o Options) []throttle.Policy {
 	match := "POST " + o.Host + "/"
 	project := caller.Or(caller.ID(o.Project, o.Caller), apiKey)
 	key := throttle.Join(project, o.Model)
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "gemini-requests", Match: match, Key: key,

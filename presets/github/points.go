@@ -62,6 +62,7 @@ func (o Options) resource(r *http.Request) string {
 	case posts && strings.HasSuffix(path, "/actions/runners/registration-token"):
 		return "actions_runner_registration"
 	}
+
 	return "core"
 }
 

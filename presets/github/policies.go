@@ -16,10 +16,12 @@ import (
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	all, site := "{service}.github.com/", "github.com"
+
 	if o.Host != "" {
 		all = o.Host + "/"
 		site, _, _ = strings.Cut(o.Host, "/")
 	}
+
 	searches, codeSearches := o.callsOf("search"), o.callsOf("code_search")
 	primaryCalls := func(r *http.Request) int { return o.calls(r) - searches(r) - codeSearches(r) }
 	return tablerow.Table([]throttle.Policy{

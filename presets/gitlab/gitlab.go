@@ -125,6 +125,7 @@ func Policies(o Options) []throttle.Policy {
 		{Name: "gitlab-endpoint", Match: o.Host + "/api/", Key: throttle.Join(o.Caller, endpoint),
 			Limit: throttle.Unlimited(), Answer: endpointRefused},
 	}
+
 	for _, row := range []struct {
 		name, match string
 		cost        func(*http.Request) int
@@ -146,6 +147,7 @@ func Policies(o Options) []throttle.Policy {
 		rows = append(rows, throttle.Policy{Name: "gitlab-" + row.name, Match: row.match, Key: o.Caller, Cost: row.cost,
 			Limit: row.limit, Answer: feedback.LeaveOpen})
 	}
+
 	return tablerow.Table(append(rows, throttle.Policy{Name: "gitlab-new-pipelines", Match: "POST " + at + "projects/{id}/pipeline",
 		Key: throttle.Join(o.Caller, throttle.PathValue("id")), Limit: throttle.PerMinute(25), Answer: feedback.LeaveOpen}))
 }
@@ -210,6 +212,7 @@ func endpoint(r *http.Request) string {
 			segments = append(segments, name)
 		}
 	}
+
 	return throttle.Method(r) + " /" + strings.Join(segments, "/")
 }
 

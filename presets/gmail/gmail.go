@@ -108,6 +108,7 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := o.Host + "/"
 	project, user := caller.IDs(o.Project, o.User, o.Caller)
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "gmail-project", Match: match, Key: project, Cost: atMost(o.PerMinute, o.Units),

@@ -40,14 +40,17 @@ func units(r *http.Request) int {
 	if len(segments) > 1 && segments[0] == "settings" {
 		return setting(method, segments[1])
 	}
+
 	for i := 1; i < len(segments); i += 2 {
 		if !actions[segments[i]] {
 			segments[i] = "*"
 		}
 	}
+
 	if n, ok := costs[method+" "+strings.Join(segments, "/")]; ok {
 		return n
 	}
+
 	return dear
 }
 

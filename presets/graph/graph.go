@@ -94,6 +94,7 @@ func Policies(o Options) []throttle.Policy {
 	match := cmp.Or(o.Host, "graph.microsoft.com") + "/"
 	app, tenant := caller.IDs(o.App, o.Tenant, o.Caller)
 	box := throttle.Join(app, tenant, mailbox)
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "graph-app", Match: match, Key: app,
@@ -136,6 +137,7 @@ func parts(r *http.Request) (owner, name string) {
 		}
 		return ""
 	}
+
 	switch first := at(1); first {
 	case "me":
 		return first, cmp.Or(at(2), first)

@@ -140,6 +140,7 @@ func Policies(o Options) []throttle.Policy {
 	if plan.PerDay > 0 {
 		day.Limit, day.Answer = plan.day(o.Zone), feedback.All(day.Answer, left("Daily-Remaining", 24*time.Hour))
 	}
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "hubspot-app", Match: match, Key: throttle.Join(app, account), Cost: other,

@@ -124,6 +124,7 @@ func Policies(o Options) []throttle.Policy {
 	if o.Points == nil {
 		o.Points = points
 	}
+
 	return tablerow.Table([]throttle.Policy{
 		o.quota(),
 		o.burst(http.MethodGet, throttle.PerSecond(100)),
@@ -151,9 +152,11 @@ func (o *Options) quota() throttle.Policy {
 			settle,
 		),
 	}
+
 	if o.PerTenant {
 		p.Key = throttle.Join(o.app, tenant)
 	}
+
 	return p
 }
 

@@ -81,14 +81,18 @@ func objects(s *jsonscan.Scanner) (n int, ok bool) {
 		if text := string(name); text != "issues" && text != "values" || s.Peek() != '[' {
 			return s.Skip()
 		}
+
 		page = true
 		more, ok := elements(s)
 		n += more
+
 		return ok
 	})
+
 	if !page {
 		n = 1
 	}
+
 	return n, ok
 }
 

@@ -129,9 +129,11 @@ func Policies(o Options) []throttle.Policy {
 	if o.Cost == nil {
 		meter = o.meter
 	}
+
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), throttle.PathValue("land"))
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "kimi-concurrency", Match: match, Key: key,

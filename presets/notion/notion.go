@@ -98,6 +98,7 @@ func Policies(o Options) []throttle.Policy {
 	connection, workspace := caller.IDs(o.Connection, o.Workspace, o.Caller)
 	connection = caller.Or(connection, throttle.Header("Authorization"))
 	workspace = caller.Or(workspace, connection)
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "notion-connection", Match: match, Key: connection,

@@ -134,6 +134,7 @@ func Policies(o Options) []throttle.Policy {
 	if tokens.learns = o.Cost == nil; tokens.learns {
 		tokens.o.Cost = llm.Estimate
 	}
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "openai-requests", Match: match, Key: key,

@@ -123,9 +123,11 @@ func Policies(o Options) []throttle.Policy {
 	if o.Method == nil {
 		o.Method = method
 	}
+
 	match := cmp.Or(o.Host, "{region}.api.riotgames.com") + "/"
 	region := throttle.PathValue("region")
 	key := caller.Or(caller.ID(o.Key, o.Caller), token)
+
 	var rows []throttle.Policy
 	for _, l := range o.Limits {
 		rows = append(rows, throttle.Policy{
@@ -133,6 +135,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: l, Answer: feedback.All(refused("application"), left("App", l.Per())),
 		})
 	}
+
 	return tablerow.Table(append(rows,
 		throttle.Policy{
 			Name: "riot-method", Match: match, Key: throttle.Join(key, region, o.Method),

@@ -99,6 +99,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: limit, Answer: tablerow.IfCharged(cost, refused),
 		}
 	}
+
 	return tablerow.Table([]throttle.Policy{
 		row("sheets-read-project", reads, ofProject, project, projectRefused()),
 		row("sheets-read-user", reads, ofUser, user, google.UserRefused),

@@ -54,6 +54,7 @@ func (o Options) untilRestored(resp *http.Response) throttle.Answer {
 	if perSecond <= 0 || !known || asked <= there.Left {
 		return throttle.Answer{}
 	}
+
 	restored := points(asked-there.Left, perSecond)
 
 	// Behind a penalty the store fills the bucket from a single point on, so the query waits there for what
@@ -61,6 +62,7 @@ func (o Options) untilRestored(resp *http.Response) throttle.Answer {
 	if resp.Request != nil {
 		restored -= points(o.Estimate(resp.Request)-1, o.Plan.Points)
 	}
+
 	return throttle.Refused(max(restored, time.Millisecond))
 }
 

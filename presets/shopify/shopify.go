@@ -120,10 +120,12 @@ func Policies(o Options) []throttle.Policy {
 	if o.Estimate == nil {
 		o.Estimate = func(*http.Request) int { return 100 }
 	}
+
 	rest := cmp.Or(o.Host, "{shop}.myshopify.com") + "/admin/"
 	graphql := "POST " + rest + "api/{version}/graphql.json"
 	appAndStore := throttle.Join(caller.ID(o.App, o.Caller), throttle.PathValue("shop"))
 	calls, points := o.Plan.calls(), o.Plan.points()
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "shopify-rest", Match: rest, Key: appAndStore, Cost: restCalls,

@@ -121,6 +121,7 @@ const (
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	app, workspace := caller.IDs(o.App, o.Workspace, o.Caller)
+
 	var rows []throttle.Policy
 	for tier := Tier1; tier <= Tier4; tier++ {
 		cost := func(r *http.Request) int { return o.cost(tier, r) }
@@ -130,6 +131,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerMinute(perMinute[tier]), Answer: tablerow.IfCharged(cost, refused()),
 		})
 	}
+
 	return tablerow.Table(append(rows, throttle.Policy{
 		Name: "slack-message", Match: o.Host + prefix + postMessage,
 		Key:   throttle.Join(workspace, app, o.Channel),
@@ -143,13 +145,16 @@ func (o Options) withDefaults() Options {
 	if o.Channel == nil {
 		o.Channel = caller.Always("")
 	}
+
 	history := Tier3
 	if o.OutsideMarketplace {
 		history = Tier1
 	}
+
 	methods := map[string]Tier{"conversations.history": history, "conversations.replies": history}
 	maps.Copy(methods, o.Methods)
 	o.Methods = methods
+
 	return o
 }
 

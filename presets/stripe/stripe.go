@@ -137,10 +137,12 @@ func Policies(o Options) []throttle.Policy {
 		{Name: "stripe-object", Match: o.Host + "/", Key: throttle.Join(o.account, throttle.RawPath),
 			Limit: throttle.Unlimited(), Answer: objectRefused},
 	}
+
 	if !o.Sandbox {
 		rows = append(rows, throttle.Policy{Name: "stripe-meter-events", Match: "POST " + o.Host + meterEvents, Key: o.account,
 			Limit: throttle.PerSecond(1_000), Answer: feedback.First(anyRefused, tablerow.Outage())})
 	}
+
 	return tablerow.Table(rows)
 }
 

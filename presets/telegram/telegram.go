@@ -101,6 +101,7 @@ func Policies(o Options) []throttle.Policy {
 	match := o.Host + "/{bot}/{method}"
 	bot := caller.Or(caller.ID(o.Bot, o.Caller), throttle.PathValue("bot"))
 	toChat := throttle.Join(bot, o.Channel)
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "telegram-bot", Match: match, Key: bot, Cost: sends,

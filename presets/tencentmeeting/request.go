@@ -29,6 +29,7 @@ func ofBody(r *http.Request) (user string) {
 		if s.Peek() != '{' {
 			return
 		}
+
 		s.Object(func(member []byte) bool {
 			if string(member) != "userid" || s.Peek() != '"' {
 				return s.Skip()
@@ -37,5 +38,6 @@ func ofBody(r *http.Request) (user string) {
 			return false
 		})
 	})
+
 	return user
 }

@@ -96,6 +96,7 @@ func Policies(o Options) []throttle.Policy {
 	if o.ThirdParty {
 		counted, perDay = throttle.Join(app, user), throttle.Unlimited()
 	}
+
 	creator := caller.Or(user, ofBody)
 	creates := func(r *http.Request) int { return min(1, len(creator(r))) }
 	return tablerow.Table([]throttle.Policy{

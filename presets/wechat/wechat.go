@@ -140,14 +140,17 @@ func Policies(o Options) []throttle.Policy {
 		{Name: "wechat-login", Match: o.Host + "/sns/", Key: api,
 			Limit: throttle.Unlimited(), Answer: feedback.First(tooMany, tablerow.Outage())},
 	}
+
 	for path, n := range sorted(o.perDay()) {
 		rows = append(rows, throttle.Policy{Name: name(path), Match: o.Host + path, Key: o.Caller,
 			Limit: throttle.CalendarWindow(n, throttle.Day, beijing), Answer: feedback.LeaveOpen})
 	}
+
 	for path, n := range sorted(o.perMinute()) {
 		rows = append(rows, throttle.Policy{Name: name(path) + "-minute", Match: o.Host + path, Key: o.Caller,
 			Limit: throttle.PerMinute(n), Answer: feedback.LeaveOpen})
 	}
+
 	return tablerow.Table(rows)
 }
 

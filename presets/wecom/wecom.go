@@ -165,6 +165,7 @@ func Policies(o Options) []throttle.Policy {
 		companyApp = throttle.Join(company, app)
 		blocked    = tablerow.IfCharged(o.base, refused(o.Blocked))
 	)
+
 	return tablerow.Table([]throttle.Policy{
 		{Name: "wecom-company-minute", Match: host + "/cgi-bin/", Key: companyAPI, Cost: o.base,
 			Limit: throttle.PerMinute(10_000), Answer: blocked},

@@ -84,6 +84,7 @@ func Policies(o Options) []throttle.Policy {
 	if o.Endpoint == nil {
 		o.Endpoint = endpoint
 	}
+
 	api := throttle.Join(caller.ID(o.App, o.Caller), throttle.Method, o.Endpoint)
 	return tablerow.Table([]throttle.Policy{
 		{

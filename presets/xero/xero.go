@@ -95,6 +95,7 @@ func Policies(o Options) []throttle.Policy {
 	match := cmp.Or(o.Host, "api.xero.com") + "/"
 	app, tenant := caller.IDs(o.App, o.Tenant, o.Caller)
 	key := throttle.Join(app, caller.Or(tenant, throttle.Header("Xero-Tenant-Id")))
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "xero-concurrency", Match: match, Key: key, Cost: ofTenant,

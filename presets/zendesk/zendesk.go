@@ -106,6 +106,7 @@ func Policies(o Options) []throttle.Policy {
 	if o.HighVolume {
 		perMinute, updates, exports = 2500, 300, 30
 	}
+
 	perMinute = cmp.Or(o.PerMinute, perMinute)
 	plan := func(name string, cost func(*http.Request) int) throttle.Policy {
 		return throttle.Policy{
@@ -113,11 +114,13 @@ func Policies(o Options) []throttle.Policy {
 			Answer: tablerow.IfCharged(cost, feedback.All(planRefused(), left.Left)),
 		}
 	}
+
 	some := func(name string, cost func(*http.Request) int, limit throttle.Limit) throttle.Policy {
 		return throttle.Policy{Name: name, Match: match, Key: account, Cost: cost, Limit: limit, Answer: feedback.LeaveOpen}
 	}
 	ticket := some("zendesk-ticket", endpoint(http.MethodPut, `tickets/\d+`), throttle.SlidingWindow(30, 10*time.Minute))
 	ticket.Key = throttle.Join(account, user, path)
+
 	return tablerow.Table([]throttle.Policy{
 		plan("zendesk-account", func(r *http.Request) int { return 1 - ofHelpCenter(r) }),
 		plan("zendesk-help-center", ofHelpCenter),

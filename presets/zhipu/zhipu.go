@@ -96,6 +96,7 @@ func Policies(o Options) []throttle.Policy {
 	if o.InFlight > 0 {
 		inFlight = throttle.Concurrency(o.InFlight)
 	}
+
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "zhipu-model", Match: match, Key: throttle.Join(account, o.Model),

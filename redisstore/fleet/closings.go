@@ -94,6 +94,7 @@ func (s *shard) makeRoom(now time.Time) {
 	if len(s.all) < mostInShard {
 		return
 	}
+
 	var least [16]byte
 	found := false
 	for key, b := range s.all {
@@ -101,6 +102,7 @@ func (s *shard) makeRoom(now time.Time) {
 			least, found = key, true
 		}
 	}
+
 	if found {
 		delete(s.all, least)
 		s.full = true
@@ -137,6 +139,7 @@ func (u *uses) change(c *closedBudget, change func(*closing)) {
 func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 	ctx, stop := context.WithTimeout(ctx, farewell)
 	defer stop()
+
 	unknown := r.uses.closedBudgets(mostClosings, func(c *closing) bool { return !c.since.IsZero() && c.until.IsZero() })
 	for i := range unknown {
 		b := &unknown[i]
@@ -144,6 +147,7 @@ func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 		if err != nil {
 			return
 		}
+
 		r.uses.change(b, func(c *closing) {
 			if c.until = now.Add(st.Paused); st.Paused == 0 {
 				*c = closing{}
@@ -175,8 +179,10 @@ func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, 
 		if b.closing.by != "" {
 			knows = 1
 		}
+
 		args = append(args, id, max(0, b.closing.until.Sub(now)).Microseconds(), now.Sub(b.closing.since).Microseconds(), knows, string(text))
 	}
+
 	return all, names, args
 }
 
@@ -220,6 +226,7 @@ func (f *Fleet) bans(ctx context.Context, now time.Time) (all map[[16]byte]ban, 
 	if err != nil {
 		return nil, 0, f.commandError(err)
 	}
+
 	all = make(map[[16]byte]ban)
 	ids = slices.DeleteFunc(ids, func(z redis.Z) bool { return int64(z.Score) <= now.UnixMicro() })
 	for chunk := range slices.Chunk(ids, 100) {
@@ -227,22 +234,27 @@ func (f *Fleet) bans(ctx context.Context, now time.Time) (all map[[16]byte]ban, 
 		for i, id := range chunk {
 			names[i] = f.keys.ban + id.Member.(string)
 		}
+
 		texts, err := f.client.MGet(ctx, names...).Result()
 		if err != nil {
 			return nil, 0, f.commandError(err)
 		}
+
 		for i, text := range texts {
 			text, ok := text.(string)
 			if !ok {
 				continue // the budget was opened
 			}
+
 			b, ok := readBan(chunk[i].Member.(string), text)
 			if !ok {
 				illegible++
 				continue
 			}
+
 			all[b.charge.Budget.Key] = b
 		}
 	}
+
 	return all, illegible, nil
 }

@@ -10,6 +10,7 @@ import (
 func (r *Reporter) File(ctx context.Context) ([]byte, error) {
 	r.pulled.mu.Lock()
 	defer r.pulled.mu.Unlock()
+
 	id, err := r.fields(ctx, "id")
 	if err != nil {
 		return nil, err
@@ -17,6 +18,7 @@ func (r *Reporter) File(ctx context.Context) ([]byte, error) {
 	if id[0] == r.pulled.id {
 		return r.pulled.text, nil
 	}
+
 	v, err := r.fields(ctx, "id", "text")
 	if err != nil {
 		return nil, err
@@ -24,6 +26,7 @@ func (r *Reporter) File(ctx context.Context) ([]byte, error) {
 	if len(v[1]) > MostText {
 		return nil, fmt.Errorf("fleet: the pushed file is too long: %d bytes", len(v[1]))
 	}
+
 	r.pulled.id, r.pulled.text = v[0], []byte(v[1])
 	return r.pulled.text, nil
 }

@@ -45,34 +45,41 @@ func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible
 	if now, err = f.now(ctx); err != nil {
 		return nil, now, 0, err
 	}
+
 	all = []Node{}
 	ids, err := f.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: f.keys.nodes, Start: 0, Stop: mostNodes - 1, Rev: true}).Result()
 	if err != nil {
 		return nil, now, 0, f.commandError(err)
 	}
+
 	for chunk := range slices.Chunk(ids, 100) {
 		names := make([]string, len(chunk))
 		for i, id := range chunk {
 			names[i] = f.keys.node + id.Member.(string)
 		}
+
 		records, err := f.client.MGet(ctx, names...).Result()
 		if err != nil {
 			return nil, now, 0, f.commandError(err)
 		}
+
 		for i, text := range records {
 			text, ok := text.(string)
 			if !ok {
 				continue // it has just expired
 			}
+
 			r, err := decode(text)
 			if err != nil {
 				illegible++
 				continue
 			}
+
 			id := Clean(chunk[i].Member.(string), longestName)
 			all = append(all, nodeOf(id, &r, now.Sub(time.UnixMicro(int64(chunk[i].Score)))))
 		}
 	}
+
 	slices.SortFunc(all, func(a, b Node) int {
 		return strings.Compare(a.Program+"\x00"+a.Host+"\x00"+a.ID, b.Program+"\x00"+b.Host+"\x00"+b.ID)
 	})
@@ -90,13 +97,16 @@ func nodeOf(id string, r *record, ago time.Duration) Node {
 	if n.File.InForce != "" {
 		n.File.For.Duration += ago
 	}
+
 	n.File.Grace.Duration = max(0, n.File.Grace.Duration-ago)
 	for i := range r.Policies {
 		n.Budgets += len(r.Policies[i].Budgets)
 	}
+
 	if !n.Silent { // what a silent node did last is not what it does now
 		n.Starts = round(r.rate(r.Requests))
 	}
+
 	return n
 }
 

@@ -52,10 +52,12 @@ func readNote(field, value string) (n Note, ok bool) {
 	key, isField := readField(field)
 	end, text, found := strings.Cut(value, " ")
 	until, isMoment := moment(end)
+
 	var s storedNote
 	if !isField || !found || !isMoment || json.Unmarshal([]byte(text), &s) != nil {
 		return n, false
 	}
+
 	n.key, n.terms = key, s.Terms
 	n.Policy, n.By, n.Reason = Clean(s.Policy, longestName), Clean(s.By, longestName), Clean(s.Reason, longestText)
 	n.Budget = Clean(store.Budget{Policy: s.Policy, Key: n.key}.String(), longestName)
@@ -63,6 +65,7 @@ func readNote(field, value string) (n Note, ok bool) {
 	if s.For.Duration > 0 {
 		n.since = until.Add(-s.For.Duration)
 	}
+
 	return n, true
 }
 

@@ -55,12 +55,15 @@ func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
 	if c.Node || n.of(c.Budget.Key) != (store.PauseNote{}) {
 		return
 	}
+
 	answer, soon := n.ask()
 	if waits || !soon {
 		return
 	}
+
 	timer := time.NewTimer(awaitNote)
 	defer timer.Stop()
+
 	select {
 	case <-answer:
 	case <-timer.C:
@@ -73,16 +76,19 @@ func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
 func (n *notes) ask() (answer <-chan struct{}, soon bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	if n.waiting == nil {
 		n.waiting = make(chan struct{})
 		wait := max(0, askEvery-time.Since(n.last))
 		n.last = time.Now().Add(wait)
+
 		if wait == 0 {
 			n.poke()
 		} else {
 			time.AfterFunc(wait, n.poke)
 		}
 	}
+
 	return n.waiting, !n.last.After(time.Now())
 }
 

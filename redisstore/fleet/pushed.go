@@ -64,31 +64,37 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 	if len(p.Text) > MostText {
 		return 0, fmt.Errorf("a file of %d bytes is too long: at most %d can be pushed", len(p.Text), MostText)
 	}
+
 	own := kept{p.Generation, cut(p.By, longestName), cut(p.Reason, longestText), string(p.Text)}
 	entry, err := json.Marshal(own)
 	if err != nil {
 		return 0, err
 	}
+
 	a := Act{Act: act, What: p.Generation, By: p.By, Reason: p.Reason, Number: instead + 1}
 	acted, err := a.encode()
 	if err != nil {
 		return 0, err
 	}
+
 	reply, err := f.conn.Run(ctx, pushScript, []string{f.keys.policies, f.keys.history, f.keys.audit},
 		instead, rand.Text(), own.Generation, own.Text, own.By, own.Reason, entry, mostFiles, acted, mostActs)
 	if err != nil {
 		return 0, storeError(err)
 	}
+
 	ok := len(reply) == 2
 	if ok {
 		number, ok = reply[1].(int64)
 	}
+
 	switch {
 	case !ok:
 		return 0, storeError(errors.New("fleet: Redis says what the script does not"))
 	case reply[0] == int64(0):
 		return 0, &ConflictError{instead, number}
 	}
+
 	return number, nil
 }
 
@@ -119,10 +125,12 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	if err != nil {
 		return nil, f.commandError(err)
 	}
+
 	text := func(i int) string { s, _ := v[i].(string); return s }
 	if !slices.ContainsFunc(v, func(field any) bool { return field != nil }) {
 		return nil, nil
 	}
+
 	p, ok := pushedOf(text(0), text(4), text(1), text(2), text(3))
 	if !ok {
 		return nil, f.unreadable()
@@ -130,6 +138,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	if len(fields) > 5 {
 		p.Text = []byte(text(5))
 	}
+
 	return p, nil
 }
 
@@ -155,18 +164,22 @@ func (f *Fleet) History(ctx context.Context) (all []Pushed, illegible int, err e
 	if err != nil {
 		return nil, 0, f.commandError(err)
 	}
+
 	all = []Pushed{}
 	for _, entry := range list {
 		number, entry, _ := strings.Cut(entry, " ")
 		at, entry, _ := strings.Cut(entry, " ")
+
 		var k kept
 		if json.Unmarshal([]byte(entry), &k) != nil {
 			continue
 		}
+
 		if p, ok := pushedOf(number, at, k.Generation, k.By, k.Reason); ok {
 			p.Text = []byte(k.Text)
 			all = append(all, *p)
 		}
 	}
+
 	return all, len(list) - len(all), nil
 }

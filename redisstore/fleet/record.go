@@ -169,6 +169,7 @@ func (r *record) shrink() {
 		runbooks = runbooks || r.Policies[i].Runbook != ""
 		r.Policies[i].Runbook = ""
 	}
+
 	if runbooks {
 		return // budgets matter more
 	}
@@ -179,6 +180,7 @@ func (r *record) shrink() {
 		r.LeftOut += len(p.Budgets) - keep
 		p.Budgets = p.Budgets[:keep]
 	}
+
 	r.Policies = r.Policies[:len(r.Policies)*3/4]
 	r.File.Loosens = nil
 }

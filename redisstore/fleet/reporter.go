@@ -95,6 +95,7 @@ func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (
 	if s, ok := store.(namespaced); ok {
 		o.Namespace = s.Namespace()
 	}
+
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	ctx, stop := context.WithCancel(context.Background())
@@ -104,11 +105,13 @@ func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (
 		every: cmp.Or(o.Interval, DefaultInterval), begun: time.Now(),
 		stop: stop, done: make(chan struct{}), err: errors.New("fleet: nothing has been reported yet"),
 	}
+
 	r.last, r.before = r.begun, r.begun
 	r.notes.wake = make(chan struct{}, 1)
 	if s, ok := store.(pauseTeller); ok {
 		s.OnPause(func() { r.notes.ask() })
 	}
+
 	go r.run(ctx)
 	return r, nil
 }
@@ -131,12 +134,14 @@ func checkReporter(client redis.UniversalClient, around store.Store, o *Reporter
 	} else if err := around.Traits().Err; err != nil {
 		mistakes = append(mistakes, err)
 	}
+
 	if s, ok := around.(namespaced); ok && o.Namespace != "" && o.Namespace != s.Namespace() {
 		mistake("ReporterOptions.Namespace", fmt.Sprintf("%q is not that of the store, %q: leave it out", o.Namespace, s.Namespace()))
 	}
 	if o.Interval != 0 && o.Interval < leastInterval {
 		mistake("ReporterOptions.Interval", fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Interval, leastInterval, DefaultInterval))
 	}
+
 	return errors.Join(mistakes...)
 }
 
@@ -181,17 +186,20 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 	if err != nil {
 		return g, err
 	}
+
 	if g.OK {
 		r.uses.add(b, 1, g.Wait == 0)
 	} else {
 		r.uses.add(b, 0, false)
 	}
+
 	if g.Held >= 0 {
 		if !waited {
 			was.since = time.Now()
 		}
 		r.held(ctx, &b.Charges[g.Held], &g, was.since)
 	}
+
 	return g, nil
 }
 
@@ -273,6 +281,7 @@ func (r *Reporter) run(ctx context.Context) {
 	defer close(r.done)
 	ticker := time.NewTicker(r.every)
 	defer ticker.Stop()
+
 	for whole := true; ; {
 		r.report(ctx, whole)
 		select {
@@ -286,6 +295,7 @@ func (r *Reporter) run(ctx context.Context) {
 			defer close(r.notes.asked())
 			r.askEnds(ctx, time.Now())
 			r.beat(ctx, "", time.Now())
+
 			return
 		}
 	}
@@ -316,9 +326,11 @@ func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error
 	if err != nil {
 		return err
 	}
+
 	r.markStored(closings)
 	var server int64
 	var list []any
+
 	ok := len(reply) == 2
 	if ok {
 		server, ok = reply[0].(int64)
@@ -329,6 +341,7 @@ func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error
 	if !ok {
 		return fmt.Errorf("fleet: Redis says what the script does not")
 	}
+
 	r.notes.learn(readNotes(list, time.UnixMicro(server)), time.UnixMicro(server), asked)
 	return nil
 }
@@ -339,14 +352,17 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 	file := r.file
 	r.mu.Unlock()
 	span := max(r.every, now.Sub(r.before))
+
 	if whole {
 		span = now.Sub(r.last)
 		r.before, r.last = r.last, now
 	}
+
 	rec := &record{
 		Version: recordVersion, Program: r.program, Host: hostname(), PID: os.Getpid(), Library: libraryVersion(),
 		Up: Millis{now.Sub(r.begun)}, Every: Millis{r.every}, Span: Millis{span},
 	}
+
 	if file != nil {
 		rec.File = file().clip()
 	}
@@ -356,6 +372,7 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 	for i := range rec.Policies {
 		rec.Policies[i].Runbook = address(rec.File.Runbooks[rec.Policies[i].Policy])
 	}
+
 	r.describeOwn(ctx, rec)
 	return rec
 }
@@ -368,9 +385,11 @@ func (r *Reporter) describeOwn(ctx context.Context, rec *record) {
 		if err != nil || !p.Node {
 			continue
 		}
+
 		for j := range p.Budgets {
 			b := &p.Budgets[j]
 			c.Budget.Key, _ = decodeKey(b.Key)
+
 			if st, err := r.Store.Status(ctx, c); err == nil {
 				s := StateOf(st)
 				b.State = &s

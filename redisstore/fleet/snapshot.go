@@ -105,10 +105,12 @@ const asksAtOnce = 16
 func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
+
 	nodes, now, illegible, err := f.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	s := &Snapshot{Version: recordVersion, At: now.UTC(), Nodes: nodes, Budgets: []Budget{}, Illegible: illegible}
 	switch s.File, err = f.Pushed(ctx); {
 	case errors.Is(err, errUnreadable):
@@ -116,19 +118,23 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	case err != nil:
 		return nil, err
 	}
+
 	known, err := f.closings(ctx, now)
 	if err != nil {
 		return nil, err
 	}
+
 	s.Illegible += known.illegible
 
 	s.gather(known)
 	most := cmp.Or(max(0, budgets), DefaultBudgets)
 	s.LeftOut += max(0, len(s.Budgets)-most)
+
 	s.Budgets = s.Budgets[:min(len(s.Budgets), most)]
 	if err := f.describe(ctx, s.Budgets); err != nil {
 		return nil, err
 	}
+
 	s.settle(known)
 	slices.SortFunc(s.Budgets, compareBudgets)
 	return s, nil
@@ -177,13 +183,16 @@ func (s *Snapshot) count() (unknown int) {
 		if b.Err != "" {
 			unknown++
 		}
+
 		s.Callers += b.Waiting()
 	}
+
 	for i := range s.Nodes {
 		if s.Nodes[i].Silent {
 			s.Silent++
 		}
 	}
+
 	return unknown
 }
 
@@ -193,12 +202,14 @@ func (b *Budget) tellClosing(known closings) {
 		b.Since, b.By, b.Met = time.Time{}, "", ""
 		return
 	}
+
 	if c, ok := known.bans[b.charge.Budget.Key]; ok && b.Node == "" {
 		b.Since, b.By, b.Met = c.since.UTC(), c.by, c.met
 	}
 	if b.Note == nil {
 		return
 	}
+
 	b.By, b.Met = ByOperator, ""
 	if since := b.Note.since; !since.IsZero() && (b.Since.IsZero() || since.Before(b.Since)) {
 		b.Since = since.UTC()
@@ -217,18 +228,21 @@ func (s *Snapshot) Verdict() string {
 	if s.Callers > 0 {
 		parts = append(parts, fmt.Sprintf("%d wait", s.Callers))
 	}
+
 	switch {
 	case s.Silent == 1:
 		parts = append(parts, "1 program silent")
 	case s.Silent > 1:
 		parts = append(parts, fmt.Sprintf("%d programs silent", s.Silent))
 	}
+
 	if unknown > 0 {
 		parts = append(parts, fmt.Sprintf("%d not known", unknown))
 	}
 	if parts == nil {
 		return "all open"
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -238,14 +252,17 @@ func (s *Snapshot) Verdict() string {
 func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
+
 	now, err := f.now(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	known, err := f.closings(ctx, now)
 	if err != nil {
 		return nil, err
 	}
+
 	next := *s
 	next.At, next.Nodes, next.Budgets = now.UTC(), slices.Clone(s.Nodes), slices.Clone(s.Budgets)
 	for i := range next.Nodes {
@@ -254,11 +271,13 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 		*n = nodeOf(n.ID, n.record, n.Ago.Duration+max(0, now.Sub(s.At)))
 		n.Silent = silent
 	}
+
 	for i := range next.Budgets {
 		b := &next.Budgets[i]
 		if b.Node != "" {
 			continue
 		}
+
 		b.Note = nil
 		if note, ok := known.notes[b.charge.Budget.Key]; ok {
 			b.Note = &note
@@ -267,9 +286,11 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 			b.Err = "" // it is asked again
 		}
 	}
+
 	if err := f.describe(ctx, next.Budgets); err != nil {
 		return nil, err
 	}
+
 	next.settle(known)
 	return &next, nil
 }
@@ -282,11 +303,13 @@ func (s *Snapshot) gather(known closings) {
 		if n.Silent {
 			continue
 		}
+
 		s.LeftOut += max(0, min(n.record.LeftOut, math.MaxInt32))
 		for j := range n.record.Policies {
 			gatherPolicy(all, n, &n.record.Policies[j], s)
 		}
 	}
+
 	named := make(map[[16]byte]bool)
 	for _, b := range all {
 		if note, ok := known.notes[b.charge.Budget.Key]; ok && b.Node == "" {
@@ -295,19 +318,23 @@ func (s *Snapshot) gather(known closings) {
 		if b.Node == "" {
 			named[b.charge.Budget.Key] = true
 		}
+
 		b.sumPrograms()
 		s.Budgets = append(s.Budgets, *b)
 	}
+
 	for key, note := range known.notes { // of budgets that nobody used lately
 		if !named[key] {
 			s.Budgets = append(s.Budgets, s.paused(note, known))
 		}
 	}
+
 	for key, ban := range known.bans {
 		if _, noted := known.notes[key]; !named[key] && !noted {
 			s.Budgets = append(s.Budgets, budgetOf(ban.charge))
 		}
 	}
+
 	s.addRunbooks()
 	slices.SortFunc(s.Budgets, func(a, b Budget) int {
 		return cmp.Or(cmp.Compare(a.urgency(known), b.urgency(known)), compareBudgets(a, b))
@@ -402,6 +429,7 @@ func (b *Budget) sumPrograms() {
 	for _, u := range b.Programs {
 		sum.add(u)
 	}
+
 	b.waiting, b.Oldest, b.Left, b.Refused = sum.Waiting, sum.Oldest, sum.Left, sum.Refused
 
 	slices.SortFunc(b.Programs, func(a, b Use) int {
@@ -410,9 +438,11 @@ func (b *Budget) sumPrograms() {
 	if len(b.Programs) <= MostPrograms {
 		return
 	}
+
 	for _, u := range b.Programs[MostPrograms:] {
 		rest.add(u)
 	}
+
 	b.Programs = append(b.Programs[:MostPrograms:MostPrograms], rest)
 }
 
@@ -423,6 +453,7 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 		s.Illegible++
 		return
 	}
+
 	for i := range p.Budgets {
 		u := &p.Budgets[i]
 		key, ok := decodeKey(u.Key)
@@ -430,26 +461,31 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 			s.Illegible++
 			continue
 		}
+
 		c.Budget.Key = key
 		name := Clean(c.Budget.String(), longestName)
 		id := name + "\x00" + string(key[:])
 		if p.Node {
 			id += n.ID
 		}
+
 		b := all[id]
 		if b == nil {
 			b = &Budget{Name: name, Policy: Clean(p.Policy, longestName), Group: Clean(p.Group, longestName), charge: c}
 			all[id] = b
 		}
+
 		if limit := c.Limit.String(); !slices.Contains(b.Limits, limit) && len(b.Limits) < 4 {
 			b.Limits = append(b.Limits, limit)
 		}
+
 		if p.Node {
 			b.Node = n.ID
 			if u.State != nil {
 				b.State = u.State.clip()
 			}
 		}
+
 		b.Shadow = b.Shadow || p.Shadow
 		b.add(n, u)
 	}
@@ -462,6 +498,7 @@ func (s *Snapshot) paused(note Note, known closings) Budget {
 	if b, ok := known.bans[note.key]; ok {
 		c, err = b.charge, nil
 	}
+
 	for i := range s.Nodes {
 		for j := range s.Nodes[i].record.Policies {
 			p := &s.Nodes[i].record.Policies[j]
@@ -470,15 +507,18 @@ func (s *Snapshot) paused(note Note, known closings) Budget {
 			}
 		}
 	}
+
 	if err != nil {
 		return Budget{
 			Name: note.Budget, Policy: note.Policy, Limits: []string{}, Note: &note, State: State{Paused: Millis{note.Until.Sub(s.At)}},
 			Err: "no node says what its limit is", charge: store.Charge{Budget: store.Budget{Key: note.key}},
 		}
 	}
+
 	c.Budget.Key = note.key
 	b := budgetOf(c)
 	b.Note = &note
+
 	return b
 }
 
@@ -488,12 +528,14 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
+
 	running := make(chan struct{}, asksAtOnce)
 	for i := range all {
 		b := &all[i]
 		if b.Node != "" || b.Err != "" {
 			continue
 		}
+
 		running <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-running }()
@@ -503,6 +545,7 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 				if b.State = StateOf(st); st.Paused == 0 {
 					b.Note = nil // the pause was ended, and not by a command of the fleet
 				}
+
 			case isOutage(err) || ctx.Err() != nil:
 				stop(err)
 			default:
@@ -510,6 +553,7 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 			}
 		})
 	}
+
 	wg.Wait()
 	return storeError(context.Cause(ctx))
 }

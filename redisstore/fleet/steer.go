@@ -59,18 +59,22 @@ func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
 func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *Note, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
+
 	st, err := f.store.Status(ctx, c)
 	if err != nil || st.Paused == 0 {
 		return st, nil, storeError(err)
 	}
+
 	now, err := f.now(ctx)
 	if err != nil {
 		return st, nil, err
 	}
+
 	notes, err := f.notes(ctx, now)
 	if n, ok := notes[c.Budget.Key]; ok {
 		return st, &n, err
 	}
+
 	return st, nil, err
 }
 
@@ -80,21 +84,26 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 	if d <= 0 || d > store.MaxPenalty {
 		return fmt.Errorf("a pause is longer than nothing, and at most %v", store.MaxPenalty)
 	}
+
 	ctx, stop := withDeadline(ctx)
 	defer stop()
 	act := Act{Act: "pause", What: t.Name, By: by, Reason: reason, For: Millis{d}}
+
 	note, err := json.Marshal(storedNote{t.charge.Budget.Policy, cut(by, longestName), cut(reason, longestText), Millis{d}, useOf(&t.charge)})
 	if err != nil {
 		return err
 	}
+
 	after, before, err := f.note(ctx, t, string(note), d, act)
 	if err != nil {
 		return err
 	}
+
 	if err := f.store.Pause(ctx, t.charge, d); err != nil {
 		f.takeBackNote(t, after, before, act)
 		return storeError(err)
 	}
+
 	return nil
 }
 
@@ -148,19 +157,23 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 	if err != nil {
 		return "", "", err
 	}
+
 	own := field(t.charge.Budget.Key)
 	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit, f.keys.ban + own}, own, note, d.Microseconds(), text, mostActs)
 	if err != nil {
 		return "", "", storeError(err)
 	}
+
 	if len(reply) == 2 && reply[0] == int64(0) {
 		if longer, ok := readNote(own, fmt.Sprint(reply[1])); ok {
 			return "", "", &LongerError{longer}
 		}
 	}
+
 	if len(reply) == 3 {
 		after, before = fmt.Sprint(reply[1]), fmt.Sprint(reply[2])
 	}
+
 	return after, before, nil
 }
 

@@ -55,13 +55,16 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	if err != nil {
 		return Target{}, err
 	}
+
 	known, err := f.closings(ctx, now)
 	if err != nil {
 		return Target{}, err
 	}
+
 	s := &Snapshot{Nodes: nodes, At: now}
 	s.gather(known)
 	var c store.Charge
+
 	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
 		c, err = q.chargeByTable(q.Table[i].Keyed || q.Table[i].Key != nil, s)
 	} else if p := s.policy(q.Name); p != nil {
@@ -69,12 +72,14 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	} else {
 		c, err = q.chargeByName(s)
 	}
+
 	if err != nil {
 		return Target{}, err
 	}
 	if c.Node {
 		return Target{}, &TargetError{Name: q.Name, Why: "each node has this budget for itself, so it cannot be closed or opened from here"}
 	}
+
 	return Target{Clean(c.Budget.String(), longestName), c.Limit, c}, nil
 }
 
@@ -85,18 +90,22 @@ func (f *Fleet) Names(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	known, err := f.closings(ctx, now)
 	if err != nil {
 		return nil, err
 	}
+
 	s := &Snapshot{Nodes: nodes, At: now}
 	s.gather(known)
+
 	names := s.policies()
 	for i := range s.Budgets {
 		if b := &s.Budgets[i]; b.Node == "" {
 			names = append(names, b.Name)
 		}
 	}
+
 	return names, nil
 }
 
@@ -108,15 +117,18 @@ func (q *Query) chargeByTable(keyed bool, s *Snapshot) (store.Charge, error) {
 	if !keyed && q.Key != "" {
 		return store.Charge{}, &TargetError{Name: q.Name, Why: "the policy has one budget for all, and no keys: leave --key out"}
 	}
+
 	var asked pauseRecorder
 	table, err := throttle.NewLimiters(throttle.Config{Store: &asked, Policies: throttle.WithoutAnswers(q.Table)})
 	if err != nil {
 		return store.Charge{}, err
 	}
+
 	l, err := table.Limiter(q.Name)
 	if err != nil {
 		return store.Charge{}, err
 	}
+
 	return asked.chargeOf(l, q.Key)
 }
 
@@ -126,6 +138,7 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error)
 	if err != nil {
 		return c, err
 	}
+
 	c.Budget.Key = store.BudgetOf(c.Budget.Policy, q.Key).Key
 	forAll, known := store.BudgetOf(c.Budget.Policy, "").Key, s.budgetsOf(q.Name)
 	isForAll := func(b *Budget) bool { return b.charge.Budget.Key == forAll }
@@ -135,6 +148,7 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error)
 	if q.Key == "" && slices.ContainsFunc(s.budgetsOf(q.Name), func(b *Budget) bool { return b.charge.Budget.Key != c.Budget.Key }) {
 		return c, q.needsKey(s)
 	}
+
 	return c, nil
 }
 
@@ -146,6 +160,7 @@ func (q *Query) chargeByName(s *Snapshot) (c store.Charge, err error) {
 			found = append(found, b)
 		}
 	}
+
 	switch {
 	case len(found) == 1 && found[0].Err != "":
 		return c, &TargetError{Name: q.Name, Why: found[0].Err + "; say --file, the file of policies"}
@@ -154,11 +169,13 @@ func (q *Query) chargeByName(s *Snapshot) (c store.Charge, err error) {
 	case len(found) > 1:
 		return c, &TargetError{q.Name, "several budgets begin so", namesOf(found)}
 	}
+
 	known := s.policies()
 	why := "no node has reported a policy or a budget of this name; say --file if none has used it yet"
 	if len(known) > 0 {
 		why += "; nodes have reported others"
 	}
+
 	return c, &TargetError{q.Name, why, known}
 }
 

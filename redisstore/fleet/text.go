@@ -17,6 +17,7 @@ func Clean(text string, most int) string {
 			b.WriteString("…")
 			break
 		}
+
 		switch {
 		case c == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd"):
 			fmt.Fprintf(&b, `\x%02x`, text[i])
@@ -30,6 +31,7 @@ func Clean(text string, most int) string {
 			fmt.Fprintf(&b, `\u%04x`, c)
 		}
 	}
+
 	return b.String()
 }
 

@@ -40,15 +40,18 @@ func (t Target) CheckUsed(used int) error {
 	if !counts {
 		mistakes = append(mistakes, fmt.Sprintf("its limit, %v, has no window whose count could be set", t.Limit))
 	}
+
 	switch {
 	case used < 0:
 		mistakes = append(mistakes, fmt.Sprintf("%d is less than nothing", used))
 	case counts && used > t.Limit.Capacity():
 		mistakes = append(mistakes, fmt.Sprintf("%d is more than its limit, %v; at the limit nothing starts either, so set it to %d, and lower the limit if the upstream counts more", used, t.Limit, t.Limit.Capacity()))
 	}
+
 	if mistakes == nil {
 		return nil
 	}
+
 	return &UsedError{t.Name, mistakes}
 }
 
@@ -60,8 +63,10 @@ func (f *Fleet) SetUsed(ctx context.Context, t Target, used int, by, reason stri
 	if err := t.CheckUsed(used); err != nil {
 		return 0, err
 	}
+
 	ctx, stop := withDeadline(ctx)
 	defer stop()
+
 	before, counted, err := f.store.SetUsed(ctx, t.charge, used)
 	if err != nil {
 		return 0, storeError(err)
@@ -69,6 +74,7 @@ func (f *Fleet) SetUsed(ctx context.Context, t Target, used int, by, reason stri
 	if !counted {
 		return 0, &UncountedError{t.Name}
 	}
+
 	act := Act{Act: "set-used", What: t.Name, By: by, Reason: reason, Used: &Change{before, used}}
 	text, err := act.encode()
 	if err != nil {
@@ -77,5 +83,6 @@ func (f *Fleet) SetUsed(ctx context.Context, t Target, used int, by, reason stri
 	if _, err = f.conn.Run(ctx, actScript, []string{f.keys.audit}, text, mostActs); err != nil {
 		return before, storeError(fmt.Errorf("the count is set, and the audit does not say so: %w", err))
 	}
+
 	return before, nil
 }

@@ -120,19 +120,24 @@ func (u *uses) add(booking *store.Booking, starts int64, now bool) {
 		} else if !now {
 			n = 0
 		}
+
 		s := u.shard(c.Budget.Key)
 		s.mu.Lock()
+
 		b := s.all[c.Budget.Key]
 		if b == nil || b.terms != termsOf(c) {
 			b = u.learn(s, c)
 		}
+
 		if b != nil {
 			b.asked = true
 			b.starts.now.Add(n)
 			b.cost.now.Add(n * int64(c.Cost))
 		}
+
 		s.mu.Unlock()
 	}
+
 	if request {
 		u.requests.now.Add(starts)
 	}
@@ -146,11 +151,13 @@ func (u *uses) settle(booking *store.Booking, costs []int) {
 		case store.KindConcurrency, store.KindUnlimited:
 			continue // these charges are not settled
 		}
+
 		s := u.shard(c.Budget.Key)
 		s.mu.Lock()
 		if b := s.all[c.Budget.Key]; b != nil {
 			b.cost.now.Add(int64(costs[i] - c.Cost))
 		}
+
 		s.mu.Unlock()
 	}
 }
@@ -165,6 +172,7 @@ func (u *uses) learn(s *shard, c *store.Charge) *used {
 	p.mu.Lock()
 	p.charge = own
 	p.mu.Unlock()
+
 	b := s.all[c.Budget.Key]
 	switch {
 	case b != nil:
@@ -176,6 +184,7 @@ func (u *uses) learn(s *shard, c *store.Charge) *used {
 	case s.all == nil:
 		s.all = make(map[[16]byte]*used)
 	}
+
 	b = &used{policy: p, terms: termsOf(c)}
 	s.all[c.Budget.Key] = b
 	return b
@@ -210,6 +219,7 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 			leftOut++
 		}
 	}
+
 	slices.SortFunc(budgets, compareCounted)
 	leftOut += max(0, len(budgets)-mostBudgets)
 	budgets = budgets[:min(len(budgets), mostBudgets)]
@@ -221,10 +231,12 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 		p.mu.Unlock()
 		return true
 	})
+
 	byName := make(map[string]*policyUse)
 	for i := range all {
 		byName[all[i].Policy] = &all[i]
 	}
+
 	weight := make(map[string]int64)
 	for _, b := range budgets {
 		p := byName[b.policy]
@@ -233,6 +245,7 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 			weight[b.policy] += urgentWeight
 		}
 	}
+
 	slices.SortFunc(all, func(a, b policyUse) int {
 		return cmp.Or(cmp.Compare(weight[b.Policy], weight[a.Policy]), cmp.Compare(a.Policy, b.Policy))
 	})
@@ -247,29 +260,36 @@ const urgentWeight = 1 << 40
 func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]byte]waitSum) ([]counted, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for key, b := range s.all {
 		if b.asked {
 			b.last = now
 		}
+
 		wait := waits[key]
 		urgent := b.closing.holds(now) || wait.callers > 0
 		if now.Sub(b.last) > reportedFor && !urgent && !b.closing.lifted {
 			delete(s.all, key)
 			continue
 		}
+
 		starts, cost := b.starts.report(whole), b.cost.report(whole)
 		if b.asked = false; whole {
 			b.weight = b.weight/2 + starts
 		}
+
 		use := budgetUse{
 			Key: encodeKey(key), Starts: starts, Cost: cost,
 			Waiting: wait.callers, Left: b.left.sum(now), Refused: b.refused.sum(now),
 		}
+
 		if wait.callers > 0 {
 			use.Oldest.Duration = max(0, now.Sub(wait.oldest))
 		}
+
 		all = append(all, counted{use, b.policy.name, urgent, b.weight})
 	}
+
 	full := s.full
 	s.full = full && !whole
 	return all, full

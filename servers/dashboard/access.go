@@ -39,6 +39,7 @@ type guard struct {
 func (g *guard) accessOf(r *http.Request) access {
 	a := access{Token: g.token != "", Act: g.hasToken(r)}
 	a.Read = a.Act
+
 	if g.login != nil {
 		var ok bool
 		if a.User, ok = g.login(r); !ok {
@@ -46,9 +47,11 @@ func (g *guard) accessOf(r *http.Request) access {
 		}
 		a.Read = true
 	}
+
 	if !a.Read {
 		a.Read, a.why = g.fromHere(r)
 	}
+
 	return a
 }
 
@@ -80,6 +83,7 @@ const mostRevoked = 10_000
 func (g *guard) revoke(r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	for _, name := range []string{cookieName, secureCookieName} {
 		for _, c := range r.CookiesNamed(name) {
 			if g.token.isProof(c.Value) {
@@ -146,6 +150,7 @@ func (g *guard) fromHere(r *http.Request) (here bool, why string) {
 	if !g.local {
 		return false, "token wanted"
 	}
+
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local == nil || !isLoopback(local.String()) {
 		return false, "not local"
@@ -165,6 +170,7 @@ func (g *guard) fromHere(r *http.Request) (here bool, why string) {
 	if !isLoopback(r.Host) {
 		return false, "other host"
 	}
+
 	return true, ""
 }
 

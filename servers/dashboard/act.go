@@ -44,11 +44,13 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
 	err = json.NewDecoder(http.MaxBytesReader(w, r.Body, longestBody)).Decode(&o)
 	_ = control.SetReadDeadline(time.Time{})
+
 	if err != nil {
 		w.Header().Set("Connection", "close")
 		answerError(w, http.StatusBadRequest, "the body is no JSON of an order")
 		return o, false
 	}
+
 	return o, true
 }
 
@@ -70,6 +72,7 @@ func (o *office) takeToken(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+
 	if !o.guard.token.is(what.Token) {
 		o.guard.answerWrong(w, r)
 		return
@@ -124,12 +127,15 @@ func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) err
 		answerError(w, a.refusal(), l.word("no token"))
 		return
 	}
+
 	what, ok := readOrder(w, r)
 	if !ok {
 		return
 	}
+
 	what.By = cmp.Or(a.User, cleaned(what.By, longestName))
 	what.Reason = cleaned(what.Reason, longestReason)
+
 	wrong := ""
 	switch {
 	case what.By == "":
@@ -139,14 +145,17 @@ func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) err
 	case check != nil:
 		wrong = check(&what)
 	}
+
 	if wrong != "" {
 		answerError(w, http.StatusUnprocessableEntity, l.word(wrong))
 		return
 	}
+
 	if err := do(&what); err != nil {
 		answerError(w, statusOf(err), fleet.Clean(err.Error(), 1000))
 		return
 	}
+
 	o.done()
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -159,6 +168,7 @@ func statusOf(err error) int {
 	var longer *fleet.LongerError
 	var open *fleet.NotPausedError
 	var target *fleet.TargetError
+
 	var away *fleet.Error
 	switch {
 	case errors.As(err, &longer), errors.As(err, &open):
@@ -170,5 +180,6 @@ func statusOf(err error) int {
 	case errors.As(err, &away):
 		return http.StatusServiceUnavailable
 	}
+
 	return http.StatusInternalServerError
 }

@@ -13,10 +13,12 @@ import (
 func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	p, lasts, known := s.points.at(id, at)
 	if !known || at-p.At > lasts.Milliseconds() || s.reading == nil {
 		return 0, nil, false
 	}
+
 	var m moment
 	for i := range s.reading.Budgets {
 		if b := &s.reading.Budgets[i]; b.ID == id {
@@ -26,11 +28,13 @@ func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known 
 			}
 		}
 	}
+
 	m.Closer, m.By, m.Reason = "", "", ""
 	m.Used, m.Capacity, m.Booked, m.Waiting = p.Used, p.Capacity, p.Booked, p.Waiting
 	m.Wait, m.Left = millis(p.Wait), millis(p.Left)
 	m.setBand(s.closed[id], p.At)
 	w := whyOf(m)
+
 	return p.At, &w, true
 }
 
@@ -87,15 +91,18 @@ func (s *sampler) answerFind(w http.ResponseWriter, r *http.Request) {
 func (s *sampler) find(key string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	ids := []string{}
 	if s.reading == nil {
 		return ids
 	}
+
 	for i := range s.reading.Budgets {
 		b := &s.reading.Budgets[i]
 		if fleet.Clean(store.BudgetOf(b.Policy, key).String(), longestName) == b.Name {
 			ids = append(ids, b.ID)
 		}
 	}
+
 	return ids
 }

@@ -22,19 +22,23 @@ func (all bands) add(r *reading, wasOpen func(id string) bool) {
 	for id, closed := range r.Closed {
 		all.insert(id, closed)
 	}
+
 	for i := range r.Budgets {
 		b := &r.Budgets[i]
 		all.meet(b, at, wasOpen(b.ID))
 	}
+
 	for id, own := range all {
 		old := 0
 		for old < len(own) && (own[old].Until < at-coarseKept.Milliseconds() || len(own)-old > mostBands) {
 			old++
 		}
+
 		if all[id] = own[old:]; old == len(own) {
 			delete(all, id)
 		}
 	}
+
 	for i := range r.Budgets {
 		r.Budgets[i].Bands = slices.Clone(all[r.Budgets[i].ID])
 	}
@@ -52,10 +56,12 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 			own[last].Until = b.Until
 		}
 		b.Until = own[last].Until
+
 	case b.Until > at:
 		if held {
 			own[last].Until = at
 		}
+
 		next := band{From: at, Until: b.Until, Closer: b.Closer, By: b.By, Reason: b.Reason}
 		switch {
 		case held: // the band before ends here
@@ -64,7 +70,9 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 		default:
 			next.Before = !wasOpen
 		}
+
 		all[b.ID] = append(own, next)
+
 	case held && own[last].Until > at+slack:
 		own[last].Until = at // somebody has opened it
 	}

@@ -25,14 +25,17 @@ func budgetOf(c *store.Charge, st throttle.Status, averageCost float64, now time
 		Kind: kind, Capacity: capacity, Shadow: c.Shadow, Nodes: 1,
 		Used: st.Used, Booked: st.Booked, Callers: requestsOf(st.Callers, st.Booked, st.Waiting, averageCost), Wait: st.Wait.Milliseconds(), Repeated: st.Repeated, Ceiling: st.Ceiling, Shares: fleet.StateOf(st).Shares,
 	}
+
 	if st.Wait == throttle.Never {
 		b.Wait = -1
 	} else if st.Wait > 0 {
 		b.Wait = max(1, b.Wait)
 	}
+
 	if st.Paused > 0 {
 		b.Until = now.Add(st.Paused).UnixMilli()
 	}
+
 	return b
 }
 

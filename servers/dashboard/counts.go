@@ -46,12 +46,14 @@ func (c *counts) add(b *store.Booking, starts int64, now bool) {
 		} else if !now {
 			n = 0
 		}
+
 		c.change(charge, func(t *tracked) {
 			t.starts += n
 			t.cost += n * int64(charge.Cost)
 			t.last = time.Now()
 		})
 	}
+
 	if request {
 		c.requests.Add(starts)
 	}
@@ -62,21 +64,26 @@ func (c *counts) change(charge *store.Charge, change func(*tracked)) {
 	s := &c.shards[charge.Budget.Key[0]%16]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	t := s.all[charge.Budget.Key]
 	if t == nil {
 		if len(s.all) >= mostInShard {
 			forget(s.all, soonAgain)
 		}
+
 		if len(s.all) >= mostInShard {
 			c.full.Store(true)
 			return
 		}
+
 		if s.all == nil {
 			s.all = make(map[[16]byte]*tracked)
 		}
+
 		t = new(tracked)
 		s.all[charge.Budget.Key] = t
 	}
+
 	own := *charge
 	own.Cost, own.Reserve, own.Pace = 1, 0, 0
 	t.charge = own

@@ -87,10 +87,12 @@ func New(c Config) (*Handler, error) {
 		token: token(c.Token), login: c.Login, local: c.Local, trustProxy: c.TrustProxy,
 		wrong: wrongTokens{tell: c.WrongToken}, revoked: make(map[string]time.Time),
 	}
+
 	from := c.Source.reader(cmp.Or(c.Budgets, DefaultBudgets))
 	if c.Label != nil {
 		from = &labelled{from, c.Label}
 	}
+
 	s := newSampler(from, rand.Text()[:8])
 	s.wrong = &g.wrong
 	f := &front{g, cmp.Or(c.Title, "throttle")}
@@ -137,6 +139,7 @@ func (c *Config) check() error {
 	if fleet.Clean(c.Title, longestTitle) != c.Title {
 		mistakes = append(mistakes, fmt.Errorf("dashboard: Config.Title has more than %d characters, or some that cannot be printed: use others", longestTitle))
 	}
+
 	return errors.Join(mistakes...)
 }
 

@@ -55,6 +55,7 @@ func (s *fleetReader) read(ctx context.Context, fresh bool) (*reading, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		s.snapshot = next
 		return readingOf(next, s.acts, s.reported), nil
 	}
@@ -80,18 +81,23 @@ func readingOf(s *fleet.Snapshot, acts []fleet.Act, reported time.Time) *reading
 	if p := s.File; p != nil {
 		r.File = &file{p.Number, p.Generation, p.By, p.Reason, p.At.UnixMilli()}
 	}
+
 	for i := range s.Budgets {
 		r.Budgets = append(r.Budgets, budgetOfFleet(&s.Budgets[i], s.At, reported))
 	}
+
 	for i := range s.Nodes {
 		r.Nodes = append(r.Nodes, nodeOfFleet(&s.Nodes[i], s.At))
 	}
+
 	slices.SortStableFunc(r.Nodes, func(a, b node) int { return cmp.Compare(trouble(&b), trouble(&a)) })
 	r.NodesLeftOut = max(0, len(r.Nodes)-mostNodes)
 	r.Nodes = r.Nodes[:min(len(r.Nodes), mostNodes)]
+
 	for _, a := range acts {
 		r.Acts = append(r.Acts, act{a.At.UnixMilli(), a.Act, a.What, a.By, a.Reason, a.For.Milliseconds(), a.Failed})
 	}
+
 	var since map[string]int64
 	r.Closed, since = closedByActs(r.Acts, s.At)
 	for i := range r.Budgets {
@@ -99,6 +105,7 @@ func readingOf(s *fleet.Snapshot, acts []fleet.Act, reported time.Time) *reading
 			b.Since, b.SinceLeast = since[b.ID], false
 		}
 	}
+
 	return r
 }
 
@@ -120,6 +127,7 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 		Used: f.State.Used, Booked: f.State.Booked, Callers: requestsOf(f.Waiting(), f.State.Booked, f.State.Waiting, average(f.Cost, f.Starts)), Wait: f.State.Wait.Milliseconds(),
 		Repeated: f.State.Repeated, Ceiling: f.State.Ceiling, Shares: f.State.Shares, Err: f.Err,
 	}
+
 	if f.Node != "" {
 		b.ID += " of " + f.Node
 	}
@@ -129,6 +137,7 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 	if f.Note != nil {
 		b.By, b.Reason = f.Note.By, f.Note.Reason
 	}
+
 	b.Closer, b.Met, b.Runbook = f.By, f.Met, f.Runbook
 	if !f.Since.IsZero() {
 		b.Since, b.SinceLeast = f.Since.UnixMilli(), f.By == ""
@@ -138,6 +147,7 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 	for _, u := range f.Programs {
 		b.Programs = append(b.Programs, use{u.Program, u.Nodes, u.Starts, u.Waiting, oldest(u.Oldest, reported), u.Left, u.Refused})
 	}
+
 	return b
 }
 
@@ -181,6 +191,7 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 			closed[a.What] = append(own, band{From: a.At, Until: a.At + a.For, By: a.By, Reason: a.Reason})
 		}
 	}
+
 	for id, own := range closed {
 		if last := own[len(own)-1]; last.Until > now.UnixMilli() {
 			since[id] = last.From
@@ -189,6 +200,7 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 			return b.Until > now.UnixMilli() || b.Until < now.Add(-coarseKept).UnixMilli()
 		})
 	}
+
 	return closed, since
 }
 

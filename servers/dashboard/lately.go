@@ -39,11 +39,13 @@ func (l *lately) observe(e *throttle.Event) {
 	if e.Policy == "" {
 		return // no policy held the request
 	}
+
 	switch e.Kind {
 	case throttle.EventStarted, throttle.EventRefused, throttle.EventGaveUp:
 		if p := l.policy(e.Policy); p != nil {
 			p.held.add(e.Duration)
 		}
+
 	case throttle.EventShadowed:
 		if p := l.policy(e.Policy); p != nil {
 			p.shadow.add(e.Duration)
@@ -59,14 +61,17 @@ func (l *lately) policy(name string) *policyWaits {
 	if p != nil {
 		return p
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if p = l.policies[name]; p != nil || len(l.policies) >= mostPolicies {
 		return p
 	}
 	if l.policies == nil {
 		l.policies = make(map[string]*policyWaits)
 	}
+
 	p = new(policyWaits)
 	l.policies[name] = p
 	return p

@@ -53,17 +53,20 @@ func (f *front) page(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "dashboard: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
+
 	var page bytes.Buffer
 	if err := pageTemplate.Execute(&page, pageView{l, f.title, words[l], string(script)}); err != nil {
 		http.Error(w, "dashboard: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
+
 	if r.URL.Query().Get("lang") == string(l) {
 		http.SetCookie(w, &http.Cookie{
 			Name: languageCookie, Value: string(l), MaxAge: int((365 * 24 * time.Hour).Seconds()),
 			SameSite: http.SameSiteStrictMode, HttpOnly: true,
 		})
 	}
+
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Language", string(l))
 	w.Header().Set("Cache-Control", "no-store")

@@ -27,18 +27,22 @@ func difference(from, to document) document {
 			patch[name] = nil
 		}
 	}
+
 	for name, value := range to {
 		old, known := from[name]
 		inner, isObject := value.(document)
+
 		before, wasObject := old.(document)
 		switch {
 		case known && isObject && wasObject:
 			if d := difference(before, inner); len(d) > 0 {
 				patch[name] = d
 			}
+
 		case !known || !reflect.DeepEqual(old, value):
 			patch[name] = value
 		}
 	}
+
 	return patch
 }

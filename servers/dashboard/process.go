@@ -58,6 +58,7 @@ func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	if replaces {
 		p.counts.add(b, -1, false) // who has slots gives them back, and replaces nothing
 	}
+
 	switch {
 	case err != nil:
 	case g.OK:
@@ -65,6 +66,7 @@ func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	default:
 		p.counts.add(b, 0, false)
 	}
+
 	return g, err
 }
 
@@ -128,9 +130,11 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	if d <= 0 {
 		return
 	}
+
 	p.counts.change(c, func(t *tracked) { t.last = time.Now() })
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	note := p.noteOf(c.Budget.Key)
 	if note != (store.PauseNote{}) {
 		by = fleet.ByOperator
@@ -138,14 +142,17 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 
 	now := time.Now()
 	next := band{From: now.UnixMilli(), Until: now.Add(d).UnixMilli(), Closer: by, By: note.By, Reason: note.Reason}
+
 	own := p.closed[c.Budget.Key]
 	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From && own[last].By == next.By && own[last].Closer == next.Closer {
 		own[last].Until = max(own[last].Until, next.Until) // many requests meet one ban
 		return
 	}
+
 	if len(p.closed) >= mostInShard && own == nil {
 		clear(p.closed) // they are shown only
 	}
+
 	p.closed[c.Budget.Key] = append(own[max(0, len(own)-mostBands):], next)
 }
 

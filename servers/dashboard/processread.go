@@ -42,13 +42,16 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		key := all[i].charge.Budget.Key
 		statuses[key], notes[key] = st, p.PauseNote(all[i].charge.Budget)
 	}
+
 	rate := s.ratesOf(all, now)
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	r.Closed = make(map[string][]band)
 	for i := range all {
 		t := &all[i]
@@ -59,6 +62,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		note := notes[key]
 		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
 		b.Waits, b.Shadowed = p.events.of(t.charge.Budget.Policy, t.charge.Shadow)
+
 		for _, c := range p.closed[key] {
 			if c.Until <= now.UnixMilli() {
 				r.Closed[b.ID] = append(r.Closed[b.ID], c)
@@ -66,17 +70,21 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 				b.Since, b.Closer = c.From, c.Closer
 			}
 		}
+
 		r.Budgets = append(r.Budgets, b)
 	}
+
 	p.forgetClosed(now)
 	if p.counts.full.Load() {
 		r.BudgetsLeftOut = 1
 	}
+
 	sortBudgets(r.Budgets)
 	r.BudgetsLeftOut += max(0, len(r.Budgets)-s.budgets)
 	r.Nodes = []node{p.node(len(r.Budgets), rate.of(rate.requests))}
 	r.Budgets = r.Budgets[:min(len(r.Budgets), s.budgets)]
 	r.Acts = slices.Clone(p.acts)
+
 	return r, nil
 }
 

@@ -68,6 +68,7 @@ func newSampler(s reader, epoch string) *sampler {
 func (s *sampler) join() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.viewers >= mostViewers {
 		return false
 	}
@@ -77,6 +78,7 @@ func (s *sampler) join() bool {
 	if s.running && !looked {
 		signal(s.came) // the last reading may be as old as seldom
 	}
+
 	s.start()
 	return true
 }
@@ -103,6 +105,7 @@ func (s *sampler) watch(ctx context.Context) {
 	if s.viewers == 0 {
 		signal(s.came) // so that the goroutine ends now
 	}
+
 	s.mu.Unlock()
 }
 
@@ -147,6 +150,7 @@ func (s *sampler) run() {
 		// Readings keep their rhythm, unless one takes longer than that.
 		due = due.Add(wait)
 		rest := time.NewTimer(time.Until(due))
+
 		fresh = false
 		select {
 		case <-rest.C:
@@ -156,6 +160,7 @@ func (s *sampler) run() {
 		case <-s.came:
 			due = time.Now()
 		}
+
 		rest.Stop()
 	}
 }
@@ -177,12 +182,14 @@ func (s *sampler) wait() (d time.Duration, wanted bool) {
 func (s *sampler) take(r *reading, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.note(r, err)
 
 	next, err := documentOf(s.state())
 	if err != nil {
 		return // a state has nothing that JSON cannot say
 	}
+
 	patch, err := json.Marshal(difference(s.now, next))
 	if err != nil {
 		return
@@ -190,10 +197,12 @@ func (s *sampler) take(r *reading, err error) {
 
 	s.number++
 	s.now, s.fresh, s.whole = next, true, frame{}
+
 	s.frames = append(s.frames, s.event("change", patch))
 	if len(s.frames) > 2*replayed {
 		s.frames = append([]frame(nil), s.frames[replayed:]...)
 	}
+
 	close(s.news)
 	s.news = make(chan struct{})
 }
@@ -213,6 +222,7 @@ func (s *sampler) note(r *reading, err error) {
 		p, _, known := s.points.at(id, at)
 		return known && p.Left == 0 && at-p.At < (seldom+5*every).Milliseconds()
 	})
+
 	s.points.add(r)
 	explain(r)
 	s.reading, s.ahead, s.failed, s.failedAt = r, time.Until(r.At), "", 0
@@ -247,6 +257,7 @@ func (s *sampler) state() state {
 		Failed: s.failed, FailedAt: s.failedAt, Watched: s.watchers > 0, Wrong: s.wrong.read(),
 		Nodes: make(map[string]node), Budgets: make(map[string]budget), Acts: []act{},
 	}
+
 	r := s.reading
 	if r == nil {
 		return all
@@ -254,12 +265,15 @@ func (s *sampler) state() state {
 
 	all.At, all.Kind, all.File, all.Acts = r.At.UnixMilli(), r.Kind, r.File, append(all.Acts, r.Acts...)
 	all.BudgetsLeftOut, all.NodesLeftOut, all.Illegible = r.BudgetsLeftOut, r.NodesLeftOut, r.Illegible
+
 	for _, n := range r.Nodes {
 		all.Nodes[n.ID] = n
 	}
+
 	for _, b := range r.Budgets {
 		all.Budgets[b.ID] = b
 	}
+
 	return all
 }
 
@@ -285,6 +299,7 @@ type whole struct {
 func (s *sampler) all() (frame, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if !s.fresh || s.whole.number == s.number {
 		return s.whole, s.news
 	}
@@ -296,8 +311,10 @@ func (s *sampler) all() (frame, <-chan struct{}) {
 			w.Points[id] = s.points.recent(id, sparks)
 		}
 	}
+
 	if text, err := json.Marshal(w); err == nil {
 		s.whole = s.event("state", text)
 	}
+
 	return s.whole, s.news
 }

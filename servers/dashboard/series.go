@@ -59,6 +59,7 @@ func (s series) add(r *reading) {
 			t = new(track)
 			s[b.ID] = t
 		}
+
 		t.fine = append(t.fine, p)
 		t.addCoarse(p)
 	}
@@ -70,6 +71,7 @@ func (s series) add(r *reading) {
 			delete(s, id)
 		}
 	}
+
 	s.bound(2 * max(DefaultBudgets, len(r.Budgets)))
 }
 
@@ -79,6 +81,7 @@ func (s series) bound(most int) {
 	if len(s) <= most {
 		return
 	}
+
 	last := func(id string) int64 {
 		t := s[id]
 		if n := len(t.fine); n > 0 {
@@ -86,6 +89,7 @@ func (s series) bound(most int) {
 		}
 		return t.coarse[len(t.coarse)-1].At
 	}
+
 	ids := slices.SortedFunc(maps.Keys(s), func(a, b string) int { return cmp.Or(cmp.Compare(last(b), last(a)), cmp.Compare(a, b)) })
 	for _, id := range ids[most:] {
 		delete(s, id)

@@ -34,14 +34,17 @@ func inUnits(d time.Duration, millis string, name func(unit int) string) string 
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f %s", d.Round(100*time.Millisecond).Seconds(), name(len(units)-1))
 	}
+
 	d = d.Round(time.Second)
 	first := 0
 	for units[first].length > d {
 		first++
 	}
+
 	text := fmt.Sprintf("%d %s", d/units[first].length, name(first))
 	if rest := d % units[first].length; first+1 < len(units) && rest >= units[first+1].length {
 		text += fmt.Sprintf(" %d %s", rest/units[first+1].length, name(first+1))
 	}
+
 	return text
 }

@@ -22,11 +22,13 @@ func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
 		return
 	}
+
 	defer s.leave()
 	head := w.Header()
 	head.Set("Content-Type", "text/event-stream; charset=utf-8")
 	head.Set("Cache-Control", "no-store")
 	head.Set("X-Accel-Buffering", "no")
+
 	to := &viewerStream{w, http.NewResponseController(w)}
 	if to.send(fmt.Appendf(nil, "retry: %d\n\n", retryAfter.Milliseconds())) != nil {
 		return
@@ -34,6 +36,7 @@ func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
 
 	beat := time.NewTimer(heartbeat)
 	defer beat.Stop()
+
 	for last := s.lastSeen(cmp.Or(r.Header.Get("Last-Event-ID"), r.FormValue("last"))); ; {
 		news, err := s.tell(to, &last)
 		if err != nil {
@@ -47,6 +50,7 @@ func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
 			if to.send([]byte(": still here\n\n")) != nil {
 				return
 			}
+
 		case <-r.Context().Done():
 			return
 		}
@@ -84,6 +88,7 @@ func (s *sampler) tell(to *viewerStream, last *int64) (<-chan struct{}, error) {
 	if all.text == nil {
 		return news, nil
 	}
+
 	*last = all.number
 	return news, to.send(all.text)
 }

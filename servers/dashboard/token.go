@@ -43,9 +43,11 @@ func (t token) check() error {
 			return errors.New("dashboard: a token has only printable characters of ASCII and no spaces")
 		}
 	}
+
 	if len(t) < leastCharacters || digits && len(t) < leastDigits || len(different) < leastDifferent {
 		return fmt.Errorf("dashboard: the token is too easy to guess: use %d random hexadecimal digits or more, as \"openssl rand -hex 16\" prints", leastDigits)
 	}
+
 	return nil
 }
 
@@ -104,14 +106,17 @@ func (w *wrongTokens) meet(ctx context.Context, client string) bool {
 	now := time.Now()
 	w.count, w.at, w.client = w.count+1, now, client
 	attempts := w.count
+
 	tells := w.tell != nil && (w.told.IsZero() || now.Sub(w.told) >= toldEvery)
 	if tells {
 		w.told = now
 	}
+
 	holds := w.held < mostHeld
 	if holds {
 		w.held++
 	}
+
 	w.mu.Unlock()
 
 	if tells {
@@ -123,6 +128,7 @@ func (w *wrongTokens) meet(ctx context.Context, client string) bool {
 
 	rest := time.NewTimer(slowBy)
 	defer rest.Stop()
+
 	select {
 	case <-rest.C:
 	case <-ctx.Done():
@@ -130,6 +136,7 @@ func (w *wrongTokens) meet(ctx context.Context, client string) bool {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.held--
 	return true
 }

@@ -63,16 +63,19 @@ func (m *moment) cause() phrase {
 			fmt.Sprintf("%s paused it%s; it opens in %s.", m.By, quoted(": “%s”", m.Reason), span(m.Left)),
 			fmt.Sprintf("%s人工暂停了这份额度%s，%s后恢复。", besideChinese(m.By), quoted("，原因是“%s”", m.Reason), spanChinese(m.Left)),
 		}
+
 	case m.Left > 0 && m.Closer == fleet.ByProgram:
 		return phrase{
 			fmt.Sprintf("A program paused it; it opens in %s.", span(m.Left)),
 			fmt.Sprintf("程序自己暂停了这份额度，%s后恢复。", spanChinese(m.Left)),
 		}
+
 	case m.Left > 0:
 		return phrase{
 			fmt.Sprintf("The upstream refused a request, so nothing starts for another %s%s.", span(m.Left), m.repeatedEnglish()),
 			fmt.Sprintf("对方拒绝过请求，额度自动暂停，%s后恢复%s。", spanChinese(m.Left), m.repeatedChinese()),
 		}
+
 	case m.Wait == 0 && m.Waiting > 0:
 		return phrase{"There is room here: those who wait start in a moment, or another limit holds them.", "这里有余量：排队的马上放行，或者在等别的上限。"}
 	case m.Wait == 0 && m.Capacity > 0 && m.Kind != spaced:
@@ -80,6 +83,7 @@ func (m *moment) cause() phrase {
 			fmt.Sprintf("Nothing holds a request: %d of %d are used.", m.Used, m.Capacity),
 			fmt.Sprintf("不用排队：上限 %d，用了 %d。", m.Capacity, m.Used),
 		}
+
 	case m.Wait == 0:
 		return phrase{"Nothing holds a request.", "不用排队。"}
 	case m.Kind == inFlight && m.Used < m.Capacity:
@@ -87,11 +91,13 @@ func (m *moment) cause() phrase {
 			fmt.Sprintf("%d of %d slots are in use, and those who came first take the others.", m.Used, m.Capacity),
 			fmt.Sprintf("同时最多 %d 个，已占 %d 个，其余的先给排在前面的请求。", m.Capacity, m.Used),
 		}
+
 	case m.Kind == inFlight:
 		return phrase{
 			fmt.Sprintf("All %d slots are in use: the next request starts when another one ends.", m.Capacity),
 			fmt.Sprintf("同时最多 %d 个，已经占满，要等前面的请求结束。", m.Capacity),
 		}
+
 	case m.Wait < 0:
 		return phrase{"No start can be planned.", "排不出放行时间。"}
 	case m.Opened > 0 && m.Used < m.Capacity:
@@ -99,32 +105,38 @@ func (m *moment) cause() phrase {
 			fmt.Sprintf("It opened %s ago and fills up slowly after the penalty: the next free start is in %s.", span(m.Opened), length.English),
 			fmt.Sprintf("%s前才恢复，正在慢慢加量，再过 %s才能放行。", spanChinese(m.Opened), length.Chinese),
 		}
+
 	case m.Kind == spaced:
 		return phrase{
 			fmt.Sprintf("%s spaces starts out%s.", m.Limit, m.nextEnglish()),
 			fmt.Sprintf("%s 要求请求均匀发出，%s。", m.Limit, m.nextChinese()),
 		}
+
 	case m.Kind == bucketed:
 		return phrase{
 			fmt.Sprintf("The bucket of %s is empty%s%s.", m.Limit, m.ahead(" and the next %d booked"), m.nextEnglish()),
 			fmt.Sprintf("%s 的令牌用完了%s，%s。", m.Limit, m.ahead("，另有 %d 个已排定"), m.nextChinese()),
 		}
+
 	case m.Waiting > m.Booked && m.Used+m.Booked >= m.Capacity: // the length counts those in line, too
 		return phrase{
 			fmt.Sprintf("%d of %d are used%s, and those in line come first: a request that comes now could start in %s.", m.Used, m.Capacity, m.ahead(", the next %d booked"), length.English),
 			fmt.Sprintf("上限 %d，用了 %d%s，前面还有请求在排队：现在来的请求再过 %s才能放行。", m.Capacity, m.Used, m.ahead("，另有 %d 个已排定"), length.Chinese),
 		}
+
 	case m.Used+m.Booked >= m.Capacity && m.Booked > 0:
 		return phrase{
 			fmt.Sprintf("%d of %d are used and the next %d booked: the next free start is in %s.", m.Used, m.Capacity, m.Booked, length.English),
 			fmt.Sprintf("上限 %d，用了 %d，另有 %d 个已排定，再过 %s才能放行。", m.Capacity, m.Used, m.Booked, length.Chinese),
 		}
+
 	case m.Used >= m.Capacity:
 		return phrase{
 			fmt.Sprintf("All %d of %s are used: the next free start is in %s, when the oldest one no longer counts.", m.Capacity, m.Limit, length.English),
 			fmt.Sprintf("%s 已经用完，再过 %s最早的一批不再计数，才能放行。", m.Limit, length.Chinese),
 		}
 	}
+
 	return phrase{
 		fmt.Sprintf("%d of %d are used, and those who came first take the rest: the next free start is in %s.", m.Used, m.Capacity, length.English),
 		fmt.Sprintf("上限 %d，用了 %d，余下的先给排在前面的请求，再过 %s才能放行。", m.Capacity, m.Used, length.Chinese),

@@ -71,10 +71,12 @@ func preferred(accept string) language {
 		if q, found := strings.CutPrefix(strings.TrimSpace(parameters), "q="); found {
 			weight, _ = strconv.ParseFloat(q, 64) // what is no number is not wished for
 		}
+
 		primary, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(name)), "-")
 		if l := language(primary); words[l] != nil && weight > most {
 			best, most = l, weight
 		}
 	}
+
 	return best
 }

@@ -85,6 +85,7 @@ func unreached(err error) *problem {
 	var timeout net.Error
 	var name *net.DNSError
 	var certificate *tls.CertificateVerificationError
+
 	var record tls.RecordHeaderError
 	switch {
 	case errors.Is(err, errInside):
@@ -98,5 +99,6 @@ func unreached(err error) *problem {
 	case errors.As(err, &record):
 		return newProblem(http.StatusBadGateway, "the upstream does not speak TLS, and is called by https alone")
 	}
+
 	return newProblem(http.StatusBadGateway, "the upstream could not be reached")
 }

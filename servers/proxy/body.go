@@ -69,6 +69,7 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 		r.Body = &upload{Reader: io.MultiReader(bytes.NewReader(begin), r.Body), body: r.Body, answer: w, left: r.ContentLength}
 		return free, nil
 	}
+
 	r.Body = wholeBody{bytes.NewReader(begin)}
 	r.GetBody = func() (io.ReadCloser, error) { return wholeBody{bytes.NewReader(begin)}, nil }
 	return free, nil
@@ -88,6 +89,7 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 	if length >= 0 {
 		whole = min(whole, length)
 	}
+
 	most := min(whole+1, mostAhead) // one more than the whole, so that the last read finds the end
 
 	begin = make([]byte, 0, min(firstRead, most))
@@ -106,9 +108,11 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 			if cap(begin)-len(begin) > firstRead {
 				begin = bytes.Clone(begin) // a body of unknown length keeps no more than it needs
 			}
+
 			length := int64(len(begin))
 			b.used.Add(length - taken)
 			return begin, length, nil
+
 		case err != nil, int64(len(begin)) == most:
 			return begin, taken, err
 		case len(begin) == cap(begin):
@@ -116,6 +120,7 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 			if more = min(more, whole); !b.take(more - taken) {
 				return begin, taken, errBodiesFull
 			}
+
 			taken = more
 			begin = append(make([]byte, 0, min(more+1, most)), begin...)
 		}

@@ -111,5 +111,6 @@ func (c *Config) check() error {
 	if c.Token != "" && !isToken(c.Token) {
 		mistakes = append(mistakes, errToken)
 	}
+
 	return errors.Join(mistakes...)
 }

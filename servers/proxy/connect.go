@@ -55,20 +55,24 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, r, newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").after(soon))
 		return
 	}
+
 	defer c.slots.leave(place)
 
 	t := &tunnelled{connector: c, host: host, authority: r.RequestURI}
 	defer t.hangUp()
+
 	if strings.HasSuffix(r.RequestURI, ":443") { // certainly TLS
 		if p := t.prepare(r); p != nil {
 			c.refuse(w, r, p)
 			return
 		}
 	}
+
 	caller, err := take(w, c.idle)
 	if err != nil {
 		return // the caller has gone
 	}
+
 	defer caller.Close()
 	c.slots.use(place, caller)
 
@@ -77,6 +81,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+
 	defer one.leave()
 	t.caller, t.one = caller, one
 	t.carry(r)
@@ -114,12 +119,15 @@ func (t *tunnelled) prepare(r *http.Request) *problem {
 	if p := t.blind(r); p != nil {
 		return p
 	}
+
 	r, call, p := t.hold(r)
 	if p != nil {
 		return p
 	}
+
 	defer call.endWait()
 	call.begun = time.Now()
+
 	var err error
 	if t.upstream, t.end, err = connect(r.Context(), t.transport, t.host); err != nil {
 		t.upstream = nil
@@ -127,6 +135,7 @@ func (t *tunnelled) prepare(r *http.Request) *problem {
 		p.timing = call.timing()
 		return p
 	}
+
 	return nil
 }
 
@@ -144,6 +153,7 @@ func (t *tunnelled) blind(r *http.Request) *problem {
 	if address, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		at = address.String()
 	}
+
 	host := strings.TrimSuffix(t.host, ":443")
 	name := ""
 	if policy != "" {
@@ -153,6 +163,7 @@ func (t *tunnelled) blind(r *http.Request) *problem {
 	p := newProblem(http.StatusForbidden, name+why+": use http://"+at+"/"+host+"/ as the base URL, or http://"+host+"/ by this proxy, which goes on by https")
 	p.Policy = policy
 	t.tell(p.Detail)
+
 	return p
 }
 
@@ -173,6 +184,7 @@ func (t *tunnelled) carry(r *http.Request) {
 		t.hangUp() // a start that was spent for nothing, at port 443 only
 		t.serveHTTP(r)
 		return
+
 	case t.upstream == nil:
 		t.caller.asks.Store(true)
 		ctx, stop := t.caller.untilLeft(r.Context())
@@ -182,6 +194,7 @@ func (t *tunnelled) carry(r *http.Request) {
 			return
 		}
 	}
+
 	pipe := newPipe(t.caller, t.caller, t.upstream, tunnelQuiet)
 	t.one.endBy(func() { pipe.endWhenQuiet(endQuiet) })
 	pipe.run()
@@ -200,6 +213,7 @@ func (t *tunnelled) serveHTTP(r *http.Request) {
 		if outer.ErrorLog != nil { // a panic in a tunnel is told where the others are
 			server.ErrorLog = outer.ErrorLog
 		}
+
 		server.MaxHeaderBytes, server.Protocols, server.HTTP2 = outer.MaxHeaderBytes, outer.Protocols, outer.HTTP2
 		if outer.ReadHeaderTimeout > 0 {
 			server.ReadHeaderTimeout = outer.ReadHeaderTimeout
@@ -215,5 +229,6 @@ func (t *tunnelled) serveHTTP(r *http.Request) {
 	if !listener.given { // it was shut down before
 		t.caller.Close()
 	}
+
 	<-t.caller.closed
 }

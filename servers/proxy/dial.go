@@ -45,11 +45,13 @@ func isPublic(a netip.Addr) bool {
 	if !a.IsGlobalUnicast() || a.IsPrivate() { // loopback, link-local, multicast and 0.0.0.0 are no global unicast
 		return false
 	}
+
 	for _, p := range inside {
 		if p.Contains(a) {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -63,6 +65,7 @@ func NewBase(private ...string) *http.Transport {
 	for _, host := range private {
 		listed[plainHost(host)] = true
 	}
+
 	open := &net.Dialer{Timeout: 10 * time.Second}
 	guarded := *open
 	guarded.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -71,6 +74,7 @@ func NewBase(private ...string) *http.Transport {
 		}
 		return nil
 	}
+
 	base := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if host, _ := match.SplitPort(address); listed[plainHost(host)] {
@@ -85,6 +89,7 @@ func NewBase(private ...string) *http.Transport {
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 	}
+
 	base.RegisterProtocol(tunnelScheme, tunnelBase{func(ctx context.Context, network, address string) (net.Conn, error) {
 		return base.DialContext(ctx, network, address) // which may have been replaced
 	}})

@@ -80,6 +80,7 @@ func (p *place) leaveBudget() {
 func (p *place) holdAt(budget, policy string, wait time.Duration) {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
+
 	again := !p.all.held[p]
 	p.all.held[p] = true
 	p.leaveBudget()
@@ -87,15 +88,18 @@ func (p *place) holdAt(budget, policy string, wait time.Duration) {
 	if wait > 0 {
 		p.startsAt = time.Now().Add(wait)
 	}
+
 	if budget != "" && p.all.byBudget[budget] >= p.all.mostPerBudget && !again {
 		full := newProblem(http.StatusServiceUnavailable, "too many requests wait in this proxy for the same budget").after(max(soon, wait))
 		full.Policy = policy
 		p.refuse(full)
 		return
 	}
+
 	if p.budget = budget; budget != "" {
 		p.all.byBudget[budget]++
 	}
+
 	p.endIfLate()
 }
 
@@ -112,10 +116,12 @@ func (p *place) endIfLate() {
 func (a *places) stop(by time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	a.stopBy = by
 	for p := range a.held {
 		p.endIfLate()
 	}
+
 	time.AfterFunc(time.Until(by), func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -26,6 +26,7 @@ func (w *informational) WriteHeader(status int) {
 		removeHopHeaders(w.Header())
 		w.finish(w.Header())
 	}
+
 	if _, typed := w.Header()["Content-Type"]; !typed {
 		w.Header()["Content-Type"] = nil // net/http would guess one
 	}

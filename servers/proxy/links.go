@@ -39,6 +39,7 @@ func (l *links) rewriteList(list string, to *route) string {
 		if list = list[end:]; list == "" {
 			break
 		}
+
 		switch c := list[0]; {
 		case c == '<' && !quoted:
 			link, rest, closed := strings.Cut(list[1:], ">")
@@ -46,18 +47,22 @@ func (l *links) rewriteList(list string, to *route) string {
 				out.WriteString(list)
 				return out.String()
 			}
+
 			out.WriteString("<" + l.rewriteLink(link, to) + ">")
 			list = rest
 			continue
+
 		case c == '"':
 			quoted = !quoted
 		case c == '\\' && quoted && len(list) > 1:
 			out.WriteByte(c)
 			list = list[1:]
 		}
+
 		out.WriteByte(list[0])
 		list = list[1:]
 	}
+
 	return out.String()
 }
 
@@ -78,6 +83,7 @@ func (l *links) rewriteLink(link string, to *route) string {
 			return to.root + belowRoot(whole, to)
 		}
 		return link
+
 	case !ok:
 		return link
 	}
@@ -93,6 +99,7 @@ func (l *links) rewriteLink(link string, to *route) string {
 			return link // which comes to the proxy as it is
 		}
 	}
+
 	l.outside(host[strings.LastIndexByte(host, '@')+1:])
 	return link
 }
@@ -120,6 +127,7 @@ func belowRoot(rest string, to *route) string {
 	if !above {
 		return rest // byte for byte
 	}
+
 	return "/" + strings.Join(kept, "/") + rest[end:]
 }
 

@@ -49,13 +49,16 @@ func (p *pipe) carry(to net.Conn, from io.Reader) {
 				err = failed
 			}
 		}
+
 		if err == nil {
 			continue
 		}
+
 		half, ok := to.(interface{ CloseWrite() error })
 		if err != io.EOF || !ok || half.CloseWrite() != nil {
 			p.close()
 		}
+
 		return
 	}
 }

@@ -58,18 +58,22 @@ func New(c Config) (*Handler, error) {
 	if c.BlindTunnel == nil {
 		c.BlindTunnel = func(string) {}
 	}
+
 	h := &Handler{
 		c: c, token: newToken(c.Token), held: newPlaces(c.Held, c.HeldPerBudget), origins: http.NewCrossOriginProtection(),
 		bodies: bodies{most: int64(c.Held) * mostAhead, within: aheadTime}, known: known{c.Hosts, c.Table},
 	}
+
 	h.links = links{&h.known, func(host string) {
 		h.counts.linksRound.Add(1)
 		c.OutsideLink(host)
 	}}
+
 	h.connect = connector{
 		known: &h.known, transport: c.Transport, tunnels: &h.tunnels, slots: slots{most: c.Tunnels},
 		hold: h.hold, serve: h.tunnelled, refuse: h.refuse, tell: c.BlindTunnel, idle: c.CallerIdle,
 	}
+
 	h.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		Transport:      c.Transport,
@@ -79,6 +83,7 @@ func New(c Config) (*Handler, error) {
 		ModifyResponse: h.finish,
 		ErrorHandler:   h.answerError,
 	}
+
 	return h, nil
 }
 
@@ -126,6 +131,7 @@ func (h *Handler) Upstream(host string) http.Handler {
 		if p == nil {
 			p = h.fromOtherPage(r)
 		}
+
 		if p != nil {
 			h.refuse(w, r, p)
 			return
@@ -159,21 +165,26 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		h.refuse(w, r, p)
 		return
 	}
+
 	if to.instead != nil {
 		to.instead.ServeHTTP(w, r)
 		return
 	}
+
 	free, p := h.bodies.readAhead(w, r) // before the request waits: no slow caller takes a place
 	defer free()
+
 	if p != nil {
 		h.refuse(w, r, p)
 		return
 	}
+
 	r, c, p := h.hold(r)
 	if p != nil {
 		h.refuse(w, r, p)
 		return
 	}
+
 	defer c.endWait()
 
 	c.to = to
@@ -182,9 +193,11 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		defer cut()
 		c.cut, r = cut, r.WithContext(ctx)
 	}
+
 	if c.upload, _ = r.Body.(*upload); c.upload != nil {
 		defer c.upload.finish()
 	}
+
 	h.watch(w, r, c)
 
 	c.begun = time.Now()
@@ -227,6 +240,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	if p.Status == http.StatusProxyAuthRequired {
 		w.Header().Set("Connection", "close") // a connection without the token takes no place of others
 	}
+
 	h.answer(w, p)
 
 	if unread && r.Header.Get("Expect") == "" {
@@ -253,12 +267,15 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 		c.left = true
 		h.counts.left.Add(1)
 		panic(http.ErrAbortHandler) // the caller has gone: its connection ends without an answer
+
 	default:
 		p = problemOf(err)
 	}
+
 	if p.timing = c.timing(); !c.upload.isOver() {
 		hangUp(w)
 	}
+
 	h.answer(w, p)
 }
 
@@ -291,6 +308,7 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 	if local && !h.known.admits(r) {
 		return newProblem(http.StatusForbidden, "this proxy is reached as localhost, by an address of the loopback, or by the name of a host of its policies")
 	}
+
 	asPost := *r // so that a page's GET is checked, too: it spends quota
 	asPost.Method = http.MethodPost
 	if h.origins.Check(&asPost) != nil {
@@ -302,6 +320,7 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 	if !t.isIn(r.Header) {
 		return newProblem(http.StatusProxyAuthRequired, "this proxy needs its token: send Proxy-Authorization: Bearer TOKEN")
 	}
+
 	return nil
 }
 
@@ -330,6 +349,7 @@ func (h *Handler) finish(resp *http.Response) error {
 	if len(resp.Trailer) > 0 && resp.Request.Method != http.MethodHead {
 		resp.Header.Del("Content-Length")
 	}
+
 	c := callOf(resp.Request.Context())
 	c.endWait()
 	c.answered(resp)
@@ -339,10 +359,12 @@ func (h *Handler) finish(resp *http.Response) error {
 	if !isReadable(resp.Header) {
 		h.counts.unreadable.Add(1)
 	}
+
 	resp.Header.Add("Server-Timing", c.timing())
 	h.links.rewrite(resp.Header, c.to)
 	if resp.StatusCode == http.StatusSwitchingProtocols && !c.enterTunnel(&h.tunnels) {
 		return errEnding
 	}
+
 	return nil
 }

@@ -41,6 +41,7 @@ func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	if !isHost(host) {
 		return nil, newProblem(http.StatusBadRequest, "the path begins with no host: use http://ADDRESS-OF-THIS-PROXY/HOST/ as the base URL")
 	}
+
 	if !k.has(host) {
 		if !strings.ContainsAny(host, ".:") {
 			return nil, lostHost()
@@ -64,10 +65,12 @@ func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	if scheme == "https" && !hasPort(authority) {
 		authority += ":443"
 	}
+
 	host, name, ok := k.meant(authority)
 	if !ok {
 		return nil, unnamed()
 	}
+
 	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
@@ -80,15 +83,18 @@ func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem)
 	if r.Method == http.MethodConnect {
 		return nil, newProblem(http.StatusForbidden, "there is no tunnel in a tunnel")
 	}
+
 	field, rest := r.Host, r.RequestURI
 	if !strings.HasPrefix(rest, "/") {
 		if _, field, rest, ok = splitAbsolute(rest); !ok {
 			return nil, newProblem(http.StatusBadRequest, "the target of the request is no path and no URL of http")
 		}
 	}
+
 	if _, own, _ := k.meant(field); field != "" && !sameHost(own, name) {
 		return nil, newProblem(http.StatusMisdirectedRequest, "the request is for another host than its tunnel")
 	}
+
 	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
@@ -97,10 +103,12 @@ func upstreamRoute(r *http.Request, host string, k *known) (*route, *problem) {
 	if !k.has(host) {
 		return nil, newProblem(http.StatusForbidden, "no policy names the host of this address any more")
 	}
+
 	rest := r.RequestURI
 	if r.Method == http.MethodConnect {
 		return nil, newProblem(http.StatusForbidden, "this address is for one host, and has no tunnels")
 	}
+
 	if !strings.HasPrefix(rest, "/") {
 		_, authority, path, ok := splitAbsolute(rest)
 		if !ok || !isOwn(r, authority) && !sameHost(authority, host) {
@@ -108,6 +116,7 @@ func upstreamRoute(r *http.Request, host string, k *known) (*route, *problem) {
 		}
 		rest = path
 	}
+
 	name := strings.TrimSuffix(host, ":443")
 	return newRoute(host, name, rest, route{here: origin(r)})
 }
@@ -158,5 +167,6 @@ func otherOrigin(r *http.Request) string {
 	case at != nil && strings.HasPrefix(at.String(), "[::1]"):
 		return "http://[::1]" + port + "/"
 	}
+
 	return "http://127.0.0.1" + port + "/"
 }

@@ -45,6 +45,7 @@ func NewTable(policies []throttle.Policy, tunnels ...string) *Table {
 		method, host, path := splitPattern(p.Match)
 		t.readers[i] = reader{p.Name, readsOf(p, method, path)}
 		all = append(all, parsedOrAll(host))
+
 		name, port := match.SplitPort(host)
 		if !namesLabel(name) {
 			continue
@@ -52,14 +53,17 @@ func NewTable(policies []throttle.Policy, tunnels ...string) *Table {
 		if port == "" {
 			port = ":443"
 		}
+
 		if parsed, err := match.Parse(name + port + "/"); err == nil {
 			named = append(named, parsed)
 			t.ports = append(t.ports, strings.TrimLeft(port[1:], "0"))
 		}
 	}
+
 	t.named, t.all = match.NewIndex(named), match.NewIndex(all)
 	slices.SortFunc(t.ports, comparePorts)
 	t.ports = slices.Compact(t.ports)
+
 	return t
 }
 
@@ -122,6 +126,7 @@ func readsOf(p *throttle.Policy, method, path string) string {
 	case !readsRetryAfterOnly(p.Answer), p.Meter != nil, p.Adaptive:
 		return "answers"
 	}
+
 	return ""
 }
 
@@ -169,6 +174,7 @@ func (t *Table) Blind(host string) (policy, why string) {
 	if len(matched) > 0 {
 		policy = t.readers[matched[0]].policy
 	}
+
 	return policy, "it counts requests, which TLS hides, and \"tunnels\" of the policy file does not list the host"
 }
 

@@ -35,6 +35,7 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	// The reader of the server ends the context of the request when a read fails.
 	ahead, _ := buffered.Peek(buffered.Reader.Buffered())
 	from := bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), conn))
@@ -42,10 +43,12 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	t.noteUse()
 	_ = conn.SetDeadline(time.Time{}) // those of the server
 	_ = conn.SetWriteDeadline(time.Now().Add(firstBytesTime))
+
 	if _, err := t.Conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		t.Close()
 		return nil, err
 	}
+
 	return t, nil
 }
 
@@ -80,6 +83,7 @@ func (t *taken) untilLeft(ctx context.Context) (watched context.Context, stop fu
 			cancel()
 		}
 	}()
+
 	return watched, func() {
 		_ = t.SetReadDeadline(time.Unix(1, 0))
 		<-done

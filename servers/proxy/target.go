@@ -56,6 +56,7 @@ func newTarget(host, rest string) (*url.URL, bool) {
 	if u.EscapedPath() == path {
 		return u, true
 	}
+
 	u.Opaque = path // with characters that net/url would escape
 	return u, !strings.HasPrefix(path, "//")
 }

@@ -45,6 +45,7 @@ func (b tunnelBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	if trace.GetConn != nil {
 		trace.GetConn(req.URL.Host)
 	}
+
 	conn, err := b.dial(ctx, "tcp", req.URL.Host)
 	if err != nil {
 		return nil, err
@@ -52,16 +53,19 @@ func (b tunnelBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	if trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{Conn: conn})
 	}
+
 	if err := ctx.Err(); err != nil {
 		conn.Close()
 		return nil, err
 	}
+
 	if trace.WroteHeaders != nil {
 		trace.WroteHeaders()
 	}
 	if to, ok := ctx.Value(dialledKey{}).(*dialled); ok {
 		to.conn = conn
 	}
+
 	return &http.Response{
 		StatusCode: http.StatusSwitchingProtocols, // whose body nobody looks at
 		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

@@ -66,16 +66,20 @@ func (t *tunnels) shutdown(ctx context.Context) error {
 	for _, end := range ends {
 		end()
 	}
+
 	select {
 	case <-empty:
 		return nil
 	case <-ctx.Done():
 	}
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	for one := range t.all {
 		one.cut()
 	}
+
 	return ctx.Err()
 }
 
@@ -137,9 +141,11 @@ func (s *slots) enter(client netip.Prefix) *slot {
 	if s.all == nil {
 		s.all, s.of = make(map[*slot]bool), make(map[netip.Prefix]int)
 	}
+
 	one := &slot{client: client}
 	s.all[one] = true
 	s.of[client]++
+
 	return one
 }
 
@@ -188,6 +194,7 @@ func (s *slots) makeRoom(client netip.Prefix) bool {
 			least = one
 		}
 	}
+
 	if least == nil {
 		return false
 	}
@@ -195,6 +202,7 @@ func (s *slots) makeRoom(client netip.Prefix) bool {
 	least.caller.Close()
 	s.remove(least)
 	s.ended++
+
 	return true
 }
 

@@ -15,16 +15,19 @@ func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem
 	if bad != nil {
 		return bad
 	}
+
 	select {
 	case t.waiting <- struct{}{}:
 		defer func() { <-t.waiting }()
 	default:
 		return refuse("too many callers wait in this process")
 	}
+
 	p, bad := t.join(q)
 	if bad != nil {
 		return bad
 	}
+
 	for {
 		answer, ready, err := t.outcome(p)
 		switch {
@@ -37,11 +40,14 @@ func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem
 				writePlaced(w, later)
 				return nil
 			}
+
 			return problemOf(err)
+
 		case answer != nil:
 			t.left(p, writeAnswer(w, r, answer))
 			return nil
 		}
+
 		select {
 		case <-ready:
 		case <-r.Context().Done():

@@ -39,9 +39,11 @@ func problemOf(err error) *problem.Problem {
 		p.Policy = mistake.Policy
 		return p
 	}
+
 	if p := problemOfPlace(err); p != nil {
 		return p
 	}
+
 	p := problem.Of(err)
 	if p == nil { // the permit was released while its start was awaited
 		return problem.New(http.StatusGone, "the permit is gone: it was released meanwhile")
@@ -49,6 +51,7 @@ func problemOf(err error) *problem.Problem {
 	if errors.As(err, &full) && full.RetryAfter == 0 { // unknown, as for what is in flight
 		p.RetryAfter = soon
 	}
+
 	return p
 }
 

@@ -35,18 +35,22 @@ func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem.P
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, problem.New(http.StatusUnsupportedMediaType, "the Content-Type is not application/json")
 	}
+
 	select {
 	case b <- struct{}{}:
 		defer func() { <-b }()
 	default:
 		return nil, refuse("too many bodies are on their way to this process")
 	}
+
 	deadline := http.NewResponseController(w)
 	_ = deadline.SetReadDeadline(time.Now().Add(bodyTime)) // where it is not supported the caller's context has to do
+
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
 	if err == nil {
 		_ = deadline.SetReadDeadline(time.Time{}) // else it stays: net/http reads what is left of a body before it answers
 	}
+
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -56,6 +60,7 @@ func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem.P
 	case err != nil:
 		return nil, problem.New(http.StatusBadRequest, "the body of the request could not be read")
 	}
+
 	return body, nil
 }
 
@@ -101,12 +106,14 @@ func (d *reader) object(raw json.RawMessage, at string, fields map[string]field,
 		d.mistake(at, "is not an object")
 		return
 	}
+
 	seen := make(map[string]bool)
 	for tokens.More() {
 		token, _ := tokens.Token()
 		name := token.(string)
 		var value json.RawMessage
 		_ = tokens.Decode(&value) // raw is valid
+
 		place := at + "/" + pointerPart(name)
 		switch read := fields[name]; {
 		case read == nil:
@@ -118,8 +125,10 @@ func (d *reader) object(raw json.RawMessage, at string, fields map[string]field,
 		default:
 			read(value, place)
 		}
+
 		seen[name] = true
 	}
+
 	for _, name := range required {
 		if !seen[name] {
 			d.mistake(at+"/"+name, "is missing")

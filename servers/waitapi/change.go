@@ -70,6 +70,7 @@ func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem 
 	if bad != nil {
 		return bad
 	}
+
 	return t.changePermit(w, r, name, func(ctx context.Context, p *permit) error {
 		most, ok := p.mostCost(policy, key)
 		switch {
@@ -78,6 +79,7 @@ func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem 
 		case policy == "" && key == "":
 			return p.inner.Tell(ctx, throttle.Answer{}.WithCost(min(cost, most)))
 		}
+
 		return p.inner.TellBudget(ctx, policy, key, throttle.Answer{}.WithCost(min(cost, most)))
 	})
 }
@@ -100,6 +102,7 @@ func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Proble
 	if t.c.MaxPenalty < 0 {
 		return problem.New(http.StatusForbidden, "callers of this process may not close budgets")
 	}
+
 	var d reader
 	var policies []string
 	var duration time.Duration
@@ -114,6 +117,7 @@ func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Proble
 	if bad != nil {
 		return bad
 	}
+
 	return t.changePermit(w, r, name, func(ctx context.Context, p *permit) error {
 		return p.inner.Tell(ctx, throttle.Refused(min(duration, t.c.MaxPenalty)), policies...)
 	})
@@ -138,22 +142,26 @@ func (t *table) readChange(w http.ResponseWriter, r *http.Request, d *reader, fi
 func (t *table) changePermit(w http.ResponseWriter, r *http.Request, name string, change func(context.Context, *permit) error) *problem.Problem {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTime)
 	defer cancel()
+
 	p, bad := t.begin(name)
 	if bad != nil {
 		return bad
 	}
+
 	select {
 	case p.change <- struct{}{}:
 		defer func() { <-p.change }()
 	case <-ctx.Done():
 		return problemOf(&throttle.StoreError{Err: ctx.Err()})
 	}
+
 	if err := change(ctx, p); err != nil {
 		return problemOf(err)
 	}
 	if _, bad := t.begin(name); bad != nil { // it may be gone since before the change, which then did nothing
 		return bad
 	}
+
 	done(w)
 	return nil
 }

@@ -56,6 +56,7 @@ func (c *Config) check() error {
 	if c.Limiters == nil {
 		mistakes = append(mistakes, errors.New("waitapi: Config.Limiters is missing: use throttle.NewLimiters"))
 	}
+
 	for _, f := range []struct {
 		name     string
 		negative bool
@@ -64,12 +65,14 @@ func (c *Config) check() error {
 			mistakes = append(mistakes, fmt.Errorf("waitapi: Config.%s is negative: use more than 0, or 0 for the default", f.name))
 		}
 	}
+
 	if c.MaxPenalty > throttle.MaxPenalty {
 		mistakes = append(mistakes, fmt.Errorf("waitapi: Config.MaxPenalty is %v: nothing is closed for longer than %v", c.MaxPenalty, throttle.MaxPenalty))
 	}
 	if c.MaxLifetime > 0 && c.Lifetime > c.MaxLifetime {
 		mistakes = append(mistakes, fmt.Errorf("waitapi: Config.Lifetime is %v, which is more than MaxLifetime, %v", c.Lifetime, c.MaxLifetime))
 	}
+
 	return errors.Join(mistakes...)
 }
 

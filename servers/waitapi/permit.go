@@ -98,6 +98,7 @@ func (t *table) close(ctx context.Context) error {
 		t.waits.Wait()
 		close(ended)
 	}()
+
 	select {
 	case <-ended:
 		return nil
@@ -111,6 +112,7 @@ func (t *table) close(ctx context.Context) error {
 func (t *table) closeForAll(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	t.closed = true
 	permits := make(chan *permit, len(t.byName))
 	for _, p := range t.byName {
@@ -119,6 +121,7 @@ func (t *table) closeForAll(ctx context.Context) {
 			permits <- p
 		}
 	}
+
 	close(permits)
 
 	for range min(releasesAtOnce, len(permits)) {
@@ -137,25 +140,30 @@ func (t *table) closeForAll(ctx context.Context) {
 func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if t.closed {
 		return nil, problemOf(errClosed)
 	}
+
 	p := t.byKey[q.key]
 	switch {
 	case q.key == digest{} || p == nil:
 		if t.count == t.c.Permits {
 			return nil, refuse("too many permits are neither released nor expired")
 		}
+
 		p = &permit{key: q.key, body: q.body, budgets: q.budgets, lifetime: q.lifetime, change: make(chan struct{}, 1)}
 		if t.count++; q.key != (digest{}) {
 			t.byKey[q.key] = p
 		}
+
 		t.acquirePermit(p, q, func(ctx context.Context) (*throttle.Permit, error) {
 			if q.aside {
 				return q.reserve(ctx, t.c.Limiters)
 			}
 			return t.c.Limiters.Acquire(ctx, q.demands...)
 		})
+
 	case p.body != q.body:
 		return nil, problem.New(http.StatusUnprocessableEntity, "the Idempotency-Key was used with another body: use another key")
 	case p.begun:
@@ -164,6 +172,7 @@ func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 		// The caller has had no answer. An answer now must be for a start that is now.
 		t.acquirePermit(p, q, func(ctx context.Context) (*throttle.Permit, error) { return p.inner, p.inner.Renew(ctx) })
 	}
+
 	p.callers++
 	return p, nil
 }
@@ -193,6 +202,7 @@ func (t *table) endWait(p *permit, inner *throttle.Permit, err error) {
 func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	defer close(p.ready)
 	switch {
 	case p.state == gone && err != nil: // nobody waits for the permit, and it has no start
@@ -208,6 +218,7 @@ func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack 
 	default:
 		t.hold(p, inner)
 	}
+
 	return nil
 }
 
@@ -264,6 +275,7 @@ func (t *table) left(p *permit, answered bool) {
 	if unused {
 		t.drop(p, errGone)
 	}
+
 	t.mu.Unlock()
 
 	switch {

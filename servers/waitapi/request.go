@@ -43,10 +43,12 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 	if bad != nil {
 		return nil, bad
 	}
+
 	body, bad := all.read(w, r)
 	if bad != nil {
 		return nil, bad
 	}
+
 	var d reader
 	wait := time.Duration(-1)
 	d.read(body, map[string]field{
@@ -56,22 +58,27 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 		"place":    d.place(q),
 		"lifetime": d.seconds(&q.lifetime, time.Millisecond, c.MaxLifetime),
 	}, "demands")
+
 	if bad := d.problem(); bad != nil {
 		return nil, bad
 	}
+
 	switch {
 	case wait == 0:
 		q.wait = -1
 	case wait > 0:
 		q.wait = min(q.wait, wait)
 	}
+
 	if key != "" {
 		same, _ := json.Marshal([]any{q.demands, q.lifetime}) // without the place: who lost an answer may have an older one. It never fails; a repeat may wait in another way
 		q.key, q.body = sha256.Sum256([]byte(key)), sha256.Sum256(same)
 	}
+
 	for i := range q.demands {
 		q.budgets = append(q.budgets, budgetOf(&q.demands[i], c.Limiters))
 	}
+
 	return q, nil
 }
 
@@ -85,12 +92,14 @@ func readDemand(d *reader, raw json.RawMessage, at string, c *Config) throttle.D
 		"cost":   d.number(&demand.Cost, 1),
 		"free":   d.truth(&free),
 	}, "policy")
+
 	switch {
 	case free && demand.Cost > 0:
 		d.mistake(at+"/cost", "is set for free work: leave one out")
 	case free:
 		demand.Cost = throttle.Free
 	}
+
 	return demand
 }
 
@@ -150,6 +159,7 @@ func keyOf(h http.Header) (string, *problem.Problem) {
 	if len(values) == 0 {
 		return "", nil
 	}
+
 	key := values[0]
 	if inner, ok := strings.CutPrefix(key, `"`); ok {
 		key, ok = strings.CutSuffix(inner, `"`)
@@ -157,10 +167,12 @@ func keyOf(h http.Header) (string, *problem.Problem) {
 			key = ""
 		}
 	}
+
 	odd := func(c rune) bool { return c <= ' ' || c > '~' || c == '"' || c == '\\' }
 	if len(values) > 1 || key == "" || len(key) > mostKey || strings.ContainsFunc(key, odd) {
 		return "", problem.New(http.StatusBadRequest, `the Idempotency-Key is not one of 1 to 255 ASCII characters, without spaces, \ and "`)
 	}
+
 	return key, nil
 }
 

@@ -40,6 +40,7 @@ func (h *Handler) Serves(path string) bool {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var serve func(http.ResponseWriter, *http.Request) *problem.Problem
 	allow, allowed := "POST", r.Method == http.MethodPost
+
 	switch r.URL.Path {
 	case "/v1/acquire":
 		serve = h.permits.acquire
@@ -56,11 +57,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem.New(http.StatusNotFound, "there is /v1/acquire, /v1/release, /v1/settle, /v1/penalize and /v1/openapi.yaml").Write(w)
 		return
 	}
+
 	if !allowed {
 		w.Header().Set("Allow", allow)
 		problem.New(http.StatusMethodNotAllowed, "the method is not "+allow).Write(w)
 		return
 	}
+
 	if p := serve(w, r); p != nil {
 		p.Write(w)
 	}

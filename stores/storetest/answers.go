@@ -30,6 +30,7 @@ func (s *scope) want(m *move, kind int, text string, expects bool) {
 		if n := len(m.want.levels); n != 2 {
 			s.wrong("%d ceilings, want the one before and the one after", n)
 		}
+
 	case kind == answers || kind == guesses:
 		s.answers(m, strings.Fields(text))
 		if kind == answers && len(m.want.answers) == 0 {
@@ -45,6 +46,7 @@ func (s *scope) answers(m *move, words []string) {
 		if i+1 < len(words) {
 			next = words[i+1]
 		}
+
 		switch word := words[i]; {
 		case word == "paused":
 			m.want.paused = true
@@ -54,10 +56,12 @@ func (s *scope) answers(m *move, words []string) {
 				s.wrong("%q is no budget", next)
 			}
 			i++
+
 		case word == "over":
 			over := s.boundsOf(next)
 			m.want.over = &over
 			i++
+
 		case multiple.MatchString(word) && len(m.want.answers) > 0:
 			last := m.want.answers[len(m.want.answers)-1]
 			m.want.answers = append(m.want.answers, slices.Repeat([]answer{last}, s.times(word[1:])-1)...)
@@ -65,6 +69,7 @@ func (s *scope) answers(m *move, words []string) {
 			m.want.answers = append(m.want.answers, s.answer(word)...)
 		}
 	}
+
 	if m.times > 1 && len(m.want.answers) == 1 {
 		m.want.answers = slices.Repeat(m.want.answers, m.times)
 	}
@@ -86,8 +91,10 @@ func (s *scope) answer(word string) (all []answer) {
 	case guess == "*":
 		return []answer{{kind: kind, any: true}}
 	}
+
 	for _, one := range s.sequence([]string{guess}) {
 		all = append(all, answer{kind: kind, bounds: s.boundsOf(one)})
 	}
+
 	return all
 }

@@ -18,17 +18,21 @@ func (p *play) come(m *move) {
 		p.came = append(p.came, v)
 		made = append(made, &caller{ticket: ticket{k, v.first}, visitor: v})
 	}
+
 	for _, c := range p.of(m) {
 		k := c.booking
 		k.Instead, k.Turn, k.Returns = c.grant.Handle, c.grant.Turn, true
 		add(k)
 	}
+
 	for len(m.charges) > 0 && len(made) < max(m.times, len(m.want.answers)) {
 		add(p.booking(m))
 	}
+
 	for i, want := range m.want.answers {
 		p.isFirst(m, made[i].ticket, want)
 	}
+
 	p.name(m, made)
 }
 
@@ -36,16 +40,19 @@ func (p *play) come(m *move) {
 func (p *play) isFirst(m *move, first ticket, want answer) {
 	p.Helper()
 	k, g := first.booking, first.grant
+
 	switch want.kind {
 	case "away":
 		if g.OK || g.Ready != nil || !want.any && !about(g.Wait, want.high.Duration) {
 			p.errorf("booked at %v: OK %t, in line %t, a wait of %v; want a refusal and about %v", p.now(), g.OK, g.Ready != nil, g.Wait, want.high)
 		}
 		p.isHolder(m, k, g, true)
+
 	case "soon":
 		if g.Wait > want.high.Duration {
 			p.errorf("booked at %v: a wait of %v, want at most %v", p.now(), g.Wait, want.high)
 		}
+
 	case "start":
 		p.isTime(k, g, want.bounds)
 	default:
@@ -125,6 +132,7 @@ func (p *play) allOver(t time.Duration, visitors ...*visitor) {
 		p.at(min(t, p.now()+step))
 		synctest.Wait()
 	}
+
 	for i, v := range visitors {
 		if v.waits() {
 			p.fatalf("at %v the visitor %d of %d still waits", p.now(), i, len(visitors))
@@ -158,6 +166,7 @@ func (p *play) areAtMost(m *move) {
 			starts = append(starts, v.begun())
 		}
 	}
+
 	slices.Sort(starts)
 	for i, n := 0, m.numbers[0]; i+n < len(starts); i++ {
 		if starts[i+n]-starts[i] <= m.time.Duration {
@@ -172,11 +181,13 @@ func (p *play) isGapless(m *move) {
 	p.Helper()
 	starts, span := []time.Duration{}, m.charges[0].Span()
 	p.allOver(p.now()+2*time.Minute, p.visitors(m)...)
+
 	for _, v := range p.visitors(m) {
 		if v.begun() != never {
 			starts = append(starts, v.begun())
 		}
 	}
+
 	slices.Sort(starts)
 	for i, got := range starts {
 		if want := m.time.Duration + time.Duration(i)*span; got < want || got > want+p.slack.Start {
@@ -216,11 +227,14 @@ func (p *play) isBusy(_ *move, c store.Charge) {
 		case !v.over && (cheapest == 0 || v.booking.Charges[0].Cost < cheapest):
 			cheapest = v.booking.Charges[0].Cost
 		}
+
 		v.mu.Unlock()
 	}
+
 	if cheapest == 0 {
 		return
 	}
+
 	free := l.earliest(store.Booking{Charges: []store.Charge{costing(c, cheapest)}}, now)
 	if wait := tickTimes(free - now); wait < horizon-100*ms-p.slack.Start {
 		p.errorf("at %v somebody stands in line, and a start is free in %v", p.now(), wait)

@@ -18,11 +18,13 @@ func (p *play) isAnswer(m *move, k store.Booking, g store.Grant, want answer) {
 			p.errorf("booked at %v: %+v, want a refusal that names no time", p.now(), g)
 		}
 		p.isHolder(m, k, g, true)
+
 	case "line":
 		p.isPlace(m, k, g, want)
 	default:
 		p.errorf("%q is no answer to a booking", want.kind)
 	}
+
 	if m.want.over != nil {
 		got, over := overOf(g, len(k.Charges)-1), *m.want.over
 		if got < over.low.Duration || got > over.high.Duration {
@@ -79,6 +81,7 @@ func (p *play) isPlace(m *move, k store.Booking, g store.Grant, want answer) {
 	case !guessed && g.Wait != 0:
 		p.errorf("booked at %v: a place in line that says to wait %v, which nobody can know", p.now(), g.Wait)
 	}
+
 	p.isHolder(m, k, g, true)
 	if !guessed {
 		p.isUncalled(g)

@@ -29,15 +29,18 @@ func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) store.Store)
 	if _, err := vectors(); err != nil {
 		t.Fatalf("mistakes in stores/storetest/vectors:\n%v", err)
 	}
+
 	for _, c := range contract() {
 		if slices.Contains(slack.Not, c.name) {
 			t.Logf("%s is not run: the store does not pass it yet", c.name)
 			continue
 		}
+
 		t.Run(c.name, func(t *testing.T) {
 			if testing.Short() && (c.isLong() || slack.Far && manyCalls.MatchString(c.name)) {
 				t.Skip("takes long: not with -short")
 			}
+
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, newStore(t), c.name)
 				b.slack = slack

@@ -15,6 +15,7 @@ func (p *play) crowd(m *move) {
 	p.Helper()
 	callers := max(m.times, len(m.want.answers))
 	grants, errs := make([]store.Grant, callers), make([]error, callers)
+
 	var crowd sync.WaitGroup
 	for i := range callers {
 		k := p.booking(m)
@@ -24,12 +25,14 @@ func (p *play) crowd(m *move) {
 		case m.words["choosing"]:
 			k.Charges = []store.Charge{k.Charges[0], k.Charges[1+i%(len(k.Charges)-1)]}
 		}
+
 		crowd.Go(func() {
 			if grants[i], errs[i] = p.store.Book(p.Context(), &k); m.words["fleeting"] {
 				p.store.Cancel(&k, grants[i])
 			}
 		})
 	}
+
 	crowd.Wait()
 	var starts []time.Duration
 	for i, g := range grants {
@@ -40,11 +43,13 @@ func (p *play) crowd(m *move) {
 			starts = append(starts, p.now()+g.Wait)
 		}
 	}
+
 	slices.Sort(starts)
 	if len(starts) != len(m.want.answers) && !m.words["fleeting"] {
 		p.errorf("at %v: %d of %d callers have a start, want %d", p.now(), len(starts), callers, len(m.want.answers))
 		return
 	}
+
 	for i, want := range m.want.answers {
 		if at := want.low.since(p.now()); starts[i] != at {
 			p.errorf("start %d of %d is at %v, want %v", i, len(starts), starts[i], at)
@@ -58,6 +63,7 @@ func (p *play) crowd(m *move) {
 func (p *play) ride(m *move) {
 	p.Helper()
 	var crowd sync.WaitGroup
+
 	var running, most, served atomic.Int64
 	for range m.times {
 		crowd.Go(func() {
@@ -69,15 +75,18 @@ func (p *play) ride(m *move) {
 				k.Instead = g.Handle
 				k, g = p.book(k)
 			}
+
 			n := running.Add(1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
+
 			runtime.Gosched()
 			running.Add(-1)
 			served.Add(1)
 			p.store.Release(&k, g)
 		})
 	}
+
 	crowd.Wait()
 	if limit := m.charges[0].Limit.N(); most.Load() > int64(limit) || served.Load() != int64(m.times) {
 		p.errorf("%d of %d callers were served, up to %d at a time; want all, up to %d", served.Load(), m.times, most.Load(), limit)

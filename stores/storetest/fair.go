@@ -33,30 +33,36 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 	for range callers {
 		starts = append(starts, never)
 	}
+
 	for now := time.Duration(0); now < end; {
 		for ; next < len(callers) && callers[next].at <= now; next++ {
 			id := callers[next].share.ID
 			if lanes[id] == nil {
 				lanes[id] = new(fairLane)
 			}
+
 			l := lanes[id]
 			if len(l.waits) == 0 {
 				l.finish = max(l.finish, served)
 			}
+
 			l.waits = append(l.waits, next)
 		}
+
 		var first *fairLane
 		for _, l := range lanes {
 			// Those that left further back count for nothing before they are the first.
 			for len(l.waits) > 0 && callers[l.waits[0]].leavesBy(now) {
 				l.waits = l.waits[1:]
 			}
+
 			switch {
 			case len(l.waits) == 0:
 			case first == nil, l.finish < first.finish, l.finish == first.finish && l.waits[0] < first.waits[0]:
 				first = l
 			}
 		}
+
 		if first == nil {
 			if next == len(callers) {
 				break
@@ -64,12 +70,14 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 			now = callers[next].at
 			continue
 		}
+
 		c := callers[first.waits[0]]
 		starts[first.waits[0]], first.waits = now, first.waits[1:]
 		served = first.finish
 		first.finish += float64(c.cost) / float64(max(1, c.share.Weight))
 		now += time.Duration(float64(c.cost) / rate * float64(time.Second))
 	}
+
 	return starts
 }
 
@@ -87,6 +95,7 @@ func maxMin(asked, weights []float64, served float64) (parts []float64) {
 				sum += weights[i]
 			}
 		}
+
 		again := false
 		for i := range asked {
 			if content[i] {
@@ -96,6 +105,7 @@ func maxMin(asked, weights []float64, served float64) (parts []float64) {
 				parts[i], content[i], again = asked[i], true, true
 			}
 		}
+
 		if !again {
 			return parts
 		}

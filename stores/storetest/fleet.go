@@ -12,6 +12,7 @@ func RunVectors(t *testing.T, file, text string, newFleet func(*testing.T) Fleet
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, v := range list {
 		t.Run(v.name, func(t *testing.T) {
 			for i, moves := range v.cases {

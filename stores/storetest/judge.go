@@ -33,9 +33,11 @@ func (w *world) isHolder(k store.Booking, g store.Grant, now, start int64) {
 		}
 		return
 	}
+
 	if g.Held < 0 || g.Held >= len(k.Charges) || k.Charges[g.Held].Shadow {
 		w.failf("%s: waits %v, but Held is %d", describe(k), g.Wait, g.Held)
 	}
+
 	q := w.truth.ask(k.Charges[g.Held], k, now)
 	switch {
 	case q.allows(start - 1):
@@ -54,13 +56,16 @@ func (w *world) isOver(k store.Booking, g store.Grant, start int64) {
 		c.Shadow = false
 		counted.Charges = append(counted.Charges, c)
 	}
+
 	together := w.truth.earliest(counted, start)
 	for i, c := range k.Charges {
 		if !c.Shadow {
 			continue
 		}
+
 		only := store.Booking{Spread: k.Spread, Charges: counted.Charges[i : i+1]}
 		alone := w.truth.earliest(only, start)
+
 		over := overOf(g, i)
 		if got := start + micros(over); got < alone || got > together {
 			w.failf("%s: Over of charge %d is %v, want %v", describe(k), i, over, time.Duration(alone-start)*tick)
@@ -79,6 +84,7 @@ func (w *world) isLawful(k store.Booking, g store.Grant, now int64) {
 	if start < soonest(k, now) {
 		w.failf("%s: starts too soon, after %v", describe(k), g.Wait)
 	}
+
 	for _, c := range k.Charges {
 		if !c.Shadow && !w.truth.ask(c, store.Booking{Spread: k.Spread}, start).allows(start) {
 			w.failf("%s: %s does not allow a start after %v", describe(k), c.Budget.Policy, g.Wait)
@@ -109,11 +115,13 @@ func (l *ledger) excess(c store.Charge) string {
 	if isOpen(c) {
 		return ""
 	}
+
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
 	if c.Limit.Kind() == store.KindTokenBucket {
 		return drained(c, stays)
 	}
+
 	for i, first := range stays {
 		switch most := together(c, stays, first); {
 		case c.Limit.Kind() == store.KindLeakyBucket && i > 0 && first.at < over(c, stays[i-1]):
@@ -124,6 +132,7 @@ func (l *ledger) excess(c store.Charge) string {
 				c.Budget.Policy, most, sentence(c))
 		}
 	}
+
 	return ""
 }
 
@@ -138,6 +147,7 @@ func drained(c store.Charge, stays []stay) string {
 			if s.until < first.until {
 				continue
 			}
+
 			level -= int64(s.cost) * each
 			if flown := tokens * max(0, s.at-late); level+flown < 0 {
 				return fmt.Sprintf("budget %s: %d tokens are missing %d µs after another start, by %s",
@@ -145,5 +155,6 @@ func drained(c store.Charge, stays []stay) string {
 			}
 		}
 	}
+
 	return ""
 }

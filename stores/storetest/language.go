@@ -19,8 +19,10 @@ func (s *scope) read(text string) {
 		for _, value := range s.sequence(strings.Fields(list)) {
 			s.read(substitute(body, map[string]string{name: value}))
 		}
+
 		return
 	}
+
 	for _, part := range splitTrim(text, ";") {
 		if name, limit, ok := strings.Cut(part, " = "); ok {
 			s.define(strings.TrimSpace(name), limit)
@@ -38,14 +40,17 @@ func (s *scope) define(name, text string) {
 	if err != nil {
 		s.wrong("%q is no limit that throttle.ParseLimit reads", parts[0])
 	}
+
 	own := name
 	if s.number > 0 {
 		own = fmt.Sprint(s.number, " ", name)
 	}
+
 	c := charge(own, limit)
 	if old, ok := s.charges[name]; ok {
 		c.Budget = old.Budget
 	}
+
 	for _, part := range parts[1:] {
 		words := strings.Fields(part)
 		if len(words) == 2 && (words[0] == "key" || words[0] == "beside") {
@@ -60,9 +65,11 @@ func (s *scope) define(name, text string) {
 			s.wrong("%q says nothing of a budget", part)
 		}
 	}
+
 	if s.labels[name] || isWord(name) {
 		s.wrong("%q is a caller, or a word of the language", name)
 	}
+
 	s.charges[name] = c
 }
 
@@ -72,6 +79,7 @@ func (s *scope) attribute(c *store.Charge, words []string) int {
 	if len(words) > 1 {
 		value = words[1]
 	}
+
 	switch words[0] {
 	case "shadow":
 		c.Shadow = true
@@ -94,6 +102,7 @@ func (s *scope) attribute(c *store.Charge, words []string) int {
 	default:
 		return 0
 	}
+
 	return 1
 }
 
@@ -104,31 +113,37 @@ func (s *scope) move(text string) {
 	if labels, rest, ok := strings.Cut(head, ": "); ok {
 		m.labels, head = strings.Fields(labels), rest
 	}
+
 	words := strings.Fields(strings.ReplaceAll(head, ",", " "))
 	if len(words) == 0 {
 		s.wrong("no move in %q", text)
 		return
 	}
+
 	m.verb = words[0]
 	if _, ok := verbs[m.verb]; !ok && s.fleet {
 		s.own(&m, words[1:])
 		return
 	}
+
 	for words = words[1:]; len(words) > 0; {
 		words = words[min(s.word(&m, words), len(words)):]
 	}
+
 	if v, ok := verbs[m.verb]; !ok {
 		s.wrong("%q is no move", m.verb)
 	} else {
 		s.want(&m, v.wants, strings.TrimSpace(want), expects)
 		s.needs(&m, v.needs)
 	}
+
 	for _, label := range m.labels {
 		if _, ok := s.charges[label]; ok || isWord(label) {
 			s.wrong("%q is a budget, or a word of the language", label)
 		}
 		s.labels[strings.TrimSuffix(label, "+")] = true
 	}
+
 	s.moves = append(s.moves, m)
 }
 
@@ -149,6 +164,7 @@ func (s *scope) own(m *move, words []string) {
 			m.own.Words = append(m.own.Words, word)
 		}
 	}
+
 	m.own.Place, m.own.Program = m.place, m.program
 	s.moves = append(s.moves, *m)
 }
@@ -175,14 +191,17 @@ func (s *scope) word(m *move, words []string) int {
 			return n
 		}
 	}
+
 	if c, ok := s.charges[word]; ok {
 		m.charges = append(m.charges, c)
 		return 1
 	}
+
 	if x := multiple.FindStringSubmatch(word); x != nil {
 		m.times = s.times(x[1])
 		return 1
 	}
+
 	switch parts := several.FindStringSubmatch(word); {
 	case word == "by" && s.fleet && len(words) > 1:
 		m.program = words[1]
@@ -199,14 +218,17 @@ func (s *scope) word(m *move, words []string) int {
 		if notNumber == nil {
 			m.numbers = append(m.numbers, n)
 		}
+
 		if t, err := parseMoment(word); err == nil {
 			m.time = &t
 		} else if notNumber != nil {
 			s.wrong("%v", err)
 		}
+
 	default:
 		s.wrong("%q is neither a budget, nor a caller, nor a word of the language", word)
 	}
+
 	return 1
 }
 

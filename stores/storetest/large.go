@@ -17,10 +17,12 @@ func (p *play) queue(m *move) {
 		if !g.OK {
 			p.fatalf("caller %d with any MaxWait was refused", i)
 		}
+
 		start := p.now() + g.Wait
 		history.add(k, p.zero.Add(start).UnixMicro())
 		last = max(last, start)
 	}
+
 	if text := history.excess(c); text != "" {
 		p.errorf("%s", text)
 	}
@@ -43,10 +45,12 @@ func (p *play) steady(m *move) {
 		if p.at(p.now() + g.Wait); p.now() >= end {
 			break
 		}
+
 		history.add(k, time.Now().UnixMicro())
 		used++
 		time.Sleep(m.options["every"].Duration)
 	}
+
 	if text := history.excess(c); text != "" {
 		p.errorf("%s", text)
 	}

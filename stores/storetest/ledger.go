@@ -38,6 +38,7 @@ func (l *ledger) earliest(k store.Booking, now int64) int64 {
 			questions = append(questions, l.ask(c, k, now))
 		}
 	}
+
 	t := soonest(k, now)
 	for i := 0; i < len(questions); i++ {
 		if q := questions[i]; !q.allows(t) {
@@ -45,6 +46,7 @@ func (l *ledger) earliest(k store.Booking, now int64) int64 {
 			i = -1 // the others are asked again
 		}
 	}
+
 	return t
 }
 
@@ -93,23 +95,28 @@ func (q question) isClear(t int64) bool {
 func (l *ledger) ask(c store.Charge, k store.Booking, now int64) question {
 	q := question{spread: k.Spread, closed: l.closed[c.Budget.Key]}
 	q.charge = l.learnt[c.Budget.Key].lower(c, now)
+
 	for _, s := range l.stays[c.Budget.Key] {
 		if over(c, s) > now || c.Limit.Kind() == store.KindTokenBucket {
 			q.stays = append(q.stays, s)
 		}
 	}
+
 	if c.Limit.Kind() == store.KindTokenBucket {
 		q.stays = full(c, q.stays)
 	}
+
 	p, slow := l.penalty(c.Budget.Key), c
 	slow.Cost, slow.Reserve = 0, 0 // a slow start has parts of the ceiling, whatever the charge costs
 	slow.Limit = l.learnt[c.Budget.Key].lower(slow, now).Limit
 	slow.Cost, slow.Reserve = c.Cost, c.Reserve
 	q.gap = l.gap(c, l.stays[c.Budget.Key], p)
+
 	q.ramp = l.ramp(slow, q.stays, p)
 	if q.ramp.step > 0 { // which do not end with a window
 		q.ramp = l.ramp(slow, l.stays[c.Budget.Key], p)
 	}
+
 	q.pacing(now, soonest(k, now))
 	return q
 }
@@ -134,6 +141,7 @@ func (q question) next(t int64) int64 {
 	case !q.gap.allows(stay{at: t}):
 		return q.gap.end
 	}
+
 	switch q.charge.Limit.Kind() {
 	case store.KindFixedWindow:
 		_, to := window(q.charge.Limit, t)
@@ -141,17 +149,20 @@ func (q question) next(t int64) int64 {
 	case store.KindTokenBucket:
 		return q.nextBucket(stayOf(q.charge, q.spread, t))
 	}
+
 	first := q.ramp.next(q.charge, t)
 	for _, s := range q.clear {
 		if end := s.until + int64(q.charge.Cost)*micros(q.charge.Pace); end > t {
 			first = min(first, end)
 		}
 	}
+
 	for _, s := range q.stays {
 		if end := over(q.charge, s); end > t {
 			first = min(first, end)
 		}
 	}
+
 	return first
 }
 

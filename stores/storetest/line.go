@@ -73,15 +73,18 @@ func (l *lines) lacking(k store.Booking, before *wait) (list []int) {
 	if before != nil {
 		arrival = before.arrival
 	}
+
 	for i, c := range k.Charges {
 		if !inFlight(c) || c.Shadow {
 			continue
 		}
+
 		itsTurn := before != nil && before.called && before.charge.Budget == c.Budget
 		if at := l.at(c); !at.lets(c, arrival) && !(itsTurn && at.fits(c)) {
 			list = append(list, i)
 		}
 	}
+
 	return list
 }
 

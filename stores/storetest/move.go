@@ -168,6 +168,7 @@ func (s *scope) sequence(items []string) (all []string) {
 			all = append(all, item)
 			continue
 		}
+
 		first, second, stepped := strings.Cut(from, ",")
 		whole := func(text string) (int64, string) {
 			n, err := strconv.ParseInt(text, 10, 64)
@@ -176,21 +177,26 @@ func (s *scope) sequence(items []string) (all []string) {
 			}
 			return int64(s.moment(text).Duration), "ns"
 		}
+
 		a, _ := whole(first)
 		end, unit := whole(to)
 		step := int64(1)
+
 		if stepped {
 			b, _ := whole(second)
 			step = b - a
 		}
+
 		if step <= 0 {
 			s.wrong("%q does not rise", item)
 			return all
 		}
+
 		for ; a <= end; a += step {
 			all = append(all, strconv.FormatInt(a, 10)+unit)
 		}
 	}
+
 	return all
 }
 

@@ -37,6 +37,7 @@ func (p *play) amend(k *store.Booking, m *move) {
 	if horizon, ok := m.options["horizon"]; ok {
 		k.Horizon = horizon.Duration
 	}
+
 	switch {
 	case m.words["high"]:
 		k.Priority = store.PriorityHigh
@@ -135,9 +136,11 @@ func (p *play) refuse(m *move, c store.Charge) {
 	if m.time != nil {
 		r.Length = m.time.Duration
 	}
+
 	for _, refused := range p.of(m) {
 		r.Start = refused.grant
 	}
+
 	from, to, err := p.store.Refuse(p.Context(), c, r)
 	if err != nil {
 		p.fatalf("Refuse(%v, %+v) at %v: %v", c.Budget, r, p.now(), err)

@@ -70,20 +70,24 @@ func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
 		if q.starts[i] = never; without[i] {
 			continue
 		}
+
 		q.when(v.at, func() { q.comes(i) })
 		if v.maxWait > 0 {
 			q.when(v.at+v.maxWait, func() { q.leaves(i) })
 		}
 	}
+
 	for _, e := range p.events {
 		q.when(e.at, func() { q.happens(e) })
 	}
+
 	for now := time.Duration(0); ; {
 		for len(q.nexts) > 0 && q.nexts[0].at <= now {
 			do := q.nexts[0].do
 			q.nexts = q.nexts[1:]
 			do()
 		}
+
 		next := q.serve(now)
 		if len(q.nexts) > 0 {
 			next = min(next, q.nexts[0].at)
@@ -91,6 +95,7 @@ func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
 		if next == store.Never {
 			return q.starts
 		}
+
 		now = next
 	}
 }
@@ -130,6 +135,7 @@ func (q *perfectQueue) micro(t time.Duration) int64 { return q.zero.Add(t).UnixM
 func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
 	next = store.Never
 	t := q.micro(now)
+
 	held := make(map[[16]byte]bool) // somebody waits for these
 	for _, i := range slices.Clone(q.waits) {
 		k := q.plan.visits[i].booking
@@ -137,6 +143,7 @@ func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
 		if slices.ContainsFunc(k.Charges, func(c store.Charge) bool { return held[c.Budget.Key] }) {
 			continue // behind another
 		}
+
 		if first := q.ledger.earliest(k, t); first > t {
 			next = min(next, now+tickTimes(first-t))
 			for _, c := range k.Charges {
@@ -144,11 +151,14 @@ func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
 					held[c.Budget.Key] = true
 				}
 			}
+
 			continue
 		}
+
 		q.leaves(i)
 		q.begins(i, now)
 	}
+
 	return next
 }
 
@@ -160,10 +170,12 @@ func (q *perfectQueue) begins(i int, now time.Duration) {
 	if v.settled < 0 {
 		return
 	}
+
 	costs := []int{v.settled}
 	for _, c := range v.booking.Charges[1:] {
 		costs = append(costs, c.Cost)
 	}
+
 	q.when(now+v.delay, func() {
 		q.ledger.settle(v.booking, q.micro(now), q.micro(now+v.delay), costs)
 	})

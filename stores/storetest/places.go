@@ -17,6 +17,7 @@ func placeChecks() []check {
 			}
 		}
 	}
+
 	return []check{
 		{"P5_PlaceKeepsItsRank", of(placeKeepsItsRank)},
 		{"P5_PlaceOutlivesItsLine", of(placeOutlivesItsLine)},
@@ -92,12 +93,14 @@ func placeKeepsItsRank(b *bench, k store.Store) {
 	if latest := slices.Max(before); at < latest-b.slack.Order {
 		b.errorf("a caller with a place begins at %v, and one that came before it at %v", at, latest)
 	}
+
 	passed := 0
 	for _, s := range behind {
 		if s < at-b.slack.Order {
 			passed++
 		}
 	}
+
 	if passed > 0 {
 		b.errorf("a caller with a place begins at %v, behind %d that came after it", at, passed)
 	}
@@ -114,12 +117,14 @@ func placeOutlivesItsLine(b *bench, k store.Store) {
 	young := b.crowdFor(c, 20)
 	back := b.redeems(k, c, kept)
 	starts := b.allBegin(10*sec, append(young, back)...)
+
 	passed := 0
 	for _, s := range starts[:20] {
 		if s < starts[20] {
 			passed++
 		}
 	}
+
 	// What is booked stays: starts within the horizon, since the first of the young ones came.
 	if most := int((200*ms + horizon + b.slack.Order) / (100 * ms)); passed > most {
 		b.errorf("a caller with a place from an earlier line begins behind %d of 20 that came after it, want at most %d", passed, most)
@@ -130,6 +135,7 @@ func placeOutlivesItsLine(b *bench, k store.Store) {
 func placeBlocksNobody(b *bench, k store.Store) {
 	c := b.ten("blocks")
 	all := b.crowdFor(c, 60)
+
 	var stay []*visitor
 	for i, v := range all {
 		if i >= 20 && i%5 != 0 {
@@ -138,6 +144,7 @@ func placeBlocksNobody(b *bench, k store.Store) {
 			stay = append(stay, v)
 		}
 	}
+
 	starts := b.allBegin(time.Minute, stay...)
 	slices.Sort(starts)
 	if last, want := starts[len(starts)-1], time.Duration(len(stay))*c.Span(); last > want+b.slack.Start+10*ms {
@@ -154,21 +161,26 @@ func placeForged(b *bench, k store.Store) {
 	all := b.crowdFor(c, 30)
 	kept := all[29].leavesWithPlace(k)
 	all = all[:29]
+
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 60 {
 		forged := slices.Clone(kept)
 		for range rnd.IntN(4) {
 			forged[rnd.IntN(len(forged))] ^= byte(1 << rnd.IntN(8))
 		}
+
 		booking := store.Booking{Charges: []store.Charge{c}, MaxWait: -1, Returns: true}
 		if turn, ok := k.RestoreTurn(&booking, forged); ok && turn != nil {
 			booking.Turn = turn
 			all = append(all, b.comes(booking))
 		}
+
 		b.at(b.now() + 5*ms)
 	}
+
 	starts := b.allBegin(time.Minute, all...)
 	slices.Sort(starts)
+
 	for i, s := range starts[1:] {
 		if s-starts[i] < c.Span() {
 			b.errorf("starts at %v and %v, want %v between them", starts[i], s, c.Span())
@@ -201,6 +213,7 @@ func placeAppointments(b *bench, k store.Store) {
 			b.errorf("at %v: an appointment in %v, %v; want %v", b.now(), got, err, want)
 		}
 	}
+
 	is(sec, 1, false, sec)
 	is(sec, 5, false, 1100*ms)
 	is(sec, 1, false, 1600*ms)

@@ -54,11 +54,14 @@ func (p *play) of(m *move) (all []*caller) {
 		if ref.first > last || last >= len(known) {
 			p.fatalf("%s has %d callers", ref.label, len(known))
 		}
+
 		all = append(all, known[ref.first:last+1]...)
 	}
+
 	if m.words["backwards"] {
 		slices.Reverse(all)
 	}
+
 	return all
 }
 
@@ -67,15 +70,18 @@ func (p *play) name(m *move, made []*caller) {
 	for _, c := range made {
 		c.program = p.program
 	}
+
 	for i, label := range m.labels {
 		own := made
 		if len(m.labels) > 1 {
 			own = made[i : i+1]
 		}
+
 		if plus := len(label) - 1; label[plus] == '+' {
 			label = label[:plus]
 			own = append(p.known[label], own...)
 		}
+
 		p.known[label] = own
 	}
 }

@@ -58,6 +58,7 @@ func randomChecks() []check {
 			func(b *bench) { randomInFlight(b, seed, randomOps) },
 		})
 	}
+
 	return all
 }
 
@@ -134,9 +135,11 @@ func newWorld(b *bench, seed uint64, m mood, odd bool) *world {
 		dice: newDice(b, seed, 1), mood: m, odd: odd, truth: newLedger(), above: make(map[[16]byte]bool),
 	}
 	w.settles = w.chance(50)
+
 	for i := range 4 {
 		c := charge(fmt.Sprint("budget ", i), store.Limit{})
 		c.Limit, c.Jitter = w.limit()
+
 		// Shadow starts may overlap on a pace, and a store that joins their
 		// blocks may report a longer wait than there is. How far they
 		// overdraw a bucket, a store need not remember for long.
@@ -145,8 +148,10 @@ func newWorld(b *bench, seed uint64, m mood, odd bool) *world {
 		if !c.Shadow && w.chance(40) {
 			c.Pace = time.Duration(w.rng.IntN(20000)) * tick
 		}
+
 		w.budgets = append(w.budgets, c)
 	}
+
 	return w
 }
 
@@ -183,6 +188,7 @@ func (w *world) step() {
 func (w *world) change(c *store.Charge) {
 	stays := w.truth.stays[c.Budget.Key]
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
+
 	first, end := 0, int64(0)
 	for i, s := range stays {
 		if s.at > end {
@@ -190,18 +196,23 @@ func (w *world) change(c *store.Charge) {
 		}
 		end = max(end, over(*c, s))
 	}
+
 	if end <= w.clock() {
 		first = len(stays)
 	}
+
 	if !w.slow(*c) {
 		delete(w.truth.closed, c.Budget.Key)
 		delete(w.truth.bans, c.Budget.Key)
 	}
+
 	c.Limit, c.Jitter = w.limit()
 	if k := c.Limit.Kind(); k == store.KindLeakyBucket || k == store.KindTokenBucket {
 		first = len(stays)
 	}
+
 	w.truth.stays[c.Budget.Key] = stays[first:]
+
 	// A store hears of a limit when somebody asks under it.
 	w.try(store.Booking{Charges: []store.Charge{*c}})
 }
@@ -220,11 +231,13 @@ func (w *world) try(k store.Booking) {
 	want := w.truth.earliest(k, now)
 	k, g := w.book(k)
 	at := now + micros(g.Wait)
+
 	if w.mood == exact {
 		w.isExact(k, g, now, want)
 	} else {
 		w.isLawful(k, g, now)
 	}
+
 	if g.OK {
 		w.truth.add(k, at)
 		w.grants = append(w.grants, granted{k, g, at})
@@ -290,14 +303,17 @@ func (w *world) close() {
 	if w.chance(60) {
 		ago = tick + w.duration(longest)
 	}
+
 	if w.chance(40) { // met again, perhaps
 		w.sleepUntil(w.truth.closed[c.Budget.Key] + int64(w.rng.IntN(2)))
 		ago = tick + w.duration(50*ms)
 	}
+
 	if ago > 0 {
 		w.denied(c, d, ago)
 	} else {
 		w.pause(c, d)
 	}
+
 	w.truth.shut(c, w.clock(), d, ago)
 }

@@ -21,13 +21,16 @@ func adaptiveRandomChecks() []check {
 				} else {
 					w.step()
 				}
+
 				if w.op%50 == 49 {
 					time.Sleep(w.duration(3 * time.Minute)) // ceilings take their time
 				}
 			}
+
 			w.count()
 		}})
 	}
+
 	return all
 }
 
@@ -62,20 +65,24 @@ func (w *world) refuse() {
 	if len(w.grants) == 0 {
 		return
 	}
+
 	g, now := w.grants[len(w.grants)-1-w.rng.IntN(min(5, len(w.grants)))], w.clock()
 	c := g.booking.Charges[w.rng.IntN(len(g.booking.Charges))]
 	forgotten := func(s stay) bool { return s.at <= g.at && over(c, s) > g.at && over(c, s) <= now }
 	if g.at > now || slices.ContainsFunc(w.truth.stays[c.Budget.Key], forgotten) || over(c, stay{at: g.at, until: g.at}) <= now {
 		return
 	}
+
 	d := w.duration([]time.Duration{0, 100 * ms, 2 * sec}[w.rng.IntN(3)])
 	ago := w.duration(time.Duration(now-g.at) * tick)
 	from, to, err := w.store.Refuse(w.Context(), c, store.Refusal{Length: d, Ago: ago, Start: g.grant})
 	if err != nil {
 		w.failf("Refuse: %v", err)
 	}
+
 	wantFrom, wantTo := w.truth.learn(c, g.at, now)
 	w.truth.shut(c, now, d, max(tick, ago))
+
 	if from != wantFrom || to != wantTo {
 		w.failf("refusal of the start at %d in %s (%s) at %d: ceiling from %v to %v, want %v and %v",
 			g.at, c.Budget.Policy, sentence(c), now, from, to, wantFrom, wantTo)

@@ -41,17 +41,21 @@ func randomInFlight(b *bench, seed uint64, ops int) {
 	b.Helper()
 	w := &traffic{dice: newDice(b, seed, 2), lines: newLines(), ledger: newLedger()}
 	w.costly = w.chance(50)
+
 	for i := range 3 {
 		w.flights = append(w.flights, charge(fmt.Sprint("in flight ", i), store.Concurrency(1+w.rng.IntN(6))))
 	}
+
 	w.windows = []store.Charge{
 		charge("window", store.PerSecond(1+w.rng.IntN(20))),
 		charge("bucket", store.TokenBucket(1+w.rng.IntN(20), sec, 1+w.rng.IntN(20))),
 	}
+
 	for w.op = range ops {
 		w.step()
 		w.look()
 	}
+
 	w.leave()
 }
 
@@ -69,6 +73,7 @@ func (w *traffic) step() {
 		if p, ok := takeOne(w.rng, &w.waiting); ok {
 			w.giveUp(p)
 		}
+
 	case r < 80:
 		w.awaitOne()
 	case r < 82:
@@ -84,6 +89,7 @@ func (w *traffic) booking() store.Booking {
 	if w.chance(25) {
 		k.MaxWait = 0
 	}
+
 	for _, i := range w.rng.Perm(len(w.flights))[:1+w.rng.IntN(2)] {
 		c := w.flights[i]
 		if w.costly {
@@ -91,13 +97,16 @@ func (w *traffic) booking() store.Booking {
 		} else {
 			c.Reserve = w.rng.IntN(c.Limit.N())
 		}
+
 		c.Shadow = w.chance(5)
 		k.Charges = append(k.Charges, c)
 	}
+
 	if len(w.booked) < 30 && w.chance(30) {
 		c := w.windows[w.rng.IntN(len(w.windows))]
 		k.Charges = slices.Insert(k.Charges, w.rng.IntN(len(k.Charges)+1), c)
 	}
+
 	return k
 }
 
@@ -110,8 +119,10 @@ func (w *traffic) try(k store.Booking, before *wait) {
 	if at == now {
 		lacking = w.lines.lacking(k, before)
 	}
+
 	k, g := w.book(k)
 	w.isAnswer(k, g, at-now, lacking)
+
 	s := start{ticket: ticket{k, g}, at: at}
 	switch {
 	case g.OK && at > now:
@@ -121,9 +132,11 @@ func (w *traffic) try(k store.Booking, before *wait) {
 		w.ledger.add(k, at)
 		w.lines.hold(k)
 		w.running = append(w.running, s)
+
 	case g.Ready != nil:
 		w.waiting = append(w.waiting, place{s.ticket, w.lines.join(k.Charges[g.Held], before)})
 	}
+
 	w.lines.call()
 }
 
@@ -151,6 +164,7 @@ func (w *traffic) look() {
 			w.failf("%s has room and is not called", describe(p.booking))
 		}
 	}
+
 	for _, p := range w.waiting {
 		select {
 		case <-p.grant.Ready:
@@ -160,6 +174,7 @@ func (w *traffic) look() {
 		default:
 		}
 	}
+
 	if w.chance(10) {
 		w.compare(w.flights[w.rng.IntN(len(w.flights))])
 	}

@@ -31,15 +31,18 @@ func (w *traffic) settleOne() {
 	if !ok {
 		return
 	}
+
 	if !s.settled {
 		costs := make([]int, len(s.booking.Charges))
 		for i, c := range s.booking.Charges {
 			costs[i] = w.rng.IntN(c.Cost + 2)
 		}
+
 		w.settle(s.booking, s.grant, costs...)
 		w.ledger.settle(s.booking, s.at, w.clock(), costs)
 		s.settled = true
 	}
+
 	w.running = append(w.running, s)
 }
 
@@ -54,14 +57,17 @@ func (w *traffic) awaitOne() {
 	if w.chance(20) {
 		w.releases(s.ticket) // there is nothing to release
 	}
+
 	if w.chance(40) {
 		w.ledger.remove(s.booking, s.at, w.clock())
 		w.cancels(s.ticket)
 		return
 	}
+
 	if len(w.waiting) == 0 {
 		time.Sleep(tickTimes(s.at - w.clock()))
 	}
+
 	w.ledger.remove(s.booking, s.at, w.clock())
 	s.booking.Instead = s.grant.Handle
 	w.try(s.booking, nil)
@@ -74,15 +80,18 @@ func (w *traffic) comeBack() {
 	if !ok {
 		return
 	}
+
 	if !p.wait.called && w.chance(70) {
 		w.waiting = append(w.waiting, p)
 		return
 	}
+
 	w.lines.leave(p.wait)
 	p.booking.Instead = p.grant.Handle
 	if w.chance(10) {
 		p.booking.MaxWait = 0
 	}
+
 	w.try(p.booking, p.wait)
 }
 

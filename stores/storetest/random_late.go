@@ -14,12 +14,15 @@ func (w *world) settleOne() {
 	if !ok || !w.current(old.booking) {
 		return
 	}
+
 	costs := make([]int, len(old.booking.Charges))
 	for i, c := range old.booking.Charges {
 		costs[i] = w.trueCost(c, old)
 	}
+
 	w.settle(old.booking, old.grant, costs...)
 	w.truth.settle(old.booking, old.at, w.clock(), costs)
+
 	old.booking.Charges = slices.Clone(old.booking.Charges)
 	for i := range costs {
 		c := &old.booking.Charges[i]
@@ -30,6 +33,7 @@ func (w *world) settleOne() {
 			return // it was over before its cost was known: nobody gives back what was not booked
 		}
 	}
+
 	w.grants = append(w.grants, old)
 }
 
@@ -51,6 +55,7 @@ func (w *world) trueCost(c store.Charge, g granted) int {
 	if k := c.Limit.Kind(); k == store.KindLeakyBucket || k == store.KindTokenBucket {
 		return w.affordable(c, g, min(cost, c.Limit.Capacity()))
 	}
+
 	w.above[c.Budget.Key] = true
 	return cost
 }
@@ -79,10 +84,12 @@ func (w *world) state() {
 	if c.Limit.Kind() == store.KindTokenBucket && slices.ContainsFunc(stays, func(s stay) bool { return s.at > now }) {
 		return
 	}
+
 	q := store.Quota{Left: w.rng.IntN(c.Limit.Capacity()+2) - 1, Reset: w.duration(3 * sec)}
 	if w.chance(50) && !w.slow(c) { // a store keeps the probe of a penalty longer than others
 		q.Age = w.duration(3 * sec)
 	}
+
 	w.states(c, q)
 	w.truth.reconcile(c, q, now)
 	if len(w.truth.stays[c.Budget.Key]) > len(stays) {

@@ -67,36 +67,44 @@ func (r *lineRun) carryOut() {
 		for len(events) > 0 && events[0].at <= until {
 			e := events[0]
 			events = events[1:]
+
 			if r.at(e.at); e.pause == 0 {
 				r.resume(e.charge)
 			} else {
 				r.pause(e.charge, e.pause)
 			}
+
 			synctest.Wait()
 		}
 	}
+
 	for _, v := range r.plan.visits {
 		happen(v.at)
 		r.at(v.at)
 		synctest.Wait()
 		r.visitors = append(r.visitors, r.visits(v))
 	}
+
 	happen(farthest.Wait)
 	refused := make(map[int]bool)
 	for i, v := range r.visitors {
 		refused[i] = v.refused
 	}
+
 	r.want = perfect(r.plan, r.zero, refused)
 	end := max(r.plan.end(), slices.Max(r.want))
 	for _, c := range r.plan.budgets {
 		end += c.Limit.Per() + horizon
 	}
+
 	end += end/10 + r.slack.Start
 	if r.plan.refunds {
 		end *= 2
 	}
+
 	r.at(end)
 	synctest.Wait()
+
 	for i, v := range r.visitors {
 		if v.waits() {
 			r.failf("the visit %d (%s) still waits, at the time %v; the perfect queue begins it at %v",
@@ -112,23 +120,28 @@ func (r *lineRun) visits(v visit) *visitor {
 	if v.maxWait > 0 {
 		time.AfterFunc(v.maxWait, func() { close(w.left) })
 	}
+
 	if v.settled >= 0 {
 		costs := []int{v.settled}
 		for _, c := range v.booking.Charges[1:] {
 			costs = append(costs, c.Cost)
 		}
+
 		w.mu.Lock()
 		w.begins = func() {
 			known, stop := bubble.After(v.delay)
 			defer stop()
+
 			select {
 			case <-known:
 				w.b.settle(w.booking, w.grant, costs...)
 			case <-w.b.Context().Done():
 			}
 		}
+
 		w.mu.Unlock()
 	}
+
 	return w
 }
 
@@ -148,14 +161,17 @@ func (r *lineRun) isLawful() {
 		if v.start == never {
 			continue
 		}
+
 		k, at := r.plan.visits[i].booking, r.zero.Add(v.start).UnixMicro()
 		if came := r.plan.visits[i].at; k.MaxWait == 0 && v.start > came {
 			r.failf("the visit %d, which does not wait, came at %v and begins at %v", i, came, v.start)
 		}
+
 		k.Charges = slices.Clone(k.Charges)
 		if s := r.plan.visits[i].settled; s >= 0 {
 			k.Charges[0].Cost = s
 		}
+
 		l.add(k, at)
 		for _, e := range r.plan.events {
 			if e.pause > 0 && e.at < v.start && v.start < r.opens(e) && uses(k, e.charge) {
@@ -163,6 +179,7 @@ func (r *lineRun) isLawful() {
 			}
 		}
 	}
+
 	for _, c := range r.plan.budgets {
 		if text := l.excess(c); text != "" {
 			r.failf("%s", text)
@@ -199,6 +216,7 @@ func (r *lineRun) isOrdered() {
 				k.Charges[0].Budget != l.Charges[0].Budget || k.Priority < l.Priority || k.Priority == l.Priority && i > j {
 				continue
 			}
+
 			least := a.start - r.slack.Order
 			switch {
 			case a.lost && b.lost, (a.lost || i > j) && b.since <= a.stood, a.since <= b.since && i > j:
@@ -206,6 +224,7 @@ func (r *lineRun) isOrdered() {
 			case a.since <= b.since:
 				least -= horizon + k.Charges[0].Pace*time.Duration(k.Charges[0].Cost)
 			}
+
 			if b.start < least {
 				r.failf("the visit %d (%s), which came at %v, begins at %v, before %d (%s), which came at %v and begins at %v",
 					j, describe(l), r.plan.visits[j].at, b.start, i, describe(k), r.plan.visits[i].at, a.start)
@@ -226,11 +245,13 @@ func (r *lineRun) isBusy() {
 		}) {
 			continue
 		}
+
 		late := horizon + r.slack.Start + 50*ms + c.Pace*time.Duration(c.Limit.N())
 		for i, at := range r.want {
 			if at == never || r.visitors[i].start == never || !uses(r.plan.visits[i].booking, c) {
 				continue
 			}
+
 			want, got := r.begun(c, r.want, at), r.begun(c, r.starts(), at+late+at/20)
 			if got < want-want/10-c.Limit.Capacity()*(1+len(r.plan.events)) {
 				r.failf("the starts of %s until %v cost %d, the perfect queue's until %v %d", sentence(c), at+late+at/20, got, at, want)

@@ -25,9 +25,11 @@ func newPlan(seed uint64, visits int) *plan {
 	p.leavers, p.headroom = []int{0, 30, 60}[p.IntN(3)], p.IntN(2) == 0
 	p.settled = []int{0, 0, 50}[p.IntN(3)]
 	p.refunds = p.settled > 0
+
 	for i := range 1 + p.IntN(3) {
 		p.budgets = append(p.budgets, p.budget(i))
 	}
+
 	load := []float64{0.6, 0.9, 1.2, 2}[p.IntN(4)]
 	gap := time.Duration(float64(p.perCost()) / load)
 	for t := time.Duration(0); len(p.visits) < visits; {
@@ -35,14 +37,17 @@ func newPlan(seed uint64, visits int) *plan {
 		if p.IntN(20) == 0 {
 			crowd = 1 + p.IntN(20)
 		}
+
 		for range min(crowd, visits-len(p.visits)) {
 			p.visits = append(p.visits, p.visit(t))
 			t += time.Duration(float64(gap) * p.ExpFloat64()).Truncate(tick)
 		}
+
 		if crowd > 1 && p.IntN(2) == 0 {
 			t += p.length(time.Second)
 		}
 	}
+
 	for range p.IntN(3) {
 		at := p.length(p.plan.end())
 		e := turnEvent{at, p.budgets[p.IntN(len(p.budgets))], p.length(2*sec) + ms}
@@ -51,6 +56,7 @@ func newPlan(seed uint64, visits int) *plan {
 			p.events = append(p.events, turnEvent{at + p.length(e.pause), e.charge, 0})
 		}
 	}
+
 	slices.SortFunc(p.events, func(a, b turnEvent) int { return cmp.Compare(a.at, b.at) })
 	return &p.plan
 }
@@ -65,6 +71,7 @@ func (p *planner) budget(i int) store.Charge {
 	per := []time.Duration{200 * ms, 500 * ms, sec, sec + tick, 2 * sec, 5 * sec}[p.IntN(6)]
 	n := 1 + int(per/(20*ms+p.length(300*ms)))
 	c := charge(fmt.Sprint("line ", i), store.Limit{})
+
 	switch p.IntN(8) {
 	case 0, 1:
 		c.Limit = store.SlidingWindow(n, per)
@@ -74,6 +81,7 @@ func (p *planner) budget(i int) store.Charge {
 			c.Pace = 250 * ms // as throttle has it
 		}
 		c.Pace = (c.Pace / time.Duration(n)).Truncate(tick)
+
 	case 4:
 		c.Limit = store.FixedWindow(n, per)
 	case 5:
@@ -81,9 +89,11 @@ func (p *planner) budget(i int) store.Charge {
 	default:
 		c.Limit = store.TokenBucket(n, per, 1+p.IntN(n))
 	}
+
 	if p.IntN(3) == 0 {
 		c.Jitter = p.length(per / 10)
 	}
+
 	return c
 }
 
@@ -100,16 +110,19 @@ func (p *planner) visit(at time.Duration) visit {
 	v := visit{at: at, settled: -1}
 	v.booking.Horizon, v.booking.MaxWait = horizon, -1
 	v.booking.Priority = []store.Priority{store.PriorityNormal, store.PriorityNormal, store.PriorityNormal, store.PriorityHigh, store.PriorityLow}[p.IntN(5)]
+
 	switch p.IntN(20) {
 	case 0, 1:
 		v.booking.MaxWait = p.length(5 * sec)
 	case 2:
 		v.booking.MaxWait = 0
 	}
+
 	few := 1
 	if p.IntN(4) == 0 {
 		few = 1 + p.IntN(len(p.budgets))
 	}
+
 	for _, i := range p.Perm(len(p.budgets))[:few] {
 		c, most := p.budgets[i], p.budgets[i].Limit.Capacity()
 		switch p.IntN(12) {
@@ -118,17 +131,21 @@ func (p *planner) visit(at time.Duration) visit {
 		case 1, 2:
 			c.Cost = 1 + p.IntN(min(most, 3))
 		}
+
 		if p.headroom && v.booking.Priority == store.PriorityLow && c.Limit.Kind() != store.KindLeakyBucket {
 			c.Reserve = min(most/4, most-c.Cost)
 		}
+
 		v.booking.Charges = append(v.booking.Charges, c)
 	}
+
 	if p.IntN(100) < p.leavers {
 		v.maxWait = p.length(3*sec) + tick
 	}
 	if p.IntN(100) < p.settled {
 		v.settled, v.delay = p.IntN(v.booking.Charges[0].Cost+1), p.length(500*ms)
 	}
+
 	return v
 }
 
@@ -137,6 +154,7 @@ func (w *world) limit() (store.Limit, time.Duration) {
 	if w.odd {
 		return w.oddWindow()
 	}
+
 	lengths := []time.Duration{50 * ms, 200 * ms, 333333 * tick, sec, sec + tick, 3 * sec}
 	per, n := lengths[w.rng.IntN(len(lengths))], 1+w.rng.IntN(20)
 	switch {
@@ -145,10 +163,12 @@ func (w *world) limit() (store.Limit, time.Duration) {
 	case w.mood != exact && w.chance(30):
 		n = 1 + w.rng.IntN(3000)
 	}
+
 	jitter := time.Duration(0)
 	if w.chance(60) {
 		jitter = w.duration(per / 4)
 	}
+
 	switch r := w.rng.IntN(100); {
 	case r < 45:
 		return store.SlidingWindow(n, per), jitter
@@ -199,14 +219,17 @@ func (w *world) booking() store.Booking {
 		if c.Limit.Kind() != store.KindLeakyBucket && w.chance(20) {
 			c.Reserve = w.rng.IntN(c.Limit.Capacity() - c.Cost + 1)
 		}
+
 		k.Charges = append(k.Charges, c)
 	}
+
 	if w.chance(15) {
 		k.NotBefore = w.duration(sec)
 	}
 	if w.mood == spread && w.chance(50) {
 		k.Spread = w.duration(20 * ms)
 	}
+
 	k.MaxWait = w.maxWait(k)
 	return k
 }
@@ -266,6 +289,7 @@ func (w *world) advance() {
 		if w.chance(70) {
 			edge = over(c, stayOf(c, g.booking.Spread, g.at))
 		}
+
 		w.sleepUntil(edge - int64(w.rng.IntN(2)))
 	}
 }

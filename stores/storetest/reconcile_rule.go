@@ -26,16 +26,19 @@ type statement struct {
 func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool) {
 	reset := micros(min(q.Reset, store.MaxPenalty))
 	s.left, s.then = int64(max(0, q.Left)), now-micros(q.Age)
+
 	if c.Limit.Kind() == store.KindFixedWindow {
 		s.since, s.end = window(c.Limit, now)
 		s.at = s.since
 		rest := s.end - now
 		return s, reset > 0 && s.then >= s.since && rest <= 2*reset && rest <= micros(store.MaxPenalty)
 	}
+
 	length := width(c)
 	s.end = now + min(reset, length)
 	s.at = s.end - length
 	s.since = s.then + max(0, s.end-micros(doubt)-now) + 1 - length // the reset may be as old as what is left
+
 	return s, reset > 0 && length > 0
 }
 
@@ -60,6 +63,7 @@ func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until i
 	if c.Limit.Kind() != store.KindFixedWindow {
 		known = max(s.then, s.at+micros(doubt)+now-s.then)
 	}
+
 	for _, o := range l.stays[c.Budget.Key] {
 		switch {
 		case o.at <= now && over(c, o) <= now && o.until >= s.since:
@@ -69,6 +73,7 @@ func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until i
 			if o.at > known {
 				later += int64(o.cost)
 			}
+
 		case now < o.at && o.at < s.end:
 			coming += int64(o.cost)
 		}
@@ -79,6 +84,7 @@ func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until i
 	if others <= 0 {
 		return 0, 0
 	}
+
 	from = l.lastOf(c, now, s.end, coming-left)
 	l.spend(c, s.at, others)
 	return from, s.end
@@ -120,6 +126,7 @@ func (l *ledger) reconcileBucket(c store.Charge, q store.Quota, now int64) (from
 	if others <= 0 || others <= micros(time.Second)*tokens/each {
 		return 0, 0
 	}
+
 	l.spend(c, then, others)
 	return now + 1, then + (others*each+tokens-1)/tokens
 }

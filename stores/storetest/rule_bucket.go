@@ -64,6 +64,7 @@ func nextBucket(c store.Charge, others []stay, s stay) int64 {
 			next = min(next, t)
 		}
 	}
+
 	begun := int64(s.cost)
 	for _, o := range others {
 		consider(o.at)
@@ -72,11 +73,13 @@ func nextBucket(c store.Charge, others []stay, s stay) int64 {
 			begun += int64(o.cost)
 		}
 	}
+
 	for _, a := range beginnings(others, s) {
 		if cost := begun - a.sum; cost > f.room {
 			consider(a.t + f.after(cost))
 		}
 	}
+
 	return next
 }
 
@@ -109,8 +112,10 @@ func endings(all []stay, s stay) []mark {
 			marks = append(marks, mark{o.until, 0})
 		}
 	}
+
 	slices.SortFunc(all, func(a, b stay) int { return cmp.Compare(b.at, a.at) })
 	slices.SortFunc(marks, func(a, b mark) int { return cmp.Compare(b.t, a.t) })
+
 	i, later := 0, int64(0)
 	for m := range marks {
 		for ; i < len(all) && all[i].at > marks[m].t; i++ {
@@ -118,6 +123,7 @@ func endings(all []stay, s stay) []mark {
 		}
 		marks[m].sum = later
 	}
+
 	return marks
 }
 
@@ -134,8 +140,10 @@ func full(c store.Charge, stays []stay) []stay {
 			joined = append(joined, stay{s.at, s.until, 0})
 			last++
 		}
+
 		joined[last].cost = min(joined[last].cost+s.cost, c.Limit.Capacity())
 	}
+
 	return joined
 }
 

@@ -51,8 +51,10 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 	if !l.isOf(c) || level >= allowed(c) {
 		return c
 	}
+
 	share := level / allowed(c)
 	n := max(1, int(float64(c.Limit.Capacity())*share), c.Cost+c.Reserve)
+
 	switch c.Limit.Kind() {
 	case store.KindSlidingWindow:
 		c.Limit = store.SlidingWindow(n, c.Limit.Per())
@@ -65,6 +67,7 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 		tokens, each := c.Refill()
 		c.Limit = store.TokenBucket(max(1, int(float64(tokens)*share)), time.Duration(each)*tick, n)
 	}
+
 	return c
 }
 
@@ -75,19 +78,23 @@ func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 	if c.LearnsPer() == 0 {
 		return 0, 0
 	}
+
 	old := l.learnt[c.Budget.Key]
 	from = old.at(c, now)
 	to = from
 	last := l.penalty(c.Budget.Key)
+
 	used := l.used(c, at)
 	if at > old.fell && at <= now && (last.end == 0 || at >= last.end+last.probe) && used <= allowed(c) {
 		if used = max(1, used); used < from/2 {
 			used = from * 3 / 4 // it may be about something else
 		}
+
 		next := ceiling{max(1, min(from, used)), now, c.LearnsPer()}
 		l.learnt[c.Budget.Key] = next
 		to = min(from, next.at(c, now))
 	}
+
 	return thousandths(from), thousandths(to)
 }
 

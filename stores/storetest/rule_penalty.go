@@ -46,16 +46,20 @@ func (p penalty) then(now, length, refused, took int64) penalty {
 	if now >= p.forgotten() {
 		p = penalty{}
 	}
+
 	late := refused > 0 && now-refused < p.end-p.length/2
 	next := penalty{length: length, times: min(refused, 1)}
+
 	if refused > 0 && p.times > 0 && !late && now >= p.end {
 		next.length = max(length, min(2*p.length, grown(length)))
 		next.times = p.times + 1
 	}
+
 	next.end, next.probe = max(p.end, now+next.length), probeOf(next.length, took)
 	if late || now < p.end {
 		next.length, next.probe, next.times = max(p.length, next.length), max(p.probe, next.probe), max(p.times, next.times)
 	}
+
 	return next
 }
 
@@ -233,6 +237,7 @@ func (r ramp) next(c store.Charge, t int64) int64 {
 	if t < r.end {
 		first = r.end
 	}
+
 	for _, s := range r.stays {
 		end := s.until + r.step
 		if r.step == 0 {
@@ -242,5 +247,6 @@ func (r ramp) next(c store.Charge, t int64) int64 {
 			first = min(first, end)
 		}
 	}
+
 	return first
 }

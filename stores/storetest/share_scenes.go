@@ -52,6 +52,7 @@ func shareScenes() []shareScene {
 	costs := func(i int) tenant {
 		return tenant{weight: 1 + i%3, load: []float64{0.1, 3, 2, 1.5}[i%4], least: 1 + i%2, most: []int{1, 50, 10, 50}[i%4]}
 	}
+
 	return []shareScene{
 		{name: "LightBesideAHeap", n: 40, tenants: []tenant{light, heap}},
 		{name: "LightBesideAHeapFast", n: 160, tenants: []tenant{light, heap}},
@@ -83,9 +84,11 @@ func randomShares(seed uint64) shareScene {
 	if r.IntN(3) == 0 {
 		s.n, dear = 3000, 50
 	}
+
 	for range []int{2, 3, 10, 30}[r.IntN(4)] {
 		a := tenant{weight: []int{0, 1, 2, 4, 8}[r.IntN(5)], load: []float64{0.1, 0.5, 0.9, 2, 4}[r.IntN(5)], most: 1 + r.IntN(dear)}
 		a.leave = []int{0, 0, 0, 50}[r.IntN(4)]
+
 		switch r.IntN(8) {
 		case 0:
 			a.heap, a.load = 50+r.IntN(500), 4
@@ -93,8 +96,10 @@ func randomShares(seed uint64) shareScene {
 			a.from = r.Float64() * shareWindows / 2
 			a.to = a.from + 3 + r.Float64()*shareWindows/2
 		}
+
 		s.tenants = append(s.tenants, a)
 	}
+
 	return s
 }
 
@@ -147,6 +152,7 @@ func (s shareScene) sharers() (all []sharer) {
 	for i := range shareOpening {
 		all = append(all, sharer{at: s.windows(float64(i) / shareOpening), cost: s.n / shareOpening, share: store.Share{ID: opening}})
 	}
+
 	r := rand.New(rand.NewPCG(s.phase, 8))
 	for i, a := range s.tenants {
 		least := max(1, a.least)
@@ -159,11 +165,14 @@ func (s shareScene) sharers() (all []sharer) {
 			if a.everybody {
 				c.leaves = to
 			}
+
 			all = append(all, c)
 		}
+
 		for range a.heap {
 			comes(from)
 		}
+
 		if a.load > 0 {
 			gap := float64(least+max(least, a.most)) / 2 / (a.load * s.part(i)) * float64(sec)
 			for at := float64(from) + r.Float64()*gap; at < float64(to); at += gap {
@@ -171,6 +180,7 @@ func (s shareScene) sharers() (all []sharer) {
 			}
 		}
 	}
+
 	slices.SortStableFunc(all, func(a, b sharer) int { return cmp.Compare(a.at, b.at) })
 	return all
 }

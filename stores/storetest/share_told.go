@@ -22,10 +22,12 @@ var asksAt = []float64{6, 7.3, 9}
 func (r *shareRun) asks() {
 	r.Helper()
 	synctest.Wait()
+
 	st, err := r.store.Status(r.Context(), r.scene.charge(sharer{cost: 1}))
 	if err != nil {
 		r.fatalf("Status at %v: %v", r.now(), err)
 	}
+
 	a := shareTold{r.now(), make(map[uint64]store.ShareStatus), make(map[uint64]int), make(map[uint64]int), make(map[uint64]int)}
 	for i, s := range st.Shares {
 		if i > 0 && s.ID <= st.Shares[i-1].ID {
@@ -33,11 +35,13 @@ func (r *shareRun) asks() {
 		}
 		a.told[s.ID] = s
 	}
+
 	callers := 0
 	for i, v := range r.visitors {
 		c := &r.callers[i]
 		a.weights[c.share.ID] = max(1, c.share.Weight)
 		v.mu.Lock()
+
 		switch {
 		case v.grant.OK || v.start != never:
 			a.booked[c.share.ID] += c.cost
@@ -45,11 +49,14 @@ func (r *shareRun) asks() {
 			a.waits[c.share.ID] += c.cost
 			callers++
 		}
+
 		v.mu.Unlock()
 	}
+
 	if st.Callers != callers {
 		r.errorf("%s: at %v the store tells of %d callers in line, and there are %d", r.scene.name, a.at, st.Callers, callers)
 	}
+
 	r.told = append(r.told, a)
 }
 
@@ -60,6 +67,7 @@ func (r *shareRun) areTold() {
 		if len(a.told) == 0 && len(a.waits) == 1 && a.waits[0] > 0 {
 			continue // only callers without a share wait
 		}
+
 		for id, waits := range a.waits {
 			s := a.told[id]
 			if s.Waiting != waits || s.Weight != a.weights[id] {
@@ -68,11 +76,13 @@ func (r *shareRun) areTold() {
 			if i == 0 || r.scene.random || !r.isAlways(id) {
 				continue
 			}
+
 			before := r.told[i-1]
 			if got, want := s.Served-before.told[id].Served, a.booked[id]-before.booked[id]; got != want {
 				r.errorf("%s: from %v to %v the share %d was served %d, and the store tells %d", r.scene.name, before.at, a.at, id, want, got)
 			}
 		}
+
 		for id, s := range a.told {
 			if a.waits[id] != s.Waiting {
 				r.errorf("%s: at %v the store tells %+v, and nobody of that share waits", r.scene.name, a.at, s)

@@ -58,19 +58,23 @@ func (r *shareRun) carryOut() {
 			r.at(r.scene.windows(asks[0]))
 			r.asks()
 		}
+
 		r.at(c.at)
 		v := r.comes(store.Booking{Charges: []store.Charge{r.scene.charge(c)}, MaxWait: store.AnyWait, Horizon: shareHorizon})
 		if r.visitors = append(r.visitors, v); c.leavesBy(r.end) {
 			time.AfterFunc(c.leaves-r.now(), func() { close(v.left) })
 		}
 	}
+
 	r.at(r.end)
 	synctest.Wait()
+
 	for i, v := range r.visitors {
 		if !r.callers[i].leavesBy(r.end) && v.waits() {
 			close(v.left)
 		}
 	}
+
 	synctest.Wait()
 }
 
@@ -97,6 +101,7 @@ func (r *shareRun) isLawful(starts []time.Duration) {
 			order = append(order, i)
 		}
 	}
+
 	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(starts[i], starts[j]) })
 	first, sum := 0, 0
 	for _, i := range order {
@@ -123,6 +128,7 @@ func (r *shareRun) areParts(starts, want []time.Duration) {
 		case !r.scene.isSteady():
 			most += r.scene.part(i) * shareHorizon.Seconds()
 		}
+
 		if off := float64(got - fair); max(off, -off) > most {
 			r.errorf("%s: the share %d of %d, %+v, got %d in %d windows, want %d",
 				r.scene.name, i, len(r.scene.tenants), a, got, shareWindows, fair)
@@ -135,6 +141,7 @@ func (r *shareRun) areParts(starts, want []time.Duration) {
 func (r *shareRun) isUsed(starts []time.Duration) float64 {
 	r.Helper()
 	want := fair(r.callers, r.scene.rate(), r.end)
+
 	got, fair, least := 0, 0, 0.98
 	for i, a := range r.scene.tenants {
 		got, fair = got+r.served(i, starts), fair+r.served(i, want)
@@ -142,11 +149,13 @@ func (r *shareRun) isUsed(starts []time.Duration) float64 {
 			least = 0.88
 		}
 	}
+
 	if used := float64(got) / float64(fair); used < least {
 		r.errorf("%s: starts cost %d in %d windows, the fair queue's %d", r.scene.name, got, shareWindows, fair)
 	} else if least < 0.98 {
 		return min(1, used)
 	}
+
 	return 1
 }
 
@@ -159,11 +168,13 @@ func (r *shareRun) isSoon(starts []time.Duration) {
 		if a.load == 0 || a.load > 0.1 || a.heap > 0 {
 			continue
 		}
+
 		for j, c := range r.callers {
 			most := 300*ms + time.Duration(float64(c.cost)/r.scene.part(i)*float64(sec)) + r.slack.Start
 			if r.scene.random {
 				most += 50 * ms
 			}
+
 			switch {
 			case c.share.ID != r.scene.shareID(i) || c.leaves > 0 || c.at < r.scene.windows(shareWarm) || c.at+most > r.end:
 			case starts[j] == never:
@@ -185,11 +196,13 @@ func (r *shareRun) isInOrder(starts []time.Duration) {
 		if starts[j] == never {
 			continue
 		}
+
 		if i, ok := last[c.share.ID]; ok && starts[j] < starts[i]-shareHorizon-r.slack.Order {
 			r.errorf("%s: a caller of the share %d came at %v and starts at %v, before one that came at %v and starts at %v",
 				r.scene.name, c.share.ID, c.at, starts[j], r.callers[i].at, starts[i])
 			return
 		}
+
 		if i, ok := last[c.share.ID]; !ok || starts[j] > starts[i] {
 			last[c.share.ID] = j
 		}

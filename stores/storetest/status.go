@@ -20,6 +20,7 @@ func (l *ledger) status(c store.Charge, now int64) store.Status {
 			st.Used += s.cost
 		}
 	}
+
 	st.Waiting = st.Booked
 	one := []store.Charge{costing(c, 1)}
 	one[0].Shadow = false
@@ -27,6 +28,7 @@ func (l *ledger) status(c store.Charge, now int64) store.Status {
 	st.Paused = time.Duration(max(0, l.closed[c.Budget.Key]-now)) * tick
 	st.Repeated = l.penalty(c.Budget.Key).repeated(now)
 	st.Ceiling = l.learnt[c.Budget.Key].shown(c, now)
+
 	return st
 }
 
@@ -49,15 +51,18 @@ func (s *scope) fields(m *move, words []string) {
 	if slices.Equal(words, []string{"idle"}) {
 		words = nil
 	}
+
 	if len(words)%2 != 0 {
 		s.wrong("a field without a value")
 		return
 	}
+
 	booked := ""
 	for i := 0; i < len(words); i += 2 {
 		if statusFields[words[i]] == nil {
 			s.wrong("%q is no field of a status", words[i])
 		}
+
 		low, high, ok := strings.Cut(words[i+1], "~")
 		if !ok {
 			high = low
@@ -66,17 +71,21 @@ func (s *scope) fields(m *move, words []string) {
 			booked = words[i+1]
 		}
 	}
+
 	if m.verb == "shows" {
 		return
 	}
+
 	for name := range statusFields {
 		if name == "all" || slices.ContainsFunc(m.want.fields, func(f field) bool { return f.name == name }) {
 			continue
 		}
+
 		f := field{name: name}
 		if name == "waiting" && booked != "" {
 			f.low, f.high = s.value(booked), s.value(booked)
 		}
+
 		m.want.fields = append(m.want.fields, f)
 	}
 }
@@ -91,6 +100,7 @@ func (p *play) isStatus(m *move, c store.Charge) {
 	if st.Limit != c.Limit {
 		p.errorf("status at %v: the limit is %v, want %v", p.now(), st.Limit, c.Limit)
 	}
+
 	for _, f := range m.want.fields {
 		if got := statusFields[f.name](st); got < f.low || got > f.high {
 			p.errorf("status at %v: %s is %v, want %v to %v, in %+v", p.now(), f.name, got, f.low, f.high, st)
@@ -121,6 +131,7 @@ func (w *world) look() {
 	if w.mood != exact {
 		return
 	}
+
 	want := w.truth.status(c, w.clock())
 	if c.Limit.Kind() == store.KindLeakyBucket {
 		want.Used, want.Booked, want.Waiting = got.Used, got.Booked, got.Waiting // say little where starts only keep their distance

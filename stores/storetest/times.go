@@ -35,11 +35,13 @@ func parseMoment(text string) (m moment, err error) {
 	if text == "" {
 		return m, errors.New("a time is missing")
 	}
+
 	for rest != "" && err == nil {
 		parts := term.FindStringSubmatch(rest)
 		if parts == nil {
 			return m, fmt.Errorf("%q is no time", text)
 		}
+
 		d, wrong := duration(parts[3])
 		if wrong != nil {
 			err = fmt.Errorf("%q is no time", text)
@@ -50,9 +52,11 @@ func parseMoment(text string) (m moment, err error) {
 		if parts[1] == "-" {
 			d = -d
 		}
+
 		m.Duration += d
 		rest = rest[len(parts[0]):]
 	}
+
 	return m, err
 }
 

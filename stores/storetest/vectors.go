@@ -59,6 +59,7 @@ func parseVectors(r *reader, text string) ([]vector, error) {
 		}
 		lines = nil
 	}
+
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		switch trimmed := strings.TrimSpace(line); {
@@ -75,6 +76,7 @@ func parseVectors(r *reader, text string) ([]vector, error) {
 			list = append(list, vector{name: trimmed})
 		}
 	}
+
 	end()
 	return list, errors.Join(r.mistakes...)
 }
@@ -87,18 +89,22 @@ func (r *reader) cases(lines []vectorLine) (all [][]move) {
 			tables = r.product(tables, strings.TrimPrefix(l.text, "for "))
 		}
 	}
+
 	for i, values := range tables {
 		s := &scope{reader: r, number: i, charges: make(map[string]store.Charge), labels: make(map[string]bool)}
 		before := len(r.mistakes)
+
 		for _, l := range lines {
 			if r.line = l.number; !strings.HasPrefix(l.text, "for ") {
 				s.read(substitute(l.text, values))
 			}
 		}
+
 		if all = append(all, s.moves); len(r.mistakes) > before {
 			break
 		}
 	}
+
 	return all
 }
 
@@ -113,19 +119,24 @@ func (r *reader) product(tables []map[string]string, text string) (all []map[str
 			if len(names) > 1 {
 				values = splitTrim(one, ";")
 			}
+
 			if !ok || len(values) != len(names) {
 				r.wrong("%d values for %d names in %q", len(values), len(names), one)
 				continue
 			}
+
 			next := make(map[string]string)
 			for name, value := range table {
 				next[name] = value
 			}
+
 			for i, name := range names {
 				next[name] = values[i]
 			}
+
 			all = append(all, next)
 		}
 	}
+
 	return all
 }

@@ -118,6 +118,7 @@ func (p *play) play(moves []move, i int) {
 			p.fatalf("the move cannot be made: %v\n%s", why, debug.Stack())
 		}
 	}()
+
 	for j := range moves {
 		m := &moves[j]
 		p.enter(m.program)

@@ -59,24 +59,28 @@ func (v *visitor) book() {
 	g, err := v.b.store.Book(v.b.Context(), &v.booking)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+
 	came := !g.OK || v.grant.OK
 	v.lost = v.lost || v.grant.OK
 	v.grant, v.due, v.since = g, v.b.now()+g.Wait, v.b.now()
 	if came {
 		v.stood = v.since
 	}
+
 	switch {
 	case err != nil:
 		if v.b.Context().Err() == nil {
 			v.b.errorf("Book of %s at %v: %v", describe(v.booking), v.b.now(), err)
 		}
 		v.grant, v.over = store.Grant{}, true
+
 	case g.Ready != nil && g.Wait <= 0 && g.Handle == store.Handle{}:
 		// A caller that can wait no longer would get a place, and ask again and again.
 		v.b.errorf("at %v a caller that waits in line is told to wait %v", v.b.now(), g.Wait)
 	case !g.OK && g.Ready == nil:
 		v.over, v.refused = true, true
 	}
+
 	v.booking.Instead, v.booking.Turn, v.booking.Returns = store.Handle{}, g.Turn, true
 	if g.OK || g.Ready != nil {
 		v.booking.Instead = g.Handle
@@ -108,14 +112,17 @@ func (v *visitor) stand() {
 			return
 		}
 		v.book()
+
 	case charges := <-v.changed:
 		if charges == nil {
 			v.b.errorf("at %v a visitor that is to give up its start has none", v.b.now())
 			v.ends(never)
 			return
 		}
+
 		v.booking.Charges = charges
 		v.book()
+
 	case <-v.left:
 		v.b.store.Cancel(&v.booking, v.grant)
 		v.ends(never)
@@ -130,6 +137,7 @@ func (v *visitor) watch() {
 	w := v.b.store.Watch(&v.booking, v.grant, news)
 	due, stop := bubble.After(v.due - v.b.now())
 	defer stop()
+
 	for {
 		select {
 		case <-due:
@@ -139,28 +147,34 @@ func (v *visitor) watch() {
 			v.b.store.Cancel(&v.booking, v.grant)
 			v.ends(never)
 			return
+
 		case charges := <-v.changed:
 			w.Stop()
 			if charges != nil {
 				v.b.store.Cancel(&v.booking, v.grant)
 				v.booking.Charges, v.booking.Instead = charges, store.Handle{}
 			}
+
 			v.book()
 			return
+
 		case <-v.b.Context().Done():
 			w.Stop()
 			v.ends(never)
 			return
 		}
+
 		good, err := w.Confirm(v.b.Context(), -1)
 		if err != nil && v.b.Context().Err() == nil {
 			v.b.errorf("Confirm at %v: %v", v.b.now(), err)
 		}
+
 		switch {
 		case !good:
 			w.Stop()
 			v.book()
 			return
+
 		case v.b.now() >= v.due:
 			w.Stop()
 			v.ends(v.b.now())

@@ -47,16 +47,20 @@ func (r *record) account(s *scene) *account {
 	a.before = r.used(at, s.from, s.harm)
 	a.during = r.used(at, s.harm, s.back)
 	a.after = r.used(at, max(s.back, s.opens), s.end)
+
 	for i := 1; i < len(seen); i++ {
 		a.gap = max(a.gap, seen[i].at-seen[i-1].at)
 	}
+
 	a.resumed = r.resumed(s)
 	if s.opens > 0 {
 		a.trespass = len(r.between(s.closed, s.opens))
 	}
+
 	a.flying, a.inFlightAfter = r.inFlight(s)
 	r.listen(a)
 	a.stall = longest(r.stalls, s.from, s.end)
+
 	return a
 }
 
@@ -72,27 +76,32 @@ func (r *record) resumed(s *scene) time.Duration {
 	begin := max(s.back, s.opens)
 	seen := r.between(begin, s.end)
 	want := r.limit(begin, s.end) / 5
+
 	if s.hit != "" {
 		seen = slices.DeleteFunc(slices.Clone(seen), func(a arrival) bool { return a.member != s.hit })
 		want = max(1, want/members)
 	}
+
 	if s.opens > 0 {
 		want = 1
 	}
 	if len(seen) == 0 || s.end-seen[len(seen)-1].at > pause {
 		return -1
 	}
+
 	first := 0
 	for i := 1; i < len(seen); i++ {
 		if seen[i].at-seen[i-1].at > pause {
 			first = i
 		}
 	}
+
 	for i := first; i+want <= len(seen); i++ {
 		if seen[i+want-1].at-seen[i].at <= time.Second {
 			return seen[i].at - begin
 		}
 	}
+
 	return -1
 }
 
@@ -103,6 +112,7 @@ func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
 		at time.Duration
 		up int
 	}
+
 	var edges []edge
 	inFlightAfter = -1
 	for _, f := range r.flights {
@@ -113,12 +123,14 @@ func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
 			inFlightAfter = f.from - s.back
 		}
 	}
+
 	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.up, b.up)) })
 	now := 0
 	for _, e := range edges {
 		now += e.up
 		most = max(most, now)
 	}
+
 	return most, inFlightAfter
 }
 
@@ -129,10 +141,12 @@ func (r *record) listen(a *account) {
 			if c.Returned < a.from || c.Returned > a.end {
 				continue
 			}
+
 			a.calls++
 			if c.Err == "" {
 				continue
 			}
+
 			a.errors[c.Err]++
 			if c.Text != "" {
 				a.texts[digits.ReplaceAllString(c.Text, "#")]++
@@ -140,6 +154,7 @@ func (r *record) listen(a *account) {
 			if c.Kind == patient && c.Err != refused {
 				a.failed++
 			}
+
 			// An answer of 429 took the upstream its time, of which MaxWait says nothing.
 			answered := c.Kind == bounded && c.Err == refused
 			if c.By > 0 && c.Returned > c.By && !answered && !kept(c.Where) {

@@ -80,6 +80,7 @@ func (c *caller) work(ctx context.Context) {
 func (c *caller) call(ctx context.Context, id string) call {
 	done := call{ID: id, Kind: c.kind, Asked: fleet.Now()}
 	var where atomic.Pointer[string]
+
 	switch wait := 300*time.Millisecond + rand.N(2700*time.Millisecond); c.kind {
 	case dated:
 		var cancel context.CancelFunc
@@ -87,17 +88,20 @@ func (c *caller) call(ctx context.Context, id string) call {
 		defer cancel()
 		done.By = done.Asked + wait
 		defer time.AfterFunc(wait+mostLate, tracer(&where)).Stop()
+
 	case bounded:
 		ctx = throttle.WithMaxWait(ctx, wait)
 		done.By = done.Asked + wait
 		defer time.AfterFunc(wait+mostLate, tracer(&where)).Stop()
 	}
+
 	err := c.send(ctx, id)
 	done.Returned = fleet.Now()
 	done.Err, done.Text = kind(err)
 	if at := where.Load(); at != nil {
 		done.Where = *at
 	}
+
 	return done
 }
 
@@ -107,12 +111,15 @@ func (c *caller) send(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+
 	r.Header.Set(fleet.WorkerHeader, c.name)
 	r.Header.Set(callHeader, id)
+
 	resp, err := c.client.Do(r)
 	if err != nil {
 		return err
 	}
+
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		return err
@@ -120,6 +127,7 @@ func (c *caller) send(ctx context.Context, id string) error {
 	if resp.StatusCode != http.StatusOK {
 		return errStatus(resp.StatusCode)
 	}
+
 	return nil
 }
 
@@ -145,6 +153,7 @@ func kind(err error) (name, text string) {
 	case errors.As(err, &status):
 		return status.Error(), ""
 	}
+
 	return "other", err.Error()
 }
 

@@ -51,6 +51,7 @@ func (h *hand) listen() {
 		if err := h.process.Link.Hear(&w); err != nil {
 			return
 		}
+
 		h.mu.Lock()
 		switch {
 		case w.Call != nil:
@@ -62,6 +63,7 @@ func (h *hand) listen() {
 			h.words <- w
 			continue
 		}
+
 		h.mu.Unlock()
 	}
 }
@@ -80,6 +82,7 @@ func (h *hand) await(t redistest.TB, wanted func(word) bool) word {
 			if wanted(w) {
 				return w
 			}
+
 		case <-slow:
 			t.Fatalf("chaos: member %d does not answer", h.Member)
 		}

@@ -21,15 +21,18 @@ func (r *record) worst(s *scene) crowd {
 	seen := r.between(s.from-time.Second, s.end)
 	extra := len(r.between(s.lost.from, s.lost.to))
 	var worst crowd
+
 	first := 0
 	for last := range seen {
 		to := seen[last].at
 		for to-seen[first].at > time.Second {
 			first++
 		}
+
 		if to < s.from {
 			continue
 		}
+
 		from := seen[first].at
 		c := crowd{count: last - first + 1, limit: r.limit(from, to), extra: extra}
 		if c.count > c.limit+c.extra {
@@ -39,6 +42,7 @@ func (r *record) worst(s *scene) crowd {
 			worst = c
 		}
 	}
+
 	return worst
 }
 

@@ -28,12 +28,14 @@ func failoverLag(s *stage) {
 	if err := master.ClientKillByFilter(context.Background(), "TYPE", "replica").Err(); err != nil {
 		s.Fatalf("chaos: cutting the replica off: %v", err)
 	}
+
 	time.Sleep(s.between(700*time.Millisecond, 1200*time.Millisecond))
 	s.harm()
 	s.sentinel.Master.Kill()
 	s.sentinel.Replica.Continue()
 	s.sentinel.Failover()
 	s.back()
+
 	// Whatever arrived since then was booked with the master alone, or may
 	// have been.
 	s.scene.lost, s.scene.forgot = span{lagging, s.scene.back}, true
@@ -52,9 +54,11 @@ func (s *stage) shard() *redistest.Server {
 			most, found = n, server
 		}
 	}
+
 	if found == nil {
 		s.Fatal("chaos: no master of the cluster holds anything")
 	}
+
 	return found
 }
 

@@ -33,21 +33,25 @@ func run(args []string, out, errs io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
+
 	if *list {
 		for _, f := range faults() {
 			fmt.Fprintf(out, "%-14s %-22s %s\n", f.name, f.place, f.what)
 		}
 		return 0
 	}
+
 	accounts, broken, err := p.play()
 	if err != nil {
 		fmt.Fprintln(errs, err)
 		return 2
 	}
+
 	p.report(out, accounts, broken)
 	if len(broken) > 0 {
 		return 1
 	}
+
 	return 0
 }
 
@@ -66,21 +70,25 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 	if _, err := outageOf(p.outage); err != nil {
 		return nil, nil, err
 	}
+
 	acts, err := p.acts()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	fmt.Fprintf(p.say, "seed %d\n", p.seed)
 	how := script{say: p.say, mode: p.outage, short: !p.long && p.only == "", random: rand.New(rand.NewPCG(p.seed, 12))}
 	turns := 1
 	if p.long {
 		turns = p.rounds
 	}
+
 	for turn := range turns {
 		for _, act := range acts {
 			if turn > 0 {
 				how.random.Shuffle(len(act), func(i, j int) { act[i], act[j] = act[j], act[i] })
 			}
+
 			err := bench.Run("", func(b *bench.Bench) {
 				a, br := show(b, how, act[0].place, act)
 				accounts, broken = append(accounts, a...), append(broken, br...)
@@ -90,6 +98,7 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 			}
 		}
 	}
+
 	return accounts, broken, nil
 }
 
@@ -106,8 +115,10 @@ func (p *program) acts() (acts [][]*fault, err error) {
 		case f.place == onSingle:
 			single = len(acts)
 		}
+
 		acts = append(acts, []*fault{f})
 	}
+
 	return acts, err
 }
 
@@ -134,16 +145,19 @@ func (p *program) report(out io.Writer, accounts []*account, broken []string) {
 	for _, a := range accounts {
 		fmt.Fprintln(out, a.row())
 	}
+
 	fmt.Fprintln(out)
 	for _, b := range broken {
 		fmt.Fprintln(out, "BROKEN:", b)
 	}
+
 	busy := 0
 	for _, a := range accounts {
 		if a.busy() {
 			busy++
 		}
 	}
+
 	if busy > 0 {
 		fmt.Fprintf(out, "In %d of %d scenes the machine was too busy to judge times.\n", busy, len(accounts))
 	}

@@ -46,23 +46,27 @@ func memberMain(program *crew.Link) error {
 	if err := m.prepare(); err != nil {
 		return err
 	}
+
 	defer m.redis.Close()
 	ctx, over := context.WithCancel(context.Background())
 	defer over()
 	still := fleet.WatchStalls(leastStall, func(s fleet.Stall) { m.tell(word{Stall: &s}) })
 	callers := m.engage(ctx)
 	m.tell(word{Ready: true})
+
 	for {
 		var o order
 		if err := program.Hear(&o); err != nil {
 			return nil // the end of the fleet
 		}
+
 		if o.Window > 0 {
 			m.Window = o.Window
 			if err := m.transport.SetPolicies(m.policies()); err != nil {
 				return err
 			}
 		}
+
 		if o.Rest {
 			over()
 			callers.Wait()
@@ -70,6 +74,7 @@ func memberMain(program *crew.Link) error {
 			left := m.remains()
 			m.tell(word{Left: &left})
 		}
+
 		m.tell(word{Changed: true})
 	}
 }
@@ -83,6 +88,7 @@ func (m *member) prepare() error {
 	if err != nil {
 		return err
 	}
+
 	m.redis = m.dial()
 	m.base = &http.Transport{MaxIdleConnsPerHost: 64}
 	m.transport, err = throttle.New(throttle.Config{
@@ -92,6 +98,7 @@ func (m *member) prepare() error {
 		Base:     m.base,
 		Observe:  m.observe,
 	})
+
 	return err
 }
 

@@ -28,6 +28,7 @@ func (s *stage) record() *record {
 	s.mu.Lock()
 	r.stalls = slices.Clone(s.stalls)
 	s.mu.Unlock()
+
 	for _, h := range s.crew {
 		name := strconv.Itoa(h.Member)
 		calls, stalls := h.said()
@@ -35,12 +36,14 @@ func (s *stage) record() *record {
 		for _, c := range calls {
 			byID[c.ID] = c
 		}
+
 		for _, st := range stalls {
 			if !slices.ContainsFunc(h.held, func(sp span) bool { return st.From <= sp.to && st.To >= sp.from }) {
 				r.stalls = append(r.stalls, st)
 			}
 		}
 	}
+
 	r.flights = s.up.inFlight(byID)
 	return r
 }

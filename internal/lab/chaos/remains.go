@@ -24,6 +24,7 @@ func (m *member) remains() remains {
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}
+
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return remains{

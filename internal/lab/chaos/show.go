@@ -17,8 +17,10 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 	for _, f := range faults {
 		s.play(f)
 	}
+
 	broken := s.close()
 	r := s.record()
+
 	var accounts []*account
 	for i, sc := range s.scenes {
 		a := r.account(sc)
@@ -29,23 +31,28 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 		if s.killed > 0 && sc.back < s.killed+leaseOver {
 			a.unsure = sc.back // a dead member may hold all there is
 		}
+
 		accounts = append(accounts, a)
 		broken = append(broken, a.broken()...)
+
 		for _, c := range []call{a.latest, a.longest} {
 			if c.Where != "" {
 				s.tellf("%s: %v, was late here:\n%s", a.name, c, c.Where)
 			}
 		}
+
 		for _, text := range slices.Sorted(maps.Keys(a.texts)) {
 			s.tellf("%s: %d times %s", a.name, a.texts[text], text)
 		}
 	}
+
 	if s.killed > 0 && fleet.Now()-s.killed > leaseOver {
 		last := accounts[len(accounts)-1]
 		if last.flying < inFlight {
 			broken = append(broken, fmt.Sprintf("what a killed member had in flight did not come back: at most %d of %d", last.flying, inFlight))
 		}
 	}
+
 	return accounts, broken
 }
 

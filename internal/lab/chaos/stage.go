@@ -89,6 +89,7 @@ func open(t redistest.TB, play script, kind place) *stage {
 	s.limits = []limit{{0, window}}
 	s.orders = orders{Upstream: s.up.server.URL, Outage: play.mode, Window: window, InFlight: inFlight, Namespace: "chaos"}
 	s.tellf("starting %s and %d members", kind, members)
+
 	switch kind {
 	case onSentinel:
 		s.sentinel = redistest.Sentinel(t)
@@ -101,16 +102,20 @@ func open(t redistest.TB, play script, kind place) *stage {
 		s.admin = s.single.Client(t)
 		s.wires = map[int]*redistest.Wire{}
 	}
+
 	stop := fleet.WatchStalls(leastStall, func(st fleet.Stall) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.stalls = append(s.stalls, st)
 	})
+
 	s.still = sync.OnceFunc(stop)
 	t.Cleanup(s.still)
+
 	for range members {
 		s.join()
 	}
+
 	time.Sleep(warmUp)
 	return s
 }

@@ -57,6 +57,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+
 	if strings.HasSuffix(r.URL.Path, "/slow") {
 		rest(r.Context(), serviceTime)
 		// Before the answer is written: then the place may be used again.

@@ -57,6 +57,7 @@ func (a *account) passed() (all []string) {
 	if n := a.errors["other"]; n > 0 {
 		sayf("%d errors of no known kind", n)
 	}
+
 	return all
 }
 
@@ -69,12 +70,14 @@ func (a *account) tooLate() (all []string) {
 	if a.overdue > mostOverdue+a.stall {
 		sayf("a caller came back %v after its MaxWait: %s", a.overdue.Round(time.Millisecond), a.longest)
 	}
+
 	switch {
 	case a.resumed < 0:
 		sayf("the fleet did not go back to work")
 	case a.resumed > mostSilence+a.stall:
 		sayf("the fleet went back to work %v after the return", a.resumed.Round(time.Millisecond))
 	}
+
 	switch {
 	case !a.judged():
 	case a.inFlightAfter < 0:
@@ -82,6 +85,7 @@ func (a *account) tooLate() (all []string) {
 	case a.inFlightAfter > a.inFlightBy():
 		sayf("nothing was in flight for %v after the return", a.inFlightAfter.Round(time.Millisecond))
 	}
+
 	return all
 }
 

@@ -82,24 +82,29 @@ func Start(ctx context.Context, role string, orders any) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m := &Member{cmd: exec.CommandContext(ctx, self)}
 	m.cmd.Env = append(os.Environ(), variable+"="+role)
 	m.cmd.Stderr = &m.errs
+
 	in, err := m.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
+
 	// A pipe of the command's own would lose what is not read when the process ends.
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
+
 	defer write.Close()
 	m.cmd.Stdout = write
 	m.in, m.Link.in, m.Link.out = in, json.NewDecoder(read), json.NewEncoder(in)
 	if m.Gone, err = Spawn(m.cmd); err != nil {
 		return nil, errors.Join(err, read.Close())
 	}
+
 	return m, m.Tell(orders)
 }
 
@@ -142,6 +147,7 @@ func Muster[O any](ctx context.Context, role string, orders []O) (all Members, e
 			all.Kill()
 		}
 	}()
+
 	for _, o := range orders {
 		m, err := Start(ctx, role, o)
 		if err != nil {
@@ -149,12 +155,14 @@ func Muster[O any](ctx context.Context, role string, orders []O) (all Members, e
 		}
 		all = append(all, m)
 	}
+
 	for _, m := range all {
 		var ready json.RawMessage
 		if err := m.Hear(&ready); err != nil {
 			return all, err
 		}
 	}
+
 	return all, nil
 }
 

@@ -23,9 +23,11 @@ func Spawn(cmd *exec.Cmd) (<-chan struct{}, error) {
 		if err != nil {
 			return
 		}
+
 		// How it ended does not matter: the code that started it ends it.
 		_ = cmd.Wait()
 		close(gone)
 	}()
+
 	return gone, <-started
 }

@@ -52,6 +52,7 @@ func (o options) fleet(ctx context.Context, upstream *dingtalktest.Server, args 
 	if o.redis != "" {
 		return o.processes(ctx, upstream, args)
 	}
+
 	f = fleet{base: "https://oapi.dingtalk.com", outsider: upstream}
 	store := memstore.New()
 	for range o.nodes {
@@ -61,8 +62,10 @@ func (o options) fleet(ctx context.Context, upstream *dingtalktest.Server, args 
 				return f, nil, err
 			}
 		}
+
 		f.nodes = append(f.nodes, node)
 	}
+
 	return f, func() {}, nil
 }
 
@@ -98,6 +101,7 @@ func (o options) processes(ctx context.Context, upstream *dingtalktest.Server, a
 			end()
 		}
 	}
+
 	ends = append(ends, server.Close)
 	for range o.nodes {
 		proxy, end, err := start(ctx, append(slices.Clone(args), "-node", server.Listener.Addr().String()))
@@ -105,11 +109,13 @@ func (o options) processes(ctx context.Context, upstream *dingtalktest.Server, a
 			stop()
 			return f, nil, err
 		}
+
 		base := o.pool()
 		base.Proxy = http.ProxyURL(proxy)
 		f.nodes = append(f.nodes, &http.Client{Transport: base})
 		ends = append(ends, end, base.CloseIdleConnections)
 	}
+
 	return f, stop, nil
 }
 
@@ -120,12 +126,15 @@ func start(ctx context.Context, args []string) (proxy *url.URL, end func(), err 
 	if err != nil {
 		return nil, nil, err
 	}
+
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stderr = os.Stderr
+
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, nil, err
@@ -133,15 +142,18 @@ func start(ctx context.Context, args []string) (proxy *url.URL, end func(), err 
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
 	}
+
 	end = func() {
 		in.Close()
 		_ = cmd.Wait()
 	}
+
 	address, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		end()
 		return nil, nil, fmt.Errorf("a node did not start: %w", err)
 	}
+
 	return &url.URL{Scheme: "http", Host: strings.TrimSpace(address)}, end, nil
 }
 
@@ -151,10 +163,12 @@ func (o options) beNode(in io.Reader, out io.Writer) error {
 	if !strings.Contains(o.redis, "://") {
 		o.redis = "redis://" + o.redis
 	}
+
 	settings, err := redis.ParseURL(o.redis)
 	if err != nil {
 		return err
 	}
+
 	rdb := redis.NewClient(settings)
 	defer rdb.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -162,14 +176,17 @@ func (o options) beNode(in io.Reader, out io.Writer) error {
 	if err := rdb.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("no answer from Redis: %w", err)
 	}
+
 	client, err := o.client(redisstore.New(rdb, redisstore.Options{}), o.node, o.pool())
 	if err != nil {
 		return err
 	}
+
 	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: repeatable, Transport: client.Transport})
 	fmt.Fprintln(out, proxy.Listener.Addr())
 	_, err = io.Copy(io.Discard, in)
 	proxy.CloseClientConnections()
+
 	return err
 }
 

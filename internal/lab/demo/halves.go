@@ -84,30 +84,37 @@ func (r report) half(d *svg.Drawing, w words, x float64, high int) {
 	slot := (right - left) / halfSeconds
 	y := func(calls int) float64 { return base - (base-halfTop)*float64(calls)/float64(high) }
 	name, sum := w.with, fmt.Sprintf(w.everyone, len(r.found), r.took.Seconds(), r.refused())
+
 	if r.unthrottled {
 		name, sum = w.without, fmt.Sprintf(w.some, len(r.found), r.refused())
 		d.Rect("ban", svg.Box{X: left + slot, Y: halfTop, Width: right - left - slot, Height: base - halfTop})
 		d.Text("refused", left+slot+12, (halfTop+base)/2, w.banned)
 	}
+
 	d.Text("half", x, 84, name)
 	d.Text("note", x, 104, sum)
+
 	for second, calls := range r.perSecond(userList) {
 		bar := svg.Box{X: left + slot*(float64(second)+0.15), Width: slot * 0.7}
 		taken := min(calls, limit)
 		bar.Y, bar.Height = y(taken), base-y(taken)
 		d.Rect("taken", bar)
+
 		if calls > limit {
 			bar.Y, bar.Height = y(calls), y(limit)-y(calls)
 			d.Rect("refused", bar)
 		}
 	}
+
 	d.Line("limit", left, y(limit), right, y(limit))
 	d.Text("mark", right, y(limit)-6, fmt.Sprintf(w.limit, limit))
 	d.Line("base", left, base, right, base)
 	d.Text("tick", left-20, y(high)+4, fmt.Sprint(high))
 	d.Text("tick", left-20, base+4, "0")
+
 	for second := range halfSeconds {
 		d.Text("tick", left+slot*(float64(second)+0.5), base+18, fmt.Sprint(second+1))
 	}
+
 	d.Text("tick", (left+right)/2, base+38, w.second)
 }

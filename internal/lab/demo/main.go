@@ -44,11 +44,13 @@ func (o options) run(ctx context.Context, args []string, stdout, stderr io.Write
 	if err != nil {
 		return exitFailed, err
 	}
+
 	if o.svg != "" {
 		if err := r.picture(o.svg); err != nil {
 			return exitFailed, err
 		}
 	}
+
 	if o.halves != "" {
 		o.unthrottled = true
 		without, err := o.play(ctx, args, stdout, stderr)
@@ -59,6 +61,7 @@ func (o options) run(ctx context.Context, args []string, stdout, stderr io.Write
 			return exitFailed, err
 		}
 	}
+
 	return r.exitCode(), nil
 }
 
@@ -69,6 +72,7 @@ func (o options) play(ctx context.Context, args []string, stdout, stderr io.Writ
 	if err != nil {
 		return r, err
 	}
+
 	defer stop()
 	fmt.Fprintf(stdout, "%d nodes × %d workers %s: %d people\n", o.nodes, o.workers, o.sharing(), o.people)
 	p := &pull{fleet: f, departments: max(1, o.people/20), found: make(map[string][]int)}
@@ -79,6 +83,7 @@ func (o options) play(ctx context.Context, args []string, stdout, stderr io.Writ
 	if err := p.run(ctx, o.workers, stderr); err != nil && ctx.Err() == nil {
 		return r, err
 	}
+
 	r = report{options: o, pull: p, upstream: upstream, log: upstream.Log(),
 		begin: begin, took: time.Since(begin), interrupted: ctx.Err() != nil}
 	r.print(stdout)

@@ -35,11 +35,13 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&o.halves, "halves", "", "`folder` for a picture of the job without the library and with it")
 	f.StringVar(&o.node, "node", "", "be a node that calls this `host`; for the program itself")
 	_ = f.Parse(args) // an error has ended the program
+
 	switch {
 	case f.NArg() > 0 || o.nodes < 1 || o.workers < 1 || o.people < 1 || o.address < 100 || o.ban <= 0 || o.jitter <= 0:
 		return o, errors.New("there are only flags, and all numbers are positive, -address at least 100")
 	case (o.unthrottled || o.halves != "") && (o.redis != "" || o.provoke) || o.unthrottled && o.halves != "":
 		return o, errors.New("-unthrottled, -halves, -redis and -provoke exclude each other, but for -redis with -provoke")
 	}
+
 	return o, nil
 }

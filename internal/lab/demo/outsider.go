@@ -25,34 +25,41 @@ func letIn(ctx context.Context, base string, transport http.RoundTripper) (stop 
 		if err != nil {
 			return
 		}
+
 		resp, err := client.Do(req)
 		if err != nil {
 			return // a program without limits ignores errors, too
 		}
+
 		defer resp.Body.Close()
 		body, _ := io.ReadAll(resp.Body)
 		if strings.Contains(string(body), `"punish":"deny"`) {
 			banned.Store(true)
 		}
 	}
+
 	var running sync.WaitGroup
 	running.Go(func() {
 		defer client.CloseIdleConnections()
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
+
 		for !banned.Load() {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return
 			}
+
 			var calls sync.WaitGroup
 			for range 30 {
 				calls.Go(call)
 			}
+
 			calls.Wait()
 		}
 	})
+
 	return func() {
 		cancel()
 		running.Wait()

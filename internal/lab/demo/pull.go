@@ -34,18 +34,22 @@ func (p *pull) run(ctx context.Context, workers int, progress io.Writer) error {
 	if err := p.call(ctx, p.nodes[0], accessToken, credentials, &login); err != nil {
 		return err
 	}
+
 	p.token = "?access_token=" + login.AccessToken
 	done := make(chan struct{})
 	var telling, working sync.WaitGroup
 	telling.Go(func() { p.tell(progress, done) })
+
 	for _, node := range p.nodes {
 		for range workers {
 			working.Go(func() { p.work(ctx, node) })
 		}
 	}
+
 	working.Wait()
 	close(done)
 	telling.Wait()
+
 	return nil
 }
 
@@ -53,15 +57,18 @@ func (p *pull) run(ctx context.Context, workers int, progress io.Writer) error {
 func (p *pull) tell(w io.Writer, done <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+
 	for last := 0; ; {
 		select {
 		case <-tick.C:
 		case <-done:
 			return
 		}
+
 		p.mu.Lock()
 		people := len(p.found)
 		p.mu.Unlock()
+
 		if people != last {
 			fmt.Fprintln(w, people, "people")
 			last = people
@@ -76,12 +83,14 @@ func (p *pull) work(ctx context.Context, node *http.Client) {
 		if i >= 2*p.departments {
 			return
 		}
+
 		if err := p.ask(ctx, node, i/2+1, i%2 == 0); err != nil {
 			p.mu.Lock()
 			p.lost++
 			if p.reason == nil {
 				p.reason = err
 			}
+
 			p.mu.Unlock()
 		}
 	}
@@ -99,6 +108,7 @@ func (p *pull) ask(ctx context.Context, node *http.Client, department int, below
 	if below {
 		return p.call(ctx, node, departmentList+p.token, map[string]int{"dept_id": department}, new(any))
 	}
+
 	for more, cursor := true, 0; more; {
 		var page struct {
 			Result struct {
@@ -107,17 +117,21 @@ func (p *pull) ask(ctx context.Context, node *http.Client, department int, below
 				List []struct{ UserID string }
 			}
 		}
+
 		in := map[string]int{"dept_id": department, "cursor": cursor, "size": 100}
 		if err := p.call(ctx, node, userList+p.token, in, &page); err != nil {
 			return err
 		}
+
 		p.mu.Lock()
 		for _, person := range page.Result.List {
 			p.found[person.UserID] = append(p.found[person.UserID], department)
 		}
+
 		p.mu.Unlock()
 		more, cursor = page.Result.More, page.Result.Next
 	}
+
 	return nil
 }
 
@@ -127,20 +141,24 @@ func (p *pull) call(ctx context.Context, node *http.Client, path string, in, out
 	if err != nil {
 		return err
 	}
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.base+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
+
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := node.Do(req)
 	if err != nil {
 		return errors.Unwrap(err) // the client's own part of the error holds the URL, and with it the token
 	}
+
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err
 	}
+
 	said := struct {
 		ErrCode     int
 		AccessToken string
@@ -148,5 +166,6 @@ func (p *pull) call(ctx context.Context, node *http.Client, path string, in, out
 	if json.Unmarshal(answer, &said) != nil || said.ErrCode != 0 && said.AccessToken == "" {
 		return fmt.Errorf("refused: %d %s", resp.StatusCode, answer)
 	}
+
 	return json.Unmarshal(answer, out)
 }

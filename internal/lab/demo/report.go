@@ -110,6 +110,7 @@ func (r report) verdict() string {
 		return "Without the library DingTalk refuses what is too much and then bans the address:\n" +
 			"nothing behind it gets through for five minutes."
 	}
+
 	return "The address book is not complete, or DingTalk refused something: see above."
 }
 
@@ -122,21 +123,26 @@ func (r report) picture(path string) error {
 			r.refused(), r.upstream.Bans()),
 		Limit: dingtalk.Standard.PerSecond,
 	}
+
 	if r.provoke {
 		c.Title += ", and a ban stops them"
 		c.Gap = silenceIn(r.log).gap(r.begin)
 	}
+
 	for _, api := range []string{userList, departmentList, accessToken} {
 		c.Series = append(c.Series, chart.Series{Name: api, Counts: r.perSecond(api)})
 	}
+
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
+
 	defer f.Close() // again, if Draw failed
 	if err := c.Draw(f); err != nil {
 		return err
 	}
+
 	return f.Close()
 }
 

@@ -23,6 +23,7 @@ type silence struct {
 func silenceIn(log []dingtalktest.Arrival) (s silence) {
 	ours := slices.DeleteFunc(slices.Clone(log), func(a dingtalktest.Arrival) bool { return a.API == outsiderPath })
 	s.outsider = len(log) - len(ours)
+
 	var first time.Time
 	for _, a := range ours {
 		switch {
@@ -30,9 +31,11 @@ func silenceIn(log []dingtalktest.Arrival) (s silence) {
 			if first.IsZero() {
 				first = a.At
 			}
+
 			s.answered++
 			s.from, s.stopped = a.At, a.At.Sub(first)
 			s.to, s.back = time.Time{}, 0
+
 		case first.IsZero():
 		case s.to.IsZero():
 			s.to, s.back = a.At, 1
@@ -40,6 +43,7 @@ func silenceIn(log []dingtalktest.Arrival) (s silence) {
 			s.back++
 		}
 	}
+
 	return s
 }
 

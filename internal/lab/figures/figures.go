@@ -41,6 +41,7 @@ func parse(text string) (all []figure, err error) {
 			if f.source.at == nil {
 				file, pattern, _ = strings.Cut(pattern, ": ")
 			}
+
 			p, err := regexp.Compile(pattern)
 			switch {
 			case err != nil:
@@ -54,11 +55,13 @@ func parse(text string) (all []figure, err error) {
 			}
 		}
 	}
+
 	for _, f := range all {
 		if len(f.found) == 0 {
 			wrong = append(wrong, fmt.Errorf("%s has no source, or no pattern for pages", f.name))
 		}
 	}
+
 	return all, errors.Join(wrong...)
 }
 
@@ -90,13 +93,16 @@ func (f figure) compare(all pages, value string, write bool) (places []string, e
 					wrong = append(wrong, fmt.Errorf("%s says %s, but %s is %s (%s)", place, said, f.name, value, f.source.file))
 				}
 			}
+
 			if write {
 				p.replace(pattern, value)
 			}
 		}
+
 		if len(places) == before {
 			wrong = append(wrong, fmt.Errorf("%s: no page has %s", f.name, pattern))
 		}
 	}
+
 	return places, errors.Join(wrong...)
 }

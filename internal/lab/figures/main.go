@@ -30,14 +30,17 @@ func run(write bool) error {
 	if err != nil {
 		return err
 	}
+
 	text, err := os.ReadFile("internal/lab/figures/figures.txt")
 	if err != nil {
 		return err
 	}
+
 	all, err := parse(string(text))
 	if err != nil {
 		return err
 	}
+
 	var wrong []error
 	for _, f := range all {
 		value, err := f.value(os.DirFS("."))
@@ -45,15 +48,19 @@ func run(write bool) error {
 			wrong = append(wrong, err)
 			continue
 		}
+
 		fmt.Printf("%s: %s (%s)\n", f.name, value, f.source.file)
 		places, err := f.compare(pages, value, write)
 		wrong = append(wrong, err)
+
 		for _, p := range places {
 			fmt.Println("\t" + p)
 		}
 	}
+
 	if write {
 		wrong = append(wrong, pages.write())
 	}
+
 	return errors.Join(wrong...)
 }

@@ -25,10 +25,12 @@ func readPages(root string) (all pages, err error) {
 		case filepath.Ext(name) != ".md" || d.Name() == "CHANGELOG.md":
 			return nil
 		}
+
 		text, err := os.ReadFile(name)
 		all = append(all, &page{name, string(text), string(text)})
 		return err
 	})
+
 	return all, err
 }
 

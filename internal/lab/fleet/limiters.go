@@ -72,17 +72,21 @@ func acquired(m Member) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p := m.policy()
 	p.Match, p.Key, p.Keyed = "", nil, p.Key != nil
+
 	l, err := throttle.NewLimiter(store, p)
 	if err != nil {
 		return nil, err
 	}
+
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		permit, err := l.Acquire(throttle.WithMaxWait(r.Context(), throttle.Forever), r.Header.Get(KeyHeader), 1)
 		if err != nil {
 			return nil, err
 		}
+
 		defer permit.Release()
 		return m.Base.RoundTrip(r)
 	}), nil

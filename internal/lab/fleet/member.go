@@ -36,21 +36,26 @@ func (o orders) serve(limiter Limiter, program *crew.Link) error {
 	if limiter == nil {
 		return fmt.Errorf("unknown limiter %q", o.Config.Limiter)
 	}
+
 	limit, err := o.Config.check()
 	if err != nil {
 		return err
 	}
+
 	m := Member{Config: o.Config, Limit: limit, Base: o.base(), events: &events{count: map[string]int{}}}
 	trips := &Trips{}
+
 	if o.Config.Redis != "" {
 		options, err := redis.ParseURL(o.Config.Redis)
 		if err != nil {
 			return err
 		}
+
 		m.Redis = redis.NewClient(options)
 		defer m.Redis.Close()
 		m.Redis.AddHook(trips)
 	}
+
 	transport, err := limiter(m)
 	if err != nil {
 		return err
@@ -58,10 +63,12 @@ func (o orders) serve(limiter Limiter, program *crew.Link) error {
 	if err := program.Tell("ready"); err != nil {
 		return err
 	}
+
 	var word string
 	if err := program.Hear(&word); err != nil {
 		return err
 	}
+
 	var r result
 	r.Samples, err = o.work(program.Alone(), transport, func() {
 		r.Trips = trips.Count() // what the end of the load causes is not its cost
@@ -69,6 +76,7 @@ func (o orders) serve(limiter Limiter, program *crew.Link) error {
 	if err != nil {
 		return err
 	}
+
 	r.Events = m.events.total()
 	return program.Tell(r)
 }

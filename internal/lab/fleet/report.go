@@ -39,6 +39,7 @@ type Report struct {
 func report(c Config, limit throttle.Limit, begin time.Time, results []result) Report {
 	r := Report{Config: c, Events: map[string]int{}}
 	var samples []Sample
+
 	trips := 0
 	for _, one := range results {
 		samples = append(samples, one.Samples...)
@@ -47,8 +48,10 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 			r.Events[kind] += n
 		}
 	}
+
 	var all []time.Duration
 	starts := map[string][]time.Duration{}
+
 	booked := 0
 	for _, s := range samples {
 		if s.OK {
@@ -59,9 +62,11 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 			booked++
 		}
 	}
+
 	for _, at := range starts {
 		r.Worst = max(r.Worst, stat.Most(at, limit.Per()))
 	}
+
 	from := time.Duration(begin.UnixNano())
 	end := from + c.Load
 	r.Starts = len(all)
@@ -70,6 +75,7 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 	r.Inversions, r.Longest = Inversions(samples), Longest(samples)
 	r.Jain = Jain(slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.Served < from+settle }))
 	r.Samples = slices.Clone(samples)
+
 	// From then on members leave, and others may have the places they give back.
 	r.Overtaken = Overtaken(slices.DeleteFunc(samples, func(s Sample) bool { return s.Booked >= end }))
 	return r

@@ -14,8 +14,10 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+
 	o := orders{Config: c}
 	var up *Upstream
+
 	if c.Ban > 0 {
 		up = NewUpstream(limit.N(), limit.Per(), c.Ban)
 		server := Serve(up, c.Handshake)
@@ -25,14 +27,17 @@ func Run(ctx context.Context, c Config) (Report, error) {
 			o.Root = cert.Raw
 		}
 	}
+
 	begin, results, err := o.muster(ctx)
 	if err != nil {
 		return Report{}, err
 	}
+
 	r := report(c, limit, begin, results)
 	if up != nil {
 		r.saw(up, begin)
 	}
+
 	return r, nil
 }
 
@@ -42,17 +47,20 @@ func (o orders) muster(ctx context.Context) (begin time.Time, results []result, 
 	if err != nil {
 		return begin, nil, err
 	}
+
 	defer members.Kill()
 	begin = time.Now()
 	if err := members.Tell("go"); err != nil {
 		return begin, nil, err
 	}
+
 	results = make([]result, len(members))
 	for i, m := range members {
 		if err := m.Hear(&results[i]); err != nil {
 			return begin, nil, err
 		}
 	}
+
 	return begin, results, nil
 }
 

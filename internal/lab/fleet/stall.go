@@ -28,5 +28,6 @@ func WatchStalls(least time.Duration, note func(Stall)) (stop func()) {
 			}
 		}
 	}()
+
 	return func() { close(told); <-done }
 }

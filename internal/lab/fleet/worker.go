@@ -31,6 +31,7 @@ func (o orders) work(ctx context.Context, transport http.RoundTripper, ending fu
 		ending()
 		over(context.Canceled)
 	})
+
 	defer timer.Stop()
 
 	samples := make([][]Sample, o.Config.Workers)
@@ -43,10 +44,12 @@ func (o orders) work(ctx context.Context, transport http.RoundTripper, ending fu
 			}
 		})
 	}
+
 	all.Wait()
 	if err := context.Cause(load); err != context.Canceled {
 		return nil, err
 	}
+
 	return slices.Concat(samples...), nil
 }
 
@@ -62,14 +65,17 @@ func (o orders) loop(ctx context.Context, i int, client *http.Client) ([]Sample,
 		if err != nil && ctx.Err() == nil {
 			return nil, fmt.Errorf("worker %s: %w", worker, err)
 		}
+
 		s.Booked, s.Start = time.Duration(c.booked.Load()), time.Duration(c.start.Load())
 		if s.OK = err == nil; s.OK {
 			s.Served = time.Duration(c.served.Load())
 		} else {
 			s.Served = Now()
 		}
+
 		samples = append(samples, s)
 	}
+
 	return samples, nil
 }
 
@@ -79,16 +85,20 @@ func (o orders) send(ctx context.Context, client *http.Client, s Sample) error {
 	if url == "" {
 		url = "http://upstream.invalid/"
 	}
+
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
+
 	r.Header.Set(WorkerHeader, s.Worker)
 	r.Header.Set(KeyHeader, s.Key)
+
 	resp, err := client.Do(r)
 	if err != nil {
 		return err
 	}
+
 	defer resp.Body.Close()
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err
@@ -100,6 +110,7 @@ func (o orders) base() http.RoundTripper {
 	if o.URL != "" {
 		next = o.dialer()
 	}
+
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		noted(r.Context()).served.Store(int64(Now()))
 		if o.Config.Delay > 0 {
@@ -107,6 +118,7 @@ func (o orders) base() http.RoundTripper {
 				return nil, err
 			}
 		}
+
 		return next.RoundTrip(r)
 	})
 }

@@ -24,10 +24,12 @@ func Lines(t *testing.T, name string, output func(in string) string) {
 		if !found || strings.HasPrefix(line, "#") {
 			continue
 		}
+
 		got := output(in)
 		if !update {
 			require.Equal(t, want, got, "%s:%d: %s", file, i+1, in)
 		}
+
 		lines[i] = in + " => " + got
 	}
 

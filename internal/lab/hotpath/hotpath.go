@@ -55,6 +55,7 @@ func Compare(b *testing.B, with, without func()) {
 	if more := testing.AllocsPerRun(1000, with) - base; more > 0 {
 		b.Errorf("it allocates %v times more", more)
 	}
+
 	var took [2][]time.Duration
 	for b.Loop() {
 		for i, send := range []func(){with, without} {
@@ -65,6 +66,7 @@ func Compare(b *testing.B, with, without func()) {
 			took[i] = append(took[i], time.Since(begin))
 		}
 	}
+
 	b.ReportMetric(0, "ns/op") // of two turns: it says nothing
 	b.ReportMetric(median(took[1]), "ns/without")
 	b.ReportMetric(median(took[0])-median(took[1]), "ns/more")

@@ -20,6 +20,7 @@ func Main(m *testing.M) int {
 	if flag.Lookup("test.fuzz").Value.String() != "" {
 		return code
 	}
+
 	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			fmt.Fprintln(os.Stderr, "P15: goroutines outlived the tests:")
@@ -27,5 +28,6 @@ func Main(m *testing.M) int {
 			return 1
 		}
 	}
+
 	return code
 }

@@ -99,6 +99,7 @@ func (j *judge) limits() {
 			if name, _, _ := strings.Cut(budget, "\n"); name != p.Name {
 				continue
 			}
+
 			slices.SortFunc(starts, func(a, b start) int { return a.at.Compare(b.at) })
 			for i := range starts {
 				if n := inWindow(p.Limit, starts[i:]); n > p.Limit.N() {

@@ -20,17 +20,21 @@ import (
 func Play(ctx context.Context, seed uint64, stores ...throttle.Store) error {
 	s := newSchedule(rand.New(rand.NewPCG(seed, 3)))
 	j := &judge{policies: s.policies, starts: make(map[string][]start)}
+
 	var programs []throttle.Store
 	for _, store := range stores {
 		programs = append(programs, &program{Store: store, judge: j})
 	}
+
 	var all sync.WaitGroup
 	for _, c := range s.callers {
 		all.Go(func() { j.note(c.live(ctx, programs[c.program%len(programs)], s.policies, j)) })
 	}
+
 	if s.pausedFor > 0 {
 		all.Go(func() { j.note(s.pause(ctx, programs[0])) })
 	}
+
 	all.Wait()
 	j.limits()
 	return errors.Join(j.wrong...)
@@ -63,12 +67,15 @@ func newSchedule(r *rand.Rand) *schedule {
 		if r.IntN(4) == 0 {
 			length = lengths[r.IntN(len(lengths))]
 		}
+
 		p := throttle.Policy{Name: fmt.Sprint("policy ", i), Limit: limit(r, length, i), Keyed: i == 1}
 		if k := p.Limit.Kind(); r.IntN(4) == 0 && k != store.KindConcurrency && k != store.KindLeakyBucket {
 			p.Headroom = map[throttle.Priority]float64{throttle.PriorityLow: 0.5}
 		}
+
 		s.policies = append(s.policies, p)
 	}
+
 	keys, same := 1+r.IntN(3), r.IntN(2) == 0
 	for range 20 + r.IntN(40) {
 		c := caller{
@@ -79,9 +86,11 @@ func newSchedule(r *rand.Rand) *schedule {
 			stays:    time.Duration(r.Int64N(int64(per / 4))),
 			patience: 20 * per,
 		}
+
 		if r.IntN(5) == 0 {
 			c.patience = time.Duration(r.Int64N(int64(per)))
 		}
+
 		cost := 1 + r.IntN(4)
 		for i, p := range s.policies {
 			d := throttle.Demand{Policy: p.Name, Cost: min(cost, max(1, p.Limit.Capacity()/2))}
@@ -94,13 +103,17 @@ func newSchedule(r *rand.Rand) *schedule {
 			if i == 1 {
 				d.Key = fmt.Sprint(r.IntN(keys))
 			}
+
 			c.demands = append(c.demands, d)
 		}
+
 		s.callers = append(s.callers, c)
 	}
+
 	if r.IntN(3) == 0 {
 		s.pausedAt, s.pausedFor = time.Duration(r.Int64N(int64(per))), per/2
 	}
+
 	return s
 }
 
@@ -127,6 +140,7 @@ func (c *caller) live(ctx context.Context, p throttle.Store, policies []throttle
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(throttle.WithWaitOnly(throttle.WithPriority(ctx, c.priority)), c.patience)
 	defer cancel()
 	came := time.Now()
@@ -134,15 +148,18 @@ func (c *caller) live(ctx context.Context, p throttle.Store, policies []throttle
 	if waited := time.Since(came); c.maxWait > 0 && waited > c.maxWait+grace {
 		j.note(fmt.Errorf("a caller with MaxWait %v waited %v", c.maxWait, waited))
 	}
+
 	if err != nil {
 		if errors.Is(err, throttle.ErrLimited) || errors.Is(err, context.DeadlineExceeded) {
 			return nil
 		}
 		return err
 	}
+
 	j.started(c.demands)
 	time.Sleep(c.stays)
 	permit.Release()
+
 	return nil
 }
 
@@ -156,6 +173,7 @@ func (s *schedule) pause(ctx context.Context, p throttle.Store) error {
 	if err != nil {
 		return err
 	}
+
 	l, err := limiters.Limiter(s.policies[0].Name)
 	if err != nil {
 		return err
@@ -163,6 +181,7 @@ func (s *schedule) pause(ctx context.Context, p throttle.Store) error {
 	if err := l.Pause(ctx, "", s.pausedFor); err != nil {
 		return err
 	}
+
 	time.Sleep(s.pausedFor / 2)
 	return l.Resume(ctx, "")
 }

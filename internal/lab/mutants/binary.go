@@ -43,9 +43,11 @@ func (t tree) compile(ctx context.Context, what suite, file string) (binary, err
 	if what.race {
 		args = append(args, "-race")
 	}
+
 	c := exec.CommandContext(ctx, "go", append(args, ".")...) // in its own folder, whose module may be another
 	c.Dir = b.dir
 	_, err := c.CombinedOutput()
+
 	var failed *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
@@ -54,6 +56,7 @@ func (t tree) compile(ctx context.Context, what suite, file string) (binary, err
 		b.file = ""
 		return b, nil
 	}
+
 	return b, err
 }
 
@@ -78,6 +81,7 @@ func (b binary) test(ctx context.Context, run string, most time.Duration) (verdi
 	if b.file == "" {
 		return invalid, "", nil
 	}
+
 	// A process that its own timeout does not end is killed, and what it started is not awaited for long.
 	grace := most / 8
 	bounded, stop := context.WithTimeout(ctx, most+grace)
@@ -106,6 +110,7 @@ func (b binary) test(ctx context.Context, run string, most time.Duration) (verdi
 	case uncompiled.MatchString(out):
 		return invalid, "", nil
 	}
+
 	return killed, noticed(out), nil
 }
 
@@ -127,12 +132,14 @@ func noticed(out string) string {
 	if by := hung.FindStringSubmatch(out); by != nil {
 		return by[1] + " (hangs)"
 	}
+
 	by := ""
 	for _, r := range red.FindAllStringSubmatch(out, -1) {
 		if by == "" || strings.HasPrefix(r[1], by+"/") {
 			by = r[1]
 		}
 	}
+
 	began := runs.FindAllStringSubmatch(out, -1)
 	switch {
 	case by != "":
@@ -142,6 +149,7 @@ func noticed(out string) string {
 	case began != nil:
 		return began[len(began)-1][1] + " (crashes)"
 	}
+
 	return "a crash"
 }
 

@@ -14,6 +14,7 @@ func (m *mutation) broken(root string) (path, text string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("%s: %w", m.name, err)
 	}
+
 	there := 0
 	for _, f := range files {
 		name := filepath.Join(root, filepath.FromSlash(m.dir), f.Name())
@@ -25,13 +26,16 @@ func (m *mutation) broken(root string) (path, text string, err error) {
 			path, text = name, file
 		}
 	}
+
 	if there != 1 {
 		return "", "", fmt.Errorf("%s: %s declares %s %d times, not once", m.name, m.dir, m.function, there)
 	}
+
 	text, err = m.change.make(path, text, m.function)
 	if err != nil {
 		err = fmt.Errorf("%s: %s of %s: %w", m.name, m.function, m.dir, err)
 	}
+
 	return path, text, err
 }
 
@@ -42,6 +46,7 @@ func (m *mutation) declaredIn(path string) (text string, n int, err error) {
 	if !goes && (filepath.Ext(path) != ".lua" || script != "" && script != filepath.Base(path)) {
 		return "", 0, nil
 	}
+
 	file, err := os.ReadFile(path)
 	if text = string(file); err != nil || function == "" {
 		return text, 1, err
@@ -52,10 +57,12 @@ func (m *mutation) declaredIn(path string) (text string, n int, err error) {
 	if !strings.Contains(text, function[strings.LastIndex(function, ".")+1:]) { // reading all syntax of a package takes long
 		return text, 0, nil
 	}
+
 	f, err := parseGo(text)
 	if err != nil {
 		return "", 0, err
 	}
+
 	return text, len(f.declared(function)), nil
 }
 
@@ -76,20 +83,25 @@ func (c change) make(path, text, function string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		return text[:at.from] + c.new + text[at.to:], nil
 	}
+
 	file, err := parseGo(text)
 	if err != nil {
 		return "", err
 	}
+
 	old, err := parseFragment(c.old)
 	if err != nil {
 		return "", err
 	}
+
 	at, err := one(c, old.find(file.declared(function)[0]))
 	if err != nil {
 		return "", err
 	}
+
 	from, to, by := at.run[0].Pos(), at.run[len(at.run)-1].End(), ""
 	if c.new == "" {
 		from, to = at.dropped()
@@ -102,6 +114,7 @@ func (c change) make(path, text, function string) (string, error) {
 			return "", err
 		}
 	}
+
 	text = text[:from-1] + by + text[to-1:]
 	_, err = parseGo(text)
 	return text, err

@@ -46,21 +46,25 @@ func (f *fragment) findHoles(root ast.Node) {
 			above = above[:len(above)-1]
 			return true
 		}
+
 		switch n := n.(type) {
 		case *ast.AssignStmt:
 			for _, to := range n.Lhs {
 				named[to] = true
 			}
+
 		case *ast.RangeStmt:
 			named[n.Key], named[n.Value] = true, true
 		case *ast.Field:
 			for _, name := range n.Names {
 				named[name] = true
 			}
+
 		case *ast.ValueSpec:
 			for _, name := range n.Names {
 				named[name] = true
 			}
+
 		case *ast.Ident:
 			if n.Name == "_" && !named[n] {
 				f.holes[n] = nil
@@ -69,6 +73,7 @@ func (f *fragment) findHoles(root ast.Node) {
 				}
 			}
 		}
+
 		above = append(above, n)
 		return true
 	})
@@ -90,16 +95,19 @@ func (f fragment) find(in ast.Node) (found []place) {
 			found = append(found, p)
 		}
 	}
+
 	ast.Inspect(in, func(n ast.Node) bool {
 		if n == nil {
 			return false
 		}
+
 		v := reflect.ValueOf(n).Elem()
 		for i := range v.NumField() {
 			field, name := v.Field(i), v.Type().Field(i).Name
 			if name == "Sel" || name == "Name" || name == "Names" {
 				continue // the name of a field, or of what is declared, is no value
 			}
+
 			switch of := field.Interface().(type) {
 			case []ast.Stmt:
 				matchRuns(nodes(of), n, len(f.nodes), match)
@@ -111,8 +119,10 @@ func (f fragment) find(in ast.Node) (found []place) {
 				}
 			}
 		}
+
 		return true
 	})
+
 	return found
 }
 
@@ -139,6 +149,7 @@ func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	if !a.IsValid() || !b.IsValid() {
 		return a.IsValid() == b.IsValid()
 	}
+
 	if id, ok := a.Interface().(*ast.Ident); ok {
 		if _, hole := f.holes[id]; hole {
 			x, ok := b.Interface().(ast.Expr)
@@ -146,12 +157,14 @@ func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 			return ok
 		}
 	}
+
 	if a.Type() != b.Type() {
 		return false
 	}
 	if at, ok := a.Interface().(token.Pos); ok {
 		return at.IsValid() == b.Interface().(token.Pos).IsValid()
 	}
+
 	switch a.Kind() {
 	case reflect.Pointer:
 		return a.IsNil() == b.IsNil() && (a.IsNil() || f.same(a.Elem(), b.Elem(), filled))
@@ -162,17 +175,21 @@ func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 			}
 		}
 		return true
+
 	case reflect.Slice:
 		if a.Len() != b.Len() {
 			return false
 		}
+
 		for i := range a.Len() {
 			if !f.same(a.Index(i), b.Index(i), filled) {
 				return false
 			}
 		}
+
 		return true
 	}
+
 	return a.Interface() == b.Interface()
 }
 
@@ -186,6 +203,7 @@ func (p place) dropped() (from, to token.Pos) {
 		}
 		return b.X.End(), to
 	}
+
 	if _, values := p.run[0].(ast.Expr); values {
 		switch after := p.at + len(p.run); {
 		case after < len(p.among):
@@ -194,6 +212,7 @@ func (p place) dropped() (from, to token.Pos) {
 			return p.among[p.at-1].End(), to
 		}
 	}
+
 	return from, to
 }
 
@@ -203,6 +222,7 @@ func (f fragment) filledWith(p place, file string) (string, error) {
 	if len(f.holes) > 0 && len(f.holes) != len(p.filled) {
 		return "", errors.New("the new text has another number of _ than the old one")
 	}
+
 	var b []byte
 	done, next := f.base, 0
 	for _, n := range f.nodes {
@@ -215,13 +235,16 @@ func (f fragment) filledWith(p place, file string) (string, error) {
 				done = id.End()
 				next++
 			}
+
 			return true
 		})
 	}
+
 	text := string(b) + f.text[done-f.base:]
 	if x, ok := f.nodes[0].(ast.Expr); ok && len(f.nodes) == 1 {
 		text = wrapped(text, x, p.of, isRight(p.of, p.run[0]))
 	}
+
 	return text, nil
 }
 
@@ -237,14 +260,17 @@ func wrapped(text string, x ast.Expr, of ast.Node, right bool) string {
 	if !binary {
 		return text
 	}
+
 	switch of := of.(type) {
 	case *ast.BinaryExpr:
 		if most := of.Op.Precedence(); b.Op.Precedence() > most || b.Op.Precedence() == most && !right {
 			return text
 		}
+
 	case *ast.UnaryExpr, *ast.StarExpr, *ast.SelectorExpr, *ast.TypeAssertExpr:
 	default:
 		return text
 	}
+
 	return "(" + text + ")"
 }

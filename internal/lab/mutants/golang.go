@@ -23,6 +23,7 @@ func (f goFile) declared(name string) (found []ast.Node) {
 			if methodOf(d)+d.Name.Name == name {
 				found = append(found, d)
 			}
+
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
 				switch s := s.(type) {
@@ -30,6 +31,7 @@ func (f goFile) declared(name string) (found []ast.Node) {
 					if s.Name.Name == name {
 						found = append(found, s)
 					}
+
 				case *ast.ValueSpec:
 					for _, n := range s.Names {
 						if n.Name == name {
@@ -40,6 +42,7 @@ func (f goFile) declared(name string) (found []ast.Node) {
 			}
 		}
 	}
+
 	return found
 }
 
@@ -48,15 +51,18 @@ func methodOf(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""
 	}
+
 	of, front, back := d.Recv.List[0].Type, "", "."
 	if star, ok := of.(*ast.StarExpr); ok {
 		of, front, back = star.X, "(*", ")."
 	}
+
 	switch generic := of.(type) {
 	case *ast.IndexExpr:
 		of = generic.X
 	case *ast.IndexListExpr:
 		of = generic.X
 	}
+
 	return front + of.(*ast.Ident).Name + back
 }

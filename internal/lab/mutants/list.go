@@ -17,6 +17,7 @@ func list() (all []mutation, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	seen := make(map[string]bool)
 	var errs []error
 	for _, name := range names {
@@ -24,6 +25,7 @@ func list() (all []mutation, err error) {
 		if err != nil {
 			return nil, err
 		}
+
 		some, err := parse(string(text))
 		errs = append(errs, err)
 		for _, m := range some {
@@ -32,8 +34,10 @@ func list() (all []mutation, err error) {
 			}
 			seen[m.name] = true
 		}
+
 		all = append(all, some...)
 	}
+
 	return all, errors.Join(errs...)
 }
 

@@ -40,16 +40,20 @@ func luaFunctions(tokens []luaToken) (all []luaFunction) {
 			for j := i + 1; tokens[j].text != "("; j++ {
 				f.name += tokens[j].text
 			}
+
 			for j := i - 1; f.name == "" && j > 0 && tokens[j].text == "="; j-- {
 				f.name = tokens[j-1].text
 			}
+
 			open = append(open, f)
+
 		case "do", "if", "repeat":
 			open = append(open, luaFunction{})
 		case "end", "until":
 			if len(open) == 0 {
 				return all // the test that reads the scripts tells of it
 			}
+
 			f := open[len(open)-1]
 			open = open[:len(open)-1]
 			if f.to = i + 1; f.name != "" {
@@ -57,6 +61,7 @@ func luaFunctions(tokens []luaToken) (all []luaFunction) {
 			}
 		}
 	}
+
 	return all
 }
 
@@ -72,12 +77,14 @@ func luaFind(text, function, words string) (found []span) {
 			return (function == "" || f.name == function) && f.from <= i && i < f.to
 		})
 	}
+
 	for i := 0; len(wanted) > 0 && i+len(wanted) <= len(tokens); i++ {
 		run := tokens[i : i+len(wanted)]
 		if within(i) == (function != "") && slices.EqualFunc(run, wanted, func(a, b luaToken) bool { return a.text == b.text }) {
 			found = append(found, span{run[0].from, run[len(run)-1].to})
 		}
 	}
+
 	return found
 }
 

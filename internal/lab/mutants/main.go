@@ -33,10 +33,12 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+
 	pattern, err := regexp.Compile(*run)
 	if err != nil {
 		return err
 	}
+
 	all, err := list()
 	if err != nil {
 		return err
@@ -50,6 +52,7 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 		}
 		chosen = slices.DeleteFunc(chosen, func(m mutation) bool { return kept[m.name].id == m.id() })
 	}
+
 	if chosen, err = part(chosen, *shard); err != nil {
 		return err
 	}
@@ -60,14 +63,17 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 		}
 		return nil
 	}
+
 	if err := fits(chosen, *root); err != nil {
 		return err
 	}
+
 	if *write { // and forget what the list has no more
 		if err := keep(*root, all); err != nil {
 			return err
 		}
 	}
+
 	seen, err := runAll(ctx, *root, chosen, min(max(1, *atOnce), 2), func(r trial) error {
 		fmt.Fprintf(out, "%-9s %-4s %-28s %5.1fs %s\n", r.verdict, r.promise, r.name, r.took.Seconds(), r.by)
 		if *write {
@@ -78,6 +84,7 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	return judge(seen, out)
 }
 

@@ -75,14 +75,17 @@ func parseOne(lines []string) (m mutation, err error) {
 			m.why, lines = why, lines[:last]
 		}
 	}
+
 	head := heading.FindStringSubmatch(lines[0])
 	if head == nil || len(lines) < 3 {
 		return m, errors.New("want a line \"P1 name: what is wrong\", one of the place and the tests, and the change")
 	}
+
 	where := location.FindStringSubmatch(lines[1])
 	if where == nil {
 		return m, fmt.Errorf("want \"folder function: tests\", not %q", lines[1])
 	}
+
 	m.promise, m.name, m.what = head[1], head[2], head[3]
 	m.dir, m.function = where[1], where[2]
 	m.tests = tests{suite{where[3] != "", cmp.Or(where[4], "./"+m.dir)}, where[5]}
@@ -92,6 +95,7 @@ func parseOne(lines []string) (m mutation, err error) {
 	if _, err = regexp.Compile(m.tests.run); err != nil {
 		return m, err
 	}
+
 	m.change, err = parseChange(strings.Join(lines[2:], "\n"))
 	return m, err
 }
@@ -127,6 +131,7 @@ func parseChange(text string) (c change, err error) {
 		c.which, err = strconv.Atoi(n[1])
 		text = text[len(n[0]):]
 	}
+
 	var arrows bool
 	if c.old, arrows = strings.CutPrefix(text, "drop: "); !arrows {
 		at := arrow.FindStringIndex(text)
@@ -134,8 +139,10 @@ func parseChange(text string) (c change, err error) {
 			c.old, c.new = text[:at[0]], text[at[1]:]
 		}
 	}
+
 	if !arrows || strings.TrimSpace(c.old) == "" || arrow.MatchString(c.new) {
 		return c, fmt.Errorf("neither drop: x nor x -> y: %q", text)
 	}
+
 	return c, err
 }

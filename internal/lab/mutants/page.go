@@ -22,15 +22,18 @@ func table(all []mutation, kept map[string]record) string {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b mutation) int { return cmp.Compare(number(a.promise), number(b.promise)) })
 	count := make(map[verdict]int)
+
 	var rows strings.Builder
 	for _, m := range all {
 		r := kept[m.name]
 		if r.id != m.id() {
 			r.verdict = unseen
 		}
+
 		count[r.verdict]++
 		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.place(), m.what, end(m, r))
 	}
+
 	return fmt.Sprintf("%d mutations: %d killed, %d explained, %d survived, %d not run yet as they are now.\n\n"+
 		"| promise | in | what is broken | killed by |\n|---|---|---|---|\n%s",
 		len(all), count[killed], count[excused], count[survived], count[unseen], rows.String())
@@ -73,14 +76,17 @@ func writePage(root string, all []mutation) error {
 	if err != nil {
 		return err
 	}
+
 	kept, err := records(root)
 	if err != nil {
 		return err
 	}
+
 	text, err := withTable(string(page), table(all, kept))
 	if err != nil {
 		return err
 	}
+
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
@@ -92,20 +98,25 @@ func keep(root string, all []mutation, seen ...trial) error {
 	if err != nil && !os.IsNotExist(err) {
 		return err
 	}
+
 	lines := make(map[string]string)
 	for line := range strings.Lines(string(old)) {
 		name, _, _ := strings.Cut(line, "\t")
 		lines[name] = line
 	}
+
 	for _, r := range seen {
 		lines[r.name] = fmt.Sprintf("%s\t%s\t%s\t%.1fs\t%s\n", r.name, r.id(), r.verdict, r.took.Seconds(), r.by)
 	}
+
 	var b strings.Builder
 	for _, m := range all {
 		b.WriteString(lines[m.name])
 	}
+
 	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 		return err
 	}
+
 	return writePage(root, all)
 }

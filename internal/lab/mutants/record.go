@@ -23,6 +23,7 @@ func records(root string) (map[string]record, error) {
 	if os.IsNotExist(err) {
 		err = nil
 	}
+
 	kept := make(map[string]record)
 	for line := range strings.Lines(string(text)) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
@@ -31,5 +32,6 @@ func records(root string) (map[string]record, error) {
 		}
 		kept[f[0]] = record{f[1], verdict(f[2]), f[4]}
 	}
+
 	return kept, err
 }

@@ -12,20 +12,24 @@ import (
 func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell func(trial) error) (seen []trial, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+
 	last, err := records(root)
 	if err != nil {
 		return nil, err
 	}
+
 	whole, err := copyTree(root)
 	defer func() { err = errors.Join(err, whole.remove()) }()
 	if err != nil {
 		return nil, err
 	}
+
 	asIs := &sound{bench: bench{whole, make(map[suite]binary)}, green: make(map[string]bool)}
 	seen = make([]trial, len(all))
 	errs := make([]error, atOnce)
 	next := make(chan int)
 	var workers sync.WaitGroup
+
 	var told sync.Mutex
 	for w := range atOnce {
 		workers.Go(func() {
@@ -34,8 +38,10 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 				if err != nil {
 					return fmt.Errorf("%s: %w", all[i].name, err)
 				}
+
 				told.Lock()
 				defer told.Unlock()
+
 				seen[i] = r
 				return tell(r)
 			})
@@ -44,12 +50,14 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 			}
 		})
 	}
+
 	for i := range all {
 		select {
 		case next <- i:
 		case <-ctx.Done():
 		}
 	}
+
 	close(next)
 	workers.Wait()
 	return seen, errors.Join(errs...)
@@ -65,11 +73,13 @@ func work(root string, next <-chan int, do func(*bench, int) error) (err error) 
 	if err != nil {
 		return err
 	}
+
 	b := &bench{t, make(map[suite]binary)}
 	for i := range next {
 		if err := do(b, i); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

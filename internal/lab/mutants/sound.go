@@ -20,18 +20,22 @@ type sound struct {
 func (s *sound) isGreen(ctx context.Context, what suite, run string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	seen := fmt.Sprint(what, run)
 	if s.green[seen] {
 		return true, nil
 	}
+
 	b, err := s.whole(ctx, what)
 	if err != nil {
 		return false, err
 	}
+
 	v, by, err := b.test(ctx, run, some)
 	if err != nil {
 		return false, err
 	}
+
 	s.green[seen] = v == survived
 	if v == survived {
 		return true, nil
@@ -39,5 +43,6 @@ func (s *sound) isGreen(ctx context.Context, what suite, run string) (bool, erro
 	if again, _, err := b.test(ctx, run, some); err != nil || again == survived {
 		return false, err
 	}
+
 	return false, fmt.Errorf("%s is %s by %s though nothing is broken", strings.TrimPrefix(what.pkg, "./"), v, by)
 }

@@ -44,18 +44,22 @@ func copyTree(root string) (t tree, err error) {
 	if err != nil {
 		return t, err
 	}
+
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
+
 		if d.Name() == ".git" {
 			if d.IsDir() {
 				return filepath.SkipDir
 			}
 			return nil // of a second work tree it is a file
 		}
+
 		return t.take(root, path, d)
 	})
+
 	return t, err
 }
 
@@ -65,10 +69,12 @@ func (t tree) take(root, path string, d fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
+
 	info, err := d.Info()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // somebody works in the tree
 	}
+
 	switch {
 	case err != nil:
 		return err
@@ -77,10 +83,12 @@ func (t tree) take(root, path string, d fs.DirEntry) error {
 	case !info.Mode().IsRegular():
 		return nil
 	}
+
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
+
 	return os.WriteFile(filepath.Join(t.dir, rel), text, info.Mode().Perm())
 }
 

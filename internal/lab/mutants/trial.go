@@ -25,17 +25,20 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 	if err != nil {
 		return r, err
 	}
+
 	r.mutation = m
 	defer func() {
 		r.took = time.Since(begin)
 		err = errors.Join(err, mend())
 	}()
+
 	var broken binary
 	if m.dir == scripts+"/lua" {
 		broken, err = t.whole(ctx, m.tests.suite)
 	} else {
 		broken, err = t.compile(ctx, m.tests.suite, filepath.Join(t.dir, "broken.test"))
 	}
+
 	if err != nil {
 		return r, err
 	}
@@ -54,6 +57,7 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 	if r.verdict == survived && m.why != "" {
 		r.verdict = excused
 	}
+
 	return r, err
 }
 
@@ -80,13 +84,16 @@ func (b binary) tryAll(ctx context.Context, m mutation, sound *sound) (v verdict
 	if err != nil || v != killed {
 		return v, by, err
 	}
+
 	name, _, _ := strings.Cut(by, "/")
 	if only(name) == "" {
 		return survived, "", fmt.Errorf("%s: no test of %s has the blame", by, b.pkg)
 	}
+
 	v, _, err = b.believed(ctx, m, only(name), sound)
 	if v != killed {
 		by = ""
 	}
+
 	return v, by, err
 }

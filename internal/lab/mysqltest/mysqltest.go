@@ -47,6 +47,7 @@ func Start(t servers.TB, args ...string) *Server {
 func StartIn(t servers.TB, folder string, args ...string) *Server {
 	t.Helper()
 	s := &Server{args: args}
+
 	var err error
 	if s.programs, err = find(); err == nil {
 		s.user, err = servers.FindUser("mysql", "nobody")
@@ -57,13 +58,16 @@ func StartIn(t servers.TB, folder string, args ...string) *Server {
 	if s.dir, err = os.MkdirTemp(folder, "mysqltest"); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		s.Kill()
 		os.RemoveAll(s.dir)
 	})
+
 	if err := s.user.Give(s.dir); err != nil {
 		t.Fatal(err)
 	}
+
 	initialize := s.programs.initialize(s.data())
 	initialize.Dir = s.dir
 	initialize.Env = append(os.Environ(), "TMPDIR="+s.dir) // two that begin at once take the same names for temporary files
@@ -71,6 +75,7 @@ func StartIn(t servers.TB, folder string, args ...string) *Server {
 	if out, err := initialize.CombinedOutput(); err != nil {
 		t.Fatalf("mysqltest: %v: %v\n%s", initialize, err, out)
 	}
+
 	for {
 		if s.port, err = servers.FreePort(); err != nil {
 			t.Fatalf("mysqltest: %v", err)
@@ -98,18 +103,22 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 func (s *Server) Run() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.log = new(bytes.Buffer)
 	s.cmd = exec.Command(s.programs.server, append([]string{
 		"--no-defaults", "--datadir=" + s.data(), "--bind-address=127.0.0.1", fmt.Sprint("--port=", s.port),
 		"--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"), "--tmpdir=" + s.dir,
 		"--innodb-buffer-pool-size=32M",
 	}, append(s.programs.also, s.args...)...)...)
+
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr, s.cmd.WaitDelay = s.dir, s.log, s.log, time.Second
 	s.user.Run(s.cmd)
+
 	var err error
 	if s.gone, err = crew.Spawn(s.cmd); err != nil {
 		return fmt.Errorf("mysqltest: %w", err)
 	}
+
 	for end := time.Now().Add(longestWait); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		select {
 		case <-s.gone:
@@ -120,6 +129,7 @@ func (s *Server) Run() error {
 			}
 		}
 	}
+
 	_ = s.cmd.Process.Kill()
 	<-s.gone
 	return fmt.Errorf("mysqltest: %s does not answer\n%s", s.programs.server, s.log)

@@ -26,12 +26,15 @@ func find() (programs, error) {
 		if strings.HasPrefix(filepath.Base(path), "mysqld") {
 			return programs{server: path, also: []string{"--mysqlx=OFF", "--secure-file-priv=NULL"}}, nil
 		}
+
 		return mariadb(path)
 	}
+
 	path, err := look("mariadbd")
 	if err != nil {
 		return programs{}, errMissing
 	}
+
 	return mariadb(path)
 }
 

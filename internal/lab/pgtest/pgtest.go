@@ -60,10 +60,12 @@ func newServer(t servers.TB, folder string, settings []string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir, err := os.MkdirTemp(folder, "pgtest")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	user, err := servers.FindUser("postgres", "nobody")
 	if err == nil {
 		err = user.Give(dir)
@@ -71,11 +73,13 @@ func newServer(t servers.TB, folder string, settings []string) *Server {
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
+
 	s := &Server{t: t, bin: bin, dir: dir, user: user, settings: append(quick[:len(quick):len(quick)], settings...)}
 	t.Cleanup(func() {
 		s.Stop()
 		_ = os.RemoveAll(dir)
 	})
+
 	return s
 }
 
@@ -113,6 +117,7 @@ func (s *Server) Restart() {
 				s.t.Fatalf("pgtest: %v", err)
 			}
 		}
+
 		if s.start() {
 			return
 		}
@@ -129,10 +134,12 @@ func (s *Server) start() bool {
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}
+
 	s.log = new(bytes.Buffer)
 	s.process = exec.Command(filepath.Join(s.bin, "postgres"), args...)
 	s.process.Dir, s.process.Stdout, s.process.Stderr, s.process.WaitDelay = s.dir, s.log, s.log, time.Second
 	s.user.Run(s.process)
+
 	var err error
 	if s.gone, err = crew.Spawn(s.process); err != nil {
 		s.t.Fatalf("pgtest: starting postgres: %v", err)
@@ -140,6 +147,7 @@ func (s *Server) start() bool {
 	if s.answers() {
 		return true
 	}
+
 	_ = s.process.Process.Kill() // an error says that it is gone already
 	<-s.gone
 	return false
@@ -154,6 +162,7 @@ func (s *Server) answers() bool {
 			return false
 		default:
 		}
+
 		state, _ := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 		lines := bytes.Split(state, []byte("\n"))
 		if len(lines) > 7 && string(bytes.TrimSpace(lines[0])) == fmt.Sprint(s.process.Process.Pid) &&
@@ -161,6 +170,7 @@ func (s *Server) answers() bool {
 			return true
 		}
 	}
+
 	return false
 }
 

@@ -19,15 +19,18 @@ func programs() (string, error) {
 			slices.Reverse(found)
 			folders = append(folders, found...)
 		}
+
 		if path, err := exec.LookPath("initdb"); err == nil {
 			folders = append(folders, filepath.Dir(path))
 		}
 	}
+
 	for _, bin := range folders {
 		if isProgram(bin, "initdb") && isProgram(bin, "postgres") {
 			return bin, nil
 		}
 	}
+
 	return "", errors.New("pgtest: no initdb and postgres: run `make postgres`, or install PostgreSQL " +
 		"(apt-get install postgresql, brew install postgresql@17, apk add postgresql), or name their folder in POSTGRES_BIN")
 }

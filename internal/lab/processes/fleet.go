@@ -48,20 +48,24 @@ func (s *Store) fleet(t *testing.T, place string) {
 			return !slices.ContainsFunc(all, func(i int) bool { return now[strconv.Itoa(i)] <= before[strconv.Itoa(i)]+10 })
 		}, time.Minute, time.Millisecond, message)
 	}
+
 	more("they begin", 0, 1, 2, 3, 4, 5)
 	require.NoError(t, members[4].Signal(syscall.SIGSTOP))
 	members[5].Kill()
 	more("the others go on", 0, 1, 2, 3)
 	require.NoError(t, members[4].Signal(syscall.SIGCONT))
 	more("it goes on", 0, 1, 2, 3, 4)
+
 	for _, m := range members[:5] {
 		require.NoError(t, m.Tell("stop"))
 	}
+
 	for _, m := range members[:5] {
 		var r report
 		require.NoError(t, m.Hear(&r))
 		require.Empty(t, r.Failed)
 	}
+
 	t.Log(u.PerWorker())
 	require.Zero(t, u.Bans())
 	require.LessOrEqual(t, u.Worst(), allowed)
@@ -78,11 +82,14 @@ func (s *Store) deadProcess(t *testing.T, place string) {
 		case <-r.Context().Done():
 		}
 	})
+
 	t.Cleanup(func() { close(leave) })
 	holder := s.muster(t, 1, upstream, order{Place: place, Workers: 3, N: 1000, Slots: 3})[0]
+
 	for range 3 {
 		<-arrived
 	}
+
 	store, err := s.Open(place)
 	require.NoError(t, err)
 	waits, err := throttle.NewLimiter(store, throttle.Policy{Name: slots, Limit: throttle.Concurrency(3)})
@@ -98,11 +105,13 @@ func (s *Store) deadProcess(t *testing.T, place string) {
 		}
 		got <- err
 	}()
+
 	select {
 	case err := <-got:
 		t.Fatal("the process was believed to be dead:", err)
 	case <-time.After(2 * s.Lease):
 	}
+
 	holder.Kill()
 	require.NoError(t, <-got)
 }

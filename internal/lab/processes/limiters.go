@@ -39,6 +39,7 @@ func awaitWaiting(t *testing.T, l *throttle.Limiter, n int) {
 func (s *Store) NewsOfOthers(t *testing.T, place string) {
 	all := s.limiters(t, place, 4, throttle.LeakyBucket(50, time.Second))
 	require.NoError(t, all[3].Pause(t.Context(), "", time.Hour))
+
 	var callers sync.WaitGroup
 	for i := range 30 {
 		callers.Go(func() {
@@ -47,6 +48,7 @@ func (s *Store) NewsOfOthers(t *testing.T, place string) {
 			}
 		})
 	}
+
 	awaitWaiting(t, all[3], 30)
 	require.NoError(t, all[3].Resume(t.Context(), ""))
 	callers.Wait()
@@ -66,6 +68,7 @@ func (s *Store) penaltyToSleepers(t *testing.T, place string) {
 		}
 		started <- time.Now()
 	}()
+
 	awaitWaiting(t, all[1], 1)
 	began := time.Now()
 	require.NoError(t, all[1].Pause(t.Context(), "", penalty))
@@ -79,6 +82,7 @@ func (s *Store) cancelledCrowd(t *testing.T, place string) {
 	_, err := all[0].Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
 	require.NoError(t, err)
 	ctx, leave := context.WithCancel(t.Context())
+
 	var callers sync.WaitGroup
 	for i := range n {
 		callers.Go(func() {
@@ -87,6 +91,7 @@ func (s *Store) cancelledCrowd(t *testing.T, place string) {
 			}
 		})
 	}
+
 	awaitWaiting(t, all[0], n)
 	leave()
 	callers.Wait()

@@ -46,10 +46,12 @@ func (s *Store) member(program *crew.Link) error {
 	if err := program.Hear(&o); err != nil {
 		return err
 	}
+
 	store, err := s.Open(o.Place)
 	if err != nil {
 		return err
 	}
+
 	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: o.policies()})
 	if err != nil {
 		return err
@@ -57,9 +59,11 @@ func (s *Store) member(program *crew.Link) error {
 	if err := program.Tell("ready"); err != nil {
 		return err
 	}
+
 	stopped := program.Alone()
 	var failed atomic.Value
 	var workers sync.WaitGroup
+
 	client := &http.Client{Transport: transport}
 	for range o.Workers {
 		workers.Go(func() {
@@ -71,9 +75,11 @@ func (s *Store) member(program *crew.Link) error {
 			}
 		})
 	}
+
 	workers.Wait()
 	var r report
 	r.Failed, _ = failed.Load().(string)
+
 	return program.Tell(r)
 }
 

@@ -32,6 +32,7 @@ func send(client *http.Client, url string, rate int, during time.Duration) (*loa
 	var failed error
 	l := &load{}
 	due := make(chan time.Time)
+
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
@@ -42,10 +43,12 @@ func send(client *http.Client, url string, rate int, during time.Duration) (*loa
 				if err != nil {
 					failed = err
 				}
+
 				mu.Unlock()
 			}
 		})
 	}
+
 	begun := time.Now()
 	for i := 0; time.Since(begun) < during; i++ {
 		at := time.Now()
@@ -53,11 +56,14 @@ func send(client *http.Client, url string, rate int, during time.Duration) (*loa
 			at = begun.Add(time.Duration(i) * time.Second / time.Duration(rate))
 			time.Sleep(time.Until(at)) // a caller that is late counts from when it was due
 		}
+
 		due <- at
 	}
+
 	close(due)
 	all.Wait()
 	l.elapsed = time.Since(begun)
+
 	return l, failed
 }
 
@@ -67,11 +73,13 @@ func one(client *http.Client, url string) error {
 	if err != nil {
 		return err
 	}
+
 	req.Header.Set("Authorization", "Bearer key")
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
+
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		return err
@@ -79,5 +87,6 @@ func one(client *http.Client, url string) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("the answer is %s", resp.Status)
 	}
+
 	return nil
 }

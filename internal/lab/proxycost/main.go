@@ -23,6 +23,7 @@ func main() {
 	server := flag.String("serve", "", "of its own processes: what they serve")
 	flag.Parse()
 	var err error
+
 	switch *server {
 	case "upstream":
 		err = serveUpstream(flag.Arg(0))
@@ -31,6 +32,7 @@ func main() {
 	default:
 		err = measure(*rate, *during, *rounds, *redis, *out)
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "proxycost:", err)
 		os.Exit(1)
@@ -58,24 +60,30 @@ func measure(rate int, during time.Duration, rounds int, redis, file string) err
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(folder)
 	b := &bench{out: os.Stdout, throttle: filepath.Join(folder, "throttle"), policies: filepath.Join(folder, "policies.yaml")}
+
 	if file != "" {
 		f, err := os.Create(file)
 		if err != nil {
 			return err
 		}
+
 		defer f.Close()
 		b.out = io.MultiWriter(os.Stdout, f)
 	}
+
 	upstream, err := b.prepare(folder)
 	if err != nil {
 		return err
 	}
+
 	defer upstream.stop()
 	fmt.Fprintf(b.out, "date: %s, %s, %d cores, load %s", time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), machineLoad())
 	fmt.Fprintf(b.out, "each load for %v, requests of %d bytes, answers of %d, an upstream with TLS on the same machine; p50 and p99 from when a request was due\n\n", during, len(body), len(answer))
 	fmt.Fprintf(b.out, "%-24s %-9s %9s %9s %9s %9s %11s %9s %9s\n", "way", "load", "sent/s", "p50", "p99", "cores", "us/request", "MB", "MB most")
+
 	for range rounds {
 		for _, w := range b.ways(redis) {
 			if err := b.try(w, rate, during); err != nil {
@@ -83,6 +91,7 @@ func measure(rate int, during time.Duration, rounds int, redis, file string) err
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -91,15 +100,18 @@ func (b *bench) prepare(folder string) (upstream *process, err error) {
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
 	}
+
 	build := exec.Command("go", "build", "-o", b.throttle, ".")
 	build.Dir, build.Stderr = filepath.Join("cmd", "throttle"), os.Stderr
 	if err := build.Run(); err != nil {
 		return nil, fmt.Errorf("go build in cmd/throttle: %w", err)
 	}
+
 	certificate := filepath.Join(folder, "ca.pem")
 	if upstream, err = start(said, b.self, "-serve", "upstream", certificate); err != nil {
 		return nil, err
 	}
+
 	b.host = upstream.address
 	text, err := os.ReadFile(certificate)
 	if err == nil {
@@ -108,13 +120,16 @@ func (b *bench) prepare(folder string) (upstream *process, err error) {
 	if err == nil {
 		err = os.Setenv("SSL_CERT_FILE", certificate) // for the proxies
 	}
+
 	if err != nil {
 		upstream.stop()
 		return nil, err
 	}
+
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(text)
 	b.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers, TLSClientConfig: &tls.Config{RootCAs: roots}}}
+
 	return upstream, nil
 }
 
@@ -124,14 +139,17 @@ func (b *bench) ways(redis string) []way {
 		args = append([]string{"proxy", b.policies, "--listen", "127.0.0.1:0", "--private", "127.0.0.1", "--admin", "127.0.0.1:0"}, args...)
 		return func() (*process, error) { return start("the proxy is at http://", b.throttle, args...) }
 	}
+
 	ways := []way{
 		{name: "no proxy"},
 		{"plain ReverseProxy", func() (*process, error) { return start(said, b.self, "-serve", "plain", b.host) }, "/"},
 		{"throttle proxy, memory", proxy(), "/" + b.host + "/"},
 	}
+
 	if redis != "" {
 		ways = append(ways, way{"throttle proxy, Redis", proxy("--redis", redis), "/" + b.host + "/"})
 	}
+
 	return ways
 }
 
@@ -146,32 +164,40 @@ func (b *bench) try(w way, rate int, during time.Duration) error {
 			}
 			b.print(w.name, rate, l, "")
 		}
+
 		return nil
 	}
+
 	p, err := w.start()
 	if err != nil {
 		return err
 	}
+
 	defer p.stop()
 	url := "http://" + p.address + w.path
 	if err := one(b.client, url); err != nil {
 		return err
 	}
+
 	for _, rate := range []int{rate, 0} {
 		before, err := p.used()
 		if err != nil {
 			return err
 		}
+
 		l, err := send(b.client, url, rate, during)
 		if err != nil {
 			return err
 		}
+
 		cost, err := p.cost(before, l)
 		if err != nil {
 			return err
 		}
+
 		b.print(w.name, rate, l, cost)
 	}
+
 	return nil
 }
 

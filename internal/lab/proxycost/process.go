@@ -20,6 +20,7 @@ type process struct {
 func start(before string, name string, args ...string) (*process, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
+
 	talk, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, err
@@ -27,6 +28,7 @@ func start(before string, name string, args ...string) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+
 	lines := bufio.NewScanner(talk)
 	for lines.Scan() {
 		if _, rest, ok := strings.Cut(lines.Text(), before); ok {
@@ -35,9 +37,11 @@ func start(before string, name string, args ...string) (*process, error) {
 				for lines.Scan() { // so that it never waits for a reader
 				}
 			}()
+
 			return &process{cmd, address}, nil
 		}
 	}
+
 	_ = cmd.Wait()
 	return nil, fmt.Errorf("%s did not say where it is", name)
 }
@@ -57,12 +61,15 @@ func (p *process) used() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	_, rest, _ := strings.Cut(string(text), ") ") // a name may have spaces
 	fields := strings.Fields(rest)
+
 	const user, system = 11, 12
 	if len(fields) <= system {
 		return 0, fmt.Errorf("/proc/%d/stat has another form", p.cmd.Process.Pid)
 	}
+
 	var ticks int64
 	for _, field := range fields[user : system+1] {
 		n, err := strconv.ParseInt(field, 10, 64)
@@ -71,6 +78,7 @@ func (p *process) used() (time.Duration, error) {
 		}
 		ticks += n
 	}
+
 	return time.Duration(ticks) * tick, nil
 }
 
@@ -95,14 +103,17 @@ func (p *process) cost(before time.Duration, l *load) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	now, err := p.memory("VmRSS")
 	if err != nil {
 		return "", err
 	}
+
 	most, err := p.memory("VmHWM")
 	if err != nil {
 		return "", err
 	}
+
 	used := after - before
 	return fmt.Sprintf(" %9.3f %11.0f %9.1f %9.1f", used.Seconds()/l.elapsed.Seconds(), used.Seconds()*1e6/float64(len(l.took)), float64(now)/1e6, float64(most)/1e6), nil
 }

@@ -39,6 +39,7 @@ func servePlain(host string) error {
 	if err != nil {
 		return err
 	}
+
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.MaxIdleConnsPerHost = 100 // as the proxy has it
 	base.DisableCompression = true
@@ -46,6 +47,7 @@ func servePlain(host string) error {
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: host}) },
 		Transport: base,
 	}
+
 	fmt.Fprintln(os.Stderr, said+listener.Addr().String()+"/")
 	return http.Serve(listener, proxy)
 }

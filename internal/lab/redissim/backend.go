@@ -57,6 +57,7 @@ func (b *Backend) Close() { _ = b.conn.Close() }
 func (b *Backend) do(words ...string) (reply []byte, published []message, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	asked := command(words...)
 	if words[0] == "evalsha" || words[0] == "eval" {
 		b.tape = append(b.tape, asked)
@@ -64,6 +65,7 @@ func (b *Backend) do(words ...string) (reply []byte, published []message, err er
 	if _, err := b.conn.Write(append(slices.Clone(asked), command("PING")...)); err != nil {
 		return nil, nil, err
 	}
+
 	for {
 		value, err := redistest.ReadValue(b.in)
 		switch {
@@ -73,6 +75,7 @@ func (b *Backend) do(words ...string) (reply []byte, published []message, err er
 			if parts := bulks(value); len(parts) == 4 && parts[0] == "pmessage" {
 				published = append(published, message{parts[2], parts[3]})
 			}
+
 		case string(value) == "+PONG\r\n":
 			return reply, published, nil
 		default:
@@ -116,24 +119,29 @@ func (b *Backend) Replay() (least float64, err error) {
 		if err := b.Reset(); err != nil {
 			return 0, err
 		}
+
 		before, _, err := b.do("INFO", "cpu")
 		if err != nil {
 			return 0, err
 		}
+
 		for calls := range slices.Chunk(tape, 50) {
 			if err := b.send(calls); err != nil {
 				return 0, err
 			}
 		}
+
 		after, _, err := b.do("INFO", "cpu")
 		if err != nil {
 			return 0, err
 		}
+
 		micros := 1e6 * (Processor(string(after)) - Processor(string(before))) / float64(max(len(tape), 1))
 		if least == 0 || micros < least {
 			least = micros
 		}
 	}
+
 	return least, nil
 }
 
@@ -158,6 +166,7 @@ func (b *Backend) Rows() (keys, bytes int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+
 	for _, key := range bulks(reply) {
 		size, _, err := b.do("MEMORY", "USAGE", key)
 		if err != nil {
@@ -167,6 +176,7 @@ func (b *Backend) Rows() (keys, bytes int, err error) {
 			keys, bytes = keys+1, bytes+n
 		}
 	}
+
 	return keys, bytes, nil
 }
 

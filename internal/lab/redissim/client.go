@@ -67,16 +67,20 @@ func (l *link) read() {
 		if err != nil {
 			return
 		}
+
 		words := bulks(value)
 		l.count(len(value), 0)
+
 		if words[0] == "hello" { // no time may pass in it, as in a dial
 			l.out <- parcel{l.server.run(l, words), time.Now()}
 			continue
 		}
+
 		time.Sleep(l.server.network.way())
 		if l.isDown() {
 			return
 		}
+
 		l.send(l.server.run(l, words))
 	}
 }

@@ -15,6 +15,7 @@ func (s *server) run(l *link, words []string) []byte {
 	n := s.network
 	name := strings.ToLower(words[0])
 	s.count(name)
+
 	switch name {
 	case "evalsha", "eval":
 		return s.script(words)
@@ -24,12 +25,15 @@ func (s *server) run(l *link, words []string) []byte {
 		var reply []byte
 		n.mu.Lock()
 		defer n.mu.Unlock()
+
 		for _, channel := range words[1:] {
 			l.channels = append(l.channels, channel)
 			n.hearers[channel] = append(n.hearers[channel], l)
 			reply = append(reply, fmt.Appendf(nil, ">3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:%d\r\n", len(channel), channel, len(l.channels))...)
 		}
+
 		return reply
+
 	case "ping":
 		return []byte("+PONG\r\n")
 	case "hello":
@@ -41,6 +45,7 @@ func (s *server) run(l *link, words []string) []byte {
 		n.Fail(err)
 		return reply
 	}
+
 	return fmt.Appendf(nil, "-ERR unknown command '%s'\r\n", name)
 }
 
@@ -67,27 +72,33 @@ func (s *server) script(words []string) []byte {
 		n.Fail(fmt.Errorf("not a call of a script as throttle makes it: %q", words[:min(len(words), 4)]))
 		return []byte("-ERR not a call of throttle\r\n")
 	}
+
 	for _, key := range words[3 : 3+keys] {
 		if reply := s.moved(key); reply != nil {
 			return reply
 		}
 	}
+
 	words[3+keys] = strconv.FormatInt(time.Now().UnixMicro(), 10)
 	reply, published, err := n.backend.do(words...)
 	if err != nil {
 		n.Fail(err)
 		return []byte("-ERR the real server is gone\r\n")
 	}
+
 	if bytes.HasPrefix(reply, []byte("-NOSCRIPT ")) {
 		return reply // the call comes again, with the script
 	}
+
 	n.mu.Lock()
 	s.load.Calls++
 	s.load.Messages += len(published)
 	n.mu.Unlock()
+
 	for _, m := range published {
 		s.deliver(m)
 	}
+
 	return reply
 }
 
@@ -114,8 +125,10 @@ func (s *server) topology() []byte {
 	if !s.cluster {
 		return []byte("-ERR This instance has cluster support disabled\r\n")
 	}
+
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	reply := fmt.Appendf(nil, "*%d\r\n", len(n.holders))
 	for i, holder := range n.holders {
 		host, port, _ := net.SplitHostPort(n.servers[holder].addr())
@@ -123,6 +136,7 @@ func (s *server) topology() []byte {
 		reply = fmt.Appendf(reply, "*3\r\n:%d\r\n:%d\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$%d\r\n%s\r\n",
 			slots*i/len(n.holders), slots*(i+1)/len(n.holders)-1, len(host), host, port, len(id), id)
 	}
+
 	return reply
 }
 

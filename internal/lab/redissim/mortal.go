@@ -18,18 +18,23 @@ func (n *Network) Mortal() (client redis.UniversalClient, die func()) {
 	client = n.clientBy(func(ctx context.Context, network, addr string) (net.Conn, error) {
 		mu.Lock()
 		defer mu.Unlock()
+
 		if dead {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 		}
+
 		conn, err := n.dial(ctx, network, addr)
 		if err == nil {
 			conns = append(conns, conn)
 		}
+
 		return conn, err
 	})
+
 	return client, func() {
 		mu.Lock()
 		defer mu.Unlock()
+
 		dead = true
 		for _, c := range conns {
 			_ = c.Close()

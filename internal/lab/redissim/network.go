@@ -138,14 +138,17 @@ func (l *link) cut() {
 	n.mu.Lock()
 	_, there := l.server.links[l]
 	delete(l.server.links, l)
+
 	for _, channel := range l.channels {
 		left := slices.DeleteFunc(n.hearers[channel], func(other *link) bool { return other == l })
 		if n.hearers[channel] = left; len(left) == 0 {
 			delete(n.hearers, channel)
 		}
 	}
+
 	l.channels = nil
 	n.mu.Unlock()
+
 	if there {
 		close(l.over)
 		_ = l.conn.Close()

@@ -25,20 +25,25 @@ type ClusterServers struct {
 func Cluster(t TB) *ClusterServers {
 	t.Helper()
 	c := &ClusterServers{}
+
 	var met []*clusterNode
 	for i := range 3 {
 		n := startNode(t)
 		n.take(t, i, slots*i/3, slots*(i+1)/3-1)
+
 		for _, other := range met {
 			n.do(t, "CLUSTER", "MEET", "127.0.0.1", other.p.port, other.bus)
 		}
+
 		met = append(met, n)
 		c.Servers = append(c.Servers, n.Server)
 		c.Addrs = append(c.Addrs, n.Addr)
 	}
+
 	for _, n := range met {
 		n.awaitOK(t)
 	}
+
 	return c
 }
 

@@ -37,26 +37,32 @@ func (x *exchange) disturb(raw []byte, f *Fault) bool {
 		close(f.caught)
 		return false
 	}
+
 	if f.how == HoldCall && !x.hold(f) {
 		return false
 	}
+
 	reply, ok := x.execute(raw)
 	if !ok {
 		return false
 	}
+
 	close(f.executed)
 	switch f.how {
 	case CutAfter:
 		x.cut()
 		close(f.caught)
 		return false
+
 	case Swallow:
 		close(f.caught)
 		_, _ = io.Copy(io.Discard, x.calls) // until the client has had enough
 		return false
+
 	case HoldReply, HoldReplies:
 		return x.hold(f) && x.answer(reply)
 	}
+
 	return x.answer(reply)
 }
 
@@ -76,6 +82,7 @@ func (x *exchange) execute(raw []byte) ([]byte, bool) {
 	if _, err := x.server.Write(raw); err != nil {
 		return nil, false
 	}
+
 	for {
 		reply, err := ReadValue(x.replies)
 		if err != nil {

@@ -43,16 +43,19 @@ func start(dir string, args func(port int) []string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for {
 		port, err := servers.FreePort()
 		if err != nil {
 			return nil, err
 		}
+
 		p := &process{bin: bin, dir: dir, port: port, args: args(port)}
 		err = p.run()
 		if err == nil {
 			return p, nil
 		}
+
 		// Another program was faster between the look at the port and
 		// its use. servers.FreePort never offers the same port twice, so this ends.
 		if !errors.Is(err, errInUse) {
@@ -69,6 +72,7 @@ func (p *process) run() error {
 	p.cmd = exec.Command(p.bin, p.args...)
 	p.cmd.Dir = p.dir
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+
 	// A forked child of the server may hold the output open a little longer
 	// than the server lives; nobody needs what it says.
 	p.cmd.WaitDelay = time.Second
@@ -76,6 +80,7 @@ func (p *process) run() error {
 	if p.gone, err = crew.Spawn(p.cmd); err != nil {
 		return fmt.Errorf("redistest: starting %s: %w", p.bin, err)
 	}
+
 	if err := p.awaitAnswer(); err != nil {
 		p.kill()
 		if strings.Contains(p.log.String(), "in use") {
@@ -83,6 +88,7 @@ func (p *process) run() error {
 		}
 		return fmt.Errorf("redistest: %s on %s: %w\n%s", p.bin, p.addr(), err, p.log)
 	}
+
 	return nil
 }
 
@@ -106,18 +112,22 @@ func (p *process) answers() bool {
 	if err != nil {
 		return false
 	}
+
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
 		return false
 	}
+
 	fmt.Fprint(conn, "INFO server\r\n")
 	want := fmt.Sprintf("process_id:%d", p.cmd.Process.Pid)
+
 	lines := bufio.NewScanner(conn)
 	for lines.Scan() {
 		if lines.Text() == want {
 			return true
 		}
 	}
+
 	return false
 }
 

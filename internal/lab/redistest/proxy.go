@@ -86,6 +86,7 @@ func (p *Proxy) supply() {
 func (p *Proxy) next(raw []byte) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	switch {
 	case !isScript(raw):
 		return nil
@@ -93,14 +94,17 @@ func (p *Proxy) next(raw []byte) *Fault {
 		f := newFault()
 		f.how, f.pass = HoldReply, p.held.pass
 		return f
+
 	case len(p.faults) == 0:
 		return nil
 	}
+
 	f := p.faults[0]
 	p.faults = p.faults[1:]
 	if f.how == HoldReplies {
 		p.held, p.copied = f, string(raw)
 	}
+
 	return f
 }
 

@@ -43,6 +43,7 @@ func (r *relay) start(t TB, to string, pass func(*link)) {
 	if r.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
+
 	r.Addr, r.over = r.listener.Addr().String(), make(chan struct{})
 	r.to, r.links = to, make(map[*link]bool)
 	r.running.Go(func() {
@@ -54,6 +55,7 @@ func (r *relay) start(t TB, to string, pass func(*link)) {
 			r.running.Go(func() { r.serve(client, pass) })
 		}
 	})
+
 	t.Cleanup(func() {
 		close(r.over)
 		_ = r.listener.Close()
@@ -76,22 +78,27 @@ func (r *relay) serve(client net.Conn, pass func(*link)) {
 	r.mu.Lock()
 	to := r.to
 	r.mu.Unlock()
+
 	server, err := net.Dial("tcp", to)
 	if err != nil {
 		_ = client.Close() // as if it were the server's own end
 		return
 	}
+
 	l := &link{client: client, server: server, ended: make(chan struct{})}
 	defer l.cut()
 	r.mu.Lock()
+
 	there := r.to == to
 	if there {
 		r.links[l] = true
 	}
+
 	r.mu.Unlock()
 	if there {
 		pass(l)
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.links, l)

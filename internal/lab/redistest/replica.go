@@ -18,9 +18,11 @@ func (c *ClusterServers) Replica(t TB, master *Server) *Server {
 		nodes, err := n.client.ClusterNodes(context.Background()).Result()
 		return strings.Contains(nodes, id) && !strings.Contains(nodes, "handshake"), err
 	})
+
 	n.do(t, "CLUSTER", "REPLICATE", id)
 	n.awaitInfo("replication", "master_link_status:up")
 	master.awaitInfo("replication", "state=online")
+
 	for _, s := range c.Servers {
 		client := s.Client(t)
 		s.await(t, "the replica", func() (bool, error) {
@@ -28,6 +30,7 @@ func (c *ClusterServers) Replica(t TB, master *Server) *Server {
 			return len(replicas) > 0, err
 		})
 	}
+
 	return n.Server
 }
 
@@ -38,11 +41,13 @@ func (c *ClusterServers) TakeOver(t TB, replica, master *Server) {
 	n := &clusterNode{Server: replica, client: replica.Client(t)}
 	n.do(t, "CLUSTER", "FAILOVER", "TAKEOVER")
 	n.awaitInfo("replication", "role:master")
+
 	id := replica.nodeID(t)
 	for _, s := range c.Servers {
 		if s == master {
 			continue
 		}
+
 		client := s.Client(t)
 		s.await(t, "the new master", func() (bool, error) {
 			nodes, err := client.ClusterNodes(context.Background()).Result()

@@ -18,6 +18,7 @@ type Move struct {
 func (c *ClusterServers) Move(t TB, slot int, to *Server) *Move {
 	t.Helper()
 	m := &Move{slot: slot, t: t}
+
 	owner := slices.IndexFunc([]int{0, 1, 2}, func(i int) bool { return slot < slots*(i+1)/3 })
 	for i, s := range c.Servers {
 		n := &clusterNode{Server: s, client: s.Client(t)}
@@ -30,9 +31,11 @@ func (c *ClusterServers) Move(t TB, slot int, to *Server) *Move {
 			m.rest = append(m.rest, n)
 		}
 	}
+
 	if m.from == nil || m.to == nil {
 		t.Fatalf("redistest: slot %d cannot move to %s", slot, to.Addr)
 	}
+
 	m.to.do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", m.from.nodeID(t))
 	m.from.do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", m.to.nodeID(t))
 	return m
@@ -49,10 +52,12 @@ func (m *Move) Keys() {
 		if len(keys) == 0 {
 			return
 		}
+
 		args := []any{"MIGRATE", "127.0.0.1", m.to.p.port, "", 0, 5000, "KEYS"}
 		for _, k := range keys {
 			args = append(args, k)
 		}
+
 		m.from.do(m.t, args...)
 	}
 }

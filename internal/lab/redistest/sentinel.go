@@ -94,12 +94,14 @@ sentinel failover-timeout %[1]s 3000
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	p, err := start(dir, func(port int) []string {
 		return []string{file, "--sentinel", "--port", fmt.Sprint(port)}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(p.kill)
 	return newServer(t, p, 0)
 }

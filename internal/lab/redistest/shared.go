@@ -57,15 +57,18 @@ func Shared(t TB) *Server {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
+
 	if !shared.main {
 		t.Fatal("redistest: Shared needs a TestMain that calls redistest.Main")
 	}
+
 	l := lend(t)
 	s := newServer(t, l.p, l.used%databases)
 	l.used++
 	if err := s.Client(t).FlushDB(context.Background()).Err(); err != nil {
 		t.Fatalf("redistest: emptying database %d of %s: %v", s.DB, s.Addr, err)
 	}
+
 	return s
 }
 
@@ -76,6 +79,7 @@ func lend(t TB) *lent {
 			return l
 		}
 	}
+
 	i := slices.IndexFunc(shared.all, func(l *lent) bool { return l.by == nil })
 	if i < 0 {
 		p, err := start(os.TempDir(), func(port int) []string {
@@ -84,8 +88,10 @@ func lend(t TB) *lent {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		i, shared.all = len(shared.all), append(shared.all, &lent{p: p})
 	}
+
 	l := shared.all[i]
 	l.by = t
 	t.Cleanup(func() {
@@ -93,5 +99,6 @@ func lend(t TB) *lent {
 		defer shared.Unlock()
 		l.by = nil
 	})
+
 	return l
 }

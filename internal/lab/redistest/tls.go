@@ -37,10 +37,12 @@ func TLS(t TB) *TLSServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cert, key, err := certificate()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	for file, text := range map[string][]byte{certFile: cert, keyFile: key} {
@@ -48,10 +50,12 @@ func TLS(t TB) *TLSServer {
 			t.Fatal(err)
 		}
 	}
+
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	known := x509.NewCertPool()
 	known.AppendCertsFromPEM(cert)
 	return &TLSServer{
@@ -69,6 +73,7 @@ func certificate() (cert, key []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	now := time.Now()
 	form := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "throttle"},
@@ -77,14 +82,17 @@ func certificate() (cert, key []byte, err error) {
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, form, form, &private.PublicKey, private)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
 }

@@ -13,33 +13,40 @@ import (
 // returns its bytes as they came.
 func ReadValue(r *bufio.Reader) ([]byte, error) {
 	var raw []byte
+
 	// A value may announce others, which follow it.
 	for left := 1; left > 0; left-- {
 		line, err := r.ReadBytes('\n')
 		if err != nil {
 			return nil, err
 		}
+
 		raw = append(raw, line...)
 		size, err := sizeOf(line)
 		if err != nil {
 			return nil, err
 		}
+
 		switch line[0] {
 		case '$', '=', '!':
 			if size < 0 {
 				continue // a null
 			}
+
 			text := make([]byte, size+len("\r\n"))
 			if _, err := io.ReadFull(r, text); err != nil {
 				return nil, err
 			}
+
 			raw = append(raw, text...)
+
 		case '*', '~', '>':
 			left += max(0, size)
 		case '%':
 			left += 2 * size
 		}
 	}
+
 	return raw, nil
 }
 

@@ -105,6 +105,7 @@ func (w *Wire) carry(l *link, to, from net.Conn, delay *atomic.Int64) {
 			if err != nil {
 				return
 			}
+
 			select {
 			case parcels <- parcel{b[:n], time.Now().Add(time.Duration(delay.Load()))}:
 			case <-l.ended:
@@ -112,6 +113,7 @@ func (w *Wire) carry(l *link, to, from net.Conn, delay *atomic.Int64) {
 			}
 		}
 	})
+
 	for p := range parcels {
 		if !w.await(l, p.due) {
 			break
@@ -123,9 +125,11 @@ func (w *Wire) carry(l *link, to, from net.Conn, delay *atomic.Int64) {
 			break
 		}
 	}
+
 	if from == l.server && l.deaf.Load() {
 		return
 	}
+
 	l.cut()
 }
 
@@ -134,15 +138,18 @@ func (w *Wire) await(l *link, due time.Time) bool {
 	if d := time.Until(due); d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
+
 		select {
 		case <-t.C:
 		case <-l.ended:
 			return false
 		}
 	}
+
 	w.mu.Lock()
 	open := w.open
 	w.mu.Unlock()
+
 	select {
 	case <-open:
 		return true

@@ -52,6 +52,7 @@ func (c *costs) messages(client *redis.Client) (err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
+
 	listen := func(channels ...string) error {
 		sub := client.Subscribe(ctx, channels...)
 		subs = append(subs, sub)
@@ -60,25 +61,31 @@ func (c *costs) messages(client *redis.Client) (err error) {
 			for range sub.Channel() {
 			}
 		}()
+
 		return err
 	}
+
 	for i := range askers {
 		err = errors.Join(err, listen(fmt.Sprintf("own-%d", i)))
 	}
+
 	beat, failed := perCall(client, func(c *redis.Client, i int) error {
 		return c.Publish(ctx, fmt.Sprintf("own-%d", i), "~1234567890123").Err()
 	})
 	c.Beat, err = beat, errors.Join(err, failed)
 	before := client.Info(ctx, "memory").Val()
+
 	for i := range many {
 		err = errors.Join(err, listen("all", fmt.Sprintf("mine-%d", i)))
 	}
+
 	after, failed := client.Info(ctx, "memory").Result()
 	c.Listener, err = (redissim.Number(after, "used_memory")-redissim.Number(before, "used_memory"))/many, errors.Join(err, failed)
 	all, failed := perCall(client, func(c *redis.Client, _ int) error {
 		return c.Publish(ctx, "all", "come 1 2 3 4 throttle:6:key").Err()
 	})
 	c.Deliver = (all - c.Command) / many
+
 	return errors.Join(err, failed)
 }
 
@@ -87,10 +94,12 @@ func (c *costs) connections(server *redistest.Server) error {
 	ctx := context.Background()
 	watch := redis.NewClient(server.Options())
 	defer watch.Close()
+
 	before, err := watch.Info(ctx, "memory").Result()
 	if err != nil {
 		return err
 	}
+
 	for range many {
 		one := redis.NewClient(server.Options())
 		defer one.Close()
@@ -98,6 +107,7 @@ func (c *costs) connections(server *redistest.Server) error {
 			return err
 		}
 	}
+
 	after, err := watch.Info(ctx, "memory").Result()
 	c.Conn = (redissim.Number(after, "used_memory") - redissim.Number(before, "used_memory")) / many
 	return err
@@ -112,6 +122,7 @@ func (c *costs) bus(t redistest.TB) error {
 	if err != nil {
 		return err
 	}
+
 	var sent atomic.Int64
 	send, err := perCall(first, func(c *redis.Client, _ int) error {
 		sent.Add(1)
@@ -120,9 +131,11 @@ func (c *costs) bus(t redistest.TB) error {
 	if err != nil {
 		return err
 	}
+
 	after, err := second.Info(ctx, "cpu").Result()
 	c.BusSend = (send - c.Command) / float64(len(cluster.Servers)-1)
 	c.BusTake = 1e6 * (redissim.Processor(after) - redissim.Processor(before)) / float64(sent.Load())
+
 	return err
 }
 
@@ -133,9 +146,11 @@ func perCall(client *redis.Client, call func(*redis.Client, int) error) (float64
 	if err != nil {
 		return 0, err
 	}
+
 	var calls atomic.Int64
 	var all sync.WaitGroup
 	errs := make([]error, askers)
+
 	end := time.Now().Add(asking)
 	for i := range askers {
 		all.Go(func() {
@@ -145,6 +160,7 @@ func perCall(client *redis.Client, call func(*redis.Client, int) error) (float64
 			}
 		})
 	}
+
 	all.Wait()
 	after, err := client.Info(context.Background(), "cpu").Result()
 	return 1e6 * (redissim.Processor(after) - redissim.Processor(before)) / float64(calls.Load()), errors.Join(append(errs, err)...)

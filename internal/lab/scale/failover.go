@@ -32,13 +32,16 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 		}},
 		{after + away + time.Second, func(n *redissim.Network) error { rushed = n.Loads(); return nil }},
 	}
+
 	r, err := s.play(b)
 	if err != nil {
 		return f, err
 	}
+
 	f.Worst = r.figures().Worst
 	died, back := r.from+after, r.from+after+away
 	var hit, spared []float64 // starts in a second
+
 	first := r.to
 	for u, samples := range r.Samples {
 		starts := 0
@@ -47,11 +50,13 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 				starts++
 			}
 		}
+
 		rate := float64(starts) / (r.to - died).Seconds()
 		if redissim.ShardOf(redissim.SlotOf("{"+name(u)+"}"), s.Shards) != shard {
 			spared = append(spared, rate)
 			continue
 		}
+
 		hit = append(hit, rate)
 		for _, one := range samples {
 			if one.Served >= died {
@@ -62,14 +67,18 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 			}
 		}
 	}
+
 	f.First = first - back
 	f.Missed = (1 - mean(hit)/mean(spared)) * (r.to - died).Seconds()
+
 	for i := range taken {
 		f.Slots += float64(taken[i].Slots-killed[i].Slots) / away.Seconds() / float64(s.Nodes)
 	}
+
 	before := float64(killed[shard].Calls-r.Before[shard].Calls) / after.Seconds()
 	last := len(rushed) - 1
 	f.Rush = float64(rushed[last].Calls-taken[last].Calls) / before
+
 	return f, nil
 }
 

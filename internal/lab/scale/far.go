@@ -20,15 +20,18 @@ func (r report) far() {
 	r.say("Full: more callers than the limit, each of which comes again at once; used is of what the limit and its jitter allow.\n")
 	r.say("| limit | distance | room: wait p50 | p99 | full: callers | starts/s | used | wait p50 | p99 | most in 1 s |")
 	r.say("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+
 	for _, rate := range []int{20, 40, 1000} {
 		for _, distance := range []time.Duration{0, 10, 40, 100, 150, 200, 300} {
 			s := scene{
 				Nodes: 4, Upstreams: 1, PerSecond: rate, Trip: distance * time.Millisecond,
 				Settle: 10 * time.Second, Length: time.Minute, Share: 0.5,
 			}
+
 			if rate == 1000 {
 				s.Length = 10 * time.Second
 			}
+
 			room := r.runs(s)
 			s.Share, s.Callers = 0, max(8, rate*3/10)
 			full := r.runs(s)

@@ -35,31 +35,38 @@ func (r *record) figures() (f figures) {
 			if s.OK {
 				served = append(served, s.Served)
 			}
+
 			if s.Served >= r.from && s.Served < r.to && s.OK {
 				starts++
 				waits = append(waits, s.Served-s.Asked)
 			}
+
 			if s.Served >= r.from {
 				counted = append(counted, s)
 			}
 		}
+
 		f.Worst = max(f.Worst, stat.Most(served, time.Second))
 		used += stat.Used(served, r.from, r.to, r.PerSecond, time.Second)
 		fair += fleet.Jain(counted)
 	}
+
 	n, seconds := float64(len(r.Samples)), r.Length.Seconds()
 	f.Starts = float64(starts) / n / seconds
 	f.Used = used / n * (1 + jitter.Seconds())
 	if r.Callers > 0 {
 		f.Jain = fair / n
 	}
+
 	f.P50, f.P99, f.Longest = stat.Quantile(waits, 0.5), stat.Quantile(waits, 0.99), stat.Quantile(waits, 1)
 	var all redissim.Load
 	for _, l := range r.Loads {
 		all = all.Plus(l)
 	}
+
 	f.load = all
 	f.Calls = float64(all.Calls) / float64(max(starts, 1))
 	f.Published = float64(all.Published()) / float64(max(starts, 1))
+
 	return f
 }

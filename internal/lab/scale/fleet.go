@@ -68,6 +68,7 @@ func (s scene) play(b *redissim.Backend) (*record, error) {
 	if err := b.Reset(); err != nil {
 		return nil, err
 	}
+
 	n := redissim.New(b, s.Shards, s.spare, s.Trip, s.Seed)
 	var clients []redis.UniversalClient
 	for range s.Nodes {
@@ -77,13 +78,16 @@ func (s scene) play(b *redissim.Backend) (*record, error) {
 			return nil, err
 		}
 	}
+
 	p, err := s.start(now(), clients)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, e := range s.events {
 		time.AfterFunc(s.Settle+e.after, func() { n.Fail(e.do(n)) })
 	}
+
 	time.Sleep(s.Settle)
 	r := p.record
 	r.Before = n.Loads()
@@ -92,17 +96,22 @@ func (s scene) play(b *redissim.Backend) (*record, error) {
 	r.Keys, r.KeyBytes, err = b.Rows()
 	n.Fail(err)
 	time.Sleep(s.Length / 2)
+
 	for i, l := range n.Loads() {
 		r.Loads = append(r.Loads, l.Minus(r.Before[i]))
 	}
+
 	p.end()
 	time.Sleep(time.Minute) // what nodes say when their callers leave
+
 	for _, c := range clients {
 		n.Fail(c.Close())
 	}
+
 	time.Sleep(time.Minute) // what clients do when they are closed
 	r.Script, err = b.Replay()
 	n.Fail(err)
+
 	return r, n.Err()
 }
 
@@ -111,6 +120,7 @@ func (s scene) play(b *redissim.Backend) (*record, error) {
 func (s scene) start(begin time.Duration, clients []redis.UniversalClient) (*playing, error) {
 	r := &record{scene: s, Samples: make([][]fleet.Sample, s.Upstreams), from: begin + s.Settle}
 	r.to = r.from + s.Length
+
 	p := &playing{record: r}
 	for _, client := range clients {
 		if client == nil {
@@ -126,14 +136,18 @@ func (s scene) start(begin time.Duration, clients []redis.UniversalClient) (*pla
 			if s.Shards > 0 {
 				store = redisstore.New(client, redisstore.Options{Namespace: domain})
 			}
+
 			l, err := throttle.NewLimiter(store, throttle.Policy{Name: domain, Limit: throttle.PerSecond(s.PerSecond)})
 			if err != nil {
 				return nil, err
 			}
+
 			mine = append(mine, l)
 		}
+
 		p.limiters = append(p.limiters, mine)
 	}
+
 	p.ctx, p.over = context.WithCancel(context.Background())
 	p.begin()
 	return p, nil
@@ -165,6 +179,7 @@ func (p *playing) begin() {
 			p.all.Go(func() { p.arrivals(u) })
 			continue
 		}
+
 		for node := range p.limiters {
 			for i := range p.Callers {
 				if p.limiters[node] != nil {

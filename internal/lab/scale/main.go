@@ -22,10 +22,12 @@ func main() {
 	roomy := flags.Bool("room", false, "say how long a start waits that has room, and what sixty pods with four providers cost instead")
 	_ = flags.Parse(os.Args[1:]) // it exits
 	redis.SetLogger(quiet{})
+
 	if *crowded {
 		asTest(func(t *testing.T) { report{t: t, out: os.Stdout}.waiting() })
 		return
 	}
+
 	asTest(func(t *testing.T) { show(t, *real, *distant, *roomy) })
 }
 
@@ -35,22 +37,27 @@ func show(t *testing.T, measured, distant, roomy bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(b.Close)
 	r := report{t: t, out: os.Stdout, b: b}
+
 	if distant {
 		r.far()
 		return
 	}
+
 	if roomy {
 		r.room()
 		r.providers()
 		return
 	}
+
 	r.costs()
 	if measured {
 		r.compare()
 		return
 	}
+
 	largest := r.nodes([]int{4, 16, 64, 250, 1000})
 	r.sums()
 	r.plain()

@@ -32,6 +32,7 @@ func memberMain(program *crew.Link) error {
 	if err := program.Hear(&o); err != nil {
 		return err
 	}
+
 	client := redis.NewClient(&redis.Options{Addr: o.Redis})
 	defer client.Close()
 	if err := client.Ping(context.Background()).Err(); err != nil {
@@ -40,10 +41,12 @@ func memberMain(program *crew.Link) error {
 	if err := program.Tell("ready"); err != nil {
 		return err
 	}
+
 	var begin int64
 	if err := program.Hear(&begin); err != nil {
 		return err
 	}
+
 	context.AfterFunc(program.Alone(), func() { os.Exit(1) })
 	time.Sleep(time.Until(time.Unix(0, begin)))
 	clients := make([]redis.UniversalClient, o.Scene.Nodes)
@@ -52,6 +55,7 @@ func memberMain(program *crew.Link) error {
 	if err != nil {
 		return err
 	}
+
 	time.Sleep(o.Scene.Settle + o.Scene.Length)
 	p.end()
 	return program.Tell(p.Samples)
@@ -65,33 +69,40 @@ func (s scene) measure(addr string) (*record, error) {
 	if err := errors.Join(client.FlushAll(ctx).Err(), client.ConfigResetStat(ctx).Err()); err != nil {
 		return nil, err
 	}
+
 	var each []orders
 	for i := range s.Nodes {
 		each = append(each, orders{s, i, addr})
 	}
+
 	members, err := crew.Muster(ctx, role, each)
 	if err != nil {
 		return nil, err
 	}
+
 	defer members.Kill()
 	begin := time.Now().Add(500 * time.Millisecond)
 	if err := members.Tell(begin.UnixNano()); err != nil {
 		return nil, err
 	}
+
 	r := &record{scene: s, Samples: make([][]fleet.Sample, s.Upstreams), from: time.Duration(begin.Add(s.Settle).UnixNano())}
 	r.to = r.from + s.Length
 	if err := r.observe(ctx, client, begin); err != nil {
 		return nil, err
 	}
+
 	for _, m := range members {
 		var samples [][]fleet.Sample
 		if err := m.Hear(&samples); err != nil {
 			return nil, err
 		}
+
 		for u := range samples {
 			r.Samples[u] = append(r.Samples[u], samples[u]...)
 		}
 	}
+
 	return r, nil
 }
 
@@ -104,8 +115,10 @@ func (r *record) observe(ctx context.Context, client *redis.Client, begin time.T
 		if err != nil {
 			return err
 		}
+
 		infos = append(infos, info)
 	}
+
 	first, last := infos[0], infos[2]
 	r.Loads = []redissim.Load{{
 		Calls:    called(last, "evalsha") - called(first, "evalsha"),
@@ -113,6 +126,7 @@ func (r *record) observe(ctx context.Context, client *redis.Client, begin time.T
 		BytesIn:  int(redissim.Number(last, "total_net_input_bytes") - redissim.Number(first, "total_net_input_bytes")),
 		BytesOut: int(redissim.Number(last, "total_net_output_bytes") - redissim.Number(first, "total_net_output_bytes")),
 	}}
+
 	r.Busy = (redissim.Processor(last) - redissim.Processor(first)) / r.Length.Seconds()
 	r.Links = int(redissim.Number(infos[1], "connected_clients")) - 1
 	return nil

@@ -99,27 +99,33 @@ func (p *podsRun) play(b *redissim.Backend, of []provider) error {
 	if err := b.Reset(); err != nil {
 		return err
 	}
+
 	n := redissim.New(b, 0, 0, time.Millisecond, 1)
 	var policies []throttle.Policy
 	for _, pr := range of {
 		policies = append(policies, pr.policies...)
 	}
+
 	var transports []http.RoundTripper
 	var closers []io.Closer
 	for range pods {
 		client := n.Client()
 		closers = append(closers, client)
+
 		t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: redisstore.New(client, redisstore.Options{}), Policies: policies, Base: p})
 		if err != nil {
 			return err
 		}
+
 		transports = append(transports, t)
 	}
+
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for i, pr := range of {
 		all.Go(func() { p.arrivals(ctx, n, pr, transports, uint64(i), &all) })
 	}
+
 	time.Sleep(10 * time.Second)
 	p.mu.Lock()
 	p.waits = nil
@@ -136,12 +142,15 @@ func (p *podsRun) play(b *redissim.Backend, of []provider) error {
 	p.keys, p.bytes, err = b.Rows()
 	n.Fail(err)
 	time.Sleep(time.Minute) // what stores say when callers leave
+
 	for _, c := range closers {
 		n.Fail(c.Close())
 	}
+
 	time.Sleep(time.Minute)
 	p.script, err = b.Replay()
 	n.Fail(err)
+
 	return n.Err()
 }
 

@@ -53,24 +53,29 @@ func (r report) compare() {
 	r.say("\n## Simulated, and measured with as many processes, one server, 40/s\n")
 	r.say("| processes | each | | starts/s | calls a start | messages a start | bytes a start | wait p50 | p99 | Jain | most in 1 s | Redis, µs a call |")
 	r.say("|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+
 	for _, s := range compared() {
 		each := fmt.Sprintf("%d callers", s.Callers)
 		if s.Callers == 0 {
 			each = fmt.Sprintf("%.1f of the limit of %d upstreams", s.Share, s.Upstreams)
 		}
+
 		row := func(how string, r2 *record, micros float64) figures {
 			f := r2.figures()
 			r.say("| %d | %s | %s | %.2f | %.3f | %.3f | %.0f | %v | %v | %s | %d | %.0f |", s.Nodes, each, how,
 				f.Starts, f.Calls, f.Published, f.bytes(), short(f.P50), short(f.P99), f.jain(), f.Worst, micros)
 			return f
 		}
+
 		simulated := played(r.t, r.b, s)
 		calls := simulated.figures().load.Calls
 		a := row("simulated", simulated, simulated.outlook(demand{}).cost(r.cost)*s.Length.Seconds()/float64(calls))
+
 		real, err := s.measure(redistest.Single(r.t).Addr)
 		if err != nil {
 			r.t.Fatal(err)
 		}
+
 		b := row("measured", real, 1e6*real.Busy*s.Length.Seconds()/float64(real.Loads[0].Calls))
 		off := func(x, y float64) string {
 			if x == y {
@@ -78,6 +83,7 @@ func (r report) compare() {
 			}
 			return fmt.Sprintf("%+.1f %%", 100*(x/y-1))
 		}
+
 		r.say("| | | off by | %s | %s | %s | %s | %s | %s | | | |", off(a.Starts, b.Starts), off(a.Calls, b.Calls), off(a.Published, b.Published),
 			off(a.bytes(), b.bytes()), off(float64(a.P50), float64(b.P50)), off(float64(a.P99), float64(b.P99)))
 	}
@@ -88,6 +94,7 @@ func (r report) nodes(sizes []int) (largest []outlook) {
 	r.say("\n## One upstream of 40/s, simulated, 1 ms to Redis and back\n")
 	r.say("| nodes | demand | starts/s | of what is possible | calls/s | a start | messages/s | wait p50 | p99 | Jain | most in 1 s | a call, µs | Redis, of a core |")
 	r.say("|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+
 	for _, d := range demands {
 		for i, n := range sizes {
 			rec := played(r.t, r.b, d.scene(n))
@@ -99,6 +106,7 @@ func (r report) nodes(sizes []int) (largest []outlook) {
 			}
 		}
 	}
+
 	return largest
 }
 
@@ -109,11 +117,13 @@ func (r report) sums() {
 	d := demands[1]
 	s := d.scene(nodes)
 	s.Shards, s.Length = shards, 15*time.Second
+
 	var single redissim.Load
 	for i := range upstreams {
 		s.First, s.Upstreams = i, 1
 		single = single.Plus(played(r.t, r.b, s).figures().load)
 	}
+
 	s.First, s.Upstreams = 0, upstreams
 	all := played(r.t, r.b, s)
 	together := all.figures().load
@@ -125,6 +135,7 @@ func (r report) sums() {
 	r.say("| all simulated together | %.0f | %.0f | %.0f |", per(together.Calls), per(together.Published()), per(together.BytesIn+together.BytesOut))
 	r.say("\n| shard | upstreams | calls/s |")
 	r.say("|---:|---:|---:|")
+
 	for i, n := range spread(upstreams, shards) {
 		r.say("| %d | %d | %.0f |", i, n, per(all.Loads[i].Calls))
 	}
@@ -151,29 +162,35 @@ func (r report) fleet(all []outlook, upstreams int, shards []int) {
 	r.say("\n## %d nodes × %d upstreams: the hottest shard, each master with a replica\n", all[0].nodes, upstreams)
 	r.say("| demand | masters | upstreams | calls/s | messages/s, its own | from others | connections | memory | of a core |")
 	r.say("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+
 	for _, o := range all {
 		for _, n := range shards {
 			h := o.hottest(upstreams, n, r.cost)
 			r.say("| %s | %d | %d | %.0f | %.0f | %.0f | %.0f | %.0f MB | %.0f %% |", o.name, n, h.upstreams, h.calls, h.published, h.taken, h.conns, h.bytes/1e6, 100*h.busy)
 		}
 	}
+
 	r.say("\n## The ceiling: upstreams that %d nodes can have, with 0.7 of a core for each master\n", all[0].nodes)
 	r.say("| demand | one server | 16 masters | 64 masters | 64 servers without a bus |")
 	r.say("|---|---:|---:|---:|---:|")
+
 	for _, o := range all {
 		most := func(shards int, bus bool) int {
 			c := r.cost
 			if !bus {
 				c.BusSend, c.BusTake = 0, 0
 			}
+
 			n := 0
 			for step := 1 << 20; step > 0; step /= 2 {
 				if h := o.even(n+step, shards, c); h < 0.7 {
 					n += step
 				}
 			}
+
 			return n
 		}
+
 		r.say("| %s | %d | %d | %d | %d |", o.name, most(1, false), most(16, true), most(64, true), most(64, false))
 	}
 }
@@ -184,6 +201,7 @@ func (r report) failovers() {
 	r.say("\n## A failover of one shard of %d: %d nodes, %d upstreams of 40/s\n", shards, nodes, upstreams)
 	r.say("| demand | master away | the replica has | starts lost, as seconds of the rate | first start after | longest wait | most in 1 s | slots asked, a node and second | calls in the first second, for one before |")
 	r.say("|---|---:|---|---:|---:|---:|---:|---:|---:|")
+
 	for _, d := range demands[1:] {
 		for _, c := range []struct {
 			away time.Duration
@@ -196,10 +214,12 @@ func (r report) failovers() {
 				f, err = s.failover(r.b, c.away, c.lost)
 				return err
 			})
+
 			has := "all"
 			if c.lost {
 				has = "nothing"
 			}
+
 			r.say("| %s | %v | %s | %.1f | %v | %v | %d | %.1f | %.1f |", d.name, c.away, has, f.Missed, short(f.First), short(f.Longest), f.Worst, f.Slots, f.Rush)
 		}
 	}

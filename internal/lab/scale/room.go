@@ -41,11 +41,13 @@ func (r report) room() {
 			short(middle(all, func(f figures) time.Duration { return f.P50 })),
 			short(middle(all, func(f figures) time.Duration { return f.P99 })), short(slices.Max(longest)), slices.Max(calls))
 	}
+
 	for _, trip := range []time.Duration{500, 1000, 2000, 5000, 10_000, 40_000, 100_000} {
 		for _, b := range bustles {
 			row((trip * time.Microsecond).String(), b, r.runs(b.scene(trip*time.Microsecond)))
 		}
 	}
+
 	for _, b := range bustles {
 		measured, err := b.scene(0).measure(redistest.Single(r.t).Addr)
 		if err != nil {

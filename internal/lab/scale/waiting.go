@@ -46,6 +46,7 @@ func (r report) waiting() {
 	r.say("Redis' processor time of all that it does, and calls of scripts, for each start. Used is of what the limit and its jitter allow.\n")
 	r.say("| nodes × callers | keys | shares | limit of each | µs a start | calls a start | of a core | used | wait p50 | p99 | longest | Jain |")
 	r.say("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+
 	for _, c := range crowds {
 		w := c.watch(r.t)
 		w.sort()
@@ -75,6 +76,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 	w := &watched{starts: make(map[string]int)}
 	var mu sync.Mutex
 	var all sync.WaitGroup
+
 	begun := time.Now()
 	for node := range c.Nodes {
 		limiters := c.limiters(t, redisstore.New(server.Client(t), redisstore.Options{}))
@@ -88,8 +90,10 @@ func (c crowd) watch(t redistest.TB) *watched {
 					if err != nil {
 						return
 					}
+
 					served := time.Now()
 					p.Release()
+
 					if since := served.Sub(begun); since > settleTime && since < settleTime+watchTime {
 						mu.Lock()
 						w.waits = append(w.waits, served.Sub(asked))
@@ -100,6 +104,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 			})
 		}
 	}
+
 	time.Sleep(time.Until(begun.Add(settleTime)))
 	cpu, calls := spent(admin)
 	from := time.Now()
@@ -108,6 +113,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 	w.cpu, w.calls, w.took = w.cpu-cpu, w.calls-calls, time.Since(from)
 	stop()
 	all.Wait()
+
 	return w
 }
 
@@ -155,5 +161,6 @@ func spent(c *redis.Client) (cpu, scripts float64) {
 			scripts += n
 		}
 	}
+
 	return cpu, scripts
 }

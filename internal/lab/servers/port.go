@@ -28,12 +28,14 @@ var offered = struct {
 func FreePort() (int, error) {
 	offered.Lock()
 	defer offered.Unlock()
+
 	begin := rand.IntN(portCount)
 	for i := range portCount {
 		port := firstPort + (begin+i)%portCount
 		if offered.ports[port] {
 			continue
 		}
+
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
@@ -41,8 +43,10 @@ func FreePort() (int, error) {
 		if err := l.Close(); err != nil {
 			return 0, err
 		}
+
 		offered.ports[port] = true
 		return port, nil
 	}
+
 	return 0, errors.New("no free port on 127.0.0.1")
 }

@@ -20,15 +20,18 @@ func FindUser(names ...string) (User, error) {
 	if os.Getuid() != 0 {
 		return User{}, nil
 	}
+
 	for _, name := range names {
 		u, err := user.Lookup(name)
 		if err != nil {
 			continue
 		}
+
 		uid, _ := strconv.ParseUint(u.Uid, 10, 32) // they are numbers on these systems
 		gid, _ := strconv.ParseUint(u.Gid, 10, 32)
 		return User{&syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 	}
+
 	return User{}, fmt.Errorf("the server does not run as root, and there is no user %s", strings.Join(names, " or "))
 }
 

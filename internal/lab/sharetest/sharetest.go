@@ -37,9 +37,11 @@ func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, off float64
 			}
 			return 1
 		}
+
 		began := time.Now()
 		ctx, stop := context.WithCancel(t.Context()) // a caller with a deadline that cannot be met would be refused
-		started := make([]int, shares*callers)       // by each caller
+
+		started := make([]int, shares*callers) // by each caller
 		for i := range started {
 			share := i % shares
 			go func() {
@@ -54,6 +56,7 @@ func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, off float64
 				}
 			}()
 		}
+
 		time.Sleep(manySharesWarm + seconds*time.Second)
 		stop()
 		synctest.Wait()
@@ -66,11 +69,13 @@ func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, off float64
 func isShared(t *testing.T, started []int, off float64, shares int, weight func(int) int, rate int, seconds time.Duration) {
 	t.Helper()
 	all, weights := 0, 0
+
 	parts := make([]float64, shares) // what each got, over its weight
 	for i, n := range started {
 		all += n
 		parts[i%shares] += float64(n) / float64(weight(i%shares))
 	}
+
 	for i := range shares {
 		weights += weight(i)
 	}
@@ -80,6 +85,7 @@ func isShared(t *testing.T, started []int, off float64, shares int, weight func(
 	for _, p := range parts {
 		least, most, sum, squares = min(least, p), max(most, p), sum+p, squares+p*p
 	}
+
 	jain := sum * sum / (float64(len(parts)) * squares)
 	t.Logf("%d shares: from %.0f to %.0f of %.1f, Jain's index %.3f, %d starts", shares, least, most, fair, jain, all)
 
@@ -107,12 +113,14 @@ func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight,
 
 		began := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
+
 		started := make([]int, 1+heap)
 		for i := range started {
 			d := throttle.Demand{Policy: "model", Share: "heap", Weight: 1}
 			if i == 0 {
 				d.Share, d.Weight = "single", weight
 			}
+
 			go func() {
 				for {
 					if _, err := l.Acquire(ctx, d); err != nil {
@@ -124,6 +132,7 @@ func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight,
 				}
 			}()
 		}
+
 		time.Sleep(manySharesWarm + seconds*time.Second)
 		stop()
 		synctest.Wait()
@@ -137,6 +146,7 @@ func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight,
 	if possible := float64(rate) * float64(seconds) * float64(time.Second) / float64(time.Second+acquire.DefaultJitter); float64(single+rest) < 0.97*possible {
 		t.Errorf("P3 (nearly all of the limit is used) broken: %d/s, a heap of %d: %d starts of %.0f", rate, heap, single+rest, possible)
 	}
+
 	return single, rest
 }
 
@@ -150,6 +160,7 @@ func FairBound(t *testing.T, newStore func(*testing.T) store.Store, seed uint64,
 	r := rand.New(rand.NewPCG(seed, 7))
 	shares := make([]fairShare, 2+r.IntN(6))
 	callersOfEach := 120 / len(shares) // so many that some stand in line while the others' starts are booked; a row has 128 places
+
 	weights := 0
 	for i := range shares {
 		shares[i] = fairShare{weight: 1 + r.IntN(9), maxCost: 1 + r.IntN(maxCost)}
@@ -167,6 +178,7 @@ func FairBound(t *testing.T, newStore func(*testing.T) store.Store, seed uint64,
 
 		began := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
+
 		var mu sync.Mutex
 		for i := range len(shares) * callersOfEach {
 			share, random := i%len(shares), rand.New(rand.NewPCG(seed, uint64(100+i)))
@@ -177,6 +189,7 @@ func FairBound(t *testing.T, newStore func(*testing.T) store.Store, seed uint64,
 					if err != nil {
 						return
 					}
+
 					if time.Since(began) > manySharesWarm {
 						mu.Lock()
 						starts = append(starts, fairStart{time.Since(began), share, cost})
@@ -185,6 +198,7 @@ func FairBound(t *testing.T, newStore func(*testing.T) store.Store, seed uint64,
 				}
 			}()
 		}
+
 		time.Sleep(manySharesWarm + seconds*time.Second)
 		stop()
 		synctest.Wait()
@@ -232,5 +246,6 @@ func unfairness(shares []fairShare, starts []fairStart) (excess float64) {
 			excess = max(excess, high[f*n+g]-low[f*n+g]-bound)
 		}
 	}
+
 	return excess
 }

@@ -18,6 +18,7 @@ func goWithCalls(name string, text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []byte
 	done := 0
 	insert := func(after token.Pos, code string) {
@@ -25,6 +26,7 @@ func goWithCalls(name string, text []byte) ([]byte, error) {
 		out = append(append(out, text[done:at]...), code...)
 		done = at
 	}
+
 	calls := 0
 	for _, d := range file.Decls {
 		f, is := d.(*ast.FuncDecl)
@@ -34,11 +36,14 @@ func goWithCalls(name string, text []byte) ([]byte, error) {
 		if calls++; calls == 1 {
 			insert(file.Name.End(), fmt.Sprintf("; import entered_ %q", module+"/internal/lab/trace/entered"))
 		}
+
 		insert(f.Body.Lbrace+1, fmt.Sprintf(" entered_.File(%q);", name))
 	}
+
 	if calls == 0 {
 		return nil, nil
 	}
+
 	return append(out, text[done:]...), nil
 }
 

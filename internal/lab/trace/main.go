@@ -54,14 +54,17 @@ func follow(dir, addr string) (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	binary := filepath.Join(dir, "scene")
 	if _, err := run("go", "build", "-overlay", overlay, "-o", binary, scene); err != nil {
 		return nil, err
 	}
+
 	out, err := run(binary, addr)
 	if err != nil {
 		return nil, err
 	}
+
 	var way map[string][]string
 	return way, json.Unmarshal(out, &way)
 }
@@ -91,13 +94,16 @@ func visits(way []string) (all []visit) {
 		if file == last {
 			continue
 		}
+
 		last = file
 		i := slices.IndexFunc(all, func(v visit) bool { return v.file == file })
 		if i < 0 {
 			i, all = len(all), append(all, visit{file: file})
 		}
+
 		all[i].times++
 	}
+
 	return all
 }
 
@@ -107,20 +113,24 @@ func instrument(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	root, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
+
 	replace := make(map[string]string)
 	for i, file := range strings.Fields(string(list)) {
 		name, inside := strings.CutPrefix(file, root+string(filepath.Separator))
 		if !inside || strings.HasPrefix(name, filepath.Join("internal", "trace")) {
 			continue
 		}
+
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return "", err
 		}
+
 		var changed []byte
 		switch filepath.Ext(file) {
 		case ".go":
@@ -128,22 +138,27 @@ func instrument(dir string) (string, error) {
 		case ".lua":
 			changed = luaWithCalls(name, text)
 		}
+
 		if err != nil {
 			return "", err
 		}
 		if changed == nil {
 			continue
 		}
+
 		to := filepath.Join(dir, fmt.Sprint(i, filepath.Ext(file)))
 		if err := os.WriteFile(to, changed, 0o600); err != nil {
 			return "", err
 		}
+
 		replace[file] = to
 	}
+
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
+
 	to := filepath.Join(dir, "overlay.json")
 	return to, os.WriteFile(to, overlay, 0o600)
 }

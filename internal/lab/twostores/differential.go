@@ -66,6 +66,7 @@ func (d *differential) move() {
 			}
 			d.held = append(d.held[:i], d.held[i+1:]...)
 		}
+
 	case 6:
 		c := d.charge()
 		var st [2]store.Status
@@ -74,7 +75,9 @@ func (d *differential) move() {
 			st[k], err = s.Status(d.Context(), c)
 			d.must(err)
 		}
+
 		d.same(st[0], st[1], c.Limit)
+
 	default:
 		d.book()
 	}
@@ -91,12 +94,14 @@ func (d *differential) book() {
 	for range 1 + d.IntN(3) {
 		b.booking.Charges = append(b.booking.Charges, d.charge())
 	}
+
 	b.booking.MaxWait = time.Duration(d.IntN(4)) * time.Second
 	for k, s := range d.stores {
 		g, err := s.Book(d.Context(), &b.booking)
 		d.must(err)
 		b.grants[k] = g
 	}
+
 	x, y := b.grants[0], b.grants[1]
 	x.Handle, y.Handle = store.Handle{}, store.Handle{} // the pair's says which store it is of
 	d.same(x, y, b.booking)

@@ -117,6 +117,7 @@ func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Du
 	for i := len(sorted) - 1; i >= 0; i-- {
 		first[i] = min(first[i+1], sorted[i].start)
 	}
+
 	holds := func(by time.Duration) bool {
 		j := 0
 		for i := range sorted {
@@ -124,12 +125,15 @@ func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Du
 			for j < len(sorted) && sorted[j].came < came {
 				j++
 			}
+
 			if first[j] <= start {
 				return true
 			}
 		}
+
 		return false
 	}
+
 	low, high := time.Duration(0), time.Hour
 	for high-low > 100*time.Microsecond {
 		if middle := (low + high) / 2; holds(middle) {
@@ -138,5 +142,6 @@ func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Du
 			high = middle
 		}
 	}
+
 	return low
 }

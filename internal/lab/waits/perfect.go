@@ -54,10 +54,12 @@ func (l line) perfect(visits []visit) []visit {
 			v.start = never
 			continue
 		}
+
 		for range v.cost() {
 			starts = append(starts, v.start)
 		}
 	}
+
 	return served
 }
 
@@ -84,6 +86,7 @@ func shared(wide, each line, apis int, visits []visit) []visit {
 	served := slices.Clone(visits)
 	queues, starts := make([][]int, apis), make([][]time.Duration, apis)
 	var common []time.Duration
+
 	now, coming := time.Duration(0), 0
 	for {
 		best, at := -1, time.Duration(0)
@@ -91,16 +94,19 @@ func shared(wide, each line, apis int, visits []visit) []visit {
 			if len(q) == 0 {
 				continue
 			}
+
 			t := max(each.next(starts[api], now, 1), wide.next(common, now, 1))
 			if best < 0 || t < at || t == at && q[0] < queues[best][0] {
 				best, at = api, t
 			}
 		}
+
 		switch {
 		case coming < len(served) && (best < 0 || served[coming].came <= at):
 			now = served[coming].came
 			queues[served[coming].api] = append(queues[served[coming].api], coming)
 			coming++
+
 		case best < 0:
 			return served
 		default:

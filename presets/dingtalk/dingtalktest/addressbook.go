@@ -21,17 +21,20 @@ type addressBook struct {
 func newAddressBook(people int) addressBook {
 	departments := max(1, people/20)
 	large := departments / 25
+
 	b := addressBook{make([][]string, departments), make(map[string][]int)}
 	for n := range people {
 		d := (n - n/3) % departments
 		if n%3 == 0 && large > 0 {
 			d = n/3%large*25 + 7
 		}
+
 		b.add(n+1, d+1)
 		if second := (d + 1) % departments; n%50 == 49 && second != d {
 			b.add(n+1, second+1)
 		}
 	}
+
 	return b
 }
 
@@ -99,14 +102,17 @@ func (c *call) listUsers() http.HandlerFunc {
 	people := c.book.people[id-1]
 	from := min(cursor, len(people))
 	to := min(from+size, len(people))
+
 	list := []object{}
 	for _, person := range people[from:to] {
 		list = append(list, object{"userid": person, "name": "Name of " + person, "dept_id_list": c.book.of[person]})
 	}
+
 	page := object{"has_more": to < len(people), "list": list}
 	if to < len(people) {
 		page["next_cursor"] = to
 	}
+
 	return result(page)
 }
 

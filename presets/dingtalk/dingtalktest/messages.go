@@ -44,6 +44,7 @@ func (c *call) batchSend() http.HandlerFunc {
 			c.add(w)
 		}
 	}
+
 	return reply(http.StatusOK, object{
 		"processQueryKey": "zcxxczasdafasd", "invalidStaffIdList": invalid, "flowControlledStaffIdList": controlled,
 	})
@@ -78,14 +79,17 @@ func (c *call) sendNotice() http.HandlerFunc {
 	if everybody {
 		departments = []string{"1"}
 	}
+
 	for _, department := range departments {
 		id, err := strconv.Atoi(department)
 		if err != nil || !c.book.has(id) {
 			n.invalidDepartments = append(n.invalidDepartments, id)
 			continue
 		}
+
 		users = append(users, c.book.under(id)...)
 	}
+
 	slices.Sort(users)
 	for _, user := range slices.Compact(users) {
 		n.offer(c, user)
@@ -116,6 +120,7 @@ func (n *notice) offer(c *call, user string) {
 		{"143103", window{rule: "notices of an application", by: c.App}, minute, perAppMinute},
 		{"143104", window{rule: "notices of the company"}, minute, c.options.NoticesPerMinute},
 	}
+
 	for _, rule := range rules {
 		if rule.limit > 0 && c.within(rule.w, rule.after) >= rule.limit {
 			n.withheld = append(n.withheld, user)
@@ -127,6 +132,7 @@ func (n *notice) offer(c *call, user string) {
 	for _, rule := range rules {
 		c.add(rule.w)
 	}
+
 	n.got = append(n.got, user)
 }
 
@@ -141,6 +147,7 @@ func (c *call) sendResult() http.HandlerFunc {
 	if len(n.got)+len(n.withheld) > maxNoticeUsers {
 		return plain(-1, "调用超时")
 	}
+
 	return reply(http.StatusOK, object{"errcode": 0, "request_id": requestID, "send_result": object{
 		"invalid_user_id_list": orEmpty(n.invalid), "invalid_dept_id_list": orEmpty(n.invalidDepartments),
 		"forbidden_user_id_list": orEmpty(n.withheld), "forbidden_list": orEmpty(n.forbidden),

@@ -95,15 +95,18 @@ func readParameters(r *http.Request, body []byte) parameters {
 		d := json.NewDecoder(bytes.NewReader(body))
 		d.UseNumber()
 		_ = d.Decode(&p.body) // what is no object has no parameters
+
 	case media == "application/x-www-form-urlencoded":
 		form, _ := url.ParseQuery(string(body)) // what could be read is used
 		p.body = make(map[string]any, len(form))
 		for name := range form {
 			p.body[name] = form.Get(name)
 		}
+
 	default:
 		p.foreign = true
 	}
+
 	return p
 }
 

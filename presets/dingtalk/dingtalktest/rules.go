@@ -106,6 +106,7 @@ func (c *call) judge() http.HandlerFunc {
 	if refuse != nil {
 		return refuse
 	}
+
 	c.App = app
 	known, exists := c.options.app(app)
 	switch {
@@ -120,6 +121,7 @@ func (c *call) judge() http.HandlerFunc {
 	case c.foreign:
 		return c.refuse("43004", foreign)
 	}
+
 	return nil
 }
 
@@ -141,10 +143,12 @@ func (c *call) login() (app string, refuse http.HandlerFunc) {
 	if text == "" {
 		return "", c.refuse("40000", noToken(path))
 	}
+
 	t, known := c.tokens[text]
 	if !known || !c.At.Before(t.until) {
 		return "", c.refuse("40014", invalidToken(path))
 	}
+
 	return t.app, nil
 }
 
@@ -224,14 +228,17 @@ func (c *call) overAddress() bool {
 		}
 		return true
 	}
+
 	count := c.within(w, c.since(20*time.Second, c.options.FixedWindows))
 	c.add(w)
 	if count < c.options.IPLimit {
 		return false
 	}
+
 	delete(c.windows, w) // a ban may be shorter than the window
 	c.bans++
 	c.closed[w] = c.At.Add(c.options.Ban)
+
 	return true
 }
 
@@ -261,6 +268,7 @@ func (c *call) overMonth() bool {
 	if !metered(c.Request) {
 		return false
 	}
+
 	c.turnMonth()
 	c.metered++
 	if c.options.Edition.PerMonth <= 0 || c.metered <= c.options.Edition.PerMonth {
@@ -270,6 +278,7 @@ func (c *call) overMonth() bool {
 	if c.usedUp.IsZero() {
 		c.usedUp = c.At
 	}
+
 	return !c.At.Before(c.usedUp.Add(c.options.Buffer))
 }
 
@@ -290,6 +299,7 @@ func (c *call) judgeRobot() http.HandlerFunc {
 	w := window{rule: "robot", by: robot}
 	count := c.within(w, c.since(time.Minute, false))
 	c.add(w)
+
 	open := !c.At.Before(c.closed[w])
 	if open && count >= 20 {
 		c.closed[w] = c.At.Add(10 * time.Minute)
@@ -312,5 +322,6 @@ func (c *call) judgeRobot() http.HandlerFunc {
 	if most := c.options.Edition.Webhooks; most > 0 && c.webhooks > most {
 		return c.refuse("90030", plain(90030, "webhook over limit"))
 	}
+
 	return nil
 }

@@ -82,6 +82,7 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
+
 	defer in.Body.Close()
 	if err := r.Context().Err(); err != nil {
 		return nil, err
@@ -91,6 +92,7 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.ServeHTTP(w, in)
 	resp := w.Result()
 	resp.Request = r
+
 	return resp, nil
 }
 
@@ -181,26 +183,32 @@ func (s *Server) String() string {
 	limit := s.rules.options.Edition.PerSecond
 	log := s.Log()
 	var apis []string
+
 	calls, refused := make(map[string][]time.Duration), make(map[string]int)
 	for _, a := range log {
 		if calls[a.API] == nil {
 			apis = append(apis, a.API)
 		}
+
 		calls[a.API] = append(calls[a.API], a.At.Sub(log[0].At))
 		if a.Refusal != "" {
 			refused[a.API]++
 		}
 	}
+
 	slices.Sort(apis)
 	for _, api := range apis {
 		at := calls[api]
 		used := "–"
+
 		shortest, took := (len(at)-1)/limit, at[len(at)-1]-at[0]
 		if shortest > 0 && took > 0 {
 			used = fmt.Sprintf("%.0f %%", 100*float64(shortest)/took.Seconds())
 		}
+
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d of %d\t%s\n", api, len(at), refused[api], stat.Most(at, time.Second), limit, used)
 	}
+
 	w.Flush()
 	return b.String() + fmt.Sprintf("bans: %d\n", s.Bans())
 }

@@ -28,16 +28,19 @@ func members(r *http.Request, names []string, yield func(name, value string, quo
 	if !isJSON(r) {
 		return
 	}
+
 	reqbody.Look(r, func(body io.Reader) {
 		s := jsonscan.New(io.LimitReader(body, mostLooked), 32<<10)
 		if s.Peek() != '{' {
 			return
 		}
+
 		s.Object(func(member []byte) bool {
 			name, first := string(member), s.Peek()
 			if !slices.Contains(names, name) || first == '{' || first == '[' {
 				return s.Skip()
 			}
+
 			value, ok := s.Scalar()
 			return ok && yield(name, value, first == '"')
 		})
@@ -80,8 +83,10 @@ func Reserved(r *http.Request) int {
 		default:
 			n = max(n, min(count, Unpublished))
 		}
+
 		return true
 	})
+
 	return most * n
 }
 

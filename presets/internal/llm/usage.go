@@ -59,6 +59,7 @@ func (u Usage) Meter(resp *http.Response) throttle.Meter {
 	if resp.Request == nil {
 		return nil
 	}
+
 	m := &meter{handed: time.Now().Add(-feedback.Took(resp))}
 	most := -1
 	m.Meter = feedback.Events(resp, func(data []byte) int {
@@ -69,10 +70,12 @@ func (u Usage) Meter(resp *http.Response) throttle.Meter {
 	if m.Meter == nil {
 		return nil
 	}
+
 	m.count, m.booked = u.Count(resp.Request), u.Booked(resp.Request)
 	if u.Untold != nil {
 		m.untold = u.Untold(resp.Request)
 	}
+
 	return m
 }
 

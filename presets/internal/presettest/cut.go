@@ -20,17 +20,21 @@ func CutStreams(t *testing.T, policies []throttle.Policy, policy string, r *http
 			if policies[i].Name != policy {
 				continue
 			}
+
 			m := policies[i].Meter(resp)
 			for _, piece := range pieces {
 				n, err := m.Write([]byte(piece))
 				require.NoError(t, err)
 				require.Equal(t, len(piece), n)
 			}
+
 			return m.Cost()
 		}
+
 		t.Fatalf("no policy %q", policy)
 		return 0
 	}
+
 	told := false
 	for at := range len(stream) + 1 {
 		require.Equal(t, want, cost(stream[:at], stream[at:]), "in two pieces, at %d", at)
@@ -41,6 +45,7 @@ func CutStreams(t *testing.T, policies []throttle.Policy, policy string, r *http
 			require.Failf(t, "another cost", "cut at %d: %d", at, n)
 		}
 	}
+
 	require.True(t, told)
 	require.Equal(t, want, cost(strings.SplitAfter(stream, "")...), "byte by byte")
 }

@@ -71,21 +71,25 @@ func Recorded(t *testing.T, file string) Case {
 	text, err := os.ReadFile(filepath.Join("testdata", file))
 	require.NoError(t, err)
 	answer := string(text)
+
 	sources := 0
 	for strings.HasPrefix(answer, "# ") {
 		source, rest, _ := strings.Cut(answer, "\n")
 		require.Regexp(t, `^# (?:official|observed), 20\d\d-\d\d: https://\S+`, source, file)
 		answer, sources = rest, sources+1
 	}
+
 	require.Positive(t, sources, "%s has no source", file)
 	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(answer)), nil)
 	require.NoError(t, err, file)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err, file)
+
 	c := Case{Status: resp.StatusCode, Header: make(Header), Answers: strings.TrimSuffix(string(body), "\n")}
 	for name := range resp.Header {
 		c.Header[name] = resp.Header.Get(name)
 	}
+
 	return c
 }
 
@@ -110,6 +114,7 @@ func Run(t *testing.T, policies []throttle.Policy, usual Case, cases []Case) {
 		if c.Header == nil {
 			c.Header = usual.Header
 		}
+
 		t.Run(c.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.play(t, policies) })
 		})
@@ -132,6 +137,7 @@ func (c Case) play(t *testing.T, policies []throttle.Policy) {
 	for _, d := range closes {
 		longest = max(longest, d.lasts)
 	}
+
 	if longest > 0 {
 		begin := time.Now()
 		c.send(t, transport)
@@ -165,14 +171,17 @@ func (c Case) RoundTrip(r *http.Request) (*http.Response, error) {
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Body: io.NopCloser(strings.NewReader(c.Answers)), ContentLength: int64(len(c.Answers)),
 	}
+
 	if c.Chunked {
 		resp.ContentLength = -1
 	}
+
 	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	c.Header.fill(resp.Header)
 	if resp.Header.Get("Date") == "-" {
 		resp.Header.Del("Date")
 	}
+
 	return resp, nil
 }
 
@@ -204,12 +213,15 @@ func listed(t *testing.T, text string) map[string]statement {
 			} else {
 				break
 			}
+
 			words = words[:len(words)-1]
 		}
+
 		if len(words) > 0 {
 			all[strings.Join(words, " ")] = s
 		}
 	}
+
 	return all
 }
 

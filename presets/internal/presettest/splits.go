@@ -17,6 +17,7 @@ func Splits(t *testing.T, policies []throttle.Policy, line string, fields ...str
 	for _, field := range fields {
 		r := Request(t, line)
 		r.Header.Set(field, "another")
+
 		for i, c := range explain(t, policies, r) {
 			if c.Budget.Key == plain[i].Budget.Key {
 				continue
@@ -24,9 +25,11 @@ func Splits(t *testing.T, policies []throttle.Policy, line string, fields ...str
 			if split[i] == "" {
 				split[i] = c.Budget.Policy
 			}
+
 			split[i] += " " + field
 		}
 	}
+
 	return list(split, func(text string) string { return text })
 }
 

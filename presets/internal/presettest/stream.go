@@ -27,13 +27,16 @@ func LookedAt(t *testing.T, policies []throttle.Policy, line string, status int,
 				StatusCode: status, Header: make(http.Header), Request: r,
 				Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: body, ContentLength: -1,
 			}
+
 			header.fill(resp.Header)
 			if n, err := strconv.ParseInt(header["Content-Length"], 10, 64); err == nil {
 				resp.ContentLength = n
 			}
+
 			return resp, nil
 		}),
 	})
+
 	require.NoError(t, err)
 	resp, err := transport.RoundTrip(Request(t, line))
 	require.NoError(t, err)
@@ -43,6 +46,7 @@ func LookedAt(t *testing.T, policies []throttle.Policy, line string, status int,
 	require.NoError(t, err)
 	require.Equal(t, begin, string(head), "the body must come through untouched")
 	require.NoError(t, resp.Body.Close())
+
 	return read
 }
 

@@ -33,10 +33,12 @@ func (p *Page) Violations() ([]string, error) {
 	if _, err := Value[bool](p, axe+"; true"); err != nil {
 		return nil, err
 	}
+
 	text, err := Value[string](p, runAxe)
 	if err != nil {
 		return nil, err
 	}
+
 	var all []string
 	err = json.NewDecoder(strings.NewReader(text)).Decode(&all)
 	return all, err

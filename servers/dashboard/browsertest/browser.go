@@ -21,16 +21,20 @@ func Start() (*Browser, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	allocator, endAllocator := chromedp.NewExecAllocator(context.Background(),
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.NoSandbox, // the tests may run as root, and look at pages of their own alone
 	)
+
 	ctx, endBrowser := chromedp.NewContext(allocator)
 	b := &Browser{ctx, []context.CancelFunc{endBrowser, endAllocator}}
+
 	if err := chromedp.Do(ctx); err != nil {
 		b.Close()
 		return nil, err
 	}
+
 	return b, nil
 }
 

@@ -111,6 +111,7 @@ func (p *Page) note(event any) {
 		for _, a := range e.Args {
 			problem += " " + string(a.Value) + a.Description
 		}
+
 	case *runtime.EventExceptionThrown:
 		problem = "exception: " + e.ExceptionDetails.Text
 	case *log.EventEntryAdded:
@@ -121,9 +122,11 @@ func (p *Page) note(event any) {
 			return
 		}
 		problem = "request to another host: " + e.Request.URL
+
 	default:
 		return
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.problems = append(p.problems, problem)

@@ -56,12 +56,14 @@ func (c *caller) run(ctx context.Context, l *throttle.Limiters) {
 	if err != nil {
 		panic(err)
 	}
+
 	for ctx.Err() == nil {
 		permit, err := l.AcquireRequest(r)
 		if err != nil {
 			wait(ctx, time.Second) // it is refused, or the context has ended
 			continue
 		}
+
 		wait(ctx, c.takes)
 		permit.Release()
 		wait(ctx, c.pause)

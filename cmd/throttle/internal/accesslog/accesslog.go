@@ -79,10 +79,12 @@ func (r *Reader) Next() (Entry, error) {
 		if !r.any && isHeader(text) {
 			continue
 		}
+
 		e, err := r.parse(text)
 		if err != nil {
 			return Entry{}, &LineError{r.line, err.Error()}
 		}
+
 		e.Line = r.line
 		return e, nil
 	}
@@ -96,6 +98,7 @@ func (r *Reader) readLine() (string, error) {
 		if len(long) <= longestLine {
 			long = append(long, part...)
 		}
+
 		switch {
 		case err == bufio.ErrBufferFull:
 			continue
@@ -103,10 +106,12 @@ func (r *Reader) readLine() (string, error) {
 		default:
 			return "", err
 		}
+
 		r.line++
 		if len(long) > longestLine {
 			return "", &LineError{r.line, "it is longer than a megabyte"}
 		}
+
 		return strings.TrimRight(string(long), "\r\n"), nil
 	}
 }
@@ -125,6 +130,7 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 		quote, bracket := strings.IndexByte(text, '"'), strings.IndexByte(text, '[')
 		r.csv = bracket < 0 || quote >= 0 && quote < bracket
 	}
+
 	var method, target string
 	if r.csv {
 		e.Time, e.Whole, method, target, err = parseCSV(text)
@@ -132,9 +138,11 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 		e.Time, method, target, err = parseCommon(text)
 		e.Whole = true
 	}
+
 	if err != nil {
 		return e, err
 	}
+
 	r.any, r.fine = true, r.fine || !e.Whole
 	e.Whole = !r.fine
 	if e.Method = method; !isMethod(method) {
@@ -143,6 +151,7 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 	if method == http.MethodConnect {
 		return e, errors.New("CONNECT opens a tunnel: the log does not have the requests that go through it")
 	}
+
 	e.URL, err = r.parseURL(target)
 	return e, err
 }
@@ -186,12 +195,14 @@ func parseCommon(text string) (at time.Time, method, target string, err error) {
 	if at, err = time.Parse(commonTime, stamp); err != nil {
 		return at, "", "", errors.New("the time is not as in [23/Nov/2026:08:00:00 +0000]")
 	}
+
 	_, rest, ok = strings.Cut(rest, `"`)
 	request, _, closed := strings.Cut(rest, `"`)
 	words := strings.Fields(request)
 	if !ok || !closed || len(words) < 2 {
 		return at, "", "", errors.New(`there is no request as in "GET /v1/orders HTTP/1.1"`)
 	}
+
 	return at, words[0], words[1], nil
 }
 
@@ -217,6 +228,7 @@ func parseTime(s string) (at time.Time, whole bool, err error) {
 			return t, whole, nil
 		}
 	}
+
 	const milli = 100_000_000_000 // seconds of the year 5138; milliseconds of 1973
 	if n, err := strconv.ParseFloat(s, 64); err == nil && n > 0 && n < 1e15 {
 		if n >= milli {
@@ -224,5 +236,6 @@ func parseTime(s string) (at time.Time, whole bool, err error) {
 		}
 		return time.UnixMicro(int64(n * 1e6)).UTC(), whole, nil
 	}
+
 	return at, false, errors.New("the time is not as in 2026-11-23T08:00:00Z, and no seconds since 1970")
 }

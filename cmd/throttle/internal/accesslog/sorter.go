@@ -50,6 +50,7 @@ func (s *Sorter) release(do func(Entry)) {
 	for len(s.kept) > 0 && s.kept[0].Time.Equal(at) {
 		all = append(all, heap.Pop(&s.kept).(Entry))
 	}
+
 	for i, e := range all {
 		if e.Whole {
 			e.Time = at.Add(time.Second * time.Duration(i) / time.Duration(len(all)))
@@ -57,6 +58,7 @@ func (s *Sorter) release(do func(Entry)) {
 		if e.Time.Before(s.last) {
 			e.Time = s.last // a request of the same second was spread behind it
 		}
+
 		s.last = e.Time
 		do(e)
 	}

@@ -74,6 +74,7 @@ type slotBooking struct {
 func (e *Engine) Send(r *Request, o Observer) {
 	r.engine, r.observer = e, o
 	r.Arrived, r.held, r.grant.Held = e.Clock.Now(), -1, -1
+
 	for i := range r.Charges {
 		c := &r.Charges[i]
 		if most := c.Limit.Capacity() - c.Reserve; c.Cost > most {
@@ -84,10 +85,12 @@ func (e *Engine) Send(r *Request, o Observer) {
 			c.Cost = most
 		}
 	}
+
 	if len(r.Charges) == 0 {
 		o.Started(r)
 		return
 	}
+
 	r.booking.Charges = r.Charges
 	r.book()
 }
@@ -116,14 +119,17 @@ func (r *Request) book() {
 	for i := range b.Charges {
 		b.Horizon = max(b.Horizon, b.Charges[i].Limit.Horizon())
 	}
+
 	b.Turn, b.Returns = r.grant.Turn, again
 	if b.Instead = (store.Handle{}); r.grant.OK || r.grant.Ready != nil {
 		b.Instead = r.grant.Handle
 	}
+
 	g, err := r.engine.store.Book(context.Background(), b)
 	if err != nil {
 		panic(err) // a store in memory has none
 	}
+
 	r.grant = g
 	r.follow()
 }
@@ -135,19 +141,23 @@ func (r *Request) follow() {
 	if late {
 		r.engine.store.Cancel(&r.booking, *g)
 	}
+
 	if late || !g.OK && g.Ready == nil {
 		r.refuse(g.Held, g.Wait)
 		return
 	}
+
 	if g.OK && g.Wait == 0 {
 		r.start()
 		return
 	}
+
 	r.wait(g.Held)
 	if g.OK {
 		r.engine.Clock.AfterFunc(g.Wait, r.arrive)
 		return
 	}
+
 	r.engine.Clock.OnClose(g.Ready, r.book)
 	if r.MaxWait > 0 {
 		r.maxWaitTimer = r.engine.Clock.AfterFunc(r.MaxWait-r.waited(), r.giveUp)
@@ -165,14 +175,17 @@ func (r *Request) arrive() {
 		}
 		mixed = mixed || c.Node != r.Charges[0].Node
 	}
+
 	if len(few) == 0 {
 		r.start()
 		return
 	}
+
 	h := &slotBooking{booking: store.Booking{Charges: few, MaxWait: r.remaining()}}
 	if mixed { // a place in line for some charges is none for all
 		h.booking.MaxWait = 0
 	}
+
 	g, _ := r.engine.store.Book(context.Background(), &h.booking)
 	switch {
 	case g.OK:
@@ -183,12 +196,14 @@ func (r *Request) arrive() {
 	default:
 		r.engine.store.Cancel(&r.booking, r.grant)
 		g.Turn = r.grant.Turn
+
 		for i, c := range r.Charges {
 			if g.Held >= 0 && c.Budget == few[g.Held].Budget {
 				g.Held = i
 				break
 			}
 		}
+
 		r.grant = g
 		r.follow()
 	}
@@ -297,20 +312,24 @@ func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) boo
 			if c.Shadow {
 				continue
 			}
+
 			st, _ := e.store.Status(context.Background(), c) // a store in memory has no error
 			if c.Limit.Kind() == store.KindConcurrency {
 				if st.Wait = 0; st.Waiting > 0 {
 					st.Wait = latency
 				}
 			}
+
 			if st.Wait > most {
 				best, most = i, st.Wait
 			}
 		}
+
 		if best >= 0 {
 			n++
 			add(&r.Charges[best])
 		}
 	}
+
 	return n > 0
 }

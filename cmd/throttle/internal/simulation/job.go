@@ -78,11 +78,13 @@ func (j *Job) Run(ctx context.Context) (*Result, error) {
 	if err := r.priceMix(); err != nil {
 		return nil, err
 	}
+
 	for node := range j.Nodes {
 		for range min(j.Workers, j.Requests) {
 			r.sendNext(&worker{node: node})
 		}
 	}
+
 	r.look(func() bool { return r.inFlight > 0 || r.engine.waiting.Len() > 0 })
 	for n := 0; r.err == nil && r.engine.Clock.Next(); n++ {
 		if n%1024 == 0 {
@@ -94,9 +96,11 @@ func (j *Job) Run(ctx context.Context) (*Result, error) {
 			}
 		}
 	}
+
 	if r.err != nil {
 		return nil, r.err
 	}
+
 	r.result.Policies = r.uses
 	return r.result, nil
 }
@@ -107,6 +111,7 @@ func (r *run) priceMix() error {
 	if err != nil {
 		return err
 	}
+
 	matched := make(map[string]bool)
 	var prices [][]store.Charge
 	for _, p := range r.Mix {
@@ -114,17 +119,21 @@ func (r *run) priceMix() error {
 		for _, c := range charges {
 			matched[c.Budget.Policy] = true
 		}
+
 		prices = append(prices, charges)
 		r.total += p.Weight
 	}
+
 	var used []throttle.Policy
 	for _, p := range r.Policies {
 		if matched[p.Name] {
 			used = append(used, p)
 		}
 	}
+
 	r.account = newAccount(NewEngine(r.Begin), used, r.Latency)
 	r.result = &Result{Timeline: r.timeline}
+
 	for node := range r.Nodes {
 		own := make([][]store.Charge, len(prices))
 		for i, charges := range prices {
@@ -132,6 +141,7 @@ func (r *run) priceMix() error {
 		}
 		r.prices = append(r.prices, own)
 	}
+
 	return nil
 }
 
@@ -173,14 +183,17 @@ func (r *run) Started(q *Request) {
 	if partLatency := r.Mix[w.part].Latency; partLatency > 0 {
 		latency = partLatency
 	}
+
 	r.engine.Clock.AfterFunc(latency, func() {
 		r.inFlight--
 		r.result.Took = time.Duration(r.engine.Clock.Now()-r.Begin.UnixMicro()) * time.Microsecond
+
 		if slices.ContainsFunc(q.Charges, handedOver) {
 			r.engine.Clock.AfterFunc(r.HandOver, q.End)
 		} else {
 			q.End()
 		}
+
 		r.sendNext(w)
 	})
 }

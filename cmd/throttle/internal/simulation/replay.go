@@ -43,18 +43,22 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+
 	if r.account == nil {
 		t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: r.Policies})
 		if err != nil {
 			return err
 		}
+
 		r.prices, r.account, r.begin = t, newAccount(NewEngine(at), r.Policies, r.Latency), at.UnixMicro()
 		r.look(func() bool { return !r.ended || r.engine.waiting.Len() > 0 })
 	}
+
 	r.engine.Clock.Until(at.UnixMicro())
 	charges := r.prices.Explain(req)
 	r.result.Requests++
 	r.price(charges)
+
 	switch {
 	case len(charges) == 0:
 		r.result.Unmatched++
@@ -63,10 +67,12 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 		r.result.Crowded++
 		return nil
 	}
+
 	maxWait := cmp.Or(r.MaxWait, time.Minute)
 	if maxWait == throttle.Forever {
 		maxWait = 0
 	}
+
 	r.engine.Send(&Request{Charges: charges, MaxWait: maxWait}, r)
 	return nil
 }

@@ -102,6 +102,7 @@ func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 		}
 		all = appendPhase(all, Phase{from, min(end, from+l.Width), l.Bins[i].Binds(), -1})
 	}
+
 	short := end / 50
 	var kept []Phase
 	for i, p := range all {
@@ -110,11 +111,13 @@ func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 		}
 		kept = appendPhase(kept, p)
 	}
+
 	for i := range kept {
 		if p := &kept[i]; p.Binds < 0 {
 			p.InTurn = l.inTurn(p)
 		}
 	}
+
 	return kept
 }
 

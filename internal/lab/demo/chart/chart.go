@@ -48,16 +48,19 @@ func (c Chart) Draw(w io.Writer) error {
 	p.text(left, 56, "sub", "start", c.Subtitle)
 	p.axes()
 	p.silence()
+
 	wide := c.barWidth(p.slot())
 	for second := range p.seconds {
 		if !p.gap.holds(second) {
 			p.bars(c, second, wide)
 		}
 	}
+
 	p.limit(c.Limit)
 	p.legend(c)
 	p.printf("</svg>\n")
 	_, err := io.WriteString(w, p.String())
+
 	return err
 }
 
@@ -189,9 +192,11 @@ func (p *picture) axes() {
 		if count == 0 {
 			class = "base"
 		}
+
 		p.rule(class, p.y(count))
 		p.text(left-10, p.y(count)+4.5, "tick", "end", fmt.Sprintf("%.0f", count))
 	}
+
 	p.text(left, top-14, "axis", "start", "calls in each second")
 
 	every := int(math.Ceil(p.slots() / 20))
@@ -200,6 +205,7 @@ func (p *picture) axes() {
 			p.text(p.x(second)+p.slot()/2, height-bottom+20, "tick", "middle", fmt.Sprint(second+1))
 		}
 	}
+
 	p.text(left+plotWidth/2, height-bottom+40, "axis", "middle", "second of the run")
 }
 
@@ -246,9 +252,11 @@ func (p *picture) legend(c Chart) {
 		p.text(x+18, y, "name", "start", label)
 		x += 18 + glyph*float64(len(label)) + 26
 	}
+
 	for i, s := range c.Series {
 		name(fmt.Sprintf("s%d", i%colours), s.Name)
 	}
+
 	if c.overflows() {
 		name("over", "above the limit")
 	}

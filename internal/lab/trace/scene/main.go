@@ -38,8 +38,10 @@ func play(addr string) error {
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+
 	for range 3 {
 		entered.Take()
 		if err := admin.Del(ctx, "entered").Err(); err != nil {
@@ -49,10 +51,12 @@ func play(addr string) error {
 			return err
 		}
 	}
+
 	scripts, err := admin.LRange(ctx, "entered", 0, -1).Result()
 	if err != nil {
 		return err
 	}
+
 	return json.NewEncoder(os.Stdout).Encode(map[string][]string{"go": entered.Take(), "lua": scripts})
 }
 

@@ -45,16 +45,20 @@ func run(args []string) error {
 	if len(args) != 2 || kinds[args[0]] == nil {
 		return fmt.Errorf("usage: calls acquire|roundtrip|wait|answer|row|dingtalk <how many>")
 	}
+
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+
 	call, err := kinds[args[0]](ctx)
 	for i := 0; i < n && err == nil; i++ {
 		err = call()
 	}
+
 	return err
 }
 
@@ -76,6 +80,7 @@ func roundTrip(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/v1/users", nil)
 	return func() error {
 		resp, err := t.RoundTrip(req)
@@ -111,6 +116,7 @@ func answered(ctx context.Context, policies []throttle.Policy) (func() error, er
 	if err != nil {
 		return nil, err
 	}
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://oapi.dingtalk.com/topapi/v2/department/listsub?access_token=t", nil)
 	return func() error {
 		resp, err := t.RoundTrip(req)
@@ -120,6 +126,7 @@ func answered(ctx context.Context, policies []throttle.Policy) (func() error, er
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			return err
 		}
+
 		return resp.Body.Close()
 	}, err
 }

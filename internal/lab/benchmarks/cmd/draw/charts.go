@@ -58,6 +58,7 @@ func (r results) bars(name string, of func(name string) (bar, bool)) []bar {
 			all = append(all, b)
 		}
 	}
+
 	slices.SortStableFunc(all, func(a, b bar) int {
 		if a.ours != b.ours {
 			if a.ours {
@@ -67,6 +68,7 @@ func (r results) bars(name string, of func(name string) (bar, bool)) []bar {
 		}
 		return cmp.Compare(b.value, a.value)
 	})
+
 	return all
 }
 
@@ -82,6 +84,7 @@ func (r results) worst(quota int) chart {
 			v, ok := r.value(name, "most-by-store/s")
 			surely, _ := r.value(name, "most/0.95s")
 			used, _ := r.value(name, "used-%")
+
 			return bar{
 				value: v, bad: v > float64(quota) && surely > float64(quota),
 				text: fmt.Sprintf("%s (%.0f %%)", thousands(v), used),

@@ -32,6 +32,7 @@ func run(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
+
 	all := pictures(r)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		p := all[name]
@@ -39,11 +40,14 @@ func run(from, to string) error {
 			fmt.Println(name, "is not drawn: there are no results")
 			continue
 		}
+
 		path := filepath.Join(to, name+".svg")
 		if err := os.WriteFile(path, []byte(p.svg()), 0o644); err != nil {
 			return err
 		}
+
 		fmt.Println(path)
 	}
+
 	return nil
 }

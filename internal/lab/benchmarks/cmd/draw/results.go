@@ -22,6 +22,7 @@ func readAll(dir string) (results, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	slices.Sort(files)
 	all := make(results)
 	for _, name := range files {
@@ -29,15 +30,18 @@ func readAll(dir string) (results, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		r, err := read(f)
 		f.Close()
 		if err != nil {
 			return nil, err
 		}
+
 		for name, units := range r {
 			all[name] = units
 		}
 	}
+
 	return all, nil
 }
 
@@ -53,10 +57,12 @@ func read(r io.Reader) (results, error) {
 		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
 			continue
 		}
+
 		name := cores.ReplaceAllString(strings.TrimPrefix(fields[0], "Benchmark"), "")
 		if found[name] == nil {
 			found[name] = make(map[string][]float64)
 		}
+
 		for i := 2; i+1 < len(fields); i += 2 { // the second field counts iterations
 			value, err := strconv.ParseFloat(fields[i], 64)
 			if err != nil {
@@ -65,6 +71,7 @@ func read(r io.Reader) (results, error) {
 			found[name][fields[i+1]] = append(found[name][fields[i+1]], value)
 		}
 	}
+
 	return found, lines.Err()
 }
 

@@ -78,10 +78,12 @@ func (p picture) svg() string {
 	for _, c := range p.charts {
 		rows = max(rows, len(c.bars))
 	}
+
 	height := head + row*rows + svg.Margin
 	if p.titled() {
 		height += row
 	}
+
 	d := svg.New(width, float64(height), p.title, p.note, rules, dark)
 	each := (width - 2*svg.Margin - between*float64(len(p.charts)-1)) / float64(len(p.charts))
 	for i, c := range p.charts {
@@ -90,8 +92,10 @@ func (p picture) svg() string {
 			y += row
 			d.Text("chart", x, y-10, c.title)
 		}
+
 		c.draw(d, x, y, each)
 	}
+
 	return d.String()
 }
 
@@ -104,18 +108,22 @@ func (c chart) draw(d *svg.Drawing, x, y, width float64) {
 	for _, b := range c.bars {
 		texts = max(texts, gap+letter*utf8.RuneCountInString(b.text))
 	}
+
 	left, most := x+names, width-names-float64(texts)
 	for i, b := range c.bars {
 		mid := y + float64(i*row+row/2)
 		d.Text(b.nameClass(), x, mid+5, b.name)
 		length := c.scale(b.value) * most
+
 		if c.log {
 			d.Circle(b.class(), left+length, mid, thick/2-1)
 		} else {
 			d.Rect(b.class(), svg.Box{X: left, Y: mid - thick/2, Width: max(length, 1), Height: thick, Radius: 2})
 		}
+
 		d.Text("value", left+length+gap, mid+5, b.text)
 	}
+
 	if c.line > 0 {
 		at := left + c.scale(c.line)*most
 		d.Line("line", at, y, at, y+float64(row*len(c.bars)))

@@ -22,19 +22,23 @@ func table() (all []line) {
 	for _, w := range ways {
 		all = append(all, w.line(4, 16))
 	}
+
 	for _, w := range ways {
 		if w.shared {
 			all = append(all, w.line(16, 16))
 		}
 	}
+
 	for _, w := range ways {
 		if w.shared && (w.place == postgres || w.place == mariaDB) {
 			all = append(all, line{w, 4, 16, true})
 		}
 	}
+
 	for _, w := range ways {
 		all = append(all, w.line(1, 1))
 	}
+
 	return all
 }
 
@@ -57,14 +61,17 @@ func (l line) name() string {
 func (l line) measure(ctx context.Context, b *bench.Bench, length time.Duration) *result {
 	p := l.way.place
 	b.Must(p.empty(ctx))
+
 	if l.held {
 		end := p.hold(ctx, b)
 		defer func() { b.Must(end()) }()
 	}
+
 	all, err := crew.Muster(ctx, role, slices.Repeat([]orders{{l.way.name, p.at, l.callers, length}}, l.processes))
 	b.Must(err)
 	defer all.Kill()
 	b.Must(all.Tell("go"))
+
 	r := &result{length: length, took: make(times)}
 	for _, m := range all {
 		took := make(times)
@@ -72,6 +79,7 @@ func (l line) measure(ctx context.Context, b *bench.Bench, length time.Duration)
 		r.starts = append(r.starts, took.count())
 		r.took.merge(took)
 	}
+
 	return r
 }
 

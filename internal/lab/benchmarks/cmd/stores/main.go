@@ -36,6 +36,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+
 	if err := o.measure(ctx, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "stores:", err)
 		os.Exit(1)
@@ -56,10 +57,12 @@ func (o *options) measure(ctx context.Context, out io.Writer) error {
 	if len(all) == 0 {
 		return fmt.Errorf("no line of the table has a name that matches %v", o.only)
 	}
+
 	return bench.Run(o.dir, func(b *bench.Bench) {
 		sync, err := syncs(o.dir)
 		b.Must(err)
 		fmt.Fprintf(out, "%s %s/%s, %d processors; a write of 512 bytes with fsync takes %v (half of them)\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), sync)
+
 		for _, l := range all {
 			if p := l.way.place; p.empty == nil {
 				p.start(p, ctx, b, o.dir)
@@ -67,6 +70,7 @@ func (o *options) measure(ctx context.Context, out io.Writer) error {
 				fmt.Fprintf(out, "%s: %s\n", p.name, p.version)
 			}
 		}
+
 		fmt.Fprintf(out, "one budget, each line %v; shares: the smallest and the largest part of a process, of the mean\n", o.length)
 		for range o.runs {
 			fmt.Fprintf(out, "\n%-46s %9s %9s %9s %9s %9s %9s   %s\n", "", "callers", "starts/s", "half", "99 %", "99.9 %", "longest", "shares")
@@ -83,6 +87,7 @@ func syncs(dir string) (half time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
 	took := make(times)
 	for range 500 {
@@ -91,7 +96,9 @@ func syncs(dir string) (half time.Duration, err error) {
 		if err := cmp.Or(err, f.Sync()); err != nil {
 			return 0, err
 		}
+
 		took.add(time.Since(began))
 	}
+
 	return took.quantile(0.5), nil
 }

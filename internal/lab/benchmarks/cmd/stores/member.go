@@ -25,6 +25,7 @@ func member(program *crew.Link) error {
 	if err := program.Hear(&o); err != nil {
 		return err
 	}
+
 	take, err := wayNamed(o.Way).open(o.At)
 	if err != nil {
 		return err
@@ -32,18 +33,22 @@ func member(program *crew.Link) error {
 	if _, err := takeAll(take, o.Callers, 0); err != nil { // this makes the connections
 		return err
 	}
+
 	var start string
 	if err := errors.Join(program.Tell("ready"), program.Hear(&start)); err != nil {
 		return err
 	}
+
 	all, err := takeAll(take, o.Callers, o.Length)
 	if err != nil {
 		return err
 	}
+
 	took := make(times)
 	for _, d := range all {
 		took.add(d)
 	}
+
 	return program.Tell(took)
 }
 
@@ -51,6 +56,7 @@ func member(program *crew.Link) error {
 func takeAll(take taker, callers int, length time.Duration) ([]time.Duration, error) {
 	var all sync.WaitGroup
 	took, errs := make([][]time.Duration, callers), make([]error, callers)
+
 	end := time.Now().Add(length)
 	for i := range callers {
 		all.Go(func() {
@@ -62,6 +68,7 @@ func takeAll(take taker, callers int, length time.Duration) ([]time.Duration, er
 			}
 		})
 	}
+
 	all.Wait()
 	return slices.Concat(took...), errors.Join(errs...)
 }

@@ -36,21 +36,25 @@ func each(driver, options, argument string) func(at string) (taker, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		db.SetMaxIdleConns(100)
 		return func(ctx context.Context) error {
 			tx, err := db.BeginTx(ctx, nil)
 			if err != nil {
 				return err
 			}
+
 			defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 			var state []byte
 			if err := tx.QueryRowContext(ctx, "SELECT state FROM bucket WHERE id = 1 FOR UPDATE").Scan(&state); err != nil {
 				return err
 			}
+
 			copy(state, fmt.Sprint(time.Now().UnixNano()))
 			if _, err := tx.ExecContext(ctx, "UPDATE bucket SET state = "+argument+" WHERE id = 1", state); err != nil {
 				return err
 			}
+
 			return tx.Commit()
 		}, nil
 	}

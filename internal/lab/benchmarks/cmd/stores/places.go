@@ -74,6 +74,7 @@ func (p *place) useSQL(ctx context.Context, b *bench.Bench, driver, empty, table
 		_, err := db.ExecContext(ctx, empty)
 		return errors.Join(err, create(ctx, db))
 	}
+
 	p.hold = func(ctx context.Context, b *bench.Bench) func() error {
 		tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 		b.Must(err)

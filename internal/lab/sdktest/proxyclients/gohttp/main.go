@@ -18,12 +18,14 @@ func main() {
 	if seconds, err := strconv.ParseFloat(os.Getenv("TIMEOUT"), 64); err == nil {
 		client.Timeout = time.Duration(seconds * float64(time.Second))
 	}
+
 	switch os.Args[1] {
 	case "calls":
 		n, _ := strconv.Atoi(os.Args[2])
 		for range n {
 			call()
 		}
+
 	case "stream":
 		stream(func(text string) bool { say(map[string]any{"event": text}); return true })
 	case "stop": // in the middle of a stream
@@ -71,12 +73,14 @@ func stream(yield func(text string) bool) {
 		say(map[string]any{"error": fmt.Sprintf("%T", err), "message": err.Error()})
 		return
 	}
+
 	defer resp.Body.Close()
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		data, found := strings.CutPrefix(lines.Text(), "data: {")
 		if !found {
 			continue
 		}
+
 		var chunk struct {
 			Choices []struct{ Delta struct{ Content string } }
 		}
