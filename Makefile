@@ -138,7 +138,7 @@ release: ## prepare the tags of VERSION in a clone, and try them from an empty f
 
 .PHONY: tidy
 tidy: ## fail if go.mod or go.sum is not tidy
-	@$(EACH) go mod tidy -diff
+	@$(EACH) "$(CURDIR)/scripts/tidy.sh"
 
 .PHONY: examples
 examples: redis ## run the examples, and the demonstration with a Redis of its own

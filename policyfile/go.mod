@@ -7,7 +7,7 @@ go 1.26.0
 replace github.com/fleetthrottle/throttle => ../
 
 require (
-	github.com/fleetthrottle/throttle v0.0.0-00010101000000-000000000000
+	github.com/fleetthrottle/throttle v0.1.0
 	go.yaml.in/yaml/v4 v4.0.0
 )
 

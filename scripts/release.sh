@@ -1,77 +1,103 @@
 #!/usr/bin/env bash
 # Prepares a release in a clone, and tries it as a user would: from empty folders, through a
-# module proxy that has what the tags hold.
+# module proxy that has only what the clone's tags hold.
 #
 #     scripts/release.sh v0.1.0 [folder of the clone]
 #
-# The clone gets the root's tag, and behind it a commit and a tag for each module beside the
-# root, without replace and with the requirement of this version. Nothing is pushed. Without
-# a folder the clone is thrown away.
+# All modules are tagged at one commit, in which the modules beside the root require this version
+# of the root and of each other. Nothing is pushed. Without a folder the clone is thrown away.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 version=${1:?which version? v0.1.0}
 module=$(go list -m)
-# A module stands behind those that it requires.
-beside=(policyfile adapters/asynqthrottle adapters/grpcthrottle adapters/otelthrottle adapters/promthrottle adapters/riverthrottle stores/pgstore stores/sqlstore adapters/temporalthrottle cmd/throttle)
+libraries=(policyfile adapters/{asynqthrottle,grpcthrottle,otelthrottle,promthrottle,riverthrottle,temporalthrottle} stores/{pgstore,sqlstore})
 
 work=$(mktemp -d)
 trap 'GOMODCACHE=$work/filled go clean -modcache; GOMODCACHE=$work/user go clean -modcache; rm -rf "$work"' EXIT
 clone=${2:-$work/clone}
 git clone -q . "$clone"
+quiet() { sed '/^go: \(finding\|downloading\|found\|added\|upgraded\|creating\|to add\)/d'; }
 
 # The go command asks the clone in place of the address that the module's path names.
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$(cd "$clone" && pwd).insteadOf" GIT_CONFIG_VALUE_0="https://$module"
 export GOWORK=off GOFLAGS=-mod=mod
 
-(
-	export GOPRIVATE=$module GOMODCACHE=$work/filled
-	cd "$clone"
-	git tag -m "$version" "$version"
-	for dir in "${beside[@]}"; do
-		(
-			cd "$dir"
-			for path in $(go mod edit -json | sed -n 's/^\t\t\t"Path": "\('"${module//\//\\/}"'[^"]*\)".*/\1/p' | sort -u); do
-				go mod edit -dropreplace="$path" -require="$path@$version"
-			done
-			go mod tidy
-			if grep -n 'replace' go.mod; then
-				echo "release: $dir/go.mod still replaces a module" >&2
-				exit 1
-			fi
-		)
-		git commit -q -m "$dir: require $version" "$dir/go.mod" "$dir/go.sum"
-		git tag -m "$dir $version" "$dir/$version"
-		go mod download "$module/$dir@$version"
+# require VERSION: each module of the clone requires this version of the modules beside it.
+require() {
+	for file in $(git -C "$clone" ls-files '*go.mod'); do
+		for path in $(sed -n 's|^\t*\('"$module"'[^ ]*\) v.*|\1|p' "$clone/$file"); do
+			go mod edit -require="$path@$1" "$clone/$file"
+		done
 	done
-	go mod download "$module@$version"
-) 2>&1 | sed '/^go: \(finding\|downloading\|found\)/d'
+	git -C "$clone" diff --quiet || git -C "$clone" commit -qam "release: the modules require $1 of each other"
+}
+
+# publish QUERY: the proxy has all modules at a tag or a commit.
+publish() {
+	for dir in "" "${libraries[@]/#//}" /cmd/throttle; do
+		(cd "$work" && GOPRIVATE=$module GOMODCACHE=$work/filled go mod download "$module$dir@$1") 2>&1 | quiet
+	done
+}
+
+require "$version"
+for dir in "" "${libraries[@]/%//}" cmd/throttle/; do git -C "$clone" tag -m "$dir$version" "$dir$version"; done
+publish "$version"
+
+# A later commit, in which every module has changed.
+git clone -q "$clone" "$work/later"
+for dir in . "${libraries[@]}" cmd/throttle; do
+	name=$(cat "$clone/$dir"/*.go | sed -n 's/^package //p' | grep -v '_test$' | head -1)
+	printf 'package %s\n\nconst laterCommit = true\n\nvar _ = laterCommit\n' "$name" >"$work/later/$dir/later_commit.go"
+done
+git -C "$work/later" add --all
+git -C "$work/later" commit -qm "a later commit"
+git -C "$work/later" push -q origin HEAD:refs/heads/later
+later=$(git -C "$work/later" rev-parse --short=12 HEAD)
+publish "$later"
+git -C "$clone" branch -qD later
 
 # A user has a proxy and nothing else.
 export GOPROXY="file://$work/filled/cache/download,$(go env GOPROXY)" GONOSUMDB=$module GOMODCACHE=$work/user
-mkdir "$work/program" "$work/bin"
-(
-	cd "$work/program"
+
+# try NAME QUERY OTHER: a program compiles that has the root at QUERY and the other modules at OTHER.
+try() {
+	mkdir "$work/$1"
+	cd "$work/$1"
 	go mod init example.com/program
 	{
 		echo 'package main'
 		echo
 		echo 'import ('
 		printf '\t"%s"\n' fmt time github.com/redis/go-redis/v9 "$module" "$module/presets/github" "$module/presets/stripe" "$module/redisstore" "$module/retry"
-		printf '\t_ "%s"\n' "$module/adapters/asynqthrottle" "$module/adapters/grpcthrottle" "$module/adapters/otelthrottle" "$module/policyfile" "$module/stores/pgstore" "$module/adapters/promthrottle" "$module/adapters/riverthrottle" "$module/stores/sqlstore" "$module/adapters/temporalthrottle"
+		printf '\t_ "%s"\n' "${libraries[@]/#/$module/}"
 		echo ')'
 		echo 'func main() {'
 		# README's first block of Go: it makes a client.
-		awk '/^```go$/ { blocks++; next } /^```$/ && blocks == 1 { exit } blocks == 1' "$OLDPWD/README.md"
+		awk '/^```go$/ { blocks++; next } /^```$/ && blocks == 1 { exit } blocks == 1' "$clone/README.md"
 		echo '	fmt.Println(client != nil)'
 		echo '}'
 	} >main.go
-	go get "$module@$version" "$module/adapters/asynqthrottle@$version" "$module/adapters/riverthrottle@$version" "$module/adapters/grpcthrottle@$version" "$module/adapters/otelthrottle@$version" "$module/stores/pgstore@$version" "$module/policyfile@$version" "$module/adapters/promthrottle@$version" "$module/stores/sqlstore@$version" "$module/adapters/temporalthrottle@$version"
+	queries=("$module@$2")
+	for dir in "${libraries[@]}"; do queries+=("$module/$dir@$3"); done
+	go get "${queries[@]}"
 	go mod tidy
 	go vet .
-	GOFLAGS= GOBIN=$work/bin go install "$module/cmd/throttle@$version"
-) 2>&1 | sed '/^go: \(finding\|downloading\|found\|added\|creating\)/d'
-"$work/bin/throttle" check policyfile/testdata/good.yaml >/dev/null
-echo "release: a program and the command use $version from a proxy; tags in the clone:"
-git -C "$clone" tag --points-at "$version" | sed 's/^/	/'
-for dir in "${beside[@]}"; do echo "	$dir/$version"; done
+	if grep -q 'replace' go.mod; then echo "release: $1 needed a replace" >&2 && return 1; fi
+}
+
+# install QUERY: the command from an empty folder, outside any module.
+install() {
+	mkdir -p "$work/bin" "$work/empty"
+	(cd "$work/empty" && GOFLAGS= GOBIN=$work/bin go install "$module/cmd/throttle@$1")
+	"$work/bin/throttle" check "$clone/policyfile/testdata/good.yaml" >/dev/null
+}
+
+(try tagged "$version" "$version") 2>&1 | quiet
+(try later "$later" "$later") 2>&1 | quiet
+(try older-modules "$later" "$version") 2>&1 | quiet
+(try older-root "$version" "$later") 2>&1 | quiet
+install "$version" 2>&1 | quiet
+install "$later" 2>&1 | quiet
+echo "release: a program and the command use $version, a later commit, and both together, from a proxy; tags in the clone:"
+git -C "$clone" tag --points-at HEAD | sed 's/^/	/'

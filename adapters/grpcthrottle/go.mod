@@ -7,7 +7,7 @@ go 1.26.0
 replace github.com/fleetthrottle/throttle => ../../
 
 require (
-	github.com/fleetthrottle/throttle v0.0.0-00010101000000-000000000000
+	github.com/fleetthrottle/throttle v0.1.0
 	github.com/stretchr/testify v1.12.1
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261026165753-2ffab32bce7e
 	google.golang.org/grpc v1.85.0

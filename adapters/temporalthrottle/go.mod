@@ -7,7 +7,7 @@ go 1.26.0
 replace github.com/fleetthrottle/throttle => ../../
 
 require (
-	github.com/fleetthrottle/throttle v0.0.0-00010101000000-000000000000
+	github.com/fleetthrottle/throttle v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 	go.temporal.io/api v1.64.3

@@ -4,19 +4,13 @@ module github.com/fleetthrottle/throttle/cmd/throttle
 
 go 1.26.0
 
-replace (
-	github.com/fleetthrottle/throttle => ../../
-	github.com/fleetthrottle/throttle/policyfile => ../../policyfile
-	github.com/fleetthrottle/throttle/adapters/promthrottle => ../../adapters/promthrottle
-)
-
 require (
 	charm.land/bubbletea/v2 v2.0.9
 	github.com/charmbracelet/x/ansi v0.11.7
 	github.com/charmbracelet/x/term v0.2.2
-	github.com/fleetthrottle/throttle v0.0.0-00010101000000-000000000000
-	github.com/fleetthrottle/throttle/policyfile v0.0.0-00010101000000-000000000000
-	github.com/fleetthrottle/throttle/adapters/promthrottle v0.0.0-00010101000000-000000000000
+	github.com/fleetthrottle/throttle v0.1.0
+	github.com/fleetthrottle/throttle/policyfile v0.1.0
+	github.com/fleetthrottle/throttle/adapters/promthrottle v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rogpeppe/go-internal v1.16.0

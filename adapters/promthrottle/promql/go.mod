@@ -10,8 +10,8 @@ replace github.com/fleetthrottle/throttle => ../../../
 replace github.com/fleetthrottle/throttle/adapters/promthrottle => ../
 
 require (
-	github.com/fleetthrottle/throttle v0.0.0-00010101000000-000000000000
-	github.com/fleetthrottle/throttle/adapters/promthrottle v0.0.0-00010101000000-000000000000
+	github.com/fleetthrottle/throttle v0.1.0
+	github.com/fleetthrottle/throttle/adapters/promthrottle v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/prometheus v0.316.0
 	github.com/stretchr/testify v1.12.1

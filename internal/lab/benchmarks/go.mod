@@ -12,9 +12,9 @@ replace (
 
 require (
 	github.com/failsafe-go/failsafe-go v0.9.8
-	github.com/fleetthrottle/throttle v0.0.0-00010101000000-000000000000
-	github.com/fleetthrottle/throttle/stores/pgstore v0.0.0-00010101000000-000000000000
-	github.com/fleetthrottle/throttle/stores/sqlstore v0.0.0-00010101000000-000000000000
+	github.com/fleetthrottle/throttle v0.1.0
+	github.com/fleetthrottle/throttle/stores/pgstore v0.1.0
+	github.com/fleetthrottle/throttle/stores/sqlstore v0.1.0
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/go-redsync/redsync/v4 v4.8.1
 	github.com/jackc/pgx/v5 v5.11.0

@@ -15,7 +15,7 @@ require (
 	github.com/anthropics/anthropic-sdk-go v1.84.0
 	github.com/aws/aws-sdk-go-v2 v1.47.4
 	github.com/bwmarrin/discordgo v0.29.0
-	github.com/fleetthrottle/throttle v0.0.0-00010101000000-000000000000
+	github.com/fleetthrottle/throttle v0.1.0
 	github.com/getkin/kin-openapi v0.153.0
 	github.com/go-resty/resty/v2 v2.17.2
 	github.com/google/go-github/v87 v87.0.0

@@ -9,7 +9,7 @@ replace github.com/fleetthrottle/throttle => ../../..
 require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
-	github.com/fleetthrottle/throttle v0.0.0-00010101000000-000000000000
+	github.com/fleetthrottle/throttle v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 )
 
