@@ -1,8 +1,8 @@
 package node
 
 import (
-	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -10,15 +10,15 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A memory is what a node remembers of its callers. If the node dies, the callers die, too.
+// A memory is what a node remembers of its callers. If the node dies, the callers die, too. Steps do not change it: see [step].
 type memory struct {
 	node     ledger.Node
 	arrivals *ledger.Arrivals
-	line     map[ledger.Key]map[int64]*waiter     // by arrival, of the waiters for a start
-	slots    map[ledger.Key]map[int64]*slotWaiter // by arrival, of the waiters for slots
-	held     map[ledger.Key]*holding
+	line     places[waiter]     // waiters for a start
+	slots    places[SlotWaiter] // waiters for slots
+	held     map[ledger.Key]holding
 	doubts   int // ops of which it is not known whether rows have them, and the memory does not have yet
-	watches  map[*watch]struct{}
+	watches  map[ledger.Key]Watches
 	recent   recent
 	isDead   func(node int64) bool
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
@@ -27,33 +27,9 @@ type memory struct {
 func newMemory(o Options, isDead func(node int64) bool) memory {
 	return memory{
 		node: o.Node, arrivals: o.Arrivals, isDead: isDead,
-		line: make(map[ledger.Key]map[int64]*waiter), slots: make(map[ledger.Key]map[int64]*slotWaiter),
-		held: make(map[ledger.Key]*holding), watches: make(map[*watch]struct{}), timers: make(map[ledger.Key]*time.Timer),
+		line: make(places[waiter]), slots: make(places[SlotWaiter]), held: make(map[ledger.Key]holding),
+		watches: make(map[ledger.Key]Watches), timers: make(map[ledger.Key]*time.Timer),
 	}
-}
-
-// A waiter is a caller that waits, or waited, for a start. It is the Turn of its caller.
-type waiter struct {
-	ledger.Waiter
-	booking store.Booking
-	ends    int64         // when the caller's MaxWait is over, in microseconds of the store's clock
-	ready   chan struct{} // the Ready of the caller's grant
-	grant   store.Grant   // the start that was booked for the caller while it waited, if OK
-	reply   reply         // by which the node knows of the grant
-}
-
-// A reply is of a step that has booked for a waiter.
-type reply struct {
-	now             int64     // the time of the step, by the store's clock
-	asked, received time.Time // the store's clock was read between the two
-	at              time.Time // when the step was saved; zero: it is not
-}
-
-// A slotWaiter is a caller that waits for the slots of a charge.
-type slotWaiter struct {
-	booking store.Booking
-	charge  int
-	ready   chan struct{}
 }
 
 // A holding is what callers of this node hold of a Concurrency budget.
@@ -70,66 +46,6 @@ func (m *memory) isIdle() bool {
 
 // waits reports whether anybody is to hear news.
 func (m *memory) waits() bool { return len(m.line)+len(m.slots)+len(m.watches) > 0 }
-
-// put sets, or with nil deletes, what belongs to an arrival in the line of a budget.
-func put[W any](all map[ledger.Key]map[int64]*W, key ledger.Key, arrival int64, w *W) {
-	switch line := all[key]; {
-	case w != nil && line == nil:
-		all[key] = map[int64]*W{arrival: w}
-	case w != nil:
-		line[arrival] = w
-	default:
-		if delete(line, arrival); len(line) == 0 {
-			delete(all, key)
-		}
-	}
-}
-
-// noteLine notes in which line a waiter stands, and dropLine that the waiter may not stand there any more.
-func (m *memory) noteLine(w *waiter) {
-	if key, at, waits := w.Line(); waits {
-		put(m.line, key, at, w)
-	}
-}
-
-func (m *memory) dropLine(w *waiter) {
-	if key, at, waits := w.Line(); waits {
-		put(m.line, key, at, nil)
-	}
-}
-
-// hold counts slots that a caller holds from now on, or with a negative sign not any more.
-func (m *memory) hold(b *store.Booking, sign int) {
-	for i := range b.Charges {
-		c := &b.Charges[i]
-		if c.Limit.Kind() != store.KindConcurrency {
-			continue
-		}
-		h := m.held[c.Budget.Key]
-		if h == nil {
-			h = new(holding)
-			m.held[c.Budget.Key] = h
-		}
-		h.charge = *c
-		if h.n += sign * c.Cost; h.n <= 0 {
-			delete(m.held, c.Budget.Key)
-		}
-	}
-}
-
-// charge returns a charge of a budget in which the node needs its lease; false if there is none.
-func (m *memory) charge(key ledger.Key) (c store.Charge, ok bool) {
-	if h := m.held[key]; h != nil {
-		return h.charge, true
-	}
-	for _, w := range m.line[key] {
-		return chargeOf(&w.booking, key), true
-	}
-	for _, w := range m.slots[key] {
-		return chargeOf(&w.booking, key), true
-	}
-	return c, false
-}
 
 // leased returns the budgets in whose lines the node has waiters and, if held says so, those of which it holds something: there
 // the node needs its lease.
@@ -149,9 +65,21 @@ func (m *memory) leased(held bool) []ledger.Key {
 	return slices.Collect(maps.Keys(all))
 }
 
-func chargeOf(b *store.Booking, key ledger.Key) store.Charge {
-	i := slices.IndexFunc(b.Charges, func(c store.Charge) bool { return c.Budget.Key == key })
-	return b.Charges[i]
+// watch notes a watch, or with false that it is over.
+func (m *memory) watch(w *Watch, lasts bool) {
+	w.budgets(func(key ledger.Key) {
+		all := m.watches[key]
+		switch {
+		case lasts && all == nil:
+			m.watches[key] = Watches{w: {}}
+		case lasts:
+			all[w] = struct{}{}
+		default:
+			if delete(all, w); len(all) == 0 {
+				delete(m.watches, key)
+			}
+		}
+	})
 }
 
 // concerning returns the part of what other nodes have done that concerns this node.
@@ -185,24 +113,60 @@ func (m *memory) concerning(h Heard) Heard {
 	return Heard{mine, h.Lost && !m.isIdle()}
 }
 
-// warn tells the watches over starts that became useless, the earliest start first, so that their
-// callers book anew in that order.
+// warn tells the watches over starts that became useless.
 func (m *memory) warn(u ledger.Useless) {
 	m.recent.note(u)
-	var all []*watch
-	for w := range m.watches {
-		if w.isAbout(&u) {
-			all = append(all, w)
-		}
+	if u != everything {
+		m.watches[u.Key].Warn(u)
+		return
 	}
-	slices.SortFunc(all, func(a, b *watch) int { return cmp.Compare(a.grant.Handle.Start, b.grant.Handle.Start) })
-	for _, w := range all {
-		if u.Lifted {
-			w.lifted.Store(true)
-		}
-		w.tell()
+
+	all := make(Watches)
+	for _, some := range m.watches {
+		maps.Copy(all, some)
 	}
+	all.Warn(ledger.Useless{From: math.MinInt64, Before: math.MaxInt64})
 }
 
-// arrivalsOf returns the arrivals of waiters, the first ones first.
-func arrivalsOf[W any](line map[int64]*W) []int64 { return slices.Sorted(maps.Keys(line)) }
+// everything are news that may be about any start: who watches asks.
+var everything = ledger.Useless{}
+
+// recent are the last news of starts that became useless, for watches that begin after the
+// news came: a start can become useless between its booking and its watch. News that are too many are forgotten: then a caller
+// that sleeps is not woken, and learns of it when it asks about its start before using it.
+type recent struct {
+	all  [64]recentNews
+	next int
+}
+
+type recentNews struct {
+	ledger.Useless
+	at time.Time
+}
+
+// recentFor is for how long news are recent: longer than any caller takes from the booking to the watch.
+const recentFor = 10 * time.Second
+
+func (r *recent) note(u ledger.Useless) {
+	r.all[r.next%len(r.all)] = recentNews{u, time.Now()}
+	r.next++
+}
+
+// isAbout reports whether news of late were about a start.
+func (r *recent) isAbout(charges []store.Charge, g *store.Grant) bool {
+	for i := range r.all[:min(r.next, len(r.all))] {
+		if n := &r.all[i]; isAbout(&n.Useless, charges, g) && time.Since(n.at) < recentFor {
+			return true
+		}
+	}
+	return false
+}
+
+// isAbout reports whether news of a budget are news of a start.
+func isAbout(u *ledger.Useless, charges []store.Charge, g *store.Grant) bool {
+	if *u == everything {
+		return true
+	}
+	return u.From <= g.Handle.Start && g.Handle.Start < u.Before &&
+		slices.ContainsFunc(charges, func(c store.Charge) bool { return c.Budget.Key == u.Key && !c.Shadow })
+}
