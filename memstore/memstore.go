@@ -83,11 +83,7 @@ func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 		return
 	}
 	if w, ok := g.Turn.(*waiter); ok {
-		s.lockLines(w.shards)
-		left := s.leave(w, (*ledger.Request).GiveUp)
-		s.unlockLines(w.shards)
-
-		s.serve(left)
+		s.giveUp(w)
 	}
 	s.change(b, func(q *ledger.Request) { q.Cancel(g) })
 }

@@ -1,24 +1,89 @@
 package memstore
 
 import (
-	"math"
-	"slices"
+	"context"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/node"
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// punctual is by how many microseconds a caller may come later than the start that was booked for it. A
-// caller that comes later gets another start: its own is nearly as old as a grant may be, and a
-// caller takes an old grant for the answer of a slow store.
-const punctual = 5_000
+// This file has the callers that wait in this process, and the locks under which they are served. What becomes of each caller is decided
+// by [node.Caller], as in the stores that keep rows for many nodes. There is one node here and each change is final at once, so a line is served one caller at
+// a time, under the locks of that caller's budgets alone: callers of other budgets are not held up.
+
+// A budget is a row, and the watches and waiters that hear of its changes.
+type budget struct {
+	ledger.Row
+	*audience // nil if there are none
+}
+
+// An audience is the watches and waiters that hear of the changes of a row.
+type audience struct {
+	watches node.Watches
+	slots   map[int64]chan struct{} // by arrival, of the waiters for slots
+	line    map[int64]*waiter       // by arrival, of the waiters for a start
+	timer   timer                   // serves the line
+}
+
+// expiry returns when nothing in the budget can matter any more: now at the earliest if the budget
+// is busy or watched.
+func (b *budget) expiry(now int64) int64 {
+	end := b.Expiry()
+	if b.Busy() || b.audience != nil && len(b.watches) > 0 {
+		end = max(end, now)
+	}
+	return end
+}
+
+// takeSlotWaiter takes the waiter for slots with an arrival out of the audience, and returns its channel,
+// or nil if there is no such waiter.
+func (b *budget) takeSlotWaiter(arrival int64) (ready chan struct{}) {
+	ready = b.slots[arrival]
+	delete(b.slots, arrival)
+	return ready
+}
+
+// A waiter is a caller that waits, or waited, for a start, and its [node.Desk]. Whoever changes it holds the lines of its shards.
+type waiter struct {
+	node.Caller
+	store  *Store
+	shards shardSet     // of the charges of the caller's booking
+	moved  []ledger.Key // lines in which there may be room since the caller was changed
+}
+
+// Change implements [node.Desk].
+func (w *waiter) Change(b *store.Booking, do func(*ledger.Request)) {
+	s := w.store
+	n := s.changeRows(b, func(q *ledger.Request) {
+		if key, at, waits := w.Line(); waits {
+			delete(s.shards[key[0]].budgets[key].line, at)
+		}
+		do(q)
+		if key, at, waits := w.Line(); waits {
+			s.audience(key).line[at] = w
+		}
+	})
+	w.moved = append(w.moved, n.Moved...)
+}
+
+// AwaitSlots implements [node.Desk].
+func (w *waiter) AwaitSlots(key ledger.Key, arrival int64, of node.SlotWaiter) {
+	w.store.audience(key).slots[arrival] = of.Ready
+}
+
+// takeMoved returns the lines in which there may be room now.
+func (w *waiter) takeMoved() (moved []ledger.Key) {
+	moved, w.moved = w.moved, nil
+	return moved
+}
 
 // bookInLine is Book for a caller that may have to wait in line, or has waited in a line.
 func (s *Store) bookInLine(b *store.Booking) store.Grant {
 	w, _ := b.Turn.(*waiter)
 	if w == nil {
-		w = new(waiter)
+		w = &waiter{store: s}
 	}
 	g, moved := s.stand(w, b)
 	s.serve(moved)
@@ -33,22 +98,18 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	s.lockLines(held)
 	defer s.unlockLines(held)
 
-	if w.grant.OK && s.clock.now()-w.grant.Handle.Start <= punctual && slices.Equal(w.booking.Charges, b.Charges) {
-		return s.deliver(w), nil
+	g, booked := w.Deliver(b, s.clock.now(), node.Punctual)
+	if g.Turn = w; booked {
+		return g, nil
 	}
 
-	// Leave the old line before booking, or the rows would count the waiter twice.
-	w.Come(b)
-	moved = s.leave(w, (*ledger.Request).Leave)
+	// The waiter has left its old line when its shards change.
+	w.Ask(w, b, s.clock.now())
+	w.shards = shards
+	g = w.Caller.Book(w, (*ledger.Request).Stand)
+	g.Turn = w
 
-	w.booking, w.shards = *b, shards
-	w.booking.Charges = slices.Clone(b.Charges)
-	w.ends = math.MaxInt64
-	if b.MaxWait >= 0 {
-		w.ends = s.clock.now() + ledger.Micros(b.MaxWait)
-	}
-	g = s.try(w, (*ledger.Request).Stand)
-
+	moved = w.takeMoved()
 	if key, _, waits := w.Line(); waits {
 		if head, _ := s.head(key); head == w {
 			moved = append(moved, key)
@@ -57,58 +118,14 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	return g, moved
 }
 
-// deliver returns the start that was booked for a waiter, as a grant of now, and takes it from the waiter.
-func (s *Store) deliver(w *waiter) store.Grant {
-	g, now := w.grant, s.clock.now()
-	w.grant = store.Grant{}
-	g.Wait = time.Duration(max(0, g.Handle.Start-now)) * time.Microsecond
-	g.Age = time.Duration(max(0, now-g.Handle.Start)) * time.Microsecond
-	return g
-}
+// giveUp has a waiter leave that does not come again.
+func (s *Store) giveUp(w *waiter) {
+	s.lockLines(w.shards)
+	w.GiveUp(w)
+	moved := w.takeMoved()
+	s.unlockLines(w.shards)
 
-// leave takes a waiter out of its line, by do, and gives back what was booked for it. It returns
-// the lines in which there may be room now.
-func (s *Store) leave(w *waiter, do func(*ledger.Request, *ledger.Waiter)) []ledger.Key {
-	if !w.Keeps() && !w.grant.OK {
-		return nil
-	}
-	return s.step(w, func(q *ledger.Request) {
-		do(q, &w.Waiter)
-		if w.grant.OK {
-			q.Cancel(store.Grant{Handle: w.grant.Handle})
-			w.grant = store.Grant{}
-		}
-	}).Moved
-}
-
-// step does something with the rows of a waiter's booking, and keeps account of the line
-// in which it stands.
-func (s *Store) step(w *waiter, do func(*ledger.Request)) ledger.News {
-	return s.changeRows(&w.booking, func(q *ledger.Request) {
-		if key, at, waits := w.Line(); waits {
-			delete(s.shards[key[0]].budgets[key].line, at)
-		}
-		do(q)
-		if key, at, waits := w.Line(); waits {
-			s.audience(store.Budget{Key: key}).line[at] = w
-		}
-	})
-}
-
-// try books a start for a waiter, or puts it in a line, by do, a method of ledger.Request that decides which.
-// It returns the grant to the waiter's caller.
-func (s *Store) try(w *waiter, do func(*ledger.Request, *ledger.Waiter)) (g store.Grant) {
-	s.step(w, func(q *ledger.Request) {
-		do(q, &w.Waiter)
-		s.standBy(q)
-		g = *q.Grant
-		if q.Waits && g.Ready == nil {
-			w.ready = make(chan struct{})
-			g.Ready = w.ready
-		}
-	})
-	g.Turn, w.booking.Instead = w, store.Handle{}
-	return g
+	s.serve(moved)
 }
 
 // serve books for the callers at the heads of lines, as far as their starts are within the horizon, and looks at each line
@@ -135,39 +152,32 @@ func (s *Store) serve(lines []ledger.Key) {
 	}
 }
 
-// serveHead books for the waiter at the head of a line. It returns the other line that the waiter stands in now, if there is
-// one, and whether nobody else in this line can be served yet.
+// serveHead books for the waiter at the head of a line. It returns the lines that may have moved by that, among them the other line that the waiter
+// stands in now, and whether nobody else in this line can be served yet.
 func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bool) {
-	later, called := time.Duration(0), false
-	ready := w.ready
-	g := s.try(w, func(q *ledger.Request, w *ledger.Waiter) {
+	later := time.Duration(0)
+	ready, served := w.Serve(w, func(q *ledger.Request, of *ledger.Waiter) (turn, comes bool) {
 		// In one step: a penalty between the two would have it booked far behind its end.
-		later = q.Due(w, key)
-		if later == 0 {
-			called = q.Serve(w, key)
+		if later = q.Due(of, key); later > 0 {
+			return false, false
 		}
+		return true, q.Serve(of, key)
 	})
-	if later > 0 {
+	if !served {
 		s.lookAgain(key, later)
 		return nil, true
 	}
 
-	// A waiter that stands in the line of another budget now has a caller that waits on the same channel.
-	other, _, waits := w.Line()
-	if waits {
-		w.ready = ready
-		return []ledger.Key{other}, false
-	}
-
-	w.grant = g
-	if !g.OK || called {
-		w.grant = store.Grant{}
+	next = w.takeMoved()
+	if ready == nil { // it stands in the line of another budget now
+		other, _, _ := w.Line()
+		return append(next, other), false
 	}
 	s.clock.wake(ready)
-	return nil, false
+	return next, false
 }
 
-// head returns the waiter that is served next in a line, and the shards of its charges; nil if there is none.
+// head returns the waiter that is served next in a line, and the shards of its charges. It returns nil if nobody waits.
 func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 	sh := &s.shards[key[0]]
 	sh.mu.Lock()
@@ -208,8 +218,8 @@ func (s *Store) dismiss(closed []ledger.Closed) {
 		for w, shards := range s.impatient(c) {
 			s.lockLines(shards)
 			if key, _, waits := w.Line(); waits && key == c.Key {
-				s.step(w, func(q *ledger.Request) { q.Dismiss(&w.Waiter) })
-				s.clock.wake(w.ready)
+				s.clock.wake(w.Dismiss(w))
+				w.moved = nil // who dismisses serves all lines that have moved
 			}
 			s.unlockLines(shards)
 		}
@@ -227,9 +237,65 @@ func (s *Store) impatient(c ledger.Closed) map[*waiter]shardSet {
 		return nil
 	}
 	for _, w := range b.line {
-		if w.ends < c.Until {
+		if w.EndsBefore(c.Until) {
 			all[w] = w.shards
 		}
 	}
 	return all
 }
+
+// A watching is the watch over the start of a booking, until it is used or given back.
+type watching struct {
+	node.Watch
+	store   *Store
+	charges []store.Charge
+}
+
+// Watch implements [store.Store].
+func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
+	w := &watching{store: s, charges: b.Charges}
+	w.Begin(b.Charges, g, news)
+
+	held := s.lock(b.Charges)
+	defer s.unlock(held)
+	for i := range b.Charges {
+		if c := &b.Charges[i]; !c.Shadow {
+			s.audience(c.Budget.Key).watches[&w.Watch] = struct{}{}
+		}
+	}
+	if !w.usable() {
+		w.Tell()
+	}
+	return w
+}
+
+// Confirm implements [store.Watch].
+func (w *watching) Confirm(context.Context, time.Duration) (bool, error) {
+	held := w.store.lock(w.charges)
+	defer w.store.unlock(held)
+	return w.usable(), nil
+}
+
+// Stop implements [store.Watch].
+func (w *watching) Stop() {
+	held := w.store.lock(w.charges)
+	defer w.store.unlock(held)
+	for i := range w.charges {
+		if b := w.budget(w.charges[i].Budget.Key); b != nil && b.audience != nil {
+			delete(b.watches, &w.Watch)
+		}
+	}
+}
+
+// usable reports whether the start may be used. The shards are locked.
+func (w *watching) usable() bool {
+	return w.Usable(func(key ledger.Key) *ledger.Row {
+		if b := w.budget(key); b != nil {
+			return &b.Row
+		}
+		return nil
+	})
+}
+
+// budget returns the budget of a key, or nil if there is none. Its shard is locked.
+func (w *watching) budget(key ledger.Key) *budget { return w.store.shards[key[0]].budgets[key] }

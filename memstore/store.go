@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/node"
 	"github.com/fleetthrottle/throttle/internal/virtual"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -79,11 +80,11 @@ func (s *Store) keep(c store.Charge) {
 }
 
 // audience returns the audience of a budget, a new one if there is none. The shard is locked.
-func (s *Store) audience(of store.Budget) *audience {
-	b := s.shard(&of).budget(of.Key, s.clock.now())
+func (s *Store) audience(key ledger.Key) *audience {
+	b := s.shards[key[0]].budget(key, s.clock.now())
 	if b.audience == nil {
 		b.audience = &audience{
-			watches: make(map[*watch]struct{}),
+			watches: make(node.Watches),
 			slots:   make(map[int64]chan struct{}),
 			line:    make(map[int64]*waiter),
 		}
@@ -183,7 +184,7 @@ func (s *Store) rows(all []*ledger.Row, charges []store.Charge, now int64) []*le
 func (s *Store) standBy(q *ledger.Request) {
 	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
 		ready := make(chan struct{})
-		s.audience(q.Booking.Charges[q.Grant.Held].Budget).slots[place] = ready
+		s.audience(q.Booking.Charges[q.Grant.Held].Budget.Key).slots[place] = ready
 		q.Grant.Ready = ready
 	}
 }
@@ -195,6 +196,8 @@ func (s *Store) tell(n ledger.News) {
 		s.clock.wake(s.shards[p.Key[0]].budgets[p.Key].takeSlotWaiter(p.Arrival))
 	}
 	for _, u := range n.Useless {
-		s.shards[u.Key[0]].budgets[u.Key].warn(u)
+		if b := s.shards[u.Key[0]].budgets[u.Key]; b.audience != nil {
+			b.watches.Warn(u)
+		}
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 // standstill is for how long a process may have locked the file, and write nothing, until another
 // one goes on without it.
 const standstill = 500 * time.Millisecond
 
-// A backend implements [nodestore.Backend] by the files of a directory.
+// A backend implements [node.Backend] by the files of a directory.
 type backend struct {
 	listener listener
 
@@ -29,8 +29,8 @@ type backend struct {
 func (b *backend) lockRows()   { b.mu <- struct{}{} }
 func (b *backend) unlockRows() { <-b.mu }
 
-// Step implements [nodestore.Backend].
-func (b *backend) Step(_ []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {
+// Step implements [node.Backend].
+func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.Heard, error) {
 	for {
 		told, heard, done, err := b.try(decide)
 		if err != nil {
@@ -44,7 +44,7 @@ func (b *backend) Step(_ []ledger.Key, decide func(nodestore.Rows) nodestore.Tol
 }
 
 // try makes a step. It returns false if the step is to be made again: the generation has ended.
-func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestore.Told, heard nodestore.Heard, done bool, err error) {
+func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard node.Heard, done bool, err error) {
 	g, err := b.current()
 	if err != nil {
 		return told, heard, false, err
@@ -88,7 +88,7 @@ func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestor
 		}
 		return told, heard, false, err
 	}
-	heard, b.heard = b.heard, nodestore.Heard{}
+	heard, b.heard = b.heard, node.Heard{}
 	if g.end > g.limit {
 		_ = b.advance(g) // the next step does it, if this one cannot: the file is longer then
 	}
@@ -183,7 +183,7 @@ func (b *backend) begin(changes bool) error {
 }
 
 // save writes what a step has changed. It returns false if the generation has ended.
-func (b *backend) save(g *generation, told *nodestore.Told) (saved bool, err error) {
+func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 	changed, err := b.rows.Changed()
 	if err != nil {
 		return false, damage(err)
@@ -194,7 +194,7 @@ func (b *backend) save(g *generation, told *nodestore.Told) (saved bool, err err
 	}
 	r := record{ahead: b.rows.ahead, rows: changed}
 	if !told.Empty() {
-		r.news = nodestore.AppendNews(nil, &told.News)
+		r.news = node.AppendNews(nil, &told.News)
 	}
 	b.buf = r.append(b.buf[:0], g.end)
 	if err := g.write(b.buf); err != nil {
@@ -207,8 +207,8 @@ func (b *backend) save(g *generation, told *nodestore.Told) (saved bool, err err
 	return true, nil
 }
 
-// Read implements [nodestore.Backend].
-func (b *backend) Read(ctx context.Context, _ []ledger.Key, look func(nodestore.Rows)) (heard nodestore.Heard, err error) {
+// Read implements [node.Backend].
+func (b *backend) Read(ctx context.Context, _ []ledger.Key, look func(node.Rows)) (heard node.Heard, err error) {
 	if err := b.lockFresh(ctx); err != nil {
 		return heard, err
 	}
@@ -221,7 +221,7 @@ func (b *backend) Read(ctx context.Context, _ []ledger.Key, look func(nodestore.
 	if err := damage(b.rows.Err()); err != nil {
 		return heard, fail(err)
 	}
-	heard, b.heard = b.heard, nodestore.Heard{}
+	heard, b.heard = b.heard, node.Heard{}
 	return heard, nil
 }
 
@@ -290,12 +290,12 @@ func damage(err error) error {
 	return err
 }
 
-// Listen implements [nodestore.Backend].
+// Listen implements [node.Backend].
 func (b *backend) Listen(wake func()) (stop func(), err error) {
 	return b.listener.start(wake), nil
 }
 
-// IsDead implements [nodestore.DeathObserver].
+// IsDead implements [node.DeathObserver].
 func (b *backend) IsDead(node int64) bool { return b.listener.bells.isDead(node) }
 
 // An awayError says that the directory cannot be used now, and may be again: the disk is full, for example. Callers wait.
@@ -305,7 +305,7 @@ type awayError struct{ error }
 func (e awayError) Unwrap() error { return e.error }
 
 // Is implements the interface of [errors.Is].
-func (awayError) Is(target error) bool { return target == nodestore.ErrAway }
+func (awayError) Is(target error) bool { return target == node.ErrAway }
 
 // fail returns an error as a store returns it. Callers wait for what will pass; of files that are damaged, of another form or machine,
 // or that the program may not use, they are told at once.

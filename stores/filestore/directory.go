@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 // ErrOtherMachine says that programs of another machine use the directory. Locks and clocks
@@ -25,7 +25,7 @@ type directory struct {
 	gen   *generation // nil: none is open
 	used  bool        // a generation of this boot was open
 	rows  rows
-	heard nodestore.Heard // what other processes have done, not returned yet
+	heard node.Heard // what other processes have done, not returned yet
 	rests time.Time       // until then the process makes no steps
 }
 
@@ -52,11 +52,11 @@ func (d *directory) take(r record) error {
 	if len(r.news) == 0 {
 		return nil
 	}
-	n, err := nodestore.ParseNews(r.news)
+	n, err := node.ParseNews(r.news)
 	if err != nil {
 		return errors.Join(errDamaged, err)
 	}
-	nodestore.Append(&d.heard.News, n)
+	node.Append(&d.heard.News, n)
 	return nil
 }
 
@@ -229,7 +229,7 @@ func (d *directory) load(g *generation) (done bool, err error) {
 		return false, d.endGeneration(g)
 	}
 	if !d.used {
-		d.used, d.heard = true, nodestore.Heard{} // of before this process
+		d.used, d.heard = true, node.Heard{} // of before this process
 	}
 	g.limit = min(4*g.end+d.grow, fileMost/2)
 	tidy(d.folder, g.number())

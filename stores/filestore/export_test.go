@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 // A Machine is one of a test: its time is the program's, which may be that of a bubble.
@@ -91,7 +91,7 @@ func (m *Machine) Open(dir string, lease time.Duration) (*Store, error) {
 		return nil, err
 	}
 	d.made = m.Made
-	return open(d, m, m, cmp.Or(m.Grow, growMost), nodestore.Options{
+	return open(d, m, m, cmp.Or(m.Grow, growMost), node.Options{
 		Node: ledger.Node{ID: id, Lease: lease.Microseconds()}, Arrivals: &m.Arrivals,
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -25,7 +25,7 @@ import (
 // machine may use at the same time. Make one with [New]. It is safe for concurrent use. There is
 // nothing to close.
 type Store struct {
-	node    *nodestore.Store
+	node    *node.Store
 	backend *backend
 }
 
@@ -87,13 +87,13 @@ func check(dir string, o Options) error {
 
 // openHere is New in a directory that is open.
 func openHere(d *folder, lease time.Duration) (*Store, error) {
-	return open(d, thisMachine{}, pipes{d}, growMost, nodestore.Options{
-		Node: ledger.Node{ID: nodestore.NewNode(), Lease: lease.Microseconds()},
+	return open(d, thisMachine{}, pipes{d}, growMost, node.Options{
+		Node: ledger.Node{ID: node.NewNode(), Lease: lease.Microseconds()},
 	})
 }
 
 // open is New on a machine.
-func open(d *folder, m machine, bells bells, grow int64, o nodestore.Options) (*Store, error) {
+func open(d *folder, m machine, bells bells, grow int64, o node.Options) (*Store, error) {
 	b := &backend{
 		listener:  listener{node: o.Node.ID, bells: bells},
 		mu:        make(chan struct{}, 1),
@@ -106,5 +106,5 @@ func open(d *folder, m machine, bells bells, grow int64, o nodestore.Options) (*
 	if _, err := b.current(); err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
-	return &Store{nodestore.New(b, o), b}, nil
+	return &Store{node.New(b, o), b}, nil
 }

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 // Bells wake nodes.
@@ -72,7 +72,7 @@ func (l *listener) listen() {
 		l.end()
 		stop, err := l.bells.listen(l.node, wake)
 		if err != nil { // the file system has no named pipes, for example
-			stop = nodestore.Poll(wake, func() time.Duration { return nodestore.Often })
+			stop = node.Poll(wake, func() time.Duration { return node.Often })
 		}
 		l.close = stop
 		wake() // others may have rung meanwhile
@@ -112,7 +112,7 @@ func (l *listener) work() {
 }
 
 // tell rings for the nodes that are to hear of a step at once.
-func (l *listener) tell(told *nodestore.Told) {
+func (l *listener) tell(told *node.Told) {
 	if told.All {
 		l.bells.ringAll(l.node)
 		return

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 // A record is what one step has done: the clock, the rows that it changed, and news. Records
@@ -21,7 +21,7 @@ import (
 //	          news, to the end
 type record struct {
 	ahead int64
-	rows  []nodestore.SavedRow
+	rows  []node.SavedRow
 	news  []byte // as bytes; none: no news
 }
 
@@ -83,11 +83,11 @@ func parseRecord(b []byte, at int64) (r record, ok bool) {
 	if binary.LittleEndian.Uint32(b[4:]) != checksum(at, body) {
 		return record{}, false
 	}
-	u := nodestore.Unpack(body)
+	u := node.Unpack(body)
 	r.ahead = u.Number()
-	r.rows = make([]nodestore.SavedRow, u.Count(len(ledger.Key{})))
+	r.rows = make([]node.SavedRow, u.Count(len(ledger.Key{})))
 	for i := range r.rows {
-		r.rows[i] = nodestore.SavedRow{Key: u.Key(), Expires: u.Number(), Bytes: u.Bytes(u.Count(1))}
+		r.rows[i] = node.SavedRow{Key: u.Key(), Expires: u.Number(), Bytes: u.Bytes(u.Count(1))}
 	}
 	r.news = u.Rest()
 	return r, u.Done()
@@ -95,11 +95,11 @@ func parseRecord(b []byte, at int64) (r record, ok bool) {
 
 // rows are all rows of a file, as a process knows them.
 type rows struct {
-	nodestore.Table
+	node.Table
 	ahead int64 // of the clock, as the last record says
 }
 
-func (r *rows) clear() { *r = rows{Table: nodestore.NewTable(nil)} }
+func (r *rows) clear() { *r = rows{Table: node.NewTable(nil)} }
 
 // take takes in a record.
 func (r *rows) take(rec *record) {

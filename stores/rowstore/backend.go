@@ -5,10 +5,10 @@ import (
 	"fmt"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
-// A backend implements [nodestore.Backend] by the rows of a database.
+// A backend implements [node.Backend] by the rows of a database.
 type backend struct {
 	group group
 	steps steps
@@ -22,14 +22,14 @@ func newBackend(db Database, node int64, options Options) *backend {
 	return b
 }
 
-// Step implements [nodestore.Backend].
-func (b *backend) Step(keys []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {
+// Step implements [node.Backend].
+func (b *backend) Step(keys []ledger.Key, decide func(node.Rows) node.Told) (node.Heard, error) {
 	err := b.steps.make(keys, decide)
 	return b.group.take(), wrap(err)
 }
 
-// Read implements [nodestore.Backend].
-func (b *backend) Read(ctx context.Context, keys []ledger.Key, look func(nodestore.Rows)) (nodestore.Heard, error) {
+// Read implements [node.Backend].
+func (b *backend) Read(ctx context.Context, keys []ledger.Key, look func(node.Rows)) (node.Heard, error) {
 	err := b.looks.look(ctx, keys, look)
 	return b.group.take(), wrap(err)
 }
@@ -41,17 +41,17 @@ func wrap(err error) error {
 	return fmt.Errorf("rowstore: %w", err)
 }
 
-// Listen implements [nodestore.Backend].
+// Listen implements [node.Backend].
 func (b *backend) Listen(wake func()) (stop func(), err error) {
 	if n, ok := b.group.db.(Notifier); ok {
 		if stop, err := n.Listen(b.group.name(), nodeName(b.group.node), wake); err == nil {
 			return stop, nil
 		}
 	}
-	return nodestore.Poll(wake, b.group.nextLook), nil
+	return node.Poll(wake, b.group.nextLook), nil
 }
 
-// Trouble implements [nodestore.Troubled].
+// Trouble implements [node.Troubled].
 func (b *backend) Trouble() error {
 	if err := b.group.trouble.Load(); err != nil {
 		return wrap(*err)

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 // A board is the row by which the nodes of a group tell each other news. It is small, because nodes that wait
@@ -44,7 +44,7 @@ func parseBoard(b []byte) (all board, err error) {
 	if b[0] != boardForm {
 		return board{}, errForm
 	}
-	u := nodestore.Unpack(b[1:])
+	u := node.Unpack(b[1:])
 	all = board{time: u.Number(), last: u.Number(), dropped: u.Number()}
 	for n := u.Number(); n > 0 && !u.Failed(); n-- {
 		all.notes = append(all.notes, unpackNote(&u))
@@ -74,8 +74,8 @@ func (n *note) append(b []byte) []byte {
 		to = 0
 	}
 	if b = binary.AppendVarint(b, to); !n.all {
-		for _, node := range n.nodes {
-			b = binary.AppendVarint(b, node)
+		for _, to := range n.nodes {
+			b = binary.AppendVarint(b, to)
 		}
 	}
 	b = binary.AppendVarint(b, int64(len(n.news)))
@@ -83,8 +83,8 @@ func (n *note) append(b []byte) []byte {
 }
 
 // pin puts up a note, and takes down others that are old or too many.
-func (all *board) pin(now int64, from int64, told *nodestore.Told) {
-	n := note{version: max(all.last+1, now), from: from, all: told.All, nodes: told.Nodes, news: nodestore.AppendNews(nil, &told.News)}
+func (all *board) pin(now int64, from int64, told *node.Told) {
+	n := note{version: max(all.last+1, now), from: from, all: told.All, nodes: told.Nodes, news: node.AppendNews(nil, &told.News)}
 	all.last = n.version
 	all.notes = append(all.notes, n)
 	size := 0
@@ -98,25 +98,25 @@ func (all *board) pin(now int64, from int64, told *nodestore.Told) {
 	}
 }
 
-// since returns what others have done since a version that concerns a node.
-func (all *board) since(version, node int64) (h nodestore.Heard, err error) {
+// since returns what others have done since a version that concerns a node, the reader.
+func (all *board) since(version, reader int64) (h node.Heard, err error) {
 	h.Lost = all.dropped > version
 	for i := range all.notes {
 		n := &all.notes[i]
-		if n.version <= version || n.from == node || !n.all && !slices.Contains(n.nodes, node) {
+		if n.version <= version || n.from == reader || !n.all && !slices.Contains(n.nodes, reader) {
 			continue
 		}
-		news, err := nodestore.ParseNews(n.news)
+		news, err := node.ParseNews(n.news)
 		if err != nil {
 			return h, err
 		}
-		nodestore.Append(&h.News, news)
+		node.Append(&h.News, news)
 	}
 	return h, nil
 }
 
 // unpackNote takes a note.
-func unpackNote(u *nodestore.Unpacker) note {
+func unpackNote(u *node.Unpacker) note {
 	n := note{version: u.Number(), from: u.Number()}
 	to := u.Number()
 	n.all = to == 0

@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 // TestBoard: nodes read what is for them, once, and learn that they have missed something. The row stays small.
 func TestBoard(t *testing.T) {
 	var all board
-	told := func(key byte, nodes ...int64) *nodestore.Told {
-		return &nodestore.Told{News: ledger.News{Moved: []ledger.Key{{key}}}, Nodes: nodes, All: len(nodes) == 0}
+	told := func(key byte, nodes ...int64) *node.Told {
+		return &node.Told{News: ledger.News{Moved: []ledger.Key{{key}}}, Nodes: nodes, All: len(nodes) == 0}
 	}
 	keys := func(since, node int64) (found []byte, lost bool) {
 		again, err := parseBoard(all.bytes())
@@ -55,7 +55,7 @@ func TestBoard(t *testing.T) {
 	require.Len(t, all.notes, 1, "notes are taken down in time")
 
 	var empty board
-	var crowd nodestore.Told
+	var crowd node.Told
 	for range 1000 {
 		crowd.News.Moved = append(crowd.News.Moved, ledger.Key{})
 	}
@@ -70,7 +70,7 @@ func TestBoard(t *testing.T) {
 func TestBoardOfOtherBytes(t *testing.T) {
 	var all board
 	for range 3 {
-		all.pin(1000, 1, &nodestore.Told{News: ledger.News{Moved: []ledger.Key{{1}}}, Nodes: []int64{7}})
+		all.pin(1000, 1, &node.Told{News: ledger.News{Moved: []ledger.Key{{1}}}, Nodes: []int64{7}})
 	}
 	whole := all.bytes()
 	for n := 1; n < len(whole); n++ {

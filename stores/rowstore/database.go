@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 // ErrAway says that the database cannot be reached now, and may be again soon. If an error of Transact wraps it, callers
@@ -19,10 +19,10 @@ var ErrAway error = away{}
 type away struct{}
 
 // Error implements error.
-func (away) Error() string { return nodestore.ErrAway.Error() }
+func (away) Error() string { return node.ErrAway.Error() }
 
 // Is implements the interface of [errors.Is]: by it a node knows that its callers wait.
-func (away) Is(target error) bool { return target == nodestore.ErrAway }
+func (away) Is(target error) bool { return target == node.ErrAway }
 
 // ErrNotSaved says that it is certain that nothing of a transaction was saved, and that nothing will be. If an error of Transact wraps it, the
 // Store does not ask the database what was saved. Callers are then told at once of a right that was taken away in the middle of the transaction,

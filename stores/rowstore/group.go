@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 // A group is what a node knows of a group of rows.
@@ -19,7 +19,7 @@ type group struct {
 	mu    sync.Mutex
 	seen  int64           // the version of the last note that the node has read
 	knows bool            // it has read one
-	heard nodestore.Heard // what other nodes have done, not returned yet
+	heard node.Heard // what other nodes have done, not returned yet
 	news  time.Time       // when the node heard last of them
 
 	trouble atomic.Pointer[error] // why the step that is under way takes long; nil: it does not
@@ -29,20 +29,20 @@ type group struct {
 func (g *group) nextLook() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Since(g.news) < 4*nodestore.Often {
-		return nodestore.Often / 10
+	if time.Since(g.news) < 4*node.Often {
+		return node.Often / 10
 	}
-	return nodestore.Often
+	return node.Often
 }
 
 // name is the name of the group.
 func (g *group) name() string { return string(g.names) }
 
 // take returns what other nodes have done since the last call.
-func (g *group) take() (h nodestore.Heard) {
+func (g *group) take() (h node.Heard) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	h, g.heard = g.heard, nodestore.Heard{}
+	h, g.heard = g.heard, node.Heard{}
 	return h
 }
 
@@ -90,11 +90,11 @@ func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o open
 		}
 		keys, values = keys[1:], values[1:]
 	}
-	o.table = nodestore.NewTable(func(budgets []ledger.Key) ([][]byte, error) {
+	o.table = node.NewTable(func(budgets []ledger.Key) ([][]byte, error) {
 		return tx.Get(g.names.rows(nil, budgets)...)
 	})
 	for i, key := range keys {
-		o.table.Take(&nodestore.SavedRow{Key: g.names.budget(key), Bytes: values[i]})
+		o.table.Take(&node.SavedRow{Key: g.names.budget(key), Bytes: values[i]})
 	}
 	o.table.Begin(o.now, asked, received, isStep)
 	return o, nil
@@ -104,7 +104,7 @@ func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o open
 type opened struct {
 	board  board
 	record ledger.Record // in a step
-	table  nodestore.Table
+	table  node.Table
 	now    int64
 }
 

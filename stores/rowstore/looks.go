@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 // looks are the looks of a node at the rows of a group. Those that come while one is under way share the next.
@@ -23,11 +23,11 @@ type look struct {
 	done chan error // has room for one
 
 	mu  sync.Mutex
-	see func(nodestore.Rows) // is shown the rows; nil: the caller has left
+	see func(node.Rows) // is shown the rows; nil: the caller has left
 }
 
 // show lets the caller look.
-func (l *look) show(rows nodestore.Rows) {
+func (l *look) show(rows node.Rows) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.see != nil {
@@ -43,7 +43,7 @@ func (l *look) leave() {
 }
 
 // look has a look made, and waits for it as long as ctx allows.
-func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(nodestore.Rows)) error {
+func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)) error {
 	caller := &look{keys: keys, see: see, done: make(chan error, 1)}
 	l.mu.Lock()
 	l.waiting = append(l.waiting, caller)

@@ -12,7 +12,7 @@ import (
 	"errors"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -20,7 +20,7 @@ import (
 // the same time. Make one with [New]. It is safe for concurrent use. There is nothing to close but the
 // database.
 type Store struct {
-	node *nodestore.Store
+	node *node.Store
 }
 
 // New returns a store whose budgets are rows of a database. It sends nothing, so the database need not be up. Its error
@@ -35,14 +35,14 @@ func New(db Database, o Options) (*Store, error) {
 	}
 
 	options := o.orDefaults()
-	node := nodestore.Options{
-		Node: ledger.Node{ID: nodestore.NewNode(), Lease: options.Lease.Microseconds()},
+	of := node.Options{
+		Node: ledger.Node{ID: node.NewNode(), Lease: options.Lease.Microseconds()},
 		Rows: options.Rows,
 	}
 	if a, ok := db.(arriver); ok {
-		node.Arrivals = a.Arrivals()
+		of.Arrivals = a.Arrivals()
 	}
-	return &Store{nodestore.New(newBackend(db, node.Node.ID, options), node)}, nil
+	return &Store{node.New(newBackend(db, of.Node.ID, options), of)}, nil
 }
 
 // An arriver is a Database of a test whose stores count arrivals together, as if no two callers came

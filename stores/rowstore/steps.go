@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
-	"github.com/fleetthrottle/throttle/internal/nodestore"
+	"github.com/fleetthrottle/throttle/internal/node"
 )
 
 const (
@@ -43,7 +43,7 @@ type steps struct {
 	rests  time.Time // until then the node makes no steps
 
 	// Of the step that goes on.
-	decide func(nodestore.Rows) nodestore.Told
+	decide func(node.Rows) node.Told
 	asked  time.Time
 	ended  bool // the last call of do got to its end
 	put    bool // a call of do has put something
@@ -64,7 +64,7 @@ func (s *steps) rest() error {
 }
 
 // make makes a step. After an error it was not saved.
-func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore.Told) error {
+func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) error {
 	if time.Now().Before(s.rests) {
 		return errBack
 	}
@@ -124,11 +124,11 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 // A doubtError says that it is not known whether a step was saved, so that it must not be made again.
 type doubtError struct{ err error }
 
-func (e *doubtError) Error() string { return nodestore.ErrUnsure.Error() + ": " + e.err.Error() }
+func (e *doubtError) Error() string { return node.ErrUnsure.Error() + ": " + e.err.Error() }
 
 // Is implements the interface of [errors.Is].
 func (e *doubtError) Is(target error) bool {
-	return target == nodestore.ErrUnsure || target != ErrAway && target != nodestore.ErrAway && errors.Is(e.err, target)
+	return target == node.ErrUnsure || target != ErrAway && target != node.ErrAway && errors.Is(e.err, target)
 }
 
 // do is a step in a transaction.
@@ -181,7 +181,7 @@ func (s *steps) putRecord(tx Tx, r *ledger.Record) {
 }
 
 // wake wakes the nodes that a step concerns.
-func wake(tx Tx, told *nodestore.Told) {
+func wake(tx Tx, told *node.Told) {
 	w, ok := tx.(Waker)
 	if !ok {
 		return

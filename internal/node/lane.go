@@ -1,4 +1,4 @@
-package nodestore
+package node
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // batchMost is how many ops share a step at the most, so that other nodes do not wait for long.
@@ -71,7 +72,7 @@ func newLane(b Backend, o Options) *lane {
 	if lease < farthest.Wait { // else a test is under way in which a century may pass
 		l.tickEvery = min(l.tickEvery, ledger.Recall)
 	}
-	l.step.memory = &l.memory
+	l.step = newStep(&l.memory)
 	return l
 }
 
@@ -281,14 +282,12 @@ func (l *lane) giveBack(o *op) {
 	l.post(ownUndo(cancel, o))
 }
 
-// saved lets callers see what a step has done.
+// saved lets the memory, and callers, know what a step has done whose rows were saved.
 func (l *lane) saved() {
 	l.state.Lock()
 	defer l.state.Unlock()
-	st, now := &l.step, time.Now()
-	for _, w := range st.booked {
-		w.reply.at = now
-	}
+	st := &l.step
+	st.save()
 	for _, ready := range st.wake {
 		close(ready)
 	}
@@ -302,11 +301,36 @@ func (l *lane) saved() {
 	l.keepAlive()
 }
 
-// failed puts the memory back, and keeps what must be done all the same: see owedBy.
+// deliver gives a caller the start that was booked for it while it waited. The caller asks nobody for that: the step that has booked was saved, and
+// its answer is as old as if the step had been the caller's own. It returns false if there is no such start, if it is too old, or if something has
+// happened to it since.
+func (l *lane) deliver(b *store.Booking) (g store.Grant, ok bool) {
+	w, _ := b.Turn.(*waiter)
+	if w == nil {
+		return g, false
+	}
+	l.state.Lock()
+	defer l.state.Unlock()
+	if w.now == nil || w.next != nil || l.memory.recent.isAbout(b.Charges, &w.now.grant) {
+		return g, false
+	}
+
+	a := &w.reply
+	now := a.now + ledger.Micros(time.Since(a.received))
+	if g, ok = w.now.Deliver(b, now, latest(b)); ok {
+		// The start may be as much earlier as the answer to the question for the time took. Nothing has changed between that answer and the
+		// end of the step.
+		g.Turn = w
+		g.Age += max(time.Microsecond, a.received.Sub(a.asked))
+	}
+	return g, ok
+}
+
+// failed forgets a step, and keeps what must be done all the same: see owedBy.
 func (l *lane) failed(batch []*op, unsure bool) {
 	l.state.Lock()
 	defer l.state.Unlock()
-	l.step.takeBack()
+	l.step.forget()
 	for _, o := range batch {
 		if undo := owedBy(o, unsure); undo != nil {
 			l.owed = append(l.owed, undo)

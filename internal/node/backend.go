@@ -1,4 +1,4 @@
-package nodestore
+package node
 
 import (
 	"context"

@@ -1,9 +1,11 @@
-package nodestore
+package node
 
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -75,9 +77,6 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	s.ops.put(o)
 	return g, err
 }
-
-// book is Book in a step.
-func book(st *step, o *op) { st.book(&o.booking, &o.grant) }
 
 // leftError returns the error of a caller that did not wait for the answer.
 func (s *Store) leftError(ctx context.Context) error {
@@ -212,4 +211,72 @@ func (s *Store) read(ctx context.Context, charges []store.Charge, look func(Rows
 	s.lane.warn(heard.News)
 	s.lane.hear(heard)
 	return err
+}
+
+// A watching is the watch over the start of a booking, until the start is used or given back.
+type watching struct {
+	Watch
+	store *Store
+}
+
+// Watch implements [store.Store].
+func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
+	charges := b.Charges
+	if slices.ContainsFunc(charges, func(c store.Charge) bool { return c.Node }) {
+		charges = slices.Clone(charges)
+		s.own(charges)
+	}
+	w := &watching{store: s}
+	w.Begin(charges, g, news)
+
+	// What was heard before the watch is in the memory is told now.
+	s.lane.state.Lock()
+	s.lane.memory.watch(&w.Watch, true)
+	s.lane.keepAlive()
+	late := s.lane.memory.recent.isAbout(charges, &g)
+	s.lane.state.Unlock()
+	if late {
+		w.Tell()
+	}
+	return w
+}
+
+// Confirm implements [store.Watch].
+func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	if maxWait > 0 {
+		within, stop := context.WithTimeout(ctx, maxWait)
+		defer stop()
+		ctx = within
+	}
+	var away error // what the caller waits for
+	for {
+		var ok bool
+		err := w.store.read(ctx, w.charges, func(rows Rows) {
+			ok = w.Usable(func(key ledger.Key) *ledger.Row { return rows.Row(key, false) })
+		})
+		switch {
+		case err == nil:
+			return ok && !w.lifted.Load(), nil // the news that came with the rows may have lifted it
+		case away != nil && ctx.Err() != nil:
+			return false, fmt.Errorf("%w (%w)", away, context.Cause(ctx))
+		case maxWait == 0 || !errors.Is(err, ErrAway):
+			return false, err
+		}
+		away = err // who waits for a start waits for the backend, too
+		if o := outage.From(ctx); o != nil {
+			o.StoreAway(err)
+		}
+		select {
+		case <-time.After(awayEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Stop implements [store.Watch].
+func (w *watching) Stop() {
+	l := w.store.lane
+	l.state.Lock()
+	defer l.state.Unlock()
+	l.memory.watch(&w.Watch, false)
 }

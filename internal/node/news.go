@@ -1,4 +1,4 @@
-package nodestore
+package node
 
 import (
 	"encoding/binary"
@@ -8,7 +8,7 @@ import (
 )
 
 // errNews says that bytes are no news.
-var errNews = errors.New("nodestore: not news")
+var errNews = errors.New("node: not news")
 
 // IsEmpty reports whether news say nothing.
 func IsEmpty(n *ledger.News) bool {

@@ -1,7 +1,8 @@
-package nodestore
+package node
 
 import (
 	"slices"
+	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
@@ -16,7 +17,7 @@ func (st *step) settle() {
 		n := st.news
 		st.news = ledger.News{}
 		for _, p := range n.Called {
-			if p.Node != st.node.ID {
+			if p.Node != st.memory.node.ID {
 				st.told.News.Called = append(st.told.News.Called, p)
 				st.tell(p.Node)
 			}
@@ -40,9 +41,8 @@ func (st *step) tell(node int64) {
 // hear does what news ask of this node.
 func (st *step) hear(n ledger.News) {
 	for _, p := range n.Called {
-		if w := st.slots[p.Key][p.Arrival]; w != nil && p.Node == st.node.ID {
-			st.setSlot(p.Key, p.Arrival, nil)
-			st.wake = append(st.wake, w.ready)
+		if p.Node == st.memory.node.ID {
+			st.call(p.Key, p.Arrival)
 		}
 	}
 	st.useless = append(st.useless, n.Useless...)
@@ -56,14 +56,20 @@ func (st *step) hear(n ledger.News) {
 	}
 }
 
+// call has a waiter for slots come, if it waits.
+func (st *step) call(key ledger.Key, arrival int64) {
+	if w := st.slots.at(key, arrival); w != nil {
+		st.slots.put(key, arrival, nil)
+		st.wake = append(st.wake, w.Ready)
+	}
+}
+
 // dismiss has the waiters book again that cannot wait until their budget opens, so that they
 // are told.
 func (st *step) dismiss(c ledger.Closed) {
-	for _, at := range arrivalsOf(st.line[c.Key]) {
-		if w := st.line[c.Key][at]; w.ends < c.Until {
-			st.touch(w)
-			st.change(&w.booking, func(q *ledger.Request) { q.Dismiss(&w.Waiter) })
-			st.wake = append(st.wake, w.ready)
+	for _, at := range st.line.arrivals(c.Key) {
+		if w := st.line.at(c.Key, at); w.caller().EndsBefore(c.Until) {
+			st.wake = append(st.wake, st.draft(w).Dismiss(w))
 		}
 	}
 }
@@ -83,14 +89,14 @@ func (st *step) serve(key ledger.Key) {
 	b, waits := st.sample(key)
 	if !waits || !r.HasLine() {
 		st.lookAgain(key, -1)
-		st.passOn(key, r.PassOn(st.node.ID))
+		st.passOn(key, r.PassOn(st.memory.node.ID))
 		return
 	}
 
 	pass := ledger.NewPass(st.request(b, new(store.Grant)))
 	for st.serveNext(key, pass) {
 	}
-	later, next := pass.End(st.line[key] != nil)
+	later, next := pass.End(st.line.hasAny(key))
 	st.lookAgain(key, later)
 	st.passOn(key, next)
 }
@@ -98,7 +104,7 @@ func (st *step) serve(key ledger.Key) {
 // sample returns a booking of the budget alone, as the first of this node's waiters in its line has it; false if none waits here.
 func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 	first, w := int64(0), (*waiter)(nil)
-	for at, o := range st.line[key] {
+	for at, o := range st.line.in(key) {
 		if w == nil || at < first {
 			first, w = at, o
 		}
@@ -106,9 +112,11 @@ func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 	if w == nil {
 		return nil, false
 	}
+
+	of := w.caller().Booking()
 	return &store.Booking{
-		Charges: []store.Charge{chargeOf(&w.booking, key)},
-		MaxWait: store.AnyWait, Horizon: w.booking.Horizon, Spread: w.booking.Spread,
+		Charges: []store.Charge{chargeOf(of, key)},
+		MaxWait: store.AnyWait, Horizon: of.Horizon, Spread: of.Spread,
 	}, true
 }
 
@@ -129,8 +137,8 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 	if !ok {
 		return false
 	}
-	if next.Node == st.node.ID {
-		w := st.line[key][next.Arrival]
+	if next.Node == st.memory.node.ID {
+		w := st.line.at(key, next.Arrival)
 		if w == nil {
 			pass.Skip() // its caller leaves
 			return true
@@ -138,7 +146,7 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 		return st.serveOwn(key, w, pass)
 	}
 
-	if !pass.IsAsked() && st.isDead(next.Node) {
+	if !pass.IsAsked() && st.memory.isDead(next.Node) {
 		st.rows.Row(key, false).Bury(next.Node)
 		pass.Forget(next.Node)
 		b, _ := st.sample(key)
@@ -154,57 +162,51 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 
 // serveOwn books for the next waiter of a line, which waits here, if its start is within its horizon.
 func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served bool) {
-	st.touch(w)
-	defer st.noteLine(w)
-	q := st.request(&w.booking, new(store.Grant))
-
-	// In one step: a penalty between the two would have it booked far behind its end.
-	if !pass.Due(q, &w.Waiter) {
-		return false
-	}
-	called := q.Serve(&w.Waiter, key)
-	pass.Served(q, called)
-	st.note(q)
-	st.served(w, q, called)
-	return true
+	return st.serveBy(w, func(q *ledger.Request, of *ledger.Waiter) (turn, comes bool) {
+		// In one step: a penalty between the two would have it booked far behind its end.
+		if !pass.Due(q, of) {
+			return false, false
+		}
+		comes = q.Serve(of, key)
+		pass.Served(q, comes)
+		return true, comes
+	})
 }
 
-// served tells the caller of a waiter what was booked for it, if it does not wait elsewhere.
-func (st *step) served(w *waiter, q *ledger.Request, called bool) {
-	ready := w.ready
-	st.answer(w, q)
-	if next, _, waits := w.Line(); waits {
-		w.ready = ready // its caller does not know that it waits elsewhere
+// serveBy gives a waiter its turn, by do: see [Caller.Serve]. It has the caller told, or serves the other line in which the caller waits now.
+func (st *step) serveBy(w *waiter, do func(*ledger.Request, *ledger.Waiter) (turn, comes bool)) (served bool) {
+	c := st.draft(w)
+	ready, served := c.Serve(w, do)
+	switch {
+	case ready != nil:
+		st.wake = append(st.wake, ready)
+	case served:
+		next, _, _ := c.Line()
 		st.news.Moved = append(st.news.Moved, next)
-		return
 	}
-	if w.grant = *q.Grant; !w.grant.OK || called {
-		w.grant = store.Grant{}
-	}
-	w.reply = reply{now: st.now, asked: st.rows.Asked(), received: st.rows.Received()}
-	st.wake, st.booked = append(st.wake, ready), append(st.booked, w)
+	return served
 }
 
 // relist has waiters of a line stand in it again that have no place, the first ones first.
 func (st *step) relist(key ledger.Key, r *ledger.Row) {
 	left := relistMost
-	for _, at := range arrivalsOf(st.line[key]) {
-		if left > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.node.ID}) {
-			w := st.line[key][at]
-			st.touch(w)
-			q := st.request(&w.booking, new(store.Grant))
-			q.Again(&w.Waiter)
-			st.note(q)
-			st.served(w, q, false)
-			st.noteLine(w)
+	lost := func(at int64) bool {
+		return left > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.memory.node.ID})
+	}
+	for _, at := range st.line.arrivals(key) {
+		if lost(at) {
 			left--
+			st.serveBy(st.line.at(key, at), func(q *ledger.Request, of *ledger.Waiter) (turn, comes bool) {
+				q.Again(of)
+				return true, false
+			})
 		}
 	}
-	for _, at := range arrivalsOf(st.slots[key]) {
-		if left > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.node.ID}) {
-			w := st.slots[key][at]
-			st.change(&w.booking, func(q *ledger.Request) { q.Relist(w.charge, at) })
+	for _, at := range st.slots.arrivals(key) {
+		if lost(at) {
 			left--
+			w := st.slots.at(key, at)
+			st.change(w.Booking, func(q *ledger.Request) { q.Relist(w.Charge, at) })
 		}
 	}
 }
@@ -212,13 +214,12 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 // recover does what news may have asked that were lost. Rows do not say which waiters for slots were
 // called, so all of them ask again.
 func (st *step) recover() {
-	for key := range st.slots {
-		for at, w := range st.slots[key] {
-			st.setSlot(key, at, nil)
-			st.wake = append(st.wake, w.ready)
+	for key := range st.memory.slots {
+		for _, at := range st.slots.arrivals(key) {
+			st.call(key, at)
 		}
 	}
-	for key := range st.line {
+	for key := range st.memory.line {
 		st.news.Moved = append(st.news.Moved, key)
 	}
 	st.useless = append(st.useless, everything)
@@ -231,7 +232,7 @@ func (st *step) bury(key ledger.Key) {
 		return
 	}
 	for _, node := range r.Nodes() {
-		if node != st.node.ID && st.isDead(node) {
+		if node != st.memory.node.ID && st.memory.isDead(node) {
 			r.Bury(node)
 		}
 	}
@@ -247,12 +248,36 @@ func (st *step) renew(keys []ledger.Key) {
 		}
 		st.bury(key)
 		st.change(&store.Booking{Charges: []store.Charge{c}}, (*ledger.Request).Renew)
-		if st.line[key] == nil && st.slots[key] == nil {
+		if !st.line.hasAny(key) && !st.slots.hasAny(key) {
 			continue
 		}
+
 		if r := st.rows.Row(key, false); r != nil {
 			st.relist(key, r)
 		}
 		st.news.Moved = append(st.news.Moved, key)
 	}
 }
+
+// charge returns a charge of a budget in which the node needs its lease, or false if there is none.
+func (st *step) charge(key ledger.Key) (c store.Charge, ok bool) {
+	if h := st.holding(key); h.n > 0 {
+		return h.charge, true
+	}
+	for _, w := range st.line.in(key) {
+		return chargeOf(w.caller().Booking(), key), true
+	}
+	for _, w := range st.slots.in(key) {
+		return chargeOf(w.Booking, key), true
+	}
+	return c, false
+}
+
+// chargeOf returns the charge of a booking that is about a budget.
+func chargeOf(b *store.Booking, key ledger.Key) store.Charge {
+	i := slices.IndexFunc(b.Charges, func(c store.Charge) bool { return c.Budget.Key == key })
+	return b.Charges[i]
+}
+
+// lookAgain has a line served later, or with a negative time not again.
+func (st *step) lookAgain(key ledger.Key, later time.Duration) { st.later[key] = later }

@@ -1,0 +1,172 @@
+package node
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A memory is what a node remembers of its callers. If the node dies, the callers die, too. Steps do not change it: see [step].
+type memory struct {
+	node     ledger.Node
+	arrivals *ledger.Arrivals
+	line     places[waiter]     // waiters for a start
+	slots    places[SlotWaiter] // waiters for slots
+	held     map[ledger.Key]holding
+	doubts   int // ops of which it is not known whether rows have them, and the memory does not have yet
+	watches  map[ledger.Key]Watches
+	recent   recent
+	isDead   func(node int64) bool
+	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
+}
+
+func newMemory(o Options, isDead func(node int64) bool) memory {
+	return memory{
+		node: o.Node, arrivals: o.Arrivals, isDead: isDead,
+		line: make(places[waiter]), slots: make(places[SlotWaiter]), held: make(map[ledger.Key]holding),
+		watches: make(map[ledger.Key]Watches), timers: make(map[ledger.Key]*time.Timer),
+	}
+}
+
+// A holding is what callers of this node hold of a Concurrency budget.
+type holding struct {
+	charge store.Charge
+	n      int
+}
+
+// isIdle reports whether nothing is to be renewed and nobody is to hear news. Nodes that are not idle
+// listen: that shows that they live.
+func (m *memory) isIdle() bool {
+	return len(m.line) == 0 && len(m.slots) == 0 && len(m.held) == 0 && len(m.watches) == 0
+}
+
+// waits reports whether anybody is to hear news.
+func (m *memory) waits() bool { return len(m.line)+len(m.slots)+len(m.watches) > 0 }
+
+// leased returns the budgets in whose lines the node has waiters and, if held says so, those of which it holds something: there
+// the node needs its lease.
+func (m *memory) leased(held bool) []ledger.Key {
+	all := make(map[ledger.Key]struct{})
+	if held {
+		for key := range m.held {
+			all[key] = struct{}{}
+		}
+	}
+	for key := range m.line {
+		all[key] = struct{}{}
+	}
+	for key := range m.slots {
+		all[key] = struct{}{}
+	}
+	return slices.Collect(maps.Keys(all))
+}
+
+// watch notes a watch, or with false that it is over.
+func (m *memory) watch(w *Watch, lasts bool) {
+	w.budgets(func(key ledger.Key) {
+		all := m.watches[key]
+		switch {
+		case lasts && all == nil:
+			m.watches[key] = Watches{w: {}}
+		case lasts:
+			all[w] = struct{}{}
+		default:
+			if delete(all, w); len(all) == 0 {
+				delete(m.watches, key)
+			}
+		}
+	})
+}
+
+// concerning returns the part of what other nodes have done that concerns this node.
+func (m *memory) concerning(h Heard) Heard {
+	n, mine := h.News, ledger.News{}
+	for _, p := range n.Called {
+		if p.Node == m.node.ID {
+			mine.Called = append(mine.Called, p)
+		}
+	}
+	if len(m.watches) > 0 {
+		mine.Useless = n.Useless
+	} else {
+		for _, u := range n.Useless {
+			m.recent.note(u)
+		}
+	}
+	if h.Lost {
+		m.recent.note(everything)
+	}
+	for _, c := range n.Closed {
+		if m.line[c.Key] != nil {
+			mine.Closed = append(mine.Closed, c)
+		}
+	}
+	for _, key := range n.Moved {
+		if m.line[key] != nil || m.slots[key] != nil {
+			mine.Moved = append(mine.Moved, key)
+		}
+	}
+	return Heard{mine, h.Lost && !m.isIdle()}
+}
+
+// warn tells the watches over starts that became useless.
+func (m *memory) warn(u ledger.Useless) {
+	m.recent.note(u)
+	if u != everything {
+		m.watches[u.Key].Warn(u)
+		return
+	}
+
+	all := make(Watches)
+	for _, some := range m.watches {
+		maps.Copy(all, some)
+	}
+	all.Warn(ledger.Useless{From: math.MinInt64, Before: math.MaxInt64})
+}
+
+// everything are news that may be about any start: who watches asks.
+var everything = ledger.Useless{}
+
+// recent are the last news of starts that became useless, for watches that begin after the
+// news came: a start can become useless between its booking and its watch. News that are too many are forgotten: then a caller
+// that sleeps is not woken, and learns of it when it asks about its start before using it.
+type recent struct {
+	all  [64]recentNews
+	next int
+}
+
+type recentNews struct {
+	ledger.Useless
+	at time.Time
+}
+
+// recentFor is for how long news are recent: longer than any caller takes from the booking to the watch.
+const recentFor = 10 * time.Second
+
+func (r *recent) note(u ledger.Useless) {
+	r.all[r.next%len(r.all)] = recentNews{u, time.Now()}
+	r.next++
+}
+
+// isAbout reports whether news of late were about a start.
+func (r *recent) isAbout(charges []store.Charge, g *store.Grant) bool {
+	for i := range r.all[:min(r.next, len(r.all))] {
+		if n := &r.all[i]; isAbout(&n.Useless, charges, g) && time.Since(n.at) < recentFor {
+			return true
+		}
+	}
+	return false
+}
+
+// isAbout reports whether news of a budget are news of a start.
+func isAbout(u *ledger.Useless, charges []store.Charge, g *store.Grant) bool {
+	if *u == everything {
+		return true
+	}
+	return u.From <= g.Handle.Start && g.Handle.Start < u.Before &&
+		slices.ContainsFunc(charges, func(c store.Charge) bool { return c.Budget.Key == u.Key && !c.Shadow })
+}

@@ -1,0 +1,425 @@
+package node
+
+import (
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A step is what a node does at one time, for all callers that have come together. It changes rows, and nothing else: what it makes of the
+// node's callers are drafts, and what callers are to see is noted. When the rows are saved the memory becomes what the drafts say
+// (see save), and callers are answered. A step whose rows were not saved leaves no trace (see forget), and there is nothing to undo.
+//
+// Invariant: the memory is at any time what the rows say that were saved last, but for steps of which nobody knows whether they were saved.
+type step struct {
+	memory *memory // as the last step that was saved has left it
+	rows   Rows
+	now    int64
+	reply  reply // to callers for whom the step books while they wait
+	told   Told
+
+	news ledger.News // of this step, which the step itself has not looked at
+
+	// The drafts: the memory as this step leaves it.
+	touched  []*waiter // waiters that have drafts
+	line     draft[waiter]
+	slots    draft[SlotWaiter]
+	held     map[ledger.Key]holding // budgets of which callers hold more or less than before
+	resolved int                    // doubts that are over
+
+	// What callers see, and what the node does, when the rows are saved.
+	wake    []chan struct{}
+	useless []ledger.Useless
+	later   map[ledger.Key]time.Duration // when lines are looked at again; below 0: not again
+}
+
+// A draft is waiters, by budget and arrival, as a step leaves them.
+type draft[W any] struct {
+	saved   places[W]
+	changed places[W] // goes before saved; nil stands for nobody
+}
+
+// put notes who has an arrival in the line of a budget, or with nil that nobody has.
+func (d *draft[W]) put(key ledger.Key, arrival int64, w *W) {
+	if d.changed[key] == nil {
+		d.changed[key] = make(map[int64]*W)
+	}
+	d.changed[key][arrival] = w
+}
+
+// at returns who has an arrival in the line of a budget, or nil.
+func (d *draft[W]) at(key ledger.Key, arrival int64) *W {
+	if w, ok := d.changed[key][arrival]; ok {
+		return w
+	}
+	return d.saved[key][arrival]
+}
+
+// in returns the waiters of a line, in no order.
+func (d *draft[W]) in(key ledger.Key) iter.Seq2[int64, *W] {
+	return func(yield func(int64, *W) bool) {
+		changed := d.changed[key]
+		for at, w := range changed {
+			if w != nil && !yield(at, w) {
+				return
+			}
+		}
+		for at, w := range d.saved[key] {
+			if _, ok := changed[at]; !ok && !yield(at, w) {
+				return
+			}
+		}
+	}
+}
+
+// arrivals returns the arrivals of the waiters of a line, the first ones first.
+func (d *draft[W]) arrivals(key ledger.Key) (all []int64) {
+	for at := range d.in(key) {
+		all = append(all, at)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// hasAny reports whether a line has waiters.
+func (d *draft[W]) hasAny(key ledger.Key) bool {
+	for range d.in(key) {
+		return true
+	}
+	return false
+}
+
+// save makes saved what the draft says.
+func (d *draft[W]) save() {
+	for key, line := range d.changed {
+		for at, w := range line {
+			d.saved.put(key, at, w)
+		}
+	}
+}
+
+// newStep returns a step of a node that remembers what the memory says.
+func newStep(m *memory) step {
+	return step{
+		memory: m, held: make(map[ledger.Key]holding), later: make(map[ledger.Key]time.Duration),
+		line: draft[waiter]{m.line, make(places[waiter])}, slots: draft[SlotWaiter]{m.slots, make(places[SlotWaiter])},
+	}
+}
+
+// begin makes the step ready for rows, and forgets what it has done with others.
+func (st *step) begin(rows Rows) {
+	st.forget()
+	st.rows, st.now = rows, rows.Now()
+	st.reply = reply{now: st.now, asked: rows.Asked(), received: rows.Received()}
+}
+
+// forget makes the step one that has done nothing.
+func (st *step) forget() {
+	for _, w := range st.touched {
+		w.next = nil
+	}
+	clear(st.touched)
+	clear(st.line.changed)
+	clear(st.slots.changed)
+	clear(st.held)
+	clear(st.wake)
+	clear(st.later)
+	*st = step{
+		memory: st.memory, touched: st.touched[:0], line: st.line, slots: st.slots, held: st.held,
+		wake: st.wake[:0], useless: st.useless[:0], later: st.later,
+	}
+}
+
+// save makes the memory what the drafts say. The rows are saved.
+func (st *step) save() {
+	m := st.memory
+	for _, w := range st.touched {
+		w.now, w.next = w.next, nil
+		if w.now.State() == Booked {
+			w.reply = st.reply
+		}
+	}
+	st.line.save()
+	st.slots.save()
+	for key, h := range st.held {
+		if m.held[key] = h; h.n <= 0 {
+			delete(m.held, key)
+		}
+	}
+	m.doubts -= st.resolved
+}
+
+// A waiter is a caller that waits in this node, and its [Desk]. It is the Turn of its caller.
+type waiter struct {
+	now   *Caller // as the last step that was saved has left it; nil if none has
+	next  *Caller // the draft; nil if the step under way has none
+	reply reply   // by which the node knows of the start of a caller that is booked
+	step  *step   // that has the draft
+}
+
+// A reply is of a step that has booked for a waiter.
+type reply struct {
+	now             int64     // the time of the step, by the store's clock
+	asked, received time.Time // the store's clock was read between the two
+}
+
+// draft returns the draft of a waiter.
+func (st *step) draft(w *waiter) *Caller {
+	switch {
+	case w.next != nil:
+		return w.next
+	case w.now != nil:
+		w.next = w.now.clone()
+	default:
+		w.next = new(Caller)
+	}
+	w.step = st
+	st.touched = append(st.touched, w)
+	return w.next
+}
+
+// caller returns a waiter as the step has left it, to be read.
+func (w *waiter) caller() *Caller {
+	if w.next != nil {
+		return w.next
+	}
+	return w.now
+}
+
+// Change implements [Desk].
+func (w *waiter) Change(b *store.Booking, do func(*ledger.Request)) {
+	st, c := w.step, w.next
+	if key, at, waits := c.Line(); waits {
+		st.line.put(key, at, nil)
+	}
+	st.change(b, do)
+	if key, at, waits := c.Line(); waits {
+		st.line.put(key, at, w)
+	}
+}
+
+// AwaitSlots implements [Desk].
+func (w *waiter) AwaitSlots(key ledger.Key, arrival int64, of SlotWaiter) {
+	w.step.slots.put(key, arrival, &of)
+}
+
+// row returns the row of a charge, or nil for an unlimited budget that has none.
+func (st *step) row(c *store.Charge) *ledger.Row {
+	return st.rows.Row(c.Budget.Key, c.Limit.Kind() != store.KindUnlimited)
+}
+
+// request returns a request for a booking.
+func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
+	q := &ledger.Request{
+		Now: st.now, Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
+		Searches: make([]ledger.Search, len(b.Charges)),
+	}
+	st.rows.Fetch(b.Charges)
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		r := st.row(c)
+		q.Open(i, r)
+		if h := st.holding(c.Budget.Key); h.n > 0 && st.memory.doubts == st.resolved && c.Limit.Kind() == store.KindConcurrency {
+			r.Holds(int64(h.n), st.memory.node)
+		}
+	}
+	return q
+}
+
+// change does something for all charges of a booking.
+func (st *step) change(b *store.Booking, do func(*ledger.Request)) {
+	q := st.request(b, new(store.Grant))
+	do(q)
+	if q.HasNews() {
+		Append(&st.news, q.News())
+	}
+}
+
+// holding returns what callers of this node hold of a budget.
+func (st *step) holding(key ledger.Key) holding {
+	if h, ok := st.held[key]; ok {
+		return h
+	}
+	return st.memory.held[key]
+}
+
+// holds notes slots that a caller holds from now on, or with a negative sign not any more.
+func (st *step) holds(b *store.Booking, sign int) {
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		if c.Limit.Kind() != store.KindConcurrency {
+			continue
+		}
+		st.held[c.Budget.Key] = holding{*c, max(0, st.holding(c.Budget.Key).n+sign*c.Cost)}
+	}
+}
+
+// holdsSlots reports whether a start of the booking holds slots.
+func holdsSlots(b *store.Booking) bool {
+	return slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency })
+}
+
+// mostShort is how many charges a booking has at most that takes the short way, which reads each row by
+// itself.
+const mostShort = 4
+
+// book books for a caller. Its booking is the caller's until the step is over.
+func (st *step) book(b *store.Booking, g *store.Grant) {
+	*g = store.Grant{}
+	if b.Turn == nil && len(b.Charges) <= mostShort {
+		var few [mostShort]*ledger.Row
+		rows := few[:0]
+		for i := range b.Charges {
+			rows = append(rows, st.row(&b.Charges[i]))
+		}
+		if ledger.BookShort(st.now, b, rows, g) {
+			return
+		}
+	}
+
+	w, _ := b.Turn.(*waiter)
+	if w == nil {
+		w = new(waiter)
+	}
+	c := st.draft(w)
+	delivered, ok := c.Deliver(b, st.now, latest(b))
+	if ok {
+		*g = delivered
+		g.Turn = w
+		return
+	}
+
+	st.unslot(b, b.Instead)
+	c.Ask(w, b, st.now)
+	stood := false
+	*g = c.Book(w, func(q *ledger.Request, of *ledger.Waiter) { stood = q.Book(of) })
+	if stood {
+		g.Turn = w
+	}
+	if key, _, waits := c.Line(); waits {
+		st.news.Moved = append(st.news.Moved, key)
+	}
+	if g.OK && g.Wait == 0 && holdsSlots(b) {
+		st.holds(b, 1)
+	}
+}
+
+// punctualPart is the part of Jitter by which a caller may come later than its start, if that is more than Punctual. That is how old a
+// grant may be when it is used.
+const punctualPart = 2.0 / 7
+
+// latest returns by how much the caller of a booking may come later than its start. A caller that comes later gets another start.
+func latest(b *store.Booking) time.Duration {
+	jitter := time.Duration(math.MaxInt64)
+	for i := range b.Charges {
+		if c := &b.Charges[i]; c.Jitter > 0 && !c.Shadow {
+			jitter = min(jitter, c.Jitter)
+		}
+	}
+	if jitter == math.MaxInt64 {
+		return Punctual
+	}
+	return max(Punctual, time.Duration(float64(jitter)*punctualPart)+b.Spread)
+}
+
+// unslot notes that a waiter for slots asks again, or leaves.
+func (st *step) unslot(b *store.Booking, h store.Handle) {
+	if h.Place == 0 {
+		return
+	}
+	for i := range b.Charges {
+		if key := b.Charges[i].Budget.Key; st.slots.at(key, h.Place) != nil {
+			st.slots.put(key, h.Place, nil)
+		}
+	}
+}
+
+// cancel gives back a grant, or a place in line.
+func (st *step) cancel(b *store.Booking, g store.Grant) {
+	st.unslot(b, g.Handle)
+	if w, ok := g.Turn.(*waiter); ok {
+		st.draft(w).GiveUp(w)
+	}
+	st.change(b, func(q *ledger.Request) { q.Cancel(g) })
+	if g.OK && g.Wait == 0 && holdsSlots(b) {
+		st.holds(b, -1)
+	}
+}
+
+// What an op decides in a step.
+
+// book is [Store.Book].
+func book(st *step, o *op) { st.book(&o.booking, &o.grant) }
+
+// cancel gives back the grant of an op.
+func cancel(st *step, o *op) { st.cancel(&o.booking, o.grant) }
+
+// release ends what an op holds of its Concurrency charges.
+func release(st *step, o *op) {
+	st.change(&o.booking, (*ledger.Request).Release)
+	st.holds(&o.booking, -1)
+}
+
+// withdraw takes the place of an op that asks for a start for a caller that has left. What the caller
+// had counts as given back.
+func withdraw(st *step, o *op) {
+	st.cancel(&o.booking, store.Grant{Handle: o.booking.Instead, Turn: o.booking.Turn})
+	o.grant = store.Grant{}
+}
+
+// ownUndo returns an op of the node's own, which nobody waits for, that gives back what the op of a caller had.
+func ownUndo(decide func(*step, *op), o *op) *op {
+	own := &op{decide: decide, booking: o.booking, grant: o.grant, isUndo: true}
+	own.booking.Charges = slices.Clone(o.booking.Charges)
+	return own
+}
+
+// owedBy returns an op of the node's own that does later what an op could not do and must be done all the same, or nil if there is nothing.
+// Unsure says that the rows may have been saved: then it is done in the memory alone, because what was given back twice would be taken
+// from others, and the leases that the node had in the rows are over.
+func owedBy(o *op, unsure bool) *op {
+	decide := o.decide
+	switch {
+	case o.books && o.gives():
+		decide = withdraw
+	case !o.isUndo:
+		return nil
+	}
+	if unsure {
+		decide = withoutRows(decide)
+	}
+	return ownUndo(decide, o)
+}
+
+// withoutRows returns what an op does in the memory alone.
+func withoutRows(decide func(*step, *op)) func(*step, *op) {
+	return func(st *step, o *op) {
+		rows, none := st.rows, NewTable(nil)
+		none.Begin(rows.Now(), rows.Asked(), rows.Received(), true)
+		st.rows = &none
+		decide(st, o)
+		st.rows = rows
+		st.resolved++
+	}
+}
+
+// places are waiters by budget and arrival. A line without waiters has no entry.
+type places[W any] map[ledger.Key]map[int64]*W
+
+// put sets, or with nil deletes, who has an arrival in the line of a budget.
+func (all places[W]) put(key ledger.Key, arrival int64, w *W) {
+	switch line := all[key]; {
+	case w != nil && line == nil:
+		all[key] = map[int64]*W{arrival: w}
+	case w != nil:
+		line[arrival] = w
+	default:
+		if delete(line, arrival); len(line) == 0 {
+			delete(all, key)
+		}
+	}
+}
