@@ -22,7 +22,7 @@ func NewAt(c redis.UniversalClient, o Options, now func() int64) *Store {
 	p.conn.Now = now
 	p.subs.Listen = s.listenAt
 	p.allNews, p.noNotice = true, true
-	p.line.NoNews = true
+	p.NoNews = true
 	p.watches.SubscribeFrom = 1 << 62 // who listens in virtual time does so by the clock
 	return s
 }
@@ -50,14 +50,12 @@ func (s *Store) Client() redis.UniversalClient { return s.primary.client }
 
 // Running returns how many groups have a goroutine that makes calls.
 func (s *Store) Running() int {
-	_, running := s.primary.commit.Len()
-	return running
+	return s.primary.Load().Running
 }
 
 // Queued returns how many callers wait for a call of their group.
 func (s *Store) Queued() int {
-	queued, _ := s.primary.commit.Len()
-	return queued
+	return s.primary.Load().Queued
 }
 
 // LongWay makes all stores book without the short way of lua/short.lua, until the returned
@@ -133,7 +131,7 @@ func drain(ctx context.Context, c *redis.PubSub, sub *notify.Subscription) bool 
 func (s *Store) Disconnect() { s.primary.subs.Listen = func(context.Context, *notify.Subscription) {} }
 
 // NeverRenew lets leases run out.
-func (s *Store) NeverRenew() { s.primary.line.RenewEvery = 24 * time.Hour }
+func (s *Store) NeverRenew() { s.primary.RenewEvery = 24 * time.Hour }
 
 // Subscriptions returns how many the store has.
 func (s *Store) Subscriptions() int { return s.primary.subs.Len() }
@@ -154,7 +152,7 @@ func (s *Store) Unsubscribe() {
 }
 
 // Leases returns how many budgets of concurrency the store knows.
-func (s *Store) Leases() int { return s.primary.line.Leases() }
+func (s *Store) Leases() int { return s.primary.Load().Leases }
 
 // LeasesKey returns the key of a budget of concurrency.
 func (s *Store) LeasesKey(b store.Budget) string { return s.primary.names.Leases(&b) }
@@ -204,24 +202,21 @@ func TestHeadNumbers(t *testing.T) {
 
 // Standing returns how many callers of this store wait in lines.
 func (s *Store) Standing() int {
-	waiting, _, _ := s.primary.line.Starts.Len()
-	return waiting
+	return s.primary.Load().Waiting
 }
 
 // Coming returns how many were called and are not there yet.
 func (s *Store) Coming() int {
-	_, _, coming := s.primary.line.Starts.Len()
-	return coming
+	return s.primary.Load().Summoned
 }
 
 // Lines returns in how many lines callers of this store wait.
 func (s *Store) Lines() int {
-	_, lines, _ := s.primary.line.Starts.Len()
-	return lines
+	return s.primary.Load().Lines
 }
 
 // Listen makes a store of NewAt hear whose turn it is, as others do.
 func (s *Store) Listen() *Store {
-	s.primary.line.NoNews = false
+	s.primary.NoNews = false
 	return s
 }

@@ -1,42 +1,343 @@
 package redisstore
 
 import (
+	"cmp"
+	"context"
+	"hash/fnv"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
+	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
-	"github.com/fleetthrottle/throttle/redisstore/internal/line"
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
+	"github.com/fleetthrottle/throttle/redisstore/internal/node"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A primary keeps the budgets of the fleet in Redis, and knows nothing of those of this
-// node alone, nor of the fallback. It has no lock. Those of the packages below it are taken in this order:
+// node alone, nor of the fallback. Its Node books, and has the callers that wait. The primary has no lock.
+// The locks of the packages below it are taken in this order:
 //
-//   - the record locks of leases (line), in the order of their keys. They are the only ones
+//   - the record locks of leases (node), in the order of their keys. They are the only ones
 //     that are held during a call;
 //   - the groups of the fallback, then a local share, then what that keeps in memory;
-//   - the queues (commit), while they tell the line what became of their ops;
-//   - the callers in line for starts, or those for slots (line): never both;
+//   - the node;
 //   - the subscriptions (notify), the watches (watch), and what the node knows (history):
 //     while one of these is held no other is taken.
 type primary struct {
+	*node.Node
 	client   redis.UniversalClient
 	conn     *conn.Conn
 	names    *names.Space
 	history  *history.History
-	offsets  *history.ClockOffsets
 	pauses   *history.PauseEnds
 	shut     *history.PauseEnds // unlimited budgets that Redis said to be shut: see docs/internals/unlimited.md
-	commit   *commit.Queues
-	line     *line.Lines
 	subs     *notify.Subscriptions
 	watches  *watch.Watches
-	onPause  atomic.Pointer[func()] // who is told of pauses; nil: nobody
+	onPause  atomic.Pointer[func()] // who is told of pauses; may be nil
 	allNews  bool                   // quota reports that are not worth a call are made all the same: for tests
 	noNotice bool                   // no loss is announced: a test wants no calls in the background
+}
+
+// newPrimary returns the budgets in the Redis of a client.
+func newPrimary(client redis.UniversalClient, o *Options) *primary {
+	p := &primary{
+		client: client, conn: conn.New(client), names: names.New(o.Namespace), history: history.New(),
+		pauses: history.RestorePauseEnds(nil), shut: history.RestorePauseEnds(nil),
+	}
+	p.names.Tagged, p.names.DB = o.HashTags || !p.conn.Single(), p.conn.DB
+	p.subs = notify.New(p.conn, p.receive)
+	p.watches = watch.New(p.conn, p.subs, p.askPauses)
+	p.Node = node.New(node.Options{
+		Conn: p.conn, Names: p.names, History: p.history, Offsets: history.NewClockOffsets(),
+		Pauses: p.pauses, Shut: p.shut, Subs: p.subs, Lost: p.announceLoss, RenewEvery: node.RenewEvery,
+	})
+	return p
+}
+
+// Pause implements [store.Store].
+func (p *primary) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
+	_, _, err := p.pause(ctx, c, store.Refusal{Length: max(0, min(d, farthest.Wait))}, false)
+	return err
+}
+
+// Resume implements [store.Store].
+func (p *primary) Resume(ctx context.Context, c store.Charge) error {
+	_, _, err := p.pause(ctx, c, store.Refusal{}, true)
+	return err
+}
+
+// Refuse implements [store.Store]. A start that no row knows, because it was taken from
+// a share while Redis was away, teaches nothing.
+func (p *primary) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
+	if wire.ForSlots(&c) {
+		r.Start.Handle = store.Handle{}
+	}
+	r.Length, r.Ago = max(0, min(r.Length, farthest.Wait)), max(time.Microsecond, r.Ago)
+	return p.pause(ctx, c, r, false)
+}
+
+// pause closes a budget for r.Length: because of a refusal if r.Ago is not 0, else as an operator
+// does. If lift is true it ends all pauses of the budget instead. It returns the budget's ceiling
+// before and after the call. The script tells the other nodes; pause tells the watches and lines of
+// this node.
+func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, lift bool) (from, to float64, err error) {
+	key := p.names.Of(&c)
+	asked := time.Now()
+	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.PauseReply] {
+		q := wire.PauseRequest{
+			Key: key, Charge: &c, Shared: p.names.Shared(), Lift: lift,
+			Ago: r.Ago, Took: cmp.Or(r.Took, r.Ago), Start: r.Start.Handle.Start,
+		}
+		passed := time.Since(asked) // the request is built anew for each try, and Redis may have been away
+		q.Length = max(0, r.Length-passed)
+		if q.Ago > 0 {
+			q.Ago = min(q.Ago, farthest.Wait) + passed
+		}
+		return q
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	if lift {
+		p.shut.Forget(key)
+	}
+	if reply.Changed {
+		p.paused(notify.Pause{Key: key, End: reply.End, Left: wire.Wait(reply.End - reply.Now)})
+	}
+	return reply.From, reply.To, nil
+}
+
+// Reconcile implements [store.Store]. It makes no call for a quota that says nothing new: see
+// history.ReportsQuota.
+func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
+	switch c.Limit.Kind() {
+	case store.KindLeakyBucket, store.KindConcurrency, store.KindUnlimited:
+		return nil
+	case store.KindTokenBucket:
+	default:
+		if q.Reset <= 0 {
+			return nil
+		}
+	}
+	q.Left, q.Reset = max(0, q.Left), min(q.Reset, store.MaxPenalty)
+	key := p.names.Row(&c.Budget)
+	generation, report := p.history.ReportsQuota(key, &c, q, time.Now())
+	if !report && !p.allNews {
+		return nil
+	}
+	return p.reconcile(ctx, key, generation, &c, q)
+}
+
+// reconcile tells Redis what is left of a budget. The script tells the other nodes which starts became
+// void; reconcile tells the watches of this node.
+func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *store.Charge, q store.Quota) error {
+	asked := time.Now()
+	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {
+		return wire.ReconcileRequest{
+			Key: key, Charge: c, Shared: p.names.Shared(), Left: q.Left,
+			Reset: q.Reset - time.Since(asked), Age: q.Age, Generation: generation, // Redis may have been away
+		}
+	})
+	if err != nil {
+		return err
+	}
+	known := history.QuotaReply{Left: reply.Left, Generation: reply.Generation}
+	p.history.ObserveQuota(key, c, q, known, time.Now())
+	p.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
+	return nil
+}
+
+// setUsed sets how much of a budget is used, see Store.SetUsed. The script tells the other nodes
+// which starts became void; setUsed tells the watches of this node.
+func (p *primary) setUsed(ctx context.Context, c *store.Charge, used int) (before int, ok bool, err error) {
+	key := p.names.Of(c)
+	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.SetUsedReply] {
+		return wire.SetUsedRequest{Key: key, Charge: c, Shared: p.names.Shared(), Used: used}
+	})
+	if err != nil {
+		return 0, false, err
+	}
+	p.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
+	return int(reply.Before), reply.Done, nil
+}
+
+// Status implements [store.Store].
+func (p *primary) Status(ctx context.Context, c store.Charge) (store.Status, error) {
+	return conn.Ask(ctx, p.conn, nil, func() wire.Request[store.Status] {
+		return wire.StatusRequest{Key: p.names.Of(&c), Charge: &c}
+	})
+}
+
+// keptInRedis is what a Turn of a namespace is kept with.
+func (p *primary) keptInRedis() []byte {
+	h := fnv.New64a()
+	h.Write([]byte(p.names.Namespace()))
+	return h.Sum([]byte{'r'})
+}
+
+// Traits implements [store.Store].
+func (p *primary) Traits() store.Traits { return store.Traits{Places: true} }
+
+// PauseNote implements [store.Store]. Package fleet reads the notes of operators.
+func (p *primary) PauseNote(store.Budget) store.PauseNote { return store.PauseNote{} }
+
+// KeepTurn implements [store.Store].
+func (p *primary) KeepTurn(_ *store.Booking, t store.Turn) []byte {
+	return p.Node.KeepTurn(p.keptInRedis(), t)
+}
+
+// RestoreTurn implements [store.Store].
+func (p *primary) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
+	own := p.keptInRedis()
+	if len(kept) < len(own) || string(kept[:len(own)]) != string(own) {
+		return nil, false
+	}
+	return p.Node.RestoreTurn(b, kept[len(own):])
+}
+
+// Appoint implements [store.Store].
+func (p *primary) Appoint(ctx context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
+	return conn.Ask(ctx, p.conn, nil, func() wire.Request[time.Duration] {
+		return wire.AppointRequest{Key: p.names.Appointments(&c.Budget), Wait: min(wait, farthest.Wait), Length: ledger.Distance(&c), Again: again}
+	})
+}
+
+// A startWatch is the watch over a start in Redis.
+type startWatch struct{ *watch.Watch }
+
+// Stop implements [store.Watch].
+func (w startWatch) Stop() { w.Watch.Stop() }
+
+// Watch implements [store.Store].
+func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
+	sent := node.SentAt(g.Handle.Stamp)
+	start := watch.Start{
+		Channels: notify.ChannelsOf(p.names), At: g.Handle.Start,
+		Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
+	}
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		if !wire.ForSlots(c) {
+			start.Charges = append(start.Charges, *c)
+		}
+		if !c.Shadow {
+			start.Keys = append(start.Keys, p.names.Of(c))
+		}
+	}
+	return startWatch{p.watches.Add(start, news)}
+}
+
+// askPauses asks Redis once for the pauses of some budgets.
+func (p *primary) askPauses(ctx context.Context, keys []string) ([]notify.Pause, error) {
+	ends, err := conn.AskOnce(ctx, p.conn, func() wire.Request[[]wire.PauseEnd] { return wire.PausesRequest{Keys: keys} })
+	if err != nil {
+		return nil, err
+	}
+	found := make([]notify.Pause, len(keys))
+	for i, e := range ends {
+		found[i] = notify.Pause{Key: keys[i], End: e.End, Left: e.Left}
+	}
+	return found, nil
+}
+
+// receive takes in what the scripts and other nodes published.
+func (p *primary) receive(m notify.Message) {
+	switch m := m.(type) {
+	case notify.Subscribed:
+		p.Subscribed(m.Channel)
+	case notify.Pause:
+		p.paused(m)
+	case notify.Invalidation:
+		p.watches.Invalidated(m)
+	case notify.Turns:
+		p.Turns(m)
+	case notify.Slots:
+		p.Granted(m)
+	case notify.Loss:
+		p.lost(m.Key)
+	}
+}
+
+// paused takes in a pause, or the end of one.
+func (p *primary) paused(m notify.Pause) {
+	if m.Lifted() {
+		p.pauses.Forget(m.Key)
+		p.shut.Forget(m.Key)
+		p.Lifted(m.Key)
+	} else {
+		now := time.Now()
+		end := now.Add(min(m.Left, store.MaxPenalty))
+		p.pauses.Note(m.Key, end, now)
+		p.Paused(m.Key, end)
+	}
+	p.watches.Paused(m)
+	if tell := p.onPause.Load(); tell != nil {
+		(*tell)()
+	}
+}
+
+// A node whose callers all sleep makes no call, and no other node may know what it booked last.
+// So when Redis loses a budget, the node that finds out announces it, and the other nodes tell
+// Redis at once what they remember; see docs/internals/state-loss.md.
+
+// announceLoss tells the fleet that a budget was lost. The call takes as long as the
+// client lets it.
+func (p *primary) announceLoss(key string) {
+	if !p.noNotice && p.history.NoteLoss(key, time.Now()) {
+		// An announcement that gets lost does no more harm than none.
+		go func() {
+			_ = p.conn.Publish(context.Background(), p.names.Shared(), notify.Loss{Key: key}.String())
+		}()
+	}
+}
+
+// lost takes in that Redis lost a budget. If callers of this node wait for starts under it, the
+// node tells Redis what it remembers of the budget.
+func (p *primary) lost(key string) {
+	p.Forgotten(key)
+	if all := p.watches.Charges(key); len(all) > 0 && p.history.NoteLoss(key, time.Now()) {
+		p.Report(all)
+	}
+}
+
+// Heartbeat implements [fallback.Primary]; see lua/heartbeat.lua.
+func (p *primary) Heartbeat(ctx context.Context, group string, h fallback.Heartbeat) (fallback.Reply, error) {
+	return conn.AskOnce(ctx, p.conn, func() wire.Request[fallback.Reply] {
+		return wire.HeartbeatRequest{Key: p.names.Heartbeats(group), Node: p.names.Node, Heartbeat: h}
+	})
+}
+
+// Key implements [fallback.Primary].
+func (p *primary) Key(c *store.Charge) string { return p.names.Row(&c.Budget) }
+
+// Keep implements [fallback.Primary].
+func (p *primary) Keep(c *store.Charge) time.Duration { return node.Keep(c) }
+
+// reportMost bounds how many budgets one call reports.
+const reportMost = 80
+
+// Report implements [fallback.Primary].
+func (p *primary) TellStarts(ctx context.Context, charges []store.Charge) error {
+	unreported := slices.DeleteFunc(slices.Clone(charges), func(c store.Charge) bool {
+		return !p.history.HasUnreported(p.names.Row(&c.Budget), time.Now())
+	})
+	for some := range slices.Chunk(unreported, reportMost) {
+		if err := p.ReportNow(ctx, some); err != nil {
+			return err
+		}
+		for i := range some {
+			p.history.MarkReported(p.names.Row(&some[i].Budget))
+		}
+	}
+	return nil
 }

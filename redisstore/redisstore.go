@@ -14,19 +14,13 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle/memstore"
-	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
-	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
-	"github.com/fleetthrottle/throttle/redisstore/internal/history"
-	"github.com/fleetthrottle/throttle/redisstore/internal/line"
-	"github.com/fleetthrottle/throttle/redisstore/internal/names"
-	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
-	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -71,24 +65,6 @@ func New(client redis.UniversalClient, o Options) *Store {
 	return s
 }
 
-// newPrimary returns the budgets in the Redis of a client.
-func newPrimary(client redis.UniversalClient, o *Options) *primary {
-	p := &primary{
-		client: client, conn: conn.New(client), names: names.New(o.Namespace),
-		history: history.New(), offsets: history.NewClockOffsets(),
-		pauses: history.RestorePauseEnds(nil), shut: history.RestorePauseEnds(nil),
-	}
-	p.names.Tagged, p.names.DB = o.HashTags || !p.conn.Single(), p.conn.DB
-	p.subs = notify.New(p.conn, p.receive)
-	p.watches = watch.New(p.conn, p.subs, p.askPauses)
-	p.line = line.New(&line.Options{Names: p.names, Subs: p.subs, Post: func(op *commit.Op) { p.commit.Post(op) }})
-	p.commit = commit.New(commit.Options{
-		Conn: p.conn, Names: p.names, History: p.history, Offsets: p.offsets,
-		Pauses: p.pauses, Shut: p.shut, Line: p.line, Lost: p.announceLoss,
-	})
-	return p
-}
-
 // Namespace returns the namespace in which the store keeps budgets: that of its
 // Options, or [DefaultNamespace]. It is "" for a store that was made of wrong Options.
 func (s *Store) Namespace() string { return s.namespace }
@@ -120,4 +96,88 @@ func (s *Store) OnPause(tell func()) {
 	default:
 		s.primary.onPause.Store(&tell)
 	}
+}
+
+// The methods of [store.Store], written out so that the documentation of this
+// package has them.
+
+// Book books the earliest start at which all charges of b have room, in one script call,
+// and says how long it is until then: see [store.Store].
+func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	return s.budgets.Book(ctx, b)
+}
+
+// Cancel gives back a start that was not used, or a place in line. It returns no
+// error: a start that Redis does not hear of stays charged.
+func (s *Store) Cancel(b *store.Booking, g store.Grant) {
+	s.budgets.Cancel(b, g)
+}
+
+// Release gives back the slots of Concurrency limits that a start holds.
+func (s *Store) Release(b *store.Booking, g store.Grant) {
+	s.budgets.Release(b, g)
+}
+
+// Settle changes what a start cost, to costs[i] for b.Charges[i].
+func (s *Store) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
+	return s.budgets.Settle(ctx, b, g, costs)
+}
+
+// Pause closes the budget of c for d, for all programs that share it.
+func (s *Store) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
+	return s.budgets.Pause(ctx, c, d)
+}
+
+// Refuse closes the budget of c because its upstream refused a request, and returns
+// the ceiling of an Adaptive budget before and after.
+func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
+	return s.budgets.Refuse(ctx, c, r)
+}
+
+// Resume opens the budget of c.
+func (s *Store) Resume(ctx context.Context, c store.Charge) error {
+	return s.budgets.Resume(ctx, c)
+}
+
+// Reconcile lowers what is left of the budget of c to what its upstream says.
+func (s *Store) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
+	return s.budgets.Reconcile(ctx, c, q)
+}
+
+// Watch tells news when a booked start may have become useless, until the watch is
+// stopped.
+func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
+	return s.budgets.Watch(b, g, news)
+}
+
+// Status describes the budget of c, and changes nothing.
+func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error) {
+	return s.budgets.Status(ctx, c)
+}
+
+// Traits says what the store can do beyond what every store must.
+func (s *Store) Traits() store.Traits {
+	return s.budgets.Traits()
+}
+
+// KeepTurn returns the place of a caller that leaves its line, for RestoreTurn.
+func (s *Store) KeepTurn(b *store.Booking, t store.Turn) []byte {
+	return s.budgets.KeepTurn(b, t)
+}
+
+// RestoreTurn returns the place of a caller that comes back. It returns false if the
+// bytes are not those of a place in the same budgets.
+func (s *Store) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
+	return s.budgets.RestoreTurn(b, kept)
+}
+
+// Appoint returns in how long a caller that leaves its line should come again.
+func (s *Store) Appoint(ctx context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
+	return s.budgets.Appoint(ctx, c, wait, again)
+}
+
+// PauseNote returns what an operator said who closed the budget. A redisstore by
+// itself knows of none: see fleet.Start.
+func (s *Store) PauseNote(b store.Budget) store.PauseNote {
+	return s.budgets.PauseNote(b)
 }

@@ -98,7 +98,7 @@ func (p *primary) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	return p.Store.Book(ctx, b)
 }
 
-func (p *primary) Report(_ context.Context, charges []store.Charge) error {
+func (p *primary) TellStarts(_ context.Context, charges []store.Charge) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.saw.reported = append(p.saw.reported, charges...)
@@ -107,8 +107,8 @@ func (p *primary) Report(_ context.Context, charges []store.Charge) error {
 
 func (p *primary) Key(c *store.Charge) string         { return c.Budget.Policy }
 func (p *primary) Keep(c *store.Charge) time.Duration { return c.Span() }
-func (p *primary) InLine(string) bool                 { return false }
-func (p *primary) WakeLine(string) {
+func (p *primary) Waiting(string) bool                { return false }
+func (p *primary) Wake(string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.saw.woken++

@@ -137,7 +137,7 @@ func (g *group) nextKind() (k Kind, over bool) {
 // idle reports whether nobody has used the group for a while, and no start on this node
 // counts any more.
 func (g *group) idle(now time.Time) bool {
-	if g.store.primary.InLine(g.name) {
+	if g.store.primary.Waiting(g.name) {
 		g.lastUsed = now
 	}
 	after := linger
@@ -220,7 +220,7 @@ func (g *group) missed(now time.Time) time.Duration {
 		g.local = newLocalShare(g.store.Options, g.store.primary, g.beats.divisor.get(), at, make(map[string]store.Charge))
 		g.giveUp(errAway)
 		g.signal()
-		g.store.primary.WakeLine(g.name)
+		g.store.primary.Wake(g.name)
 	}
 	return lookEvery
 }
@@ -235,7 +235,7 @@ func (g *group) comeBack() {
 	defer cancel()
 	var r Reply
 	var sent time.Time
-	err := g.store.primary.Report(ctx, slices.Collect(maps.Values(started)))
+	err := g.store.primary.TellStarts(ctx, slices.Collect(maps.Values(started)))
 	if err == nil {
 		r, sent, err = g.send(Beat)
 	}

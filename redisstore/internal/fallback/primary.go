@@ -21,13 +21,13 @@ type Primary interface {
 	Key(c *store.Charge) string
 	Keep(c *store.Charge) time.Duration
 
-	// Report tells the primary of the unreported starts of some budgets, one charge each.
-	Report(ctx context.Context, charges []store.Charge) error
+	// TellStarts tells the primary of the unreported starts of some budgets, one charge each.
+	TellStarts(ctx context.Context, charges []store.Charge) error
 
-	// InLine reports whether callers wait in line for budgets of a group, and WakeLine
+	// Waiting reports whether callers stand in line for budgets of a group, and Wake
 	// lets them book again.
-	InLine(group string) bool
-	WakeLine(group string)
+	Waiting(group string) bool
+	Wake(group string)
 }
 
 // Options are what a Store needs to know. All but FailOpen are required.

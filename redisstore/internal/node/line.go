@@ -1,0 +1,660 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A line is the part of a budget's line for starts that stands on this node: the node's callers that wait there.
+// Redis knows how much waits in the whole line and up to which ticket it is the waiters' turn, and no single
+// caller. So this node summons each caller when its turn should have come, and the caller books again.
+type line struct {
+	node       *Node
+	key, group string
+	charge     store.Charge // a charge of the budget, as a caller had it last
+	id         int64        // of the line: Redis gives a new line another id
+	waiters    []*turn      // by class, share and ticket
+	lead       *turn        // see first; nil says that it must be looked for again
+	shared     int          // how many waiters have a share
+	cost       int64        // the sum of the waiters' costs
+	waiting    int64        // the sum of costs in the whole line, as Redis said last
+	hasShares  bool         // callers of several shares have stood in the line
+	hurry      bool         // Redis has offered room that no waiter of the fleet has taken
+	heardAt    time.Time    // when Redis said how the line stands, or was asked last
+	unasked    bool         // the node has not asked Redis since its first waiter came
+	firstStart time.Time    // when the first waiter of the whole line may start; zero until Redis says it
+	nearAt     time.Time    // the earliest nearAt of the waiters, or a time before it
+	timerAt    time.Time    // when the timer runs
+	timer      *time.Timer  // runs due
+}
+
+// join takes the caller of an op out of the lines in which it waits, and gives its tickets to the op. It gives
+// up places that are of no use to the booking. It summons the waiters for the same budgets whose start is near:
+// they share the op's call.
+func (n *Node) join(o *op, b *store.Booking) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.NoNews {
+		o.patience = n.full.patience(o, b, time.Now())
+	}
+
+	if t, ok := b.Turn.(*turn); ok {
+		n.takeOut(t)
+		if b.Horizon == 0 {
+			n.endExpectation(t)
+			return
+		}
+		if !slices.EqualFunc(t.charges, b.Charges, sameBudget) {
+			if leave := t.leave(); leave != nil {
+				n.postLocked(leave)
+			}
+		}
+		o.turn, o.Tickets, o.Returns = t, slices.Clone(t.tickets), b.Returns && t.started
+	}
+
+	if b.Horizon > 0 && o.Kind != wire.Cancel {
+		n.summonNear(o.Charges, o.patience > 0)
+	}
+}
+
+// sameBudget reports whether a place in line for a is one for b.
+func sameBudget(a, b store.Charge) bool { return a.Budget == b.Budget && a.Cost == b.Cost }
+
+// summonNear summons the waiters for the budgets of charges whose start is within their horizon. A call that
+// waits for other callers summons none of a line with shares: that would end the wait of the call, and the
+// estimates of many lanes end at many moments.
+func (n *Node) summonNear(charges []store.Charge, waits bool) {
+	if len(n.lines) == 0 {
+		return
+	}
+
+	now := time.Now()
+	for i := range charges {
+		if l := n.lines[n.Names.Row(&charges[i].Budget)]; l != nil && !l.nearAt.After(now) && !(waits && l.shared > 0) {
+			l.summonNear(now)
+		}
+	}
+}
+
+// startAnswered takes in what a call answered of the places in line of an op's caller. If the caller waits in
+// line from now on it sets the op's turn and, unless the caller has left, its ready.
+func (n *Node) startAnswered(o *op) {
+	t, inLine := o.turn, o.outcome.State == wire.InLine
+	if o.Kind != wire.Reserve || o.outcome.State == wire.Unsettled || t == nil && !inLine && o.outcome.Wait <= 0 {
+		return
+	}
+
+	n.full.note(o, time.Now())
+	if t == nil && !inLine {
+		return
+	}
+	if !inLine {
+		t.inLine, t.started = false, t.started || o.outcome.Booked()
+		t.markHadStart()
+		return
+	}
+
+	if t == nil {
+		t = new(turn)
+		o.turn = t
+	}
+	t.charges, t.class, t.tickets, t.inLine = slices.Clone(o.Charges), o.Class, o.outcome.Tickets, true
+	if !o.left {
+		o.ready = n.standInLine(t, o)
+	}
+}
+
+const (
+	summonDelay      = 60 * time.Millisecond  // a caller is summoned that long after nearAt, which is an estimate
+	summonDelayShare = 20 * time.Millisecond  // and a caller with a share, which books less far ahead
+	maxSpare         = 200 * time.Millisecond // how long after nearAt a caller may wait for a call that is made anyway
+	maxNear          = 100 * time.Millisecond // a caller with a share whose start is no farther beyond the horizon is summoned without delay
+	minReturn        = 10 * time.Millisecond  // a caller that has to wait again books again no sooner
+	maxReturns       = 5                      // and a caller with a share no sooner than its returns, and no more than maxReturns, times minReturn
+)
+
+// standInLine has the caller of an op wait in the line that the answer to the op names, and returns its Ready.
+func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
+	out, now := &o.outcome, time.Now()
+	c := &o.Charges[out.Charge]
+	ticket := &t.tickets[slices.IndexFunc(t.tickets, func(k wire.Ticket) bool { return k.Budget == c.Budget.Key })]
+
+	key := n.Names.Row(&c.Budget)
+	l := n.lines[key]
+	if l == nil {
+		l = &line{node: n, key: key, group: c.Budget.Group, unasked: true, heardAt: now}
+		n.lines[key] = l
+	}
+	l.id, l.charge = ticket.Line, *c
+
+	t.number, t.share, t.cost, t.ready = ticket.Number, ticket.Share, wire.Cost(c), make(chan struct{})
+	t.deadline = time.Time{}
+	if o.MaxWait < wire.AnyWait {
+		t.deadline = now.Add(time.Duration(o.MaxWait) * time.Microsecond)
+	}
+	t.horizon, t.notBefore = o.Horizon, now.Add(minReturn)
+	if t.waits++; t.share != 0 && t.waits > 1 {
+		t.notBefore = now.Add(min(time.Duration(t.waits), maxReturns) * minReturn) // those that go before it may be late
+	}
+
+	// Callers with other shares do not wait for a caller that comes late: their starts are booked before its own. The
+	// first of a share, whose turn is near already, comes as soon as it can.
+	near := now.Add(wire.Wait(out.Wait) - o.Horizon)
+	light := t.share != 0 && wire.Wait(out.Wait) <= o.Horizon+maxNear
+	switch {
+	case t.waits > 1 || light:
+		t.nearAt = latest(near, t.notBefore)
+		t.comeBy = t.nearAt // any later, other callers might book the room before it, again and again
+	case t.share != 0:
+		t.setComeBy(near.Add(summonDelayShare))
+	default:
+		t.setComeBy(near.Add(summonDelay))
+	}
+	l.add(t)
+	return t.ready
+}
+
+// add puts a turn into the line.
+func (l *line) add(t *turn) {
+	t.lineKey = l.key
+	at, _ := slices.BinarySearchFunc(l.waiters, t, compareTurns)
+	l.waiters = slices.Insert(l.waiters, at, t)
+	l.cost += t.cost
+	if t.share != 0 {
+		l.shared++
+	}
+	if l.lead != nil && comesBefore(t, l.lead) {
+		l.lead = t
+	}
+	if !l.node.NoNews {
+		l.node.Subs.Retain(l.node.channels())
+	}
+
+	if len(l.waiters) == 1 {
+		l.setTimer()
+		return
+	}
+	// Thousands may come at once, so look at no other waiter.
+	l.nearAt = earliest(l.nearAt, t.nearAt)
+	l.setTimerTo(earliest(l.timerAt, earliest(t.comeBy, l.asksAt())))
+}
+
+// remove takes the i-th waiter out of the line.
+func (l *line) remove(i int) {
+	t := l.waiters[i]
+	l.waiters = slices.Delete(l.waiters, i, i+1)
+	l.cost -= t.cost
+	if t.share != 0 {
+		l.shared--
+	}
+	if l.lead == t {
+		l.lead = nil
+	}
+	t.lineKey = ""
+	if !l.node.NoNews {
+		l.node.Subs.Release(l.node.channels())
+	}
+}
+
+// channels returns the channels on which waiters are summoned.
+func (n *Node) channels() notify.Channels { return notify.ChannelsOf(n.Names) }
+
+// takeOut takes a turn out of the line in which it waits. A turn whose caller was summoned is in no line.
+func (n *Node) takeOut(t *turn) {
+	l := n.lines[t.lineKey]
+	if l == nil {
+		return
+	}
+
+	at, _ := slices.BinarySearchFunc(l.waiters, t, compareTurns)
+	l.remove(at + slices.Index(l.waiters[at:], t))
+	if len(l.waiters) == 0 {
+		l.setTimer()
+	} // with waiters left the timer may run too early, and is then set anew
+}
+
+// leaveLines gives up a caller's places in lines for starts. The caller's Turn keeps its arrival, for the case
+// that it books again. leaveLines returns the op that tells Redis, or nil if there is nothing to tell.
+func (n *Node) leaveLines(arrival store.Turn) *op {
+	t, ok := arrival.(*turn)
+	if !ok {
+		return nil
+	}
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.takeOut(t)
+	n.endExpectation(t)
+	tickets := t.tickets
+	leave := t.leave()
+	if leave != nil {
+		t.tickets = tickets
+		t.markHadStart()
+	}
+	return leave
+}
+
+// summon summons the waiters for which isSummoned is true: it takes them out of the line and closes their
+// ready, so that they book again together.
+func (l *line) summon(isSummoned func(*turn) bool) {
+	var summoned []*turn
+	for i := 0; i < len(l.waiters); {
+		if t := l.waiters[i]; isSummoned(t) {
+			t.gathering = l.node.expect(l.group)
+			summoned = append(summoned, t)
+			l.remove(i)
+		} else {
+			i++
+		}
+	}
+
+	for _, t := range summoned {
+		close(t.ready)
+	}
+	l.setTimer()
+}
+
+// summonAll summons all waiters.
+func (l *line) summonAll() { l.summon(func(*turn) bool { return true }) }
+
+// summonNear summons the waiters whose start is within their horizon by the estimates of this node, and with
+// each of them the waiters of its lane that came before it.
+func (l *line) summonNear(now time.Time) {
+	if l.hasShares {
+		l.putOff(now)
+	}
+
+	var below cuts // waiters with lower tickets are summoned
+	for _, t := range l.waiters {
+		if !t.nearAt.After(now) {
+			below.set(t.laneID(), t.number+1)
+		}
+	}
+	l.summon(func(t *turn) bool { return t.number < below.of(t.laneID()) })
+}
+
+// putOff puts off waiters of a line with shares that stand behind a waiter of their lane whose start is not near.
+// Callers with other shares that came since made their starts later, and those in front, who asked last, know it.
+func (l *line) putOff(now time.Time) {
+	for i, t := range l.waiters {
+		if i == 0 || t.laneID() != l.waiters[i-1].laneID() {
+			continue
+		}
+		if before := l.waiters[i-1]; !t.nearAt.After(now) && before.nearAt.After(now) {
+			t.nearAt, t.comeBy = before.nearAt, latest(t.comeBy, before.comeBy)
+		}
+	}
+}
+
+// setTimer sets the timer to when the next waiter is to be summoned, or Redis is to be asked. A line without
+// waiters has no timer, and is forgotten.
+func (l *line) setTimer() {
+	if len(l.waiters) == 0 {
+		if l.timer != nil {
+			l.timer.Stop()
+		}
+		if l.node.lines[l.key] == l {
+			delete(l.node.lines, l.key)
+		}
+		return
+	}
+
+	l.lead = nil
+	next := l.asksAt()
+	l.nearAt = l.waiters[0].nearAt
+	for _, t := range l.waiters {
+		next, l.nearAt = earliest(next, t.comeBy), earliest(l.nearAt, t.nearAt)
+	}
+	l.setTimerTo(next)
+}
+
+func (l *line) setTimerTo(next time.Time) {
+	l.timerAt = next
+	d := max(1, time.Until(next))
+	if l.timer == nil {
+		l.timer = time.AfterFunc(d, l.due)
+	} else {
+		l.timer.Reset(d)
+	}
+}
+
+// due summons the waiters whose turn should have come, or asks how the line stands.
+func (l *line) due() {
+	l.node.mu.Lock()
+	defer l.node.mu.Unlock()
+	if len(l.waiters) == 0 {
+		return
+	}
+
+	now := time.Now()
+	if !l.asksAt().After(now) && l.nearAt.After(now) {
+		l.ask()
+	}
+	l.summonNear(now)
+}
+
+// ask makes a call that books nothing, so that Redis says how the lines stand in which the first waiter has
+// tickets, and knows within what time the node will ask again.
+func (l *line) ask() {
+	l.heardAt, l.unasked = time.Now(), false
+	t := l.first()
+	o := keepOp(wire.Renew, t.charges...)
+	o.Class, o.Tickets, o.Again = t.class, slices.Clone(t.tickets), time.Until(l.asksAt())
+	l.node.postLocked(o)
+}
+
+const (
+	askFirst  = 500 * time.Millisecond // a large part of a line asks for the first time after this: those before may have died
+	askRarely = 15 * time.Second       // a first waiter asks at least that often, unless its turn is far away
+	askSmall  = 3 * time.Second        // a small part asks no sooner: other nodes ask, too
+	farAway   = 20                     // a first waiter need not ask more often than after this part of half of its wait
+	largePart = 8                      // a node's part of a line is large from a largePart-th of the line on
+)
+
+// asksAt returns when the node asks Redis next how the line stands: the earliest of five moments. At the last of
+// them the first waiter is summoned, and asks as well when it books again.
+func (l *line) asksAt() time.Time {
+	at := l.first().comeBy
+	for _, moment := range [...]time.Time{l.whenHurried(), l.whenNew(), l.whenFirstStarts(), l.whenHalfIsOver()} {
+		at = earliest(at, moment)
+	}
+	return at
+}
+
+// never is the moment of a reason that a line does not have.
+var never = time.Unix(1<<40, 0)
+
+// whenHurried is when to ask because Redis has offered room that no waiter of the fleet has taken.
+func (l *line) whenHurried() time.Time {
+	if !l.hurry {
+		return never
+	}
+
+	return l.heardAt.Add(wire.AskSoon)
+}
+
+// whenNew is when to ask for the first time in a line of which the node has a large part.
+func (l *line) whenNew() time.Time {
+	if !l.unasked || !l.isLarge() {
+		return never
+	}
+
+	return l.heardAt.Add(askFirst)
+}
+
+// whenFirstStarts is when to ask because the first waiter of the whole line may start. The waiters before this
+// node's may all be dead: the next answer says whether they take the room that they are offered.
+func (l *line) whenFirstStarts() time.Time {
+	if l.firstStart.IsZero() || !l.isLarge() {
+		return never
+	}
+
+	return latest(l.firstStart.Add(-l.first().horizon/4), l.heardAt.Add(askFirst))
+}
+
+// whenHalfIsOver is when half is over of the time that the first waiter has to wait by the last answer: then the
+// guess is made anew. A small part of a line does not ask if its first waiter comes soon anyway.
+func (l *line) whenHalfIsOver() time.Time {
+	first, soonest := l.first(), wire.AskLeast
+	if !l.isLarge() && first.cost == 1 { // a waiter that costs more must show more often that it lives
+		soonest = askSmall
+	}
+	half := first.comeBy.Sub(l.heardAt) / 2
+	if half < soonest && !l.isLarge() {
+		return never
+	}
+
+	at := l.heardAt.Add(min(max(soonest, half), max(askRarely, min(half/farAway, wire.AskLast))))
+	if !at.Before(first.nearAt) {
+		return never
+	}
+	return at
+}
+
+// first returns the waiter whose turn comes first, as far as the node knows.
+func (l *line) first() *turn {
+	if l.shared == 0 {
+		return l.waiters[0]
+	}
+
+	if l.lead == nil {
+		l.lead = slices.MinFunc(l.waiters, func(a, b *turn) int {
+			if comesBefore(a, b) {
+				return -1
+			}
+			return 1
+		})
+	}
+	return l.lead
+}
+
+// comesBefore reports whether a comes to its turn before b: if a's class goes before b's, or if a's start is
+// sooner by the estimates of this node.
+func comesBefore(a, b *turn) bool {
+	if c := cmp.Compare(a.class, b.class); c != 0 {
+		return c < 0
+	}
+
+	return a.nearAt.Before(b.nearAt)
+}
+
+// isLarge reports whether this node has a large part of all that waits in the line, so that it cannot rely on
+// other nodes to ask how the line stands.
+func (l *line) isLarge() bool { return l.cost*largePart >= l.waiting }
+
+// summonNow is the Hurry of a reply that says: summon the waiters whose turn it is now.
+const summonNow = 2
+
+// observeLine takes in what a reply says of the line for starts of the budget with a key. Without a line, said
+// is nil.
+func (n *Node) observeLine(key string, said *wire.Line) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.lines[key]
+	if l == nil {
+		return
+	}
+	if said == nil {
+		said = new(wire.Line) // the line has ended
+	}
+
+	l.waiting, l.heardAt, l.hurry = said.Waiting, time.Now(), said.Hurry > 0
+	l.hasShares = said.HasShares
+	l.firstStart = l.heardAt.Add(said.Soon)
+	n.full.noteLanes(l.charge.Budget.Key, said, l.heardAt)
+	l.moveUp(said)
+	l.takeCuts(said.ID, cutsOf(said), said.Hurry == summonNow)
+}
+
+const (
+	maxEvenWindow = 2 * time.Second        // lines of longer windows are not served evenly
+	minSooner     = 250 * time.Millisecond // a turn must be sooner by this to be worth a call, where other nodes have most of the line
+	minLater      = 50 * time.Millisecond  // a turn in a line with shares must be later by this to be put off
+)
+
+// moveUp has waiters book again sooner if their turn is sooner than the last guess, and in a line with shares later
+// if it is later. The guess takes a line to be served evenly, between the starts of its first and its last waiter.
+// The line of a window longer than maxEvenWindow may be served at the window's end.
+func (l *line) moveUp(said *wire.Line) {
+	if said.ID != l.id || l.charge.Limit.Kind() == store.KindFixedWindow {
+		return // it is another line; or the waiters of a fixed window leave all at once when it begins
+	}
+
+	lateness, sooner := summonDelay, time.Duration(0)
+	if !l.isLarge() {
+		sooner = minSooner
+	}
+	if per := l.charge.Limit.Per(); per > maxEvenWindow {
+		lateness += per
+	}
+
+	var lane *wire.Lane
+	for i, t := range l.waiters {
+		if i == 0 || t.laneID() != l.waiters[i-1].laneID() {
+			lane = laneOf(said, t.laneID())
+		}
+		if lane == nil {
+			continue
+		}
+		late := lateness
+		if t.share != 0 {
+			late -= summonDelay - summonDelayShare
+		}
+		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
+			part := float64(t.number+t.cost-lane.Cut) / float64(all)
+			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
+			if near := l.heardAt.Add(wait - t.horizon + late); near.Before(t.nearAt.Add(-sooner)) || l.hasShares && near.After(t.nearAt.Add(minLater)) {
+				t.setComeBy(near)
+			}
+		}
+	}
+}
+
+// laneOf returns what a line says of a lane, or nil if it says nothing.
+func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
+	if k := id.Class - 1; id.Share == 0 {
+		return &wire.Lane{LaneID: id, Cut: l.Cuts[k], Joined: l.Joined[k], First: l.First[k], Last: l.Last[k]}
+	}
+	if i := slices.IndexFunc(l.Lanes, func(o wire.Lane) bool { return o.LaneID == id }); i >= 0 {
+		return &l.Lanes[i]
+	}
+	return nil
+}
+
+// takeCuts takes in the cuts of a line. It summons the waiters whose turn it is, if now says so, and all
+// waiters if the line in Redis is not the line in which they stand.
+func (l *line) takeCuts(id int64, cuts cuts, now bool) {
+	switch {
+	case id != l.id:
+		l.node.full.forget(l.charge.Budget.Key)
+		l.summonAll()
+	case now:
+		l.node.full.forget(l.charge.Budget.Key)
+		l.summon(func(t *turn) bool { return t.number < cuts.of(t.laneID()) })
+	default:
+		l.setTimer()
+	}
+}
+
+// cuts are the tickets of each lane below which it is the waiters' turn.
+type cuts struct {
+	classes [3]int64 // of callers without a share
+	shares  map[wire.LaneID]int64
+}
+
+// cutsOf returns the cuts that a line tells. Of a line with shares they are those that are new: waiters of other
+// lanes who are below their cut wait for a start that they know.
+func cutsOf(l *wire.Line) (c cuts) {
+	if !l.HasShares {
+		return cuts{classes: l.Cuts}
+	}
+
+	for i := range l.Lanes {
+		if l.Lanes[i].News {
+			c.set(l.Lanes[i].LaneID, l.Lanes[i].Cut)
+		}
+	}
+	return c
+}
+
+// set sets the cut of a lane.
+func (c *cuts) set(id wire.LaneID, cut int64) {
+	if id.Share == 0 {
+		c.classes[id.Class-1] = cut
+		return
+	}
+
+	if c.shares == nil {
+		c.shares = make(map[wire.LaneID]int64)
+	}
+	c.shares[id] = cut
+}
+
+// of returns the cut of a lane, or 0 if it is not known.
+func (c *cuts) of(id wire.LaneID) int64 {
+	if id.Share == 0 {
+		return c.classes[id.Class-1]
+	}
+
+	return c.shares[id]
+}
+
+// Turns takes in a message that says whose turn it is.
+func (n *Node) Turns(m notify.Turns) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.lines[m.Key]
+	if l == nil {
+		return
+	}
+
+	c := cuts{classes: m.Cuts}
+	for _, lane := range m.Lanes {
+		if lane.Class >= 1 && lane.Class <= 3 {
+			c.set(wire.LaneID{Class: lane.Class, Share: lane.Share}, lane.Cut)
+		}
+	}
+	l.takeCuts(m.Line, c, true)
+}
+
+// Lifted takes in that a pause has ended early: it asks how the line stands.
+func (n *Node) Lifted(key string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.full.all)
+	if l := n.lines[key]; l != nil {
+		l.ask()
+		l.setTimer()
+	}
+}
+
+// Paused takes in a pause. It summons the waiters to which no start after the pause is of use, so that they are
+// refused.
+func (n *Node) Paused(key string, until time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l := n.lines[key]; l != nil {
+		l.summon(func(t *turn) bool { return !t.deadline.IsZero() && t.deadline.Before(until) })
+	}
+}
+
+// Forgotten takes in that Redis lost a budget: it summons the budget's waiters. No node finds out that an
+// unlimited budget was lost, so the waiters for the end of an unlimited budget's penalty are summoned whatever
+// was lost.
+func (n *Node) Forgotten(key string) {
+	n.wake(func(l *line) bool { return l.key == key || wire.Unlimited(&l.charge) })
+}
+
+// Wake summons all waiters for budgets of a group.
+func (n *Node) Wake(group string) {
+	n.wake(func(l *line) bool { return l.group == group })
+}
+
+// wake summons all waiters of the lines for which isSummoned is true.
+func (n *Node) wake(isSummoned func(*line) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.full.all)
+	for _, l := range n.lines {
+		if isSummoned(l) {
+			l.summonAll()
+		}
+	}
+}
+
+// Waiting reports whether callers stand in line for budgets of a group.
+func (n *Node) Waiting(group string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.lines {
+		if l.group == group {
+			return true
+		}
+	}
+	return false
+}

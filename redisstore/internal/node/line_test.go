@@ -1,0 +1,158 @@
+package node
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// TestCalledWhenItsStartIsNear: a little after it is within the horizon, so that others'
+// calls may take it along. Who stands there again comes earlier.
+func TestCalledWhenItsStartIsNear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		op := toldToWait(n, 2, 1, 5*time.Second)
+		requireCalled(t, 5*time.Second-horizon+summonDelay+min(maxSpare, horizon/2-summonDelay), op)
+		arrived(n, op)
+		answer(n, op) // it has to wait as long again
+		requireCalled(t, 5*time.Second-horizon, op)
+		require.Equal(t, 1, n.Load().Summoned)
+		require.Zero(t, n.Load().Waiting)
+		arrived(n, op)
+		require.Zero(t, n.Load().Summoned)
+	})
+}
+
+// TestNobodyIsCalledBeforeThoseThatCameEarlier, if they are of one class.
+func TestNobodyIsCalledBeforeThoseThatCameEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		first, other, last := toldToWait(n, 2, 1, time.Minute), toldToWait(n, 3, 1, time.Minute), toldToWait(n, 2, 6, time.Minute)
+		near := toldToWait(n, 2, 5, 2*time.Second)
+		<-near.ready
+		require.True(t, called(first))
+		require.False(t, called(other), "of another class")
+		require.False(t, called(last), "it came later")
+		for _, op := range []*op{other, last} {
+			n.leaveLines(op.turn)
+		}
+	})
+}
+
+// TestWhatRedisSaysOfALine: who is called at once.
+func TestWhatRedisSaysOfALine(t *testing.T) {
+	for name, c := range map[string]struct {
+		says wire.Line
+		want [2]bool // of tickets 1 and 5
+	}{
+		"nothing new":      {wire.Line{ID: 1, Cuts: [3]int64{9, 0, 9}, Hurry: summonNow}, [2]bool{}},
+		"one has its turn": {wire.Line{ID: 1, Cuts: [3]int64{0, 2, 0}, Hurry: summonNow}, [2]bool{true, false}},
+		"both have":        {wire.Line{ID: 1, Cuts: [3]int64{0, 6, 0}, Hurry: summonNow}, [2]bool{true, true}},
+		"another line":     {wire.Line{ID: 2}, [2]bool{true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				ops := []*op{toldToWait(n, 2, 1, time.Hour), toldToWait(n, 2, 5, time.Hour)}
+				n.observeLine(n.Names.Row(&ops[0].Charges[0].Budget), &c.says)
+				require.Equal(t, c.want, [2]bool{called(ops[0]), called(ops[1])})
+				for _, op := range ops {
+					n.leaveLines(op.turn)
+				}
+			})
+		})
+	}
+}
+
+// TestWhoLeavesALine tells Redis once, and keeps its arrival.
+func TestWhoLeavesALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		op := toldToWait(n, 2, 1, time.Hour)
+		require.True(t, n.Waiting("group"))
+		leaves := n.leaveLines(op.turn)
+		require.Equal(t, wire.Cancel, leaves.Kind)
+		require.Equal(t, op.outcome.Tickets[0].Number, leaves.Tickets[0].Number)
+		require.False(t, n.Waiting("group"))
+		require.Nil(t, n.leaveLines(op.turn), "Redis knows")
+		require.Equal(t, wire.HadStart, op.turn.tickets[0].State)
+		require.Nil(t, n.leaveLines(nil), "it stood in none")
+
+		again := keepOp(wire.Reserve, op.Charges...)
+		n.join(again, &store.Booking{Charges: op.Charges, Horizon: horizon, Turn: op.turn})
+		require.Same(t, op.turn, again.turn)
+		require.Equal(t, int64(1), again.Tickets[0].Number)
+	})
+}
+
+// TestACallWaitsForThoseThatWereCalled, but not for long.
+func TestACallWaitsForThoseThatWereCalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		gathers := func() time.Duration {
+			begin := time.Now()
+			n.awaitSummoned("group")
+			return time.Since(begin)
+		}
+		require.Zero(t, gathers(), "nobody was called")
+		ops := []*op{toldToWait(n, 2, 1, time.Second), toldToWait(n, 2, 2, time.Second)}
+		<-ops[1].ready
+		time.AfterFunc(time.Millisecond, func() { arrived(n, ops[0]) })
+		time.AfterFunc(2*time.Millisecond, func() { arrived(n, ops[1]) })
+		require.Equal(t, 2*time.Millisecond, gathers())
+		require.Zero(t, gathers())
+
+		late := toldToWait(n, 2, 3, time.Second)
+		<-late.ready
+		require.Equal(t, maxGather, gathers())
+		require.Zero(t, gathers(), "once")
+		arrived(n, late)
+	})
+}
+
+// TestAsks: when the first waiter of a node asks how its line stands.
+func TestAsks(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		wait  time.Duration
+		line  int64 // how much waits in all of it; the node has 1
+		fresh bool
+		hurry bool
+		soon  time.Duration // the first of all may start; 0: Redis has not said
+		want  time.Duration
+	}{
+		{"there is room that nobody takes", time.Hour, 100, true, true, 0, wire.AskSoon},
+		{"a large part of a new line", time.Hour, 8, true, false, 0, askFirst},
+		{"a small part of a new line", time.Minute, 9, true, false, 0, askRarely},
+		{"a small part that comes soon", 5999 * time.Millisecond, 9, false, false, 0, 5999 * time.Millisecond},
+		{"a large part that comes soon", 1500 * time.Millisecond, 8, false, false, 0, wire.AskLeast},
+		{"at half of the wait", 20 * time.Second, 9, false, false, 0, 10 * time.Second},
+		{"no more rarely", 100 * time.Second, 9, false, false, 0, askRarely},
+		{"but of a long one", 20 * time.Minute, 9, false, false, 0, 30 * time.Second},
+		{"and not more rarely than that", 10 * time.Hour, 9, false, false, 0, wire.AskLast},
+		{"those before a large part may be dead", time.Hour, 8, false, false, 3 * time.Second, 3*time.Second - horizon/4},
+		{"but not soon after an answer", time.Hour, 8, false, false, 100 * time.Millisecond, askFirst},
+		{"others ask", time.Minute, 9, false, false, 100 * time.Millisecond, askRarely},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := time.Now()
+			n := &line{waiters: []*turn{{nearAt: now.Add(c.wait), comeBy: now.Add(c.wait), cost: 1, horizon: horizon}}, cost: 1, waiting: c.line, unasked: c.fresh, hurry: c.hurry, heardAt: now}
+			if c.soon > 0 {
+				n.firstStart = now.Add(c.soon)
+			}
+			require.Equal(t, c.want, n.asksAt().Sub(now))
+		})
+	}
+}
+
+func TestClasses(t *testing.T) {
+	require.Equal(t, []int64{1, 2, 3}, []int64{classOf(store.PriorityHigh), classOf(store.PriorityNormal), classOf(store.PriorityLow)})
+	require.Equal(t, []int64{1, 3}, []int64{classOf(store.PriorityHigh + 9), classOf(store.PriorityLow - 9)})
+	require.Negative(t, compareTurns(&turn{class: 1, number: 9}, &turn{class: 2, number: 1}))
+	require.Negative(t, compareTurns(&turn{class: 1, number: 1}, &turn{class: 1, number: 2}))
+}

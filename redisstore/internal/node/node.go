@@ -1,0 +1,344 @@
+// Package node books starts in Redis for the callers of one program. It knows the callers that wait, and
+// makes the calls of lua/book.lua for them. Redis knows rows: how much waits in each line for starts, and the
+// first waiters for slots of each program, but no single caller. See docs/internals/line.md,
+// docs/internals/in-flight.md and docs/internals/once.md.
+//
+// # The states of a waiting caller
+//
+// A caller is in one state at a time. All of it is guarded by the lock of the [Node].
+//
+//	state     what the node has                         next      when
+//	asked     an op in the queue of its group, or in    booked    the answer has a start, or the slots
+//	          a batch that is on its way to Redis       in line   the answer has a place in a line
+//	                                                    refused   the answer has neither: the caller is done
+//	                                                    left      its context or its MaxWait ends
+//	in line   a turn in a line for starts, or a         summoned  Redis says so, or its start must be within
+//	          waiter in a lease; Ready is open                    the horizon by the last estimate
+//	                                                    left      Cancel
+//	summoned  Ready is closed, and the turn is in no    asked     the caller books again
+//	          line; a gathering expects the caller      left      Cancel
+//	booked    nothing of a start, and in the lease      left      Cancel, or Release for slots
+//	          how many slots the node holds
+//	left      an op that gives back what Redis may      asked     the caller books again with its Turn
+//	          still have, until that op is answered
+//
+// # Batches
+//
+// Callers of one group of budgets share calls. While a call is on its way, the ops of other callers wait in a
+// queue, and the next call serves them all as one batch: group commit. A caller that finds no call on its way
+// makes one itself, as the leader of the batch.
+package node
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/names"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A Node is the waiting callers of one program, and the program's calls. It is safe for concurrent use.
+type Node struct {
+	Options
+	unused sync.Pool // of ops
+
+	// mu guards all fields below, and the ops, queues, lines, turns and leases that they lead to. No call of
+	// Redis is made while it is held.
+	mu sync.Mutex
+
+	calls      int64                 // the number of the last call
+	queues     map[string]*queue     // by group
+	gatherings map[string]*gathering // of callers that were summoned, by group
+
+	lines map[string]*line // for starts, by the key of the budget
+	full  fullBudgets
+
+	leases        map[string]*lease // of slots, by key
+	sequence      int64             // the number of the last report
+	latestArrival int64             // when the last waiter for slots came
+}
+
+// Options are what a Node works with. All but NoNews are required.
+type Options struct {
+	Conn    *conn.Conn
+	Names   *names.Space
+	History *history.History
+	Offsets *history.ClockOffsets
+	Pauses  *history.PauseEnds // of budgets
+	Shut    *history.PauseEnds // of unlimited budgets that Redis said to be shut: see chooseRows
+	Subs    *notify.Subscriptions
+	Lost    func(key string) // is told that Redis lost a budget
+
+	RenewEvery time.Duration // how often a lease is renewed at least: see [RenewEvery]
+
+	// NoNews has callers for starts listen to no messages and wait for no other callers, as tests with a clock of
+	// their own need it.
+	NoNews bool
+}
+
+// New returns a node whose callers have not come yet.
+func New(o Options) *Node {
+	return &Node{
+		Options: o, queues: make(map[string]*queue), gatherings: make(map[string]*gathering),
+		lines: make(map[string]*line), full: fullBudgets{all: make(map[[16]byte]*fullBudget)}, leases: make(map[string]*lease),
+	}
+}
+
+// Book implements [store.Store]. If Redis lost a budget, Book gives the other nodes time to tell what they
+// know of the budget, and then asks again: see docs/internals/state-loss.md.
+func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	g, again, err := n.bookOnce(ctx, b, false)
+	if err != nil || again.after == 0 {
+		return g, err
+	}
+
+	if b.MaxWait > 0 {
+		again.after = min(again.after, remaining(b.MaxWait, again.since)) // a slow answer took the rest of MaxWait
+	}
+	if err := sleep(ctx, again.after); err != nil {
+		return store.Grant{Held: store.NotHeld}, err
+	}
+
+	own := *b
+	own.Instead, own.MaxWait = store.Handle{}, remaining(b.MaxWait, again.since)
+	own.NotBefore = max(0, b.NotBefore-time.Since(again.since))
+
+	// Wait only once: otherwise a Redis that keeps losing the budget would block the caller forever.
+	g, _, err = n.bookOnce(ctx, &own, true)
+	return g, err
+}
+
+// A retry says when a caller asked first, and after what time it asks again. The zero retry is that of a caller
+// that need not ask again: a start was booked, or refused.
+type retry struct {
+	since time.Time
+	after time.Duration
+}
+
+// bookOnce asks once, however often the call has to be made for the answer. informed says that the other
+// nodes had time to tell what they know.
+func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (store.Grant, retry, error) {
+	o := n.newBooking(wire.Reserve, b)
+	o.Informed = informed
+	if err := n.do(ctx, o, b.MaxWait); err != nil {
+		n.loseWait(b)
+		return store.Grant{}, retry{}, err
+	}
+
+	defer n.free(o)
+	if o.outcome.State == wire.Unsettled {
+		return store.Grant{}, retry{o.joined, wire.Wait(max(1, o.outcome.Wait))}, nil
+	}
+	return n.grant(o), retry{}, nil
+}
+
+// newBooking returns an op for a booking, whose caller is in no line from now on.
+func (n *Node) newBooking(k wire.Kind, b *store.Booking) *op {
+	o := n.newOp(k, b.Charges)
+	o.MaxWait, o.NotBefore, o.Spread = wire.MaxWait(b.MaxWait), b.NotBefore, b.Spread
+	o.Horizon, o.Class, o.Returns = b.Horizon, classOf(b.Priority), b.Returns && b.Horizon > 0
+	o.setHandle(b.Instead)
+	n.join(o, b)
+	return o
+}
+
+// remaining returns what is left of a MaxWait that began at since. A MaxWait that is spent does not become 0,
+// which is the MaxWait of a caller that never waits: Redis may take longer to answer such a caller.
+func remaining(maxWait time.Duration, since time.Time) time.Duration {
+	if maxWait <= 0 {
+		return maxWait
+	}
+
+	return max(1, maxWait-time.Since(since))
+}
+
+// sleep waits for d, or returns why ctx has ended.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// loseWait ends a place in a line for slots whose caller got no answer.
+func (n *Node) loseWait(b *store.Booking) {
+	if place := b.Instead.Place; place != 0 {
+		if lost := n.giveUp(b.Charges, place, false); lost != nil {
+			n.Report(lost)
+		}
+	}
+}
+
+// Cancel implements [store.Store].
+func (n *Node) Cancel(b *store.Booking, g store.Grant) {
+	if !g.OK {
+		if leave := n.leaveLines(g.Turn); leave != nil {
+			n.tell(leave)
+		}
+	}
+	if g.Handle.Place == 0 && (g.Handle.Start == 0 || !g.OK) {
+		return
+	}
+
+	n.giveUp(b.Charges, g.Handle.Place, g.OK && g.Wait == 0)
+	o := n.newBooking(wire.Cancel, b)
+	o.setHandle(g.Handle)
+	n.tell(o)
+}
+
+// Release implements [store.Store].
+func (n *Node) Release(b *store.Booking, g store.Grant) {
+	if !g.OK || g.Wait > 0 {
+		return
+	}
+	if ended := n.giveUp(b.Charges, 0, true); ended != nil {
+		n.tell(newReport(ended...))
+	}
+}
+
+// Settle implements [store.Store].
+func (n *Node) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
+	if !g.OK || !slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return !wire.Unlimited(&c) }) {
+		return nil // nothing was counted
+	}
+
+	o := n.newBooking(wire.Settle, b)
+	o.Costs = slices.Clone(costs)
+	o.setHandle(g.Handle)
+	err := n.do(ctx, o, store.AnyWait)
+	if err == nil {
+		n.free(o)
+	}
+	return err
+}
+
+// Report makes a call that asks for nothing, in the background: what the node remembers of the charges'
+// budgets goes along, and the reports of their leases.
+func (n *Node) Report(charges []store.Charge) { n.post(newReport(charges...)) }
+
+// ReportNow is Report for a caller that waits until Redis has answered.
+func (n *Node) ReportNow(ctx context.Context, charges []store.Charge) error {
+	return n.do(ctx, newReport(charges...), store.AnyWait)
+}
+
+// do queues an op and waits until it is done, as long as ctx and maxWait allow. maxWait means what
+// [store.Booking.MaxWait] does. After that do returns an error at once, and what is booked all the same is given
+// back. After an error the op is not the caller's any more.
+func (n *Node) do(ctx context.Context, o *op, maxWait time.Duration) error {
+	if o.observer = outage.From(ctx); o.observer != nil {
+		o.failed = make(chan struct{}, 1)
+	}
+	o.joined, o.asked = time.Now(), true
+	if q := n.enqueue(o); q != nil && n.lead(ctx, o, q, maxWait) {
+		return o.err
+	}
+
+	timeUp, stop := conn.Timeout(ctx, maxWait, o.joined)
+	defer stop()
+	if n.await(ctx, o, timeUp) {
+		return o.err
+	}
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case <-o.done:
+		return o.err
+	default:
+	}
+	o.left = true
+	n.queues[o.group()].noteLeft()
+	return n.Conn.Unavailable(o.unavailability(), context.Cause(ctx))
+}
+
+// await waits until the op is done, and returns true. It returns false if timeUp is told or ctx ends before.
+// It tells the op's observer of an outage.
+func (n *Node) await(ctx context.Context, o *op, timeUp <-chan time.Time) bool {
+	if o.observer == nil {
+		return conn.Await(ctx, o.joined, o.done, timeUp, nil, nil)
+	}
+
+	return conn.Await(ctx, o.joined, o.done, timeUp, o.failed, func() {
+		n.mu.Lock()
+		why := o.unavailability()
+		n.mu.Unlock()
+		o.observer.StoreAway(n.Conn.Cause(why))
+	})
+}
+
+// undoSoon is how long a caller that gives something back waits until Redis has it back, so that the caller's
+// next booking finds the room. The caller does not wait for a Redis that has not answered for undoSoon.
+const undoSoon = 50 * time.Millisecond
+
+// tell queues an op that gives something back, and waits until it is done, for undoSoon at most. The caller
+// must not use the op and its charges any more.
+func (n *Node) tell(o *op) {
+	o.joined = time.Now()
+	unheard := n.Conn.Unheard()
+	n.post(o)
+	if unheard >= undoSoon {
+		return
+	}
+
+	soon := time.NewTimer(undoSoon - max(0, unheard))
+	defer soon.Stop()
+	select {
+	case <-o.done:
+		n.free(o)
+	case <-soon.C:
+	}
+}
+
+// post queues an op that nobody waits for.
+func (n *Node) post(o *op) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.postLocked(o)
+}
+
+// postLocked is post where the node is locked.
+func (n *Node) postLocked(o *op) {
+	if q := n.enqueueLocked(o); q != nil {
+		go n.drain(o.group(), q, nil)
+	}
+}
+
+// A Load is how much a node has to do.
+type Load struct {
+	Queued   int // ops that wait for the next call
+	Running  int // queues that have a leader, or a goroutine that makes calls
+	Waiting  int // callers in line for starts
+	Lines    int // in which they wait
+	Summoned int // callers that were summoned and have not asked yet
+	Leases   int // budgets of which the node holds slots, waits for slots, or did so lately
+}
+
+// Load returns how much the node has to do.
+func (n *Node) Load() Load {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	load := Load{Lines: len(n.lines), Leases: len(n.leases)}
+	for _, q := range n.queues {
+		if load.Queued += len(q.ops); q.running {
+			load.Running++
+		}
+	}
+	for _, l := range n.lines {
+		load.Waiting += len(l.waiters)
+	}
+	for _, g := range n.gatherings {
+		load.Summoned += g.missing
+	}
+	return load
+}

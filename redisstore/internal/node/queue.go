@@ -1,0 +1,432 @@
+package node
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A queue has the ops of one group that wait for the next call. It makes one call after the other. A call
+// belongs to no caller, so a caller that leaves does not disturb the rest of the batch. A queue runs only while
+// callers wait: then a leader, or a goroutine, makes its calls. It exists while it runs, or has a lost call.
+type queue struct {
+	ops     []*op
+	running bool
+	lost    *batch        // a call without an answer, for which nobody waited any more: see next
+	leavers int           // upper bound on the queued ops whose caller has left
+	left    chan struct{} // told when a caller leaves, for a call that waits before it is made again
+	due     time.Time     // when the next call must be made, if there are ops
+	sooner  chan struct{} // told when due becomes earlier
+}
+
+const (
+	maxBatch = 80 // ops of one call bound how long Redis is busy with the call, and the record of its answers to 4 KB
+	maxTurns = 32 // of them come from a line, or go to it again: each has an answer of its own, which Redis keeps
+)
+
+// enqueue puts an op into the queue of its group. It returns the queue if the queue stood still: then the
+// queue runs now, and the caller must lead or drain it. Otherwise enqueue returns nil.
+func (n *Node) enqueue(o *op) *queue {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.enqueueLocked(o)
+}
+
+func (n *Node) enqueueLocked(o *op) *queue {
+	q := n.queues[o.group()]
+	if q == nil {
+		q = &queue{left: make(chan struct{}, 1), sooner: make(chan struct{}, 1)}
+		n.queues[o.group()] = q
+	}
+	q.ops = append(q.ops, o)
+	q.noteDue(o)
+	n.endExpectation(o.turn)
+
+	if q.running {
+		return nil
+	}
+	q.running = true
+	return q
+}
+
+// noteDue takes the op that has come last into account in q.due, and tells sooner if the next call must be made
+// earlier, or is full.
+func (q *queue) noteDue(o *op) {
+	due := o.due()
+	switch first := len(q.ops) == 1; {
+	case !first && !due.Before(q.due) && len(q.ops) != maxBatch:
+		return
+	case first || due.Before(q.due):
+		q.due = due
+	}
+
+	select {
+	case q.sooner <- struct{}{}:
+	default:
+	}
+}
+
+// lead makes the next call of a queue that stood still, on the goroutine of the caller of an op, its leader. So
+// a lone caller needs no other goroutine. It reports whether the op is done. It starts a goroutine, which drains
+// the queue, for a call that has no answer within conn.Silence or before the leader leaves, for a call that
+// failed, for a call with reports, which may have to wait for locks, and for the ops that have come meanwhile.
+func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration) bool {
+	group, longest := o.group(), conn.Silence
+	if d, ends := conn.Patience(ctx, maxWait, o.joined); ends {
+		longest = min(longest, d)
+	}
+
+	n.gather(ctx, group, q)
+	if ctx.Err() != nil {
+		go n.drain(group, q, nil)
+		return false
+	}
+	b := n.next(group, q)
+	if b.forSlots() {
+		go n.drain(group, q, b)
+		return false
+	}
+
+	timeUp := time.NewTimer(longest)
+	defer timeUp.Stop()
+	err := n.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.AwaitUntil(ctx, timeUp.C) })
+	if err != nil {
+		if err != conn.ErrUnanswered {
+			b.failed = err
+		}
+		go n.drain(group, q, b)
+		return false
+	}
+
+	n.deliver(q, b, nil)
+	if !n.stopIfEmpty(group, q) {
+		go n.drain(group, q, nil)
+	}
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false // the op was refused for the MaxWait of other callers, and is in the next call
+	}
+}
+
+// drain makes one call after the other until the queue has no ops. It begins with b, the call that a leader
+// left to it, or with the next call if b is nil.
+func (n *Node) drain(group string, q *queue, b *batch) {
+	conn.GrowStack()
+	if b != nil && !n.execute(q, b) {
+		return
+	}
+
+	for {
+		n.gather(context.Background(), group, q)
+		b := n.next(group, q)
+		if b == nil || !n.execute(q, b) {
+			return
+		}
+
+		// Callers that were served may come again at once: they get the processor, so that they
+		// share the next call.
+		runtime.Gosched()
+	}
+}
+
+// gather waits for callers that may share the next call of a queue: until one of its ops can wait no longer, or
+// a call is full, or ctx is done. Then it waits for the callers that were summoned and are on their way.
+func (n *Node) gather(ctx context.Context, group string, q *queue) {
+	for {
+		d := n.spareTime(q)
+		if d <= 0 {
+			n.awaitSummoned(group)
+			return
+		}
+
+		timer := time.NewTimer(d)
+		select {
+		case <-timer.C:
+		case <-q.sooner:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// spareTime returns for how long the next call of a queue may still wait.
+func (n *Node) spareTime(q *queue) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(q.ops) == 0 || len(q.ops) >= maxBatch {
+		return 0
+	}
+
+	return time.Until(q.due)
+}
+
+// A gathering is the callers of one group that were summoned and are on their way to the group's queue. The
+// next call waits for them, so that callers that are summoned together are served by one call, in the order of
+// their tickets.
+type gathering struct {
+	group   string
+	missing int
+	over    chan struct{} // closed when nobody is missing
+}
+
+// maxGather is how long a call waits for summoned callers at the most: a caller may have something else to do.
+const maxGather = 5 * time.Millisecond
+
+// expect adds a caller that is being summoned to the gathering of its group.
+func (n *Node) expect(group string) *gathering {
+	g := n.gatherings[group]
+	if g == nil {
+		g = &gathering{group: group, over: make(chan struct{})}
+		n.gatherings[group] = g
+	}
+	g.missing++
+	return g
+}
+
+// endExpectation notes that a summoned caller has come to the queue, or does not come. A turn that is nil, or
+// was not summoned, changes nothing.
+func (n *Node) endExpectation(t *turn) {
+	if t == nil || t.gathering == nil {
+		return
+	}
+
+	g := t.gathering
+	t.gathering = nil
+	if g.missing--; g.missing > 0 {
+		return
+	}
+	close(g.over)
+	n.endGathering(g)
+}
+
+// endGathering has no call wait for a gathering from now on.
+func (n *Node) endGathering(g *gathering) {
+	if n.gatherings[g.group] == g {
+		delete(n.gatherings, g.group)
+	}
+}
+
+// awaitSummoned waits for the summoned callers of a group, for maxGather at the most.
+func (n *Node) awaitSummoned(group string) {
+	n.mu.Lock()
+	g := n.gatherings[group]
+	n.mu.Unlock()
+	if g == nil {
+		return
+	}
+
+	late := time.NewTimer(maxGather)
+	defer late.Stop()
+	select {
+	case <-g.over:
+	case <-late.C:
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.endGathering(g)
+	}
+}
+
+// next returns the next call of the queue, or nil if there are no ops, and then the queue stops. A lost call goes
+// first, so that what it may have booked is given back, unless Redis has forgotten the call.
+func (n *Node) next(group string, q *queue) *batch {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stopIfEmptyLocked(group, q) {
+		return nil
+	}
+
+	if b := q.lost; b != nil {
+		q.lost = nil
+		if time.Since(b.sent) < history.RecordTime {
+			return b
+		}
+	}
+
+	slices.SortStableFunc(q.ops, compareOps)
+	size, turns := 1, q.ops[0].turnCount()
+	for size < min(len(q.ops), maxBatch) && !q.ops[0].isolated && !q.ops[size].isolated {
+		if turns += q.ops[size].turnCount(); turns > maxTurns {
+			break
+		}
+		size++
+	}
+
+	ops := q.ops[:size:size]
+	q.ops = append(make([]*op, 0, len(q.ops)), q.ops[size:]...) // with room for as many ops as this call has
+	q.due = time.Time{}                                         // the ops that are left have waited enough
+	for _, o := range ops {
+		o.subtractPatience()
+	}
+	n.calls++
+	return newBatch(ops, n.calls)
+}
+
+// nextNumber returns the number of a new call.
+func (n *Node) nextNumber() int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls++
+	return n.calls
+}
+
+// stopIfEmpty stops the queue if it has no ops, and reports whether it did.
+func (n *Node) stopIfEmpty(group string, q *queue) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stopIfEmptyLocked(group, q)
+}
+
+func (n *Node) stopIfEmptyLocked(group string, q *queue) bool {
+	q.sweep()
+	if len(q.ops) > 0 {
+		return false
+	}
+
+	q.ops, q.running = nil, false
+	if q.lost == nil {
+		delete(n.queues, group)
+	}
+	return true
+}
+
+// execute makes a call, again and again, until Redis has answered or refused it. It returns false if nobody
+// waits for the answer any more: then the queue has stopped. A call that is made again has the same number, by
+// which Redis knows whether the call was done already.
+func (n *Node) execute(q *queue, b *batch) bool {
+	if b.leases = n.lockRecords(b.ops); len(b.leases) > 0 {
+		defer func() { n.learnReports(b.leases, b.replies, b.sent) }()
+	}
+
+	left := false
+	err := conn.Retry(context.Background(), q.left, func(err error) bool {
+		left = !n.noteFailure(q, b, err)
+		return !left
+	}, func() error {
+		return n.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
+	})
+
+	switch {
+	case left:
+		return false
+	case err != nil && len(b.ops) > 1 && conn.Unexecuted(err):
+		n.isolate(q, b)
+	default:
+		n.deliver(q, b, err)
+	}
+	return true
+}
+
+// deliver tells the callers of a batch that their ops are done. What was booked for a caller that has left is
+// given back by the next call.
+func (n *Node) deliver(q *queue, b *batch, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var undone, back []*op
+	for _, m := range b.merged {
+		for i := m.from; i < m.to; i++ {
+			o := b.ops[i]
+			o.first, o.sent, o.err = b.sent, b.copied, err
+			n.slotsAnswered(o)
+			if err == nil {
+				n.startAnswered(o)
+			}
+
+			switch {
+			case err == nil && o.left && o.outcome.State == wire.InLine:
+				undone = append(undone, o.leaveOps()...)
+			case err == nil && o.left && (o.outcome.Booked() || o.outcome.State == wire.Waiting):
+				undone = append(undone, o.cancelOp(o.outcome.Handle()))
+			case err == nil && !o.left && o.refusedForOthers(m):
+				o.noMerge = true
+				back = append(back, o)
+			default:
+				if err != nil {
+					undone = append(undone, o.leaveOps()...)
+				}
+				o.done <- struct{}{}
+			}
+		}
+	}
+
+	if len(undone)+len(back) > 0 {
+		q.ops = slices.Concat(undone, back, q.ops)
+	}
+}
+
+// noteFailure notes why a call failed, and reports whether anybody waits in the queue. If nobody does, it stops
+// the queue and keeps the call as lost: the next caller of the group will make the call once more.
+func (n *Node) noteFailure(q *queue, b *batch, err error) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, o := range b.ops {
+		o.fail(err)
+	}
+	for _, o := range q.ops {
+		o.fail(err)
+	}
+
+	if slices.ContainsFunc(b.ops, (*op).isAwaited) || slices.ContainsFunc(q.ops, (*op).isAwaited) {
+		return true
+	}
+	q.lost, q.running, b.copied = b, false, time.Time{}
+	return false
+}
+
+// isolate puts the ops of a batch back to the front of the queue, each for a call of its own, because Redis
+// cannot do the call, and one op may be the reason.
+func (n *Node) isolate(q *queue, b *batch) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, o := range b.ops {
+		o.isolated = true
+		if o.left {
+			q.leavers++
+		}
+	}
+	q.ops = append(slices.Clone(b.ops), q.ops...)
+}
+
+// noteLeft notes that a caller has left. It wakes a queue that waits to make a call again, which nobody may want
+// any more, and sweeps a queue in which most callers have left.
+func (q *queue) noteLeft() {
+	if q.leavers++; q.leavers > 100 && q.leavers > len(q.ops)/2 {
+		q.sweep()
+	}
+
+	select {
+	case q.left <- struct{}{}:
+	default:
+	}
+}
+
+// sweep takes the ops of callers that left out of the queue. In place of an op of a caller that held a start or
+// a place in line it puts an op that gives that back.
+func (q *queue) sweep() {
+	if q.leavers == 0 {
+		return
+	}
+
+	q.leavers = 0
+	var back []*op
+	q.ops = slices.DeleteFunc(q.ops, func(o *op) bool {
+		if o.left && o.Kind == wire.Reserve {
+			if o.Start > 0 {
+				back = append(back, o.cancelOp(store.Handle{Start: o.Start}))
+			}
+			back = append(back, o.leaveOps()...)
+		}
+		return o.left
+	})
+	q.ops = append(back, q.ops...)
+}

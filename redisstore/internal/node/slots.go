@@ -1,0 +1,321 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A lease is what this node holds of one Concurrency budget, and the callers of this node that wait for its
+// slots: see docs/internals/in-flight.md. It exists while the node holds slots or has waiters, and after that as
+// long as Redis keeps the record for sure. Calls report leases. The lock of the node guards all but recordLock.
+type lease struct {
+	key        string
+	recordLock chan struct{} // full while a call reports the lease, so that one call at a time does; the only lock that is held during a call
+
+	charge      store.Charge    // one of the budget, as it was last seen
+	held        int             // by granted bookings that were not released
+	line        []*waiter       // in the order in which they came
+	maxReported int             // how many of the line are reported for each reserve
+	generation  wire.Generation // of the record in Redis, and how often it was written, as far as is known
+	askedAt     time.Time       // when that was asked
+	answeredAt  time.Time       // and when it was answered
+	askAgain    time.Duration   // when to ask again at the latest; 0 if there is no need
+	reporting   int             // how many calls report the lease, or will soon
+	earlyCalls  []int64         // the waiters that were summoned while a call was on its way
+	renewTimer  *time.Timer     // runs renew
+}
+
+// A waiter is one place in the line of a lease.
+type waiter struct {
+	arrival  int64 // by the server's clock, in microseconds: no two waiters have the same
+	cost     int
+	reserve  int
+	ready    chan struct{} // the caller's Grant.Ready
+	summoned bool          // ready is closed
+}
+
+const (
+	// RenewEvery is how often a lease is renewed at least.
+	RenewEvery = 1500 * time.Millisecond
+
+	renewAgain = time.Second      // when a lease is renewed after a call that failed
+	renewSoon  = time.Millisecond // a lease is renewed no sooner than this after a call
+
+	maxReported      = 8   // waiters of a node are reported for each reserve
+	maxFleetReported = 150 // waiters for a budget are reported by the whole fleet, roughly
+)
+
+// inUse reports whether the node holds slots or waits for slots.
+func (l *lease) inUse() bool { return l.held > 0 || len(l.line) > 0 }
+
+// find returns the index in the line of the waiter with an arrival, or where it would be.
+func (l *lease) find(arrival int64) (int, bool) {
+	return slices.BinarySearchFunc(l.line, arrival, func(w *waiter, at int64) int { return cmp.Compare(w.arrival, at) })
+}
+
+// summon has the waiters with the arrivals book again.
+func (l *lease) summon(arrivals []int64) {
+	for _, at := range arrivals {
+		if i, ok := l.find(at); ok && !l.line[i].summoned {
+			l.line[i].summoned = true
+			close(l.line[i].ready)
+		}
+	}
+}
+
+// lockRecords returns the leases that a call for some ops reports, and waits until no other call reports any of
+// them. It locks them in the order of their keys, so that two calls never wait for each other.
+func (n *Node) lockRecords(ops []*op) []*lease {
+	var locked []*lease
+	n.mu.Lock()
+	for _, o := range ops {
+		for i := range o.Charges {
+			if c := &o.Charges[i]; wire.ForSlots(c) {
+				locked = n.appendLease(locked, c)
+			}
+		}
+	}
+	n.mu.Unlock()
+
+	slices.SortFunc(locked, func(a, b *lease) int { return cmp.Compare(a.key, b.key) })
+	for _, l := range locked {
+		l.recordLock <- struct{}{}
+	}
+	return locked
+}
+
+// appendLease appends the lease of a charge to leases that a call reports, unless it is among them. It makes the
+// lease if there is none.
+func (n *Node) appendLease(to []*lease, c *store.Charge) []*lease {
+	key := n.Names.Leases(&c.Budget)
+	l := n.leases[key]
+	if l == nil {
+		l = &lease{key: key, recordLock: make(chan struct{}, 1), maxReported: maxReported}
+		n.leases[key] = l
+	}
+
+	l.charge = *c
+	if slices.Contains(to, l) {
+		return to
+	}
+	l.reporting++
+	return append(to, l)
+}
+
+// writeReports returns what the node says of leases now, for one copy of a call that has locked their records.
+func (n *Node) writeReports(leases []*lease) []wire.Report {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all, now := make([]wire.Report, len(leases)), time.Now()
+	for i, l := range leases {
+		n.sequence++
+		all[i] = l.report(n.sequence, n.latestArrival, now)
+	}
+	return all
+}
+
+// report returns what the node says of a lease now. sequence is the number of the report, and latest when the
+// last waiter of this node came.
+func (l *lease) report(sequence, latest int64, now time.Time) wire.Report {
+	r := wire.Report{
+		Key: l.key, Budget: l.charge.Budget.Key, Limit: l.charge.Limit.N(), Sequence: sequence, Held: l.held,
+		Generation: l.generation, Latest: latest, Most: l.maxReported, Waiters: l.reported(),
+	}
+	if now.Sub(l.answeredAt) > wire.SureLease {
+		r.Generation = wire.Generation{} // the record in Redis may have expired since
+	}
+	r.Elapsed, r.Clock = history.Elapsed(l.askedAt, now)
+	return r
+}
+
+// reported returns the waiters that are reported: all that were summoned, and the first of the rest, with the
+// costs of those behind that are left out. Waiters of different reserves do not hide each other.
+func (l *lease) reported() []wire.Waiter {
+	type class struct { // of one reserve: there are as many as priorities
+		reserve, count int
+		last           int // the index of the last waiter that is reported
+	}
+	var all []wire.Waiter
+	var classes []class
+	for _, w := range l.line {
+		k := slices.IndexFunc(classes, func(c class) bool { return c.reserve == w.reserve })
+		if k < 0 {
+			k = len(classes)
+			classes = append(classes, class{reserve: w.reserve})
+		}
+
+		c := &classes[k]
+		if !w.summoned && c.count >= l.maxReported {
+			all[c.last].Behind += w.cost
+			continue
+		}
+		if !w.summoned {
+			c.count, c.last = c.count+1, len(all)
+		}
+		all = append(all, wire.Waiter{Arrival: w.arrival, Cost: w.cost, Reserve: w.reserve})
+	}
+	return all
+}
+
+// learnReports ends what lockRecords began. It notes what Redis answered to the reports of leases, in a call that was
+// sent for the first time at sent, and sets when each lease is to be renewed. Without an answer replies is nil.
+func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent time.Time) {
+	received := time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range replies {
+		l, r := leases[i], &replies[i]
+		l.generation, l.askedAt, l.answeredAt, l.askAgain = r.Generation, sent, received, r.Again
+		l.maxReported = max(1, min(maxReported, maxFleetReported/max(1, r.Nodes)))
+		l.summon(r.Granted)
+	}
+
+	for _, l := range leases {
+		n.unlockRecord(l, replies != nil)
+	}
+}
+
+// unlockRecord lets the next call report a lease, and sets when the lease is to be renewed. answered says that Redis
+// answered the report.
+func (n *Node) unlockRecord(l *lease, answered bool) {
+	l.reporting--
+	l.earlyCalls = l.earlyCalls[:0]
+	<-l.recordLock
+
+	after := n.RenewEvery
+	switch {
+	case !l.inUse():
+		after = wire.Lease
+	case !answered:
+		after = renewAgain
+	case l.askAgain > 0:
+		after = min(after, max(l.askAgain, renewSoon))
+	}
+
+	if l.renewTimer == nil {
+		l.renewTimer = time.AfterFunc(after, func() { n.renew(l) })
+	} else {
+		l.renewTimer.Reset(after)
+	}
+}
+
+// renew reports a lease to Redis once more, or forgets it if it is not in use.
+func (n *Node) renew(l *lease) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case l.inUse():
+		n.postLocked(newReport(l.charge))
+	case l.reporting == 0:
+		delete(n.leases, l.key)
+	}
+}
+
+// slotsAnswered notes what a call that reported the leases granted to an op: its old place in line is gone, and
+// it holds what it asked for or stands in line anew. What was granted to a caller that has left is not counted.
+func (n *Node) slotsAnswered(o *op) {
+	if o.Kind != wire.Reserve || !o.forSlots {
+		return
+	}
+
+	for i := range o.Charges {
+		c := &o.Charges[i]
+		if !wire.ForSlots(c) {
+			continue
+		}
+		l := n.leases[n.Names.Leases(&c.Budget)]
+		n.leaveLease(l, o.Arrival)
+		switch {
+		case o.err != nil, o.left:
+		case o.outcome.State == wire.Held:
+			l.held += c.Cost
+		case o.outcome.State == wire.Waiting && o.outcome.Charge == i:
+			o.ready = n.lineUp(l, c, o.outcome.Arrival)
+		}
+	}
+}
+
+// lineUp puts a charge in the line of a lease and returns its Ready.
+func (n *Node) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} {
+	w := &waiter{arrival: arrival, cost: c.Cost, reserve: c.Reserve, ready: make(chan struct{})}
+	n.latestArrival = max(n.latestArrival, arrival)
+	i, _ := l.find(arrival)
+	l.line = slices.Insert(l.line, i, w)
+	n.Subs.Retain(n.channels())
+
+	if slices.Contains(l.earlyCalls, arrival) {
+		l.summon([]int64{arrival})
+	}
+	return w.ready
+}
+
+// leaveLease takes the waiter with an arrival out of the line of a lease, if there is one.
+func (n *Node) leaveLease(l *lease, arrival int64) {
+	if i, ok := l.find(arrival); ok {
+		l.line = slices.Delete(l.line, i, i+1)
+		n.Subs.Release(n.channels())
+	}
+}
+
+// giveUp notes that a caller gives back the slots that its charges are for, if it holds them, and the place in
+// line of the waiter with an arrival. The next call that reports the leases tells Redis. giveUp returns the charges
+// that are for slots.
+func (n *Node) giveUp(charges []store.Charge, arrival int64, holds bool) (ended []store.Charge) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range charges {
+		c := &charges[i]
+		if !wire.ForSlots(c) {
+			continue
+		}
+		ended = append(ended, *c)
+
+		l := n.leases[n.Names.Leases(&c.Budget)]
+		if l == nil {
+			continue
+		}
+		n.leaveLease(l, arrival)
+		if holds {
+			l.held = max(0, l.held-c.Cost)
+		}
+	}
+	return ended
+}
+
+// Granted takes in a message that names waiters of a budget for which slots are set aside. The message may come
+// before the reply by which the node learns that such a waiter stands in line.
+func (n *Node) Granted(m notify.Slots) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.leases[m.Key]
+	if l == nil {
+		return
+	}
+
+	if l.reporting > 0 {
+		l.earlyCalls = append(l.earlyCalls, m.Arrivals...)
+	}
+	l.summon(m.Arrivals)
+}
+
+// Subscribed takes in that a subscription of a channel has begun. It reports the leases of all waiters that are
+// summoned on the channel: the message that summons them may have been sent before.
+func (n *Node) Subscribed(channel string) {
+	if n.Names.Own() != channel {
+		return
+	}
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.leases {
+		if len(l.line) > 0 {
+			n.postLocked(newReport(l.charge))
+		}
+	}
+}
