@@ -17,7 +17,7 @@ import (
 	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
-const deployments = "../../examples/proxy/"
+const deployments = "../../deploy/"
 
 // requireProxy requires that words are a command line of the proxy which it would serve, and returns its
 // flags.
@@ -151,33 +151,35 @@ func (c *container) require(t *testing.T, grace float64, probes map[string]strin
 	return s
 }
 
-// TestSidecar: the pod's policies are good, and its program reaches them through the proxy.
+// TestSidecar: the example's policies are good, and its program reaches them through the proxy that the component adds.
 func TestSidecar(t *testing.T) {
-	all := manifests(t, "sidecar.yaml")
-	require.Len(t, all, 2)
-	file, err := policyfile.Parse("policies.yaml", []byte(all[0].Data["policies.yaml"]))
-	require.NoError(t, err)
-	spec := all[1].Spec.Template.Spec
+	patch := manifests(t, "sidecar/sidecar.yaml")
+	require.Len(t, patch, 1)
+	spec := patch[0].Spec.Template.Spec
 	sidecar := spec.InitContainers[0]
 	require.Equal(t, "Always", sidecar.RestartPolicy)
 	s := sidecar.require(t, spec.TerminationGracePeriodSeconds, map[string]string{"startup": "admin/readyz", "liveness": "admin/livez"})
-	base := spec.Containers[0].Env[0]
+
+	program := manifests(t, "sidecar/example/program.yaml")
+	require.Len(t, program, 1)
+	base := program[0].Spec.Template.Spec.Containers[0].Env[0]
 	require.Equal(t, "OPENAI_BASE_URL", base.Name)
 	host, ok := strings.CutPrefix(base.Value, "http://"+s.listen+"/")
 	require.True(t, ok)
 	host, _, _ = strings.Cut(host, "/")
-	require.True(t, proxy.NewTable(file.Policies).Has(host))
 
-	text, err := os.ReadFile(deployments + "policies.yaml")
-	require.NoError(t, err)
-	own, err := policyfile.Parse("policies.yaml", text)
-	require.NoError(t, err)
-	require.Equal(t, len(own.Policies), len(file.Policies))
+	for _, file := range []string{"policies.yaml", "sidecar/example/policies.yaml"} {
+		text, err := os.ReadFile(deployments + file)
+		require.NoError(t, err)
+		policies, err := policyfile.Parse("policies.yaml", text)
+		require.NoError(t, err)
+		require.True(t, proxy.NewTable(policies.Policies).Has(host), file)
+	}
 }
 
 // TestShared: the proxy of many programs has a token, and follows what is pushed.
 func TestShared(t *testing.T) {
-	all := manifests(t, "shared.yaml")
+	all := manifests(t, "shared/throttle.yaml")
 	require.Equal(t, "Service", all[1].Kind)
 	spec := all[0].Spec.Template.Spec
 	s := spec.Containers[0].require(t, spec.TerminationGracePeriodSeconds, map[string]string{"readiness": "admin/readyz", "liveness": "admin/livez"})
