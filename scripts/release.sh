@@ -57,8 +57,8 @@ later=$(git -C "$work/later" rev-parse --short=12 HEAD)
 publish "$later"
 git -C "$clone" branch -qD later
 
-# A user has a proxy and nothing else.
-export GOPROXY="file://$work/filled/cache/download,$(go env GOPROXY)" GONOSUMDB=$module GOMODCACHE=$work/user
+# A user has a proxy and nothing else. Modules of others that this machine has need no network.
+export GOPROXY="file://$work/filled/cache/download,file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" GONOSUMDB=$module GOMODCACHE=$work/user
 
 # try NAME QUERY OTHER: a program compiles that has the root at QUERY and the other modules at OTHER.
 try() {
