@@ -2,14 +2,21 @@ package ledger
 
 import (
 	"math/bits"
-	"slices"
 )
 
-// maxLevel is more than any bucket of a limit holds, and little enough to be
-// added to.
+// Token buckets. A row knows the starts of the last span as entries, and all
+// starts before them as a level. The level is updated lazily, as in a token
+// bucket that is computed at each arrival.
+
+// maxLevel is more than any bucket of a limit holds, and small enough for sums.
 const maxLevel = 1 << 52
 
-// addUp returns the level at the end of e, with what e costs. Entries come in
+// filling returns an upper bound on the tokens that an entry can have taken: by
+// the rule never more than the whole bucket, so entries that were joined need
+// not count more.
+func (u *rule) filling(e *entry) int64 { return min(e.n, u.n) }
+
+// addUp returns the level at the end of e, with the cost of e. Entries come in
 // the order of time.
 func (l level) addUp(e *entry, u *rule) level {
 	left := int64(0)
@@ -19,9 +26,9 @@ func (l level) addUp(e *entry, u *rule) level {
 	return level{e.last, left + u.filling(e)*u.micros}
 }
 
-// due is when so many tokens more than the room have flowed in; 0 if none are
-// missing. What flows in during the jitter does not count: an arrival may be so
-// much later than the one before the level was reached.
+// due returns when excess tokens have flowed in, or 0 if that many are there
+// already. Tokens that flow in during the jitter do not count: an arrival may be
+// later by the jitter than the arrival before the level was reached.
 func (l level) due(excess int64, u *rule) int64 {
 	missing := l.spent + excess*u.micros
 	if missing <= 0 {
@@ -30,12 +37,8 @@ func (l level) due(excess int64, u *rule) int64 {
 	return l.at + u.jitter + (missing+u.tokens-1)/u.tokens
 }
 
-// filling is how much of the bucket an entry can have taken. By the rule that is
-// never more than all of it, so entries that were joined need not count more.
-func (u *rule) filling(e *entry) int64 { return min(e.n, u.n) }
-
-// recount makes the row's level one of the rule's units. A level of other units,
-// or one to which other limits added, is at most a full bucket.
+// recount converts the row's level to the units of the rule. A level of other
+// units, or a level to which other limits added, is at most a full bucket.
 func (r *Row) recount(u *rule) {
 	old := max(r.unit, -r.unit)
 	switch {
@@ -43,8 +46,9 @@ func (r *Row) recount(u *rule) {
 		return
 	case old == 0:
 	case r.level/old >= u.n:
-		r.level = u.n * u.micros // a full bucket; the product below could be too large
+		r.level = u.n * u.micros // a full bucket; the product below could overflow
 	default:
+		// level × micros ÷ old in 128 bits, rounded up.
 		hi, lo := bits.Mul64(uint64(r.level), uint64(u.micros))
 		lo, carry := bits.Add64(lo, uint64(old-1), 0)
 		quotient, _ := bits.Div64(hi+carry, lo, uint64(old))
@@ -53,49 +57,24 @@ func (r *Row) recount(u *rule) {
 	r.unit = u.micros
 }
 
-// forget drops the first k entries. A bucket remembers what was spent: one that
-// is never left in peace for long enough to fill up owes it to them forever.
-func (r *Row) forget(k int, u *rule) {
-	for i := range k {
-		e := &r.entries[i]
-		switch {
-		case u.tokens > 0:
-			r.level = level{r.lost, r.level}.addUp(e, u).spent
-		case r.unit != 0:
-			// It may be a bucket again: until then nothing flows in.
-			r.unit = min(r.unit, -r.unit)
-			r.level = min(maxLevel, r.level+min(e.n, maxLevel/-r.unit)*-r.unit)
-		}
-		r.lost = max(r.lost, e.last)
-		r.total -= e.n
+// forget counts an entry that is about to leave the row. A bucket remembers how
+// much was spent: a bucket that is never left in peace for long enough to fill
+// up owes these tokens forever.
+func (r *Row) forget(e *entry, u *rule) {
+	switch {
+	case u.tokens > 0:
+		r.level = level{r.lost, r.level}.addUp(e, u).spent
+	case r.unit != 0:
+		// The limit may be a bucket again: until then nothing flows in.
+		r.unit = min(r.unit, -r.unit)
+		r.level = min(maxLevel, r.level+min(e.n, maxLevel/-r.unit)*-r.unit)
 	}
-	r.entries = slices.Delete(r.entries, 0, k)
+	r.lost = max(r.lost, e.last)
 }
 
-// bucket looks for the first start that breaks the rule with no run of entries:
-// none that ends with it, goes over it, or begins with it. Entries i … j-1 are
-// those before t that together leave room, and sum is what they cost; in those
-// before them, level is what counts.
-func (s *Search) bucket(t int64) int64 {
-	r := s.row
-	if r.level == 0 && r.total <= s.rule.room {
-		return t
-	}
-	if s.i == 0 {
-		s.level = level{r.lost, r.level}
-	}
-	for {
-		t = s.filled(t)
-		k := s.overdrawn(t)
-		if k < 0 {
-			return t
-		}
-		t = r.entries[k].last
-	}
-}
-
-// filled returns the first moment not before t at which the bucket has room,
-// for all that happened until then.
+// filled returns the first moment not before t at which the bucket has room, for
+// all starts until then. Of the entries before that moment, i … j-1 are counted
+// in sum, and all before i in level.
 func (s *Search) filled(t int64) int64 {
 	e := s.row.entries
 	for {
@@ -106,6 +85,7 @@ func (s *Search) filled(t int64) int64 {
 			s.level = s.level.addUp(&e[s.i], &s.rule)
 			s.sum -= s.rule.filling(&e[s.i])
 		}
+
 		due := s.level.due(s.sum-s.rule.room, &s.rule)
 		if due <= t {
 			return t
@@ -114,9 +94,9 @@ func (s *Search) filled(t int64) int64 {
 	}
 }
 
-// overdrawn returns an entry to come up to which the bucket would be overdrawn by a
-// start at t, or -1. No start before the end of that entry has room: it would
-// be as much too early, or earlier still.
+// overdrawn returns the index of an entry to come up to which a start at t would
+// overdraw the bucket, or -1. No start before the end of that entry has room: it
+// would be as much too early, or earlier still.
 func (s *Search) overdrawn(t int64) int {
 	u, e := &s.rule, s.row.entries
 	i, spent, sum, own := s.i, s.level, s.sum, int64(0)
@@ -133,4 +113,27 @@ func (s *Search) overdrawn(t int64) int {
 		}
 	}
 	return -1
+}
+
+// bucket returns the first start not before t with which no run of entries
+// breaks the rule: no run that ends with the start, goes over it, or begins with
+// it. Entries i … j-1 are those before t that together leave room, and sum is
+// their cost; of the entries before them the level counts.
+func (s *Search) bucket(t int64) int64 {
+	r := s.row
+	if r.level == 0 && r.total <= s.rule.room {
+		return t
+	}
+	if s.i == 0 {
+		s.level = level{r.lost, r.level}
+	}
+
+	for {
+		t = s.filled(t)
+		k := s.overdrawn(t)
+		if k < 0 {
+			return t
+		}
+		t = r.entries[k].last
+	}
 }

@@ -1,28 +1,49 @@
-// Package ledger is what stores have in common: the state of budgets, and what requests do
-// to it. It is pure: it has no lock, no clock and no I/O, and starts no goroutine. memstore
-// is built on it; a store on a database loads rows in a transaction, decides, and saves
-// them. docs/internals/ledger.md shows how.
+// Package ledger decides for all stores but Redis: it has the state of budgets,
+// and what requests do to that state. It is pure: it has no lock, no clock and
+// no I/O, and starts no goroutine. memstore keeps its rows in memory; a store
+// on a database loads rows in a transaction, decides, and saves the rows:
+// docs/internals/ledger.md shows how. The scripts of redisstore decide the same
+// in Lua: files of the same name have the same functions in the same order.
 //
-// A [Row] is one budget. A [Request] is one step: a booking, the rows of its charges, and
-// the time. One call decides for all of them, and what it changed for others is [News]. A
-// [Waiter] is what a caller remembers while it waits, and a [Record] what a store remembers
-// of the last call of a node. Rows and records are kept as bytes.
+// A [Row] is one budget. A [Request] is one step: a booking, the rows of its
+// charges, and the time. One method decides for all rows, and [News] lists the
+// changes that concern other callers. A [Waiter] is the memory of one waiting
+// caller, a [Record] the memory of a node's last call. Rows and records are
+// stored as bytes.
+//
+// # Invariants
 //
 // These hold after every call, for every row:
 //
-//   - Truth. Every booked start that can still matter lies in an entry, and is counted there.
-//     Widening an entry, joining two and counting too many are always safe.
-//   - P1. No rule of docs/internals/booking.md is broken by the row, judged by the limit of the caller
-//     that booked. Lines, leases and news decide which caller starts when, and never make room.
+//   - Truth. Every booked start that can still matter lies in an entry, and is
+//     counted there. Widening an entry, joining two and counting too many are
+//     always safe.
+//   - P1. The row breaks no rule of docs/internals/booking.md, judged by the
+//     limit of the caller that booked. Lines, leases and news decide which
+//     caller starts when, and never make room.
 //   - P6. A request books in all its rows or in none, at one time.
-//   - P10. A row's bytes are at most [MaxBytes]. It lists so many waiters as fit, and counts
-//     the others.
-//   - Slots. What is held and what is set aside is at most the limit of the last caller that
-//     was granted some. Of a node whose lease has ended nothing is held.
-//   - Time. A row sees no time pass if the clock steps back: all its times move with the
-//     clock, but for the marks of starts.
-//   - Arrivals. No two waiters of a line have one arrival and one node. The arrival names the
-//     place.
-//   - Bytes. A row that was bytes decides as if it had not been, as long as no waiter lost
-//     its place. Bytes that are no row are an [ErrCorrupt].
+//   - P10. A row's bytes are at most [MaxBytes]. A row lists as many waiters as
+//     fit, and counts the rest.
+//   - Slots. Slots in use and slots set aside are together at most the limit of
+//     the last caller that was granted some. A node whose lease has ended holds
+//     nothing.
+//   - Time. A row sees no time pass if the clock steps back: all its times move
+//     with the clock, except the marks of starts.
+//   - Arrivals. No two waiters of a line have the same arrival and node. The
+//     arrival names the place.
+//   - Bytes. A row that was stored as bytes decides like a row in memory, as
+//     long as no waiter lost its place. Bytes that are no row are an
+//     [ErrCorrupt].
+//
+// # Words
+//
+// A budget is closed while its penalty or pause lasts; the field paused is the
+// end of that. The waiters of a budget stand in a line, one lane for each share
+// in each of three classes, the priorities. A waiter's arrival is its number in
+// the order of coming; its place is the arrival together with its cost and its
+// node. A waiter that has had its turn in a line, and must still come for its
+// slots, is called. Slots are the units of a Concurrency limit: held by requests
+// in flight, or set aside for a called waiter. A pass is one walk of a node
+// through a line; a summons asks another node to serve its own waiters. Mark,
+// level, entry and rule are explained at their types.
 package ledger

@@ -57,7 +57,7 @@ func TestP5_ARowTellsAHundredSharesApart(t *testing.T) {
 			share := store.Share{ID: uint64(1)<<52 + uint64(i%most), Weight: 1 + dice.IntN(mostWeight)}
 			_, _ = r.lineUp(1, share, place{arrival: r.seen + i*1000, cost: cost, node: r.leases[i%10].node})
 			own := r.queue.lanes[1].of(share.ID)
-			own.lead, own.served = dice.Int64N(own.step(cost)+1), dice.Int64N(cost*1000)
+			own.finish, own.served = dice.Int64N(own.step(cost)+1), dice.Int64N(cost*1000)
 		}
 
 		b, err := r.MarshalBinary()
@@ -117,7 +117,7 @@ func TestP5_ACallerInFrontGoesBeforeAllShares(t *testing.T) {
 	r := new(Row)
 	r.lineUp(1, store.Share{ID: 7}, place{arrival: 10, cost: 1})
 	r.lineUp(1, store.Share{ID: 8}, place{arrival: 9, cost: 1, front: true})
-	r.queue.lanes[1].of(8).lead = 1 << 30
+	r.queue.lanes[1].of(8).finish = 1 << 30
 	require.EqualValues(t, 8, r.queue.lanes[1].next().share)
 	require.EqualValues(t, 1, r.queue.before(1, 7, 10, false))
 	require.EqualValues(t, 0, r.queue.before(1, 8, 9, true))

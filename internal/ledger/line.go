@@ -1,14 +1,193 @@
 package ledger
 
 import (
+	"encoding/binary"
 	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Leave takes a waiter out of the line that it stands in, and ends its turns: it comes, or
-// gives up. The rows are those of the booking with which it came last.
+// How a caller waits for a start: the memory that it keeps of the lines that it
+// stood in, how it comes to stand in one, and how it is served there.
+
+// A Waiter is the memory of a caller that waits, or waited, for a start: it has
+// one arrival for each line in which the caller stood. The store that the caller
+// called keeps it in memory: if that store dies, so does the caller. The zero
+// Waiter has stood in no line.
+type Waiter struct {
+	class    int
+	first    int64     // its arrival in lines where it has not been, if it has been in a line before. Zero: a new arrival.
+	arrivals []arrival // where it has been
+	passed   []Key     // where it had its turn, and has not been booked since
+	turn     Key       // where it had its last turn
+	stand    *stand    // where it stands, nil: in no line
+	lost     bool      // it had a start, and gave it up: it goes before the starts of others
+	counted  []Key     // where its turn counts as a turn of its share
+}
+
+// An arrival is a waiter's number in the line of one budget: an order, and no
+// time.
+type arrival struct {
+	key Key
+	at  int64
+}
+
+// A stand is a place in one of the lines.
+type stand struct {
+	key   Key
+	class int
+	share uint64 // the lane in which it stands
+	place place
+}
+
+// inFront is an arrival before all others.
+const inFront = -1 << 62
+
+// Clone returns a copy, for a step that may fail.
+func (w *Waiter) Clone() Waiter {
+	c := *w
+	c.arrivals, c.passed, c.counted = slices.Clone(w.arrivals), slices.Clone(w.passed), slices.Clone(w.counted)
+	return c
+}
+
+// Line returns the budget in whose line the waiter stands, and the arrival that
+// names its place. ok is false if it stands in no line.
+func (w *Waiter) Line() (key Key, arrival int64, ok bool) {
+	if w.stand == nil {
+		return Key{}, 0, false
+	}
+	return w.stand.key, w.stand.place.arrival, true
+}
+
+// isCalled reports whether the waiter has had its turn, and is to come.
+func (w *Waiter) isCalled() bool { return len(w.passed) > 0 && w.stand == nil }
+
+// Keeps reports whether rows know of the waiter.
+func (w *Waiter) Keeps() bool { return w.stand != nil || w.passed != nil || w.counted != nil }
+
+// front reports whether the waiter goes before the waiters in a row's line that
+// had no turn yet.
+func (w *Waiter) front(key Key) bool { return w.lost || slices.Contains(w.counted, key) }
+
+// Come notes that the caller asks with the booking b. It still stands where it
+// stood.
+func (w *Waiter) Come(b *store.Booking) {
+	called := w.isCalled()
+	if w.stand != nil {
+		w.turn = w.stand.key // it comes before its turn, and must not pass waiters that had theirs
+	} else if b.Returns && !called {
+		w.lost = true
+	}
+
+	w.class = class(b.Priority)
+	switch {
+	case !b.Returns || w.first != 0 || called:
+	case len(w.arrivals) > 0:
+		w.first = w.oldest()
+	default:
+		w.first = inFront + b.Instead.Start
+	}
+}
+
+// arrival returns the waiter's arrival in the line of a budget.
+func (w *Waiter) arrival(key Key) (at int64, known bool) {
+	for i := range w.arrivals {
+		if w.arrivals[i].key == key {
+			return w.arrivals[i].at, true
+		}
+	}
+	return w.first, w.first != 0
+}
+
+// came notes the waiter's arrival in the line of a budget.
+func (w *Waiter) came(key Key, at int64) {
+	i := slices.IndexFunc(w.arrivals, func(a arrival) bool { return a.key == key })
+	if i < 0 {
+		i = len(w.arrivals)
+		w.arrivals = append(w.arrivals, arrival{})
+	}
+	w.arrivals[i] = arrival{key, at}
+}
+
+// pass notes that the waiter had its turn in a row.
+func (w *Waiter) pass(key Key) {
+	w.turn = key
+	if !slices.Contains(w.passed, key) {
+		w.passed = append(w.passed, key)
+	}
+}
+
+// oldest returns the waiter's arrival in its first line.
+func (w *Waiter) oldest() int64 {
+	oldest := w.arrivals[0].at
+	for _, a := range w.arrivals {
+		oldest = min(oldest, a.at)
+	}
+	return oldest
+}
+
+// keptSize is how many bytes a kept arrival takes.
+const keptSize = len(Key{}) + 8
+
+// Keep appends the arrivals of a waiter that stands in no line to b, for a
+// caller that leaves with its place. [Waiter.Restore] reads them.
+func (w *Waiter) Keep(b []byte) []byte {
+	for _, a := range w.arrivals {
+		b = binary.BigEndian.AppendUint64(append(b, a.key[:]...), uint64(a.at))
+	}
+	return b
+}
+
+// Restore gives a new waiter the arrivals that Keep wrote. No arrival is later
+// than now, so that whoever changed the bytes gets no arrival behind which
+// nobody can come. It returns false if there is no arrival, or the bytes are not
+// of arrivals.
+func (w *Waiter) Restore(b []byte, now int64) bool {
+	if len(b) == 0 || len(b)%keptSize != 0 {
+		return false
+	}
+	for ; len(b) > 0; b = b[keptSize:] {
+		at := int64(binary.BigEndian.Uint64(b[len(Key{}):keptSize]))
+		w.came(Key(b[:len(Key{})]), max(1, min(at, now)))
+	}
+	return true
+}
+
+// Appointments are until when callers that left with their places have
+// appointments, in microseconds of the store's clock: callers that left for the
+// first time, and callers that came back and left again.
+type Appointments [2]int64
+
+// of returns the end of the appointments of one kind of callers.
+func (a *Appointments) of(again bool) *int64 {
+	if again {
+		return &a[1]
+	}
+	return &a[0]
+}
+
+// Make returns in how long a caller should come again that leaves now, and that
+// was told a wait: behind the appointment before it by the time that the limit
+// takes for the charge.
+func (a *Appointments) Make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
+	tail := a.of(again)
+	at := max(now+Micros(wait), *tail)
+	*tail = at + Micros(Distance(c))
+	return time.Duration(at-now) * time.Microsecond
+}
+
+// Distance returns how long a limit takes for a charge, where starts flow
+// evenly. It is 0 if nobody knows.
+func Distance(c *store.Charge) time.Duration {
+	if n := c.Limit.N(); n > 0 && c.Limit.Per() > 0 {
+		return time.Duration(float64(c.Limit.Per()) * float64(c.Cost) / float64(n))
+	}
+	return 0
+}
+
+// Leave takes a waiter out of the line in which it stands, and ends its turns:
+// it comes, or gives up. The rows are those of its last booking.
 func (q *Request) Leave(w *Waiter) {
 	if w.stand != nil {
 		q.note().Moved = append(q.note().Moved, w.stand.key)
@@ -18,15 +197,16 @@ func (q *Request) Leave(w *Waiter) {
 	q.settle(w)
 }
 
-// GiveUp is Leave for a waiter that does not come again: its share has back the turns that the waiter did
-// not use.
+// GiveUp is Leave for a waiter that does not come again: its share gets back the
+// turns that the waiter did not use.
 func (q *Request) GiveUp(w *Waiter) {
 	q.Leave(w)
 	q.uncount(w)
 }
 
-// Again is Stand for a waiter that stands in line, but may have lost its place: see Row.Lists. One that needs slots
-// must take them by itself, so it gets its place again and nothing else.
+// Again is Stand for a waiter that stands in line, but may have lost its place:
+// see Row.Lists. A waiter that needs slots must take them by itself, so it only
+// gets its place again.
 func (q *Request) Again(w *Waiter) {
 	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return w.stand != nil && c.Budget.Key == w.stand.key })
 	q.Dismiss(w)
@@ -37,7 +217,7 @@ func (q *Request) Again(w *Waiter) {
 	q.Stand(w)
 }
 
-// Dismiss takes a waiter out of the line that it stands in: it is to ask again.
+// Dismiss takes a waiter out of the line in which it stands: it is to ask again.
 func (q *Request) Dismiss(w *Waiter) {
 	if w.stand != nil {
 		q.stepOut(w)
@@ -64,19 +244,21 @@ func (q *Request) settle(w *Waiter) {
 	w.passed = nil
 }
 
-// Book is BookNow for a caller that comes for the first time, and else Stand. The waiter has
-// come (see Waiter.Come), and left what it had (see Leave). It reports whether the waiter is
-// the caller's Turn.
+// Book is BookNow for a caller that comes for the first time, and otherwise
+// Stand. The waiter has come (see Waiter.Come), and left the line in which it
+// stood (see Leave). Book reports whether the waiter is the caller's Turn.
 func (q *Request) Book(w *Waiter) (turn bool) {
 	if q.Booking.Turn == nil && q.BookNow() {
 		return false
 	}
+
+	// The searches may have looked ahead: they begin afresh.
 	for i := range q.Searches {
 		r := q.Searches[i].row
 		if r == &untouched {
 			r = nil
 		}
-		q.Searches[i] = Search{} // it may have looked ahead
+		q.Searches[i] = Search{}
 		q.Open(i, r)
 	}
 	*q.Grant = store.Grant{}
@@ -84,11 +266,12 @@ func (q *Request) Book(w *Waiter) (turn bool) {
 	return true
 }
 
-// Stand books a start for a waiter that is in no line, or puts it in one. It gives back
-// what the booking replaces.
+// Stand books a start for a waiter that stands in no line, or puts it in one. It
+// gives back the handle that the booking replaces.
 func (q *Request) Stand(w *Waiter) { q.stand(w, Key{}) }
 
-// stand is Stand for a waiter that just had its turn in the row of a budget, if any.
+// stand is Stand for a waiter that just had its turn in the row of the budget
+// turn, or in none if that is zero.
 func (q *Request) stand(w *Waiter, turn Key) {
 	b, g := q.Booking, q.Grant
 	if turn != (Key{}) {
@@ -112,9 +295,11 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	at, wait := q.hold(w, turn)
 	switch {
 	case at < 0:
-		if q.start(q.find(q.Now + Micros(b.NotBefore))); g.OK {
+		q.start(q.find(q.Now + Micros(b.NotBefore)))
+		if g.OK {
 			q.count(w)
 		}
+
 	case q.refuse(at, wait):
 	case q.Bounded && q.Searches[at].row.queue.isCrowded(maxShares(q.Searches[at].rule.n), w.class, b.Charges[at].Share.ID):
 		g.Held, g.Wait, g.Paused, g.Shares = at, wait, q.isPaused(at), maxShares(q.Searches[at].rule.n)
@@ -122,18 +307,21 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		q.lineUp(w, at)
 		g.Held, g.Wait, g.Paused = at, wait, q.isPaused(at)
 	}
-	if b.Instead.Place != 0 { // its slots may be another's
+
+	if b.Instead.Place != 0 { // its slots are free for the next waiter
 		for i := range q.Searches {
 			q.setAside(i)
 		}
 	}
+
 	if w.stand == nil && (g.OK || !q.Waits) {
 		q.settle(w)
 	}
 }
 
-// refuse refuses a caller that may not wait until its turn in the line of a charge, and reports whether it did. The
-// budgets together may have room later than each of them.
+// refuse refuses a caller that may not wait until its turn in the line of a
+// charge, and reports whether it did. The budgets together may have room later
+// than each of them.
 func (q *Request) refuse(at int, wait time.Duration) bool {
 	b, g := q.Booking, q.Grant
 	if b.MaxWait < 0 {
@@ -150,7 +338,8 @@ func (q *Request) refuse(at int, wait time.Duration) bool {
 	return true
 }
 
-// isPaused reports whether a penalty closes the budget of a charge when the caller may start at the earliest.
+// isPaused reports whether the budget of a charge is closed when the caller may
+// start at the earliest.
 func (q *Request) isPaused(at int) bool { return q.Searches[at].row.paused > q.Searches[at].from }
 
 // lineUp puts a waiter in the line of a charge.
@@ -167,21 +356,22 @@ func (q *Request) lineUp(w *Waiter, i int) {
 	q.Waits = true
 }
 
-// hold returns the charge whose line the waiter must stand in, below 0 for none, and how
-// long it will wait there, as far as one can tell.
+// hold returns the charge in whose line the waiter must stand, below 0 if in
+// none, and an estimate of how long it will wait there.
 //
-// A waiter that had its turn in a row, and finds that another is not near any more where
-// it had its turn before, might never find both near. So it has the first start that is
-// possible in both: one such start at a time in each row.
+// A waiter that had its turn in one row, and finds that its start in a second
+// row is not near any more, might never find both near. So it has the first
+// start that is possible in both: one such start at a time in each row.
 func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 	at = -1
 	near := q.Booking.Horizon + q.Booking.NotBefore
 	for i := range q.Searches {
-		s, key := q.Searches[i], q.key(i) // a copy: what it finds for here is not for later
+		s, key := q.Searches[i], q.key(i) // a copy: the search of the request must not look ahead
 		if q.Booking.Charges[i].Shadow || s.rule.slots {
 			continue
 		}
-		sum := int64(0)
+
+		sum := int64(0) // the costs of the waiters before this one
 		if l := s.row.lively(lapse(q.Booking.Horizon)); l != nil && key != turn {
 			came, known := w.arrival(key)
 			if !known {
@@ -189,15 +379,17 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 			}
 			sum = l.before(w.class, q.Booking.Charges[i].Share.ID, came, w.front(key))
 		}
+
 		t := s.earliest(s.from)
 		if sum > 0 {
 			// The waiters before it do not start now, so this one waits for some time: with a wait
-			// of 0 a caller that may wait no longer would get a place in line, and ask again at once.
-			t = max(t, q.Searches[i].turn(sum+s.rule.cost), q.Now+1)
+			// of 0 a caller that may not wait would get a place in line, and ask again at once.
+			t = max(t, q.Searches[i].turnAt(sum+s.rule.cost), q.Now+1)
 			if s.row.paused > 0 {
 				t = max(t, q.Searches[i].together(sum+s.rule.cost))
 			}
 		}
+
 		d := time.Duration(t-q.Now) * time.Microsecond
 		far := d > near && key != turn
 		if far && slices.Contains(w.passed, key) {
@@ -207,12 +399,16 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 			at, wait = i, d
 		}
 	}
+
 	return at, wait
 }
 
-// Head returns the place of the waiter that is served next in the line of a budget; false if there
-// is none, or if one that was called has not come: it serves the line when it comes. A line
-// without waiters is forgotten.
+// HasLine reports whether the row has a line for starts.
+func (r *Row) HasLine() bool { return r.queue != nil }
+
+// Head returns the place of the waiter that is served next in the line of a
+// budget. ok is false if there is none, or if a called waiter has not come: it
+// serves the line when it comes. A line without waiters is forgotten.
 func (r *Row) Head(key Key) (at Place, ok bool) {
 	if r.queue == nil {
 		return Place{}, false
@@ -225,8 +421,8 @@ func (r *Row) Head(key Key) (at Place, ok bool) {
 	return Place{key, p.arrival, p.node}, ok && len(r.queue.called) == 0
 }
 
-// Due returns in how long the first start in a budget is within the horizon of the waiter
-// at the head of its line; 0 if it is.
+// Due returns in how long the first start in a budget is within the horizon of
+// the waiter at the head of its line. It is 0 if the start is within it now.
 func (q *Request) Due(w *Waiter, key Key) time.Duration {
 	for i := range q.Searches {
 		if q.key(i) != key {
@@ -242,9 +438,9 @@ func (q *Request) Due(w *Waiter, key Key) time.Duration {
 	return 0
 }
 
-// Serve takes the waiter at the head of a line out of it and books for it, or lets it stand
-// in another. One that needs slots must take them by itself: it is called, and the line
-// stands still until it has come.
+// Serve takes the waiter at the head of a line out of it, and books for it or
+// puts it in a second line. A waiter that needs slots must take them by itself:
+// Serve calls it and returns true, and the line stands still until it has come.
 func (q *Request) Serve(w *Waiter, key Key) (called bool) {
 	at := *w.stand
 	q.stepOut(w)
@@ -257,4 +453,47 @@ func (q *Request) Serve(w *Waiter, key Key) (called bool) {
 	r := q.row(key)
 	r.queue.called = append(r.queue.called, at.place)
 	return true
+}
+
+// count counts the start of a waiter as a turn of its share in all rows in which
+// callers of its class wait.
+func (q *Request) count(w *Waiter) {
+	for i := range q.Searches {
+		if !q.Booking.Charges[i].Shadow && !q.Searches[i].rule.slots {
+			q.countIn(w, q.key(i))
+		}
+	}
+}
+
+// countIn counts a turn of a waiter in one row, once.
+func (q *Request) countIn(w *Waiter, key Key) {
+	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == key })
+	l := q.Searches[i].row.queue
+	if l == nil || slices.Contains(w.counted, key) {
+		return
+	}
+	c, share := &l.lanes[w.class], q.Booking.Charges[i].Share
+	if len(*c) == 0 || len(*c) == 1 && (*c)[0].share == 0 && share.ID == 0 {
+		return // nobody takes turns
+	}
+
+	own := l.open(w.class, share)
+	c.serve(own, q.Searches[i].rule.cost)
+	*c = c.tidy()
+	w.counted = append(w.counted, key)
+}
+
+// uncount takes back the turns that a waiter did not use.
+func (q *Request) uncount(w *Waiter) {
+	for i := range q.Searches {
+		if !slices.Contains(w.counted, q.key(i)) || q.Searches[i].row.queue == nil {
+			continue
+		}
+		c := &q.Searches[i].row.queue.lanes[w.class]
+		if own := c.of(q.Booking.Charges[i].Share.ID); own != nil {
+			own.unserve(q.Searches[i].rule.cost)
+			*c = c.tidy()
+		}
+	}
+	w.counted = nil
 }

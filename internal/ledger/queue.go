@@ -1,21 +1,276 @@
 package ledger
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// busySpans is for how many windows a line must have had waiters for a limit to be in
-// steady use. A job that asks for a little more than one window has no time for a line as old.
-const busySpans = 2
+// The line of a budget for starts: see docs/internals/line.md. The waiters of a
+// class stand in lanes, one for each share. Within a lane the first to come is
+// the first served. Between lanes, start-time fair queueing decides: the next
+// turn is that of the lane with the least finish tag, which is the cost that it
+// was served over its weight. Only a turn that is served counts, so callers that
+// leave cost their share nothing.
 
-// isBusy reports whether the line has had waiters for so long.
+const (
+	// busySpans is for how many windows a line must have had waiters for a limit
+	// to be in steady use. A job that asks for a little more than one window has
+	// no time for a line that is this old.
+	busySpans = 2
+
+	// mostWeight is an upper bound on the weight of a share.
+	mostWeight = 1000
+
+	// commonShare is the share of the waiters that a stored row only counts,
+	// because it has no room for the lanes of their shares.
+	commonShare = 1
+
+	// tagOfOne is how much a cost of 1 adds to the finish tag of a lane of weight
+	// 1. It is large, so that costs over weights are whole numbers without much
+	// loss.
+	tagOfOne = 1 << 20
+
+	// newcomer is the arrival of a caller that stands in no line yet.
+	newcomer = math.MaxInt64
+)
+
+// A queue is the line of a budget for starts.
+type queue struct {
+	lanes  [classes]lanes
+	called []place // of waiters that had their turn, and come for slots too
+	began  int64   // since when it has had waiters
+	asked  int64   // when a waiter came or left last
+	guard  int64   // the node that goes through the line at the time until, if no node does before. Zero: none. See Pass.
+	until  int64
+}
+
+// lanes are the lanes of one class: each has waiters, or a finish tag above the
+// least.
+type lanes []lane
+
+// A lane is the waiters of one share.
+type lane struct {
+	share  uint64
+	weight int64
+	finish int64   // its finish tag, counted from the virtual time: the tag of the lane served last, before that turn. Not negative, so a lane that was away has no credit.
+	places []place // by arrival
+	served int64   // the costs of the turns that it had
+	costs  int64   // of all waiters
+	beyond int64   // of the waiters without a place, which are only counted
+}
+
+// A place is the place of one waiter in a line.
+type place struct {
+	arrival int64 // a number that follows the clock
+	cost    int64
+	node    int64 // the node of the waiter. Zero: a node without a lease.
+	front   bool  // the waiter had its turn, and goes before all waiters that had none
+}
+
+// of returns the lane of a share, nil if it has none.
+func (c lanes) of(share uint64) *lane {
+	for i := range c {
+		if c[i].share == share {
+			return &c[i]
+		}
+	}
+	return nil
+}
+
+// next returns the lane that is served next, nil if no waiter has a place.
+func (c lanes) next() (next *lane) {
+	for i := range c {
+		if l := &c[i]; len(l.places) > 0 && (next == nil || l.goesBefore(next)) {
+			next = l
+		}
+	}
+	return next
+}
+
+// goesBefore compares lanes by their first waiters. A waiter that had its turn
+// already goes before all that did not.
+func (l *lane) goesBefore(o *lane) bool {
+	a, b := &l.places[0], &o.places[0]
+	switch {
+	case a.front != b.front:
+		return a.front
+	case a.front || l.finish == o.finish:
+		return a.arrival < b.arrival
+	}
+	return l.finish < o.finish
+}
+
+// serve counts a start as a turn of one of the lanes.
+func (c lanes) serve(l *lane, cost int64) {
+	virtual := l.finish
+	for i := range c {
+		if c[i].costs > 0 {
+			virtual = min(virtual, c[i].finish) // a lane that waits is never set back
+		}
+	}
+	for i := range c {
+		c[i].finish = max(0, c[i].finish-virtual)
+	}
+	l.finish = min(l.finish+l.step(cost), maxNumber)
+	l.served = min(l.served+cost, maxNumber)
+}
+
+// unserve takes a turn back.
+func (l *lane) unserve(cost int64) {
+	l.finish, l.served = max(0, l.finish-l.step(cost)), max(0, l.served-cost)
+}
+
+// step returns how much a start adds to the finish tag of the lane.
+func (l *lane) step(cost int64) int64 {
+	return min(cost, maxNumber/tagOfOne) * tagOfOne / l.weight
+}
+
+// costs sums the costs of all waiters.
+func (c lanes) costs() (sum int64) {
+	for i := range c {
+		sum += c[i].costs
+	}
+	return sum
+}
+
+// beyond sums the costs of the waiters that are only counted.
+func (c lanes) beyond() (sum int64) {
+	for i := range c {
+		sum += c[i].beyond
+	}
+	return sum
+}
+
+// tidy returns the lanes that have waiters, or a finish tag above the least.
+func (c lanes) tidy() lanes {
+	if c.costs() == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(c, func(l lane) bool { return l.costs == 0 && l.finish == 0 })
+}
+
+// clone returns a deep copy.
+func (c lanes) clone() lanes {
+	c = slices.Clone(c)
+	for i := range c {
+		c[i].places = slices.Clone(c[i].places)
+	}
+	return c
+}
+
+// before returns the costs of the waiters that are served before a caller of a
+// lane; own is nil if its share has no lane yet. For the waiters in other lanes
+// that is an estimate, because their costs may differ.
+func (c lanes) before(own *lane, arrival int64, front bool) int64 {
+	mine, reach := int64(0), 0.0
+	if own != nil {
+		mine = own.ahead(arrival)
+		reach = float64(own.finish) + float64(mine)*tagOfOne/float64(own.weight)
+	}
+
+	sum := mine
+	for i := range c {
+		switch o := &c[i]; {
+		case o == own || o.costs == 0:
+		case front:
+			sum += o.inFront(arrival)
+		default:
+			sum += max(o.inFront(newcomer), o.until(reach))
+		}
+	}
+	return sum
+}
+
+// ahead returns the costs of the waiters that came before a caller of the same
+// lane. Waiters that are only counted are taken to have come after all waiters
+// with a place.
+func (l *lane) ahead(arrival int64) int64 {
+	if arrival == newcomer {
+		return l.costs
+	}
+
+	sum := l.costs - l.beyond
+	for _, p := range slices.Backward(l.places) {
+		if p.arrival < arrival {
+			break
+		}
+		sum -= p.cost
+	}
+	return sum
+}
+
+// inFront returns the costs of the waiters that had their turn and came before a
+// caller.
+func (l *lane) inFront(arrival int64) (sum int64) {
+	for _, p := range l.places {
+		if !p.front || p.arrival >= arrival {
+			break
+		}
+		sum += p.cost
+	}
+	return sum
+}
+
+// until returns the costs of the waiters whose turns come before the lane has a
+// finish tag, as if all of them had the cost of the first.
+func (l *lane) until(finish float64) int64 {
+	left := finish - float64(l.finish)
+	if left < 0 {
+		return 0
+	}
+
+	first := int64(1)
+	if len(l.places) > 0 {
+		first = l.places[0].cost
+	}
+	turns := left * float64(l.weight) / tagOfOne / float64(first)
+	return int64(min(float64(l.costs), float64(first)*(1+math.Floor(turns))))
+}
+
+// find returns the index at which an arrival stands, or would stand.
+func (l *lane) find(arrival int64) (int, bool) {
+	return slices.BinarySearchFunc(l.places, arrival, func(p place, a int64) int { return cmp.Compare(p.arrival, a) })
+}
+
+// insert puts a waiter in the lane.
+func (l *lane) insert(p place) {
+	i, _ := l.find(p.arrival)
+	l.places = slices.Insert(l.places, i, p)
+	l.costs += p.cost
+}
+
+// remove takes a waiter out of the lane. A waiter without a place is taken off
+// the count.
+func (l *lane) remove(p place) {
+	if i, ok := l.find(p.arrival); ok {
+		l.places = slices.Delete(l.places, i, i+1)
+	} else {
+		p.cost = min(p.cost, l.beyond)
+		l.beyond -= p.cost
+	}
+	l.costs -= p.cost
+}
+
+// forget takes the places of a node out of the lane.
+func (l *lane) forget(node int64) {
+	l.places = slices.DeleteFunc(l.places, func(p place) bool {
+		if p.node == node {
+			l.costs -= p.cost
+		}
+		return p.node == node
+	})
+}
+
+// isBusy reports whether the limit is in steady use: the line has had waiters
+// for busySpans windows.
 func (r *Row) isBusy(span int64) bool {
 	return r.queue != nil && r.seen-r.queue.began >= busySpans*span
 }
 
-// waiting sums the costs of those in line for a start.
+// waiting sums the costs of the waiters for a start.
 func (r *Row) waiting() (sum int64) {
 	if r.queue != nil {
 		for _, c := range r.queue.lanes {
@@ -25,17 +280,18 @@ func (r *Row) waiting() (sum int64) {
 	return sum
 }
 
-// lineUp puts a waiter in the row's line, as one that came then, and returns the place
-// that is its own, and the share in whose lane it stands.
+// lineUp puts a waiter in the row's line, by its arrival. It returns the place
+// that the waiter got, and the share in whose lane it stands.
 func (r *Row) lineUp(class int, share store.Share, p place) (place, uint64) {
 	if r.queue == nil {
 		r.queue = &queue{began: r.seen}
 		if slices.Max(r.tails[:]) > r.seen-r.span/4 {
-			r.queue.began -= busySpans * r.span // the last one was still there a moment ago
+			r.queue.began -= busySpans * r.span // the last waiter was still there a moment ago
 		}
 	}
+
 	l := r.queue
-	for l.has(p.arrival) { // it gave up a start at the same time as another
+	for l.has(p.arrival) { // it gave up a start at the same time as a second caller
 		p.arrival++
 	}
 	at := l.open(class, share)
@@ -44,11 +300,25 @@ func (r *Row) lineUp(class int, share store.Share, p place) (place, uint64) {
 	return p, at.share
 }
 
-// mostWeight is the largest of a share.
-const mostWeight = 1000
+// keepBehind notes a start for which its caller waited in this row. Later
+// callers of the class, or of a lower priority, keep behind it.
+func (r *Row) keepBehind(class int, start int64) {
+	r.tails[class] = max(r.tails[class], start)
+}
 
-// open returns the lane of a share, and makes one for a share that has none. The weight of a share is what its last caller said. There is no
-// limit to the number of lanes: each has waiters, or leads others that have.
+// untail notes that a start was given back: the next start may have its place.
+func (r *Row) untail(start int64) {
+	for k := range r.tails {
+		r.tails[k] = min(r.tails[k], start-1)
+	}
+	if r.pin == start {
+		r.pin = 0
+	}
+}
+
+// open returns the lane of a share, and makes one for a share that has none. The
+// weight of a share is what its last caller said. The number of lanes has no
+// limit in memory: each has waiters, or a finish tag above the least.
 func (l *queue) open(class int, share store.Share) *lane {
 	c := &l.lanes[class]
 	own := c.of(share.ID)
@@ -61,7 +331,7 @@ func (l *queue) open(class int, share store.Share) *lane {
 	return own
 }
 
-// isCrowded reports whether a share has no lane, and so many others have.
+// isCrowded reports whether a share has no lane, and most lanes exist already.
 func (l *queue) isCrowded(most, class int, share uint64) bool {
 	if l == nil || share == 0 || l.lanes[class].of(share) != nil {
 		return false
@@ -86,8 +356,9 @@ func (l *queue) has(arrival int64) bool {
 	return slices.ContainsFunc(l.called, func(p place) bool { return p.arrival == arrival })
 }
 
-// before returns the costs of the waiters that go before a caller of a share that came then, and of
-// those that were called. Front says that it had its turn.
+// before returns the costs of the waiters that go before a caller of a share
+// with that arrival, and of the called waiters. front says that the caller had
+// its turn.
 func (l *queue) before(class int, share uint64, arrival int64, front bool) (sum int64) {
 	for _, p := range l.called {
 		sum += p.cost
@@ -106,7 +377,8 @@ func (l *queue) head() (p place, ok bool) {
 	return place{}, false
 }
 
-// first returns the class and the lane of the waiter that is served next; nil if no waiter has a place.
+// first returns the class and the lane of the waiter that is served next. The
+// lane is nil if no waiter has a place.
 func (l *queue) first() (class int, next *lane) {
 	for k, c := range l.lanes {
 		if next := c.next(); next != nil {
@@ -116,7 +388,8 @@ func (l *queue) first() (class int, next *lane) {
 	return 0, nil
 }
 
-// leave takes a place out of the line. Its share may have lost its lane: see Row.shortened.
+// leave takes a place out of the line. Its share may have lost its lane: see
+// Row.shortened.
 func (l *queue) leave(class int, share uint64, p place) {
 	c := &l.lanes[class]
 	own := c.of(share)
@@ -140,8 +413,8 @@ func (l *queue) forget(node int64) {
 	l.called = slices.DeleteFunc(l.called, func(p place) bool { return p.node == node })
 }
 
-// forgetSilent forgets the waiters that are only counted, if none of them has asked for
-// long.
+// forgetSilent forgets the waiters that are only counted, if none of them has
+// asked for three times Recall.
 func (l *queue) forgetSilent(now int64) {
 	if now-l.asked <= silence {
 		return
@@ -154,7 +427,7 @@ func (l *queue) forgetSilent(now int64) {
 	}
 }
 
-// newest is the latest arrival of all.
+// newest returns the latest arrival of all waiters, 0 without waiters.
 func (l *queue) newest() (at int64) {
 	if l == nil {
 		return 0
@@ -169,7 +442,7 @@ func (l *queue) newest() (at int64) {
 	return at
 }
 
-// clone returns a copy that shares nothing.
+// clone returns a deep copy.
 func (l *queue) clone() *queue {
 	c := *l
 	for k := range c.lanes {
@@ -189,18 +462,93 @@ func (l *queue) empty() bool {
 	return len(l.called) == 0
 }
 
-// keepBehind notes a start that its caller waited for in this row. Those of its priority,
-// or of a lesser one, that come later keep behind it.
-func (r *Row) keepBehind(class int, start int64) {
-	r.tails[class] = max(r.tails[class], start)
+// A stored row has an upper bound on its bytes. So it lists the first waiters of
+// each lane and counts the rest, and the last of many lanes become one. In memory
+// no line is cut off.
+
+// shorten leaves at most that number of places, and of lanes besides one in each
+// class, and counts the waiters that have no place any more.
+func (l *queue) shorten(places int) {
+	lanes := places
+	for k, c := range l.lanes {
+		keep := min(len(c), lanes)
+		lanes -= keep
+		l.lanes[k] = c.gather(keep)
+	}
+
+	left := places
+	for _, c := range l.lanes {
+		for i := range c {
+			left -= c[i].shorten(left / (len(c) - i))
+		}
+	}
 }
 
-// untail notes that a start was given back: the next one may have its place.
-func (r *Row) untail(start int64) {
-	for k := range r.tails {
-		r.tails[k] = min(r.tails[k], start-1)
+// gather returns the first keep lanes, and a lane in which the waiters of all
+// further lanes are counted. A single further lane stays as it is.
+func (c lanes) gather(keep int) lanes {
+	if len(c) <= keep+1 {
+		return c
 	}
-	if r.pin == start {
-		r.pin = 0
+
+	all, rest := c[:keep:keep], lane{share: commonShare, weight: 1}
+	for _, o := range c[keep:] {
+		rest.costs, rest.beyond = rest.costs+o.costs, rest.beyond+o.costs
 	}
+	if common := all.of(commonShare); common != nil {
+		common.costs, common.beyond = common.costs+rest.costs, common.beyond+rest.beyond
+		return all
+	}
+	return append(all, rest)
+}
+
+// shorten leaves at most that number of places in the lane, and returns how many
+// it has then.
+func (l *lane) shorten(places int) (left int) {
+	left = min(len(l.places), places)
+	for _, p := range l.places[left:] {
+		l.beyond += p.cost
+	}
+	l.places = l.places[:left]
+	return left
+}
+
+// places returns the places of the only lane.
+func (c lanes) places() []place {
+	if len(c) == 0 {
+		return nil
+	}
+	return c[0].places
+}
+
+// hasShares reports whether a line needs lanes of shares, and not only one lane
+// for each class.
+func (l *queue) hasShares() bool {
+	if l == nil {
+		return false
+	}
+	for _, c := range l.lanes {
+		if len(c) > 1 || len(c) == 1 && c[0].share != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// shares describes the shares of a line, by ID; nil if it has none.
+func (l *queue) shares() (all []store.ShareStatus) {
+	if !l.hasShares() {
+		return nil
+	}
+	for _, c := range l.lanes {
+		for _, o := range c {
+			i, found := slices.BinarySearchFunc(all, o.share, func(s store.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })
+			if !found {
+				all = slices.Insert(all, i, store.ShareStatus{Share: store.Share{ID: o.share, Weight: int(o.weight)}})
+			}
+			all[i].Waiting += int(o.costs)
+			all[i].Served += int(o.served)
+		}
+	}
+	return all
 }

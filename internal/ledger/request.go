@@ -1,69 +1,63 @@
 package ledger
 
 import (
+	"encoding/binary"
 	"sync/atomic"
+	"time"
 
+	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Request is one step: a booking, and the rows of its charges. The store fills in the
-// first fields, opens each search with its row, and calls one method, which changes the rows
-// and leaves its answer in the last fields. Charges of one budget have the same row.
+// A Request is one step: a booking, and the rows of its charges. The store fills
+// in the first fields, opens each search with its row, and calls one method,
+// which changes the rows and leaves its answer in the last fields. Charges of
+// one budget have the same row. A Request is not safe for concurrent use.
 type Request struct {
 	Now      int64 // microseconds of the store's clock
 	Node     Node
 	Arrivals *Arrivals
 	Booking  *store.Booking // is only read
-	Searches []Search       // one for each charge
+	Searches []Search       // in the order of the charges
 
-	// CallsWaiters says that waiters are called right before their starts, so that their horizon may be nearer than the distance between two
-	// starts: see store.Traits.
+	// CallsWaiters says that waiters are called right before their starts, so
+	// that their horizon may be nearer than the distance between two starts: see
+	// store.Traits.
 	CallsWaiters bool
 
-	// Bounded says that rows are kept as bytes, which tell a number of shares apart: a caller of another share is refused, as
-	// Grant.Shares says.
+	// Bounded says that rows are stored as bytes, which tell a limited number of
+	// shares apart: a caller of a share beyond that is refused, as Grant.Shares
+	// says.
 	Bounded bool
 
 	// Grant is the answer to a booking, without Ready and Turn.
 	Grant *store.Grant
 
-	// Waits says that the caller has got a place in line: if Grant.Handle names one in that
-	// for the slots of the charge at Grant.Held, else in the line that its Waiter stands
-	// in.
+	// Waits says that the caller got a place in line. If Grant.Handle names a
+	// place, it is in the line for the slots of the charge at Grant.Held,
+	// otherwise in the line in which its Waiter stands.
 	Waits bool
 
-	news *News // nil: none
+	news *News // nil without news
 
-	early    int64 // the start at which a waiter is served before others that came earlier; 0: it is the first. See Pass
-	earlyKey Key   // the budget in whose line it is
+	early    int64 // the start at which a waiter is served before earlier waiters. Zero: it is the first. See Pass.
+	earlyKey Key   // the budget in whose line that is
 
-	needsSlots bool // a charge is one of Concurrency
+	needsSlots bool // a charge is a Concurrency limit
 }
 
-// News is what a request has changed for others. Its lists are in the order in which
-// waiters are to be told.
+// News is how a request has changed what concerns other callers. The lists are
+// in the order in which waiters are to be told.
 type News struct {
-	Called  []Place   // waiters for slots whose turn it is: they book again
+	Called  []Place   // waiters for slots whose turn has come: they book again
 	Useless []Useless // starts that may not be used, or need not
-	Closed  []Closed  // budgets that are closed: some waiters cannot wait for so long
+	Closed  []Closed  // budgets that are closed: some waiters cannot wait until they open
 	Moved   []Key     // budgets in whose line a start may be nearer now: see Due
 }
 
-// Arrivals orders the waiters of one store: each gets a number that none had before, and
-// that follows the clock, so that those of several stores are about in order too.
-type Arrivals struct{ last atomic.Int64 }
-
-func (a *Arrivals) next(now int64) int64 {
-	for {
-		last := a.last.Load()
-		if next := max(last+1, now); a.last.CompareAndSwap(last, next) {
-			return next
-		}
-	}
-}
-
-// Useless are booked starts, From a time on, Before another, by their marks. Those that are
-// Lifted need not be kept: there may be an earlier start.
+// Useless are booked starts in a budget, with marks from From on and before
+// Before. Callers need not keep starts that are Lifted: there may be an earlier
+// start.
 type Useless struct {
 	Key          Key
 	From, Before int64
@@ -76,34 +70,87 @@ type Closed struct {
 	Until int64
 }
 
-// Open makes the search of the i-th charge ready: r is its row, which may be nil for an Unlimited
-// charge that has none.
+// Arrivals numbers the waiters of one store: each number is new, and follows the
+// clock, so that the waiters of several stores are nearly in order as well. The
+// zero Arrivals is ready to use, also by several goroutines at once.
+type Arrivals struct{ last atomic.Int64 }
+
+// next returns a new arrival, at least now.
+func (a *Arrivals) next(now int64) int64 {
+	for {
+		last := a.last.Load()
+		if next := max(last+1, now); a.last.CompareAndSwap(last, next) {
+			return next
+		}
+	}
+}
+
+// NewRequest returns a request for a booking with open searches. The rows are in
+// the order of the charges.
+func NewRequest(now int64, by Node, a *Arrivals, b *store.Booking, rows []*Row) *Request {
+	q := &Request{Now: now, Node: by, Arrivals: a, Booking: b, Searches: make([]Search, len(rows)), Grant: new(store.Grant)}
+	for i, r := range rows {
+		q.Open(i, r)
+	}
+	return q
+}
+
+// Open makes the search of the i-th charge ready, and brings its row r to the
+// time now. The row may be nil for an Unlimited charge that has none.
 func (q *Request) Open(i int, r *Row) {
 	s := &q.Searches[i]
 	s.rule.set(&q.Booking.Charges[i], q.Booking.Spread)
-	if s.rule.peak == 0 && s.passBy(r, q.Now) {
+	if s.rule.peak == 0 && s.passesBy(r, q.Now) {
 		return
 	}
+
 	live := len(r.leases)
 	s.row = r
 	r.advance(q.Now, &s.rule)
+
 	switch {
 	case s.rule.peak == 0:
-		s.free = r.isOpen(q.Now)
+		s.free = r.isFree(q.Now)
 	case s.rule.slots:
-		if q.needsSlots = true; r.slots == nil {
+		q.needsSlots = true
+		if r.slots == nil {
 			r.slots = new(slots)
 		}
 	}
+
+	// Slots that a dead node held are free, and room that was set aside for a silent node.
 	spoke := r.spoke(q.Node.ID)
 	if lapsed := r.lapseSlots(); lapsed || spoke || len(r.leases) < live {
-		q.setAside(i) // what a dead node held is free, and what was set aside for a silent one
+		q.setAside(i)
+	}
+}
+
+// untouched stands for the missing row of an unlimited budget that was never
+// closed. It is never written to.
+var untouched Row
+
+// passesBy makes s the search of an unlimited budget that is not closed, and
+// reports true, if that is certain without bringing the row to the time now: then
+// the row is left as it is.
+func (s *Search) passesBy(r *Row, now int64) bool {
+	if r == nil {
+		r = &untouched
+	}
+	s.row, s.free = r, r.queue == nil && r.isFree(now) && now >= r.seen
+	return s.free
+}
+
+// wake brings a row that was passed by to the time now.
+func (s *Search) wake(now int64) {
+	if s.free {
+		s.row.advance(now, &s.rule)
 	}
 }
 
 // begin lets a search look for starts from a time on.
 func (q *Request) begin(s *Search, from int64) {
 	s.from, s.horizon = from, Micros(q.Booking.Horizon)
+
 	starts := 0
 	for i := range q.Searches {
 		if o := &q.Searches[i]; !o.rule.slots && !o.free {
@@ -123,17 +170,309 @@ func (s *Search) isBrief() bool {
 	return 0 < s.horizon && s.horizon < 2*distance
 }
 
-// NewRequest returns a request for a booking whose rows are given in the order of its
-// charges.
-func NewRequest(now int64, by Node, a *Arrivals, b *store.Booking, rows []*Row) *Request {
-	q := &Request{Now: now, Node: by, Arrivals: a, Booking: b, Searches: make([]Search, len(rows)), Grant: new(store.Grant)}
-	for i, r := range rows {
-		q.Open(i, r)
+// key returns the budget of the i-th charge.
+func (q *Request) key(i int) Key { return q.Booking.Charges[i].Budget.Key }
+
+// row returns the row of a budget, nil if no charge has it.
+func (q *Request) row(key Key) *Row {
+	for i := range q.Searches {
+		if q.key(i) == key {
+			return q.Searches[i].row
+		}
 	}
-	return q
+	return nil
 }
 
-// News returns what the request has changed for others.
+// BookNow books for a caller that finds no waiters in line. It returns false,
+// and has done nothing, if there are waiters, the caller comes from a line, or
+// the start is beyond the horizon: then the caller stands in line.
+func (q *Request) BookNow() (decided bool) {
+	b := q.Booking
+	from := q.Now + Micros(b.NotBefore)
+	for i := range q.Searches {
+		s := &q.Searches[i]
+		q.begin(s, from)
+		s.behind(b)
+	}
+	if b.Horizon > 0 && (b.Returns || b.Instead != (store.Handle{}) || q.inLine()) {
+		return false
+	}
+
+	q.giveBackInstead()
+	t := q.find(from)
+	if isFar(b, t-q.Now) {
+		return false
+	}
+	q.book(t)
+	return true
+}
+
+// inLine reports whether a caller waits for a start in one of the budgets.
+func (q *Request) inLine() bool {
+	for i := range q.Searches {
+		if q.Searches[i].row.queue != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// isFar reports whether a booking must wait in line for a start that is wait
+// microseconds away, and may wait for as long.
+func isFar(b *store.Booking, wait int64) bool {
+	return wait > 0 && b.Horizon > 0 && wait > Micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
+		(b.MaxWait < 0 || wait <= Micros(b.MaxWait))
+}
+
+// giveBackInstead gives back the handle that the booking replaces.
+func (q *Request) giveBackInstead() {
+	if q.Booking.Instead == (store.Handle{}) {
+		return
+	}
+	for i := range q.Searches {
+		q.Searches[i].giveBack(q.Booking.Instead, q.Node)
+	}
+}
+
+// find returns the earliest start not before t that has room in every budget
+// that counts, and notes which charge set it. Each answer is a lower bound for
+// all budgets, so the search ends when a whole round moves nothing.
+func (q *Request) find(t int64) int64 {
+	from, g := t, q.Grant
+	g.Held = store.NotHeld
+	for still := 0; still < len(q.Searches); {
+		for i := range q.Searches {
+			still++
+			if q.Booking.Charges[i].Shadow {
+				continue
+			}
+			if next := q.Searches[i].earliest(t); next > t {
+				t, still, g.Held = next, 1, i
+				g.Paused = q.Searches[i].row.paused > from
+			}
+		}
+	}
+	return t
+}
+
+// book books the start at t, and calls the waiters for which the caller makes
+// room.
+func (q *Request) book(t int64) {
+	q.start(t)
+	if q.Booking.Instead.Place != 0 { // its slots are free for the next waiter
+		for i := range q.Searches {
+			q.setAside(i)
+		}
+	}
+}
+
+// start books the start at t, if it is of use.
+func (q *Request) start(t int64) {
+	b, g := q.Booking, q.Grant
+	g.Wait = waitOf(t - q.Now)
+	if g.Wait == store.Never {
+		return
+	}
+	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && q.needsSlots && !q.acquire() {
+		return
+	}
+
+	g.OK, g.Handle = true, store.Handle{Start: t, Stamp: 1}
+
+	// Callers that come later keep behind a start that had to wait.
+	switch {
+	case b.Horizon <= 0 || g.Held < 0:
+	case q.early != 0 && q.key(g.Held) == q.earlyKey: // waiters before this one have not booked yet, and must not keep behind it
+	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
+		if held := &q.Searches[g.Held]; !held.rule.slots { // no start is in a row of slots
+			held.row.keepBehind(class(b.Priority), t)
+		}
+
+	default:
+		q.pin(t)
+	}
+
+	for i := range q.Searches {
+		c, s := &b.Charges[i], &q.Searches[i]
+		if c.Shadow {
+			q.over(i, s.earliest(t)-t)
+		} else {
+			g.Handle.Stamp += s.row.lifts
+		}
+
+		switch {
+		case s.free:
+		case s.rule.peak == 0:
+			s.row.bookProbe(t, &s.rule)
+		case !s.rule.slots:
+			s.row.book(t, &s.rule)
+		case t == q.Now:
+			s.row.hold(s.rule.cost, q.Node)
+		}
+	}
+}
+
+// waitOf returns a wait in microseconds as callers are told it.
+func waitOf(micros int64) time.Duration {
+	if micros > Micros(farthest.Wait) {
+		return store.Never
+	}
+	return time.Duration(micros) * time.Microsecond
+}
+
+// over notes by how many microseconds the start would have been later if a
+// Shadow charge counted.
+func (q *Request) over(i int, late int64) {
+	if late == 0 {
+		return
+	}
+	if q.Grant.Over == nil {
+		q.Grant.Over = make([]time.Duration, len(q.Searches))
+	}
+	q.Grant.Over[i] = time.Duration(late) * time.Microsecond
+}
+
+// pin notes a start that several budgets have beyond the horizon.
+func (q *Request) pin(start int64) {
+	for i := range q.Searches {
+		if !q.Searches[i].free {
+			q.Searches[i].row.pin = start
+		}
+	}
+}
+
+// acquire reports whether all Concurrency charges have room. If not, nothing is
+// taken: the booking gets a place in the first line in which it must stand, if
+// it can wait.
+func (q *Request) acquire() bool {
+	b := q.Booking
+	arrival := b.Instead.Place
+	for i := range q.Searches {
+		s := &q.Searches[i]
+		if !s.rule.slots || b.Charges[i].Shadow {
+			continue
+		}
+
+		l := s.row.slots
+		if s.called && l.taken() <= s.rule.room || l.admits(&s.rule, arrival) {
+			continue
+		}
+
+		q.Grant.Held = i
+		if b.MaxWait != 0 {
+			if arrival == 0 {
+				arrival = q.Arrivals.next(max(q.Now, l.newest()+1))
+			}
+
+			s.row.lease(q.Node)
+			l.asked = q.Now
+			l.lineUp(&s.rule, arrival, q.Node.ID)
+			q.Grant.Handle, q.Waits = store.Handle{Place: arrival}, true
+		}
+
+		return false
+	}
+
+	return true
+}
+
+// giveBack takes a start, or a place in line, out of the row. A request in
+// flight keeps its slots.
+func (s *Search) giveBack(h store.Handle, by Node) {
+	switch {
+	case s.free:
+	case !s.rule.slots:
+		if s.row.remove(h.Start, &s.rule) {
+			s.row.untail(h.Start)
+		}
+	case h.Place != 0:
+		s.row.slots.asked = s.row.seen
+		s.called = s.row.slots.leave(h.Place, by.ID, s.rule.cost)
+	}
+}
+
+// release ends the hold of a node on the slots of the charge.
+func (s *Search) release(by Node) {
+	if s.rule.slots {
+		s.row.release(s.rule.cost, by)
+	}
+}
+
+// Cancel gives back a grant that was not used, or a place in line.
+func (q *Request) Cancel(g store.Grant) {
+	for i := range q.Searches {
+		s := &q.Searches[i]
+		s.giveBack(g.Handle, q.Node)
+		if g.OK && g.Wait == 0 {
+			s.release(q.Node)
+		}
+		q.setAside(i)
+	}
+	q.moved()
+}
+
+// Release frees the slots that a granted booking holds of its Concurrency
+// charges.
+func (q *Request) Release() {
+	for i := range q.Searches {
+		q.Searches[i].release(q.Node)
+		q.setAside(i)
+	}
+	q.moved()
+}
+
+// settle changes the cost of the start at t, if it still counts. Whether there is
+// room for a higher cost is not asked: the cost was spent.
+func (r *Row) settle(t int64, u *rule, cost int64) {
+	if !u.counts(t, r.seen) {
+		return
+	}
+	if cost < u.cost {
+		r.untail(r.seen) // the next caller may use the room
+	}
+
+	if !r.remove(t, u) {
+		cost -= u.cost
+		t += u.cost * u.unit // behind the booked units
+	}
+	if u.unit > 0 {
+		cost = min(cost, (Micros(farthest.Wait)+u.unit-1)/u.unit) // a higher cost closes the row for no longer
+	}
+	if cost > 0 {
+		v := *u
+		v.cost = cost
+		r.book(t, &v)
+	}
+}
+
+// Settle changes the cost of a granted start to costs[i] for the i-th charge.
+func (q *Request) Settle(g store.Grant, costs []int) {
+	for i := range q.Searches {
+		s := &q.Searches[i]
+		if !s.rule.slots && s.rule.peak > 0 {
+			s.row.settle(g.Handle.Start, &s.rule, int64(costs[i]))
+		}
+	}
+	q.moved()
+}
+
+// Usable reports whether a booked start may be used: no budget is closed at its
+// time, and none was resumed since the booking. A row that does not exist is
+// nil.
+func Usable(charges []store.Charge, g store.Grant, row func(i int) *Row) bool {
+	stamp := int64(1)
+	for i := range charges {
+		if r := row(i); r != nil && !charges[i].Shadow {
+			if r.paused > g.Handle.Start {
+				return false
+			}
+			stamp += r.lifts
+		}
+	}
+	return g.Handle.Stamp == 0 || g.Handle.Stamp == stamp // a caller that does not know the stamp has 0
+}
+
+// News returns how the request has changed what concerns other callers.
 func (q *Request) News() News {
 	if q.news == nil {
 		return News{}
@@ -141,7 +480,7 @@ func (q *Request) News() News {
 	return *q.news
 }
 
-// HasNews reports whether the request has changed anything for others.
+// HasNews reports whether News has anything to tell.
 func (q *Request) HasNews() bool { return q.news != nil }
 
 // note returns the news, to be added to.
@@ -152,20 +491,8 @@ func (q *Request) note() *News {
 	return q.news
 }
 
-// key is the budget of the i-th charge.
-func (q *Request) key(i int) Key { return q.Booking.Charges[i].Budget.Key }
-
-// row returns the row of a budget; nil if no charge has it.
-func (q *Request) row(key Key) *Row {
-	for i := range q.Searches {
-		if q.key(i) == key {
-			return q.Searches[i].row
-		}
-	}
-	return nil
-}
-
-// setAside calls waiters for slots, as far as there is room in the i-th charge's row.
+// setAside calls waiters for slots, as far as there is room in the i-th charge's
+// row.
 func (q *Request) setAside(i int) {
 	if s := q.Searches[i].row.slots; s != nil {
 		s.setAside(func(p place) {
@@ -175,7 +502,7 @@ func (q *Request) setAside(i int) {
 	}
 }
 
-// moved tells of the lines of the request's rows.
+// moved notes that a start may be nearer in the lines of all rows.
 func (q *Request) moved() {
 	for i := range q.Searches {
 		if r := q.Searches[i].row; r.queue != nil || r.Wants() {
@@ -184,7 +511,69 @@ func (q *Request) moved() {
 	}
 }
 
-// useless tells of starts in the i-th charge's row.
+// useless notes starts in the i-th charge's row that may not be used.
 func (q *Request) useless(i int, from, before int64, lifted bool) {
 	q.note().Useless = append(q.note().Useless, Useless{q.key(i), from, before, lifted})
+}
+
+// A Record is what a store keeps of a caller's last call, beside the rows and
+// changed in the same step: so a call whose answer was lost can be made again,
+// and is done once. The calls of a caller, made one after the next, have growing
+// numbers; a call that is repeated keeps its number, and its tries are counted.
+// The zero Record is that a caller made no call.
+type Record struct {
+	call int64
+	try  int64
+}
+
+// A Verdict is what a Record says of a try of a call.
+type Verdict int
+
+const (
+	Do   Verdict = iota // the call is to be done, and is recorded
+	Done                // the call was done before, by the try that Tried returns
+	Late                // the caller has made later calls: no caller waits for this one
+)
+
+// Begin is called first for a try of a call, in the step that does the call.
+func (r *Record) Begin(call, try int64) Verdict {
+	switch {
+	case call < r.call:
+		return Late
+	case call == r.call:
+		return Done
+	}
+	r.call, r.try = call, try
+	return Do
+}
+
+// IsBefore reports whether the record is of an earlier call. A record that was
+// removed is not.
+func (r *Record) IsBefore(call int64) bool { return 0 < r.call && r.call < call }
+
+// Tried returns which try of the last call was done: the caller has the answer
+// to that try.
+func (r *Record) Tried() int64 { return r.try }
+
+// MarshalBinary returns the record in at most 32 bytes.
+func (r *Record) MarshalBinary() ([]byte, error) {
+	return binary.AppendVarint(binary.AppendVarint([]byte{version}, r.call), r.try), nil
+}
+
+// UnmarshalBinary makes r the record on which MarshalBinary was called. Bytes
+// that are no record are an [ErrCorrupt].
+func (r *Record) UnmarshalBinary(b []byte) error {
+	if len(b) == 0 || b[0] != version {
+		return ErrCorrupt
+	}
+	call, n := binary.Varint(b[1:])
+	if n <= 0 {
+		return ErrCorrupt
+	}
+	try, m := binary.Varint(b[1+n:])
+	if m <= 0 || 1+n+m != len(b) {
+		return ErrCorrupt
+	}
+	*r = Record{call, try}
+	return nil
 }

@@ -1,78 +1,88 @@
 package ledger
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Key names a budget: [store.Budget].Key.
+// A Key names a budget: see Key in [store.Budget].
 type Key = [16]byte
 
-// A Row is one budget: see docs/internals/booking.md for what it promises. The zero Row is a budget
-// that was never used. All times are microseconds of the store's clock.
+// A Row is one budget: docs/internals/booking.md says what it promises. The
+// zero Row is a budget that was never used. All times are microseconds of the
+// store's clock. A Row is not safe for concurrent use.
 type Row struct {
-	entries []entry // each begins later than the one before, and ends no earlier
+	entries []entry // each begins later than the entry before, and ends no earlier
 	total   int64   // the sum of their n
 
-	seen   int64 // the latest time that anybody asked
-	lost   int64 // no start later than this was forgotten; 0: none was
-	span   int64 // entries are kept for so long
-	most   int64 // no half-open interval of a span holds more than this
+	seen   int64 // the latest time at which anybody asked
+	lost   int64 // no start later than this was forgotten. Zero: no start was.
+	span   int64 // for how many microseconds entries are kept
+	most   int64 // upper bound on the starts in any half-open interval of a span
 	until  int64 // span and most are needed until then, even if a caller's limit is smaller
-	paused int64 // closed until then; kept for the slow start after it
+	paused int64 // the budget is closed until then; kept for the slow start afterwards
 	last   penalty
 	frozen int64 // starts up to then stay booked when they are cancelled
 
-	level int64 // TokenBucket: what was spent of it at lost, in units; see bucket.go
-	unit  int64 // units of a token in level; negative: other limits added to it; 0: it was no bucket
+	level int64 // TokenBucket: units spent at the time lost; see bucket.go
+	unit  int64 // units of a token in level. Negative: other limits added to level. Zero: the limit was no bucket.
 
-	ceiling ceiling        // what was learned of the upstream; zero: nothing
+	ceiling ceiling        // what was learned of the upstream. Zero: nothing.
 	lifts   int64          // how many pauses ended before their time
-	tails   [classes]int64 // the last start that waiters of each priority got
+	tails   [classes]int64 // the last start that waiters of each class got
 	pin     int64          // the last start that is, or was, beyond the horizon
 
-	queue  *queue  // the waiters for a start; nil: none
-	slots  *slots  // Concurrency: what is in flight and waits; nil: nothing yet
-	leases []lease // of the nodes that hold slots or wait, but for those without one
+	queue  *queue  // the line for starts, nil without waiters
+	slots  *slots  // Concurrency: slots in use and the line for them, nil before the first caller
+	leases []lease // of the nodes that hold slots or wait, except nodes without a lease
 }
 
-// An entry says that n starts, costs summed, lie in [first, last].
+// An entry says that n starts, costs summed, lie in the closed interval
+// [first, last].
 type entry struct{ first, last, n int64 }
 
-// A level is what was spent of a bucket at some moment. It is counted in units
-// that make all arithmetic whole: a token is rule.micros units, and each
-// microsecond rule.tokens units flow back.
+// A level is how full of spent tokens a bucket was at a moment. It is counted in
+// units that make all arithmetic whole: a token is rule.micros units, and in
+// each microsecond rule.tokens units flow back.
 type level struct{ at, spent int64 }
 
-// A penalty is what a row remembers of the last one; see docs/internals/bans.md.
+// A penalty is what a row remembers of its last one: see docs/internals/bans.md.
+// The zero penalty is none.
 type penalty struct {
-	length int64 // for how long it closed the budget
-	probe  int64 // for how long the first start after it is alone
-	times  int64 // how often in a row it was met; 0: it was no refusal
+	length int64 // for how many microseconds it closed the budget
+	probe  int64 // for how many microseconds the first start afterwards is alone
+	times  int64 // how often in a row it was met. Zero: it was no refusal.
 }
 
-// A ceiling is what was learned of how much the upstream allows: the level of use that
-// was refused, when the ceiling fell from there, and the window that both are about. How
-// high it is at any moment follows from that, so that it rises without being written.
-// See docs/learning.md.
+// A ceiling is what was learned of how much the upstream allows: the level of
+// use that was refused, when the ceiling fell from there, and the window that
+// both are about. The height at any moment follows from these, so the ceiling
+// rises without being written. See docs/learning.md.
 type ceiling struct {
 	top    float64
 	fell   int64
 	window int64
 }
 
-// maxPlaces is how many waiters a row lists in its line for starts when it is bytes, if they fit, and maxSlotPlaces how many in that for slots. The
-// others are counted. If fewer than fewPlaces are left of those that are listed, others are wanted.
+// A stored row lists at most maxPlaces waiters of its line for starts and
+// maxSlotPlaces of its line for slots, if they fit, and counts the rest. When
+// fewer than fewPlaces of the listed waiters are left, the counted waiters are
+// wanted: see Wants.
 const (
 	maxPlaces     = 512
 	maxSlotPlaces = 128
 	fewPlaces     = 64
 )
 
-// maxShares is how many shares, and callers without one, a row as bytes tells apart: each has a lane and its first place in MaxBytes. Large costs
-// are large numbers.
+// maxShares is how many shares a stored row tells apart, callers without a share
+// being one of them: each has a lane and its first place in MaxBytes. Under a
+// large limit costs are large numbers, so fewer fit.
 func maxShares(limit int64) int {
 	if limit > 100_000 {
 		return 50
@@ -80,8 +90,8 @@ func maxShares(limit int64) int {
 	return 100
 }
 
-// Recall is how often a waiter without a place has to ask again, at the least. If none of
-// them does for three times as long, they are forgotten.
+// Recall is the longest time after which a waiter without a place has to ask
+// again. If none of them asks for three times as long, all are forgotten.
 const (
 	Recall  = time.Second
 	silence = 3 * int64(Recall/time.Microsecond)
@@ -90,29 +100,9 @@ const (
 // classes is how many priorities there are.
 const classes = 3
 
-// class returns the index of a priority; 0 goes first.
+// class returns the index of a priority: 0 for the highest, which goes first.
 func class(p store.Priority) int {
 	return int(store.PriorityHigh - max(store.PriorityLow, min(p, store.PriorityHigh)))
-}
-
-// A queue is the line of a budget for starts: see docs/internals/line.md.
-type queue struct {
-	lanes  [classes]lanes
-	called []place // of waiters that had their turn, and come for slots too
-	began  int64   // since when it has had waiters
-	asked  int64   // when a waiter came or left last
-	guard  int64   // the node that goes through the line at a time, if no other does before; 0: none. See Pass
-	until  int64   // that time
-}
-
-// slots is what a Concurrency budget has in flight, and the line for it. It is not known when there will
-// be room, so waiters are told no time: they are called when it is there.
-type slots struct {
-	held   int64      // the costs of what runs
-	aside  int64      // the costs of waiters that were called and have not come yet
-	line   []slotWait // by arrival
-	beyond int64      // the costs of those waiters that have no place, and are only counted
-	asked  int64      // when a waiter came or left last
 }
 
 // A Place names the place of a waiter in the line of a budget.
@@ -122,30 +112,14 @@ type Place struct {
 	Node    int64
 }
 
-// A slotWait is a place in the line for slots.
-type slotWait struct {
-	place
-	room   int64 // what may be taken besides the cost and what must stay free
-	whole  int64 // what may be taken besides the cost
-	called bool
-	silent bool // it stands aside until its node speaks; see Row.lapseSlots
-}
-
-// A lease is for how long a node is believed to live.
-type lease struct {
-	node  int64
-	until int64
-	held  int64 // the costs of its slots
-	asked int64 // since when it is to come because of a waiter; 0: it is not, or has come. See Pass
-}
-
-// Clone returns a copy of the row for Status, which changes it; a row that does not exist
-// is nil.
+// Clone returns a deep copy, for readers such as Status that change the row they
+// look at. The clone of a nil row is the zero Row.
 func (r *Row) Clone() *Row {
 	c := new(Row)
 	if r == nil {
 		return c
 	}
+
 	*c = *r
 	c.entries, c.leases = slices.Clone(r.entries), slices.Clone(r.leases)
 	if r.queue != nil {
@@ -159,8 +133,598 @@ func (r *Row) Clone() *Row {
 	return c
 }
 
-// times are those of the row's head that move with the clock; 0 is none. Frozen is about
-// marks, which do not, and seen is what they are compared with.
+// times are the times of the row's head that move when the clock steps; 0 means
+// that there is none. Frozen is compared with marks, which do not move, and seen
+// is the old time itself.
 func (r *Row) times() [8]*int64 {
 	return [...]*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell, &r.tails[0], &r.tails[1], &r.tails[2], &r.pin}
+}
+
+// numbers are the numbers of the row's head that are no times, all at least 0.
+func (r *Row) numbers() [8]*int64 {
+	return [...]*int64{
+		&r.span, &r.most, &r.last.length, &r.last.probe, &r.last.times, &r.level, &r.ceiling.window, &r.lifts,
+	}
+}
+
+// Size returns how many entries the row has, and for how many it has memory.
+func (r *Row) Size() (entries, room int) { return len(r.entries), cap(r.entries) }
+
+// IsBefore reports whether the row is an earlier state than other, if the clock
+// was not set back between the two.
+func (r *Row) IsBefore(other *Row) bool { return r.seen < other.seen }
+
+// Busy reports whether anything is in flight, or a caller waits. Such a row must
+// be kept beyond its Expiry: nodes without a lease hold slots and places for as
+// long as they live.
+func (r *Row) Busy() bool { return r.queue != nil || r.slots != nil && r.slots.busy() }
+
+// Expiry returns the time, in microseconds, from which nothing in the row
+// matters, unless the row is Busy.
+func (r *Row) Expiry() int64 {
+	end := max(r.seen, r.ceiling.forgotten())
+	for i := range r.leases {
+		end = max(end, r.leases[i].until)
+	}
+	if r.paused > 0 {
+		end = max(end, r.paused+max(r.last.probe, r.last.step(), int64(len(steps))*r.span))
+	}
+	if k := len(r.entries); k > 0 {
+		end = max(end, r.entries[k-1].last+r.span+Doubt)
+	}
+	if r.lost > 0 {
+		end = max(end, r.lost+r.span+Doubt) // Reconcile must know that there were starts
+	}
+	return end
+}
+
+// Lists reports whether a waiter has its place in one of the row's lines. A row
+// in memory lists all waiters; MarshalBinary lists the first of each line and
+// counts the rest, so that a stored row never grows.
+func (r *Row) Lists(at Place) bool {
+	if r.slots != nil {
+		if _, ok := r.slots.find(at.Arrival, at.Node); ok {
+			return true
+		}
+	}
+	return r.queue != nil && r.queue.has(at.Arrival)
+}
+
+// Wants reports whether waiters without a place should ask again now, because
+// few waiters with a place are left.
+func (r *Row) Wants() bool {
+	if r.queue != nil {
+		listed, beyond := 0, int64(0)
+		for _, c := range r.queue.lanes {
+			for i := range c {
+				listed += len(c[i].places)
+			}
+			beyond += c.beyond()
+		}
+		if beyond > 0 {
+			return listed < fewPlaces
+		}
+	}
+	return r.slots != nil && r.slots.beyond > 0 && len(r.slots.line) < fewPlaces
+}
+
+// The stored form: a version, the head, entries, leases and both lines, in
+// numbers of variable length. Times are distances to seen.
+
+const (
+	// MaxBytes bounds the stored form of a row, whatever its limit and however
+	// many callers wait.
+	MaxBytes = 4096
+
+	// The first byte of the stored form is its version. A row in which no share
+	// waits is stored as rows were before there were shares.
+	version       = 1
+	versionShares = 2
+	versionAsked  = 2 // is added where nodes are asked, or have a guard: see Pass
+
+	// maxNumber bounds the numbers of a stored row, so that sums of a few of them
+	// do not overflow. It is more than the microseconds from 1970 to 2250.
+	maxNumber = 1 << 53
+)
+
+// ErrCorrupt says that bytes are no row, or no record.
+var ErrCorrupt = errors.New("ledger: not a row")
+
+// A TooManyNodesError says that more nodes hold slots of one budget than a row
+// can name.
+type TooManyNodesError struct{ Nodes int }
+
+func (e *TooManyNodesError) Error() string {
+	return fmt.Sprintf("ledger: %d nodes hold slots of one budget, more than a row can name", e.Nodes)
+}
+
+// MarshalBinary returns the row in at most [MaxBytes]. Waiters for which there
+// is no room are counted, and not listed: see [Row.Lists]. The only error is a
+// *[TooManyNodesError].
+func (r *Row) MarshalBinary() ([]byte, error) {
+	if r.queue == nil && r.slots == nil {
+		return r.append(nil), nil // always small enough: see bound
+	}
+
+	for places := maxPlaces; ; places /= 2 {
+		short := r.shortened(places)
+		if b := short.append(nil); len(b) <= MaxBytes {
+			return b, nil
+		} else if places == 0 {
+			return nil, &TooManyNodesError{len(short.leases)}
+		}
+	}
+}
+
+// shortened returns a copy of the row that lists at most that number of places
+// in each line, and only leases that matter.
+func (r *Row) shortened(places int) *Row {
+	c := r.Clone()
+	used := make(map[int64]bool)
+	use := func(p place) { used[p.node] = true }
+
+	if c.queue != nil {
+		c.queue.shorten(places)
+		for _, c := range c.queue.lanes {
+			for i := range c {
+				for _, p := range c[i].places {
+					use(p)
+				}
+			}
+		}
+
+		for _, p := range c.queue.called {
+			use(p)
+		}
+	}
+
+	if c.slots != nil {
+		c.slots.shorten(min(places, maxSlotPlaces))
+		for _, w := range c.slots.line {
+			use(w.place)
+		}
+	}
+
+	c.leases = slices.DeleteFunc(c.leases, func(l lease) bool { return l.held == 0 && !used[l.node] })
+	return c
+}
+
+// append appends the stored form to b.
+func (r *Row) append(b []byte) []byte {
+	w := writer{b: append(b, version), shares: r.queue.hasShares(), asked: r.isAsked()}
+	if w.shares {
+		w.b[len(b)] = versionShares
+	}
+	if w.asked {
+		w.b[len(b)] += versionAsked
+	}
+
+	w.number(r.seen)
+	for _, x := range r.numbers() {
+		w.number(*x)
+	}
+
+	w.signed(r.unit)
+	w.float(r.ceiling.top)
+
+	for _, t := range r.times() {
+		w.time(*t, r.seen)
+	}
+
+	w.time(r.frozen, r.seen)
+
+	w.number(int64(len(r.entries)))
+	last := r.seen
+	for _, e := range r.entries {
+		w.signed(e.first - last)
+		w.number(e.last - e.first)
+		w.number(e.n)
+		last = e.last
+	}
+
+	w.number(int64(len(r.leases)))
+	for _, l := range r.leases {
+		w.signed(l.node)
+		w.signed(l.until - r.seen)
+		w.number(l.held)
+		if w.asked {
+			w.time(l.asked, r.seen)
+		}
+	}
+
+	w.queue(r)
+	w.slots(r)
+	return w.b
+}
+
+// isAsked reports whether nodes are asked to come, or have a guard. In a row in
+// which nobody waits that means nothing.
+func (r *Row) isAsked() bool {
+	if r.queue == nil && r.slots == nil {
+		return false
+	}
+	return r.queue != nil && r.queue.guard != 0 || slices.ContainsFunc(r.leases, func(l lease) bool { return l.asked != 0 })
+}
+
+// UnmarshalBinary makes r the row on which MarshalBinary was called. Bytes that
+// are no row, or have an unknown version, are an [ErrCorrupt], and leave r as it
+// was.
+func (r *Row) UnmarshalBinary(b []byte) error {
+	if len(b) == 0 || len(b) > MaxBytes || b[0] < version || b[0] > versionShares+versionAsked {
+		return ErrCorrupt
+	}
+
+	rd, c := reader{b: b[1:], asked: b[0] > versionShares}, Row{}
+	rd.shares = b[0] == versionShares || b[0] == versionShares+versionAsked
+	c.read(&rd)
+	if rd.failed || len(rd.b) > 0 || !c.sound() {
+		return ErrCorrupt
+	}
+	*r = c
+	return nil
+}
+
+// read reads the stored form behind its version, in the order of append.
+func (r *Row) read(rd *reader) {
+	r.seen = rd.number()
+	for _, x := range r.numbers() {
+		*x = rd.number()
+	}
+
+	r.unit = rd.signed()
+	r.ceiling.top = rd.float()
+
+	for _, t := range r.times() {
+		*t = rd.time(r.seen)
+	}
+
+	r.frozen = rd.time(r.seen)
+
+	if k := rd.count(MaxEntries); k > 0 {
+		r.entries = make([]entry, k)
+	}
+
+	last := r.seen
+	for i := range r.entries {
+		e := &r.entries[i]
+		e.first = last + rd.signed()
+		e.last = e.first + rd.number()
+		e.n = rd.number()
+		r.total += e.n
+		last = e.last
+	}
+
+	for range rd.count(MaxBytes) {
+		l := lease{node: rd.signed(), until: r.seen + rd.signed(), held: rd.number()}
+		if rd.asked {
+			l.asked = rd.time(r.seen)
+		}
+		r.leases = append(r.leases, l)
+	}
+
+	if rd.flag() {
+		r.queue = rd.queue(r)
+	}
+	if rd.flag() {
+		r.slots = rd.slots(r)
+	}
+}
+
+// sound reports whether requests can have made the row, as far as they rely on
+// it.
+func (r *Row) sound() bool {
+	for i, e := range r.entries {
+		if e.n < 1 || e.last < e.first || e.first < -maxNumber || e.last > 4*maxNumber {
+			return false
+		}
+		if i > 0 && (e.first <= r.entries[i-1].first || e.last < r.entries[i-1].last) {
+			return false
+		}
+	}
+
+	forgets := len(r.entries) > 0 || r.lost != 0
+	if forgets && r.span < 1 || r.unit < -maxNumber || r.level > 2*maxLevel || !(r.ceiling.top >= 0 && r.ceiling.top <= maxNumber) {
+		return false
+	}
+
+	held := int64(0)
+	for i, l := range r.leases {
+		if l.node == 0 || slices.ContainsFunc(r.leases[:i], func(o lease) bool { return o.node == l.node }) {
+			return false
+		}
+		held += l.held
+	}
+
+	if r.slots == nil {
+		return held == 0 && r.queue.sound()
+	}
+
+	inOrder := slices.IsSortedFunc(r.slots.line, func(a, b slotWait) int { return comparePlaces(a.place, b.place) })
+	return held <= r.slots.held && inOrder && r.queue.sound()
+}
+
+// sound reports whether the line is one that requests can have made.
+func (l *queue) sound() bool {
+	if l == nil {
+		return true
+	}
+	for _, c := range l.lanes {
+		for i := range c {
+			if c[i].weight < 1 || c[i].weight > mostWeight || c.of(c[i].share) != &c[i] || !c[i].inOrder() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// inOrder reports whether the places are in the order of arrival.
+func (l *lane) inOrder() bool {
+	for i := 1; i < len(l.places); i++ {
+		if l.places[i].arrival <= l.places[i-1].arrival {
+			return false
+		}
+	}
+	return true
+}
+
+// A writer appends numbers to bytes: small numbers take one byte.
+type writer struct {
+	b      []byte
+	shares bool // the row has lanes of shares
+	asked  bool // nodes are asked to come, or have a guard
+}
+
+func (w *writer) number(x int64) { w.b = binary.AppendUvarint(w.b, uint64(x)) }
+func (w *writer) signed(x int64) { w.b = binary.AppendVarint(w.b, x) }
+func (w *writer) float(x float64) {
+	w.b = binary.BigEndian.AppendUint64(w.b, math.Float64bits(x))
+}
+
+// time writes a time by its distance to now. A time of 0 means none.
+func (w *writer) time(t, now int64) {
+	w.flag(t != 0)
+	if t != 0 {
+		w.signed(t - now)
+	}
+}
+
+func (w *writer) flag(x bool) {
+	if x {
+		w.b = append(w.b, 1)
+	} else {
+		w.b = append(w.b, 0)
+	}
+}
+
+// queue writes the line for starts, if there is one.
+func (w *writer) queue(r *Row) {
+	l := r.queue
+	w.flag(l != nil)
+	if l == nil {
+		return
+	}
+
+	w.signed(l.began - r.seen)
+	w.signed(l.asked - r.seen)
+
+	if w.asked {
+		w.signed(l.guard)
+		w.time(l.until, r.seen)
+	}
+
+	w.places(r, l.called)
+
+	for _, c := range l.lanes {
+		if !w.shares {
+			w.number(c.beyond())
+			w.places(r, c.places())
+			continue
+		}
+
+		w.number(int64(len(c)))
+		for i := range c {
+			w.number(int64(c[i].share))
+			w.number(c[i].weight)
+			w.number(c[i].finish)
+			w.number(c[i].served)
+			w.number(c[i].beyond)
+			w.places(r, c[i].places)
+		}
+	}
+}
+
+// places writes places in the order of arrival.
+func (w *writer) places(r *Row, all []place) {
+	w.number(int64(len(all)))
+	last := r.seen
+	for _, p := range all {
+		w.place(r, p, last)
+		if w.shares {
+			w.flag(p.front)
+		}
+		last = p.arrival
+	}
+}
+
+// place writes a place that follows an arrival at last. An arrival may be far
+// before all times: the difference wraps around, and so does the sum when it is
+// read.
+func (w *writer) place(r *Row, p place, last int64) {
+	w.signed(p.arrival - last)
+	w.number(p.cost)
+	w.number(int64(1 + slices.IndexFunc(r.leases, func(l lease) bool { return l.node == p.node })))
+}
+
+// slots writes the slots in use, and the line for slots.
+func (w *writer) slots(r *Row) {
+	s := r.slots
+	w.flag(s != nil)
+	if s == nil {
+		return
+	}
+
+	w.number(s.held)
+	w.number(s.beyond)
+	w.signed(s.asked - r.seen)
+	w.number(int64(len(s.line)))
+	last := r.seen
+	for _, p := range s.line {
+		w.place(r, p.place, last)
+		w.signed(p.room)
+		w.number(p.whole)
+		w.flag(p.called)
+		last = p.arrival
+	}
+}
+
+// A reader takes from bytes what a writer has written. After a failure it
+// returns zeros.
+type reader struct {
+	b      []byte
+	failed bool
+	shares bool // the row has lanes of shares
+	asked  bool // nodes are asked to come, or have a guard
+}
+
+// took moves the reader on by n bytes, unless it failed, and reports whether it
+// did.
+func (rd *reader) took(n int, ok bool) bool {
+	rd.failed = rd.failed || n <= 0 || n > len(rd.b) || !ok
+	if rd.failed {
+		return false
+	}
+	rd.b = rd.b[n:]
+	return true
+}
+
+// number reads a number from 0 to maxNumber.
+func (rd *reader) number() int64 {
+	x, n := binary.Uvarint(rd.b)
+	if !rd.took(n, x <= maxNumber) {
+		return 0
+	}
+	return int64(x)
+}
+
+// signed reads a number from -maxNumber to maxNumber.
+func (rd *reader) signed() int64 {
+	x, n := binary.Varint(rd.b)
+	if !rd.took(n, -maxNumber <= x && x <= maxNumber) {
+		return 0
+	}
+	return x
+}
+
+// wrapped reads any number.
+func (rd *reader) wrapped() int64 {
+	x, n := binary.Varint(rd.b)
+	if !rd.took(n, true) {
+		return 0
+	}
+	return x
+}
+
+// count reads a number from 0 to most.
+func (rd *reader) count(most int) int {
+	x := rd.number()
+	if x > int64(most) {
+		rd.failed = true
+	}
+	if rd.failed {
+		return 0
+	}
+	return int(x)
+}
+
+func (rd *reader) float() float64 {
+	if len(rd.b) < 8 {
+		rd.failed = true
+		return 0
+	}
+	x := math.Float64frombits(binary.BigEndian.Uint64(rd.b))
+	rd.b = rd.b[8:]
+	return x
+}
+
+func (rd *reader) flag() bool {
+	if len(rd.b) == 0 || rd.b[0] > 1 {
+		rd.failed = true
+		return false
+	}
+	x := rd.b[0] == 1
+	rd.b = rd.b[1:]
+	return x
+}
+
+func (rd *reader) time(now int64) int64 {
+	if !rd.flag() {
+		return 0
+	}
+	return now + rd.signed()
+}
+
+func (rd *reader) queue(r *Row) *queue {
+	l := &queue{began: r.seen + rd.signed(), asked: r.seen + rd.signed()}
+	if rd.asked {
+		l.guard, l.until = rd.signed(), rd.time(r.seen)
+	}
+	l.called = rd.places(r)
+
+	for k := range l.lanes {
+		lanes := 1
+		if rd.shares {
+			lanes = rd.count(MaxBytes)
+		}
+		for range lanes {
+			l.lanes[k] = append(l.lanes[k], rd.lane(r))
+		}
+		l.lanes[k] = l.lanes[k].tidy()
+	}
+	return l
+}
+
+func (rd *reader) lane(r *Row) lane {
+	l := lane{weight: 1}
+	if rd.shares {
+		l.share, l.weight, l.finish, l.served = uint64(rd.number()), rd.number(), rd.number(), rd.number()
+	}
+	l.beyond = rd.number()
+	l.places = rd.places(r)
+	l.costs = l.beyond
+	for _, p := range l.places {
+		l.costs += p.cost
+	}
+	return l
+}
+
+func (rd *reader) places(r *Row) (all []place) {
+	last := r.seen
+	for range rd.count(MaxBytes) {
+		p := rd.place(r, last)
+		p.front = rd.shares && rd.flag()
+		all, last = append(all, p), p.arrival
+	}
+	return all
+}
+
+func (rd *reader) place(r *Row, last int64) place {
+	p := place{arrival: last + rd.wrapped(), cost: rd.number()}
+	if i := rd.count(len(r.leases)); i > 0 {
+		p.node = r.leases[i-1].node
+	}
+	return p
+}
+
+func (rd *reader) slots(r *Row) *slots {
+	s := &slots{held: rd.number(), beyond: rd.number(), asked: r.seen + rd.signed()}
+	last := r.seen
+	for range rd.count(MaxBytes) {
+		w := slotWait{place: rd.place(r, last), room: rd.signed(), whole: rd.number(), called: rd.flag()}
+		s.line, last = append(s.line, w), w.arrival
+		if w.called {
+			s.aside += w.cost
+		}
+	}
+	return s
 }

@@ -6,15 +6,20 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Few is how many charges nearly all bookings have at most: more than the table of a provider has rows for one
-// request. Stores keep the rows of a booking of no more charges on the stack.
+// The short way: the usual booking in a fraction of the steps of a Request.
+
+// Few is an upper bound on the charges of nearly all bookings: more than the
+// table of a provider has rows for one request. Stores keep the rows of a booking
+// with at most that number of charges on the stack.
 const Few = 12
 
-// BookShort is BookNow for what is plain: a start now, in sliding windows that have room behind all
-// that was booked before, and in unlimited budgets of which nothing is known. That is what most
-// callers find. It does what a Request would do, in far fewer steps; whatever is not as plain is left
-// to that: then it returns false, and nothing was done. The rows are those of the charges, in order;
-// that of an unlimited budget of which nothing is known is nil.
+// BookShort books a start now, if all budgets of the booking are plain: sliding
+// windows that have room behind all that was booked before, and unlimited
+// budgets of which nothing is known. That is the case for most callers. It
+// decides like a Request, in a fraction of the steps. It returns false, and has
+// done nothing, if a budget is not plain: then a Request must decide. The rows
+// are in the order of the charges; the row of an unlimited budget of which
+// nothing is known is nil.
 func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decided bool) {
 	charges := b.Charges
 	if b.Returns || b.NotBefore != 0 || names(&b.Instead) {
@@ -31,6 +36,7 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 		if c.Limit.Kind() != store.KindSlidingWindow || c.Shadow || slices.Contains(rows[:i], r) {
 			return false
 		}
+
 		span, n := shortSpan(c), int64(c.Limit.N())
 		if !r.isPlain(now, span) || !r.hasRoom(now, span, n-int64(c.Cost)-int64(c.Reserve)) {
 			return false
@@ -43,37 +49,41 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 		if r == nil {
 			continue
 		}
+
 		r.bookPlain(now, shortSpan(c), int64(c.Limit.N()), int64(c.Cost), spread)
 		stamp += r.lifts
 	}
+
 	g.OK, g.Held, g.Handle.Start, g.Handle.Stamp = true, store.NotHeld, now, stamp
 	return true
 }
 
-// shortSpan is Charge.Span of a sliding window.
+// shortSpan returns Charge.Span of a sliding window, in microseconds.
 func shortSpan(c *store.Charge) int64 { return Micros(c.Limit.Per()+c.Jitter) + 1 }
 
-// names reports whether a handle is not the zero one. To compare the two takes twice as long.
+// names reports whether a handle is not the zero handle. To compare the two with
+// == takes twice as long.
 func names(h *store.Handle) bool {
 	return h.Start|h.Place|h.Stamp != 0 || h.Local || h.Node != nil
 }
 
 // isPlain reports whether a row under a sliding window holds nothing but starts.
 func (r *Row) isPlain(now, span int64) bool {
-	return now >= r.seen && // else the clock stepped back
-		(span == r.span || now >= r.until) && r.lost <= now-span && // else history is missing: see remember
+	return now >= r.seen && // otherwise the clock stepped back
+		(span == r.span || now >= r.until) && r.lost <= now-span && // otherwise history is missing: see remember
 		(r.paused == 0 || r.slowEnd(span) <= now) &&
-		max(r.tails[0], r.tails[1], r.tails[2]) <= now && // else it has to keep behind others
+		max(r.tails[0], r.tails[1], r.tails[2]) <= now && // otherwise it has to keep behind others
 		r.ceiling.top == 0 && r.queue == nil && r.slots == nil && r.leases == nil
 }
 
-// slowEnd is when the probe and the slow start in a sliding window are over.
+// slowEnd returns when the probe and the slow start in a sliding window are
+// over.
 func (r *Row) slowEnd(span int64) int64 {
 	return r.paused + max(r.last.probe, int64(len(steps))*min(r.last.step(), span))
 }
 
-// hasRoom reports whether a sliding window has room now, whatever is still to come, and
-// no entry begins later.
+// hasRoom reports whether a sliding window has room now, whatever is still to
+// come, and no entry begins later.
 func (r *Row) hasRoom(now, span, room int64) bool {
 	e, total := r.entries, r.total
 	if k := len(e); k > 0 && e[k-1].first > now {
@@ -83,15 +93,15 @@ func (r *Row) hasRoom(now, span, room int64) bool {
 		if i == len(e) || e[i].last+span > now {
 			return false
 		}
-		total -= e[i].n // it is over
+		total -= e[i].n // the entry is over
 	}
 	return true
 }
 
-// sliding is all that prune has to know of a sliding window.
+// sliding is a rule with all that prune has to know of a sliding window.
 var sliding rule
 
-// bookPlain is what advance and book do with a row that is plain, for a start now.
+// bookPlain does with a plain row what advance and book do, for a start now.
 func (r *Row) bookPlain(now, span, n, cost, spread int64) {
 	if now >= r.until || r.isBlank() {
 		r.span, r.most = span, n
@@ -99,6 +109,7 @@ func (r *Row) bookPlain(now, span, n, cost, spread int64) {
 		r.most = max(r.most, n)
 	}
 	r.seen = now
+
 	if len(r.entries) > 0 && r.isOver(&r.entries[0], now) {
 		r.prune(now, &sliding)
 	}

@@ -5,20 +5,65 @@ import (
 	"slices"
 )
 
-// taken is what no other request can have.
+// Requests in flight: the slots of a Concurrency budget, the line for them, and
+// the leases of the nodes that hold slots or wait.
+
+// A Node is one of several stores that share rows: its slots and its places are
+// kept as long as it renews its lease. The zero Node has no lease: its slots and
+// places stay until it gives them back, so it must live as long as the rows.
+type Node struct {
+	ID    int64
+	Lease int64 // for how many microseconds it is believed to live
+}
+
+// A lease says for how long a node is believed to live.
+type lease struct {
+	node  int64
+	until int64
+	held  int64 // the costs of its slots
+	asked int64 // since when the node was asked to come because of a waiter. Zero: it was not, or has come. See Pass.
+}
+
+// slots is what a Concurrency budget has in flight, and the line for it. Nobody
+// knows when a request in flight ends, so waiters are told no time: they are
+// called when there is room.
+type slots struct {
+	held   int64      // the costs of requests in flight
+	aside  int64      // the costs of waiters that were called and have not come yet
+	line   []slotWait // by arrival
+	beyond int64      // the costs of waiters without a place, which are only counted
+	asked  int64      // when a waiter came or left last
+}
+
+// A slotWait is a place in the line for slots.
+type slotWait struct {
+	place
+	room   int64 // how much may be taken besides the cost and the reserve
+	whole  int64 // how much may be taken besides the cost
+	called bool
+	silent bool // it stands aside until its node speaks; see lapseSlots
+}
+
+// slotsLapse is for how many microseconds room is set aside for a waiter for
+// slots whose node says nothing.
+const slotsLapse = 250_000
+
+// taken returns how much no other request can have.
 func (s *slots) taken() int64 { return s.held + s.aside }
 
 // busy reports whether there is anything to remember.
 func (s *slots) busy() bool { return s.held > 0 || len(s.line) > 0 || s.beyond > 0 }
 
-// admits reports whether there is room for the rule's cost, and no waiter that came
-// before that arrival waits for it. The arrival is 0 of a caller that does not wait yet.
+// admits reports whether there is room for the rule's cost, and no waiter with
+// an earlier arrival waits for it. The arrival is 0 of a caller that does not
+// wait yet.
 func (s *slots) admits(u *rule, arrival int64) bool {
 	return s.taken() <= u.room && !s.blockedBehind(arrival)
 }
 
-// blockedBehind reports whether a waiter that came before has no room: all did of a caller that
-// does not wait yet. A waiter does not block others if it only waits for more to be free than its cost.
+// blockedBehind reports whether a waiter with an earlier arrival has no room. All
+// waiters are earlier than a caller that does not wait yet, whose arrival is 0. A
+// waiter does not block others if it only waits for its reserve to be free.
 func (s *slots) blockedBehind(arrival int64) bool {
 	for i := range s.line {
 		w := &s.line[i]
@@ -32,7 +77,7 @@ func (s *slots) blockedBehind(arrival int64) bool {
 	return s.beyond > 0 && arrival == 0
 }
 
-// newest is the latest arrival of all.
+// newest returns the latest arrival of all waiters, 0 without waiters.
 func (s *slots) newest() int64 {
 	if len(s.line) == 0 {
 		return 0
@@ -47,14 +92,15 @@ func (s *slots) lineUp(u *rule, arrival, node int64) {
 }
 
 // leave takes a request out of the line, if it is in it, and reports whether it
-// was called. What was set aside for it is free again. A waiter without a place is taken
-// off the count.
+// was called. The room that was set aside for it is free again. A waiter without
+// a place is taken off the count.
 func (s *slots) leave(arrival, node, cost int64) (called bool) {
 	i, ok := s.find(arrival, node)
 	if !ok {
 		s.beyond -= min(cost, s.beyond)
 		return false
 	}
+
 	w := s.line[i]
 	s.line = slices.Delete(s.line, i, i+1)
 	if w.called {
@@ -63,7 +109,7 @@ func (s *slots) leave(arrival, node, cost int64) (called bool) {
 	return w.called
 }
 
-// find returns the place in line of a node's arrival.
+// find returns the index at which a node's arrival stands, or would stand.
 func (s *slots) find(arrival, node int64) (int, bool) {
 	return slices.BinarySearchFunc(s.line, place{arrival: arrival, node: node}, func(w slotWait, p place) int {
 		return comparePlaces(w.place, p)
@@ -75,8 +121,9 @@ func comparePlaces(a, b place) int {
 	return cmp.Or(cmp.Compare(a.arrival, b.arrival), cmp.Compare(a.node, b.node))
 }
 
-// shorten leaves so many places in the line, and counts the other waiters. What was set
-// aside for one of them is free again: it finds it when it comes.
+// shorten leaves at most that number of places in the line, and counts the
+// waiters that have no place any more. Room that was set aside for one of them
+// is free again: the waiter finds it when it comes.
 func (s *slots) shorten(places int) {
 	for _, w := range s.line[min(len(s.line), places):] {
 		s.beyond += w.cost
@@ -84,7 +131,8 @@ func (s *slots) shorten(places int) {
 	s.line = s.line[:min(len(s.line), places)]
 }
 
-// setAside sets room aside for the first in line, as far as it goes, and tells which.
+// setAside sets room aside for the first waiters in line, as far as it goes, and
+// calls tell for each of them.
 func (s *slots) setAside(tell func(p place)) {
 	for i := range s.line {
 		w := &s.line[i]
@@ -98,4 +146,139 @@ func (s *slots) setAside(tell func(p place)) {
 			return
 		}
 	}
+}
+
+// lease returns the lease of a node, renewed, or nil if the node has none.
+func (r *Row) lease(n Node) *lease {
+	if n.ID == 0 {
+		return nil
+	}
+
+	l := r.leaseOf(n.ID)
+	if l == nil {
+		r.leases = append(r.leases, lease{node: n.ID})
+		l = &r.leases[len(r.leases)-1]
+	}
+	l.until = max(l.until, r.seen+n.Lease)
+	return l
+}
+
+// leaseOf returns the lease of a node, nil if it has none.
+func (r *Row) leaseOf(node int64) *lease {
+	for i := range r.leases {
+		if r.leases[i].node == node {
+			return &r.leases[i]
+		}
+	}
+	return nil
+}
+
+// expireLeases forgets the slots and places of nodes whose leases have ended.
+func (r *Row) expireLeases(now int64) {
+	r.leases = slices.DeleteFunc(r.leases, func(l lease) bool {
+		if l.until > now {
+			return false
+		}
+
+		if r.slots != nil {
+			r.slots.held -= l.held
+			for _, w := range slices.Clone(r.slots.line) {
+				if w.node == l.node {
+					r.slots.leave(w.arrival, w.node, 0)
+				}
+			}
+		}
+		if r.queue != nil {
+			r.queue.forget(l.node)
+		}
+		return true
+	})
+}
+
+// Nodes returns the nodes that have a lease in the row.
+func (r *Row) Nodes() (all []int64) {
+	for i := range r.leases {
+		all = append(all, r.leases[i].node)
+	}
+	return all
+}
+
+// Bury ends the lease of a node that is known to be dead. The next request
+// forgets the slots and places of the node.
+func (r *Row) Bury(node int64) {
+	if l := r.leaseOf(node); l != nil {
+		l.until = 0
+	}
+}
+
+// hold counts slots as held by a node.
+func (r *Row) hold(cost int64, by Node) {
+	r.slots.held += cost
+	if l := r.lease(by); l != nil {
+		l.held += cost
+	}
+}
+
+// Holds sets how many slots a node holds, to n: the node itself knows that. Its
+// slots count again if its lease had ended while it could not renew it.
+func (r *Row) Holds(n int64, by Node) {
+	if l := r.lease(by); l != nil {
+		r.slots.held += n - l.held
+		l.held = n
+	}
+}
+
+// release frees slots that a node holds, at most as many as it holds: of a node
+// whose lease has ended no slots are left.
+func (r *Row) release(cost int64, by Node) {
+	mine := r.slots.held
+	if l := r.lease(by); l != nil {
+		mine = l.held
+		l.held -= min(cost, mine)
+	} else {
+		for _, l := range r.leases {
+			mine -= l.held
+		}
+	}
+	r.slots.held -= min(cost, mine)
+}
+
+// lapseSlots has the waiters for slots stand aside whose nodes were asked to
+// come, and say nothing. It reports whether room that was set aside is free
+// again.
+func (r *Row) lapseSlots() (lapsed bool) {
+	if r.slots == nil {
+		return false
+	}
+	for i := range r.slots.line {
+		w := &r.slots.line[i]
+		w.silent = r.isSilent(w.node, slotsLapse)
+		if w.silent && w.called {
+			w.called, lapsed = false, true
+			r.slots.aside -= w.cost
+		}
+	}
+	return lapsed
+}
+
+// Renew renews the lease of the node in all rows, and calls waiters for which
+// nodes that have died made room. A node renews in time while it holds slots or
+// has waiters.
+func (q *Request) Renew() {
+	for i := range q.Searches {
+		q.Searches[i].row.lease(q.Node)
+		q.setAside(i)
+	}
+	q.moved()
+}
+
+// Relist gives a waiter for the slots of the i-th charge the place again that it
+// has lost.
+func (q *Request) Relist(i int, arrival int64) {
+	s := &q.Searches[i]
+	s.row.lease(q.Node) // the row had none, if it listed no place of the node
+	s.row.slots.asked = q.Now
+	s.row.slots.leave(arrival, q.Node.ID, s.rule.cost)
+	s.row.slots.lineUp(&s.rule, arrival, q.Node.ID)
+	q.setAside(i)
 }

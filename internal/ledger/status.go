@@ -1,39 +1,37 @@
 package ledger
 
 import (
+	"context"
 	"math"
 	"time"
 
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Status describes the budget of the only charge, which has a cost of 1, by a copy of its
-// row: see Row.Clone.
-func (q *Request) Status() store.Status {
-	s := &q.Searches[0]
-	s.wake(q.Now)
-	r := s.row
-	s.from = q.Now
-	st := store.Status{Limit: q.Booking.Charges[0].Limit}
-	if s.rule.slots {
-		st.Used, st.Waiting, st.Callers = r.inFlight()
-	} else {
-		st.Used, st.Booked = r.starts(q.Now, &s.rule)
-		st.Waiting = st.Booked + int(r.waiting())
-		st.Callers = r.queue.callers()
-		st.Shares = r.queue.shares()
-	}
-	st.Wait = waitOf(r.wait(s) - q.Now)
-	st.Paused = time.Duration(max(0, r.paused-q.Now)) * time.Microsecond
-	st.Repeated = r.repeated(q.Now)
-	if r.ceiling.isOf(&s.rule) {
-		st.Ceiling = cutOff(r.ceiling.at(q.Now))
-	}
-	return st
+// A Reader calls read with a request for a charge that is made with a copy of
+// the row: see Row.Clone. Stores embed a Reader: each operation that only reads
+// one budget is a method here, and none of those stores.
+type Reader func(c store.Charge, read func(*Request))
+
+// Status implements [store.Store].
+func (r Reader) Status(_ context.Context, c store.Charge) (st store.Status, err error) {
+	c.Cost = 1
+	r(c, func(q *Request) { st = q.Status() })
+	return st, nil
 }
 
-// starts sums the costs that count now: of starts that have come, and of those that are
-// booked for later. An entry whose first start has come counts as if all of them had.
+// come returns how much of an entry that has begun has come: all, except of a
+// block, whose units come one by one.
+func (e *entry) come(now int64, u *rule) int64 {
+	if u.unit == 0 || e.last <= now {
+		return e.n
+	}
+	return min(e.n, max(1+(now-e.first)/u.unit, e.n-(e.last-now+u.unit-1)/u.unit))
+}
+
+// starts sums the costs that count now: of starts that have come, and of starts
+// that are booked for later. An entry whose first start has come counts as if
+// all of them had.
 func (r *Row) starts(now int64, u *rule) (used, booked int) {
 	since, _, _ := u.window(now)
 	for _, e := range r.entries {
@@ -51,16 +49,8 @@ func (r *Row) starts(now int64, u *rule) (used, booked int) {
 	return used, booked
 }
 
-// come is how much of an entry that has begun has come: all, but of a block, whose units
-// come one after another.
-func (e *entry) come(now int64, u *rule) int64 {
-	if u.unit == 0 || e.last <= now {
-		return e.n
-	}
-	return min(e.n, max(1+(now-e.first)/u.unit, e.n-(e.last-now+u.unit-1)/u.unit))
-}
-
-// inFlight sums the costs of what runs and of what waits in line, and counts the callers in line.
+// inFlight sums the costs of requests in flight and of waiters in line, and
+// counts the callers in line.
 func (r *Row) inFlight() (held, waiting, callers int) {
 	if r.slots == nil {
 		return 0, 0, 0
@@ -86,8 +76,9 @@ func (l *queue) callers() int {
 	return callersOf(places, costs, beyond)
 }
 
-// callersOf returns how many waiters there are: those with places, which cost so much together, and those without, of which only the
-// costs are known. The mean of the former is taken for the cost of each of the latter.
+// callersOf estimates the number of waiters in a line. Waiters with a place are
+// counted, and cost costs together. Of waiters without a place only the sum of
+// their costs, beyond, is known: each is taken to cost the mean of the former.
 func callersOf(places int, costs, beyond int64) int {
 	if places == 0 || beyond == 0 {
 		return places + int(beyond)
@@ -96,12 +87,40 @@ func callersOf(places int, costs, beyond int64) int {
 	return places + int(math.Ceil(float64(beyond)/mean))
 }
 
-// wait returns when one that comes now would start, behind those in line.
+// wait returns when a caller that comes now would start, behind the waiters in
+// line.
 func (r *Row) wait(q *Search) int64 {
 	turn := q.from
 	if sum := r.waiting(); sum > 0 && !q.rule.slots {
-		turn = q.turn(sum + q.rule.cost)
+		turn = q.turnAt(sum + q.rule.cost)
 	}
 	q.behind(&store.Booking{Horizon: 1})
 	return max(turn, q.earliest(q.from))
+}
+
+// Status describes the budget of the only charge, which has a cost of 1. The
+// request is made with a copy of the row: see Row.Clone.
+func (q *Request) Status() store.Status {
+	s := &q.Searches[0]
+	s.wake(q.Now)
+	r := s.row
+	s.from = q.Now
+
+	st := store.Status{Limit: q.Booking.Charges[0].Limit}
+	if s.rule.slots {
+		st.Used, st.Waiting, st.Callers = r.inFlight()
+	} else {
+		st.Used, st.Booked = r.starts(q.Now, &s.rule)
+		st.Waiting = st.Booked + int(r.waiting())
+		st.Callers = r.queue.callers()
+		st.Shares = r.queue.shares()
+	}
+
+	st.Wait = waitOf(r.wait(s) - q.Now)
+	st.Paused = time.Duration(max(0, r.paused-q.Now)) * time.Microsecond
+	st.Repeated = r.repeated(q.Now)
+	if r.ceiling.isOf(&s.rule) {
+		st.Ceiling = cutOff(r.ceiling.at(q.Now))
+	}
+	return st
 }

@@ -7,39 +7,45 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Nodes that share rows serve one line together. Each goes through the line in passes: it books for its own waiters, sets room aside for those of
-// other nodes that are within the horizon, and asks these nodes to come. See docs/internals/line.md, "Between nodes".
+// Nodes that share rows serve one line together. Each goes through the line in
+// passes: it books for its own waiters, sets room aside for waiters of other
+// nodes that are within the horizon, and asks these nodes to come. See
+// docs/internals/line.md, "Between nodes".
 
 const (
-	// lapseLeast is for how many microseconds a node that was asked may say nothing, at the least. After that its waiters stand aside.
+	// lapseLeast is a lower bound on the microseconds for which a node that was
+	// asked may say nothing. After that its waiters stand aside.
 	lapseLeast = 100_000
 
-	// lapseParts bounds the same by the horizon, and lookParts how soon a guard goes through its line again.
+	// lapseParts is the part of the horizon that bounds the same time, and
+	// lookParts the part after which a guard goes through its line again.
 	lapseParts = 4
 	lookParts  = 8
 )
 
-// A Pass goes through the line of one budget, for one node, in the order in which its waiters are served. Next names the next waiter, and one of
-// Due with Served, SetAside and Skip must follow.
+// A Pass goes through the line of one budget, for one node, in the order in
+// which its waiters are served. Next names the next waiter, and one of Due with
+// Served, SetAside, and Skip must follow.
 type Pass struct {
 	key   Key
 	row   *Row
-	ahead *Row     // the row as it is when the waiters of other nodes before the next one have started; nil while there are none
-	other *Request // asks for a waiter of another node: it is believed to want what the node's own waiters want
+	ahead *Row     // the row as it will be when the waiters of other nodes before the next one have started, nil while there are none
+	other *Request // asks for a waiter of a different node: it is believed to want the same as the node's own waiters
 	lapse int64
-	floor int64 // no waiter ahead starts before, or one that is still to book would find no room between others
+	floor int64 // no waiter ahead starts before, or a waiter that is still to book would find no room between others
 	aside bool  // room is set aside for a waiter before the next one
-	again int64 // when there may be more to do, a time of the store's clock; 0 if that is not known
+	again int64 // when there may be more to do, a time of the store's clock. Zero: nobody knows.
 
-	// Of the place that Next has named.
+	// The place that Next has named.
 	place place
 	class int
 	lane  uint64
 	start int64 // the start that was found for it ahead
 }
 
-// NewPass begins a pass of the node of a request, which has one charge, that of the budget whose line it is, and is opened. A booking of
-// the request has the Horizon and the Spread of a waiter of the node.
+// NewPass begins a pass of the node of a request. The request is open, and has
+// one charge, for the budget whose line it is. Its booking has the Horizon and
+// the Spread of a waiter of the node.
 func NewPass(q *Request) *Pass {
 	r := q.Searches[0].row
 	p := &Pass{key: q.key(0), row: r, other: q, lapse: lapse(q.Booking.Horizon)}
@@ -50,17 +56,43 @@ func NewPass(q *Request) *Pass {
 	return p
 }
 
-// lapse is for how many microseconds a node may say nothing that was asked to come.
+// lapse returns for how many microseconds a node may say nothing that was asked
+// to come.
 func lapse(horizon time.Duration) int64 { return max(lapseLeast, Micros(horizon)/lapseParts) }
 
-// isSilent reports whether a node was asked to come, and has let so much time pass.
+// ask notes that a node is to come, and reports whether it was not asked before.
+func (r *Row) ask(node, now int64) bool {
+	l := r.leaseOf(node)
+	if l == nil {
+		return true
+	}
+	if l.asked != 0 {
+		return false
+	}
+	l.asked = now
+	return true
+}
+
+// spoke notes that a node lives, and reports whether it was asked to come.
+func (r *Row) spoke(node int64) (asked bool) {
+	l := r.leaseOf(node)
+	if l == nil || l.asked == 0 {
+		return false
+	}
+	l.asked = 0
+	return true
+}
+
+// isSilent reports whether a node was asked to come, and has let more than lapse
+// microseconds pass.
 func (r *Row) isSilent(node, lapse int64) bool {
 	l := r.leaseOf(node)
 	return l != nil && l.asked != 0 && r.seen-l.asked > lapse
 }
 
-// lively returns the row's line without the waiters of silent nodes: they stand aside until their node speaks, and keep their places. If no node is
-// silent that is the line itself.
+// lively returns the row's line without the waiters of silent nodes: they stand
+// aside until their node speaks, and keep their places. If no node is silent it
+// returns the line itself, and otherwise a copy.
 func (r *Row) lively(lapse int64) *queue {
 	l := r.queue
 	for i := range r.leases {
@@ -75,14 +107,14 @@ func (r *Row) lively(lapse int64) *queue {
 	return l
 }
 
-// lookAhead has the pass go on with a row of its own.
+// lookAhead has the pass go on with a copy of the row.
 func (p *Pass) lookAhead() {
 	if p.ahead == nil {
 		p.ahead = p.row.Clone()
 	}
 }
 
-// view is the row in which the next waiter looks for its start.
+// view returns the row in which the next waiter looks for its start.
 func (p *Pass) view() *Row {
 	if p.ahead != nil {
 		return p.ahead
@@ -90,7 +122,8 @@ func (p *Pass) view() *Row {
 	return p.row
 }
 
-// Next returns the place of the next waiter; false if there is none, or if one that was called has not come: it serves the line when it comes.
+// Next returns the place of the next waiter. ok is false if there is none, or if
+// a called waiter has not come: it serves the line when it comes.
 func (p *Pass) Next() (at Place, ok bool) {
 	l := p.view().queue
 	if l == nil || p.standsStill() {
@@ -105,7 +138,8 @@ func (p *Pass) Next() (at Place, ok bool) {
 	return Place{p.key, p.place.arrival, p.place.node}, true
 }
 
-// standsStill reports whether a waiter that was called is still to come, of a node that is not silent.
+// standsStill reports whether a called waiter is still to come, of a node that
+// is not silent.
 func (p *Pass) standsStill() (still bool) {
 	if p.row.queue == nil {
 		return false
@@ -115,7 +149,9 @@ func (p *Pass) standsStill() (still bool) {
 		if p.row.isSilent(c.node, p.lapse) {
 			continue
 		}
-		if still = true; l != nil && l.asked != 0 {
+
+		still = true
+		if l != nil && l.asked != 0 {
 			p.lookAt(l.asked + p.lapse + 1)
 		}
 	}
@@ -129,7 +165,8 @@ func (p *Pass) lookAt(at int64) {
 	}
 }
 
-// find returns the earliest start of a request ahead, for its i-th charge, and from when on a start of others leaves it room.
+// find returns the earliest start of a request ahead, for its i-th charge, and
+// from when on a start of others leaves it room.
 func (p *Pass) find(q *Request, i int, lost bool) (start, clear int64) {
 	s := q.Searches[i]
 	s.row = p.view()
@@ -138,6 +175,7 @@ func (p *Pass) find(q *Request, i int, lost bool) (start, clear int64) {
 		s.behind(q.Booking)
 	}
 	s.tail = max(s.tail, p.floor)
+
 	start = s.earliest(q.Now)
 	if s.part > 0 {
 		return start, 0
@@ -155,9 +193,13 @@ func (p *Pass) isNear(start int64, horizon time.Duration) bool {
 	return false
 }
 
-// Due reports whether a start of the next waiter, which is one of the node itself, is within its horizon. The request is that of its booking, and is
-// opened. If it is due, Serve of the request must follow, and Served. A waiter that needs slots, too, is due when it is the first: one at a time is called.
-// In a slow start the same is true of all, because the room that one leaves to another depends on who asks first.
+// Due reports whether a start of the next waiter, one of the node itself, is
+// within its horizon. The request is open, with the waiter's booking. If Due
+// returns true, Serve of the request must follow, and then Served.
+//
+// A waiter that needs slots as well is due when it is the first: one at a time
+// is called. In a slow start the same is true of all waiters, because the room
+// that one leaves to the next depends on who asks first.
 func (p *Pass) Due(q *Request, w *Waiter) bool {
 	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == p.key })
 	if p.aside && (q.needsSlots || p.row.paused != 0 && q.Now < q.Searches[i].rule.rampEnd(p.row)) {
@@ -175,7 +217,7 @@ func (p *Pass) Due(q *Request, w *Waiter) bool {
 	return true
 }
 
-// Served notes what Serve has done for the next waiter. called is what Serve returned.
+// Served notes the result of Serve for the next waiter, which returned called.
 func (p *Pass) Served(q *Request, called bool) {
 	if called {
 		p.row.ask(p.other.Node.ID, q.Now) // if the node dies now, the line does not stand still
@@ -190,8 +232,9 @@ func (p *Pass) Served(q *Request, called bool) {
 	p.take()
 }
 
-// SetAside sets aside what the next waiter will take, which is one of another node. It returns false if its start is not within the horizon yet; ask
-// says that its node has to be told.
+// SetAside sets the room aside that the next waiter, one of a different node,
+// will take. near is false if its start is not within the horizon yet; ask says
+// that its node has to be told.
 func (p *Pass) SetAside() (near, ask bool) {
 	q, s := p.other, &p.other.Searches[0]
 	q.Booking.Priority = store.PriorityHigh - store.Priority(p.class)
@@ -208,6 +251,7 @@ func (p *Pass) SetAside() (near, ask bool) {
 	p.put(s, start)
 	p.take()
 	p.aside, p.floor = true, clear
+
 	ask = p.row.ask(node, q.Now)
 	if l := p.row.leaseOf(node); l != nil {
 		p.lookAt(l.asked + p.lapse + 1)
@@ -215,7 +259,8 @@ func (p *Pass) SetAside() (near, ask bool) {
 	return true, ask
 }
 
-// IsAsked reports whether the node of the next waiter was asked, and is still to come.
+// IsAsked reports whether the node of the next waiter was asked, and is still to
+// come.
 func (p *Pass) IsAsked() bool {
 	l := p.row.leaseOf(p.place.node)
 	return l != nil && l.asked != 0
@@ -259,8 +304,10 @@ func (p *Pass) take() {
 	*c = c.tidy()
 }
 
-// End ends the pass, of a node in which callers wait in the line or not. It returns in how long the node must make another one; below 0 if it need
-// not, because another node does: then next is the node that has to hear of the line, or 0 if none has to.
+// End ends the pass; waits says whether callers of the node wait in the line. It
+// returns in how long the node must make a new pass. later is below 0 if it need
+// not, because a different node does: then next is the node that has to hear of
+// the line, or 0 if none has to.
 func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	r := p.row
 	if r.queue == nil || r.queue.empty() {
@@ -282,15 +329,15 @@ func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	return time.Duration(l.until-now) * time.Microsecond, 0
 }
 
-// HasLine reports whether the row has a line for starts.
-func (r *Row) HasLine() bool { return r.queue != nil }
-
-// isGuarded reports whether a node that lives has promised to go through the line, and is not late.
+// isGuarded reports whether a living node has promised to go through the line,
+// and is not late.
 func (r *Row) isGuarded() bool {
 	return r.queue.guard != 0 && r.leaseOf(r.queue.guard) != nil && r.seen-r.queue.until <= lapseLeast
 }
 
-// PassOn returns the node that has to hear of the line because a node has changed something in which no callers wait there; 0 if none has to.
+// PassOn returns the node that has to hear of the line because the node from, of
+// which no callers wait there, has changed something. It returns 0 if none has
+// to.
 func (r *Row) PassOn(from int64) (node int64) {
 	l := r.queue
 	if l == nil || l.empty() {
@@ -314,37 +361,4 @@ func (r *Row) PassOn(from int64) (node int64) {
 		}
 	}
 	return 0
-}
-
-// ask notes that a node is to come, and reports whether it was not asked before.
-func (r *Row) ask(node, now int64) bool {
-	l := r.leaseOf(node)
-	if l == nil {
-		return true
-	}
-	if l.asked != 0 {
-		return false
-	}
-	l.asked = now
-	return true
-}
-
-// spoke notes that a node lives, and reports whether it was to come.
-func (r *Row) spoke(node int64) (asked bool) {
-	l := r.leaseOf(node)
-	if l == nil || l.asked == 0 {
-		return false
-	}
-	l.asked = 0
-	return true
-}
-
-// leaseOf returns the lease of a node; nil if it has none.
-func (r *Row) leaseOf(node int64) *lease {
-	for i := range r.leases {
-		if r.leases[i].node == node {
-			return &r.leases[i]
-		}
-	}
-	return nil
 }
