@@ -22,7 +22,7 @@ func (p *primary) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 		r.after = min(r.after, remaining(b.MaxWait, r.since)) // a slow answer took the rest of it
 	}
 	if err := sleep(ctx, r.after); err != nil {
-		return store.Grant{Held: store.NotHeld}, err
+		return store.Grant{HeldBy: store.NotHeld}, err
 	}
 	own := *b
 	own.Instead, own.MaxWait = store.Handle{}, remaining(b.MaxWait, r.since)

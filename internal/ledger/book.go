@@ -62,14 +62,14 @@ func (q *Request) giveBackInstead() {
 // so the search ends when a whole round moves nothing.
 func (q *Request) find(t int64) int64 {
 	from, g := t, q.Grant
-	g.Held = store.NotHeld
+	g.HeldBy = store.NotHeld
 	for still := 0; still < len(q.Searches); {
 		for i := range q.Searches {
 			if still++; q.Booking.Charges[i].Shadow {
 				continue
 			}
 			if next := q.Searches[i].earliest(t); next > t {
-				t, still, g.Held = next, 1, i
+				t, still, g.HeldBy = next, 1, i
 				g.Paused = q.Searches[i].row.paused > from
 			}
 		}
@@ -97,10 +97,10 @@ func (q *Request) start(t int64) {
 	}
 	g.OK, g.Handle = true, store.Handle{Start: t, Stamp: 1}
 	switch {
-	case b.Horizon <= 0 || g.Held < 0:
-	case q.early != 0 && q.key(g.Held) == q.earlyKey: // those that came before it have not booked yet, and must not keep behind it
+	case b.Horizon <= 0 || g.HeldBy < 0:
+	case q.early != 0 && q.key(g.HeldBy) == q.earlyKey: // those that came before it have not booked yet, and must not keep behind it
 	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
-		if held := &q.Searches[g.Held]; !held.rule.slots { // no start is in a row of those
+		if held := &q.Searches[g.HeldBy]; !held.rule.slots { // no start is in a row of those
 			held.row.keepBehind(class(b.Priority), t)
 		}
 	default:
@@ -167,7 +167,7 @@ func (q *Request) acquire() bool {
 		if s.called && l.taken() <= s.rule.room || l.admits(&s.rule, arrival) {
 			continue
 		}
-		q.Grant.Held = i
+		q.Grant.HeldBy = i
 		if b.MaxWait != 0 {
 			if arrival == 0 {
 				arrival = q.Arrivals.next(max(q.Now, l.newest()+1))

@@ -16,9 +16,9 @@ type Request struct {
 	Booking  *store.Booking // is only read
 	Searches []Search       // one for each charge
 
-	// CallsWaiters says that waiters are called right before their starts, so that their horizon may be nearer than the distance between two
+	// SummonsWaiters says that waiters are called right before their starts, so that their horizon may be nearer than the distance between two
 	// starts: see store.Traits.
-	CallsWaiters bool
+	SummonsWaiters bool
 
 	// Bounded says that rows are kept as bytes, which tell a number of shares apart: a caller of another share is refused, as
 	// Grant.Shares says.
@@ -28,7 +28,7 @@ type Request struct {
 	Grant *store.Grant
 
 	// Waits says that the caller has got a place in line: if Grant.Handle names one in that
-	// for the slots of the charge at Grant.Held, else in the line that its Waiter stands
+	// for the slots of the charge at Grant.HeldBy, else in the line that its Waiter stands
 	// in.
 	Waits bool
 
@@ -111,7 +111,7 @@ func (q *Request) begin(s *Search, from int64) {
 		}
 	}
 	s.single = starts == 1
-	s.steady = q.CallsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
+	s.steady = q.SummonsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
 }
 
 // isBrief reports whether the horizon may hold no start beside the next one.

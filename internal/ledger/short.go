@@ -32,7 +32,7 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 			return false
 		}
 		span, n := shortSpan(c), int64(c.Limit.N())
-		if !r.isPlain(now, span) || !r.hasRoom(now, span, n-int64(c.Cost)-int64(c.Reserve)) {
+		if !r.isPlain(now, span) || !r.hasRoom(now, span, n-int64(c.Cost)-int64(c.KeepFree)) {
 			return false
 		}
 	}
@@ -46,7 +46,7 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 		r.bookPlain(now, shortSpan(c), int64(c.Limit.N()), int64(c.Cost), spread)
 		stamp += r.lifts
 	}
-	g.OK, g.Held, g.Handle.Start, g.Handle.Stamp = true, store.NotHeld, now, stamp
+	g.OK, g.HeldBy, g.Handle.Start, g.Handle.Stamp = true, store.NotHeld, now, stamp
 	return true
 }
 

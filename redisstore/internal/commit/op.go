@@ -168,5 +168,5 @@ func (op *Op) Grant() store.Grant {
 	if o.Booked() && o.Wait < 0 {
 		age += time.Duration(-o.Wait) * time.Microsecond // decided when the call was made for the first time
 	}
-	return store.Grant{OK: o.Booked(), Wait: wait, Age: age, Handle: o.Handle(), Over: over, Held: o.Charge, Paused: o.paused > 0}
+	return store.Grant{OK: o.Booked(), Wait: wait, Age: age, Handle: o.Handle(), Over: over, HeldBy: o.Charge, Paused: o.paused > 0}
 }

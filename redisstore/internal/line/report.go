@@ -75,7 +75,7 @@ func (l *lease) reported() []wire.Waiter {
 		if !w.woken {
 			c.count, c.last = c.count+1, len(all)
 		}
-		all = append(all, wire.Waiter{Arrival: w.arrival, Cost: w.cost, Reserve: w.reserve})
+		all = append(all, wire.Waiter{Arrival: w.arrival, Cost: w.cost, KeepFree: w.reserve})
 	}
 	return all
 }

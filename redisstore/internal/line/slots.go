@@ -183,7 +183,7 @@ func (s *Slots) answered(op *commit.Op) {
 
 // lineUp puts a charge in line and returns its Ready. The slots are locked.
 func (s *Slots) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} {
-	w := &waiter{arrival: arrival, cost: c.Cost, reserve: c.Reserve, ready: make(chan struct{})}
+	w := &waiter{arrival: arrival, cost: c.Cost, reserve: c.KeepFree, ready: make(chan struct{})}
 	s.latestArrival = max(s.latestArrival, arrival)
 	i, _ := l.find(arrival)
 	l.line = slices.Insert(l.line, i, w)
