@@ -399,7 +399,7 @@ type awayStore struct {
 func (s *awayStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	if b.Charges[0].Budget.Policy == s.policy {
 		<-ctx.Done()
-		return store.Grant{Held: store.NotHeld}, context.Cause(ctx)
+		return store.Grant{HeldBy: store.NotHeld}, context.Cause(ctx)
 	}
 	return s.Store.Book(ctx, b)
 }

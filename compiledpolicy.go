@@ -199,7 +199,7 @@ func (p *Policy) jitter() time.Duration {
 // have one bound.
 func (p *compiledPolicy) price(c *store.Charge, req *http.Request, bound *match.Bound) (err error) {
 	if p.Headroom != nil {
-		c.Reserve = p.reserves.forPriority(optionsOf(req.Context()).priority)
+		c.KeepFree = p.reserves.forPriority(optionsOf(req.Context()).priority)
 	}
 	if p.Key == nil && p.Cost == nil && p.Share == nil {
 		return nil

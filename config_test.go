@@ -130,11 +130,11 @@ func TestHeadroomInUnitsOfTheLimit(t *testing.T) {
 		r := get(t, home)
 		for _, p := range []throttle.Priority{throttle.PriorityLow, -2, -128} { // what is below Low is Low
 			low := r.WithContext(throttle.WithPriority(t.Context(), p))
-			require.Equal(t, c.want, tr.Explain(low)[0].Reserve, "%v of %v", c.share, c.limit)
+			require.Equal(t, c.want, tr.Explain(low)[0].KeepFree, "%v of %v", c.share, c.limit)
 		}
 		for _, p := range []throttle.Priority{throttle.PriorityNormal, throttle.PriorityHigh, 2, 127} {
 			other := r.WithContext(throttle.WithPriority(t.Context(), p))
-			require.Zero(t, tr.Explain(other)[0].Reserve, "%v", p)
+			require.Zero(t, tr.Explain(other)[0].KeepFree, "%v", p)
 		}
 	}
 }

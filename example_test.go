@@ -220,7 +220,7 @@ func Example_model() {
 		return
 	}
 	for _, charge := range transport.Explain(req) {
-		fmt.Println(charge.Budget.Policy, charge.Cost, "of", charge.Limit, "leaving", charge.Reserve)
+		fmt.Println(charge.Budget.Policy, charge.Cost, "of", charge.Limit, "leaving", charge.KeepFree)
 	}
 	// Output:
 	// requests 1 of 1/s burst 60 leaving 15

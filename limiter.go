@@ -106,7 +106,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 	c := &a.Booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cmp.Or(cost, 1)
 	if l.reserves != (reserves{}) {
-		c.Reserve = l.reserves.forPriority(a.Priority)
+		c.KeepFree = l.reserves.forPriority(a.Priority)
 	}
 
 	err := cmp.Or(wrongKey, a.checkCost())
@@ -121,7 +121,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 	}
 
 	if err == nil {
-		p.first.key, p.first.cost, p.first.reserve = c.Budget.Key, c.Cost, c.Reserve
+		p.first.key, p.first.cost, p.first.reserve = c.Budget.Key, c.Cost, c.KeepFree
 		p.start.Set(&a.Caller)
 		if a.Concurrent() && !a.Uncounted() {
 			p.tieSlots(ctx, p.acquisition())

@@ -315,7 +315,7 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 			return err
 		}
 
-		switch c.Reserve = p.reserves.forPriority(priority); {
+		switch c.KeepFree = p.reserves.forPriority(priority); {
 		case d.Cost == Free:
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
 			continue

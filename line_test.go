@@ -242,11 +242,11 @@ func (s *restlessStore) Book(context.Context, *store.Booking) (store.Grant, erro
 	wait := []time.Duration{0, time.Nanosecond, 10 * time.Millisecond}[s.rand.IntN(3)]
 	switch s.rand.IntN(3) {
 	case 0: // a start that is too old
-		return store.Grant{OK: true, Wait: wait, Age: time.Hour, Held: store.NotHeld, Handle: store.Handle{Start: 1}}, nil
+		return store.Grant{OK: true, Wait: wait, Age: time.Hour, HeldBy: store.NotHeld, Handle: store.Handle{Start: 1}}, nil
 	case 1: // a start that is lost before it comes
-		return store.Grant{OK: true, Wait: 10 * time.Millisecond, Held: 0, Handle: store.Handle{Start: 1}}, nil
+		return store.Grant{OK: true, Wait: 10 * time.Millisecond, HeldBy: 0, Handle: store.Handle{Start: 1}}, nil
 	}
-	return store.Grant{Ready: called, Wait: wait, Held: 0}, nil
+	return store.Grant{Ready: called, Wait: wait, HeldBy: 0}, nil
 }
 
 func (s *restlessStore) Cancel(*store.Booking, store.Grant) {}

@@ -42,13 +42,13 @@ type permitRow struct {
 // charge returns the charge that the row was made of.
 func (r *permitRow) charge() store.Charge {
 	c := r.policy.charge
-	c.Budget.Key, c.Cost, c.Reserve, c.Share = r.key, r.cost, r.reserve, r.share
+	c.Budget.Key, c.Cost, c.KeepFree, c.Share = r.key, r.cost, r.reserve, r.share
 	return c
 }
 
 // set sets the row to the charge of a policy.
 func (r *permitRow) set(p *compiledPolicy, c *store.Charge, free bool) {
-	*r = permitRow{p, c.Budget.Key, c.Cost, c.Reserve, c.Share, free}
+	*r = permitRow{p, c.Budget.Key, c.Cost, c.KeepFree, c.Share, free}
 }
 
 // moreRows is for how many rows behind the first a permit under several policies has memory: it is enough for a

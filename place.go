@@ -174,7 +174,7 @@ func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, pric
 	}
 
 	var limited *LimitError
-	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.Grant.Held < 0 {
+	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.Grant.HeldBy < 0 {
 		return permit, nil, err
 	}
 	return nil, a.place(ctx, old, limited.RetryAfter), nil
@@ -210,7 +210,7 @@ const leastReturn = 100 * time.Millisecond
 // comeIn returns in how long a caller with a place should come again. It comes early by half of its patience, and stands
 // in line then. One that came before its time keeps its appointment.
 func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration) time.Duration {
-	c := &a.Booking.Charges[a.Grant.Held]
+	c := &a.Booking.Charges[a.Grant.HeldBy]
 	if wait <= 0 { // nobody knows when a slot will be free
 		wait = a.Patience
 	}
@@ -243,7 +243,7 @@ func (q *quote) pricePlace(s *policySet, place *Place) error {
 			return &store.PlaceError{Problem: store.PlaceOther}
 		}
 
-		c.Budget.Key, c.Reserve = d.Key, p.reserves.forPriority(place.Priority)
+		c.Budget.Key, c.KeepFree = d.Key, p.reserves.forPriority(place.Priority)
 		if d.Cost == 0 {
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
 			continue

@@ -124,7 +124,7 @@ func (a *quotedAcquisition) acquireAs(ctx context.Context, w acquire.Wait, repri
 func checkCosts(charges []store.Charge) error {
 	for i := range charges {
 		c := &charges[i]
-		switch most := c.Limit.Capacity() - c.Reserve; {
+		switch most := c.Limit.Capacity() - c.KeepFree; {
 		case c.Cost <= most:
 		case c.Shadow:
 			c.Cost = most // a shadow refuses nobody, so it counts as much as fits

@@ -510,7 +510,7 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 // that has other variants waits for no longer than it waits for a start.
 func (r *roundTrip) connectionHold() time.Duration {
 	if r.Variant {
-		return store.LeastHorizon
+		return store.MinHorizon
 	}
 	return maxConnectionHold
 }

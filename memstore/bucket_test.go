@@ -86,7 +86,7 @@ func TestP1_BucketForgetsNoLoad(t *testing.T) {
 			for range 500 {
 				time.Sleep(time.Duration(rng.IntN(300)) * ms)
 				c.Cost = 1 + rng.IntN(c.Limit.Capacity())
-				c.Reserve = rng.IntN(1 + c.Limit.Capacity() - c.Cost)
+				c.KeepFree = rng.IntN(1 + c.Limit.Capacity() - c.Cost)
 				k := booking(c)
 				g := ask(t, s, k)
 				if rng.IntN(4) == 0 {

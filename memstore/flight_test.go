@@ -52,7 +52,7 @@ func (c *caller) runs() {
 	require.Zero(c, c.g.Wait)
 	require.NotZero(c, c.g.Handle.Start)
 	require.Nil(c, c.g.Ready)
-	require.Equal(c, -1, c.g.Held)
+	require.Equal(c, -1, c.g.HeldBy)
 }
 
 // inLine requires a place in the line of the charge held.
@@ -61,7 +61,7 @@ func (c *caller) inLine(held int) {
 	require.False(c, c.g.OK)
 	require.Zero(c, c.g.Wait)
 	require.NotZero(c, c.g.Handle.Place)
-	require.Equal(c, held, c.g.Held)
+	require.Equal(c, held, c.g.HeldBy)
 	require.False(c, c.called())
 }
 

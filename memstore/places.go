@@ -16,7 +16,7 @@ const keptByMemory = 'm'
 
 // Traits implements [store.Store]: all waiters of the store are in this program.
 func (s *Store) Traits() store.Traits {
-	return store.Traits{Places: true, CallsWaiters: true, InMemory: s}
+	return store.Traits{Places: true, SummonsWaiters: true, InMemory: s}
 }
 
 // PauseNote implements [store.Store]. A program that pauses a budget knows why.

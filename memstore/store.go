@@ -147,7 +147,7 @@ func (s *Store) unlockLines(set shardSet) {
 // changeRows calls do with a request for a booking, in one atomic step, and tells the watches and waiters
 // that must hear of the change. It returns the same news.
 func (s *Store) changeRows(b *store.Booking, do func(*ledger.Request)) ledger.News {
-	q := ledger.Request{CallsWaiters: true, Booking: b, Arrivals: &s.arrivals, Grant: new(store.Grant), Searches: make([]ledger.Search, len(b.Charges))}
+	q := ledger.Request{SummonsWaiters: true, Booking: b, Arrivals: &s.arrivals, Grant: new(store.Grant), Searches: make([]ledger.Search, len(b.Charges))}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 	s.open(&q)
@@ -184,7 +184,7 @@ func (s *Store) rows(all []*ledger.Row, charges []store.Charge, now int64) []*le
 func (s *Store) standBy(q *ledger.Request) {
 	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
 		ready := make(chan struct{})
-		s.audience(q.Booking.Charges[q.Grant.Held].Budget.Key).slots[place] = ready
+		s.audience(q.Booking.Charges[q.Grant.HeldBy].Budget.Key).slots[place] = ready
 		q.Grant.Ready = ready
 	}
 }

@@ -172,8 +172,8 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 	if err == nil {
 		require.GreaterOrEqual(t, g.Wait, time.Duration(0))
 		require.GreaterOrEqual(t, g.Age, time.Duration(0))
-		require.GreaterOrEqual(t, g.Held, -1)
-		require.Less(t, g.Held, len(charges))
+		require.GreaterOrEqual(t, g.HeldBy, -1)
+		require.Less(t, g.HeldBy, len(charges))
 		news := make(chan struct{}, 1)
 		if g.OK {
 			w := s.Watch(b, g, news)

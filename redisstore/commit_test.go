@@ -125,7 +125,7 @@ func TestP7_SlowCancel(t *testing.T) {
 		require.Zero(t, book(t, s, k.Charges...))
 
 		tap.names()
-		s.Cancel(k, store.Grant{Wait: time.Second, Handle: store.Handle{Start: 1}, Held: -1})
+		s.Cancel(k, store.Grant{Wait: time.Second, Handle: store.Handle{Start: 1}, HeldBy: -1})
 		require.Empty(t, tap.names(), "nothing was granted")
 	})
 }

@@ -100,7 +100,7 @@ type misused struct {
 func (m misused) Traits() store.Traits { return store.Traits{Err: m.err} }
 
 func (m misused) Book(context.Context, *store.Booking) (store.Grant, error) {
-	return store.Grant{Held: store.NotHeld}, m.err
+	return store.Grant{HeldBy: store.NotHeld}, m.err
 }
 func (m misused) Cancel(*store.Booking, store.Grant)                               {}
 func (m misused) Release(*store.Booking, store.Grant)                              {}

@@ -66,7 +66,7 @@ func TestWrongOptionsOfAStoreInUse(t *testing.T) {
 	c := store.Charge{Budget: store.Budget{Policy: "p"}, Limit: store.PerSecond(1), Cost: 1}
 	b := &store.Booking{Charges: []store.Charge{c}}
 	g, book := s.Book(ctx, b)
-	require.Equal(t, store.Grant{Held: store.NotHeld}, g)
+	require.Equal(t, store.Grant{HeldBy: store.NotHeld}, g)
 	_, _, refuse := s.Refuse(ctx, c, store.Refusal{Length: time.Second})
 	_, status := s.Status(ctx, c)
 	_, appoint := s.Appoint(ctx, c, time.Second, false)

@@ -244,10 +244,10 @@ func TestP8_LostWhileAGateIsShut(t *testing.T) {
 				g := ask(t, s, k)
 				require.True(t, g.OK)
 				if after {
-					require.Equal(t, -1, g.Held)
+					require.Equal(t, -1, g.HeldBy)
 					require.Zero(t, g.Wait)
 				} else {
-					require.Equal(t, 1, g.Held)
+					require.Equal(t, 1, g.HeldBy)
 					require.True(t, g.Paused)
 					require.Greater(t, g.Wait, 59*time.Second)
 				}

@@ -48,7 +48,7 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 			case r < 70:
 				k := booking(c)
 				k.Charges[0].Cost = 1 + rng.IntN(3)*rng.IntN(40)
-				k.Charges[0].Reserve = rng.IntN(2) * rng.IntN(50)
+				k.Charges[0].KeepFree = rng.IntN(2) * rng.IntN(50)
 				k.MaxWait = time.Duration(rng.IntN(3)-1) * 300 * time.Millisecond
 				k.Spread = time.Duration(rng.IntN(2)*rng.IntN(20_000)) * time.Microsecond
 				k.Returns = rng.IntN(5) == 0
@@ -124,7 +124,7 @@ func playMany(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 					tap.letOne()
 				}
 				require.NoError(t, (*o).err)
-				seen = append(seen, fmt.Sprint((*o).grant.OK, (*o).grant.Wait, (*o).grant.Handle.Start, (*o).grant.Held))
+				seen = append(seen, fmt.Sprint((*o).grant.OK, (*o).grant.Wait, (*o).grant.Handle.Start, (*o).grant.HeldBy))
 			}
 			tap.names()
 			for _, c := range budgets {

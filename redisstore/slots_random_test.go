@@ -83,7 +83,7 @@ func (c *crew) book() {
 	for _, i := range c.rng.Perm(2)[:1+c.rng.IntN(2)] {
 		ch := c.budgets[i]
 		ch.Cost = 1 + c.rng.IntN(2)
-		ch.Reserve = c.rng.IntN(ch.Limit.N() - ch.Cost + 1)
+		ch.KeepFree = c.rng.IntN(ch.Limit.N() - ch.Cost + 1)
 		k.Charges = append(k.Charges, ch)
 	}
 	c.try(seat{node: c.nodes[c.rng.IntN(3)], k: k})

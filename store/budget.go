@@ -34,10 +34,10 @@ type Charge struct {
 	// budget. See Store.Refuse.
 	Adaptive bool
 
-	// Reserve is how much of the limit the start must leave free: it is
+	// KeepFree is how much of the limit the start must leave free: it is
 	// booked as if the limit, or the burst of a TokenBucket, were so much smaller.
 	// Later starts may use what it left.
-	Reserve int
+	KeepFree int
 
 	// Pace is for SlidingWindow charges. If it is not 0 and the charge alone makes
 	// the request wait, the start keeps Pace times its own cost away from all
@@ -189,9 +189,9 @@ const maxBucket = 1 << 44
 // mostFactor is by how much the numbers of an Adaptive flow are multiplied at the most.
 const mostFactor = 1024
 
-// LearnsPer returns the length of time by which a store measures what an Adaptive charge
+// LearningPeriod returns the length of time by which a store measures what an Adaptive charge
 // has learned: the limit's window, a month for 30 days; 0 if the charge learns nothing.
-func (c Charge) LearnsPer() time.Duration {
+func (c Charge) LearningPeriod() time.Duration {
 	switch l := c.Limit; {
 	case !c.Adaptive || !l.Counts():
 		return 0

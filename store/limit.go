@@ -317,13 +317,13 @@ func (l Limit) validateBucket() error {
 	return nil
 }
 
-// The waiters of a window leave evenly. In a window of at most LongestEven that is always in use
+// The waiters of a window leave evenly. In a window of at most MaxEvenWindow that is always in use
 // starts are nearly per/n apart, and a store may place them a little further apart while the
 // window is full. In a longer window the last requests of a short job must not wait until the
 // window ends, so the starts of a full window leave within maxSpread.
 const (
-	LongestEven = 2 * time.Second
-	maxSpread   = 250 * time.Millisecond
+	MaxEvenWindow = 2 * time.Second
+	maxSpread     = 250 * time.Millisecond
 )
 
 // Pace returns the [Charge.Pace] that package throttle asks for under the limit. Without a Pace all waiters of
@@ -334,7 +334,7 @@ func (l Limit) Pace() time.Duration {
 		return 0
 	}
 	within := maxSpread
-	if l.Per() <= LongestEven {
+	if l.Per() <= MaxEvenWindow {
 		within = l.Per() * 9 / 10
 	}
 	return (within / time.Duration(l.N())).Truncate(time.Microsecond)
@@ -345,8 +345,8 @@ func (l Limit) Pace() time.Duration {
 //
 // [line]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/line.md
 const (
-	LeastHorizon = 350 * time.Millisecond
-	longHorizon  = 750 * time.Millisecond
+	MinHorizon  = 350 * time.Millisecond
+	longHorizon = 750 * time.Millisecond
 )
 
 // Horizon returns the [Booking.Horizon] that package throttle asks for under the limit, if the
@@ -354,12 +354,12 @@ const (
 func (l Limit) Horizon() time.Duration {
 	switch {
 	case !l.Counts() || l.N() < 1:
-		return LeastHorizon
-	case l.unit != 0, l.Kind() != KindLeakyBucket && l.Kind() != KindTokenBucket && l.Per() > LongestEven:
+		return MinHorizon
+	case l.unit != 0, l.Kind() != KindLeakyBucket && l.Kind() != KindTokenBucket && l.Per() > MaxEvenWindow:
 		// The starts of such a window leave in bunches. A nearer horizon makes the bunches denser, and
 		// where costs are guessed too low a bunch spends more than the limit.
 		return longHorizon
 	}
 	// Starts that keep a distance of per/n need a horizon of one and a half distances.
-	return max(LeastHorizon, min(longHorizon, l.Per()*3/2/time.Duration(l.N())))
+	return max(MinHorizon, min(longHorizon, l.Per()*3/2/time.Duration(l.N())))
 }

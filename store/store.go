@@ -128,10 +128,10 @@ type Traits struct {
 	// RestoreTurn and Appoint. Without Places those three methods are not called.
 	Places bool
 
-	// CallsWaiters says that the store calls each waiter when its turn comes, without a trip to another program or a
+	// SummonsWaiters says that the store calls each waiter when its turn comes, without a trip to another program or a
 	// server: it closes Grant.Ready in time however near the Horizon is. So callers with a share are booked right before
 	// their starts, and a caller that comes by itself has its part beside those that wait already.
-	CallsWaiters bool
+	SummonsWaiters bool
 
 	// InMemory is the store itself if its methods take no time, because all is in the memory of this process. So they are
 	// called where callers of another store would be held. It is a pointer. A store around another one passes on the
@@ -294,10 +294,10 @@ type Grant struct {
 	// charge counted; 0 if not at all. It may be nil if it says 0 of all.
 	Over []time.Duration
 
-	Held   int  // index of the charge that set the start, or NotHeld
+	HeldBy int  // index of the charge that set the start, or NotHeld
 	Paused bool // the charge at Held is closed by a penalty, if only for a part of the wait
 
-	// Shares is set, and OK is not, if the caller's share got no place in the line of the charge at Held: the store tells so many shares
+	// Shares is set, and OK is not, if the caller's share got no place in the line of the charge at HeldBy: the store tells so many shares
 	// apart there, and as many others have callers. Else it is 0.
 	Shares int
 }

@@ -456,7 +456,7 @@ type failingStore struct {
 
 func (s *failingStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	if s.err != nil {
-		return store.Grant{Held: store.NotHeld}, s.err
+		return store.Grant{HeldBy: store.NotHeld}, s.err
 	}
 	return s.Store.Book(ctx, b)
 }

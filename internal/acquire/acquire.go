@@ -92,7 +92,7 @@ type Caller struct {
 	jitter     time.Duration // the smallest Jitter among the charges that count; 0 if none has any
 	concurrent bool          // some charges are Concurrency: they need slots
 	shadowed   bool          // all charges are of shadow policies: the caller is only counted
-	horizon    time.Duration // the farthest horizon of the limits, at least store.LeastHorizon
+	horizon    time.Duration // the farthest horizon of the limits, at least store.MinHorizon
 	shared     bool          // some charges have a Share
 	repaced    bool          // some charges may have another Pace than that of their limits: see adjustPace
 
@@ -139,7 +139,7 @@ type slotHold struct {
 // Init makes a zero Caller ready for use. All callers of one engine share its store.
 func (c *Caller) Init(e *Engine) {
 	c.engine = e
-	c.Grant.Held = store.NotHeld
+	c.Grant.HeldBy = store.NotHeld
 }
 
 // Idle reports whether the caller holds nothing.
@@ -457,7 +457,7 @@ func (c *Caller) goOnCounted(ctx context.Context, failed error) {
 
 // goUncounted has the caller go on though the store holds nothing for it.
 func (c *Caller) goUncounted() {
-	c.Grant = store.Grant{OK: true, Held: store.NotHeld, Turn: c.Grant.Turn}
+	c.Grant = store.Grant{OK: true, HeldBy: store.NotHeld, Turn: c.Grant.Turn}
 	c.state, c.uncounted = granted, true
 }
 
@@ -678,7 +678,7 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 
 	// There is no room. Give the start back, or the caller would keep others from it while it stands in line.
 	c.Cancel()
-	g.Held, g.Turn = c.chargeIndex(&b.booking, g.Held), c.Grant.Turn
+	g.HeldBy, g.Turn = c.chargeIndex(&b.booking, g.HeldBy), c.Grant.Turn
 	c.receive(g)
 	c.noticeClosed(ctx, &g)
 	if c.state == idle {

@@ -152,11 +152,11 @@ func (s *randomStore) Book(ctx context.Context, b *store.Booking) (store.Grant, 
 	}
 
 	s.last++
-	g := store.Grant{Held: 0, Turn: b.Turn, Age: time.Duration(s.rng.IntN(3)) * s.lag}
+	g := store.Grant{HeldBy: 0, Turn: b.Turn, Age: time.Duration(s.rng.IntN(3)) * s.lag}
 	start := store.Handle{Start: s.last}
 	switch n := s.rng.IntN(8); {
 	case n < 3:
-		g.OK, g.Held, g.Handle = true, store.NotHeld, start
+		g.OK, g.HeldBy, g.Handle = true, store.NotHeld, start
 	case n < 5:
 		g.OK, g.Handle, g.Wait = true, start, 1+time.Duration(s.rng.IntN(350))*time.Millisecond
 	case n < 7 && b.MaxWait != 0:

@@ -17,7 +17,7 @@ const ClockJitter = time.Microsecond
 func (c *Caller) SetCharges(charges []store.Charge) {
 	c.Booking.Charges = charges
 	c.jitter, c.concurrent, c.shadowed = 0, false, len(charges) > 0
-	c.horizon, c.shared, c.repaced = store.LeastHorizon, false, false
+	c.horizon, c.shared, c.repaced = store.MinHorizon, false, false
 
 	for i := range charges {
 		charge := &charges[i]
@@ -63,7 +63,7 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 		c.state = idle
 	}
 
-	c.Grant = store.Grant{Held: store.NotHeld, Turn: c.Grant.Turn}
+	c.Grant = store.Grant{HeldBy: store.NotHeld, Turn: c.Grant.Turn}
 	return err
 }
 
@@ -76,7 +76,7 @@ func interchangeable(a, b store.Charge) bool {
 // equivalent reports whether what was booked for a is as good as what would be booked for b.
 func equivalent(a, b store.Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Jitter == b.Jitter && a.Shadow == b.Shadow &&
-		a.Node == b.Node && a.Adaptive == b.Adaptive && a.Reserve == b.Reserve && a.Limit.String() == b.Limit.String()
+		a.Node == b.Node && a.Adaptive == b.Adaptive && a.KeepFree == b.KeepFree && a.Limit.String() == b.Limit.String()
 }
 
 // spansScopes reports whether some charges are of the Fleet scope and others of the Node scope.

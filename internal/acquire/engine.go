@@ -122,7 +122,7 @@ func (r *recents) note(charges []store.Charge, g *store.Grant, at time.Duration)
 
 	for i := range charges {
 		b := &charges[i].Budget
-		r.byPolicy[b.Policy] = noteUse(r.byPolicy[b.Policy], b.Key, g.Held == i && (!g.OK || g.Wait > 0), at)
+		r.byPolicy[b.Policy] = noteUse(r.byPolicy[b.Policy], b.Key, g.HeldBy == i && (!g.OK || g.Wait > 0), at)
 	}
 	return at-r.askedAt < recentFor
 }

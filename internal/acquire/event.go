@@ -90,7 +90,7 @@ func (c *Caller) GaveUp(ctx context.Context) error {
 // departure returns how the caller leaves.
 func (c *Caller) departure(ctx context.Context) Departure {
 	d := Departure{Waited: c.Waited(), Cause: context.Cause(ctx), Err: ctx.Err()}
-	if i := c.Grant.Held; i >= 0 {
+	if i := c.Grant.HeldBy; i >= 0 {
 		d.Charge = &c.Booking.Charges[i]
 		d.Note = c.engine.Store.PauseNote(d.Charge.Budget)
 	}
@@ -107,8 +107,8 @@ func (c *Caller) refusal(g store.Grant) error {
 		r.By = BoundDefaultOver
 	}
 
-	if g.Held >= 0 {
-		r.Charge = &c.Booking.Charges[g.Held]
+	if g.HeldBy >= 0 {
+		r.Charge = &c.Booking.Charges[g.HeldBy]
 		if r.Paused {
 			r.Note = c.engine.Store.PauseNote(r.Charge.Budget)
 		}
@@ -137,7 +137,7 @@ func (c *Caller) storeFailure(ctx context.Context, err error) error {
 // names that budget. It is for programs that hold a lock, and tell their observer afterwards.
 func (c *Caller) Event(k EventKind, d time.Duration, err error) Event {
 	e := Event{Kind: k, Duration: d, Err: err, Charges: c.Booking.Charges}
-	if i := c.Grant.Held; i >= 0 {
+	if i := c.Grant.HeldBy; i >= 0 {
 		e.Charge, e.Paused = &c.Booking.Charges[i], c.Grant.Paused
 		if e.Paused {
 			e.Note = c.engine.Store.PauseNote(e.Charge.Budget)
@@ -166,8 +166,8 @@ func (c *Caller) report(ctx context.Context, k EventKind, d time.Duration, err e
 // which shadow policies would have held the caller.
 func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 	held := g.Wait > 0 || !g.OK
-	if held && g.Held >= 0 {
-		charge := &c.Booking.Charges[g.Held]
+	if held && g.HeldBy >= 0 {
+		charge := &c.Booking.Charges[g.HeldBy]
 		c.Hold = Hold{Policy: charge.Budget.Policy, Paused: g.Paused}
 		if g.Paused {
 			c.Hold.Note = c.engine.Store.PauseNote(charge.Budget)
@@ -193,7 +193,7 @@ func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 
 // ReportShadows tells the observer which shadow policies would have held the caller.
 func (c *Caller) ReportShadows(ctx context.Context) {
-	c.reportHeld(ctx, store.Grant{OK: true, Held: store.NotHeld, Over: c.Grant.Over}, true)
+	c.reportHeld(ctx, store.Grant{OK: true, HeldBy: store.NotHeld, Over: c.Grant.Over}, true)
 }
 
 // ReportStart tells the observer that the caller goes on, after it was held for some time, and
@@ -256,11 +256,11 @@ const (
 // unless the observer knows. It asks the store for how long the budget is closed.
 func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 	e := c.engine
-	if e.Observe == nil || !g.Paused || g.Held < 0 || g.Wait < nearlyOpen {
+	if e.Observe == nil || !g.Paused || g.HeldBy < 0 || g.Wait < nearlyOpen {
 		return
 	}
 
-	charge, at := &c.Booking.Charges[g.Held], Now()
+	charge, at := &c.Booking.Charges[g.HeldBy], Now()
 	if !e.closings.add(charge.Budget, at, at+askClosed) { // only one caller asks
 		return
 	}

@@ -74,7 +74,7 @@ func (c *Caller) spread() time.Duration {
 //
 // A start that costs more than 1 has no Pace in a short window: starts of different costs do not
 // fill a window, and a distance between them leaves room that no start fits into. In a window longer
-// than store.LongestEven it has one: costs may be guessed too low, and then all starts of such a window
+// than store.MaxEvenWindow it has one: costs may be guessed too low, and then all starts of such a window
 // would be too many at once.
 func (c *Caller) adjustPace() {
 	for i := range c.Booking.Charges {
@@ -85,7 +85,7 @@ func (c *Caller) adjustPace() {
 
 		c.repaced = true
 		charge.Pace = max(0, charge.Limit.Pace()-c.Booking.Spread)
-		if charge.Cost > 1 && charge.Limit.Per() <= store.LongestEven {
+		if charge.Cost > 1 && charge.Limit.Per() <= store.MaxEvenWindow {
 			charge.Pace = 0
 		}
 	}
@@ -135,7 +135,7 @@ func spreadLimit(charges []store.Charge) time.Duration {
 // so the nearer the horizon is, the less a caller that leaves disturbs the order. docs/internals/line.md
 // explains the numbers.
 const (
-	shareHorizon = 250 * time.Millisecond // in place of store.LeastHorizon for callers with a share: one that asks for little waits for all that is booked
+	shareHorizon = 250 * time.Millisecond // in place of store.MinHorizon for callers with a share: one that asks for little waits for all that is booked
 	callHorizon  = 5 * time.Millisecond   // in place of shareHorizon and leadMargin for callers of one budget, if the store calls waiters: see store.Traits
 	mostHorizon  = 2 * time.Second
 	leadMargin   = 250 * time.Millisecond // the horizon reaches so much further than the caller's lead
@@ -159,9 +159,9 @@ func (c *Caller) Horizon() time.Duration {
 	}
 
 	// A caller of several budgets needs a start that is near in all of them, so its horizon stays.
-	if c.shared && least == store.LeastHorizon {
+	if c.shared && least == store.MinHorizon {
 		least = shareHorizon
-		if c.engine.Traits.CallsWaiters && len(c.Booking.Charges) == 1 {
+		if c.engine.Traits.SummonsWaiters && len(c.Booking.Charges) == 1 {
 			least, margin = callHorizon, callHorizon
 		}
 	}

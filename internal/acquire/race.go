@@ -83,8 +83,8 @@ func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 		return err
 	case c.state >= booked:
 		return r.Claim(c)
-	case c.state == inLine && c.Grant.Held >= 0:
-		name := lineName{c.Booking.Charges[c.Grant.Held].Budget, c.Priority}
+	case c.state == inLine && c.Grant.HeldBy >= 0:
+		name := lineName{c.Booking.Charges[c.Grant.HeldBy].Budget, c.Priority}
 		c.line = c.engine.ahead.join(name, c.startAt)
 	}
 
@@ -141,7 +141,7 @@ const tryFor = 100 * time.Millisecond
 // Grant.Wait says for how long its budgets would hold it.
 func (c *Caller) Try(ctx context.Context) error {
 	c.trying = true
-	err := c.within(ctx, max(tryFor, min(horizonTrips*c.engine.rtt.get(), store.LeastHorizon)))
+	err := c.within(ctx, max(tryFor, min(horizonTrips*c.engine.rtt.get(), store.MinHorizon)))
 	c.trying = false
 
 	if c.state == idle {

@@ -43,7 +43,7 @@ func (s *Start) Caller(e *Engine, charges []store.Charge) Caller {
 	c := Caller{
 		engine: e, Booking: store.Booking{Spread: s.spread}, returns: true,
 		MaxWait: s.maxWait, ByDefault: s.byDefault, Priority: s.priority,
-		Grant:   store.Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: store.NotHeld},
+		Grant:   store.Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, HeldBy: store.NotHeld},
 		slots:   s.slots,
 		startAt: s.startAt, validatedAt: s.validatedAt, validateRTT: s.validateRTT,
 	}
@@ -78,7 +78,7 @@ func (c *Caller) Reuse() bool {
 
 	case c.Immediate() && !c.Booking.Returns:
 		// It booked once. The first booking of the next way sets the rest anew.
-		c.state, c.arrivedAt, c.returns, c.uncounted, c.Grant.Held = idle, 0, false, false, store.NotHeld
+		c.state, c.arrivedAt, c.returns, c.uncounted, c.Grant.HeldBy = idle, 0, false, false, store.NotHeld
 		return true
 
 	case c.Immediate() || c.engine.Observe == nil && !c.shadowed:
@@ -86,7 +86,7 @@ func (c *Caller) Reuse() bool {
 			engine: c.engine, Booking: store.Booking{Charges: c.Booking.Charges, Spread: c.Booking.Spread},
 			jitter: c.jitter, concurrent: c.concurrent, shadowed: c.shadowed,
 			horizon: c.horizon, shared: c.shared, repaced: c.repaced,
-			Grant: store.Grant{Held: store.NotHeld},
+			Grant: store.Grant{HeldBy: store.NotHeld},
 		}
 
 		return true

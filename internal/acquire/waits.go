@@ -131,7 +131,7 @@ func (c *Caller) usefulWait(left time.Duration) time.Duration {
 // returns the caller's error, or nil if the start is in time. A start can be too late although the
 // store was told what wait is of use: its answer, or the line, may have taken long.
 func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
-	if !g.OK || g.Held < 0 && c.MaxWait <= 0 {
+	if !g.OK || g.HeldBy < 0 && c.MaxWait <= 0 {
 		return nil
 	}
 
@@ -143,14 +143,14 @@ func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 			c.remainingBy = BoundMaxWaitOver
 		}
 
-	case ok && g.Held >= 0 && left > 0 && g.Wait > left:
+	case ok && g.HeldBy >= 0 && left > 0 && g.Wait > left:
 		c.remaining, c.remainingBy = left, BoundDeadline
 	default:
 		return nil
 	}
 
 	c.Cancel()
-	if g.Held < 0 {
+	if g.HeldBy < 0 {
 		return c.storeFailure(ctx, c.waitOver())
 	}
 
@@ -168,7 +168,7 @@ const leastInLine = 150 * time.Millisecond
 func (c *Caller) patienceEnd() time.Duration {
 	patience := c.Patience
 	if c.Ranked {
-		patience = max(patience, max(c.Horizon(), store.LeastHorizon)+leastInLine)
+		patience = max(patience, max(c.Horizon(), store.MinHorizon)+leastInLine)
 	}
 
 	return c.arrivedAt + patience

@@ -168,7 +168,7 @@ func (s *byteStore) book(news *[]ledger.News, b *store.Booking) store.Grant {
 		g.Turn = nil
 	}
 	if q.Waits && g.Handle.Place == 0 {
-		*news = append(*news, ledger.News{Moved: []ledger.Key{b.Charges[g.Held].Budget.Key}})
+		*news = append(*news, ledger.News{Moved: []ledger.Key{b.Charges[g.HeldBy].Budget.Key}})
 	}
 	return g
 }
@@ -186,8 +186,8 @@ func (s *byteStore) answer(w *waiter, q *ledger.Request) store.Grant {
 	if q.Waits {
 		ready := make(chan struct{})
 		if g.Ready = ready; g.Handle.Place != 0 {
-			at := ledger.Place{Key: q.Booking.Charges[g.Held].Budget.Key, Arrival: g.Handle.Place, Node: s.node.ID}
-			s.slots[at] = &slotWaiter{w.booking, g.Held, ready}
+			at := ledger.Place{Key: q.Booking.Charges[g.HeldBy].Budget.Key, Arrival: g.Handle.Place, Node: s.node.ID}
+			s.slots[at] = &slotWaiter{w.booking, g.HeldBy, ready}
 		} else {
 			w.ready = ready
 		}

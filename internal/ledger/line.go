@@ -291,7 +291,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		}
 	}
 
-	g.Held = store.NotHeld
+	g.HeldBy = store.NotHeld
 	at, wait := q.hold(w, turn)
 	switch {
 	case at < 0:
@@ -302,10 +302,10 @@ func (q *Request) stand(w *Waiter, turn Key) {
 
 	case q.refuse(at, wait):
 	case q.Bounded && q.Searches[at].row.queue.isCrowded(maxShares(q.Searches[at].rule.n), w.class, b.Charges[at].Share.ID):
-		g.Held, g.Wait, g.Paused, g.Shares = at, wait, q.isPaused(at), maxShares(q.Searches[at].rule.n)
+		g.HeldBy, g.Wait, g.Paused, g.Shares = at, wait, q.isPaused(at), maxShares(q.Searches[at].rule.n)
 	default:
 		q.lineUp(w, at)
-		g.Held, g.Wait, g.Paused = at, wait, q.isPaused(at)
+		g.HeldBy, g.Wait, g.Paused = at, wait, q.isPaused(at)
 	}
 
 	if b.Instead.Place != 0 { // its slots are free for the next waiter
@@ -329,12 +329,12 @@ func (q *Request) refuse(at int, wait time.Duration) bool {
 	}
 
 	if start := waitOf(q.find(q.Now+Micros(b.NotBefore)) - q.Now); start > wait {
-		at, wait = g.Held, start
+		at, wait = g.HeldBy, start
 	}
 	if b.MaxWait > 0 && wait <= b.MaxWait {
 		return false
 	}
-	g.Held, g.Wait, g.Paused = at, wait, q.isPaused(at)
+	g.HeldBy, g.Wait, g.Paused = at, wait, q.isPaused(at)
 	return true
 }
 

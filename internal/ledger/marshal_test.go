@@ -30,7 +30,7 @@ func charges() []store.Charge {
 	adaptive := charge(store.PerSecond(40))
 	adaptive.Adaptive = true
 	leaving := charge(store.Concurrency(5))
-	leaving.Reserve = 2
+	leaving.KeepFree = 2
 	paced := charge(store.PerSecond(20))
 	paced.Pace = 47500 * time.Microsecond
 	return []store.Charge{

@@ -20,10 +20,10 @@ type Request struct {
 	Booking  *store.Booking // is only read
 	Searches []Search       // in the order of the charges
 
-	// CallsWaiters says that waiters are called right before their starts, so
+	// SummonsWaiters says that waiters are called right before their starts, so
 	// that their horizon may be nearer than the distance between two starts: see
 	// store.Traits.
-	CallsWaiters bool
+	SummonsWaiters bool
 
 	// Bounded says that rows are stored as bytes, which tell a limited number of
 	// shares apart: a caller of a share beyond that is refused, as Grant.Shares
@@ -34,7 +34,7 @@ type Request struct {
 	Grant *store.Grant
 
 	// Waits says that the caller got a place in line. If Grant.Handle names a
-	// place, it is in the line for the slots of the charge at Grant.Held,
+	// place, it is in the line for the slots of the charge at Grant.HeldBy,
 	// otherwise in the line in which its Waiter stands.
 	Waits bool
 
@@ -158,7 +158,7 @@ func (q *Request) begin(s *Search, from int64) {
 		}
 	}
 	s.single = starts == 1
-	s.steady = q.CallsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
+	s.steady = q.SummonsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
 }
 
 // isBrief reports whether the horizon may hold no start beside the next one.
@@ -239,7 +239,7 @@ func (q *Request) giveBackInstead() {
 // all budgets, so the search ends when a whole round moves nothing.
 func (q *Request) find(t int64) int64 {
 	from, g := t, q.Grant
-	g.Held = store.NotHeld
+	g.HeldBy = store.NotHeld
 	for still := 0; still < len(q.Searches); {
 		for i := range q.Searches {
 			still++
@@ -247,7 +247,7 @@ func (q *Request) find(t int64) int64 {
 				continue
 			}
 			if next := q.Searches[i].earliest(t); next > t {
-				t, still, g.Held = next, 1, i
+				t, still, g.HeldBy = next, 1, i
 				g.Paused = q.Searches[i].row.paused > from
 			}
 		}
@@ -281,10 +281,10 @@ func (q *Request) start(t int64) {
 
 	// Callers that come later keep behind a start that had to wait.
 	switch {
-	case b.Horizon <= 0 || g.Held < 0:
-	case q.early != 0 && q.key(g.Held) == q.earlyKey: // waiters before this one have not booked yet, and must not keep behind it
+	case b.Horizon <= 0 || g.HeldBy < 0:
+	case q.early != 0 && q.key(g.HeldBy) == q.earlyKey: // waiters before this one have not booked yet, and must not keep behind it
 	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
-		if held := &q.Searches[g.Held]; !held.rule.slots { // no start is in a row of slots
+		if held := &q.Searches[g.HeldBy]; !held.rule.slots { // no start is in a row of slots
 			held.row.keepBehind(class(b.Priority), t)
 		}
 
@@ -358,7 +358,7 @@ func (q *Request) acquire() bool {
 			continue
 		}
 
-		q.Grant.Held = i
+		q.Grant.HeldBy = i
 		if b.MaxWait != 0 {
 			if arrival == 0 {
 				arrival = q.Arrivals.next(max(q.Now, l.newest()+1))

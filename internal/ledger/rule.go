@@ -39,7 +39,7 @@ type rule struct {
 	micros int64
 	peak   int64 // upper bound on the starts in any half-open interval for which entries are kept. Zero: no start counts.
 
-	learns int64   // see LearnsPer of store.Charge
+	learns int64   // see LearningPeriod of store.Charge
 	rate   float64 // how much the limit allows in the time learns
 }
 
@@ -48,11 +48,11 @@ type rule struct {
 func (u *rule) set(c *store.Charge, spread time.Duration) {
 	u.limit, u.kind = &c.Limit, c.Limit.Kind()
 	u.n, u.cost = int64(c.Limit.Capacity()), int64(c.Cost)
-	u.reserve, u.most = int64(c.Reserve), u.n
+	u.reserve, u.most = int64(c.KeepFree), u.n
 	u.room = u.n - u.cost - u.reserve
 	u.span = Micros(c.Span())
 	u.jitter, u.pace, u.spread = Micros(c.Jitter), Micros(c.Pace), Micros(spread)
-	u.learns, u.rate = Micros(c.LearnsPer()), float64(u.n)
+	u.learns, u.rate = Micros(c.LearningPeriod()), float64(u.n)
 	u.setKind(c)
 }
 

@@ -38,7 +38,7 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 		}
 
 		span, n := shortSpan(c), int64(c.Limit.N())
-		if !r.isPlain(now, span) || !r.hasRoom(now, span, n-int64(c.Cost)-int64(c.Reserve)) {
+		if !r.isPlain(now, span) || !r.hasRoom(now, span, n-int64(c.Cost)-int64(c.KeepFree)) {
 			return false
 		}
 	}
@@ -54,7 +54,7 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 		stamp += r.lifts
 	}
 
-	g.OK, g.Held, g.Handle.Start, g.Handle.Stamp = true, store.NotHeld, now, stamp
+	g.OK, g.HeldBy, g.Handle.Start, g.Handle.Stamp = true, store.NotHeld, now, stamp
 	return true
 }
 

@@ -141,7 +141,7 @@ func (h *history) charge(i int) store.Charge {
 		c.Cost = 1 + h.r.IntN(1+c.Limit.Capacity()/(1+h.r.IntN(100)))%c.Limit.Capacity()
 	}
 	if h.r.IntN(4) == 0 {
-		c.Reserve = h.r.IntN(1+c.Limit.Capacity()/(1+h.r.IntN(100))) % (c.Limit.Capacity() - c.Cost + 1)
+		c.KeepFree = h.r.IntN(1+c.Limit.Capacity()/(1+h.r.IntN(100))) % (c.Limit.Capacity() - c.Cost + 1)
 	}
 	if c.Jitter = h.jitter; h.rarely() && h.r.IntN(h.odd) == 0 {
 		c.Jitter = time.Duration(h.r.IntN(3)) * c.Limit.Per() / 10

@@ -25,7 +25,7 @@ func TestP1_TheShortWayIsTheLongWay(t *testing.T) {
 			b, rows := h.booking(), h.choose()
 			all.count(b)
 			grant, booked := longWay(t, h.now, b, rows)
-			if grant.OK && grant.Wait == 0 && grant.Held == store.NotHeld {
+			if grant.OK && grant.Wait == 0 && grant.HeldBy == store.NotHeld {
 				plain.count(b)
 			}
 			if tryShort(t, seed, h.now, b, rows, grant, booked) {

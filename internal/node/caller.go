@@ -105,7 +105,7 @@ func (c *Caller) Book(d Desk, do func(*ledger.Request, *ledger.Waiter)) (g store
 		}
 		ready := make(chan struct{})
 		if g.Ready = ready; g.Handle.Place != 0 {
-			d.AwaitSlots(c.booking.Charges[g.Held].Budget.Key, g.Handle.Place, SlotWaiter{ready, &c.booking, g.Held})
+			d.AwaitSlots(c.booking.Charges[g.HeldBy].Budget.Key, g.Handle.Place, SlotWaiter{ready, &c.booking, g.HeldBy})
 			return
 		}
 		c.state, c.ready = InLine, ready

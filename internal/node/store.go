@@ -62,11 +62,11 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		patience = -1
 	}
 	if !o.await(ctx, patience) {
-		return store.Grant{Held: store.NotHeld}, s.leftError(ctx)
+		return store.Grant{HeldBy: store.NotHeld}, s.leftError(ctx)
 	}
 	g, err := o.grant, o.err
 	if err != nil {
-		g = store.Grant{Held: store.NotHeld}
+		g = store.Grant{HeldBy: store.NotHeld}
 	} else {
 		// The clock was read between asked and received. The start is as old as it can be, and the wait is as long as it can be: a caller
 		// that went on before its start would come too close to the starts before.

@@ -193,11 +193,11 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 		r.uses.add(b, 0, false)
 	}
 
-	if g.Held >= 0 {
+	if g.HeldBy >= 0 {
 		if !waited {
 			was.since = time.Now()
 		}
-		r.held(ctx, &b.Charges[g.Held], &g, was.since)
+		r.held(ctx, &b.Charges[g.HeldBy], &g, was.since)
 	}
 
 	return g, nil

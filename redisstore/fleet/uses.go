@@ -166,7 +166,7 @@ func (u *uses) settle(booking *store.Booking, costs []int) {
 // full. The shard is locked.
 func (u *uses) learn(s *shard, c *store.Charge) *used {
 	own := *c
-	own.Budget.Key, own.Cost, own.Reserve = [16]byte{}, 1, 0
+	own.Budget.Key, own.Cost, own.KeepFree = [16]byte{}, 1, 0
 	v, _ := u.policies.LoadOrStore(c.Budget.Policy, &policyUsed{name: own.Budget.Policy, charge: own})
 	p := v.(*policyUsed)
 	p.mu.Lock()

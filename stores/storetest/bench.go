@@ -203,7 +203,7 @@ func costing(c store.Charge, cost int) store.Charge {
 func describe(k store.Booking) string {
 	text := "book"
 	for _, c := range k.Charges {
-		text += fmt.Sprintf(" %s (%s) cost %d leaving %d", c.Budget.Policy, sentence(c), c.Cost, c.Reserve)
+		text += fmt.Sprintf(" %s (%s) cost %d leaving %d", c.Budget.Policy, sentence(c), c.Cost, c.KeepFree)
 		if c.Shadow {
 			text += " shadow"
 		}

@@ -53,14 +53,14 @@ func (p *play) isTime(k store.Booking, g store.Grant, want bounds) {
 // wait longer than it wants to.
 func (p *play) isHolder(m *move, k store.Booking, g store.Grant, waits bool) {
 	p.Helper()
-	none := g.Held == store.NotHeld && !g.Paused
+	none := g.HeldBy == store.NotHeld && !g.Paused
 	switch {
 	case !waits && !none:
-		p.errorf("booked at %v: nothing held it back, but Held is %d, Paused %t", p.now(), g.Held, g.Paused)
-	case waits && (g.Held < 0 || g.Held >= len(k.Charges) || k.Charges[g.Held].Shadow):
-		p.errorf("booked at %v: it has to wait %v, but Held is %d", p.now(), g.Wait, g.Held)
-	case waits && m.want.held != nil && (k.Charges[g.Held].Budget != *m.want.held || g.Paused != m.want.paused):
-		p.errorf("booked at %v: Held %d, Paused %t; want %v, %t", p.now(), g.Held, g.Paused, m.want.held, m.want.paused)
+		p.errorf("booked at %v: nothing held it back, but Held is %d, Paused %t", p.now(), g.HeldBy, g.Paused)
+	case waits && (g.HeldBy < 0 || g.HeldBy >= len(k.Charges) || k.Charges[g.HeldBy].Shadow):
+		p.errorf("booked at %v: it has to wait %v, but Held is %d", p.now(), g.Wait, g.HeldBy)
+	case waits && m.want.held != nil && (k.Charges[g.HeldBy].Budget != *m.want.held || g.Paused != m.want.paused):
+		p.errorf("booked at %v: Held %d, Paused %t; want %v, %t", p.now(), g.HeldBy, g.Paused, m.want.held, m.want.paused)
 	}
 }
 

@@ -28,22 +28,22 @@ func (w *world) isExact(k store.Booking, g store.Grant, now, want int64) {
 func (w *world) isHolder(k store.Booking, g store.Grant, now, start int64) {
 	w.Helper()
 	if start == soonest(k, now) {
-		if g.Held != -1 || g.Paused {
-			w.failf("%s: nothing held it back, but Held is %d, Paused %t", describe(k), g.Held, g.Paused)
+		if g.HeldBy != -1 || g.Paused {
+			w.failf("%s: nothing held it back, but Held is %d, Paused %t", describe(k), g.HeldBy, g.Paused)
 		}
 		return
 	}
 
-	if g.Held < 0 || g.Held >= len(k.Charges) || k.Charges[g.Held].Shadow {
-		w.failf("%s: waits %v, but Held is %d", describe(k), g.Wait, g.Held)
+	if g.HeldBy < 0 || g.HeldBy >= len(k.Charges) || k.Charges[g.HeldBy].Shadow {
+		w.failf("%s: waits %v, but Held is %d", describe(k), g.Wait, g.HeldBy)
 	}
 
-	q := w.truth.ask(k.Charges[g.Held], k, now)
+	q := w.truth.ask(k.Charges[g.HeldBy], k, now)
 	switch {
 	case q.allows(start - 1):
-		w.failf("%s: Held is %d, which has room a moment before the start", describe(k), g.Held)
+		w.failf("%s: Held is %d, which has room a moment before the start", describe(k), g.HeldBy)
 	case g.Paused != (q.closed > soonest(k, now)):
-		w.failf("%s: Paused %t, but charge %d is closed until %d", describe(k), g.Paused, g.Held, q.closed)
+		w.failf("%s: Paused %t, but charge %d is closed until %d", describe(k), g.Paused, g.HeldBy, q.closed)
 	}
 }
 

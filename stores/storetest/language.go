@@ -97,7 +97,7 @@ func (s *scope) attribute(c *store.Charge, words []string) int {
 		c.Cost = s.number64(value)
 		return 2
 	case "leaving":
-		c.Reserve = s.number64(value)
+		c.KeepFree = s.number64(value)
 		return 2
 	default:
 		return 0

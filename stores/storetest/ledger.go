@@ -107,9 +107,9 @@ func (l *ledger) ask(c store.Charge, k store.Booking, now int64) question {
 	}
 
 	p, slow := l.penalty(c.Budget.Key), c
-	slow.Cost, slow.Reserve = 0, 0 // a slow start has parts of the ceiling, whatever the charge costs
+	slow.Cost, slow.KeepFree = 0, 0 // a slow start has parts of the ceiling, whatever the charge costs
 	slow.Limit = l.learnt[c.Budget.Key].lower(slow, now).Limit
-	slow.Cost, slow.Reserve = c.Cost, c.Reserve
+	slow.Cost, slow.KeepFree = c.Cost, c.KeepFree
 	q.gap = l.gap(c, l.stays[c.Budget.Key], p)
 
 	q.ramp = l.ramp(slow, q.stays, p)

@@ -64,7 +64,7 @@ func (l *line) lets(c store.Charge, arrival int64) bool {
 }
 
 // fits reports whether there is room for the charge.
-func (l *line) fits(c store.Charge) bool { return l.taken()+c.Cost <= c.Limit.N()-c.Reserve }
+func (l *line) fits(c store.Charge) bool { return l.taken()+c.Cost <= c.Limit.N()-c.KeepFree }
 
 // lacking returns the charges of a booking that do not let it start, if it came
 // now or has waited before.

@@ -86,7 +86,7 @@ var bucketMutants = []mutant{
 		return store.TokenBucket(n, per, burst+1)
 	})},
 	{"a token too few", "P1_Bucket", "", ofKind(store.KindTokenBucket, func(c *store.Charge) {
-		c.Limit = store.TokenBucket(c.Limit.N(), c.Limit.Per(), max(c.Cost+c.Reserve, c.Limit.Capacity()-1))
+		c.Limit = store.TokenBucket(c.Limit.N(), c.Limit.Per(), max(c.Cost+c.KeepFree, c.Limit.Capacity()-1))
 	})},
 	{"tokens flow too fast", "P1_Bucket", "", rebuilt(func(n int, per time.Duration, burst int) store.Limit {
 		return store.TokenBucket(n, per-tick, burst)
@@ -123,14 +123,14 @@ var bucketMutants = []mutant{
 	{"reserve ignored by sliding windows", "P5_ReserveOfASliding", "", unreserved(store.KindSlidingWindow)},
 	{"reserve ignored by windows", "P5_ReserveOfAFixed", "", unreserved(store.KindFixedWindow)},
 	{"reserve ignored by token buckets", "P5_ReserveOfABucket", "", unreserved(store.KindTokenBucket)},
-	{"reserve too small", "P5_Reserve", "", charging(func(c *store.Charge) { c.Reserve = max(0, c.Reserve-1) })},
+	{"reserve too small", "P5_Reserve", "", charging(func(c *store.Charge) { c.KeepFree = max(0, c.KeepFree-1) })},
 	{"reserve too large", "P5_Reserve", "", charging(func(c *store.Charge) {
-		if c.Reserve > 0 {
-			c.Reserve = min(c.Reserve+1, c.Limit.Capacity()-c.Cost)
+		if c.KeepFree > 0 {
+			c.KeepFree = min(c.KeepFree+1, c.Limit.Capacity()-c.Cost)
 		}
 	})},
 	{"reserve is booked", "P5_ReserveIsNotRemembered", "", charging(func(c *store.Charge) {
-		c.Cost, c.Reserve = c.Cost+c.Reserve, 0
+		c.Cost, c.KeepFree = c.Cost+c.KeepFree, 0
 	})},
 	{"reserve looks at what has started only", "P5_ReserveBefore", "", broken{book: func(o *oracle, b *store.Booking) store.Grant {
 		other := *b
@@ -138,7 +138,7 @@ var bucketMutants = []mutant{
 		for i, c := range b.Charges {
 			for _, s := range o.ledger.stays[c.Budget.Key] {
 				if s.at > o.clock() {
-					other.Charges[i].Reserve = 0
+					other.Charges[i].KeepFree = 0
 				}
 			}
 		}
@@ -156,7 +156,7 @@ var bucketMutants = []mutant{
 	{"NotBefore holds", "Store_NotBefore", "", broken{book: func(o *oracle, b *store.Booking) store.Grant {
 		g := honest(o, b)
 		if b.NotBefore > 0 && g.Wait == b.NotBefore {
-			g.Held = 0
+			g.HeldBy = 0
 		}
 		return g
 	}}},
@@ -175,7 +175,7 @@ func rebuilt(change func(n int, per time.Duration, burst int) store.Limit) broke
 }
 
 func unreserved(kind store.Kind) broken {
-	return ofKind(kind, func(c *store.Charge) { c.Reserve = 0 })
+	return ofKind(kind, func(c *store.Charge) { c.KeepFree = 0 })
 }
 
 // seeing books by a part of what was booked before.

@@ -13,14 +13,14 @@ var inFlightMutants = []mutant{
 		c.Limit = store.Concurrency(c.Limit.N() + 1)
 	})},
 	{"one too few in flight", "P1_InFlight", "", flying(func(c *store.Charge) {
-		c.Limit = store.Concurrency(max(c.Cost+c.Reserve, c.Limit.N()-1))
+		c.Limit = store.Concurrency(max(c.Cost+c.KeepFree, c.Limit.N()-1))
 	})},
 	{"reserve ignored in flight", "P5_InFlightReserve", "", unreserved(store.KindConcurrency)},
 	{"costly ones are passed by", "P5_LineCostly", "", flying(func(c *store.Charge) {
-		c.Limit, c.Reserve = store.Concurrency(c.Limit.N()+100), c.Reserve+100
+		c.Limit, c.KeepFree = store.Concurrency(c.Limit.N()+100), c.KeepFree+100
 	})},
 	{"a reserve stops the line", "P5_LineReserve", "", flying(func(c *store.Charge) {
-		c.Limit, c.Reserve = store.Concurrency(c.Limit.N()-c.Reserve), 0
+		c.Limit, c.KeepFree = store.Concurrency(c.Limit.N()-c.KeepFree), 0
 	})},
 	{"a shadow in flight does not count", "Store_InFlightShadow", "", flying(func(c *store.Charge) {
 		if c.Shadow {
@@ -109,7 +109,7 @@ var inFlightMutants = []mutant{
 			o.lines.hold(*b)
 			o.booked[int64(len(o.booked)+1)] = entry{*b, o.clock()}
 			o.ledger.add(*b, o.clock())
-			return store.Grant{OK: true, Held: -1, Handle: store.Handle{Start: int64(len(o.booked))}}
+			return store.Grant{OK: true, HeldBy: -1, Handle: store.Handle{Start: int64(len(o.booked))}}
 		}
 		return honest(o, b)
 	}}},

@@ -149,7 +149,7 @@ var lineMutants = []lineMutant{
 		}
 	})},
 	{"no guess", "Store_Horizon", "guesses are not compared", inLine(func(g *store.Grant) { g.Wait = 0 })},
-	{"wrong holder", "Store_Horizon", "holders are not compared", inLine(func(g *store.Grant) { g.Held = -1 })},
+	{"wrong holder", "Store_Horizon", "holders are not compared", inLine(func(g *store.Grant) { g.HeldBy = -1 })},
 	{"no turn", "Store_Horizon", "", inLine(func(g *store.Grant) { g.Turn = nil })},
 	{"penalty not told", "P11_LineOfAClosed", "what is said is not compared", inLine(func(g *store.Grant) { g.Paused = false })},
 	{"calls at once", "P5_Line", "", inLine(func(g *store.Grant) {

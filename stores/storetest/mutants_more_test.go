@@ -11,10 +11,10 @@ import (
 var otherMutants = []mutant{
 	{"no handle", "P1", "", saying(func(g *store.Grant) { g.Handle = store.Handle{} })},
 	{"wait too long", "P1", "", saying(func(g *store.Grant) { g.Wait += tick })},
-	{"never held", "Store_Held", "", saying(func(g *store.Grant) { g.Held = -1 })},
-	{"always the first held", "Store_Held", "", saying(func(g *store.Grant) { g.Held = min(g.Held, 0) })},
+	{"never held", "Store_Held", "", saying(func(g *store.Grant) { g.HeldBy = -1 })},
+	{"always the first held", "Store_Held", "", saying(func(g *store.Grant) { g.HeldBy = min(g.HeldBy, 0) })},
 	{"never paused", "P11_Held", "", saying(func(g *store.Grant) { g.Paused = false })},
-	{"always paused", "Store_Held", "", saying(func(g *store.Grant) { g.Paused = g.Held >= 0 })},
+	{"always paused", "Store_Held", "", saying(func(g *store.Grant) { g.Paused = g.HeldBy >= 0 })},
 
 	{"shadow holds", "Store_Shadow", "", charging(func(c *store.Charge) { c.Shadow = false })},
 	{"shadow says nothing", "Store_Shadow", "", saying(func(g *store.Grant) { g.Over = nil })},
@@ -135,10 +135,10 @@ var otherMutants = []mutant{
 // Mutants of budgets that only a penalty closes.
 var unlimitedMutants = []mutant{
 	{"unlimited is a large number", "P3_UnlimitedHoldsNothing", "", ofKind(store.KindUnlimited, func(c *store.Charge) {
-		c.Limit, c.Cost, c.Reserve = store.PerSecond(250), min(c.Cost, 250), 0
+		c.Limit, c.Cost, c.KeepFree = store.PerSecond(250), min(c.Cost, 250), 0
 	})},
 	{"unlimited is a window that nobody fills", "P11_UnlimitedRemembersNothing", "", ofKind(store.KindUnlimited, func(c *store.Charge) {
-		c.Limit, c.Cost, c.Reserve = store.PerSecond(maxCost), 1, 0
+		c.Limit, c.Cost, c.KeepFree = store.PerSecond(maxCost), 1, 0
 	})},
 	{"unlimited is never closed", "P11_UnlimitedIsClosed", "", broken{pause: func(o *oracle, c store.Charge, d, ago time.Duration) {
 		if !isOpen(c) {

@@ -108,7 +108,7 @@ var penaltyMutants = []mutant{
 	{"a reserve is not shared out", "P11_SlowStartOfStepsWithAReserve", "few leave so much free there", ramping(func(c store.Charge, stays []stay, p penalty) ramp {
 		r := rampOf(c, stays, p)
 		if r.step > 0 {
-			r.stays = append(r.stays, stay{at: r.begin, until: r.end, cost: c.Reserve - part(c.Reserve, r.parts)})
+			r.stays = append(r.stays, stay{at: r.begin, until: r.end, cost: c.KeepFree - part(c.KeepFree, r.parts)})
 		}
 		return r
 	})},

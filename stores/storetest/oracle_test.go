@@ -48,9 +48,9 @@ func (o *oracle) Book(_ context.Context, b *store.Booking) (store.Grant, error) 
 	before := o.leave(b.Instead)
 	now := o.clock()
 	at := o.ledger.earliest(*b, now)
-	g := store.Grant{Wait: time.Duration(at-now) * tick, Held: -1}
+	g := store.Grant{Wait: time.Duration(at-now) * tick, HeldBy: -1}
 	if at > soonest(*b, now) {
-		g.Held, g.Paused = o.holder(b, now, at-1)
+		g.HeldBy, g.Paused = o.holder(b, now, at-1)
 	}
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait {
 		return g, nil
@@ -91,7 +91,7 @@ func (o *oracle) holder(b *store.Booking, now, t int64) (int, bool) {
 
 // lineUp is the answer to a booking for which one charge has no room now.
 func (o *oracle) lineUp(b *store.Booking, held int, before *wait) store.Grant {
-	g := store.Grant{Held: held}
+	g := store.Grant{HeldBy: held}
 	if b.MaxWait != 0 {
 		w := o.lines.join(b.Charges[held], before)
 		g.Ready, g.Handle.Place = w.ready, w.arrival

@@ -95,7 +95,7 @@ func (w *traffic) booking() store.Booking {
 		if w.costly {
 			c.Cost = 1 + w.rng.IntN(c.Limit.N())
 		} else {
-			c.Reserve = w.rng.IntN(c.Limit.N())
+			c.KeepFree = w.rng.IntN(c.Limit.N())
 		}
 
 		c.Shadow = w.chance(5)
@@ -134,7 +134,7 @@ func (w *traffic) try(k store.Booking, before *wait) {
 		w.running = append(w.running, s)
 
 	case g.Ready != nil:
-		w.waiting = append(w.waiting, place{s.ticket, w.lines.join(k.Charges[g.Held], before)})
+		w.waiting = append(w.waiting, place{s.ticket, w.lines.join(k.Charges[g.HeldBy], before)})
 	}
 
 	w.lines.call()
@@ -149,7 +149,7 @@ func (w *traffic) isAnswer(k store.Booking, g store.Grant, wait int64, lacking [
 	if g.OK != ok || g.Wait != tickTimes(wait) || (g.Ready != nil) != lines || g.Paused {
 		w.failf("%s: %+v, but the wait is %d µs and those without room are %v", describe(k), g, wait, lacking)
 	}
-	switch held := g.Held; {
+	switch held := g.HeldBy; {
 	case wait == 0 && lacking == nil && held != -1, lacking != nil && !slices.Contains(lacking, held),
 		wait > 0 && (held < 0 || inFlight(k.Charges[held])):
 		w.failf("%s: Held is %d, but the wait is %d µs and those without room are %v", describe(k), held, wait, lacking)

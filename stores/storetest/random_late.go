@@ -26,7 +26,7 @@ func (w *world) settleOne() {
 	old.booking.Charges = slices.Clone(old.booking.Charges)
 	for i := range costs {
 		c := &old.booking.Charges[i]
-		if c.Cost = costs[i]; c.Cost < 1 || c.Cost > c.Limit.Capacity()-c.Reserve {
+		if c.Cost = costs[i]; c.Cost < 1 || c.Cost > c.Limit.Capacity()-c.KeepFree {
 			return // nobody books that again
 		}
 		if !isOpen(*c) && !slices.Contains(w.truth.stays[c.Budget.Key], stayOf(*c, old.booking.Spread, old.at)) {
@@ -67,7 +67,7 @@ func (w *world) affordable(c store.Charge, g granted, cost int) int {
 	if i := slices.Index(others, s); i >= 0 {
 		others = slices.Delete(others, i, i+1)
 	}
-	s.cost, c.Reserve = cost, 0
+	s.cost, c.KeepFree = cost, 0
 	if !fits(c, others, s) {
 		return c.Cost
 	}

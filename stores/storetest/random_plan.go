@@ -133,7 +133,7 @@ func (p *planner) visit(at time.Duration) visit {
 		}
 
 		if p.headroom && v.booking.Priority == store.PriorityLow && c.Limit.Kind() != store.KindLeakyBucket {
-			c.Reserve = min(most/4, most-c.Cost)
+			c.KeepFree = min(most/4, most-c.Cost)
 		}
 
 		v.booking.Charges = append(v.booking.Charges, c)
@@ -217,7 +217,7 @@ func (w *world) booking() store.Booking {
 		c := w.budgets[i]
 		c.Cost = w.cost(c.Limit.Capacity())
 		if c.Limit.Kind() != store.KindLeakyBucket && w.chance(20) {
-			c.Reserve = w.rng.IntN(c.Limit.Capacity() - c.Cost + 1)
+			c.KeepFree = w.rng.IntN(c.Limit.Capacity() - c.Cost + 1)
 		}
 
 		k.Charges = append(k.Charges, c)

@@ -135,7 +135,7 @@ func (l *ledger) reconcileBucket(c store.Charge, q store.Quota, now int64) (from
 func (l *ledger) tokens(c store.Charge, now int64) int64 {
 	past := slices.DeleteFunc(slices.Clone(l.stays[c.Budget.Key]), func(s stay) bool { return s.at > now })
 	past = full(c, past)
-	c.Reserve = 0
+	c.KeepFree = 0
 	for cost := c.Limit.Capacity(); cost > 0; cost-- {
 		if fits(c, past, stay{now, now, cost}) {
 			return int64(cost)

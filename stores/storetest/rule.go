@@ -14,7 +14,7 @@ type stay struct {
 }
 
 // fits is the definition of all limits: it reports whether the charge's limit,
-// less its Reserve, allows the start s next to the others, whatever order they
+// less its KeepFree, allows the start s next to the others, whatever order they
 // came in.
 func fits(c store.Charge, others []stay, s stay) bool {
 	switch c.Limit.Kind() {
@@ -35,7 +35,7 @@ func fits(c store.Charge, others []stay, s stay) bool {
 // counts at one moment is at most n, at every moment that s counts. The sum
 // can only rise where something begins to count, so only those are looked at.
 func fitsSliding(c store.Charge, others []stay, s stay) bool {
-	return fitsSpan(others, s, span(c), c.Limit.N()-c.Reserve)
+	return fitsSpan(others, s, span(c), c.Limit.N()-c.KeepFree)
 }
 
 // fitsSpan is fitsSliding for any length and number.
@@ -71,7 +71,7 @@ func fitsAligned(c store.Charge, others []stay, s stay) bool {
 			sum += o.cost
 		}
 	}
-	return s.until+micros(c.Jitter) < to && sum <= c.Limit.N()-c.Reserve
+	return s.until+micros(c.Jitter) < to && sum <= c.Limit.N()-c.KeepFree
 }
 
 // fitsPaced: each start occupies a block, and blocks do not overlap.

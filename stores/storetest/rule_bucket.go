@@ -19,7 +19,7 @@ type flow struct {
 
 func flowOf(c store.Charge) flow {
 	tokens, each := c.Refill()
-	return flow{int64(c.Limit.Capacity() - c.Reserve), tokens, each, micros(c.Jitter)}
+	return flow{int64(c.Limit.Capacity() - c.KeepFree), tokens, each, micros(c.Jitter)}
 }
 
 // holds reports whether an interval of length d may hold so many starts.

@@ -17,7 +17,7 @@ type ceiling struct {
 
 // isOf reports whether the ceiling is about the charge's limit.
 func (l ceiling) isOf(c store.Charge) bool {
-	return l.top > 0 && c.LearnsPer() == l.window
+	return l.top > 0 && c.LearningPeriod() == l.window
 }
 
 // at is the height of the ceiling above the charge's budget: it begins an eighth below
@@ -53,7 +53,7 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 	}
 
 	share := level / allowed(c)
-	n := max(1, int(float64(c.Limit.Capacity())*share), c.Cost+c.Reserve)
+	n := max(1, int(float64(c.Limit.Capacity())*share), c.Cost+c.KeepFree)
 
 	switch c.Limit.Kind() {
 	case store.KindSlidingWindow:
@@ -75,7 +75,7 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 // the last lesson, or when a penalty lasted or in the time of a probe, or if the budget
 // was more than full.
 func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
-	if c.LearnsPer() == 0 {
+	if c.LearningPeriod() == 0 {
 		return 0, 0
 	}
 
@@ -90,7 +90,7 @@ func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 			used = from * 3 / 4 // it may be about something else
 		}
 
-		next := ceiling{max(1, min(from, used)), now, c.LearnsPer()}
+		next := ceiling{max(1, min(from, used)), now, c.LearningPeriod()}
 		l.learnt[c.Budget.Key] = next
 		to = min(from, next.at(c, now))
 	}
@@ -118,7 +118,7 @@ func allowed(c store.Charge) float64 {
 		return float64(c.Limit.N())
 	}
 	tokens, each := c.Refill()
-	return float64(micros(c.LearnsPer())) * float64(tokens) / float64(each)
+	return float64(micros(c.LearningPeriod())) * float64(tokens) / float64(each)
 }
 
 // thousandths cuts a level off after three decimals.

@@ -228,7 +228,7 @@ func (r ramp) allows(c store.Charge, s stay) bool {
 	case r.step == 0:
 		return fits(c, r.stays, s)
 	}
-	return fitsSpan(r.stays, s, r.step, part(c.Limit.N(), r.parts)-part(c.Reserve, r.parts))
+	return fitsSpan(r.stays, s, r.step, part(c.Limit.N(), r.parts)-part(c.KeepFree, r.parts))
 }
 
 // next returns the first moment after t at which the ramp may begin to have room.

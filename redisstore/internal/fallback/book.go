@@ -23,7 +23,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		var opens time.Time
 		switch {
 		case r.local == nil && errors.Is(r.lastErr, conn.ErrUnfit): // it is not away, and no waiting helps
-			return store.Grant{Held: store.NotHeld}, r.lastErr
+			return store.Grant{HeldBy: store.NotHeld}, r.lastErr
 		case r.local != nil:
 			s.leaveLine(&own)
 			own.Charges = b.Charges
@@ -47,7 +47,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			continue // the primary was given up meanwhile
 		}
 		if !notice.await(ctx, &r, opens, timeUp) {
-			return store.Grant{Held: store.NotHeld}, notice.end(ctx)
+			return store.Grant{HeldBy: store.NotHeld}, notice.end(ctx)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func (s *Store) bookPrimary(ctx, up context.Context, b *store.Booking) (store.Gr
 // Turn.
 func (s *Store) leaveLine(b *store.Booking) {
 	if place := b.Instead.Place; place != 0 || b.Turn != nil {
-		s.primary.Cancel(b, store.Grant{Handle: store.Handle{Place: place}, Turn: b.Turn, Held: store.NotHeld})
+		s.primary.Cancel(b, store.Grant{Handle: store.Handle{Place: place}, Turn: b.Turn, HeldBy: store.NotHeld})
 		if place != 0 {
 			b.Instead = store.Handle{}
 		}
@@ -97,7 +97,7 @@ func whileUp(ctx, up context.Context) (context.Context, func()) {
 	}
 }
 
-// leaveRoom sets the Reserve of the charges of own, a copy of b, so that own leaves free what
+// leaveRoom sets the KeepFree of the charges of own, a copy of b, so that own leaves free what
 // suspected nodes may use; suspected are the divisors of their shares. It returns false if a charge
 // then has no room, ever.
 func leaveRoom(own, b *store.Booking, suspected []int) bool {
@@ -112,9 +112,9 @@ func leaveRoom(own, b *store.Booking, suspected []int) bool {
 			continue
 		}
 		for _, d := range suspected {
-			c.Reserve += share(c.Limit.Capacity(), d)
+			c.KeepFree += share(c.Limit.Capacity(), d)
 		}
-		if !c.Shadow && c.Cost > c.Limit.Capacity()-c.Reserve {
+		if !c.Shadow && c.Cost > c.Limit.Capacity()-c.KeepFree {
 			return false
 		}
 	}

@@ -83,16 +83,16 @@ func (p *primary) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	p.saw.booked = append(p.saw.booked, b.Charges[0])
 	p.mu.Unlock()
 	if unfit {
-		return store.Grant{Held: -1}, conn.ErrUnfit
+		return store.Grant{HeldBy: -1}, conn.ErrUnfit
 	}
 	if away {
 		timeUp, stop := conn.Timeout(ctx, b.MaxWait, time.Now())
 		defer stop()
 		select {
 		case <-ctx.Done():
-			return store.Grant{Held: -1}, context.Cause(ctx)
+			return store.Grant{HeldBy: -1}, context.Cause(ctx)
 		case <-timeUp:
-			return store.Grant{Held: -1}, errRefused
+			return store.Grant{HeldBy: -1}, errRefused
 		}
 	}
 	return p.Store.Book(ctx, b)
@@ -168,7 +168,7 @@ func alone(t *testing.T, p *primary, s *fallback.Store, c store.Charge) {
 // TestShares: what a node may start by itself, of a limit that four share.
 func TestShares(t *testing.T) {
 	reserved, costly, shadow := charge(store.PerSecond(40)), charge(store.PerSecond(40)), charge(store.LeakyBucket(40, time.Second))
-	reserved.Reserve, costly.Cost, shadow.Shadow = 9, 4, true
+	reserved.KeepFree, costly.Cost, shadow.Shadow = 9, 4, true
 	for name, x := range map[string]struct {
 		c    store.Charge
 		want int // 50: all
@@ -274,10 +274,10 @@ func TestSuspectedNodes(t *testing.T) {
 		n, _, err := now(t, s, charge(store.PerSecond(40)), 50)
 		require.NoError(t, err)
 		require.Equal(t, 40-10-13, n)
-		require.Equal(t, 10+13, p.seen().booked[0].Reserve)
+		require.Equal(t, 10+13, p.seen().booked[0].KeepFree)
 		_, _, err = now(t, s, charge(store.Concurrency(40)), 1)
 		require.NoError(t, err)
-		require.Zero(t, p.seen().booked[0].Reserve, "it has no shares")
+		require.Zero(t, p.seen().booked[0].KeepFree, "it has no shares")
 		costly := charge(store.PerSecond(40))
 		costly.Cost = 18
 		_, _, err = now(t, s, costly, 1)

@@ -73,11 +73,11 @@ func isShared(c *store.Charge) bool {
 func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	switch n, d := c.Limit.N(), l.divisor; {
 	case d == 0:
-		c.Limit, c.Reserve, c.Pace, c.Jitter, c.Shadow = store.Unlimited(), 0, 0, 0, false
+		c.Limit, c.KeepFree, c.Pace, c.Jitter, c.Shadow = store.Unlimited(), 0, 0, 0, false
 		return c, true
 	case c.Limit.Kind() == store.KindUnlimited:
 		return c, true
-	case !isShared(&c), c.Cost > share(c.Limit.Capacity(), d)-(c.Reserve+d-1)/d:
+	case !isShared(&c), c.Cost > share(c.Limit.Capacity(), d)-(c.KeepFree+d-1)/d:
 		return c, c.Shadow
 	case c.Limit.Kind() == store.KindTokenBucket:
 		c.Limit = store.TokenBucket(n, c.Limit.Per()*time.Duration(d), share(c.Limit.Capacity(), d))
@@ -86,7 +86,7 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	default:
 		c.Limit = store.SlidingWindow(share(n, d), c.Limit.Per())
 	}
-	c.Reserve = (c.Reserve + l.divisor - 1) / l.divisor
+	c.KeepFree = (c.KeepFree + l.divisor - 1) / l.divisor
 	return c, true
 }
 

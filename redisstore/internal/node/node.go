@@ -103,7 +103,7 @@ func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 		again.after = min(again.after, remaining(b.MaxWait, again.since)) // a slow answer took the rest of MaxWait
 	}
 	if err := sleep(ctx, again.after); err != nil {
-		return store.Grant{Held: store.NotHeld}, err
+		return store.Grant{HeldBy: store.NotHeld}, err
 	}
 
 	own := *b

@@ -202,7 +202,7 @@ func (o *op) grant() store.Grant {
 	if out.Booked() && out.Wait < 0 {
 		age += time.Duration(-out.Wait) * time.Microsecond // decided when the call was made for the first time
 	}
-	return store.Grant{OK: out.Booked(), Wait: wait, Age: age, Handle: out.Handle(), Over: over, Held: out.Charge, Paused: out.paused > 0}
+	return store.Grant{OK: out.Booked(), Wait: wait, Age: age, Handle: out.Handle(), Over: over, HeldBy: out.Charge, Paused: out.paused > 0}
 }
 
 // origin is what the stamps of grants are counted from.

@@ -158,7 +158,7 @@ func (l *lease) reported() []wire.Waiter {
 		if !w.summoned {
 			c.count, c.last = c.count+1, len(all)
 		}
-		all = append(all, wire.Waiter{Arrival: w.arrival, Cost: w.cost, Reserve: w.reserve})
+		all = append(all, wire.Waiter{Arrival: w.arrival, Cost: w.cost, KeepFree: w.reserve})
 	}
 	return all
 }
@@ -243,7 +243,7 @@ func (n *Node) slotsAnswered(o *op) {
 
 // lineUp puts a charge in the line of a lease and returns its Ready.
 func (n *Node) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} {
-	w := &waiter{arrival: arrival, cost: c.Cost, reserve: c.Reserve, ready: make(chan struct{})}
+	w := &waiter{arrival: arrival, cost: c.Cost, reserve: c.KeepFree, ready: make(chan struct{})}
 	n.latestArrival = max(n.latestArrival, arrival)
 	i, _ := l.find(arrival)
 	l.line = slices.Insert(l.line, i, w)

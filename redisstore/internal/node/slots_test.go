@@ -86,7 +86,7 @@ func TestReportedWaiters(t *testing.T) {
 		{"the others stand behind", []*waiter{w(1, 1, 0, false), w(2, 3, 0, false), w(3, 2, 0, false)}, 1,
 			[]wire.Waiter{{Arrival: 1, Cost: 1, Behind: 5}}},
 		{"no reserve hides another", []*waiter{w(1, 1, 0, false), w(2, 1, 0, false), w(3, 1, 4, false), w(4, 2, 4, false)}, 1,
-			[]wire.Waiter{{Arrival: 1, Cost: 1, Behind: 1}, {Arrival: 3, Cost: 1, Reserve: 4, Behind: 2}}},
+			[]wire.Waiter{{Arrival: 1, Cost: 1, Behind: 1}, {Arrival: 3, Cost: 1, KeepFree: 4, Behind: 2}}},
 		{"who was woken comes on top", []*waiter{w(1, 1, 0, true), w(2, 1, 0, false), w(3, 1, 0, true)}, 1,
 			[]wire.Waiter{{Arrival: 1, Cost: 1}, {Arrival: 2, Cost: 1}, {Arrival: 3, Cost: 1}}},
 	} {

@@ -85,8 +85,8 @@ func ofFleet(g store.Grant) store.Grant {
 
 // granted is a half's grant as one of the whole.
 func (h *halves) granted(g store.Grant, in []int) store.Grant {
-	if g.Held >= 0 {
-		g.Held = in[g.Held]
+	if g.HeldBy >= 0 {
+		g.HeldBy = in[g.HeldBy]
 	}
 	if h.fleet.Turn != nil || h.node.Turn != nil {
 		g.Turn = turns{h.fleet.Turn, h.node.Turn}

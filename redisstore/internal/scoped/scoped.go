@@ -175,8 +175,8 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 		if moved.Handle.Start == nodeGrant.Handle.Start {
 			fleetGrant.Age = max(fleetGrant.Age, time.Since(named)) // the start counts from when the node's store booked it
 		}
-		if fleetGrant.Held < 0 && fleetGrant.Wait > 0 {
-			fleetGrant.Held, fleetGrant.Paused = nodeGrant.Held, nodeGrant.Paused
+		if fleetGrant.HeldBy < 0 && fleetGrant.Wait > 0 {
+			fleetGrant.HeldBy, fleetGrant.Paused = nodeGrant.HeldBy, nodeGrant.Paused
 			return h.granted(fleetGrant, h.inNode), nil
 		}
 		return h.granted(fleetGrant, h.inFleet), nil

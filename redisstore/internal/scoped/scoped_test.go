@@ -44,7 +44,7 @@ func TestP6_ARefusedReplacementIsGivenBack(t *testing.T) {
 				g, err := s.Book(t.Context(), &again)
 				require.NoError(t, err)
 				require.False(t, g.OK)
-				require.Equal(t, i, g.Held)
+				require.Equal(t, i, g.HeldBy)
 				for _, c := range charges {
 					st, err := s.Status(t.Context(), c)
 					require.NoError(t, err)

@@ -187,7 +187,7 @@ func (w *writer) op(o *Op) {
 			continue
 		}
 		share, weight := Share(ch)
-		w.ops = w.ops.Add(int64(w.rule(ch)), Cost(ch), int64(ch.Reserve), o.lastField(i), int64(share), weight)
+		w.ops = w.ops.Add(int64(w.rule(ch)), Cost(ch), int64(ch.KeepFree), o.lastField(i), int64(share), weight)
 	}
 }
 

@@ -206,7 +206,7 @@ func (b Boundaries) AppendRule(f Frame, key int, c *store.Charge) Frame {
 		tokens, flow = c.Refill()
 	}
 	f = f.Add(int64(key), 1, int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
-		Micros(c.Span()), Micros(c.Jitter), Micros(c.Pace), tokens, flow, Micros(c.LearnsPer()))
+		Micros(c.Span()), Micros(c.Jitter), Micros(c.Pace), tokens, flow, Micros(c.LearningPeriod()))
 	count := len(f)
 	f = b.appendWindows(f.Add(0), c.Limit)
 	copy(f[count:], Frame(nil).Add(int64(f.From(count/8+1).Size())))

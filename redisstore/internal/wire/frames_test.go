@@ -53,7 +53,7 @@ func requests() map[string]wire.BookRequest {
 	report := wire.Report{
 		Key: "key:slots:flight", Budget: slots.Budget.Key, Limit: 3, Sequence: 8, Held: 1,
 		Generation: wire.Generation{ID: 55, Count: 4}, Latest: 800_000, Most: 8,
-		Waiters: []wire.Waiter{{Arrival: 700_000, Cost: 1, Reserve: 2, Behind: 3}},
+		Waiters: []wire.Waiter{{Arrival: 700_000, Cost: 1, KeepFree: 2, Behind: 3}},
 	}
 	of := func(ops ...wire.Op) wire.BookRequest {
 		q := wire.BookRequest{Record: "record", Number: 7, Shared: "shared", Node: "node", Own: "own:"}

@@ -102,17 +102,17 @@ type Report struct {
 
 // A Waiter is one that is reported, in the order of arrival.
 type Waiter struct {
-	Arrival int64 // by the server's clock: its name
-	Cost    int
-	Reserve int
-	Behind  int // the costs of those behind it that are not reported
+	Arrival  int64 // by the server's clock: its name
+	Cost     int
+	KeepFree int
+	Behind   int // the costs of those behind it that are not reported
 }
 
 func (r *Report) append(f Frame) Frame {
 	f = f.Add(int64(r.Limit), r.Sequence, int64(r.Held), r.Generation.ID, r.Generation.Count, Micros(r.Elapsed), int64(r.Clock),
 		r.Latest, int64(r.Most), int64(len(r.Waiters)))
 	for _, w := range r.Waiters {
-		f = f.Add(w.Arrival, int64(w.Cost), int64(w.Reserve), int64(w.Behind))
+		f = f.Add(w.Arrival, int64(w.Cost), int64(w.KeepFree), int64(w.Behind))
 	}
 	return f
 }

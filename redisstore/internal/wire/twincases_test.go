@@ -16,19 +16,19 @@ var twinCases = map[string]func(w *twins) error{
 	"a refusal by two budgets that have room later together than each of them": func(w *twins) error {
 		paced, paused := w.of(0, store.LeakyBucket(1, time.Second)), w.of(1, store.PerSecond(9))
 		behind, short := book(0, paced), book(2*time.Second, paced, paused)
-		behind.NotBefore, behind.MaxWait, short.Horizon = 2*time.Second, -1, store.LeastHorizon
+		behind.NotBefore, behind.MaxWait, short.Horizon = 2*time.Second, -1, store.MinHorizon
 		return errors.Join(w.book(book(0, paced), 1), w.book(behind, 1), w.pause(paused, 1500*time.Millisecond), w.book(short, 1))
 	},
 	"the second budget is paused, the first is asked again": func(w *twins) error {
 		rate, slots := w.of(0, store.PerSecond(2)), w.of(1, store.Concurrency(2))
 		short := book(time.Second, rate, slots)
-		short.Horizon = store.LeastHorizon
+		short.Horizon = store.MinHorizon
 		return errors.Join(w.book(book(0, rate), 1), w.book(book(0, rate), 1), w.pause(slots, 2*time.Second), w.book(short, 1))
 	},
 	"a pause of slots ends when a start of others is": func(w *twins) error {
 		slots, rate := w.of(1, store.Concurrency(2)), w.of(0, store.PerSecond(2))
 		behind, short := book(-1, slots, rate), book(0, slots, rate)
-		behind.Horizon, short.Horizon = time.Hour, store.LeastHorizon
+		behind.Horizon, short.Horizon = time.Hour, store.MinHorizon
 		return errors.Join(w.pause(slots, 2*time.Second), w.book(behind, 1), w.book(short, 1))
 	},
 	"the clock is set back beyond the edge of a window": func(w *twins) error {
@@ -96,7 +96,7 @@ var twinCases = map[string]func(w *twins) error{
 	"a pause of slots is ended": func(w *twins) error {
 		c := w.of(0, store.Concurrency(3))
 		b := book(-1, c)
-		b.Horizon = store.LeastHorizon
+		b.Horizon = store.MinHorizon
 		return errors.Join(w.pause(c, 200*time.Millisecond), w.book(b, 1), w.resume(c), w.book(b, 1))
 	},
 }

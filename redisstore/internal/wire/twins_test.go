@@ -190,7 +190,7 @@ func (w *twins) charge(i int) store.Charge {
 		c.Cost = 1 + n/40 + w.IntN(n/20)
 	}
 	if w.IntN(6) == 0 {
-		c.Reserve = w.IntN(n - c.Cost + 1)
+		c.KeepFree = w.IntN(n - c.Cost + 1)
 	}
 	c.Shadow = w.IntN(12) == 0 && !isSlots(c) // no script says how much later those would be
 	return c
@@ -384,7 +384,7 @@ func (w *twins) book(b *store.Booking, callers int) error {
 		if o.State == wire.InLine || o.State == wire.Waiting || o.State == wire.Unsettled {
 			got = fmt.Sprintf("state %d", o.State)
 		} else {
-			got = answer(b, store.Grant{OK: o.Booked(), Wait: wire.Wait(o.At - w.now), Held: o.Charge, Paused: o.PausedUntil > w.now+ledger.Micros(b.NotBefore), Over: durations(o.Delays)})
+			got = answer(b, store.Grant{OK: o.Booked(), Wait: wire.Wait(o.At - w.now), HeldBy: o.Charge, Paused: o.PausedUntil > w.now+ledger.Micros(b.NotBefore), Over: durations(o.Delays)})
 		}
 		if want != got {
 			return fmt.Errorf("caller %d: %s in Go, %s in Lua", i, want, got)
@@ -400,7 +400,7 @@ func (w *twins) book(b *store.Booking, callers int) error {
 func answer(b *store.Booking, g store.Grant) string {
 	over := make([]time.Duration, len(b.Charges))
 	copy(over, g.Over)
-	return fmt.Sprintf("ok %v, wait %v, held by %d, paused %v, over %v", g.OK, g.Wait, g.Held, g.Paused, over)
+	return fmt.Sprintf("ok %v, wait %v, held by %d, paused %v, over %v", g.OK, g.Wait, g.HeldBy, g.Paused, over)
 }
 
 func durations(micros []int64) (all []time.Duration) {
@@ -569,7 +569,7 @@ func (w *twins) status(c store.Charge) error {
 
 // sameStatus compares what both say of a budget.
 func (w *twins) sameStatus(c store.Charge) error {
-	c.Cost, c.Reserve, c.Shadow = 1, 0, false
+	c.Cost, c.KeepFree, c.Shadow = 1, 0, false
 	want := ledger.NewRequest(w.now, ledger.Node{}, &w.arrivals, only(c), []*ledger.Row{w.rows[c.Budget.Key].Clone()}).Status()
 	got, err := ask(w, wire.StatusRequest{Key: key(&c), Charge: &c})
 	if x, y := fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got); err == nil && x != y {

@@ -73,11 +73,11 @@ type slotBooking struct {
 // Send has a request take its start, from now on.
 func (e *Engine) Send(r *Request, o Observer) {
 	r.engine, r.observer = e, o
-	r.Arrived, r.held, r.grant.Held = e.Clock.Now(), -1, -1
+	r.Arrived, r.held, r.grant.HeldBy = e.Clock.Now(), -1, -1
 
 	for i := range r.Charges {
 		c := &r.Charges[i]
-		if most := c.Limit.Capacity() - c.Reserve; c.Cost > most {
+		if most := c.Limit.Capacity() - c.KeepFree; c.Cost > most {
 			if !c.Shadow {
 				o.Refused(r, i, throttle.Never)
 				return
@@ -143,7 +143,7 @@ func (r *Request) follow() {
 	}
 
 	if late || !g.OK && g.Ready == nil {
-		r.refuse(g.Held, g.Wait)
+		r.refuse(g.HeldBy, g.Wait)
 		return
 	}
 
@@ -152,7 +152,7 @@ func (r *Request) follow() {
 		return
 	}
 
-	r.wait(g.Held)
+	r.wait(g.HeldBy)
 	if g.OK {
 		r.engine.Clock.AfterFunc(g.Wait, r.arrive)
 		return
@@ -198,8 +198,8 @@ func (r *Request) arrive() {
 		g.Turn = r.grant.Turn
 
 		for i, c := range r.Charges {
-			if g.Held >= 0 && c.Budget == few[g.Held].Budget {
-				g.Held = i
+			if g.HeldBy >= 0 && c.Budget == few[g.HeldBy].Budget {
+				g.HeldBy = i
 				break
 			}
 		}
@@ -216,7 +216,7 @@ func (r *Request) giveUp() {
 		r.book() // the store says how long it would be
 		return
 	}
-	held := r.grant.Held
+	held := r.grant.HeldBy
 	r.engine.store.Cancel(&r.booking, r.grant)
 	r.refuse(held, r.grant.Wait)
 }
@@ -248,7 +248,7 @@ func (r *Request) wait(held int) {
 // tellHeld tells the observer how long the present charge has held the request.
 func (r *Request) tellHeld(now int64) {
 	if r.Waits && r.held >= 0 && now > r.since {
-		r.observer.Held(r, r.held, r.since, now)
+		r.observer.HeldBy(r, r.held, r.since, now)
 	}
 }
 
