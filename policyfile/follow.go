@@ -218,7 +218,8 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 		f.apply(&s, now)
 	}
 
-	if s.Err = f.wrong; err != nil {
+	s.Err = f.wrong
+	if err != nil {
 		s.Err = fmt.Errorf("policyfile: %w", err)
 	}
 
@@ -235,7 +236,8 @@ func (f *Follower) consider(s *State, now time.Time) {
 	if s.Seen == s.InForce {
 		return // it was put back
 	}
-	if f.next, f.wrong = f.parse(f.last); f.wrong != nil {
+	f.next, f.wrong = f.parse(f.last)
+	if f.wrong != nil {
 		return
 	}
 
@@ -256,7 +258,8 @@ func (f *Follower) consider(s *State, now time.Time) {
 func (f *Follower) apply(s *State, now time.Time) {
 	next := f.next
 	f.next, s.Loosens, s.Until = nil, nil, time.Time{}
-	if f.wrong = f.o.Apply(next); f.wrong != nil {
+	f.wrong = f.o.Apply(next)
+	if f.wrong != nil {
 		return
 	}
 	s.InForce, s.Since = s.Seen, now

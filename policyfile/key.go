@@ -51,7 +51,8 @@ func templates(expected string, s schema, parse func(string) (template, error)) 
 			return schema{"anyOf": []any{s, unquoted}}
 		},
 		read: func(r *reader, n *yaml.Node) (t template, ok bool) {
-			if n = follow(n); n.Kind == yaml.MappingNode && len(n.Content) == 2 && follow(n.Content[0]).Kind == yaml.ScalarNode && isEmpty(n.Content[1]) {
+			n = follow(n)
+			if n.Kind == yaml.MappingNode && len(n.Content) == 2 && follow(n.Content[0]).Kind == yaml.ScalarNode && isEmpty(n.Content[1]) {
 				t, ok = parsed(r, n, "{"+follow(n.Content[0]).Value+"}", parse)
 			} else {
 				t, ok = texts.read(r, n)
@@ -75,7 +76,8 @@ func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
 	}
 
 	if p.id != "" {
-		if p.value = r.ids[p.id]; p.value == nil {
+		p.value = r.ids[p.id]
+		if p.value == nil {
 			r.failIn(n, p.offset, "{id.%s} is unknown: ids are for the presets that the library has as files", clip(p.id))
 			return false
 		}

@@ -94,7 +94,8 @@ func list[T any](of shape[T]) shape[[]T] {
 func filled[T any](of shape[T]) shape[T] {
 	return shape[T]{schema: of.schema, read: func(r *reader, n *yaml.Node) (T, bool) {
 		v, ok := of.read(r, n)
-		if n = follow(n); ok && n.Kind != yaml.ScalarNode && len(n.Content) == 0 {
+		n = follow(n)
+		if ok && n.Kind != yaml.ScalarNode && len(n.Content) == 0 {
 			r.fail(n, "this is empty: write what is meant, or leave the field out")
 			ok = false
 		}

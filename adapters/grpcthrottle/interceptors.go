@@ -129,7 +129,8 @@ func connect(ctx context.Context, cc *grpc.ClientConn) (waited bool) {
 			return waited
 		default:
 			cc.Connect()
-			if waited = true; !cc.WaitForStateChange(ctx, s) {
+			waited = true
+			if !cc.WaitForStateChange(ctx, s) {
 				return waited
 			}
 		}

@@ -36,7 +36,8 @@ func leadingLength(text string) (d time.Duration, rest string, ok bool) {
 		// "and" or a comma belongs to the sentence if no other part follows.
 		next := strings.TrimLeft(rest, " ,")
 		next = strings.TrimLeft(strings.TrimPrefix(next, "and "), " ")
-		if part, next, ok = leadingPart(next); ok {
+		part, next, ok = leadingPart(next)
+		if ok {
 			rest = next
 		}
 	}
@@ -60,11 +61,12 @@ func leadingPart(text string) (d time.Duration, rest string, ok bool) {
 // leadingNumber reads "39.237", "a" or "an".
 func leadingNumber(text string) (n float64, rest string, ok bool) {
 	rest = strings.TrimLeft(text, "0123456789.")
-	if n, ok = Number(text[:len(text)-len(rest)]); ok {
+	if n, ok := Number(text[:len(text)-len(rest)]); ok {
 		return n, rest, true
 	}
+
 	for _, one := range []string{"a ", "an ", "one "} {
-		if rest, ok = strings.CutPrefix(text, one); ok {
+		if rest, ok := strings.CutPrefix(text, one); ok {
 			return 1, rest, true
 		}
 	}
@@ -75,14 +77,15 @@ func leadingNumber(text string) (n float64, rest string, ok bool) {
 // but not that of "samples".
 func leadingUnit(text string) (unit time.Duration, rest string, ok bool) {
 	for _, c := range chineseUnits {
-		if rest, ok = strings.CutPrefix(text, c.name); ok {
+		if rest, ok := strings.CutPrefix(text, c.name); ok {
 			return c.unit, rest, true
 		}
 	}
 
 	rest = strings.TrimLeft(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	word := strings.ToLower(text[:len(text)-len(rest)])
-	if unit, ok = units[word]; !ok {
+	unit, ok = units[word]
+	if !ok {
 		unit, ok = units[strings.TrimSuffix(word, "s")]
 	}
 	return unit, strings.TrimPrefix(rest, "(s)"), ok
@@ -143,7 +146,7 @@ const mostWords = 6
 // leading reads the length or the moment that a text begins with. withBare says that a
 // number alone is one of seconds.
 func leading(text string, sent time.Time, withBare bool) (d time.Duration, ok bool) {
-	if d, _, ok = leadingLength(text); ok {
+	if d, _, ok := leadingLength(text); ok {
 		return d, true
 	}
 

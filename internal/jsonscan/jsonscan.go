@@ -141,7 +141,8 @@ func (s *Scanner) Open() { s.byte() }
 // until that is read. first says that the bracket was read last, and no member. If there is no
 // member any more, ok says whether the object ends as it should.
 func (s *Scanner) Member(first bool) (name []byte, more, ok bool) {
-	if more, ok = s.more('}', first); !more {
+	more, ok = s.more('}', first)
+	if !more {
 		return nil, false, ok
 	}
 	if s.Peek() != '"' || !s.string() || s.Peek() != ':' {

@@ -128,7 +128,8 @@ func (b *peekedBody) read(p []byte) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 
-		if b.empty++; n > 0 {
+		b.empty++
+		if n > 0 {
 			b.empty = 0
 		}
 

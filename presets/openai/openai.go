@@ -131,7 +131,8 @@ func Policies(o Options) []throttle.Policy {
 	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
 	key := throttle.Join(project, o.Model)
 	tokens := &tokens{o: o, key: key, written: feedback.Estimates{Least: llm.EnoughAnswers}}
-	if tokens.learns = o.Cost == nil; tokens.learns {
+	tokens.learns = o.Cost == nil
+	if tokens.learns {
 		tokens.o.Cost = llm.Estimate
 	}
 
