@@ -16,7 +16,7 @@ var units = map[string]time.Duration{
 	"d": 24 * time.Hour, "day": 24 * time.Hour,
 }
 
-// chineseUnits are those of Chinese, which writes no space behind a unit.
+// chineseUnits are the Chinese units, which are written without a space.
 var chineseUnits = []struct {
 	name string
 	unit time.Duration
@@ -33,7 +33,7 @@ func leadingLength(text string) (d time.Duration, rest string, ok bool) {
 	for ok {
 		d = min(d+part, Most)
 
-		// "and" or a comma belongs to the sentence if no other part follows.
+		// "and" or a comma belongs to the sentence if no second part follows.
 		next := strings.TrimLeft(rest, " ,")
 		next = strings.TrimLeft(strings.TrimPrefix(next, "and "), " ")
 		part, next, ok = leadingPart(next)
@@ -73,8 +73,8 @@ func leadingNumber(text string) (n float64, rest string, ok bool) {
 	return 0, text, false
 }
 
-// leadingUnit reads a unit, which is a whole word of English: the "s" of "2m30s."
-// but not that of "samples".
+// leadingUnit reads a unit, which is a whole English word: the "s" of "2m30s." and not the "s" of
+// "samples".
 func leadingUnit(text string) (unit time.Duration, rest string, ok bool) {
 	for _, c := range chineseUnits {
 		if rest, ok := strings.CutPrefix(text, c.name); ok {
