@@ -12,22 +12,22 @@ import (
 	"github.com/fleetthrottle/throttle/internal/jsonscan"
 )
 
-// Amount is a number in a JSON body: what the request has cost, or what is left.
-// A fraction is rounded against the caller: a cost up, a rest down. A rest below 0
-// is 0: the budget is overdrawn.
+// Amount is a number in a JSON body: the cost of the request ([Amount.Cost]), or the budget's
+// remaining quota ([Amount.Left]). Fractions are rounded to be safe: a cost up, a quota down. A
+// negative quota counts as 0.
 type Amount struct {
-	// Fields say where, as in [Codes].
+	// Fields are the paths of the amount, as in [Codes].
 	Fields []string
 
-	// Per is for how long what is left is all there is. Only Left needs it.
+	// Per is how long the remaining quota holds. Only Left needs it: without Per, Left says
+	// nothing.
 	Per time.Duration
 
-	// Max is how many bytes are looked at. Defaults to 64 KB, which is the
-	// most.
+	// Max is how many bytes of the body are read. Defaults to 64 KB, the maximum.
 	Max int64
 }
 
-// Cost is a [Reader]: the amount is what the request has cost.
+// Cost is a [Reader] that takes the amount for the cost of the request.
 func (a Amount) Cost(resp *http.Response) throttle.Answer {
 	n, ok := a.read(resp)
 	if !ok || n < 0 {
@@ -36,9 +36,8 @@ func (a Amount) Cost(resp *http.Response) throttle.Answer {
 	return throttle.Answer{}.WithCost(int(math.Ceil(n)))
 }
 
-// Meter is a [throttle.Policy.Meter], for bodies that say late what the request has cost: streams,
-// of which the last event that has the amount counts, and JSON that is longer than what Cost looks
-// at. See [Events].
+// Meter is a [throttle.Policy.Meter] for bodies that state the cost late: streams, of which the
+// last event with the amount counts, and JSON longer than Max. See [Events].
 func (a Amount) Meter(resp *http.Response) throttle.Meter {
 	return Events(resp, func(data []byte) int {
 		if n, ok := a.In(data); ok {
@@ -48,7 +47,8 @@ func (a Amount) Meter(resp *http.Response) throttle.Meter {
 	})
 }
 
-// In returns the amount in a JSON text, and whether it is there and not below 0. The text may be cut.
+// In returns the amount in a JSON text. ok is false if the text has no amount, or a negative
+// amount. The text may be truncated.
 func (a Amount) In(data []byte) (n int, ok bool) {
 	if !slices.ContainsFunc(a.Fields, func(field string) bool { return mayHave(data, field) }) {
 		return 0, false // as with nearly all events of a stream
@@ -68,8 +68,8 @@ func mayHave(data []byte, field string) bool {
 	return name == "*" || digits(name) || bytes.Contains(data, []byte(name)) || bytes.IndexByte(data, '\\') >= 0
 }
 
-// Left is a [Reader]: the amount is what is left. A 401 and an
-// answer out of a cache are ignored.
+// Left is a [Reader] that takes the amount for the budget's remaining quota. It ignores a 401 and
+// an answer out of a cache.
 func (a Amount) Left(resp *http.Response) throttle.Answer {
 	if a.Per <= 0 || !speaks(resp) {
 		return throttle.Answer{}
@@ -93,7 +93,8 @@ func (a Amount) read(resp *http.Response) (n float64, ok bool) {
 // amountOf reads a text as an amount; ok is false if the text is none.
 func amountOf(text string) (n float64, ok bool) {
 	text, negative := strings.CutPrefix(text, "-")
-	if n, ok = number(text); negative {
+	n, ok = number(text)
+	if negative {
 		n = -n
 	}
 	return n, ok && n <= math.MaxInt32

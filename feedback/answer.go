@@ -10,20 +10,19 @@ import (
 	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
-// An answer is what was read of an answer's body, for all classifiers that look at the body: a table
-// of several rows looks many times for a code. It has the members of the JSON object in the order in
-// which they came. A member is read when a search comes to the member, and no earlier. It is kept
-// beside the body, see [peek.Kept].
+// answer is the part of an answer's JSON body that classifiers have read so far. The rows of a
+// table look for codes in the same body many times, so the members of the JSON object are kept in
+// their order, beside the body (see [peek.Kept]). A member is read when a search comes to it.
 type answer struct {
 	mu   sync.Mutex
 	text window // of the present look
 	scan jsonscan.Scanner
 
-	kind    byte     // the first byte of the text, behind a byte order mark; 0: it has not come
+	kind    byte     // the first byte of the text behind a byte order mark, or 0 before it has come
 	members []member // at most mostMembers
-	place   int      // behind what was read: a member, or the name of the last member if that is unread
+	place   int      // read so far: up to the end of the last member, or of its name while unread is set
 	unread  bool     // the value of the last member, an object or an array, was not read yet
-	tried   int      // no further member was found within so many bytes
+	tried   int      // bytes of the body in which no further member was found
 
 	// The first memory of members, of their names, and of the scanner.
 	memberRoom [8]member
@@ -34,14 +33,14 @@ type answer struct {
 	runes runeReader
 }
 
-// mostMembers bounds how many members are kept. Each search reads those that follow by itself.
+// mostMembers bounds the members that are kept. Each search reads further members for itself.
 const mostMembers = 64
 
 // A member is a member of the object.
 type member struct {
 	name   []byte
 	from   int    // place of the value
-	to     int    // place behind the value; 0: the value is an object or an array
+	to     int    // place behind the value, or 0 for an object or an array
 	ended  int    // place behind what ends the value: a number is cut off, unless a byte follows
 	text   string // of the value, if it was asked for
 	legal  bool   // the value is as JSON has it
@@ -57,7 +56,7 @@ type window struct {
 // From implements [jsonscan.Source].
 func (w *window) From(off int) []byte { return w.Text.From(off, w.max) }
 
-// between returns the text between two places; nil if the text does not come that far.
+// between returns the text between two places, or nil if the text ends before to.
 func (w *window) between(from, to int) (text []byte) {
 	for len(text) < to-from {
 		if w.From(from+len(text)) == nil {
@@ -77,7 +76,7 @@ func (a *answer) look(body peek.Text, max int64) {
 	}
 }
 
-// search walks through the object and takes what is at the end of paths.
+// search walks through the object and takes the values at the end of paths.
 func (a *answer) search(s *search, paths []path, fits fits) {
 	if a.kind == 0 {
 		a.begin()
@@ -107,7 +106,8 @@ func (a *answer) search(s *search, paths []path, fits fits) {
 func (a *answer) begin() {
 	a.scan.Reset(&a.text, 0)
 	a.scan.BOM()
-	if a.kind = a.scan.Peek(); a.kind == '{' {
+	a.kind = a.scan.Peek()
+	if a.kind == '{' {
 		a.scan.Open()
 		a.place = a.scan.Place()
 	}
@@ -125,7 +125,7 @@ func (a *answer) next() bool {
 	return false
 }
 
-// readMember is next, if there may be another member.
+// readMember reads the next member and reports whether there was one.
 func (a *answer) readMember() bool {
 	a.scan.Reset(&a.text, a.place)
 	if a.unread {
@@ -144,13 +144,15 @@ func (a *answer) readMember() bool {
 	first := a.scan.Peek()
 	m.from = a.scan.Place()
 
-	if a.unread = first == '{' || first == '['; !a.unread {
+	a.unread = first == '{' || first == '['
+	if !a.unread {
 		if !a.scan.Skip() {
 			return false
 		}
 
 		m.to = a.scan.Place()
-		if m.ended = m.to; first != '"' {
+		m.ended = m.to
+		if first != '"' {
 			m.ended++
 		}
 	}
@@ -195,7 +197,7 @@ func (a *answer) value(s *search, m *member, paths []path, fits fits) bool {
 	return m.legal && s.scalar(paths, m.text, fits)
 }
 
-// searchRest walks through the members behind those that are kept.
+// searchRest walks through the members after the first mostMembers.
 func (a *answer) searchRest(s *search, paths []path, fits fits) {
 	a.scan.Reset(&a.text, a.place)
 	if a.unread && !a.scan.Skip() {

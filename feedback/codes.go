@@ -9,38 +9,35 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// Codes is a table of the codes with which an upstream refuses in a JSON body,
-// whatever the status.
+// Codes is a table of the codes with which an upstream refuses in a JSON body, under any status.
+// The zero value knows no code.
 type Codes struct {
-	// Fields say where the code is. The first that is there decides; null and
-	// "" are not there. A dot leads into an object or, with a number, into an
-	// array; "*" is all that is in it, of which one is enough:
-	// "errcode", "error.code", "errors.0.code", "errors.*.extensions.code".
+	// Fields are the paths of the field that holds the code. The first path that leads to a value
+	// decides; null and "" are no values. A dot leads into an object or, with a number, into an
+	// array; "*" stands for every member or element, of which one match is enough: "errcode",
+	// "error.code", "errors.0.code", "errors.*.extensions.code".
 	Fields []string
 
-	// Pattern finds the code in the field's text: what its first group
-	// matches, or the whole pattern if it has no group. Defaults to nil: all
-	// of the text is the code.
+	// Pattern finds the code in the field's text: the match of its first group, or of the whole
+	// pattern if it has no group. Defaults to nil: the whole text is the code.
 	Pattern *regexp.Regexp
 
-	// Lasts says for how long each code closes the budget. Numbers, strings,
-	// true and false are compared as texts, so that 88 and "88" are the same
-	// code, and without regard to case. A "*" at the beginning or the end of
-	// a code stands for anything; of those the longest counts, unless a code
-	// without one fits. 0 makes a code a refusal that is about another budget: nothing
-	// closes, End is not asked, and [First] asks nobody else.
+	// Lasts is how long each code closes the budget. Codes are compared as texts without regard to
+	// case, so 88 and "88" are the same code. A "*" at the beginning or the end of a code stands
+	// for any text: an exact code counts before all patterns, and of several matching patterns the
+	// longest duration counts. A duration of 0 marks a refusal caused by a different budget:
+	// nothing closes, End is not called, and [First] stops.
 	Lasts map[string]time.Duration
 
-	// NotRefused are the codes of answers that are certainly no refusals: see [NotRefused].
-	// Lasts counts before them where both have a code with a "*".
+	// NotRefused are the codes of answers that are certainly no refusals: see the function
+	// [NotRefused]. An exact code counts before a pattern, and Lasts counts before NotRefused.
 	NotRefused []string
 
-	// End is asked about an answer whose code closes the budget. If it says
-	// how long, that counts in place of the usual length. Defaults to nil.
+	// End is called for an answer whose code closes the budget. A duration that it reads replaces
+	// the duration of Lasts. Defaults to nil.
 	End Reader
 
-	// Max is how many bytes are looked at. Defaults to 64 KB, which is the
-	// most.
+	// Max is how many bytes of the body are read. Defaults to 64 KB, the maximum.
 	Max int64
 }
 
@@ -62,8 +59,8 @@ func (c Codes) Answer(resp *http.Response) throttle.Answer {
 	return usual
 }
 
-// usual returns what the code in a field's text means, if the answer does not say for how long; known is
-// false if the text has no code of the table.
+// usual returns the meaning of the code in a field's text without regard to End. known is false if
+// the text has no code of the table.
 func (c Codes) usual(text string) (a throttle.Answer, known bool) {
 	code, ok := fieldGroup(c.Pattern, text)
 	if !ok {
@@ -115,8 +112,8 @@ func open(pattern string) bool {
 	return pattern != "" && (pattern[0] == '*' || pattern[len(pattern)-1] == '*')
 }
 
-// ending returns what end says about a refusal, or else its usual length; at least what
-// the Retry-After of a 429 asks.
+// ending returns the duration that end reads from the answer, or the usual duration if end reads
+// none, and never less than the Retry-After of a 429.
 func ending(resp *http.Response, end Reader, usual time.Duration) time.Duration {
 	if end != nil {
 		if d := end(resp).Close; d > 0 {

@@ -8,14 +8,14 @@ import (
 	"github.com/fleetthrottle/throttle/internal/dialect"
 )
 
-// A Dialect reads for how long, or until when, from a text. The answer was sent
-// at that time; ok is false if the text does not say, or names the past. It is asked
-// twice, with the time by the answer's Date and by the clock of this machine, and the
-// shorter result counts.
+// A Dialect parses the text of a reset: a duration from now, or a moment. sent is when the answer
+// was sent; ok is false if the text cannot be parsed, or names a moment in the past. A Dialect is
+// called twice, with the answer's Date and with this machine's clock, and the shorter duration
+// counts. It must be safe for concurrent use. Nil is the usual dialect: see [Headers.Reset].
 type Dialect func(text string, sent time.Time) (d time.Duration, ok bool)
 
-// After returns the dialect of plain numbers of a unit: with [time.Millisecond],
-// "250" and "250.5".
+// After returns the dialect of decimal numbers of a unit: with [time.Millisecond], "250" and
+// "250.5".
 func After(unit time.Duration) Dialect {
 	return func(text string, _ time.Time) (time.Duration, bool) {
 		n, ok := number(text)
@@ -23,11 +23,10 @@ func After(unit time.Duration) Dialect {
 	}
 }
 
-// At returns the dialect of moments in a layout of [time.Parse] and in a zone,
-// unless they tell theirs; nil is UTC. A moment in whole seconds gets another second,
-// and a moment in a layout without seconds another minute, because that much may have
-// been cut off. An hour or a day counts from its beginning, or to its end if the
-// hour or the day has begun.
+// At returns the dialect of moments in a layout of [time.Parse]. The zone applies to layouts
+// without a zone; a nil zone is UTC. A moment in whole seconds is moved a second later, and a
+// moment in whole minutes a minute later, because up to that much may have been cut off. An hour or
+// a day counts from its beginning, or to its end if it has begun.
 func At(layout string, zone *time.Location) Dialect {
 	if zone == nil {
 		zone = time.UTC
@@ -43,12 +42,11 @@ func At(layout string, zone *time.Location) Dialect {
 	}
 }
 
-// Sentence is the dialect of sentences for people: "Please retry in 39.237s.", "try
-// again in 2m30s", "Retry after 2020-01-21T12:57:51Z", "available in 1 hour",
-// "请在30秒后重试". A length or a moment behind words that ask to come again counts before
-// any other length; "100 requests in 1 minute" tells of a limit, and is no wait. A number
-// without a unit is one of seconds, directly behind "retry after" or "wait". A
-// text that is no sentence is read as [Headers.Reset] is.
+// Sentence is the dialect of sentences for people: "Please retry in 39.237s.", "try again in
+// 2m30s", "Retry after 2020-01-21T12:57:51Z", "available in 1 hour", "请在30秒后重试". A duration or a
+// moment behind words that ask to come again counts before other durations; "100 requests in 1
+// minute" states a limit and is no wait. A number without a unit counts as seconds directly behind
+// "retry after" or "wait". Any other text is parsed as [Headers.Reset].
 func Sentence(text string, sent time.Time) (d time.Duration, ok bool) {
 	return dialect.Sentence(text, sent)
 }
@@ -77,7 +75,7 @@ func (d Dialect) canRead(lines []string) bool {
 	return ok
 }
 
-// number reads "120" or "2.5", and nothing else.
+// number parses a decimal number: "120" or "2.5".
 func number(text string) (n float64, ok bool) { return dialect.Number(text) }
 
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
@@ -85,7 +83,7 @@ func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == 
 // length returns n units, at most [throttle.MaxPenalty].
 func length(n float64, unit time.Duration) time.Duration { return dialect.Length(n, unit) }
 
-// sent returns when the answer was sent: its Date, or else now.
+// sent returns when the answer was sent: its Date, or now if it has no valid Date.
 func sent(resp *http.Response) time.Time {
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {

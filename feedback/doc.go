@@ -15,16 +15,16 @@
 //
 // # Parts
 //
-// All parts are of one kind, a [Reader], and each is attached once. [When] says which
-// answers are looked at. For how long a refusal closes the budget is
-// said by [For], [RetryAfter], [Codes], [Text], [Printed], [UntilMidnight] and
-// [UntilFirst]; what is left of the budget by [Headers] and [RateLimit], which close it
-// too if a 403, 429 or 503 says so, and by [Amount.Left]. What a request has cost is said
-// by [Amount.Cost], and by [Events] of a stream; [Estimates] learn from it. [NotRefused]
-// knows what only looks like a refusal, and [Acted] what was done in part.
+// All parts are of one type, [Reader]. [When] selects answers. [For], [RetryAfter], [Codes],
+// [Text], [Printed], [UntilMidnight] and [UntilFirst] say how long a refusal closes the budget.
+// [Headers] and [RateLimit] read the remaining quota, and close the budget if a 403, 429 or 503
+// says that nothing remains; [Amount.Left] reads the quota from the body. [Amount.Cost] reads the
+// cost of a request, [Events] reads it from a stream, and [Estimates] learn from it. [NotRefused]
+// marks answers that only look like refusals, and [Acted] marks refusals of requests that were
+// partly executed.
 //
-// [First] puts together parts that know different answers: it stops at the first that
-// has a verdict. [All] puts together parts that know different things of one answer:
+// [First] combines parts that know different answers: it stops at the first part with a verdict.
+// [All] combines parts that know different facts of one answer:
 //
 //	Answer: feedback.All(
 //		feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Answer,
@@ -32,47 +32,41 @@
 //	),
 //
 // Where no part has a verdict, or closes the budget, the default of
-// [throttle.Policy.Answer] reads the answer: [throttle.RetryAfter]. [LeaveOpen] at the end
-// of a First keeps the default away.
-//
+// If no part has a verdict or closes the budget, the default of [throttle.Policy.Answer] applies:
+// [throttle.RetryAfter]. [LeaveOpen] at the end of a First suppresses the default.
 // # What cannot be read
 //
-// A value that cannot be read, or that names a moment in the past, counts as
-// missing. It never counts as 0, which would allow the next request. A moment is
-// compared with the answer's own Date and with the clock of this machine, and the
-// shorter time counts, so that no single wrong clock closes a budget for hours. A
-// moment in whole seconds gets another second, and a moment in minutes another
-// minute, because that much may have been cut off. A moment without a zone cannot be
-// read, unless [At] tells the zone. No penalty is longer than [throttle.MaxPenalty].
+// A value that cannot be parsed, or that names a moment in the past, counts as missing. It never
+// counts as 0, which would allow the next request. A moment is compared with the answer's own Date
+// and with the clock of this machine, and the shorter duration counts: a single wrong clock cannot
+// close a budget for hours. A moment in whole seconds is moved a second later, and a moment in
+// whole minutes a minute later, because up to that much may have been cut off. A moment without a
+// zone cannot be parsed, unless [At] supplies the zone. No penalty exceeds [throttle.MaxPenalty].
 //
-// Of a field that comes twice the line counts that allows less: the smaller rest, and the
-// longer time.
+// If a field comes twice, the stricter line counts: the smaller quota and the longer duration.
 //
 // # The Retry-After of a 429
 //
-// No penalty of a 429 is shorter than its Retry-After asks, but for the part of a second
-// that the answer itself tells. [Headers] and [RateLimit] take Retry-After in place of a
-// Reset, and obey it also if something is left, because another limit of the upstream
-// has refused. [Codes], [Text] and [Printed] know which refusals are theirs, and say
-// nothing of others: the default closes the budget then.
+// No penalty of a 429 is shorter than its Retry-After, except for the fraction of a second by which
+// the body's own duration is more precise. [Headers] and [RateLimit] prefer Retry-After to a Reset,
+// and obey it even if quota remains, because then a different limit of the upstream has refused.
+// [Codes], [Text] and [Printed] ignore refusals that they do not know; the default closes the
+// budget then.
 //
 // # Bodies
 //
-// A body is looked at as by [PeekBody], so that its reader sees
-// every byte; at most 64 KB of it; and no further than it takes to decide. One in
-// gzip or deflate is decoded for that; an answer in br or zstd cannot be read, and
-// [throttle.Config.Observe] is told so once for each policy. A body is never looked at
-// if it is an event stream or in several parts.
-// Of the others, those are looked at that
+// Bodies are read as by [PeekBody]: at most 64 KB of a body, no further than a decision needs, and
+// the body's reader still sees every byte. Bodies in gzip or deflate are decoded; br and zstd
+// cannot be read, and [throttle.Config.Observe] reports them once for each policy. Event streams
+// and multipart bodies are never read. All other bodies are read if they
 //
 //   - belong to an error (400 and above), or
-//   - say that they are no longer than what would be looked at, or
-//   - are JSON, HTML or XML, of which nobody can use one half, or
-//   - do not say how long they are, and whose first bytes begin a JSON object or array,
-//     under whatever type but those of files, pictures, sounds, films and lines of
-//     JSON. The wait for those bytes is a tenth of a second at most.
+//   - state a length within the bytes to be read, or
+//   - are JSON, HTML or XML, which are useless in part, or
+//   - state no length, and begin as a JSON object or array, under any media type except files,
+//     images, audio, video and JSON lines. The wait for the first bytes is a tenth of a second
+//     at most.
 //
-// So an answer that streams is not held up, and a large file is not touched. A
-// stream that calls itself JSON is held until its first value has come: leave it
-// out by a [When].
+// So a streaming answer is not delayed, and a large file is not read. A stream that calls itself
+// JSON is held until its first value has come: exclude it by a [When].
 package feedback

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Estimates learn what requests cost, so that a guess that is far off does not hold, or let through,
-// more than it should. [throttle.Policy.Cost] asks for an estimate, and Answer or Meter tells what
-// the request did cost. The zero value is ready for use, by many goroutines. Each process learns for
-// itself.
+// Estimates learn the cost of requests, so that a bad guess does not hold back, or let through,
+// more than it should. [throttle.Policy.Cost] asks for an estimate; Answer or Meter reports the
+// actual cost. The zero value is ready for use. Estimates are safe for concurrent use, and local to
+// the process.
 //
-// Requests of a group, such as those of one model, cost about the same. Their estimate is the mean of
-// about the last 64 of them, and one standard error more, because the mean of few is far off. Each
-// counts as long as it was in flight: for so long its estimate stood in the place of the truth, and
-// answers that take long tend to cost more. Until Least requests of a group have been settled too little is
-// known of it: then the estimate is the caller's own guess, or the mean so far if that is more.
+// Requests of one group, such as one model, cost about the same. The estimate of a group is the
+// mean of about its last 64 requests plus one standard error, because the mean of few requests is
+// far off. Each request is weighted by its time in flight: its estimate was booked for that time,
+// and slow answers tend to cost more. Until Least requests of a group are settled, the estimate is
+// the caller's own guess, or the mean so far if the mean is higher.
 //
-// 256 groups are remembered. For one more, any of them is forgotten, and learned anew.
+// 256 groups are kept. A further group replaces an arbitrary group.
 type Estimates struct {
-	// Least is how many requests of a group must have been settled before its estimate counts. Where many
-	// start together the short ones end first, so more is safer. Defaults to 8.
+	// Least is the number of settled requests from which a group's estimate counts. Short requests
+	// settle first, so use a higher Least where many requests start together. Defaults to 8.
 	Least int
 
 	mu     sync.Mutex
@@ -37,7 +37,7 @@ const (
 	leastWeight   = float64(100 * time.Millisecond) // of an answer that took no time
 )
 
-// An estimate has sums over the requests of a group. With each new request the old ones count less.
+// An estimate has weighted sums over the requests of a group, in which old requests decay.
 type estimate struct {
 	settled                 int
 	weights, weightsSquared float64
@@ -46,8 +46,8 @@ type estimate struct {
 
 var groupSeed = maphash.MakeSeed()
 
-// Cost returns the estimate for a request of a group, at least 1. If too little is known of the group it
-// is otherwise, or the mean of what is known if that is more.
+// Cost returns the estimate for a request of a group, at least 1. Until Least requests of the group
+// are settled it returns otherwise, or the mean so far if the mean is higher.
 func (e *Estimates) Cost(group string, otherwise int) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,21 +64,21 @@ func (e *Estimates) Cost(group string, otherwise int) int {
 
 	variance := g.costsSquared/g.weights - mean*mean
 	if variance < leastVariance*mean*mean {
-		variance = 0 // what is left of sums of floats
+		variance = 0 // below leastVariance the difference is rounding error
 	}
 
 	standardError := math.Sqrt(variance * g.weightsSquared / (g.weights * g.weights))
 	return max(1, wholeCost(mean+standardError))
 }
 
-// wholeCost rounds a cost up, unless what is above a whole number is what is left of sums of floats.
+// wholeCost rounds a cost up, and ignores the rounding error of the sums.
 func wholeCost(cost float64) int {
 	const rounding = 1e-6
 	return int(math.Ceil(min(cost, math.MaxInt32) - rounding))
 }
 
-// Settled notes what a request of a group has cost, and for how long it was in flight. A cost below
-// 0 is not known, and changes nothing.
+// Settled records the cost of a request of a group and its time in flight. A negative cost is an
+// unknown cost, and is ignored.
 func (e *Estimates) Settled(group string, cost int, inFlight time.Duration) {
 	if cost < 0 {
 		return

@@ -8,20 +8,20 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A Meter is a [throttle.Policy.Meter]: what reads along while the caller reads an answer's body;
-// nil for an answer that needs none.
+// A Meter is a [throttle.Policy.Meter]: it returns the writer that sees an answer's body while the
+// caller reads it, or nil for an answer without a cost to read.
 type Meter = func(*http.Response) throttle.Meter
 
-// Events returns a meter of an answer's body that hands read the data of each event of an event
-// stream (text/event-stream), each line of a stream of JSON (application/x-ndjson, jsonl or
-// stream+json), or a JSON body as a whole. read returns what the request has cost as far as the
-// data says; below 0 if it does not say. The last cost that is not below 0 counts: later events
-// know better. read must not keep the data.
+// Events returns a meter that calls read with the data of each event of an event stream
+// (text/event-stream), with each line of a JSON stream (application/x-ndjson, jsonl or
+// stream+json), or with a JSON body as a whole. read returns the cost of the request as far as the
+// data states it, or a negative number. The last cost counts, because later events are more
+// precise. read must not keep the data.
 //
-// Data of more than 1 MB is left out. What has come of the last event when the body is cut is read,
-// too: so read must not take a number whose end is missing for a number.
+// Data above 1 MB is skipped. If the body is cut, read sees the beginning of the last event: it
+// must not accept a number whose end is missing.
 //
-// Events returns nil for an error (400 and above) and for all other bodies.
+// Events returns nil for an error (400 and above) and for all other media types.
 func Events(resp *http.Response, read func(data []byte) (cost int)) throttle.Meter {
 	if resp.StatusCode >= http.StatusBadRequest {
 		return nil
@@ -55,7 +55,7 @@ var errLong = errors.New("feedback: the document is too long to be metered")
 // events is the [throttle.Meter] of Events.
 type events struct {
 	read  func([]byte) int
-	split func(m *events) // takes the line that has ended; nil: the body is one document
+	split func(m *events) // takes the line that has ended; nil if the body is one document
 	cost  int
 
 	line    buffer // that has begun; or the whole document
@@ -91,7 +91,8 @@ func (b *buffer) reset() {
 func (m *events) Write(p []byte) (n int, err error) {
 	n = len(p)
 	if m.split == nil {
-		if m.line.add(p); m.line.spoilt {
+		m.line.add(p)
+		if m.line.spoilt {
 			return n, errLong
 		}
 		return n, nil
@@ -133,7 +134,7 @@ func (m *events) eventLine() {
 	line := m.line.bytes
 	data, isData := bytes.CutPrefix(line, []byte("data:"))
 	switch {
-	case m.line.spoilt: // it is data: nothing else is so long
+	case m.line.spoilt: // only data is as long as this
 		m.data.spoilt, m.hasData = true, true
 	case len(line) == 0:
 		m.endEvent()

@@ -8,13 +8,13 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A Reader is a [throttle.Policy.Answer]: what an answer means for the budget. The zero Answer says
-// nothing.
+// A Reader is a [throttle.Policy.Answer]: it says what an answer means for the budget. The zero
+// Answer says nothing. A Reader must be safe for concurrent use; every Reader of this package is.
 type Reader = func(*http.Response) throttle.Answer
 
-// First returns a reader that asks each in turn and stops at the first that says what becomes of the
-// request or of the budget: that has a verdict, or closes the budget. What those before it say of what
-// is left, and of the cost, is kept. Those behind it are not asked: use [All] where all shall be heard.
+// First returns a reader that calls each reader in turn and stops after the first that has a
+// verdict or closes the budget. Quotas and costs of the readers up to then are kept. Use [All] to
+// call every reader.
 func First(rs ...Reader) Reader {
 	return func(resp *http.Response) (a throttle.Answer) {
 		for _, read := range rs {
@@ -27,10 +27,10 @@ func First(rs ...Reader) Reader {
 	}
 }
 
-// All returns a reader that asks all and puts together what they say. The budget closes for the longest time
-// that one of them says, with the verdict of that one; of verdicts that close nothing, VerdictNotRefused counts before
-// VerdictRefused, and VerdictPartly counts before all others. Of what is left the least counts; of equals, the one that
-// lasts longest. Of costs the first counts.
+// All returns a reader that calls every reader and combines the results. The longest close counts,
+// with its verdict. Of verdicts that close nothing, VerdictNotRefused counts before VerdictRefused;
+// VerdictPartly counts before all. The smallest quota counts, and of equal quotas the longest. The
+// first cost counts.
 func All(rs ...Reader) Reader {
 	return func(resp *http.Response) (a throttle.Answer) {
 		for _, read := range rs {
@@ -40,10 +40,10 @@ func All(rs ...Reader) Reader {
 	}
 }
 
-// rules reports whether an answer says what becomes of the request or of the budget.
+// rules reports whether an answer decides about the request or the budget.
 func rules(a throttle.Answer) bool { return a.Verdict != throttle.VerdictNone || a.Close > 0 }
 
-// both puts two answers together.
+// both combines two answers.
 func both(a, b throttle.Answer) throttle.Answer {
 	longer := b.Close > max(a.Close, 0)
 	switch {
@@ -75,26 +75,25 @@ func tighter(a, b throttle.Quota) bool {
 	return a.Reset > b.Reset
 }
 
-// For returns a reader that takes every answer for a refusal that closes the budget for d, or for what the
-// Retry-After of a 429 asks if that is longer. It says for how long where a [When] says which answers. For(0)
-// is a refusal that is about another budget: it closes nothing, and [First] asks nobody else.
+// For returns a reader that takes every answer for a refusal and closes the budget for d, or for
+// the Retry-After of a 429 if that is longer. Put it behind a [When]. For(0) is a refusal caused by
+// a different budget: it closes nothing, and [First] stops.
 func For(d time.Duration) Reader {
 	return func(resp *http.Response) throttle.Answer { return throttle.Refused(orAsked(resp, d)) }
 }
 
-// NotRefused is a reader that takes every answer for certainly no refusal, however much it looks like one: a
-// 429 because of money and not of pace, say. It belongs in a [When]. [First] asks nobody else then. It closes
-// nothing, and unless another policy takes the answer for a refusal, the request is not repeated.
+// NotRefused is a reader that takes every answer for certainly no refusal, however much the status
+// looks like one: a 429 for lack of money, say. Put it behind a [When]. It closes nothing, [First]
+// stops, and the request is not repeated unless a different policy takes the answer for a refusal.
 func NotRefused(*http.Response) throttle.Answer {
 	return throttle.Answer{Verdict: throttle.VerdictNotRefused}
 }
 
-// LeaveOpen is a reader that closes nothing: of a 429 and a 503 it says
-// that they are about another budget, of any other answer nothing. It is for rows whose
-// limit is not what a refusal is about: one that many tenants share, where the row of
-// the tenant is closed; one for each process ([throttle.ScopeNode]); one in flight. At the end of a
-// [First] that knows all refusals of its budget it keeps the default from closing
-// the budget for others.
+// LeaveOpen is a reader that closes nothing: a 429 or 503 is a refusal caused by a different
+// budget, and every other answer says nothing. Use it for limits that refusals are never about: a
+// budget that many tenants share, where the tenant's budget is closed; a budget of one process
+// ([throttle.ScopeNode]); a concurrency limit. At the end of a [First] that knows all refusals of
+// its budget, LeaveOpen keeps the default from closing the budget.
 func LeaveOpen(resp *http.Response) throttle.Answer {
 	if resp != nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
 		return throttle.Answer{Verdict: throttle.VerdictRefused}
@@ -102,11 +101,11 @@ func LeaveOpen(resp *http.Response) throttle.Answer {
 	return throttle.Answer{}
 }
 
-// InARow returns a reader that returns what read returns, but closes nothing as long as
-// fewer than n answers in a row would have closed the budget. It is for refusals that one backend of
-// many may send: until n of them came in a row only the caller of each waits. It counts the answers in
-// this program, so it must see the good answers, too. It is safe for concurrent use. The default of
-// [throttle.Policy.Answer] does so with a 503, and an n of 10.
+// InARow returns a reader that passes on read's answers, but closes nothing until n answers in a
+// row would have closed the budget. Use it for refusals that may come from a single backend of
+// many: below n, only the caller of the refused request waits. InARow counts the answers of this
+// process, so it must see the good answers, too. It is safe for concurrent use. The default of
+// [throttle.Policy.Answer] treats 503s in this way, with an n of 10.
 func InARow(n int, read Reader) Reader {
 	row := new(atomic.Int64)
 	return func(resp *http.Response) throttle.Answer {
@@ -125,9 +124,9 @@ func InARow(n int, read Reader) Reader {
 	}
 }
 
-// Acted returns a reader that says what r says, but that the request was partly done where r takes an answer
-// for a refusal and acted is true: the budget closes, and the request is not repeated. [Partly] and [Succeeded]
-// are such functions.
+// Acted returns a reader that passes on r's answers, except that a refusal counts as partly
+// executed if acted returns true: the budget closes, and the request is not repeated. [Partly] and
+// [Succeeded] are suitable functions.
 func Acted(r Reader, acted func(*http.Response) bool) Reader {
 	return func(resp *http.Response) throttle.Answer {
 		a := r(resp)

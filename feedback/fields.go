@@ -16,12 +16,9 @@ import (
 // scanBytes is how much of a body is read at a time: more than most refusals have.
 const scanBytes = 2 << 10
 
-// firstField looks for fields in an answer's JSON body. The first of them that
-// is there decides: it returns its text, if that fits.
-//
-// It looks no further than it must: the first field ends the search where it
-// stands, and a body that cannot have the fields does so with its first byte.
-// What one search has read of the body no other search reads again: see answer.
+// firstField returns the text of the first field that has a value, if the text fits. A search ends
+// at the first field's value, or at the first byte of a body that cannot have the fields. Searches
+// of one body share the parsed part of the body: see answer.
 func firstField(resp *http.Response, fields []string, max int64, fits fits) (text string, ok bool) {
 	if !looked(resp, max) {
 		return "", false
@@ -109,12 +106,12 @@ func (p path) into(name []byte) (inside path, leads bool) {
 	return p, true
 }
 
-// A fits reports whether a text is one that a search looks for. Searches have it as a parameter and not
-// as a field: so it costs no memory.
+// A fits reports whether a search accepts a text. Searches take it as a parameter, because as a
+// struct field it would be allocated.
 type fits = func(text string) bool
 
-// A search walks through a JSON value and takes what is at the end of paths.
-// What is malformed or cut off ends it; what was found before that stays.
+// A search walks through a JSON value and takes the values at the end of paths. Malformed or
+// truncated JSON ends the search, and the values found so far remain.
 type search struct {
 	json *jsonscan.Scanner
 
@@ -192,8 +189,8 @@ func (s *search) elements(paths []path, fits fits) bool {
 	}
 }
 
-// take is called with each text at the end of a path; that of null is "". Of a
-// name that is there twice the first counts.
+// take is called with each text at the end of a path, which is "" for null. Of a duplicate name the
+// first counts.
 func (s *search) take(p path, text string, fits fits) {
 	again := p.rank == s.best && (s.found || !p.many)
 	if text == "" || p.rank > s.best || again {
@@ -206,8 +203,8 @@ func (s *search) take(p path, text string, fits fits) {
 	s.over = p.rank == 0 && (s.found || !p.many)
 }
 
-// fieldGroup returns what the pattern's first group matches in a text, or the
-// whole pattern if it has no group. No pattern matches all of the text.
+// fieldGroup returns the match of the pattern's first group in a text, or of the whole pattern if
+// it has no group. A nil pattern matches the whole text.
 func fieldGroup(pattern *regexp.Regexp, text string) (match string, ok bool) {
 	if pattern == nil {
 		return text, true

@@ -12,55 +12,50 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// Headers are the fields in which an upstream tells of one budget, in any of the
-// dialects of X-RateLimit: GitHub's
+// Headers are the fields in which an upstream states the state of one budget, in any of the
+// dialects of X-RateLimit. GitHub's, for example:
 //
 //	feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}
 //
-// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out
-// of a cache. If one header tells of several budgets in turn, say which by [When].
+// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out of a cache. If
+// one header speaks of several budgets in turn, select the answers of this budget by [When].
 type Headers struct {
-	// Remaining or, with Limit or Size, Used is the field that counts: "3",
-	// used and size as in "32/40", or a list of counts with the seconds of
-	// their windows, as in "20:1,100:120" or "100;w=60, 5000;w=3600". Of
-	// several lines that differ the one with the least left counts.
+	// Remaining or, with Limit or Size, Used is the field with the count: "3", used and size as in
+	// "32/40", or a list of counts with their windows in seconds, as in "20:1,100:120" or
+	// "100;w=60, 5000;w=3600". If several lines differ, the smallest remaining quota counts.
 	Remaining, Used, Limit string
 
-	// Position is the place of the budget's count in a list without windows:
-	// 2 for 30000 in "600,30000". Defaults to 0: the field is no such list.
+	// Position is the place of the budget's count in a list without windows: 2 for 30000 in
+	// "600,30000". Defaults to 0: the field is not such a list.
 	Position int
 
-	// Size is the limit if no field tells.
+	// Size is the limit for upstreams that state it in no field. Defaults to 0: unknown.
 	Size int
 
-	// Reset is the field that tells when there is more: after so many seconds,
-	// "2" or "2.5"; after a Go duration, "6m0s"; or at a moment, in seconds,
-	// milliseconds, microseconds or nanoseconds since 1970, in ISO 8601, which
-	// may be cut to minutes, or as a date of HTTP or of mail.
+	// Reset is the field with the end of the window: seconds from now, "2" or "2.5"; a Go duration,
+	// "6m0s"; or a moment, in seconds, milliseconds, microseconds or nanoseconds since 1970, in ISO
+	// 8601 down to minutes or finer, or as a date of HTTP or mail.
 	Reset string
 
-	// As says how Reset is written if it is none of these.
+	// As is the dialect of Reset. Defaults to nil: the forms above.
 	As Dialect
 
-	// Per is the length of the budget's window. It finds the member of a list of
-	// counts, bounds what Reset says, and stands in for a Reset that is not there:
-	// a refusal then closes the budget for so long, also if Reset cannot be read.
-	// Without Clock it is unknown when the window ends. So what is left counts for
-	// a second, or for Per if that is less, until the next answer says it again.
-	// Defaults to the window that the count tells, as in "3;w=21600".
+	// Per is the length of the budget's window. It selects the member of a list of counts, bounds
+	// Reset, and replaces a missing Reset: a refusal then closes the budget for Per. A refusal with
+	// an unreadable Reset closes for Per as well. Without Clock the end of the window is unknown,
+	// so the remaining quota holds for a second, or for Per if that is less, until the next answer.
+	// Defaults to the window beside the count, as in "3;w=21600".
 	Per time.Duration
 
 	// Clock says that the windows begin when the time since 1970 is a
 	// multiple of Per: on the minute, on the hour of UTC.
 	Clock bool
 
-	// Status are those of answers that may be refusals. Defaults
-	// to 403, 429 and 503.
+	// Status are the statuses of answers that may be refusals. Defaults to 403, 429 and 503.
 	Status []int
 }
 
-// Left is a [Reader] of what is left alone: a refusal of which nothing is left says no
-// more than any other answer.
+// Left is a [Reader] of the remaining quota alone: it treats a refusal like any answer.
 func (h Headers) Left(resp *http.Response) throttle.Answer {
 	q, ok := h.quota(resp)
 	if !ok {
@@ -69,7 +64,7 @@ func (h Headers) Left(resp *http.Response) throttle.Answer {
 	return throttle.Answer{}.WithLeft(q)
 }
 
-// quota returns what is left; ok is false if the fields do not say.
+// quota returns the remaining quota. ok is false if the fields do not state it.
 func (h Headers) quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	left, window, counted := h.left(resp.Header)
 	if !counted || !speaks(resp) {
@@ -84,24 +79,22 @@ func (h Headers) quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	return throttle.Quota{Left: left, Reset: reset}, true
 }
 
-// unsaid is for how long it is believed what is left, where nobody says how long it
-// is all there is. A store then takes all that the fleet has started within a window
-// for known to the upstream, and so books no more for others than they have spent.
+// unsaid bounds how long a remaining quota without a Reset holds. A store assumes that the upstream
+// has counted all starts of the fleet within that time, and so books at most the difference for
+// foreign programs.
 const unsaid = time.Second
 
-// Answer is a [Reader] of what is left, as [Headers.Left], and of refusals: an answer of one of Status
-// that says that nothing is left closes the budget until there is more. If neither
-// Remaining nor Used is set, Reset alone closes it. Retry-After, if it can be
-// read, wins over Reset, and that of a 429 closes the budget whatever the fields
-// say: another limit of the upstream has refused. If nothing is left and nothing
-// says when there is more, the budget is closed for Per, or for
-// a second. Any other answer is no refusal, even if it was the
-// last that was granted.
+// Answer is a [Reader] of the remaining quota, as [Headers.Left], and of refusals. An answer with
+// one of Status and a remaining quota of 0 closes the budget until Reset. If neither Remaining nor
+// Used is set, Reset alone closes it. Retry-After, if readable, counts before Reset, and the
+// Retry-After of a 429 closes the budget even if quota remains, because then a different limit has
+// refused. If the quota is 0 and no end is stated, the budget closes for Per, or for a second. Any
+// other answer is no refusal, even if it has used up the quota.
 func (h Headers) Answer(resp *http.Response) throttle.Answer {
 	return both(refused(h.penalty(resp)), h.Left(resp))
 }
 
-// penalty returns for how long an answer closes the budget; 0 if it is no refusal.
+// penalty returns how long an answer closes the budget, or 0 for an answer that is no refusal.
 func (h Headers) penalty(resp *http.Response) time.Duration {
 	if !mayRefuse(resp, h.Status) {
 		return 0
@@ -137,7 +130,7 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 // retryAfter reads Retry-After, in a dialect of its own if it is Reset.
 func (h Headers) retryAfter(resp *http.Response) (d time.Duration, ok bool) {
 	if h.As != nil && textproto.CanonicalMIMEHeaderKey(h.Reset) == "Retry-After" {
-		if d, ok = h.reset(resp, throttle.MaxPenalty); ok {
+		if d, ok := h.reset(resp, throttle.MaxPenalty); ok {
 			return d, true
 		}
 	}
@@ -166,9 +159,8 @@ func (h Headers) untilMore(resp *http.Response) time.Duration {
 	return soon
 }
 
-// mayRefuse reports whether an answer's status is one of those of refusals. A
-// request that fails for a reason of its own, say with a 400, may have used up
-// what was left like any other.
+// mayRefuse reports whether an answer's status is a status of refusals. A request may well use up
+// the quota and fail for a reason of its own, such as a 400.
 func mayRefuse(resp *http.Response, status []int) bool {
 	if len(status) > 0 {
 		return slices.Contains(status, resp.StatusCode)
@@ -180,13 +172,13 @@ func mayRefuse(resp *http.Response, status []int) bool {
 	return false
 }
 
-// speaks reports whether the answer can speak of the caller's budget.
+// speaks reports whether the answer is about the caller's budget.
 func speaks(resp *http.Response) bool {
 	age := strings.Trim(resp.Header.Get("Age"), "0 ")
 	return resp.StatusCode != http.StatusUnauthorized && age == ""
 }
 
-// left returns what is left, and the window that the field tells; 0 if it tells none.
+// left returns the remaining quota, and the window that the field states, or 0 if it states none.
 func (h Headers) left(header http.Header) (left int, window time.Duration, ok bool) {
 	if h.Remaining != "" {
 		// Some upstreams write less than nothing when more was spent than there was.
@@ -209,8 +201,8 @@ func (h Headers) left(header http.Header) (left int, window time.Duration, ok bo
 // A count is a number of a field.
 type count struct {
 	n      int
-	size   int           // of "32/40"; 0 if the field does not tell
-	window time.Duration // of "20:1" or "20;w=1"; 0 if the field does not tell
+	size   int           // of "32/40", or 0 if the field has no size
+	window time.Duration // of "20:1" or "20;w=1", or 0 if the field has no window
 	timed  bool          // the window was told behind a colon
 }
 
@@ -255,7 +247,8 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 		}
 	}
 
-	// A count without a window is the budget's own if there is no other, or if no window is asked for.
+	// A single count without a window is the budget's if the list has no window, or if none is
+	// asked for.
 	if !ok && plain == 1 && (windows == 0 || h.Per == 0) {
 		return last, true
 	}
@@ -285,13 +278,15 @@ func countOf(text string) (c count, ok bool) {
 
 	text, size, sized := strings.Cut(text, "/")
 	if sized {
-		if c.size, ok = whole(size); !ok {
+		c.size, ok = whole(size)
+		if !ok {
 			return count{}, false
 		}
 	}
 
 	text, below := strings.CutPrefix(strings.Trim(text, "\" \t"), "-")
-	if c.n, ok = whole(text); below {
+	c.n, ok = whole(text)
+	if below {
 		c.n = -c.n
 	}
 
@@ -307,8 +302,8 @@ func whole(text string) (n int, ok bool) {
 	return int(f), true
 }
 
-// reset returns for how long what is left is all there is; at most so much if only
-// Per says so. A Reset that cannot be read, or has passed, makes what is left untrue.
+// reset returns how long the remaining quota holds, which is at most most if Per is the only
+// source. A Reset that is unreadable, or has passed, makes the remaining quota invalid.
 func (h Headers) reset(resp *http.Response, most time.Duration) (d time.Duration, ok bool) {
 	lines := valuesOf(resp.Header, h.Reset)
 	if len(lines) == 0 || len(lines) == 1 && lines[0] == "" {
@@ -322,8 +317,8 @@ func (h Headers) reset(resp *http.Response, most time.Duration) (d time.Duration
 	return min(d, throttle.MaxPenalty), ok && d > 0
 }
 
-// window returns for how long the budget's window goes on; at most so much if nothing
-// tells when the window has begun.
+// window returns how long the budget's window goes on, which is at most most if the window's
+// beginning is unknown.
 func (h Headers) window(resp *http.Response, most time.Duration) (d time.Duration, ok bool) {
 	switch {
 	case h.Per <= 0:

@@ -13,8 +13,8 @@ import (
 // mostBytes is how much of any body is looked at.
 const mostBytes = 64 << 10
 
-// look returns a reader of an answer's body, of at most max bytes; of none if it
-// must not be looked at. The package documentation has the rule.
+// look returns a reader of at most max bytes of an answer's body, or of no bytes if the body must
+// not be read. The package documentation has the rule.
 func look(resp *http.Response, max int64) io.Reader {
 	if !looked(resp, max) {
 		return http.NoBody
@@ -69,15 +69,15 @@ func beginsAsJSON(text []byte) bool {
 	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
 }
 
-// isJSON reports whether an answer calls itself JSON in the words of nearly all. Each of many rows asks
-// that, so the question must be cheap.
+// isJSON reports whether the Content-Type is application/json, the type of nearly all answers. Each
+// row of a table asks for it, so the test must be cheap.
 func isJSON(resp *http.Response) bool {
 	parameters, ok := strings.CutPrefix(firstOf(resp.Header, "Content-Type"), "application/json")
 	return ok && (parameters == "" || parameters[0] == ';')
 }
 
-// document reports whether a media type is JSON, HTML or XML, of which nobody
-// can use one half. So waiting for a part of it delays no caller.
+// document reports whether a media type is JSON, HTML or XML, which are useless in part: waiting
+// for a part of such a body delays no caller.
 func document(media string) bool {
 	_, subtype, _ := strings.Cut(media, "/")
 	if i := strings.LastIndexByte(subtype, '+'); i >= 0 {
@@ -94,41 +94,38 @@ func atMost(max, byDefault int64) int64 {
 	return min(max, mostBytes)
 }
 
-// PeekBody returns the next max bytes of an answer's body, or all of a shorter one,
-// and leaves the body as it was: its reader sees every byte and the same error at the
-// end. It is for a [throttle.Policy.Answer] that must look for a code in the body. Several
-// policies may look at the same answer. The bytes must not be changed.
+// PeekBody returns the next max bytes of an answer's body, or all of a shorter body, and leaves the
+// body as it was: the body's reader sees every byte and the same error at the end. Use it in a
+// [throttle.Policy.Answer] that looks for a code in the body. Several policies may look at the same
+// answer, concurrently. The bytes must not be changed.
 //
-// A body in gzip or deflate, because the caller or its SDK has set Accept-Encoding,
-// is decoded first: max counts decoded bytes. Of the body itself at most 64 KB more
-// than that are read ahead, and its reader gets it as it came. Any other coding (br,
-// zstd, several at once) cannot be read: then [throttle.Config.Observe] gets an [throttle.EventIllegible],
-// once for each policy that tried.
+// A body in gzip or deflate, because the caller or its SDK has set Accept-Encoding, is decoded: max
+// counts decoded bytes. Of the encoded body at most 64 KB more than max are read ahead, and its
+// reader gets it unchanged. Other codings (br, zstd, several at once) cannot be decoded: then
+// [throttle.Config.Observe] gets an [throttle.EventIllegible], once for each policy that tried.
 //
-// Both results are nil if there is nothing to see: in an answer without a body, in
-// one that cannot be decoded, and in one that switches protocols (101), whose body is
-// a connection.
+// Both results are nil if there is no body to read: in an answer without a body, in an undecodable
+// body, and in an answer that switches protocols (101), whose body is a connection.
 //
-// PeekBody waits until max bytes, the end or an error have come. All looks at one
-// answer together wait for a second at most, and do not see what comes later. An
-// answer that streams is held up for so long, so look only at answers that can be a
-// refusal, by their status, length or type.
+// PeekBody waits until max bytes, the end or an error have come, but all looks at one answer
+// together wait at most a second, and do not see bytes that come later. A streaming answer is held
+// back for that second, so look only at answers that may be refusals, by their status, length or
+// type.
 //
-// An error while reading belongs to the body's reader, which gets it after the
-// bytes that came before it. PeekBody returns it only if there are no bytes.
+// A read error belongs to the body's reader, which gets it after the bytes before it. PeekBody
+// returns the error only if there are no bytes.
 func PeekBody(resp *http.Response, max int64) ([]byte, error) { return peek.Body(resp, max) }
 
-// SentAt estimates when an answer was sent, by the clock of this machine. Usually
-// that is now. It is earlier for an answer that a [throttle.Transport] shows to the functions
-// of a policy more than a second after its request was handed on: then the answer's
-// Date counts, plus the second that Date may cut off, if that lies between the two.
-// Any other Date comes from another clock and is ignored.
+// SentAt estimates when an answer was sent, by the clock of this machine. It is usually now. For an
+// answer that a [throttle.Transport] passes to a policy's functions more than a second after the
+// request was handed on, it is the answer's Date plus the second that Date may cut off, if that
+// moment lies between the two. A Date outside that interval comes from a wrong clock and is
+// ignored.
 //
-// The Close of an [throttle.Answer] counts from then: the Transport takes the time that has passed
-// since off it. So refusals that were decided together and come
-// late, one by one, all end together.
+// The Close of an [throttle.Answer] counts from SentAt: the Transport deducts the time since. So
+// refusals that were decided together, and arrive one by one, end together.
 func SentAt(resp *http.Response) time.Time { return peek.SentAt(resp) }
 
-// Took returns how long an answer took from when its request was handed on, for the functions of a
-// policy that a [throttle.Transport] shows the answer to; 0 if that was less than a second.
+// Took returns the time between handing on the request and its answer, for the functions of a
+// policy that a [throttle.Transport] calls. Below a second it is 0.
 func Took(resp *http.Response) time.Duration { return peek.Took(resp) }

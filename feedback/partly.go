@@ -7,10 +7,9 @@ import (
 	"github.com/fleetthrottle/throttle/internal/jsonscan"
 )
 
-// Partly reports whether an answer of GraphQL has data that is not null, beside
-// whatever errors: a part of what was asked has been done. It is for
-// [Acted]. Of a body that is longer than the 64 KB that are looked at
-// it is true as soon as the data begin.
+// Partly reports whether a GraphQL answer has data that is not null, with or without errors: a part
+// of the request was executed. Use it with [Acted]. In a body above 64 KB it is true as soon as the
+// data begin.
 func Partly(resp *http.Response) (partly bool) {
 	s := jsonscan.New(look(resp, mostBytes), scanBytes)
 	s.BOM()
@@ -29,8 +28,7 @@ func Partly(resp *http.Response) (partly bool) {
 	return partly
 }
 
-// Succeeded reports whether an answer has a status below 400. It is for the
-// [Acted] of an upstream that does what was asked and says in the same
-// answer for how long to pause, as a [Printed] in a 200: the budget closes, and the
-// request is not repeated.
+// Succeeded reports whether an answer has a status below 400. Use it with [Acted] for an upstream
+// that executes the request and states a pause in the same answer, as a [Printed] in a 200: the
+// budget closes, and the request is not repeated.
 func Succeeded(resp *http.Response) bool { return resp.StatusCode < http.StatusBadRequest }

@@ -10,33 +10,28 @@ import (
 )
 
 // RateLimit reads the fields RateLimit and RateLimit-Policy of the IETF's draft
-// (draft-ietf-httpapi-ratelimit-headers), and what earlier drafts made of them:
-// lists of named policies (since -08), a dictionary (-07), and RateLimit-Limit,
-// RateLimit-Remaining and RateLimit-Reset (up to -06). A field that is malformed
-// is ignored as a whole, as the draft demands.
+// (draft-ietf-httpapi-ratelimit-headers), in all forms of its drafts: a list of named policies
+// (since -08), a dictionary (-07), and RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset (up
+// to -06). A malformed field is ignored as a whole, as the draft demands. The zero value reads
+// these fields.
 //
-// If a policy of a list has no t, it is unknown when there is more. Then what is
-// left counts for a second, or for the window if that is less, and a refusal closes
-// the budget for the window.
+// If a policy of a list has no t, the end of its window is unknown. Then the remaining quota holds
+// for a second, or for the window if that is less, and a refusal closes the budget for the window.
 //
-// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out
-// of a cache.
+// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out of a cache.
 type RateLimit struct {
-	// Name of the upstream's policy. Defaults to "": of all that count
-	// requests, the one with the least left; and older drafts, which have no
-	// names.
+	// Name of the upstream's policy. Defaults to "": the policy with the smallest quota among those
+	// that count requests. The older drafts, which have no names, are read only if Name is "".
 	Name string
 
 	// Prefix of the fields' names, such as "Beta-". Defaults to "".
 	Prefix string
 
-	// Status are those of answers that may be refusals. Defaults
-	// to 403, 429 and 503.
+	// Status are the statuses of answers that may be refusals. Defaults to 403, 429 and 503.
 	Status []int
 }
 
-// Left is a [Reader] of what is left alone: a refusal of which nothing is left says no
-// more than any other answer.
+// Left is a [Reader] of the remaining quota alone: it treats a refusal like any answer.
 func (r RateLimit) Left(resp *http.Response) throttle.Answer {
 	if !speaks(resp) {
 		return throttle.Answer{}
@@ -52,17 +47,16 @@ func (r RateLimit) Left(resp *http.Response) throttle.Answer {
 	return throttle.Answer{}.WithLeft(q)
 }
 
-// Answer is a [Reader] of what is left, as [RateLimit.Left], and of refusals: an answer of one of Status
-// that says that nothing is left closes the budget until there is more. Retry-After, if it
-// can be read, wins, and that of a 429 closes the budget whatever the fields say.
-// If nothing is left and nothing says when there is more, the budget is closed for
-// a second. Any other answer is no refusal, even if it was the
-// last that was granted.
+// Answer is a [Reader] of the remaining quota, as [RateLimit.Left], and of refusals. An answer with
+// one of Status and a remaining quota of 0 closes the budget until the quota's reset. Retry-After,
+// if readable, counts before the reset, and the Retry-After of a 429 closes the budget even if
+// quota remains. If the quota is 0 and no end is stated, the budget closes for a second. Any other
+// answer is no refusal, even if it has used up the quota.
 func (r RateLimit) Answer(resp *http.Response) throttle.Answer {
 	return both(refused(r.penalty(resp)), r.Left(resp))
 }
 
-// penalty returns for how long an answer closes the budget; 0 if it is no refusal.
+// penalty returns how long an answer closes the budget, or 0 for an answer that is no refusal.
 func (r RateLimit) penalty(resp *http.Response) time.Duration {
 	if !mayRefuse(resp, r.Status) {
 		return 0
@@ -89,10 +83,10 @@ func (r RateLimit) penalty(resp *http.Response) time.Duration {
 	return q.Reset
 }
 
-// structured reads the field RateLimit, which is a list or a dictionary; structured is
-// false if there is none, and older fields may tell. A quota that does not say when
-// there is more has a Reset of at most so much of its window; without a window it
-// counts for the time undated, and not at all if that is 0.
+// structured reads the field RateLimit, which is a list or a dictionary. structured is false
+// without such a field: the separate fields may have the quota then. A quota without a reset holds
+// for its window, at most for most; without a window it holds for undated, and is invalid if
+// undated is 0.
 func (r RateLimit) structured(resp *http.Response, most, undated time.Duration) (q throttle.Quota, ok, structured bool) {
 	field := r.field(resp, "RateLimit")
 	if list, parsed := parseList(field); parsed && len(list) > 0 {
@@ -126,7 +120,7 @@ func (r RateLimit) field(resp *http.Response, name string) string {
 	return strings.Join(valuesOf(resp.Header, r.Prefix+name), ",")
 }
 
-// least returns the member of the list with the least left, of those that count.
+// least returns the smallest quota among the members of the list that count.
 func (r RateLimit) least(list []item, policies map[string]policy, most, undated time.Duration) (least throttle.Quota, found bool) {
 	for _, member := range list {
 		name, named := member.value.(string)
@@ -165,7 +159,7 @@ type policy struct {
 
 func (p policy) countsRequests() bool { return p.unit == nil || p.unit == "requests" }
 
-// policies returns what RateLimit-Policy tells, by name; nil if it is malformed.
+// policies returns the policies of RateLimit-Policy by name, or nil if the field is malformed.
 func (r RateLimit) policies(resp *http.Response) map[string]policy {
 	list, _ := parseList(r.field(resp, "RateLimit-Policy"))
 	policies := make(map[string]policy, len(list))
@@ -181,9 +175,9 @@ func (r RateLimit) policies(resp *http.Response) map[string]policy {
 	return policies
 }
 
-// quotaOf returns the quota of two Integers; of none if the first is of another type or
-// negative. If the second is no Integer, or tells of a time that is over, the quota counts
-// for the time undated, and not at all if that is 0.
+// quotaOf returns the quota of two Integers. ok is false if the first has a different type or is
+// negative. If the second is no Integer, or not positive, the quota holds for undated, and is
+// invalid if undated is 0.
 func quotaOf(left, reset any, undated time.Duration) (q throttle.Quota, ok bool) {
 	n, counted := left.(int64)
 	seconds, dated := reset.(int64)

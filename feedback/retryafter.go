@@ -7,19 +7,18 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// usualRetryAfter is for how long a refusal closes the budget that does not say, in any form that can be read,
-// how long to stay away, as [throttle.RetryAfter] has it.
+// usualRetryAfter is the duration of a refusal that states no readable duration, as in
+// [throttle.RetryAfter].
 const usualRetryAfter = time.Second
 
-// RetryAfter returns a reader that obeys the field Retry-After whatever the
-// status, and is the fallback if the field does not say how long. It reads all
-// that [Headers] reads in a Reset. "0" is a legal value that means now: nothing is
-// said, and the policy's own limit alone paces what follows. A fallback of 0 says nothing either.
+// RetryAfter returns a reader that obeys the field Retry-After under any status, and uses fallback
+// if the field states no duration. It reads all forms of [Headers.Reset]. "0" is valid and means
+// now: then the answer says nothing, and the policy's own limit paces the next requests. A fallback
+// of 0 says nothing either.
 //
-// It belongs in a [When]. Without one every answer is a refusal, successes too, and
-// package retry would send each request again; with 3xx the field says when to
-// follow, and with 202 when to ask again. For 429 and 503 alone there is
-// [throttle.RetryAfter].
+// Put it behind a [When]. Otherwise every answer is a refusal, successes too, and package retry
+// would repeat each request; with 3xx the field says when to follow, and with 202 when to ask
+// again. For 429 and 503 alone there is [throttle.RetryAfter].
 func RetryAfter(fallback time.Duration) Reader {
 	return func(resp *http.Response) throttle.Answer {
 		d, ok := retryAfter(resp)
@@ -34,8 +33,8 @@ func retryAfter(resp *http.Response) (d time.Duration, ok bool) {
 	return Dialect(nil).readFields(resp, valuesOf(resp.Header, "Retry-After"))
 }
 
-// asked returns what the Retry-After of a 429 asks, which no reader of a refusal may
-// lose; ok is false for every other answer.
+// asked returns the Retry-After of a 429, which no reader of a refusal may ignore. ok is false for
+// every other status.
 func asked(resp *http.Response) (d time.Duration, ok bool) {
 	if resp == nil || resp.StatusCode != http.StatusTooManyRequests {
 		return 0, false
@@ -43,8 +42,8 @@ func asked(resp *http.Response) (d time.Duration, ok bool) {
 	return retryAfter(resp)
 }
 
-// orAsked returns the length of a penalty, or what the Retry-After of a 429 asks if
-// that is longer. An answer that is no refusal stays none.
+// orAsked returns d, or the Retry-After of a 429 if that is longer. A d of 0, for an answer that is
+// no refusal, stays 0.
 func orAsked(resp *http.Response, d time.Duration) time.Duration {
 	if d <= 0 {
 		return d
@@ -53,8 +52,8 @@ func orAsked(resp *http.Response, d time.Duration) time.Duration {
 	return max(d, longer)
 }
 
-// orRounded is orAsked for a length that the answer itself says: a Retry-After in whole
-// seconds that is no more than that length rounded up says the same.
+// orRounded is orAsked for a duration out of the answer itself: a Retry-After that is this duration
+// rounded up to whole seconds does not lengthen it.
 func orRounded(resp *http.Response, d time.Duration) time.Duration {
 	longer, ok := asked(resp)
 	if ok && d > 0 && longer%time.Second == 0 && longer-d < time.Second {
@@ -63,16 +62,16 @@ func orRounded(resp *http.Response, d time.Duration) time.Duration {
 	return orAsked(resp, d)
 }
 
-// UntilMidnight returns a reader that takes every answer for a refusal that ends with the day in a zone, as the window of a
-// [throttle.CalendarWindow] does, also where there is no midnight, or are two; nil is
-// UTC. It is never less than what the Retry-After of a 429 asks.
+// UntilMidnight returns a reader that takes every answer for a refusal and closes the budget until
+// the day ends in zone, as the window of a [throttle.CalendarWindow] does, also on days with no
+// midnight or two. A nil zone is UTC. The Retry-After of a 429 counts if it is longer.
 func UntilMidnight(zone *time.Location) Reader {
 	return untilEnd(throttle.CalendarWindow(1, throttle.Day, zone))
 }
 
-// UntilFirst returns a reader that takes every answer for a refusal that ends with the month in a zone; nil is UTC.
-// [throttle.MaxPenalty] cuts it short, except on the last day. It is never less than
-// what the Retry-After of a 429 asks.
+// UntilFirst returns a reader that takes every answer for a refusal and closes the budget until the
+// month ends in zone. A nil zone is UTC. [throttle.MaxPenalty] cuts the penalty short, except on
+// the last day. The Retry-After of a 429 counts if it is longer.
 func UntilFirst(zone *time.Location) Reader {
 	return untilEnd(throttle.CalendarWindow(1, throttle.Month, zone))
 }

@@ -58,7 +58,7 @@ func parseDictionary(field string) (dict map[string]item, ok bool) {
 	return dict, true
 }
 
-// A fieldParser reads what is left of a field. After a mistake nothing is left.
+// A fieldParser parses a field. rest is empty after a mistake.
 type fieldParser struct {
 	rest   string
 	failed bool

@@ -11,22 +11,22 @@ import (
 	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
-// Text is a refusal that is known by a text in the body, JSON or not: the page
-// of a firewall. Give it a [When], and a pattern that begins with "^" if it can:
-// then no more is looked at than it takes to see that it does not match.
+// Text is a refusal that is recognized by a text in the body, JSON or not, such as a firewall's
+// page. Put it behind a [When]. A pattern that begins with "^" reads only as many bytes as it takes
+// to see the mismatch. The zero value matches nothing.
 type Text struct {
-	// Pattern must match. Nil matches nothing.
+	// Pattern is the text of the refusal. Defaults to nil, which matches nothing.
 	Pattern *regexp.Regexp
 
-	// Lasts is for how long the budget is closed then. If it is 0 and End does not say, the
-	// refusal is about another budget, and nothing closes.
+	// Lasts is how long the refusal closes the budget. If Lasts is 0 and End reads no duration, the
+	// refusal is caused by a different budget, and nothing closes.
 	Lasts time.Duration
 
-	// NotRefused says that an answer that matches is certainly no refusal, in place of Lasts.
+	// NotRefused says that a matching answer is certainly no refusal. Lasts is ignored then.
 	NotRefused bool
 
-	// End is asked about an answer that matches. If it says how long, that
-	// counts in place of Lasts. Defaults to nil.
+	// End is called for a matching answer. A duration that it reads replaces Lasts. Defaults to
+	// nil.
 	End Reader
 
 	// Max is how many bytes are looked at, at most 64 KB. Defaults to 4 KB.
@@ -49,14 +49,13 @@ func (t Text) Answer(resp *http.Response) throttle.Answer {
 
 // Printed is a refusal whose length stands in the body, or in a header field.
 type Printed struct {
-	// Header is the field whose text is read in place of the body: JSON, if Fields
-	// are set. Of all lengths that are there the longest counts. Defaults to "":
-	// the body is read.
+	// Header is the header field to read in place of the body, as JSON if Fields are set. Of
+	// several durations the longest counts. Defaults to "": the body is read.
 	Header string
 
-	// Fields say where, as in [Codes]. Defaults to nil: anywhere in the first
-	// 4 KB of the body, JSON or not, where Pattern matches; all of them if
-	// Pattern is nil and As is set, as to [Sentence].
+	// Fields are the paths of the duration, as in [Codes]. Defaults to nil: Pattern is matched
+	// against the first 4 KB of the body, JSON or not. If Pattern is nil and As is set, As reads
+	// these 4 KB.
 	Fields []string
 
 	// Pattern finds the length or the moment in the text: what its first
@@ -64,12 +63,12 @@ type Printed struct {
 	// nil: all of the text.
 	Pattern *regexp.Regexp
 
-	// As says how it is written. Defaults to nil: as [Headers.Reset].
+	// As is the dialect of the duration. Defaults to nil: as [Headers.Reset].
 	As Dialect
 }
 
-// Answer is the [Reader] of what is printed: it says nothing if nothing is printed,
-// or nothing that can be read.
+// Answer is the [Reader] of the printed duration. It says nothing if no readable duration is
+// printed.
 func (p Printed) Answer(resp *http.Response) throttle.Answer {
 	if p.Header != "" {
 		return refused(orRounded(resp, min(p.longest(resp), throttle.MaxPenalty)))
@@ -100,7 +99,7 @@ func (p Printed) Answer(resp *http.Response) throttle.Answer {
 	return refused(orRounded(resp, min(max(d, 0), throttle.MaxPenalty)))
 }
 
-// longest returns the longest length in a header field; 0 if there is none that can be read.
+// longest returns the longest duration in a header field, or 0 without a readable duration.
 func (p Printed) longest(resp *http.Response) (longest time.Duration) {
 	note := func(text string) (ends bool) {
 		if d, ok := p.length(resp, text); ok {
@@ -131,14 +130,15 @@ func head(resp *http.Response) (text string, found bool) {
 
 // length returns the length that a field's text has; ok is false if the text has none that can be read.
 func (p Printed) length(resp *http.Response, text string) (d time.Duration, ok bool) {
-	if text, ok = fieldGroup(p.Pattern, text); !ok {
+	text, ok = fieldGroup(p.Pattern, text)
+	if !ok {
 		return 0, false
 	}
 	return p.As.read(resp, text)
 }
 
-// bodyGroup returns what the pattern's first group matches in an answer's body,
-// or the whole pattern if it has no group. No pattern matches nothing.
+// bodyGroup returns the match of the pattern's first group in an answer's body, or of the whole
+// pattern if it has no group. A nil pattern matches nothing.
 func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match string, ok bool) {
 	if pattern == nil {
 		return "", false

@@ -8,11 +8,11 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// When says which answers are looked at. All of its fields must hold; one that
-// is empty always does. Of several values in a field, one is enough.
+// When selects answers. All of its fields must match; an empty field always matches. Of several
+// values in a field, one match is enough. The zero value selects every answer.
 //
-// Texts are compared without regard to case, paths apart. A "*" at the beginning
-// or the end of one stands for anything.
+// Texts are compared without regard to case, except paths. A "*" at the beginning or the end of a
+// value stands for any text.
 type When struct {
 	Status []int
 	Method []string          // of the request

@@ -32,7 +32,7 @@ var answer = record[Answer]{name: "an answer", fields: []field[Answer]{
 	member("body", "of the answer", text, func(a *Answer, v string) { a.Body = v }),
 }}
 
-// Response returns the answer to the test's request. A test without an answer has none: nil.
+// Response returns the answer to the test's request, or nil for a test without an answer.
 func (t *Test) Response() *http.Response {
 	if t.Answer == nil {
 		return nil
@@ -47,8 +47,8 @@ func (t *Test) Response() *http.Response {
 	return resp
 }
 
-// answerDifferences returns where the answer of a test closes other policies than the test
-// says, or closes them for another time.
+// answerDifferences returns the policies that an answer closes against the test's expectation, or
+// for a different duration.
 func (f *File) answerDifferences(t *Test) (all []string) {
 	closes, err := f.closedBy(t.Response())
 	if err != nil {
@@ -83,9 +83,9 @@ func lengthName(a throttle.Answer) string {
 	return "no time"
 }
 
-// closedBy returns what an answer says of which policies: those that it closes, and those that take it for
-// certainly no refusal. The answer is shown to each
-// policy that its request matches, also if the request is free under it, as a transport does.
+// closedBy returns the answers of the policies that close, or that rule a refusal out. The answer
+// is shown to each policy that its request matches, even if the request is free under it, as a
+// transport does.
 func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error) {
 	matching := slices.Clone(f.Policies)
 	for i := range matching {
@@ -144,8 +144,8 @@ func (f *File) keyedFor(req *http.Request) (map[string]bool, error) {
 	return keyed, nil
 }
 
-// answerUnder returns what a policy makes of a single answer, without what is left and what it cost, and whether the
-// default has read the answer. A policy whose parts say nothing believes a 503 only after several in a row.
+// answerUnder returns a policy's reading of a single answer without quota and cost, and whether the
+// default has read it. A policy whose parts say nothing believes a 503 only after several in a row.
 func answerUnder(p *throttle.Policy, resp *http.Response) (a throttle.Answer, byDefault bool) {
 	if p.Answer != nil {
 		a = p.Answer(resp)

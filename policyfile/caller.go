@@ -6,7 +6,7 @@ import "net/http"
 // does.
 type callerFunc = func(*http.Request) (a, b string)
 
-// callerDoc is what the schema says of both fields.
+// callerDoc is the schema's description of both fields.
 const callerDoc = "whose a request is, for a program that calls for several; it replaces the ids beside it"
 
 // callerID returns the field "caller" of a preset with one id.
@@ -17,7 +17,7 @@ func callerID[O any](id string, set func(*O, keyFunc)) field[O] {
 	return member("caller", callerDoc, ids.shape(), set)
 }
 
-// callerIDs returns that of a preset with two. An id that is left out is "".
+// callerIDs returns the caller field of a preset with two ids. An omitted id is "".
 func callerIDs[O any](a, b string, set func(*O, callerFunc)) field[O] {
 	type keys struct{ a, b keyFunc }
 	ids := record[keys]{name: "a caller", fields: []field[keys]{
@@ -29,7 +29,7 @@ func callerIDs[O any](a, b string, set func(*O, callerFunc)) field[O] {
 	})
 }
 
-// valueOf returns what a key says of a request; "" without a key.
+// valueOf returns a key's value for a request, or "" without a key.
 func valueOf(k keyFunc, r *http.Request) string {
 	if k == nil {
 		return ""

@@ -46,11 +46,11 @@ type PresetOptions struct {
 	// proxy. Defaults to the hosts of the preset.
 	Host string
 
-	// Plan is what the account has bought. Defaults to "": the first plan of the page.
+	// Plan is the plan that the account has bought. Defaults to "": the first plan of the page.
 	Plan string
 
-	// Numbers replace numbers of the plan, by the names that the page has. A number is
-	// above 0. Defaults to nil: those of the plan.
+	// Numbers replace numbers of the plan, by the names on the page. A number must be positive.
+	// Defaults to nil: the plan's own numbers.
 	Numbers map[string]int
 }
 
@@ -79,8 +79,8 @@ func Preset(name string, o PresetOptions) ([]throttle.Policy, error) {
 	return nil, fmt.Errorf("policyfile: the catalog has no preset %q%s; it has %s", clip(name), didYouMean(name, names), strings.Join(names, ", "))
 }
 
-// CatalogPresets returns the names of the presets that are files, sorted. A policy file uses them by
-// name as it does those of [Presets] that are packages, and Go by [Preset].
+// CatalogPresets returns the sorted names of the presets that are files. A policy file uses them by
+// name like the presets that are packages, and a Go program by [Preset].
 func CatalogPresets() (names []string) {
 	for _, t := range catalog() {
 		names = append(names, t.name)
@@ -96,10 +96,10 @@ type catalogTable struct {
 	rows []catalogRow
 }
 
-// A catalogRow is what the page says of a row beside its policy.
+// A catalogRow describes a row for the page, beside its policy.
 type catalogRow struct {
 	source  string // official, observed or inferred, the month, links
-	counted string // what has a budget of its own
+	counted string // the scope of a budget: per what it counts
 	closed  string // which answers close it, and for how long
 }
 
@@ -199,7 +199,7 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 	return d, r, r.errs.sorted()
 }
 
-// catalogFields are those of a file of the catalog, without its head.
+// catalogFields are the fields of a file of the catalog, without its head.
 var catalogFields = record[document]{name: "a file of the catalog", fields: []field[document]{versionField, policiesField, testsField}}
 
 // always returns the key of an id that all requests have.
@@ -233,7 +233,7 @@ func fill(n *yaml.Node, values map[string]string) {
 	n.Value = text
 }
 
-// memberOf returns the value of a mapping's member; nil if it has none of that name.
+// memberOf returns the value of a mapping's member, or nil if it has no member of that name.
 func memberOf(n *yaml.Node, name string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Kind == yaml.MappingNode && n.Content[i].Value == name {
@@ -261,11 +261,11 @@ func textOf(n *yaml.Node, name string) string {
 	return ""
 }
 
-// A catalogHead is what a file of the catalog says of its platform and of its options.
+// A catalogHead describes the platform and the options of a file of the catalog.
 type catalogHead struct {
 	title, chinese string // of the platform
-	about          string // what it is for, for the list of presets
-	counted        string // per what it is counted, for that list
+	about          string // its purpose, for the list of presets
+	counted        string // the scope of its budgets, for that list
 	date           string // the month in which its sources were read: "2026-11"
 	host           string // the default of PresetOptions.Host
 	account        string // what Account is; "": the preset has none
@@ -282,11 +282,11 @@ type catalogPlan struct {
 	numbers map[string]int
 }
 
-// A catalogNumber is an option of the preset, and what it counts. The numbers of plans need no
-// default.
+// A catalogNumber is an option of the preset, and the unit that it counts. The numbers of plans
+// need no default.
 type catalogNumber struct {
 	name, doc string
-	usual     int // its default; 0: unknown, and the limit unlimited
+	usual     int // its default, or 0 if unknown: the limit is unlimited then
 }
 
 var catalogHeadFields = record[catalogHead]{name: "the head", fields: []field[catalogHead]{
@@ -397,7 +397,7 @@ func catalogPresets() (all []option[presetRows]) {
 	return all
 }
 
-// option returns the preset as one that a file can name.
+// option returns the preset as an option that a file can name.
 func (t *catalogTable) option() option[presetRows] {
 	options := record[fileOptions]{name: "preset " + t.name, fields: t.fields()}
 	rows := func(o fileOptions) (presetRows, error) {

@@ -12,9 +12,9 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A hold is what decides how much a policy holds: its limit, whether it only counts, and as
-// texts its other fields, or the preset that it is of. Reads is what the policy takes from requests to make
-// keys of budgets and names of shares.
+// A hold is the part of a policy that decides how much it holds back: its limit, whether it only
+// counts, and as texts its remaining fields or its preset. Reads are the parts of requests that the
+// policy reads for the keys of budgets and the names of shares.
 type hold struct {
 	limit  throttle.Limit
 	shadow bool
@@ -46,7 +46,7 @@ var holding = []struct {
 // least are the texts with which a field holds least: a change from there loosens nothing.
 var least = map[string]string{"penalty": "none", "acted": "", "quota": "", "adaptive": "false"}
 
-// written returns what a row says in a field, or the text that means the same as nothing.
+// written returns the text of a row's field, or missing for a missing field.
 func written(field, missing string) func(*row) string {
 	return func(p *row) string {
 		if n := p.fields[field]; n != nil {
@@ -84,17 +84,16 @@ func (d *document) holds() map[string]hold {
 	return all
 }
 
-// canonical returns what a node says, however it is written.
+// canonical returns the value of a node in one spelling.
 func canonical(n *yaml.Node) string {
 	var v any
 	if err := n.Decode(&v); err != nil {
-		return err.Error() // which is another one for another node
+		return err.Error() // a text that equals no value
 	}
 	return fmt.Sprint(v) // maps are printed in the order of their keys
 }
 
-// loosened says what of the policies of an old file, which held so much, a new one no longer
-// holds.
+// loosened returns what the policies of an old file hold back and a new file does not.
 func loosened(old []throttle.Policy, held, holds map[string]hold) (reasons []string) {
 	for _, p := range old {
 		was := held[p.Name]
@@ -114,10 +113,10 @@ func loosened(old []throttle.Policy, held, holds map[string]hold) (reasons []str
 	return reasons
 }
 
-// Opens says which hosts a file names that another one does not name, and which of its policies make keys or
-// shares of parts of requests of which the other one makes none at that host. It is empty if the file
-// reaches no more, and learns no more of requests, than the other one. A file that comes from a place where more people
-// write than may read the traffic is compared in this way, also if the policy only counts.
+// Opens returns the hosts that f names and old does not, and the policies that read parts of
+// requests for keys or shares that no policy of old reads at that host. It is empty if f reaches no
+// further, and learns nothing more of requests, than old. It serves files from a place where more
+// people can write than may read the traffic, and so compares policies that only count, too.
 func (f *File) Opens(old *File) (reasons []string) {
 	known, read := proxy.NewTable(old.Policies), make(map[string]bool)
 	written := make(map[string]bool)
@@ -176,7 +175,7 @@ func (is *hold) loosens(was *hold) (reasons []string) {
 	return reasons
 }
 
-// within reports whether a limit allows no more than another of the same form.
+// within reports whether limit allows at most as much as an other limit of the same form.
 func within(limit, other throttle.Limit) bool {
 	if limit == other {
 		return true

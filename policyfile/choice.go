@@ -70,7 +70,7 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 // An option is one kind of a choice.
 type option[T any] struct {
 	name, doc string
-	alone     func() T // its value without one; nil: it needs one
+	alone     func() T // its value without a value in the file, or nil if it needs one
 	read      func(r *reader, n *yaml.Node) (T, bool)
 	schema    func() schema
 
@@ -94,14 +94,13 @@ func kind[A, T any](name, doc string, of shape[A], f func(A) T) option[T] {
 	return option[T]{name: name, doc: doc, read: s.read, schema: s.schema}
 }
 
-// or returns the option as one that may stand alone, as that value.
+// or returns the option with a value for use without a value in the file.
 func (o option[T]) or(alone func() T) option[T] {
 	o.alone = alone
 	return o
 }
 
-// always returns the option, in the forms that it has so far, as one that says something
-// of every answer.
+// always returns the option as an option whose forms, so far, say something about every answer.
 func (o option[T]) always() option[T] {
 	o.every, o.everyAlone = true, o.alone != nil
 	return o

@@ -35,8 +35,8 @@ var rowPenalty = shape[feedback.Reader]{schema: somePenalties.schema, read: func
 	return p, ok
 }}
 
-// refusalsOf returns a reader that says what r says of refusals, and not what is left: quota says where that
-// is read.
+// refusalsOf returns a reader that passes on r's refusals without the remaining quota, which only
+// quota reads.
 func refusalsOf(r feedback.Reader) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		a := r(resp)
@@ -108,7 +108,7 @@ func penaltyKinds() shape[feedback.Reader] {
 	)
 }
 
-// quotas is the quota of a policy. Of several in a list the one with the least left counts.
+// quotas is the quota of a policy. Of several in a list the smallest remaining quota counts.
 var quotas = as(some(oneQuota), func(all []feedback.Reader) feedback.Reader {
 	if len(all) == 1 {
 		return all[0]
@@ -133,13 +133,13 @@ func quotaKinds() shape[feedback.Reader] {
 	)
 }
 
-// A settling is how a policy learns what a request has cost.
+// A settling is the way in which a policy learns the cost of a request.
 type settling struct {
 	cost  feedback.Reader
 	meter feedback.Meter
 }
 
-// settle is where an answer says what the request has cost.
+// settle is where an answer states the cost of the request.
 var settle = choice("a settle",
 	kind("amount", "a number in a JSON body, or in the last event of a stream that has it", spent.shape(), func(a feedback.Amount) settling {
 		return settling{a.Cost, a.Meter}
@@ -211,15 +211,14 @@ func guarded[T any](name string, part shape[T]) shape[guard[T]] {
 	}}
 }
 
-// sifts reports whether a when has a condition of the answer: those of the request alone
-// let its successes pass.
+// sifts reports whether a when has a condition on the answer: conditions on the request alone let
+// its successes pass.
 func sifts(n *yaml.Node) bool {
 	members, _, _ := newReader("", nil).members(n, "") // its mistakes are noted when it is read
 	return slices.ContainsFunc(members, func(m keyed) bool { return m.name == "status" || m.name == "media" || m.name == "header" })
 }
 
-// sifted returns the shape of a part that is asked only after another one has found
-// something.
+// sifted returns the shape of a part that is read only after an earlier part has found something.
 func sifted[T any](of shape[T]) shape[T] {
 	return shape[T]{schema: of.schema, read: func(r *reader, n *yaml.Node) (T, bool) {
 		r.sifted++
@@ -244,7 +243,7 @@ var codes = record[feedback.Codes]{name: "codes", fields: []field[feedback.Codes
 	member("end", "says how long, in place of the usual length", sifted(penalties), func(c *feedback.Codes, v feedback.Reader) { c.End = v }),
 }}
 
-// setCodes sets what the codes of a table mean.
+// setCodes sets the meaning of the codes of a table.
 func setCodes(c *feedback.Codes, says map[string]throttle.Answer) {
 	c.Lasts = make(map[string]time.Duration)
 	for code, a := range says {
@@ -271,7 +270,7 @@ var lengthOrNone = scalar(`a duration such as "1s", or none`, schema{"anyOf": []
 		return parseLength(s)
 	})
 
-// codeLength is what a code means: a refusal of a length, not-refused, or another-row.
+// codeLength is the meaning of a code: a refusal of a duration, not-refused, or another-row.
 var codeLength = scalar(`a duration such as "1s", not-refused, or another-row`,
 	schema{"anyOf": []any{lengthText, schema{"enum": []any{"not-refused", "another-row"}}}},
 	func(s string) (throttle.Answer, error) {
@@ -292,7 +291,7 @@ var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
 	})),
 	member("end", "says how long, in place of that", sifted(penalties), func(t *feedback.Text, v feedback.Reader) { t.End = v }),
 }, check: func(_ *reader, _ *yaml.Node, _ []keyed, t *feedback.Text) bool {
-	if t.Lasts == 0 { // the text is another row's, however long that is closed
+	if t.Lasts == 0 { // the refusal is caused by a row that closes for an unknown time
 		t.End = nil
 	}
 	return true

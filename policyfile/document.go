@@ -32,7 +32,7 @@ var tunnelHosts = defined("tunnel", shape[tunnelHost]{schema: tunnelName.schema,
 	return tunnelHost{host, follow(n)}, ok
 }})
 
-// tunnelName is a host, with a port if the port is not that of https.
+// tunnelName is a host, with a port unless the port is 443.
 var tunnelName = scalar(`a host such as "api.example.com" or "api.example.com:8443"`, anyText, func(s string) (string, error) {
 	if s == "" || strings.ContainsAny(s, "/@?#*{}% \t") {
 		return s, fmt.Errorf("%q is not a host: write it without a scheme, a path and wildcards, such as api.example.com", clip(s))

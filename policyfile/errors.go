@@ -13,8 +13,8 @@ import (
 type Error struct {
 	File   string // as it was given to Parse
 	Line   int    // from 1
-	Column int    // from 1, in characters; 0: the whole line
-	Text   string // what is wrong, and what would help
+	Column int    // from 1, in characters, or 0 for the whole line
+	Text   string // the mistake, and its remedy
 	Source string // the line itself; of a long line the part around the column
 
 	skipped int  // how many characters of the line stand before Source
@@ -72,12 +72,12 @@ func (e *Error) Excerpt() string {
 // Errors are all mistakes of a file, in its order.
 type Errors []*Error
 
-// mostShown is how many mistakes are printed: who has made more mends the first ones and
-// asks again.
+// mostShown bounds the mistakes that are printed: after mending the first mistakes, people check
+// the file again.
 const mostShown = 20
 
-// Error implements error: each mistake on a line of its own, with its excerpt. Of many
-// mistakes it has the first ones and how many more there are.
+// Error implements error. Each mistake has a line of its own, with its excerpt. Beyond mostShown
+// mistakes only their number is printed.
 func (all Errors) Error() string {
 	var text strings.Builder
 	for i, e := range all {

@@ -28,8 +28,8 @@ func blank(c rune) string {
 	return " "
 }
 
-// wide reports whether a character takes two columns of a terminal: those of East Asia,
-// and pictures.
+// wide reports whether a character takes two columns of a terminal: East Asian characters and
+// pictures.
 func wide(c rune) bool {
 	return c >= 0x1100 && c <= 0x115f || c >= 0x2e80 && c <= 0xa4cf || c >= 0xac00 && c <= 0xd7a3 ||
 		c >= 0xf900 && c <= 0xfaff || c >= 0xfe30 && c <= 0xfe6f || c >= 0xff00 && c <= 0xff60 || c >= 0xffe0 && c <= 0xffe6 ||
@@ -45,7 +45,7 @@ const (
 // counting them anew for each mistake.
 type sourceLine struct {
 	text  string
-	marks []int // where every markEvery-th character begins; nil: not counted yet
+	marks []int // where every markEvery-th character begins, or nil before they are counted
 }
 
 const markEvery = 256

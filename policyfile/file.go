@@ -13,14 +13,14 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A File is what a file says. It does not change.
+// A File is a parsed and checked policy file. It does not change, and is safe for concurrent use.
 type File struct {
 	// Policies are the rows of its presets, then its own, for
 	// [throttle.Config] or [throttle.Transport.SetPolicies].
 	Policies []throttle.Policy
 
-	// Named are the rows whose match is none: no request matches them, and callers of
-	// [throttle.Limiters] name them. [File.ForLimiters] has them with the others.
+	// Named are the rows with "match: none": no request matches them, and callers of
+	// [throttle.Limiters] name them. [File.ForLimiters] returns them together with Policies.
 	Named []throttle.Policy
 
 	// Tunnels are the hosts to which a proxy carries tunnels of TLS, for [proxy.NewTable]. The limits
@@ -64,7 +64,7 @@ func Parse(name string, text []byte) (*File, error) {
 	}
 
 	if _, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: v.policies()}); err != nil {
-		r.failAt(1, 1, "%v", err) // what has no place of its own
+		r.failAt(1, 1, "%v", err) // a mistake without a place of its own
 		return nil, r.errs.sorted()
 	}
 
@@ -87,29 +87,29 @@ func Load(path string) (*File, error) {
 	return Parse(path, text)
 }
 
-// Line returns the line in which a policy stands, or the preset that it is of; 0 if there
-// is none of that name.
+// Line returns the line of a policy, or of the preset that the policy comes from, or 0 without such
+// a policy.
 func (f *File) Line(policy string) int { return f.lines[policy] }
 
 // Own returns the rows that are the file's own, and not a preset's, and that requests match.
 func (f *File) Own() []throttle.Policy { return f.Policies[f.tables:] }
 
-// All returns all rows: those that requests match, and those that are used by name only.
+// All returns Policies and Named.
 func (f *File) All() []throttle.Policy { return slices.Concat(f.Policies, f.Named) }
 
 // ForLimiters returns all rows as [throttle.NewLimiters] takes them: answers come to whoever holds a
 // permit, and not to the rows.
 func (f *File) ForLimiters() []throttle.Policy { return throttle.WithoutAnswers(f.All()) }
 
-// Loosens says what of a file another one would no longer hold, as far as can be told: a
-// policy that is gone, a limit that is not lower, a change of another field that may hold less
-// than before, a host to which tunnels are carried. It is empty if all that is held stays held.
+// Loosens returns what old holds back and f does not, as far as can be told: a removed policy, a
+// limit that is not lower, a change of a field that may hold back less, a host to which tunnels are
+// carried. It is empty if f holds back at least as much as old.
 func (f *File) Loosens(old *File) []string {
 	return append(loosened(old.All(), old.holds, f.holds), tunnelled(old.Tunnels, f.Tunnels)...)
 }
 
-// checkVersion reports whether the file is of the version that this package reads. One of
-// another version is looked at no further: what it says may mean something else.
+// checkVersion reports whether the file has a version that this package reads. A file of any other
+// version is not read further, because its fields may have a different meaning.
 func (r *reader) checkVersion(n *yaml.Node) bool {
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
 		r.fail(n, "a file is a mapping that begins with \"version: %d\", and not %s%s", Version, kindOf(n), missingSpace(n.Value))
@@ -154,7 +154,7 @@ func (f *File) Check() error {
 	return r.errs.sorted()
 }
 
-// differences returns what is not as a test expects.
+// differences returns the differences between the transport's policies and a test's expectations.
 func (f *File) differences(transport *throttle.Transport, t *Test) (all []string) {
 	charges := transport.Explain(t.Request())
 	costs := make(map[string]store.Charge)
@@ -181,7 +181,7 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 
 	others := slices.Sorted(maps.Keys(costs))
 	for i, name := range others {
-		if i == mostShown { // else each of many tests would have a mistake for each of many rows
+		if i == mostShown { // or many tests would have a mistake for many rows each
 			return append(all, fmt.Sprintf("the request matches %d more policies", len(others)-i))
 		}
 		all = append(all, fmt.Sprintf("the request matches policy %q as well", name))

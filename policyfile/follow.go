@@ -28,7 +28,7 @@ type Options struct {
 	// Name stands in errors. Defaults to Path.
 	Name string
 
-	// Read returns the text, for one that is no file. Defaults to reading Path.
+	// Read returns the text, for texts that are not in a file. Defaults to reading Path.
 	Read func(context.Context) ([]byte, error)
 
 	// Apply puts a version into force, as [throttle.Transport.SetPolicies] does with its
@@ -39,32 +39,33 @@ type Options struct {
 	// row agree on it: half a file is a valid file, too. Defaults to [DefaultInterval].
 	Interval time.Duration
 
-	// Grace is how long a version waits that would no longer hold what the one in force
-	// holds: see [File.Loosens]. Negative: not at all. Defaults to [DefaultGrace].
+	// Grace is how long a version waits if it holds back less than the version in force: see
+	// [File.Loosens]. Negative means no wait. Defaults to [DefaultGrace].
 	Grace time.Duration
 
-	// Opening lets a version wait as well that opens what the one in force does not: see [File.Opens]. It is for
-	// texts that come from a place where more people write than may read the traffic. Defaults to false.
+	// Opening makes versions wait, too, that open more than the version in force: see [File.Opens].
+	// Set it for texts from a place where more people can write than may read the traffic. Defaults
+	// to false.
 	Opening bool
 
-	// Ceiling bounds what a version may open: one that opens more than Ceiling is not put into force, as if it had a
-	// mistake. Defaults to nil: no bound.
+	// Ceiling bounds what a version may open: a version that opens more than Ceiling is rejected
+	// like a mistake. Defaults to nil: no bound.
 	Ceiling *File
 
-	// Report is told of each change of the state, by one goroutine at a time. Defaults
-	// to nil: nobody is told.
+	// Report is called with the state after each change, by one goroutine at a time. Defaults to
+	// nil: no report.
 	Report func(State)
 }
 
-// A State is what a follower has seen, and what is in force.
+// A State is the version in force and the version last seen.
 type State struct {
 	Seen    string    // the generation of the text as it was read last
 	InForce string    // the generation of the version in force
 	Since   time.Time // when it came into force
-	Err     error     // why what was seen is not in force; nil: it is, or waits
+	Err     error     // why the version last seen is not in force, or nil if it is, or waits
 
-	// Loosens says what the version that was seen would no longer hold, or opens, and Until when it
-	// comes into force all the same.
+	// Loosens are the reasons why the version last seen waits: what it holds back no longer, or
+	// opens. It comes into force at Until.
 	Loosens []string
 	Until   time.Time
 }
@@ -89,7 +90,7 @@ type Follower struct {
 	wrong   error  // why it is not in force
 }
 
-// check returns what is wrong with the options, all of it.
+// check returns all mistakes in the options.
 func (o *Options) check() error {
 	var mistakes []error
 	if o.Apply == nil {
@@ -168,7 +169,7 @@ func (f *Follower) parse(text []byte) (*File, error) {
 	return file, nil
 }
 
-// State returns what was seen and what is in force.
+// State returns the present state.
 func (f *Follower) State() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -202,12 +203,12 @@ func (f *Follower) run(ctx context.Context) {
 	}
 }
 
-// look takes in what was read.
+// look processes the result of a read.
 func (f *Follower) look(text []byte, err error, now time.Time) {
 	old := f.State()
 	s := old
 	switch {
-	case err != nil: // it may be on its way from one place to another
+	case err != nil: // the file may be about to be replaced
 	case !bytes.Equal(text, f.last):
 		f.last, f.settled, f.next, f.wrong = bytes.Clone(text), false, nil, nil
 		s = State{Seen: Generation(text), InForce: old.InForce, Since: old.Since}
@@ -218,7 +219,8 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 		f.apply(&s, now)
 	}
 
-	if s.Err = f.wrong; err != nil {
+	s.Err = f.wrong
+	if err != nil {
 		s.Err = fmt.Errorf("policyfile: %w", err)
 	}
 
@@ -235,7 +237,8 @@ func (f *Follower) consider(s *State, now time.Time) {
 	if s.Seen == s.InForce {
 		return // it was put back
 	}
-	if f.next, f.wrong = f.parse(f.last); f.wrong != nil {
+	f.next, f.wrong = f.parse(f.last)
+	if f.wrong != nil {
 		return
 	}
 
@@ -256,7 +259,8 @@ func (f *Follower) consider(s *State, now time.Time) {
 func (f *Follower) apply(s *State, now time.Time) {
 	next := f.next
 	f.next, s.Loosens, s.Until = nil, nil, time.Time{}
-	if f.wrong = f.o.Apply(next); f.wrong != nil {
+	f.wrong = f.o.Apply(next)
+	if f.wrong != nil {
 		return
 	}
 	s.InForce, s.Since = s.Seen, now

@@ -12,11 +12,10 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// Format writes a table in Go as a file, as a beginning for one that has none. Functions
-// have no text: of those that a field can hold the ones are known that throttle names
-// itself, such as [throttle.Host] and [feedback.LeaveOpen]. All others are errors, each a
-// *[throttle.ConfigError], because a row without its key or its answer would be another
-// row.
+// Format writes policies as a file, as a first version to edit. Functions have no text: only the
+// functions of package throttle and feedback that have a name of their own, such as [throttle.Host]
+// and [feedback.LeaveOpen], can be written. Each other function is a *[throttle.ConfigError],
+// because a row without its key or its answer would mean something different.
 func Format(policies []throttle.Policy) ([]byte, error) {
 	var errs []error
 	rows := &yaml.Node{Kind: yaml.SequenceNode}

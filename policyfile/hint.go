@@ -10,7 +10,7 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// didYouMean returns a hint if one of the names is near to what was written.
+// didYouMean returns a hint if a name is near to the written text.
 func didYouMean(written string, names []string) string {
 	written = strings.ToLower(written)
 	length := utf8.RuneCountInString(written)

@@ -24,7 +24,7 @@ var key = defined("key", as(templates(`a key such as "{header.X-App}"`, schema{"
 type template struct {
 	parts  []templatePart
 	bare   bool // there is nothing but one placeholder
-	number int  // what a cost without placeholders says
+	number int  // of a cost without placeholders
 }
 
 // A templatePart is one placeholder.
@@ -33,16 +33,16 @@ type templatePart struct {
 	wildcard string       // of the pattern, if it names one
 	id       string       // of the caller, if it names one; value is nil then
 	route    bool         // of the row's routes; value is nil then
-	others   templateRest // what it says where value says nothing
+	others   templateRest // for an empty value
 	offset   int
 }
 
-// A templateRest is what a placeholder says where those before it say nothing: the rest of
-// {a|b}.
+// A templateRest is the rest of {a|b}: alternatives for a placeholder whose earlier alternatives
+// are empty.
 type templateRest []templatePart
 
-// templates returns the shape of what is written as a template. YAML takes {host} without
-// quotes for a mapping; it is read as what it was meant to be.
+// templates returns the shape of a template. YAML reads an unquoted {host} as a mapping, which is
+// read as the template that was meant.
 func templates(expected string, s schema, parse func(string) (template, error)) shape[template] {
 	texts := scalar(expected, s, parse)
 	return shape[template]{
@@ -51,7 +51,8 @@ func templates(expected string, s schema, parse func(string) (template, error)) 
 			return schema{"anyOf": []any{s, unquoted}}
 		},
 		read: func(r *reader, n *yaml.Node) (t template, ok bool) {
-			if n = follow(n); n.Kind == yaml.MappingNode && len(n.Content) == 2 && follow(n.Content[0]).Kind == yaml.ScalarNode && isEmpty(n.Content[1]) {
+			n = follow(n)
+			if n.Kind == yaml.MappingNode && len(n.Content) == 2 && follow(n.Content[0]).Kind == yaml.ScalarNode && isEmpty(n.Content[1]) {
 				t, ok = parsed(r, n, "{"+follow(n.Content[0]).Value+"}", parse)
 			} else {
 				t, ok = texts.read(r, n)
@@ -75,7 +76,8 @@ func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
 	}
 
 	if p.id != "" {
-		if p.value = r.ids[p.id]; p.value == nil {
+		p.value = r.ids[p.id]
+		if p.value == nil {
 			r.failIn(n, p.offset, "{id.%s} is unknown: ids are for the presets that the library has as files", clip(p.id))
 			return false
 		}
@@ -101,7 +103,7 @@ func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
 	return ok
 }
 
-// firstSaid returns the key that is what a says of a request, and what b says where that is "".
+// firstSaid returns the key with a's value for a request, or b's value if a's is "".
 func firstSaid(a, b keyFunc) keyFunc {
 	return func(r *http.Request) string { return cmp.Or(a(r), b(r)) }
 }
@@ -215,7 +217,7 @@ func parseValue(s string) (templatePart, error) {
 // A routes is the routes of one row, which its key and its share name as {route}. The
 // two may stand before the routes.
 type routes struct {
-	key   keyFunc // [throttle.Route] of the patterns; nil: there are none
+	key   keyFunc // [throttle.Route] of the patterns, or nil without patterns
 	named []placeInText
 }
 
@@ -293,8 +295,8 @@ func routeKey(all []routePattern) keyFunc {
 	return throttle.Route(patterns...)
 }
 
-// checkRoutes refuses what throttle finds wrong with routes, each at its place: a pattern that is none, and one that
-// never counts beside those before it.
+// checkRoutes reports throttle's mistakes in routes, each at its place: a pattern with a mistake,
+// and a pattern that never counts behind earlier patterns.
 func (r *reader) checkRoutes(all []routePattern) (ok bool) {
 	ok = true
 	for _, p := range all {
@@ -327,7 +329,7 @@ func (r *reader) checkRoutes(all []routePattern) (ok bool) {
 	return ok
 }
 
-// isAboutRoute reports whether a mistake is that of a pattern behind others.
+// isAboutRoute reports whether a mistake concerns a pattern behind the given patterns.
 func isAboutRoute(mistake string, others []routePattern, pattern string) bool {
 	begin := fmt.Sprintf("pattern %q", pattern)
 	return strings.HasPrefix(mistake, begin+": ") || slices.ContainsFunc(others, func(o routePattern) bool {

@@ -8,9 +8,9 @@ type keyed struct {
 	key, value *yaml.Node
 }
 
-// members returns what a mapping holds, that of merge keys ("<<") last and only where
-// the mapping itself says nothing. It is ok unless a key stands there twice, or is none. If
-// the node is no mapping read is false.
+// members returns the members of a mapping. Members of merge keys ("<<") come last, and only if the
+// mapping itself has no such key. ok is false if a key is there twice or is invalid. read is false
+// if the node is no mapping.
 func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool) {
 	n = follow(n)
 	if n.Kind != yaml.MappingNode {
@@ -54,8 +54,8 @@ func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool)
 	return all, true, ok
 }
 
-// merge returns what a merge key adds: a mapping, or several in a list. A list in that list
-// is no merge key for any other reader of YAML.
+// merge returns the members that a merge key adds, from a mapping or a list of mappings. A list
+// within that list is invalid, as for every reader of YAML.
 func (r *reader) merge(n *yaml.Node, name string) (all []keyed, ok bool) {
 	n = follow(n)
 	if n.Kind != yaml.SequenceNode {

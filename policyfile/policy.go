@@ -20,15 +20,15 @@ import (
 type row struct {
 	throttle.Policy
 	at        *yaml.Node
-	fields    map[string]*yaml.Node // by name, with those of merge keys
+	fields    map[string]*yaml.Node // by name, including merge keys
 	named     bool                  // no request matches it: callers name it
 	wildcards []wildcard            // that its key and its cost name
 	routes    []routePattern        // of which its key names one
-	penalty   feedback.Reader       // which answers close the budget; nil: the default
+	penalty   feedback.Reader       // which answers close the budget, or nil for the default
 	acted     func(*http.Response) bool
 	quota     feedback.Reader
 	settle    feedback.Reader
-	runbook   string // "": none
+	runbook   string // optional
 }
 
 // policyRow is one row of the file.
@@ -36,7 +36,7 @@ var policyRow = defined("policy", shape[row]{schema: policy.schema, read: func(r
 	r.wildcards, r.routes = nil, new(routes)
 	p, ok = policy.read(r, n)
 	r.routes = nil
-	if ok || p.Match != "" { // otherwise a mistake may be what was meant to be the match
+	if ok || p.Match != "" { // otherwise a mistyped field may be the match
 		p.wildcards = r.wildcards
 	}
 	return p, ok
@@ -73,8 +73,8 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	return r.setRoutes(p)
 }}
 
-// reader returns what reads the answers of the row: penalty, acted, quota and settle together; nil if the
-// row has none of them.
+// reader returns the reader of the row's answers: penalty, acted, quota and settle together, or nil
+// if the row has none of them.
 func (p *row) reader() feedback.Reader {
 	refused := p.penalty
 	if p.acted != nil {
@@ -105,7 +105,8 @@ func (p *row) reader() feedback.Reader {
 // upstream for down.
 const outageAnswers = 10
 
-// usualRefusals returns a reader of what the default of [throttle.Policy.Answer] takes for a refusal.
+// usualRefusals returns a reader of the refusals that the default of [throttle.Policy.Answer]
+// knows.
 func usualRefusals() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(throttle.RetryAfter),

@@ -49,9 +49,8 @@ import (
 // The rows of a preset.
 type presetRows = []throttle.Policy
 
-// presets are the tables that the library knows, by the names of their packages. Their
-// options have the names of the fields in Go, and what they do not have here is for a
-// table in Go.
+// presets are the tables of the library, by the names of their packages. Their options have the
+// names of the fields in Go. Options that are missing here need a table in Go.
 var presets = shape[presetRows]{
 	read:   func(r *reader, n *yaml.Node) (presetRows, bool) { return allPresets().read(r, n) },
 	schema: func() schema { return allPresets().schema() },

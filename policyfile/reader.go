@@ -23,13 +23,13 @@ type reader struct {
 	noted map[mistake]bool
 
 	wildcards []wildcard // that keys have named since the row began
-	routes    *routes    // of the row; nil outside of rows
+	routes    *routes    // of the row, or nil outside of rows
 	sifted    int        // how many parts around this one look at some answers only
 
 	ids map[string]keyFunc // of the caller, for rows of the catalog; nil in a user's file
 }
 
-// A mistake is what makes two errors the same one: an alias repeats those of its anchor.
+// A mistake identifies an error: an alias repeats the errors of its anchor.
 type mistake struct {
 	line, column int
 	text         string
@@ -50,7 +50,7 @@ func newReader(file string, text []byte) *reader {
 // isEmpty reports whether a node is nothing at all.
 func isEmpty(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 }
 
-// follow returns what a node stands for: the anchor's node for an alias.
+// follow returns the anchor's node for an alias, and any other node itself.
 func follow(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -63,8 +63,8 @@ func (r *reader) fail(n *yaml.Node, format string, args ...any) {
 	r.failAt(n.Line, n.Column, format, args...)
 }
 
-// failIn notes a mistake so many bytes into the text of a node, if the text stands in the
-// file as it is: without escapes, and in one line.
+// failIn notes a mistake offset bytes into the text of a node, if the text stands in the file
+// without escapes, in one line.
 func (r *reader) failIn(n *yaml.Node, offset int, format string, args ...any) {
 	column := n.Column
 	if n.Line <= len(r.lines) && n.Kind == yaml.ScalarNode {
@@ -99,7 +99,7 @@ func (r *reader) failAt(line, column int, format string, args ...any) {
 	}
 }
 
-// kindOf says what a node is, as people say it.
+// kindOf returns the everyday name of a node's kind.
 func kindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle != 0 && len(n.Content) == 2 && n.Content[0].Kind == yaml.MappingNode:
@@ -120,7 +120,7 @@ func kindOf(n *yaml.Node) string {
 // clip shortens a text that an error repeats.
 func clip(text string) string { return clipTo(text, 60) }
 
-// clipTo shortens a text to so many characters.
+// clipTo shortens a text to most characters.
 func clipTo(text string, most int) string {
 	n := 0
 	for i := range text {

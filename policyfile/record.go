@@ -14,15 +14,15 @@ import (
 type record[S any] struct {
 	name    string // "a policy", for errors
 	fields  []field[S]
-	ignored string                                                    // keys that begin so are for anchors; "": none are
-	check   func(r *reader, n *yaml.Node, members []keyed, v *S) bool // after all fields, also if some have mistakes; nil: nothing is to be checked
+	ignored string                                                    // keys with this prefix are for anchors; "" for no such keys
+	check   func(r *reader, n *yaml.Node, members []keyed, v *S) bool // after all fields, also if some have mistakes; optional
 }
 
 // A field is one key of a record.
 type field[S any] struct {
 	name, doc string
 	required  bool
-	advice    string // what the mistake says of a required field that is missing, after its name
+	advice    string // the text behind the name of a missing required field
 	read      func(r *reader, n *yaml.Node, to *S) bool
 	schema    func() schema
 }
@@ -54,7 +54,7 @@ func partly[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
 	}
 }
 
-// must returns the field as one that may not be left out.
+// must returns the field as a required field.
 func must[S any](f field[S]) field[S] {
 	f.required = true
 	return f
@@ -109,7 +109,7 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 	return v, ok
 }
 
-// hint says what a name that is no field's may have been meant to be.
+// hint suggests the field that an unknown name may have meant.
 func (d record[S]) hint(name string) string {
 	return cmp.Or(oddSpace(name), missingSpace(name), didYouMean(name, d.names()))
 }

@@ -17,8 +17,7 @@ import (
 
 // What only the whole of a row, or of all rows, can tell.
 
-// checkPolicies lets throttle look at the policies that were read, and refuses what can
-// only be a mistake.
+// checkPolicies lets throttle check the policies, and rejects rows that can only be mistakes.
 func (r *reader) checkPolicies(d *document) {
 	first := make(map[string]*yaml.Node)
 	for _, t := range d.tables {
@@ -202,8 +201,8 @@ func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.No
 	}
 }
 
-// rowName is the name of a row while throttle looks at it: its own may be missing, or that
-// of another.
+// rowName is the name of a row while throttle checks it: its own name may be missing or a
+// duplicate.
 func rowName(i int) string { return "row " + strconv.Itoa(i) }
 
 // configErrors returns the mistakes that throttle finds in rows, by rowName.
@@ -242,8 +241,8 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 	return all
 }
 
-// checkTests says which tests name a policy that is not there. If a policy has no name, or
-// a preset has a mistake, it may be the one that is meant.
+// checkTests reports tests that name a missing policy. If a policy has no name, or a preset has a
+// mistake, the policy may exist.
 func (r *reader) checkTests(d *document) {
 	var names []string
 	there := make(map[string]bool)

@@ -102,8 +102,7 @@ var share = defined("share", scalar("a share from 0 to below 1, such as 0.25", s
 // fraction is how a share is written.
 var fraction = regexp.MustCompile(`^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE]-?[0-9]+)?$`)
 
-// pattern is a regular expression that finds something: one that matches the empty text
-// matches every answer.
+// pattern is a regular expression that does not match the empty text, and so not every answer.
 var pattern = defined("pattern", scalar("a regular expression", anyText, func(s string) (*regexp.Regexp, error) {
 	p, err := regexp.Compile(s)
 	switch {
@@ -147,7 +146,7 @@ func oneOf[T any](words ...word[T]) shape[T] {
 	})
 }
 
-// A word is one that oneOf knows.
+// A word is a word of oneOf, with its value.
 type word[T any] struct {
 	name  string
 	value T

@@ -15,14 +15,13 @@ type schema = map[string]any
 // itself in JSON Schema. The loader and the schema are made of the same shapes, so they
 // cannot drift apart.
 type shape[T any] struct {
-	// read returns what a node says; ok is false after a mistake, which it has noted.
+	// read returns the value of a node. ok is false after a mistake, which read has noted.
 	read   func(r *reader, n *yaml.Node) (v T, ok bool)
 	schema func() schema
 }
 
-// scalar returns the shape of a single value. Expected says what would be right, as in
-// "a duration such as 250ms". An error of parse says what is wrong; it may say where, as a
-// placed.
+// scalar returns the shape of a single value. expected describes a valid value, as in "a duration
+// such as 250ms". An error of parse describes the mistake; a placed error has its position.
 func scalar[T any](expected string, s schema, parse func(text string) (T, error)) shape[T] {
 	return shape[T]{
 		schema: func() schema { return s },
@@ -37,7 +36,7 @@ func scalar[T any](expected string, s schema, parse func(text string) (T, error)
 	}
 }
 
-// parsed returns what a node's text says.
+// parsed returns the value of a node's text.
 func parsed[T any](r *reader, n *yaml.Node, text string, parse func(text string) (T, error)) (v T, ok bool) {
 	if len(text) > mostText {
 		r.fail(n, "this value has %d bytes; %d are the most", len(text), mostText)
@@ -94,7 +93,8 @@ func list[T any](of shape[T]) shape[[]T] {
 func filled[T any](of shape[T]) shape[T] {
 	return shape[T]{schema: of.schema, read: func(r *reader, n *yaml.Node) (T, bool) {
 		v, ok := of.read(r, n)
-		if n = follow(n); ok && n.Kind != yaml.ScalarNode && len(n.Content) == 0 {
+		n = follow(n)
+		if ok && n.Kind != yaml.ScalarNode && len(n.Content) == 0 {
 			r.fail(n, "this is empty: write what is meant, or leave the field out")
 			ok = false
 		}
@@ -133,7 +133,7 @@ func table[T any](of shape[T], checks ...func(name string) error) shape[map[stri
 	}
 }
 
-// as returns a shape whose values are made of those of another.
+// as returns a shape with f applied to the values of of.
 func as[A, B any](of shape[A], f func(A) B) shape[B] {
 	return shape[B]{
 		schema: of.schema,
@@ -147,7 +147,7 @@ func as[A, B any](of shape[A], f func(A) B) shape[B] {
 	}
 }
 
-// either returns the shape of two kinds of nodes: one for a mapping, another for all else.
+// either returns the shape of two kinds of nodes: mapping for a mapping, other for all others.
 func either[T any](other, mapping shape[T]) shape[T] {
 	return shape[T]{
 		schema: func() schema { return schema{"anyOf": []any{other.schema(), mapping.schema()}} },

@@ -13,7 +13,7 @@ import (
 // What people write that is no YAML. The YAML library reports where it could not go on,
 // which is often a line later, in words of its grammar. Here the slip itself is looked for.
 
-// failYAML notes what the YAML library found.
+// failYAML notes an error of the YAML library.
 func (r *reader) failYAML(err error) {
 	var e *yaml.LoadError
 	var all *yaml.LoadErrors
@@ -33,7 +33,7 @@ func (r *reader) failYAML(err error) {
 	}
 }
 
-// secondDocument returns the line in which another document begins.
+// secondDocument returns the line in which a second document begins.
 func (r *reader) secondDocument() int {
 	begun, ended := false, false
 	for i := range r.lines {
@@ -55,10 +55,10 @@ func (r *reader) secondDocument() int {
 
 const emptyFile = `the file is empty; it begins with "version: 1"`
 
-// A slip is a line that is no YAML, or not what was meant.
+// A slip is a line that is no YAML, or parses as something unintended.
 type slip struct {
 	line *regexp.Regexp // its first group is the place
-	text string         // "%s" is what the groups match, in their order
+	text string         // with "%s" for each group's match, in order
 }
 
 const lineHead = `^[ \t]*(?:- +)*`
@@ -122,7 +122,7 @@ func (r *reader) behindQuote(at yaml.Mark) bool {
 	return strings.HasSuffix(before, `"`) || strings.HasSuffix(before, "'")
 }
 
-// failToken says in plain words what the YAML library met.
+// failToken describes an error of the YAML library in plain words.
 func (r *reader) failToken(e *yaml.LoadError) {
 	at := e.Mark
 	text := strings.TrimPrefix(e.Message, "yaml: ")

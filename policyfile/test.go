@@ -21,9 +21,9 @@ type Test struct {
 	URL     *url.URL
 	Header  http.Header
 	Body    string
-	Expects []Expectation // of these policies and no others
+	Expects []Expectation // exactly the policies that the request meets
 
-	// Answer is what the upstream answers. Without it the request alone is tested.
+	// Answer is the upstream's answer. Without it only the request is tested.
 	Answer *Answer
 
 	// Closes says for how long the answer closes which policies: all of them.
@@ -38,8 +38,8 @@ type Test struct {
 // An Expectation is one policy that a request must match.
 type Expectation struct {
 	Policy string
-	Cost   *int    // what it must cost; nil: whatever it costs
-	Key    *string // the key of its budget; nil: any
+	Cost   *int    // the expected cost, or nil for any
+	Key    *string // the expected key of the budget, or nil for any
 }
 
 // A placedTest is a test and where its parts stand.
@@ -80,8 +80,8 @@ var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	return true
 }}
 
-// expectations are the policies that the request must match, all of them: a list of names,
-// or a mapping from names to what is expected of each.
+// expectations are all policies that the request must match: a list of names, or a mapping from
+// names to the expected cost and key.
 var expectations = field[placedTest]{
 	name: "policies", doc: "all policies that the request must match: a list of names, or for each name the cost and the key of its budget",
 	schema: func() schema {

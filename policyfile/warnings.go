@@ -12,9 +12,9 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// Warnings returns what the file's own rows may say without anybody meaning it: each is allowed, and no mistake.
+// Warnings returns likely oversights in the file's own rows. Each is allowed, and is no mistake.
 //
-//   - Rows that match the same requests, and read refusals by default, if it is not clear which of them a 429 is about.
+//   - Rows that match the same requests and read refusals by default, if it is unclear which of them a 429 is about.
 //   - A key with {path} beside a match whose path has a wildcard, or a test whose path has an id: each path has a budget of its own.
 func (f *File) Warnings() Errors {
 	w := warner{file: f, reader: newReader(f.name, f.text)}
@@ -35,8 +35,9 @@ func (w *warner) warn(p *row, format string, args ...any) {
 	w.reader.failAt(p.at.Line, 0, format, args...)
 }
 
-// warnOfRefusals warns of rows of which a 429 closes another one than it may be about. A [throttle.Transport] closes,
-// of all rows that read the 429 by default, the first that has a key, and all if none has.
+// warnOfRefusals warns of rows that a 429 closes in place of the row that it may be about. Of all
+// rows that read the 429 by default, a [throttle.Transport] closes the first that has a key, and
+// all if none has.
 func (w *warner) warnOfRefusals() {
 	for _, rows := range w.sharedRequests((*row).readsByDefault) {
 		keyed := slices.DeleteFunc(slices.Clone(rows), func(p *row) bool { return p.Key == nil })
@@ -57,7 +58,7 @@ func (p *row) readsByDefault() bool {
 	return p.penalty == nil && p.acted == nil && !p.Shadow && !p.named
 }
 
-// holdDifferently reports whether to close one of some rows stops other requests than to close another one.
+// holdDifferently reports whether it matters for other requests which of some rows closes.
 func holdDifferently(rows []*row) bool {
 	return slices.ContainsFunc(rows, func(p *row) bool {
 		return p.Match != rows[0].Match || p.Scope != rows[0].Scope || written("key", "")(p) != written("key", "")(rows[0])
@@ -135,8 +136,9 @@ func route(path string) string {
 	return strings.ReplaceAll(path, "{id1}", "{id}")
 }
 
-// sharedRequests returns those of the file's own rows that match one request, for each request of which the file
-// speaks. It leaves out rows of which isMeant is false, single rows, and rows that are part of a longer result.
+// sharedRequests returns the file's own rows that match one request, for each request that the file
+// mentions. It leaves out rows for which isMeant is false, single rows, and subsets of a longer
+// result.
 func (w *warner) sharedRequests(isMeant func(*row) bool) (all [][]*row) {
 	var rows []*row
 	var policies []throttle.Policy
@@ -166,7 +168,7 @@ func (w *warner) sharedRequests(isMeant func(*row) bool) (all [][]*row) {
 	return longest(all)
 }
 
-// longest returns those of all that are not part of another one, each once.
+// longest returns the sets that are no subset of a longer set, each once.
 func longest(all [][]*row) (kept [][]*row) {
 	slices.SortStableFunc(all, func(a, b []*row) int { return len(b) - len(a) })
 	for _, rows := range all {

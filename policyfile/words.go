@@ -15,8 +15,8 @@ import (
 // text is any text. A number or a yes is one, too, as people write them without quotes.
 var text = defined("text", scalar("a text", anyText, func(s string) (string, error) { return s, nil }))
 
-// label is a text that is not empty: a name, an id, a field. A value that was left out by
-// mistake would be another one.
+// label is a text that is not empty: a name, an id, a field. An empty value would silently be a
+// different value.
 var label = defined("label", scalar("a text", anyText, parseLabel))
 
 func parseLabel(s string) (string, error) {
@@ -71,7 +71,7 @@ var headerTable = shape[map[string]string]{schema: headerTexts.schema, read: fun
 
 var headerTexts = table(text, checkHeaderName)
 
-// methods are those of HTTP that everybody knows.
+// methods are the methods of HTTP.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
 	http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace,
@@ -97,10 +97,10 @@ func checkMethod(s string) error {
 	return nil
 }
 
-// status is that of an answer.
+// status is a status code.
 var status = defined("status", between(100, 999))
 
-// method is that of a request.
+// method is a method of HTTP.
 var method = defined("method", scalar("a method such as POST", anyText, func(s string) (string, error) { return s, checkMethod(strings.ToUpper(s)) }))
 
 // hostName is a host that a when compares: without scheme, port and path.

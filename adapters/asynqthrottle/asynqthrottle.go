@@ -1,9 +1,9 @@
-// Package asynqthrottle keeps the tasks of [asynq] within the limits of somebody else's API, and
-// keeps no worker while a task waits.
+// Package asynqthrottle keeps the tasks of [asynq] within the limits of an external API. A waiting
+// task occupies no worker.
 //
-// A task that would have to wait is put aside: asynq tries it again when its turn has come. That does not
-// count as a failure, nor as one of its retries. It keeps its place in line meanwhile, before all that come later,
-// also before callers that wait in memory.
+// A task that would have to wait is put aside: asynq runs it again when its turn comes. That counts
+// neither as a failure nor as a retry. Meanwhile the task keeps its place in line, before all later
+// tasks, and before later callers that wait in memory.
 package asynqthrottle
 
 import (
@@ -28,17 +28,18 @@ type Gate struct {
 	prefix   string
 }
 
-// Options are optional, but for Demands.
+// Options configure a Gate. Only Demands is required.
 type Options struct {
-	// Demands returns what a task takes of which budgets. A task without demands is let through.
+	// Demands returns the budgets that a task takes from, and the costs. A task without demands is
+	// let through.
 	Demands func(*asynq.Task) []throttle.Demand
 
-	// Patience is for how long a task may wait in its worker before it is put aside. Let it be longer than
-	// the DelayedTaskCheckInterval of the server: asynq tries tasks again only so often. Defaults to
-	// [DefaultPatience].
+	// Patience is how long a task may wait in its worker before it is put aside. It should exceed
+	// the server's DelayedTaskCheckInterval, the interval at which asynq looks for delayed tasks.
+	// Defaults to [DefaultPatience].
 	Patience time.Duration
 
-	// Prefix is what the keys begin with under which Redis keeps the places of tasks. Defaults to
+	// Prefix is the prefix of the Redis keys that hold the places of tasks. Defaults to
 	// [DefaultPrefix].
 	Prefix string
 }
@@ -50,8 +51,9 @@ const (
 	checkInterval   = time.Second
 )
 
-// New returns a gate to the budgets of limiters, whose store keeps places: memstore or redisstore. asynq keeps nothing with a task but what it was enqueued with, so
-// the gate keeps its place in the Redis of client, for as long as the task is put aside and a day longer.
+// New returns a gate to the budgets of limiters, whose store must keep places: memstore or
+// redisstore. asynq stores nothing with a task after the task was enqueued, so the gate keeps each
+// place in the Redis of client, until a day after the task's turn.
 func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, error) {
 	var mistakes []error
 	if o.Demands == nil {
@@ -88,7 +90,7 @@ func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, 
 // A Later is the error of a task that is put aside.
 type Later struct {
 	Place *throttle.Place
-	Lost  error // why the place could not be kept: the task will have a new one; nil: it was kept
+	Lost  error // why the place could not be kept, so that the task gets a new place; nil if it was kept
 }
 
 // Error implements error.
@@ -108,9 +110,9 @@ func (e *Later) Unwrap() []error {
 	return []error{throttle.ErrLimited, e.Lost}
 }
 
-// Config returns the configuration of a server with what a gate needs: tasks that were put aside are tried
-// again when their turn comes, which is no failure, and asynq looks for them every second, unless
-// the configuration says another interval.
+// Config returns the configuration of a server that a gate needs: tasks that were put aside run
+// again when their turn comes, without counting as failures, and asynq looks for them every second,
+// unless c sets an interval.
 func (g *Gate) Config(c asynq.Config) asynq.Config {
 	delay, failure := c.RetryDelayFunc, c.IsFailure
 	if delay == nil {
@@ -157,8 +159,8 @@ func (g *Gate) Middleware(next asynq.Handler) asynq.Handler {
 
 type permitKey struct{}
 
-// Permit returns the permit of the task whose context this is: to settle what it cost, or to close a
-// budget that refused it; nil if it has none.
+// Permit returns the permit of the task in ctx, to settle its cost or to close a budget that
+// refused it, or nil if ctx has no permit.
 func Permit(ctx context.Context) *throttle.Permit {
 	p, _ := ctx.Value(permitKey{}).(*throttle.Permit)
 	return p
@@ -184,7 +186,7 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 			return nil, err
 		case permit != nil:
 			if came != nil {
-				_ = g.client.Del(ctx, key).Err() // else it expires
+				_ = g.client.Del(ctx, key).Err() // a key that stays expires
 			}
 			return permit, nil
 
@@ -213,7 +215,7 @@ func (g *Gate) key(ctx context.Context) string {
 	return g.prefix + queue + ":" + id
 }
 
-// load returns the place of a task that was put aside; nil if it has none, or none that can be read.
+// load returns the place of a task that was put aside, or nil without a readable place.
 func (g *Gate) load(ctx context.Context, key string) *throttle.Place {
 	text, err := g.client.Get(ctx, key).Bytes()
 	if err != nil {

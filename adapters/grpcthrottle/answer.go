@@ -13,23 +13,23 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// An Answer says what the status of a call means, and for which of its budgets.
+// An Answer says what the status of a call means for the call's budgets.
 type Answer struct {
 	throttle.Answer
 
-	// Policies are those whose budgets it is about, as far as the call has them. A cost, and what
-	// is left, are of one budget: name its policy if the call has several. Defaults to nil: all of
-	// the call's budgets.
+	// Policies are the policies of the affected budgets, as far as the call has them. A cost or a
+	// remaining quota belongs to one budget: name its policy if the call has several. Defaults to
+	// nil: all of the call's budgets.
 	Policies []string
 }
 
-// RetryInfo is the default of [Options.Answer]: RESOURCE_EXHAUSTED with a RetryInfo
-// is a refusal that closes all budgets of the call until its delay is over.
+// RetryInfo is the default of [Options.Answer]: RESOURCE_EXHAUSTED with a RetryInfo is a refusal
+// that closes all budgets of the call until its delay is over.
 //
-// Without a RetryInfo it closes nothing: gRPC says the same of a message that is too
-// large. Neither does UNAVAILABLE, with or without one: it may come from a single
-// backend of many, or from the client's own connection, and a client tries another. Have
-// an Answer of your own if your server means all of itself.
+// RESOURCE_EXHAUSTED without a RetryInfo closes nothing: gRPC uses it for messages above the size
+// limit as well. UNAVAILABLE closes nothing either: it may come from a single backend of many, or
+// from the client's own connection, and clients try a different backend. Set Options.Answer if your
+// server's UNAVAILABLE concerns the whole server.
 func RetryInfo(s *status.Status) (a Answer) {
 	if d := RetryDelay(s); d > 0 && s.Code() == codes.ResourceExhausted {
 		a.Answer = throttle.Refused(d)
@@ -37,7 +37,7 @@ func RetryInfo(s *status.Status) (a Answer) {
 	return a
 }
 
-// RetryDelay returns the delay of a status' RetryInfo; 0 if there is none.
+// RetryDelay returns the delay of a status' RetryInfo, or 0 without one.
 func RetryDelay(s *status.Status) time.Duration {
 	for _, d := range s.Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok && info.GetRetryDelay().IsValid() {
@@ -54,9 +54,9 @@ const (
 	maxReport = 30 * time.Second
 )
 
-// learn tells the budgets of a call what its Answer makes of its status. It returns the call's error: with what is
-// wrong with the Answer, if something is. An error of throttle itself, of an interceptor inside this one, is no
-// answer of the server.
+// learn applies the Answer to the budgets of a call and returns the call's error, joined with any
+// mistake in the Answer. An error of throttle itself, out of an inner interceptor, is no answer of
+// the server.
 func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok || errors.Is(err, throttle.ErrLimited) {
@@ -141,8 +141,8 @@ func mistakeIn(err error) error {
 	return nil
 }
 
-// A wrongAnswerError is the error of a call, with a mistake in what the program's own function has made of it. Its
-// status is that of the call.
+// A wrongAnswerError is the error of a call together with a mistake in the program's own Answer
+// function. Its status is the status of the call.
 type wrongAnswerError struct {
 	call, wrong error
 	status      *status.Status

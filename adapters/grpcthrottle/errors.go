@@ -14,10 +14,10 @@ import (
 
 // An Error is why a call was not made, as a status:
 //
-//	RESOURCE_EXHAUSTED           a limit, with RetryInfo if it is known how long to wait: *throttle.LimitError
-//	CANCELLED, DEADLINE_EXCEEDED the call's context ended while it was held
-//	UNAVAILABLE                  the store could not be asked: *throttle.StoreError
-//	INTERNAL                     a policy cannot say what the call costs: *throttle.ConfigError
+//	RESOURCE_EXHAUSTED           a limit, with RetryInfo if the wait is known: *throttle.LimitError
+//	CANCELLED, DEADLINE_EXCEEDED the call's context ended while the call waited
+//	UNAVAILABLE                  the store did not answer: *throttle.StoreError
+//	INTERNAL                     a policy cannot compute the call's cost: *throttle.ConfigError
 //
 // The server has seen nothing of the call, and no budget was charged.
 type Error struct {

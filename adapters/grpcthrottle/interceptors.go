@@ -13,14 +13,14 @@ import (
 
 // Options change what New does. The zero value of each field is useful.
 type Options struct {
-	// Host is the host that patterns are compared with. Defaults to the authority: the
-	// target's, without its scheme, or that of [grpc.CallAuthority].
+	// Host is the host that patterns are matched against. Defaults to the authority: the target's
+	// without its scheme, or the authority of [grpc.CallAuthority].
 	Host string
 
-	// Answer looks at the status of a call that failed, and says what it means for the call's
-	// budgets. Defaults to [RetryInfo]. What is wrong with its result (a policy that the
-	// limiters do not have, a cost below 0, what is left of several budgets) is told in the
-	// error of the call, whose status stays, and then nothing is told to the budgets.
+	// Answer says what the status of a failed call means for the call's budgets. Defaults to
+	// [RetryInfo]. If its result is invalid (a policy that the limiters do not have, a negative
+	// cost, a quota for several budgets), the mistake is in the error of the call, whose status
+	// stays, and no budget changes.
 	Answer func(*status.Status) Answer
 }
 
@@ -40,9 +40,9 @@ func New(limits *throttle.Limiters, o Options) *Interceptors {
 	return i
 }
 
-// DialOptions returns the options for [grpc.NewClient]: both interceptors, inside of
-// those that were given before, and no retries by a service config, because the
-// interceptors do not see them. An interceptor that retries must come before.
+// DialOptions returns the options for [grpc.NewClient]: both interceptors, inside of the
+// interceptors of earlier options, and no retries by a service config, because interceptors do not
+// see them. An interceptor that retries must come before.
 func (i *Interceptors) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(i.Unary), grpc.WithChainStreamInterceptor(i.Stream), grpc.WithDisableRetry(),
@@ -77,7 +77,7 @@ func (i *Interceptors) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 		}
 	}()
 
-	// A copy, because another call may use the same slice.
+	// Copy the slice: a concurrent call may use it.
 	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { permit.Release() }))
 	s, err := stream(ctx, desc, cc, method, opts...)
 	if err != nil {
@@ -98,7 +98,7 @@ type clientStream struct {
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if err != nil {
-		err = s.ended(err) // gRPC allows no other RecvMsg meanwhile, and none after it
+		err = s.ended(err) // gRPC allows no concurrent RecvMsg, and none after the last
 	}
 	return err
 }
@@ -129,7 +129,8 @@ func connect(ctx context.Context, cc *grpc.ClientConn) (waited bool) {
 			return waited
 		default:
 			cc.Connect()
-			if waited = true; !cc.WaitForStateChange(ctx, s) {
+			waited = true
+			if !cc.WaitForStateChange(ctx, s) {
 				return waited
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // Transport or Limiters of package throttle.
 type Source = telemetry.Source
 
-// budgets are what is told of budgets, and whom to ask.
+// budgets are the instruments for the state of budgets, and the sources to read it from.
 type budgets struct {
 	sources []Source
 
@@ -27,15 +27,17 @@ type budgets struct {
 	paused               metric.Float64ObservableGauge
 }
 
-// Budgets tells what the budgets of all policies of the sources are like. A policy with a Key has a
-// budget for each key, and keys are no attributes: of its budgets, those that the program used last
-// are asked, 16 at the most, and told together. Each collection asks the store once for each budget,
-// so let few programs of a fleet have it. It follows SetPolicies by itself; the registration ends
-// it. One is for all transports and limiters of a program. A provider that is nil is the global provider of package otel.
+// Budgets registers instruments for the state of the budgets of all policies of the sources. A
+// policy with a Key has a budget for each key. Keys are no attributes: the 16 budgets that the
+// program used last are read and reported together. Each collection asks the store once for each
+// budget, so register Budgets in few programs of a fleet. It follows SetPolicies, and the
+// registration ends it. One registration serves all transports and limiters of a program. A nil
+// provider is the global provider of package otel.
 //
-// Of a policy with a Share the shares that wait are told: the 16 that wait most by their hashed names, as "throttle explain" prints
-// them, and all others together as "other". Callers without a share are "none", and shares beyond those that a budget
-// tells apart are "common".
+// For a policy with a Share it reports the waiting shares: the 16 with the most waiters by their
+// hashed names, as "throttle explain" prints them, and the rest together as "other". Callers
+// without a share are "none", and shares beyond the number that a budget distinguishes are
+// "common".
 func Budgets(p metric.MeterProvider, sources ...Source) (metric.Registration, error) {
 	b := &budgets{sources: sources}
 	m := meterOf(p)
@@ -83,7 +85,7 @@ func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
 	return nil
 }
 
-// tell tells what the budgets of one policy are like.
+// tell reports the state of one policy's budgets.
 func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) {
 	of := metric.WithAttributes(policyKey.String(policy))
 	if s.Limit.Kind() != store.KindUnlimited {

@@ -1,6 +1,6 @@
-// Package otelthrottle tells OpenTelemetry what throttle does, in metrics modelled on
-// aspnetcore.rate_limiting.*, the only ones for rate limits that are a convention, and in spans
-// of requests that were held:
+// Package otelthrottle reports throttle's events to OpenTelemetry: as metrics modelled on
+// aspnetcore.rate_limiting.*, the only convention for rate limits, and as spans of requests that
+// waited:
 //
 //	o, err := otelthrottle.New(otelthrottle.Config{})
 //	transport, err := throttle.New(throttle.Config{

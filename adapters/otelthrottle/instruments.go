@@ -30,7 +30,7 @@ type instruments struct {
 	away                                  metric.Float64ObservableGauge
 
 	mu    sync.Mutex
-	fresh []counter // those that no collection has seen
+	fresh []counter // not seen by any collection yet
 }
 
 // make makes the instruments.
@@ -65,7 +65,7 @@ var results = [...][]attribute.KeyValue{
 	{resultKey.String("refused"), errorKey.String(telemetry.ErrorOther)},
 }
 
-// The indexes in results of what has no reason.
+// The indexes in results of events without a reason.
 const (
 	started = 0
 	gaveUp  = 1
@@ -144,8 +144,8 @@ func (i *instruments) newCounter(of metric.Int64Counter, set attribute.Set) coun
 	return c
 }
 
-// addZeros makes the counters exist that are new. It is called at a collection: a global provider that the program sets later
-// forgets what it was told before.
+// addZeros creates the new counters with 0. It runs at a collection, because a global provider that
+// the program sets later has not seen earlier values.
 func (i *instruments) addZeros(ctx context.Context) {
 	i.mu.Lock()
 	fresh := i.fresh

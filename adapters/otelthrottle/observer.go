@@ -32,11 +32,10 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
-// An Observer has metrics and spans made of events. It is safe for concurrent
-// use, and there is nothing to close. One is for all transports and limiters of
-// a program: what several tell of the store would not be added up. The zero
-// Observer is that of New(Config{}), and tells the error handler of package otel
-// what New would return.
+// An Observer turns events into metrics and spans. It is safe for concurrent use, and there is
+// nothing to close. Use one for all transports and limiters of a program: metrics of the store must
+// not be reported twice. The zero Observer equals New(Config{}), and passes the error that New
+// would return to the error handler of package otel.
 type Observer struct {
 	made sync.Once
 	instruments
@@ -46,8 +45,8 @@ type Observer struct {
 	outages telemetry.Outages
 }
 
-// New returns an observer. Its errors are those of the meter provider. Give its
-// Observe to the transports and limiters of a program, and these to
+// New returns an observer. Its errors come from the meter provider. Set [throttle.Config.Observe]
+// of all transports and limiters to its Observe, and pass the transports and limiters to
 // [Observer.Follow].
 func New(c Config) (*Observer, error) {
 	o := new(Observer)
@@ -93,10 +92,9 @@ func meterOf(p metric.MeterProvider) metric.Meter {
 	return p.Meter(scope)
 }
 
-// Follow makes the series of all policies of the sources, with 0, and later
-// those of the policies that the sources get by their SetPolicies. The series
-// of policies that are gone stay, as long as the program runs. A policy of a
-// transport that is not followed has its series from its first event on.
+// Follow creates the series of all policies of the sources, with 0, and later the series of
+// policies that SetPolicies adds. Series of removed policies stay until the program ends. Without
+// Follow a policy has its series from its first event on.
 func (o *Observer) Follow(sources ...Source) {
 	if o.ready() {
 		o.all.Follow(sources...)
@@ -111,10 +109,9 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) error {
 	return nil
 }
 
-// Observe counts an event, and makes a span of a wait that is over. It is meant for
-// [throttle.Config.Observe]. It allocates nothing, but for the span. The context must be the one
-// that throttle gave: by it the store is asked, at a collection after a failure, whether it
-// answers.
+// Observe counts an event, and makes a span of a wait that has ended. It is meant for
+// [throttle.Config.Observe]. It allocates nothing except for the span. ctx must be the context that
+// throttle passed: after a failure the next collection asks the context's store whether it answers.
 func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
 	if !o.ready() {
 		return
@@ -135,7 +132,7 @@ func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
 		s.shadow.record(ctx, e.Duration)
 		s.events[e.Kind].add(ctx)
 	default:
-		if int(e.Kind) < len(s.events) { // else of a version that this one does not know
+		if int(e.Kind) < len(s.events) { // unknown kinds are of a newer version
 			s.events[e.Kind].add(ctx)
 		}
 	}

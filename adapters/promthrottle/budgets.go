@@ -18,17 +18,17 @@ type budgets struct {
 	up, known, limit, used, booked, waiting, callers, wait, paused, ceiling, shareWaiting, shareServed *prometheus.Desc
 }
 
-// Budgets returns a collector of what the budgets of all policies of the sources are like. A
-// policy with a Key has a budget for each key, and keys are no labels: of its budgets the collector
-// asks about those that the program used last, 16 at the most, and its metrics are about all of them
-// together. Each scrape asks the store once for each budget, so register the collector in few programs
-// of a fleet. It follows SetPolicies by itself.
+// Budgets returns a collector of the state of the budgets of all policies of the sources. A policy
+// with a Key has a budget for each key. Keys are no labels: the 16 budgets that the program used
+// last are read and reported together. Each scrape asks the store once for each budget, so register
+// the collector in few programs of a fleet. It follows SetPolicies.
 //
-// Of a policy with a Share the collector tells the shares that wait: the 16 that wait most by their hashed names, as
-// "throttle explain" prints them, and all others together as "other". Callers without a share are "none", and shares beyond those
-// that a budget tells apart are "common".
+// For a policy with a Share it reports the waiting shares: the 16 with the most waiters by their
+// hashed names, as "throttle explain" prints them, and the rest together as "other". Callers
+// without a share are "none", and shares beyond the number that a budget distinguishes are
+// "common".
 //
-// One collector is for all transports and limiters of a program: a registry takes no second one.
+// One collector serves all transports and limiters of a program: a registry takes no second one.
 func Budgets(sources ...Source) prometheus.Collector {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"policy"}, nil)
@@ -74,7 +74,7 @@ func (b *budgets) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(b.up, prometheus.GaugeValue, up)
 }
 
-// send sends what the budgets of one policy are like.
+// send reports the state of one policy's budgets.
 func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.Summary) {
 	gauge := func(d *prometheus.Desc, v float64) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, policy)

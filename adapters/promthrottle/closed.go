@@ -45,8 +45,8 @@ func (c *closed) close(budget string, until time.Time) {
 	c.tell(until)
 }
 
-// open notes that a budget is open. If the budget had the last end, the gauge falls to the end of
-// another budget, or to now.
+// open records that a budget is open. If this budget had the last end, the gauge falls to the last
+// end among the remaining budgets, or to now.
 func (c *closed) open(budget string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/adapters/telemetry"
 )
 
-// The labels of what has no policy of a table.
+// The labels of events without a policy of a table.
 const (
 	None  = telemetry.None  // requests that no policy held
 	Other = telemetry.Other // policies that are not in a table
@@ -21,9 +21,8 @@ const (
 // [throttle.Transport] or [throttle.Limiters].
 type Source = telemetry.Source
 
-// Metrics are what happens to requests. They are a [prometheus.Collector], and
-// safe for concurrent use. One is for all transports and limiters of a program. The
-// zero Metrics are those of New.
+// Metrics count events. They are a [prometheus.Collector], and safe for concurrent use. One serves
+// all transports and limiters of a program. The zero Metrics equal New().
 type Metrics struct {
 	made     sync.Once
 	requests *prometheus.CounterVec
@@ -94,10 +93,9 @@ func histogram(name, help string) prometheus.HistogramOpts {
 	}
 }
 
-// Follow makes the series of all policies of the sources, with 0, and later
-// those of the policies that the sources get by their SetPolicies. The series
-// of policies that are gone stay, as long as the program runs. A policy of a
-// transport that is not followed has its series from its first event on.
+// Follow creates the series of all policies of the sources, with 0, and later the series of
+// policies that SetPolicies adds. Series of removed policies stay until the program ends. Without
+// Follow a policy has its series from its first event on.
 func (m *Metrics) Follow(sources ...Source) {
 	m.made.Do(m.make)
 	m.all.Follow(sources...)
@@ -108,7 +106,7 @@ func (m *Metrics) Follow(sources ...Source) {
 type series struct {
 	started, refused, gaveUp prometheus.Counter
 	wait, shadow             prometheus.Observer
-	events                   []prometheus.Counter // by kind; nil for the kinds that say what becomes of a request
+	events                   []prometheus.Counter // by kind; nil for the kinds that end a request
 	closed                   closed
 }
 
@@ -143,9 +141,9 @@ func (m *Metrics) newSeries(policy string) *series {
 	return s
 }
 
-// Observe counts an event. It is meant for [throttle.Config.Observe], and allocates
-// nothing. The context must be the one that throttle gave: by it the store is asked, at a scrape
-// after a failure, whether it answers.
+// Observe counts an event. It is meant for [throttle.Config.Observe], and allocates nothing. ctx
+// must be the context that throttle passed: after a failure the next scrape asks the context's
+// store whether it answers.
 func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
 	m.made.Do(m.make)
 	if cause, failed := telemetry.CauseOf(&e); failed {

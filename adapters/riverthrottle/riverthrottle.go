@@ -1,9 +1,9 @@
-// Package riverthrottle keeps the jobs of [river] within the limits of somebody else's API, and keeps no
-// worker while a job waits.
+// Package riverthrottle keeps the jobs of [river] within the limits of an external API. A waiting
+// job occupies no worker.
 //
-// A job that would have to wait is snoozed until its turn comes, which does not count as an attempt. It keeps its
-// place in line meanwhile, before all that come later, also before callers that wait in memory. The place
-// is in the metadata of the job.
+// A job that would have to wait is snoozed until its turn comes, which does not count as an
+// attempt. Meanwhile the job keeps its place in line, before all later jobs, and before later
+// callers that wait in memory. The place is in the metadata of the job.
 package riverthrottle
 
 import (
@@ -31,14 +31,15 @@ type Gate struct {
 
 var _ rivertype.WorkerMiddleware = (*Gate)(nil)
 
-// Options are optional, but for Demands.
+// Options configure a Gate. Only Demands is required.
 type Options struct {
-	// Demands returns what a job takes of which budgets, by its Kind and EncodedArgs. A job without demands is let
-	// through.
+	// Demands returns the budgets that a job takes from, and the costs, by its Kind and
+	// EncodedArgs. A job without demands is let through.
 	Demands func(*rivertype.JobRow) []throttle.Demand
 
-	// Patience is for how long a job may wait in its worker before it is snoozed. Let it be longer than 5
-	// seconds: River looks so often for jobs whose snooze is over. Defaults to [DefaultPatience].
+	// Patience is how long a job may wait in its worker before it is snoozed. It should exceed 5
+	// seconds, the interval at which River looks for jobs whose snooze is over. Defaults to
+	// [DefaultPatience].
 	Patience time.Duration
 }
 
@@ -116,7 +117,7 @@ func (g *Gate) admit(ctx context.Context, place *throttle.Place, demands []throt
 	return permit, later, err
 }
 
-// placeOf returns the place in the metadata of a job; nil if there is none, or none that can be read.
+// placeOf returns the place in the metadata of a job, or nil without a readable place.
 func placeOf(job *rivertype.JobRow) *throttle.Place {
 	var metadata map[string]json.RawMessage
 	if json.Unmarshal(job.Metadata, &metadata) != nil {
@@ -131,8 +132,8 @@ func placeOf(job *rivertype.JobRow) *throttle.Place {
 
 type permitKey struct{}
 
-// Permit returns the permit of the job whose context this is: to settle what it cost, or to close a
-// budget that refused it; nil if it has none.
+// Permit returns the permit of the job in ctx, to settle its cost or to close a budget that refused
+// it, or nil if ctx has no permit.
 func Permit(ctx context.Context) *throttle.Permit {
 	p, _ := ctx.Value(permitKey{}).(*throttle.Permit)
 	return p

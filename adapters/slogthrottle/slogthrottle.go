@@ -17,10 +17,9 @@
 //
 // # How many
 //
-// Of one kind and one policy at most [Options.PerMinute] lines are logged
-// within a minute, of a store that fails so many in all, and below
-// [slog.LevelInfo] every line. The first line after that minute says in
-// [AttrOmitted] how many were left out.
+// For each kind and policy at most [Options.PerMinute] lines are logged within a minute, and as
+// many for all failures of the store together. Lines below [slog.LevelInfo] are not limited. The
+// first line after that minute has the number of omitted lines in [AttrOmitted].
 //
 // A request that no policy matches is told once for each host, of the first
 // [MaxHosts] hosts. Then a line says so, and further hosts are not told.
@@ -66,7 +65,7 @@ const DefaultPerMinute = 6
 // to them.
 const MaxHosts = 128
 
-// The bounds of what a [Logger] remembers beside hosts.
+// The bounds of a [Logger]'s memory.
 const (
 	maxName   = 255  // bytes of the name of a host or a policy: more than names in use have
 	maxSeries = 1024 // kinds and policies whose lines are counted, beside one count for each kind
@@ -95,11 +94,10 @@ func Level(k throttle.EventKind) slog.Level {
 	return slog.LevelDebug
 }
 
-// A Logger logs events. It is safe for concurrent use, has nothing to close,
-// and one is for all transports and limiters of a program. The zero Logger is
-// that of New(nil, Options{}).
+// A Logger logs events. It is safe for concurrent use, and has nothing to close. One serves all
+// transports and limiters of a program. The zero Logger equals New(nil, Options{}).
 type Logger struct {
-	logger  *slog.Logger // nil: that of slog.Default
+	logger  *slog.Logger // nil for slog.Default
 	options Options
 
 	mu     sync.Mutex
@@ -241,9 +239,9 @@ func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// newCount returns the count of a series that has none. If too many have one,
-// counts of which the minute is over make room; else all further series of a
-// kind have one count, so that names without number take no memory.
+// newCount returns the count of a new series. At the bound, counts whose minute is over are
+// removed; if there are none, all further series of a kind share one count, so memory stays
+// bounded.
 func (l *Logger) newCount(s series, now time.Time) *count {
 	if len(l.series) >= maxSeries {
 		for other, c := range l.series {
@@ -310,8 +308,8 @@ func appendEvent(attrs []slog.Attr, e *throttle.Event) []slog.Attr {
 	return attrs
 }
 
-// messageOf returns the text of the error of an event. Of a caller that gave up
-// it is not what the program itself said of the end of the context.
+// messageOf returns the text of an event's error. For a caller that gave up it leaves out the
+// program's own cause for the end of the context.
 func messageOf(e *throttle.Event) string {
 	if e.Err == nil {
 		return ""

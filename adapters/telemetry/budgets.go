@@ -16,35 +16,36 @@ import (
 // must be told while a store is away.
 const AskTime = 500 * time.Millisecond
 
-// A Summary is what the budgets of one policy are like together.
+// A Summary is the combined state of the budgets of one policy.
 type Summary struct {
 	Budgets int            // how many were asked
-	Limit   throttle.Limit // that of the fullest budget
+	Limit   throttle.Limit // of the fullest budget
 	Used    int            // how much of the limit of the fullest budget is used
 	Booked  int            // the sum
 	Waiting int            // the sum
 	Callers int            // the sum
 	Wait    time.Duration  // the longest
 	Paused  time.Duration  // the longest
-	Ceiling float64        // the lowest; 0 if the limit alone counts everywhere
-	Shares  []Share        // those of all budgets together; nil without shares
+	Ceiling float64        // the lowest, or 0 if only the limit counts everywhere
+	Shares  []Share        // of all budgets together, or nil without shares
 
 	told []store.ShareStatus
 }
 
-// A Share is what is told of a share of callers: of the 16 shares that wait
-// most by name, and of all others together: see the page on [metrics].
+// A Share is the state of a share of callers. The 16 shares with the most waiters are named, and
+// the rest are combined: see the page on [metrics].
 //
-// [metrics]: https://github.com/fleetthrottle/throttle/blob/main/docs/metrics.md#what-the-fleets-budgets-are-like
+// [metrics]:
+// https://github.com/fleetthrottle/throttle/blob/main/docs/metrics.md#what-the-fleets-budgets-are-like
 type Share struct {
 	Name    string // the hashed name, or "none", "common" or "other"
 	Waiting int
 	Served  int // below 0 if the store does not know
 }
 
-// Summaries asks the stores of all sources, for [AskTime] at the most, and
-// returns what the budgets of each policy are like, by its name. What was
-// answered is returned with the errors of the sources that did not answer.
+// Summaries asks the stores of all sources, for at most [AskTime], and returns the state of each
+// policy's budgets by the policy's name. Answers are returned together with the errors of sources
+// that did not answer.
 func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, error) {
 	ctx, stop := context.WithTimeout(ctx, AskTime)
 	defer stop()
@@ -78,7 +79,7 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 	return all, errors.Join(errs...)
 }
 
-// add takes in what a budget is like.
+// add adds the state of a budget.
 func (s *Summary) add(st *throttle.Status) {
 	s.Budgets++
 

@@ -20,9 +20,9 @@ type Outages struct {
 // has ended.
 const mostOutages = 16
 
-// Note notes that an event with this context says that a store failed. The
-// context is the one that throttle gave to
-// [throttle.Config.Observe]: without it the store cannot be asked.
+// Note records that an event with this context reports a failure of a store. The context must be
+// the context that throttle passed to [throttle.Config.Observe]: without it the store cannot be
+// asked.
 func (o *Outages) Note(ctx context.Context) {
 	q := outage.QuestionOf(ctx)
 	if q == nil {

@@ -1,9 +1,8 @@
-// Package telemetry has what adapters have in common that turn the events of
-// throttle into metrics and logs: the names of kinds, errors and attributes,
-// series for each policy, what the budgets of a program are like, and for how
-// long a store has not answered. Modules promthrottle and otelthrottle and
-// package slogthrottle are built on it, and so can be an adapter for another
-// system. A program that uses one of the three needs nothing of this package.
+// Package telemetry is the common part of adapters that turn throttle's events into metrics and
+// logs: the names of kinds, errors and attributes, series for each policy, the state of a program's
+// budgets, and how long a store has not answered. Modules promthrottle and otelthrottle and package
+// slogthrottle are built on it, and an adapter for a further system can be. A program that uses one
+// of these three does not need this package.
 package telemetry
 
 import (
@@ -45,8 +44,8 @@ const (
 	AttrTo           = "throttle.to"
 	AttrNoteBy       = "throttle.note.by"
 	AttrNoteReason   = "throttle.note.reason"
-	AttrErrorType    = "error.type"    // as [ErrorType] names errors; the name is that of OpenTelemetry
-	AttrErrorMessage = "error.message" // the name is that of OpenTelemetry
+	AttrErrorType    = "error.type"    // as [ErrorType] names errors; an OpenTelemetry name
+	AttrErrorMessage = "error.message" // an OpenTelemetry name
 )
 
 // Buckets returns the boundaries of histograms of waits, in seconds: from 5 ms
@@ -79,16 +78,15 @@ func Kinds() []string {
 // The words of [ErrorType].
 const (
 	ErrorLimit     = "limit"     // EventRefused: the wait would be too long
-	ErrorStore     = "store"     // EventRefused: the store did not do what it was asked
+	ErrorStore     = "store"     // EventRefused: the store failed
 	ErrorConfig    = "config"    // EventRefused: a function of a policy failed, or the demand fits no policy
 	ErrorUnmatched = "unmatched" // the request is refused, because no policy matches it
 	ErrorContext   = "context"   // EventGaveUp: the context of the caller ended
-	ErrorOther     = "_OTHER"    // another error
+	ErrorOther     = "_OTHER"    // any error outside this list
 )
 
-// ErrorType returns one of a few words for the error of an event: for an error
-// of the store in an event of another kind than [throttle.EventRefused] that is
-// one of [Causes]. It returns "" if the event has no error.
+// ErrorType returns the class of an event's error. For an error of the store it is one of [Causes],
+// or [ErrorStore] in an [throttle.EventRefused]. It is "" for an event without an error.
 func ErrorType(e *throttle.Event) string {
 	if e.Kind == throttle.EventGaveUp {
 		return ErrorContext
@@ -122,12 +120,11 @@ func errorWord(err error) string {
 // causes are the names of the causes, by the cause.
 var causes = []string{outage.Away: outage.Away.String(), outage.Denied: outage.Denied.String(), outage.Failed: outage.Failed.String()}
 
-// Causes returns the kinds of reasons why a store does not do what it is asked:
-// "away", "denied" and "failed".
+// Causes returns the causes of a store's failures: "away", "denied" and "failed".
 func Causes() []string { return slices.Clone(causes) }
 
-// CauseOf returns the index in [Causes] of what an event says of the store. It
-// returns false if the event says nothing of the store.
+// CauseOf returns the index in [Causes] of the store failure that an event reports. ok is false if
+// the event reports none.
 func CauseOf(e *throttle.Event) (int, bool) {
 	if e.Err == nil {
 		return 0, false
@@ -139,14 +136,13 @@ func CauseOf(e *throttle.Event) (int, bool) {
 	return int(outage.CauseOf(failed)), true
 }
 
-// A Source has a table of policies, and knows what their budgets are like: a
-// [throttle.Transport] or [throttle.Limiters].
+// A Source is a table of policies with the state of its budgets: a [throttle.Transport] or
+// [throttle.Limiters].
 type Source interface {
 	// Policies returns the policies as they are now.
 	Policies() []throttle.Policy
 
-	// Statuses returns what the budgets are like, as
-	// [throttle.Transport.Statuses] does.
+	// Statuses returns the state of the budgets, as [throttle.Transport.Statuses] does.
 	Statuses(context.Context) (map[throttle.Budget]throttle.Status, error)
 }
 
@@ -221,8 +217,7 @@ func (t *Table[S]) add(names ...string) {
 	t.all.Store(&next)
 }
 
-// Of returns what belongs to the policy of an event. It takes no lock, but for
-// a policy that is new.
+// Of returns the value of an event's policy. It takes a lock only for a new policy.
 func (t *Table[S]) Of(e *throttle.Event) *S {
 	if s := (*t.all.Load())[e.Policy]; s != nil {
 		return s

@@ -16,8 +16,8 @@ type kept struct {
 
 // details are the heartbeat details of the last attempt.
 type details struct {
-	own   []any           // those of the activity itself, as converter.RawValue
-	place *throttle.Place // nil: none
+	own   []any           // the activity's own details, as converter.RawValue
+	place *throttle.Place // nil without a place
 	// opaque is whether the worker's DataConverter does not know converter.RawValue. The details of the
 	// activity cannot be read without their types then, and are left alone: no place is kept.
 	opaque bool
@@ -60,8 +60,8 @@ func detailsOf(ctx context.Context) details {
 	return details{own: own[:last], place: k.Place}
 }
 
-// rawDetails returns all heartbeat details as they are stored. The SDK does not say how many there are: it leaves
-// alone what it has no detail for.
+// rawDetails returns all heartbeat details as they are stored. The SDK does not state their number:
+// it ignores surplus targets.
 func rawDetails(ctx context.Context) (raw []any, err error) {
 	for n := 4; ; n *= 2 {
 		values, into := make([]converter.RawValue, n), make([]any, n)
@@ -83,8 +83,8 @@ func rawDetails(ctx context.Context) (raw []any, err error) {
 	}
 }
 
-// record makes the details of the activity and a place those that its next attempt finds. Without a place it
-// makes them those of the activity.
+// record stores the activity's own details and the place for the next attempt. With a nil place it
+// stores the activity's own details alone.
 func (d details) record(ctx context.Context, place *throttle.Place) {
 	if d.opaque {
 		return

@@ -1,9 +1,9 @@
-// Package temporalthrottle keeps the activities of [Temporal] within the limits of somebody else's API, and keeps no
-// worker while an activity waits.
+// Package temporalthrottle keeps the activities of [Temporal] within the limits of an external API.
+// A waiting activity occupies no worker.
 //
-// An activity that would have to wait ends with an error that asks Temporal for another attempt when its turn comes.
-// It keeps its place in line meanwhile, before all that come later, also before callers that wait in memory. The place
-// is in the heartbeat details of the activity.
+// An activity that would have to wait ends with an error that asks Temporal for a further attempt
+// when its turn comes. Meanwhile it keeps its place in line, before all later activities, and
+// before later callers that wait in memory. The place is in the heartbeat details of the activity.
 //
 // # Attempts
 //
@@ -19,8 +19,8 @@
 //
 // # Heartbeat details
 //
-// An activity may have heartbeat details of its own. Its last ones stay in front of the place, so
-// [activity.GetHeartbeatDetails] finds them where they were: see [HasHeartbeatDetails].
+// An activity may have heartbeat details of its own. Its last details stay in front of the place,
+// so [activity.GetHeartbeatDetails] still finds them: see [HasHeartbeatDetails].
 //
 // # What is tested
 //
@@ -49,9 +49,9 @@ const ErrorType = "throttle:later"
 // A Gate lets activities through when there is room for them. It is safe for concurrent use.
 type Gate struct{ limiters *throttle.Limiters }
 
-// New returns a gate to the budgets of limiters, whose store keeps places:
-// memstore or redisstore. The error of another store is the
-// *[throttle.ConfigError] of [throttle.Limiters.CheckPlaces].
+// New returns a gate to the budgets of limiters, whose store must keep places: memstore or
+// redisstore. With any other store the error is the *[throttle.ConfigError] of
+// [throttle.Limiters.CheckPlaces].
 func New(l *throttle.Limiters) (*Gate, error) {
 	if l == nil {
 		return nil, errors.New("temporalthrottle: the limiters are missing")
@@ -62,14 +62,16 @@ func New(l *throttle.Limiters) (*Gate, error) {
 	return &Gate{l}, nil
 }
 
-// Acquire returns the permit of an activity. Call it once, before the work, and release the permit when the work is done.
+// Acquire returns the permit of an activity. Call it once, before the work, and release the permit
+// when the work is done.
 //
-// If the activity would have to wait, the error is a [*temporal.ApplicationError] of the type [ErrorType]. Return
-// that error as it is: Temporal does not see the delay of an error that another one wraps. Other errors are
-// those of [throttle.Limiters.Reserve].
+// If the activity would have to wait, the error is a [*temporal.ApplicationError] of the type
+// [ErrorType]. Return it unwrapped: Temporal does not see the delay of a wrapped error. All other
+// errors are errors of [throttle.Limiters.Reserve].
 //
-// The last attempt that the retry policy allows waits in its worker, because Temporal would end the activity. A local activity
-// waits in its worker, too: it has no heartbeat details that could keep a place.
+// The last attempt that the retry policy allows waits in its worker, because Temporal would end the
+// activity. A local activity waits in its worker, too: it has no heartbeat details that could keep
+// a place.
 func (g *Gate) Acquire(ctx context.Context, demands ...throttle.Demand) (*throttle.Permit, error) {
 	if !activity.IsActivity(ctx) {
 		return nil, errors.New("temporalthrottle: Acquire needs the context of an activity")
@@ -124,10 +126,11 @@ func begin(ctx context.Context, d details, permit *throttle.Permit) (*throttle.P
 	return permit, nil
 }
 
-// putAside keeps the place in the heartbeat details and returns the error that asks for another attempt.
+// putAside keeps the place in the heartbeat details and returns the error that asks for a further
+// attempt.
 func putAside(ctx context.Context, d details, place *throttle.Place) error {
 	d.record(ctx, place)
-	if temporal.IsCanceledError(context.Cause(ctx)) { // there will be no other attempt
+	if temporal.IsCanceledError(context.Cause(ctx)) { // a cancelled activity has no further attempt
 		return ctx.Err()
 	}
 	wait := max(time.Millisecond, place.RetryAfter()) // Temporal takes 0 for none

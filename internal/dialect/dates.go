@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// date reads a moment in one of the forms of HTTP, of ISO 8601 or of mail, or as
-// common languages print one. unit is what the form cuts a moment to. A text that
-// does not tell its zone is none: it may mean a time that is hours away.
+// date parses a moment in a form of HTTP, of ISO 8601 or of mail, or as common languages print one.
+// unit is the precision of the form. A text without a zone is rejected: the moment may be hours
+// away.
 func date(text string) (moment time.Time, unit time.Duration, ok bool) {
 	if len(text) < len("2006-01-02T15Z") || len(text) > len("Fri Jan 02 2026 03:04:35 GMT+0000 (Coordinated Universal Time)") {
 		return time.Time{}, 0, false
@@ -35,8 +35,8 @@ type form struct {
 	unit   time.Duration // of the smallest part that is written
 }
 
-// isoDates are the forms of ISO 8601, and mailDates those of mail (RFC 5322), of
-// JavaScript and of Ruby, in the way that date and isoDate write them.
+// isoDates are the forms of ISO 8601, and mailDates the forms of mail (RFC 5322), of JavaScript and
+// of Ruby, after the rewriting in date and isoDate.
 var (
 	isoDates = []form{
 		{"2006-01-02T15:04:05Z07:00", time.Second}, {"2006-01-02T15:04:05Z0700", time.Second}, {"2006-01-02T15:04:05Z07", time.Second},

@@ -44,8 +44,8 @@ func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration,
 	return min(d, byDate), true
 }
 
-// Fields reads all lines of a field, as [Read] reads one, and returns the longest of
-// what the lines say. A line may be a list of numbers with parameters, "30;w=60, 5".
+// Fields parses all lines of a field, as [Read] parses one, and returns the longest duration. A
+// line may be a list of numbers with parameters, "30;w=60, 5".
 func Fields(r Reader, lines []string, h http.Header, own time.Time) (longest time.Duration, ok bool) {
 	for _, line := range lines {
 		if d, said := Read(r, line, h, own); said {
@@ -87,8 +87,8 @@ const (
 	epochNanos   = 1e17
 )
 
-// Common is the dialect of upstreams of which nothing else is known. Hardly any text
-// means one thing in one dialect and another in the next.
+// Common is the dialect of upstreams of unknown dialect. Hardly any text is ambiguous among the
+// forms that it accepts.
 func Common(text string, sent time.Time) (time.Duration, bool) {
 	text = strings.TrimSpace(text)
 	if n, ok := Number(text); ok {
@@ -130,9 +130,8 @@ func lengthOrMoment(n float64, sent time.Time) (time.Duration, bool) {
 	return Until(moment, time.Second, sent)
 }
 
-// Number reads "120" or "2.5". What else [strconv.ParseFloat] takes (signs,
-// exponents, hexadecimal, infinity) is no number here, and neither is one out of
-// its range.
+// Number parses "120" or "2.5". It accepts no sign, exponent, hexadecimal number or infinity, and
+// no number out of a float64's range, unlike [strconv.ParseFloat].
 func Number(text string) (n float64, ok bool) {
 	text = strings.TrimSpace(text)
 	whole, fraction, decimal := strings.Cut(text, ".")
@@ -145,8 +144,7 @@ func Number(text string) (n float64, ok bool) {
 
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// Length returns n units, rounded up to what a Duration can tell, and at most
-// [Most].
+// Length returns n units, rounded up to whole nanoseconds, and at most [Most].
 func Length(n float64, unit time.Duration) time.Duration {
 	return time.Duration(math.Ceil(min(n*float64(unit), float64(Most))))
 }
@@ -154,10 +152,9 @@ func Length(n float64, unit time.Duration) time.Duration {
 // lastYear is the last that a date is written with.
 const lastYear = 9999
 
-// Until returns the distance to a moment, at most [Most]. The writer of the moment
-// may have cut it to a unit: to seconds, or to minutes. So it gets another unit, unless
-// it has a fraction of a second. Who writes an hour or a day means its beginning;
-// only an hour or a day that has begun counts to its end.
+// Until returns the distance to a moment, at most [Most]. The moment may have been truncated to
+// whole seconds or minutes, so a second or a minute is added, unless the moment has a fraction of a
+// second. An hour or a day counts from its beginning, or to its end if it has begun.
 func Until(moment time.Time, unit time.Duration, sent time.Time) (d time.Duration, ok bool) {
 	if moment.UTC().Year() > lastYear {
 		return 0, false

@@ -16,7 +16,7 @@ var units = map[string]time.Duration{
 	"d": 24 * time.Hour, "day": 24 * time.Hour,
 }
 
-// chineseUnits are those of Chinese, which writes no space behind a unit.
+// chineseUnits are the Chinese units, which are written without a space.
 var chineseUnits = []struct {
 	name string
 	unit time.Duration
@@ -33,10 +33,11 @@ func leadingLength(text string) (d time.Duration, rest string, ok bool) {
 	for ok {
 		d = min(d+part, Most)
 
-		// "and" or a comma belongs to the sentence if no other part follows.
+		// "and" or a comma belongs to the sentence if no second part follows.
 		next := strings.TrimLeft(rest, " ,")
 		next = strings.TrimLeft(strings.TrimPrefix(next, "and "), " ")
-		if part, next, ok = leadingPart(next); ok {
+		part, next, ok = leadingPart(next)
+		if ok {
 			rest = next
 		}
 	}
@@ -60,29 +61,31 @@ func leadingPart(text string) (d time.Duration, rest string, ok bool) {
 // leadingNumber reads "39.237", "a" or "an".
 func leadingNumber(text string) (n float64, rest string, ok bool) {
 	rest = strings.TrimLeft(text, "0123456789.")
-	if n, ok = Number(text[:len(text)-len(rest)]); ok {
+	if n, ok := Number(text[:len(text)-len(rest)]); ok {
 		return n, rest, true
 	}
+
 	for _, one := range []string{"a ", "an ", "one "} {
-		if rest, ok = strings.CutPrefix(text, one); ok {
+		if rest, ok := strings.CutPrefix(text, one); ok {
 			return 1, rest, true
 		}
 	}
 	return 0, text, false
 }
 
-// leadingUnit reads a unit, which is a whole word of English: the "s" of "2m30s."
-// but not that of "samples".
+// leadingUnit reads a unit, which is a whole English word: the "s" of "2m30s." and not the "s" of
+// "samples".
 func leadingUnit(text string) (unit time.Duration, rest string, ok bool) {
 	for _, c := range chineseUnits {
-		if rest, ok = strings.CutPrefix(text, c.name); ok {
+		if rest, ok := strings.CutPrefix(text, c.name); ok {
 			return c.unit, rest, true
 		}
 	}
 
 	rest = strings.TrimLeft(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	word := strings.ToLower(text[:len(text)-len(rest)])
-	if unit, ok = units[word]; !ok {
+	unit, ok = units[word]
+	if !ok {
 		unit, ok = units[strings.TrimSuffix(word, "s")]
 	}
 	return unit, strings.TrimPrefix(rest, "(s)"), ok
@@ -143,7 +146,7 @@ const mostWords = 6
 // leading reads the length or the moment that a text begins with. withBare says that a
 // number alone is one of seconds.
 func leading(text string, sent time.Time, withBare bool) (d time.Duration, ok bool) {
-	if d, _, ok = leadingLength(text); ok {
+	if d, _, ok := leadingLength(text); ok {
 		return d, true
 	}
 

@@ -1,6 +1,5 @@
-// Package jsonscan takes JSON apart as it comes. It allocates nothing for what is skipped,
-// however long that is, and stops where a value ends: the decoder of the standard library
-// does neither.
+// Package jsonscan scans JSON while it arrives. It allocates nothing for skipped values of any
+// length, and stops at the end of a value: the decoder of the standard library does neither.
 package jsonscan
 
 import (
@@ -11,8 +10,8 @@ import (
 
 // A Source is where a text comes from.
 type Source interface {
-	// From returns bytes of the text from the place off on, at least one; nil at the end of the text. The
-	// bytes stay as they are until From is called again.
+	// From returns at least one byte of the text from the offset off on, or nil at the end of the
+	// text. The bytes stay valid until the next call of From.
 	From(off int) []byte
 }
 
@@ -28,24 +27,24 @@ type piecewise struct {
 	in []byte
 }
 
-// From implements [Source]. The place is always the one behind the last piece.
+// From implements [Source]. off is always the end of the last piece.
 func (p *piecewise) From(int) []byte {
 	n, _ := io.ReadAtLeast(p.r, p.in, 1)
 	return p.in[:n]
 }
 
-// A Scanner reads one JSON text. What is malformed or cut off ends it; what was read
-// before that was right.
+// A Scanner reads one JSON text. Malformed or truncated JSON ends it; the values before that are
+// valid.
 type Scanner struct {
 	source Source
 	in     []byte // came last out of source; at the end of the text one 0
 	at     int    // place of in
 	next   int    // byte of in
-	ended  bool   // source has no more
+	ended  bool   // source is at its end
 	buf    []byte // the last string or literal that was read
 }
 
-// New returns a scanner that reads so many bytes of r at a time.
+// New returns a scanner that reads r in pieces of size bytes.
 func New(r io.Reader, size int) *Scanner {
 	s := new(Scanner)
 	s.Reset(&piecewise{r, make([]byte, size)}, 0)
@@ -85,7 +84,7 @@ func (s *Scanner) back() { s.next-- }
 // end is what follows a text.
 var end = []byte{0}
 
-// fill reads what has come, and waits only if that is nothing.
+// fill reads the bytes that have arrived, and waits only if there are none.
 func (s *Scanner) fill() {
 	if !s.ended {
 		s.at += len(s.in)
@@ -97,7 +96,7 @@ func (s *Scanner) fill() {
 	s.next = 0
 }
 
-// Peek skips spaces and returns the next byte, which stays there; 0 at the end.
+// Peek skips spaces and returns the next byte without consuming it, or 0 at the end.
 func (s *Scanner) Peek() byte {
 	for {
 		if c := s.byte(); !space(c) {
@@ -141,7 +140,8 @@ func (s *Scanner) Open() { s.byte() }
 // until that is read. first says that the bracket was read last, and no member. If there is no
 // member any more, ok says whether the object ends as it should.
 func (s *Scanner) Member(first bool) (name []byte, more, ok bool) {
-	if more, ok = s.more('}', first); !more {
+	more, ok = s.more('}', first)
+	if !more {
 		return nil, false, ok
 	}
 	if s.Peek() != '"' || !s.string() || s.Peek() != ':' {
@@ -180,7 +180,7 @@ func (s *Scanner) Scalar() (text string, ok bool) {
 	s.buf = s.buf[:0]
 	for {
 		c := s.byte()
-		if c == 0 { // a number that is cut off is another number
+		if c == 0 { // a truncated number has a wrong value
 			return "", false
 		}
 
@@ -195,7 +195,7 @@ func (s *Scanner) Scalar() (text string, ok bool) {
 	return literal(s.buf)
 }
 
-// literal returns the text of a number, true or false; that of null is "".
+// literal returns the text of a number, true or false, and "" for null.
 func literal(raw []byte) (text string, ok bool) {
 	if string(raw) == "null" {
 		return "", true

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// lookTime bounds how long an answer is kept from its caller while its body is
-// looked at: an upstream that stalls must not hold its callers, nor keep them from
-// learning what the status and the headers say.
+// lookTime bounds how long looks at the body hold an answer back: an upstream that stalls must
+// delay neither its callers nor the reading of status and headers.
 const lookTime = time.Second
 
 // beginTime bounds how long an answer is kept that may be a stream of any kind, until
@@ -30,19 +29,19 @@ type peekedBody struct {
 	length int64     // of the body, as its answer says; below 0 if the answer does not say
 
 	closing  sync.Once
-	closeErr error // what the body returned when it was closed
+	closeErr error // the body's error when it was closed
 
 	mu      sync.Mutex    // a body may be closed while it is read
 	ahead   []byte        // read from the body, but not by its reader
 	err     error         // came after ahead, io.EOF too; the reader gets it once
 	panics  any           // comes in the place of err
 	reading bool          // a read ahead is on its way
-	over    chan struct{} // closed when that read has ended; nil until somebody waits for its end
+	over    chan struct{} // closed when that read has ended; made by the first waiter
 	empty   int           // how many reads ahead in a row have brought nothing
 	begun   bool          // its reader has begun
 	closed  bool
 
-	text    *decodedBody // what it says, if it is compressed and was looked at
+	text    *decodedBody // decoded text of a compressed body that was looked at
 	refused string       // the coding in which somebody wanted to look, in vain
 	kept    [2]any       // see Kept
 
@@ -97,8 +96,8 @@ func (b *peekedBody) hasten(haste bool) {
 	b.haste = haste
 }
 
-// space returns memory for a read of want bytes. A body that says how long it is needs no more than
-// that, and a short one no memory of its own.
+// space returns memory for a read of want bytes. A body with a stated length needs no more than
+// that, and a short body fits the room of the peekedBody.
 func (b *peekedBody) space(want int) []byte {
 	if b.length > 0 {
 		want = int(min(int64(want), b.length))
@@ -109,7 +108,8 @@ func (b *peekedBody) space(want int) []byte {
 	return make([]byte, want)
 }
 
-// keep appends to what was read ahead. The first bytes stay in the memory that they were read into.
+// keep appends bytes to the bytes read ahead. The first bytes stay in the memory that they were
+// read into.
 func (b *peekedBody) keep(p []byte) {
 	if len(b.ahead) == 0 {
 		b.ahead = p[:len(p):len(p)]
@@ -118,9 +118,9 @@ func (b *peekedBody) keep(p []byte) {
 	b.ahead = append(b.ahead, p...)
 }
 
-// read is one read ahead. It cannot be called off, so it has a goroutine of its
-// own: when it is late, what it brings is for the body's reader. So is a panic,
-// which nobody could recover from here.
+// read is one read ahead. A read cannot be cancelled, so it has a goroutine of its own; the bytes
+// of a late read go to the body's reader. A panic goes to the body's reader, too: here nobody could
+// recover from it.
 func (b *peekedBody) read(p []byte) {
 	n, err := 0, errPanics
 	defer func() {
@@ -128,7 +128,8 @@ func (b *peekedBody) read(p []byte) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 
-		if b.empty++; n > 0 {
+		b.empty++
+		if n > 0 {
 			b.empty = 0
 		}
 
@@ -165,8 +166,8 @@ func (b *peekedBody) end() <-chan struct{} {
 	return b.over
 }
 
-// await waits for the read that is on its way, for so long at the most. The body
-// is locked, but not meanwhile.
+// await waits for the read in progress, for at most most. The body is locked, except while await
+// waits.
 func (b *peekedBody) await(most time.Duration) {
 	end := b.end()
 	b.mu.Unlock()
@@ -195,8 +196,7 @@ func (b *peekedBody) peek(max int64) ([]byte, error) {
 	return b.ahead[:n:n], nil
 }
 
-// peekAt is one read of what is behind the first off bytes, which were peeked at
-// before.
+// peekAt reads once from the offset off, up to which the body was peeked at before.
 func (b *peekedBody) peekAt(p []byte, off int) (n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,9 +209,9 @@ func (b *peekedBody) peekAt(p []byte, off int) (n int, err error) {
 	return 0, io.ErrNoProgress
 }
 
-// from returns what was read of the body from its byte off on, at least one byte of it, and reads
-// more if that is nothing: scanMost bytes, or as many as are wanted. It returns nil where the body
-// ends, and once the reader of the body has begun.
+// from returns at least one byte of the body from the offset off on. If none has been read ahead,
+// it reads up to want bytes, at most scanMost. It returns nil at the end of the body, and after the
+// body's reader has begun.
 func (b *peekedBody) from(off, want int) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -237,7 +237,7 @@ func (r *peekReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Read implements io.Reader: first what was read ahead.
+// Read implements io.Reader: it returns the bytes that were read ahead first.
 func (b *peekedBody) Read(p []byte) (int, error) {
 	if n, err, ok := b.readAhead(p); ok {
 		return n, err
@@ -275,8 +275,8 @@ func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 	return 0, nil, b.err != nil || b.reading
 }
 
-// Close implements io.Closer. Nothing is read ahead of a closed body: what a
-// read returns then is up to the body.
+// Close implements io.Closer. A closed body is not read ahead: the result of such a read is
+// undefined.
 func (b *peekedBody) Close() error {
 	b.closing.Do(func() { b.closeErr = b.ReadCloser.Close() })
 
@@ -309,8 +309,8 @@ func (b *peekedBody) takeRefused() (coding string) {
 	return coding
 }
 
-// A decodedBody is what a compressed body says, as far as it was looked at. It reads
-// copies of the body's bytes, which stay there.
+// A decodedBody is the decoded beginning of a compressed body. It reads copies of the body's bytes,
+// which stay in place.
 type decodedBody struct {
 	body *peekedBody
 	open func(io.Reader) (io.Reader, error)
@@ -323,9 +323,9 @@ type decodedBody struct {
 	err  error  // came after seen
 }
 
-// slack is how much more of a compressed body may be read than what is to be seen of
-// it: decoders give nothing out before they have 32 KB of text or the end, and a
-// hostile body can go on forever without a byte of it.
+// slack is how many more bytes of a compressed body may be read than decoded bytes are wanted:
+// decoders emit nothing before they have 32 KB of text or the end, and a hostile body can go on
+// forever without output.
 const slack = 64 << 10
 
 // decoded returns the view of a body that is coded so.
@@ -343,8 +343,8 @@ func (b *peekedBody) decoded(coding string) *decodedBody {
 
 func openGzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 
-// openDeflate reads what is called deflate: a zlib stream, as RFC 9110 has it, or what
-// is inside of one, as some servers do.
+// openDeflate reads the coding deflate: a zlib stream, as RFC 9110 has it, or a raw deflate stream,
+// as some servers send it.
 func openDeflate(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReader(r)
 	head, err := b.Peek(2)
@@ -360,7 +360,7 @@ func openDeflate(r io.Reader) (io.Reader, error) {
 // fetch decodes until there is more than the first have bytes, of most that are
 // wanted, and reports whether there is. What ended it is in d.err.
 func (d *decodedBody) fetch(have int, most int64) bool {
-	if d.body.isBegun() { // what was not seen is gone
+	if d.body.isBegun() { // bytes that were not seen are gone
 		return len(d.seen) > have
 	}
 	if most > d.most {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Body is feedback.PeekBody: its documentation says what it promises.
+// Body implements feedback.PeekBody, which documents it.
 func Body(resp *http.Response, max int64) ([]byte, error) {
 	if max <= 0 {
 		return nil, nil
@@ -44,8 +44,8 @@ func Reader(resp *http.Response, max int64) io.Reader {
 	}
 }
 
-// A Text is what a body says, decoded if it is compressed, for those who look at it more than once: each
-// byte has a place, counted from the beginning of the body. The zero Text is empty.
+// A Text is the text of a body, decoded if the body is compressed, for repeated looks: each byte
+// has an offset from the beginning of the body. The zero Text is empty.
 type Text struct {
 	body    *peekedBody
 	decoded *decodedBody // nil: the body is plain
@@ -77,9 +77,9 @@ func (t Text) From(off, max int) []byte {
 	return text[:min(len(text), max-off)]
 }
 
-// Begins returns what the first read of an answer's body brings, decoded if the body is
-// compressed; nil if nothing comes within a tenth of a second, or nothing can be seen. It
-// is for answers that may be streams.
+// Begins returns the bytes of the first read of an answer's body, decoded if the body is
+// compressed, or nil if no byte comes within a tenth of a second, or the body cannot be read. It is
+// for answers that may be streams.
 func Begins(resp *http.Response) []byte {
 	text := TextOf(resp)
 	if text.body == nil {
@@ -91,9 +91,9 @@ func Begins(resp *http.Response) []byte {
 	return text.From(0, scanMost)
 }
 
-// Kept returns what is kept beside the body of an answer for all who look at it, the zero T at first,
-// and the text of the body. It returns nil if nothing of the body can be seen, if its reader has begun,
-// or if two other types are kept already.
+// Kept returns the value that is kept beside the body of an answer for all looks at it, the zero T
+// at first, and the text of the body. It returns nil if the body cannot be read, if the body's
+// reader has begun, or if values of two further types are kept already.
 func Kept[T any](resp *http.Response) (*T, Text) {
 	text := TextOf(resp)
 	body := text.body
@@ -199,7 +199,7 @@ func handedAt(resp *http.Response) (handed time.Time, tookLong bool) {
 	return handed, tookLong
 }
 
-// SentAt is feedback.SentAt: its documentation says what it promises.
+// SentAt implements feedback.SentAt, which documents it.
 func SentAt(resp *http.Response) time.Time {
 	now := time.Now()
 	handed, tookLong := handedAt(resp)
@@ -214,7 +214,7 @@ func SentAt(resp *http.Response) time.Time {
 	return now
 }
 
-// Took is feedback.Took: its documentation says what it promises.
+// Took implements feedback.Took, which documents it.
 func Took(resp *http.Response) time.Duration {
 	handed, tookLong := handedAt(resp)
 	if !tookLong {

@@ -17,7 +17,7 @@ const mostLooked = 64 << 10
 // or is an object or an array.
 func Member(r *http.Request, name string) (text string) { return MemberWithin(r, name, mostLooked) }
 
-// MemberWithin is Member for a member that may stand behind much else: it looks at so many bytes of the body.
+// MemberWithin is Member with a bound: it reads at most most bytes of the body.
 func MemberWithin(r *http.Request, name string, most int64) (text string) {
 	Look(r, func(body io.Reader) {
 		s := jsonscan.New(io.LimitReader(body, most), mostLooked)
@@ -50,11 +50,11 @@ func Form(r *http.Request) (values url.Values) {
 	return values
 }
 
-// Look calls look with the body from its beginning, and reports whether that was
-// possible: the body itself is the base's, so there must be a GetBody.
+// Look calls look with the body from its beginning, and reports whether that was possible: the body
+// itself belongs to the base, so the request must have a GetBody.
 //
-// GetBody is to return a copy. But some SDKs have one that rewinds the one body and
-// returns it: so the body is rewound after the look, and never closed then.
+// GetBody must return a copy, but the GetBody of some SDKs rewinds the one body and returns it: so
+// the body is rewound after the look, and never closed then.
 func Look(r *http.Request, look func(io.Reader)) bool {
 	if r.GetBody == nil {
 		return false

@@ -10,7 +10,7 @@
 //		Apply: func(f *policyfile.File) error { return transport.SetPolicies(f.Policies) },
 //	})
 //
-// The page on [fleets] says what a push looks at, and what nodes do with it.
+// The page on [fleets] describes the checks of a push, and how nodes follow it.
 //
 // [fleets]: https://github.com/fleetthrottle/throttle/blob/main/docs/fleet.md
 package pushed

@@ -72,7 +72,7 @@ func (r *reader) read(ctx context.Context) ([]byte, error) {
 	return os.ReadFile(r.path)
 }
 
-// stateOf is what a reporter says of a follower.
+// stateOf is a reporter's description of a follower.
 func stateOf(f *policyfile.Follower, pushed bool) fleet.FileState {
 	s := f.State()
 	state := fleet.FileState{

@@ -9,22 +9,21 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
-// A Change is a file that is about to be pushed, compared with the one that is.
+// A Change is a file that is about to be pushed, compared with the file in force.
 type Change struct {
 	File    *policyfile.File
 	Text    []byte
-	Instead *fleet.Pushed // what is pushed now; nil: nothing
+	Instead *fleet.Pushed // the pushed file in force, or nil
 	Same    bool          // it has the same text
 
-	// Loosens says what the file would no longer hold, and what it opens: see [policyfile.File.Loosens] and
-	// [policyfile.File.Opens]. Nodes wait with it for a grace.
+	// Loosens are the reasons for which nodes wait with the file for a grace: what it holds back no
+	// longer, and what it opens. See [policyfile.File.Loosens] and [policyfile.File.Opens].
 	Loosens []string
 
 	fleet *fleet.Fleet
 }
 
-// An UnreadableError says that live nodes follow what is pushed, and do not read files of
-// this version.
+// An UnreadableError says that live nodes follow pushed files, and cannot read this file's version.
 type UnreadableError struct {
 	Version int
 	Nodes   []fleet.Node
@@ -39,9 +38,9 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("not every node reads version %d of the form: %s", e.Version, strings.Join(names[:min(len(names), 5)], "; "))
 }
 
-// Compare looks at a file that is to be pushed. Name stands in errors. It must have at most
-// [fleet.MostText] bytes, parse, pass its own tests, and be of a version that every live node
-// reads that follows what is pushed.
+// Compare checks a file that is to be pushed, under a name for errors. It must have at most
+// [fleet.MostText] bytes, parse, pass its own tests, and be of a version that every live node with
+// pushed files can read.
 func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*Change, error) {
 	if len(text) > fleet.MostText {
 		return nil, policyfile.Errors{{File: name, Text: fmt.Sprintf("the file has %d bytes; %d are the most that can be pushed", len(text), fleet.MostText)}}
@@ -87,9 +86,8 @@ func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 	return c, nil
 }
 
-// Push pushes the file, if what it was compared with is still pushed; else it is a
-// *[fleet.ConflictError]. Act is what the audit calls it: push, or rollback. It returns the
-// number that the file has.
+// Push pushes the file and returns its number. If the pushed file has changed since Compare the
+// error is a *[fleet.ConflictError]. Act is the audit's word for the change: push or rollback.
 func (c *Change) Push(ctx context.Context, act, by, reason string) (int64, error) {
 	var instead int64
 	if c.Instead != nil {

@@ -10,13 +10,13 @@
 //	airtable-base    5 a second, to each base
 //	airtable-user   50 a second, with all personal access tokens of a user or service account
 //
-// The base is the first segment of the path behind /v0/ that begins with "app"; requests that
-// name none, as those of /v0/meta/whoami, are charged to the user alone.
+// The base is the first segment of the path behind /v0/ that begins with "app". Requests without a
+// base, such as /v0/meta/whoami, are charged to the user alone.
 //
 // # Refusals
 //
-// A 429 closes for Retry-After; else 30 seconds, as Airtable asks. It does not say which limit was
-// reached.
+// A 429 closes for its Retry-After, or for 30 seconds without one, as Airtable asks. It does not
+// say which limit was reached.
 //
 //	PUBLIC_API_BILLING_LIMIT_EXCEEDED    nothing
 //	to a base                            airtable-base
@@ -29,7 +29,8 @@
 //
 // # Not covered
 //
-// The calls of a month, on the plans that bound them. Who else shares a base: all callers do.
+// The calls of a month, on the plans that bound them. A base's calls by programs outside this
+// store.
 //
 // # Sources
 //
@@ -40,7 +41,7 @@
 //   - observed: the body: https://github.com/PipedreamHQ/pipedream/issues/10130
 //   - observed, in public code: PUBLIC_API_BILLING_LIMIT_EXCEEDED, with 429.
 //   - from common use: the host and the paths, that ids of bases begin with "app".
-//   - inferred: what a refusal is about; that an answer may have a Retry-After (RFC 9110).
+//   - inferred: which limit a refusal is about; that an answer may have a Retry-After (RFC 9110).
 package airtable
 
 import (

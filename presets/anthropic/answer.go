@@ -70,16 +70,17 @@ func left(what string) feedback.Reader {
 	return llm.Bucket{Limit: prefix + "-limit", Remaining: prefix + "-remaining", Reset: prefix + "-reset"}.Left
 }
 
-// The fields of an answer's usage. A stream tells in its first event (message_start) what was sent, in
-// a message, and in its last (message_delta) what was written and sometimes once more what was sent.
+// The fields of an answer's usage. A stream states the input tokens in its first event
+// (message_start), in a message, and the output tokens, sometimes with the input tokens, in its
+// last (message_delta).
 var (
 	sent    = feedback.Amount{Fields: []string{"usage.input_tokens", "message.usage.input_tokens"}}
 	cached  = feedback.Amount{Fields: []string{"usage.cache_creation_input_tokens", "message.usage.cache_creation_input_tokens"}}
 	written = feedback.Amount{Fields: []string{"usage.output_tokens"}}
 )
 
-// inputUsed is a [throttle.Policy.Answer]: it has cost the tokens that were sent, and those that were put into a
-// cache.
+// inputUsed is a [throttle.Policy.Answer]: the cost is the input tokens plus the tokens written to
+// a cache.
 func inputUsed(resp *http.Response) throttle.Answer {
 	n, told := sent.Cost(resp).Cost()
 	if !told {

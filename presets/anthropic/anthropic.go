@@ -19,12 +19,12 @@
 // The API fills buckets all the time, and may enforce 60 a minute as 1 a second:
 // [Options.Even]. How large the buckets are is not published, so the rows are windows.
 //
-// A request costs a quarter of its length in tokens sent, and max_tokens in tokens written,
-// until the usage in its answer, or in the events of its stream, says what it truly took. Tokens
-// that are read from a cache are free, as they are for most models. Once 8 requests of a model
-// were answered, what they took is the estimate for the next: a share of the length, and of what
-// was written max_tokens at the most (see [feedback.Estimates]). A stream that is cut keeps its
-// estimate of what was written, but a token for each event at least.
+// A request costs a quarter of its length in tokens sent, and max_tokens in tokens written, until
+// the usage in its answer, or in the events of its stream, states the actual tokens. Tokens that
+// are read from a cache are free, as for most models. After 8 answers of a model the actual tokens
+// are the estimate for the next request: a share of its length as input, and at most max_tokens as
+// output (see [feedback.Estimates]). A stream that is cut keeps its estimate of the output, but
+// costs at least a token for each event.
 //
 // To know the model and max_tokens the request's body is read from a copy, as in package
 // openai. Models whose numbers differ need a [throttle.Transport] each, with the same Store.
@@ -39,14 +39,14 @@
 //	503 with Retry-After, ten in a row            anthropic-requests
 //	429 and 529 of other endpoints                anthropic-api
 //
-// A refusal lasts as long as Retry-After says, else a second (inferred). The month's
-// spending (enforced_spend_limit_reached) is about money, and waiting does not help, so the
-// caller gets the answer, and the next one too. So it does with a 400 about usage limits
-// and a 402.
+// A refusal lasts for its Retry-After, or a second without one (inferred). The month's spending
+// limit (enforced_spend_limit_reached) is about money, and waiting does not help, so the caller
+// gets the answer, and so does the next caller. The same holds for a 400 about usage limits and a
+// 402.
 //
-// The anthropic-ratelimit fields lower all three budgets if somebody else uses the
-// organization. Their reset tells when the bucket will be full, not when there is more, so
-// what is left counts for the time in which as much flows in again.
+// The anthropic-ratelimit fields lower all three budgets if other programs use the organization.
+// Their reset is when the bucket will be full, and not when it has room, so the remaining tokens
+// count for the time in which as many flow in again.
 //
 // # Not covered
 //
@@ -58,7 +58,7 @@
 //
 // Facts as of 2026-11.
 //
-//   - official: what is limited, for whom, buckets, 429 and retry-after, the cache:
+//   - official: the limits, their scope, buckets, 429 and retry-after, the cache:
 //     https://platform.claude.com/docs/en/api/rate-limits,
 //     https://docs.claude.com/zh-CN/api/rate-limits,
 //     https://support.claude.com/en/articles/8243635-our-approach-to-api-rate-limits
@@ -116,10 +116,10 @@ type Options struct {
 	// Defaults to the field "model" of the body.
 	Model func(*http.Request) string
 
-	// Input and Output estimate the tokens of a request, sent and written. More than
-	// a minute allows counts as that, so that Anthropic and not an estimate refuses
-	// what is too large. They replace what was learned. Default to a quarter of the
-	// body's length, and to max_tokens, at least 1, until more is known.
+	// Input and Output estimate the tokens of a request, sent and written, in place of the learned
+	// estimates. An estimate above the limit of a minute counts as the limit: Anthropic, not the
+	// estimate, should refuse requests that are too large. They default to a quarter of the body's
+	// length, and to max_tokens, at least 1, until more is learned.
 	Input, Output func(*http.Request) int
 
 	// Host is a pattern of the hosts that are meant: for a fake, a proxy, or a server of

@@ -12,7 +12,7 @@ import (
 
 // tokens says what requests cost a row of tokens.
 type tokens struct {
-	limit    int // a minute; 0: not told
+	limit    int // a minute, or 0 for an unknown limit
 	estimate func(*http.Request) int
 	count    func(*http.Request) llm.Count
 	told     func(data []byte) int // the usage in a JSON text; below 0: it does not tell
@@ -39,8 +39,8 @@ func asTold(*http.Request) llm.Count {
 // whole is a share of a guess, in thousandths.
 const whole = 1000
 
-// input says what is sent: a share of the guess, which is smaller the more of it is cached. own is the
-// program's own estimate; nil: none, and it is learned.
+// input estimates the tokens sent: a share of the guess, which is smaller the more of the input is
+// cached. own is the program's own estimate, or nil for the learned estimate.
 func input(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
 	t := &tokens{limit: limit, estimate: own, count: asTold, told: inputTold}
 	if own != nil {
@@ -67,7 +67,7 @@ func input(key func(*http.Request) string, own func(*http.Request) int, limit in
 	return t
 }
 
-// output says what is written: what answers had before, and max_tokens at the most.
+// output estimates the tokens written: the average of earlier answers, at most max_tokens.
 func output(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
 	t := &tokens{limit: limit, estimate: own, count: asTold, told: outputTold}
 	if own != nil {

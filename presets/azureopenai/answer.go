@@ -9,7 +9,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// usage is what a request has cost in the end. Events of the Responses API have it in a response.
+// usage is the actual cost of a request. Events of the Responses API have it in a response.
 var usage = feedback.Amount{Fields: []string{"usage.total_tokens", "response.usage.total_tokens"}}
 
 // stated is for how long a refusal says that it lasts.

@@ -1,5 +1,5 @@
-// Package azureopenai is the table of limits of Azure OpenAI: what a deployment takes in
-// a minute.
+// Package azureopenai is the table of limits of Azure OpenAI: a deployment's requests and tokens a
+// minute.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 //		Store:    redisstore.New(rdb, redisstore.Options{}),
@@ -11,15 +11,15 @@
 //	azureopenai-requests  requests a second; for each resource and deployment
 //	azureopenai-tokens    tokens a minute; for each resource and deployment
 //
-// What they allow is what the deployment was given: its tokens a minute (TPM), and
-// requests in proportion (RPM), which differs between models. A row whose number is not told is
-// unlimited until a refusal closes it. The resource is the host that is called.
+// A deployment is given tokens a minute (TPM), and requests a minute (RPM) in a proportion that
+// differs between models. A row without a number is unlimited until a refusal closes it. The
+// resource is the host that is called.
 //
-// RPM are checked over 1 or 10 seconds, so a second has its share: 10 with 600 a minute, rounded
-// down. Less than 60 a minute are one each so many seconds. TPM count
-// what Azure estimates when a request comes, and nothing is given back: the tokens sent (a quarter of
-// the body's length) and max_tokens, times best_of. A usage that is more than that replaces it,
-// also one that a stream tells (stream_options.include_usage).
+// RPM are checked over 1 or 10 seconds, so the row allows the share of a second: 10 with 600 a
+// minute, rounded down. Below 60 a minute the row spaces single requests. TPM count Azure's
+// estimate when a request comes, and nothing is given back: the tokens sent (a quarter of the
+// body's length) and max_tokens, times best_of. A usage above the estimate replaces it, also the
+// usage in a stream (stream_options.include_usage).
 //
 // The deployment is in the path, and under /openai/v1/ in the field "model" of the body,
 // which is read from a copy, as in package openai. Deployments with other numbers need a
@@ -31,8 +31,9 @@
 //	any other 429                    azureopenai-requests
 //	503 with Retry-After, ten in a row: azureopenai-requests
 //
-// A refusal lasts as long as Retry-After, retry-after-ms or the message says ("Please retry after 37
-// seconds"); else tokens a minute and requests ten seconds, which are the windows (inferred).
+// A refusal lasts for its Retry-After or retry-after-ms, or as long as the message says ("Please
+// retry after 37 seconds"). Otherwise tokens are closed for a minute and requests for ten seconds,
+// which are the windows (inferred).
 //
 // # Not covered
 //
@@ -84,17 +85,17 @@ type Options struct {
 	// 0: not told.
 	Tokens int
 
-	// Deployment tells the deployments of a resource apart. Defaults to what the path
-	// says, or the field "model" of the body.
+	// Deployment tells the deployments of a resource apart. Defaults to the name in the path, or
+	// the field "model" of the body.
 	Deployment func(*http.Request) string
 
-	// Cost estimates the tokens of a request; 0 for one that has none. More
-	// than Tokens counts as Tokens, so that Azure and not an estimate refuses
-	// what is too large. Defaults to what the package documentation says.
+	// Cost estimates the tokens of a request, or 0 for a request without tokens. An estimate above
+	// Tokens counts as Tokens: Azure, not the estimate, should refuse requests that are too large.
+	// Defaults to the estimate in the package documentation.
 	Cost func(*http.Request) int
 
-	// Host is a pattern of the hosts that are meant: for a fake, a proxy, or resources with another
-	// name, such as "*.cognitiveservices.azure.com". Defaults to "*.openai.azure.com".
+	// Host is a pattern of the API's hosts: of a fake, a proxy, or of resources under a different
+	// domain, such as "*.cognitiveservices.azure.com". Defaults to "*.openai.azure.com".
 	Host string
 }
 
@@ -126,7 +127,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// cost is what a request is estimated to cost.
+// cost is the estimated cost of a request.
 func (o *Options) cost(r *http.Request) int {
 	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
 }

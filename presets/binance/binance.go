@@ -10,9 +10,9 @@
 //	binance-ip        a weight of 6,000 a minute for each address, whatever the API key
 //	binance-requests  61,000 requests in 5 minutes for each address, whatever their weight
 //
-// Requests have weights, which stand in the documentation of each: tell them with
-// [Options.Weight], or each counts for one. X-MBX-USED-WEIGHT-1M, which comes with
-// every answer, puts right what is too low, and tells of others at the address.
+// Requests have weights, which stand in the documentation of each endpoint: supply them with
+// [Options.Weight], or each request counts as one. X-MBX-USED-WEIGHT-1M, which comes with every
+// answer, corrects estimates that are too low, and counts other programs at the address.
 //
 // # Refusals
 //
@@ -20,10 +20,10 @@
 //	418, a ban              binance-ip
 //	503, ten in a row       binance-ip
 //
-// For as long as Retry-After says; else until the end that the message prints
-// ("IP banned until 1620286253180"); else for a minute, or two for a 418. A
-// client that goes on after a 429 is banned, from 2 minutes up to 3 days. No penalty here is longer
-// than throttle.MaxPenalty, a day: then one request asks again, and is told anew.
+// A refusal lasts for its Retry-After, or until the end that the message prints ("IP banned until
+// 1620286253180"), or without either for a minute, and two for a 418. A client that goes on after a
+// 429 is banned, from 2 minutes up to 3 days. No penalty here exceeds throttle.MaxPenalty, a day:
+// then one request asks again, and learns the rest.
 //
 // # Not covered
 //
@@ -38,8 +38,8 @@
 // (https://developers.binance.com/docs/binance-spot-api-docs/websocket-api/rate-limits), RAW_REQUESTS
 // (https://github.com/binance/binance-spot-api-docs/blob/master/enums.md).
 // Observed: the message (https://github.com/rafa-guillermo/GAS-Binance-API-Test).
-// From common use: the hosts, what is not covered. Inferred: how long a refusal
-// lasts that does not say, and that a 503 may have a Retry-After (RFC 9110).
+// From common use: the hosts, the gaps in coverage. Inferred: how long a refusal lasts that does
+// not say, and that a 503 may have a Retry-After (RFC 9110).
 package binance
 
 import (
@@ -61,8 +61,7 @@ type Options struct {
 	// to 6,000.
 	PerMinute int
 
-	// Weight is what a request costs, as its documentation says. Defaults to
-	// 1.
+	// Weight returns the weight of a request, as its documentation says. Defaults to 1.
 	Weight func(*http.Request) int
 
 	// Address is any name for the address that the requests come from. All
@@ -70,9 +69,9 @@ type Options struct {
 	// all programs that share the store are behind one address.
 	Address string
 
-	// Host is a pattern of the API's hosts, in place of the default for a fake,
-	// a proxy or another of Binance's hosts. Defaults to "{api}.binance.com":
-	// api.binance.com, api1.binance.com and so on.
+	// Host is a pattern of the API's hosts, in place of the default for a fake, a proxy or
+	// Binance's further hosts. Defaults to "{api}.binance.com": api.binance.com, api1.binance.com
+	// and so on.
 	Host string
 }
 
@@ -86,8 +85,8 @@ func Policies(o Options) []throttle.Policy {
 
 	address := caller.Always(o.Address)
 
-	// The minutes are those of Binance's clock and not of the store's, so
-	// FixedWindow would pass too much around their edges.
+	// Binance's minutes are minutes of Binance's clock and not of the store's, so FixedWindow would
+	// let too many requests pass around their edges.
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "binance-ip", Match: o.Host + "/api/", Key: address, Cost: o.Weight,
@@ -100,7 +99,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.PerMinute = cmp.Or(o.PerMinute, 6000)
 	o.Host = cmp.Or(o.Host, "{api}.binance.com")

@@ -17,15 +17,15 @@
 //
 // # Refusals
 //
-// A 429 lasts as long as Retry-After says; else five minutes, for which the whole API is closed to
-// a user who went too far.
+// A 429 lasts for its Retry-After, or without one for five minutes, for which the whole API is
+// closed to a user above the limit.
 //
 //	of GraphQL           cloudflare-graphql
 //	any other            cloudflare-user
 //	503, ten in a row    the same
 //
-// Ratelimit and Ratelimit-Policy lower cloudflare-user if somebody else calls for the user; of
-// several policies the one with the least left counts.
+// Ratelimit and Ratelimit-Policy lower cloudflare-user if other programs call for the user; of
+// several policies the smallest remaining quota counts.
 //
 // # Not covered
 //
@@ -74,7 +74,7 @@ type Options struct {
 	// share the store are behind one address.
 	Address string
 
-	// Per5Minutes is what a user may call in 5 minutes. Enterprise customers can have
+	// Per5Minutes is how many calls a user may make in 5 minutes. Enterprise customers can have
 	// more. Defaults to 1200.
 	Per5Minutes int
 

@@ -15,16 +15,17 @@
 // region's table of limits, and GET /api/v1/quotas says it: a row whose number is not told is
 // unlimited until an answer closes it. A minute may be enforced second by second: [Options.Even].
 //
-// A request costs the tokens that it sends and the max_tokens that it asks for, until the usage
-// in its answer says what it took. A stream in OpenAI's form says so in its last event, if the request asks for it:
-// stream_options.include_usage. One that does not say, or is cut, costs its estimate, and a token for each event at least.
+// A request costs the tokens that it sends and the max_tokens that it asks for, until the usage in
+// its answer states the actual tokens. A stream in OpenAI's form states its usage in its last
+// event, if the request asks for it: stream_options.include_usage. A stream without usage, or a
+// stream that is cut, costs its estimate, and at least a token for each event.
 //
 // The model is read from the request's body, as in package openai. Models whose numbers differ
 // need a [throttle.Transport] each, with the same Store.
 //
 // # Refusals
 //
-// A 429 says in its code, or in error.code, what it is about.
+// The code of a 429, or its error.code, names the limit.
 //
 //	Throttling.RateQuota, LimitRequests, limit_requests    dashscope-requests, 1m
 //	Throttling.AllocationQuota, insufficient_quota         dashscope-tokens, 1m
@@ -34,9 +35,9 @@
 //	any other 429                                          dashscope-requests, 1s
 //	503, ten in a row                                      dashscope-requests, Retry-After
 //
-// Retry-After counts where there is one; none is documented. A limit is back within a minute,
-// says the page on limits, and a caller that goes on meanwhile is refused again. A burst is one
-// that came too suddenly though the minute had room: spread requests out by Even.
+// A Retry-After is obeyed, although none is documented. A limit recovers within a minute, says the
+// page on limits, and a caller that goes on meanwhile is refused again. BurstRate means that
+// requests came too suddenly though the minute had room: spread requests out by Even.
 //
 // insufficient_quota means tokens a minute here, and not money as with OpenAI. A bill that is
 // overdue is about money: waiting does not help, so the caller gets the answer, and the next one
@@ -51,7 +52,7 @@
 //
 // Facts as of 2026-11.
 //
-//   - official: for whom, what the three messages mean, second by second, back within a minute:
+//   - official: the scope, the meaning of the three messages, second by second, recovery within a minute:
 //     https://help.aliyun.com/en/model-studio/rate-limit,
 //     https://alibabacloud.com/help/en/model-studio/rate-limit
 //   - official: usage in the last event, with include_usage only: https://help.aliyun.com/zh/model-studio/stream
@@ -77,8 +78,8 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// Options are what a model allows, and whose requests are counted together. The zero value is
-// one account, with models whose numbers are not told.
+// Options hold a model's limits, and identify the account that they belong to. The zero value is
+// one account, with models of unknown limits.
 type Options struct {
 	// Requests is how many requests a minute each model allows. Models that differ need
 	// a transport of their own: see the package documentation. Defaults to 0: not told.
@@ -103,14 +104,14 @@ type Options struct {
 	// to the field "model" of the body.
 	Model func(*http.Request) string
 
-	// Cost estimates the tokens of a request; 0 for one that has none. More than Tokens
-	// counts as Tokens, so that Alibaba and not an estimate refuses what is too large.
-	// Defaults to a quarter of the body's length, plus max_tokens.
+	// Cost estimates the tokens of a request, or 0 for a request without tokens. An estimate above
+	// Tokens counts as Tokens: Alibaba, not the estimate, should refuse requests that are too
+	// large. Defaults to a quarter of the body's length, plus max_tokens.
 	Cost func(*http.Request) int
 
 	// Host is a pattern of the API's hosts: "dashscope-intl.aliyuncs.com",
-	// "{workspace}.{region}.maas.aliyuncs.com", or that of a fake or a proxy. Defaults
-	// to "dashscope.aliyuncs.com".
+	// "{workspace}.{region}.maas.aliyuncs.com", a fake or a proxy. Defaults to
+	// "dashscope.aliyuncs.com".
 	Host string
 }
 
@@ -140,7 +141,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	if o.Model == nil {
 		o.Model = llm.Model
@@ -152,7 +153,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// cost is what a request is estimated to cost.
+// cost is the estimated cost of a request.
 func (o *Options) cost(r *http.Request) int {
 	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
 }
@@ -171,5 +172,5 @@ func (o *Options) usage() llm.Usage {
 	return llm.Usage{Told: llm.Told(usage), Count: llm.AsTold, Booked: o.cost}
 }
 
-// usage is what a request has cost in the end.
+// usage is the actual cost of a request.
 var usage = feedback.Amount{Fields: []string{"usage.total_tokens"}}

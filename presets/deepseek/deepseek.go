@@ -22,9 +22,9 @@
 //	429                     deepseek-model
 //	503, ten in a row       deepseek-model
 //
-// A refusal lasts as long as Retry-After says, else a second: DeepSeek documents none. An account
-// whose balance is low may have fewer requests in flight, and the answer says how many: set
-// [Options.Pro] and [Options.Flash] to no more.
+// A refusal lasts for its Retry-After, or a second without one: DeepSeek documents no Retry-After.
+// An account with a low balance may have fewer requests in flight, and the answer states the
+// number: set [Options.Pro] and [Options.Flash] to at most this number.
 //
 // A 402 says that the balance is spent. Waiting does not help, so it closes nothing.
 //
@@ -109,7 +109,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.Pro = cmp.Or(o.Pro, 500)
 	o.Flash = cmp.Or(o.Flash, 2500)

@@ -22,10 +22,10 @@ type refusal struct {
 	lasts time.Duration
 }
 
-// refusal reads an answer. The code says what it is about. An answer that is the ban and has a code is
-// about what the code names, and for no shorter time than the ban prints: a robot that sends too fast is
-// told so in the form of the ban, while the address goes on. A 429 is a refusal whatever it says, and a
-// Retry-After is obeyed whatever the code says.
+// refusal reads an answer. The code names the limit. A ban with a code is a refusal of the code's
+// limit, for at least the time that the ban prints: DingTalk tells a robot that sends too fast in
+// the form of the ban, while the address goes on. A 429 is a refusal under any code, and a
+// Retry-After is obeyed under any code.
 func (o Options) refusal(resp *http.Response) (r refusal) {
 	f := factsOf(resp)
 	switch {
@@ -53,7 +53,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 	return r
 }
 
-// length returns for how long a refusal closes what it is about.
+// length returns how long a refusal closes its budget.
 func (l limit) length(resp *http.Response) time.Duration {
 	if l.ends != nil {
 		if d := l.ends(resp).Close; d > 0 {
@@ -72,9 +72,9 @@ var printed = feedback.When{Header: map[string]string{"Date": ""}}.Then(feedback
 	As:      feedback.At(time.DateTime, beijing),
 }.Answer)
 
-// isBan reports whether a page is the ban, as it comes where JSON was expected. Other statuses have pages
-// of their own, of gateways and proxies, and so have other hosts and those that asked for a page; what
-// calls itself anything else may be a file that somebody downloads.
+// isBan reports whether an answer is the ban, a page in place of JSON. Answers with other statuses,
+// of other hosts, or to requests for a page may be pages of gateways and proxies; other media types
+// may be files that somebody downloads.
 func (o Options) isBan(resp *http.Response) bool {
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusForbidden {
 		return false
@@ -115,10 +115,10 @@ func (s subject) isMetBy(r *http.Request) bool {
 	}
 }
 
-// instead returns what a refusal closes if its request has no budget of the right kind: for a short time
-// the API, as for limits that nobody has described, which may be all of a product; for a long time
-// the path alone. If a path serves many people, and the request does not name the person who has had
-// enough, only a 429 closes it, and only for a moment.
+// instead returns the budget that a refusal closes if its request has no budget of the right kind:
+// a short refusal closes the API, like limits that are not described and may concern a whole
+// product; a long refusal closes the path alone. If a path serves many people, and the request does
+// not name the person at the limit, only a 429 closes the path, and only for a moment.
 func (r refusal) instead(resp *http.Response) refusal {
 	switch p := throttle.RawPath(resp.Request); {
 	case p == tasks || p == pushes || sendsNotice(resp.Request):
@@ -148,8 +148,8 @@ func (o Options) closedBy(subjects ...subject) feedback.Reader {
 	}
 }
 
-// uncounted is a [throttle.Policy.Answer] of the month: a call that an application's or an API's calls in
-// a second have refused costs nothing. Of other failures nobody knows, so they cost what they cost.
+// uncounted is a [throttle.Policy.Answer] of the month: a call refused by the second's limit of an
+// application or an API costs nothing. For other failures it is unknown, so they keep their cost.
 func uncounted(resp *http.Response) throttle.Answer {
 	if factsOf(resp).limit.uncounted {
 		return throttle.Answer{}.WithCost(0)
@@ -172,7 +172,7 @@ type answer struct {
 	texts [members]string
 }
 
-// facts are what the rows want to know of a body.
+// facts are the parts of a body that the rows read.
 type facts struct {
 	limit    limit         // that the code names; the zero limit if there is no code of the table
 	denied   bool          // it is the ban as JSON
@@ -235,8 +235,8 @@ func looked(resp *http.Response) bool {
 	return false
 }
 
-// failed reports whether an answer has a status with which the new API refuses. The code of a success is
-// the name of something else.
+// failed reports whether an answer has a status with which the new API refuses. In a success, the
+// member code names something unrelated.
 func failed(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusTooManyRequests,
@@ -246,7 +246,7 @@ func failed(resp *http.Response) bool {
 	return false
 }
 
-// The members of a body that tell what it is.
+// The members of a body that identify the answer.
 const (
 	atErrcode = iota
 	atSubCode
@@ -310,7 +310,7 @@ func (a *answer) wrappedCode() string {
 	return ""
 }
 
-// minutes reads a number of minutes, of [throttle.MaxPenalty] at most; 0 if it is none.
+// minutes parses a number of minutes, at most [throttle.MaxPenalty], or 0 for an invalid number.
 func minutes(text string) time.Duration {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n > 0) {
@@ -326,9 +326,9 @@ func (a *answer) member(name string) string {
 	return text[0]
 }
 
-// readMembers reads the members of the object that the body is, as far as the body is looked at, and puts
-// the texts of those that have one of the names into texts. Of a name that comes twice the first counts,
-// and null is not there. It returns whether the body is a page in place of an object.
+// readMembers reads the members of the body's object, within the bytes that may be read, and stores
+// the texts of the members with one of the names in texts. Of a duplicate name the first counts,
+// and null counts as missing. It returns whether the body is a page in place of an object.
 func (a *answer) readMembers(names, texts []string) (page bool) {
 	s := &a.scan
 	s.Reset(&a.text, 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
-// templates are the APIs of the new host that batch jobs use, and those that have rows of their own.
+// templates are the APIs of the new host that batch jobs use, and the APIs with rows of their own.
 var templates = []string{
 	"/v1.0/ats/candidates/importCandidateByResume",
 	"/v1.0/calendar/users/{userId}/calendars/{calendarId}/events",
@@ -33,7 +33,7 @@ var templates = []string{
 // An apiTable is the templates that tell APIs of the new host apart.
 type apiTable []string
 
-// newAPITable returns a table of one's own templates and of those that are known anyway.
+// newAPITable returns a table of the program's own templates and the built-in templates.
 func newAPITable(own []string) apiTable { return slices.Concat(own, templates) }
 
 // api is the part of a key that says which API a request calls. On the old host that is its path. On

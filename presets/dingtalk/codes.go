@@ -7,7 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// A subject is what a limit is about: the budget that a refusal closes.
+// A subject identifies the budget that a refusal closes.
 type subject uint
 
 const (
@@ -40,8 +40,8 @@ const (
 // A limit is one of DingTalk's limits that a code names.
 type limit struct {
 	about subject
-	lasts feedback.Reader // for how long what it is about is closed, unless the answer says it
-	ends  feedback.Reader // the end that an answer may print; nil for none
+	lasts feedback.Reader // how long the budget is closed, unless the answer says it
+	ends  feedback.Reader // the end that an answer may print; optional
 
 	uncounted bool // a call that is refused for it does not count for the month
 	ifTooFast bool // the code means a limit only if the answer's text speaks of a pace
@@ -87,10 +87,10 @@ var numbers = map[string]limit{
 	"90020": {about: month, lasts: nextMonth},
 	"90030": {about: webhookMonth, lasts: nextMonth},
 
-	// "Calls of the API above the limit", and nothing else is said: a minute is a guess on the long side.
+	// "Calls of the API above the limit" is all it says: a minute is a guess on the long side.
 	"45009": {about: appAPI, lasts: minute},
 
-	// Robots. 660026 is also what a robot's failure is called that has nothing to do with a pace.
+	// Robots. 660026 also stands for failures of a robot that are unrelated to its pace.
 	"130101": {about: robot, lasts: feedback.For(robotTime)},
 	"410100": {about: robot, lasts: feedback.For(robotTime)},
 	"660026": {about: robot, lasts: feedback.For(robotTime), ifTooFast: true},
@@ -139,7 +139,7 @@ var words = map[string]limit{
 	"invokefrequentyly":    {about: appAPI, lasts: second}, // so spelt
 	"oaplus.query.limit":   {about: appAPI, lasts: second},
 	"qps.exceed.limit":     {about: appAPI, lasts: second},
-	"system.freq.limit":    {about: appAPI, lasts: second}, // of medals: none in parallel
+	"system.freq.limit":    {about: appAPI, lasts: second}, // of medals, which allow no concurrency
 	"systemerror.busy":     {about: appAPI, lasts: second}, // of CRM
 	"failure.operation.operatingfrequencytoofast": {about: appAPI, lasts: second},
 	"failure.operation.requesttoofast":            {about: appAPI, lasts: second},

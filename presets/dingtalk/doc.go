@@ -118,18 +118,16 @@
 // JSON with "punish" and "wait", which a program that looks for errcode takes for
 // success, or an HTML page. Its status and media type are not documented.
 //
-// The JSON is found with any status, in what calls itself JSON, text, HTML, XML,
-// application/octet-stream or nothing at all; in an answer of another type only if
-// it is an error or tells a length of up to 4 KB; never in an event stream or
-// behind a Content-Encoding that the client has not taken off. HTML is taken for
-// the ban with status 200 and 403, on the two hosts of the API, unless it was
-// asked for (Accept): with any other status it is likely to be a gateway's own
-// page (inferred).
+// The JSON is found with any status, in an answer that calls itself JSON, text, HTML, XML,
+// application/octet-stream or has no type; in an answer of any other type only if it is an error or
+// states a length of up to 4 KB; never in an event stream or behind a Content-Encoding that the
+// client has not decoded. HTML is taken for the ban with status 200 and 403, on the two hosts of
+// the API, unless the request asked for it (Accept): with any other status it is likely to be a
+// gateway's own page (inferred).
 //
-// A ban in an answer that has the code of a limit as well is about what the code
-// names: 130101 the robot (observed [8]), 90018 an application's API. The address
-// stays open then (inferred), and the named budget is closed for no less than the
-// ban's "wait".
+// A ban that also has the code of a limit is a refusal of that limit: 130101 the robot's (observed
+// [8]), 90018 an application's API. The address stays open then (inferred), and the limit's budget
+// is closed for at least the ban's "wait".
 //
 // # APIs
 //
@@ -141,24 +139,22 @@
 //	/v1.0/oauth2/accessToken              /v1.0/workflow/processInstances
 //	/v1.0/oauth2/{corpId}/token           /v1.0/workflow/processes/instanceIds/query
 //
-// and those of the rows above. What fits none shares a budget with the rest of its
-// product, as "/v1.0/contact": slow but safe. Under dingtalk-company-api, which has
-// no number, it is an API for each path.
+// and the paths of the rows above. Any other path shares a budget with the rest of its product, as
+// "/v1.0/contact": slow but safe. Under dingtalk-company-api, which has no number, each path is an
+// API.
 //
 // # Where waiting is of no use
 //
-// A month's quota that is spent is back on the 1st in Beijing, or at once after an
-// upgrade (official [4]). The row closes until then, but never for longer than
-// [throttle.MaxPenalty]: once a day a request is sent and refused again. Callers
-// whose deadline or [throttle.Config.MaxWait] is earlier are refused at once.
-// [throttle.Limiter.Resume] opens the budget after an upgrade. The month is counted
-// here only if [Options.Edition] names the edition; then a call that is too many waits
-// until the 1st, and [throttle.Config.Observe] is told so at once. [Options.Buffer]
-// uses the five days in which DingTalk only warns. Every call counts but those of
-// DingTalk's list of free APIs [3], webhooks, and what [Options.Metered] says; what an
-// application's or an API's calls in a second refuse is given back (official [11]).
-// Other applications of the company count too: what they spend is known when DingTalk
-// says so.
+// A month's quota that is used up is back on the 1st in Beijing, or at once after an upgrade
+// (official [4]). The row closes until then, but never for longer than [throttle.MaxPenalty]: once
+// a day a request is sent and refused again. Callers whose deadline or [throttle.Config.MaxWait] is
+// earlier are refused at once. [throttle.Limiter.Resume] opens the budget after an upgrade. The
+// month is counted here only if [Options.Edition] names the edition; then a call above the quota
+// waits until the 1st, and [throttle.Config.Observe] is told at once. [Options.Buffer] uses the
+// five days in which DingTalk only warns. Every call counts except calls of DingTalk's free APIs
+// [3], webhooks, and calls that [Options.Metered] excludes; a call refused by the second's limit of
+// an application or an API is given back (official [11]). Other applications of the company count
+// too: their calls are unknown until DingTalk refuses.
 //
 // # Not covered
 //
@@ -174,12 +170,11 @@
 //
 // # Sources
 //
-// Official: [1], in English [2], free APIs [3], months [4], codes [5], old codes
-// [6], editions and what counts [11]; those of single rows are on the page
-// on [DingTalk], each with its date. Observed: the larger editions of old
-// contracts [7], 130101 [8], the printed end [9], 90030 [10]; in public code: 40/s of a
-// suite, 90017, 90019, 660026 about a pace. Inferred: the zone of printed ends, of days
-// and of months, one minute and one second where nothing is printed.
+// Official: [1], in English [2], free APIs [3], months [4], codes [5], old codes [6], editions and
+// the calls that count [11]; the sources of single rows are on the page on [DingTalk], each with
+// its date. Observed: the larger editions of old contracts [7], 130101 [8], the printed end [9],
+// 90030 [10]; in public code: 40/s of a suite, 90017, 90019, 660026 about a pace. Inferred: the
+// zone of printed ends, of days and of months, one minute and one second where nothing is printed.
 //
 //	[1]  https://open.dingtalk.com/document/development/how-to-process-api-throttling-on-the-dingtalk-server
 //	[2]  https://help.dingtalk.io/open/development/call-frequency-limit

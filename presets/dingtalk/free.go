@@ -70,8 +70,8 @@ var freeMethods = func() map[string]string {
 	return all
 }()
 
-// free reports whether a request calls an API of DingTalk's list of free ones. A path that hides segments
-// of dots is none: what it calls depends on the server.
+// free reports whether a request calls an API of DingTalk's list of free APIs. A path with dot
+// segments is not free: its API depends on the server.
 func free(r *http.Request) bool {
 	p := throttle.RawPath(r)
 	if r.URL == nil || match.HidesDots(r.URL.EscapedPath()) || !onItsHost(r, p) {

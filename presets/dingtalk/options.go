@@ -10,11 +10,11 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 )
 
-// An Edition is what a company has bought.
+// An Edition is a company's edition of DingTalk. The zero Edition counts no months.
 type Edition struct {
-	PerSecond int // calls in a second, per application and API; 0 means 20, those of the standard edition
-	PerMonth  int // calls of the whole company in a month, as far as they count; 0 means that nothing is counted here
-	Webhooks  int // calls of webhooks and of Stream in a month, of the whole company; 0 means that nothing is counted here
+	PerSecond int // calls in a second, per application and API; 0 means 20, as in the standard edition
+	PerMonth  int // counted calls of the whole company in a month; 0 means that no month is counted here
+	Webhooks  int // calls of webhooks and of Stream in a month, of the whole company; 0 means that no month is counted here
 
 	before *Edition // as contracts from before 2025-11-19 have it
 }
@@ -40,13 +40,12 @@ const (
 	packagePerSecond = 60
 )
 
-// Options says whose limits count, and what they are. The zero value is one
-// application of one company with the standard edition, behind one address.
+// Options identify the caller, and describe its limits. The zero value is one application of one
+// company with the standard edition, behind one address.
 type Options struct {
-	// Edition is what the company has bought. Name it, Standard too, to have the
-	// months counted: calls beyond them wait until the 1st. Defaults to the zero
-	// Edition: the standard one's calls in a second, and no month but what answers
-	// say.
+	// Edition is the company's edition. Name it, Standard too, to have the months counted: calls
+	// beyond them wait until the 1st. Defaults to the zero Edition: the standard edition's calls in
+	// a second, and no months except through refusals.
 	Edition Edition
 
 	// OldContract says that the Edition's contract is from before 2025-11-19 and
@@ -56,10 +55,10 @@ type Options struct {
 	// to false: the numbers of today, which are smaller.
 	OldContract bool
 
-	// Packages is how many packages (增购包) the company has bought beside the
-	// Edition. Each adds 5,000,000 calls and 500,000 webhooks to the months that are
-	// counted. With one or more, an application has 60 calls in a second of each API,
-	// unless the Edition names another number than 20. Defaults to 0.
+	// Packages is how many packages (增购包) the company has bought beside the Edition. Each adds
+	// 5,000,000 calls and 500,000 webhooks to the counted months. With one or more, an application
+	// has 60 calls in a second of each API, unless the Edition's PerSecond is neither 0 nor 20.
+	// Defaults to 0.
 	Packages int
 
 	// Buffer lets calls go on when the month's number is reached: for up to five days
@@ -90,9 +89,9 @@ type Options struct {
 	// all programs that share the store are behind one address.
 	Address string
 
-	// IPLimit is how many calls may come from the address in 20 seconds; with
-	// neighbours that are not throttled, 8,000 is what the documentation takes
-	// for an alarm. Defaults to 10,000.
+	// IPLimit is how many calls may come from the address in 20 seconds. Set it lower for an
+	// address with neighbours that are not throttled: the documentation recommends an alarm at
+	// 8,000. Defaults to 10,000.
 	IPLimit int
 
 	// Ban is how long the address is taken to be banned, unless the answer says
@@ -100,13 +99,12 @@ type Options struct {
 	Ban time.Duration
 
 	// APIs are paths of the new host with parameters in them, such as
-	// "/v1.0/contact/users/{unionId}", because there a path is no API. They
-	// come before those that are known anyway: see the package documentation.
-	// Defaults to nil.
+	// "/v1.0/contact/users/{unionId}": on that host an API is not a fixed path. They come before
+	// the built-in APIs: see the package documentation. Defaults to nil.
 	APIs []string
 
-	// Metered reports whether a request counts for the month. Defaults to all
-	// but the APIs on DingTalk's list of free ones, webhooks, and other hosts.
+	// Metered reports whether a request counts for the month. Defaults to all requests except calls
+	// of DingTalk's free APIs, webhooks, and other hosts.
 	Metered func(*http.Request) bool
 
 	// Receivers returns how many people a work notice is for. Defaults to how many its
@@ -114,9 +112,9 @@ type Options struct {
 	// had again, the most that one call may reach: 5,000, or 1,000 of an ISV's.
 	Receivers func(*http.Request) int
 
-	// ISV is any name for a vendor whose application many companies use. It
-	// adds the rows of such applications, and the numbers that hold for one
-	// company's own do not count any more. Defaults to "": none.
+	// ISV is any name for a vendor whose application many companies use. It adds the rows of such
+	// applications, and disables the numbers that hold for a company's own application. Defaults to
+	// "": no vendor.
 	ISV string
 
 	// PerSuite is how many calls in a second an ISV's application may make,
@@ -136,7 +134,7 @@ type Options struct {
 // nobody knows which of them share a firewall.
 const everyHost = "*.dingtalk.com"
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.Edition = o.bought()
 	o.IPLimit = cmp.Or(o.IPLimit, 10_000)

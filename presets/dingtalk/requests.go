@@ -174,13 +174,13 @@ func toAll(r *http.Request) bool {
 	return strings.EqualFold(all, "true")
 }
 
-// receiverOfTask is the key of the one person that a task is for; "" if the body does not tell.
+// receiverOfTask is the key of the one person that a task is for, or "" for an unknown person.
 func receiverOfTask(r *http.Request) string {
 	user, _ := bodyMember(r, "userid")
 	return user
 }
 
-// receiverOfPush is the key of the one person that a service number writes to; "" for several.
+// receiverOfPush is the key of the one person that a service number writes to, or "" for several.
 func receiverOfPush(r *http.Request) string {
 	users, _ := bodyMember(r, "userid_list")
 	if countOf(users) != 1 {
@@ -189,8 +189,8 @@ func receiverOfPush(r *http.Request) string {
 	return users
 }
 
-// ifKnown returns the cost of a request under the limit of one person: nobody is counted whose name the
-// request does not tell.
+// ifKnown returns the cost of a request under the limit of one person: 0 for a request that does
+// not name the person.
 func ifKnown(person func(*http.Request) string) func(*http.Request) int {
 	return func(r *http.Request) int { return min(len(person(r)), 1) }
 }

@@ -13,8 +13,8 @@ import (
 // An Unsent is a person to whom a call has sent nothing although its answer is a success.
 type Unsent struct {
 	User  string // the user id
-	Code  int    // why, as below; 0 if the answer does not say, as with a robot's messages
-	Count int    // how many messages the answer counts; 0 if it does not say
+	Code  int    // why, as below, or 0 without a reason, as with a robot's messages
+	Count int    // how many messages the answer counts, or 0 without a count
 }
 
 // Why a work notice was dropped.
@@ -86,7 +86,7 @@ type sendAnswer struct {
 	} `json:"send_result"`
 }
 
-// unsent returns each person of the lists once, first those whose reason is known.
+// unsent returns each person of the lists once, people with a known reason first.
 func (a *sendAnswer) unsent() (all []Unsent) {
 	seen := make(map[string]bool)
 	add := func(u Unsent) {
@@ -110,7 +110,7 @@ func (a *sendAnswer) unsent() (all []Unsent) {
 	return all
 }
 
-// A number is a whole number in JSON, or a text of one. Anything else is 0.
+// A number is a whole number in JSON, or a text with a whole number. Any other value is 0.
 type number int
 
 // UnmarshalJSON implements [json.Unmarshaler].

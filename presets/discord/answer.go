@@ -12,7 +12,7 @@ import (
 var (
 	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 
-	// stated is the penalty that a refusal states: in its body, or else in Retry-After.
+	// stated is the penalty that a refusal states: in its body, or in Retry-After.
 	stated = feedback.First(
 		feedback.Printed{Fields: []string{"retry_after"}, As: feedback.After(time.Second)}.Answer,
 		feedback.RetryAfter(time.Second),
@@ -40,8 +40,9 @@ var (
 	}.Left
 )
 
-// limited is the penalty of the refusals that are about a route: those that are neither global nor
-// about an address. No global limit is an interaction's, so each refusal of one is about its route.
+// limited is the penalty of the refusals of a route, which are neither global nor about an address.
+// The global limit does not apply to interactions, so each refusal of an interaction is about its
+// route.
 func limited(resp *http.Response) throttle.Answer {
 	ofRoute := global(resp).Close == 0 || resp.Request != nil && senderOf(resp.Request) == interaction
 	if !ofRoute || banned(resp).Close > 0 {

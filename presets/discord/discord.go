@@ -1,6 +1,6 @@
-// Package discord is the table of limits of Discord's HTTP API: the global one of
-// a bot, those of its routes, which Discord tells as it goes, and the ban of an
-// address that is refused too often.
+// Package discord is the table of limits of Discord's HTTP API: the global limit of a bot, the
+// limits of its routes, which Discord states in each answer, and the ban of an address that is
+// refused too often.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 //		Store:    redisstore.New(rdb, redisstore.Options{}),
@@ -15,32 +15,29 @@
 //	discord-route    as told     bot, method and route     429, user or shared
 //	discord-refused  10,000/10m  address                   429 that is a page of text
 //
-// A route is a path with its ids left out, apart from the first channel, guild or
-// webhook: by those Discord splits a bucket. Its limit "should not be hard
-// coded": each answer tells what is left, and until the first one the global
-// limit is all there is.
+// A route is a path without its ids, except the first channel, guild or webhook: by these Discord
+// splits a bucket. Its limit "should not be hard coded": each answer states the remaining requests,
+// and until the first answer the global limit is the only limit.
 //
 // What has its token in the path is not the bot's. Interactions (their callback, and follow-ups of
 // their token) are bound to no global limit, so neither a full discord-global nor a global refusal
 // holds them: they go out in the three seconds that Discord gives them. Other webhooks have the limit that
 // an address has without an Authorization.
 //
-// discord-refused counts the answers 401, 403 and 429 (not those of the scope
-// shared), which is what gets an address banned. A request counts from its start
-// and is given back once its answer is another, which takes one more call to the
-// store. Leave the row out where nobody else uses the address and nothing is ever
-// refused.
+// discord-refused counts the answers 401, 403 and 429 (except 429s of the scope shared), because of
+// which Discord bans an address. A request counts from its start and is given back after a good
+// answer, which takes one more call to the store. Leave the row out where the address serves no
+// other program and refusals do not happen.
 //
 // # Refusals
 //
-// A 429 closes its budget for retry_after in its body, which has fractions of a
-// second, or for its Retry-After. It closes the bot if X-RateLimit-Global,
-// X-RateLimit-Scope or the body say that it is global, else the route. A global refusal of a webhook
-// closes discord-webhook, and a refusal of an interaction its route alone.
-// Ten 503 in a row with a Retry-After close the route.
-// Discord's own answers are JSON; a 429 that is text or HTML comes from Cloudflare
-// in front of it, speaks of the address, and closes that, for ten minutes if it
-// does not say (inferred).
+// A 429 closes its budget for retry_after in its body, which has fractions of a second, or for its
+// Retry-After. It closes the bot if X-RateLimit-Global, X-RateLimit-Scope or the body say that it
+// is global, and otherwise the route. A global refusal of a webhook closes discord-webhook, and a
+// refusal of an interaction its route alone. Ten 503 in a row with a Retry-After close the route.
+// Discord's own answers are JSON; a 429 that is text or HTML comes from Cloudflare in front of
+// Discord, is about the address, and closes the address, for ten minutes without a Retry-After
+// (inferred).
 //
 // # Not covered
 //
@@ -127,7 +124,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.PerSecond = cmp.Or(o.PerSecond, 50)
 	o.Host = cmp.Or(o.Host, "discord.com")

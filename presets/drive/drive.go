@@ -18,8 +18,8 @@
 //	a download, an export        200
 //	any request that is no GET    50
 //
-// Google has 5 for what is neither of these nor an edit; which requests that are not GETs it
-// means is not clear, so all cost as much as an edit (inferred).
+// Google has 5 for all remaining requests that are no edits; which requests with methods other than
+// GET this means is unclear, so all cost as much as an edit (inferred).
 //
 // A user is whom the access token stands for.
 //
@@ -34,8 +34,8 @@
 //	any other                          drive-user, 1s
 //	503, ten in a row                  drive-project, Retry-After
 //
-// Retry-After counts where there is one; none is documented. Any other 403 is no refusal: no
-// permission, or no room.
+// A Retry-After is obeyed, although none is documented. Any other 403 is no refusal: no permission,
+// or no space.
 //
 // # Not covered
 //
@@ -67,8 +67,8 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// Options are what a project has, and whose requests are counted together. The zero value is one
-// project, whose users are told by their tokens.
+// Options hold a project's limits, and identify its users. The zero value is one project, whose
+// users are identified by their tokens.
 type Options struct {
 	// PerMinute is how many units a minute the project has. Defaults to 1,000,000.
 	PerMinute int
@@ -77,9 +77,9 @@ type Options struct {
 	// 325,000.
 	PerUser int
 
-	// Units are what a request costs. Projects from before 2026-05-01 that used the
-	// API between 2025-11 and 2026-04 count requests: 1 each, and 12,000 a minute for
-	// the project and for each user. Defaults to Google's table.
+	// Units returns the cost of a request. Projects from before 2026-05-01 that used the API
+	// between 2025-11 and 2026-04 count requests: 1 each, and 12,000 a minute for the project and
+	// for each user. Defaults to Google's table.
 	Units func(*http.Request) int
 
 	// Project is the project's id. Defaults to "": all programs that share the store
@@ -120,7 +120,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.PerMinute = cmp.Or(o.PerMinute, 1_000_000)
 	o.PerUser = cmp.Or(o.PerUser, 325_000)
@@ -131,7 +131,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// cost is what a request costs, and no more than a minute allows. The host has other APIs, too.
+// cost is the cost of a request, at most a minute's units, and 0 for the host's other APIs.
 func (o *Options) cost(most int) func(*http.Request) int {
 	return func(r *http.Request) int {
 		if ofDrive(r) == 0 {
@@ -148,8 +148,8 @@ func ofDrive(r *http.Request) int {
 	return 1
 }
 
-// called are the segments of the path behind the version: of "/upload/drive/v3/files/x" "files"
-// and "x"; nil if the path is another API's.
+// called are the segments of the path behind the version, "files" and "x" of
+// "/upload/drive/v3/files/x", or nil for a path of any other API.
 func called(r *http.Request) []string {
 	path := strings.TrimPrefix(throttle.RawPath(r), "/upload")
 	segments := strings.Split(path, "/") // "", "drive", version, …

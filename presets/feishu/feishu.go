@@ -35,9 +35,8 @@
 // 230020, with status 400, says that one person, chat or message has had enough, and closes that for a second
 // (inferred: its limit is one of a second).
 //
-// 11232 means that the platform's bots are overloaded, which happens around full
-// and half hours: better send at another time. It closes the bot for a minute
-// (inferred).
+// 11232 means that the platform's bots are overloaded, which happens around full and half hours:
+// better send at a different time. It closes the bot for a minute (inferred).
 //
 // # Not covered
 //
@@ -61,8 +60,8 @@
 //   - official: the month, for June 2026 alone:
 //     https://open.feishu.cn/document/platform-notices/platform-updates-/custom-app-api-call-limit.md
 //   - from common use: Lark's host, the path that custom bots are sent to.
-//   - inferred: which row a refusal closes, a minute where nothing is said, and that apps share what a person may be
-//     sent, as they share a chat.
+//   - inferred: which row a refusal closes, a minute without a stated time, and that apps share a person's limit
+//     of messages, as they share a chat's.
 package feishu
 
 import (
@@ -109,17 +108,17 @@ type Options struct {
 	//
 	//	"GET /open-apis/contact/v3/users/{user_id}": {PerSecond: 50, PerMinute: 1000}
 	//
-	// Defaults to nil. All that are not listed share a budget if they share
-	// method, service and version: nobody can tell an API from a user's name in
-	// a path, and a budget for each user would be too many.
+	// Unlisted requests share a budget if they share method, service and version: an API cannot be
+	// told from a user's name in a path, and a budget for each user would allow too many requests.
+	// Defaults to nil.
 	APIs map[string]Tier
 
 	// Tier is for APIs that are not listed. Defaults to 50 a second and 1,000
 	// a minute.
 	Tier Tier
 
-	// PerMonth is what a tenant may call in a month, such as [BasicPerMonth].
-	// Defaults to 0: not counted.
+	// PerMonth is how many calls a tenant may make in a month, such as [BasicPerMonth]. Defaults to
+	// 0: not counted.
 	PerMonth int
 
 	// Metered says which requests the month counts; some APIs are free.
@@ -205,7 +204,7 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 	return rows
 }
 
-// metered is a [throttle.Policy.Cost]: 1 for a request that the month counts, else 0.
+// metered is a [throttle.Policy.Cost]: 1 for a request that the month counts, and 0 for all others.
 func (o Options) metered(r *http.Request) int {
 	if o.Metered != nil && !o.Metered(r) {
 		return 0

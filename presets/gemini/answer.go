@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// pacific is the zone in which a day ends; nil on a machine that does not know it.
+// pacific is the zone in which a day ends, or nil on a machine without zone data.
 var pacific = sync.OnceValue(func() *time.Location {
 	zone, err := time.LoadLocation("America/Los_Angeles")
 	if err != nil {

@@ -15,9 +15,10 @@
 // tier and the model, and stands in Google AI Studio: no number is published, so a row whose
 // number is not told is unlimited until an answer closes it.
 //
-// A request costs a quarter of its length in tokens, until the usage in its answer says how
-// many it had. Streams say so in usageMetadata, those in OpenAI's form only with stream_options.include_usage; one that
-// does not say, or is cut before, costs its estimate.
+// A request costs a quarter of its length in tokens, until the usage in its answer states the
+// actual tokens. Streams have it in usageMetadata, or in OpenAI's form with
+// stream_options.include_usage. A stream without usage, or a stream that is cut, costs its
+// estimate.
 //
 // The model is read from the path ("/v1beta/models/gemini-2.5-flash:generateContent"), and
 // for the endpoints in OpenAI's form from the body, as in package openai. Models whose numbers
@@ -33,10 +34,11 @@
 //	any other 429                 gemini-requests
 //	503, ten in a row             gemini-requests
 //
-// A 429 names its quota in error.details, as in GenerateRequestsPerDayPerProjectPerModel. A
-// refusal lasts as long as Retry-After says; else as retryDelay or metadata.quotaResetDelay in
-// error.details says; else as the message says ("Please retry in 39.237s."); else a day's until midnight, a quota of tokens a minute, and any other a second (inferred). A limit on
-// spending has no name of its own: it closes gemini-requests.
+// A 429 names its quota in error.details, as in GenerateRequestsPerDayPerProjectPerModel. A refusal
+// lasts for its Retry-After, or for the retryDelay or metadata.quotaResetDelay in error.details, or
+// as long as the message says ("Please retry in 39.237s."). If none of these is there, a day's
+// quota is closed until midnight, a quota of tokens for a minute, and any other quota for a second
+// (inferred). A limit on spending has no name of its own: it closes gemini-requests.
 //
 // # Not covered
 //
@@ -47,7 +49,7 @@
 //
 // Facts as of 2026-11.
 //
-//   - official: what is limited, for each project and model, midnight of Pacific time, no published numbers:
+//   - official: the limits, their scope (project and model), midnight of Pacific time, no published numbers:
 //     https://ai.google.dev/gemini-api/docs/rate-limits
 //   - official: a stream is a number of answers, which have usageMetadata: https://ai.google.dev/api/generate-content
 //   - observed: usageMetadata without promptTokenCount in the events before the last:
@@ -80,8 +82,8 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// Options are what a project's tier changes, and whose requests are counted together. The zero
-// value is projects with a key each, of a tier that is not told.
+// Options hold the limits of a project's tier, and identify the project. The zero value is projects
+// with a key each, of an unknown tier.
 type Options struct {
 	// Requests is how many requests a minute each model allows. Models that differ
 	// need a transport of their own: see the package documentation. Defaults to 0: not
@@ -104,13 +106,13 @@ type Options struct {
 	// several. It replaces Project, and "" means the same. Defaults to nil.
 	Caller func(*http.Request) (project string)
 
-	// Model tells models, or groups of models that share their limits, apart.
-	// Defaults to the model in the path, or else to the field "model" of the body.
+	// Model tells models, or groups of models that share their limits, apart. Defaults to the model
+	// in the path, or to the field "model" of the body.
 	Model func(*http.Request) string
 
-	// Cost estimates the tokens that a request sends; 0 for one that has none. More
-	// than Tokens counts as Tokens, so that Google and not an estimate refuses what is
-	// too large. Defaults to a quarter of the body's length, at least 1.
+	// Cost estimates the tokens that a request sends, or 0 for a request without tokens. An
+	// estimate above Tokens counts as Tokens: Google, not the estimate, should refuse requests that
+	// are too large. Defaults to a quarter of the body's length, at least 1.
 	Cost func(*http.Request) int
 
 	// Host is a pattern of the API's hosts, in place of the default for a fake, a
@@ -143,7 +145,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	if o.Model == nil {
 		o.Model = caller.Or(pathModel, llm.Model)
@@ -155,12 +157,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// cost is what a request is estimated to cost.
+// cost is the estimated cost of a request.
 func (o *Options) cost(r *http.Request) int {
 	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
 }
 
-// perMinute is the limit of so many a minute, 0 if that is not told.
+// perMinute is a limit of n a minute, or no limit if n is 0.
 func perMinute(n int) throttle.Limit {
 	if n == 0 {
 		return throttle.Unlimited()
@@ -168,7 +170,7 @@ func perMinute(n int) throttle.Limit {
 	return throttle.PerMinute(n)
 }
 
-// day is the limit of so many a day, 0 if that is not told.
+// day is a limit of n a day, or no limit if n is 0.
 func day(n int) throttle.Limit {
 	switch zone := pacific(); {
 	case n == 0:
@@ -180,7 +182,7 @@ func day(n int) throttle.Limit {
 	}
 }
 
-// apiKey is a [throttle.Policy.Key]: what a request is allowed by.
+// apiKey is a [throttle.Policy.Key]: the credential of a request.
 var apiKey = caller.Or(throttle.Header("X-Goog-Api-Key"), caller.Or(throttle.Query("key"), throttle.Header("Authorization")))
 
 // pathModel is a [throttle.Policy.Key]: the model in a path such as

@@ -1,6 +1,5 @@
-// Package github is the table of limits of GitHub's REST and GraphQL APIs: the
-// primary limit of an hour, and the secondary ones, of which GitHub does not tell
-// until they are passed.
+// Package github is the table of limits of GitHub's REST and GraphQL APIs: the primary limit of an
+// hour, and the secondary limits, of which GitHub says nothing until they are exceeded.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 //		Store:    redisstore.New(rdb, redisstore.Options{}),
@@ -20,18 +19,17 @@
 //	github-content-hour    500/h          account, creations
 //	github-oauth           2,000/h        token requests         429 and Retry-After
 //
-// REST: GET, HEAD and OPTIONS cost a point, all else five. GraphQL: a query costs
-// a point, a mutation five. A request body that cannot be looked at, because
-// its GetBody is nil, counts as a mutation.
+// REST: GET, HEAD and OPTIONS cost a point, other methods five. GraphQL: a query costs a point, a
+// mutation five. A request whose body cannot be read, because its GetBody is nil, counts as a
+// mutation.
 //
-// Resources are what GitHub counts apart under the primary limit: core, search,
-// code_search, graphql, and others that its page on /rate_limit names. Both searches have
-// rows of their own, because they are counted by the minute; a search without a token
-// ([Anonymous]) has 10 a minute in place of 30. Each answer tells what is left of its
-// resource, which lowers the row where the resource allows less, or where another program
-// of the same user calls too. An x-ratelimit-limit for core that is less than a
-// tenth of PerHour, or more than ten times as much, speaks of another caller, and
-// is not believed: 60 is what an address has without a token.
+// Under the primary limit GitHub counts resources separately: core, search, code_search, graphql,
+// and others that its page on /rate_limit names. Both searches have rows of their own, because they
+// are counted by the minute; a search without a token ([Anonymous]) has 10 a minute in place of 30.
+// Each answer states the remaining points of its resource, which lower the row where the resource
+// allows less, or where other programs of the same user call too. An x-ratelimit-limit for core
+// that is less than a tenth of PerHour, or more than ten times as much, belongs to a different
+// caller, and is ignored: 60 is the limit of an address without a token.
 //
 // A request is in flight until the body of its answer is closed. Uploads, to
 // uploads.github.com, are requests of REST like others.
@@ -41,16 +39,15 @@
 //
 // # Refusals
 //
-// Both kinds come with 403 or 429, and a 403 may also be about permissions. In
-// GitHub's own order of trust: a Retry-After counts; else, if
-// x-ratelimit-remaining is 0, x-ratelimit-reset; else a minute. With nothing left
-// the refusal is primary. It is secondary if its message speaks of a
-// "secondary rate limit" (the wording around that has changed) or of "abuse detection", as
-// older Enterprise Servers do, and so is a Retry-After, or a 429, while there is something left. A 403 with none of these
-// closes nothing.
+// Both kinds come with 403 or 429, and a 403 may also be about permissions. A refusal lasts, in
+// GitHub's own order of trust, for its Retry-After; until x-ratelimit-reset if
+// x-ratelimit-remaining is 0; or for a minute. With no points remaining the refusal is primary. It
+// is secondary if its message speaks of a "secondary rate limit" (the wording around that has
+// changed) or of "abuse detection", as older Enterprise Servers do. It is also secondary if points
+// remain and it has a Retry-After, or is a 429. Any other 403 closes nothing.
 //
-// An answer of another resource does not lower core, to which its request is
-// charged, but a refusal closes it: GitHub asks to stay away.
+// An answer of a resource other than core does not lower core, to which its request is charged, but
+// a refusal closes core: GitHub asks to stay away.
 //
 // GraphQL may refuse with status 200: its message then stands in the errors. If
 // there are data too, and the request may be a mutation, the account is closed but the
@@ -82,13 +79,11 @@
 //   - observed: secondary refusals without any header:
 //     https://github.com/gofri/go-github-ratelimit/issues/29, and wordings that
 //     changed: issues 14 and 15 there.
-//   - official: what is unchanged is free, secondary refusals of GraphQL with status
-//     200 (the same page, and that on GraphQL's limits).
-//   - from common use: hosts and paths, also those of an Enterprise Server, and of the
-//     resources.
-//   - inferred: where in a 200 the message stands, what uploads count for, which rows
-//     a refusal closes, what creates content, and when an
-//     x-ratelimit-limit is another caller's.
+//   - official: unchanged answers are free, secondary refusals of GraphQL with status
+//     200 (the same page, and the page on GraphQL's limits).
+//   - from common use: hosts and paths, also on an Enterprise Server, and of the resources.
+//   - inferred: where in a 200 the message stands, how uploads count, which rows a refusal closes, which requests
+//     create content, and when an x-ratelimit-limit belongs to a different caller.
 package github
 
 import (
@@ -119,7 +114,7 @@ type Options struct {
 	// accounts. It replaces Account, and "" means the same. Defaults to nil.
 	Caller func(*http.Request) (account string)
 
-	// PerHour is what the primary limit allows. Defaults to [User].
+	// PerHour is the primary limit. Defaults to [User].
 	PerHour int
 
 	// Creates says which requests create content: issues, comments, commits,

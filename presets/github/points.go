@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/graphql"
 )
 
-// mutationPoints is what a request costs that may change something.
+// mutationPoints is the cost of a request that may change something.
 const mutationPoints = 5
 
 // tokens is where tokens are asked for.
@@ -28,8 +28,8 @@ func (o Options) calls(r *http.Request) int {
 	return 1
 }
 
-// path is the path of the API, as on api.github.com: an Enterprise Server has it
-// below /api/, that of REST below /api/v3/.
+// path is the path of the API, as on api.github.com: an Enterprise Server has GraphQL below /api/,
+// and REST below /api/v3/.
 func (o Options) path(r *http.Request) string {
 	path := throttle.RawPath(r)
 	if below, ok := strings.CutPrefix(path, "/api/"); ok && o.Host != "" {
@@ -66,7 +66,7 @@ func (o Options) resource(r *http.Request) string {
 	return "core"
 }
 
-// ofRepository returns what a path names of a repository: "code-scanning/sarifs" of
+// ofRepository returns the rest of a path behind the repository: "code-scanning/sarifs" of
 // "/repos/octocat/hello/code-scanning/sarifs". It is "" for other paths.
 func ofRepository(path string) string {
 	names, ok := strings.CutPrefix(path, "/repos/")

@@ -64,7 +64,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// searchesPerMinute is what the search of all but code allows.
+// searchesPerMinute is the limit of all searches except of code.
 func (o Options) searchesPerMinute() int {
 	if o.PerHour == Anonymous {
 		return 10

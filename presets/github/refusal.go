@@ -81,7 +81,7 @@ var remaining = feedback.Headers{
 	Reset:     "X-RateLimit-Reset",
 }
 
-// left is what is left of a resource.
+// left returns the remaining points of a resource.
 func (o Options) left(resp *http.Response) throttle.Answer {
 	if resp.Request == nil || !o.ofResource(resp) || !o.ofCaller(resp) {
 		return throttle.Answer{}
@@ -96,9 +96,9 @@ func (o Options) ofResource(resp *http.Response) bool {
 	return name == "" || name == o.resource(resp.Request)
 }
 
-// ofCaller reports whether the limit that an answer states can be that of the options' caller: within a
-// factor of ten of PerHour. GitHub states 60 in place of 5,000 for requests without a token, which are
-// another caller's. The limits of other resources than "core" do not tell callers apart.
+// ofCaller reports whether the limit in an answer can belong to the options' caller: it is within a
+// factor of ten of PerHour. For requests without a token GitHub states 60 in place of 5,000. Only
+// the limits of the resource core tell callers apart.
 func (o Options) ofCaller(resp *http.Response) bool {
 	limit, err := strconv.Atoi(resp.Header.Get("X-RateLimit-Limit"))
 	return err != nil || o.resource(resp.Request) != "core" || limit >= o.PerHour/10 && limit/10 <= o.PerHour

@@ -1,5 +1,5 @@
-// Package gitlab is the table of limits of GitLab.com's REST API: what a user and an
-// address may call in a minute, and what they may call of endpoints with limits of their own.
+// Package gitlab is the table of limits of GitLab.com's REST API: of a user and an address by the
+// minute, and of endpoints with limits of their own.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 //		Store:    redisstore.New(rdb, redisstore.Options{}),
@@ -28,25 +28,27 @@
 //	gitlab-endpoint        none      user and endpoint       all
 //	gitlab-site            none      address                 the site itself, and git
 //
-// An endpoint is a method and a path without its ids: a segment with a digit, or one that
-// is escaped, counts as an id (inferred). A day is any 24 hours here.
+// An endpoint is a method and a path without its ids: a segment with a digit, or an escaped
+// segment, counts as an id (inferred). A day is any 24 hours here.
 //
 // # Refusals
 //
-// A 429 with "This endpoint has been requested too many times", or with a RateLimit-Name that is neither of
-// the two below, is about one endpoint and closes gitlab-endpoint. Any other 429 closes gitlab-user or, without a token, gitlab-anonymous. Each
-// lasts as long as Retry-After says, else a minute (inferred), because most windows have one. Ten 503 in a row
-// with a Retry-After close the same rows. What the site or git refuses closes gitlab-site alone.
+// A 429 with "This endpoint has been requested too many times", or with a RateLimit-Name other than
+// the two below, is about one endpoint and closes gitlab-endpoint. Any other 429 closes gitlab-user
+// or, without a token, gitlab-anonymous. Each lasts for its Retry-After, or a minute without one
+// (inferred), because most windows have a minute. Ten 503 in a row with a Retry-After close the
+// same rows. Refusals of the site or of git close gitlab-site alone.
 //
 // The RateLimit fields with the name throttle_authenticated_api or throttle_unauthenticated_api
-// lower gitlab-user or gitlab-anonymous if somebody else calls with that user, or from that address.
+// lower gitlab-user or gitlab-anonymous if other programs call with that user, or from that
+// address.
 //
 // # Not covered
 //
-// Limits by plan, such as 5,000 an hour, which GitLab has announced and not yet put into force:
-// append a row of your own then. Git over HTTPS and SSH, Pages, registries, raw files,
-// runners. A server of one's own: its operator sets all numbers, so set [Options.Host] and
-// [Options.PerMinute], and leave out the other rows.
+// Limits by plan, such as 5,000 an hour, which GitLab has announced and not yet enforced: append a
+// row of your own then. Git over HTTPS and SSH, Pages, registries, raw files, runners. A
+// self-managed server: its operator sets all numbers, so set [Options.Host] and
+// [Options.PerMinute], and leave out the remaining rows.
 //
 // # Sources
 //
@@ -55,11 +57,11 @@
 //   - official: numbers, 429, Retry-After, announced limits: https://docs.gitlab.com/user/gitlab_com/rate_limits/
 //   - official: the RateLimit fields, their names, the two systems of limits, "Retry later":
 //     https://docs.gitlab.com/administration/settings/user_and_ip_rate_limits/
-//   - observed: the body that is about an endpoint, at times with fields of another limit and without
+//   - observed: the body of an endpoint's refusal, at times with the fields of a different limit and without
 //     Retry-After: https://gitlab.com/gitlab-org/gitlab/-/issues/199738
 //   - from common use: the host, the paths, how a token travels.
-//   - inferred: that limits without a word of whose they are count by user; what is an id; that a minute is the
-//     length of a refusal that says none.
+//   - inferred: that limits without a stated scope count by user; which segments are ids; that a refusal without
+//     a stated time lasts a minute.
 package gitlab
 
 import (
@@ -263,7 +265,8 @@ func callerRefused() feedback.Reader {
 	)
 }
 
-// left reads what is left of the limit with a name: the fields speak of one of several.
+// left returns a reader of the remaining quota of the named limit: the fields state one of several
+// limits.
 func left(name string) feedback.Reader {
 	return feedback.When{Header: map[string]string{"RateLimit-Name": name}}.Then(
 		feedback.Headers{Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}.Left)

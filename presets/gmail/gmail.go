@@ -72,8 +72,8 @@ const (
 	PerUserBefore = 15_000
 )
 
-// Options are what a project has, and whose requests are counted together. The zero value is one
-// project, whose users are told by the path.
+// Options hold a project's limits, and identify its users. The zero value is one project, whose
+// users are identified by the path.
 type Options struct {
 	// PerMinute is how many units a minute the project has. Defaults to 1,200,000.
 	PerMinute int
@@ -94,7 +94,7 @@ type Options struct {
 	// users. It replaces Project and User, and "" means the same. Defaults to nil.
 	Caller func(*http.Request) (project, user string)
 
-	// Units are what a request costs. Defaults to Google's table.
+	// Units returns the cost of a request. Defaults to Google's table.
 	Units func(*http.Request) int
 
 	// Host is a pattern of the API's hosts, in place of the default for a fake, a proxy
@@ -121,7 +121,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.PerMinute = cmp.Or(o.PerMinute, 1_200_000)
 	o.PerUser = cmp.Or(o.PerUser, PerUser)

@@ -7,7 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// dear is what a method costs that is not in the table: as much as the dearest.
+// dear is the cost of a method outside the table: as much as the dearest.
 const dear = 100
 
 // costs is Google's table. A "*" stands for an id.
@@ -54,7 +54,7 @@ func units(r *http.Request) int {
 	return dear
 }
 
-// setting is what a method costs that is about a setting.
+// setting is the cost of a method for settings.
 func setting(method, name string) int {
 	switch {
 	case method == http.MethodGet:

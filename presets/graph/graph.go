@@ -20,12 +20,12 @@
 // has two budgets here. /me is told by its Authorization, which changes when a token is renewed.
 //
 // All other requests belong to a service: the first segment of the path behind the version or,
-// under /me, /users and /groups, the one behind the id (inferred). graph-service holds nothing
+// under /me, /users and /groups, the segment behind the id (inferred). graph-service holds nothing
 // until an answer closes it.
 //
 // # Refusals
 //
-// A 429 lasts as long as its Retry-After says; else 10 seconds (inferred).
+// A 429 lasts for its Retry-After, or 10 seconds without one (inferred).
 //
 //	of a mailbox, that names MailboxConcurrency    graph-mailbox-concurrency
 //	of a mailbox, any other                        graph-mailbox
@@ -48,7 +48,7 @@
 //     https://learn.microsoft.com/en-us/graph/throttling-limits
 //   - official: 429, Retry-After, refused requests count: https://learn.microsoft.com/en-us/graph/throttling
 //   - observed: MailboxConcurrency: https://github.com/magodo/terraform-provider-outlook/issues/21;
-//     another message, with Retry-After: https://learn.microsoft.com/en-us/answers/questions/1138873/
+//     a different message, with Retry-After: https://learn.microsoft.com/en-us/answers/questions/1138873/
 //   - from common use: the host and the paths.
 //   - inferred: services by path; 10 seconds; that a request without a length uploads nothing; that a 503 may have a
 //     Retry-After (RFC 9110).
@@ -85,7 +85,7 @@ type Options struct {
 	Host string
 }
 
-// uploads is what a mailbox may be sent in 5 minutes, in bytes.
+// uploads is how many bytes may be sent to a mailbox in 5 minutes.
 const uploads = 150_000_000
 
 // Policies returns the table. Its rows are plain values: change them, leave some
@@ -172,8 +172,8 @@ func ofMailbox(r *http.Request) int {
 
 func ofService(r *http.Request) int { return 1 - ofMailbox(r) }
 
-// uploaded is how many bytes a request sends to a mailbox. More than a window has counts as that,
-// so that Microsoft refuses what is too large.
+// uploaded is how many bytes a request sends to a mailbox, at most a window's: Microsoft, not this
+// table, should refuse requests that are too large.
 func uploaded(r *http.Request) int {
 	switch r.Method {
 	case http.MethodPatch, http.MethodPost, http.MethodPut:

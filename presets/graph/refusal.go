@@ -15,8 +15,8 @@ var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 // some is for how long a refusal lasts that does not say.
 const some = 10 * time.Second
 
-// inFlight is the penalty of the refusals of too many requests in flight: it lasts so long, unless
-// end says otherwise.
+// inFlight is the penalty of refusals for too many requests in flight. It lasts for lasts, unless
+// end reads a duration.
 func inFlight(lasts time.Duration, end feedback.Reader) feedback.Reader {
 	return tooMany.Then(feedback.Codes{
 		Fields: []string{"error.message"}, Pattern: regexp.MustCompile("MailboxConcurrency"),

@@ -13,33 +13,30 @@
 //	hubspot-search  5/s                  account              POST /crm/…/objects/…/search
 //	hubspot-day     250,000 or more      account              all
 //
-// An account is a HubSpot account, or portal: a customer who has installed the app. The
-// numbers of its plan are in [Plan], and [Options.Increases] adds what was bought. An app
-// of the marketplace ([Marketplace]) may call 110 times in ten seconds for each account,
-// and has no day.
+// An account is a HubSpot account, or portal: a customer who has installed the app. The numbers of
+// its plan are in [Plan], and [Options.Increases] adds bought increases. An app of the marketplace
+// ([Marketplace]) may call 110 times in ten seconds for each account, and has no day.
 //
-// A day ends at midnight in the account's time zone: tell it by [Options.Zone]. Otherwise
-// a day is any 24 hours, which is right in every zone, except for the one day of a year that
-// has 25.
+// A day ends at midnight in the account's time zone: set [Options.Zone]. Otherwise a day is any 24
+// hours, which is right in every zone, except on the one day of a year that has 25.
 //
 // # Refusals
 //
-// HubSpot refuses with a 429, and says in policyName, or else in message, which limit it
-// was:
+// HubSpot refuses with a 429, and names the limit in policyName or in message:
 //
-//	DAILY                            hubspot-day, until midnight if the zone is told, else 1h
+//	DAILY                            hubspot-day, until midnight in Zone; 1h without a Zone
 //	TEN_SECONDLY_ROLLING             hubspot-app, 10s; of a search hubspot-search, 10s
 //	SECONDLY, of a search            hubspot-search, 1s
-//	SECONDLY, of another request     hubspot-app, 1s
-//	another name, or none            the same as TEN_SECONDLY_ROLLING; of a search 1s
+//	SECONDLY, of other requests      hubspot-app, 1s
+//	any other name, or no name       the same as TEN_SECONDLY_ROLLING; of a search 1s
 //	status 477: the account moves    hubspot-day, Retry-After
 //	status 503, ten in a row         hubspot-app, Retry-After
 //
 // Retry-After counts where there is one. HubSpot's page promises none for a 429.
 //
-// The X-HubSpot-RateLimit fields lower hubspot-app and hubspot-day if others call for the
-// same app or account. Answers to searches have none of them, nor have answers to apps with OAuth
-// those of the day.
+// The X-HubSpot-RateLimit fields lower hubspot-app and hubspot-day if others call for the same app
+// or account. Answers to searches have none of these fields, and answers to apps with OAuth lack
+// the day's fields.
 //
 // A 423 closes nothing: other requests hold the records, for two seconds.
 //
@@ -86,11 +83,11 @@ import (
 // A Plan is what an account's subscription allows.
 type Plan struct {
 	PerTenSeconds int // each app
-	PerDay        int // all apps of the account; 0 if there is no such limit
+	PerDay        int // all apps of the account; 0 means no such limit
 }
 
-// The plans. The first three are for apps that are distributed privately, Marketplace is for those of
-// HubSpot's marketplace, whatever the accounts have bought.
+// The plans. The first three are for privately distributed apps. Marketplace is for apps of
+// HubSpot's marketplace, under any plan of the accounts.
 var (
 	Free         = Plan{PerTenSeconds: 100, PerDay: 250_000} // and Starter
 	Professional = Plan{PerTenSeconds: 190, PerDay: 625_000}
@@ -155,7 +152,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// plan is what the account may do with what it has bought.
+// plan is the account's plan with its increases.
 func (o Options) plan() Plan {
 	p := cmp.Or(o.Plan, Free)
 	if o.Increases > 0 && p != Marketplace {
@@ -186,7 +183,7 @@ func search(r *http.Request) int {
 // other is the cost of all others: searches do not count for an app's ten seconds.
 func other(r *http.Request) int { return 1 - search(r) }
 
-// window is the one in which an app's requests are counted.
+// window is the window in which an app's requests are counted.
 const window = 10 * time.Second
 
 // said is the penalty of the 429s that name one of some limits.
@@ -215,7 +212,7 @@ func appRefused() feedback.Reader {
 	return feedback.First(refused(window), tablerow.Outage())
 }
 
-// moving is the status of an account that HubSpot moves to another place.
+// moving is the status of an account that HubSpot is moving.
 const moving = 477
 
 // dayRefused is the penalty of the refusals that are about an account's day, and so about all its apps. If

@@ -8,7 +8,7 @@
 // # Rows
 //
 //	jira-quota           65,000 points in each hour of UTC, for all tenants of
-//	                     the app, or so many for each of them
+//	                     the app, or a quota for each tenant
 //	jira-burst-GET       100 a second, for each tenant and endpoint
 //	jira-burst-POST      100 a second, for each tenant and endpoint
 //	jira-burst-PUT       50 a second, for each tenant and endpoint
@@ -21,29 +21,29 @@
 // answer, two if it is a user. How many there will be is estimated by the query's
 // maxResults, and counted once the answer is there, if it is not too long.
 //
-// A request with an API token, which travels as Authorization: Basic (inferred), costs no points: the
-// quotas are those of Forge, Connect and OAuth 2.0 apps.
+// A request with an API token, which travels as Authorization: Basic (inferred), costs no points:
+// the quotas apply to Forge, Connect and OAuth 2.0 apps.
 //
 // # Refusals
 //
 // A 429 says in RateLimit-Reason which limit it is about:
 //
 //	jira-quota-global-based, jira-quota-tenant-based   jira-quota
-//	jira-burst-based, none, or one that is new         jira-burst-…
+//	jira-burst-based, no name or an unknown name       jira-burst-…
 //	jira-per-issue-on-write                            jira-issue-…
 //	status 503, ten in a row                           jira-burst-…
 //
 // A reason that is about no budget of the request closes jira-burst-…, too: a quota that a request with an
 // API token does not have, or an issue that its path does not name.
 //
-// For as long as Retry-After says, else until X-RateLimit-Reset; else until the
-// next hour for the quota, and for a second for the others. Beta-RateLimit lowers
-// the quota if somebody else uses it.
+// A refusal lasts for its Retry-After, or until X-RateLimit-Reset. Without both the quota is closed
+// until the next hour, and any other row for a second. Beta-RateLimit lowers the quota if other
+// programs use it.
 //
 // # Not covered
 //
-// The endpoints with burst limits of their own (5 to 500 a second): add a row for
-// those that allow less. How many calls of PATCH there may be, of which nothing is published.
+// The endpoints with burst limits of their own (5 to 500 a second): add a row for each that allows
+// less. The limit of PATCH, which is not published.
 //
 // # Sources
 //
@@ -68,8 +68,8 @@ import (
 // Tier1 is the quota of an app for all its tenants together, in points an hour.
 const Tier1 = 65_000
 
-// Tier2 is the quota of an app for one tenant with so many users, in points an
-// hour. Some editions have more: see the source.
+// Tier2 is the quota of an app for one tenant with a number of users, in points an hour. Some
+// editions have more: see the source.
 func Tier2(users int) int { return min(100_000+10*users, 500_000) }
 
 // Where the API is, for [Options.Host].
@@ -100,8 +100,8 @@ type Options struct {
 	// segments that hold a digit.
 	Endpoint func(*http.Request) string
 
-	// Points estimates the cost of a request. Defaults to what the package
-	// documentation says.
+	// Points estimates the cost of a request. Defaults to the estimate in the package
+	// documentation.
 	Points func(*http.Request) int
 
 	// Host is a pattern of the API's hosts, with what of the path stands in

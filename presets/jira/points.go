@@ -38,7 +38,7 @@ func hasAPIToken(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Basic")
 }
 
-// pointsOf is what a read costs that finds n objects.
+// pointsOf is the cost of a read that finds n objects.
 func pointsOf(r *http.Request, n int) int {
 	if strings.Contains(throttle.RawPath(r), "/user") {
 		return 1 + 2*n
@@ -65,8 +65,8 @@ const (
 	piece = 512      // of an answer that is read at a time
 )
 
-// objects counts those of a page, of a list, or the one that there is; ok is
-// false if the text is neither. It reads no further than to the end of the value.
+// objects counts the objects of a page or of a list, and a single object as 1. ok is false for any
+// other text. It reads no further than to the end of the value.
 func objects(s *jsonscan.Scanner) (n int, ok bool) {
 	switch s.Peek() {
 	case '[':
@@ -96,7 +96,7 @@ func objects(s *jsonscan.Scanner) (n int, ok bool) {
 	return n, ok
 }
 
-// elements counts those of a list.
+// elements counts the objects of a list.
 func elements(s *jsonscan.Scanner) (n int, ok bool) {
 	s.Open()
 	for {

@@ -43,7 +43,8 @@ func (o *Options) burstRefused() feedback.Reader {
 	)
 }
 
-// closesAnother reports whether a refusal gives a reason that is about another budget of the request.
+// closesAnother reports whether a refusal gives a reason that is about a different budget of the
+// request.
 func (o *Options) closesAnother(resp *http.Response) bool {
 	if resp.Request == nil {
 		return false

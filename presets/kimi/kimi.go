@@ -15,16 +15,16 @@
 // Each is for an account, whatever the key and the model: all models share the limits. The numbers
 // of the tiers, which depend on what an account has paid in, are in [Tier].
 //
-// A request costs the tokens that it sends and the max_tokens that it asks for, whatever is
-// written in the end: Kimi counts alike. A request without max_tokens costs what it sends:
-// how many Kimi counts then is not published. Set max_tokens, or [Options.Cost].
+// A request costs the tokens that it sends and the max_tokens that it asks for, whatever the answer
+// writes: Kimi counts alike. A request without max_tokens costs the tokens that it sends, because
+// Kimi does not publish how it counts such requests. Set max_tokens, or [Options.Cost].
 //
 // The usage in the answer, and in the last event of a stream, puts right how many tokens were sent. Without max_tokens the
 // request costs all tokens that the usage has. A stream that is cut costs its estimate, and a token for each event at least.
 //
 // # Refusals
 //
-// A 429 says in error.type what it is about, and in its message which limit was reached.
+// The error.type of a 429 names its cause, and its message the limit.
 //
 //	rate_limit_reached_error, concurrency         kimi-concurrency
 //	rate_limit_reached_error, TPM                 kimi-tokens
@@ -37,15 +37,15 @@
 // budget that is closed would still be closed when the bill is paid: so the caller gets the
 // answer, and the next one too.
 //
-// A refusal lasts as long as Retry-After says; else as the message says ("please try again
-// after 1 seconds"); else a day's an hour, and any other a second (inferred).
+// A refusal lasts for its Retry-After, or as long as the message says ("please try again after 1
+// seconds"). Otherwise a day is closed for an hour, and any other row for a second (inferred).
 //
-// X-RateLimit-Remaining lowers kimi-requests if somebody else uses the account.
+// X-RateLimit-Remaining lowers kimi-requests if other programs use the account.
 //
 // # Not covered
 //
-// Limits of projects of an organization, of searches and of files. How long a day is: kimi-day is
-// any 24 hours. Kimi's subscriptions for coding, on another host.
+// Limits of projects of an organization, of searches and of files. The length of a day: kimi-day is
+// any 24 hours. Kimi's subscriptions for coding, on a different host.
 //
 // # Sources
 //
@@ -61,8 +61,8 @@
 //     https://github.com/LLM-Red-Team/kimi-cc/issues/41, https://github.com/MoonshotAI/kimi-cli/issues/1599
 //   - observed, in public code: exceeded_current_quota_error and engine_overloaded_error, with 429.
 //   - from common use: the hosts, the names of fields in bodies.
-//   - inferred: four bytes a token; the times where nothing is said; that what is left is of requests; that a 503
-//     may have a Retry-After (RFC 9110).
+//   - inferred: four bytes a token; the durations where nothing is said; that the remaining quota is of requests; that
+//     a 503 may have a Retry-After (RFC 9110).
 package kimi
 
 import (
@@ -77,12 +77,12 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// A Tier is what an account is allowed, by what it has paid in.
+// A Tier is the limits of an account, by the amount that it has paid in.
 type Tier struct {
 	InFlight  int // requests
 	PerMinute int // requests
 	Tokens    int // a minute
-	DayTokens int // a day; 0 if there is no such limit
+	DayTokens int // a day; 0 means no such limit
 }
 
 // The tiers.
@@ -110,10 +110,10 @@ type Options struct {
 	// several. It replaces Account. Defaults to nil: Account.
 	Caller func(*http.Request) (account string)
 
-	// Cost is how many tokens Kimi counts for a request; 0 for one that has none. More
-	// than a minute allows counts as that, so that Kimi and not an estimate refuses what is
-	// too large. What answers tell does not change it. Defaults to a quarter of the body's length, plus max_tokens,
-	// until the usage is known.
+	// Cost is how many tokens Kimi counts for a request, or 0 for a request without tokens. A cost
+	// above the limit of a minute counts as the limit: Kimi, not the estimate, should refuse
+	// requests that are too large. Answers do not change the cost. Defaults to a quarter of the
+	// body's length, plus max_tokens, until the usage is known.
 	Cost func(*http.Request) int
 
 	// Host is a pattern of the API's hosts, in place of the default for a fake, a proxy or
@@ -154,7 +154,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.Tier = cmp.Or(o.Tier, Tier0)
 	if o.Cost == nil {
@@ -171,7 +171,7 @@ func (t Tier) day() throttle.Limit {
 	return throttle.SlidingWindow(t.DayTokens, 24*time.Hour)
 }
 
-// cost is what a request costs, and no more than a minute allows.
+// cost is the cost of a request, at most the limit of a minute.
 func (o *Options) cost(r *http.Request) int { return min(o.Cost(r), o.Tier.Tokens) }
 
 // counted is the default of [Options.Cost].
@@ -205,5 +205,5 @@ func (o *Options) meter(resp *http.Response) throttle.Meter {
 	return llm.Usage{Told: llm.Told(amount), Count: count, Booked: o.cost}.Meter(resp)
 }
 
-// left is what is left of a minute's requests.
+// left is the remaining requests of a minute.
 var left = feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}

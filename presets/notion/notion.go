@@ -8,8 +8,8 @@
 // # Rows
 //
 //	notion-connection   180 a minute for each connection; 600 with the larger plans
-//	notion-workspace    what a workspace's connections share: not published
-//	notion-endpoint     what some endpoints allow: not published
+//	notion-workspace    the common limit of a workspace's connections: not published
+//	notion-endpoint     the limits of some endpoints: not published
 //
 // A row whose limit is not published is unlimited: it never holds a request by
 // itself. It is there to be closed.
@@ -65,11 +65,10 @@ const (
 	Enterprise = 600
 )
 
-// Options are what a workspace's plan changes, and whose requests are counted
-// together. The zero value is connections with a token each, and the standard plan.
+// Options hold the limits of a workspace's plan, and identify the connection. The zero value is
+// connections with a token each, and the standard plan.
 type Options struct {
-	// PerMinute is what the workspace's plan allows each connection in a
-	// minute. Defaults to [Standard].
+	// PerMinute is the limit of the workspace's plan for each connection. Defaults to [Standard].
 	PerMinute int
 
 	// Connection is the id of the connection (integration). Defaults to "":

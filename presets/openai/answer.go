@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// usage is what a request has cost in the end. Events of the Responses API have it in a response.
+// usage is the actual cost of a request. Events of the Responses API have it in a response.
 var usage = feedback.Amount{Fields: []string{"usage.total_tokens", "response.usage.total_tokens"}}
 
 // again is when to try again: "Please try again in 1m2.5s.".
@@ -51,7 +51,7 @@ func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	)
 }
 
-// left reads what is left of requests or tokens.
+// left returns a reader of the remaining requests or tokens.
 func left(what string) feedback.Reader {
 	return llm.Bucket{
 		Limit:     "x-ratelimit-limit-" + what,

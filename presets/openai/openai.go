@@ -14,25 +14,23 @@
 // account's settings. Rows whose numbers are not told hold no request by
 // themselves: they live on what answers say.
 //
-// A request costs as many tokens as it reserves (max_tokens and its like, times
-// n or best_of) or as a quarter of its length, whichever is more: OpenAI counts alike. The
-// usage in the answer replaces the estimate, but does not undo what was reserved.
-// A request that reserves nothing is taken to be answered with 1,500 tokens, and as those before
-// it with the same model once 64 of them were (see [feedback.Estimates]). Refused requests count too.
+// A request costs as many tokens as it reserves (max_tokens and its like, times n or best_of) or as
+// a quarter of its length, whichever is more: OpenAI counts alike. The usage in the answer replaces
+// the estimate, but does not undo the reservation. A request that reserves nothing is expected to
+// get an answer of 1,500 tokens, and after 64 answers of the same model an average answer (see
+// [feedback.Estimates]). Refused requests count too.
 //
-// A stream tells its usage in its last event: those of chat completions only with
-// stream_options.include_usage. One that does not, or that is cut, costs its estimate, and a
-// token for each event at least.
+// A stream states its usage in its last event, for chat completions only with
+// stream_options.include_usage. A stream without usage, or a stream that is cut, costs its
+// estimate, and at least a token for each event.
 //
-// To know the model and the tokens asked for, the first 32 MB of the request's
-// body are read, if it is JSON, from a copy: that of [http.Request.GetBody], which
-// requests made of a byte slice, a string or a bytes.Buffer have. Without it all
-// models share one budget: set [Options.Model] and [Options.Cost] then. Where the
-// fields stand in the body does not matter.
+// To know the model and the tokens asked for, the first 32 MB of a JSON body are read from a copy,
+// made by [http.Request.GetBody]. Requests with a byte slice, a string or a bytes.Buffer have a
+// GetBody. Without it all models share one budget: set [Options.Model] and [Options.Cost] then. The
+// order of the body's fields does not matter.
 //
-// Models whose numbers differ need a [throttle.Transport] each, because a request
-// meets all rows of one. They may have the same Store: the budgets are different
-// ones.
+// Models with different numbers need a [throttle.Transport] each, because a request meets all rows
+// of its transport. They may have the same Store: their budgets differ.
 //
 // # Refusals
 //
@@ -45,22 +43,22 @@
 // a budget that is closed would still be closed when the bill is paid: so the
 // caller gets the answer, and the next one too.
 //
-// A refusal lasts as long as Retry-After says; else as the message says ("Please
-// try again in 41.724s"); else for a second.
+// A refusal lasts for its Retry-After, or as long as the message says ("Please try again in
+// 41.724s"), or for a second.
 //
-// The x-ratelimit fields lower both budgets if somebody else uses the project.
-// Their reset tells when the bucket will be full, not when there is more, so
-// what is left counts for the time in which as much flows in again.
+// The x-ratelimit fields lower both budgets if other programs use the project. Their reset is when
+// the bucket will be full, and not when it has room, so the remaining tokens count for the time in
+// which as many flow in again.
 //
 // # Not covered
 //
-// Limits per day, on images, and those that several projects of an organisation
-// share: an answer that says so closes the model for that project. Azure and
-// Anthropic, whose limits are made otherwise.
+// Limits per day, on images, and limits that several projects of an organisation share: a refusal
+// by such a limit closes the model for that project. Azure and Anthropic, whose limits have a
+// different form.
 //
 // # Sources
 //
-// Facts as of 2026-11. Official: what is limited, the cost, the fields
+// Facts as of 2026-11. Official: the limits, the cost, the fields
 // (https://developers.openai.com/api/docs/guides/rate-limits), that refused
 // requests count and that a minute may be enforced second by second
 // (https://help.openai.com/en/articles/5955604-how-can-i-so). Observed: the
@@ -113,10 +111,9 @@ type Options struct {
 	// Defaults to the field "model" of the body.
 	Model func(*http.Request) string
 
-	// Cost estimates the tokens of a request; 0 for one that has none. More
-	// than Tokens counts as Tokens, so that OpenAI and not an estimate refuses
-	// what is too large. It replaces what was learned. Defaults to what the package
-	// documentation says.
+	// Cost estimates the tokens of a request, or 0 for a request without tokens, in place of the
+	// learned estimate. An estimate above Tokens counts as Tokens: OpenAI, not the estimate, should
+	// refuse requests that are too large. Defaults to the estimate in the package documentation.
 	Cost func(*http.Request) int
 
 	// Host is a pattern of the API's hosts, in place of the default for a fake,
@@ -131,7 +128,8 @@ func Policies(o Options) []throttle.Policy {
 	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
 	key := throttle.Join(project, o.Model)
 	tokens := &tokens{o: o, key: key, written: feedback.Estimates{Least: llm.EnoughAnswers}}
-	if tokens.learns = o.Cost == nil; tokens.learns {
+	tokens.learns = o.Cost == nil
+	if tokens.learns {
 		tokens.o.Cost = llm.Estimate
 	}
 
@@ -149,7 +147,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	if o.Model == nil {
 		o.Model = llm.Model
@@ -163,11 +161,11 @@ type tokens struct {
 	o       Options
 	key     func(*http.Request) string
 	learns  bool               // Options.Cost is the default
-	written feedback.Estimates // what requests take beyond what they send, for each key
+	written feedback.Estimates // the tokens of answers, for each key
 }
 
-// cost is what a request is estimated to cost. One that reserves no tokens for its answer is
-// expected to be answered as those before it.
+// cost is the estimated cost of a request. A request that reserves no tokens for its answer is
+// expected to get an average answer.
 func (t *tokens) cost(r *http.Request) int {
 	n := t.o.Cost(r)
 	if t.learns && n > 0 && llm.Reserved(r) == 0 {
@@ -176,8 +174,8 @@ func (t *tokens) cost(r *http.Request) int {
 	return t.atMost(n)
 }
 
-// firstAnswer is what the answer to a request is taken to have, until it is known what others have.
-// Embeddings and verdicts of moderation write nothing.
+// firstAnswer is the estimated answer to a request before any answer is known. Embeddings and
+// moderation verdicts write nothing.
 func firstAnswer(r *http.Request) int {
 	path := throttle.RawPath(r)
 	if strings.HasSuffix(path, "/embeddings") || strings.HasSuffix(path, "/moderations") {

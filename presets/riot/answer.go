@@ -28,8 +28,8 @@ func serviceRefused() feedback.Reader {
 	)
 }
 
-// left reads what is left of an app's or a method's window: of "100:120" and
-// "57:120" it is 43.
+// left returns a reader of the remaining calls in an app's or a method's window: of "100:120" and
+// "57:120" they are 43.
 func left(whose string, window time.Duration) feedback.Reader {
 	return feedback.Headers{
 		Limit: "X-" + whose + "-Rate-Limit",
@@ -38,7 +38,7 @@ func left(whose string, window time.Duration) feedback.Reader {
 	}.Left
 }
 
-// leftOfMethod reads what is left of each window that methods are known to have.
+// leftOfMethod returns readers of the remaining calls in each known window of methods.
 func leftOfMethod() (all []feedback.Reader) {
 	for _, seconds := range []time.Duration{1, 10, 60, 120, 600} {
 		all = append(all, left("Method", seconds*time.Second))

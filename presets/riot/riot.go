@@ -9,8 +9,8 @@
 //
 //	riot-app-1s    20 in 1 second, for each key and region
 //	riot-app-120s  100 in 120 seconds, for each key and region
-//	riot-method    what a method allows each key in each region: answers say it
-//	riot-service   what a service allows everybody in each region: not published
+//	riot-method    the limit of a method for each key in each region: stated in answers
+//	riot-service   the common limit of a service in each region: not published
 //
 // That is with a development key. With a production key the first two are
 // riot-app-10s (500) and riot-app-600s (30,000).
@@ -25,20 +25,20 @@
 //
 //	application                            riot-app-…
 //	method                                 riot-method
-//	service, none, or one that is new      riot-service
+//	service, no type or an unknown type    riot-service
 //	status 503, ten in a row               riot-service
 //
-// Without Retry-After, which is how the services underneath refuse, it is five
-// seconds. X-App-Rate-Limit-Count and X-Method-Rate-Limit-Count lower what is left
-// if somebody else uses the key.
+// Without a Retry-After, as in refusals of the services underneath, it is five seconds.
+// X-App-Rate-Limit-Count and X-Method-Rate-Limit-Count lower the rows if other programs use the
+// key.
 //
 // Keys that are refused again and again get blacklisted, says a client's
 // documentation. So do not retry without waiting.
 //
 // # Not covered
 //
-// Methods that do not count for the app's limit: here all do. When the windows
-// begin, which answers do not say, so all windows are taken for sliding ones.
+// Methods that do not count for the app's limit: here all do. The windows' beginnings, which
+// answers do not state, so all windows are sliding windows here.
 //
 // # Sources
 //
@@ -84,15 +84,13 @@ func Production() []throttle.Limit {
 // longest is the longest window that a method is known to have.
 const longest = 600 * time.Second
 
-// unpublished is the limit of methods until an answer says what is left of theirs: more
-// than anybody sends. It is a number, because what has none cannot be lowered.
+// unpublished is the limit of methods until an answer states their remaining calls: more than
+// anybody sends. It is a number, because only a number can be lowered.
 var unpublished = throttle.SlidingWindow(1_000_000_000, longest)
 
-// Options are what a key changes, and whose requests are counted together. The zero
-// value is development keys.
+// Options hold the limits of a key, and identify the key. The zero value is development keys.
 type Options struct {
-	// Limits are what the key may do in each region, one for each window.
-	// Defaults to [Development].
+	// Limits are the key's limits in each region, one for each window. Defaults to [Development].
 	Limits []throttle.Limit
 
 	// Key is any name for the API key. Defaults to "": keys are told apart by

@@ -8,14 +8,14 @@
 //
 // # Rows
 //
-//	row             limit          one budget for each
-//	salesforce-day  what is told   organization
-//	salesforce-org  none           organization
+//	row             limit           one budget for each
+//	salesforce-day  Options.PerDay  organization
+//	salesforce-org  none            organization
 //
-// How many calls an organization has in 24 hours depends on its edition, its licences and
-// what it has bought; Setup shows it, and each answer says it: [Options.PerDay]. If it is not
-// told, the row holds nothing until an answer says what is left. The versions
-// ("/services/data/") do not count.
+// An organization's calls in 24 hours depend on its edition, its licences and its purchases. Setup
+// shows the number, and each answer states it: [Options.PerDay]. Without PerDay the row holds
+// nothing until an answer states the remaining calls. The versions ("/services/data/") do not
+// count.
 //
 // An organization is a host, such as "acme.my.salesforce.com", or what [Options.Organization]
 // says.
@@ -30,29 +30,29 @@
 //	429 with Retry-After             salesforce-org
 //	status 503, ten in a row         salesforce-org, Retry-After
 //
-// Retry-After counts where there is one; none is documented. The 24 hours roll on, so
-// that there may be room again at any time.
+// A Retry-After is obeyed, although none is documented. The 24 hours slide, so there may be room at
+// any time.
 //
-// The second limit is about requests that take 20 seconds or longer: 25 of them at once, 5 in
-// Developer Edition and trials. Shorter ones have no such limit, and no request says
-// beforehand how long it will take, so the table counts none. If you know which ones are long,
-// append a row of your own with [throttle.Concurrency] and a Cost.
+// The second limit concerns requests that take 20 seconds or longer: 25 at once, 5 in Developer
+// Edition and trials. Requests do not tell beforehand how long they will take, so the table counts
+// none. If you know the long requests, append a row of your own with [throttle.Concurrency] and a
+// Cost.
 //
 // The field Sforce-Limit-Info lowers salesforce-day, because others call with the same
 // organization: its users, and other programs.
 //
 // # Not covered
 //
-// Refusals in SOAP and XML. What the Bulk API allows in batches, and other limits that
-// are counted apart. api-bursts in Sforce-Limit-Info, of which Salesforce does not say what it
-// is. Refusals inside a composite answer with status 200. Marketing Cloud, Commerce Cloud and other products
+// Refusals in SOAP and XML. The limits of batches of the Bulk API, and further limits that are
+// counted separately. api-bursts in Sforce-Limit-Info, which Salesforce does not explain. Refusals
+// inside a composite answer with status 200. Marketing Cloud, Commerce Cloud and other products
 // with APIs of their own.
 //
 // # Sources
 //
 // Facts as of 2026-11.
 //
-//   - official: requests of 20 seconds, 25 and 5, no limit for shorter ones, which APIs count:
+//   - official: requests of 20 seconds, 25 and 5, no limit for shorter requests, which APIs count:
 //     https://developer.salesforce.com/docs/platform/salesforce-app-limits-cheatsheet/guide/salesforce-app-limits-platform-api.html
 //   - official: all calls of an organization in the preceding 24 hours:
 //     https://help.salesforce.com/s/articleView?id=xcloud.setup_system_overview_api.htm&type=5
@@ -99,8 +99,8 @@ type Options struct {
 	Host string
 }
 
-// notTold is the number of a row until an answer says what is left of it: only a number
-// can be lowered.
+// notTold is the limit of a row until an answer states the remaining calls: only a number can be
+// lowered.
 const notTold = 1_000_000_000
 
 // Policies returns the table. Its rows are plain values: change them, leave some
@@ -165,7 +165,7 @@ func orgRefused() feedback.Reader {
 	)
 }
 
-// left reads what is left of the 24 hours: "api-usage=10018/100000; api-bursts=1/750".
+// left reads the remaining calls of the 24 hours: "api-usage=10018/100000; api-bursts=1/750".
 func left(resp *http.Response) throttle.Answer {
 	for part := range strings.SplitSeq(resp.Header.Get("Sforce-Limit-Info"), ";") {
 		if usage, ok := strings.CutPrefix(strings.TrimSpace(part), "api-usage="); ok {

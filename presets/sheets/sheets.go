@@ -27,7 +27,7 @@
 //	any other                          the user's row, 1s
 //	503, ten in a row                  the project's row, Retry-After
 //
-// Retry-After counts where there is one; none is documented. Any other 403 is no refusal.
+// A Retry-After is obeyed, although none is documented. Any other 403 is no refusal.
 //
 // # Not covered
 //
@@ -57,8 +57,8 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// Options are what a project has, and whose requests are counted together. The zero value is one
-// project, whose users are told by their tokens.
+// Options hold a project's limits, and identify its users. The zero value is one project, whose
+// users are identified by their tokens.
 type Options struct {
 	// PerMinute is how many reads, and how many writes, the project has in a minute.
 	// Defaults to 300.

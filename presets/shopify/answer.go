@@ -66,7 +66,7 @@ func (o Options) untilRestored(resp *http.Response) throttle.Answer {
 	return throttle.Refused(max(restored, time.Millisecond))
 }
 
-// points is the time in which so many points come back.
+// points is the time in which n points come back.
 func points(n, perSecond int) time.Duration {
 	return time.Duration(float64(n) / float64(perSecond) * float64(time.Second))
 }

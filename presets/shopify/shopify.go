@@ -15,24 +15,23 @@
 // Both are the buckets that Shopify itself keeps. The store is the name in
 // {shop}.myshopify.com.
 //
-// A query costs what [Options.Estimate] says until its answer says what it has
-// cost; then the difference is charged or given back. Each answer also says how
-// full its bucket is, which lowers the budget if another program of the same app
-// calls too.
+// A query costs [Options.Estimate] until its answer states the actual cost; then the difference is
+// charged or given back. Each answer also states the level of its bucket, which lowers the budget
+// if other programs of the same app call too.
 //
-// Stores of different plans need a [throttle.Transport] for each plan, because all
-// stores meet all rows of one. They may have the same Store: the budgets are
-// different ones.
+// Stores with different plans need a [throttle.Transport] for each plan, because all stores meet
+// all rows of their transport. They may have the same Store: their budgets differ.
 //
 // # Refusals
 //
-// REST refuses with 429 and a Retry-After, which may be a decimal, "2.0". GraphQL
-// refuses with status 200 and errors whose extensions have the code THROTTLED. The
-// answer says how many points the query needs, how many are there and how many come back in a
-// second. The row is closed until a query like it fits (less what the query waits for its
-// estimate behind that), for cheaper queries too, which would take the points. It is closed for a second if the answer does not say (inferred). There is no ban. Ten 503 in
-// a row with a Retry-After close the row, too. If such an answer has data too, and the request may be
-// a mutation, the budget is closed but the request is not repeated: a part was done.
+// REST refuses with 429 and a Retry-After, which may be a decimal, "2.0". GraphQL refuses with
+// status 200 and errors whose extensions have the code THROTTLED. The answer states the points that
+// the query needs, the points in the bucket, and the points that come back in a second. The row is
+// closed until a query like it fits (less the time that the query then waits for its estimate), for
+// cheaper queries too, which would take the points. Without these numbers it is closed for a second
+// (inferred). There is no ban. Ten 503 in a row with a Retry-After close the row, too. If a
+// THROTTLED answer also has data, and the request may be a mutation, the budget is closed but the
+// request is not repeated: a part was executed.
 //
 // # Not covered
 //
@@ -51,7 +50,7 @@
 //   - official: calls of the plans: https://shopify.dev/docs/api/usage/rate-limits
 //   - observed, in public code: the body of the 429, THROTTLED, throttleStatus, and in it
 //     buckets of 2,000 points for 100 a second, and of 20,000 for 1,000.
-//   - observed: refusals that say what is missing:
+//   - observed: refusals that state the missing points:
 //     https://github.com/MONEI/Shopify-api-node/issues/489
 //   - from common use: actualQueryCost, hosts and paths.
 //   - inferred: the sizes of the other buckets, apart from the 40 of REST. The pages also
@@ -72,7 +71,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// A Plan is what a store's plan allows one app. A number that is 0 is that of [Standard].
+// A Plan is the limits of a store's plan for one app. A number that is 0 is [Standard]'s.
 type Plan struct {
 	Calls       int // of REST, a second
 	CallBurst   int
@@ -103,8 +102,8 @@ type Options struct {
 	// apps. It replaces App. Defaults to nil.
 	Caller func(*http.Request) (app string)
 
-	// Estimate returns what a query is likely to cost, in points: rather too
-	// much than too little. Defaults to nil: 100.
+	// Estimate returns the likely cost of a query, in points: rather too much than too little.
+	// Defaults to nil: 100.
 	Estimate func(*http.Request) int
 
 	// Host is a pattern of the API's hosts, in place of the default for a fake,

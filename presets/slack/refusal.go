@@ -8,8 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// refused closes a method. Bodies of refusals are short; those of answers need
-// not be looked at for longer.
+// refused closes a method. Bodies of refusals are short, so only the beginning of a body is read.
 func refused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Minute)),

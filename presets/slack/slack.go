@@ -40,8 +40,8 @@
 //   - official: a message a second in a channel:
 //     https://api.slack.com/docs/rate-limits
 //   - official: which apps keep tier 3 for history, until when:
-//     https://docs.slack.dev/reference/methods/conversations.replies. The pages contradict each other: the
-//     first says that what was installed before 2025-05-29 keeps its tier, this one that it does until
+//     https://docs.slack.dev/reference/methods/conversations.replies. The pages contradict each other: on the
+//     first, apps installed before 2025-05-29 keep their tier, on this page they do until
 //     2026-03-03. [Options.OutsideMarketplace] follows the stricter one.
 //   - observed, in public code: "ratelimited" with status 200.
 //   - from common use: the host and the paths.
@@ -95,11 +95,10 @@ type Options struct {
 	// Tier of the methods that are not listed. Defaults to [Tier2].
 	Tier Tier
 
-	// OutsideMarketplace says that the app is sold, but not in Slack's
-	// Marketplace. Then conversations.history and conversations.replies are of
-	// tier 1: since 2025-05-29, and since 2026-03-03 for what was installed
-	// before that, says one of Slack's pages; the other says that what was
-	// installed before keeps its tier. Defaults to false.
+	// OutsideMarketplace says that the app is sold, but not in Slack's Marketplace. Then
+	// conversations.history and conversations.replies are of tier 1: since 2025-05-29 for new apps,
+	// and since 2026-03-03 for apps installed before, says one of Slack's pages; a second page says
+	// that apps installed before keep their tier. Defaults to false.
 	OutsideMarketplace bool
 
 	// Channel returns the channel that a message goes to, which stands in the
@@ -158,7 +157,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// cost is what a request costs under the row of a tier.
+// cost is the cost of a request under the row of a tier.
 func (o Options) cost(tier Tier, r *http.Request) int {
 	method := strings.TrimPrefix(throttle.RawPath(r), prefix)
 	of, listed := o.Methods[method]

@@ -22,8 +22,7 @@ func refused(l throttle.Limit) feedback.Reader {
 	)
 }
 
-// atRate is how long a request takes to flow in, by the answer itself; 0 if it
-// does not say.
+// atRate is how long a request takes to flow in, by the rate in the answer, or 0 without a rate.
 func atRate(resp *http.Response) throttle.Answer {
 	rate, err := strconv.ParseFloat(resp.Header.Get("x-amzn-RateLimit-Limit"), 64)
 	if err != nil || !(rate > 0) { // nor NaN

@@ -7,10 +7,9 @@
 //
 // # Rows
 //
-// Each operation has a token bucket for each pair of selling partner and
-// application: so many requests flow in, so many are saved up in quiet times.
-// There is one row for each [Operation]; [Usage] has those whose usage plan is
-// known here:
+// Each operation has a token bucket for each pair of selling partner and application: requests flow
+// in at a rate, up to a burst that is saved in quiet times. There is one row for each [Operation];
+// [Usage] has the operations with a known usage plan:
 //
 //	spapi-getOrders                    1 a minute (0.0167 a second), burst 20
 //	spapi-getOrder                     1 in 2 seconds, burst 30
@@ -18,16 +17,15 @@
 //	spapi-createRestrictedDataToken    1 a second, burst 10
 //	spapi-fulfillmentOutbound          2 a second, burst 30, for each of its operations
 //
-// Plans differ from partner to partner and may change: x-amzn-RateLimit-Limit
-// says how many requests a second flow in. Put what it says into an Operation of
-// one's own. Several buckets may count one operation, the first that is empty
-// refuses; so may rows.
+// Plans differ from partner to partner and may change: x-amzn-RateLimit-Limit states how many
+// requests a second flow in. Put this rate into an Operation of your own. Several buckets may count
+// one operation, and the first empty bucket refuses; so may rows.
 //
 // # Refusals
 //
-// A 429 (QuotaExceeded) closes the row of its operation, and no other, until the
-// next request has flowed in: at the rate of x-amzn-RateLimit-Limit if it is
-// there, or else of the row; Retry-After wins if it is there. There are no bans.
+// A 429 (QuotaExceeded) closes the row of its operation alone, until the next request has flowed
+// in: at the rate of x-amzn-RateLimit-Limit, or without this field at the row's rate. A Retry-After
+// counts before both. There are no bans.
 //
 // # Not covered
 //
@@ -95,8 +93,8 @@ func Usage() []Operation {
 	}
 }
 
-// Options are what a usage plan changes, and whose requests are counted together. The
-// zero value is one account with the usage plans that are known here.
+// Options hold usage plans, and identify the account. The zero value is one account with the
+// built-in usage plans.
 type Options struct {
 	// Operations are the rows. Defaults to [Usage].
 	Operations []Operation

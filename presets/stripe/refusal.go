@@ -27,19 +27,19 @@ var (
 	// a Retry-After.
 	objectRefused = feedback.First(refused("resource-specific"), feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(locked))
 
-	// anyRefused is the penalty of what has one limit for all reasons.
+	// anyRefused is the penalty of a request with one limit for all reasons.
 	anyRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
 		not(objectRefused), lockTimeout, wait,
 	))
 
-	// lockTimeout knows the 429 that is no refusal: another request holds the object.
+	// lockTimeout knows the 429 that is no refusal: a second request holds the object.
 	lockTimeout = feedback.Codes{
 		Fields: []string{"error.code"},
 		Lasts:  map[string]time.Duration{"lock_timeout": 0},
 	}.Answer
 )
 
-// locked closes the row of an object that another request holds, if the answer says for how long.
+// locked closes the row of an object that a second request holds, if the answer states a duration.
 func locked(resp *http.Response) throttle.Answer {
 	if lockTimeout(resp).Verdict == throttle.VerdictNone {
 		return throttle.Answer{}
@@ -59,7 +59,7 @@ func accountRefused() feedback.Reader {
 	)
 }
 
-// not ends a [feedback.First] at what another row is closed by.
+// not ends a [feedback.First] at a refusal that closes a different row.
 func not(p feedback.Reader) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		if p(resp).Close > 0 {

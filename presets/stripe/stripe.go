@@ -1,5 +1,5 @@
-// Package stripe is the table of limits of Stripe's API: what an account may call in
-// a second, and what it may call of each endpoint.
+// Package stripe is the table of limits of Stripe's API: of an account by the second, and of each
+// endpoint.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 //		Store:    redisstore.New(rdb, redisstore.Options{}),
@@ -24,9 +24,9 @@
 //	stripe-meter-events       1000/s           account: usage that is reported, instead of the first two rows
 //	stripe-object             none    none     account and path
 //
-// An endpoint is a method and a path without its ids: of "/v1/customers/cus_9s6XKzkNRi"
-// what is behind "/v1/customers/". A segment with a digit or a capital letter counts as an
-// id (inferred). Live mode and sandboxes are counted apart.
+// An endpoint is a method and a path without its ids: "/v1/customers/cus_9s6XKzkNRi" is the
+// endpoint "/v1/customers/". A segment with a digit or a capital letter counts as an id (inferred).
+// Live mode and sandboxes are counted separately.
 //
 // # Refusals
 //
@@ -39,9 +39,9 @@
 // Each closes its row for a second (inferred), because no Retry-After is documented; if there is
 // one it counts. How many may be in flight is published for payouts alone.
 //
-// A 429 with the code lock_timeout is no refusal: another request holds the same
-// object. It closes nothing but stripe-object, if it has a Retry-After, and package retry sends it again. Ten 503 in a row with a
-// Retry-After close stripe-account.
+// A 429 with the code lock_timeout is no refusal: a second request holds the same object. With a
+// Retry-After it closes stripe-object alone, and package retry sends the request again. Ten 503 in
+// a row with a Retry-After close stripe-account.
 //
 // # Not covered
 //
@@ -57,7 +57,7 @@
 //   - official: numbers of account, endpoints, search, files, payouts, subscriptions, new accounts,
 //     PaymentIntents and meter events, the reasons, lock_timeout: https://docs.stripe.com/rate-limits
 //   - from common use: hosts and paths, and the fields of forms.
-//   - inferred: what is an id; a second; that what a 429 without a reason is about is the account; that sandboxes
+//   - inferred: which segments are ids; a second; that a 429 without a reason is about the account; that sandboxes
 //     count meter events like other calls; that a day of invoices is any 24 hours.
 package stripe
 
@@ -86,12 +86,12 @@ type Options struct {
 	// several. It replaces Account. Defaults to nil: Account.
 	Caller func(*http.Request) (account string)
 
-	// Sandbox says that the keys are those of a sandbox, which has smaller numbers and
-	// budgets of its own. Defaults to false: live mode.
+	// Sandbox says that the keys belong to a sandbox, which has smaller numbers and budgets of its
+	// own. Defaults to false: live mode.
 	Sandbox bool
 
-	// PerSecond is what the account may call in a second, if Stripe has raised it.
-	// Defaults to 100, in a sandbox to 25.
+	// PerSecond is the account's limit, if Stripe has raised it. Defaults to 100, and in a sandbox
+	// to 25.
 	PerSecond int
 
 	// Host is a pattern of the hosts that are meant: for a fake or a proxy. Defaults to
@@ -193,8 +193,8 @@ func (o Options) account(r *http.Request) string {
 	return o.Caller(r)
 }
 
-// base is a [throttle.Policy.Cost] under the limits of account and endpoint: 0 for live meter events,
-// which those limits do not count, else 1.
+// base is a [throttle.Policy.Cost] under the limits of account and endpoint: 0 for live meter
+// events, which those limits do not count, and 1 for all other requests.
 func (o Options) base(r *http.Request) int {
 	if !o.Sandbox && throttle.RawPath(r) == meterEvents {
 		return 0

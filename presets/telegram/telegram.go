@@ -10,8 +10,8 @@
 //	telegram-bot         30 messages a second, of each bot
 //	telegram-chat         1 message a second, to each chat
 //	telegram-group       20 messages a minute, to each group
-//	telegram-chat-other  all else in each chat, such as edits: not published
-//	telegram-other       all else, by method, such as getUpdates: not published
+//	telegram-chat-other  other methods in each chat, such as edits: not published
+//	telegram-other       other methods, such as getUpdates, by method: not published
 //
 // What sends, copies or forwards is a message. The chat is the
 // chat_id of the query or of a body in JSON or of a form. It is a group if the id is negative, and
@@ -27,13 +27,13 @@
 //
 //	to a message to a group          telegram-group
 //	to any other message             telegram-bot
-//	to another method with a chat    telegram-chat-other
-//	to another method without one    telegram-other
+//	to other methods with a chat     telegram-chat-other
+//	to other methods without a chat  telegram-other
 //	503, ten in a row                the same as of a 429
 //
-// That is inferred: at this pace a private chat has no reason to refuse, and if the whole bot is
-// to be slower, closing one private chat after the other would not make it so. That a refused edit
-// stops neither getUpdates nor answerCallbackQuery is observed.
+// That is inferred: at this pace a private chat has no reason to refuse, and if the whole bot is to
+// be slower, closing the private chats one by one would not slow it. That a refused edit stops
+// neither getUpdates nor answerCallbackQuery is observed.
 //
 // # Not covered
 //
@@ -52,7 +52,7 @@
 //   - observed: refused edits, and bots that go on beside them:
 //     https://github.com/m1guelpf/chatgpt-telegram/issues/58, https://github.com/tdlib/telegram-bot-api/issues/648
 //   - from common use: the host and the paths, that ids of groups and channels are negative.
-//   - inferred: which methods send; what a refusal is about; a second; that an answer may have a Retry-After
+//   - inferred: which methods send; which row a refusal closes; a second; that an answer may have a Retry-After
 //     (RFC 9110).
 package telegram
 
@@ -70,8 +70,8 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// Options are what a bot may do, and whose requests are counted together. The zero value is bots
-// that are told by their tokens.
+// Options hold a bot's limits, and identify the bot. The zero value is bots that are identified by
+// their tokens.
 type Options struct {
 	// PerSecond is how many messages a bot may send in a second. It is up to 1000 for
 	// messages with allow_paid_broadcast. Defaults to 30.
@@ -85,8 +85,8 @@ type Options struct {
 	// replaces Bot, and "" means the same. Defaults to nil.
 	Caller func(*http.Request) (bot string)
 
-	// Channel returns the id or the name of the chat that a request is about, "" if there is
-	// none or it is not known. Defaults to what the query or the body has for chat_id.
+	// Channel returns the id or the name of a request's chat, or "" for a request without a known
+	// chat. Defaults to chat_id in the query or the body.
 	Channel func(*http.Request) string
 
 	// Host is a pattern of the API's hosts, in place of the default for a Bot API server
@@ -126,7 +126,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.PerSecond = cmp.Or(o.PerSecond, 30)
 	o.Host = cmp.Or(o.Host, "api.telegram.org")
@@ -189,7 +189,7 @@ var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feed
 	feedback.RetryAfter(time.Second),
 ))
 
-// botRefused is the penalty of those that are about messages and about no group.
+// botRefused is the penalty of refusals of messages outside of groups.
 func (o *Options) botRefused() feedback.Reader {
 	toNoGroup := func(r *http.Request) int { return sends(r) - o.toGroup(r) }
 	return tablerow.IfCharged(toNoGroup, feedback.First(refused, tablerow.Outage()))

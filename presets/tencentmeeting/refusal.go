@@ -10,7 +10,8 @@ import (
 
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// said is the penalty of the answers with a code: as long as Retry-After says, else until the end.
+// said is the penalty of the answers with a code: for the Retry-After, or until the end, or for
+// lasts.
 func said(code string, lasts time.Duration, end ...feedback.Reader) feedback.Reader {
 	return feedback.Codes{
 		Fields: []string{"error_info.error_code"}, Lasts: map[string]time.Duration{code: lasts},
@@ -28,7 +29,7 @@ var (
 func minuteRefused() feedback.Reader {
 	return feedback.First(
 		said("190310", time.Minute),
-		said("1903*", 0), // another row's
+		said("1903*", 0), // a refusal of a different row
 		said("500029", 0),
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second)),
 		tablerow.Outage(),

@@ -8,13 +8,13 @@
 // # Rows
 //
 //	tencentmeeting-minute     300 a minute, of an app; of a user in a third party's app
-//	tencentmeeting-day        200,000 a day, of an app; none of a third party's
+//	tencentmeeting-day        200,000 a day, of an app; no limit in a third party's app
 //	tencentmeeting-create     2,000 new meetings an hour, of a user
-//	tencentmeeting-endpoint   what the APIs for a whole account allow, of an app
+//	tencentmeeting-endpoint   the limits of the APIs for a whole account, of an app
 //
-// An API for a whole account may be called 100 times a minute; which ones these are stands in
-// their pages, so tencentmeeting-endpoint holds nothing until a refusal closes it. It knows an
-// endpoint by method and path, without the segments that hold a digit.
+// An API for a whole account may be called 100 times a minute; each API's page says whether it is
+// for a whole account, so tencentmeeting-endpoint holds nothing until a refusal closes it. An
+// endpoint is a method and a path, without the segments that hold a digit.
 //
 // The user who creates a meeting is the userid in the request's body.
 //
@@ -27,14 +27,14 @@
 //	190313    tencentmeeting-endpoint, 1m
 //	500029    tencentmeeting-create, 10m
 //
-// A 429 without such a code closes tencentmeeting-minute for its Retry-After, else a second; ten 503s in a
-// row for theirs. How long a refusal lasts is not published: the lengths are inferred from the
-// windows.
+// A 429 without such a code closes tencentmeeting-minute for its Retry-After, or a second without
+// one; ten 503s in a row close it for their Retry-After. How long a refusal lasts is not published:
+// the durations are inferred from the windows.
 //
 // # Not covered
 //
-// Meetings of a month (500168), which depend on what is bought. The quality of a running meeting,
-// 30 a minute for each (500046).
+// Meetings of a month (500168), which depend on the account's purchases. The quality of a running
+// meeting, 30 a minute for each (500046).
 //
 // # Sources
 //

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// perDay is what a newly registered account may call in a day.
+// perDay is the limits of a newly registered account, in calls a day.
 var perDay = map[string]int{
 	"/cgi-bin/token":                  2_000,
 	"/cgi-bin/stable_token":           500_000,
@@ -31,7 +31,7 @@ var perDay = map[string]int{
 	"/cgi-bin/user/info/updateremark": 10_000,
 }
 
-// testPerDay is what a test account may call in a day.
+// testPerDay is the limits of a test account, in calls a day.
 var testPerDay = map[string]int{
 	"/cgi-bin/token":                 200,
 	"/cgi-bin/stable_token":          500_000, // no page says that it has less

@@ -35,20 +35,20 @@
 //
 // # Refusals
 //
-// WeChat refuses with status 200 and an errcode. 45009 says that the day's calls of
-// this API are used up. Days are those of the calendar, in Beijing (inferred). A
-// request with a deadline before midnight is refused at once. 45011 says that the
-// minute's calls are used up; minutes are those of the clock, so a minute is enough.
+// WeChat refuses with status 200 and an errcode. 45009 says that the day's calls of this API are
+// used up. Days are calendar days in Beijing (inferred). A request with a deadline before midnight
+// is refused at once. 45011 says that the minute's calls are used up; minutes are minutes of the
+// clock, so a minute is enough.
 //
 // After a call of clear_quota, which the account has ten of in a month, the upstream
 // begins anew. The rows do not know. Open wechat-day with "throttle reset" or
 // [throttle.Limiter.Resume], and set the count of the rows with numbers to 0 with
 // "throttle set-used … --to 0": a reset forgets no calls.
 //
-// -1 (busy), 45015 (too late to answer a user), 45047 (too many messages to one user
-// without an answer), 48006 (clear_quota is used up) and all other codes close nothing. A 429,
-// which WeChat does not document, closes wechat-minute for its Retry-After, else for a second. Ten 503 in a
-// row with a Retry-After do the same.
+// -1 (busy), 45015 (too late to answer a user), 45047 (too many messages to one user without an
+// answer), 48006 (clear_quota is used up) and all other codes close nothing. A 429, which WeChat
+// does not document, closes wechat-minute for its Retry-After, or a second without one. Ten 503 in
+// a row with a Retry-After do the same.
 //
 // # Not covered
 //
@@ -73,14 +73,14 @@
 //     https://developers.weixin.qq.com/doc/service/api/apimanage/api_getapiquota
 //   - official: the texts of 45009 and 45011:
 //     https://developers.weixin.qq.com/doc/store/API/basics/commErrCode.html
-//   - official (staff): days and minutes are those of the calendar and the clock:
+//   - official (staff): calendar days and clock minutes:
 //     https://developers.weixin.qq.com/community/develop/doc/0002242d2a4c68538eeeb4bb65b800
 //   - observed: answers with 45009:
 //     https://developers.weixin.qq.com/community/develop/doc/0004e86e828ea8e074df42d6656400,
 //     45011: https://developers.weixin.qq.com/community/personal/oCJUswwkrNHFYZzk3og-YLw9R0Jg/answer,
 //     45047: https://blog.csdn.net/luduntao/article/details/79976456
 //   - from common use: the host, and the paths of the APIs that the official table names in words.
-//   - inferred: Beijing; that media/uploadnews and what else has no number for test accounts is not
+//   - inferred: Beijing; that media/uploadnews and other APIs without a number for test accounts are not
 //     counted there.
 package wechat
 
@@ -114,8 +114,8 @@ type Options struct {
 	//
 	//	"/cgi-bin/message/template/send": 200_000
 	//
-	// It comes before what the package documentation lists. 0 is for an API that is
-	// not counted: only a refusal closes it. Defaults to nil.
+	// It comes before the list in the package documentation. 0 stands for an API that is not
+	// counted: only a refusal closes it. Defaults to nil.
 	PerDay map[string]int
 
 	// PerMinute is the same for a minute. Defaults to nil.

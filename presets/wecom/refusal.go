@@ -19,7 +19,7 @@ var beijing = time.FixedZone("UTC+8", 8*60*60)
 // tooMany is the penalty of a 429, which WeCom does not document: a gateway in front of it may send one.
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second))
 
-// refused is the penalty of a row whose window blocks for so long.
+// refused is the penalty of a row whose window blocks for blocked.
 func refused(blocked time.Duration) feedback.Reader {
 	return feedback.First(
 		feedback.Codes{

@@ -1,5 +1,5 @@
-// Package wecom is the table of limits of WeCom's server API (企业微信): what a
-// company, an address, an application and a group robot may call.
+// Package wecom is the table of limits of WeCom's server API (企业微信): of a company, an address, an
+// application and a group robot.
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 //		Store:    redisstore.New(rdb, redisstore.Options{}),
@@ -43,25 +43,24 @@
 // 45033 is for concurrency, and closes for a second what 45009 would have closed
 // (inferred).
 //
-// Chats are those of applications (appchat/create, appchat/update), pictures those that stay
-// (media/uploadimg), and a domain is one that agent/set tells. WeCom's months are 30 days of no calendar
-// when it blocks, and its page does not say whether they are when it counts: any 31 days are within both
-// (inferred). No penalty here is longer than a day: then one request asks again.
+// Chats are chats of applications (appchat/create, appchat/update), pictures are permanent pictures
+// (media/uploadimg), and a domain is a domain that agent/set sets. WeCom blocks for 30 days of no
+// calendar, and does not say over which month it counts: any 31 days are within both (inferred). No
+// penalty here exceeds a day: then one request asks again.
 //
-// A 429, which WeCom does not document, closes for its Retry-After, else for a second, what 45009 would have
-// closed, and so do ten 503 in a row with a Retry-After.
+// A 429, which WeCom does not document, closes the row of 45009 for its Retry-After, or a second
+// without one, and so do ten 503 in a row with a Retry-After.
 //
 // An application that has used up its day is closed for the rest of it, in
 // Beijing: a request with a deadline before that is refused at once.
 //
 // # Not covered
 //
-// What is dropped without an error: more than 30 messages a minute or 1,000 an
-// hour to one member from one application, more than 200 a minute or 10,000 a day
-// to one member in groups. A [throttle.Limiter] with the member as key can hold
-// those back. Nor what is blocked for mistakes: ten wrong tokens in a minute on
-// kf/sync_msg (a minute), 2,000 wrong arguments in an hour on gettoken (an
-// hour). Nor debug=1, 5 a minute.
+// Messages that are dropped without an error: more than 30 messages a minute or 1,000 an hour to
+// one member from one application, more than 200 a minute or 10,000 a day to one member in groups.
+// Use a [throttle.Limiter] with the member as key. Blocks because of mistakes: ten wrong tokens in
+// a minute on kf/sync_msg (a minute), 2,000 wrong arguments in an hour on gettoken (an hour).
+// debug=1, 5 a minute.
 //
 // # Sources
 //
@@ -72,12 +71,12 @@
 //   - observed: 45009 and 45033 with status 200:
 //     https://developers.weixin.qq.com/community/develop/doc/000e843d6604b07015fcb500d51000,
 //     https://developers.weixin.qq.com/community/personal/oCJUswwTEpFaQkIr4eTAmGeBGfeQ
-//   - official (staff), on what is blocked for mistakes:
+//   - official (staff), on blocks because of mistakes:
 //     https://developers.weixin.qq.com/community/enterprisewechat/doc/0006e047caca30ab50ec916195b800,
 //     https://developers.weixin.qq.com/community/enterprisewechat/doc/0000c80533033826589c94f6356400
 //   - official: the robot's 20 a minute: https://developer.work.weixin.qq.com/document/path/91770
 //   - from common use: the host and the paths.
-//   - inferred: whose budget 45009 closes, a second for 45033, and that a 429 is about what it answers.
+//   - inferred: whose budget 45009 closes, a second for 45033, and which row a 429 closes.
 package wecom
 
 import (

@@ -20,7 +20,7 @@
 // for how long.
 //
 //	48503                welink-api-second, 1s
-//	429                  welink-api-second, Retry-After; else 1s
+//	429                  welink-api-second, Retry-After, or 1s without one
 //	503, ten in a row    welink-api-second, Retry-After
 //
 // A second is inferred. A limit that goes on refusing is asked more and more seldom.
@@ -36,7 +36,7 @@
 //   - official: the numbers, 48503: https://support.huaweicloud.com/devg-welink/start-11.html
 //   - official: the form of an answer, its code a text: https://support.huaweicloud.com/devg-welink/start-09.html
 //   - from common use: the host and the paths.
-//   - inferred: a second; which row 48503 closes; what is one API; that an answer may have a Retry-After (RFC 9110).
+//   - inferred: a second; which row 48503 closes; the extent of one API; that an answer may have a Retry-After (RFC 9110).
 package welink
 
 import (

@@ -19,15 +19,15 @@
 //
 // A 429 names its limit in X-Rate-Limit-Problem.
 //
-//	it begins with "da"      xero-day, Retry-After; else 1h
-//	it contains "conc"       xero-concurrency, Retry-After; else 1s
-//	it contains "app"        xero-app, Retry-After; else 1m
-//	"minute", all else       xero-minute, Retry-After; else 1m
+//	it begins with "da"      xero-day, Retry-After or 1h
+//	it contains "conc"       xero-concurrency, Retry-After or 1s
+//	it contains "app"        xero-app, Retry-After or 1m
+//	"minute", all others     xero-minute, Retry-After or 1m
 //	503, ten in a row        xero-app, Retry-After
 //
-// "minute" and "day" are observed; the words for the others are not published, so a part of them
-// is looked for (inferred). X-MinLimit-Remaining, X-DayLimit-Remaining and X-AppMinLimit-Remaining
-// lower the rows if somebody else calls for the app.
+// "minute" and "day" are observed; the words of the remaining limits are not published, so a part
+// of each word is matched (inferred). X-MinLimit-Remaining, X-DayLimit-Remaining and
+// X-AppMinLimit-Remaining lower the rows if other programs call for the app.
 //
 // # Not covered
 //
@@ -38,7 +38,7 @@
 //
 // Facts as of 2026-11.
 //
-//   - official: the numbers, the fields of what is left: https://developer.xero.com/faq/limits
+//   - official: the numbers, the fields of the remaining calls: https://developer.xero.com/faq/limits
 //   - official, as public code quotes it in 2026: the Starter tier, which refusals have a Retry-After:
 //     https://developer.xero.com/documentation/guides/oauth2/limits/
 //   - observed: X-Rate-Limit-Problem: https://github.com/XeroAPI/xero-node/issues/634,
@@ -63,13 +63,13 @@ import (
 // What the tiers allow in a day.
 const (
 	Starter = 1_000
-	Core    = 5_000 // and all larger ones
+	Core    = 5_000 // and all larger tiers
 )
 
 // Options are what an app has, and whose requests are counted together. The zero value is one app,
 // whose tenants are told by Xero-Tenant-Id.
 type Options struct {
-	// PerDay is what the app's tier allows for each tenant in a day. Defaults to [Core].
+	// PerDay is the limit of the app's tier for each tenant. Defaults to [Core].
 	PerDay int
 
 	// App is the app's client id. Defaults to "": all programs that share the store are
@@ -132,7 +132,7 @@ const (
 	ofApp
 )
 
-// problem is the limit that a refusal is about: the app's if its request belongs to no tenant, which has the others.
+// problem is the limit that a refusal names: the app's for a request without a tenant.
 func problem(resp *http.Response) int {
 	if resp.Request != nil && ofTenant(resp.Request) == 0 {
 		return ofApp

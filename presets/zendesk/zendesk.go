@@ -7,29 +7,29 @@
 //
 // # Rows
 //
-//	zendesk-account       what the plan allows in a minute: 200 to 2500
+//	zendesk-account       the plan's limit a minute: 200 to 2500
 //	zendesk-help-center   the same again, for /api/v2/help_center/
 //	zendesk-ticket        30 updates of a ticket in 10 minutes, by a user
 //	zendesk-updates       100 updates of tickets a minute; 300 with the add-on
 //	zendesk-list          50 a minute of lists of tickets behind page 500
 //	zendesk-incremental   10 incremental exports a minute; 30 with the add-on
 //	zendesk-export        100 exports of searches a minute
-//	zendesk-endpoint      what other endpoints allow: holds nothing until it is closed
+//	zendesk-endpoint      the limits of other endpoints: holds nothing until it is closed
 //
 // Each is for an account, which the subdomain names.
 //
 // # Refusals
 //
-// A 429 lasts as long as Retry-After says; else a minute (inferred). X-Rate-Limit-Remaining tells
-// which limit it is about.
+// A 429 lasts for its Retry-After, or a minute without one (inferred). X-Rate-Limit-Remaining tells
+// the exhausted limit.
 //
 //	something is left     zendesk-endpoint, of this path
 //	nothing, or no word   zendesk-account, or zendesk-help-center
 //	503, ten in a row     zendesk-account, or zendesk-help-center
 //
 // The rows of single endpoints are not closed, because zendesk-endpoint is, and it knows the
-// ticket. X-Rate-Limit-Remaining lowers zendesk-account and zendesk-help-center if somebody else
-// calls for the account.
+// ticket. X-Rate-Limit-Remaining lowers zendesk-account and zendesk-help-center if other programs
+// call for the account.
 //
 // # Not covered
 //
@@ -74,8 +74,7 @@ const (
 // Options are what an account has bought, and whose requests are counted together. The zero value
 // is accounts of the smallest plan, and users that are told by their tokens.
 type Options struct {
-	// PerMinute is what the plan allows in a minute. Defaults to [Team], and to 2500 with
-	// HighVolume.
+	// PerMinute is the plan's limit. Defaults to [Team], and to 2500 with HighVolume.
 	PerMinute int
 
 	// HighVolume says that the account has the High Volume API add-on. Defaults to
@@ -167,7 +166,7 @@ func deepList(r *http.Request) int {
 	return list(r)
 }
 
-// left is what is left of the plan's minute.
+// left is the remaining calls of the plan's minute.
 var left = feedback.Headers{Remaining: "X-Rate-Limit-Remaining", Reset: "RateLimit-Reset", Per: time.Minute}
 
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}

@@ -27,7 +27,7 @@ func all(d time.Duration, codes ...string) map[string]time.Duration {
 	return lasts
 }
 
-// planCodes are the refusals that are about what a plan allows.
+// planCodes are the refusals by the limits of a plan.
 var planCodes = []string{"1308", "1310", "1316", "1317", "1318", "1319"}
 
 // again is when a plan's limit is reset: "您的限额将在 2025-12-21 15:00:05 重置。".
@@ -37,7 +37,7 @@ var again = feedback.Printed{
 	As:      feedback.At(time.DateTime, beijing),
 }
 
-// planRefused is the penalty of the refusals that are about what a plan allows.
+// planRefused is the penalty of the refusals by the limits of a plan.
 var planRefused = said(all(time.Hour, planCodes...), feedback.First(feedback.RetryAfter(0), again.Answer))
 
 // noPace knows the 429s that are no refusals: they stay whatever one waits.

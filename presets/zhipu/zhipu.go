@@ -8,7 +8,7 @@
 // # Rows
 //
 //	zhipu-model   requests in flight, for each account and model
-//	zhipu-plan    what a plan allows in 5 hours, a week or a month: not published
+//	zhipu-plan    a plan's limits in 5 hours, a week or a month: not published
 //
 // How many requests may be in flight depends on the account's level and on the model; the console
 // shows it. A row whose number is not told is unlimited until an answer closes it. A request is in
@@ -24,15 +24,15 @@
 //
 //	1302, 1303, 1305, 1312            zhipu-model, 1s
 //	1304, a day's calls               zhipu-model, 1h
-//	1308, 1310, 1316 to 1319          zhipu-plan, until the time in the message; else 1h
+//	1308, 1310, 1316 to 1319          zhipu-plan, until the time in the message, or 1h
 //	1113, 1309, 1311, 1313 to 1315    nothing
 //	any other 429                     zhipu-model, 1s
 //	503, ten in a row                 zhipu-model, Retry-After
 //
-// Retry-After counts where there is one; none is documented. The time in a message is that of
-// Beijing. What closes nothing is no matter of pace: no money, a plan that has ended or does not
-// have the model, or fair use. Waiting does not help there, so the caller gets the answer, and the
-// next one too.
+// A Retry-After is obeyed, although none is documented. The time in a message is in Beijing's zone.
+// The codes that close nothing are no matter of pace: no money, a plan that has ended or lacks the
+// model, or fair use. Waiting does not help there, so the caller gets the answer, and so does the
+// next caller.
 //
 // # Not covered
 //
@@ -46,7 +46,7 @@
 //   - official: the codes, the time in the message: https://docs.bigmodel.cn/cn/faq/api-code
 //   - official: uploads: https://docs.bigmodel.cn/cn/faq
 //   - observed: the body of a refusal: https://github.com/yilewang/llm-for-zotero/issues/17,
-//     https://github.com/kaitranntt/ccs/issues/402; that of 1113:
+//     https://github.com/kaitranntt/ccs/issues/402; the body with 1113:
 //     https://github.com/continuedev/continue/issues/10296
 //   - from common use: the hosts, the names of fields in bodies; error.type in the form of Anthropic's API.
 //   - inferred: Beijing's time; a second; an hour; that an answer may have a Retry-After (RFC 9110).
@@ -62,8 +62,8 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// Options are what a model allows, and whose requests are counted together. The zero value is
-// one account, with models whose numbers are not told.
+// Options hold a model's limits, and identify the account. The zero value is one account, with
+// models of unknown limits.
 type Options struct {
 	// InFlight is how many requests each model allows at the same time. Models that
 	// differ need a transport of their own: see the package documentation. Defaults
@@ -81,8 +81,8 @@ type Options struct {
 	// Model tells models apart. Defaults to the field "model" of the body.
 	Model func(*http.Request) string
 
-	// Host is a pattern of the API's hosts: "api.z.ai", or that of a fake or a proxy.
-	// Defaults to "open.bigmodel.cn".
+	// Host is a pattern of the API's hosts: "api.z.ai", a fake or a proxy. Defaults to
+	// "open.bigmodel.cn".
 	Host string
 }
 
@@ -109,7 +109,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	if o.Model == nil {
 		o.Model = llm.Model

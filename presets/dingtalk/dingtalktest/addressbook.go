@@ -8,16 +8,15 @@ import (
 	"slices"
 )
 
-// An addressBook has the people of each department. The department with the id 1
-// is the first, and has the others below it, up to eleven each.
+// An addressBook has the people of each department. The department with the id 1 is the root, and
+// each department has up to eleven children.
 type addressBook struct {
 	people [][]string       // user ids, by department
 	of     map[string][]int // the departments of each person
 }
 
-// newAddressBook makes up an address book. One department of 25 has so many
-// people that one page does not hold them, and one person of 50 is in two
-// departments.
+// newAddressBook generates an address book. One department in 25 has more people than fit one page,
+// and one person in 50 is in two departments.
 func newAddressBook(people int) addressBook {
 	departments := max(1, people/20)
 	large := departments / 25

@@ -119,7 +119,7 @@ func unknown(path string) http.HandlerFunc {
 	})
 }
 
-// wrongMethod is the code and the answer for a call of an API that takes another method.
+// wrongMethod returns the code and the answer for a call with a wrong method.
 func wrongMethod(path, wants string) (code string, h http.HandlerFunc) {
 	switch {
 	case isNew(path):
@@ -168,8 +168,8 @@ func isNew(path string) bool {
 	return strings.HasPrefix(path, "/v1.0/") || strings.HasPrefix(path, "/v2.0/")
 }
 
-// apiName is DingTalk's own name for an API of oapi.dingtalk.com: dotted for
-// /topapi/, the path itself for the others.
+// apiName is DingTalk's own name for an API of oapi.dingtalk.com: dotted below /topapi/, and the
+// path itself elsewhere.
 func apiName(path string) string {
 	rest, ok := strings.CutPrefix(path, "/topapi/")
 	if !ok {

@@ -39,8 +39,7 @@
 // # What is refused, and how much of that is known
 //
 // Official means: on a page of the documentation, read in a copy of 2026-08.
-// Observed means: an answer that somebody has published. Everything else is
-// inferred.
+// Observed means: a published answer. All remaining facts are inferred.
 //
 //	                              old API              new API                  known
 //	wrong method                  43001, 43002         405                      official codes; for which APIs: inferred
@@ -60,12 +59,11 @@
 // The token is asked for again within its life: it is the same, and its life begins
 // anew (official). Both families take it (official for the new login).
 //
-// Every call counts for the month (official) unless its API is on the list of free
-// ones (official, 2026-07-22), or it was refused for a second (official). Calls that
-// were refused before that, for their token or permission, do not count here
-// (inferred); calls whose parameters are wrong do (inferred). Windows slide, and
-// refused calls take up no room in them: [Options.FixedWindows],
-// [Options.CountRefused] and [Options.BanProlongs] are for the other possibilities.
+// Every call counts for the month (official) unless its API is on the list of free APIs (official,
+// 2026-07-22), or the second's limit refused it (official). Calls that are refused for their token
+// or permission do not count here (inferred); calls with wrong parameters do (inferred). Windows
+// slide, and refused calls take no room in them: [Options.FixedWindows], [Options.CountRefused] and
+// [Options.BanProlongs] select the alternatives.
 //
 // A robot's message to people names those who were held back in
 // flowControlledStaffIdList (official; how many are too many is an option). A work

@@ -30,8 +30,8 @@ type Options struct {
 	// to 0: any number.
 	TokensPerMinute int
 
-	// Edition is what the company has bought: calls in a second per application
-	// and API, calls and webhooks in a month. Defaults to [dingtalk.Standard].
+	// Edition is the company's edition: calls in a second per application and API, calls and
+	// webhooks in a month. Defaults to [dingtalk.Standard].
 	Edition dingtalk.Edition
 
 	// Buffer is how long calls go on after the month's quota is used up: the
@@ -67,8 +67,8 @@ type Options struct {
 
 	// The documentation leaves open how calls are counted.
 
-	// FixedWindows says that the second and the 20 seconds are those of the
-	// clock. Defaults to false: any interval.
+	// FixedWindows aligns the second and the 20 seconds to the clock. Defaults to false: windows
+	// slide.
 	FixedWindows bool
 
 	// CountRefused says that calls that are refused for the second take up room
@@ -104,7 +104,7 @@ func (o Options) app(key string) (App, bool) {
 	return a, ok
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.People = cmp.Or(o.People, 3000)
 	o.TokenLife = cmp.Or(o.TokenLife, 2*time.Hour)

@@ -18,9 +18,8 @@ type route struct {
 	answer     func(*call) http.HandlerFunc
 }
 
-// builtIn are the APIs of each Server. Methods and permissions are those of the
-// APIs' pages. Every API but /robot/send needs qyapi_base at least, which every
-// application has.
+// builtIn are the APIs of each Server. Methods and permissions are as on the APIs' pages. Every API
+// except /robot/send needs qyapi_base at least, which every application has.
 var builtIn = []route{
 	{http.MethodGet, pathGetToken, "", (*call).getToken},
 	{http.MethodPost, pathAccessToken, "", (*call).accessToken},
@@ -78,7 +77,7 @@ func metered(r *http.Request) bool {
 	return pattern == ""
 }
 
-// parameters are those of a call's query, which the old API takes, and those of its body.
+// parameters are the parameters of a call, in the query of the old API, and in the body.
 type parameters struct {
 	query   url.Values
 	body    map[string]any // nil if the body holds none
@@ -94,7 +93,7 @@ func readParameters(r *http.Request, body []byte) parameters {
 	case isNew(r.URL.Path) || media == "application/json":
 		d := json.NewDecoder(bytes.NewReader(body))
 		d.UseNumber()
-		_ = d.Decode(&p.body) // what is no object has no parameters
+		_ = d.Decode(&p.body) // a body that is no object has no parameters
 
 	case media == "application/x-www-form-urlencoded":
 		form, _ := url.ParseQuery(string(body)) // what could be read is used

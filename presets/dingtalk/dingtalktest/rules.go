@@ -33,7 +33,7 @@ type rules struct {
 	month    string    // the calendar month of the last call that counts for it, in Beijing
 	metered  int       // calls in the month that count
 	webhooks int       // messages of custom robots in the month
-	usedUp   time.Time // when the month's calls were used up; zero if they are not
+	usedUp   time.Time // when the month's calls were used up, or the zero time before that
 
 	tasks []notice // the work notices; a task's id is its index and firstTask
 }
@@ -125,8 +125,8 @@ func (c *call) judge() http.HandlerFunc {
 	return nil
 }
 
-// login returns the application that calls: the one that asks for a token, or the one whose token
-// the call shows. It returns what refuses the call if there is none.
+// login returns the calling application: the application that asks for a token, or the owner of the
+// call's token. Without either it returns the refusal of the call.
 func (c *call) login() (app string, refuse http.HandlerFunc) {
 	path := c.URL.Path
 	switch path {
@@ -194,9 +194,8 @@ func (c *call) overTokens() bool {
 	return c.options.TokensPerMinute > 0 && count >= c.options.TokensPerMinute
 }
 
-// within returns how many calls of a window came after a moment, and forgets the
-// earlier ones. A call at exactly one interval's length after another does not
-// share an interval with it.
+// within returns how many calls of a window came after a moment, and forgets the earlier calls. Two
+// calls that are exactly one window apart do not share a window.
 func (c *call) within(w window, after time.Time) int {
 	calls := c.windows[w]
 	for len(calls) > 0 && !calls[0].After(after) {

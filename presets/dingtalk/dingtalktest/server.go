@@ -38,9 +38,9 @@ func New(o Options) *Server {
 	return s
 }
 
-// HandleFunc adds an API: h answers the calls of it that the limits let through.
-// The pattern is one of [http.ServeMux], and all calls that match it are calls of
-// one API. With a method in it, calls with another method are refused.
+// HandleFunc adds an API: h answers the calls that the limits let through. The pattern is a pattern
+// of [http.ServeMux], and all calls that match it are calls of one API. If the pattern has a
+// method, calls with a different method are refused.
 func (s *Server) HandleFunc(pattern string, h http.HandlerFunc) {
 	r := route{pattern: pattern}
 	if method, path, ok := strings.Cut(pattern, " "); ok {
@@ -132,7 +132,7 @@ func (s *Server) ExpireTokens() {
 	}
 }
 
-// Log returns every call so far, in order.
+// Log returns all calls up to now, in their order.
 func (s *Server) Log() []Arrival {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,9 +173,8 @@ func (s *Server) Most(api string, per time.Duration) int {
 // UserIDs returns the ids of all people in the address book, in order.
 func (s *Server) UserIDs() []string { return slices.Sorted(maps.Keys(s.rules.book.of)) }
 
-// String returns what was counted as a table for people. Quota used is the
-// shortest time in which the limit lets so many calls of an application through,
-// as a share of the time that they took.
+// String returns the counts as a table for people. "Quota used" is the shortest time in which the
+// limit lets an application's calls through, as a share of the time that they took.
 func (s *Server) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)

@@ -1,5 +1,5 @@
-// Package caller makes keys of the ids that options hold: those of the program
-// itself, or of a request's own caller.
+// Package caller makes keys of the ids in options: of the program itself, or of a request's own
+// caller.
 package caller
 
 import "net/http"

@@ -10,8 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
-// longestQuery is how much of a query is looked at: one that is longer counts as
-// a mutation.
+// longestQuery is how many bytes of a query are read: a longer query counts as a mutation.
 const longestQuery = 64 << 10
 
 // Mutates reports whether a request may be a mutation. It looks at a copy of the

@@ -9,13 +9,12 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// A Bucket names the fields in which answers tell of a bucket: its size, what is left
-// of it, and when it will be full again.
+// A Bucket names the fields of a token bucket in an answer: its size, its level, and when it will
+// be full.
 type Bucket struct{ Limit, Remaining, Reset string }
 
-// Left is a [throttle.Policy.Answer] of what is left. The bucket fills all the time, so what is left is
-// not all there is until the reset, when it is full, but only until as much has flowed
-// in again.
+// Left is a [throttle.Policy.Answer] of the bucket's level. The bucket fills continuously, so the
+// level is not the limit until the bucket is full, but only until as much has flowed in.
 func (b Bucket) Left(resp *http.Response) throttle.Answer {
 	q, ok := feedback.Headers{Remaining: b.Remaining, Reset: b.Reset}.Left(resp).Left()
 	if !ok {

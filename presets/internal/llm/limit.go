@@ -16,7 +16,7 @@ func Evenly(perMinute int) throttle.Limit {
 	return throttle.PerSecond(perMinute / 60)
 }
 
-// Requests is the limit of so many requests a minute, 0 if that is not told.
+// Requests is a limit of requests a minute. With 0 it is [Unpublished].
 func Requests(perMinute int, even bool) throttle.Limit {
 	if perMinute > 0 && even {
 		return Evenly(perMinute)
@@ -24,8 +24,8 @@ func Requests(perMinute int, even bool) throttle.Limit {
 	return Tokens(perMinute, false)
 }
 
-// Tokens is the limit of so many tokens a minute, 0 if that is not told. One request may take
-// those of many seconds, so spaced out they keep a distance.
+// Tokens is a limit of tokens a minute. With 0 it is [Unpublished]. One request may take the tokens
+// of many seconds, so even spaces requests out in proportion to their tokens.
 func Tokens(perMinute int, even bool) throttle.Limit {
 	switch {
 	case perMinute == 0:

@@ -13,8 +13,8 @@ import (
 	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
-// Unpublished is the number of a row until an answer says what is left of it: more than
-// anybody sends. It is a number, because what has none cannot be lowered.
+// Unpublished is the limit of a row until an answer states the remaining quota: more than anybody
+// sends. It is a number, because only a number can be lowered.
 const Unpublished = 1_000_000_000
 
 // mostLooked is how much of a request's body is looked at: all of a long conversation with
@@ -55,7 +55,7 @@ func isJSON(r *http.Request) bool {
 // stand behind the messages, and SDKs put it there.
 func Model(r *http.Request) (model string) {
 	members(r, []string{"model"}, func(_, value string, quoted bool) bool {
-		if quoted { // the upstream says what is wrong with others
+		if quoted { // the upstream rejects any other value itself
 			model = value
 		}
 		return false
@@ -112,8 +112,8 @@ func Sent(r *http.Request) int {
 	return max(1, int(r.ContentLength/bytesPerToken))
 }
 
-// Estimate is what a request reserves or what it sends, whichever is more. Uploads
-// have no tokens.
+// Estimate is the larger of the tokens that a request reserves and the tokens that it sends.
+// Uploads have no tokens.
 func Estimate(r *http.Request) int {
 	if !isJSON(r) {
 		return 0

@@ -8,29 +8,29 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// A Usage is how a row learns from answers what a request has cost.
+// A Usage is how a row learns the actual cost of requests from answers.
 type Usage struct {
 	// Told reads the tokens out of the JSON of an answer or of an event of a stream; below 0 if
 	// they are not there.
 	Told func(data []byte) int
 
-	// Count looks at a request, and returns what says what the row counts once the request's tokens
-	// are told, and for how long the request was in flight. That may be after the answer is over, when
-	// the request is its caller's again: then nobody may look at it.
+	// Count reads a request, and returns the function that computes the row's cost from the
+	// request's actual tokens and its time in flight. That function may run after the answer has
+	// ended, when the request belongs to its caller again and must not be read.
 	Count func(*http.Request) Count
 
-	// Untold looks at a request, as Count does, and returns what learns from a stream that has ended after
-	// so many events without having told its tokens. Nil learns nothing.
+	// Untold reads a request, as Count does, and returns a function that learns from a stream that
+	// has ended after some events without stating its tokens. Nil learns nothing.
 	Untold func(*http.Request) func(events int, inFlight time.Duration)
 
 	// Booked is the estimate of the row.
 	Booked func(*http.Request) int
 }
 
-// A Count says what a row counts for tokens that were told.
+// A Count computes a row's cost from the actual tokens of a request.
 type Count = func(tokens int, inFlight time.Duration) int
 
-// AsTold is a Count of what was told.
+// AsTold is a Count that returns the tokens.
 func AsTold(*http.Request) Count { return func(tokens int, _ time.Duration) int { return tokens } }
 
 // Told returns what reads an amount out of the JSON of an answer or an event; below 0: it is not there.
@@ -43,7 +43,7 @@ func Told(a feedback.Amount) func(data []byte) int {
 	}
 }
 
-// Settled returns what a row counts for an answer that may have told its tokens as its cost.
+// Settled returns the row's cost for an answer that may state its tokens as its cost.
 func (u Usage) Settled(resp *http.Response, told throttle.Answer) throttle.Answer {
 	tokens, ok := told.Cost()
 	if !ok || resp.Request == nil {

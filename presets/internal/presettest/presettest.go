@@ -36,7 +36,7 @@ func JSON(more ...string) Header {
 	return h
 }
 
-// A Case is one answer of an upstream, and what the table must make of it.
+// A Case is one answer of an upstream, and the expected effects on the table.
 type Case struct {
 	Name string
 
@@ -53,19 +53,18 @@ type Case struct {
 	Answers string // the body
 	Chunked bool   // it does not tell its length
 
-	// What must come of it, policy by policy, with ", " between two. Nothing else may.
+	// The expected effects, policy by policy, separated by ", ". Any further effect fails the case.
 	Closes string // for how long: "github-primary 15m"
 	Left   string // how much, and until when, as the answer states it: "github-primary 4000 15m"
-	Costs  string // where it is not what was booked: "github-primary 0"
+	Costs  string // where it differs from the booked cost: "github-primary 0"
 
 	// NoRefusal says that the answer is certainly none, and so not repeated.
 	NoRefusal bool
 }
 
-// Recorded is the case of an answer that a platform has documented, or that somebody has
-// published: status, header and body as HTTP has them, in a file of testdata. Its first
-// lines begin with "# " and say where the answer is from: "# official, 2026-11: https://…",
-// or "# observed, …" where somebody else than the platform has published it.
+// Recorded is the case of a published answer: status, header and body as in HTTP, in a file of
+// testdata. Its first lines begin with "# " and name the source: "# official, 2026-11: https://…"
+// for the platform's own publication, or "# observed, …".
 func Recorded(t *testing.T, file string) Case {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
@@ -99,10 +98,9 @@ func (c Case) As(name, closes string) Case {
 	return c
 }
 
-// Run plays each case in virtual time, with a store of its own: what the store is
-// told must be as the case has it, the next request like this one must start when
-// the last of the budgets opens, and the answer must come through untouched. A case
-// has the usual request and the usual answer where it does not say its own.
+// Run plays each case in virtual time, with a store of its own: the calls of the store must be as
+// the case expects, the next request like this one must start when the last of the budgets opens,
+// and the answer must come through unchanged. An omitted request or answer is the usual one.
 func Run(t *testing.T, policies []throttle.Policy, usual Case, cases []Case) {
 	t.Helper()
 	for _, c := range cases {
@@ -145,7 +143,7 @@ func (c Case) play(t *testing.T, policies []throttle.Policy) {
 	}
 }
 
-// send sends the request and fails unless the answer is what the upstream sent.
+// send sends the request and fails unless the upstream's answer comes back.
 func (c Case) send(t *testing.T, transport http.RoundTripper) {
 	t.Helper()
 	resp, err := transport.RoundTrip(c.request(t))
@@ -191,7 +189,7 @@ func (h Header) fill(header http.Header) {
 	}
 }
 
-// A statement is what a store is told of one policy's budget.
+// A statement is a store's information about one policy's budget.
 type statement struct {
 	number int
 	lasts  time.Duration
@@ -225,7 +223,7 @@ func listed(t *testing.T, text string) map[string]statement {
 	return all
 }
 
-// A ledger is a store that notes what it is told of an answer, by policy.
+// A ledger is a store that records the effects of an answer, by policy.
 type ledger struct {
 	throttle.Store
 	t                   *testing.T

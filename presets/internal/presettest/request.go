@@ -37,13 +37,13 @@ func Rows(t *testing.T, policies []throttle.Policy, r *http.Request) string {
 	return list(explain(t, policies, r), func(c store.Charge) string { return c.Budget.Policy })
 }
 
-// Costs lists the policies that a request meets and what it costs them: "a 1, b 5".
+// Costs lists the policies that a request meets with their costs: "a 1, b 5".
 func Costs(t *testing.T, policies []throttle.Policy, r *http.Request) string {
 	t.Helper()
 	return list(explain(t, policies, r), func(c store.Charge) string { return fmt.Sprint(c.Budget.Policy, " ", c.Cost) })
 }
 
-// Cost returns what a request costs one policy; 0 if it does not meet it.
+// Cost returns the cost of a request under one policy, or 0 if the request does not meet it.
 func Cost(t *testing.T, policies []throttle.Policy, policy string, r *http.Request) int {
 	t.Helper()
 	for _, c := range explain(t, policies, r) {
@@ -80,7 +80,7 @@ func explain(t *testing.T, policies []throttle.Policy, r *http.Request) []store.
 	return transport.Explain(r)
 }
 
-// list joins the texts of values that say returns, without those that are empty.
+// list joins the non-empty texts that say returns.
 func list[T any](all []T, say func(T) string) string {
 	var texts []string
 	for _, v := range all {

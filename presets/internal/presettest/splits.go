@@ -7,9 +7,9 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// Splits lists the policies that a request meets, each with the fields of the
-// request's header that split it: "a App Tenant, b Tenant". With another value in one
-// of these the request meets another budget. Policies that none splits are left out.
+// Splits lists the policies that a request meets, each with the fields of the request's header that
+// split it: "a App Tenant, b Tenant". With a different value in such a field the request meets a
+// different budget. Policies that no field splits are left out.
 func Splits(t *testing.T, policies []throttle.Policy, line string, fields ...string) string {
 	t.Helper()
 	plain := explain(t, policies, Request(t, line))

@@ -56,7 +56,7 @@ type RoundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements [http.RoundTripper].
 func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// An endless body counts what is read of it.
+// An endless body counts the bytes that are read.
 type endless struct {
 	io.Reader
 	read int

@@ -1,5 +1,5 @@
-// Package tablerow makes the readers of rows in a table of several rows, so that an
-// answer that is about one row says nothing under another row.
+// Package tablerow makes the readers of rows in a table of several rows, so that an answer about
+// one row closes no second row.
 package tablerow
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// Table returns the rows of a table that knows the refusals of its upstream: a 429 of which a row's
-// Answer says nothing is about another row, so the default does not close the row. Rows without an Answer
-// keep the default.
+// Table returns the rows of a table that knows the refusals of its upstream: a 429 that a row's
+// Answer does not know is about a different row, so the default does not close the row. Rows
+// without an Answer keep the default.
 func Table(rows []throttle.Policy) []throttle.Policy {
 	for i := range rows {
 		if read := rows[i].Answer; read != nil && !leavesOpen(read) {
@@ -28,8 +28,8 @@ func leavesOpen(read feedback.Reader) bool {
 	return reflect.ValueOf(read).Pointer() == reflect.ValueOf(feedback.LeaveOpen).Pointer()
 }
 
-// IfCharged returns a reader that is r for the answers to requests with a cost above 0, and says
-// nothing of all others: the refusal of a request that is free under the row is about another row.
+// IfCharged returns a reader that is r for the answers to requests with a cost above 0, and ignores
+// all other answers: the refusal of a request that is free under the row is about a different row.
 func IfCharged(cost func(*http.Request) int, r feedback.Reader) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		if resp.Request == nil || cost(resp.Request) == 0 {
@@ -43,15 +43,15 @@ func IfCharged(cost func(*http.Request) int, r feedback.Reader) feedback.Reader 
 // of [throttle.Policy.Answer] does.
 const OutageAnswers = 10
 
-// Outage returns a reader that obeys the Retry-After of a 503, if [OutageAnswers] answers in
-// a row are 503s: see [feedback.InARow]. The reader counts answers, so each transport needs another
-// one: it must not be a variable of a package.
+// Outage returns a reader that obeys the Retry-After of a 503, if [OutageAnswers] answers in a row
+// are 503s: see [feedback.InARow]. The reader counts answers, so each transport needs its own: do
+// not share one in a package variable.
 func Outage() feedback.Reader {
 	return feedback.InARow(OutageAnswers, feedback.When{Status: []int{http.StatusServiceUnavailable}}.Then(feedback.RetryAfter(0)))
 }
 
-// Until returns a reader that closes the row until the Reset of the fields says, or Retry-After beside it. It says
-// nothing where Reset is missing or cannot be read, so that what the preset knows of the refusal can say for how long.
+// Until returns a reader that closes the row until the fields' Reset, or for the Retry-After beside
+// it. It ignores answers without a readable Reset, so that the preset can supply the duration.
 func Until(fields feedback.Headers) feedback.Reader {
 	fields.Status = []int{http.StatusForbidden}
 	return func(resp *http.Response) throttle.Answer {
