@@ -166,7 +166,7 @@ twins: ## note that the Chinese page PAGE has the facts of the English ones: com
 	go test -count=1 -run '^TestChinesePagesFollow$$' . -update-twins $(PAGE)
 
 .PHONY: mutants
-mutants: redis postgres mariadb ## break each promise in many ways: the tests must notice; SHARD=1/6 breaks a sixth of them
+mutants: redis postgres pgbouncer mariadb prometheus lua ## break each promise in many ways: the tests must notice; SHARD=1/6 breaks a sixth of them
 	go run ./internal/lab/mutants -p 2 -shard $(or $(SHARD),1/1)
 
 .PHONY: deps
