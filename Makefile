@@ -128,6 +128,11 @@ cross: ## go vet, tests included, for Windows, macOS and 32 bit
 		done; \
 	done
 
+# What needs no server; without the race detector, which has no 32 bits.
+.PHONY: test-386
+test-386: ## the tests of the root module that need no server, where an int has 32 bits
+	@CGO_ENABLED=0 GOARCH=386 scripts/without-redis.sh --here
+
 .PHONY: api
 api: ## fail if the last release's users cannot compile any more, and the changelog does not say so
 	@scripts/api.sh
@@ -161,7 +166,7 @@ twins: ## note that the Chinese page PAGE has the facts of the English ones: com
 	go test -count=1 -run '^TestChinesePagesFollow$$' . -update-twins $(PAGE)
 
 .PHONY: mutants
-mutants: redis postgres mariadb ## break each promise in many ways: the tests must notice; SHARD=1/6 breaks a sixth of them
+mutants: redis postgres pgbouncer mariadb prometheus lua ## break each promise in many ways: the tests must notice; SHARD=1/6 breaks a sixth of them
 	go run ./internal/lab/mutants -p 2 -shard $(or $(SHARD),1/1)
 
 .PHONY: deps

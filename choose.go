@@ -355,7 +355,7 @@ const mostVariants = 16
 
 // An Alternative is one way to do a piece of work: see [Limiters.AcquireFirst].
 type Alternative struct {
-	Demands []Demand // without demands the work is free
+	Demands []Demand // required: work that is free has demands that are Free
 	Weight  int      // as in choice.Variant
 }
 

@@ -473,9 +473,10 @@ func TestLimiters_AcquireFirst(t *testing.T) {
 		require.Equal(t, -1, i)
 		_, _, err = l.AcquireFirst(t.Context())
 		require.Error(t, err)
-		_, i, err = l.AcquireFirst(t.Context(), throttle.Alternative{Demands: []throttle.Demand{{Policy: "x"}}}, throttle.Alternative{})
+		_, i, err = l.AcquireFirst(t.Context(), throttle.Alternative{Demands: []throttle.Demand{{Policy: "x"}}},
+			throttle.Alternative{}, throttle.Alternative{Demands: []throttle.Demand{{Policy: "a", Cost: throttle.Free}}})
 		require.NoError(t, err)
-		require.Equal(t, 1, i)
+		require.Equal(t, 2, i)
 	})
 }
 

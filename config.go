@@ -22,7 +22,7 @@ type Config struct {
 	Store Store
 
 	// Policies are the limits. They can be replaced later: see
-	// [Transport.SetPolicies]. Defaults to none.
+	// [Transport.SetPolicies]. Without any, requests are refused until SetPolicies is called.
 	Policies []Policy
 
 	// Base sends the requests of a [Transport]. Defaults to an [http.Transport] of its

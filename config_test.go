@@ -154,6 +154,51 @@ func TestZeroConfigNeedsOnlyAStore(t *testing.T) {
 	require.NotNil(t, tr.Unwrap())
 }
 
+// TestNoPolicies: a program that forgets its policies, or has an empty list, learns that by its first request, and nothing is sent.
+// SetPolicies may bring them later, and may say that there are none.
+func TestNoPolicies(t *testing.T) {
+	const missing = "throttle: Policies: are missing, so nothing would hold the request: name them in Config, or call SetPolicies first"
+	var seen events
+	sent := 0
+	c := throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{}, Observe: seen.observe}
+	limiters := must(throttle.NewLimiters(c))
+	c.Base = base(func(*http.Request) (*http.Response, error) {
+		sent++
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	})
+	transport := must(throttle.New(c))
+	calls := map[string]func() error{
+		"RoundTrip": func() error { return send(t, transport, get(t, home)) },
+		"RoundTripFirst": func() error {
+			_, err := transport.RoundTripFirst(get(t, home), 2, func(int) (*http.Request, error) { return get(t, home), nil })
+			return err
+		},
+		"AcquireRequest": func() error { return acquired(limiters.AcquireRequest(get(t, home))) },
+	}
+
+	for name, call := range calls {
+		require.ErrorContains(t, call(), missing, name)
+	}
+	require.Zero(t, sent)
+	require.EqualError(t, seen.first(t, throttle.EventUnmatched).Err, missing)
+
+	require.NoError(t, errors.Join(transport.SetPolicies(nil), limiters.SetPolicies(nil)))
+	for name, call := range calls {
+		require.NoError(t, call(), name)
+	}
+	require.Equal(t, 2, sent)
+}
+
+// TestNoDemands: a list of demands that is empty by mistake takes no limit's work past it.
+func TestNoDemands(t *testing.T) {
+	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: everywhere(throttle.Policy{Name: "p", Limit: throttle.PerHour(1)})}))
+	const missing = "throttle: demands: are missing: name what the work takes"
+	require.EqualError(t, acquired(l.Acquire(t.Context())), missing)
+	_, _, err := l.AcquireFirst(t.Context(), throttle.Alternative{})
+	require.EqualError(t, err, missing)
+	require.NoError(t, acquired(l.Acquire(t.Context(), throttle.Demand{Policy: "p", Cost: throttle.Free})))
+}
+
 // TestDefaultBase: the default base is a copy of http.DefaultTransport, with room for the connections of
 // many workers, unless the program has decided itself.
 func TestDefaultBase(t *testing.T) {

@@ -95,13 +95,18 @@ func errNotMade() error {
 	return &ConfigError{"", "Store", errors.New("is missing, because New, NewLimiters or NewLimiter has not made this value: make it with one of these")}
 }
 
-// noticeUnmatched tells the observer of a request that no policy matches. It returns an error if such requests are refused.
-func (e *engine) noticeUnmatched(r *http.Request) error {
+// noticeUnmatched tells the observer of a request that none of the policies matches. It returns an error if such requests are
+// refused, or if there were no policies ever: a program that forgets them would hold nothing, and not notice.
+func (e *engine) noticeUnmatched(s *policySet, r *http.Request) error {
 	if e.store == nil {
 		return errNotMade()
 	}
+
 	var err error
-	if e.refusesUnmatched {
+	switch {
+	case s.isAwaited:
+		err = &ConfigError{"", "Policies", errors.New("are missing, so nothing would hold the request: name them in Config, or call SetPolicies first")}
+	case e.refusesUnmatched:
 		err = &UnmatchedError{Method: Method(r), Host: Host(r)}
 	}
 

@@ -35,7 +35,7 @@ func NewLimiters(c Config) (*Limiters, error) {
 	if c.Base != nil {
 		unused = &ConfigError{"", "Base", errors.New("is for a Transport: limiters send nothing")}
 	}
-	if err := errors.Join(l.configure(c), unused, l.policies.set(c.Policies, namesAndRequests)); err != nil {
+	if err := errors.Join(l.configure(c), unused, l.policies.begin(c.Policies, namesAndRequests)); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -68,7 +68,7 @@ func (l *Limiters) Limiter(policy string) (*Limiter, error) {
 // Acquire waits until all budgets have room for what the work demands of them, takes it
 // in one step, and returns a permit. Until then it takes nothing, so work that waits for
 // one budget does not keep another from use. Demands of one budget add up. Without
-// demands the work is free.
+// demands it fails with a [ConfigError]: work that is free has demands that are [Free].
 //
 // It waits and fails as [Limiter.Acquire] does. Call [Permit.Release] when the work is
 // done, if one of the limits is [Concurrency]: the end of ctx does so, too.
@@ -93,7 +93,7 @@ func (l *Limiters) acquireRequest(p *Permit, req *http.Request) (*Permit, error)
 		s := l.policies.Load()
 		matched := s.index.Match(matchBuf[:0], req)
 		if len(matched) == 0 {
-			if err := l.noticeUnmatched(req); err != nil {
+			if err := l.noticeUnmatched(s, req); err != nil {
 				return err
 			}
 		}
@@ -292,9 +292,18 @@ type Demand struct {
 	Weight int
 }
 
+// noDemands is the error of work that demands nothing. A limit must not be passed by because a list is empty.
+func noDemands(otherwise string) error {
+	return &ConfigError{"", "demands", errors.New("are missing: name what the work takes" + otherwise)}
+}
+
 // priceDemands sets the quote to what the demands of work with a priority cost.
 func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) error {
 	q.charges, q.policies, q.zeroCost = q.charges[:0], q.policies[:0], q.zeroCost[:0]
+	if len(demands) == 0 {
+		return noDemands("")
+	}
+
 	for i := range demands {
 		d := &demands[i]
 		p, err := s.policyNamed(d.Policy, "the limiters have")

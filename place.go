@@ -48,7 +48,7 @@ func (l *Limiters) Reserve(ctx context.Context, place *Place, demands ...Demand)
 	case place != nil:
 		return l.redeem(ctx, a, place, demands)
 	case len(demands) == 0:
-		return nil, nil, &ConfigError{"", "demands", errors.New("are missing: name what the work takes, or give its place")}
+		return nil, nil, noDemands(", or give its place")
 	}
 
 	return l.reserve(ctx, a, nil, func() error {

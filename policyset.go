@@ -19,6 +19,8 @@ type policySet struct {
 	byName   map[string]*compiledPolicy
 	index    *match.Index
 	replaced chan struct{} // closed when another set takes its place
+
+	isAwaited bool // New or NewLimiters got no policies, so SetPolicies must bring them
 }
 
 // livePolicies is the policySet that counts now.
@@ -31,6 +33,18 @@ func (l *livePolicies) Load() *policySet {
 		return s
 	}
 	return &policySet{index: match.NewIndex(nil)}
+}
+
+// begin is set for policies of a Config. Requests are refused until there were policies once.
+func (l *livePolicies) begin(policies []Policy, by callers) error {
+	s, err := newPolicySet(policies, by)
+	if err != nil {
+		return err
+	}
+
+	s.isAwaited = len(policies) == 0
+	l.Store(s)
+	return nil
 }
 
 // set puts another set in place, unless the policies have mistakes, and tells the

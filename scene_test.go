@@ -6,11 +6,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/lab/golden"
 )
 
 // The scenes in testdata/scenes are texts: what there is, what happens when, and the trace
@@ -38,7 +41,7 @@ func playScenes(t *testing.T, promise string) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		all, err := parseScenes(string(text))
+		all, err := parseScenes(golden.Numbers(string(text)))
 		require.NoError(t, err, file)
 		for i := range all {
 			if s := &all[i]; s.promise == promise {
@@ -49,6 +52,7 @@ func playScenes(t *testing.T, promise string) {
 			}
 		}
 		if os.Getenv("UPDATE") != "" {
+			require.Equal(t, 64, strconv.IntSize, "the files have the numbers of 64 bits")
 			require.NoError(t, os.WriteFile(file, []byte(printScenes(all)), 0o644))
 		}
 	}
@@ -60,7 +64,7 @@ func scenesByTest(t *testing.T) (names []string) {
 	files, err := filepath.Glob("testdata/scenes/*.txt")
 	require.NoError(t, err)
 	for _, file := range files {
-		for _, s := range must(parseScenes(read(t, file))) {
+		for _, s := range must(parseScenes(golden.Numbers(read(t, file)))) {
 			test := "TestScenes/"
 			if s.promise != "" {
 				test = "Test" + s.promise + "_Scenes/"

@@ -41,7 +41,7 @@ type Transport struct {
 // once, each a *[ConfigError], and sends nothing.
 func New(c Config) (*Transport, error) {
 	t := &Transport{base: c.Base}
-	if err := errors.Join(t.configure(c), t.policies.set(c.Policies, requests)); err != nil {
+	if err := errors.Join(t.configure(c), t.policies.begin(c.Policies, requests)); err != nil {
 		return nil, err
 	}
 	if t.base == nil {
@@ -133,7 +133,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	policies := t.policies.Load()
 	matched := policies.index.Match(matchBuf[:0], req)
 	if len(matched) == 0 {
-		if err := t.noticeUnmatched(req); err != nil {
+		if err := t.noticeUnmatched(policies, req); err != nil {
 			closeBody(req)
 			return nil, err
 		}
@@ -184,10 +184,11 @@ func (r *roundTrip) refuse(err error) error {
 // all cost nothing is matched.
 func (r *roundTrip) checkMatched() error {
 	var matchBuf [fewPolicies]int32
-	if len(r.t.policies.Load().index.Match(matchBuf[:0], r.req)) > 0 {
+	policies := r.t.policies.Load()
+	if len(policies.index.Match(matchBuf[:0], r.req)) > 0 {
 		return nil
 	}
-	return r.t.noticeUnmatched(r.req)
+	return r.t.noticeUnmatched(policies, r.req)
 }
 
 // closeBody closes the body of a request that is not sent.

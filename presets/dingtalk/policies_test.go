@@ -353,6 +353,6 @@ func TestACallCostsLittleMemory(t *testing.T) {
 			}
 		}
 		with, bare := testing.AllocsPerRun(50, call(transport)), testing.AllocsPerRun(50, call(base))
-		require.LessOrEqual(t, with-bare, 4.0, line)
+		require.LessOrEqual(t, with-bare, 4.0+soak.AllocsOf32Bits, line)
 	}
 }

@@ -31,6 +31,10 @@ func TestTokens(t *testing.T) {
 	} {
 		require.Equal(t, c.want, presettest.Cost(t, openai.Policies(openai.Options{Tokens: 30_000}), "openai-tokens", ask(t, c.body)), c.name)
 	}
+
+	huge := ask(t, `{}`)
+	huge.ContentLength = 1 << 34 // as many tokens as no int of 32 bits holds
+	require.Equal(t, 30_000, presettest.Cost(t, openai.Policies(openai.Options{Tokens: 30_000}), "openai-tokens", huge))
 }
 
 // TestLongBodies: the model and the tokens are found wherever they stand in 32 MB, and

@@ -214,7 +214,7 @@ func (s *scope) word(m *move, words []string) int {
 	case parts != nil && s.labels[parts[1]]:
 		m.callers = append(m.callers, s.reference(parts))
 	case strings.ContainsAny(word[:1], "0123456789+-") || word == "now":
-		n, notNumber := strconv.Atoi(word)
+		n, notNumber := number(word)
 		if notNumber == nil {
 			m.numbers = append(m.numbers, n)
 		}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -115,9 +116,18 @@ func isWord(name string) bool {
 	return slices.Contains(slices.Concat(optionWords, plainWords, chargeWords), name)
 }
 
+// number reads a whole number. One that is larger than an int of 32 bits stands for store.MaxCost in a program that has such.
+func number(text string) (int, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if n > math.MaxInt {
+		n = store.MaxCost
+	}
+	return int(n), err
+}
+
 // number64 reads a whole number.
 func (s *scope) number64(text string) int {
-	n, err := strconv.Atoi(text)
+	n, err := number(text)
 	if err != nil {
 		s.wrong("%q is no number", text)
 	}

@@ -46,7 +46,7 @@ func parseMoment(text string) (m moment, err error) {
 		if wrong != nil {
 			err = fmt.Errorf("%q is no time", text)
 		}
-		if n, err := strconv.Atoi(parts[2]); err == nil {
+		if n, err := strconv.ParseInt(parts[2], 10, 64); err == nil {
 			d *= time.Duration(n)
 		}
 		if parts[1] == "-" {

@@ -21,6 +21,10 @@ func Most[T any](soak, quick T) T {
 	return soak
 }
 
+// AllocsOf32Bits is how many allocations a booking in memory has beside those elsewhere where an int has 32 bits: the compiler
+// takes the address of an atomic int64 there to leave the function.
+const AllocsOf32Bits = float64(1 - ^uint(0)>>63)
+
 // WithoutRace is for a test of arithmetic, or of what other tests show the race detector: the
 // detector finds nothing in it, and makes it three to six times as long. make test runs the
 // test without the detector: scripts/without-race.sh finds it by this call, so the test makes

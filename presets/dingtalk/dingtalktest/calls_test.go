@@ -264,8 +264,8 @@ func TestNotices(t *testing.T) {
 			require.Contains(t, answer, `"errcode":`+code)
 		}
 		_, answer := ask(t, s, notices+token, `{"agent_id":1,"msg":{"text":"a"},`+two+`}`)
-		require.Equal(t, `{"errcode":0,"request_id":"16l4ew3d47pdp","task_id":256271667526}`, answer)
-		const result = `{"agent_id":1,"task_id":256271667526}`
+		require.Equal(t, `{"errcode":0,"request_id":"16l4ew3d47pdp","task_id":256271667}`, answer)
+		const result = `{"agent_id":1,"task_id":256271667}`
 		_, answer = ask(t, s, results+"?access_token=token-of-another", result)
 		require.Contains(t, answer, `"errcode":40035`)
 		time.Sleep(time.Hour)

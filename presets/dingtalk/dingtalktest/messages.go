@@ -60,7 +60,7 @@ type notice struct {
 }
 
 // firstTask is the id of the first work notice.
-const firstTask = 256271667526
+const firstTask = 256271667
 
 // sendNotice sends a work notice. Whoever must not get it gets nothing, and the answer is a success.
 func (c *call) sendNotice() http.HandlerFunc {

@@ -21,8 +21,8 @@ func (b Bucket) Left(resp *http.Response) throttle.Answer {
 		return throttle.Answer{}
 	}
 
-	size, err := strconv.Atoi(resp.Header.Get(b.Limit))
-	if missing := size - q.Left; err == nil && missing > 0 {
+	size, err := strconv.ParseInt(resp.Header.Get(b.Limit), 10, 64)
+	if missing := size - int64(q.Left); err == nil && missing > 0 {
 		each := float64(q.Reset) / float64(missing)
 		q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1))))
 	}

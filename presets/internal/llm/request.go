@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/jsonscan"
 	"github.com/fleetthrottle/throttle/internal/reqbody"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Unpublished is the limit of a row until an answer states the remaining quota: more than anybody
@@ -73,9 +74,9 @@ var (
 
 // Reserved is how many tokens may be written, as far as the body says.
 func Reserved(r *http.Request) int {
-	most, n := 0, 1
+	most, n := int64(0), int64(1)
 	members(r, countNames, func(name, value string, quoted bool) bool {
-		count, err := strconv.Atoi(value)
+		count, err := strconv.ParseInt(value, 10, 64)
 		switch {
 		case err != nil || quoted:
 		case slices.Contains(tokenNames, name):
@@ -87,7 +88,7 @@ func Reserved(r *http.Request) int {
 		return true
 	})
 
-	return most * n
+	return int(min(most*n, store.MaxCost))
 }
 
 // bytesPerToken is about what English has. Other languages have fewer, so that
@@ -109,7 +110,7 @@ func Sent(r *http.Request) int {
 	if !isJSON(r) {
 		return 0
 	}
-	return max(1, int(r.ContentLength/bytesPerToken))
+	return int(max(1, min(r.ContentLength/bytesPerToken, store.MaxCost)))
 }
 
 // Estimate is the larger of the tokens that a request reserves and the tokens that it sends.

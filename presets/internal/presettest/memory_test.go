@@ -65,7 +65,7 @@ func TestCallsCostLittleMemory(t *testing.T) {
 			with, bare := testing.AllocsPerRun(20, call(client)), testing.AllocsPerRun(20, call(base))
 			t.Logf("%s: %s %s: %v", row.Name, r.Method, r.URL, with-bare)
 			most := cmp.Or(moreAllocations[preset.name], mostAllocations)
-			assert.LessOrEqual(t, with-bare, most, "%s: %s %s", row.Name, r.Method, r.URL)
+			assert.LessOrEqual(t, with-bare, most+soak.AllocsOf32Bits, "%s: %s %s", row.Name, r.Method, r.URL)
 		}
 	}
 	require.GreaterOrEqual(t, len(counted), len(tables)-2, "premise: calls of nearly all presets are counted")
