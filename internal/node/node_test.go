@@ -1,0 +1,449 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/node"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// lease is the lease of nodes of a test.
+const lease = 20 * time.Second
+
+// A world is rows that several nodes share, in virtual time, and all that goes wrong with them.
+type world struct {
+	*testing.T
+	turn chan struct{} // has room for the node that makes a step
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	rows    map[ledger.Key][]byte
+	nodes   []*backend
+	trouble float64   // the part of steps in which something goes wrong
+	doubted time.Time // when the last step ends of which nobody knows whether it was saved
+}
+
+// A backend is the rows for one node.
+type backend struct {
+	*world
+	id    int64
+	store *node.Store
+	heard node.Heard
+	wake  func()
+}
+
+func newWorld(t *testing.T, seed uint64, nodes int) *world {
+	w := &world{T: t, turn: make(chan struct{}, 1), rng: rand.New(rand.NewPCG(seed, 45)), rows: make(map[ledger.Key][]byte)}
+	for i := range nodes {
+		b := &backend{world: w, id: int64(i + 1)}
+		b.store = node.New(b, node.Options{Node: ledger.Node{ID: b.id, Lease: lease.Microseconds()}})
+		w.nodes = append(w.nodes, b)
+	}
+	return w
+}
+
+// chance reports whether something of a probability happens.
+func (w *world) chance(p float64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.Float64() < p
+}
+
+// choose returns a random number below n.
+func (w *world) choose(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.IntN(n)
+}
+
+// goesWrong reports whether the step under way has trouble.
+func (w *world) goesWrong() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.Float64() < w.trouble
+}
+
+// table returns the rows for a step or a look at this moment.
+func (w *world) table(changes bool) node.Table {
+	t := node.NewTable(func(keys []ledger.Key) ([][]byte, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		all := make([][]byte, len(keys))
+		for i, k := range keys {
+			all[i] = w.rows[k]
+		}
+		return all, nil
+	})
+	now := time.Now()
+	t.Begin(now.UnixMicro(), now, now, changes)
+	return t
+}
+
+var errRefused = errors.New("the database refuses")
+
+// failure is what a step returns that was not saved.
+func (w *world) failure() error {
+	if w.chance(0.5) {
+		return fmt.Errorf("%w today", node.ErrAway)
+	}
+	return errRefused
+}
+
+// Step implements [node.Backend].
+func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.Heard, error) {
+	b.turn <- struct{}{}
+	fate := -1
+	if b.goesWrong() {
+		fate = b.choose(6)
+	}
+	if fate == 0 {
+		<-b.turn
+		return b.take(), b.failure() // before anything was decided
+	}
+
+	before := b.store.Memory().String()
+	t := b.table(true)
+	told := decide(&t)
+	if fate == 1 { // the rows are refused, and the step is decided on anew
+		t = b.table(true)
+		told = decide(&t)
+	}
+	require.Equal(b, before, b.store.Memory().String(), "the memory follows what was saved")
+	changed, err := t.Changed()
+	require.NoError(b, err)
+	if fate == 2 || fate == 3 {
+		<-b.turn
+		return b.take(), b.failure() // after all was decided
+	}
+
+	unsure := fate == 4 && b.chance(0.2)
+	if !unsure || b.chance(0.5) {
+		b.save(changed)
+		b.tell(told)
+	}
+	<-b.turn
+	if unsure { // until the leases are over that the node had
+		b.mu.Lock()
+		b.doubted = time.Now().Add(lease + time.Second)
+		b.mu.Unlock()
+		time.Sleep(lease + time.Second)
+		return b.take(), node.ErrUnsure
+	}
+	return b.take(), nil
+}
+
+// save saves rows.
+func (w *world) save(changed []node.SavedRow) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range changed {
+		w.rows[r.Key] = r.Bytes
+	}
+}
+
+// tell has other nodes hear of a step: in time, twice, or not at all, which they notice later.
+func (b *backend) tell(told node.Told) {
+	if told.Empty() {
+		return
+	}
+	for _, other := range b.nodes {
+		if other == b || !told.All && !slices.Contains(told.Nodes, other.id) {
+			continue
+		}
+		times := 1
+		if b.goesWrong() {
+			times = 2 * b.choose(2)
+		}
+		b.mu.Lock()
+		other.heard.Lost = other.heard.Lost || times == 0
+		for range times {
+			other.heard.Add(node.Heard{News: told.News})
+		}
+		wake := other.wake
+		b.mu.Unlock()
+		if wake != nil && times > 0 {
+			wake()
+		}
+	}
+}
+
+// take returns what the node is to hear.
+func (b *backend) take() (h node.Heard) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h, b.heard = b.heard, node.Heard{}
+	return h
+}
+
+// Read implements [node.Backend].
+func (b *backend) Read(_ context.Context, _ []ledger.Key, look func(node.Rows)) (node.Heard, error) {
+	if b.goesWrong() {
+		return b.take(), b.failure()
+	}
+	t := b.table(false)
+	look(&t)
+	return b.take(), nil
+}
+
+// Listen implements [node.Backend].
+func (b *backend) Listen(wake func()) (stop func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wake = wake
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.wake = nil
+	}, nil
+}
+
+// budgets are those of a test: two of starts, one of slots.
+var budgets = []store.Charge{
+	{Budget: store.Budget{Policy: "four", Key: [16]byte{1}}, Limit: store.PerSecond(4), Cost: 1},
+	{Budget: store.Budget{Policy: "three", Key: [16]byte{2}}, Limit: store.PerSecond(3), Cost: 1},
+	{Budget: store.Budget{Policy: "two slots", Key: [16]byte{3}}, Limit: store.Concurrency(2), Cost: 1},
+}
+
+// A visitor is a caller of a test, which asks, waits, starts or leaves, and notes what became of it.
+type visitor struct {
+	*world
+	store *node.Store
+	b     *store.Booking
+	wait  time.Duration // for how long it waits for its turn; below 0: for any time
+
+	mu      sync.Mutex
+	asked   int // calls of Book
+	answers int // answers of these
+	turn    store.Turn
+	ready   <-chan struct{} // of its last answer
+	start   int64           // when it has started, by the store's clock; 0: it has not
+	over    bool
+}
+
+// newVisitor returns a caller with random wishes.
+func (w *world) newVisitor() *visitor {
+	charges := []store.Charge{budgets[w.choose(len(budgets))]}
+	if other := budgets[w.choose(len(budgets))]; other.Budget != charges[0].Budget {
+		charges = append(charges, other)
+	}
+	v := &visitor{world: w, store: w.nodes[w.choose(len(w.nodes))].store, wait: -1}
+	v.b = &store.Booking{
+		Charges: charges, MaxWait: store.AnyWait, Horizon: 350 * time.Millisecond,
+		Priority: []store.Priority{store.PriorityLow, store.PriorityNormal, store.PriorityHigh}[w.choose(3)],
+	}
+	switch w.choose(4) {
+	case 0:
+		v.b.MaxWait = time.Duration(w.choose(4000)) * time.Millisecond
+	case 1:
+		v.wait = time.Duration(w.choose(3000)) * time.Millisecond
+	}
+	return v
+}
+
+// live is the life of a visitor.
+func (v *visitor) live(ctx context.Context) {
+	defer v.note(func() { v.over = true })
+	for {
+		v.note(func() { v.asked++ })
+		g, err := v.store.Book(ctx, v.b)
+		v.note(func() { v.answers++; v.turn, v.ready = g.Turn, g.Ready })
+		if err != nil || !g.OK && g.Ready == nil {
+			return
+		}
+		v.b.Turn, v.b.Instead = g.Turn, g.Handle
+		switch {
+		case g.Ready != nil && !v.await(ctx, g):
+			v.leave(g)
+			return
+		case g.Ready != nil:
+			continue
+		case v.chance(0.1): // it needs the start no more
+			v.leave(g)
+			return
+		}
+		if g.Wait > 0 {
+			time.Sleep(g.Wait)
+			if slices.ContainsFunc(v.b.Charges, func(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }) {
+				continue // for its slots
+			}
+		}
+		v.note(func() { v.start, v.turn = g.Handle.Start, nil })
+		time.Sleep(time.Duration(v.choose(1500)) * time.Millisecond)
+		v.store.Release(v.b, store.Grant{OK: true, Handle: g.Handle})
+		return
+	}
+}
+
+// await waits for the turn of the visitor. It returns false if the visitor leaves before.
+func (v *visitor) await(ctx context.Context, g store.Grant) bool {
+	var over <-chan time.Time
+	if v.wait >= 0 {
+		over = time.After(v.wait)
+	}
+	select {
+	case <-g.Ready:
+		return v.chance(0.95)
+	case <-over:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// leave gives back what the visitor has.
+func (v *visitor) leave(g store.Grant) {
+	v.note(func() { v.turn = nil })
+	v.store.Cancel(v.b, g)
+}
+
+func (v *visitor) note(what func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	what()
+}
+
+// check compares what nodes remember with what the rows say, at a moment in which nobody makes a step. Asking says that callers
+// wait for answers.
+func (w *world) check(asking bool) {
+	statuses := func(c store.Charge) store.Status {
+		t := w.table(false)
+		row := t.Row(c.Budget.Key, false).Clone()
+		now := time.Now().UnixMicro()
+		return ledger.NewRequest(now, ledger.Node{}, nil, &store.Booking{Charges: []store.Charge{c}}, []*ledger.Row{row}).Status()
+	}
+	for _, c := range budgets {
+		key, waiting, held, doubts := c.Budget.Key, 0, 0, false
+		t := w.table(false)
+		row := t.Row(key, false)
+		for _, b := range w.nodes {
+			m := b.store.Memory()
+			require.NotContains(w, m.String(), "elsewhere")
+			for _, at := range append(slices.Clone(m.Line[key]), m.Slots[key]...) {
+				require.NotNil(w, row)
+				require.True(w, row.Lists(ledger.Place{Key: key, Arrival: at, Node: b.id}), "node %d has a waiter at %d of whom the row does not know", b.id, at)
+			}
+			waiting, held = waiting+len(m.Line[key])+len(m.Slots[key]), held+m.Held[key]
+			doubts = doubts || m.Doubts+m.Owed > 0
+		}
+		st := statuses(c)
+		switch {
+		case c.Limit.Kind() != store.KindConcurrency:
+			require.Equal(w, waiting, st.Callers, "callers who wait for %s", c.Budget.Policy)
+		case !doubts && !asking: // a caller that was called has its place until it asks again
+			require.Equal(w, waiting, st.Callers, "callers who wait for slots")
+			require.Equal(w, held, st.Used, "slots that are held")
+		}
+	}
+}
+
+// checkVisitors: each visitor has one answer to each question, and its channel says in which state it is. It reports whether some have no
+// answer yet.
+func (w *world) checkVisitors(all []*visitor) (asking bool) {
+	for _, v := range all {
+		v.mu.Lock()
+		require.LessOrEqual(w, v.answers, v.asked)
+		require.GreaterOrEqual(w, v.answers, v.asked-1)
+		if v.turn != nil && v.answers == v.asked && !v.over && v.ready != nil && v.b.Turn == v.turn {
+			told := false
+			select {
+			case <-v.ready:
+				told = true
+			default:
+			}
+			if state := v.store.StateOf(v.turn); told {
+				require.NotEqual(w, node.InLine, state)
+			} else {
+				require.Contains(w, []node.State{node.InLine, node.Left}, state, "it waits for a start, or for slots")
+			}
+		}
+		asking = asking || v.answers != v.asked
+		v.mu.Unlock()
+	}
+	return asking
+}
+
+// TestP1_NodesAtRandom: callers arrive, wait, start and leave in several nodes. Steps fail before and after they have decided, are decided on twice, or nobody
+// knows whether they were saved; news are lost, or come twice. After each moment the nodes remember what the rows say, each caller has one answer to each
+// question, no limit is passed, and in the end nobody is left.
+func TestP1_NodesAtRandom(t *testing.T) {
+	for seed := range uint64(soak.Most(24, 600)) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { playNodes(t, seed) })
+		})
+	}
+}
+
+func playNodes(t *testing.T, seed uint64) {
+	w := newWorld(t, seed, 1+int(seed%3))
+	w.trouble = []float64{0, 0.05, 0.3}[seed/3%3]
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var all []*visitor
+	var lives sync.WaitGroup
+	settled := func() bool {
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.turn) == 0 && time.Since(w.doubted) > 5*time.Second
+	}
+
+	for range 150 {
+		for range w.choose(4) {
+			v := w.newVisitor()
+			all = append(all, v)
+			lives.Go(func() { v.live(ctx) })
+		}
+		time.Sleep(time.Duration(w.choose(400)) * time.Millisecond)
+		if settled() {
+			w.check(w.checkVisitors(all))
+		}
+	}
+
+	// In the end nothing goes wrong any more, and everybody has a start or leaves.
+	w.mu.Lock()
+	w.trouble = 0
+	w.mu.Unlock()
+	time.Sleep(lease)
+	stop()
+	lives.Wait()
+	time.Sleep(2 * lease)
+	require.True(t, settled())
+	w.check(false)
+	for _, b := range w.nodes {
+		require.True(t, b.store.Memory().IsEmpty(), "%v", b.store.Memory())
+	}
+	w.checkStarts(all)
+}
+
+// checkStarts: no window of a budget has more starts than its limit.
+func (w *world) checkStarts(all []*visitor) {
+	starts := make(map[string][]int64)
+	for _, v := range all {
+		require.True(w, v.over)
+		for _, c := range v.b.Charges {
+			if v.start != 0 {
+				starts[c.Budget.Policy] = append(starts[c.Budget.Policy], v.start)
+			}
+		}
+	}
+	for _, c := range budgets[:2] {
+		at := starts[c.Budget.Policy]
+		slices.Sort(at)
+		for i := c.Limit.N(); i < len(at); i++ {
+			require.Greater(w, at[i]-at[i-c.Limit.N()], time.Second.Microseconds(), "%s", c.Budget.Policy)
+		}
+		require.Greater(w, len(at), 20)
+	}
+}
