@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"container/heap"
+	"math/bits"
 	"slices"
 	"sync"
 
@@ -107,4 +108,56 @@ func (h *dueHeap) Pop() any {
 	x := old[len(old)-1]
 	*h = old[:len(old)-1]
 	return x
+}
+
+// A shardSet is a set of shards, one bit each. Whoever locks several shards locks them in the order of the set.
+type shardSet [shardCount / 64]uint64
+
+// shardsOf returns the shards of all charges.
+func shardsOf(charges []store.Charge) (set shardSet) {
+	for i := range charges {
+		k := charges[i].Budget.Key[0]
+		set[k/64] |= 1 << (k % 64)
+	}
+	return set
+}
+
+// with returns the shards of both sets.
+func (set shardSet) with(other shardSet) shardSet {
+	for w, word := range other {
+		set[w] |= word
+	}
+	return set
+}
+
+// each calls do with the number of each shard of the set, in ascending order.
+func (set *shardSet) each(do func(i int)) {
+	for w, word := range set {
+		for ; word != 0; word &= word - 1 {
+			do(w*64 + bits.TrailingZeros64(word))
+		}
+	}
+}
+
+// lock locks the rows of all charges.
+func (s *Store) lock(charges []store.Charge) shardSet {
+	set := shardsOf(charges)
+	set.each(func(i int) { s.shards[i].mu.Lock() })
+	return set
+}
+
+// unlock unlocks the rows of shards.
+func (s *Store) unlock(set shardSet) {
+	set.each(func(i int) { s.shards[i].mu.Unlock() })
+}
+
+// lockLines locks the lines of shards. Whoever changes a waiter holds the lines of all charges of its booking. They are
+// locked before any rows, and nobody who holds lines locks other lines.
+func (s *Store) lockLines(set shardSet) {
+	set.each(func(i int) { s.shards[i].lines.Lock() })
+}
+
+// unlockLines unlocks the lines of shards.
+func (s *Store) unlockLines(set shardSet) {
+	set.each(func(i int) { s.shards[i].lines.Unlock() })
 }
