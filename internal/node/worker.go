@@ -46,6 +46,7 @@ type worker struct {
 	queue        []*op
 	tidied       int   // how long the queue was when ops of callers that have left were taken out of it
 	running      bool  // a goroutine makes steps
+	rests        bool  // no steps are made for a while, because the backend is away
 	heard        Heard // what other nodes have done
 	look         bool  // other nodes have news
 	missed       Heard // what the node could not take in, for the next retry
@@ -91,7 +92,7 @@ func (k *worker) post(o *op) {
 
 // start has steps made, if there is anything to do. The worker is locked.
 func (k *worker) start() {
-	if !k.running {
+	if !k.running && !k.rests {
 		k.running = true
 		go k.run()
 	}
@@ -152,37 +153,49 @@ func (k *worker) run() {
 	for {
 		runtime.Gosched() // callers that are about to ask share the step
 		var heard Heard
-		k.mu.Lock()
-		n := k.batchSize()
-		batch = append(batch[:0], k.queue[:n]...)
-		rest := copy(k.queue, k.queue[n:])
-		clear(k.queue[rest:])
-		k.queue = k.queue[:rest]
-		heard, k.heard = k.heard, Heard{}
-		look := k.look
-		k.look = false
-		if n == 0 && heard.Empty() && !look {
-			k.running = false
-			k.mu.Unlock()
+		var look, more bool
+		if batch, heard, look, more = k.take(batch[:0]); !more {
 			return
 		}
-		k.mu.Unlock()
 
 		k.state.Lock()
 		heard = k.memory.concerning(heard)
 		look = look && k.memory.waits()
 		k.state.Unlock()
+
 		switch {
-		case n > 0 || !heard.Empty():
+		case len(batch) > 0 || !heard.Empty():
 			k.make(batch, heard, look)
 		case look:
 			h, err := k.backend.Read(context.Background(), nil, func(Rows) {})
-			if k.hear(h); err != nil {
+			k.hear(h)
+			if err != nil {
 				k.retry(Heard{})
 			}
 		}
 		clear(batch)
 	}
+}
+
+// take takes what is to be done next: ops, which it appends to a batch, news, and whether to look for news. It returns false if there is
+// nothing to do now: then the worker has stopped.
+func (k *worker) take(batch []*op) (all []*op, heard Heard, look, more bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.rests || len(k.queue) == 0 && k.heard.Empty() && !k.look {
+		k.running = false
+		return nil, Heard{}, false, false
+	}
+
+	n := k.batchSize()
+	batch = append(batch, k.queue[:n]...)
+	rest := copy(k.queue, k.queue[n:])
+	clear(k.queue[rest:])
+	k.queue = k.queue[:rest]
+
+	heard, k.heard = k.heard, Heard{}
+	look, k.look = k.look, false
+	return batch, heard, look, true
 }
 
 // batchSize returns how many of the ops share the next step. The worker is locked.
@@ -234,7 +247,7 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 		var waiting []*op
 		waiting, batch = partition(batch, (*op).canWait)
 		k.failed(batch, false)
-		defer k.wait(waiting, err)
+		k.rest(waiting, err)
 	default:
 		k.failed(batch, errors.Is(err, ErrUnsure))
 	}
@@ -264,15 +277,21 @@ func partition(all []*op, isTrue func(*op) bool) (matching, others []*op) {
 	return matching, others
 }
 
-// wait has ops done in a later step, because the backend is away. There are only a few steps a second while it is.
-func (k *worker) wait(ops []*op, err error) {
+// rest has ops done in a later step, because the backend is away. There are only a few steps a second while it is.
+func (k *worker) rest(ops []*op, err error) {
 	for _, o := range ops {
 		o.tellAway(err)
 	}
-	time.Sleep(awayEvery)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.queue = append(ops, k.queue...)
+	k.rests = true
+	time.AfterFunc(awayEvery, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.rests = false
+		k.start()
+	})
 }
 
 // giveBack gives back what was booked for a caller that has left.
