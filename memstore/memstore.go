@@ -60,9 +60,11 @@ func (s *Store) Book(_ context.Context, b *store.Booking) (g store.Grant, err er
 		if s.bookOne(b, &g) {
 			return g, nil
 		}
+
 	case s.bookAll(b, &g):
 		return g, nil
 	}
+
 	return s.bookInLine(b), nil
 }
 
@@ -83,10 +85,12 @@ func (s *Store) bookOne(b *store.Booking, g *store.Grant) (decided bool) {
 	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+
 	now := s.clock.now()
 	if sh.isDue(now) {
 		sh.sweep(now, b.Charges)
 	}
+
 	rows := [...]*ledger.Row{sh.row(c, now)}
 	return ledger.BookShort(now, b, rows[:], g) || s.bookLong(now, b, rows[:], g)
 }
@@ -95,6 +99,7 @@ func (s *Store) bookOne(b *store.Booking, g *store.Grant) (decided bool) {
 func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *store.Grant) (decided bool) {
 	var q ledger.Request // filled in, because a literal would be copied
 	q.Now, q.Booking, q.Arrivals, q.Grant = now, b, &s.arrivals, g
+
 	switch len(rows) { // few take no memory, and no more of the stack is cleared than they need
 	case 1:
 		q.Searches = make([]ledger.Search, 1)
@@ -103,15 +108,18 @@ func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *sto
 	default:
 		q.Searches = make([]ledger.Search, len(rows))
 	}
+
 	for i, r := range rows {
 		q.Open(i, r)
 	}
+
 	if !q.BookNow() {
 		return false
 	}
 	if q.HasNews() {
 		s.tell(q.News())
 	}
+
 	s.standBy(&q)
 	return true
 }

@@ -60,11 +60,13 @@ func (w *waiter) Change(b *store.Booking, do func(*ledger.Request)) {
 		if key, at, waits := w.Line(); waits {
 			delete(s.shards[key[0]].budgets[key].line, at)
 		}
+
 		do(q)
 		if key, at, waits := w.Line(); waits {
 			s.audience(key).line[at] = w
 		}
 	})
+
 	w.moved = append(w.moved, n.Moved...)
 }
 
@@ -115,6 +117,7 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 			moved = append(moved, key)
 		}
 	}
+
 	return g, moved
 }
 
@@ -140,6 +143,7 @@ func (s *Store) serve(lines []ledger.Key) {
 		}
 
 		s.lockLines(shards)
+
 		// Others may have served the waiter, or its caller may have left, before the lines were locked.
 		if head, now := s.head(key); head == w && now == shards {
 			next, done := s.serveHead(key, w)
@@ -148,6 +152,7 @@ func (s *Store) serve(lines []ledger.Key) {
 			}
 			lines = append(lines, next...)
 		}
+
 		s.unlockLines(shards)
 	}
 }
@@ -163,6 +168,7 @@ func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bo
 		}
 		return true, q.Serve(of, key)
 	})
+
 	if !served {
 		s.lookAgain(key, later)
 		return nil, true
@@ -173,6 +179,7 @@ func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bo
 		other, _, _ := w.Line()
 		return append(next, other), false
 	}
+
 	s.clock.wake(ready)
 	return next, false
 }
@@ -182,6 +189,7 @@ func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 	sh := &s.shards[key[0]]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+
 	b := sh.budgets[key]
 	if b == nil {
 		return nil, shardSet{}
@@ -194,6 +202,7 @@ func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 		}
 		return nil, shardSet{}
 	}
+
 	w := b.line[at.Arrival]
 	return w, w.shards
 }
@@ -221,6 +230,7 @@ func (s *Store) dismiss(closed []ledger.Closed) {
 				s.clock.wake(w.Dismiss(w))
 				w.moved = nil // who dismisses serves all lines that have moved
 			}
+
 			s.unlockLines(shards)
 		}
 	}
@@ -231,16 +241,19 @@ func (s *Store) impatient(c ledger.Closed) map[*waiter]shardSet {
 	sh := &s.shards[c.Key[0]]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+
 	all := make(map[*waiter]shardSet)
 	b := sh.budgets[c.Key]
 	if b == nil || b.audience == nil {
 		return nil
 	}
+
 	for _, w := range b.line {
 		if w.EndsBefore(c.Until) {
 			all[w] = w.shards
 		}
 	}
+
 	return all
 }
 
@@ -258,14 +271,17 @@ func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
+
 	for i := range b.Charges {
 		if c := &b.Charges[i]; !c.Shadow {
 			s.audience(c.Budget.Key).watches[&w.Watch] = struct{}{}
 		}
 	}
+
 	if !w.usable() {
 		w.Tell()
 	}
+
 	return w
 }
 

@@ -90,6 +90,7 @@ func (c *Caller) Ask(d Desk, b *store.Booking, now int64) {
 	if b.MaxWait >= 0 {
 		c.ends = now + ledger.Micros(b.MaxWait)
 	}
+
 	c.state = Asked
 }
 
@@ -103,13 +104,16 @@ func (c *Caller) Book(d Desk, do func(*ledger.Request, *ledger.Waiter)) (g store
 		if !q.Waits {
 			return
 		}
+
 		ready := make(chan struct{})
 		if g.Ready = ready; g.Handle.Place != 0 {
 			d.AwaitSlots(c.booking.Charges[g.Held].Budget.Key, g.Handle.Place, SlotWaiter{ready, &c.booking, g.Held})
 			return
 		}
+
 		c.state, c.ready = InLine, ready
 	})
+
 	c.booking.Instead = store.Handle{}
 	return g
 }
@@ -122,6 +126,7 @@ func (c *Caller) Serve(d Desk, do func(*ledger.Request, *ledger.Waiter) (turn, c
 		if turn, comes = do(q, &c.Waiter); !turn {
 			return
 		}
+
 		c.booking.Instead = store.Handle{}
 		if _, _, waits := c.Line(); waits {
 			return
@@ -132,6 +137,7 @@ func (c *Caller) Serve(d Desk, do func(*ledger.Request, *ledger.Waiter) (turn, c
 			c.state, c.grant = Booked, *q.Grant
 		}
 	})
+
 	return ready, turn
 }
 
@@ -229,6 +235,7 @@ func (all Watches) Warn(u ledger.Useless) {
 			some = append(some, w)
 		}
 	}
+
 	slices.SortFunc(some, func(a, b *Watch) int { return cmp.Compare(a.grant.Handle.Start, b.grant.Handle.Start) })
 
 	for _, w := range some {

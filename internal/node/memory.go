@@ -56,12 +56,15 @@ func (m *memory) leased(held bool) []ledger.Key {
 			all[key] = struct{}{}
 		}
 	}
+
 	for key := range m.line {
 		all[key] = struct{}{}
 	}
+
 	for key := range m.slots {
 		all[key] = struct{}{}
 	}
+
 	return slices.Collect(maps.Keys(all))
 }
 
@@ -90,6 +93,7 @@ func (m *memory) concerning(h Heard) Heard {
 			mine.Called = append(mine.Called, p)
 		}
 	}
+
 	if len(m.watches) > 0 {
 		mine.Useless = n.Useless
 	} else {
@@ -97,19 +101,23 @@ func (m *memory) concerning(h Heard) Heard {
 			m.recent.note(u)
 		}
 	}
+
 	if h.Lost {
 		m.recent.note(everything)
 	}
+
 	for _, c := range n.Closed {
 		if m.line[c.Key] != nil {
 			mine.Closed = append(mine.Closed, c)
 		}
 	}
+
 	for _, key := range n.Moved {
 		if m.line[key] != nil || m.slots[key] != nil {
 			mine.Moved = append(mine.Moved, key)
 		}
 	}
+
 	return Heard{mine, h.Lost && !m.isIdle()}
 }
 
@@ -125,6 +133,7 @@ func (m *memory) warn(u ledger.Useless) {
 	for _, some := range m.watches {
 		maps.Copy(all, some)
 	}
+
 	all.Warn(ledger.Useless{From: math.MinInt64, Before: math.MaxInt64})
 }
 

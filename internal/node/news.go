@@ -29,6 +29,7 @@ func AppendNews(b []byte, n *ledger.News) []byte {
 	for _, p := range n.Called {
 		b = binary.AppendVarint(binary.AppendVarint(append(b, p.Key[:]...), p.Arrival), p.Node)
 	}
+
 	b = binary.AppendUvarint(b, uint64(len(n.Useless)))
 	for _, u := range n.Useless {
 		b = binary.AppendVarint(binary.AppendVarint(append(b, u.Key[:]...), u.From), u.Before)
@@ -38,14 +39,17 @@ func AppendNews(b []byte, n *ledger.News) []byte {
 			b = append(b, 0)
 		}
 	}
+
 	b = binary.AppendUvarint(b, uint64(len(n.Closed)))
 	for _, c := range n.Closed {
 		b = binary.AppendVarint(append(b, c.Key[:]...), c.Until)
 	}
+
 	b = binary.AppendUvarint(b, uint64(len(n.Moved)))
 	for _, key := range n.Moved {
 		b = append(b, key[:]...)
 	}
+
 	return b
 }
 
@@ -55,18 +59,23 @@ func ParseNews(b []byte) (n ledger.News, err error) {
 	for range u.Count(len(ledger.Key{})) {
 		n.Called = append(n.Called, ledger.Place{Key: u.Key(), Arrival: u.Number(), Node: u.Number()})
 	}
+
 	for range u.Count(len(ledger.Key{})) {
 		n.Useless = append(n.Useless, ledger.Useless{Key: u.Key(), From: u.Number(), Before: u.Number(), Lifted: u.Flag()})
 	}
+
 	for range u.Count(len(ledger.Key{})) {
 		n.Closed = append(n.Closed, ledger.Closed{Key: u.Key(), Until: u.Number()})
 	}
+
 	for range u.Count(len(ledger.Key{})) {
 		n.Moved = append(n.Moved, u.Key())
 	}
+
 	if !u.Done() {
 		return ledger.News{}, errNews
 	}
+
 	return n, nil
 }
 

@@ -171,6 +171,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		s.ops.put(o)
 		return g, nil
 	}
+
 	o.books, o.observer = true, outage.From(ctx)
 	s.worker.post(o)
 
@@ -181,6 +182,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	if !o.await(ctx, patience) {
 		return store.Grant{Held: store.NotHeld}, s.leftError(ctx)
 	}
+
 	g, err := o.grant, o.err
 	if err != nil {
 		g = store.Grant{Held: store.NotHeld}
@@ -191,6 +193,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			g.Wait = max(time.Microsecond, g.Wait-max(0, time.Since(o.received)))
 		}
 	}
+
 	s.ops.put(o)
 	return g, err
 }
@@ -204,11 +207,13 @@ func (s *Store) leftError(ctx context.Context) error {
 	if err := s.worker.away.Load(); err != nil {
 		return fmt.Errorf("%w (%w)", *err, why)
 	}
+
 	if t, ok := s.backend.(Troubled); ok {
 		if trouble := t.Trouble(); trouble != nil {
 			return fmt.Errorf("%w (%w)", trouble, why)
 		}
 	}
+
 	return why
 }
 
@@ -307,6 +312,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	charges := []store.Charge{c}
 	s.own(charges)
 	charges[0].Cost = 1
+
 	var st store.Status
 	if err := s.read(ctx, charges, func(rows Rows) {
 		row := rows.Row(charges[0].Budget.Key, false).Clone()
@@ -314,6 +320,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	}); err != nil {
 		return store.Status{}, err
 	}
+
 	return st, nil
 }
 
@@ -343,6 +350,7 @@ func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 		charges = slices.Clone(charges)
 		s.own(charges)
 	}
+
 	w := &watching{store: s}
 	w.Begin(charges, g, news)
 
@@ -355,6 +363,7 @@ func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 	if late {
 		w.Tell()
 	}
+
 	return w
 }
 
@@ -365,6 +374,7 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		defer stop()
 		ctx = within
 	}
+
 	var away error // what the caller waits for
 	for {
 		var ok bool
@@ -379,10 +389,12 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		case maxWait == 0 || !errors.Is(err, ErrAway):
 			return false, err
 		}
+
 		away = err // who waits for a start waits for the backend, too
 		if o := outage.From(ctx); o != nil {
 			o.StoreAway(err)
 		}
+
 		select {
 		case <-time.After(awayEvery):
 		case <-ctx.Done():
@@ -409,11 +421,13 @@ func Poll(wake func(), next func() time.Duration) (stop func()) {
 	again = func() {
 		mu.Lock()
 		defer mu.Unlock()
+
 		if !stopped {
 			wake()
 			time.AfterFunc(next(), again)
 		}
 	}
+
 	time.AfterFunc(next(), again)
 	return func() {
 		mu.Lock()

@@ -68,6 +68,7 @@ func (d *draft[W]) in(key ledger.Key) iter.Seq2[int64, *W] {
 				return
 			}
 		}
+
 		for at, w := range d.saved[key] {
 			if _, ok := changed[at]; !ok && !yield(at, w) {
 				return
@@ -122,6 +123,7 @@ func (st *step) forget() {
 	for _, w := range st.touched {
 		w.next = nil
 	}
+
 	clear(st.touched)
 	clear(st.line.changed)
 	clear(st.slots.changed)
@@ -143,13 +145,16 @@ func (st *step) save() {
 			w.reply = st.reply
 		}
 	}
+
 	st.line.save()
 	st.slots.save()
+
 	for key, h := range st.held {
 		if m.held[key] = h; h.n <= 0 {
 			delete(m.held, key)
 		}
 	}
+
 	m.doubts -= st.resolved
 }
 
@@ -177,6 +182,7 @@ func (st *step) draft(w *waiter) *Caller {
 	default:
 		w.next = new(Caller)
 	}
+
 	w.step = st
 	st.touched = append(st.touched, w)
 	return w.next
@@ -218,6 +224,7 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 		Now: st.now, Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
 		Searches: make([]ledger.Search, len(b.Charges)),
 	}
+
 	st.rows.Fetch(b.Charges)
 	for i := range b.Charges {
 		c := &b.Charges[i]
@@ -227,6 +234,7 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 			r.Holds(int64(h.n), st.memory.node)
 		}
 	}
+
 	return q
 }
 
@@ -276,6 +284,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 		for i := range b.Charges {
 			rows = append(rows, st.row(&b.Charges[i]))
 		}
+
 		if ledger.BookShort(st.now, b, rows, g) {
 			return
 		}
@@ -285,6 +294,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 	if w == nil {
 		w = new(waiter)
 	}
+
 	c := st.draft(w)
 	delivered, ok := c.Deliver(b, st.now, latest(b))
 	if ok {
@@ -320,9 +330,11 @@ func latest(b *store.Booking) time.Duration {
 			jitter = min(jitter, c.Jitter)
 		}
 	}
+
 	if jitter == math.MaxInt64 {
 		return Punctual
 	}
+
 	return max(Punctual, time.Duration(float64(jitter)*punctualPart)+b.Spread)
 }
 
@@ -389,9 +401,11 @@ func owedBy(o *op, unsure bool) *op {
 	case !o.isUndo:
 		return nil
 	}
+
 	if unsure {
 		decide = withoutRows(decide)
 	}
+
 	return ownUndo(decide, o)
 }
 

@@ -82,12 +82,14 @@ func (t *Table) Fetch(charges []store.Charge) {
 	if t.load == nil || len(charges) < 2 {
 		return
 	}
+
 	var keys []ledger.Key
 	for i := range charges {
 		if k := charges[i].Budget.Key; t.all[k] == nil && !slices.Contains(keys, k) {
 			keys = append(keys, k)
 		}
 	}
+
 	if len(keys) > 0 {
 		t.fetch(keys)
 	}
@@ -112,12 +114,14 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 		t.fetch([]ledger.Key{key})
 		e = t.all[key]
 	}
+
 	if e == nil {
 		if !create {
 			return nil
 		}
 		e = t.add(key)
 	}
+
 	if e.row == nil {
 		e.row = new(ledger.Row)
 		if len(e.Bytes) > 0 {
@@ -129,10 +133,12 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 			return nil
 		}
 	}
+
 	if t.changes && !e.touched {
 		e.touched = true
 		t.touched = append(t.touched, e)
 	}
+
 	return e.row
 }
 
@@ -144,16 +150,19 @@ func (t *Table) Changed() (all []SavedRow, err error) {
 	if t.err != nil {
 		return nil, t.err
 	}
+
 	for _, e := range t.touched {
 		b, err := e.row.MarshalBinary()
 		if err != nil {
 			return nil, err
 		}
+
 		if e.next = nil; !bytes.Equal(b, e.Bytes) {
 			e.next = b
 			all = append(all, SavedRow{e.Key, e.row.Expiry(), b})
 		}
 	}
+
 	return all, nil
 }
 
@@ -163,6 +172,7 @@ func (t *Table) End(saved bool) {
 		if saved && e.next != nil {
 			e.Bytes, e.Expires = e.next, e.row.Expiry()
 		}
+
 		// The bytes of a row in which callers wait may have less than the row has.
 		if !saved || e.row.Busy() {
 			e.row = nil
@@ -171,6 +181,7 @@ func (t *Table) End(saved bool) {
 			delete(t.all, e.Key)
 		}
 	}
+
 	clear(t.touched)
 	t.touched = t.touched[:0]
 }
@@ -182,11 +193,13 @@ func (t *Table) IsBefore(known *Table) bool {
 		if is == nil || len(is.Bytes) == 0 || len(was.Bytes) == 0 {
 			continue
 		}
+
 		var now, before ledger.Row
 		if now.UnmarshalBinary(is.Bytes) == nil && before.UnmarshalBinary(was.Bytes) == nil && now.IsBefore(&before) {
 			return true
 		}
 	}
+
 	return false
 }
 

@@ -69,11 +69,13 @@ func newWorker(b Backend, o Options) *worker {
 	if m, ok := b.(DeathObserver); ok {
 		isDead = m.IsDead
 	}
+
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
 	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, rowsMost: o.Rows, memory: newMemory(o, isDead)}
 	if lease < farthest.Wait { // else a test is under way in which a century may pass
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
+
 	k.step = newStep(&k.memory)
 	return k
 }
@@ -121,10 +123,12 @@ func (k *worker) hear(h Heard) {
 func (k *worker) retry(h Heard) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	k.missed.Add(h)
 	if k.retryPending {
 		return
 	}
+
 	k.retryPending = true
 	time.AfterFunc(awayEvery, func() {
 		k.mu.Lock()
@@ -153,6 +157,7 @@ func (k *worker) run() {
 	for {
 		runtime.Gosched() // callers that are about to ask share the step
 		var heard Heard
+
 		var look, more bool
 		if batch, heard, look, more = k.take(batch[:0]); !more {
 			return
@@ -173,6 +178,7 @@ func (k *worker) run() {
 				k.retry(Heard{})
 			}
 		}
+
 		clear(batch)
 	}
 }
@@ -182,6 +188,7 @@ func (k *worker) run() {
 func (k *worker) take(batch []*op) (all []*op, heard Heard, look, more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	if k.rests || len(k.queue) == 0 && k.heard.Empty() && !k.look {
 		k.running = false
 		return nil, Heard{}, false, false
@@ -204,12 +211,14 @@ func (k *worker) batchSize() int {
 	if k.rowsMost <= 0 {
 		return n
 	}
+
 	rows := 0
 	for i := range n {
 		if rows += k.queue[i].size(); rows > k.rowsMost && i > 0 {
 			return i
 		}
 	}
+
 	return n
 }
 
@@ -222,22 +231,27 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 		}
 		keys = o.budgets(keys)
 	}
+
 	keys = append(keys, heard.News.Moved...)
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
+
 		k.step.begin(rows)
 		for _, o := range batch {
 			o.asked, o.received = rows.Asked(), rows.Received()
 			o.decide(&k.step, o)
 		}
+
 		k.step.hear(heard.News)
 		if heard.Lost {
 			k.step.recover()
 		}
+
 		k.step.settle()
 		return k.step.told
 	})
+
 	switch {
 	case err == nil:
 		k.away.Store(nil)
@@ -248,12 +262,15 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 		waiting, batch = partition(batch, (*op).canWait)
 		k.failed(batch, false)
 		k.rest(waiting, err)
+
 	default:
 		k.failed(batch, errors.Is(err, ErrUnsure))
 	}
+
 	if err != nil && (look || !heard.Empty()) {
 		k.retry(heard)
 	}
+
 	for _, o := range batch {
 		if o.done == nil {
 			continue // the node's own
@@ -262,6 +279,7 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 			k.giveBack(o)
 		}
 	}
+
 	k.hear(later)
 }
 
@@ -282,8 +300,10 @@ func (k *worker) rest(ops []*op, err error) {
 	for _, o := range ops {
 		o.tellAway(err)
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	k.queue = append(ops, k.queue...)
 	k.rests = true
 	time.AfterFunc(awayEvery, func() {
@@ -306,17 +326,22 @@ func (k *worker) giveBack(o *op) {
 func (k *worker) saved() {
 	k.state.Lock()
 	defer k.state.Unlock()
+
 	st := &k.step
 	st.save()
+
 	for _, ready := range st.wake {
 		close(ready)
 	}
+
 	for _, u := range st.useless {
 		k.memory.warn(u)
 	}
+
 	for key, later := range st.later {
 		k.lookAgain(key, later)
 	}
+
 	st.forget()
 	k.keepAlive()
 }
@@ -329,8 +354,10 @@ func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 	if w == nil {
 		return g, false
 	}
+
 	k.state.Lock()
 	defer k.state.Unlock()
+
 	if w.now == nil || w.next != nil || k.memory.recent.isAbout(b.Charges, &w.now.grant) {
 		return g, false
 	}
@@ -343,6 +370,7 @@ func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 		g.Turn = w
 		g.Age += max(time.Microsecond, a.received.Sub(a.asked))
 	}
+
 	return g, ok
 }
 
@@ -350,6 +378,7 @@ func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 func (k *worker) failed(batch []*op, unsure bool) {
 	k.state.Lock()
 	defer k.state.Unlock()
+
 	k.step.forget()
 	for _, o := range batch {
 		if undo := owedBy(o, unsure); undo != nil {
@@ -359,6 +388,7 @@ func (k *worker) failed(batch []*op, unsure bool) {
 			}
 		}
 	}
+
 	if len(k.owed) > 0 && !k.payPending {
 		k.payPending = true
 		time.AfterFunc(owedEvery, k.pay)
@@ -395,6 +425,7 @@ func (k *worker) keepAlive() {
 	if k.memory.isIdle() {
 		return // tick ends what is of no use
 	}
+
 	if k.stop == nil {
 		stop, err := k.backend.Listen(k.wakeUp)
 		if err == nil {
@@ -402,6 +433,7 @@ func (k *worker) keepAlive() {
 			k.wakeUp() // others may have told something meanwhile
 		}
 	}
+
 	k.tickLater()
 }
 
@@ -427,6 +459,7 @@ func (k *worker) tick() {
 	k.tickPending = false
 	idle, stop := k.memory.isIdle(), k.stop
 	var leased []ledger.Key
+
 	if !k.renews() { // else the database is slow, and callers must not wait for more and more of it
 		held := time.Since(k.renewed) >= k.renewEvery
 		if held {
@@ -434,12 +467,14 @@ func (k *worker) tick() {
 		}
 		leased = k.memory.leased(held)
 	}
+
 	if idle {
 		k.stop = nil
 	} else {
 		stop = nil
 		k.tickLater()
 	}
+
 	k.state.Unlock()
 	if stop != nil {
 		stop()
@@ -447,10 +482,12 @@ func (k *worker) tick() {
 	if !idle && len(leased) == 0 {
 		k.wakeUp() // for news that were lost
 	}
+
 	most := renewMost
 	if k.rowsMost > 0 {
 		most = min(most, k.rowsMost)
 	}
+
 	for keys := range slices.Chunk(leased, most) {
 		k.post(&op{decide: func(st *step, o *op) { st.renew(o.keys) }, keys: keys})
 	}
@@ -523,12 +560,14 @@ func (o *op) await(ctx context.Context, patience time.Duration) bool {
 		<-o.done
 		return true
 	}
+
 	var over <-chan time.Time
 	if patience >= 0 {
 		t := time.NewTimer(patience)
 		defer t.Stop()
 		over = t.C
 	}
+
 	for waits := true; waits; {
 		select {
 		case <-o.done:
@@ -537,15 +576,18 @@ func (o *op) await(ctx context.Context, patience time.Duration) bool {
 			if o.observer != nil {
 				o.observer.StoreAway(err)
 			}
+
 		case <-over:
 			waits = false
 		case <-ctx.Done():
 			waits = false
 		}
 	}
+
 	if o.state.CompareAndSwap(pending, left) {
 		return false
 	}
+
 	<-o.done
 	return true
 }
