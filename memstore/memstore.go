@@ -33,8 +33,8 @@ func New() *Store {
 	return s
 }
 
-// The commands plan and simulate have a store whose time is that of a simulation. Its constructor is no part of what
-// this package exports, because other programs cannot name the clock.
+// The commands plan and simulate have a store with the time of a simulation. Its constructor is not
+// exported, because other programs cannot name the clock.
 func init() {
 	virtual.NewStore = func(c *virtual.Clock) store.Store {
 		s := newStore()
@@ -95,12 +95,12 @@ func (s *Store) bookOne(b *store.Booking, g *store.Grant) (decided bool) {
 	return ledger.BookShort(now, b, rows[:], g) || s.bookLong(now, b, rows[:], g)
 }
 
-// bookLong is bookAll for what is not plain. The shards are locked.
+// bookLong is bookAll for bookings that BookShort does not decide. The shards are locked.
 func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *store.Grant) (decided bool) {
 	var q ledger.Request // filled in, because a literal would be copied
 	q.Now, q.Booking, q.Arrivals, q.Grant = now, b, &s.arrivals, g
 
-	switch len(rows) { // few take no memory, and no more of the stack is cleared than they need
+	switch len(rows) { // few take no memory, and only the part of the stack that they need is cleared
 	case 1:
 		q.Searches = make([]ledger.Search, 1)
 	case 2:

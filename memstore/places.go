@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// keptByMemory is what a kept Turn begins with.
+// keptByMemory is the first byte of a kept Turn.
 const keptByMemory = 'm'
 
 // Traits implements [store.Store]: all waiters of the store are in this program.
@@ -22,7 +22,7 @@ func (s *Store) Traits() store.Traits {
 // PauseNote implements [store.Store]. A program that pauses a budget knows why.
 func (s *Store) PauseNote(store.Budget) store.PauseNote { return store.PauseNote{} }
 
-// KeepTurn implements [store.Store]. An arrival is a time, so a place is good in another process
+// KeepTurn implements [store.Store]. An arrival is a time, so a place is good in a second process
 // of the same program, too, if its clock is right.
 func (s *Store) KeepTurn(_ *store.Booking, t store.Turn) []byte {
 	kept := []byte{keptByMemory}
@@ -51,11 +51,11 @@ func (s *Store) Appoint(_ context.Context, c store.Charge, wait time.Duration, a
 	return s.appointments.make(s.clock.now(), &c, min(wait, farthest.Wait), again), nil
 }
 
-// appointments are those of all budgets.
+// appointments has the appointments of all budgets.
 type appointments struct {
 	mu   sync.Mutex
 	all  map[ledger.Key]ledger.Appointments
-	most int // how many budgets there may be until those whose appointments are over are dropped
+	most int // at how many budgets the ones with past appointments are dropped
 }
 
 // make makes an appointment with a caller that leaves now.

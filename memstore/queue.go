@@ -101,7 +101,8 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	defer s.unlockLines(held)
 
 	g, booked := w.Deliver(b, s.clock.now(), node.Punctual)
-	if g.Turn = w; booked {
+	g.Turn = w
+	if booked {
 		return g, nil
 	}
 
@@ -157,13 +158,14 @@ func (s *Store) serve(lines []ledger.Key) {
 	}
 }
 
-// serveHead books for the waiter at the head of a line. It returns the lines that may have moved by that, among them the other line that the waiter
-// stands in now, and whether nobody else in this line can be served yet.
+// serveHead books for the waiter at the head of a line. It returns the lines that may have moved by that, among them the line that the waiter
+// stands in now, and whether nobody in this line can be served yet.
 func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bool) {
 	later := time.Duration(0)
 	ready, served := w.Serve(w, func(q *ledger.Request, of *ledger.Waiter) (turn, comes bool) {
 		// In one step: a penalty between the two would have it booked far behind its end.
-		if later = q.Due(of, key); later > 0 {
+		later = q.Due(of, key)
+		if later > 0 {
 			return false, false
 		}
 		return true, q.Serve(of, key)
@@ -175,7 +177,7 @@ func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bo
 	}
 
 	next = w.takeMoved()
-	if ready == nil { // it stands in the line of another budget now
+	if ready == nil { // it stands in line for a second budget now
 		other, _, _ := w.Line()
 		return append(next, other), false
 	}

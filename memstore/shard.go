@@ -17,7 +17,7 @@ const shardCount = 256
 // pays for a crowd that left.
 const sweepMost = 16
 
-// idle is how many microseconds a row outlives what it holds, so that no call
+// idle is how many microseconds a row outlives its entries, so that no call
 // clears away a row that it is using itself.
 const idle = 1_000_000
 
@@ -28,7 +28,7 @@ type shard struct {
 	mu      sync.Mutex // guards all below
 	budgets map[ledger.Key]*budget
 	due     dueHeap
-	last    *budget    // the one that was asked for last; nil: none
+	last    *budget    // the budget that was asked for last, or nil
 	lastKey ledger.Key // its key
 	_       [64]byte   // no two locks on one cache line
 }
@@ -39,7 +39,7 @@ type due struct {
 	key ledger.Key
 }
 
-// row returns the row of a charge; nil for an unlimited budget that has none.
+// row returns the row of a charge, or nil for an unlimited budget that has none.
 func (s *shard) row(c *store.Charge, now int64) *ledger.Row {
 	b := s.find(&c.Budget.Key)
 	if b == nil {
@@ -51,8 +51,8 @@ func (s *shard) row(c *store.Charge, now int64) *ledger.Row {
 	return &b.Row
 }
 
-// find returns the budget of a key; nil if there is none. Most callers ask for the one that was
-// asked for before.
+// find returns the budget of a key, or nil if there is none. Most callers ask for the same budget
+// as the caller before.
 func (s *shard) find(key *ledger.Key) *budget {
 	if s.last == nil || s.lastKey != *key {
 		s.last, s.lastKey = s.budgets[*key], *key
@@ -79,7 +79,7 @@ func (s *shard) add(key ledger.Key, now int64) *budget {
 // isDue reports whether a row is to be looked at again.
 func (s *shard) isDue(now int64) bool { return len(s.due) > 0 && s.due[0].at <= now }
 
-// sweep clears away a few budgets that are idle, up to one that is about to be used.
+// sweep clears away a few budgets that are idle, up to a budget that is about to be used.
 func (s *shard) sweep(now int64, used []store.Charge) {
 	for n := 0; n < sweepMost && s.isDue(now); n++ {
 		first := &s.due[0]

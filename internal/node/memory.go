@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A memory is what a node remembers of its callers. If the node dies, the callers die, too. Steps do not change it: see [step].
+// A memory holds the callers of a node. If the node dies, the callers die, too. Steps do not change it: see [step].
 type memory struct {
 	node     ledger.Node
 	arrivals *ledger.Arrivals
@@ -47,7 +47,7 @@ func (m *memory) isIdle() bool {
 // waits reports whether anybody is to hear news.
 func (m *memory) waits() bool { return len(m.line)+len(m.slots)+len(m.watches) > 0 }
 
-// leased returns the budgets in whose lines the node has waiters and, if held says so, those of which it holds something: there
+// leased returns the budgets in whose lines the node has waiters and, with held, the budgets of which it holds slots: there
 // the node needs its lease.
 func (m *memory) leased(held bool) []ledger.Key {
 	all := make(map[ledger.Key]struct{})
@@ -78,7 +78,8 @@ func (m *memory) watch(w *Watch, lasts bool) {
 		case lasts:
 			all[w] = struct{}{}
 		default:
-			if delete(all, w); len(all) == 0 {
+			delete(all, w)
+			if len(all) == 0 {
 				delete(m.watches, key)
 			}
 		}

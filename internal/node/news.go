@@ -88,7 +88,7 @@ type Unpacker struct {
 // Unpack returns an Unpacker of bytes.
 func Unpack(b []byte) Unpacker { return Unpacker{rest: b} }
 
-// fail empties the Unpacker, so that what is taken later fails, too.
+// fail empties the Unpacker, so that all later calls fail, too.
 func (u *Unpacker) fail() { u.failed, u.rest = true, nil }
 
 // Number takes a varint.
@@ -113,7 +113,7 @@ func (u *Unpacker) Count(size int) int {
 	return int(x)
 }
 
-// Bytes takes so many bytes, which are those that were given to Unpack.
+// Bytes takes n bytes, and returns a part of the bytes that were given to Unpack.
 func (u *Unpacker) Bytes(n int) []byte {
 	if n < 0 || n > len(u.rest) {
 		u.fail()
@@ -146,5 +146,5 @@ func (u *Unpacker) Rest() []byte { return u.Bytes(len(u.rest)) }
 // Done reports whether nothing has failed, and nothing is left.
 func (u *Unpacker) Done() bool { return !u.failed && len(u.rest) == 0 }
 
-// Failed reports whether the bytes were not what was taken from them.
+// Failed reports whether the bytes did not have the form that was asked for.
 func (u *Unpacker) Failed() bool { return u.failed }

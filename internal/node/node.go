@@ -1,16 +1,16 @@
-// Package node is a node of a store: the program whose callers wait, and what it does with rows that may be shared with other nodes. Package ledger
+// Package node is a node of a store: the program whose callers wait, and its work on rows that may be shared with other nodes. Package ledger
 // decides about rows, and knows no callers. This package knows callers, and no rows.
 //
-// [Caller] is what becomes of one caller that waits for a start, in any store: its states, and the only type that changes them. memstore moves
+// [Caller] is one caller that waits for a start, in any store: its states, and the only type that changes them. memstore moves
 // its Callers itself, each under the locks of its budgets. The rest of the package is for stores that keep rows in one place for many nodes, a file or a
-// table of a database: [Store] is such a store, and a [Backend] is what is left to do. A Backend loads rows, has them decided on, and saves them.
+// table of a database: [Store] is such a store, and a [Backend] does the rest. A Backend loads rows, has them decided on, and saves them.
 //
 // Who owns what in a Store:
 //
 //	Store    an op for each call: it is put in the worker's queue, and the caller waits for its answer
 //	worker   the queue, and one goroutine that makes steps, one at a time; callers that come meanwhile share the next step
-//	memory   what the node remembers: who waits, what is held, which starts are watched
-//	step     what the step under way makes of the memory: drafts
+//	memory   who waits in the node, how many slots are held, which starts are watched
+//	step     drafts: the memory as the step under way leaves it
 //
 // One step:
 //
@@ -18,8 +18,8 @@
 //  2. The Backend locks and loads the rows, and calls the worker back, perhaps more than once. The step decides: each op changes rows and
 //     drafts and leaves its answer in the op; then news and lines are gone through (serve.go).
 //  3. The Backend saves the rows, and has other nodes told.
-//  4. If that went well, the memory becomes what the drafts say, waiters are woken, and each op is answered. If not, the drafts are forgotten, each
-//     op is answered with the error, or waits for the next step, and what a caller gave back is given back later.
+//  4. If that went well, the drafts become the memory, waiters are woken, and each op is answered. If not, the drafts are forgotten, each
+//     op is answered with the error, or waits for the next step, and grants that callers gave back are given back later.
 //
 // So nothing that callers see, and nothing that the node remembers, comes before the rows are saved.
 package node
@@ -43,13 +43,13 @@ import (
 // a node makes one Step at a time.
 type Backend interface {
 	// Step locks the rows, calls decide, saves the rows that decide has got and unlocks them:
-	// all rows are saved, or none. The keys are those that decide asks for first. Decide may be called
-	// again, with the rows as they were, if what it did could not be saved. After an error
+	// all rows are saved, or none. Decide asks for the rows of the keys first. Decide may be called
+	// again, with the rows as they were, if its changes could not be saved. After an error
 	// nothing was saved, unless it is an [ErrUnsure]. Step returns what other nodes have done since the last call.
 	Step(keys []ledger.Key, decide func(Rows) Told) (Heard, error)
 
-	// Read calls look with the rows as they are, which look does not change. The keys are those that
-	// look asks for; look may be called again. Read returns what other nodes have done, also with an error. It fails when ctx has ended.
+	// Read calls look with the rows as they are, which look does not change. Look asks for the rows of
+	// the keys, and may be called again. Read returns what other nodes have done, also with an error. It fails when ctx has ended.
 	Read(ctx context.Context, keys []ledger.Key, look func(Rows)) (Heard, error)
 
 	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
@@ -91,7 +91,7 @@ type Rows interface {
 	Row(key ledger.Key, create bool) *ledger.Row
 }
 
-// Told is what a step has done that concerns other nodes.
+// Told is the part of a step that concerns other nodes.
 type Told struct {
 	News  ledger.News
 	Nodes []int64 // the nodes that are to hear of it at once
@@ -104,7 +104,7 @@ type Heard struct {
 	Lost bool // they may have done more
 }
 
-// Add adds what was heard later.
+// Add adds later news.
 func (h *Heard) Add(later Heard) {
 	Append(&h.News, later.News)
 	h.Lost = h.Lost || later.Lost
@@ -116,14 +116,14 @@ func (h *Heard) Empty() bool { return !h.Lost && IsEmpty(&h.News) }
 // Empty reports whether there is nothing to tell.
 func (t *Told) Empty() bool { return IsEmpty(&t.News) }
 
-// Options are those of a node.
+// Options configure a node.
 type Options struct {
 	Node     ledger.Node
-	Arrivals *ledger.Arrivals // of the node; nil: new ones
-	Rows     int              // about how many rows a step has at the most; 0: any number
+	Arrivals *ledger.Arrivals // of the node. A nil Arrivals is made anew.
+	Rows     int              // about how many rows a step has at the most. Zero means no limit.
 }
 
-// NewNode returns a number that no other node has.
+// NewNode returns a number for a node, which is unique.
 func NewNode() int64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // which never fails
@@ -147,7 +147,7 @@ func New(b Backend, o Options) *Store {
 	return &Store{backend: b, options: o, worker: newWorker(b, o)}
 }
 
-// own gives budgets that are the node's own keys that no other node has.
+// own gives budgets that are the node's own a key that is unique.
 func (s *Store) own(charges []store.Charge) {
 	for i := range charges {
 		if c := &charges[i]; c.Node {
@@ -189,7 +189,8 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	} else {
 		// The clock was read between asked and received. The start is as old as it can be, and the wait is as long as it can be: a caller
 		// that went on before its start would come too close to the starts before.
-		if g.Age += max(0, time.Since(o.asked)); g.Wait > 0 {
+		g.Age += max(0, time.Since(o.asked))
+		if g.Wait > 0 {
 			g.Wait = max(time.Microsecond, g.Wait-max(0, time.Since(o.received)))
 		}
 	}
@@ -375,7 +376,7 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		ctx = within
 	}
 
-	var away error // what the caller waits for
+	var away error // why the caller waits
 	for {
 		var ok bool
 		err := w.store.read(ctx, w.charges, func(rows Rows) {

@@ -80,7 +80,7 @@ func (st *step) dismiss(c ledger.Closed) {
 }
 
 // serve goes through a line: it books for the waiters of this node whose starts are within their horizon, sets aside what waiters of other nodes will
-// take before them, and has these nodes told, each once. It looks again when more can be done, if no other node does.
+// take before them, and has these nodes told, each once. It looks again when more can be done, unless a different node does.
 func (st *step) serve(key ledger.Key) {
 	r := st.rows.Row(key, false)
 	if r == nil {
@@ -128,7 +128,7 @@ func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 	}, true
 }
 
-// passOn has a node hear of a line; 0: none.
+// passOn has a node hear of a line. With 0 it does nothing.
 func (st *step) passOn(key ledger.Key, node int64) {
 	if node == 0 {
 		return
@@ -185,7 +185,7 @@ func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served b
 	})
 }
 
-// serveBy gives a waiter its turn, by do: see [Caller.Serve]. It has the caller told, or serves the other line in which the caller waits now.
+// serveBy gives a waiter its turn, by do: see [Caller.Serve]. It has the caller told, or serves the line in which the caller waits now.
 func (st *step) serveBy(w *waiter, do func(*ledger.Request, *ledger.Waiter) (turn, comes bool)) (served bool) {
 	c := st.draft(w)
 	ready, served := c.Serve(w, do)
@@ -200,7 +200,7 @@ func (st *step) serveBy(w *waiter, do func(*ledger.Request, *ledger.Waiter) (tur
 	return served
 }
 
-// relist has waiters of a line stand in it again that have no place, the first ones first.
+// relist has waiters of a line stand in it again that have no place, the earliest first.
 func (st *step) relist(key ledger.Key, r *ledger.Row) {
 	left := relistMost
 	lost := func(at int64) bool {

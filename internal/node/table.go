@@ -19,10 +19,10 @@ type SavedRow struct {
 	Bytes   []byte
 }
 
-// A Table is rows as a node knows them. It implements [Rows] for one step or look after another.
+// A Table is rows as a node knows them. It implements [Rows] for all steps and looks, one at a time.
 type Table struct {
 	all  map[ledger.Key]*entry
-	load func([]ledger.Key) ([][]byte, error) // returns rows that the table does not know; nil: it knows all
+	load func([]ledger.Key) ([][]byte, error) // returns rows that the table does not know. If load is nil, it knows all rows.
 
 	// Of the step or look that goes on.
 	now      int64
@@ -157,7 +157,8 @@ func (t *Table) Changed() (all []SavedRow, err error) {
 			return nil, err
 		}
 
-		if e.next = nil; !bytes.Equal(b, e.Bytes) {
+		e.next = nil
+		if !bytes.Equal(b, e.Bytes) {
 			e.next = b
 			all = append(all, SavedRow{e.Key, e.row.Expiry(), b})
 		}
@@ -177,7 +178,8 @@ func (t *Table) End(saved bool) {
 		if !saved || e.row.Busy() {
 			e.row = nil
 		}
-		if e.next, e.touched = nil, false; e.row == nil && len(e.Bytes) == 0 {
+		e.next, e.touched = nil, false
+		if e.row == nil && len(e.Bytes) == 0 {
 			delete(t.all, e.Key)
 		}
 	}
@@ -186,7 +188,7 @@ func (t *Table) End(saved bool) {
 	t.touched = t.touched[:0]
 }
 
-// IsBefore reports whether a row is as it was before what another table has of it.
+// IsBefore reports whether a row is as it was before its state in a known table.
 func (t *Table) IsBefore(known *Table) bool {
 	for key, was := range known.all {
 		is := t.all[key]
@@ -207,7 +209,7 @@ func (t *Table) IsBefore(known *Table) bool {
 const linger = 60_000_000
 
 // Matters returns in how many microseconds, counted from a time of the store's clock, a row can be
-// forgotten; 0 or less: now.
+// forgotten. A row can be forgotten now if the result is 0 or less.
 func (r *SavedRow) Matters(now int64) int64 { return r.Expires + linger - now }
 
 // Live returns the rows that can still matter.

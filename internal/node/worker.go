@@ -22,7 +22,7 @@ const batchMost = 512
 // take long if the backend cannot be reached.
 const tidyFrom = 4096
 
-// owedEvery is how often what is owed is tried again: other callers may wait for what it gives back.
+// owedEvery is how often owed ops are tried again: callers may wait for the starts that they give back.
 const owedEvery = time.Second
 
 // awayEvery is how often a backend is asked that is away.
@@ -31,16 +31,15 @@ const awayEvery = 250 * time.Millisecond
 // renewMost is how many leases are renewed in one step.
 const renewMost = 64
 
-// A worker makes the steps of a node, one after another: it has the queue of what callers want done, and the memory.
+// A worker makes the steps of a node, one at a time: it has the queue of its callers' ops, and the memory.
 //
-// Locks: that of the state is taken within a step of the backend, and that of the worker within that of the
-// state. Neither is held while the backend waits for other nodes.
+// Locks: state is locked within a step of the backend, and mu within state. Neither is held while the backend waits for other nodes.
 type worker struct {
 	backend    Backend
-	renewEvery time.Duration         // how often leases are renewed of what is held
+	renewEvery time.Duration         // how often leases of held slots are renewed
 	tickEvery  time.Duration         // how often tick is called
-	away       atomic.Pointer[error] // why the backend is away; nil: it is not
-	rowsMost   int                   // about how many rows a step has; 0: any number
+	away       atomic.Pointer[error] // why the backend is away, or nil if it is not
+	rowsMost   int                   // about how many rows a step has. Zero means no limit.
 
 	mu           sync.Mutex
 	queue        []*op
@@ -49,18 +48,18 @@ type worker struct {
 	rests        bool  // no steps are made for a while, because the backend is away
 	heard        Heard // what other nodes have done
 	look         bool  // other nodes have news
-	missed       Heard // what the node could not take in, for the next retry
+	missed       Heard // news that the node could not take in, for the next retry
 	retryPending bool  // the look that retry has promised is not made yet
 
 	state  sync.Mutex
 	step   step
 	memory memory
-	// owed are undos that could not be done. What they give back was granted in steps that were saved, so there are no more
-	// of them than callers had grants: their number needs no limit.
+	// owed are undos that could not be done. They give back grants of steps that were saved, so there are at most as
+	// many of them as callers had grants: their number needs no limit.
 	owed        []*op
 	payPending  bool      // pay is called later
 	tickPending bool      // tick is called later
-	renewed     time.Time // when leases of what is held were renewed last
+	renewed     time.Time // when leases of held slots were renewed last
 	stop        func()
 }
 
@@ -72,7 +71,7 @@ func newWorker(b Backend, o Options) *worker {
 
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
 	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, rowsMost: o.Rows, memory: newMemory(o, isDead)}
-	if lease < farthest.Wait { // else a test is under way in which a century may pass
+	if lease < farthest.Wait { // in tests with longer leases a century may pass
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
 
@@ -157,9 +156,9 @@ func (k *worker) run() {
 	for {
 		runtime.Gosched() // callers that are about to ask share the step
 		var heard Heard
-
 		var look, more bool
-		if batch, heard, look, more = k.take(batch[:0]); !more {
+		batch, heard, look, more = k.take(batch[:0])
+		if !more {
 			return
 		}
 
@@ -183,7 +182,7 @@ func (k *worker) run() {
 	}
 }
 
-// take takes what is to be done next: ops, which it appends to a batch, news, and whether to look for news. It returns false if there is
+// take takes the next work: ops, which it appends to a batch, news, and whether to look for news. It returns false if there is
 // nothing to do now: then the worker has stopped.
 func (k *worker) take(batch []*op) (all []*op, heard Heard, look, more bool) {
 	k.mu.Lock()
@@ -214,7 +213,8 @@ func (k *worker) batchSize() int {
 
 	rows := 0
 	for i := range n {
-		if rows += k.queue[i].size(); rows > k.rowsMost && i > 0 {
+		rows += k.queue[i].size()
+		if rows > k.rowsMost && i > 0 {
 			return i
 		}
 	}
@@ -283,7 +283,7 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 	k.hear(later)
 }
 
-// partition returns the ops of which something is true, and the others.
+// partition returns the ops of which something is true, and the rest.
 func partition(all []*op, isTrue func(*op) bool) (matching, others []*op) {
 	for _, o := range all {
 		if isTrue(o) {
@@ -314,7 +314,7 @@ func (k *worker) rest(ops []*op, err error) {
 	})
 }
 
-// giveBack gives back what was booked for a caller that has left.
+// giveBack gives back the start that was booked for a caller that has left.
 func (k *worker) giveBack(o *op) {
 	if !o.grant.OK && o.grant.Ready == nil {
 		return
@@ -322,7 +322,7 @@ func (k *worker) giveBack(o *op) {
 	k.post(ownUndo(cancel, o))
 }
 
-// saved lets the memory, and callers, know what a step has done whose rows were saved.
+// saved brings the memory up to date, and wakes callers, after a step whose rows were saved.
 func (k *worker) saved() {
 	k.state.Lock()
 	defer k.state.Unlock()
@@ -364,7 +364,8 @@ func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 
 	a := &w.reply
 	now := a.now + ledger.Micros(time.Since(a.received))
-	if g, ok = w.now.Deliver(b, now, latest(b)); ok {
+	g, ok = w.now.Deliver(b, now, latest(b))
+	if ok {
 		// The start may be as much earlier as the answer to the question for the time took. Nothing has changed between that answer and the
 		// end of the step.
 		g.Turn = w
@@ -395,7 +396,7 @@ func (k *worker) failed(batch []*op, unsure bool) {
 	}
 }
 
-// pay has done what is owed.
+// pay posts the owed ops.
 func (k *worker) pay() {
 	k.state.Lock()
 	owed := k.owed
@@ -423,7 +424,7 @@ func (k *worker) lookAgain(key ledger.Key, later time.Duration) {
 // keepAlive listens, and has leases renewed, as long as that is of use. The state is locked.
 func (k *worker) keepAlive() {
 	if k.memory.isIdle() {
-		return // tick ends what is of no use
+		return // tick stops listening
 	}
 
 	if k.stop == nil {
@@ -460,7 +461,7 @@ func (k *worker) tick() {
 	idle, stop := k.memory.isIdle(), k.stop
 	var leased []ledger.Key
 
-	if !k.renews() { // else the database is slow, and callers must not wait for more and more of it
+	if !k.renews() { // a slow database has leases in the queue, and callers must not wait behind more and more of them
 		held := time.Since(k.renewed) >= k.renewEvery
 		if held {
 			k.renewed = time.Now()
@@ -493,9 +494,9 @@ func (k *worker) tick() {
 	}
 }
 
-// An op is what a caller, or the node itself, wants done in a step.
+// An op is one piece of work for a step, of a caller or of the node itself.
 type op struct {
-	// decide does, in a step, what is wanted. It is called again if the step is made again.
+	// decide does the op in a step. It is called again if the step is made again.
 	decide func(*step, *op)
 
 	booking  store.Booking // with charges of the op's own
@@ -505,9 +506,9 @@ type op struct {
 	books    bool          // the op asks for a start
 	isUndo   bool          // the op gives something back
 
-	costs []int // what a start has cost
+	costs []int // the costs of a start, for Settle
 
-	keys []ledger.Key // the budgets whose leases the op renews; nil: it has a booking
+	keys []ledger.Key // the budgets whose leases the op renews. An op with a booking has none.
 
 	from, to float64 // the answer to a refusal
 
@@ -515,7 +516,7 @@ type op struct {
 	done  chan struct{} // is sent to once
 	state atomic.Int32  // see pending, left and answered
 
-	observer outage.Observer // is told why the store does not answer; nil: nobody is
+	observer outage.Observer // is told why the store does not answer. It may be nil.
 	away     chan error      // has room for one
 }
 
@@ -541,7 +542,7 @@ func (all *ops) get(decide func(*step, *op), b *store.Booking) *op {
 	return o
 }
 
-// put lets an op be used again. Nobody else has it.
+// put lets an op be used again, of which nobody has a pointer any more.
 func (all *ops) put(o *op) {
 	charges, done, away := o.booking.Charges, o.done, o.away
 	clear(charges)
