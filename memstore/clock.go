@@ -17,7 +17,7 @@ type clock struct {
 	ahead atomic.Int64 // how much the wall clock has gained since, in nanoseconds
 	next  atomic.Int64 // when, in nanoseconds since base, to compare the two again
 
-	virtual *virtual.Clock // of a simulation; nil: time is the machine's
+	virtual *virtual.Clock // of a simulation, or nil if time is the machine's
 }
 
 // A timer is one of the machine's, or of a simulation.
@@ -47,8 +47,8 @@ func (c *clock) now() int64 {
 	return c.nanos() / int64(time.Microsecond)
 }
 
-// since returns how long ago a reading of now was, with the part of a microsecond that now has cut off. A penalty lasts
-// so much longer, so that it does not end early by that part.
+// since returns how long ago a reading of now was, with the part of a microsecond that now has cut off. A penalty is
+// longer by this part, so that it does not end early.
 func (c *clock) since(now int64) time.Duration {
 	if c.virtual != nil {
 		return 0
@@ -66,7 +66,7 @@ func (c *clock) nanos() int64 {
 	return c.begun + elapsed + c.ahead.Load()
 }
 
-// compare finds out what the wall clock has gained.
+// compare finds out how much the wall clock has gained.
 func (c *clock) compare() {
 	t := time.Now()
 	c.follow(t.UnixNano() - c.begun - int64(t.Sub(c.base)))

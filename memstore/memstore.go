@@ -10,8 +10,47 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/node"
+	"github.com/fleetthrottle/throttle/internal/virtual"
 	"github.com/fleetthrottle/throttle/store"
 )
+
+// A Store is a [store.Store] that keeps budgets in memory. Make one with [New]. It is safe for
+// concurrent use; different budgets rarely share a lock. There is nothing to
+// close.
+type Store struct {
+	clock    clock
+	arrivals ledger.Arrivals
+	shards   [shardCount]shard
+
+	appointments appointments
+}
+
+// New returns an empty store. Its clock is the machine's, made monotonic.
+func New() *Store {
+	s := newStore()
+	s.clock.start()
+	return s
+}
+
+// The commands plan and simulate have a store with the time of a simulation. Its constructor is not
+// exported, because other programs cannot name the clock.
+func init() {
+	virtual.NewStore = func(c *virtual.Clock) store.Store {
+		s := newStore()
+		s.clock.virtual = c
+		return s
+	}
+}
+
+// newStore returns an empty store without a clock.
+func newStore() *Store {
+	s := new(Store)
+	for i := range s.shards {
+		s.shards[i].budgets = make(map[ledger.Key]*budget)
+	}
+	return s
+}
 
 // Book implements [store.Store].
 func (s *Store) Book(_ context.Context, b *store.Booking) (g store.Grant, err error) {
@@ -21,9 +60,11 @@ func (s *Store) Book(_ context.Context, b *store.Booking) (g store.Grant, err er
 		if s.bookOne(b, &g) {
 			return g, nil
 		}
+
 	case s.bookAll(b, &g):
 		return g, nil
 	}
+
 	return s.bookInLine(b), nil
 }
 
@@ -44,19 +85,22 @@ func (s *Store) bookOne(b *store.Booking, g *store.Grant) (decided bool) {
 	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+
 	now := s.clock.now()
 	if sh.isDue(now) {
 		sh.sweep(now, b.Charges)
 	}
+
 	rows := [...]*ledger.Row{sh.row(c, now)}
 	return ledger.BookShort(now, b, rows[:], g) || s.bookLong(now, b, rows[:], g)
 }
 
-// bookLong is bookAll for what is not plain. The shards are locked.
+// bookLong is bookAll for bookings that BookShort does not decide. The shards are locked.
 func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *store.Grant) (decided bool) {
 	var q ledger.Request // filled in, because a literal would be copied
 	q.Now, q.Booking, q.Arrivals, q.Grant = now, b, &s.arrivals, g
-	switch len(rows) { // few take no memory, and no more of the stack is cleared than they need
+
+	switch len(rows) { // few take no memory, and only the part of the stack that they need is cleared
 	case 1:
 		q.Searches = make([]ledger.Search, 1)
 	case 2:
@@ -64,15 +108,18 @@ func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *sto
 	default:
 		q.Searches = make([]ledger.Search, len(rows))
 	}
+
 	for i, r := range rows {
 		q.Open(i, r)
 	}
+
 	if !q.BookNow() {
 		return false
 	}
 	if q.HasNews() {
 		s.tell(q.News())
 	}
+
 	s.standBy(&q)
 	return true
 }
@@ -141,5 +188,108 @@ func (s *Store) change(b *store.Booking, do func(*ledger.Request)) {
 	if n := s.changeRows(b, do); len(n.Moved) > 0 {
 		s.dismiss(n.Closed)
 		s.serve(n.Moved)
+	}
+}
+
+// Status implements [store.Store].
+func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error) {
+	return ledger.Reader(s.read).Status(ctx, c)
+}
+
+// read implements [ledger.Reader].
+func (s *Store) read(c store.Charge, read func(*ledger.Request)) {
+	sh := s.shard(&c.Budget)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var r *ledger.Row
+	if b := sh.budgets[c.Budget.Key]; b != nil {
+		r = &b.Row
+	}
+	read(ledger.NewRequest(s.clock.now(), ledger.Node{}, nil, only(c), []*ledger.Row{r.Clone()}))
+}
+
+// only is a booking of one charge.
+func only(c store.Charge) *store.Booking {
+	return &store.Booking{Charges: []store.Charge{c}}
+}
+
+func (s *Store) shard(b *store.Budget) *shard { return &s.shards[b.Key[0]] }
+
+// keep makes the row of a budget that is about to be closed.
+func (s *Store) keep(c store.Charge) {
+	sh := s.shard(&c.Budget)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.budget(c.Budget.Key, s.clock.now())
+}
+
+// audience returns the audience of a budget, a new one if there is none. The shard is locked.
+func (s *Store) audience(key ledger.Key) *audience {
+	b := s.shards[key[0]].budget(key, s.clock.now())
+	if b.audience == nil {
+		b.audience = &audience{
+			watches: make(node.Watches),
+			slots:   make(map[int64]chan struct{}),
+			line:    make(map[int64]*waiter),
+		}
+	}
+	return b.audience
+}
+
+// changeRows calls do with a request for a booking, in one atomic step, and tells the watches and waiters
+// that must hear of the change. It returns the same news.
+func (s *Store) changeRows(b *store.Booking, do func(*ledger.Request)) ledger.News {
+	q := ledger.Request{SummonsWaiters: true, Booking: b, Arrivals: &s.arrivals, Grant: new(store.Grant), Searches: make([]ledger.Search, len(b.Charges))}
+	held := s.lock(b.Charges)
+	defer s.unlock(held)
+	s.open(&q)
+	do(&q)
+	s.tell(q.News())
+	return q.News()
+}
+
+// open makes a request ready. Its shards are locked.
+func (s *Store) open(q *ledger.Request) {
+	q.Now = s.clock.now()
+	var few [ledger.Few]*ledger.Row
+	for i, r := range s.rows(few[:0], q.Booking.Charges, q.Now) {
+		q.Open(i, r)
+	}
+}
+
+// rows appends the rows of charges, whose shards are locked. It sweeps idle rows away before it looks
+// rows up, so that it returns no row that is swept away.
+func (s *Store) rows(all []*ledger.Row, charges []store.Charge, now int64) []*ledger.Row {
+	for i := range charges {
+		if sh := s.shard(&charges[i].Budget); sh.isDue(now) {
+			sh.sweep(now, charges)
+		}
+	}
+	for i := range charges {
+		all = append(all, s.shard(&charges[i].Budget).row(&charges[i], now))
+	}
+	return all
+}
+
+// standBy sets the Ready of the grant to a request that got a place in the line for slots. Its shards are
+// locked.
+func (s *Store) standBy(q *ledger.Request) {
+	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
+		ready := make(chan struct{})
+		s.audience(q.Booking.Charges[q.Grant.HeldBy].Budget.Key).slots[place] = ready
+		q.Grant.Ready = ready
+	}
+}
+
+// tell wakes the waiters for slots that a request has called, and warns the watches over starts that the
+// request has made useless. The shards of all these budgets are locked.
+func (s *Store) tell(n ledger.News) {
+	for _, p := range n.Called {
+		s.clock.wake(s.shards[p.Key[0]].budgets[p.Key].takeSlotWaiter(p.Arrival))
+	}
+	for _, u := range n.Useless {
+		if b := s.shards[u.Key[0]].budgets[u.Key]; b.audience != nil {
+			b.watches.Warn(u)
+		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// keptByMemory is what a kept Turn begins with.
+// keptByMemory is the first byte of a kept Turn.
 const keptByMemory = 'm'
 
 // Traits implements [store.Store]: all waiters of the store are in this program.
@@ -22,7 +22,7 @@ func (s *Store) Traits() store.Traits {
 // PauseNote implements [store.Store]. A program that pauses a budget knows why.
 func (s *Store) PauseNote(store.Budget) store.PauseNote { return store.PauseNote{} }
 
-// KeepTurn implements [store.Store]. An arrival is a time, so a place is good in another process
+// KeepTurn implements [store.Store]. An arrival is a time, so a place is good in a second process
 // of the same program, too, if its clock is right.
 func (s *Store) KeepTurn(_ *store.Booking, t store.Turn) []byte {
 	kept := []byte{keptByMemory}
@@ -51,26 +51,30 @@ func (s *Store) Appoint(_ context.Context, c store.Charge, wait time.Duration, a
 	return s.appointments.make(s.clock.now(), &c, min(wait, farthest.Wait), again), nil
 }
 
-// appointments are those of all budgets.
+// appointments has the appointments of all budgets.
 type appointments struct {
 	mu   sync.Mutex
 	all  map[ledger.Key]ledger.Appointments
-	most int // how many budgets there may be until those whose appointments are over are dropped
+	most int // at how many budgets the ones with past appointments are dropped
 }
 
 // make makes an appointment with a caller that leaves now.
 func (a *appointments) make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	if len(a.all) >= a.most {
 		maps.DeleteFunc(a.all, func(_ ledger.Key, of ledger.Appointments) bool { return max(of[0], of[1]) <= now })
 		a.most = max(64, 2*len(a.all))
 	}
+
 	if a.all == nil {
 		a.all = make(map[ledger.Key]ledger.Appointments)
 	}
+
 	of := a.all[c.Budget.Key]
 	in := of.Make(now, c, wait, again)
 	a.all[c.Budget.Key] = of
+
 	return in
 }

@@ -60,11 +60,13 @@ func (w *waiter) Change(b *store.Booking, do func(*ledger.Request)) {
 		if key, at, waits := w.Line(); waits {
 			delete(s.shards[key[0]].budgets[key].line, at)
 		}
+
 		do(q)
 		if key, at, waits := w.Line(); waits {
 			s.audience(key).line[at] = w
 		}
 	})
+
 	w.moved = append(w.moved, n.Moved...)
 }
 
@@ -99,7 +101,8 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	defer s.unlockLines(held)
 
 	g, booked := w.Deliver(b, s.clock.now(), node.Punctual)
-	if g.Turn = w; booked {
+	g.Turn = w
+	if booked {
 		return g, nil
 	}
 
@@ -115,6 +118,7 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 			moved = append(moved, key)
 		}
 	}
+
 	return g, moved
 }
 
@@ -140,6 +144,7 @@ func (s *Store) serve(lines []ledger.Key) {
 		}
 
 		s.lockLines(shards)
+
 		// Others may have served the waiter, or its caller may have left, before the lines were locked.
 		if head, now := s.head(key); head == w && now == shards {
 			next, done := s.serveHead(key, w)
@@ -148,31 +153,35 @@ func (s *Store) serve(lines []ledger.Key) {
 			}
 			lines = append(lines, next...)
 		}
+
 		s.unlockLines(shards)
 	}
 }
 
-// serveHead books for the waiter at the head of a line. It returns the lines that may have moved by that, among them the other line that the waiter
-// stands in now, and whether nobody else in this line can be served yet.
+// serveHead books for the waiter at the head of a line. It returns the lines that may have moved by that, among them the line that the waiter
+// stands in now, and whether nobody in this line can be served yet.
 func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bool) {
 	later := time.Duration(0)
 	ready, served := w.Serve(w, func(q *ledger.Request, of *ledger.Waiter) (turn, comes bool) {
 		// In one step: a penalty between the two would have it booked far behind its end.
-		if later = q.Due(of, key); later > 0 {
+		later = q.Due(of, key)
+		if later > 0 {
 			return false, false
 		}
 		return true, q.Serve(of, key)
 	})
+
 	if !served {
 		s.lookAgain(key, later)
 		return nil, true
 	}
 
 	next = w.takeMoved()
-	if ready == nil { // it stands in the line of another budget now
+	if ready == nil { // it stands in line for a second budget now
 		other, _, _ := w.Line()
 		return append(next, other), false
 	}
+
 	s.clock.wake(ready)
 	return next, false
 }
@@ -182,6 +191,7 @@ func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 	sh := &s.shards[key[0]]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+
 	b := sh.budgets[key]
 	if b == nil {
 		return nil, shardSet{}
@@ -194,6 +204,7 @@ func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 		}
 		return nil, shardSet{}
 	}
+
 	w := b.line[at.Arrival]
 	return w, w.shards
 }
@@ -221,6 +232,7 @@ func (s *Store) dismiss(closed []ledger.Closed) {
 				s.clock.wake(w.Dismiss(w))
 				w.moved = nil // who dismisses serves all lines that have moved
 			}
+
 			s.unlockLines(shards)
 		}
 	}
@@ -231,16 +243,19 @@ func (s *Store) impatient(c ledger.Closed) map[*waiter]shardSet {
 	sh := &s.shards[c.Key[0]]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+
 	all := make(map[*waiter]shardSet)
 	b := sh.budgets[c.Key]
 	if b == nil || b.audience == nil {
 		return nil
 	}
+
 	for _, w := range b.line {
 		if w.EndsBefore(c.Until) {
 			all[w] = w.shards
 		}
 	}
+
 	return all
 }
 
@@ -258,14 +273,17 @@ func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
+
 	for i := range b.Charges {
 		if c := &b.Charges[i]; !c.Shadow {
 			s.audience(c.Budget.Key).watches[&w.Watch] = struct{}{}
 		}
 	}
+
 	if !w.usable() {
 		w.Tell()
 	}
+
 	return w
 }
 

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"container/heap"
+	"math/bits"
 	"slices"
 	"sync"
 
@@ -16,7 +17,7 @@ const shardCount = 256
 // pays for a crowd that left.
 const sweepMost = 16
 
-// idle is how many microseconds a row outlives what it holds, so that no call
+// idle is how many microseconds a row outlives its entries, so that no call
 // clears away a row that it is using itself.
 const idle = 1_000_000
 
@@ -27,7 +28,7 @@ type shard struct {
 	mu      sync.Mutex // guards all below
 	budgets map[ledger.Key]*budget
 	due     dueHeap
-	last    *budget    // the one that was asked for last; nil: none
+	last    *budget    // the budget that was asked for last, or nil
 	lastKey ledger.Key // its key
 	_       [64]byte   // no two locks on one cache line
 }
@@ -38,7 +39,7 @@ type due struct {
 	key ledger.Key
 }
 
-// row returns the row of a charge; nil for an unlimited budget that has none.
+// row returns the row of a charge, or nil for an unlimited budget that has none.
 func (s *shard) row(c *store.Charge, now int64) *ledger.Row {
 	b := s.find(&c.Budget.Key)
 	if b == nil {
@@ -50,8 +51,8 @@ func (s *shard) row(c *store.Charge, now int64) *ledger.Row {
 	return &b.Row
 }
 
-// find returns the budget of a key; nil if there is none. Most callers ask for the one that was
-// asked for before.
+// find returns the budget of a key, or nil if there is none. Most callers ask for the same budget
+// as the caller before.
 func (s *shard) find(key *ledger.Key) *budget {
 	if s.last == nil || s.lastKey != *key {
 		s.last, s.lastKey = s.budgets[*key], *key
@@ -78,7 +79,7 @@ func (s *shard) add(key ledger.Key, now int64) *budget {
 // isDue reports whether a row is to be looked at again.
 func (s *shard) isDue(now int64) bool { return len(s.due) > 0 && s.due[0].at <= now }
 
-// sweep clears away a few budgets that are idle, up to one that is about to be used.
+// sweep clears away a few budgets that are idle, up to a budget that is about to be used.
 func (s *shard) sweep(now int64, used []store.Charge) {
 	for n := 0; n < sweepMost && s.isDue(now); n++ {
 		first := &s.due[0]
@@ -107,4 +108,56 @@ func (h *dueHeap) Pop() any {
 	x := old[len(old)-1]
 	*h = old[:len(old)-1]
 	return x
+}
+
+// A shardSet is a set of shards, one bit each. Whoever locks several shards locks them in the order of the set.
+type shardSet [shardCount / 64]uint64
+
+// shardsOf returns the shards of all charges.
+func shardsOf(charges []store.Charge) (set shardSet) {
+	for i := range charges {
+		k := charges[i].Budget.Key[0]
+		set[k/64] |= 1 << (k % 64)
+	}
+	return set
+}
+
+// with returns the shards of both sets.
+func (set shardSet) with(other shardSet) shardSet {
+	for w, word := range other {
+		set[w] |= word
+	}
+	return set
+}
+
+// each calls do with the number of each shard of the set, in ascending order.
+func (set *shardSet) each(do func(i int)) {
+	for w, word := range set {
+		for ; word != 0; word &= word - 1 {
+			do(w*64 + bits.TrailingZeros64(word))
+		}
+	}
+}
+
+// lock locks the rows of all charges.
+func (s *Store) lock(charges []store.Charge) shardSet {
+	set := shardsOf(charges)
+	set.each(func(i int) { s.shards[i].mu.Lock() })
+	return set
+}
+
+// unlock unlocks the rows of shards.
+func (s *Store) unlock(set shardSet) {
+	set.each(func(i int) { s.shards[i].mu.Unlock() })
+}
+
+// lockLines locks the lines of shards. Whoever changes a waiter holds the lines of all charges of its booking. They are
+// locked before any rows, and nobody who holds lines locks other lines.
+func (s *Store) lockLines(set shardSet) {
+	set.each(func(i int) { s.shards[i].lines.Lock() })
+}
+
+// unlockLines unlocks the lines of shards.
+func (s *Store) unlockLines(set shardSet) {
+	set.each(func(i int) { s.shards[i].lines.Unlock() })
 }

@@ -16,9 +16,9 @@ import (
 //	state     in the rows                the caller has           next state, and by which method
 //	left      nothing                    a start, a refusal or    asked (Ask)
 //	                                     nothing
-//	asked     what the booking replaces  called Book, and waits   in line, left (Book)
+//	asked     the grant to be replaced   called Book, and waits   in line, left (Book)
 //	                                     for the answer
-//	in line   a place in one line        an open Ready            booked, summoned, in the line of another budget (Serve);
+//	in line   a place in one line        an open Ready            booked, summoned, or in line for a second budget (Serve);
 //	                                                              summoned (Dismiss); asked (Ask); left (GiveUp)
 //	summoned  perhaps a turn: the line   a closed Ready, and      asked (Ask); left (GiveUp)
 //	          stands still behind it     books again by itself
@@ -53,7 +53,7 @@ type Caller struct {
 	grant   store.Grant   // the start of a caller that is booked
 }
 
-// A Desk is what a Caller needs of its store.
+// A Desk is the part of a store that a Caller needs.
 type Desk interface {
 	// Change changes the rows of a booking in one atomic step, takes in the news of the step, and keeps account of the line in which the
 	// caller stands then.
@@ -90,6 +90,7 @@ func (c *Caller) Ask(d Desk, b *store.Booking, now int64) {
 	if b.MaxWait >= 0 {
 		c.ends = now + ledger.Micros(b.MaxWait)
 	}
+
 	c.state = Asked
 }
 
@@ -103,25 +104,31 @@ func (c *Caller) Book(d Desk, do func(*ledger.Request, *ledger.Waiter)) (g store
 		if !q.Waits {
 			return
 		}
+
 		ready := make(chan struct{})
-		if g.Ready = ready; g.Handle.Place != 0 {
+		g.Ready = ready
+		if g.Handle.Place != 0 {
 			d.AwaitSlots(c.booking.Charges[g.HeldBy].Budget.Key, g.Handle.Place, SlotWaiter{ready, &c.booking, g.HeldBy})
 			return
 		}
+
 		c.state, c.ready = InLine, ready
 	})
+
 	c.booking.Instead = store.Handle{}
 	return g
 }
 
 // Serve gives a caller in line its turn. Do reports whether the caller has its turn, and whether the caller must come by itself: see [ledger.Request.Serve].
-// Serve returns the channel that is to be closed, or nil if the caller still waits, perhaps in the line of another budget.
+// Serve returns the channel that is to be closed, or nil if the caller still waits, perhaps in line for a second budget.
 func (c *Caller) Serve(d Desk, do func(*ledger.Request, *ledger.Waiter) (turn, comes bool)) (ready chan struct{}, turn bool) {
 	d.Change(&c.booking, func(q *ledger.Request) {
 		var comes bool
-		if turn, comes = do(q, &c.Waiter); !turn {
+		turn, comes = do(q, &c.Waiter)
+		if !turn {
 			return
 		}
+
 		c.booking.Instead = store.Handle{}
 		if _, _, waits := c.Line(); waits {
 			return
@@ -132,6 +139,7 @@ func (c *Caller) Serve(d Desk, do func(*ledger.Request, *ledger.Waiter) (turn, c
 			c.state, c.grant = Booked, *q.Grant
 		}
 	})
+
 	return ready, turn
 }
 
@@ -159,7 +167,7 @@ func (c *Caller) leave(d Desk, do func(*ledger.Request, *ledger.Waiter)) {
 }
 
 // Deliver gives a caller the start that was booked for it, as a grant of now without a Turn. It returns false if there is none, if the caller
-// asks for other charges, or if it comes later than the start by more than late: such a caller gets another start.
+// asks for other charges, or if it comes later than the start by more than late: such a caller gets a new start.
 func (c *Caller) Deliver(b *store.Booking, now int64, late time.Duration) (g store.Grant, ok bool) {
 	if c.state != Booked || now-c.grant.Handle.Start > ledger.Micros(late) || !slices.Equal(c.booking.Charges, b.Charges) {
 		return g, false
@@ -172,7 +180,7 @@ func (c *Caller) Deliver(b *store.Booking, now int64, late time.Duration) (g sto
 	return g, true
 }
 
-// Punctual is by how much a caller may come later than the start that was booked for it, at the least. A caller that comes later gets another start:
+// Punctual is by how much a caller may come later than the start that was booked for it, at the least. A caller that comes later gets a new start:
 // its own is nearly as old as a grant may be, and a caller takes an old grant for the answer of a slow store.
 const Punctual = 5 * time.Millisecond
 
@@ -200,7 +208,7 @@ func (w *Watch) Begin(charges []store.Charge, g store.Grant, news chan<- struct{
 func (w *Watch) Tell() {
 	select {
 	case w.news <- struct{}{}:
-	default: // news is full: the caller has not taken in what was sent before
+	default: // news is full: the caller has not taken in the last news
 	}
 }
 
@@ -229,6 +237,7 @@ func (all Watches) Warn(u ledger.Useless) {
 			some = append(some, w)
 		}
 	}
+
 	slices.SortFunc(some, func(a, b *Watch) int { return cmp.Compare(a.grant.Handle.Start, b.grant.Handle.Start) })
 
 	for _, w := range some {

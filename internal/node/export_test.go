@@ -26,18 +26,18 @@ func (m Memory) IsEmpty() bool { return len(m.Line)+len(m.Slots)+len(m.Held)+m.D
 
 // Memory returns what the node remembers.
 func (s *Store) Memory() Memory {
-	l := s.lane
-	l.state.Lock()
-	defer l.state.Unlock()
-	m := &l.memory
+	k := s.worker
+	k.state.Lock()
+	defer k.state.Unlock()
+	m := &k.memory
 	all := Memory{
 		Line: make(map[ledger.Key][]int64), Slots: make(map[ledger.Key][]int64), Held: make(map[ledger.Key]int),
-		Doubts: m.doubts, Owed: len(l.owed),
+		Doubts: m.doubts, Owed: len(k.owed),
 	}
 
-	l.mu.Lock()
-	all.Owed += len(l.queue)
-	l.mu.Unlock()
+	k.mu.Lock()
+	all.Owed += len(k.queue)
+	k.mu.Unlock()
 
 	var lines []string
 	for key, line := range m.line {
@@ -66,7 +66,7 @@ func (s *Store) Memory() Memory {
 
 // StateOf returns the state of the caller with a turn of the store, as the last step that was saved has left it.
 func (s *Store) StateOf(t store.Turn) State {
-	s.lane.state.Lock()
-	defer s.lane.state.Unlock()
+	s.worker.state.Lock()
+	defer s.worker.state.Unlock()
 	return t.(*waiter).now.state
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A memory is what a node remembers of its callers. If the node dies, the callers die, too. Steps do not change it: see [step].
+// A memory holds the callers of a node. If the node dies, the callers die, too. Steps do not change it: see [step].
 type memory struct {
 	node     ledger.Node
 	arrivals *ledger.Arrivals
@@ -47,7 +47,7 @@ func (m *memory) isIdle() bool {
 // waits reports whether anybody is to hear news.
 func (m *memory) waits() bool { return len(m.line)+len(m.slots)+len(m.watches) > 0 }
 
-// leased returns the budgets in whose lines the node has waiters and, if held says so, those of which it holds something: there
+// leased returns the budgets in whose lines the node has waiters and, with held, the budgets of which it holds slots: there
 // the node needs its lease.
 func (m *memory) leased(held bool) []ledger.Key {
 	all := make(map[ledger.Key]struct{})
@@ -56,12 +56,15 @@ func (m *memory) leased(held bool) []ledger.Key {
 			all[key] = struct{}{}
 		}
 	}
+
 	for key := range m.line {
 		all[key] = struct{}{}
 	}
+
 	for key := range m.slots {
 		all[key] = struct{}{}
 	}
+
 	return slices.Collect(maps.Keys(all))
 }
 
@@ -75,7 +78,8 @@ func (m *memory) watch(w *Watch, lasts bool) {
 		case lasts:
 			all[w] = struct{}{}
 		default:
-			if delete(all, w); len(all) == 0 {
+			delete(all, w)
+			if len(all) == 0 {
 				delete(m.watches, key)
 			}
 		}
@@ -90,6 +94,7 @@ func (m *memory) concerning(h Heard) Heard {
 			mine.Called = append(mine.Called, p)
 		}
 	}
+
 	if len(m.watches) > 0 {
 		mine.Useless = n.Useless
 	} else {
@@ -97,19 +102,23 @@ func (m *memory) concerning(h Heard) Heard {
 			m.recent.note(u)
 		}
 	}
+
 	if h.Lost {
 		m.recent.note(everything)
 	}
+
 	for _, c := range n.Closed {
 		if m.line[c.Key] != nil {
 			mine.Closed = append(mine.Closed, c)
 		}
 	}
+
 	for _, key := range n.Moved {
 		if m.line[key] != nil || m.slots[key] != nil {
 			mine.Moved = append(mine.Moved, key)
 		}
 	}
+
 	return Heard{mine, h.Lost && !m.isIdle()}
 }
 
@@ -125,6 +134,7 @@ func (m *memory) warn(u ledger.Useless) {
 	for _, some := range m.watches {
 		maps.Copy(all, some)
 	}
+
 	all.Warn(ledger.Useless{From: math.MinInt64, Before: math.MaxInt64})
 }
 

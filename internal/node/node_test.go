@@ -377,7 +377,7 @@ func (w *world) checkVisitors(all []*visitor) (asking bool) {
 // knows whether they were saved; news are lost, or come twice. After each moment the nodes remember what the rows say, each caller has one answer to each
 // question, no limit is passed, and in the end nobody is left.
 func TestP1_NodesAtRandom(t *testing.T) {
-	for seed := range uint64(soak.Most(24, 600)) {
+	for seed := range uint64(soak.Most(600, 15)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { playNodes(t, seed) })
@@ -399,7 +399,7 @@ func playNodes(t *testing.T, seed uint64) {
 		return len(w.turn) == 0 && time.Since(w.doubted) > 5*time.Second
 	}
 
-	for range 150 {
+	for range 100 {
 		for range w.choose(4) {
 			v := w.newVisitor()
 			all = append(all, v)

@@ -16,17 +16,20 @@ func (st *step) settle() {
 	for !IsEmpty(&st.news) {
 		n := st.news
 		st.news = ledger.News{}
+
 		for _, p := range n.Called {
 			if p.Node != st.memory.node.ID {
 				st.told.News.Called = append(st.told.News.Called, p)
 				st.tell(p.Node)
 			}
 		}
+
 		if len(n.Useless)+len(n.Closed) > 0 {
 			st.told.News.Useless = append(st.told.News.Useless, n.Useless...)
 			st.told.News.Closed = append(st.told.News.Closed, n.Closed...)
 			st.told.All = true
 		}
+
 		st.hear(n)
 	}
 }
@@ -45,10 +48,12 @@ func (st *step) hear(n ledger.News) {
 			st.call(p.Key, p.Arrival)
 		}
 	}
+
 	st.useless = append(st.useless, n.Useless...)
 	for _, c := range n.Closed {
 		st.dismiss(c)
 	}
+
 	for i, key := range n.Moved {
 		if !slices.Contains(n.Moved[:i], key) {
 			st.serve(key)
@@ -75,13 +80,14 @@ func (st *step) dismiss(c ledger.Closed) {
 }
 
 // serve goes through a line: it books for the waiters of this node whose starts are within their horizon, sets aside what waiters of other nodes will
-// take before them, and has these nodes told, each once. It looks again when more can be done, if no other node does.
+// take before them, and has these nodes told, each once. It looks again when more can be done, unless a different node does.
 func (st *step) serve(key ledger.Key) {
 	r := st.rows.Row(key, false)
 	if r == nil {
 		st.lookAgain(key, -1)
 		return
 	}
+
 	if r.Wants() {
 		st.relist(key, r)
 	}
@@ -96,6 +102,7 @@ func (st *step) serve(key ledger.Key) {
 	pass := ledger.NewPass(st.request(b, new(store.Grant)))
 	for st.serveNext(key, pass) {
 	}
+
 	later, next := pass.End(st.line.hasAny(key))
 	st.lookAgain(key, later)
 	st.passOn(key, next)
@@ -109,6 +116,7 @@ func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 			first, w = at, o
 		}
 	}
+
 	if w == nil {
 		return nil, false
 	}
@@ -120,7 +128,7 @@ func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 	}, true
 }
 
-// passOn has a node hear of a line; 0: none.
+// passOn has a node hear of a line. With 0 it does nothing.
 func (st *step) passOn(key ledger.Key, node int64) {
 	if node == 0 {
 		return
@@ -137,12 +145,14 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 	if !ok {
 		return false
 	}
+
 	if next.Node == st.memory.node.ID {
 		w := st.line.at(key, next.Arrival)
 		if w == nil {
 			pass.Skip() // its caller leaves
 			return true
 		}
+
 		return st.serveOwn(key, w, pass)
 	}
 
@@ -153,10 +163,12 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 		st.change(b, (*ledger.Request).Renew)
 		return true
 	}
+
 	near, ask := pass.SetAside()
 	if ask {
 		st.passOn(key, next.Node)
 	}
+
 	return near
 }
 
@@ -173,7 +185,7 @@ func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served b
 	})
 }
 
-// serveBy gives a waiter its turn, by do: see [Caller.Serve]. It has the caller told, or serves the other line in which the caller waits now.
+// serveBy gives a waiter its turn, by do: see [Caller.Serve]. It has the caller told, or serves the line in which the caller waits now.
 func (st *step) serveBy(w *waiter, do func(*ledger.Request, *ledger.Waiter) (turn, comes bool)) (served bool) {
 	c := st.draft(w)
 	ready, served := c.Serve(w, do)
@@ -184,10 +196,11 @@ func (st *step) serveBy(w *waiter, do func(*ledger.Request, *ledger.Waiter) (tur
 		next, _, _ := c.Line()
 		st.news.Moved = append(st.news.Moved, next)
 	}
+
 	return served
 }
 
-// relist has waiters of a line stand in it again that have no place, the first ones first.
+// relist has waiters of a line stand in it again that have no place, the earliest first.
 func (st *step) relist(key ledger.Key, r *ledger.Row) {
 	left := relistMost
 	lost := func(at int64) bool {
@@ -202,6 +215,7 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 			})
 		}
 	}
+
 	for _, at := range st.slots.arrivals(key) {
 		if lost(at) {
 			left--
@@ -246,6 +260,7 @@ func (st *step) renew(keys []ledger.Key) {
 		if !ok {
 			continue // its callers have left since
 		}
+
 		st.bury(key)
 		st.change(&store.Booking{Charges: []store.Charge{c}}, (*ledger.Request).Renew)
 		if !st.line.hasAny(key) && !st.slots.hasAny(key) {
@@ -255,6 +270,7 @@ func (st *step) renew(keys []ledger.Key) {
 		if r := st.rows.Row(key, false); r != nil {
 			st.relist(key, r)
 		}
+
 		st.news.Moved = append(st.news.Moved, key)
 	}
 }
@@ -264,12 +280,15 @@ func (st *step) charge(key ledger.Key) (c store.Charge, ok bool) {
 	if h := st.holding(key); h.n > 0 {
 		return h.charge, true
 	}
+
 	for _, w := range st.line.in(key) {
 		return chargeOf(w.caller().Booking(), key), true
 	}
+
 	for _, w := range st.slots.in(key) {
 		return chargeOf(w.Booking, key), true
 	}
+
 	return c, false
 }
 

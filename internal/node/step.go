@@ -10,11 +10,11 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A step is what a node does at one time, for all callers that have come together. It changes rows, and nothing else: what it makes of the
-// node's callers are drafts, and what callers are to see is noted. When the rows are saved the memory becomes what the drafts say
+// A step is the work of a node at one time, for all callers that have come together. It changes rows and nothing beside them: of the
+// node's callers it makes drafts, and it notes which answers they are to see. When the rows are saved the drafts become the memory
 // (see save), and callers are answered. A step whose rows were not saved leaves no trace (see forget), and there is nothing to undo.
 //
-// Invariant: the memory is at any time what the rows say that were saved last, but for steps of which nobody knows whether they were saved.
+// Invariant: the memory agrees at any time with the rows that were saved last, except after a step of which nobody knows whether it was saved.
 type step struct {
 	memory *memory // as the last step that was saved has left it
 	rows   Rows
@@ -31,7 +31,7 @@ type step struct {
 	held     map[ledger.Key]holding // budgets of which callers hold more or less than before
 	resolved int                    // doubts that are over
 
-	// What callers see, and what the node does, when the rows are saved.
+	// Done when the rows are saved.
 	wake    []chan struct{}
 	useless []ledger.Useless
 	later   map[ledger.Key]time.Duration // when lines are looked at again; below 0: not again
@@ -40,7 +40,7 @@ type step struct {
 // A draft is waiters, by budget and arrival, as a step leaves them.
 type draft[W any] struct {
 	saved   places[W]
-	changed places[W] // goes before saved; nil stands for nobody
+	changed places[W] // goes before saved. A nil waiter stands for nobody.
 }
 
 // put notes who has an arrival in the line of a budget, or with nil that nobody has.
@@ -68,6 +68,7 @@ func (d *draft[W]) in(key ledger.Key) iter.Seq2[int64, *W] {
 				return
 			}
 		}
+
 		for at, w := range d.saved[key] {
 			if _, ok := changed[at]; !ok && !yield(at, w) {
 				return
@@ -76,7 +77,7 @@ func (d *draft[W]) in(key ledger.Key) iter.Seq2[int64, *W] {
 	}
 }
 
-// arrivals returns the arrivals of the waiters of a line, the first ones first.
+// arrivals returns the arrivals of the waiters of a line, the earliest first.
 func (d *draft[W]) arrivals(key ledger.Key) (all []int64) {
 	for at := range d.in(key) {
 		all = append(all, at)
@@ -93,7 +94,7 @@ func (d *draft[W]) hasAny(key ledger.Key) bool {
 	return false
 }
 
-// save makes saved what the draft says.
+// save brings saved up to date.
 func (d *draft[W]) save() {
 	for key, line := range d.changed {
 		for at, w := range line {
@@ -102,7 +103,7 @@ func (d *draft[W]) save() {
 	}
 }
 
-// newStep returns a step of a node that remembers what the memory says.
+// newStep returns a step of a node with a memory.
 func newStep(m *memory) step {
 	return step{
 		memory: m, held: make(map[ledger.Key]holding), later: make(map[ledger.Key]time.Duration),
@@ -110,7 +111,7 @@ func newStep(m *memory) step {
 	}
 }
 
-// begin makes the step ready for rows, and forgets what it has done with others.
+// begin makes the step ready for rows, and forgets its work on earlier ones.
 func (st *step) begin(rows Rows) {
 	st.forget()
 	st.rows, st.now = rows, rows.Now()
@@ -122,6 +123,7 @@ func (st *step) forget() {
 	for _, w := range st.touched {
 		w.next = nil
 	}
+
 	clear(st.touched)
 	clear(st.line.changed)
 	clear(st.slots.changed)
@@ -134,7 +136,7 @@ func (st *step) forget() {
 	}
 }
 
-// save makes the memory what the drafts say. The rows are saved.
+// save makes the drafts the memory. The rows are saved.
 func (st *step) save() {
 	m := st.memory
 	for _, w := range st.touched {
@@ -143,20 +145,24 @@ func (st *step) save() {
 			w.reply = st.reply
 		}
 	}
+
 	st.line.save()
 	st.slots.save()
+
 	for key, h := range st.held {
-		if m.held[key] = h; h.n <= 0 {
+		m.held[key] = h
+		if h.n <= 0 {
 			delete(m.held, key)
 		}
 	}
+
 	m.doubts -= st.resolved
 }
 
 // A waiter is a caller that waits in this node, and its [Desk]. It is the Turn of its caller.
 type waiter struct {
-	now   *Caller // as the last step that was saved has left it; nil if none has
-	next  *Caller // the draft; nil if the step under way has none
+	now   *Caller // as the last saved step has left it, or nil if it is new
+	next  *Caller // the draft of the step under way, or nil if there is none
 	reply reply   // by which the node knows of the start of a caller that is booked
 	step  *step   // that has the draft
 }
@@ -177,6 +183,7 @@ func (st *step) draft(w *waiter) *Caller {
 	default:
 		w.next = new(Caller)
 	}
+
 	w.step = st
 	st.touched = append(st.touched, w)
 	return w.next
@@ -218,6 +225,7 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 		Now: st.now, Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
 		Searches: make([]ledger.Search, len(b.Charges)),
 	}
+
 	st.rows.Fetch(b.Charges)
 	for i := range b.Charges {
 		c := &b.Charges[i]
@@ -227,6 +235,7 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 			r.Holds(int64(h.n), st.memory.node)
 		}
 	}
+
 	return q
 }
 
@@ -276,6 +285,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 		for i := range b.Charges {
 			rows = append(rows, st.row(&b.Charges[i]))
 		}
+
 		if ledger.BookShort(st.now, b, rows, g) {
 			return
 		}
@@ -285,6 +295,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 	if w == nil {
 		w = new(waiter)
 	}
+
 	c := st.draft(w)
 	delivered, ok := c.Deliver(b, st.now, latest(b))
 	if ok {
@@ -312,7 +323,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 // grant may be when it is used.
 const punctualPart = 2.0 / 7
 
-// latest returns by how much the caller of a booking may come later than its start. A caller that comes later gets another start.
+// latest returns by how much the caller of a booking may come later than its start. A caller that comes later gets a new start.
 func latest(b *store.Booking) time.Duration {
 	jitter := time.Duration(math.MaxInt64)
 	for i := range b.Charges {
@@ -320,9 +331,11 @@ func latest(b *store.Booking) time.Duration {
 			jitter = min(jitter, c.Jitter)
 		}
 	}
+
 	if jitter == math.MaxInt64 {
 		return Punctual
 	}
+
 	return max(Punctual, time.Duration(float64(jitter)*punctualPart)+b.Spread)
 }
 
@@ -371,7 +384,7 @@ func withdraw(st *step, o *op) {
 	o.grant = store.Grant{}
 }
 
-// ownUndo returns an op of the node's own, which nobody waits for, that gives back what the op of a caller had.
+// ownUndo returns an op of the node's own, which nobody waits for, that gives back the grant of a caller's op.
 func ownUndo(decide func(*step, *op), o *op) *op {
 	own := &op{decide: decide, booking: o.booking, grant: o.grant, isUndo: true}
 	own.booking.Charges = slices.Clone(o.booking.Charges)
@@ -379,8 +392,8 @@ func ownUndo(decide func(*step, *op), o *op) *op {
 }
 
 // owedBy returns an op of the node's own that does later what an op could not do and must be done all the same, or nil if there is nothing.
-// Unsure says that the rows may have been saved: then it is done in the memory alone, because what was given back twice would be taken
-// from others, and the leases that the node had in the rows are over.
+// Unsure says that the rows may have been saved: then it is done in the memory alone, because a start that is given back twice would be taken
+// from a different caller, and the leases that the node had in the rows are over.
 func owedBy(o *op, unsure bool) *op {
 	decide := o.decide
 	switch {
@@ -389,9 +402,11 @@ func owedBy(o *op, unsure bool) *op {
 	case !o.isUndo:
 		return nil
 	}
+
 	if unsure {
 		decide = withoutRows(decide)
 	}
+
 	return ownUndo(decide, o)
 }
 
@@ -418,7 +433,8 @@ func (all places[W]) put(key ledger.Key, arrival int64, w *W) {
 	case w != nil:
 		line[arrival] = w
 	default:
-		if delete(line, arrival); len(line) == 0 {
+		delete(line, arrival)
+		if len(line) == 0 {
 			delete(all, key)
 		}
 	}

@@ -19,10 +19,10 @@ type SavedRow struct {
 	Bytes   []byte
 }
 
-// A Table is rows as a node knows them. It implements [Rows] for one step or look after another.
+// A Table is rows as a node knows them. It implements [Rows] for all steps and looks, one at a time.
 type Table struct {
 	all  map[ledger.Key]*entry
-	load func([]ledger.Key) ([][]byte, error) // returns rows that the table does not know; nil: it knows all
+	load func([]ledger.Key) ([][]byte, error) // returns rows that the table does not know. If load is nil, it knows all rows.
 
 	// Of the step or look that goes on.
 	now      int64
@@ -82,12 +82,14 @@ func (t *Table) Fetch(charges []store.Charge) {
 	if t.load == nil || len(charges) < 2 {
 		return
 	}
+
 	var keys []ledger.Key
 	for i := range charges {
 		if k := charges[i].Budget.Key; t.all[k] == nil && !slices.Contains(keys, k) {
 			keys = append(keys, k)
 		}
 	}
+
 	if len(keys) > 0 {
 		t.fetch(keys)
 	}
@@ -112,12 +114,14 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 		t.fetch([]ledger.Key{key})
 		e = t.all[key]
 	}
+
 	if e == nil {
 		if !create {
 			return nil
 		}
 		e = t.add(key)
 	}
+
 	if e.row == nil {
 		e.row = new(ledger.Row)
 		if len(e.Bytes) > 0 {
@@ -129,10 +133,12 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 			return nil
 		}
 	}
+
 	if t.changes && !e.touched {
 		e.touched = true
 		t.touched = append(t.touched, e)
 	}
+
 	return e.row
 }
 
@@ -144,16 +150,20 @@ func (t *Table) Changed() (all []SavedRow, err error) {
 	if t.err != nil {
 		return nil, t.err
 	}
+
 	for _, e := range t.touched {
 		b, err := e.row.MarshalBinary()
 		if err != nil {
 			return nil, err
 		}
-		if e.next = nil; !bytes.Equal(b, e.Bytes) {
+
+		e.next = nil
+		if !bytes.Equal(b, e.Bytes) {
 			e.next = b
 			all = append(all, SavedRow{e.Key, e.row.Expiry(), b})
 		}
 	}
+
 	return all, nil
 }
 
@@ -163,30 +173,35 @@ func (t *Table) End(saved bool) {
 		if saved && e.next != nil {
 			e.Bytes, e.Expires = e.next, e.row.Expiry()
 		}
+
 		// The bytes of a row in which callers wait may have less than the row has.
 		if !saved || e.row.Busy() {
 			e.row = nil
 		}
-		if e.next, e.touched = nil, false; e.row == nil && len(e.Bytes) == 0 {
+		e.next, e.touched = nil, false
+		if e.row == nil && len(e.Bytes) == 0 {
 			delete(t.all, e.Key)
 		}
 	}
+
 	clear(t.touched)
 	t.touched = t.touched[:0]
 }
 
-// IsBefore reports whether a row is as it was before what another table has of it.
+// IsBefore reports whether a row is as it was before its state in a known table.
 func (t *Table) IsBefore(known *Table) bool {
 	for key, was := range known.all {
 		is := t.all[key]
 		if is == nil || len(is.Bytes) == 0 || len(was.Bytes) == 0 {
 			continue
 		}
+
 		var now, before ledger.Row
 		if now.UnmarshalBinary(is.Bytes) == nil && before.UnmarshalBinary(was.Bytes) == nil && now.IsBefore(&before) {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -194,7 +209,7 @@ func (t *Table) IsBefore(known *Table) bool {
 const linger = 60_000_000
 
 // Matters returns in how many microseconds, counted from a time of the store's clock, a row can be
-// forgotten; 0 or less: now.
+// forgotten. A row can be forgotten now if the result is 0 or less.
 func (r *SavedRow) Matters(now int64) int64 { return r.Expires + linger - now }
 
 // Live returns the rows that can still matter.

@@ -36,6 +36,7 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 		if err != nil {
 			return heard, fail(err)
 		}
+
 		if done {
 			b.listener.tell(&told)
 			return heard, nil
@@ -52,12 +53,14 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 	if locked, err := b.lock(g); err != nil || !locked {
 		return told, heard, false, err
 	}
+
 	defer unlock(g.f)
 	b.lockRows()
 	defer b.unlockRows()
 	if b.gen != g {
 		return told, heard, false, nil
 	}
+
 	if lost, err := g.isLost(); err != nil || lost {
 		if err == nil {
 			err = b.find(g)
@@ -65,33 +68,40 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 		if err == nil {
 			b.listener.again() // where others look now
 		}
+
 		return told, heard, false, err
 	}
+
 	if ended, err := b.catchUp(g); err != nil || ended {
 		if err == nil {
 			err = b.advance(g)
 		}
 		return told, heard, false, err
 	}
+
 	if time.Now().Before(b.rests) {
 		return told, heard, false, errBack
 	}
 	if err := b.begin(true); err != nil {
 		return told, heard, false, err
 	}
+
 	told = decide(&b.rows)
 	saved, err := b.save(g, &told)
 	b.rows.End(saved)
+
 	if err != nil || !saved {
 		if err == nil {
 			err = b.advance(g)
 		}
 		return told, heard, false, err
 	}
+
 	heard, b.heard = b.heard, node.Heard{}
 	if g.end > g.limit {
 		_ = b.advance(g) // the next step does it, if this one cannot: the file is longer then
 	}
+
 	return told, heard, true, nil
 }
 
@@ -105,11 +115,13 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 	if locked, err = lock(g.f, standstill); locked || err != nil {
 		return locked, err
 	}
+
 	b.lockRows()
 	defer b.unlockRows()
 	if b.gen != g {
 		return false, nil
 	}
+
 	after, err := g.f.Stat()
 	if err != nil {
 		return false, err
@@ -117,6 +129,7 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 	if after.Size() == before.Size() {
 		return false, b.advance(g)
 	}
+
 	return false, b.reopen(g) // others go on, and the lock may still be asked for in the old place
 }
 
@@ -165,6 +178,7 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 		}
 		return false, fmt.Errorf("%s: %w: it was cut short", g.path, errDamaged)
 	}
+
 	return false, nil
 }
 
@@ -178,6 +192,7 @@ func (b *backend) begin(changes bool) error {
 	if gain := wall - sinceBoot; gain > b.rows.ahead+drift {
 		b.rows.ahead = gain
 	}
+
 	b.rows.Begin(sinceBoot+b.rows.ahead, asked, time.Now(), changes)
 	return nil
 }
@@ -188,14 +203,17 @@ func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 	if err != nil {
 		return false, damage(err)
 	}
+
 	if len(changed) == 0 && told.Empty() {
 		ended, err := g.hasEnded()
 		return !ended, err
 	}
+
 	r := record{ahead: b.rows.ahead, rows: changed}
 	if !told.Empty() {
 		r.news = node.AppendNews(nil, &told.News)
 	}
+
 	b.buf = r.append(b.buf[:0], g.end)
 	if err := g.write(b.buf); err != nil {
 		return false, err
@@ -203,6 +221,7 @@ func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 	if ended, err := g.hasEnded(); err != nil || ended {
 		return false, err
 	}
+
 	g.end += int64(len(b.buf))
 	return true, nil
 }
@@ -212,15 +231,18 @@ func (b *backend) Read(ctx context.Context, _ []ledger.Key, look func(node.Rows)
 	if err := b.lockFresh(ctx); err != nil {
 		return heard, err
 	}
+
 	defer b.unlockRows()
 
 	if err := b.begin(false); err != nil {
 		return heard, fail(err)
 	}
+
 	look(&b.rows)
 	if err := damage(b.rows.Err()); err != nil {
 		return heard, fail(err)
 	}
+
 	heard, b.heard = b.heard, node.Heard{}
 	return heard, nil
 }
@@ -243,6 +265,7 @@ func (b *backend) lockFresh(ctx context.Context) error {
 			b.unlockRows()
 		}
 	}()
+
 	select {
 	case err := <-fresh:
 		if err != nil {
@@ -250,6 +273,7 @@ func (b *backend) lockFresh(ctx context.Context) error {
 			return fail(err)
 		}
 		return nil
+
 	case <-ctx.Done():
 		return b.noAnswer(ctx)
 	}
@@ -271,6 +295,7 @@ func (b *backend) refresh() error {
 		if err := g.read(b.take); err != nil {
 			return err
 		}
+
 		ended, err := g.hasEnded()
 		if err != nil || !ended {
 			return err

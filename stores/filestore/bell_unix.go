@@ -50,11 +50,13 @@ func (p pipes) makePipe(name string) (pipe *os.File, err error) {
 	if err := syscall.Mkfifo(p.pathOf(name), 0o600); err != nil {
 		return nil, &os.PathError{Op: "mkfifo", Path: p.pathOf(name), Err: err}
 	}
+
 	defer func() {
 		if err != nil {
 			_ = p.remove(name)
 		}
 	}()
+
 	if p.made != nil {
 		p.made(name)
 	}
@@ -63,6 +65,7 @@ func (p pipes) makePipe(name string) (pipe *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer f.Close()
 
 	// A pipe of somebody else that took the place of this one is not given away.
@@ -76,6 +79,7 @@ func (p pipes) makePipe(name string) (pipe *os.File, err error) {
 	if err := p.share(f); err != nil {
 		return nil, err
 	}
+
 	return polled(f)
 }
 
@@ -98,6 +102,7 @@ func polled(f *os.File) (*os.File, error) {
 	if err = errors.Join(err, os.NewSyscallError("dup", failed)); err != nil {
 		return nil, err
 	}
+
 	return os.NewFile(uintptr(own), f.Name()), nil
 }
 
@@ -133,6 +138,7 @@ func (p pipes) ring(node int64) {
 	if err != nil {
 		return
 	}
+
 	defer pipe.Close()
 
 	// Not by Write, which waits for room: a full pipe says the same.
@@ -170,6 +176,7 @@ func (p pipes) tidy() {
 		if !isOld(e, fs.ModeNamedPipe, deadLife) {
 			return
 		}
+
 		node, isPipe := nodeOf(e.Name())
 		begun := strings.HasPrefix(e.Name(), pipePrefix) && strings.HasSuffix(e.Name(), begunSuffix)
 		if begun || isPipe && p.isDead(node) {

@@ -26,7 +26,7 @@ type directory struct {
 	used  bool        // a generation of this boot was open
 	rows  rows
 	heard node.Heard // what other processes have done, not returned yet
-	rests time.Time       // until then the process makes no steps
+	rests time.Time  // until then the process makes no steps
 }
 
 // A machine is what the programs of one machine have in common.
@@ -52,10 +52,12 @@ func (d *directory) take(r record) error {
 	if len(r.news) == 0 {
 		return nil
 	}
+
 	n, err := node.ParseNews(r.news)
 	if err != nil {
 		return errors.Join(errDamaged, err)
 	}
+
 	node.Append(&d.heard.News, n)
 	return nil
 }
@@ -82,6 +84,7 @@ func (d *directory) find(g *generation) error {
 	if err := g.read(d.take); err != nil {
 		return err
 	}
+
 	d.heard.Lost = true // another program may have begun anew
 	known := d.rows.Table
 	if err := d.open(g.number()); err != nil {
@@ -90,6 +93,7 @@ func (d *directory) find(g *generation) error {
 	if d.rows.IsBefore(&known) {
 		d.rests = time.Now().Add(d.lease + d.lease/10)
 	}
+
 	return nil
 }
 
@@ -101,6 +105,7 @@ func (d *directory) endGeneration(g *generation) error {
 	if err != nil {
 		return err
 	}
+
 	if !ended {
 		if err := g.markEnded(); err != nil {
 			return err
@@ -115,9 +120,11 @@ func (d *directory) endGeneration(g *generation) error {
 			runtime.Gosched()
 		}
 	}
+
 	if err := g.read(d.take); err != nil {
 		return err
 	}
+
 	return d.succeed(g)
 }
 
@@ -127,13 +134,16 @@ func (d *directory) succeed(g *generation) error {
 	if err != nil {
 		return err
 	}
+
 	next := header{1, d.boot}
 	ahead := wall - sinceBoot
+
 	if g != nil {
 		if next.generation = g.number() + 1; g.boot == d.boot {
 			ahead = max(d.rows.ahead, ahead-drift)
 		}
 	}
+
 	return create(d.folder, next, func(write func(*record) error) error {
 		return d.rows.write(sinceBoot+ahead, ahead, write)
 	})
@@ -159,6 +169,7 @@ func (d *directory) open(after int64) error {
 		if err != nil {
 			return err
 		}
+
 		switch {
 		case last == 0: // this process is the first, or the files were removed
 			if d.gen == nil {
@@ -167,7 +178,9 @@ func (d *directory) open(after int64) error {
 			if err := d.succeed(d.gen); err != nil {
 				return err
 			}
+
 			continue
+
 		case last <= after:
 			after = 0 // the files were removed, and another process has begun anew
 		}
@@ -176,6 +189,7 @@ func (d *directory) open(after int64) error {
 		if errors.Is(err, os.ErrNotExist) {
 			continue // it was removed meanwhile
 		}
+
 		if errors.Is(err, errDamaged) && last < numberMost && d.isOlderThanBoot(nameOf(last)) {
 			d.rows.clear()
 			if err := d.succeed(&generation{header: header{generation: last}}); err != nil {
@@ -183,6 +197,7 @@ func (d *directory) open(after int64) error {
 			}
 			continue
 		}
+
 		if err != nil {
 			return err
 		}
@@ -190,8 +205,10 @@ func (d *directory) open(after int64) error {
 		if done, err := d.load(g); done || err != nil {
 			return err
 		}
+
 		after = last
 	}
+
 	return fmt.Errorf("%s: its files are removed again and again", d.folder.path)
 }
 
@@ -213,14 +230,17 @@ func (d *directory) load(g *generation) (done bool, err error) {
 	if g.boot != d.boot && d.used {
 		return false, errors.Join(ErrOtherMachine, g.f.Close())
 	}
+
 	// A file that was emptied had another one behind the next.
 	d.heard.Lost = d.heard.Lost || d.gen != nil && g.generation > d.gen.generation+1
 	d.rows.clear()
 	d.gen = g // the file of the former one is closed when nobody has it any more: a goroutine may wait for its lock
+
 	if err := g.read(d.take); err != nil {
 		d.gen = nil
 		return false, errors.Join(err, g.f.Close())
 	}
+
 	ended, err := g.hasEnded()
 	if err != nil {
 		return false, err
@@ -231,6 +251,7 @@ func (d *directory) load(g *generation) (done bool, err error) {
 	if !d.used {
 		d.used, d.heard = true, node.Heard{} // of before this process
 	}
+
 	g.limit = min(4*g.end+d.grow, fileMost/2)
 	tidy(d.folder, g.number())
 	return true, nil

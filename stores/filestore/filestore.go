@@ -54,16 +54,19 @@ func New(dir string, o Options) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
+
 	switch kind, err := sharedBy(dir); {
 	case err != nil:
 		return nil, fmt.Errorf("filestore: %s: %w", dir, err)
 	case kind != "":
 		return nil, fmt.Errorf("filestore: %s is on %s: locks and clocks of several machines cannot be relied on; use a directory of this machine, or redisstore", dir, kind)
 	}
+
 	d, err := openFolder(dir)
 	if err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
+
 	pipes{d}.tidy()
 	return openHere(d, cmp.Or(o.Lease, defaultLease))
 }
@@ -76,12 +79,14 @@ func check(dir string, o Options) error {
 			Package: "filestore", Option: "dir", Problem: "is empty: give a directory of this machine, the same in all programs",
 		})
 	}
+
 	if o.Lease != 0 && o.Lease < leastLease {
 		mistakes = append(mistakes, &store.OptionError{
 			Package: "filestore", Option: "Options.Lease",
 			Problem: fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Lease, leastLease, defaultLease),
 		})
 	}
+
 	return errors.Join(mistakes...)
 }
 
@@ -99,6 +104,7 @@ func open(d *folder, m machine, bells bells, grow int64, o node.Options) (*Store
 		mu:        make(chan struct{}, 1),
 		directory: directory{folder: d, machine: m, grow: grow, lease: time.Duration(o.Node.Lease) * time.Microsecond},
 	}
+
 	var err error
 	if b.boot, err = m.boot(); err != nil {
 		return nil, fmt.Errorf("filestore: the identity of the boot: %w", err)
@@ -106,5 +112,6 @@ func open(d *folder, m machine, bells bells, grow int64, o node.Options) (*Store
 	if _, err := b.current(); err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
+
 	return &Store{node.New(b, o), b}, nil
 }

@@ -53,12 +53,14 @@ func (d *folder) each(do func(e os.DirEntry)) error {
 	if err != nil {
 		return err
 	}
+
 	defer dir.Close()
 
 	all, err := dir.ReadDir(-1)
 	for _, e := range all {
 		do(e)
 	}
+
 	return err
 }
 
@@ -78,6 +80,7 @@ func (d *folder) open(name string, flag int, kind fs.FileMode) (*os.File, error)
 	if err := d.check(f, name, kind); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	return f, nil
 }
 
@@ -89,6 +92,7 @@ func (d *folder) check(f *os.File, name string, kind fs.FileMode) error {
 		if err != nil {
 			return err
 		}
+
 		there, err := d.root.Load().Lstat(name)
 		if err != nil {
 			return err
@@ -114,6 +118,7 @@ func (d *folder) check(f *os.File, name string, kind fs.FileMode) error {
 			return err
 		}
 	}
+
 	return d.foreign(name)
 }
 
@@ -131,9 +136,11 @@ func (d *folder) create(prefix string) (f *os.File, name string, err error) {
 			break
 		}
 	}
+
 	if err == nil && d.made != nil {
 		d.made(name)
 	}
+
 	return f, name, err
 }
 

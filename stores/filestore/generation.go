@@ -69,6 +69,7 @@ func openGeneration(d *folder, number int64) (*generation, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
+
 	return &generation{f: f, path: path, header: h, end: headerSize}, nil
 }
 
@@ -94,6 +95,7 @@ func (g *generation) read(take func(record) error) error {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
+
 		have += n
 		b := buf[:have]
 		for {
@@ -104,12 +106,15 @@ func (g *generation) read(take func(record) error) error {
 			if err := take(r); err != nil {
 				return fmt.Errorf("%s: %w", g.path, err)
 			}
+
 			n := recordLength(b)
 			b, g.end = b[n:], g.end+n
 		}
+
 		if err != nil {
 			return nil // that is the end of the file
 		}
+
 		if more := recordLength(b); more > int64(len(buf)) {
 			larger := make([]byte, more)
 			have = copy(larger, b)
@@ -134,11 +139,13 @@ func (g *generation) cutTorn(size int64) error {
 	if _, err := g.f.ReadAt(rest, g.end); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
+
 	for i := 1; i < len(rest)-recordHead; i++ {
 		if _, ok := parseRecord(rest[i:], g.end+int64(i)); ok {
 			return fmt.Errorf("%s: %w: there is no record at %d, and there is one behind it", g.path, errDamaged, g.end)
 		}
 	}
+
 	return g.f.Truncate(g.end)
 }
 
@@ -170,6 +177,7 @@ func create(d *folder, h header, records func(write func(*record) error) error) 
 	if err != nil {
 		return err
 	}
+
 	defer func() {
 		err = errors.Join(err, f.Close(), d.remove(name))
 	}()
@@ -186,6 +194,7 @@ func create(d *folder, h header, records func(write func(*record) error) error) 
 	if err := write(h.append(nil)); err != nil {
 		return err
 	}
+
 	var b []byte
 	err = records(func(r *record) error {
 		b = r.append(b[:0], at)
@@ -202,11 +211,13 @@ func create(d *folder, h header, records func(write func(*record) error) error) 
 	if err != nil {
 		return err
 	}
+
 	if last, err := newest(d); err != nil {
 		return err
 	} else if last > h.generation {
 		return d.remove(nameOf(h.generation)) // this process has stood still for long
 	}
+
 	return nil
 }
 
@@ -218,6 +229,7 @@ func tidy(d *folder, last int64) {
 	_ = eachGeneration(d, func(number int64, e os.DirEntry) {
 		i, err := e.Info()
 		empty := err == nil && i.Size() <= headerSize // a file that is in use has a record at the least
+
 		old := isOld(e, 0, tombLife)
 		if err != nil || number >= last || empty && !old {
 			return
@@ -227,10 +239,12 @@ func tidy(d *folder, last int64) {
 		if err != nil {
 			return
 		}
+
 		defer g.f.Close()
 		if ended, err := g.hasEnded(); !ended && err == nil {
 			_ = g.markEnded()
 		}
+
 		switch {
 		case number == last-1:
 		case empty:

@@ -68,6 +68,7 @@ func parseHeader(b []byte) (h header, err error) {
 	if binary.LittleEndian.Uint32(b[headerUsed:]) != crc32.Checksum(b[:headerUsed], castagnoli) || b[28] > bootMost {
 		return header{}, fmt.Errorf("%w: its first bytes were changed", errDamaged)
 	}
+
 	return header{int64(binary.LittleEndian.Uint64(b[20:])), string(b[29 : 29+b[28]])}, nil
 }
 

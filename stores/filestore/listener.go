@@ -41,6 +41,7 @@ type listener struct {
 func (l *listener) start(wake func()) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.turn++
 	l.wake = wake
 	l.listen()
@@ -49,6 +50,7 @@ func (l *listener) start(wake func()) (stop func()) {
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
+
 		if l.turn == turn && l.wake != nil {
 			l.wake = nil
 			l.do(l.end)
@@ -74,6 +76,7 @@ func (l *listener) listen() {
 		if err != nil { // the file system has no named pipes, for example
 			stop = node.Poll(wake, func() time.Duration { return node.Often })
 		}
+
 		l.close = stop
 		wake() // others may have rung meanwhile
 	})
@@ -100,6 +103,7 @@ func (l *listener) do(job func()) {
 func (l *listener) work() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for len(l.jobs) > 0 {
 		job := l.jobs[0]
 		l.jobs = l.jobs[1:]
@@ -108,6 +112,7 @@ func (l *listener) work() {
 		job()
 		l.mu.Lock()
 	}
+
 	l.working = false
 }
 

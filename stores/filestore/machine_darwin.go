@@ -20,6 +20,7 @@ func (thisMachine) clock() (sinceBoot, wall int64, err error) {
 		if err != nil {
 			return 0, 0, err
 		}
+
 		wall := time.Now().UnixMicro()
 		after, err := booted()
 		if err != nil {
@@ -54,6 +55,7 @@ func sharedBy(dir string) (string, error) {
 	if s.Flags&local != 0 {
 		return "", nil
 	}
+
 	var name []byte
 	for _, c := range s.Fstypename {
 		if c == 0 {
@@ -61,5 +63,6 @@ func sharedBy(dir string) (string, error) {
 		}
 		name = append(name, byte(c))
 	}
+
 	return string(name), nil
 }

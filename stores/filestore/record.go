@@ -52,10 +52,12 @@ func (r *record) append(b []byte, at int64) []byte {
 		b = binary.AppendUvarint(b, uint64(len(row.Bytes)))
 		b = append(b, row.Bytes...)
 	}
+
 	b = append(b, r.news...)
 	body := b[from+recordHead:]
 	binary.LittleEndian.PutUint32(b[from:], uint32(len(body)))
 	binary.LittleEndian.PutUint32(b[from+4:], checksum(at, body))
+
 	return b
 }
 
@@ -79,16 +81,20 @@ func parseRecord(b []byte, at int64) (r record, ok bool) {
 	if n == 0 || n > int64(len(b)) {
 		return record{}, false
 	}
+
 	body := b[recordHead:n]
 	if binary.LittleEndian.Uint32(b[4:]) != checksum(at, body) {
 		return record{}, false
 	}
+
 	u := node.Unpack(body)
 	r.ahead = u.Number()
+
 	r.rows = make([]node.SavedRow, u.Count(len(ledger.Key{})))
 	for i := range r.rows {
 		r.rows[i] = node.SavedRow{Key: u.Key(), Expires: u.Number(), Bytes: u.Bytes(u.Count(1))}
 	}
+
 	r.news = u.Rest()
 	return r, u.Done()
 }
@@ -120,8 +126,10 @@ func (r *rows) write(now, ahead int64, write func(*record) error) error {
 			return err
 		}
 	}
+
 	if len(live) == 0 {
 		return write(&record{ahead: ahead})
 	}
+
 	return nil
 }

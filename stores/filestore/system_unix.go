@@ -20,11 +20,13 @@ func lock(f *os.File, most time.Duration) (locked bool, err error) {
 	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
 		return err == nil, err
 	}
+
 	// Processes that wait in the kernel are served in turn; those that try again and again are not.
 	got := make(chan error, 1)
 	go func() { got <- flock(f, syscall.LOCK_EX) }()
 	late := time.NewTimer(most)
 	defer late.Stop()
+
 	select {
 	case err := <-got:
 		return err == nil, err
@@ -34,6 +36,7 @@ func lock(f *os.File, most time.Duration) (locked bool, err error) {
 				unlock(f)
 			}
 		}()
+
 		return false, nil
 	}
 }

@@ -54,10 +54,12 @@ func isRefusal(err error) bool {
 	if !errors.As(err, &refused) {
 		return false
 	}
+
 	for _, class := range []string{"28", "3D", "3F", "42"} {
 		if strings.HasPrefix(refused.Code, class) {
 			return true
 		}
 	}
+
 	return false
 }

@@ -53,6 +53,7 @@ func (p *conns) get(ctx context.Context) (*conn, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("all connections are in use: %w", context.Cause(ctx))
 	}
+
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
 		c := p.idle[n-1]
@@ -60,14 +61,17 @@ func (p *conns) get(ctx context.Context) (*conn, error) {
 		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
 		c.used = true
+
 		return c, nil
 	}
+
 	p.mu.Unlock()
 	c, err := p.dial(ctx)
 	if err != nil {
 		<-p.most
 		return nil, err
 	}
+
 	return c, nil
 }
 
@@ -93,6 +97,7 @@ func (p *conns) tidyLater() {
 	if p.tidys {
 		return
 	}
+
 	p.tidys = true
 	p.tidy = time.AfterFunc(idleFor, func() {
 		p.mu.Lock()
@@ -109,11 +114,13 @@ func (p *conns) closeIdle(since time.Time) {
 	for n < len(p.idle) && !p.idle[n].idleSince.After(since) {
 		n++
 	}
+
 	old := append([]*conn(nil), p.idle[:n]...)
 	p.idle = slices.Delete(p.idle, 0, n)
 	if len(p.idle) > 0 {
 		p.tidyLater()
 	}
+
 	p.mu.Unlock()
 	for _, c := range old {
 		closeNow(c)

@@ -61,12 +61,14 @@ func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "throttle"
 	}
+
 	d := &database{server: server{config: config, before: o.BeforeConnect, after: o.afterConnect, sql: newStatements(o.Schema)}}
 	d.conns = newConns(o.Connections, func(ctx context.Context) (*conn, error) {
 		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {}) // those that PgBouncer passes on
 	})
 	d.sweeper.conns, d.sweeper.sql = d.conns, d.server.sql
 	d.listener.conns, d.listener.server = d.conns, &d.server
+
 	return d, nil
 }
 
@@ -78,6 +80,7 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 			d.sweeper.sweepSometimes()
 			return nil
 		}
+
 		if !again || try == triesMost || ctx.Err() != nil {
 			return err
 		}
@@ -107,16 +110,19 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	if err != nil {
 		return false, wrap(err)
 	}
+
 	stop := c.until(ctx)
 	again, sound, err := d.transact(c, group, keys, do)
 	if stop() && sound {
 		d.conns.put(c)
 		return again, err
 	}
+
 	d.conns.drop(c)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
+
 	return again, err
 }
 
@@ -127,15 +133,18 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 		// The server was restarted, or a firewall forgot the connection.
 		return isUndone(err) || c.used && c.IsClosed(), false, wrap(err)
 	}
+
 	if err := do(t); err != nil {
 		if t.broke != nil {
 			return isUndone(t.broke), false, err
 		}
 		return false, t.rollBack() == nil, err
 	}
+
 	if _, unsure := d.unsure.Load(group); unsure && len(t.puts) == 0 {
 		t.Put(group+syncKey, nil, syncKeep)
 	}
+
 	c.saving.Store(true)
 	if err := t.save(); err != nil {
 		if isUndone(err) {
@@ -144,9 +153,11 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 		if t.refused {
 			return false, false, fmt.Errorf("%w: %w", rowstore.ErrNotSaved, wrap(err))
 		}
+
 		d.unsure.Store(group, true)
 		return false, false, wrap(err)
 	}
+
 	c.saving.Store(false)
 	d.unsure.Delete(group)
 	return false, true, nil
@@ -159,6 +170,7 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 		if err != nil {
 			return wrap(err)
 		}
+
 		stop := c.until(ctx)
 		t := &tx{sql: d.server.sql, c: c}
 		broke, again := t.look(keys), false
@@ -169,10 +181,12 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 			err = do(t)
 			broke = t.broke
 		}
+
 		if stop() && broke == nil {
 			d.conns.put(c)
 			return err
 		}
+
 		d.conns.drop(c)
 		switch {
 		case again:

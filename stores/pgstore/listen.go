@@ -56,24 +56,30 @@ func (l *listener) start(group, node string, wake func()) (stop func()) {
 	e := &ear{group: group, node: node, wake: wake}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.ears == nil {
 		l.ears = make(map[*ear]struct{})
 	}
+
 	l.ears[e] = struct{}{}
 	e.poll = time.AfterFunc(pollEvery, func() { l.poll(e) })
+
 	if l.ending != nil {
 		l.ending.Stop()
 		l.ending = nil
 	}
+
 	switch {
 	case !l.running:
 		l.running = true
 		ctx, end := context.WithCancel(context.Background())
 		l.end = end
 		go l.run(ctx)
+
 	case l.channel != nil && !slices.Contains(l.channel, node):
 		l.again()
 	}
+
 	return func() { l.stop(e) }
 }
 
@@ -105,6 +111,7 @@ func (l *listener) poll(e *ear) {
 	if listens {
 		e.poll.Reset(pollEvery)
 	}
+
 	l.mu.Unlock()
 	if listens && !hears {
 		e.wake()
@@ -124,6 +131,7 @@ func (l *listener) run(ctx context.Context) {
 		if errors.Is(context.Cause(within), errAnotherNode) {
 			continue
 		}
+
 		again(nil)
 
 		pause := connectNext
@@ -132,6 +140,7 @@ func (l *listener) run(ctx context.Context) {
 		} else {
 			next = connectNext
 		}
+
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -169,11 +178,13 @@ func (l *listener) setHears(yes bool) {
 func (l *listener) wake(whom func(*ear) bool) {
 	var all []func()
 	l.mu.Lock()
+
 	for e := range l.ears {
 		if whom(e) {
 			all = append(all, e.wake)
 		}
 	}
+
 	l.mu.Unlock()
 	for _, wake := range all {
 		wake()
@@ -186,12 +197,14 @@ func (l *listener) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	defer closeNow(c)
 	for _, channel := range l.server.sql.channels(l.nodes()) {
 		if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 			return err
 		}
 	}
+
 	probe := strconv.FormatUint(rand.Uint64(), 36)
 	if err := l.notify(ctx, probe); err != nil {
 		return err
@@ -199,6 +212,7 @@ func (l *listener) listen(ctx context.Context) error {
 	if err := l.await(ctx, c, probe); err != nil {
 		return err
 	}
+
 	l.setHears(true)
 	for {
 		n, err := c.WaitForNotification(ctx)
@@ -213,6 +227,7 @@ func (l *listener) listen(ctx context.Context) error {
 func (l *listener) await(ctx context.Context, c *conn, probe string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeWait, errNoMessages)
 	defer cancel()
+
 	for {
 		n, err := c.WaitForNotification(ctx)
 		switch {
@@ -232,10 +247,12 @@ func (l *listener) notify(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
+
 	if _, err := c.Exec(ctx, l.server.sql.notify, []string{l.server.sql.channel()}, text); err != nil {
 		l.conns.drop(c)
 		return err
 	}
+
 	l.conns.put(c)
 	return nil
 }

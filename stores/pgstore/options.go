@@ -50,12 +50,14 @@ func (o *Options) check() error {
 			Problem: fmt.Sprintf("%q: use a name of at most 48 small letters, digits and _", o.Schema),
 		})
 	}
+
 	if o.Connections < 0 {
 		mistakes = append(mistakes, &store.OptionError{
 			Package: "pgstore", Option: "Options.Connections",
 			Problem: fmt.Sprintf("%d is negative: use 1 or more, or 0 for %d", o.Connections, defaultConnections),
 		})
 	}
+
 	return errors.Join(mistakes...)
 }
 

@@ -50,8 +50,10 @@ func NewFromPool(pool *pgxpool.Pool, o Options) (*Store, error) {
 				return err
 			}
 		}
+
 		return nil
 	}
+
 	o.afterConnect = with.AfterConnect
 	return open(with.ConnConfig, nil, o)
 }

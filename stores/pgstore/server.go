@@ -32,6 +32,7 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 			return nil, fmt.Errorf("BeforeConnect: %w", err)
 		}
 	}
+
 	c := new(conn)
 	config.OnNotification = hear
 	notice := config.OnNotice
@@ -43,6 +44,7 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 			notice(pc, n)
 		}
 	}
+
 	dial := config.DialFunc
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		// pgx dials once more to have the server cancel what it does. A COMMIT that waits for a synchronous standby
@@ -52,10 +54,12 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 		}
 		return dial(ctx, network, addr)
 	}
+
 	var err error
 	if c.Conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
+
 	// A pool may set the role that has the rights on the tables.
 	if s.after != nil {
 		err = s.after(ctx, c.Conn)
@@ -63,10 +67,12 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 	if err == nil {
 		err = s.checkVersion(ctx, c.Conn)
 	}
+
 	if err != nil {
 		closeNow(c)
 		return nil, err
 	}
+
 	return c, nil
 }
 
@@ -74,6 +80,7 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 func (s *server) checkVersion(ctx context.Context, c *pgx.Conn) error {
 	var v int
 	err := c.QueryRow(ctx, "SELECT pg_catalog.max(version) FROM "+s.sql.schema+".version", pgx.QueryExecModeSimpleProtocol).Scan(&v)
+
 	var refused *pgconn.PgError
 	switch {
 	case errors.As(err, &refused) && (refused.Code == "42P01" || refused.Code == "3F000"):
@@ -85,5 +92,6 @@ func (s *server) checkVersion(ctx context.Context, c *pgx.Conn) error {
 	case v != version:
 		return fmt.Errorf("%w: the tables of schema %s have version %d, and it needs %d", errNotSetUp, s.sql.schema, v, version)
 	}
+
 	return nil
 }

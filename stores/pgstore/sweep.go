@@ -26,11 +26,13 @@ func (s *sweeper) sweepSometimes() {
 	if now.UnixNano() < next {
 		return
 	}
+
 	later := now.Add(sweepEvery/2 + rand.N(sweepEvery)).UnixNano() // programs that began together do not sweep together
 	if s.next.CompareAndSwap(next, later) && next != 0 {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), sweepLong)
 			defer cancel()
+
 			for n := int64(sweepMost); n == sweepMost; {
 				var err error
 				if n, err = s.sweep(ctx); err != nil {
@@ -47,11 +49,13 @@ func (s *sweeper) sweep(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	done, err := c.Exec(ctx, s.sql.sweep)
 	if err != nil {
 		s.conns.drop(c)
 		return 0, err
 	}
+
 	s.conns.put(c)
 	return done.RowsAffected(), nil
 }

@@ -68,9 +68,11 @@ func (t *tx) fetch(keys []string) error {
 			missing = append(missing, key)
 		}
 	}
+
 	if len(missing) == 0 {
 		return nil
 	}
+
 	_, err := t.read(missing)
 	return err
 }
@@ -137,20 +139,25 @@ func (t *tx) readRows(replies pgx.BatchResults, keys []string) (now time.Time, e
 	if err != nil {
 		return now, err
 	}
+
 	defer found.Close()
 	for i := 0; found.Next(); i++ {
 		var generation *int64
 		var updates *int32
+
 		var value []byte
 		if err := found.Scan(&now, &generation, &updates, &value); err != nil {
 			return now, err
 		}
+
 		r := row{key: keys[i]}
 		if generation != nil {
 			r.generation, r.updates, r.value = *generation, *updates, value
 		}
+
 		t.rows = append(t.rows, r)
 	}
+
 	return now, found.Err()
 }
 
@@ -159,6 +166,7 @@ func (t *tx) start(keys []string) error {
 	if len(keys) == 0 {
 		keys = []string{""} // for the clock
 	}
+
 	b := new(pgx.Batch)
 	b.Queue(begin)
 	b.Queue(t.sql.begin)
@@ -170,13 +178,16 @@ func (t *tx) start(keys []string) error {
 	if err = closed(replies, err); err != nil {
 		return err
 	}
+
 	t.now = now
+
 	// The clock was read after the wait for the lock, which took as long as the server's clock says. A clock that
 	// was set meanwhile cannot make the moment later than the reply.
 	t.asked = sent.Add(max(0, now.Sub(before)))
 	if received := time.Now(); t.asked.After(received) {
 		t.asked = received
 	}
+
 	return nil
 }
 
@@ -191,6 +202,7 @@ func (t *tx) started(replies pgx.BatchResults, keys []string) (before, now time.
 	if _, err := replies.Exec(); err != nil {
 		return before, now, err
 	}
+
 	now, err = t.readRows(replies, keys)
 	return before, now, err
 }
@@ -205,16 +217,19 @@ func (t *tx) rollBack() error {
 func (t *tx) save() error {
 	t.c.warning = nil
 	b := new(pgx.Batch)
+
 	if len(t.puts) > 0 {
 		if err := t.fetch(keysOf(t.puts)); err != nil { // which generation a row has must be known
 			return err
 		}
 		t.queuePuts(b)
 	}
+
 	if len(t.wakes) > 0 {
 		nodes := wakesOf(t.wakes)
 		b.Queue(t.sql.notify, t.sql.channels(nodes), t.group+" "+strings.Join(nodes, " "))
 	}
+
 	b.Queue("COMMIT")
 	replies := t.c.SendBatch(context.Background(), b)
 	for range b.Len() - 1 {
@@ -223,6 +238,7 @@ func (t *tx) save() error {
 			return closed(replies, err)
 		}
 	}
+
 	tag, err := replies.Exec()
 	if err = closed(replies, err); err != nil {
 		return err
@@ -230,10 +246,12 @@ func (t *tx) save() error {
 	if tag.String() != "COMMIT" {
 		return fmt.Errorf("COMMIT was answered by %s", tag)
 	}
+
 	if t.c.warning != nil {
 		// The wait for a synchronous standby was ended, for example.
 		return fmt.Errorf("COMMIT with a warning: %w", t.c.warning)
 	}
+
 	return nil
 }
 
@@ -264,6 +282,7 @@ func (t *tx) queuePuts(b *pgx.Batch) {
 	keys, generations, updates := make([]string, n), make([]int64, n), make([]int32, n)
 	expires, values := make([]time.Time, n), make([][]byte, n)
 	var renewed []string
+
 	var since []int64
 	for i := range t.puts {
 		p := &t.puts[i]
@@ -276,8 +295,10 @@ func (t *tx) queuePuts(b *pgx.Batch) {
 		default:
 			p.generation, p.updates = r.generation, r.updates+1
 		}
+
 		keys[i], generations[i], updates[i], expires[i], values[i] = p.key, p.generation, p.updates, p.expires, p.value
 	}
+
 	b.Queue(t.sql.save, keys, generations, updates, expires, values)
 	if len(renewed) > 0 {
 		b.Queue(t.sql.forget, renewed, since)
@@ -289,11 +310,13 @@ func (t *tx) look(keys []string) error {
 	if len(keys) == 0 {
 		keys = []string{""}
 	}
+
 	t.asked = time.Now()
 	now, err := t.read(keys)
 	if err != nil {
 		return err
 	}
+
 	t.now = now
 	return nil
 }

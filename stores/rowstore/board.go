@@ -44,14 +44,17 @@ func parseBoard(b []byte) (all board, err error) {
 	if b[0] != boardForm {
 		return board{}, errForm
 	}
+
 	u := node.Unpack(b[1:])
 	all = board{time: u.Number(), last: u.Number(), dropped: u.Number()}
 	for n := u.Number(); n > 0 && !u.Failed(); n-- {
 		all.notes = append(all.notes, unpackNote(&u))
 	}
+
 	if !u.Done() {
 		return board{}, ledger.ErrCorrupt
 	}
+
 	return all, nil
 }
 
@@ -73,11 +76,13 @@ func (n *note) append(b []byte) []byte {
 	if n.all {
 		to = 0
 	}
+
 	if b = binary.AppendVarint(b, to); !n.all {
 		for _, to := range n.nodes {
 			b = binary.AppendVarint(b, to)
 		}
 	}
+
 	b = binary.AppendVarint(b, int64(len(n.news)))
 	return append(b, n.news...)
 }
@@ -87,6 +92,7 @@ func (all *board) pin(now int64, from int64, told *node.Told) {
 	n := note{version: max(all.last+1, now), from: from, all: told.All, nodes: told.Nodes, news: node.AppendNews(nil, &told.News)}
 	all.last = n.version
 	all.notes = append(all.notes, n)
+
 	size := 0
 	for i := range slices.Backward(all.notes) {
 		size += len(all.notes[i].append(nil))
@@ -106,12 +112,15 @@ func (all *board) since(version, reader int64) (h node.Heard, err error) {
 		if n.version <= version || n.from == reader || !n.all && !slices.Contains(n.nodes, reader) {
 			continue
 		}
+
 		news, err := node.ParseNews(n.news)
 		if err != nil {
 			return h, err
 		}
+
 		node.Append(&h.News, news)
 	}
+
 	return h, nil
 }
 

@@ -17,10 +17,10 @@ type group struct {
 	names   names
 
 	mu    sync.Mutex
-	seen  int64           // the version of the last note that the node has read
-	knows bool            // it has read one
+	seen  int64      // the version of the last note that the node has read
+	knows bool       // it has read one
 	heard node.Heard // what other nodes have done, not returned yet
-	news  time.Time       // when the node heard last of them
+	news  time.Time  // when the node heard last of them
 
 	trouble atomic.Pointer[error] // why the step that is under way takes long; nil: it does not
 }
@@ -50,6 +50,7 @@ func (g *group) take() (h node.Heard) {
 func (g *group) hear(all *board) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	if g.knows && all.last > g.seen {
 		h, err := all.since(g.seen, g.node)
 		if err != nil {
@@ -59,6 +60,7 @@ func (g *group) hear(all *board) error {
 			g.news = time.Now()
 		}
 	}
+
 	g.seen, g.knows = max(g.seen, all.last), true
 	return nil
 }
@@ -79,10 +81,12 @@ func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o open
 	if a, ok := tx.(Asker); ok {
 		asked = a.Asked()
 	}
+
 	now, received := tx.Now(), time.Now()
 	if o.now, err = latest(now, o.board.time); err != nil {
 		return o, err
 	}
+
 	keys, values = keys[1:], values[1:]
 	if isStep {
 		if o.record, err = parseRecord(values[0]); err != nil {
@@ -90,12 +94,14 @@ func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o open
 		}
 		keys, values = keys[1:], values[1:]
 	}
+
 	o.table = node.NewTable(func(budgets []ledger.Key) ([][]byte, error) {
 		return tx.Get(g.names.rows(nil, budgets)...)
 	})
 	for i, key := range keys {
 		o.table.Take(&node.SavedRow{Key: g.names.budget(key), Bytes: values[i]})
 	}
+
 	o.table.Begin(o.now, asked, received, isStep)
 	return o, nil
 }

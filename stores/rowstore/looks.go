@@ -47,10 +47,12 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 	caller := &look{keys: keys, see: see, done: make(chan error, 1)}
 	l.mu.Lock()
 	l.waiting = append(l.waiting, caller)
+
 	if !l.running {
 		l.running = true
 		go l.run()
 	}
+
 	l.mu.Unlock()
 	select {
 	case err := <-caller.done:
@@ -72,6 +74,7 @@ func (l *looks) run() {
 		if len(batch) == 0 {
 			return
 		}
+
 		err := l.make(batch)
 		for _, caller := range batch {
 			caller.done <- err
@@ -85,21 +88,26 @@ func (l *looks) make(batch []*look) error {
 	for _, caller := range batch {
 		budgets = append(budgets, caller.keys...)
 	}
+
 	keys := l.names.rows([]string{l.names.board()}, budgets)
 	do := func(tx Tx, asked time.Time) error {
 		o, err := l.open(tx, keys, asked, false)
 		if err != nil {
 			return err
 		}
+
 		for _, caller := range batch {
 			caller.show(&o.table)
 		}
+
 		return o.table.Err()
 	}
+
 	err := l.read(keys, do)
 	if err != nil {
 		err = l.read(keys, do) // a connection may have been lost
 	}
+
 	return err
 }
 

@@ -52,12 +52,14 @@ func (o *Options) check() error {
 			Problem: fmt.Sprintf("%d is negative: use 1 or more, or 0 for %d", o.Rows, defaultRows),
 		})
 	}
+
 	if o.Lease != 0 && o.Lease < leastLease {
 		mistakes = append(mistakes, &store.OptionError{
 			Package: "rowstore", Option: "Options.Lease",
 			Problem: fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Lease, leastLease, defaultLease),
 		})
 	}
+
 	return errors.Join(mistakes...)
 }
 

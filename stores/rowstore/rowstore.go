@@ -39,9 +39,11 @@ func New(db Database, o Options) (*Store, error) {
 		Node: ledger.Node{ID: node.NewNode(), Lease: options.Lease.Microseconds()},
 		Rows: options.Rows,
 	}
+
 	if a, ok := db.(arriver); ok {
 		of.Arrivals = a.Arrivals()
 	}
+
 	return &Store{node.New(newBackend(db, of.Node.ID, options), of)}, nil
 }
 

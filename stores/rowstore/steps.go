@@ -68,8 +68,10 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) err
 	if time.Now().Before(s.rests) {
 		return errBack
 	}
+
 	s.decide = decide
 	defer func() { s.decide = nil }()
+
 	keys := s.names.rows([]string{s.names.board(), s.names.record(s.node)}, budgets)
 	for tries := 1; ; tries++ {
 		s.number, s.ended, s.put = s.number+1, false, false
@@ -83,10 +85,12 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) err
 		if err == nil || !s.ended && !s.put || errors.Is(err, ErrNotSaved) {
 			return err
 		}
+
 		if s.put {
 			s.trouble.Store(&err)
 			saved, doubt := s.find()
 			s.trouble.Store(nil)
+
 			switch {
 			case doubt != nil:
 				s.back = false // its lease is over
@@ -94,11 +98,13 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) err
 			case s.back:
 				return s.rest()
 			}
+
 			s.saved = s.number
 			if saved {
 				return nil
 			}
 		}
+
 		if tries == triesMost {
 			return err
 		}
@@ -118,6 +124,7 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrAway) {
 		return fmt.Errorf("%w: %w", ErrAway, err) // it does not answer
 	}
+
 	return err
 }
 
@@ -141,6 +148,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 	if s.back = o.record.IsBefore(s.saved); s.back {
 		return errBack
 	}
+
 	switch o.record.Begin(s.number, tryStep) {
 	case ledger.Done:
 		s.noted = true
@@ -148,28 +156,34 @@ func (s *steps) do(tx Tx, keys []string) error {
 	case ledger.Late:
 		return errTwice
 	}
+
 	told := s.decide(&o.table)
 	changed, err := o.table.Changed()
 	if err != nil {
 		return err
 	}
+
 	if !told.Empty() {
 		o.board.pin(o.now, s.node, &told)
 		wake(tx, &told)
 	}
+
 	if s.options.ManyClocks {
 		o.board.time = o.now
 	} else if told.Empty() && len(changed) == 0 {
 		s.ended = true
 		return nil
 	}
+
 	for i := range changed {
 		r := &changed[i]
 		tx.Put(s.names.row(r.Key), r.Bytes, max(0, time.Duration(r.Matters(o.now))*time.Microsecond))
 	}
+
 	if !told.Empty() || s.options.ManyClocks {
 		tx.Put(s.names.board(), o.board.bytes(), boardKeep)
 	}
+
 	s.putRecord(tx, &o.record)
 	s.ended, s.put, s.noted = true, true, true
 	return nil
@@ -186,14 +200,17 @@ func wake(tx Tx, told *node.Told) {
 	if !ok {
 		return
 	}
+
 	if told.All {
 		w.Wake()
 		return
 	}
+
 	var nodes []string
 	for _, n := range told.Nodes {
 		nodes = append(nodes, nodeName(n))
 	}
+
 	if len(nodes) > 0 {
 		w.Wake(nodes...)
 	}
@@ -215,6 +232,7 @@ func (s *steps) find() (saved bool, doubt error) {
 		if time.Now().After(end) {
 			return false, err
 		}
+
 		time.Sleep(wait)
 	}
 }
@@ -225,14 +243,17 @@ func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
 	if err != nil {
 		return false, err
 	}
+
 	record, err := parseRecord(values[0])
 	if err != nil {
 		return false, err
 	}
+
 	s.back = s.back || record.IsBefore(s.saved)
 	if record.Begin(s.number, tryFence) != ledger.Do {
 		return record.Tried() == tryStep, nil
 	}
+
 	s.putRecord(tx, &record)
 	return false, nil
 }

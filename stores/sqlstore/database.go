@@ -48,6 +48,7 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	if err != nil {
 		return false, undoneError{fail(err)}
 	}
+
 	defer s.end()
 	tx := newTransaction(ctx, s, group, len(keys))
 	locked, err := tx.begin(keys)
@@ -57,16 +58,19 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	if !locked {
 		return true, fail(tx.makeGroup())
 	}
+
 	if err := do(tx); err != nil {
 		_ = tx.rollback() // if it fails the connection is closed, which does the same
 		return isRolledBack(tx.err), err
 	}
+
 	switch err := tx.commit(); {
 	case err != nil && isUndone(err):
 		return isRolledBack(err), undoneError{fail(err)}
 	case err != nil:
 		return false, fail(err)
 	}
+
 	d.sweep(tx.now)
 	return false, nil
 }
@@ -82,11 +86,13 @@ func (d *database) look(ctx context.Context, group string, keys []string, do fun
 	if err != nil {
 		return false, fail(err)
 	}
+
 	defer s.end()
 	tx := newTransaction(ctx, s, group, len(keys))
 	if err := tx.look(keys); err != nil {
 		return isGone(err), fail(err)
 	}
+
 	s.sound = true
 	return false, do(tx)
 }
@@ -114,6 +120,7 @@ func (d *database) check() error {
 	if err := d.probe(ctx); err != nil && isRefusal(err) {
 		return fail(err)
 	}
+
 	return nil
 }
 
@@ -121,6 +128,7 @@ func (d *database) check() error {
 func (d *database) probe(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if d.probed {
 		return nil
 	}
@@ -129,6 +137,7 @@ func (d *database) probe(ctx context.Context) error {
 	if err := d.db.QueryRowContext(ctx, "SELECT @@autocommit").Scan(&commits); err != nil {
 		return err
 	}
+
 	var mistakes []error
 	if !commits {
 		mistakes = append(mistakes, errAutocommit)
@@ -140,6 +149,7 @@ func (d *database) probe(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+
 	d.probed = len(mistakes) == 0
 	return errors.Join(mistakes...)
 }
@@ -152,17 +162,21 @@ func (d *database) sweep(now time.Time) {
 	minute := now.Unix() / 60
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if minute <= d.swept {
 		return
 	}
+
 	first := d.swept == 0
 	d.swept = minute
 	if first {
 		return // programs that run for less than a minute leave it to others
 	}
+
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
+
 		for {
 			removed, err := d.remove(ctx, minute)
 			if err != nil || removed < sweepMost {
@@ -178,6 +192,7 @@ func (d *database) remove(ctx context.Context, minute int64) (removed int, err e
 	if err != nil {
 		return 0, err
 	}
+
 	defer s.end()
 	err = s.send(ctx,
 		statement{text: readCommitted},
@@ -189,6 +204,7 @@ func (d *database) remove(ctx context.Context, minute int64) (removed int, err e
 			return rows.Err()
 		}},
 	)
+
 	s.sound = err == nil
 	return removed, err
 }

@@ -83,13 +83,16 @@ func isRefusal(err error) bool {
 			return true
 		}
 	}
+
 	if strings.HasSuffix(err.Error(), "sql: database is closed") { // package sql does not export that error
 		return true
 	}
+
 	var e *mysql.MySQLError
 	if !errors.As(err, &e) || isNumber(err, tooManyUserConnections, userLimitReached) {
 		return false
 	}
+
 	class := string(e.SQLState[:2])
 	return class == "28" || class == "42"
 }

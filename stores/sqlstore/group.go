@@ -65,6 +65,7 @@ func (tx *transaction) begin(keys []string) (locked bool, err error) {
 		},
 		tx.selects(clock+" - @throttle_began", keys),
 	)
+
 	return locked, err
 }
 
@@ -92,19 +93,23 @@ func (tx *transaction) commit() error {
 	if len(tx.puts) == 0 {
 		return tx.rollback()
 	}
+
 	// Sorted, so that it locks rows in the order in which others do.
 	slices.SortFunc(tx.puts, func(a, b put) int { return strings.Compare(a.key, b.key) })
 	var text strings.Builder
 	text.WriteString("INSERT INTO throttle_rows (name, value, minute) VALUES ")
+
 	for i, p := range tx.puts {
 		if i > 0 {
 			text.WriteByte(',')
 		}
 		fmt.Fprintf(&text, "(%s,%s,%d)", literal(p.key), literal(string(p.value)), p.minute)
 	}
+
 	text.WriteString(" ON DUPLICATE KEY UPDATE value = VALUES(value), minute = VALUES(minute)")
 	err := tx.session.send(tx.ctx, statement{text: text.String()}, statement{text: "COMMIT"}, statement{text: restore})
 	tx.session.sound = err == nil
+
 	return err
 }
 

@@ -29,10 +29,12 @@ func (s *session) send(ctx context.Context, statements ...statement) error {
 		}
 		text.WriteString(st.text)
 	}
+
 	rows, err := s.conn.QueryContext(ctx, text.String())
 	if err != nil {
 		return err
 	}
+
 	defer rows.Close()
 	for _, st := range statements {
 		if st.take == nil {
@@ -41,8 +43,10 @@ func (s *session) send(ctx context.Context, statements ...statement) error {
 		if err := st.take(rows); err != nil {
 			return err
 		}
+
 		rows.NextResultSet()
 	}
+
 	return rows.Err()
 }
 

@@ -49,6 +49,7 @@ func (tx *transaction) Get(keys ...string) ([][]byte, error) {
 			more = append(more, key)
 		}
 	}
+
 	if len(more) > 0 {
 		now, asked := tx.now, tx.asked
 		tx.err = tx.session.send(tx.ctx, tx.selects("0", more))
@@ -56,10 +57,12 @@ func (tx *transaction) Get(keys ...string) ([][]byte, error) {
 			return nil, fail(tx.err)
 		}
 	}
+
 	values := make([][]byte, len(keys))
 	for i, key := range keys {
 		values[i] = tx.rows[key]
 	}
+
 	return values, nil
 }
 
@@ -93,13 +96,16 @@ func (tx *transaction) take(rows *sql.Rows) error {
 	for rows.Next() {
 		var now, passed int64
 		var name string
+
 		var value []byte
 		if err := rows.Scan(&now, &passed, &name, &value); err != nil {
 			return err
 		}
+
 		tx.now = time.UnixMicro(now)
 		tx.asked = sent.Add(min(time.Duration(max(passed, 0))*time.Microsecond, time.Since(sent)))
 		tx.rows[name] = value
 	}
+
 	return rows.Err()
 }

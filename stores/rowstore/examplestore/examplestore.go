@@ -47,10 +47,12 @@ func (d *Directory) Transact(ctx context.Context, group string, _ []string, do f
 		if err != nil {
 			return err
 		}
+
 		t := &tx{rows: last.Rows, put: map[string]row{}}
 		if err := do(t); err != nil || len(t.put) == 0 {
 			return err
 		}
+
 		next := state{rand.Text(), last.ID, maps.Clone(last.Rows)}
 		maps.DeleteFunc(next.Rows, func(_ string, r row) bool { return r.Until.Before(t.now) })
 		maps.Copy(next.Rows, t.put)
@@ -58,6 +60,7 @@ func (d *Directory) Transact(ctx context.Context, group string, _ []string, do f
 			return err
 		}
 	}
+
 	return context.Cause(ctx)
 }
 
@@ -96,10 +99,12 @@ func newest(dir string) (n int, last state, err error) {
 		if n = 0; err != nil {
 			return 0, state{}, err
 		}
+
 		for _, name := range names {
 			number, _ := strconv.Atoi(strings.TrimSuffix(filepath.Base(name), ".json"))
 			n = max(n, number)
 		}
+
 		if n == 0 {
 			return 0, state{Rows: make(map[string]row)}, nil
 		}
@@ -129,22 +134,27 @@ func swap(dir string, n int, s *state) (saved bool, err error) {
 	if err = errors.Join(err, os.MkdirAll(dir, 0o700)); err != nil {
 		return false, err
 	}
+
 	begun := filepath.Join(dir, s.ID+".tmp")
 	defer os.Remove(begun)
 	if err = os.WriteFile(begun, b, 0o600); err == nil {
 		err = os.Link(begun, path(dir, n))
 	}
+
 	if errors.Is(err, fs.ErrExist) {
 		return false, nil
 	} else if err != nil {
 		return false, err
 	}
+
 	_ = os.Remove(path(dir, n-kept)) // it may have been removed before
+
 	// A program that stood still for long finds the number free again. Then its file is not the last one, and no
 	// other file follows it.
 	if last, _, err := newest(dir); last == n || err != nil {
 		return err == nil, err
 	}
+
 	next, err := read(dir, n+1)
 	return next.Before == s.ID, err
 }

@@ -69,6 +69,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 		f = b.fates()
 		b.mu.Unlock()
 	}
+
 	var last *bubbleTx
 	err := b.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
 		for more := true; more; f = good {
@@ -79,18 +80,22 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 			if f == dropped {
 				return errLost
 			}
+
 			more = f == repeated
 		}
+
 		last.flush()
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+
 	b.ring(last)
 	if f == lost {
 		return errLost
 	}
+
 	return nil
 }
 
@@ -105,11 +110,13 @@ func (b readBubbled) Read(ctx context.Context, group string, keys []string, do f
 func (b *bubbled) ring(tx *bubbleTx) {
 	var wakes []func()
 	b.mu.Lock()
+
 	for node, wake := range b.bells {
 		if tx.wakes(node) {
 			wakes = append(wakes, wake)
 		}
 	}
+
 	b.mu.Unlock()
 	for _, wake := range wakes {
 		wake()

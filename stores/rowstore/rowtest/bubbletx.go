@@ -39,14 +39,17 @@ func (tx *bubbleTx) Get(keys ...string) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	values = slices.Clone(values)
 	tx.in.mu.Lock()
 	defer tx.in.mu.Unlock()
+
 	for i, k := range keys {
 		if until, ok := tx.in.until[k]; ok && !tx.now.Before(until) {
 			values[i] = nil
 		}
 	}
+
 	return values, nil
 }
 
@@ -62,11 +65,13 @@ func (tx *bubbleTx) flush() {
 	for _, p := range tx.puts {
 		tx.in.until[p.key] = tx.now.Add(p.keep)
 	}
+
 	tx.in.mu.Unlock()
 	longer := time.Duration(0)
 	if tx.Tx.Now().Sub(tx.now).Abs() > time.Hour {
 		longer = 24 * time.Hour
 	}
+
 	for _, p := range tx.puts {
 		tx.Tx.Put(p.key, p.value, p.keep+longer)
 	}

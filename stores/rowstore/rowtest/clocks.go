@@ -18,16 +18,20 @@ func (g *group) clock() {
 			for a := now; a != 0; {
 				step, a = a, step%a
 			}
+
 			time.Sleep(1100 * time.Microsecond)
 			if again := tx.Now().UnixMicro(); again != now {
 				g.Errorf("Now returned two times in one call of do, %d µs apart: it has to read the clock once", again-now)
 			}
+
 			return err
 		})
+
 		if g.Failed() {
 			return
 		}
 	}
+
 	if step > 1000 {
 		g.Errorf("the clock has steps of %v or more, and must have steps of a millisecond or less", time.Duration(step)*time.Microsecond)
 	}
@@ -44,8 +48,10 @@ func (g *group) clockAfterLock() {
 			now = tx.Now()
 			return err
 		}, g.key("a"))
+
 		ahead = time.Until(now)
 	}
+
 	var end atomic.Pointer[time.Time] // of do of the first transaction, by this program's clock
 	has, second := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -58,24 +64,30 @@ func (g *group) clockAfterLock() {
 			if late := end.Load().Add(ahead - slack).Sub(tx.Now()); late > 0 {
 				g.Errorf("a transaction waited for another one, and its time is %v before the other one ended: the clock is read before the group is locked, or in the statement that waits for the lock", late)
 			}
+
 			return nil
 		})
 	}()
+
 	first := true
 	g.transact(func(tx rowstore.Tx) error {
 		if _, err := tx.Get(g.key("a")); err != nil {
 			return err
 		}
+
 		if first {
 			first = false
 			close(has)
 		}
+
 		time.Sleep(wait)
 		tx.Put(g.key("a"), []byte("first"), time.Hour)
 		now := time.Now()
 		end.Store(&now)
+
 		return nil
 	}, g.key("a"))
+
 	if err := <-second; err != nil && !errors.Is(err, rowstore.ErrAway) {
 		g.Errorf("Transact: %v", err)
 	}

@@ -44,6 +44,7 @@ func through(t *testing.T, address string, open func(t *testing.T, address strin
 	if r.came.Load() == 0 {
 		t.Fatal("a transaction was made, and the relay has no connection. The Database has to connect to the address that open gets, and to no other one")
 	}
+
 	return l
 }
 
@@ -82,17 +83,20 @@ func (l *line) lostReplies() {
 		stop()
 		done := !lost()
 		l.relay.lose(0)
+
 		after := l.number()
 		if after > before+1 {
 			l.Fatalf("reply %d of a transaction was lost with its connection, and the transaction was saved %d times. Nobody knew whether it was saved. "+
 				"So neither Transact nor the client library may repeat it: Transact has to return an error. Then the Store finds out", n, after-before)
 		}
+
 		if err == nil && after == before {
 			l.Fatalf("reply %d of a transaction was lost with its connection. Transact returned nil, and nothing is saved", n)
 		}
 		if done {
 			return
 		}
+
 		l.again(n)
 	}
 }
@@ -102,6 +106,7 @@ func (l *line) again(n int) {
 	l.Helper()
 	ctx, stop := context.WithTimeout(l.Context(), patience)
 	defer stop()
+
 	var err error
 	for ctx.Err() == nil {
 		if err = l.add(ctx); err == nil {
@@ -109,6 +114,7 @@ func (l *line) again(n int) {
 		}
 		time.Sleep(pause)
 	}
+
 	l.Fatalf("reply %d of a transaction was lost with its connection, and transactions still fail %v later: does the Database connect again? The last error: %v", n, patience, err)
 }
 
@@ -119,6 +125,7 @@ func (l *line) frozen() {
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- l.add(ctx) }()
+
 	const most = 5 * time.Second // after that the Store has given up Transact
 	for range pauses(most) {
 		select {
@@ -127,9 +134,11 @@ func (l *line) frozen() {
 				l.Error("the database did not answer, and Transact returned nil")
 			}
 			return
+
 		case <-time.After(pause):
 		}
 	}
+
 	l.Fatalf("the database does not answer. The context of Transact ended %v ago, and Transact has not returned: is ctx given to each call of the database?", most)
 }
 

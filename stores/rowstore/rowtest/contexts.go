@@ -23,6 +23,7 @@ func (g *group) context() {
 			return nil
 		})
 	}()
+
 	select {
 	case <-done: // either way: whether it was saved need not be known
 	case <-time.After(soon):
@@ -36,6 +37,7 @@ func (g *group) cancelled() {
 	var running atomic.Int32
 	var took time.Duration
 	saved := uint64(0)
+
 	keys := []string{g.key("number"), g.key("b"), g.key("c"), g.key("d"), g.key("e"), g.key("f"), g.key("g"), g.key("h")}
 	for i := range tries {
 		ctx, stop := context.WithCancel(g.Context())
@@ -43,38 +45,47 @@ func (g *group) cancelled() {
 		if i > 2 { // the first have made connections
 			end = time.AfterFunc(time.Duration(rand.Int64N(int64(took)*5/4+1)), stop)
 		}
+
 		var number uint64
 		begun := time.Now()
 		err := g.db.Transact(ctx, g.name, []string{g.key("number")}, func(tx rowstore.Tx) error {
 			running.Add(1)
 			defer running.Add(-1)
+
 			values, err := tx.Get(g.key("number"))
 			if err != nil {
 				return err
 			}
+
 			number = 1 + count(values[0])
 			for _, k := range keys {
 				tx.Put(k, binary.BigEndian.AppendUint64(nil, number), time.Hour)
 			}
+
 			return nil
 		})
+
 		if running.Load() != 0 {
 			g.Fatal("Transact returned when its context ended, and do still runs")
 		}
+
 		if end == nil {
 			took = time.Since(begun)
 		} else {
 			end.Stop()
 		}
+
 		stop()
 		if err != nil {
 			g.number(keys)
 			continue
 		}
+
 		if saved++; g.number(keys) < number {
 			g.Fatalf("Transact returned nil, and the rows have number %d though the transaction put %d: if the context ends before it is known that all is saved, Transact has to return an error", g.number(keys), number)
 		}
 	}
+
 	if n := g.number(keys); n < saved || n > tries {
 		g.Errorf("of %d transactions, whose contexts ended at any time, %d returned nil, and the rows count %d. If they count more than there were, a transaction was made again after its commit was cut off: Transact has to return an error then. "+
 			"If they count less than returned nil, Transact returned nil before all was saved", tries, saved, n)
@@ -107,28 +118,35 @@ func (g *group) standstill(freeze, thaw func()) {
 			if err != nil {
 				return err
 			}
+
 			tx.Put(g.key("a"), append([]byte("late after "), values[0]...), time.Hour)
 			first()
 			return nil
 		})
 	}()
+
 	select {
 	case <-stands:
 	case err := <-result:
 		g.Fatalf("Transact: %v", err)
 	}
+
 	others := make(chan error, 1)
 	go func() { others <- g.persist("others") }()
+
 	select {
 	case err := <-others:
 		if err != nil {
 			g.Fatalf("a program stood still in a transaction, and kept all others out for %v: the database has to end its transaction by itself. A database that cannot do that needs a compare-and-swap. Last error: %v", soon, err)
 		}
+
 	case <-time.After(2 * soon):
 		g.Fatalf("a program stood still in a transaction, and kept all others out for %v. Their Transact did not return when its context ended: does it wait for a lock in the memory of the program, or for the database without ctx?", 2*soon)
 	}
+
 	thaw()
 	release()
+
 	select {
 	case err := <-result:
 		switch v := string(g.get(g.key("a"))[0]); {
@@ -137,6 +155,7 @@ func (g *group) standstill(freeze, thaw func()) {
 		case err == nil && v == "others":
 			g.Error("a program stood still in a transaction that the database ended: its Transact returned nil, and nothing is saved")
 		}
+
 	case <-time.After(soon):
 		g.Fatalf("a program stood still in a transaction, and its Transact does not return after it went on")
 	}
@@ -146,6 +165,7 @@ func (g *group) standstill(freeze, thaw func()) {
 func (g *group) persist(value string) (err error) {
 	all, stop := context.WithTimeout(g.Context(), soon)
 	defer stop()
+
 	for all.Err() == nil {
 		ctx, stop := context.WithTimeout(all, soon/4)
 		err = g.other.Transact(ctx, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
@@ -153,11 +173,14 @@ func (g *group) persist(value string) (err error) {
 			tx.Put(g.key("a"), []byte(value), time.Hour)
 			return err
 		})
+
 		stop()
 		if err == nil {
 			return nil
 		}
+
 		time.Sleep(50 * time.Millisecond)
 	}
+
 	return err
 }

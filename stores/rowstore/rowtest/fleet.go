@@ -20,6 +20,7 @@ func (s *suite) fleet(t *testing.T) {
 	var mu sync.Mutex
 	var marks []int64
 	var all sync.WaitGroup
+
 	end := time.Now().Add(length)
 	for range nodes {
 		st := s.store(t, s.open(t), o)
@@ -31,6 +32,7 @@ func (s *suite) fleet(t *testing.T) {
 						t.Errorf("Book: %v", err)
 						return
 					}
+
 					mu.Lock()
 					marks = append(marks, g.Handle.Start)
 					mu.Unlock()
@@ -39,16 +41,19 @@ func (s *suite) fleet(t *testing.T) {
 			})
 		}
 	}
+
 	all.Wait()
 	if t.Failed() {
 		return
 	}
+
 	slices.Sort(marks)
 	for i := n; i < len(marks); i++ {
 		if marks[i]-marks[i-n] <= per.Microseconds() {
 			t.Fatalf("%d starts in %d µs, and the limit is %d in %v: do transactions overlap, or does the clock go back?", n+1, marks[i]-marks[i-n], n, per)
 		}
 	}
+
 	if len(marks) < n*int(length/per)/2 {
 		t.Errorf("%d starts in %v, and the limit allows %d: do transactions take long, or wait long for the lock?", len(marks), length, n*int(length/per))
 	}

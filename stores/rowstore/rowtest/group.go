@@ -34,6 +34,7 @@ func (g *group) transactOn(db rowstore.Database, do func(rowstore.Tx) error, key
 	called := false
 	ctx, stop := context.WithTimeout(g.Context(), patience)
 	defer stop()
+
 	var err error
 	for stood := true; stood; {
 		begun := time.Now()
@@ -41,9 +42,11 @@ func (g *group) transactOn(db rowstore.Database, do func(rowstore.Tx) error, key
 			called = true
 			return do(tx)
 		})
+
 		// On a busy machine this program may stand still while it has the lock, and the database takes the lock away.
 		stood = errors.Is(err, rowstore.ErrAway) && time.Since(begun) > time.Second && ctx.Err() == nil
 	}
+
 	if err != nil && ctx.Err() != nil {
 		g.Errorf("Transact was not done after %v: %v. If it waits for a lock, who has the lock? If it compares and swaps, what differs each time?", patience, err)
 	} else if err != nil {

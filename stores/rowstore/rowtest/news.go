@@ -14,6 +14,7 @@ func (g *group) reads(oneClock bool) {
 	if !ok {
 		g.Skip("the Database is no Reader: nodes look in transactions")
 	}
+
 	for i := range byte(20) {
 		var now time.Time
 		g.transact(func(tx rowstore.Tx) error {
@@ -22,6 +23,7 @@ func (g *group) reads(oneClock bool) {
 			tx.Put(g.key("a"), []byte{i}, time.Hour)
 			return err
 		})
+
 		if err := r.Read(g.Context(), g.name, []string{g.key("a"), g.key("none")}, func(tx rowstore.Tx) error {
 			values, err := tx.Get(g.key("none"), g.key("a"))
 			if err == nil && (values[0] != nil || !bytes.Equal(values[1], []byte{i})) {
@@ -30,6 +32,7 @@ func (g *group) reads(oneClock bool) {
 			if at := tx.Now(); oneClock && at.Before(now) {
 				g.Errorf("Read was at %v, and the transaction before it %v later: is the clock of Read the database's, and read after the call?", at, now.Sub(at))
 			}
+
 			return err
 		}); err != nil {
 			g.Fatalf("Read: %v", err)
@@ -43,6 +46,7 @@ func (g *group) news() {
 	if !ok {
 		g.Skip("the Database is no Notifier: nodes look four times a second")
 	}
+
 	woken := make(chan struct{}, 1)
 	stop, err := n.Listen(g.name, "me", func() {
 		select {
@@ -53,19 +57,23 @@ func (g *group) news() {
 	if err != nil {
 		g.Fatalf("Listen: %v", err)
 	}
+
 	defer sync.OnceFunc(stop)()
 	for _, to := range [][]string{nil, {"other", "me"}} {
 		g.transact(func(tx rowstore.Tx) error {
 			if w, ok := tx.(rowstore.Waker); ok {
 				w.Wake(to...)
 			}
+
 			tx.Put(g.key("news"), []byte("a"), time.Hour) // as a Store does that wakes nodes
 			select {                                      // a node that is woken now looks too early
 			case <-woken:
 			case <-time.After(50 * time.Millisecond):
 			}
+
 			return nil
 		})
+
 		select {
 		case <-woken:
 		case <-time.After(soon):

@@ -33,6 +33,7 @@ func newOutside(t *testing.T, db rowstore.Database) rowstore.Database {
 			t.Logf("Transact or Read of the Database returned an error, after which the Store waits and tries again. So the times differ. The last error: %v", *err)
 		}
 	})
+
 	go func() {
 		for {
 			b := &bridge{in: make(chan func()), out: make(chan func())}
@@ -44,9 +45,11 @@ func newOutside(t *testing.T, db rowstore.Database) rowstore.Database {
 			}
 		}
 	}()
+
 	if _, ok := db.(rowstore.Reader); ok {
 		return readOutside{o}
 	}
+
 	return o
 }
 
@@ -77,6 +80,7 @@ func (o *outside) call(ctx context.Context, do func(rowstore.Tx) error, f func(c
 			}
 			ends = context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })
 		})
+
 		var did error
 		err = f(out, func(tx rowstore.Tx) error {
 			b.inside(func() { did = do(&outsideTx{Tx: tx, bridge: b}) })
@@ -85,8 +89,10 @@ func (o *outside) call(ctx context.Context, do func(rowstore.Tx) error, f func(c
 		if err != nil && did == nil && out.Err() == nil {
 			o.note(err)
 		}
+
 		b.inside(func() { ends() })
 	})
+
 	return err
 }
 

@@ -22,6 +22,7 @@ func (g *group) overtakes(key, value string, keep time.Duration) bool {
 			return err
 		})
 	}()
+
 	select {
 	case err := <-done:
 		return err == nil
@@ -48,18 +49,21 @@ func (g *group) overtakenIn(in string, more bool) {
 			tx.Put(b, []byte("again"), time.Hour)
 			return err
 		}
+
 		overtook = g.overtakes(in+"a", "other", time.Hour)
 		tx.Put(b, []byte("first"), time.Hour)
 		tx.Put(once, []byte("first"), time.Hour)
 		if !more {
 			return nil
 		}
+
 		_, err := tx.Get(g.key(in + "c"))
 		return err
 	})
 	if err != nil || !overtook { // it locks, or the lock was taken away because do stood still
 		return
 	}
+
 	if calls == 1 && more {
 		g.Error("do got a row, another program saved that row, do got a second row, and then the transaction was saved. " +
 			"The version that is compared has to be the one of the first Get: a later Get must not replace it")
@@ -76,21 +80,25 @@ func (g *group) removed() {
 	if !put("old", time.Millisecond) {
 		return
 	}
+
 	calls, gone := 0, false
 	err := g.db.Transact(g.Context(), g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
 		calls++
 		if _, err := tx.Get(g.key("a")); err != nil {
 			return err
 		}
+
 		for end := time.Now().Add(5 * time.Second / 2); calls == 1 && !gone && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 			if !g.overtakes("other", "other", time.Hour) { // it locks
 				break
 			}
 			gone = g.missing("a") && put("new", time.Hour)
 		}
+
 		tx.Put(g.key("b"), []byte("b"), time.Hour)
 		return nil
 	})
+
 	if err == nil && gone && calls == 1 {
 		g.Error("do got a row, the row was removed and put again with another value, and then the transaction was saved. A version must not come back after its row was removed: " +
 			"take a random one, or a number that all rows share")
@@ -121,18 +129,22 @@ func (g *group) returns() {
 			if !first {
 				return err
 			}
+
 			first = false
 			stop()
+
 			select {
 			case <-returned:
 				ended <- false
 			case <-time.After(100 * time.Millisecond):
 				ended <- true
 			}
+
 			tx.Put(g.key("a"), []byte("a"), time.Hour)
 			return err
 		})
 	}()
+
 	<-returned
 	if !first && !<-ended {
 		g.Error("the context ended while do ran, and Transact returned before do did. Transact has to wait for do: what do does later is not safe")
@@ -150,32 +162,39 @@ func (g *group) waits() {
 		passes <- all
 		return all
 	}
+
 	other := func() {
 		second <- g.other.Transact(ctx, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
 			if n := passed(0); n > late {
 				g.Errorf("a transaction waited for another one, its context ended, and do was called more than %v later: does the wait for the lock end with ctx?", late*pause)
 			}
+
 			_, err := tx.Get(g.key("a"))
 			tx.Put(g.key("a"), []byte("second"), time.Hour)
 			return err
 		})
 	}
+
 	first, locks := true, false
 	err := g.db.Transact(g.Context(), g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
 		_, err := tx.Get(g.key("a"))
 		if err != nil || !first {
 			return err
 		}
+
 		first = false
 		go other()
+
 		select {
 		case err := <-second: // it did not wait
 			second <- err
 			return nil
 		case <-time.After(100 * time.Millisecond):
 		}
+
 		locks = true
 		stop()
+
 		for range 2 * late {
 			if len(second) > 0 {
 				break
@@ -183,15 +202,18 @@ func (g *group) waits() {
 			time.Sleep(pause)
 			passed(1)
 		}
+
 		tx.Put(g.key("a"), []byte("first"), time.Hour)
 		return nil
 	})
+
 	stop()
 	select {
 	case <-second:
 	case <-time.After(soon):
 		g.Fatal("a transaction waited for another one, and its Transact does not return though its context has ended")
 	}
+
 	if err == nil && !locks {
 		g.overtakenAfterEnd()
 	}
@@ -208,9 +230,11 @@ func (g *group) overtakenAfterEnd() {
 		if calls++; calls > most {
 			return tooMany
 		}
+
 		_, err := tx.Get(g.key("b"))
 		g.overtakes("b", fmt.Sprint(calls), time.Hour)
 		tx.Put(g.key("b"), []byte("b"), time.Hour)
+
 		return err
 	})
 	if errors.Is(err, tooMany) {

@@ -25,6 +25,7 @@ func newRelay(t *testing.T, server string) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r := &relay{listener: l, server: server, gate: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	close(r.gate)
 	var all sync.WaitGroup
@@ -34,15 +35,18 @@ func newRelay(t *testing.T, server string) *relay {
 			if err != nil {
 				return
 			}
+
 			r.came.Add(1)
 			all.Go(func() { r.serve(client) })
 		}
 	})
+
 	t.Cleanup(func() {
 		r.thaw()
 		r.end()
 		all.Wait()
 	})
+
 	return r
 }
 
@@ -55,6 +59,7 @@ func (r *relay) serve(client net.Conn) {
 	if err != nil {
 		return
 	}
+
 	defer server.Close()
 	r.mu.Lock()
 	r.conns[client], r.conns[server] = struct{}{}, struct{}{}
@@ -63,12 +68,14 @@ func (r *relay) serve(client net.Conn) {
 	if ended {
 		return
 	}
+
 	var both sync.WaitGroup
 	both.Go(func() { r.pass(client, server, func() bool { return false }) })
 	both.Go(func() { r.pass(server, client, func() bool { return r.left.Add(-1) == 0 }) })
 	both.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	delete(r.conns, client)
 	delete(r.conns, server)
 }
@@ -77,12 +84,14 @@ func (r *relay) serve(client net.Conn) {
 func (r *relay) pass(from, to net.Conn, lose func() bool) {
 	defer from.Close()
 	defer to.Close()
+
 	b := make([]byte, 1<<16)
 	for {
 		n, err := from.Read(b)
 		if err != nil || lose() {
 			return
 		}
+
 		r.mu.Lock()
 		gate := r.gate
 		r.mu.Unlock()

@@ -19,22 +19,27 @@ func (g *group) rows() {
 		tx.Put(g.key("small"), []byte{0}, time.Hour)
 		return nil
 	}, g.key("small"))
+
 	values := g.get(g.key("small"), g.key("none"), g.key("large"))
 	if values[1] != nil {
 		g.Errorf("Get of a row that does not exist returned %d bytes that are not nil", len(values[1]))
 	}
+
 	if !bytes.Equal(values[0], []byte{0}) || !bytes.Equal(values[2], large) {
 		g.Fatalf("a transaction put a row of 1 byte and a row of %d bytes, and returned nil. Get of both, with a row that does not exist between them, returned %d and %d bytes, or other bytes: "+
 			"is each Put saved? Does Get return values in the order of its keys?", len(large), len(values[0]), len(values[2]))
 	}
+
 	g.transact(func(tx rowstore.Tx) error {
 		values, err := tx.Get(g.key("large")) // it is none of those that were known beforehand
 		if err == nil && !bytes.Equal(values[0], large) {
 			g.Errorf("a key that was not known beforehand: %d bytes", len(values[0]))
 		}
+
 		tx.Put(g.key("large"), []byte("shorter"), time.Hour)
 		return err
 	})
+
 	if v := g.get(g.key("large")); string(v[0]) != "shorter" {
 		g.Errorf("a row that was put twice: %d bytes", len(v[0]))
 	}
@@ -62,12 +67,14 @@ func (g *group) names() {
 	for _, last := range []string{"a", "A", "b", "-", "_", "."} {
 		keys = append(keys, g.key(strings.Repeat("k", 126-len(g.name)))+last)
 	}
+
 	g.transact(func(tx rowstore.Tx) error {
 		for _, k := range keys {
 			tx.Put(k, []byte(k), time.Hour)
 		}
 		return nil
 	}, keys...)
+
 	slices.Reverse(keys)
 	for i, v := range g.get(keys...) {
 		if string(v) != keys[i] {
@@ -82,25 +89,30 @@ func (g *group) manyRows(n int) {
 	if n <= 0 {
 		n = 256
 	}
+
 	n += 2 // the small rows of the store
 	var keys []string
 	for i := range n {
 		keys = append(keys, g.key(fmt.Sprint(i)))
 	}
+
 	value := bytes.Repeat([]byte("v"), 4096)
 	err := g.db.Transact(g.Context(), g.name, keys, func(tx rowstore.Tx) error {
 		values, err := tx.Get(keys...)
 		if err == nil && len(values) != n {
 			return fmt.Errorf("Get of %d keys returned %d values", n, len(values))
 		}
+
 		for _, k := range keys {
 			tx.Put(k, value, time.Hour)
 		}
+
 		return err
 	})
 	if err != nil {
 		g.Fatalf("a transaction that reads and puts %d rows of 4,096 bytes: %v. If the database bounds transactions, set Options.Rows, here and in the programs", n, err)
 	}
+
 	for i, v := range g.get(keys...) {
 		if !bytes.Equal(v, value) {
 			g.Fatalf("of a transaction that put %d rows of 4,096 bytes, row %d has %d bytes", n, i, len(v))
@@ -112,6 +124,7 @@ func (g *group) manyRows(n int) {
 func (g *group) keep() {
 	const short, long = time.Second, 5 * time.Second
 	begun := time.Now()
+
 	for _, keep := range []time.Duration{short, time.Hour} {
 		g.transact(func(tx rowstore.Tx) error {
 			tx.Put(g.key("again"), []byte("again"), keep)
@@ -121,11 +134,13 @@ func (g *group) keep() {
 			return nil
 		})
 	}
+
 	for end := begun.Add(5 * short / 2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		g.transact(func(tx rowstore.Tx) error { // which may remove rows
 			tx.Put(g.key("other"), []byte("other"), time.Hour)
 			return nil
 		})
+
 		v := g.get(g.key("again"), g.key("once"))
 		if v[0] == nil {
 			g.Fatalf("a row was put with a keep of %v, put again with an hour, and is gone after %v: does each Put set the time anew?", short, time.Since(begun))

@@ -36,15 +36,18 @@ func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o rowstore.Opt
 	if t.Failed() {
 		return
 	}
+
 	s := newSuite(open, o)
 	t.Run("contract", func(t *testing.T) {
 		db := s.outside(t)
 		storetest.RunWithin(t, storetest.Slack{Far: true}, func(t *testing.T) store.Store { return s.stores(t, db, 1, nil)[0] })
 	})
+
 	t.Run("contract of two stores", func(t *testing.T) {
 		if testing.Short() {
 			t.Skip("takes long: not with -short")
 		}
+
 		db := s.outside(t)
 		storetest.RunWithin(t, twostores.Slack, func(t *testing.T) store.Store {
 			return twostores.New(s.stores(t, db, 2, nil)...)
@@ -60,6 +63,7 @@ func Transactions(t *testing.T, open func(t *testing.T) rowstore.Database, o row
 		t.Log("mend the transactions first: what needs them is not run")
 		return
 	}
+
 	t.Run("fleet", s.fleet)
 	t.Run("lost replies", func(t *testing.T) {
 		db := s.outside(t)

@@ -23,6 +23,7 @@ func (s *suite) transactions(t *testing.T) {
 	if !s.with.ManyClocks {
 		t.Run("clock after lock", func(t *testing.T) { s.group(t).clockAfterLock() })
 	}
+
 	t.Run("skew", func(t *testing.T) { s.group(t).skew() })
 	t.Run("overtaken", func(t *testing.T) { s.group(t).overtaken() })
 	t.Run("removed", func(t *testing.T) { s.group(t).removed() })
@@ -45,6 +46,7 @@ func (g *group) order(oneClock bool) {
 	const callers, each = 8, 25
 	var mu sync.Mutex
 	seen := make(map[uint64]time.Time) // the time of each transaction, by its number
+
 	var all sync.WaitGroup
 	for i := range callers {
 		db := []rowstore.Database{g.db, g.other}[i%2]
@@ -57,28 +59,34 @@ func (g *group) order(oneClock bool) {
 					if err != nil {
 						return err
 					}
+
 					number = 1 + count(values[0])
 					now = tx.Now()
 					tx.Put(g.key("number"), binary.BigEndian.AppendUint64(nil, number), time.Hour)
+
 					return nil
 				}, g.key("number"))
+
 				mu.Lock()
 				seen[number] = now
 				mu.Unlock()
 			}
 		})
 	}
+
 	all.Wait()
 	if len(seen) != callers*each {
 		g.Fatalf("of %d transactions %d were lost: another transaction had read the row before, and overwrote it. Does Transact lock the group before it reads, "+
 			"or compare what it has read when it saves? A lock in the memory of one program is not enough", callers*each, callers*each-len(seen))
 	}
+
 	for i := range uint64(callers * each) {
 		if _, ok := seen[i+1]; !ok {
 			g.Fatalf("number %d was saved, and no transaction returned that put it: its do was called again, or a call of the database was repeated, though it was saved. "+
 				"A commit of which nobody knows whether it was saved must not be repeated: Transact returns an error", i+1)
 		}
 	}
+
 	for i := uint64(2); oneClock && i <= callers*each; i++ {
 		if seen[i].Before(seen[i-1]) {
 			g.Fatalf("transaction %d was at %v, and the transaction before it %v later. Is the clock read before the group is locked or, without a lock, before the rows are read? "+
@@ -95,6 +103,7 @@ func (g *group) skew() {
 		keys := []string{g.key(name + "-0"), g.key(name + "-1")}
 		known := keys[:1+i%2]
 		have := []chan struct{}{make(chan struct{}), make(chan struct{})} // the rows
+
 		var both sync.WaitGroup
 		for me, db := range []rowstore.Database{g.db, g.other} {
 			var once sync.Once
@@ -104,10 +113,12 @@ func (g *group) skew() {
 					if err != nil {
 						return err
 					}
+
 					second, err := tx.Get(keys[1])
 					if err != nil {
 						return err
 					}
+
 					once.Do(func() {
 						close(have[me])
 						select { // without a lock both have read before one of them is saved
@@ -115,9 +126,11 @@ func (g *group) skew() {
 						case <-time.After(20 * time.Millisecond):
 						}
 					})
+
 					if first[0] == nil && second[0] == nil {
 						tx.Put(keys[me], []byte("first"), time.Hour)
 					}
+
 					return nil
 				})
 				if err != nil && !errors.Is(err, rowstore.ErrAway) { // it may have been ended because it stood still on a busy machine
@@ -125,6 +138,7 @@ func (g *group) skew() {
 				}
 			})
 		}
+
 		both.Wait()
 		if v := g.get(keys...); v[0] != nil && v[1] != nil {
 			g.Fatalf("two transactions of a group have read the same two rows, and each put one of them: they are not serializable. "+

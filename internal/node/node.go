@@ -1,11 +1,37 @@
+// Package node is a node of a store: the program whose callers wait, and its work on rows that may be shared with other nodes. Package ledger
+// decides about rows, and knows no callers. This package knows callers, and no rows.
+//
+// [Caller] is one caller that waits for a start, in any store: its states, and the only type that changes them. memstore moves
+// its Callers itself, each under the locks of its budgets. The rest of the package is for stores that keep rows in one place for many nodes, a file or a
+// table of a database: [Store] is such a store, and a [Backend] does the rest. A Backend loads rows, has them decided on, and saves them.
+//
+// Who owns what in a Store:
+//
+//	Store    an op for each call: it is put in the worker's queue, and the caller waits for its answer
+//	worker   the queue, and one goroutine that makes steps, one at a time; callers that come meanwhile share the next step
+//	memory   who waits in the node, how many slots are held, which starts are watched
+//	step     drafts: the memory as the step under way leaves it
+//
+// One step:
+//
+//  1. The worker takes a batch of ops, and the news of other nodes that concern callers of this node.
+//  2. The Backend locks and loads the rows, and calls the worker back, perhaps more than once. The step decides: each op changes rows and
+//     drafts and leaves its answer in the op; then news and lines are gone through (serve.go).
+//  3. The Backend saves the rows, and has other nodes told.
+//  4. If that went well, the drafts become the memory, waiters are woken, and each op is answered. If not, the drafts are forgotten, each
+//     op is answered with the error, or waits for the next step, and grants that callers gave back are given back later.
+//
+// So nothing that callers see, and nothing that the node remembers, comes before the rows are saved.
 package node
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -13,12 +39,103 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
+// A Backend keeps the rows of budgets for many nodes. Its methods are safe for concurrent use, but
+// a node makes one Step at a time.
+type Backend interface {
+	// Step locks the rows, calls decide, saves the rows that decide has got and unlocks them:
+	// all rows are saved, or none. Decide asks for the rows of the keys first. Decide may be called
+	// again, with the rows as they were, if its changes could not be saved. After an error
+	// nothing was saved, unless it is an [ErrUnsure]. Step returns what other nodes have done since the last call.
+	Step(keys []ledger.Key, decide func(Rows) Told) (Heard, error)
+
+	// Read calls look with the rows as they are, which look does not change. Look asks for the rows of
+	// the keys, and may be called again. Read returns what other nodes have done, also with an error. It fails when ctx has ended.
+	Read(ctx context.Context, keys []ledger.Key, look func(Rows)) (Heard, error)
+
+	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
+	// stop is called. Wake does not block. A backend whose nodes cannot be told calls wake four times a second.
+	Listen(wake func()) (stop func(), err error)
+}
+
+// A DeathObserver is a Backend that knows of some nodes that they are dead before their leases end.
+type DeathObserver interface {
+	// IsDead reports whether a node is dead for sure. It does not block.
+	IsDead(node int64) bool
+}
+
+// ErrAway is what an error of Step is if the backend cannot be reached now. Callers that can wait then
+// wait for it, and the step is made again.
+var ErrAway = errors.New("the database cannot be reached")
+
+// ErrUnsure is what an error of Step is if it is not known whether the rows were saved, and the leases that the node had in them are over.
+var ErrUnsure = errors.New("it is not known whether this was saved")
+
+// A Troubled is a Backend whose steps may take long because something has failed.
+type Troubled interface {
+	// Trouble returns the failure in the step that is under way, or nil.
+	Trouble() error
+}
+
+// Rows are the rows of budgets during a step or a look.
+type Rows interface {
+	// Now is the time of the store's clock, in microseconds. The clock was read between Asked, when this node asked for the
+	// time, and Received, when this node had the answer.
+	Now() int64
+	Asked() time.Time
+	Received() time.Time
+
+	// Fetch says of which charges the rows are wanted next: a backend that has to load them does it at once.
+	Fetch(charges []store.Charge)
+
+	// Row returns the row of a budget. If there is none it returns nil, or with create a new one.
+	Row(key ledger.Key, create bool) *ledger.Row
+}
+
+// Told is the part of a step that concerns other nodes.
+type Told struct {
+	News  ledger.News
+	Nodes []int64 // the nodes that are to hear of it at once
+	All   bool    // all nodes are to hear of it at once
+}
+
+// Heard is what other nodes have done.
+type Heard struct {
+	News ledger.News
+	Lost bool // they may have done more
+}
+
+// Add adds later news.
+func (h *Heard) Add(later Heard) {
+	Append(&h.News, later.News)
+	h.Lost = h.Lost || later.Lost
+}
+
+// Empty reports whether nothing was heard.
+func (h *Heard) Empty() bool { return !h.Lost && IsEmpty(&h.News) }
+
+// Empty reports whether there is nothing to tell.
+func (t *Told) Empty() bool { return IsEmpty(&t.News) }
+
+// Options configure a node.
+type Options struct {
+	Node     ledger.Node
+	Arrivals *ledger.Arrivals // of the node. A nil Arrivals is made anew.
+	Rows     int              // about how many rows a step has at the most. Zero means no limit.
+}
+
+// NewNode returns a number for a node, which is unique.
+func NewNode() int64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // which never fails
+	return int64(binary.LittleEndian.Uint64(b[:])>>11) | 1
+}
+
 // A Store is a node's part of a [store.Store] for many nodes.
 type Store struct {
 	store.Minimal
 	backend Backend
 	options Options
-	lane    *lane
+	worker  *worker
 	ops     ops
 }
 
@@ -27,10 +144,10 @@ func New(b Backend, o Options) *Store {
 	if o.Arrivals == nil {
 		o.Arrivals = new(ledger.Arrivals)
 	}
-	return &Store{backend: b, options: o, lane: newLane(b, o)}
+	return &Store{backend: b, options: o, worker: newWorker(b, o)}
 }
 
-// own gives budgets that are the node's own keys that no other node has.
+// own gives budgets that are the node's own a key that is unique.
 func (s *Store) own(charges []store.Charge) {
 	for i := range charges {
 		if c := &charges[i]; c.Node {
@@ -50,12 +167,13 @@ func (s *Store) op(decide func(*step, *op), b *store.Booking) *op {
 // Book implements [store.Store].
 func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	o := s.op(book, b)
-	if g, ok := s.lane.deliver(&o.booking); ok {
+	if g, ok := s.worker.deliver(&o.booking); ok {
 		s.ops.put(o)
 		return g, nil
 	}
+
 	o.books, o.observer = true, outage.From(ctx)
-	s.lane.post(o)
+	s.worker.post(o)
 
 	patience := b.MaxWait
 	if patience == 0 {
@@ -64,16 +182,19 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	if !o.await(ctx, patience) {
 		return store.Grant{HeldBy: store.NotHeld}, s.leftError(ctx)
 	}
+
 	g, err := o.grant, o.err
 	if err != nil {
 		g = store.Grant{HeldBy: store.NotHeld}
 	} else {
 		// The clock was read between asked and received. The start is as old as it can be, and the wait is as long as it can be: a caller
 		// that went on before its start would come too close to the starts before.
-		if g.Age += max(0, time.Since(o.asked)); g.Wait > 0 {
+		g.Age += max(0, time.Since(o.asked))
+		if g.Wait > 0 {
 			g.Wait = max(time.Microsecond, g.Wait-max(0, time.Since(o.received)))
 		}
 	}
+
 	s.ops.put(o)
 	return g, err
 }
@@ -84,14 +205,16 @@ func (s *Store) leftError(ctx context.Context) error {
 	if why == nil {
 		why = context.DeadlineExceeded
 	}
-	if err := s.lane.away.Load(); err != nil {
+	if err := s.worker.away.Load(); err != nil {
 		return fmt.Errorf("%w (%w)", *err, why)
 	}
+
 	if t, ok := s.backend.(Troubled); ok {
 		if trouble := t.Trouble(); trouble != nil {
 			return fmt.Errorf("%w (%w)", trouble, why)
 		}
 	}
+
 	return why
 }
 
@@ -118,7 +241,7 @@ func (s *Store) Release(b *store.Booking, g store.Grant) {
 // undo does an op that gives something back.
 func (s *Store) undo(o *op) {
 	o.isUndo = true
-	s.lane.post(o)
+	s.worker.post(o)
 	if o.await(context.Background(), undoSoon) {
 		s.ops.put(o)
 	}
@@ -126,7 +249,7 @@ func (s *Store) undo(o *op) {
 
 // do does an op and waits for it.
 func (s *Store) do(ctx context.Context, o *op) (from, to float64, err error) {
-	s.lane.post(o)
+	s.worker.post(o)
 	if !o.await(ctx, -1) {
 		return 0, 0, s.leftError(ctx)
 	}
@@ -190,6 +313,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	charges := []store.Charge{c}
 	s.own(charges)
 	charges[0].Cost = 1
+
 	var st store.Status
 	if err := s.read(ctx, charges, func(rows Rows) {
 		row := rows.Row(charges[0].Budget.Key, false).Clone()
@@ -197,6 +321,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	}); err != nil {
 		return store.Status{}, err
 	}
+
 	return st, nil
 }
 
@@ -208,8 +333,8 @@ func (s *Store) read(ctx context.Context, charges []store.Charge, look func(Rows
 		keys = append(keys, charges[i].Budget.Key)
 	}
 	heard, err := s.backend.Read(ctx, keys, look)
-	s.lane.warn(heard.News)
-	s.lane.hear(heard)
+	s.worker.warn(heard.News)
+	s.worker.hear(heard)
 	return err
 }
 
@@ -226,18 +351,20 @@ func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 		charges = slices.Clone(charges)
 		s.own(charges)
 	}
+
 	w := &watching{store: s}
 	w.Begin(charges, g, news)
 
 	// What was heard before the watch is in the memory is told now.
-	s.lane.state.Lock()
-	s.lane.memory.watch(&w.Watch, true)
-	s.lane.keepAlive()
-	late := s.lane.memory.recent.isAbout(charges, &g)
-	s.lane.state.Unlock()
+	s.worker.state.Lock()
+	s.worker.memory.watch(&w.Watch, true)
+	s.worker.keepAlive()
+	late := s.worker.memory.recent.isAbout(charges, &g)
+	s.worker.state.Unlock()
 	if late {
 		w.Tell()
 	}
+
 	return w
 }
 
@@ -248,7 +375,8 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		defer stop()
 		ctx = within
 	}
-	var away error // what the caller waits for
+
+	var away error // why the caller waits
 	for {
 		var ok bool
 		err := w.store.read(ctx, w.charges, func(rows Rows) {
@@ -262,10 +390,12 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		case maxWait == 0 || !errors.Is(err, ErrAway):
 			return false, err
 		}
+
 		away = err // who waits for a start waits for the backend, too
 		if o := outage.From(ctx); o != nil {
 			o.StoreAway(err)
 		}
+
 		select {
 		case <-time.After(awayEvery):
 		case <-ctx.Done():
@@ -275,8 +405,34 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 
 // Stop implements [store.Watch].
 func (w *watching) Stop() {
-	l := w.store.lane
-	l.state.Lock()
-	defer l.state.Unlock()
-	l.memory.watch(&w.Watch, false)
+	k := w.store.worker
+	k.state.Lock()
+	defer k.state.Unlock()
+	k.memory.watch(&w.Watch, false)
+}
+
+// Often is how often a node looks that others cannot wake.
+const Often = 250 * time.Millisecond
+
+// Poll calls wake again and again, until stop is called. Next is how long it is until the next time.
+func Poll(wake func(), next func() time.Duration) (stop func()) {
+	var mu sync.Mutex
+	stopped := false
+	var again func()
+	again = func() {
+		mu.Lock()
+		defer mu.Unlock()
+
+		if !stopped {
+			wake()
+			time.AfterFunc(next(), again)
+		}
+	}
+
+	time.AfterFunc(next(), again)
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+	}
 }

@@ -1,0 +1,635 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// batchMost is how many ops share a step at the most, so that other nodes do not wait for long.
+const batchMost = 512
+
+// tidyFrom is how long a queue is, at the least, from which ops are taken out whose callers have left: a step may
+// take long if the backend cannot be reached.
+const tidyFrom = 4096
+
+// owedEvery is how often owed ops are tried again: callers may wait for the starts that they give back.
+const owedEvery = time.Second
+
+// awayEvery is how often a backend is asked that is away.
+const awayEvery = 250 * time.Millisecond
+
+// renewMost is how many leases are renewed in one step.
+const renewMost = 64
+
+// A worker makes the steps of a node, one at a time: it has the queue of its callers' ops, and the memory.
+//
+// Locks: state is locked within a step of the backend, and mu within state. Neither is held while the backend waits for other nodes.
+type worker struct {
+	backend    Backend
+	renewEvery time.Duration         // how often leases of held slots are renewed
+	tickEvery  time.Duration         // how often tick is called
+	away       atomic.Pointer[error] // why the backend is away, or nil if it is not
+	rowsMost   int                   // about how many rows a step has. Zero means no limit.
+
+	mu           sync.Mutex
+	queue        []*op
+	tidied       int   // how long the queue was when ops of callers that have left were taken out of it
+	running      bool  // a goroutine makes steps
+	rests        bool  // no steps are made for a while, because the backend is away
+	heard        Heard // what other nodes have done
+	look         bool  // other nodes have news
+	missed       Heard // news that the node could not take in, for the next retry
+	retryPending bool  // the look that retry has promised is not made yet
+
+	state  sync.Mutex
+	step   step
+	memory memory
+	// owed are undos that could not be done. They give back grants of steps that were saved, so there are at most as
+	// many of them as callers had grants: their number needs no limit.
+	owed        []*op
+	payPending  bool      // pay is called later
+	tickPending bool      // tick is called later
+	renewed     time.Time // when leases of held slots were renewed last
+	stop        func()
+}
+
+func newWorker(b Backend, o Options) *worker {
+	isDead := func(int64) bool { return false }
+	if m, ok := b.(DeathObserver); ok {
+		isDead = m.IsDead
+	}
+
+	lease := time.Duration(o.Node.Lease) * time.Microsecond
+	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, rowsMost: o.Rows, memory: newMemory(o, isDead)}
+	if lease < farthest.Wait { // in tests with longer leases a century may pass
+		k.tickEvery = min(k.tickEvery, ledger.Recall)
+	}
+
+	k.step = newStep(&k.memory)
+	return k
+}
+
+// post has an op done in one of the next steps.
+func (k *worker) post(o *op) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.queue) >= max(tidyFrom, 2*k.tidied) {
+		k.queue = slices.DeleteFunc(k.queue, (*op).isPointless)
+		k.tidied = len(k.queue)
+	}
+	k.queue = append(k.queue, o)
+	k.start()
+}
+
+// start has steps made, if there is anything to do. The worker is locked.
+func (k *worker) start() {
+	if !k.running && !k.rests {
+		k.running = true
+		go k.run()
+	}
+}
+
+// wakeUp looks for news of other nodes.
+func (k *worker) wakeUp() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.look = true
+	k.start()
+}
+
+// hear takes in news of other nodes.
+func (k *worker) hear(h Heard) {
+	if h.Empty() {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.heard.Add(h)
+	k.start()
+}
+
+// retry has the node look again soon because a look or a step failed, and take in the news that it could not take in.
+func (k *worker) retry(h Heard) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	k.missed.Add(h)
+	if k.retryPending {
+		return
+	}
+
+	k.retryPending = true
+	time.AfterFunc(awayEvery, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.heard.Add(k.missed)
+		k.missed, k.retryPending, k.look = Heard{}, false, true
+		k.start()
+	})
+}
+
+// warn tells watches of news before the node takes them in: who asks about a start waits for that.
+func (k *worker) warn(n ledger.News) {
+	if len(n.Useless) == 0 {
+		return
+	}
+	k.state.Lock()
+	defer k.state.Unlock()
+	for _, u := range n.Useless {
+		k.memory.warn(u)
+	}
+}
+
+// run makes steps until there is nothing to do.
+func (k *worker) run() {
+	var batch []*op
+	for {
+		runtime.Gosched() // callers that are about to ask share the step
+		var heard Heard
+		var look, more bool
+		batch, heard, look, more = k.take(batch[:0])
+		if !more {
+			return
+		}
+
+		k.state.Lock()
+		heard = k.memory.concerning(heard)
+		look = look && k.memory.waits()
+		k.state.Unlock()
+
+		switch {
+		case len(batch) > 0 || !heard.Empty():
+			k.make(batch, heard, look)
+		case look:
+			h, err := k.backend.Read(context.Background(), nil, func(Rows) {})
+			k.hear(h)
+			if err != nil {
+				k.retry(Heard{})
+			}
+		}
+
+		clear(batch)
+	}
+}
+
+// take takes the next work: ops, which it appends to a batch, news, and whether to look for news. It returns false if there is
+// nothing to do now: then the worker has stopped.
+func (k *worker) take(batch []*op) (all []*op, heard Heard, look, more bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	if k.rests || len(k.queue) == 0 && k.heard.Empty() && !k.look {
+		k.running = false
+		return nil, Heard{}, false, false
+	}
+
+	n := k.batchSize()
+	batch = append(batch, k.queue[:n]...)
+	rest := copy(k.queue, k.queue[n:])
+	clear(k.queue[rest:])
+	k.queue = k.queue[:rest]
+
+	heard, k.heard = k.heard, Heard{}
+	look, k.look = k.look, false
+	return batch, heard, look, true
+}
+
+// batchSize returns how many of the ops share the next step. The worker is locked.
+func (k *worker) batchSize() int {
+	n := min(len(k.queue), batchMost)
+	if k.rowsMost <= 0 {
+		return n
+	}
+
+	rows := 0
+	for i := range n {
+		rows += k.queue[i].size()
+		if rows > k.rowsMost && i > 0 {
+			return i
+		}
+	}
+
+	return n
+}
+
+// make makes a step for a batch of ops and for news. A step looks, too; look says that this one has to.
+func (k *worker) make(batch []*op, heard Heard, look bool) {
+	var keys []ledger.Key
+	for _, o := range batch {
+		if o.books && o.hasLeft() {
+			o.decide = withdraw
+		}
+		keys = o.budgets(keys)
+	}
+
+	keys = append(keys, heard.News.Moved...)
+	later, err := k.backend.Step(keys, func(rows Rows) Told {
+		k.state.Lock()
+		defer k.state.Unlock()
+
+		k.step.begin(rows)
+		for _, o := range batch {
+			o.asked, o.received = rows.Asked(), rows.Received()
+			o.decide(&k.step, o)
+		}
+
+		k.step.hear(heard.News)
+		if heard.Lost {
+			k.step.recover()
+		}
+
+		k.step.settle()
+		return k.step.told
+	})
+
+	switch {
+	case err == nil:
+		k.away.Store(nil)
+		k.saved()
+	case errors.Is(err, ErrAway):
+		k.away.Store(&err)
+		var waiting []*op
+		waiting, batch = partition(batch, (*op).canWait)
+		k.failed(batch, false)
+		k.rest(waiting, err)
+
+	default:
+		k.failed(batch, errors.Is(err, ErrUnsure))
+	}
+
+	if err != nil && (look || !heard.Empty()) {
+		k.retry(heard)
+	}
+
+	for _, o := range batch {
+		if o.done == nil {
+			continue // the node's own
+		}
+		if !o.tell(err) && o.books && err == nil {
+			k.giveBack(o)
+		}
+	}
+
+	k.hear(later)
+}
+
+// partition returns the ops of which something is true, and the rest.
+func partition(all []*op, isTrue func(*op) bool) (matching, others []*op) {
+	for _, o := range all {
+		if isTrue(o) {
+			matching = append(matching, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	return matching, others
+}
+
+// rest has ops done in a later step, because the backend is away. There are only a few steps a second while it is.
+func (k *worker) rest(ops []*op, err error) {
+	for _, o := range ops {
+		o.tellAway(err)
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	k.queue = append(ops, k.queue...)
+	k.rests = true
+	time.AfterFunc(awayEvery, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.rests = false
+		k.start()
+	})
+}
+
+// giveBack gives back the start that was booked for a caller that has left.
+func (k *worker) giveBack(o *op) {
+	if !o.grant.OK && o.grant.Ready == nil {
+		return
+	}
+	k.post(ownUndo(cancel, o))
+}
+
+// saved brings the memory up to date, and wakes callers, after a step whose rows were saved.
+func (k *worker) saved() {
+	k.state.Lock()
+	defer k.state.Unlock()
+
+	st := &k.step
+	st.save()
+
+	for _, ready := range st.wake {
+		close(ready)
+	}
+
+	for _, u := range st.useless {
+		k.memory.warn(u)
+	}
+
+	for key, later := range st.later {
+		k.lookAgain(key, later)
+	}
+
+	st.forget()
+	k.keepAlive()
+}
+
+// deliver gives a caller the start that was booked for it while it waited. The caller asks nobody for that: the step that has booked was saved, and
+// its answer is as old as if the step had been the caller's own. It returns false if there is no such start, if it is too old, or if something has
+// happened to it since.
+func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
+	w, _ := b.Turn.(*waiter)
+	if w == nil {
+		return g, false
+	}
+
+	k.state.Lock()
+	defer k.state.Unlock()
+
+	if w.now == nil || w.next != nil || k.memory.recent.isAbout(b.Charges, &w.now.grant) {
+		return g, false
+	}
+
+	a := &w.reply
+	now := a.now + ledger.Micros(time.Since(a.received))
+	g, ok = w.now.Deliver(b, now, latest(b))
+	if ok {
+		// The start may be as much earlier as the answer to the question for the time took. Nothing has changed between that answer and the
+		// end of the step.
+		g.Turn = w
+		g.Age += max(time.Microsecond, a.received.Sub(a.asked))
+	}
+
+	return g, ok
+}
+
+// failed forgets a step, and keeps what must be done all the same: see owedBy.
+func (k *worker) failed(batch []*op, unsure bool) {
+	k.state.Lock()
+	defer k.state.Unlock()
+
+	k.step.forget()
+	for _, o := range batch {
+		if undo := owedBy(o, unsure); undo != nil {
+			k.owed = append(k.owed, undo)
+			if unsure {
+				k.memory.doubts++
+			}
+		}
+	}
+
+	if len(k.owed) > 0 && !k.payPending {
+		k.payPending = true
+		time.AfterFunc(owedEvery, k.pay)
+	}
+}
+
+// pay posts the owed ops.
+func (k *worker) pay() {
+	k.state.Lock()
+	owed := k.owed
+	k.owed, k.payPending = nil, false
+	k.state.Unlock()
+	for _, o := range owed {
+		k.post(o)
+	}
+}
+
+// lookAgain has a line served later; below 0: not again. The state is locked.
+func (k *worker) lookAgain(key ledger.Key, later time.Duration) {
+	switch t := k.memory.timers[key]; {
+	case later < 0 && t != nil:
+		t.Stop()
+		delete(k.memory.timers, key)
+	case later < 0:
+	case t != nil:
+		t.Reset(later)
+	default:
+		k.memory.timers[key] = time.AfterFunc(later, func() { k.hear(Heard{News: ledger.News{Moved: []ledger.Key{key}}}) })
+	}
+}
+
+// keepAlive listens, and has leases renewed, as long as that is of use. The state is locked.
+func (k *worker) keepAlive() {
+	if k.memory.isIdle() {
+		return // tick stops listening
+	}
+
+	if k.stop == nil {
+		stop, err := k.backend.Listen(k.wakeUp)
+		if err == nil {
+			k.stop = stop
+			k.wakeUp() // others may have told something meanwhile
+		}
+	}
+
+	k.tickLater()
+}
+
+// tickLater has tick called. The state is locked.
+func (k *worker) tickLater() {
+	if !k.tickPending {
+		k.tickPending = true
+		time.AfterFunc(k.tickEvery, k.tick)
+	}
+}
+
+// renews reports whether the queue has leases that are to be renewed.
+func (k *worker) renews() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.queue, func(o *op) bool { return len(o.keys) > 0 })
+}
+
+// tick renews leases, and serves lines whose news may have been lost. Lines are told of waiters without a place more often than a long
+// lease needs: see [ledger.Recall].
+func (k *worker) tick() {
+	k.state.Lock()
+	k.tickPending = false
+	idle, stop := k.memory.isIdle(), k.stop
+	var leased []ledger.Key
+
+	if !k.renews() { // a slow database has leases in the queue, and callers must not wait behind more and more of them
+		held := time.Since(k.renewed) >= k.renewEvery
+		if held {
+			k.renewed = time.Now()
+		}
+		leased = k.memory.leased(held)
+	}
+
+	if idle {
+		k.stop = nil
+	} else {
+		stop = nil
+		k.tickLater()
+	}
+
+	k.state.Unlock()
+	if stop != nil {
+		stop()
+	}
+	if !idle && len(leased) == 0 {
+		k.wakeUp() // for news that were lost
+	}
+
+	most := renewMost
+	if k.rowsMost > 0 {
+		most = min(most, k.rowsMost)
+	}
+
+	for keys := range slices.Chunk(leased, most) {
+		k.post(&op{decide: func(st *step, o *op) { st.renew(o.keys) }, keys: keys})
+	}
+}
+
+// An op is one piece of work for a step, of a caller or of the node itself.
+type op struct {
+	// decide does the op in a step. It is called again if the step is made again.
+	decide func(*step, *op)
+
+	booking  store.Booking // with charges of the op's own
+	grant    store.Grant   // the answer to a booking, or the grant that the op gives back
+	asked    time.Time     // when this node asked the store's clock for the time of the step
+	received time.Time     // when this node had that time
+	books    bool          // the op asks for a start
+	isUndo   bool          // the op gives something back
+
+	costs []int // the costs of a start, for Settle
+
+	keys []ledger.Key // the budgets whose leases the op renews. An op with a booking has none.
+
+	from, to float64 // the answer to a refusal
+
+	err   error
+	done  chan struct{} // is sent to once
+	state atomic.Int32  // see pending, left and answered
+
+	observer outage.Observer // is told why the store does not answer. It may be nil.
+	away     chan error      // has room for one
+}
+
+const (
+	pending  = iota
+	left     // its caller did not wait for the answer
+	answered // its caller has the answer
+)
+
+// ops are the ops of a store that are not in use.
+type ops struct{ pool sync.Pool }
+
+// get returns an op about a booking.
+func (all *ops) get(decide func(*step, *op), b *store.Booking) *op {
+	o, _ := all.pool.Get().(*op)
+	if o == nil {
+		o = &op{done: make(chan struct{}, 1), away: make(chan error, 1)}
+	}
+	charges := append(o.booking.Charges[:0], b.Charges...)
+	o.booking = *b
+	o.booking.Charges = charges
+	o.decide = decide
+	return o
+}
+
+// put lets an op be used again, of which nobody has a pointer any more.
+func (all *ops) put(o *op) {
+	charges, done, away := o.booking.Charges, o.done, o.away
+	clear(charges)
+	for len(away) > 0 {
+		<-away
+	}
+	*o = op{done: done, away: away}
+	o.booking.Charges = charges[:0]
+	all.pool.Put(o)
+}
+
+// await waits until the op is done, at most as long as ctx and patience allow, if that is not
+// negative. It returns false if the caller leaves: the op is not the caller's any more.
+func (o *op) await(ctx context.Context, patience time.Duration) bool {
+	if ctx.Done() == nil && patience < 0 && o.observer == nil {
+		<-o.done
+		return true
+	}
+
+	var over <-chan time.Time
+	if patience >= 0 {
+		t := time.NewTimer(patience)
+		defer t.Stop()
+		over = t.C
+	}
+
+	for waits := true; waits; {
+		select {
+		case <-o.done:
+			return true
+		case err := <-o.away:
+			if o.observer != nil {
+				o.observer.StoreAway(err)
+			}
+
+		case <-over:
+			waits = false
+		case <-ctx.Done():
+			waits = false
+		}
+	}
+
+	if o.state.CompareAndSwap(pending, left) {
+		return false
+	}
+
+	<-o.done
+	return true
+}
+
+// tell lets the caller go on. It returns false if the caller has left.
+func (o *op) tell(err error) bool {
+	o.err = err
+	if !o.state.CompareAndSwap(pending, answered) {
+		return false
+	}
+	o.done <- struct{}{}
+	return true
+}
+
+// canWait reports whether the caller waits for the backend while that is away.
+func (o *op) canWait() bool { return o.books && o.booking.MaxWait != 0 && o.state.Load() == pending }
+
+// tellAway lets the caller know why it waits.
+func (o *op) tellAway(err error) {
+	select {
+	case o.away <- err:
+	default: // it knows
+	}
+}
+
+// hasLeft reports whether the caller has left.
+func (o *op) hasLeft() bool { return o.state.Load() == left }
+
+// gives reports whether an op that asks for a start gives something back when it is done.
+func (o *op) gives() bool { return o.booking.Turn != nil || o.booking.Instead != (store.Handle{}) }
+
+// isPointless reports whether nothing would come of the op but a start for a caller that has left.
+func (o *op) isPointless() bool { return o.books && !o.gives() && o.hasLeft() }
+
+// budgets appends the keys of the budgets that the op asks for first.
+func (o *op) budgets(keys []ledger.Key) []ledger.Key {
+	for i := range o.booking.Charges {
+		keys = append(keys, o.booking.Charges[i].Budget.Key)
+	}
+	return append(keys, o.keys...)
+}
+
+// size is how many rows the op asks for first.
+func (o *op) size() int { return len(o.booking.Charges) + len(o.keys) }
