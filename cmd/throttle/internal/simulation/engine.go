@@ -248,7 +248,7 @@ func (r *Request) wait(held int) {
 // tellHeld tells the observer how long the present charge has held the request.
 func (r *Request) tellHeld(now int64) {
 	if r.Waits && r.held >= 0 && now > r.since {
-		r.observer.HeldBy(r, r.held, r.since, now)
+		r.observer.Held(r, r.held, r.since, now)
 	}
 }
 
