@@ -2,7 +2,12 @@ package dashboard
 
 import (
 	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -177,3 +182,445 @@ func (p *Process) noteOf(key [16]byte) store.PauseNote {
 
 // Observe learns how long requests are held. It is meant for [throttle.Config.Observe], and allocates nothing.
 func (p *Process) Observe(_ context.Context, e throttle.Event) { p.events.observe(&e) }
+
+// A processReader reads a Process for one page, and knows what that page has read last.
+type processReader struct {
+	process *Process
+	budgets int // at most
+
+	last     map[[16]byte]tracked
+	requests int64
+	at       time.Time
+}
+
+// reader implements [Source].
+func (p *Process) reader(budgets int) reader {
+	return &processReader{process: p, budgets: budgets}
+}
+
+// read implements [reader].
+func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
+	p := s.process
+	all := p.counts.read()
+	now := time.Now()
+	p.events.step(now)
+
+	r := &reading{At: now, Kind: kindProcess}
+	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]store.PauseNote)
+	for i := range all {
+		st, err := p.Status(ctx, all[i].charge)
+		if err != nil {
+			return nil, err
+		}
+
+		key := all[i].charge.Budget.Key
+		statuses[key], notes[key] = st, p.PauseNote(all[i].charge.Budget)
+	}
+
+	rate := s.ratesOf(all, now)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	r.Closed = make(map[string][]band)
+	for i := range all {
+		t := &all[i]
+		key := t.charge.Budget.Key
+		b := budgetOf(&t.charge, statuses[key], average(float64(t.cost), float64(t.starts)), now)
+		before := rate.last[key] // a budget that is new had nothing before
+		b.Starts, b.Cost = rate.of(t.starts-before.starts), rate.of(t.cost-before.cost)
+		note := notes[key]
+		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
+		b.Waits, b.Shadowed = p.events.of(t.charge.Budget.Policy, t.charge.Shadow)
+
+		for _, c := range p.closed[key] {
+			if c.Until <= now.UnixMilli() {
+				r.Closed[b.ID] = append(r.Closed[b.ID], c)
+			} else {
+				b.Since, b.Closer = c.From, c.Closer
+			}
+		}
+
+		r.Budgets = append(r.Budgets, b)
+	}
+
+	p.forgetClosed(now)
+	if p.counts.full.Load() {
+		r.BudgetsLeftOut = 1
+	}
+
+	sortBudgets(r.Budgets)
+	r.BudgetsLeftOut += max(0, len(r.Budgets)-s.budgets)
+	r.Nodes = []node{p.node(len(r.Budgets), rate.of(rate.requests))}
+	r.Budgets = r.Budgets[:min(len(r.Budgets), s.budgets)]
+	r.Acts = slices.Clone(p.acts)
+
+	return r, nil
+}
+
+// forgetClosed forgets what was over a day ago, and notes of pauses that are over. It is called with the lock.
+func (p *Process) forgetClosed(now time.Time) {
+	oldest := now.Add(-coarseKept).UnixMilli()
+	for key, all := range p.closed {
+		p.closed[key] = slices.DeleteFunc(all, func(b band) bool { return b.Until < oldest })
+		if len(p.closed[key]) == 0 {
+			delete(p.closed, key)
+		}
+	}
+	for key, n := range p.notes {
+		if !n.until.After(now) {
+			delete(p.notes, key)
+		}
+	}
+}
+
+// rates are what was counted since the last reading.
+type rates struct {
+	last     map[[16]byte]tracked
+	requests int64
+	span     time.Duration
+}
+
+// ratesOf returns what was counted since the last reading, and remembers this one.
+func (s *processReader) ratesOf(all []tracked, now time.Time) rates {
+	requests := s.process.counts.requests.Load()
+	r := rates{s.last, requests - s.requests, now.Sub(s.at)}
+
+	s.last, s.requests, s.at = make(map[[16]byte]tracked, len(all)), requests, now
+	for _, t := range all {
+		s.last[t.charge.Budget.Key] = t
+	}
+	return r
+}
+
+// unknown is a rate that is not known yet.
+const unknown = -1
+
+// of returns a number as so many in a second; unknown if the last reading is long ago.
+func (r rates) of(n int64) float64 {
+	if r.span <= 0 || r.span > 10*every {
+		return unknown
+	}
+	return math.Round(float64(max(0, n))/r.span.Seconds()*100) / 100
+}
+
+// node returns this program.
+func (p *Process) node(budgets int, starts float64) node {
+	host, _ := os.Hostname()
+	return node{
+		ID: "self", Program: fleet.Clean(filepath.Base(os.Args[0]), longestName), Host: fleet.Clean(host, longestName),
+		PID: os.Getpid(), Since: p.begun.UnixMilli(), Budgets: budgets, Starts: starts,
+	}
+}
+
+// find returns the charge of a budget by its id.
+func (p *Process) find(id string) (store.Charge, error) {
+	for _, t := range p.counts.read() {
+		if idOf(t.charge.Budget) == id {
+			return t.charge, nil
+		}
+	}
+	return store.Charge{}, &fleet.TargetError{Name: id, Why: "the program has no budget of this name"}
+}
+
+// pause implements [Source].
+func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, reason string) error {
+	c, err := p.find(id)
+	if err != nil {
+		return err
+	}
+
+	key, now := c.Budget.Key, time.Now()
+	p.mu.Lock()
+
+	before, had := p.notes[key]
+	if had && before.until.After(now.Add(d)) {
+		p.mu.Unlock()
+		return &fleet.LongerError{Note: fleet.Note{Policy: c.Budget.Policy, Budget: id, By: before.By, Reason: before.Reason, Until: before.until}}
+	}
+
+	p.notes[key] = pausedBy{store.PauseNote{By: by, Reason: reason}, now.Add(d)} // before the budget is closed, so that who meets it knows
+	p.mu.Unlock()
+	err = p.Pause(ctx, c, d)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if err != nil {
+		p.notes[key] = before
+	}
+
+	p.log(act{At: now.UnixMilli(), Act: "pause", What: id, By: by, Reason: reason, For: d.Milliseconds(), Failed: err != nil})
+	return err
+}
+
+// resume implements [Source].
+func (p *Process) resume(ctx context.Context, id, by, reason string) error {
+	c, err := p.find(id)
+	if err != nil {
+		return err
+	}
+
+	if p.PauseNote(c.Budget) == (store.PauseNote{}) {
+		st, err := p.Status(ctx, c)
+		if err != nil {
+			return err
+		}
+		return &fleet.NotPausedError{Budget: id, Closed: st.Paused}
+	}
+
+	err = p.Resume(ctx, c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.log(act{At: time.Now().UnixMilli(), Act: "resume", What: id, By: by, Reason: reason, Failed: err != nil})
+	return err
+}
+
+// log notes an act.
+func (p *Process) log(a act) {
+	p.acts = slices.Insert(p.acts, 0, a)
+	p.acts = p.acts[:min(len(p.acts), mostActs)]
+}
+
+// A tracked is a budget that the program has used, and what was counted of it.
+type tracked struct {
+	charge store.Charge // of cost 1
+	starts int64        // that were handed on, ever
+	cost   int64        // what they were charged
+	last   time.Time    // when somebody wanted a start
+}
+
+// counts know the budgets that a program uses. They are on each request's way: one lock that few share, and
+// nothing is allocated for a budget that is known.
+type counts struct {
+	shards [16]struct {
+		mu  sync.Mutex
+		all map[[16]byte]*tracked
+	}
+	full     atomic.Bool  // a budget found no room
+	requests atomic.Int64 // that were handed on, ever
+}
+
+const (
+	mostInShard = 256         // 4,096 budgets in all
+	forgotten   = time.Hour   // a budget that nobody used for so long is forgotten
+	soonAgain   = time.Minute // or for so long, if there is no room
+)
+
+// add counts the starts of a booking: 1 for a start that it got, -1 for one that was given back, 0 for none. now
+// says that the start is now: only such a start takes slots.
+func (c *counts) add(b *store.Booking, starts int64, now bool) {
+	request := b.Horizon > 0 // slots for a start that has come are booked by a booking of their own
+	for i := range b.Charges {
+		charge, n := &b.Charges[i], starts
+		if charge.Limit.Kind() != store.KindConcurrency {
+			request = true
+		} else if !now {
+			n = 0
+		}
+
+		c.change(charge, func(t *tracked) {
+			t.starts += n
+			t.cost += n * int64(charge.Cost)
+			t.last = time.Now()
+		})
+	}
+
+	if request {
+		c.requests.Add(starts)
+	}
+}
+
+// change changes what is known of a charge's budget.
+func (c *counts) change(charge *store.Charge, change func(*tracked)) {
+	s := &c.shards[charge.Budget.Key[0]%16]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	t := s.all[charge.Budget.Key]
+	if t == nil {
+		if len(s.all) >= mostInShard {
+			forget(s.all, soonAgain)
+		}
+
+		if len(s.all) >= mostInShard {
+			c.full.Store(true)
+			return
+		}
+
+		if s.all == nil {
+			s.all = make(map[[16]byte]*tracked)
+		}
+
+		t = new(tracked)
+		s.all[charge.Budget.Key] = t
+	}
+
+	own := *charge
+	own.Cost, own.Reserve, own.Pace = 1, 0, 0
+	t.charge = own
+	change(t)
+}
+
+// forget forgets budgets that nobody used for so long.
+func forget(all map[[16]byte]*tracked, idle time.Duration) {
+	for key, t := range all {
+		if time.Since(t.last) > idle {
+			delete(all, key)
+		}
+	}
+}
+
+// read returns a copy of all that is known.
+func (c *counts) read() (all []tracked) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		forget(s.all, forgotten)
+		for _, t := range s.all {
+			all = append(all, *t)
+		}
+		s.mu.Unlock()
+	}
+	return all
+}
+
+// A histogram counts lengths of time, each bucket a fifth longer than the one before, from a millisecond to
+// twelve hours. It is safe for concurrent use.
+type histogram [buckets]atomic.Int64
+
+const buckets = 100
+
+// perDouble is how many buckets there are from a length to twice the length.
+const perDouble = 4
+
+func (h *histogram) add(d time.Duration) {
+	at := 0
+	if ms := float64(d) / float64(time.Millisecond); ms > 1 {
+		at = min(int(math.Ceil(perDouble*math.Log2(ms))), len(h)-1)
+	}
+	h[at].Add(1)
+}
+
+// read returns the numbers of all buckets.
+func (h *histogram) read() (n [buckets]int64) {
+	for i := range h {
+		n[i] = h[i].Load()
+	}
+	return n
+}
+
+// quantile returns the length, in milliseconds, that a share of what was counted from before to now does not
+// exceed, and how much that was.
+func quantile(before, now *[buckets]int64, share float64) (ms int64, count int) {
+	var sum [buckets]int64
+	total := int64(0)
+	for i := range now {
+		total += now[i] - before[i]
+		sum[i] = total
+	}
+	at := slices.IndexFunc(sum[:], func(n int64) bool { return float64(n) >= share*float64(total) })
+	if total == 0 || at <= 0 {
+		return 0, int(total)
+	}
+	return int64(math.Round(math.Exp2(float64(at) / perDouble))), int(total)
+}
+
+// lately knows how long requests were held in the last minute. What happens is counted on the request's way, and
+// readings compare the counts with those of a minute ago.
+type lately struct {
+	mu       sync.RWMutex
+	policies map[string]*policyWaits
+	steps    []step // of the last minute, the oldest first
+}
+
+// policyWaits are how long requests of a policy were held.
+type policyWaits struct {
+	held   histogram // by the policy that held them last
+	shadow histogram // how much longer they would have been held
+}
+
+// A step is what was counted up to a moment.
+type step struct {
+	at       time.Time
+	policies map[string]waitCounts
+}
+
+type waitCounts struct{ held, shadow [buckets]int64 }
+
+const (
+	window       = time.Minute
+	mostPolicies = 256
+)
+
+// observe takes in an event.
+func (l *lately) observe(e *throttle.Event) {
+	if e.Policy == "" {
+		return // no policy held the request
+	}
+
+	switch e.Kind {
+	case throttle.EventStarted, throttle.EventRefused, throttle.EventGaveUp:
+		if p := l.policy(e.Policy); p != nil {
+			p.held.add(e.Duration)
+		}
+
+	case throttle.EventShadowed:
+		if p := l.policy(e.Policy); p != nil {
+			p.shadow.add(e.Duration)
+		}
+	}
+}
+
+// policy returns what is counted of a policy; nil: there is no room for another one.
+func (l *lately) policy(name string) *policyWaits {
+	l.mu.RLock()
+	p := l.policies[name]
+	l.mu.RUnlock()
+	if p != nil {
+		return p
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if p = l.policies[name]; p != nil || len(l.policies) >= mostPolicies {
+		return p
+	}
+	if l.policies == nil {
+		l.policies = make(map[string]*policyWaits)
+	}
+
+	p = new(policyWaits)
+	l.policies[name] = p
+	return p
+}
+
+// step notes what is counted now. Readings call it before of.
+func (l *lately) step(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := step{now, make(map[string]waitCounts)}
+	for name, p := range l.policies {
+		s.policies[name] = waitCounts{p.held.read(), p.shadow.read()}
+	}
+	l.steps = append(l.steps, s)
+	for len(l.steps) > 1 && now.Sub(l.steps[0].at) > window {
+		l.steps = l.steps[1:]
+	}
+}
+
+// of returns how long requests of a policy were held since the first step of the last minute, and how much longer
+// they would have been held if it is one that only counts.
+func (l *lately) of(policy string, counts bool) (*waits, *shadow) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	first, last := l.steps[0].policies[policy], l.steps[len(l.steps)-1].policies[policy]
+	if counts {
+		most, n := quantile(&first.shadow, &last.shadow, 0.99)
+		return nil, &shadow{n, most}
+	}
+	half, n := quantile(&first.held, &last.held, 0.5)
+	most, _ := quantile(&first.held, &last.held, 0.99)
+	return &waits{n, half, most}, nil
+}

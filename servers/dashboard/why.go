@@ -259,3 +259,90 @@ func join(between string, sentences ...string) string {
 	}
 	return strings.Join(all, between)
 }
+
+// opening is for how long after its end a penalty explains why a budget has little room: the slow start is
+// over by then for most limits.
+const opening = time.Minute
+
+// explain sets why requests wait for each budget of a reading that holds some.
+func explain(r *reading) {
+	at := r.At.UnixMilli()
+	for i := range r.Budgets {
+		b := &r.Budgets[i]
+		m := b.moment()
+		m.Used, m.Booked, m.Waiting, m.Wait = b.Used, b.Booked, b.Callers, millis(b.Wait)
+		m.Left, m.Err = millis(max(0, b.Until-at)), b.Err
+		m.setBand(b.Bands, at)
+		if b.Why = nil; b.Err == "" && (m.Left > 0 || m.Waiting > 0 || m.Shadow) {
+			sentence := m.reason()
+			b.Why = &sentence
+		}
+	}
+}
+
+// moment returns what is true of a budget at any moment.
+func (b *budget) moment() moment {
+	return moment{
+		Limit: strings.Join(b.Limits, " or "), Kind: b.Kind, Capacity: b.Capacity,
+		Closer: b.Closer, By: b.By, Reason: b.Reason, Repeated: b.Repeated, Ceiling: b.Ceiling, Shadow: b.Shadow,
+	}
+}
+
+// setBand sets who closed the budget, or how long ago it opened.
+func (m *moment) setBand(all []band, at int64) {
+	for i := range all {
+		switch b := &all[i]; {
+		case b.From <= at && at < b.Until:
+			m.Closer, m.By, m.Reason = b.Closer, b.By, b.Reason
+		case b.Until <= at && millis(at-b.Until) < opening:
+			m.Opened = max(time.Millisecond, millis(at-b.Until))
+		}
+	}
+}
+
+// millis returns a number of milliseconds as a length of time.
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// units are the parts of a length of time, the longest first.
+var units = []struct {
+	length           time.Duration
+	english, chinese string
+}{
+	{24 * time.Hour, "d", "天"},
+	{time.Hour, "h", "小时"},
+	{time.Minute, "min", "分钟"},
+	{time.Second, "s", "秒"},
+}
+
+// span returns a length of time in English, with two units at the most.
+func span(d time.Duration) string {
+	return inUnits(d, "ms", func(i int) string { return units[i].english })
+}
+
+// spanChinese is span in Chinese.
+func spanChinese(d time.Duration) string {
+	return inUnits(d, "毫秒", func(i int) string { return units[i].chinese })
+}
+
+// inUnits returns a length of time.
+func inUnits(d time.Duration, millis string, name func(unit int) string) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d %s", d.Milliseconds(), millis)
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f %s", d.Round(100*time.Millisecond).Seconds(), name(len(units)-1))
+	}
+
+	d = d.Round(time.Second)
+	first := 0
+	for units[first].length > d {
+		first++
+	}
+
+	text := fmt.Sprintf("%d %s", d/units[first].length, name(first))
+	if rest := d % units[first].length; first+1 < len(units) && rest >= units[first+1].length {
+		text += fmt.Sprintf(" %d %s", rest/units[first+1].length, name(first+1))
+	}
+
+	return text
+}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	problems "github.com/fleetthrottle/throttle/internal/problem"
@@ -101,4 +103,148 @@ func unreached(err error) *problem {
 	}
 
 	return newProblem(http.StatusBadGateway, "the upstream could not be reached")
+}
+
+// A reason is why a request was refused, as [Stats] names it.
+type reason int
+
+// The reasons.
+const (
+	forbidden  reason = iota // as a request of this kind, or to this host
+	malformed                // in its path or its body
+	noToken                  // without the token, or with another one
+	slowBody                 // with a body that came too slowly
+	noRoom                   // by a limit, in the time it could wait
+	unreadable               // by a policy that cannot read it
+	away                     // by an upstream that could not be reached, or has not answered in time
+	looped                   // because it has passed such a proxy already
+	storeAway                // by a store that does not answer
+	hostInside               // because the host is at an address that is not public
+	heldFull                 // because too many requests wait, of all or of its budget
+	bodiesFull               // because the bodies in memory are too many
+	stopping                 // because the proxy ends
+	reasonCount
+)
+
+// reasonNames are the names of reasons.
+var reasonNames = [reasonCount]string{
+	"forbidden", "malformed", "token", "slow_body", "limit", "policy", "upstream", "loop", "store", "private_address", "held", "bodies", "stopping",
+}
+
+// reasons are those of statuses that have one, or have one that is usual.
+var reasons = map[int]reason{
+	http.StatusForbidden: forbidden, http.StatusBadRequest: malformed, http.StatusMisdirectedRequest: malformed, http.StatusNotImplemented: malformed, http.StatusProxyAuthRequired: noToken,
+	http.StatusRequestTimeout: slowBody, http.StatusTooManyRequests: noRoom, http.StatusInternalServerError: unreadable,
+	http.StatusBadGateway: away, http.StatusGatewayTimeout: away, http.StatusLoopDetected: looped, http.StatusServiceUnavailable: heldFull,
+}
+
+// Stats are what a [Handler] does, and has done since it was made.
+type Stats struct {
+	Held         int              // requests that wait now
+	BodyBytes    int64            // bodies in memory now: see [Config.Held]
+	Refused      map[string]int64 // answers of the proxy itself, by reason; each reason is there from the start
+	Left         int64            // callers that left before their request had an answer
+	Aborted      int64            // answers that ended in the middle: the caller has left, or the upstream
+	LinksRound   int64            // links in answers that lead round the proxy
+	Unreadable   int64            // answers in br, zstd or another coding that no policy can read
+	TunnelsEnded int64            // tunnels that were idle and made room for others: see [Config.Tunnels]
+}
+
+// counts are the counters of a handler.
+type counts struct {
+	refused                               [reasonCount]atomic.Int64
+	left, aborted, linksRound, unreadable atomic.Int64
+}
+
+// stats returns the counters.
+func (c *counts) stats() Stats {
+	s := Stats{
+		Refused: make(map[string]int64), Left: c.left.Load(), Aborted: c.aborted.Load(),
+		LinksRound: c.linksRound.Load(), Unreadable: c.unreadable.Load(),
+	}
+	for i, name := range reasonNames {
+		s.Refused[name] = c.refused[i].Load()
+	}
+	return s
+}
+
+// An informational passes on the answers before the answer, such as 103 Early Hints. It removes
+// from them what is for one connection alone, which [net/http/httputil.ReverseProxy] leaves there
+// (golang/go#81319).
+type informational struct {
+	http.ResponseWriter
+	modern bool // the caller speaks HTTP/1.1 or later: HTTP/1.0 has no such answers
+	finish func(http.Header)
+	taking *stall // bounds each wait for the caller
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *informational) WriteHeader(status int) {
+	if status >= 100 && status < 200 {
+		if !w.modern || status == http.StatusSwitchingProtocols { // which only HTTP/2 has before an answer; an upgrade is written elsewhere
+			return
+		}
+		removeHopHeaders(w.Header())
+		w.finish(w.Header())
+	}
+
+	if _, typed := w.Header()["Content-Type"]; !typed {
+		w.Header()["Content-Type"] = nil // net/http would guess one
+	}
+
+	w.taking.begin()
+	defer w.taking.end(0)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [io.Writer].
+func (w *informational) Write(p []byte) (n int, err error) {
+	w.taking.begin()
+	defer func() { w.taking.end(n) }()
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError is for [http.ResponseController].
+func (w *informational) FlushError() error {
+	w.taking.begin()
+	defer w.taking.end(0)
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack is for [http.ResponseController]. What is written to the connection is bounded as an answer is.
+func (w *informational) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil && w.taking != nil {
+		conn = &boundedWriter{conn, w.taking.within}
+	}
+	return conn, buffered, err
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *informational) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// removeHopHeaders removes the fields of one connection.
+func removeHopHeaders(h http.Header) {
+	for _, list := range h["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for name := range h {
+		switch name {
+		case "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+			delete(h, name)
+		}
+	}
+	removeProxyHeaders(h)
+}
+
+// removeProxyHeaders removes the fields that callers and proxies have between them, such as
+// Proxy-Authorization.
+func removeProxyHeaders(h http.Header) {
+	for name := range h {
+		if strings.HasPrefix(name, "Proxy-") {
+			delete(h, name)
+		}
+	}
 }

@@ -3,10 +3,28 @@ package proxy
 import (
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/fleetthrottle/throttle/internal/match"
 )
+
+// A route is where a request goes, and how its caller reaches hosts.
+type route struct {
+	target *url.URL
+	field  string // the Host field with which the request is sent
+
+	here string // how the caller writes the origin of the target: "http://127.0.0.1:7070/api.example.com"
+	root string // what the caller puts before a path: "/api.example.com"
+
+	// others is what the caller puts before another host: "http://localhost:7070/", which clients take for another
+	// origin than here, so that they send no credential there. It is empty if there is no such origin.
+	others string
+
+	byProxy bool // the caller writes "http://" before a host, and sends that to the proxy
+
+	instead http.Handler // serves the request, which has no target; nil: it is sent on
+}
 
 // routeOf returns the route of a request that is for one of many hosts: the one in its Host
 // field, in an absolute form, or at the begin of its path.
@@ -169,4 +187,99 @@ func otherOrigin(r *http.Request) string {
 	}
 
 	return "http://127.0.0.1" + port + "/"
+}
+
+// splitPrefix cuts "/host/path?query" before the path.
+func splitPrefix(uri string) (host, rest string) {
+	rest = strings.TrimPrefix(uri, "/")
+	end := endOf(rest, "/?")
+	return rest[:end], rest[end:]
+}
+
+// splitAbsolute cuts "http://host/path?query". It takes no user and no password.
+func splitAbsolute(uri string) (scheme, host, rest string, ok bool) {
+	scheme, rest, ok = strings.Cut(uri, "://")
+	scheme = strings.ToLower(scheme)
+	if !ok || scheme != "http" && scheme != "https" {
+		return "", "", "", false
+	}
+	end := endOf(rest, "/?")
+	return scheme, rest[:end], rest[end:], isHost(rest[:end])
+}
+
+// endOf returns where the first of some characters stands in a text, or the length of the text.
+func endOf(s, chars string) int {
+	if i := strings.IndexAny(s, chars); i >= 0 {
+		return i
+	}
+	return len(s)
+}
+
+// isHost reports whether a text has only characters of hosts and ports, so that it is nothing
+// else where it stands in a URL.
+func isHost(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-._:[]", c)
+	})
+}
+
+// newTarget returns a URL that is sent with exactly this path and query; false: there is none.
+func newTarget(host, rest string) (*url.URL, bool) {
+	path, query, hasQuery := strings.Cut(rest, "?")
+	if path != "" && path[0] != '/' || strings.ContainsFunc(rest, breaksLine) || match.HidesDots(path) {
+		return nil, false
+	}
+
+	u := &url.URL{Scheme: "https", Host: host, RawPath: path, RawQuery: query, ForceQuery: hasQuery && query == ""}
+	var err error
+	if u.Path, err = url.PathUnescape(path); err != nil {
+		return nil, false
+	}
+	if u.EscapedPath() == path {
+		return u, true
+	}
+
+	u.Opaque = path // with characters that net/url would escape
+	return u, !strings.HasPrefix(path, "//")
+}
+
+// breaksLine reports whether a character would end the target, or the line, of a request of HTTP/1.
+func breaksLine(c rune) bool { return c <= ' ' || c == 0x7f }
+
+// dots returns 1 for the segment "." of a path, 2 for the segment "..", whether their dots are encoded or not, and 0
+// for any other one.
+func dots(seg string) int {
+	switch decoded, _ := url.PathUnescape(seg); decoded {
+	case ".":
+		return 1
+	case "..":
+		return 2
+	}
+	return 0
+}
+
+// sameHost reports whether two hosts of https are one.
+func sameHost(a, b string) bool { return canonical(a) == canonical(b) }
+
+// canonical returns a host of https as it is compared.
+func canonical(host string) string {
+	name, port := match.SplitPort(host)
+	if port == ":443" {
+		port = ""
+	}
+	return strings.TrimSuffix(strings.ToLower(name), ".") + port
+}
+
+// hasPort reports whether a host has a port.
+func hasPort(host string) bool {
+	_, port := match.SplitPort(host)
+	return port != ""
+}
+
+// withPort returns a host of https with its port.
+func withPort(host string) string {
+	if hasPort(host) {
+		return host
+	}
+	return host + ":443"
 }

@@ -1,10 +1,17 @@
+// Package browsertest looks at the page of package dashboard in Chromium, which scripts/install-chromium.sh
+// installs: by its tests, and by the command pictures, which makes docs/pictures/dashboard*.png.
 package browsertest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
 
 	"github.com/chromedp/chromedp"
 )
@@ -56,4 +63,39 @@ func (b *Browser) Close() {
 	for _, cancel := range b.cancel {
 		cancel()
 	}
+}
+
+// script returns the text of axe-core, which finds what people cannot use who see or move badly.
+func script() (string, error) {
+	_, here, _, _ := runtime.Caller(0)
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "node_modules/axe-core/axe.min.js"))
+	if err != nil {
+		return "", fmt.Errorf("no axe-core: run make browser (%w)", err)
+	}
+	return string(text), nil
+}
+
+// runAxe tells of each violation of WCAG 2.2 (A and AA) and of the practices that axe-core knows
+// beyond that.
+const runAxe = `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations.map((v) => ` +
+	`v.id + ": " + v.help + ": " + v.nodes.map((n) => n.target.join(" ") + " " + n.failureSummary).join("; "))))`
+
+// Violations returns what people cannot use on the page as it is now who see or move badly.
+func (p *Page) Violations() ([]string, error) {
+	axe, err := script()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Value[bool](p, axe+"; true"); err != nil {
+		return nil, err
+	}
+
+	text, err := Value[string](p, runAxe)
+	if err != nil {
+		return nil, err
+	}
+
+	var all []string
+	err = json.NewDecoder(strings.NewReader(text)).Decode(&all)
+	return all, err
 }
