@@ -71,7 +71,8 @@ func (u *uses) close(c *store.Charge, by string, now time.Time) {
 	b := s.all[c.Budget.Key]
 	if b == nil {
 		s.makeRoom(now)
-		if b = u.learn(s, c); b == nil {
+		b = u.learn(s, c)
+		if b == nil {
 			return
 		}
 		b.last = now
@@ -149,7 +150,8 @@ func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 		}
 
 		r.uses.change(b, func(c *closing) {
-			if c.until = now.Add(st.Paused); st.Paused == 0 {
+			c.until = now.Add(st.Paused)
+			if st.Paused == 0 {
 				*c = closing{}
 			}
 		})
@@ -190,7 +192,8 @@ func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, 
 func (r *Reporter) markStored(all []closedBudget) {
 	for i := range all {
 		r.uses.change(&all[i], func(c *closing) {
-			if c.stored = true; c.lifted {
+			c.stored = true
+			if c.lifted {
 				*c = closing{}
 			}
 		})

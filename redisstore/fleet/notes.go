@@ -106,7 +106,8 @@ func (n *notes) asked() chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	answer := n.waiting
-	if n.waiting = nil; answer == nil {
+	n.waiting = nil
+	if answer == nil {
 		answer = make(chan struct{})
 	}
 	if now := time.Now(); n.last.After(now) {

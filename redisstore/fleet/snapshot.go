@@ -542,7 +542,8 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 			st, err := f.store.Status(ctx, b.charge)
 			switch {
 			case err == nil:
-				if b.State = StateOf(st); st.Paused == 0 {
+				b.State = StateOf(st)
+				if st.Paused == 0 {
 					b.Note = nil // the pause was ended, and not by a command of the fleet
 				}
 

@@ -13,7 +13,8 @@ func Clean(text string, most int) string {
 	var b strings.Builder
 	n := 0
 	for i, c := range text {
-		if n++; n > most {
+		n++
+		if n > most {
 			b.WriteString("…")
 			break
 		}

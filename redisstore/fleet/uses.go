@@ -215,7 +215,8 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 	var budgets []counted
 	for i := range u.shards {
 		var full bool
-		if budgets, full = u.shards[i].report(budgets, now, whole, waits); full {
+		budgets, full = u.shards[i].report(budgets, now, whole, waits)
+		if full {
 			leftOut++
 		}
 	}
@@ -241,7 +242,8 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 	for _, b := range budgets {
 		p := byName[b.policy]
 		p.Budgets = append(p.Budgets, b.use)
-		if weight[b.policy] += b.weight + 1; b.urgent {
+		weight[b.policy] += b.weight + 1
+		if b.urgent {
 			weight[b.policy] += urgentWeight
 		}
 	}
@@ -274,7 +276,8 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 		}
 
 		starts, cost := b.starts.report(whole), b.cost.report(whole)
-		if b.asked = false; whole {
+		b.asked = false
+		if whole {
 			b.weight = b.weight/2 + starts
 		}
 

@@ -78,7 +78,8 @@ func (w *waits) sums() map[[16]byte]waitSum {
 	all := make(map[[16]byte]waitSum)
 	for _, who := range w.all {
 		s := all[who.key]
-		if s.callers++; s.oldest.IsZero() || who.since.Before(s.oldest) {
+		s.callers++
+		if s.oldest.IsZero() || who.since.Before(s.oldest) {
 			s.oldest = who.since
 		}
 		all[who.key] = s

@@ -15,12 +15,14 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Process is the [Source] of one program: a [throttle.Store] around another that knows which
-// budgets are used through it, and what an operator said who paused one, so that errors repeat
-// it. It is meant for a memory store. A program that shares its budgets through Redis sees
-// here what it uses itself, and the whole fleet by [Fleet]. It is safe for concurrent use.
+// Process is the [Source] of one program: a [throttle.Store] that wraps the
+// program's own store. It records which budgets the program uses, and the name
+// and reason of an operator's pause, so that errors repeat both. It is meant
+// for a memory store. With a Redis store it sees only what this program uses:
+// use [Fleet] for the whole fleet. It is safe for concurrent use. Create it
+// with [NewProcess].
 type Process struct {
-	throttle.Store // the one that it is around
+	throttle.Store // the wrapped store
 
 	begun  time.Time
 	counts counts
@@ -28,11 +30,11 @@ type Process struct {
 
 	mu     sync.Mutex
 	notes  map[[16]byte]pausedBy
-	closed map[[16]byte][]band // of the last 24 hours, the oldest first
-	acts   []act               // the newest first
+	closed map[[16]byte][]band // of the last 24 hours, oldest first
+	acts   []act               // newest first
 }
 
-// A pausedBy is what an operator said who paused a budget, and until when.
+// A pausedBy is the note of an operator's pause, and its end.
 type pausedBy struct {
 	store.PauseNote
 	until time.Time
@@ -41,14 +43,14 @@ type pausedBy struct {
 // mostActs is how many acts are remembered.
 const mostActs = 100
 
-// NewProcess returns a source around a store. Give it to throttle as [throttle.Config.Store], and
-// its Observe as [throttle.Config.Observe]: without that the page does not know how long requests
-// waited.
+// NewProcess returns a source that wraps a store. Set it as
+// [throttle.Config.Store], and its Observe as [throttle.Config.Observe]:
+// otherwise the page has no waiting times.
 func NewProcess(store throttle.Store) *Process {
 	return &Process{Store: store, begun: time.Now(), notes: make(map[[16]byte]pausedBy), closed: make(map[[16]byte][]band)}
 }
 
-// Traits implements [throttle.Store]. A Process around no store says so.
+// Traits implements [throttle.Store]. Its Err reports a missing store.
 func (p *Process) Traits() store.Traits {
 	if p.Store == nil {
 		return store.Traits{Err: &store.OptionError{Package: "dashboard", Option: "store", Problem: "NewProcess was given none: use memstore.New()"}}
@@ -61,7 +63,7 @@ func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	replaces := b.Instead.Start != 0
 	g, err := p.Store.Book(ctx, b)
 	if replaces {
-		p.counts.add(b, -1, false) // who has slots gives them back, and replaces nothing
+		p.counts.add(b, -1, false) // the caller gives its slots back, and books nothing instead
 	}
 
 	switch {
@@ -130,7 +132,7 @@ func (p *Process) Resume(ctx context.Context, c store.Charge) error {
 	return err
 }
 
-// noteClosed notes that a budget is closed for d from now on, and by what, so that a page shows it that is opened later.
+// noteClosed notes that a budget closes now for d, and what closed it, for pages opened later.
 func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	if d <= 0 {
 		return
@@ -155,7 +157,7 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	}
 
 	if len(p.closed) >= mostInShard && own == nil {
-		clear(p.closed) // they are shown only
+		clear(p.closed) // the page alone shows them
 	}
 
 	p.closed[c.Budget.Key] = append(own[max(0, len(own)-mostBands):], next)
@@ -172,7 +174,7 @@ func (p *Process) PauseNote(b throttle.Budget) store.PauseNote {
 	return note
 }
 
-// noteOf returns what an operator said who paused a budget. It is called with the lock.
+// noteOf returns the note of an operator's pause. The mutex is held.
 func (p *Process) noteOf(key [16]byte) store.PauseNote {
 	if n, ok := p.notes[key]; ok && n.until.After(time.Now()) {
 		return n.PauseNote
@@ -180,10 +182,11 @@ func (p *Process) noteOf(key [16]byte) store.PauseNote {
 	return store.PauseNote{}
 }
 
-// Observe learns how long requests are held. It is meant for [throttle.Config.Observe], and allocates nothing.
+// Observe records waiting times. Set it as [throttle.Config.Observe]. It
+// allocates nothing and is safe for concurrent use.
 func (p *Process) Observe(_ context.Context, e throttle.Event) { p.events.observe(&e) }
 
-// A processReader reads a Process for one page, and knows what that page has read last.
+// A processReader reads a Process for one page and remembers the previous reading.
 type processReader struct {
 	process *Process
 	budgets int // at most
@@ -227,7 +230,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		t := &all[i]
 		key := t.charge.Budget.Key
 		b := budgetOf(&t.charge, statuses[key], average(float64(t.cost), float64(t.starts)), now)
-		before := rate.last[key] // a budget that is new had nothing before
+		before := rate.last[key] // the zero tracked for a new budget
 		b.Starts, b.Cost = rate.of(t.starts-before.starts), rate.of(t.cost-before.cost)
 		note := notes[key]
 		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
@@ -258,7 +261,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	return r, nil
 }
 
-// forgetClosed forgets what was over a day ago, and notes of pauses that are over. It is called with the lock.
+// forgetClosed forgets bands that ended a day ago, and notes of pauses that are over. The mutex is held.
 func (p *Process) forgetClosed(now time.Time) {
 	oldest := now.Add(-coarseKept).UnixMilli()
 	for key, all := range p.closed {
@@ -274,14 +277,14 @@ func (p *Process) forgetClosed(now time.Time) {
 	}
 }
 
-// rates are what was counted since the last reading.
+// rates turns counts since the previous reading into rates.
 type rates struct {
 	last     map[[16]byte]tracked
 	requests int64
 	span     time.Duration
 }
 
-// ratesOf returns what was counted since the last reading, and remembers this one.
+// ratesOf returns the rates since the previous reading, and remembers this reading.
 func (s *processReader) ratesOf(all []tracked, now time.Time) rates {
 	requests := s.process.counts.requests.Load()
 	r := rates{s.last, requests - s.requests, now.Sub(s.at)}
@@ -293,10 +296,10 @@ func (s *processReader) ratesOf(all []tracked, now time.Time) rates {
 	return r
 }
 
-// unknown is a rate that is not known yet.
+// unknown is an unknown rate.
 const unknown = -1
 
-// of returns a number as so many in a second; unknown if the last reading is long ago.
+// of returns a count as a rate per second, or unknown if the previous reading is too old.
 func (r rates) of(n int64) float64 {
 	if r.span <= 0 || r.span > 10*every {
 		return unknown
@@ -339,7 +342,8 @@ func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, rea
 		return &fleet.LongerError{Note: fleet.Note{Policy: c.Budget.Policy, Budget: id, By: before.By, Reason: before.Reason, Until: before.until}}
 	}
 
-	p.notes[key] = pausedBy{store.PauseNote{By: by, Reason: reason}, now.Add(d)} // before the budget is closed, so that who meets it knows
+	// Set the note before the pause: a request refused in between should already carry the reason.
+	p.notes[key] = pausedBy{store.PauseNote{By: by, Reason: reason}, now.Add(d)}
 	p.mu.Unlock()
 	err = p.Pause(ctx, c, d)
 	p.mu.Lock()
@@ -382,35 +386,36 @@ func (p *Process) log(a act) {
 	p.acts = p.acts[:min(len(p.acts), mostActs)]
 }
 
-// A tracked is a budget that the program has used, and what was counted of it.
+// A tracked is the record of a budget that the program has used.
 type tracked struct {
 	charge store.Charge // of cost 1
-	starts int64        // that were handed on, ever
-	cost   int64        // what they were charged
-	last   time.Time    // when somebody wanted a start
+	starts int64        // starts handed on, ever
+	cost   int64        // cost charged, ever
+	last   time.Time    // latest demand
 }
 
-// counts know the budgets that a program uses. They are on each request's way: one lock that few share, and
-// nothing is allocated for a budget that is known.
+// counts records the budgets of a program. It runs on each request's path: a lock per shard, and no
+// allocation for a known budget.
 type counts struct {
 	shards [16]struct {
 		mu  sync.Mutex
 		all map[[16]byte]*tracked
 	}
 	full     atomic.Bool  // a budget found no room
-	requests atomic.Int64 // that were handed on, ever
+	requests atomic.Int64 // requests handed on, ever
 }
 
 const (
 	mostInShard = 256         // 4,096 budgets in all
-	forgotten   = time.Hour   // a budget that nobody used for so long is forgotten
-	soonAgain   = time.Minute // or for so long, if there is no room
+	forgotten   = time.Hour   // idle time after which a budget is forgotten
+	soonAgain   = time.Minute // the same, for a full shard
 )
 
-// add counts the starts of a booking: 1 for a start that it got, -1 for one that was given back, 0 for none. now
-// says that the start is now: only such a start takes slots.
+// add counts the starts of a booking: 1 for a granted start, -1 for a start given back, 0 for neither. now
+// means that the start is now, and takes slots.
 func (c *counts) add(b *store.Booking, starts int64, now bool) {
-	request := b.Horizon > 0 // slots for a start that has come are booked by a booking of their own
+	// Slots for a later start are booked when it comes, by a booking without a horizon.
+	request := b.Horizon > 0
 	for i := range b.Charges {
 		charge, n := &b.Charges[i], starts
 		if charge.Limit.Kind() != store.KindConcurrency {
@@ -431,7 +436,7 @@ func (c *counts) add(b *store.Booking, starts int64, now bool) {
 	}
 }
 
-// change changes what is known of a charge's budget.
+// change changes the record of a charge's budget.
 func (c *counts) change(charge *store.Charge, change func(*tracked)) {
 	s := &c.shards[charge.Budget.Key[0]%16]
 	s.mu.Lock()
@@ -462,7 +467,7 @@ func (c *counts) change(charge *store.Charge, change func(*tracked)) {
 	change(t)
 }
 
-// forget forgets budgets that nobody used for so long.
+// forget forgets budgets that have been idle for longer than idle.
 func forget(all map[[16]byte]*tracked, idle time.Duration) {
 	for key, t := range all {
 		if time.Since(t.last) > idle {
@@ -471,7 +476,7 @@ func forget(all map[[16]byte]*tracked, idle time.Duration) {
 	}
 }
 
-// read returns a copy of all that is known.
+// read returns a copy of all records.
 func (c *counts) read() (all []tracked) {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -485,13 +490,13 @@ func (c *counts) read() (all []tracked) {
 	return all
 }
 
-// A histogram counts lengths of time, each bucket a fifth longer than the one before, from a millisecond to
-// twelve hours. It is safe for concurrent use.
+// A histogram counts durations from a millisecond to twelve hours, in buckets that grow by a fifth. It is
+// safe for concurrent use.
 type histogram [buckets]atomic.Int64
 
 const buckets = 100
 
-// perDouble is how many buckets there are from a length to twice the length.
+// perDouble is how many buckets a doubling spans.
 const perDouble = 4
 
 func (h *histogram) add(d time.Duration) {
@@ -502,7 +507,7 @@ func (h *histogram) add(d time.Duration) {
 	h[at].Add(1)
 }
 
-// read returns the numbers of all buckets.
+// read returns the counts of all buckets.
 func (h *histogram) read() (n [buckets]int64) {
 	for i := range h {
 		n[i] = h[i].Load()
@@ -510,8 +515,8 @@ func (h *histogram) read() (n [buckets]int64) {
 	return n
 }
 
-// quantile returns the length, in milliseconds, that a share of what was counted from before to now does not
-// exceed, and how much that was.
+// quantile returns a quantile of the durations counted between before and now, in milliseconds, and their
+// number.
 func quantile(before, now *[buckets]int64, share float64) (ms int64, count int) {
 	var sum [buckets]int64
 	total := int64(0)
@@ -526,21 +531,21 @@ func quantile(before, now *[buckets]int64, share float64) (ms int64, count int) 
 	return int64(math.Round(math.Exp2(float64(at) / perDouble))), int(total)
 }
 
-// lately knows how long requests were held in the last minute. What happens is counted on the request's way, and
-// readings compare the counts with those of a minute ago.
+// lately measures how long requests were held in the last minute. Events are counted on the request's path,
+// and readings subtract the counts of a minute ago.
 type lately struct {
 	mu       sync.RWMutex
 	policies map[string]*policyWaits
-	steps    []step // of the last minute, the oldest first
+	steps    []step // of the last minute, oldest first
 }
 
-// policyWaits are how long requests of a policy were held.
+// policyWaits are the waiting times of a policy's requests.
 type policyWaits struct {
 	held   histogram // by the policy that held them last
-	shadow histogram // how much longer they would have been held
+	shadow histogram // additional waits under a shadow policy
 }
 
-// A step is what was counted up to a moment.
+// A step is a copy of the counts at a moment.
 type step struct {
 	at       time.Time
 	policies map[string]waitCounts
@@ -553,7 +558,7 @@ const (
 	mostPolicies = 256
 )
 
-// observe takes in an event.
+// observe records an event.
 func (l *lately) observe(e *throttle.Event) {
 	if e.Policy == "" {
 		return // no policy held the request
@@ -572,7 +577,7 @@ func (l *lately) observe(e *throttle.Event) {
 	}
 }
 
-// policy returns what is counted of a policy; nil: there is no room for another one.
+// policy returns the counts of a policy, or nil if there are too many policies.
 func (l *lately) policy(name string) *policyWaits {
 	l.mu.RLock()
 	p := l.policies[name]
@@ -584,7 +589,8 @@ func (l *lately) policy(name string) *policyWaits {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	if p = l.policies[name]; p != nil || len(l.policies) >= mostPolicies {
+	p = l.policies[name]
+	if p != nil || len(l.policies) >= mostPolicies {
 		return p
 	}
 	if l.policies == nil {
@@ -596,7 +602,7 @@ func (l *lately) policy(name string) *policyWaits {
 	return p
 }
 
-// step notes what is counted now. Readings call it before of.
+// step copies the present counts. Readings call it before of.
 func (l *lately) step(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -610,8 +616,8 @@ func (l *lately) step(now time.Time) {
 	}
 }
 
-// of returns how long requests of a policy were held since the first step of the last minute, and how much longer
-// they would have been held if it is one that only counts.
+// of returns the waiting times of a policy's requests in the last minute or, for a shadow policy, the waits
+// that it would have added.
 func (l *lately) of(policy string, counts bool) (*waits, *shadow) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -15,10 +15,10 @@ import (
 	problems "github.com/fleetthrottle/throttle/internal/problem"
 )
 
-// via is how the proxy names itself in the header Via.
+// via is the proxy's name in the header Via.
 const via = problems.Via
 
-// passedProxy reports whether a request was sent by a proxy like this.
+// passedProxy reports whether a throttle proxy has forwarded the request already.
 func passedProxy(h http.Header) bool {
 	for _, list := range h["Via"] {
 		for element := range strings.SplitSeq(list, ",") {
@@ -34,26 +34,26 @@ func passedProxy(h http.Header) bool {
 type problem struct {
 	problems.Problem
 	reason reason
-	timing string // "": the request was not held
+	timing string // Server-Timing; "" if the request was not held
 }
 
 func newProblem(status int, detail string) *problem {
 	return &problem{Problem: *problems.New(status, detail), reason: reasons[status]}
 }
 
-// because sets the reason of an answer whose status has several.
+// because sets the reason, for statuses that have several.
 func (p *problem) because(r reason) *problem {
 	p.reason = r
 	return p
 }
 
-// after sets when the caller may try again.
+// after sets Retry-After.
 func (p *problem) after(d time.Duration) *problem {
 	p.RetryAfter = d
 	return p
 }
 
-// Error implements error: a problem is the cause with which the context of a request is ended.
+// Error implements error: a problem can be the cause of a cancelled context.
 func (p *problem) Error() string { return p.Detail }
 
 // write sends the answer.
@@ -66,10 +66,10 @@ func (p *problem) write(w http.ResponseWriter) {
 	p.Write(w)
 }
 
-// problemOf returns what an error means to the caller.
+// problemOf returns the answer for an error.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
-		return p // it has ended the wait
+		return p // the cause that ended the wait
 	}
 	known := problems.Of(err)
 	if known == nil {
@@ -82,7 +82,7 @@ func problemOf(err error) *problem {
 	return p
 }
 
-// unreached returns the answer of a request that an upstream has not answered.
+// unreached returns the answer for a request that the upstream did not answer.
 func unreached(err error) *problem {
 	var timeout net.Error
 	var name *net.DNSError
@@ -110,44 +110,44 @@ type reason int
 
 // The reasons.
 const (
-	forbidden  reason = iota // as a request of this kind, or to this host
-	malformed                // in its path or its body
-	noToken                  // without the token, or with another one
-	slowBody                 // with a body that came too slowly
-	noRoom                   // by a limit, in the time it could wait
-	unreadable               // by a policy that cannot read it
-	away                     // by an upstream that could not be reached, or has not answered in time
-	looped                   // because it has passed such a proxy already
-	storeAway                // by a store that does not answer
-	hostInside               // because the host is at an address that is not public
-	heldFull                 // because too many requests wait, of all or of its budget
-	bodiesFull               // because the bodies in memory are too many
-	stopping                 // because the proxy ends
+	forbidden  reason = iota // request of this kind, or to this host
+	malformed                // bad path or body
+	noToken                  // token missing or wrong
+	slowBody                 // body too slow
+	noRoom                   // limit, within the time that the request could wait
+	unreadable               // policy that cannot read the request
+	away                     // upstream unreachable, or without an answer in time
+	looped                   // request has passed a throttle proxy already
+	storeAway                // store does not answer
+	hostInside               // host at an address that is not public
+	heldFull                 // too many requests wait, in all or for the budget
+	bodiesFull               // too many bodies in memory
+	stopping                 // proxy stops
 	reasonCount
 )
 
-// reasonNames are the names of reasons.
+// reasonNames are the keys of [Stats.Refused].
 var reasonNames = [reasonCount]string{
 	"forbidden", "malformed", "token", "slow_body", "limit", "policy", "upstream", "loop", "store", "private_address", "held", "bodies", "stopping",
 }
 
-// reasons are those of statuses that have one, or have one that is usual.
+// reasons is the usual reason of each status.
 var reasons = map[int]reason{
 	http.StatusForbidden: forbidden, http.StatusBadRequest: malformed, http.StatusMisdirectedRequest: malformed, http.StatusNotImplemented: malformed, http.StatusProxyAuthRequired: noToken,
 	http.StatusRequestTimeout: slowBody, http.StatusTooManyRequests: noRoom, http.StatusInternalServerError: unreadable,
 	http.StatusBadGateway: away, http.StatusGatewayTimeout: away, http.StatusLoopDetected: looped, http.StatusServiceUnavailable: heldFull,
 }
 
-// Stats are what a [Handler] does, and has done since it was made.
+// Stats are counters of a [Handler] since it was created.
 type Stats struct {
 	Held         int              // requests that wait now
-	BodyBytes    int64            // bodies in memory now: see [Config.Held]
-	Refused      map[string]int64 // answers of the proxy itself, by reason; each reason is there from the start
-	Left         int64            // callers that left before their request had an answer
-	Aborted      int64            // answers that ended in the middle: the caller has left, or the upstream
-	LinksRound   int64            // links in answers that lead round the proxy
-	Unreadable   int64            // answers in br, zstd or another coding that no policy can read
-	TunnelsEnded int64            // tunnels that were idle and made room for others: see [Config.Tunnels]
+	BodyBytes    int64            // bytes of bodies in memory now: see [Config.Held]
+	Refused      map[string]int64 // answers of the proxy itself by reason; has a key for every reason
+	Left         int64            // callers that left before their answer
+	Aborted      int64            // answers cut in the middle, by the caller or by the upstream
+	LinksRound   int64            // links in answers that bypass the proxy
+	Unreadable   int64            // answers whose Content-Encoding, such as br or zstd, no policy can read
+	TunnelsEnded int64            // idle tunnels that were evicted: see [Config.Tunnels]
 }
 
 // counts are the counters of a handler.
@@ -168,20 +168,20 @@ func (c *counts) stats() Stats {
 	return s
 }
 
-// An informational passes on the answers before the answer, such as 103 Early Hints. It removes
-// from them what is for one connection alone, which [net/http/httputil.ReverseProxy] leaves there
-// (golang/go#81319).
+// An informational is a ResponseWriter that also forwards informational answers, such as 103 Early Hints. It
+// removes their hop-by-hop fields, which [net/http/httputil.ReverseProxy] forwards (golang/go#81319).
 type informational struct {
 	http.ResponseWriter
-	modern bool // the caller speaks HTTP/1.1 or later: HTTP/1.0 has no such answers
+	modern bool // the caller speaks HTTP/1.1 or later; HTTP/1.0 has no informational answers
 	finish func(http.Header)
-	taking *stall // bounds each wait for the caller
+	taking *stall // limits each wait for the caller
 }
 
 // WriteHeader implements [http.ResponseWriter].
 func (w *informational) WriteHeader(status int) {
 	if status >= 100 && status < 200 {
-		if !w.modern || status == http.StatusSwitchingProtocols { // which only HTTP/2 has before an answer; an upgrade is written elsewhere
+		// Only HTTP/2 sends a 101 as an informational answer. Upgrades are written by ReverseProxy.
+		if !w.modern || status == http.StatusSwitchingProtocols {
 			return
 		}
 		removeHopHeaders(w.Header())
@@ -189,7 +189,7 @@ func (w *informational) WriteHeader(status int) {
 	}
 
 	if _, typed := w.Header()["Content-Type"]; !typed {
-		w.Header()["Content-Type"] = nil // net/http would guess one
+		w.Header()["Content-Type"] = nil // keeps net/http from guessing one
 	}
 
 	w.taking.begin()
@@ -211,7 +211,8 @@ func (w *informational) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Hijack is for [http.ResponseController]. What is written to the connection is bounded as an answer is.
+// Hijack is for [http.ResponseController]. Writes to the connection are limited
+// like writes of an answer.
 func (w *informational) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil && w.taking != nil {
@@ -223,7 +224,7 @@ func (w *informational) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for [http.ResponseController].
 func (w *informational) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// removeHopHeaders removes the fields of one connection.
+// removeHopHeaders removes hop-by-hop fields.
 func removeHopHeaders(h http.Header) {
 	for _, list := range h["Connection"] {
 		for name := range strings.SplitSeq(list, ",") {
@@ -239,8 +240,7 @@ func removeHopHeaders(h http.Header) {
 	removeProxyHeaders(h)
 }
 
-// removeProxyHeaders removes the fields that callers and proxies have between them, such as
-// Proxy-Authorization.
+// removeProxyHeaders removes fields between callers and proxies, such as Proxy-Authorization.
 func removeProxyHeaders(h http.Header) {
 	for name := range h {
 		if strings.HasPrefix(name, "Proxy-") {

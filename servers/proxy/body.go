@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// A body is read ahead up to mostAhead, in aheadTime at most.
+// A body is read ahead up to mostAhead bytes, in at most aheadTime.
 const (
 	mostAhead = 1 << 20
 	aheadTime = 10 * time.Second
 )
 
-// bodies are the bodies that are read ahead.
+// bodies limits the memory of bodies that are read ahead.
 type bodies struct {
-	most   int64 // how many bytes all of them may have together
+	most   int64 // bytes of all bodies together
 	used   atomic.Int64
-	within time.Duration // how long one of them may take
+	within time.Duration // time limit of one body
 }
 
-// take takes n bytes; false: there are not as many.
+// take reserves n bytes, or returns false if they exceed the limit.
 func (b *bodies) take(n int64) bool {
 	if b.used.Add(n) > b.most {
 		b.used.Add(-n)
@@ -35,10 +35,10 @@ func (b *bodies) take(n int64) bool {
 	return true
 }
 
-// readAhead reads a body before its request waits, because net/http does not notice that a
-// caller has left while there is more to read of its body (golang/go#23262). It leaves two kinds
-// of bodies alone: a caller that expects 100 Continue sends its body when the request has its start, and HTTP/2
-// notices by itself. free gives back the memory of the body, when the request is over.
+// readAhead reads a body before its request waits, because net/http cannot notice that a caller has left
+// while unread body remains (golang/go#23262). It skips two kinds of bodies: a caller that expects 100
+// Continue sends its body after the request has a start, and HTTP/2 notices by itself. free returns the
+// memory of the body after the request.
 func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(), _ *problem) {
 	free = func() {}
 	switch {
@@ -50,10 +50,11 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	}
 
 	deadline := http.NewResponseController(w)
-	_ = deadline.SetReadDeadline(time.Now().Add(b.within)) // where it is not supported the caller's context has to do
+	// Servers without deadlines have only the caller's context.
+	_ = deadline.SetReadDeadline(time.Now().Add(b.within))
 	begin, taken, err := b.read(r.Body, r.ContentLength)
 	free = func() { b.used.Add(-taken) }
-	if err == nil { // else nothing more is read
+	if err == nil { // after an error nothing more is read
 		_ = deadline.SetReadDeadline(time.Time{})
 	}
 
@@ -77,22 +78,22 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	return free, nil
 }
 
-// firstRead is the memory for the first bytes of a body.
+// firstRead is the first size of a body's buffer.
 const firstRead = 512
 
-// errBodiesFull says that there is no memory for more of a body.
+// errBodiesFull reports that all bodies together exceed the memory limit.
 var errBodiesFull = errors.New("proxy: the bodies of all requests are too large")
 
-// read reads a body up to its end, or to mostAhead bytes. It takes memory when there is something to put into that
-// memory, so that a caller takes none by saying how much will come. The length is negative if it is unknown. taken is
-// how much was taken, also beside an error.
+// read reads a body to its end, or up to mostAhead bytes. It reserves memory only for bytes that have
+// arrived, so that a caller cannot reserve memory by a large Content-Length. length is negative if unknown.
+// taken is the reserved memory, also with an error.
 func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, err error) {
 	whole := int64(mostAhead)
 	if length >= 0 {
 		whole = min(whole, length)
 	}
 
-	most := min(whole+1, mostAhead) // one more than the whole, so that the last read finds the end
+	most := min(whole+1, mostAhead) // one byte more than the whole, so that the last read finds the end
 
 	begin = make([]byte, 0, min(firstRead, most))
 	for {
@@ -108,7 +109,8 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 		switch {
 		case err == io.EOF:
 			if cap(begin)-len(begin) > firstRead {
-				begin = bytes.Clone(begin) // a body of unknown length keeps no more than it needs
+				// Shrink the buffer of a body of unknown length.
+				begin = bytes.Clone(begin)
 			}
 
 			length := int64(len(begin))
@@ -119,7 +121,8 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 			return begin, taken, err
 		case len(begin) == cap(begin):
 			more := min(2*int64(cap(begin)), most)
-			if more = min(more, whole); !b.take(more - taken) {
+			more = min(more, whole)
+			if !b.take(more - taken) {
 				return begin, taken, errBodiesFull
 			}
 
@@ -135,19 +138,19 @@ type wholeBody struct{ *bytes.Reader }
 // Close implements [io.Closer].
 func (wholeBody) Close() error { return nil }
 
-// An upload is a body of HTTP/1 of which something is still to come when its request waits.
+// An upload is an HTTP/1 body that is not read to its end when its request waits.
 //
-// The answer may begin before the upload has ended. Then its connection must end with it: else
-// net/http would read what is left of the body before it sends the answer, which the caller may
-// never send, and which the upstream may want.
+// The answer may begin before the upload has ended. The connection must then close after the answer.
+// Otherwise net/http would read the rest of the body before it sends the answer, while the caller may wait
+// for the answer and the upstream may still want the body.
 type upload struct {
 	io.Reader
 	body   io.ReadCloser
 	answer http.ResponseWriter
-	expect bool        // the caller sends nothing before a read asks for the body: Expect: 100-continue
-	left   int64       // how many bytes are still to come; negative: unknown
-	begun  atomic.Bool // something was read
-	ended  atomic.Bool // all have come
+	expect bool        // the caller sends the body only after the first read: Expect: 100-continue
+	left   int64       // remaining bytes, negative if unknown
+	begun  atomic.Bool // a read has happened
+	ended  atomic.Bool // the body has arrived completely
 }
 
 // Read implements [io.Reader].
@@ -163,18 +166,19 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer]. Nobody reads the body from then on. What is still to come is awaited, but not for long.
+// Close implements [io.Closer]. It waits only restTime for the rest of the
+// body.
 func (u *upload) Close() error {
 	if !u.ended.Load() {
 		awaitLittle(u.answer)
 	}
 	if !u.begun.Load() {
-		return nil // net/http waits when it has sent the answer
+		return nil // net/http reads the rest after the answer
 	}
 	return u.body.Close()
 }
 
-// finish closes the upload when its answer has been written, because net/http/httputil closes no body.
+// finish closes the upload after its answer was written, because net/http/httputil does not.
 func (u *upload) finish() {
 	if !u.ended.Load() && (u.begun.Load() || !u.expect) {
 		awaitLittle(u.answer)
@@ -183,31 +187,31 @@ func (u *upload) finish() {
 	_ = u.Close()
 }
 
-// isOver reports whether all has come; nil: nothing was to come.
+// isOver reports whether the body has arrived completely. A nil upload has.
 func (u *upload) isOver() bool { return u == nil || u.ended.Load() }
 
-// restTime is how long the rest of a body is awaited that nobody reads.
+// restTime is how long the rest of an unwanted body is awaited.
 const restTime = time.Second
 
-// restBytes is how much of such a rest is read.
+// restBytes is how much of an unwanted body is read.
 const restBytes = 64 << 20
 
-// awaitLittle has net/http wait for restTime at most for the rest of a body that nobody reads.
+// awaitLittle makes net/http wait at most restTime for the rest of an unwanted body.
 func awaitLittle(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTime))
 }
 
-// linger sends the answer, and then reads what the caller still sends of a body that nobody wants, for restTime at
-// most, after awaitLittle. A connection that is closed with bytes unread is reset, and a reset can overtake the answer. The server
-// of net/http reads 256 KiB of the rest, waits for half a second if the caller did not want the connection closed, and closes.
+// linger sends the answer, then reads the rest of an unwanted body for at most restTime, after awaitLittle.
+// Closing a connection with unread bytes resets the connection, and a reset can overtake the answer. The
+// server of net/http alone reads only 256 KiB, waits half a second, and closes.
 func linger(w http.ResponseWriter, body io.Reader) {
 	if err := http.NewResponseController(w).Flush(); err == nil {
 		_, _ = io.CopyN(io.Discard, body, restBytes)
 	}
 }
 
-// A stall bounds how long a request waits for its caller, in one direction. Only the time counts in which the caller
-// is awaited, not the silence of an upstream. Methods of a nil *stall do nothing.
+// A stall limits how long a request waits for its caller in one direction. Silence of the upstream does not
+// count. Methods of a nil *stall do nothing.
 type stall struct {
 	within time.Duration
 	over   func() // ends the wait
@@ -215,15 +219,16 @@ type stall struct {
 	mu      sync.Mutex
 	timer   *time.Timer
 	awaited bool
-	since   time.Time     // when the wait began
-	left    time.Duration // of within
-	moved   int           // bytes since left was within
+	since   time.Time     // begin of the wait
+	left    time.Duration // rest of within
+	moved   int           // bytes since left was reset
 }
 
-// leastMoved is how much a caller must send or take within the time, so that a byte now and then is not enough.
+// leastMoved is how many bytes reset the limit, so that a caller cannot keep a
+// slot with a byte now and then.
 const leastMoved = 1 << 10
 
-// newStall returns a stall, or nil if there is no bound.
+// newStall returns a stall, or nil if within is negative.
 func newStall(within time.Duration, over func()) *stall {
 	if within < 0 {
 		return nil
@@ -231,7 +236,7 @@ func newStall(within time.Duration, over func()) *stall {
 	return &stall{within: within, over: over, left: within}
 }
 
-// begin notes that the caller is awaited from now on.
+// begin starts the clock: the caller is awaited.
 func (s *stall) begin() {
 	if s == nil {
 		return
@@ -247,7 +252,7 @@ func (s *stall) begin() {
 	s.timer.Reset(s.left)
 }
 
-// end notes that the caller is awaited no more, and has sent or taken n bytes.
+// end stops the clock: the caller has sent or taken n bytes.
 func (s *stall) end(n int) {
 	if s == nil {
 		return
@@ -258,12 +263,13 @@ func (s *stall) end(n int) {
 	s.awaited = false
 	s.timer.Stop()
 	s.left -= time.Since(s.since)
-	if s.moved += n; s.moved >= leastMoved {
+	s.moved += n
+	if s.moved >= leastMoved {
 		s.moved, s.left = 0, s.within
 	}
 }
 
-// lift removes the bound.
+// lift removes the limit.
 func (s *stall) lift() {
 	if s == nil {
 		return
@@ -274,7 +280,7 @@ func (s *stall) lift() {
 	s.over = func() {}
 }
 
-// expire ends the wait, if there still is one. The mutex is held meanwhile, so that the handler does not return.
+// expire ends a wait that is still on. It holds the mutex meanwhile, so that the handler does not return.
 func (s *stall) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,15 +290,15 @@ func (s *stall) expire() {
 	}
 }
 
-// watch bounds how long a request waits for its caller.
+// watch limits how long a request waits for its caller.
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, c *call) {
 	c.sending = newStall(h.c.CallerIdle, func() {
 		c.place.refuse(newProblem(http.StatusRequestTimeout, "the caller has stopped in the middle of its body"))
-		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // ends the read that waits, for which the base would wait
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // wakes the blocked read, for which the base would wait
 	})
 	c.taking = newStall(h.c.CallerIdle, func() {
 		c.place.refuse(newProblem(http.StatusRequestTimeout, "the caller does not take its answer"))
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // ends the write that waits
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // wakes the blocked write
 	})
 
 	if _, whole := r.Body.(wholeBody); !whole && r.Body != nil && r.Body != http.NoBody {
@@ -300,7 +306,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, c *call) {
 	}
 }
 
-// An awaitedBody is a body of which something is still to come.
+// An awaitedBody is a body that is not read to its end.
 type awaitedBody struct {
 	io.ReadCloser
 	of *call
@@ -314,8 +320,7 @@ func (b *awaitedBody) Read(p []byte) (n int, err error) {
 	return b.ReadCloser.Read(p)
 }
 
-// boundWrites bounds how long what is written from now on may wait for the caller, beside the rest of a body that
-// is awaited before. The server lifts the bound for the next request.
+// boundWrites limits all further writes of the answer. The server resets the deadline for the next request.
 func (h *Handler) boundWrites(w http.ResponseWriter) {
 	if h.c.CallerIdle > 0 {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.c.CallerIdle + restTime))
@@ -329,7 +334,7 @@ func (c *call) answered(resp *http.Response) {
 	}
 }
 
-// A boundedWriter is a connection that a caller has taken over. Each write waits for the caller for a time at most.
+// A boundedWriter is a hijacked connection with a time limit for each write.
 type boundedWriter struct {
 	net.Conn
 	within time.Duration
@@ -341,7 +346,7 @@ func (c *boundedWriter) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// CloseWrite tells the caller that nothing more comes.
+// CloseWrite closes the write side of the connection.
 func (c *boundedWriter) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

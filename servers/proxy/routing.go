@@ -9,25 +9,26 @@ import (
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
-// A route is where a request goes, and how its caller reaches hosts.
+// A route says where a request goes, and how its caller addresses hosts.
 type route struct {
 	target *url.URL
-	field  string // the Host field with which the request is sent
+	field  string // Host field of the request to the upstream
 
 	here string // how the caller writes the origin of the target: "http://127.0.0.1:7070/api.example.com"
-	root string // what the caller puts before a path: "/api.example.com"
+	root string // prefix of the caller's paths: "/api.example.com"
 
-	// others is what the caller puts before another host: "http://localhost:7070/", which clients take for another
-	// origin than here, so that they send no credential there. It is empty if there is no such origin.
+	// others is the prefix by which the caller reaches further hosts, such as "http://localhost:7070/".
+	// Clients treat it as a different origin from here, so they send no credential across. "" means that
+	// there is no such origin.
 	others string
 
-	byProxy bool // the caller writes "http://" before a host, and sends that to the proxy
+	byProxy bool // the caller writes "http://" before a host, and sends the request to the proxy
 
-	instead http.Handler // serves the request, which has no target; nil: it is sent on
+	instead http.Handler // serves the request instead of forwarding it, or nil
 }
 
-// routeOf returns the route of a request that is for one of many hosts: the one in its Host
-// field, in an absolute form, or at the begin of its path.
+// routeOf returns the route of a request to one of many hosts: by the Host field, by the absolute form of the
+// request target, or by the first path segment.
 func routeOf(r *http.Request, k *known) (*route, *problem) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return absoluteRoute(r, k)
@@ -38,8 +39,8 @@ func routeOf(r *http.Request, k *known) (*route, *problem) {
 	return prefixRoute(r, r.RequestURI, k)
 }
 
-// ownPath returns the path and query of a request that is for the address of the handler itself; ""
-// if it is for a host in another way than by its path.
+// ownPath returns the path and query of a request to the handler's own address. It returns "" if the request
+// names a host by its Host field or by its absolute form.
 func (k *known) ownPath(r *http.Request) string {
 	if _, _, ok := k.field(r); ok {
 		return ""
@@ -53,7 +54,7 @@ func (k *known) ownPath(r *http.Request) string {
 	return ""
 }
 
-// prefixRoute is the route of "/host/path".
+// prefixRoute returns the route of "/host/path".
 func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	host, rest := splitPrefix(uri)
 	if !isHost(host) {
@@ -71,7 +72,7 @@ func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	return newRoute(host, host, rest, back)
 }
 
-// absoluteRoute is the route of "http://host/path", as programs with HTTP_PROXY write it.
+// absoluteRoute returns the route of "http://host/path", as clients with HTTP_PROXY send it.
 func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	scheme, authority, rest, ok := splitAbsolute(r.RequestURI)
 	if !ok {
@@ -80,6 +81,7 @@ func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	if isOwn(r, authority) {
 		return prefixRoute(r, rest, k)
 	}
+	// Without a scheme of https, a missing port means any port of the table.
 	if scheme == "https" && !hasPort(authority) {
 		authority += ":443"
 	}
@@ -92,7 +94,7 @@ func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
-// tunnelRoute is the route of a request in a tunnel to an authority.
+// tunnelRoute returns the route of a request in a tunnel to an authority.
 func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem) {
 	host, name, ok := k.meant(authority)
 	if !ok {
@@ -104,7 +106,8 @@ func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem)
 
 	field, rest := r.Host, r.RequestURI
 	if !strings.HasPrefix(rest, "/") {
-		if _, field, rest, ok = splitAbsolute(rest); !ok {
+		_, field, rest, ok = splitAbsolute(rest)
+		if !ok {
 			return nil, newProblem(http.StatusBadRequest, "the target of the request is no path and no URL of http")
 		}
 	}
@@ -116,7 +119,7 @@ func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem)
 	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
-// upstreamRoute is the route of a request that has come in where everything is for one host.
+// upstreamRoute returns the route of a request at an address that serves one host.
 func upstreamRoute(r *http.Request, host string, k *known) (*route, *problem) {
 	if !k.has(host) {
 		return nil, newProblem(http.StatusForbidden, "no policy names the host of this address any more")
@@ -139,7 +142,7 @@ func upstreamRoute(r *http.Request, host string, k *known) (*route, *problem) {
 	return newRoute(host, name, rest, route{here: origin(r)})
 }
 
-// newRoute completes a route with its target: "/path?query" at a host.
+// newRoute completes a route with its target, "/path?query" at a host.
 func newRoute(host, name, rest string, back route) (*route, *problem) {
 	target, ok := newTarget(host, rest)
 	if !ok {
@@ -154,10 +157,10 @@ func lostHost() *problem {
 	return newProblem(http.StatusForbidden, "no policy names this host: a client that takes its path for one from the root drops the host of the API from the base URL; the waiting API has /v1/acquire, /v1/release, /v1/settle, /v1/penalize and /v1/openapi.yaml")
 }
 
-// unnamed is the answer to a request for a host that is not in the file.
+// unnamed is the answer to a request for a host that no policy names.
 func unnamed() *problem { return newProblem(http.StatusForbidden, "no policy names this host") }
 
-// origin returns how a caller writes the address of the proxy; "" if it does not say.
+// origin returns the caller's address of the proxy, or "" if the Host field is not usable.
 func origin(r *http.Request) string {
 	switch {
 	case !isHost(r.Host):
@@ -168,16 +171,17 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// otherOrigin returns what a caller of the loopback puts before another host than that of its request: the same
-// address under another name, 127.0.0.1 for localhost and the other way round. Clients drop Authorization and cookies
-// when a redirect leads from one to the other. It is empty if the caller has not written such an address.
+// otherOrigin returns the prefix by which a loopback caller reaches a different host: the same address under
+// its second name, 127.0.0.1 for localhost and vice versa. Clients drop Authorization and cookies when a
+// redirect crosses from one name to the second. It returns "" if the caller uses neither name.
 func otherOrigin(r *http.Request) string {
 	name, port := match.SplitPort(r.Host)
 	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 
 	switch {
 	case r.TLS != nil:
-		return "" // a certificate may be for one name alone
+		// A certificate may be valid for one of the names only.
+		return ""
 	case name == "127.0.0.1", name == "[::1]":
 		return "http://localhost" + port + "/"
 	case !strings.EqualFold(name, "localhost"):
@@ -189,14 +193,14 @@ func otherOrigin(r *http.Request) string {
 	return "http://127.0.0.1" + port + "/"
 }
 
-// splitPrefix cuts "/host/path?query" before the path.
+// splitPrefix splits "/host/path?query" before the path.
 func splitPrefix(uri string) (host, rest string) {
 	rest = strings.TrimPrefix(uri, "/")
 	end := endOf(rest, "/?")
 	return rest[:end], rest[end:]
 }
 
-// splitAbsolute cuts "http://host/path?query". It takes no user and no password.
+// splitAbsolute splits "http://host/path?query". It refuses a user and a password.
 func splitAbsolute(uri string) (scheme, host, rest string, ok bool) {
 	scheme, rest, ok = strings.Cut(uri, "://")
 	scheme = strings.ToLower(scheme)
@@ -207,7 +211,7 @@ func splitAbsolute(uri string) (scheme, host, rest string, ok bool) {
 	return scheme, rest[:end], rest[end:], isHost(rest[:end])
 }
 
-// endOf returns where the first of some characters stands in a text, or the length of the text.
+// endOf returns the index of the first of some characters in s, or the length of s.
 func endOf(s, chars string) int {
 	if i := strings.IndexAny(s, chars); i >= 0 {
 		return i
@@ -215,15 +219,15 @@ func endOf(s, chars string) int {
 	return len(s)
 }
 
-// isHost reports whether a text has only characters of hosts and ports, so that it is nothing
-// else where it stands in a URL.
+// isHost reports whether s has only characters of hosts and ports, so that it cannot be read as a different
+// part of a URL.
 func isHost(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-._:[]", c)
 	})
 }
 
-// newTarget returns a URL that is sent with exactly this path and query; false: there is none.
+// newTarget returns a URL whose path and query are sent byte for byte, or false if no such URL exists.
 func newTarget(host, rest string) (*url.URL, bool) {
 	path, query, hasQuery := strings.Cut(rest, "?")
 	if path != "" && path[0] != '/' || strings.ContainsFunc(rest, breaksLine) || match.HidesDots(path) {
@@ -239,15 +243,14 @@ func newTarget(host, rest string) (*url.URL, bool) {
 		return u, true
 	}
 
-	u.Opaque = path // with characters that net/url would escape
+	u.Opaque = path // keeps characters that net/url would escape
 	return u, !strings.HasPrefix(path, "//")
 }
 
-// breaksLine reports whether a character would end the target, or the line, of a request of HTTP/1.
+// breaksLine reports whether a character would end the request target, or the line, in HTTP/1.
 func breaksLine(c rune) bool { return c <= ' ' || c == 0x7f }
 
-// dots returns 1 for the segment "." of a path, 2 for the segment "..", whether their dots are encoded or not, and 0
-// for any other one.
+// dots returns 1 for the path segment ".", 2 for "..", encoded or not, and 0 for all further segments.
 func dots(seg string) int {
 	switch decoded, _ := url.PathUnescape(seg); decoded {
 	case ".":
@@ -258,10 +261,10 @@ func dots(seg string) int {
 	return 0
 }
 
-// sameHost reports whether two hosts of https are one.
+// sameHost reports whether two hosts are the same over https.
 func sameHost(a, b string) bool { return canonical(a) == canonical(b) }
 
-// canonical returns a host of https as it is compared.
+// canonical returns an https host in the form for comparisons.
 func canonical(host string) string {
 	name, port := match.SplitPort(host)
 	if port == ":443" {
@@ -276,7 +279,7 @@ func hasPort(host string) bool {
 	return port != ""
 }
 
-// withPort returns a host of https with its port.
+// withPort returns an https host with its port.
 func withPort(host string) string {
 	if hasPort(host) {
 		return host

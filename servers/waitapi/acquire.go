@@ -38,7 +38,8 @@ func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem
 		switch {
 		case r.Context().Err() != nil:
 			t.left(p, false)
-			panic(http.ErrAbortHandler) // the caller has gone: its connection ends without an answer
+			// The caller has gone, so the connection ends without an answer.
+			panic(http.ErrAbortHandler)
 		case err != nil:
 			t.left(p, false)
 			if later := new(placed); errors.As(err, &later) {
@@ -60,8 +61,8 @@ func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem
 	}
 }
 
-// writeAnswer sends an answer, and reports whether it may arrive. Of HTTP/1 it is known that a
-// caller has no whole answer if writing fails.
+// writeAnswer sends an answer and reports whether the caller may have it. Over HTTP/1 a failed write means
+// that the answer is incomplete.
 func writeAnswer(w http.ResponseWriter, r *http.Request, a *acquired) bool {
 	text, _ := json.Marshal(a) // never fails
 	header := w.Header()
@@ -75,13 +76,14 @@ func writeAnswer(w http.ResponseWriter, r *http.Request, a *acquired) bool {
 	return err == nil || errors.Is(err, http.ErrNotSupported) || r.ProtoMajor != 1
 }
 
-// errOtherBudget says that a permit cannot be settled for a budget.
+// errOtherBudget reports a policy and key that are not among the permit's
+// budgets.
 var errOtherBudget = errors.New("the permit is not one of this policy and key")
 
-// storeTime is how long a change of a permit's budgets may take.
+// storeTime limits a change of a permit's budgets.
 const storeTime = 10 * time.Second
 
-// release serves /v1/release. A permit may be released twice: the first answer may have been lost.
+// release serves /v1/release. Releasing twice is fine: the first answer may have been lost.
 func (t *table) release(w http.ResponseWriter, r *http.Request) *problem.Problem {
 	name, bad := t.readChange(w, r, new(reader), nil)
 	if bad != nil {
@@ -99,13 +101,13 @@ func (t *table) end(name string) *problem.Problem {
 	p, bad := t.take(name)
 	if p != nil {
 		p.inner.Release()
-		p.leave() // if it is being acquired again
+		p.leave() // ends a wait to acquire it again
 	}
 	return bad
 }
 
-// take takes the permit of a name out of the table. It returns nil for a permit that is gone, which is
-// no problem: the first answer to a release may have been lost.
+// take removes the permit of a name from the table. It returns nil without a problem for a permit that is
+// gone: the first answer to a release may have been lost.
 func (t *table) take(name string) (*permit, *problem.Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,9 +150,9 @@ func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem 
 	})
 }
 
-// mostCost returns the highest cost that a caller may tell for a budget, or for the only one that counts starts if
-// it names none. A window that is full is full, and callers must not be able to fill many of them by one
-// number. It returns false if the permit has no such budget.
+// mostCost returns the highest cost that a caller may settle: the whole limit of the budget or, without a
+// name, of the permit's only budget that counts starts. A full window is full, and one number must not fill
+// many windows. ok is false if the permit has no such budget.
 func (p *permit) mostCost(policy, key string) (most int, ok bool) {
 	unnamed, hash := policy == "" && key == "", budgetHash(policy, key)
 	for _, b := range p.budgets {
@@ -161,7 +163,7 @@ func (p *permit) mostCost(policy, key string) (most int, ok bool) {
 	return most, ok
 }
 
-// penalize serves /v1/penalize. A penalty that is too long is cut, and not refused: the budget would stay open.
+// penalize serves /v1/penalize. It cuts a penalty that is too long. Refusing it would leave the budget open.
 func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Problem {
 	if t.c.MaxPenalty < 0 {
 		return problem.New(http.StatusForbidden, "callers of this process may not close budgets")
@@ -187,7 +189,7 @@ func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Proble
 	})
 }
 
-// readChange reads a request about a permit, which has these fields besides the permit's name.
+// readChange reads a request about a permit, with these fields and the permit's name.
 func (t *table) readChange(w http.ResponseWriter, r *http.Request, d *reader, fields map[string]field, required ...string) (name string, bad *problem.Problem) {
 	body, bad := t.bodies.read(w, r)
 	if bad != nil {
@@ -201,8 +203,8 @@ func (t *table) readChange(w http.ResponseWriter, r *http.Request, d *reader, fi
 	return name, d.problem()
 }
 
-// changePermit changes something at a permit. It goes on when the caller leaves: a higher cost that is told
-// must be charged.
+// changePermit changes a permit's budgets. It continues when the caller leaves: a higher cost must be
+// charged.
 func (t *table) changePermit(w http.ResponseWriter, r *http.Request, name string, change func(context.Context, *permit) error) *problem.Problem {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTime)
 	defer cancel()
@@ -222,7 +224,8 @@ func (t *table) changePermit(w http.ResponseWriter, r *http.Request, name string
 	if err := change(ctx, p); err != nil {
 		return problemOf(err)
 	}
-	if _, bad := t.begin(name); bad != nil { // it may be gone since before the change, which then did nothing
+	// The permit may have gone before the change, which then did nothing.
+	if _, bad := t.begin(name); bad != nil {
 		return bad
 	}
 
@@ -241,29 +244,30 @@ func (t *table) begin(name string) (*permit, *problem.Problem) {
 	return p, bad
 }
 
-// done is the answer to what was done.
+// done answers 204.
 func done(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// soon is when a caller may come again that was refused for want of room in this process.
+// soon is the Retry-After for lack of room in this process.
 const soon = time.Second
 
-// refuse returns an answer that asks the caller to come again.
+// refuse returns a 503 with Retry-After.
 func refuse(detail string) *problem.Problem {
 	p := problem.New(http.StatusServiceUnavailable, detail)
 	p.RetryAfter = soon
 	return p
 }
 
-// errClosed is why waits end when the handler does.
+// errClosed reports that the handler was closed.
 var errClosed = errors.New("waitapi: the handler was closed")
 
-// errGone is why callers have no permit that was released, or has expired, before they were answered.
+// errGone reports a permit that was released, or that expired, before its
+// caller got an answer.
 var errGone = errors.New("waitapi: the permit is gone")
 
-// problemOf returns what an error of the limiters means to the caller.
+// problemOf returns the answer for an error of the limiters.
 func problemOf(err error) *problem.Problem {
 	var full *throttle.LimitError
 	var mistake *throttle.ConfigError
@@ -281,17 +285,19 @@ func problemOf(err error) *problem.Problem {
 	}
 
 	p := problem.Of(err)
-	if p == nil { // the permit was released while its start was awaited
+	// The permit was released while it waited for its start.
+	if p == nil {
 		return problem.New(http.StatusGone, "the permit is gone: it was released meanwhile")
 	}
-	if errors.As(err, &full) && full.RetryAfter == 0 { // unknown, as for what is in flight
+	// Nobody knows when work in flight ends.
+	if errors.As(err, &full) && full.RetryAfter == 0 {
 		p.RetryAfter = soon
 	}
 
 	return p
 }
 
-// problemOfPlace returns what it means that a place cannot be redeemed; nil if that is not what the error says.
+// problemOfPlace returns the answer for a place that cannot be redeemed, or nil for further errors.
 func problemOfPlace(err error) *problem.Problem {
 	var wrong *store.PlaceError
 	if !errors.As(err, &wrong) {

@@ -1,52 +1,62 @@
-// Package waitapi is the waiting API: an HTTP handler that holds callers until the policies of
-// [throttle.Limiters] have room. It is for programs in other languages that cannot send their
-// requests through package proxy. The command "throttle proxy" serves it.
+// Package waitapi is the waiting API: an HTTP handler that holds callers until
+// the policies of [throttle.Limiters] have room. It is for programs in other
+// languages that cannot send their requests through package proxy. The command
+// "throttle proxy" serves it.
 //
 //	POST /v1/acquire {"demands": [{"policy": "shop", "key": "acme"}], "wait": 5}
 //	200 {"permit": "h0b…", "waited": 0.81, "policy": "shop", "lifetime": 60}
 //
-// A caller that does not want to wait long, because it has a queue of its own, says that with a place, which is empty at
-// first. It is answered 202 with a place in line, and comes again with that, after Retry-After, to any process
-// of the fleet: see [throttle.Limiters.Reserve].
+// A caller with a queue of its own can ask for a place in line instead of a
+// long wait. It sends an empty place at first and gets 202 with its place.
+// After Retry-After it sends the place to any process of the fleet: see
+// [throttle.Limiters.Reserve].
 //
 //	POST /v1/acquire {"demands": [{"policy": "shop", "key": "acme"}], "place": ""}
 //	202 {"place": "AcRz…", "retryAfter": 12.3}
 //
-// The caller then does its work. It may say what the work turned out to cost (/v1/settle), or that
-// the work was refused (/v1/penalize). In the end it releases the permit (/v1/release). The fields
-// are those of [throttle.Demand] and the arguments of [throttle.Permit]; times are in seconds.
-// openapi.yaml, which /v1/openapi.yaml serves, has all requests and answers. Errors are
-// application/problem+json.
+// The caller then does its work. It can correct the cost (/v1/settle), or
+// report that the upstream refused the work (/v1/penalize). Finally it releases
+// the permit (/v1/release). The fields are those of [throttle.Demand] and of
+// the methods of [throttle.Permit]. Times are in seconds. /v1/openapi.yaml
+// describes all requests and answers. Errors are application/problem+json.
 //
-// The handler lets in whoever reaches it, as a limiter does. Package proxy checks callers before
-// the handler sees them; a program that serves the handler by itself has to check them, too.
+// The handler does not authenticate callers. Package proxy does so before it
+// calls the handler. A program that serves the handler alone must authenticate
+// callers itself.
 //
 // # Nothing is charged too little
 //
-// Each permit that a caller may have has a start of its own that is charged. So the policies count at
-// least as much as callers do, if each permit is used for one piece of work, right after the answer:
+// Every permit that a caller may have has a charged start of its own. The
+// policies therefore count at least as much work as callers do, provided that
+// each permit is used for one piece of work, right after the answer:
 //
-//   - A start is given back only if no caller can have an answer for it: each caller that waited for
-//     the permit has left, or its answer could not be written. An answer that was written may
-//     have arrived. Its start stays charged, also if the caller has gone.
-//   - A caller that had no answer may ask again with the same Idempotency-Key. If the first request
-//     still waits, both wait for one permit, and both get it. If not, the caller gets the same permit for a start
-//     that is now: a start that has become too old is given back, and another is booked in the same step. That is
-//     right only if the work has not begun. So a key is for one piece of work, and a program that
-//     was started anew, and does not know whether its work has begun, uses another key. After
-//     /v1/settle or /v1/penalize the handler knows, and answers 409.
-//   - A permit that nobody releases expires. What counts starts stays charged. What counts work in
-//     flight is free then. If the work still goes on, the upstream sees more in flight than the
-//     limit, so a lifetime must be longer than the work. The same is true of [Handler.Close].
-//   - A cost that is told is charged, also if the caller leaves before the answer. After a 503 the
-//     caller tells it again: settling twice is settling once. A cost that is told after the permit is
-//     gone is not charged, and the answer is 410.
+//   - A start is given back only if no caller can have the answer: each caller
+//     that waited for the permit has left, or the write of its answer failed.
+//     An answer that was written may have arrived, so its start stays charged
+//     even if the caller has gone.
+//   - A caller without an answer may ask again with the same Idempotency-Key.
+//     If the first request still waits, both requests get the same permit.
+//     Otherwise the caller gets the same permit with a start that is now: a
+//     start that has become too old is replaced in one step. This is correct
+//     only if the work has not begun, so a key belongs to one piece of work. A
+//     program that restarts and does not know whether its work has begun uses a
+//     new key. After /v1/settle or /v1/penalize the handler knows that the work
+//     has begun, and answers 409.
+//   - A permit that is never released expires. Its starts stay charged, and its
+//     slots in flight become free. If the work is still going on, the upstream
+//     sees more in flight than the limit, so a lifetime must be longer than the
+//     work. The same is true of [Handler.Close].
+//   - A settled cost is charged even if the caller leaves before the answer.
+//     After a 503 the caller settles again: settling is idempotent. A cost
+//     settled after the permit has gone is not charged, and the answer is 410.
 //
-// Too much is charged for an answer that was written and did not arrive, if the caller does not ask
-// again; and for the permits that a process was acquiring when it died.
+// Too much is charged for an answer that was written and did not arrive, if the
+// caller does not ask again; and for permits that a process was acquiring when
+// it crashed.
 //
-// A start is for now. What is sent later than the policy's Jitter after the answer can arrive in
-// another window. Callers that need long from the answer to the first byte need a larger Jitter.
+// A start is for now. A request sent later than the policy's Jitter after the
+// answer can arrive in a different window. Callers that need more time between
+// the answer and the first byte need a larger Jitter.
 package waitapi
 
 import (
@@ -61,49 +71,51 @@ import (
 	"github.com/fleetthrottle/throttle/internal/problem"
 )
 
-// The defaults of a [Config].
+// Defaults of a [Config].
 const (
 	DefaultMaxWait     = 5 * time.Second
 	DefaultHeld        = 256
 	DefaultPermits     = 16384
 	DefaultLifetime    = time.Minute
 	DefaultMaxLifetime = time.Hour
-	DefaultMaxPenalty  = time.Hour // the most that a Retry-After closes a budget for
+	DefaultMaxPenalty  = time.Hour // longest penalty by a Retry-After, too
 )
 
-// Config is what [New] needs.
+// Config configures a [Handler].
 type Config struct {
 	// Limiters have the budgets. Required.
 	Limiters *throttle.Limiters
 
-	// MaxWait is how long a caller is held at most. A caller asks for less. [throttle.NoWait]
-	// holds nobody, [throttle.Forever] holds a caller for as long as it is there. Defaults to
-	// [DefaultMaxWait].
+	// MaxWait limits how long a caller is held. A caller can ask for less.
+	// [throttle.NoWait] holds nobody. [throttle.Forever] holds a caller until
+	// it leaves. Defaults to [DefaultMaxWait].
 	MaxWait time.Duration
 
-	// Held is how many callers wait at once. Another one is refused with 503. Defaults to
-	// [DefaultHeld].
+	// Held limits how many callers wait at once. Further callers are refused
+	// with 503. Defaults to [DefaultHeld].
 	Held int
 
-	// Permits is how many permits there are at once: those that were acquired, and neither
-	// released nor expired. Another one is refused with 503. Defaults to [DefaultPermits].
+	// Permits limits how many permits exist at once: acquired, and neither
+	// released nor expired. Further requests are refused with 503. Defaults to
+	// [DefaultPermits].
 	Permits int
 
-	// Lifetime is how long a permit lasts whose caller does not say how long. Defaults to
-	// [DefaultLifetime], or to MaxLifetime if that is less.
+	// Lifetime is the lifetime of a permit whose caller does not ask for one.
+	// Defaults to [DefaultLifetime], or to MaxLifetime if that is less.
 	Lifetime time.Duration
 
-	// MaxLifetime is how long a permit may last. Defaults to [DefaultMaxLifetime], or to Lifetime
-	// if that is more.
+	// MaxLifetime limits the lifetime that a caller can ask for. Defaults to
+	// [DefaultMaxLifetime], or to Lifetime if that is more.
 	MaxLifetime time.Duration
 
-	// MaxPenalty is for how long a caller closes budgets at most by /v1/penalize, for the whole fleet. A
-	// longer duration is cut. Negative: not at all, and the path answers 403. Defaults to
-	// [DefaultMaxPenalty], which is as long as a Retry-After of the upstream closes a budget.
+	// MaxPenalty limits how long /v1/penalize closes budgets for the whole
+	// fleet. A longer duration is cut. A negative value disables the path,
+	// which then answers 403. Defaults to [DefaultMaxPenalty], the longest time
+	// that a Retry-After of the upstream closes a budget.
 	MaxPenalty time.Duration
 }
 
-// check returns what is wrong with the configuration, all of it.
+// check returns all mistakes in the configuration.
 func (c *Config) check() error {
 	var mistakes []error
 	if c.Limiters == nil {
@@ -129,7 +141,7 @@ func (c *Config) check() error {
 	return errors.Join(mistakes...)
 }
 
-// setDefaults sets what is 0 to its default, in a configuration without mistakes.
+// setDefaults replaces zero fields by their defaults.
 func (c *Config) setDefaults() {
 	setDefault(&c.MaxWait, DefaultMaxWait)
 	setDefault(&c.Held, DefaultHeld)
@@ -152,10 +164,11 @@ func setDefault[T comparable](to *T, value T) {
 	}
 }
 
-// A Handler serves the waiting API. It is safe for concurrent use.
+// Handler serves the waiting API. It is safe for concurrent use. Create it with
+// [New].
 type Handler struct{ permits *table }
 
-// New returns a handler.
+// New returns a handler, or an error that lists all mistakes in c.
 func New(c Config) (*Handler, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -165,14 +178,15 @@ func New(c Config) (*Handler, error) {
 	return &Handler{newTable(c)}, nil
 }
 
-// Close refuses all callers, those that wait too, and releases all permits: what is in flight
-// under them counts no more. It releases 64 at a time, and returns when no caller waits and all are
-// released. If ctx ends before, Close returns the error of ctx at once: a permit that was not released counts
-// until its lease in the store ends, as that of a process that died. Close may be called more than once.
-// A handler that is no longer used needs no Close if its permits may last until they expire.
+// Close refuses all callers, including those that wait, and releases all
+// permits, 64 at a time, so that their slots in flight become free. It returns
+// when no caller waits and all permits are released. If ctx ends first, Close
+// returns the error of ctx at once: the remaining permits count until their
+// leases in the store expire, as after a crash. Further calls are allowed. A
+// handler without Close leaks nothing: its permits expire.
 func (h *Handler) Close(ctx context.Context) error { return h.permits.close(ctx) }
 
-// Serves reports whether a path is one of the waiting API.
+// Serves reports whether a path belongs to the waiting API.
 func (h *Handler) Serves(path string) bool {
 	switch path {
 	case "/v1/acquire", "/v1/release", "/v1/settle", "/v1/penalize", "/v1/openapi.yaml":

@@ -1,5 +1,6 @@
-// Package browsertest looks at the page of package dashboard in Chromium, which scripts/install-chromium.sh
-// installs: by its tests, and by the command pictures, which makes docs/pictures/dashboard*.png.
+// Package browsertest tests the page of package dashboard in Chromium, which
+// scripts/install-chromium.sh installs. The command pictures uses it to create
+// docs/pictures/dashboard*.png.
 package browsertest
 
 import (
@@ -16,13 +17,14 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A Browser is a Chromium without windows.
+// A Browser is a headless Chromium.
 type Browser struct {
 	ctx    context.Context
 	cancel []context.CancelFunc
 }
 
-// Start starts the browser that the environment variable CHROMIUM names, or else the one on PATH.
+// Start starts the browser that the environment variable CHROMIUM names, by
+// default the first on PATH.
 func Start() (*Browser, error) {
 	path, err := find()
 	if err != nil {
@@ -31,7 +33,8 @@ func Start() (*Browser, error) {
 
 	allocator, endAllocator := chromedp.NewExecAllocator(context.Background(),
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.DisableGPU, chromedp.NoFirstRun,
-		chromedp.NoSandbox, // the tests may run as root, and look at pages of their own alone
+		// Tests may run as root, and visit only their own pages.
+		chromedp.NoSandbox,
 	)
 
 	ctx, endBrowser := chromedp.NewContext(allocator)
@@ -65,7 +68,7 @@ func (b *Browser) Close() {
 	}
 }
 
-// script returns the text of axe-core, which finds what people cannot use who see or move badly.
+// script returns the source of axe-core, which finds accessibility faults.
 func script() (string, error) {
 	_, here, _, _ := runtime.Caller(0)
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "node_modules/axe-core/axe.min.js"))
@@ -75,12 +78,12 @@ func script() (string, error) {
 	return string(text), nil
 }
 
-// runAxe tells of each violation of WCAG 2.2 (A and AA) and of the practices that axe-core knows
-// beyond that.
+// runAxe lists each violation of WCAG 2.2 (A and AA) and of the best practices
+// that axe-core knows.
 const runAxe = `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations.map((v) => ` +
 	`v.id + ": " + v.help + ": " + v.nodes.map((n) => n.target.join(" ") + " " + n.failureSummary).join("; "))))`
 
-// Violations returns what people cannot use on the page as it is now who see or move badly.
+// Violations returns the accessibility faults of the page as it is now.
 func (p *Page) Violations() ([]string, error) {
 	axe, err := script()
 	if err != nil {

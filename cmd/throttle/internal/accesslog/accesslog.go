@@ -145,7 +145,8 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 
 	r.any, r.fine = true, r.fine || !e.Whole
 	e.Whole = !r.fine
-	if e.Method = method; !isMethod(method) {
+	e.Method = method
+	if !isMethod(method) {
 		return e, errors.New("the method is none")
 	}
 	if method == http.MethodConnect {

@@ -121,7 +121,8 @@ func (r *Request) book() {
 	}
 
 	b.Turn, b.Returns = r.grant.Turn, again
-	if b.Instead = (store.Handle{}); r.grant.OK || r.grant.Ready != nil {
+	b.Instead = (store.Handle{})
+	if r.grant.OK || r.grant.Ready != nil {
 		b.Instead = r.grant.Handle
 	}
 
@@ -315,7 +316,8 @@ func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) boo
 
 			st, _ := e.store.Status(context.Background(), c) // a store in memory has no error
 			if c.Limit.Kind() == store.KindConcurrency {
-				if st.Wait = 0; st.Waiting > 0 {
+				st.Wait = 0
+				if st.Waiting > 0 {
 					st.Wait = latency
 				}
 			}
