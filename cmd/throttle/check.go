@@ -52,7 +52,7 @@ func tallyOf(file string, f *policyfile.File) tally {
 // mostUntested is how many policies without a test are named.
 const mostUntested = 5
 
-// untested says which policies no test proves, and how to write a test; "" if there are none.
+// untested says which policies no test proves, and how to write a test, "" if there are none.
 func (t *tally) untested() string {
 	if len(t.Untested) == 0 {
 		return ""

@@ -183,7 +183,7 @@ func (r countingReader) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// sizeOf returns how many bytes logs have together; 0 if that is not known of one of them.
+// sizeOf returns how many bytes logs have together, 0 if that is not known of one of them.
 func sizeOf(logs []string) (sum int64) {
 	for _, log := range logs {
 		info, err := os.Stat(log)

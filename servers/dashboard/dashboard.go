@@ -23,11 +23,10 @@
 // # What it costs
 //
 // While nobody views or watches the page, it runs no goroutine and reads
-// nothing. A hundred pages cost the source as much as one. The [dashboard] page
-// describes what it shows.
+// nothing. A hundred pages cost the source as much as one. See the [dashboard]
+// page for the contents.
 //
-// [dashboard]:
-// https://github.com/fleetthrottle/throttle/blob/main/docs/dashboard.md
+// [dashboard]: https://github.com/fleetthrottle/throttle/blob/main/docs/dashboard.md
 package dashboard
 
 import (

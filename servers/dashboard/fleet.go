@@ -18,15 +18,14 @@ const (
 // A fleetSource is the source of a fleet.
 type fleetSource struct{ fleet *fleet.Fleet }
 
-// Fleet returns the source of all programs that report to a fleet. It needs the
-// rights of a watcher in Redis, and those of an operator to pause and resume:
+// Fleet returns the source of all programs that report to a fleet. Its Redis
+// user needs the rights of a watcher, and of an operator to pause and resume:
 // see [rights]. It reads reports every five seconds, and states of budgets
 // every second.
 //
 // Fleet returns nil for a nil f, which [New] refuses.
 //
-// [rights]:
-// https://github.com/fleetthrottle/throttle/blob/main/docs/redis.md#the-fewest-rights
+// [rights]: https://github.com/fleetthrottle/throttle/blob/main/docs/redis.md#the-fewest-rights
 func Fleet(f *fleet.Fleet) Source {
 	if f == nil {
 		return nil

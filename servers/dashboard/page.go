@@ -79,7 +79,7 @@ func (f *front) page(w http.ResponseWriter, r *http.Request) {
 // types.
 var kinds = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
-// file serves a file of the page. The files hold only what the repository has.
+// file serves a file of the page. The files have no secrets.
 func (f *front) file(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	text, err := files.ReadFile(path.Join("page", name))

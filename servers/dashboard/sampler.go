@@ -45,7 +45,7 @@ type sampler struct {
 	fresh    bool          // the last frame belongs to this run
 	number   int64         // of the last frame
 	frames   []frame       // latest frames, oldest first
-	now      document      // state that viewers have after the last frame; nil before the first
+	now      document      // state that viewers have after the last frame, nil before the first
 	whole    frame         // first frame of a new viewer; number 0 until a viewer needs it
 	reading  *reading      // the last successful reading
 	ahead    time.Duration // by how much the source's clock was ahead of this program's in that reading
@@ -240,7 +240,7 @@ func (s *sampler) event(kind string, data []byte) frame {
 
 // A state is the data of the page.
 type state struct {
-	At       int64             `json:"at"` // time of the data, by the source's clock; 0 before the first reading
+	At       int64             `json:"at"` // time of the data, by the source's clock, 0 before the first reading
 	Kind     string            `json:"kind,omitempty"`
 	Failed   string            `json:"failed,omitempty"`   // why the source cannot be read
 	FailedAt int64             `json:"failedAt,omitempty"` // since when, by the source's clock
@@ -331,7 +331,7 @@ const (
 )
 
 // stream sends server-sent events: first "state" with the whole state, then "change" with a merge patch per
-// reading. A viewer that names its last event gets only the later ones.
+// reading. A viewer that names its last event gets only later events.
 func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
 	if !s.join() {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)

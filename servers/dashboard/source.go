@@ -94,7 +94,7 @@ type node struct {
 	PID     int     `json:"pid"`
 	Library string  `json:"library,omitempty"`
 	Since   int64   `json:"since"` // when it started
-	Heard   int64   `json:"heard"` // its last report; 0 for this program itself
+	Heard   int64   `json:"heard"` // its last report, 0 for this program itself
 	Silent  bool    `json:"silent,omitempty"`
 	Budgets int     `json:"budgets"`
 	Starts  float64 `json:"starts"` // per second
@@ -118,7 +118,7 @@ type budget struct {
 	Kind     string   `json:"kind"`     // of limit: see kindOf
 	Capacity int      `json:"capacity"` // 0 for a limit without a number
 	Shadow   bool     `json:"shadow,omitempty"`
-	Node     string   `json:"node,omitempty"` // owner of a budget per node; "" for the fleet
+	Node     string   `json:"node,omitempty"` // owner of a budget per node, "" for the fleet
 	Nodes    int      `json:"nodes,omitempty"`
 	Starts   float64  `json:"starts"` // per second; -1 if unknown
 	Cost     float64  `json:"cost"`   // per second; -1 if unknown
@@ -127,11 +127,11 @@ type budget struct {
 	Booked     int     `json:"booked,omitempty"`
 	Callers    int     `json:"waiting,omitempty"` // waiting requests, whatever they cost
 	Wait       int64   `json:"wait"`              // until the next free start, in milliseconds; -1 if no start can be planned
-	Until      int64   `json:"until,omitempty"`   // when it opens; 0 if open
-	Since      int64   `json:"-"`                 // when it closed; 0 if unknown
+	Until      int64   `json:"until,omitempty"`   // when it opens, 0 if open
+	Since      int64   `json:"-"`                 // when it closed, 0 if unknown
 	SinceLeast bool    `json:"-"`                 // it closed at Since or earlier
-	Closer     string  `json:"closer,omitempty"`  // what closed it, such as fleet.ByAnswer; "" if unknown or open
-	Met        string  `json:"met,omitempty"`     // program that was refused; "" if unknown
+	Closer     string  `json:"closer,omitempty"`  // what closed it, such as fleet.ByAnswer, "" if unknown or open
+	Met        string  `json:"met,omitempty"`     // program that was refused, "" if unknown
 	Repeated   int     `json:"repeated,omitempty"`
 	Ceiling    float64 `json:"ceiling,omitempty"`
 	By         string  `json:"by,omitempty"` // operator who paused it
@@ -139,7 +139,7 @@ type budget struct {
 	Err        string  `json:"error,omitempty"` // why its state is unknown
 
 	Programs []use  `json:"programs,omitempty"` // programs that use it, most waiting requests first
-	Oldest   int64  `json:"oldest,omitempty"`   // since when the oldest request waits; 0 if none waits, or unknown
+	Oldest   int64  `json:"oldest,omitempty"`   // since when the oldest request waits, 0 if none waits, or unknown
 	Left     int    `json:"left,omitempty"`     // requests that gave up waiting in the last minute
 	Refused  int    `json:"refused,omitempty"`  // requests refused in the last minute
 	Runbook  string `json:"runbook,omitempty"`  // URL of the runbook
@@ -147,7 +147,7 @@ type budget struct {
 	Shares []fleet.Share `json:"shares,omitempty"` // shares with waiting callers
 
 	Waits    *waits  `json:"waits,omitempty"`    // nil if the source does not know
-	Shadowed *shadow `json:"shadowed,omitempty"` // for a shadow policy; nil if the source does not know
+	Shadowed *shadow `json:"shadowed,omitempty"` // for a shadow policy, nil if the source does not know
 
 	Bands []band  `json:"bands,omitempty"` // when it was closed lately
 	Why   *phrase `json:"why,omitempty"`   // why requests wait, or nil
@@ -159,7 +159,7 @@ type use struct {
 	Nodes   int     `json:"nodes"`   // number of programs with the name
 	Starts  float64 `json:"starts"`  // per second
 	Waiting int     `json:"waiting,omitempty"`
-	Oldest  int64   `json:"oldest,omitempty"` // since when the oldest request waits; 0 if none waits
+	Oldest  int64   `json:"oldest,omitempty"` // since when the oldest request waits, 0 if none waits
 	Left    int     `json:"left,omitempty"`
 	Refused int     `json:"refused,omitempty"`
 }

@@ -18,15 +18,15 @@ type moment struct {
 	Used     int
 	Booked   int
 	Waiting  int
-	Wait     time.Duration // until the next free start; negative if no start can be planned
-	Left     time.Duration // remaining time of the closure; 0 if open
-	Closer   string        // what closed it, such as fleet.ByAnswer; "" if unknown
+	Wait     time.Duration // until the next free start, negative if no start can be planned
+	Left     time.Duration // remaining time of the closure, 0 if open
+	Closer   string        // what closed it, such as fleet.ByAnswer, "" if unknown
 	By       string        // the operator who paused it, if one did
 	Reason   string
 	Repeated int
-	Ceiling  float64 // learned ceiling; 0 for none
+	Ceiling  float64 // learned ceiling, 0 for none
 	Shadow   bool
-	Opened   time.Duration // time since it opened; 0 for long
+	Opened   time.Duration // time since it opened, 0 for long
 	Err      string        // why the state is unknown
 }
 

@@ -34,7 +34,7 @@ func passedProxy(h http.Header) bool {
 type problem struct {
 	problems.Problem
 	reason reason
-	timing string // Server-Timing; "" if the request was not held
+	timing string // Server-Timing, "" if the request was not held
 }
 
 func newProblem(status int, detail string) *problem {

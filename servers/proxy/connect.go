@@ -251,7 +251,7 @@ type taken struct {
 	from   *bufio.Reader // reads conn, after the bytes that the server has read ahead
 	closed chan struct{}
 	once   sync.Once
-	within time.Duration // time limit of a write; 0 or less means no limit
+	within time.Duration // time limit of a write, 0 or less means no limit
 
 	used atomic.Int64 // time of the last byte, in Unix nanoseconds
 	asks atomic.Bool  // the last byte came from the caller, who may await an answer

@@ -18,7 +18,7 @@ type places struct {
 	mu       sync.Mutex
 	held     map[*place]bool
 	byBudget map[string]int // number of waiting requests by budget
-	stopBy   time.Time      // deadline for starts while the handler stops; zero while it runs
+	stopBy   time.Time      // deadline for starts while the handler stops, zero while it runs
 }
 
 // A place is one waiting request. The mutex of places guards it.
@@ -157,7 +157,7 @@ type call struct {
 	taking  *stall // limits the wait for the caller to take the answer
 
 	mu   sync.Mutex
-	sent time.Time // when the base was asked for a connection; zero before
+	sent time.Time // when the base was asked for a connection, zero before
 }
 
 // callKey is the context key of a *call.

@@ -80,7 +80,7 @@ type Config struct {
 
 	// Held limits how many requests wait at once. Further requests are refused
 	// with 503. A body occupies at most 1 MiB of memory, and all bodies
-	// together at most Held MiB, including those of requests already on their
+	// together at most Held MiB, including bodies of requests already on their
 	// way. A body that exceeds the sum is refused with 503. Defaults to
 	// [DefaultHeld].
 	Held int

@@ -15,9 +15,9 @@ import (
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
-// Table says what policies need of hosts: which hosts callers may reach, at
-// which port, and what a policy must see of a request. It is immutable and safe
-// for concurrent use. Create it with [NewTable].
+// Table is the view of the policies on hosts: which hosts callers may reach, at
+// which port, and which parts of a request a policy must see. It is immutable
+// and safe for concurrent use. Create it with [NewTable].
 type Table struct {
 	named *match.Index // one pattern per policy that names a host
 	all   *match.Index // the host pattern of each policy, at the same index as in readers
@@ -27,7 +27,7 @@ type Table struct {
 	blind   map[string]bool // hosts with ports to which TLS tunnels are allowed
 }
 
-// A reader names what a policy needs to see that TLS hides.
+// A reader is a policy and the part of a request or answer that it must see, hidden by TLS.
 type reader struct{ policy, reads string } // reads is "" if the policy needs only the host
 
 // NewTable returns the table of policies. A pattern without a port means port
@@ -111,7 +111,8 @@ func comparePorts(a, b string) int {
 	return rank(a) - rank(b)
 }
 
-// readsOf returns what a policy needs to see that TLS hides, or "". A policy in Shadow needs nothing.
+// readsOf returns the part of a request or answer that a policy must see, or "" for none. A policy in Shadow
+// needs nothing.
 func readsOf(p *throttle.Policy, method, path string) string {
 	switch {
 	case p.Shadow:
@@ -133,8 +134,8 @@ func readsOf(p *throttle.Policy, method, path string) string {
 	return ""
 }
 
-// readsRetryAfterOnly reports whether read is one of the default readers, which need no more of an answer
-// than its status and Retry-After.
+// readsRetryAfterOnly reports whether read is one of the default readers, which look only at status and
+// Retry-After.
 func readsRetryAfterOnly(read func(*http.Response) throttle.Answer) bool {
 	if read == nil {
 		return true

@@ -84,7 +84,7 @@ func (t *tunnels) shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// beginEnding refuses new tunnels and returns the functions that end the present ones.
+// beginEnding refuses new tunnels and returns the functions that end the open tunnels gracefully.
 func (t *tunnels) beginEnding() (ends []func(), empty <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -140,7 +140,7 @@ var seed = maphash.MakeSeed()
 // A budget identifies one budget of a permit.
 type budget struct {
 	hash uint64
-	most int // highest cost that a caller may settle; 0 for a limit that counts no starts
+	most int // highest cost that a caller may settle, 0 for a limit that counts no starts
 }
 
 // budgetOf returns the budget of a demand.

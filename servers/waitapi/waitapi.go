@@ -16,8 +16,8 @@
 //
 // The caller then does its work. It can correct the cost (/v1/settle), or
 // report that the upstream refused the work (/v1/penalize). Finally it releases
-// the permit (/v1/release). The fields are those of [throttle.Demand] and of
-// the methods of [throttle.Permit]. Times are in seconds. /v1/openapi.yaml
+// the permit (/v1/release). Fields are named as in [throttle.Demand] and the
+// methods of [throttle.Permit]. Times are in seconds. /v1/openapi.yaml
 // describes all requests and answers. Errors are application/problem+json.
 //
 // The handler does not authenticate callers. Package proxy does so before it

@@ -280,7 +280,7 @@ func (r *Request) refuse(charge int, wait time.Duration) {
 // Waited is how long the request was held, once it has started or was refused.
 func (r *Request) Waited() time.Duration { return r.waited() }
 
-// Over returns by how much each charge in shadow mode would have held the request longer; nil if
+// Over returns by how much each charge in shadow mode would have held the request longer, nil if
 // none would have.
 func (r *Request) Over() []time.Duration { return r.grant.Over }
 
