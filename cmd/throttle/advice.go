@@ -152,7 +152,7 @@ func above(p *throttle.Policy, known []knownTable) (table string, row *throttle.
 
 var wildcard = regexp.MustCompile(`\{[^{}]*\}`)
 
-// sample returns a request that a pattern with a host matches; nil if it has none.
+// sample returns a request that a pattern with a host matches, nil if it has none.
 func sample(match string) *http.Request {
 	method, at, ok := strings.Cut(match, " ")
 	if !ok {

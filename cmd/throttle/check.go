@@ -40,7 +40,8 @@ func tallyOf(file string, f *policyfile.File) tally {
 		if tested {
 			continue
 		}
-		if t.Untested = append(t.Untested, p.Name); t.example == "" {
+		t.Untested = append(t.Untested, p.Name)
+		if t.example == "" {
 			t.example = fmt.Sprintf("{request: GET https://HOST/PATH, policies: {%s: {cost: 1}}}", p.Name)
 		}
 	}
@@ -51,7 +52,7 @@ func tallyOf(file string, f *policyfile.File) tally {
 // mostUntested is how many policies without a test are named.
 const mostUntested = 5
 
-// untested says which policies no test proves, and how to write a test; "" if there are none.
+// untested says which policies no test proves, and how to write a test, "" if there are none.
 func (t *tally) untested() string {
 	if len(t.Untested) == 0 {
 		return ""
@@ -150,7 +151,8 @@ func (all *checkResult) text() string {
 	var out strings.Builder
 	inGroup := 0 // how many findings of the present file and severity there were
 	for i, f := range all.Findings {
-		if inGroup++; inGroup <= mostFindings {
+		inGroup++
+		if inGroup <= mostFindings {
 			e := policyfile.Error{File: f.File, Line: f.Line, Column: f.Column, Text: f.Text}
 			if f.Severity == "warning" {
 				e.Text = "warning: " + e.Text

@@ -22,7 +22,7 @@ const (
 	progressEvery = 200 * time.Millisecond
 )
 
-// newProgress returns the progress of a command on its stderr; nil if that is no terminal.
+// newProgress returns the progress of a command on its stderr, nil if that is no terminal.
 func newProgress(c *cobra.Command) *progress {
 	if !isTerminal(c.ErrOrStderr()) {
 		return nil

@@ -144,7 +144,8 @@ func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 		}
 
 		c := &closed[i]
-		if c.Budgets++; until.After(c.Until) {
+		c.Budgets++
+		if until.After(c.Until) {
 			c.Until = until
 		}
 	}

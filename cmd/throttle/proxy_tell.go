@@ -24,7 +24,7 @@ const (
 	sameEnd    = time.Second // two answers of one ban differ by less
 )
 
-// of returns the line that tells of an event; "" if there is nothing new in it.
+// of returns the line that tells of an event, "" if there is nothing new in it.
 func (n *news) of(e throttle.Event) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -124,7 +124,8 @@ func (r *recording) next(ctx context.Context) (*fleet.Snapshot, error) {
 			return s, nil
 		}
 
-		if r.broken++; r.broken == 1 {
+		r.broken++
+		if r.broken == 1 {
 			r.first = r.line
 		}
 	}

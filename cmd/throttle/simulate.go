@@ -183,7 +183,7 @@ func (r countingReader) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// sizeOf returns how many bytes logs have together; 0 if that is not known of one of them.
+// sizeOf returns how many bytes logs have together, 0 if that is not known of one of them.
 func sizeOf(logs []string) (sum int64) {
 	for _, log := range logs {
 		info, err := os.Stat(log)
@@ -303,7 +303,8 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 		case err == io.EOF:
 			return nil
 		case errors.As(err, &broken):
-			if r.Broken++; len(r.Lines) < mostBroken {
+			r.Broken++
+			if len(r.Lines) < mostBroken {
 				r.Lines = append(r.Lines, brokenLine{path, broken.Line, broken.Text})
 			}
 			continue
@@ -312,7 +313,8 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 			return fmt.Errorf("%s: %w", path, err)
 		}
 
-		if r.sorter.Add(e, send); r.failed != nil {
+		r.sorter.Add(e, send)
+		if r.failed != nil {
 			return r.failed
 		}
 	}
@@ -324,7 +326,8 @@ func (r *logReplay) send(ctx context.Context, e accesslog.Entry) {
 		return
 	}
 	req := &http.Request{Method: e.Method, URL: e.URL, Host: e.URL.Host, Header: r.header, Body: http.NoBody}
-	if r.failed = r.engine.Send(ctx, req, e.Time); r.failed != nil {
+	r.failed = r.engine.Send(ctx, req, e.Time)
+	if r.failed != nil {
 		return
 	}
 	at := e.Time.UTC()

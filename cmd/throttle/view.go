@@ -143,7 +143,7 @@ func restRow(policy string, rest []*fleet.Budget) []string {
 	return []string{fmt.Sprintf("%s: %d others", policy, len(rest)), "open", strings.Join(rest[0].Limits, " or "), "", rate(starts), rate(cost), "name the policy to see them"}
 }
 
-// reason returns what an operator said, as the end of a sentence; "" if the operator said nothing.
+// reason returns what an operator said, as the end of a sentence, "" if the operator said nothing.
 func reason(text string) string {
 	if text == "" {
 		return ""

@@ -49,7 +49,7 @@ type Reader struct {
 }
 
 // NewReader returns a reader of a log, which may be packed with gzip. Base is the URL of
-// requests whose line has a path only, as those of servers have; nil if all have hosts.
+// requests whose line has a path only, as those of servers have, nil if all have hosts.
 func NewReader(log io.Reader, base *url.URL) (*Reader, error) {
 	in := bufio.NewReaderSize(log, 1<<16)
 	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
@@ -145,7 +145,8 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 
 	r.any, r.fine = true, r.fine || !e.Whole
 	e.Whole = !r.fine
-	if e.Method = method; !isMethod(method) {
+	e.Method = method
+	if !isMethod(method) {
 		return e, errors.New("the method is none")
 	}
 	if method == http.MethodConnect {

@@ -66,7 +66,8 @@ func (a *account) Held(q *Request, charge int, from, to int64) {
 // look notes what binds, once for each bin of the timeline, as long as there is anything to see.
 func (a *account) look(goesOn func() bool) {
 	a.engine.Clock.AfterFunc(a.timeline.Width, func() {
-		if a.lookOnce(); goesOn() {
+		a.lookOnce()
+		if goesOn() {
 			a.look(goesOn)
 		}
 	})

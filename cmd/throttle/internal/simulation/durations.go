@@ -57,7 +57,8 @@ func (d *Durations) Quantile(q float64) time.Duration {
 	rank := int(math.Ceil(q * float64(d.N)))
 	highest := part(d.Max)
 	for p, seen := 0, 0; p <= highest && len(d.parts) > 0; p++ {
-		if seen += d.parts[p]; seen >= max(1, rank) {
+		seen += d.parts[p]
+		if seen >= max(1, rank) {
 			return min(upper(p), d.Max)
 		}
 	}

@@ -121,7 +121,8 @@ func (r *Request) book() {
 	}
 
 	b.Turn, b.Returns = r.grant.Turn, again
-	if b.Instead = (store.Handle{}); r.grant.OK || r.grant.Ready != nil {
+	b.Instead = (store.Handle{})
+	if r.grant.OK || r.grant.Ready != nil {
 		b.Instead = r.grant.Handle
 	}
 
@@ -279,7 +280,7 @@ func (r *Request) refuse(charge int, wait time.Duration) {
 // Waited is how long the request was held, once it has started or was refused.
 func (r *Request) Waited() time.Duration { return r.waited() }
 
-// Over returns by how much each charge in shadow mode would have held the request longer; nil if
+// Over returns by how much each charge in shadow mode would have held the request longer, nil if
 // none would have.
 func (r *Request) Over() []time.Duration { return r.grant.Over }
 
@@ -315,7 +316,8 @@ func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) boo
 
 			st, _ := e.store.Status(context.Background(), c) // a store in memory has no error
 			if c.Limit.Kind() == store.KindConcurrency {
-				if st.Wait = 0; st.Waiting > 0 {
+				st.Wait = 0
+				if st.Waiting > 0 {
 					st.Wait = latency
 				}
 			}

@@ -149,7 +149,8 @@ func (r *run) priceMix() error {
 func (r *run) pick() int {
 	best := 0
 	for i, p := range r.Mix {
-		if r.arrears[i] += p.Weight; r.arrears[i] > r.arrears[best] {
+		r.arrears[i] += p.Weight
+		if r.arrears[i] > r.arrears[best] {
 			best = i
 		}
 	}
