@@ -39,7 +39,7 @@ func (s *Store) RestoreTurn(_ *store.Booking, kept []byte) (store.Turn, bool) {
 	if len(kept) == 0 || kept[0] != keptByMemory {
 		return nil, false
 	}
-	w := &waiter{store: s}
+	w := new(waiter)
 	if len(kept) == 1 {
 		return nil, true
 	}

@@ -45,47 +45,31 @@ func (b *budget) takeSlotWaiter(arrival int64) (ready chan struct{}) {
 	return ready
 }
 
-// A waiter is a caller that waits, or waited, for a start, and its [node.Desk]. Whoever changes it holds the lines of its shards.
+// A waiter is a caller that waits, or waited, for a start. Whoever changes it holds the lines of its shards.
 type waiter struct {
 	node.Caller
-	store  *Store
-	shards shardSet     // of the charges of the caller's booking
-	moved  []ledger.Key // lines in which there may be room since the caller was changed
+	shards shardSet // of the charges of the caller's booking
 }
 
-// Change implements [node.Desk].
-func (w *waiter) Change(b *store.Booking, do func(*ledger.Request)) {
-	s := w.store
-	n := s.changeRows(b, func(q *ledger.Request) {
+// step does something with the rows of a waiter's booking, and keeps account of the line
+// in which it stands.
+func (s *Store) step(w *waiter, do func(*ledger.Request)) ledger.News {
+	return s.changeRows(w.Booking(), func(q *ledger.Request) {
 		if key, at, waits := w.Line(); waits {
 			delete(s.shards[key[0]].budgets[key].line, at)
 		}
-
 		do(q)
 		if key, at, waits := w.Line(); waits {
 			s.audience(key).line[at] = w
 		}
 	})
-
-	w.moved = append(w.moved, n.Moved...)
-}
-
-// AwaitSlots implements [node.Desk].
-func (w *waiter) AwaitSlots(key ledger.Key, arrival int64, of node.SlotWaiter) {
-	w.store.audience(key).slots[arrival] = of.Ready
-}
-
-// takeMoved returns the lines in which there may be room now.
-func (w *waiter) takeMoved() (moved []ledger.Key) {
-	moved, w.moved = w.moved, nil
-	return moved
 }
 
 // bookInLine is Book for a caller that may have to wait in line, or has waited in a line.
 func (s *Store) bookInLine(b *store.Booking) store.Grant {
 	w, _ := b.Turn.(*waiter)
 	if w == nil {
-		w = &waiter{store: s}
+		w = new(waiter)
 	}
 	g, moved := s.stand(w, b)
 	s.serve(moved)
@@ -106,13 +90,21 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 		return g, nil
 	}
 
+	w.Come(b)
+	if w.IsKnown() {
+		moved = s.step(w, w.Leave).Moved
+	}
+
 	// The waiter has left its old line when its shards change.
-	w.Ask(w, b, s.clock.now())
+	w.Ask(b, s.clock.now())
 	w.shards = shards
-	g = w.Caller.Book(w, (*ledger.Request).Stand)
+	s.step(w, func(q *ledger.Request) {
+		q.Stand(&w.Waiter)
+		s.standBy(q)
+		g = w.Answer(q)
+	})
 	g.Turn = w
 
-	moved = w.takeMoved()
 	if key, _, waits := w.Line(); waits {
 		if head, _ := s.head(key); head == w {
 			moved = append(moved, key)
@@ -124,9 +116,11 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 
 // giveUp has a waiter leave that does not come again.
 func (s *Store) giveUp(w *waiter) {
+	var moved []ledger.Key
 	s.lockLines(w.shards)
-	w.GiveUp(w)
-	moved := w.takeMoved()
+	if w.IsKnown() {
+		moved = s.step(w, w.GiveUp).Moved
+	}
 	s.unlockLines(w.shards)
 
 	s.serve(moved)
@@ -158,32 +152,28 @@ func (s *Store) serve(lines []ledger.Key) {
 	}
 }
 
-// serveHead books for the waiter at the head of a line. It returns the lines that may have moved by that, among them the line that the waiter
-// stands in now, and whether nobody in this line can be served yet.
+// serveHead books for the waiter at the head of a line. It returns the line that the waiter stands in now, if there is
+// one, and whether nobody in this line can be served yet.
 func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bool) {
-	later := time.Duration(0)
-	ready, served := w.Serve(w, func(q *ledger.Request, of *ledger.Waiter) (turn, comes bool) {
+	later, ready := time.Duration(0), chan struct{}(nil)
+	s.step(w, func(q *ledger.Request) {
 		// In one step: a penalty between the two would have it booked far behind its end.
-		later = q.Due(of, key)
-		if later > 0 {
-			return false, false
+		later = q.Due(&w.Waiter, key)
+		if later == 0 {
+			ready = w.Served(q, q.Serve(&w.Waiter, key))
 		}
-		return true, q.Serve(of, key)
 	})
-
-	if !served {
+	if later > 0 {
 		s.lookAgain(key, later)
 		return nil, true
 	}
 
-	next = w.takeMoved()
 	if ready == nil { // it stands in line for a second budget now
-		other, _, _ := w.Line()
-		return append(next, other), false
+		second, _, _ := w.Line()
+		return []ledger.Key{second}, false
 	}
-
 	s.clock.wake(ready)
-	return next, false
+	return nil, false
 }
 
 // head returns the waiter that is served next in a line, and the shards of its charges. It returns nil if nobody waits.
@@ -229,8 +219,9 @@ func (s *Store) dismiss(closed []ledger.Closed) {
 		for w, shards := range s.impatient(c) {
 			s.lockLines(shards)
 			if key, _, waits := w.Line(); waits && key == c.Key {
-				s.clock.wake(w.Dismiss(w))
-				w.moved = nil // who dismisses serves all lines that have moved
+				var ready chan struct{}
+				s.step(w, func(q *ledger.Request) { ready = w.Dismiss(q) })
+				s.clock.wake(ready)
 			}
 
 			s.unlockLines(shards)

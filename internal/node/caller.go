@@ -16,14 +16,14 @@ import (
 //	state     in the rows                the caller has           next state, and by which method
 //	left      nothing                    a start, a refusal or    asked (Ask)
 //	                                     nothing
-//	asked     the grant to be replaced   called Book, and waits   in line, left (Book)
+//	asked     the grant to be replaced   called Book, and waits   in line, left (Answer)
 //	                                     for the answer
-//	in line   a place in one line        an open Ready            booked, summoned, or in line for a second budget (Serve);
-//	                                                              summoned (Dismiss); asked (Ask); left (GiveUp)
-//	summoned  perhaps a turn: the line   a closed Ready, and      asked (Ask); left (GiveUp)
+//	in line   a place in one line        an open Ready            booked, summoned, or in line for a second budget (Served);
+//	                                                              summoned (Dismiss); left (Leave, GiveUp)
+//	summoned  perhaps a turn: the line   a closed Ready, and      left (Leave, GiveUp)
 //	          stands still behind it     books again by itself
-//	booked    a start                    a closed Ready, and      left (Deliver, GiveUp); asked (Ask), if the caller
-//	                                     fetches the start        comes too late
+//	booked    a start                    a closed Ready, and      left (Deliver, Leave, GiveUp)
+//	                                     fetches the start
 //
 // A caller that needs concurrency slots is never booked: it is summoned, one caller at a time, and takes the slots by itself. If there are none it waits
 // for slots, as a [SlotWaiter]: in line until its arrival is called, then summoned.
@@ -43,7 +43,8 @@ func (s State) String() string {
 }
 
 // A Caller is a caller that waits, or waited, for a start: the only place where its state is kept. The zero Caller has left. A store guards it by a lock
-// of its own. Methods change the rows of the caller's booking through a [Desk].
+// of its own. Methods that have a request change rows: the request is about the caller's Booking, and the store opens it, tells its news, and keeps account of
+// the line in which the caller stands then.
 type Caller struct {
 	ledger.Waiter
 	state   State
@@ -51,16 +52,6 @@ type Caller struct {
 	ends    int64         // when the caller's MaxWait is over, in microseconds of the store's clock
 	ready   chan struct{} // the Ready of the caller's grant
 	grant   store.Grant   // the start of a caller that is booked
-}
-
-// A Desk is the part of a store that a Caller needs.
-type Desk interface {
-	// Change changes the rows of a booking in one atomic step, takes in the news of the step, and keeps account of the line in which the
-	// caller stands then.
-	Change(b *store.Booking, do func(*ledger.Request))
-
-	// AwaitSlots keeps account of a caller that waits for slots of a budget, until its arrival is called. It is called inside of Change.
-	AwaitSlots(key ledger.Key, arrival int64, w SlotWaiter)
 }
 
 // A SlotWaiter is a caller that waits for concurrency slots.
@@ -79,91 +70,66 @@ func (c *Caller) Booking() *store.Booking { return &c.booking }
 // EndsBefore reports whether the caller's MaxWait is over before a time of the store's clock.
 func (c *Caller) EndsBefore(at int64) bool { return c.ends < at }
 
-// Ask has the caller ask with a booking. Its old place, turn and start are given back, or the rows would count the caller twice.
-func (c *Caller) Ask(d Desk, b *store.Booking, now int64) {
-	c.Come(b)
-	c.leave(d, (*ledger.Request).Leave)
+// IsKnown reports whether rows know of the caller: a place, a turn, or a start that was booked for it.
+func (c *Caller) IsKnown() bool { return c.Keeps() || c.state == Booked }
 
+// Leave gives back the place, the turn and the start of a caller that rows know of, because it asks again. Otherwise they would count the caller twice.
+func (c *Caller) Leave(q *ledger.Request) { c.leave(q, (*ledger.Request).Leave) }
+
+// GiveUp is Leave for a caller that does not ask again.
+func (c *Caller) GiveUp(q *ledger.Request) { c.leave(q, (*ledger.Request).GiveUp) }
+
+func (c *Caller) leave(q *ledger.Request, do func(*ledger.Request, *ledger.Waiter)) {
+	do(q, &c.Waiter)
+	if c.state == Booked {
+		q.Cancel(store.Grant{Handle: c.grant.Handle})
+	}
+	c.state, c.grant = Left, store.Grant{}
+}
+
+// Ask has the caller ask with a booking. Come comes before, and Leave between the two if rows know of the caller.
+func (c *Caller) Ask(b *store.Booking, now int64) {
 	c.booking = *b
 	c.booking.Charges = slices.Clone(b.Charges)
 	c.ends = math.MaxInt64
 	if b.MaxWait >= 0 {
 		c.ends = now + ledger.Micros(b.MaxWait)
 	}
-
 	c.state = Asked
 }
 
-// Book answers a caller that has asked: do books a start, or puts the caller in a line. The grant has no Turn.
-func (c *Caller) Book(d Desk, do func(*ledger.Request, *ledger.Waiter)) (g store.Grant) {
-	d.Change(&c.booking, func(q *ledger.Request) {
-		do(q, &c.Waiter)
-		g = *q.Grant
-
-		c.state = Left
-		if !q.Waits {
-			return
-		}
-
-		ready := make(chan struct{})
-		g.Ready = ready
-		if g.Handle.Place != 0 {
-			d.AwaitSlots(c.booking.Charges[g.HeldBy].Budget.Key, g.Handle.Place, SlotWaiter{ready, &c.booking, g.HeldBy})
-			return
-		}
-
-		c.state, c.ready = InLine, ready
-	})
-
-	c.booking.Instead = store.Handle{}
+// Answer returns the answer to a caller that has asked, without a Turn: Stand or Book of the request has booked a start, or put the caller in a line. The store
+// itself keeps account of a waiter for slots.
+func (c *Caller) Answer(q *ledger.Request) (g store.Grant) {
+	g = *q.Grant
+	c.state, c.booking.Instead = Left, store.Handle{}
+	if q.Waits && g.Handle.Place == 0 {
+		c.state, c.ready = InLine, make(chan struct{})
+		g.Ready = c.ready
+	}
 	return g
 }
 
-// Serve gives a caller in line its turn. Do reports whether the caller has its turn, and whether the caller must come by itself: see [ledger.Request.Serve].
-// Serve returns the channel that is to be closed, or nil if the caller still waits, perhaps in line for a second budget.
-func (c *Caller) Serve(d Desk, do func(*ledger.Request, *ledger.Waiter) (turn, comes bool)) (ready chan struct{}, turn bool) {
-	d.Change(&c.booking, func(q *ledger.Request) {
-		var comes bool
-		turn, comes = do(q, &c.Waiter)
-		if !turn {
-			return
-		}
+// Served notes that a caller in line had its turn, by Serve of the request. Comes says that the caller must come by itself. It returns the channel that is to be
+// closed, or nil if the caller still waits, in line for a second budget.
+func (c *Caller) Served(q *ledger.Request, comes bool) (ready chan struct{}) {
+	c.booking.Instead = store.Handle{}
+	if _, _, waits := c.Line(); waits {
+		return nil
+	}
 
-		c.booking.Instead = store.Handle{}
-		if _, _, waits := c.Line(); waits {
-			return
-		}
-
-		c.state, ready = Summoned, c.ready
-		if q.Grant.OK && !comes {
-			c.state, c.grant = Booked, *q.Grant
-		}
-	})
-
-	return ready, turn
-}
-
-// Dismiss takes a caller out of line, which is to ask again. It returns the channel that is to be closed.
-func (c *Caller) Dismiss(d Desk) (ready chan struct{}) {
-	d.Change(&c.booking, func(q *ledger.Request) { q.Dismiss(&c.Waiter) })
 	c.state = Summoned
+	if q.Grant.OK && !comes {
+		c.state, c.grant = Booked, *q.Grant
+	}
 	return c.ready
 }
 
-// GiveUp has a caller leave that does not ask again.
-func (c *Caller) GiveUp(d Desk) { c.leave(d, (*ledger.Request).GiveUp) }
-
-// leave takes the caller out of its line, by do, and gives back the start that was booked for it.
-func (c *Caller) leave(d Desk, do func(*ledger.Request, *ledger.Waiter)) {
-	if c.Keeps() || c.state == Booked {
-		d.Change(&c.booking, func(q *ledger.Request) {
-			do(q, &c.Waiter)
-			if c.state == Booked {
-				q.Cancel(store.Grant{Handle: c.grant.Handle})
-			}
-		})
-	}
-	c.state, c.grant = Left, store.Grant{}
+// Dismiss takes a caller out of line, which is to ask again. It returns the channel that is to be closed.
+func (c *Caller) Dismiss(q *ledger.Request) (ready chan struct{}) {
+	q.Dismiss(&c.Waiter)
+	c.state = Summoned
+	return c.ready
 }
 
 // Deliver gives a caller the start that was booked for it, as a grant of now without a Turn. It returns false if there is none, if the caller

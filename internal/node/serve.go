@@ -74,7 +74,7 @@ func (st *step) call(key ledger.Key, arrival int64) {
 func (st *step) dismiss(c ledger.Closed) {
 	for _, at := range st.line.arrivals(c.Key) {
 		if w := st.line.at(c.Key, at); w.caller().EndsBefore(c.Until) {
-			st.wake = append(st.wake, st.draft(w).Dismiss(w))
+			st.changeCaller(w, func(c *Caller, q *ledger.Request) { st.wake = append(st.wake, c.Dismiss(q)) })
 		}
 	}
 }
@@ -174,30 +174,27 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 
 // serveOwn books for the next waiter of a line, which waits here, if its start is within its horizon.
 func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served bool) {
-	return st.serveBy(w, func(q *ledger.Request, of *ledger.Waiter) (turn, comes bool) {
+	st.changeCaller(w, func(c *Caller, q *ledger.Request) {
 		// In one step: a penalty between the two would have it booked far behind its end.
-		if !pass.Due(q, of) {
-			return false, false
+		if !pass.Due(q, &c.Waiter) {
+			return
 		}
-		comes = q.Serve(of, key)
+		served = true
+		comes := q.Serve(&c.Waiter, key)
 		pass.Served(q, comes)
-		return true, comes
+		st.served(c, q, comes)
 	})
+	return served
 }
 
-// serveBy gives a waiter its turn, by do: see [Caller.Serve]. It has the caller told, or serves the line in which the caller waits now.
-func (st *step) serveBy(w *waiter, do func(*ledger.Request, *ledger.Waiter) (turn, comes bool)) (served bool) {
-	c := st.draft(w)
-	ready, served := c.Serve(w, do)
-	switch {
-	case ready != nil:
+// served has a caller told that had its turn, or serves the line in which the caller waits now.
+func (st *step) served(c *Caller, q *ledger.Request, comes bool) {
+	if ready := c.Served(q, comes); ready != nil {
 		st.wake = append(st.wake, ready)
-	case served:
-		next, _, _ := c.Line()
-		st.news.Moved = append(st.news.Moved, next)
+		return
 	}
-
-	return served
+	next, _, _ := c.Line()
+	st.news.Moved = append(st.news.Moved, next)
 }
 
 // relist has waiters of a line stand in it again that have no place, the earliest first.
@@ -209,9 +206,9 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 	for _, at := range st.line.arrivals(key) {
 		if lost(at) {
 			left--
-			st.serveBy(st.line.at(key, at), func(q *ledger.Request, of *ledger.Waiter) (turn, comes bool) {
-				q.Again(of)
-				return true, false
+			st.changeCaller(st.line.at(key, at), func(c *Caller, q *ledger.Request) {
+				q.Again(&c.Waiter)
+				st.served(c, q, false)
 			})
 		}
 	}

@@ -159,12 +159,11 @@ func (st *step) save() {
 	m.doubts -= st.resolved
 }
 
-// A waiter is a caller that waits in this node, and its [Desk]. It is the Turn of its caller.
+// A waiter is a caller that waits in this node. It is the Turn of its caller.
 type waiter struct {
 	now   *Caller // as the last saved step has left it, or nil if it is new
 	next  *Caller // the draft of the step under way, or nil if there is none
 	reply reply   // by which the node knows of the start of a caller that is booked
-	step  *step   // that has the draft
 }
 
 // A reply is of a step that has booked for a waiter.
@@ -184,7 +183,6 @@ func (st *step) draft(w *waiter) *Caller {
 		w.next = new(Caller)
 	}
 
-	w.step = st
 	st.touched = append(st.touched, w)
 	return w.next
 }
@@ -197,21 +195,16 @@ func (w *waiter) caller() *Caller {
 	return w.now
 }
 
-// Change implements [Desk].
-func (w *waiter) Change(b *store.Booking, do func(*ledger.Request)) {
-	st, c := w.step, w.next
+// changeCaller does something with the rows of a waiter's booking, and keeps account of the line in which the waiter stands then.
+func (st *step) changeCaller(w *waiter, do func(*Caller, *ledger.Request)) {
+	c := st.draft(w)
 	if key, at, waits := c.Line(); waits {
 		st.line.put(key, at, nil)
 	}
-	st.change(b, do)
+	st.change(&c.booking, func(q *ledger.Request) { do(c, q) })
 	if key, at, waits := c.Line(); waits {
 		st.line.put(key, at, w)
 	}
-}
-
-// AwaitSlots implements [Desk].
-func (w *waiter) AwaitSlots(key ledger.Key, arrival int64, of SlotWaiter) {
-	w.step.slots.put(key, arrival, &of)
 }
 
 // row returns the row of a charge, or nil for an unlimited budget that has none.
@@ -305,12 +298,20 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 	}
 
 	st.unslot(b, b.Instead)
-	c.Ask(w, b, st.now)
-	stood := false
-	*g = c.Book(w, func(q *ledger.Request, of *ledger.Waiter) { stood = q.Book(of) })
-	if stood {
-		g.Turn = w
+	c.Come(b)
+	if c.IsKnown() {
+		st.changeCaller(w, (*Caller).Leave)
 	}
+
+	c.Ask(b, st.now)
+	st.changeCaller(w, func(c *Caller, q *ledger.Request) {
+		stood := q.Book(&c.Waiter)
+		st.standBy(q)
+		*g = c.Answer(q)
+		if stood {
+			g.Turn = w
+		}
+	})
 	if key, _, waits := c.Line(); waits {
 		st.news.Moved = append(st.news.Moved, key)
 	}
@@ -339,6 +340,15 @@ func latest(b *store.Booking) time.Duration {
 	return max(Punctual, time.Duration(float64(jitter)*punctualPart)+b.Spread)
 }
 
+// standBy sets the Ready of the grant to a request that got a place in the line for slots.
+func (st *step) standBy(q *ledger.Request) {
+	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
+		w := &SlotWaiter{make(chan struct{}), q.Booking, q.Grant.HeldBy}
+		st.slots.put(q.Booking.Charges[w.Charge].Budget.Key, place, w)
+		q.Grant.Ready = w.Ready
+	}
+}
+
 // unslot notes that a waiter for slots asks again, or leaves.
 func (st *step) unslot(b *store.Booking, h store.Handle) {
 	if h.Place == 0 {
@@ -354,8 +364,8 @@ func (st *step) unslot(b *store.Booking, h store.Handle) {
 // cancel gives back a grant, or a place in line.
 func (st *step) cancel(b *store.Booking, g store.Grant) {
 	st.unslot(b, g.Handle)
-	if w, ok := g.Turn.(*waiter); ok {
-		st.draft(w).GiveUp(w)
+	if w, ok := g.Turn.(*waiter); ok && w.caller().IsKnown() {
+		st.changeCaller(w, (*Caller).GiveUp)
 	}
 	st.change(b, func(q *ledger.Request) { q.Cancel(g) })
 	if g.OK && g.Wait == 0 && holdsSlots(b) {

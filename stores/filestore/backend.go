@@ -11,8 +11,8 @@ import (
 	"github.com/fleetthrottle/throttle/internal/node"
 )
 
-// standstill is for how long a process may have locked the file, and write nothing, until another
-// one goes on without it.
+// standstill is for how long a process may have locked the file, and write nothing, until the others
+// go on without it.
 const standstill = 500 * time.Millisecond
 
 // A backend implements [node.Backend] by the files of a directory.
@@ -105,7 +105,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 	return told, heard, true, nil
 }
 
-// lock locks a generation. It returns false if another process has locked it, and stands still; then
+// lock locks a generation. It returns false if a process that stands still has locked it; then
 // the generation is ended.
 func (b *backend) lock(g *generation) (locked bool, err error) {
 	before, err := g.f.Stat()
@@ -197,7 +197,7 @@ func (b *backend) begin(changes bool) error {
 	return nil
 }
 
-// save writes what a step has changed. It returns false if the generation has ended.
+// save writes the rows that a step has changed. It returns false if the generation has ended.
 func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 	changed, err := b.rows.Changed()
 	if err != nil {
@@ -332,7 +332,7 @@ func (e awayError) Unwrap() error { return e.error }
 // Is implements the interface of [errors.Is].
 func (awayError) Is(target error) bool { return target == node.ErrAway }
 
-// fail returns an error as a store returns it. Callers wait for what will pass; of files that are damaged, of another form or machine,
+// fail returns an error as a store returns it. Callers wait for trouble that will pass; of files that are damaged, of a different form or machine,
 // or that the program may not use, they are told at once.
 func fail(err error) error {
 	err = fmt.Errorf("filestore: %w", err)

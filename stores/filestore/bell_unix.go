@@ -39,7 +39,7 @@ func (p pipes) listen(node int64, wake func()) (stop func(), err error) {
 
 	go hear(pipe, wake)
 	return func() {
-		_ = root.Remove(name) // first: a pipe without a reader is that of a dead node
+		_ = root.Remove(name) // first: a pipe without a reader belongs to a dead node
 		_ = pipe.Close()
 	}, nil
 }
@@ -68,7 +68,7 @@ func (p pipes) makePipe(name string) (pipe *os.File, err error) {
 
 	defer f.Close()
 
-	// A pipe of somebody else that took the place of this one is not given away.
+	// A pipe of a stranger that took the place of this one is not given away.
 	i, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -95,7 +95,8 @@ func polled(f *os.File) (*os.File, error) {
 	err = raw.Control(func(fd uintptr) {
 		syscall.ForkLock.RLock()
 		defer syscall.ForkLock.RUnlock()
-		if own, failed = syscall.Dup(int(fd)); failed == nil {
+		own, failed = syscall.Dup(int(fd))
+		if failed == nil {
 			syscall.CloseOnExec(own)
 		}
 	})
@@ -106,7 +107,7 @@ func polled(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(own), f.Name()), nil
 }
 
-// hear calls wake for what is written into a pipe, until the pipe is closed.
+// hear calls wake for each byte that is written into a pipe, until the pipe is closed.
 func hear(pipe *os.File, wake func()) {
 	var b [64]byte
 	for {
@@ -149,7 +150,7 @@ func (p pipes) ring(node int64) {
 
 // ringAll implements [bells].
 func (p pipes) ringAll(but int64) {
-	_ = p.each(func(e os.DirEntry) { // those that are not told look once a second
+	_ = p.each(func(e os.DirEntry) { // nodes that are not told look once a second
 		if node, ok := nodeOf(e.Name()); ok && node != but {
 			p.ring(node)
 		}
@@ -170,7 +171,7 @@ func nodeOf(name string) (node int64, ok bool) {
 // lease.
 const deadLife = time.Minute
 
-// tidy removes the pipes of nodes that died some time ago, and those that were begun then.
+// tidy removes the pipes of nodes that died some time ago, and pipes that were begun then.
 func (p pipes) tidy() {
 	_ = p.each(func(e os.DirEntry) {
 		if !isOld(e, fs.ModeNamedPipe, deadLife) {

@@ -10,11 +10,11 @@ import (
 	"github.com/fleetthrottle/throttle/internal/node"
 )
 
-// ErrOtherMachine says that programs of another machine use the directory. Locks and clocks
+// ErrOtherMachine says that programs of a different machine use the directory. Locks and clocks
 // of a machine are its own, so budgets cannot be shared in that way.
 var ErrOtherMachine = errors.New("filestore: programs of another machine, or of an earlier boot, use the directory: only programs of one machine can share it")
 
-// A directory is what a process knows of the files of a directory.
+// A directory has the process' knowledge of the files of a directory.
 type directory struct {
 	folder  *folder
 	machine machine
@@ -22,20 +22,20 @@ type directory struct {
 	grow    int64         // by how much a file grows before it is ended
 	lease   time.Duration // of the node
 
-	gen   *generation // nil: none is open
+	gen   *generation // nil if none is open
 	used  bool        // a generation of this boot was open
 	rows  rows
 	heard node.Heard // what other processes have done, not returned yet
 	rests time.Time  // until then the process makes no steps
 }
 
-// A machine is what the programs of one machine have in common.
+// A machine has the common facts of all programs of one machine.
 type machine interface {
-	// boot returns what no other boot of any machine is called.
+	// boot returns a name of this boot, unique among all boots of all machines.
 	boot() (string, error)
 
 	// clock returns the microseconds since the boot, suspended ones too, which no setting of the
-	// clock changes, and those of the wall clock since the Unix epoch.
+	// clock changes, and the microseconds of the wall clock since the Unix epoch.
 	clock() (sinceBoot, wall int64, err error)
 }
 
@@ -46,7 +46,7 @@ const drift = 100_000
 // errBack says why a process rests.
 var errBack = errors.New("the files are those of an earlier time, and this process waits until what they say of it is over")
 
-// take takes in a record of another process.
+// take takes in a record of a different process.
 func (d *directory) take(r record) error {
 	d.rows.take(&r)
 	if len(r.news) == 0 {
@@ -62,10 +62,10 @@ func (d *directory) take(r record) error {
 	return nil
 }
 
-// looksForNext is how often a process looks for the generation that another one is writing.
+// looksForNext is how often a process looks for a generation that is being written by a different process.
 const looksForNext = 50
 
-// advance goes on to the generation after one, which it ends, and which it writes if no other process does.
+// advance goes on to the generation after one, which it ends, and which it writes unless a different process does.
 func (d *directory) advance(g *generation) error {
 	if err := d.folder.reopen(); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (d *directory) find(g *generation) error {
 		return err
 	}
 
-	d.heard.Lost = true // another program may have begun anew
+	d.heard.Lost = true // a program may have begun anew
 	known := d.rows.Table
 	if err := d.open(g.number()); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (d *directory) endGeneration(g *generation) error {
 	return d.succeed(g)
 }
 
-// succeed writes the generation after one that has ended, and was read to its end.
+// succeed writes the next generation after an ended one, which was read to its end.
 func (d *directory) succeed(g *generation) error {
 	sinceBoot, wall, err := d.machine.clock()
 	if err != nil {
@@ -139,7 +139,8 @@ func (d *directory) succeed(g *generation) error {
 	ahead := wall - sinceBoot
 
 	if g != nil {
-		if next.generation = g.number() + 1; g.boot == d.boot {
+		next.generation = g.number() + 1
+		if g.boot == d.boot {
 			ahead = max(d.rows.ahead, ahead-drift)
 		}
 	}
@@ -182,7 +183,7 @@ func (d *directory) open(after int64) error {
 			continue
 
 		case last <= after:
-			after = 0 // the files were removed, and another process has begun anew
+			after = 0 // the files were removed, and a process has begun anew
 		}
 
 		g, err := openGeneration(d.folder, last)
@@ -231,7 +232,7 @@ func (d *directory) load(g *generation) (done bool, err error) {
 		return false, errors.Join(ErrOtherMachine, g.f.Close())
 	}
 
-	// A file that was emptied had another one behind the next.
+	// A file that was emptied had two files behind it.
 	d.heard.Lost = d.heard.Lost || d.gen != nil && g.generation > d.gen.generation+1
 	d.rows.clear()
 	d.gen = g // the file of the former one is closed when nobody has it any more: a goroutine may wait for its lock

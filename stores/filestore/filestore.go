@@ -29,10 +29,10 @@ type Store struct {
 	backend *backend
 }
 
-// Options are those of a [Store]. The zero value of each field is useful.
+// Options configure a [Store]. The zero value of each field is useful.
 type Options struct {
-	// Lease is for how long a process is believed to live that says nothing: after that, what it held of
-	// Concurrency budgets is free, and its callers have left their lines. At least a second. Defaults to 10 s.
+	// Lease is for how long a process is believed to live that says nothing: after that, its slots of
+	// Concurrency budgets are free, and its callers have left their lines. At least a second. Defaults to 10 s.
 	Lease time.Duration
 }
 
@@ -71,7 +71,7 @@ func New(dir string, o Options) (*Store, error) {
 	return openHere(d, cmp.Or(o.Lease, defaultLease))
 }
 
-// check returns what is wrong with what [New] was given, all of it.
+// check returns all mistakes in the arguments of [New].
 func check(dir string, o Options) error {
 	var mistakes []error
 	if dir == "" {

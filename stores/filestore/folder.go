@@ -13,7 +13,7 @@ import (
 )
 
 // A folder is the directory of a store. Several users may write to the directory, and each of them may put links, files and pipes there to
-// have a process with more rights change something else. So:
+// have a process with more rights change a file elsewhere. So:
 //
 //   - All names are looked up below an open directory ([os.Root]), and no link is followed.
 //   - Owner, group, mode and length are changed by the descriptor of an open file, never by name.
@@ -24,7 +24,7 @@ type folder struct {
 	path string
 	root atomic.Pointer[os.Root]
 
-	made func(name string) // for tests: is called when a file was made, before it gets its owner; nil otherwise
+	made func(name string) // for tests: is called when a file was made, before it gets its owner
 }
 
 // openFolder returns the folder of a directory that is there.
@@ -33,7 +33,7 @@ func openFolder(path string) (*folder, error) {
 	return d, d.reopen()
 }
 
-// reopen looks up the directory again: another one may have taken its place. The former root is closed when nobody uses it any more.
+// reopen looks up the directory again: a new one may have taken its place. The former root is closed when nobody uses it any more.
 func (d *folder) reopen() error {
 	root, err := os.OpenRoot(d.path)
 	if err != nil {
@@ -64,8 +64,8 @@ func (d *folder) each(do func(e os.DirEntry)) error {
 	return err
 }
 
-// open opens a file of a kind, such as [fs.ModeNamedPipe], and refuses a file of another kind, a link, and a file that has another name outside of the
-// directory: others would be damaged by what is written to it. It does not wait for anybody, not even for the other end of a pipe.
+// open opens a file of a kind, such as [fs.ModeNamedPipe], and refuses a file of a different kind, a link, and a file that has a second name outside of the
+// directory: writing to it would damage a stranger's file. It does not wait for anybody, not even for the reader of a pipe.
 func (d *folder) open(name string, flag int, kind fs.FileMode) (*os.File, error) {
 	root := d.root.Load()
 	f, err := root.OpenFile(name, flag|openFlags, 0)
@@ -102,7 +102,7 @@ func (d *folder) check(f *os.File, name string, kind fs.FileMode) error {
 		case i.Mode().Type() != kind, there.Mode().Type() != kind:
 			return d.foreign(name)
 		case !os.SameFile(i, there):
-			return &fs.PathError{Op: "open", Path: d.pathOf(name), Err: fs.ErrNotExist} // somebody has put another file in its place
+			return &fs.PathError{Op: "open", Path: d.pathOf(name), Err: fs.ErrNotExist} // somebody has put a different file in its place
 		case links(i) == 1:
 			return nil
 		}
@@ -156,7 +156,7 @@ func (d *folder) share(f *os.File) error {
 	return f.Chmod(fileMode(i))
 }
 
-// fileMode is the mode of files in a directory: that of the directory, without the right to
+// fileMode is the mode of files in a directory: the directory's mode, without the right to
 // search it.
 func fileMode(dir fs.FileInfo) fs.FileMode { return dir.Mode().Perm()&0o666 | 0o600 }
 

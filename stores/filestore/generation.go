@@ -11,7 +11,7 @@ import (
 )
 
 // A generation is one file: a header, and the records of steps. When a file has become long, or the
-// process that has locked it stands still, it is ended: a byte in it says so, and what it holds is
+// process that has locked it stands still, it is ended: a byte in it says so, and its rows are
 // written to the file of the next generation. Who has written a record looks at that byte afterwards. Two
 // writes to one file follow one another, so either the next generation has the record, or who wrote
 // the record finds the byte, and does its step again.
@@ -37,7 +37,7 @@ const (
 
 func nameOf(generation int64) string { return prefix + strconv.FormatInt(generation, 10) }
 
-// newest returns the last generation in a directory; 0 if there is none.
+// newest returns the last generation in a directory, or 0 if there is none.
 func newest(d *folder) (last int64, err error) {
 	err = eachGeneration(d, func(g int64, _ os.DirEntry) { last = max(last, g) })
 	return last, err
@@ -73,7 +73,7 @@ func openGeneration(d *folder, number int64) (*generation, error) {
 	return &generation{f: f, path: path, header: h, end: headerSize}, nil
 }
 
-// isLost reports whether the file is not in its place any more: the files were removed, or another directory has
+// isLost reports whether the file is not in its place any more: the files were removed, or a different directory has
 // taken the place of this one. What is in its place is only compared, not opened.
 func (g *generation) isLost() (bool, error) {
 	own, err := g.f.Stat()
@@ -128,7 +128,7 @@ func (g *generation) read(take func(record) error) error {
 	}
 }
 
-// cutTorn takes away a record behind the others that a process has begun and not ended. The file is
+// cutTorn takes away a last record that a process has begun and not ended. The file is
 // locked, so that no process is writing one. Bytes with a whole record behind them are no such record, nor are more bytes than a record has.
 func (g *generation) cutTorn(size int64) error {
 	if size-g.end > recordHead+recordMost {
@@ -152,7 +152,7 @@ func (g *generation) cutTorn(size int64) error {
 // write appends a record.
 func (g *generation) write(b []byte) error {
 	if _, err := g.f.WriteAt(b, g.end); err != nil {
-		_ = g.f.Truncate(g.end) // what is left is no record
+		_ = g.f.Truncate(g.end) // the rest is no record
 		return err
 	}
 	return nil
@@ -206,7 +206,7 @@ func create(d *folder, h header, records func(write func(*record) error) error) 
 
 	err = d.root.Load().Link(name, nameOf(h.generation))
 	if errors.Is(err, os.ErrExist) {
-		return nil // another process was first
+		return nil // a different process was first
 	}
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 const (
 	magic      = "throttle budgets"
-	format     = 1    // of this file, its records and rows; another form has another number
+	format     = 1    // of this file, its records and rows. Each form has a number of its own.
 	headerSize = 4096 // the first record begins here
 	bootMost   = 64
 	endedAt    = 2048 // where the byte is that says that the generation has ended
@@ -75,8 +75,8 @@ func parseHeader(b []byte) (h header, err error) {
 // errDamaged says that a file is none that a store has written.
 var errDamaged = errors.New("the file is damaged")
 
-// A FormatError says that another version of this package wrote the budgets. Nothing is booked,
-// because neither version would know what the other one books. Stop all programs that use the
+// A FormatError says that a different version of this package wrote the budgets. Nothing is booked,
+// because neither version would know the other version's bookings. Stop all programs that use the
 // directory, remove the files in it, and start programs of one version.
 type FormatError struct {
 	Found int // the form that the file has

@@ -9,7 +9,7 @@ import (
 
 // Bells wake nodes.
 type bells interface {
-	// listen has wake called when another node rings for this one, until stop is called.
+	// listen has wake called when a node rings for this one, until stop is called.
 	listen(node int64, wake func()) (stop func(), err error)
 
 	// isDead reports whether a node that listened has died.
@@ -29,14 +29,14 @@ type listener struct {
 
 	mu      sync.Mutex
 	turn    int      // counts the calls of start
-	wake    func()   // what wakes the node; nil if the node does not listen
-	jobs    []func() // what is to be done in the file system, in order
+	wake    func()   // wakes the node. It is nil if the node does not listen.
+	jobs    []func() // to be done in the file system, in order
 	working bool     // a goroutine does the jobs
 
-	close func() // ends what wakes the node now; nil if nothing does. Only jobs use it.
+	close func() // ends the present listening, or is nil. Only jobs use it.
 }
 
-// start has wake called when others ring, until stop is called, and once when it will be called from then on. A stop that comes after another start does
+// start has wake called when others ring, until stop is called, and once when it will be called from then on. A stop that comes after a second start does
 // nothing.
 func (l *listener) start(wake func()) (stop func()) {
 	l.mu.Lock()

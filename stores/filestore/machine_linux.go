@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// thisMachine is the one that the program runs on.
+// thisMachine is the machine that the program runs on.
 type thisMachine struct{}
 
 func (thisMachine) boot() (string, error) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// errUnsupported says that the operating system lacks what the store needs.
+// errUnsupported says that the operating system has no clock and no lock that are known to do.
 var errUnsupported = errors.New("filestore needs Linux or macOS: " + runtime.GOOS + " has no clock and no lock that are known to do; use memstore or redisstore")
 
 type thisMachine struct{}

@@ -10,7 +10,7 @@ import (
 )
 
 // A record is what one step has done: the clock, the rows that it changed, and news. Records
-// follow one another in a file. A record counts if all of it is there, which its checksum tells:
+// follow each other in a file. A record counts if all of it is there, which its checksum tells:
 // so a step is done as a whole or not at all, wherever a program is killed.
 //
 //	4 bytes   length of the rest
@@ -22,7 +22,7 @@ import (
 type record struct {
 	ahead int64
 	rows  []node.SavedRow
-	news  []byte // as bytes; none: no news
+	news  []byte // as bytes. It is empty if there are no news.
 }
 
 const (
@@ -61,7 +61,7 @@ func (r *record) append(b []byte, at int64) []byte {
 	return b
 }
 
-// recordLength returns how long the record at the beginning of b is; 0 if that is not known yet,
+// recordLength returns how long the record at the beginning of b is, or 0 if that is not known yet,
 // or there is no record.
 func recordLength(b []byte) int64 {
 	if len(b) < recordHead {
@@ -75,7 +75,7 @@ func recordLength(b []byte) int64 {
 }
 
 // parseRecord returns the record at the beginning of b, which is at a position of the file; false
-// if there is none. Its bytes are those of b.
+// if there is none. Its bytes are bytes of b.
 func parseRecord(b []byte, at int64) (r record, ok bool) {
 	n := recordLength(b)
 	if n == 0 || n > int64(len(b)) {

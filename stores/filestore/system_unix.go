@@ -21,7 +21,7 @@ func lock(f *os.File, most time.Duration) (locked bool, err error) {
 		return err == nil, err
 	}
 
-	// Processes that wait in the kernel are served in turn; those that try again and again are not.
+	// Processes that wait in the kernel are served in turn; processes that try again and again are not.
 	got := make(chan error, 1)
 	go func() { got <- flock(f, syscall.LOCK_EX) }()
 	late := time.NewTimer(most)
@@ -44,7 +44,7 @@ func lock(f *os.File, most time.Duration) (locked bool, err error) {
 func unlock(f *os.File) { _ = flock(f, syscall.LOCK_UN) } // which cannot fail for a file that is open
 
 func flock(f *os.File, how int) error {
-	defer runtime.KeepAlive(f) // a file that nobody has any more is closed, and its number is that of another one
+	defer runtime.KeepAlive(f) // a file that nobody has any more is closed, and its number is given to a new file
 	for {
 		if err := syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
 			return os.NewSyscallError("flock", err)
@@ -52,7 +52,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// giveTo gives a file to the owner of a directory, which only the superuser may do, or else to its group, which its members may do. A
+// giveTo gives a file to the owner of a directory, which only the superuser may do, or to its group, which its members may do. A
 // process that may do neither keeps the file: then the directory's rights for all others count.
 func giveTo(f *os.File, dir fs.FileInfo) {
 	of := dir.Sys().(*syscall.Stat_t)

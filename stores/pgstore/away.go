@@ -28,7 +28,7 @@ func isCode(err error, codes ...string) bool {
 	return errors.As(err, &refused) && slices.Contains(codes, refused.Code)
 }
 
-// errNotSetUp says that the tables are not those that this package needs.
+// errNotSetUp says that the tables do not have the form that this package needs.
 var errNotSetUp = errors.New("the database is not set up for this program")
 
 // wrap returns an error as a store returns it. Callers wait for a server that is away, or starts, or is a standby that is about to take over;
@@ -40,7 +40,7 @@ func wrap(err error) error {
 	return fmt.Errorf("pgstore: %w: %w", rowstore.ErrAway, err)
 }
 
-// isError reports whether the server has refused a statement, and nothing else: the session goes on. A session that ends, and a pooler
+// isError reports whether the server has refused a statement, and nothing more: the session goes on. A session that ends, and a pooler
 // that has lost the server, say nothing about the statements that follow.
 func isError(err error) bool {
 	var refused *pgconn.PgError

@@ -33,11 +33,11 @@ func (c *conn) until(ctx context.Context) (stop func() bool) {
 // conns are the connections of a database that are not in use. Connections are made when they are needed, and closed when
 // they have not been used for a minute, so that there is nothing to close.
 type conns struct {
-	most chan struct{} // has room for so many connections
+	most chan struct{} // its capacity is the number of connections
 	dial func(context.Context) (*conn, error)
 
 	mu    sync.Mutex
-	idle  []*conn // the one that was used last is the last
+	idle  []*conn // the last was used last
 	tidy  *time.Timer
 	tidys bool // tidy runs
 }

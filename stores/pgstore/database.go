@@ -15,7 +15,7 @@ import (
 )
 
 // syncKey ends the key of a row that is written by a transaction that would only read, after a COMMIT without an
-// answer: what it reads may be in this server alone, if somebody ended the wait for a synchronous standby. What is
+// answer: its rows may be in this server alone, if somebody ended the wait for a synchronous standby. What is
 // written waits for the standby, and for all that came before.
 const (
 	syncKey  = "/sync"
@@ -47,7 +47,7 @@ type database struct {
 	unsure   sync.Map // groups of which a COMMIT had no answer, see syncKey
 }
 
-// newDatabase returns the database of a configuration. Without one it only returns what is wrong with the options.
+// newDatabase returns the database of a configuration. Without one it only returns the mistakes in the options.
 func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
 	if err := o.check(); err != nil || config == nil {
 		return nil, err
@@ -64,7 +64,7 @@ func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
 
 	d := &database{server: server{config: config, before: o.BeforeConnect, after: o.afterConnect, sql: newStatements(o.Schema)}}
 	d.conns = newConns(o.Connections, func(ctx context.Context) (*conn, error) {
-		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {}) // those that PgBouncer passes on
+		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {}) // notices that PgBouncer passes on
 	})
 	d.sweeper.conns, d.sweeper.sql = d.conns, d.server.sql
 	d.listener.conns, d.listener.server = d.conns, &d.server
@@ -104,7 +104,7 @@ func (d *database) free(ctx context.Context, group string) {
 	d.conns.put(c)
 }
 
-// try makes a transaction. again says that it is certain that nothing was saved, and that another try may help.
+// try makes a transaction. again says that it is certain that nothing was saved, and that a second try may help.
 func (d *database) try(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
 	c, err := d.conns.get(ctx)
 	if err != nil {

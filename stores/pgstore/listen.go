@@ -38,9 +38,9 @@ type listener struct {
 	running bool
 	hears   bool     // messages arrive
 	heard   int      // how many messages did
-	channel []string // the nodes for which the connection listens, and everyone; nil if there is none
+	channel []string // the nodes for which the connection listens, and everyone, or nil if there is none
 	end     func()   // ends what run waits for
-	again   func()   // ends the connection, so that run makes another one
+	again   func()   // ends the connection, so that run makes a new one
 	ending  *time.Timer
 }
 
@@ -97,7 +97,8 @@ func (l *listener) stop(e *ear) {
 func (l *listener) endIfAlone() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ending = nil; len(l.ears) == 0 && l.running {
+	l.ending = nil
+	if len(l.ears) == 0 && l.running {
 		l.running = false
 		l.end()
 	}
@@ -165,7 +166,8 @@ func (l *listener) nodes() []string {
 func (l *listener) setHears(yes bool) {
 	l.mu.Lock()
 	changed := l.hears != yes
-	if l.hears = yes; !yes {
+	l.hears = yes
+	if !yes {
 		l.channel = nil
 	}
 	l.mu.Unlock()
@@ -191,7 +193,7 @@ func (l *listener) wake(whom func(*ear) bool) {
 	}
 }
 
-// listen hears messages on one connection, if a message arrives that is sent on another one.
+// listen hears messages on one connection, if a message arrives that is sent on a second connection.
 func (l *listener) listen(ctx context.Context) error {
 	c, err := l.server.connect(ctx, nil)
 	if err != nil {

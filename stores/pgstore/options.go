@@ -13,7 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// Options are those of a [Store]. The zero value of each field is useful. All programs that share budgets give the same Schema and Rows.
+// Options configure a [Store]. The zero value of each field is useful. All programs that share budgets give the same Schema and Rows.
 type Options struct {
 	// Schema is the schema with the tables. Defaults to "throttle". Programs with different schemas share nothing.
 	Schema string
@@ -29,7 +29,7 @@ type Options struct {
 	// Rows are the options of all stores that keep budgets in rows.
 	Rows rowstore.Options
 
-	// afterConnect is that of a pool: see NewFromPool.
+	// afterConnect is the pool's AfterConnect: see NewFromPool.
 	afterConnect func(context.Context, *pgx.Conn) error
 }
 
@@ -41,7 +41,7 @@ const (
 // defaultSchema is the name that schema.sql has.
 const defaultSchema = "throttle"
 
-// check returns what is wrong with the options, all of it but what is wrong with Rows.
+// check returns all mistakes in the options, except in Rows.
 func (o *Options) check() error {
 	var mistakes []error
 	if o.Schema != "" && !plainName.MatchString(o.Schema) {

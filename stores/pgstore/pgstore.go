@@ -23,8 +23,8 @@ import (
 type Store = rowstore.Store
 
 // New returns a store that keeps budgets in a PostgreSQL database, which [Setup] has prepared. The URL, or the
-// keywords and values, are those of libpq; what they do not say comes from the environment (PGHOST, PGPASSWORD…). New connects to
-// nothing: the first booking does. The store has connections of its own, and closes those that it
+// keywords and values, are written as for libpq. Missing values come from the environment (PGHOST, PGPASSWORD…). New connects to
+// nothing: the first booking does. The store has connections of its own, and closes a connection that it
 // has not used for a minute, so there is nothing to close. The error has all mistakes, those of Options as *[store.OptionError].
 func New(url string, o Options) (*Store, error) {
 	config, err := parse(url)
@@ -58,7 +58,7 @@ func NewFromPool(pool *pgxpool.Pool, o Options) (*Store, error) {
 	return open(with.ConnConfig, nil, o)
 }
 
-// open returns a store that connects as a configuration says. err is what is wrong with the configuration.
+// open returns a store that connects as a configuration says. err is the mistake in the configuration, or nil.
 func open(config *pgx.ConnConfig, err error, o Options) (*Store, error) {
 	d, wrong := newDatabase(config, o)
 	s, wrongRows := rowstore.New(d, o.Rows)

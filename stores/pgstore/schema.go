@@ -10,17 +10,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// schemaSQL creates what the package needs in a schema of the name throttle.
+// schemaSQL creates the tables of the package in a schema of the name throttle.
 //
 //go:embed schema.sql
 var schemaSQL string
 
-// inSchema returns SQL that is written for the default schema for another one.
+// inSchema returns SQL that is written for the default schema for a schema of a different name.
 func inSchema(sql, schema string) string {
 	return strings.NewReplacer(defaultSchema+".", schema+".", "SCHEMA IF NOT EXISTS "+defaultSchema, "SCHEMA IF NOT EXISTS "+schema).Replace(sql)
 }
 
-// Setup creates what a store needs in the database: a schema with its tables. It changes nothing if that is there. The
+// Setup creates a schema with the tables of a store in the database. It changes nothing if that is there. The
 // role needs the right to create a schema; the roles of programs need less, see schema.sql, which does the same in psql.
 func Setup(ctx context.Context, url string, o Options) error {
 	config, err := parse(url)
@@ -61,7 +61,7 @@ func Setup(ctx context.Context, url string, o Options) error {
 // setupTriesMost is how often Setup tries. Each program that it meets lets it fail at a schema, a table or an index at the most.
 const setupTriesMost = 20
 
-// What somebody else has created at the same time.
+// Objects that a second program has created at the same time.
 const (
 	uniqueViolation = "23505"
 	duplicateSchema = "42P06"

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// version is that of schema.sql.
+// version is the version of schema.sql.
 const version = 2
 
 // errSaving says that a COMMIT is not cancelled.
@@ -47,7 +47,7 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 
 	dial := config.DialFunc
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		// pgx dials once more to have the server cancel what it does. A COMMIT that waits for a synchronous standby
+		// pgx dials once more to have the server cancel the statement. A COMMIT that waits for a synchronous standby
 		// would succeed then without it.
 		if c.saving.Load() {
 			return nil, errSaving

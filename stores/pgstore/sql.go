@@ -7,7 +7,7 @@ import (
 )
 
 // How long a transaction may be in the way of others. A program that stands still while it has the lock
-// of a group is cut off by the server: what it decided is not saved then.
+// of a group is cut off by the server: its changes are not saved then.
 const (
 	standstill = time.Second     // a transaction of which the server hears nothing is ended
 	lockWait   = 2 * time.Second // who waits longer for the lock looks whether its holder stands still, see free
@@ -16,7 +16,7 @@ const (
 // sweepMost is how many old rows are removed at once.
 const sweepMost = 1000
 
-// begin makes the transaction's snapshots those of each statement, whatever the default of the role is.
+// begin gives each statement of the transaction a snapshot of its own, whatever the default of the role is.
 const begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 // clock is the server's clock. Each function is named with its schema: a role that may create functions in a schema of the
@@ -24,7 +24,7 @@ const begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 // several arrays is pg_catalog's by its syntax, which takes no schema.
 const clock = "pg_catalog.clock_timestamp()"
 
-// Statements are those of a schema.
+// Statements are the statements for one schema.
 type statements struct {
 	schema                                         string
 	begin, read, save, forget, notify, free, sweep string
@@ -36,14 +36,14 @@ type statements struct {
 const planning = `pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('enable_seqscan', 'off', true),
 	pg_catalog.set_config('enable_bitmapscan', 'off', true)`
 
-// plan is for what is read outside of a transaction: the server takes what is sent together for one, with which the settings end.
+// plan is for reads outside of a transaction: the server takes statements that are sent together for one, with which the settings end.
 const plan = "SELECT " + planning
 
 func newStatements(schema string) *statements {
 	table := schema + ".budgets"
 	return &statements{
 		schema: schema,
-		// The settings and the time are those of the wait for the lock. The settings end with the transaction, so that PgBouncer can give the
+		// The settings and the time belong to the wait for the lock. The settings end with the transaction, so that PgBouncer can give the
 		// connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would succeed all the same.
 		begin: fmt.Sprintf(`SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '%d', true),
 			pg_catalog.set_config('lock_timeout', '%d', true), pg_catalog.set_config('statement_timeout', '0', true), `+planning+`, `+clock,
@@ -58,7 +58,7 @@ func newStatements(schema string) *statements {
 			ON CONFLICT (key, generation) DO UPDATE SET updates = excluded.updates, expires = excluded.expires, value = excluded.value`,
 		forget: `DELETE FROM ` + table + ` AS b USING unnest($1::text[], $2::bigint[]) AS k (key, generation)
 			WHERE b.key = k.key AND b.generation < k.generation`,
-		// To the channels of some nodes, or to that of all.
+		// To the channels of some nodes, or to the channel of all.
 		notify: "SELECT pg_catalog.pg_notify(c, $2) FROM pg_catalog.unnest($1::text[]) AS c",
 		// Ends the session that has the lock of a group, if it waits for its program: idle_in_transaction_session_timeout
 		// counts only when the server has got all of a trip, and a program may stand still, or its network may fail, when
@@ -67,7 +67,7 @@ func newStatements(schema string) *statements {
 			WHERE l.locktype = 'relation' AND l.granted AND l.mode = 'ExclusiveLock' AND l.relation = pg_catalog.to_regclass($1)
 				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 				AND a.wait_event_type = 'Client' AND a.state_change < pg_catalog.now() - interval '` + fmt.Sprint(standstill.Milliseconds()) + ` ms'`,
-		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds what is over.
+		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds the old rows.
 		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
 			WHERE expires < (SELECT ` + clock + `) ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,
 	}
@@ -77,7 +77,7 @@ func newStatements(schema string) *statements {
 const lockTables = 8
 
 // lockTable returns the table that is locked for a group. It holds nothing, and only roles that may change it can lock it: an advisory lock has no rights, so
-// that any role that may connect could take it and keep it. Those that wait for a table have it one after the other, as those that
+// that any role that may connect could take it and keep it. Transactions that wait for a table have it one by one, as transactions that
 // wait for a row do not. Two groups with one table only wait for each other.
 func (s *statements) lockTable(group string) string {
 	h := fnv.New64a()
@@ -85,7 +85,7 @@ func (s *statements) lockTable(group string) string {
 	return fmt.Sprintf("%s.lock_%d", s.schema, h.Sum64()%lockTables)
 }
 
-// lock returns the statement that locks a group. It is one of its own, because a statement sees what was saved before it began, and the clock of the
+// lock returns the statement that locks a group. It is a statement of its own, because a statement sees the rows that were saved before it began, and the clock of the
 // next one is read after the wait.
 func (s *statements) lock(group string) string {
 	return "LOCK TABLE " + s.lockTable(group) + " IN EXCLUSIVE MODE"
@@ -94,7 +94,7 @@ func (s *statements) lock(group string) string {
 // channel is the channel of messages to all nodes.
 func (s *statements) channel() string { return s.schema + "_news" }
 
-// channelOf is the channel of messages to one node, so that no other program is woken by them. Its name has at most 60 bytes, of 63 that are possible.
+// channelOf is the channel of messages to one node, so that they wake that program alone. Its name has at most 60 bytes, of 63 that are possible.
 func (s *statements) channelOf(node string) string {
 	if node == everyone {
 		return s.channel()

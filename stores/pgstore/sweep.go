@@ -19,7 +19,7 @@ type sweeper struct {
 	next  atomic.Int64 // when, in nanoseconds of this program's clock
 }
 
-// sweepSometimes removes old rows in another goroutine, about once a minute as long as there are transactions.
+// sweepSometimes removes old rows in a goroutine, about once a minute as long as there are transactions.
 func (s *sweeper) sweepSometimes() {
 	now := time.Now()
 	next := s.next.Load()
@@ -36,7 +36,7 @@ func (s *sweeper) sweepSometimes() {
 			for n := int64(sweepMost); n == sweepMost; {
 				var err error
 				if n, err = s.sweep(ctx); err != nil {
-					return // another one will
+					return // a later call will
 				}
 			}
 		}()

@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// updatesMost is after how many updates a row gets another generation: so many versions of a row lie in one
+// updatesMost is after how many updates a row gets a new generation: that many versions of a row lie in one
 // chain at the most, even if a snapshot is held that needs them all.
 const updatesMost = 100
 
-// A row is one that was read, or is to be saved.
+// A row was read, or is to be saved.
 type row struct {
 	key        string
 	generation int64
@@ -23,7 +23,7 @@ type row struct {
 	expires    time.Time
 }
 
-// A tx is a transaction under way. It implements [rowstore.Tx], and what a Tx may be as well.
+// A tx is a transaction under way. It implements [rowstore.Tx], [rowstore.Asker] and [rowstore.Waker].
 type tx struct {
 	sql   *statements
 	c     *conn
@@ -113,7 +113,7 @@ func (t *tx) Wake(nodes ...string) {
 	t.wakes = append(t.wakes, nodes...)
 }
 
-// row returns the row of a key that was read; nil if it was not.
+// row returns the row of a key, or nil if it was not read.
 func (t *tx) row(key string) *row {
 	for i := range t.rows {
 		if t.rows[i].key == key {

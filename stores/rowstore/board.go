@@ -13,27 +13,27 @@ import (
 // read it again and again: notes are taken down when all nodes that wait have had the time to read them.
 type board struct {
 	time    int64 // the latest time that any node has seen, if there are many clocks
-	last    int64 // the version of the last note; 0: there was none
+	last    int64 // the version of the last note, or 0 if there was none
 	dropped int64 // the version of the last note that was taken down
 	notes   []note
 }
 
-// A note is what a node has done that concerns others. Versions grow, also if the row is lost: they follow
+// A note is news of one node for others. Versions grow, also if the row is lost: they follow
 // the clock.
 type note struct {
 	version, from int64
 	all           bool    // it is for all nodes
-	nodes         []int64 // those that it is for
+	nodes         []int64 // the readers
 	news          []byte
 }
 
 const (
-	boardForm = 1         // another form has another number
+	boardForm = 1         // each form has a number of its own
 	noteLife  = 3_000_000 // for how many microseconds a note stays: a node that waits looks once a second at the least
 	boardMost = 2048      // bytes of notes
 )
 
-// errForm says that a row was written by another version of this package.
+// errForm says that a row was written by a different version of this package.
 var errForm = errors.New("rowstore: a row was written by another version of the program: use one version, or another Name")
 
 // parseBoard returns the board of a row, which may not exist.
@@ -77,7 +77,8 @@ func (n *note) append(b []byte) []byte {
 		to = 0
 	}
 
-	if b = binary.AppendVarint(b, to); !n.all {
+	b = binary.AppendVarint(b, to)
+	if !n.all {
 		for _, to := range n.nodes {
 			b = binary.AppendVarint(b, to)
 		}

@@ -19,7 +19,7 @@ func (e *ClockError) Error() string {
 // behindMost is by how many microseconds clocks may differ.
 const behindMost = 60_000_000
 
-// latest returns the time of a transaction in microseconds. Seen is the latest time that any node has seen; 0 if there
+// latest returns the time of a transaction in microseconds. Seen is the latest time that any node has seen, or 0 if there
 // is one clock.
 func latest(now time.Time, seen int64) (int64, error) {
 	t := now.UnixMicro()

@@ -26,15 +26,14 @@ func (away) Is(target error) bool { return target == node.ErrAway }
 
 // ErrNotSaved says that it is certain that nothing of a transaction was saved, and that nothing will be. If an error of Transact wraps it, the
 // Store does not ask the database what was saved. Callers are then told at once of a right that was taken away in the middle of the transaction,
-// and those that can wait for a database that is away wait for no doubt to end. Without it the Store asks.
+// and callers that can wait for a database that is away wait for no doubt to end. Without it the Store asks.
 var ErrNotSaved = errors.New("nothing was saved")
 
 // A Database runs transactions on rows for many nodes. A node is one [Store], usually one program.
 //
-// Rows are small values under short keys. A key belongs to one group, and no other group has the
-// same key: a Database may use the group to place rows that are changed together, and need not store
+// Rows are small values under short keys. A key belongs to one group alone: a Database may use the group to place rows that are changed together, and need not store
 // it. Groups have at most 64 bytes and keys at most 128, all of them letters, digits and "-_./"; a letter's case
-// makes another key. Values have at most 8 KB.
+// makes a different key. Values have at most 8 KB.
 // A Database does not look into values.
 //
 // All methods are safe for concurrent use. A Store has at most one Transact of a group under way, and one Read.
@@ -45,19 +44,19 @@ type Database interface {
 	// lets one of them read and save at a time, or all rows that it has read are compared when it is saved. All that do has put is saved, or nothing is. If do
 	// has put nothing, there is nothing to save.
 	//
-	// Keys are those of the first Get of do, so that the rows can be read in one trip together with the
+	// Keys are the keys of the first Get of do, so that the rows can be read in one trip together with the
 	// clock. Do may get others later. Without locks, each call of do has a Tx of its own, with nothing of the Tx of a
 	// call that was refused; and a version that is compared does not come back after its row was removed.
 	//
 	// If do returns an error, nothing is saved and Transact returns that error. Do may be called
-	// again, one call after the other, when it is certain that what it did before is not saved and never will be: after a
+	// again, one call after the other, when it is certain that its first call is not saved and never will be: after a
 	// deadlock, or a compare-and-swap that was refused. Transact does not repeat what may have been saved, for
 	// example when the connection is lost during a commit: it returns an error, and the Store finds out.
 	//
 	// Do is not called, and does not run, after Transact has returned: Transact waits for do, also when ctx ends.
 	//
 	// When ctx ends, Transact returns soon, with an error. A node may stand still in do. A Database that locks the group has
-	// to end such a transaction by itself, within seconds, because no other node can go on before.
+	// to end such a transaction by itself, within seconds, because all nodes wait for its end.
 	Transact(ctx context.Context, group string, keys []string, do func(Tx) error) error
 }
 
@@ -69,7 +68,7 @@ type Tx interface {
 	// after the first Get.
 	Now() time.Time
 
-	// Get returns the values of rows; nil for a row that does not exist. It need not see what
+	// Get returns the values of rows, nil for a row that does not exist. It need not see rows that
 	// the same transaction has put. Nobody changes the bytes.
 	Get(keys ...string) ([][]byte, error)
 

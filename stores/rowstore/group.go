@@ -9,7 +9,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/node"
 )
 
-// A group is what a node knows of a group of rows.
+// A group has the node's knowledge of a group of rows.
 type group struct {
 	db      Database
 	node    int64
@@ -22,7 +22,7 @@ type group struct {
 	heard node.Heard // what other nodes have done, not returned yet
 	news  time.Time  // when the node heard last of them
 
-	trouble atomic.Pointer[error] // why the step that is under way takes long; nil: it does not
+	trouble atomic.Pointer[error] // why the step that is under way takes long, or nil if it does not
 }
 
 // nextLook is how long a node that others cannot wake waits until it looks again: news are often followed by more news.
@@ -56,7 +56,8 @@ func (g *group) hear(all *board) error {
 		if err != nil {
 			return err
 		}
-		if g.heard.Add(h); !h.Empty() {
+		g.heard.Add(h)
+		if !h.Empty() {
 			g.news = time.Now()
 		}
 	}
@@ -65,8 +66,8 @@ func (g *group) hear(all *board) error {
 	return nil
 }
 
-// open reads what a step or a look begins with. The first key is that of the board. In a step the second one is that of the node's
-// record. The other keys are those of budgets.
+// open reads the rows with which a step or a look begins. The first key is the board's. In a step the second key is the node's
+// record's. The rest are keys of budgets.
 func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o opened, err error) {
 	values, err := tx.Get(keys...)
 	if err != nil {
@@ -106,7 +107,7 @@ func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o open
 	return o, nil
 }
 
-// opened is what a step or a look begins with.
+// opened has the rows with which a step or a look begins.
 type opened struct {
 	board  board
 	record ledger.Record // in a step

@@ -23,7 +23,7 @@ type look struct {
 	done chan error // has room for one
 
 	mu  sync.Mutex
-	see func(node.Rows) // is shown the rows; nil: the caller has left
+	see func(node.Rows) // is shown the rows. It is nil when the caller has left.
 }
 
 // show lets the caller look.

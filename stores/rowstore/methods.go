@@ -27,7 +27,7 @@ func (s *Store) Release(b *store.Booking, g store.Grant) {
 	s.node.Release(b, g)
 }
 
-// Settle changes what a start cost, to costs[i] for b.Charges[i].
+// Settle changes the cost of a start, to costs[i] for b.Charges[i].
 func (s *Store) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	return s.node.Settle(ctx, b, g, costs)
 }
@@ -48,7 +48,7 @@ func (s *Store) Resume(ctx context.Context, c store.Charge) error {
 	return s.node.Resume(ctx, c)
 }
 
-// Reconcile lowers what is left of the budget of c to what its upstream says.
+// Reconcile lowers the rest of the budget of c to the rest that its upstream reports.
 func (s *Store) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
 	return s.node.Reconcile(ctx, c, q)
 }
@@ -64,7 +64,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	return s.node.Status(ctx, c)
 }
 
-// Traits says what the store can do beyond what every store must.
+// Traits says which optional features of stores this store has.
 func (s *Store) Traits() store.Traits {
 	return s.node.Traits()
 }
@@ -76,7 +76,7 @@ func (s *Store) KeepTurn(b *store.Booking, t store.Turn) []byte {
 }
 
 // RestoreTurn returns the place of a caller that comes back. It returns false if the
-// bytes are not those of a place in the same budgets.
+// bytes are not of a place in the same budgets.
 func (s *Store) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 	return s.node.RestoreTurn(b, kept)
 }

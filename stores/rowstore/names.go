@@ -14,10 +14,10 @@ type names string
 // board is the row by which nodes tell each other news.
 func (n names) board() string { return string(n) + "/news" }
 
-// record is the row that says what a node has done last.
+// record is the row with the last step of a node.
 func (n names) record(node int64) string { return string(n) + "/node-" + nodeName(node) }
 
-// row is that of a budget.
+// row is the row of a budget.
 func (n names) row(k ledger.Key) string { return string(n) + "/" + hex.EncodeToString(k[:]) }
 
 // rows appends the keys of budgets, each once.

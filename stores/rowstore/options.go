@@ -9,12 +9,12 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Options are those of a [Store]. The zero value of each field is useful. All programs that share budgets give the same ones.
+// Options configure a [Store]. The zero value of each field is useful. All programs that share budgets give the same ones.
 type Options struct {
-	// Name is what the names of rows begin with. Programs with different names share nothing. One lock
+	// Name is the first part of the names of rows. Programs with different names share nothing. One lock
 	// guards all rows of a name, which is enough for most, because callers that come together
 	// share a transaction. APIs that have nothing to do with each other can have a Store
-	// with another Name each: then their transactions do not wait for each other. Defaults to "throttle".
+	// with a Name each: then their transactions do not wait for each other. Defaults to "throttle".
 	Name string
 
 	// ManyClocks is for a database that has no clock of its own, whose Tx.Now is the clock of
@@ -24,12 +24,12 @@ type Options struct {
 	ManyClocks bool
 
 	// Rows is about how many rows of budgets a transaction has at the most, for a database that bounds
-	// transactions: callers that come together and have other budgets then have another one. A transaction for requests with
+	// transactions: callers that come together and have different budgets then have one each. A transaction for requests with
 	// several budgets that wait in line may have some more. Defaults to 256.
 	Rows int
 
-	// Lease is for how long a program is believed to live that says nothing: after that, what it held
-	// of Concurrency budgets is free, and its callers have left their lines. A program says something ten times in that
+	// Lease is for how long a program is believed to live that says nothing: after that, its slots
+	// of Concurrency budgets are free, and its callers have left their lines. A program says something ten times in that
 	// time while it holds something, and at least once a second while its callers wait in line. At least a second. Defaults to 10 s.
 	Lease time.Duration
 }
@@ -43,7 +43,7 @@ const (
 // leastLease is the shortest Lease: a program says something ten times in that time.
 const leastLease = time.Second
 
-// check returns what is wrong with the options, all of it.
+// check returns all mistakes in the options.
 func (o *Options) check() error {
 	var mistakes []error
 	if o.Rows < 0 {

@@ -1,9 +1,9 @@
-// Package rowstore shares budgets through rows of a database: PostgreSQL, MySQL, or one that nobody
-// has thought of here. It is what all such stores have in common. What is special to a database is a
+// Package rowstore shares budgets through rows of a database: PostgreSQL, MySQL, or any database with
+// transactions. It has the common part of all such stores. The part that is special to a database is a
 // [Database], which runs transactions: usually a hundred lines.
 //
 // Modules pgstore and sqlstore have Databases that are ready to use. The page on [your own store] says
-// how to write another one, for etcd, DynamoDB, Spanner, or a service of one's own; package rowtest tests it.
+// how to write a Database for etcd, DynamoDB, Spanner, or a service of one's own; package rowtest tests it.
 //
 // [your own store]: https://github.com/fleetthrottle/throttle/blob/main/docs/your-own-store.md
 package rowstore

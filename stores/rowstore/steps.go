@@ -25,13 +25,13 @@ const (
 	tryFence = 2
 )
 
-// errTwice says that two programs are the same node: one of them is a copy of the other.
+// errTwice says that two programs are the same node: one of them is a copy.
 var errTwice = errors.New("another program has made steps for this one: is it a copy of a running machine? Start it anew")
 
-// steps are those of a node in a group, one after another. Each has a number, which is saved with what it does in the
+// steps makes the steps of a node in a group, one at a time. Each has a number, which is saved with its changes in the
 // record of the node. When it is not known whether a step was saved, the record says it. If it was not, the
-// record is fenced: it gets the step's number, so that a transaction that is still on its way finds another record
-// than it expects, and cannot be saved any more. Only then the step is made again, with another number.
+// record is fenced: it gets the step's number, so that a transaction that is still on its way finds a different record
+// from the one it expects, and cannot be saved any more. Only then the step is made again, with a new number.
 //
 // A database may be put back to an earlier time: a replica takes over that had not received all, or somebody restores a copy. Then rows list waiters
 // of this node that have long had their turn, and lines would stand still behind them for as long as the node lives. So it rests until its lease is
@@ -145,7 +145,8 @@ func (s *steps) do(tx Tx, keys []string) error {
 	if err != nil {
 		return err
 	}
-	if s.back = o.record.IsBefore(s.saved); s.back {
+	s.back = o.record.IsBefore(s.saved)
+	if s.back {
 		return errBack
 	}
 
@@ -217,7 +218,7 @@ func wake(tx Tx, told *node.Told) {
 }
 
 // find finds out whether the last step was saved, however long that takes, but no longer than the lease of the node: after
-// that the rows have forgotten what the node holds and waits for, whether the step was saved or not.
+// that the rows have forgotten the node's slots and places, whether the step was saved or not.
 func (s *steps) find() (saved bool, doubt error) {
 	end := time.Now().Add(s.options.Lease + time.Second)
 	for wait := doubtFirst; ; wait = min(2*wait, doubtLater) {

@@ -18,7 +18,7 @@ const repeatsMost = 20
 // A database implements [rowstore.Database] and [rowstore.Reader].
 //
 // A transaction locks the row of its group in a statement of its own. The next statement reads the clock and
-// rows: in READ COMMITTED it sees what was committed before it began, by whichever program.
+// rows: in READ COMMITTED it sees all rows that were committed before it began, by whichever program.
 type database struct {
 	db *sql.DB
 
@@ -109,7 +109,7 @@ func (d *database) session(ctx context.Context) (*session, error) {
 	return &session{conn: conn}, nil
 }
 
-// check returns what the server refuses, if it says so soon. A database that is nil is refused, too.
+// check returns the server's refusal, if it comes soon. A database that is nil is refused, too.
 func (d *database) check() error {
 	if d.db == nil {
 		return &store.OptionError{Package: "sqlstore", Option: "db", Problem: "is nil: check the error of sql.Open"}
@@ -124,7 +124,7 @@ func (d *database) check() error {
 	return nil
 }
 
-// probe returns what is wrong with how connections are set up. Once nothing is wrong, it asks no more.
+// probe returns the mistakes in the settings of connections. Once nothing is wrong, it asks no more.
 func (d *database) probe(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -180,7 +180,7 @@ func (d *database) sweep(now time.Time) {
 		for {
 			removed, err := d.remove(ctx, minute)
 			if err != nil || removed < sweepMost {
-				return // what is left is removed in another minute
+				return // the rest is removed in a later minute
 			}
 		}
 	}()

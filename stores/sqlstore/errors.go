@@ -37,7 +37,7 @@ func isNumber(err error, numbers ...uint16) bool {
 // that was waited for too long leaves the transaction open; its connection is closed then.
 func isRolledBack(err error) bool { return isNumber(err, deadlock, lockWaitTimeout, inactive) }
 
-// isUndone reports whether an error of the trip that saves rows says that nothing was saved: it is one that only the statement before COMMIT can
+// isUndone reports whether an error of the trip that saves rows says that nothing was saved: only the statement before COMMIT can
 // have, or with which COMMIT undoes the transaction.
 func isUndone(err error) bool {
 	return isRolledBack(err) || isNumber(err, commandDenied, noTable, readOnly, tableFull)
@@ -75,7 +75,7 @@ var never = []error{
 	errAutocommit, errMultiStatements, mysql.ErrNoTLS, mysql.ErrCleartextPassword, mysql.ErrNativePassword, mysql.ErrOldPassword, mysql.ErrUnknownPlugin, mysql.ErrPktTooLarge,
 }
 
-// isRefusal reports whether what was refused will be refused again, until somebody changes something: a login (class 28), a
+// isRefusal reports whether the same statement will be refused again, until somebody changes something: a login (class 28), a
 // statement, a right or a table (42). A server that is away, starts, has no connection left or is not the primary yet will do it later.
 func isRefusal(err error) bool {
 	for _, e := range never {

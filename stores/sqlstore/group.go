@@ -13,7 +13,7 @@ import (
 const (
 	// standstill is for how many seconds a program may have a group locked and say nothing, or take nothing that the server sends. Then the
 	// server closes the program's connection, which undoes its transaction. It is wait_timeout and net_write_timeout that do so:
-	// innodb_lock_wait_timeout ends only the patience of those that wait.
+	// innodb_lock_wait_timeout ends only the patience of waiting sessions.
 	standstill = 1
 
 	// lockMost is for how many seconds a statement waits for rows at the most, if its context has no end.
@@ -27,7 +27,7 @@ const (
 		"SESSION innodb_lock_wait_timeout = @throttle_rows, SESSION lock_wait_timeout = @throttle_tables"
 )
 
-// lockFor returns for how many seconds statements wait for rows, and for a table that somebody else has locked. They end before ctx does: a server
+// lockFor returns for how many seconds statements wait for rows, and for a table that a stranger has locked. They end before ctx does: a server
 // does not notice that nobody waits for a row any more, so each try would leave a connection behind. Of a wait that the server ends it is
 // known that nothing was saved. For a table two statements of a transaction may wait.
 func lockFor(ctx context.Context) (rows, tables int) {

@@ -14,13 +14,13 @@ type session struct {
 	sound bool // the connection is as it was before
 }
 
-// A statement is one that is sent to the server.
+// A statement is SQL for the server, with its arguments.
 type statement struct {
 	text string
-	take func(*sql.Rows) error // is given the rows of the result; nil: there are none
+	take func(*sql.Rows) error // is given the rows of the result. It is nil for a statement without rows.
 }
 
-// send sends statements in one round trip. The first one that fails is the last one that is done.
+// send sends statements in one round trip. The first statement that fails is the last that is done.
 func (s *session) send(ctx context.Context, statements ...statement) error {
 	var text strings.Builder
 	for i, st := range statements {
@@ -51,7 +51,7 @@ func (s *session) send(ctx context.Context, statements ...statement) error {
 }
 
 // end gives the connection back to the pool, or closes it if something has failed: the
-// server then undoes what was not committed.
+// server then rolls back.
 func (s *session) end() {
 	if !s.sound {
 		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn }) // which is how a pool is told to close it

@@ -1,7 +1,7 @@
 // Package sqlstore shares budgets among programs through a table of MySQL or MariaDB.
 //
 // Budgets are exact, and callers are served in the order in which they came, in whichever program. What
-// the server must be, which rights a program needs, and what a crash loses: see the page on [MySQL].
+// the server must be, which rights a program needs, and the losses of a crash: see the page on [MySQL].
 //
 // [MySQL]: https://github.com/fleetthrottle/throttle/blob/main/docs/mysql.md
 package sqlstore
@@ -34,7 +34,7 @@ func CreateTable(ctx context.Context, db *sql.DB) error {
 // close but the database.
 type Store = rowstore.Store
 
-// Options are those of a [Store]. The zero value of each field is useful. All programs that share budgets give the
+// Options configure a [Store]. The zero value of each field is useful. All programs that share budgets give the
 // same ones.
 type Options struct {
 	// Rows are the options of all stores that keep budgets in rows.

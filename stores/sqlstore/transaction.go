@@ -15,7 +15,7 @@ type transaction struct {
 	group   string
 	now     time.Time
 	asked   time.Time
-	rows    map[string][]byte // that were read; nil: there is none
+	rows    map[string][]byte // the rows that were read, nil if there is none
 	puts    []put
 	err     error // of the last Get
 }
@@ -53,7 +53,8 @@ func (tx *transaction) Get(keys ...string) ([][]byte, error) {
 	if len(more) > 0 {
 		now, asked := tx.now, tx.asked
 		tx.err = tx.session.send(tx.ctx, tx.selects("0", more))
-		if tx.now, tx.asked = now, asked; tx.err != nil {
+		tx.now, tx.asked = now, asked
+		if tx.err != nil {
 			return nil, fail(tx.err)
 		}
 	}
@@ -74,7 +75,7 @@ func (tx *transaction) Put(key string, value []byte, keep time.Duration) {
 }
 
 // selects returns the statement that reads the clock and rows. Passed is an expression: how many microseconds
-// of the server's clock have passed since the program sent what it sends together with the statement.
+// of the server's clock have passed since the program sent the batch of the statement.
 func (tx *transaction) selects(passed string, keys []string) statement {
 	var text strings.Builder
 	text.WriteString("SELECT " + clock + ", " + passed + ", name, value FROM throttle_rows WHERE name IN (" + literal(groupRow(tx.group)))

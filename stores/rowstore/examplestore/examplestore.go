@@ -27,9 +27,9 @@ type Directory struct{ path string }
 // Open returns the Database of a directory.
 func Open(path string) *Directory { return &Directory{path} }
 
-// A state is what a file says of a file.
+// A state is the content of a file.
 type state struct {
-	ID     string         // no other file has it
+	ID     string         // unique among files
 	Before string         // the ID of the file before
 	Rows   map[string]row // by key
 }
@@ -96,7 +96,8 @@ func (t *tx) Put(key string, value []byte, keep time.Duration) {
 func newest(dir string) (n int, last state, err error) {
 	for {
 		names, err := filepath.Glob(path(dir, "*"))
-		if n = 0; err != nil {
+		n = 0
+		if err != nil {
 			return 0, state{}, err
 		}
 
@@ -108,7 +109,7 @@ func newest(dir string) (n int, last state, err error) {
 		if n == 0 {
 			return 0, state{Rows: make(map[string]row)}, nil
 		}
-		if last, err = read(dir, n); !errors.Is(err, fs.ErrNotExist) { // else it was removed meanwhile
+		if last, err = read(dir, n); !errors.Is(err, fs.ErrNotExist) { // a file that does not exist was removed meanwhile
 			return n, last, err
 		}
 	}

@@ -53,7 +53,8 @@ var errLost = errors.New("the connection was lost")
 func loseSome(seed uint64) func() fate {
 	r, well := rand.New(rand.NewPCG(seed, 1)), 0
 	return func() fate {
-		if well++; well <= 6 || r.IntN(3) > 0 {
+		well++
+		if well <= 6 || r.IntN(3) > 0 {
 			return good
 		}
 		well = 0

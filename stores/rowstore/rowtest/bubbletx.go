@@ -58,7 +58,7 @@ func (tx *bubbleTx) Put(key string, value []byte, keep time.Duration) {
 	tx.puts = append(tx.puts, put{key, value, keep})
 }
 
-// flush puts what was put. The clock of a server goes on while that of the bubble stands still: on a machine that is busy, a row may
+// flush puts all rows that were put. The clock of a server goes on while the clock of the bubble stands still: on a machine that is busy, a row may
 // be older for the server than for the bubble.
 func (tx *bubbleTx) flush() {
 	tx.in.mu.Lock()

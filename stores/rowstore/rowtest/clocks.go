@@ -10,7 +10,7 @@ import (
 
 // clock: the clock has steps of a millisecond or less, and a transaction reads it once.
 func (g *group) clock() {
-	step := time.Second.Microseconds() // longer ones are not told apart
+	step := time.Second.Microseconds() // longer steps are not told apart
 	for i := 0; i < 100 && step != 1; i++ {
 		g.transact(func(tx rowstore.Tx) error {
 			_, err := tx.Get(g.key("a"))
@@ -37,10 +37,10 @@ func (g *group) clock() {
 	}
 }
 
-// clockAfterLock: the time of a transaction that has waited for another one is not from before the wait.
+// clockAfterLock: the time of a transaction that has waited for a lock is not from before the wait.
 func (g *group) clockAfterLock() {
 	const wait, slack = 200 * time.Millisecond, 20 * time.Millisecond
-	var ahead time.Duration // the database's clock is at least so much ahead of this program's
+	var ahead time.Duration // the least by which the database's clock is ahead of this program's
 	for range 3 {           // the first makes connections
 		var now time.Time
 		g.transact(func(tx rowstore.Tx) error {

@@ -11,9 +11,9 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// Connection tests what a Database does when its connections are lost or stand still. The server of the database has to listen
+// Connection tests a Database whose connections are lost or stand still. The server of the database has to listen
 // at address, such as "127.0.0.1:5432". Open returns a Database that has its connections to the address that open gets: either the
-// server's, or that of a relay, which passes on the bytes of both sides, loses replies, and stands still.
+// server's, or a relay's, which passes on the bytes of both sides, loses replies, and stands still.
 //
 //	rowtest.Connection(t, address, func(t *testing.T, address string) rowstore.Database { return mydb.New(address) })
 func Connection(t *testing.T, address string, open func(t *testing.T, address string) rowstore.Database) {
@@ -28,7 +28,7 @@ func Connection(t *testing.T, address string, open func(t *testing.T, address st
 	})
 }
 
-// A line is a group of which one program is behind a relay; the other one is not.
+// A line is a group of two programs, of which one is behind a relay.
 type line struct {
 	*group
 	relay *relay
@@ -59,7 +59,7 @@ func (l *line) add(ctx context.Context) error {
 	})
 }
 
-// number is what the other program finds.
+// number is the number that the second program finds.
 func (l *line) number() (n uint64) {
 	l.Helper()
 	l.transactOn(l.other, func(tx rowstore.Tx) error {

@@ -81,7 +81,8 @@ func (g *group) cancelled() {
 			continue
 		}
 
-		if saved++; g.number(keys) < number {
+		saved++
+		if g.number(keys) < number {
 			g.Fatalf("Transact returned nil, and the rows have number %d though the transaction put %d: if the context ends before it is known that all is saved, Transact has to return an error", g.number(keys), number)
 		}
 	}

@@ -77,7 +77,7 @@ func hint(err error) error {
 	return fmt.Errorf("%w. The transaction has to be saved. If another one was in its way (a refused compare-and-swap, a deadlock), Transact calls do again for as long as ctx lasts", err)
 }
 
-// count is the number in a row; 0 if there is none, or if its bytes are no number, of which the check of rows tells.
+// count is the number in a row. It is 0 if there is none, or if its bytes are no number, of which the check of rows tells.
 func count(value []byte) uint64 {
 	if len(value) != 8 {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// reads: Read sees what was saved before it was called, in another program, too.
+// reads: Read sees all rows that were saved before it was called, in a second program, too.
 func (g *group) reads(oneClock bool) {
 	r, ok := g.other.(rowstore.Reader)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 )
 
 // overtakes saves a transaction of the other program while one of this program is in do. It returns false if the
-// Database locks, so that the other transaction has to wait, or if the machine is busy.
+// Database locks, so that its transaction has to wait, or if the machine is busy.
 func (g *group) overtakes(key, value string, keep time.Duration) bool {
 	ctx, stop := context.WithTimeout(g.Context(), time.Second/4)
 	done := make(chan error, 1)
@@ -31,7 +31,7 @@ func (g *group) overtakes(key, value string, keep time.Duration) bool {
 	}
 }
 
-// overtaken: without a lock, a transaction that another one has overtaken is made again, and nothing remains of the first call of do.
+// overtaken: without a lock, a transaction that was overtaken is made again, and nothing remains of the first call of do.
 func (g *group) overtaken() {
 	g.overtakenIn("one-", false)
 	if !g.Failed() {
@@ -39,7 +39,7 @@ func (g *group) overtaken() {
 	}
 }
 
-// overtakenIn has do get another row after it was overtaken if more is true: the version of that row, or of the group, is a new one.
+// overtakenIn has do get a second row after it was overtaken if more is true: the version of that row, or of the group, is a new one.
 func (g *group) overtakenIn(in string, more bool) {
 	a, b, once := g.key(in+"a"), g.key(in+"b"), g.key(in+"once")
 	calls, overtook := 0, false
@@ -151,7 +151,7 @@ func (g *group) returns() {
 	}
 }
 
-// waits: a transaction that waits for another one, or is overtaken each time, ends with its context.
+// waits: a transaction that waits for a lock, or is overtaken each time, ends with its context.
 func (g *group) waits() {
 	const late = 50 // pauses
 	ctx, stop := context.WithCancel(g.Context())
@@ -227,7 +227,8 @@ func (g *group) overtakenAfterEnd() {
 	calls, tooMany := 0, errors.New("too many calls")
 	err := g.db.Transact(ctx, g.name, []string{g.key("b")}, func(tx rowstore.Tx) error {
 		stop()
-		if calls++; calls > most {
+		calls++
+		if calls > most {
 			return tooMany
 		}
 

@@ -125,7 +125,7 @@ func (r *relay) thaw() {
 	}
 }
 
-// end ends all connections, and refuses new ones.
+// end ends all connections, and refuses to accept more.
 func (r *relay) end() {
 	_ = r.listener.Close()
 	r.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// rows: what is put can be got, in the same group and by the same key alone.
+// rows: a row that is put can be got, in the same group and by the same key alone.
 func (g *group) rows() {
 	large := bytes.Repeat([]byte{0, 0xff, '\'', '\\'}, 2048)
 	g.transact(func(tx rowstore.Tx) error {
@@ -31,7 +31,7 @@ func (g *group) rows() {
 	}
 
 	g.transact(func(tx rowstore.Tx) error {
-		values, err := tx.Get(g.key("large")) // it is none of those that were known beforehand
+		values, err := tx.Get(g.key("large")) // its key was not known beforehand
 		if err == nil && !bytes.Equal(values[0], large) {
 			g.Errorf("a key that was not known beforehand: %d bytes", len(values[0]))
 		}
@@ -84,7 +84,7 @@ func (g *group) names() {
 	}
 }
 
-// manyRows: a transaction reads and puts as many rows as Options allow, each as large as that of a budget may be.
+// manyRows: a transaction reads and puts as many rows as Options allow, each as large as the row of a budget may be.
 func (g *group) manyRows(n int) {
 	if n <= 0 {
 		n = 256

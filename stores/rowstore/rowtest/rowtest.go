@@ -1,4 +1,4 @@
-// Package rowtest tests a [rowstore.Database]: what it promises about transactions, and the whole contract of a
+// Package rowtest tests a [rowstore.Database]: its promises about transactions, and the whole contract of a
 // [store.Store] for stores on it. Only the standard library is used: authors of databases inherit nothing.
 //
 //	func TestDatabase(t *testing.T) {
@@ -18,16 +18,16 @@ import (
 	"github.com/fleetthrottle/throttle/stores/storetest"
 )
 
-// Run tests a Database. It calls open some forty times, for what another program would have: a Database with connections
+// Run tests a Database. It calls open some forty times, for the parts of several programs: a Database with connections
 // of its own. If all had one mutex or one connection, it would hide that the database does not isolate them. Run uses
 // other groups and keys each time: all Databases may have one table. Options are those for which the Database is made;
 // Name and Lease do not count.
 //
-// Most checks run in a bubble of testing/synctest, in which time passes when nothing else happens. There the Store
-// uses the bubble's clock, not that of the Database. The Database itself is opened and runs outside of bubbles: it may
+// Most checks run in a bubble of testing/synctest, in which time passes when nothing happens. There the Store
+// uses the bubble's clock, not the clock of the Database. The Database itself is opened and runs outside of bubbles: it may
 // have goroutines, pauses, and connections of any library.
 //
-// If a check of transactions fails, nothing else is run: mend the transactions first.
+// If a check of transactions fails, no further check is run: mend the transactions first.
 //
 // No check shows that the clock is read a moment too early, if all programs read it equally early: their times are in order all the
 // same. Only a program that pauses between the clock and the rows gets an old time.
@@ -55,7 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o rowstore.Opt
 	})
 }
 
-// Transactions is Run without the contract, which takes a minute on a database: what a Database promises, a fleet by
+// Transactions is Run without the contract, which takes a minute on a database: the promises of a Database, a fleet by
 // its own clock, and lost replies.
 func Transactions(t *testing.T, open func(t *testing.T) rowstore.Database, o rowstore.Options) {
 	s := newSuite(open, o)

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// transactions checks what a Database promises, without a Store.
+// transactions checks the promises of a Database, without a Store.
 func (s *suite) transactions(t *testing.T) {
 	t.Run("rows", func(t *testing.T) { s.group(t).rows() })
 	t.Run("errors", func(t *testing.T) { s.group(t).errors() })
@@ -95,7 +95,7 @@ func (g *group) order(oneClock bool) {
 	}
 }
 
-// skew: two transactions that read the same rows and put different ones do not both find what was there before, also if they read
+// skew: two transactions that read the same rows and put different ones do not both find the rows of before, also if they read
 // a row of which Transact did not know beforehand.
 func (g *group) skew() {
 	for i := range 24 {

@@ -1,0 +1,119 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A bench is the row of one budget, one start a second, and a caller, who comes when the next start is a second away.
+type bench struct {
+	Caller
+	row      ledger.Row
+	arrivals ledger.Arrivals
+	booking  *store.Booking
+	now      int64
+}
+
+func newBench() *bench {
+	c := store.Charge{Budget: store.Budget{Policy: "one", Key: [16]byte{1}}, Limit: store.PerSecond(1), Cost: 1}
+	b := &bench{booking: &store.Booking{Charges: []store.Charge{c}, MaxWait: time.Minute, Horizon: 100 * time.Millisecond}, now: 1_700_000_000_000_000}
+	b.change(func(q *ledger.Request) { q.BookNow() })
+	return b
+}
+
+// change changes the row for the caller.
+func (b *bench) change(do func(*ledger.Request)) {
+	do(ledger.NewRequest(b.now, ledger.Node{}, &b.arrivals, b.booking, []*ledger.Row{&b.row}))
+}
+
+// ask has the caller ask, and returns the answer.
+func (b *bench) ask() (g store.Grant) {
+	b.Come(b.booking)
+	if b.IsKnown() {
+		b.change(b.Leave)
+	}
+	b.Ask(b.booking, b.now)
+	b.change(func(q *ledger.Request) {
+		q.Stand(&b.Waiter)
+		g = b.Answer(q)
+	})
+	return g
+}
+
+// serve gives the caller its turn, a second later, and reports whether it is to come.
+func (b *bench) serve(comes bool) (told bool) {
+	b.now += time.Second.Microseconds()
+	b.change(func(q *ledger.Request) {
+		q.Serve(&b.Waiter, b.booking.Charges[0].Budget.Key)
+		told = b.Served(q, comes) != nil
+	})
+	return told
+}
+
+func (b *bench) deliver(late time.Duration) (store.Grant, bool) {
+	return b.Deliver(b.booking, b.now+ledger.Micros(late), Punctual)
+}
+
+// waiting is how many callers stand in the line of the row.
+func (b *bench) waiting() int {
+	return ledger.NewRequest(b.now, ledger.Node{}, nil, b.booking, []*ledger.Row{b.row.Clone()}).Status().Callers
+}
+
+// TestCallerStates: what happens to a caller in each state, in which state it is then, and what the row knows of it.
+func TestCallerStates(t *testing.T) {
+	inLine := func(b *bench) { b.ask() }
+	booked := func(b *bench) { b.ask(); b.serve(false) }
+	summoned := func(b *bench) { b.ask(); b.change(func(q *ledger.Request) { b.Dismiss(q) }) }
+	for name, c := range map[string]struct {
+		before, do func(*bench)
+		state      State
+		known      bool
+	}{
+		"nobody":                        {func(*bench) {}, func(*bench) {}, Left, false},
+		"asks":                          {func(*bench) {}, func(b *bench) { b.Come(b.booking); b.Ask(b.booking, b.now) }, Asked, false},
+		"is held":                       {func(*bench) {}, inLine, InLine, true},
+		"may not wait":                  {func(b *bench) { b.booking.MaxWait = 0 }, inLine, Left, false},
+		"finds room":                    {func(b *bench) { b.now += 2 * time.Second.Microseconds() }, inLine, Left, false},
+		"in line, asks again":           {inLine, inLine, InLine, true},
+		"in line, gives up":             {inLine, func(b *bench) { b.change(b.GiveUp) }, Left, false},
+		"in line, is served":            {inLine, func(b *bench) { b.serve(false) }, Booked, true},
+		"in line, is served, must come": {inLine, func(b *bench) { b.serve(true) }, Summoned, false},
+		"in line, is dismissed":         {inLine, summoned, Summoned, false},
+		"summoned, asks again":          {summoned, inLine, InLine, true},
+		"booked, fetches":               {booked, func(b *bench) { b.deliver(0) }, Left, false},
+		"booked, comes late":            {booked, func(b *bench) { b.deliver(6 * time.Millisecond) }, Booked, true},
+		"booked, gives up":              {booked, func(b *bench) { b.change(b.GiveUp) }, Left, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench()
+			c.before(b)
+			c.do(b)
+			require.Equal(t, c.state.String(), b.State().String())
+			require.Equal(t, c.known, b.IsKnown())
+			require.Equal(t, c.state == InLine, b.waiting() > 0)
+		})
+	}
+}
+
+// TestCallerFetchesOnce: the start that was booked for a caller is delivered once, and told as one of now.
+func TestCallerFetchesOnce(t *testing.T) {
+	b := newBench()
+	g := b.ask()
+	require.NotNil(t, g.Ready)
+	require.True(t, b.serve(false))
+
+	_, ok := b.Deliver(&store.Booking{}, b.now, Punctual)
+	require.False(t, ok, "it asks for other charges")
+	g, ok = b.deliver(2 * time.Millisecond)
+	require.True(t, ok)
+	require.True(t, g.OK)
+	require.Zero(t, g.Wait)
+	require.LessOrEqual(t, g.Age, 2*time.Millisecond)
+	_, ok = b.deliver(0)
+	require.False(t, ok)
+}
