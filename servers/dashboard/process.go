@@ -462,7 +462,7 @@ func (c *counts) change(charge *store.Charge, change func(*tracked)) {
 	}
 
 	own := *charge
-	own.Cost, own.Reserve, own.Pace = 1, 0, 0
+	own.Cost, own.KeepFree, own.Pace = 1, 0, 0
 	t.charge = own
 	change(t)
 }
