@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// A Bench is what a program needs to start servers as a test does: it cleans up
+// A Bench lets a program start servers as a test does: it cleans up
 // in the end, and fails.
 type Bench struct {
 	folder   string
@@ -18,7 +18,7 @@ type Bench struct {
 }
 
 // Run calls f and cleans up after it. A failure ends f, as it ends a test. Directories are
-// in the folder, or in that of temporary files if it is "".
+// in the folder, or in the folder of temporary files if it is "".
 func Run(folder string, f func(*Bench)) error {
 	b := &Bench{folder: folder}
 	done := make(chan struct{})

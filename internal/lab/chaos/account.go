@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/fleet"
 )
 
-// An account is what a scene showed.
+// An account has the results of a scene.
 type account struct {
 	*scene
 	open     bool // nothing is promised of the limit while Redis is away
@@ -20,15 +20,15 @@ type account struct {
 	during   float64 // negative: too short to say
 	after    float64
 	gap      time.Duration // the longest time without an arrival
-	resumed  time.Duration // from the return of what was hit until the fleet, or the member, was at work again; negative: never
+	resumed  time.Duration // from the end of the fault until the fleet, or the member, was at work again, or negative for never
 	trespass int           // arrivals while a penalty lasted
 
 	flying        int           // the most in flight
-	inFlightAfter time.Duration // from the return until something was in flight again; negative: never
+	inFlightAfter time.Duration // from the return until something was in flight again, or negative for never
 	unsure        time.Duration // when the next fault could put that off
 
 	calls           int
-	late            time.Duration // the most that a caller came back after its deadline, without what the machine was late with
+	late            time.Duration // the most that a caller came back after its deadline, without the delays of the machine
 	overdue         time.Duration // the same of a MaxWait
 	latest, longest call          // whose they were
 	failed          int           // callers without a deadline that failed
@@ -68,7 +68,7 @@ func (r *record) account(s *scene) *account {
 // back to work: windows that wait for a second are no pause.
 const pause = 1500 * time.Millisecond
 
-// resumed returns how long after the return of what was hit the first request
+// resumed returns how long after the end of the fault the first request
 // came that others followed, without a pause until the end. A fifth of what may
 // come in a second is enough, of a member's share if one was hit. A penalty lifts
 // gently: there one is.
@@ -106,7 +106,7 @@ func (r *record) resumed(s *scene) time.Duration {
 }
 
 // inFlight returns the most that were in flight, and how long after the return
-// of what was hit something was again.
+// of the end of the fault something was in flight again.
 func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
 	type edge struct {
 		at time.Duration
@@ -158,7 +158,7 @@ func (r *record) listen(a *account) {
 			// An answer of 429 took the upstream its time, of which MaxWait says nothing.
 			answered := c.Kind == bounded && c.Err == refused
 			if c.By > 0 && c.Returned > c.By && !answered && !kept(c.Where) {
-				// A stall of another process says that threads of this one may
+				// A stall of a different process says that threads of this one may
 				// have stood, too, without its own watch among them.
 				excuse := max(stalled(r.naps[name], c.By, c.Returned), longest(r.stalls, c.By, c.Returned))
 				late := c.Returned - c.By - excuse

@@ -23,7 +23,7 @@ const (
 	bounded                   // for a MaxWait
 )
 
-// A role is what a caller does again and again.
+// A role is the work that a caller repeats.
 type role struct {
 	path    string
 	kind    callerKind
@@ -136,7 +136,7 @@ type errStatus int
 
 func (e errStatus) Error() string { return fmt.Sprint("status ", int(e)) }
 
-// kind says what kind of error a call ended with, and the text of one that
+// kind says what kind of error a call ended with, and the text of an error that
 // nobody expects. The texts of http.Client hold URLs, the library's none.
 func kind(err error) (name, text string) {
 	var store *throttle.StoreError

@@ -43,7 +43,7 @@ func hire(t redistest.TB, o orders) *hand {
 	return h
 }
 
-// listen keeps what the member says.
+// listen keeps the member's messages.
 func (h *hand) listen() {
 	defer close(h.words)
 	for {
@@ -98,7 +98,7 @@ func (h *hand) tell(t redistest.TB, o order) {
 	h.await(t, func(w word) bool { return w.Changed })
 }
 
-// rest lets the member's callers go and returns what is left.
+// rest lets the member's callers go and returns the remains.
 func (h *hand) rest(t redistest.TB) remains {
 	t.Helper()
 	if err := h.process.Tell(order{Rest: true}); err != nil {
@@ -121,7 +121,7 @@ func (h *hand) kill() {
 	h.process.Kill()
 }
 
-// said returns the calls and stalls that the member told of so far.
+// said returns the calls and stalls that the member has told of.
 func (h *hand) said() ([]call, []fleet.Stall) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 // A crowd is a closed window of a second: what arrived in it, and what might.
 type crowd struct {
 	count, limit, extra int
-	excuse              int // what a stall of the machine may have moved into it
+	excuse              int // arrivals that a stall of the machine may have moved into it
 }
 
-// excess is by how many it is too many; negative: so many more might come.
+// excess is the number above the limit; a negative excess is room.
 func (c crowd) excess() int { return c.count - c.limit - c.extra - c.excuse }
 
 // worst returns the window of the scene that had the most too many.

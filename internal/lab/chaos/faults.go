@@ -22,7 +22,7 @@ type fault struct {
 }
 
 // faults are all of them. The short form plays its part of them in this order:
-// where the store forgot, what is in flight comes back in the next ones.
+// where the store forgot, requests in flight come back in the next reports.
 func faults() []*fault {
 	return []*fault{
 		{"member-kill", "a member is killed, with starts booked and requests in flight", onSingle, true, killMember},

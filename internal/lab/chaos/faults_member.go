@@ -36,7 +36,7 @@ func joinMember(s *stage) {
 }
 
 // changeLimits halves the limit. While some members know of it and others do
-// not, the higher one counts, and so it does for a moment more: for what is on its
+// not, the higher one counts, and so it does for a moment more: for requests on their
 // way.
 func changeLimits(s *stage) {
 	const lower, onItsWay = window / 2, 200 * time.Millisecond
@@ -50,7 +50,7 @@ func changeLimits(s *stage) {
 	s.roll(window)
 }
 
-// roll tells one member after the other of a limit.
+// roll tells the members of a limit, one by one.
 func (s *stage) roll(n int) {
 	for _, h := range s.alive() {
 		h.tell(s, order{Window: n})

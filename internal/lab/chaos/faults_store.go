@@ -7,7 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/fleet"
 )
 
-// do sends a command to the one server, past all wires.
+// do sends a command to the server, past all wires.
 func (s *stage) do(args ...any) {
 	s.Helper()
 	if err := s.admin.Do(context.Background(), args...).Err(); err != nil {

@@ -15,7 +15,7 @@ func failover(s *stage) {
 	s.harm()
 	s.sentinel.Failover()
 	s.back()
-	s.scene.forgot = true // of what the master said last its replica may not have heard
+	s.scene.forgot = true // the replica may not have heard the master's last writes
 }
 
 // failoverLag promotes a replica that does not know of the last second. A

@@ -55,7 +55,7 @@ func run(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// A program is what the flags say.
+// A program has the flags.
 type program struct {
 	say    io.Writer
 	long   bool
@@ -103,7 +103,7 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 }
 
 // acts are the faults to play, by fleet. A sentinel's servers and a cluster are
-// not what they were after a fault, so each gets new ones.
+// different after a fault, so each scene gets new members.
 func (p *program) acts() (acts [][]*fault, err error) {
 	chosen, err := p.chosen()
 	single := -1

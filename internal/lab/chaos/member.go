@@ -16,10 +16,10 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// memberRole is that of a member of the fleet.
+// memberRole is the role of a member of the fleet.
 const memberRole = "chaos"
 
-// leastStall is what a member tells of: shorter ones are what a busy machine
+// leastStall is the shortest stall that a member tells of: shorter stalls are usual on a busy machine
 // does all the time.
 const leastStall = 2 * time.Millisecond
 

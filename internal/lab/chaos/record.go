@@ -21,7 +21,7 @@ type record struct {
 	limits   []limit
 }
 
-// record collects what the upstream and the members saw.
+// record collects the observations of the upstream and of the members.
 func (s *stage) record() *record {
 	r := &record{arrivals: s.up.arrivals(), calls: map[string][]call{}, naps: map[string][]fleet.Stall{}, limits: s.limits}
 	byID := map[string]call{}
@@ -63,7 +63,7 @@ func times(all []arrival) []time.Duration {
 	return at
 }
 
-// used returns the share of the quota; negative if the time is too short.
+// used returns the share of the quota, or a negative number if the time is too short.
 func (r *record) used(at []time.Duration, from, to time.Duration) float64 {
 	if to-from < 1500*time.Millisecond {
 		return -1

@@ -56,7 +56,7 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 	return accounts, broken
 }
 
-// leaseOver is when what a killed member held is there again.
+// leaseOver is when the slots of a killed member are free again.
 const leaseOver = 30 * time.Second
 
 // close lets the fleet rest, and says which members have something left that runs.

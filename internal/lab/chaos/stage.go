@@ -25,13 +25,13 @@ const (
 	warmUp = 2 * time.Second  // until a new fleet has its connections
 	calm   = 2 * time.Second  // before each fault, to compare with
 	after  = 4 * time.Second  // after each fault
-	longer = 11 * time.Second // after a store forgot, until what is in flight must be back
+	longer = 11 * time.Second // after a store forgot, until the requests in flight must be known again
 )
 
 // A script says how faults are played.
 type script struct {
 	say    io.Writer // progress
-	mode   string    // what the fleet does in an outage
+	mode   string    // the fleet's behaviour in an outage
 	short  bool      // times are short
 	random *rand.Rand
 }
@@ -48,14 +48,14 @@ type stage struct {
 	limits []limit
 	scene  *scene
 	scenes []*scene
-	killed time.Duration // when the last member was killed; 0: none
+	killed time.Duration // when the last member was killed, or 0
 
 	mu     sync.Mutex
 	stalls []fleet.Stall // of this program
 	still  func()
 }
 
-// A limit is what the sliding window may hold from a time on.
+// A limit bounds the sliding window from a time on.
 type limit struct {
 	from time.Duration
 	n    int
@@ -64,14 +64,14 @@ type limit struct {
 // A scene is one fault: a calm time, the harm, and the time after it.
 type scene struct {
 	*fault
-	from, harm, back, end time.Duration // back is when the store, or what was hit, was in order again
+	from, harm, back, end time.Duration // back is when the store, or the part with the fault, was in order again
 
 	hit    string        // the member that is hit; "": the fleet
 	lost   span          // when starts were booked that the store forgot, and members may have, too
-	opens  time.Duration // when a penalty ended; 0: none
+	opens  time.Duration // when a penalty ended, or 0
 	closed time.Duration // from when on it must have kept everybody away
 	rest   time.Duration // how long to look on, if longer than usual
-	forgot bool          // the store lost what it knew
+	forgot bool          // the store lost its state
 }
 
 // A theatre is where members find their store.

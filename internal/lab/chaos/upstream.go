@@ -14,14 +14,14 @@ import (
 // serviceTime is how long the upstream takes for a slow request.
 const serviceTime = 100 * time.Millisecond
 
-// An upstream counts what arrives and what is in flight.
+// An upstream counts arrivals and requests in flight.
 type upstream struct {
 	counts *fleet.Upstream
 	server *httptest.Server
 
 	mu      sync.Mutex
 	flights []flight
-	refuse  *refusal // for the next request under the window; nil: none
+	refuse  *refusal // for the next request under the window, or nil
 }
 
 // A flight is one slow request. Its times count from the Unix epoch.
@@ -93,7 +93,7 @@ type arrival struct {
 	member string
 }
 
-// arrivals returns those from one time to another, in order.
+// arrivals returns the arrivals between two times, in order.
 func (u *upstream) arrivals() []arrival {
 	var all []arrival
 	epoch := u.counts.Epoch()
@@ -104,8 +104,8 @@ func (u *upstream) arrivals() []arrival {
 	return all
 }
 
-// inFlight returns the slow requests that were answered so far. One that its
-// caller gave up was in flight until then: what the upstream noticed of it later
+// inFlight returns the slow requests that were answered. A request that its
+// caller gave up was in flight until then: its end as the upstream noticed it later
 // is not the fleet's.
 func (u *upstream) inFlight(calls map[string]call) []flight {
 	u.mu.Lock()

@@ -7,13 +7,13 @@ import (
 
 // What is promised.
 const (
-	mostLate    = 100 * time.Millisecond // callers are back within that of their deadline
+	mostLate    = 100 * time.Millisecond // callers are back within this time of their deadline
 	mostOverdue = 200 * time.Millisecond // or of a MaxWait: Redis gets 100 ms more to answer
-	mostSilence = 3 * time.Second        // and the fleet is at work within that of the store's return
+	mostSilence = 3 * time.Second        // and the fleet is at work within this time of the store's return
 )
 
 // forgetting is for how long nothing new is let in flight after the store has
-// lost what it knew: see docs/internals/in-flight.md.
+// lost its state: see docs/internals/in-flight.md.
 const forgetting = 2500 * time.Millisecond
 
 // refused is the kind of error of an answer of 429.
@@ -41,7 +41,7 @@ func (a *account) broken() []string {
 // passed says which limits were passed, and which callers failed.
 func (a *account) passed() (all []string) {
 	sayf := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	limited := !a.open || a.back-a.harm < time.Second // no outage, or one that is over at once
+	limited := !a.open || a.back-a.harm < time.Second // no outage, or an outage that is over at once
 	if n := a.worst.excess(); n > 0 && limited {
 		sayf("%d arrivals within a second, %d too many", a.worst.count, n)
 	}

@@ -22,8 +22,8 @@ type orders struct {
 
 // An order is each further line. The end of the lines ends the member.
 type order struct {
-	Window int  // what the sliding window is from now on; 0: as it was
-	Rest   bool // let no caller come any more, and tell what is left
+	Window int  // the limit of the sliding window from now on, or 0 for no change
+	Rest   bool // let no caller come any more, and tell the remains
 }
 
 // A word is a line that a member says. One of its parts is set.
@@ -41,7 +41,7 @@ type call struct {
 	Kind     callerKind
 	Asked    time.Duration
 	Returned time.Duration
-	By       time.Duration `json:",omitempty"` // its deadline; 0: none
+	By       time.Duration `json:",omitempty"` // its deadline, or 0
 	Err      string        `json:",omitempty"` // what kind of error; "": it was served
 	Text     string        `json:",omitempty"` // the error itself, if nobody expects it
 	Where    string        `json:",omitempty"` // where it was when it had been late for too long
@@ -56,10 +56,10 @@ func (c call) String() string {
 	return text
 }
 
-// remains are what is left of a member that rests.
+// remains are the requests and goroutines of a member that rests.
 type remains struct {
 	Goroutines int // of the library, or more than there were at first
 	After      time.Duration
-	Where      string `json:",omitempty"` // what they do
+	Where      string `json:",omitempty"` // their roles
 	Events     map[string]int
 }

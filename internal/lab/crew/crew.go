@@ -1,5 +1,5 @@
 // Package crew starts the running program once more for each member of a crew, for what
-// only several processes can show. Members and the program tell one another values, as JSON
+// only several processes can show. Members and the program exchange values, as JSON
 // through the standard streams.
 //
 // A program that calls [Start] calls [Main] first thing, as a test does in TestMain.
@@ -28,17 +28,17 @@ type Link struct {
 	out *json.Encoder
 }
 
-// Hear waits for the next value of the other side; io.EOF says that it is gone.
+// Hear waits for the next value of the peer; io.EOF says that it is gone.
 func (l *Link) Hear(v any) error { return l.in.Decode(v) }
 
-// Tell tells the other side a value.
+// Tell tells the peer a value.
 func (l *Link) Tell(v any) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.out.Encode(v)
 }
 
-// Alone returns a context that ends when the other side is gone, or tells something: "stop", for example. Nothing is to be heard any
+// Alone returns a context that ends when the peer is gone, or tells something: "stop", for example. Nothing is to be heard any
 // more.
 func (l *Link) Alone() context.Context {
 	ctx, end := context.WithCancelCause(context.Background())
@@ -92,7 +92,7 @@ func Start(ctx context.Context, role string, orders any) (*Member, error) {
 		return nil, err
 	}
 
-	// A pipe of the command's own would lose what is not read when the process ends.
+	// A pipe of the command's own would lose unread output when the process ends.
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func Start(ctx context.Context, role string, orders any) (*Member, error) {
 	return m, m.Tell(orders)
 }
 
-// Hear is [Link.Hear]; its error has what the member wrote about an end of its own.
+// Hear is [Link.Hear]; its error has the member's own last words.
 func (m *Member) Hear(v any) error {
 	err := m.Link.Hear(v)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -118,7 +118,7 @@ func (m *Member) Hear(v any) error {
 	return err
 }
 
-// Errors returns what a member that is gone wrote to its standard error.
+// Errors returns the standard error of a member that is gone.
 func (m *Member) Errors() string { return strings.TrimSpace(m.errs.String()) }
 
 // Signal sends a signal to the process.
@@ -136,7 +136,7 @@ func (m *Member) Kill() {
 	<-m.Gone
 }
 
-// Members are those that work at the same time.
+// Members work at the same time.
 type Members []*Member
 
 // Muster starts a member for each of the orders and returns when all have told that they are
@@ -176,7 +176,7 @@ func (all Members) Tell(v any) error {
 	return nil
 }
 
-// Kill ends those that are still there.
+// Kill ends the members that are still there.
 func (all Members) Kill() {
 	for _, m := range all {
 		m.Kill()

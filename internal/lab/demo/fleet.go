@@ -30,7 +30,7 @@ import (
 // A fleet is some nodes and their upstream.
 type fleet struct {
 	base     string            // the URL of the upstream
-	nodes    []*http.Client    // what the workers of each node call with
+	nodes    []*http.Client    // the client of each node's workers
 	outsider http.RoundTripper // for a program that is none of the fleet
 }
 
@@ -90,7 +90,7 @@ func (o options) pool() *http.Transport {
 	return base
 }
 
-// processes makes nodes that are processes. Each is a proxy: what a worker of the
+// processes makes nodes that are processes. Each is a proxy: a request that a worker of the
 // node calls leaves that process, when the budgets in Redis have room.
 func (o options) processes(ctx context.Context, upstream *dingtalktest.Server, args []string) (f fleet, stop func(), err error) {
 	server := httptest.NewServer(upstream)
@@ -190,10 +190,10 @@ func (o options) beNode(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// repeatable makes the request that a proxy sends one that a client sends: its body
-// can be had again, so that the retrier repeats what is refused.
+// repeatable makes the request that a proxy sends like a client's request: its body
+// can be had again, so that the retrier repeats refused requests.
 func repeatable(p *httputil.ProxyRequest) {
-	body, _ := io.ReadAll(p.In.Body) // a body that ends early is one that the upstream refuses
+	body, _ := io.ReadAll(p.In.Body) // the upstream refuses a body that ends early
 	p.Out.RequestURI = ""
 	p.Out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	p.Out.Body, _ = p.Out.GetBody()

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 )
 
-// words are what the picture says, in one language.
+// words are the texts of the picture, in one language.
 type words struct {
 	file, title, note string
 	without, with     string

@@ -1,6 +1,6 @@
 // Demo is a fleet that calls a DingTalk which counts, refuses and bans: four nodes
 // share its limits and pull an address book. Flags make the nodes processes that
-// share a Redis, leave the library out, or have another program behind the same
+// share a Redis, leave the library out, or have a program of a stranger behind the same
 // address banned in the middle of the job. It draws the pictures of the pages.
 package main
 

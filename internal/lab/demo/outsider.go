@@ -13,7 +13,7 @@ import (
 // outsiderPath is an API that the pull does not call.
 const outsiderPath = "/topapi/v2/user/get"
 
-// letIn starts an outsider, another program behind the address of the fleet, and
+// letIn starts an outsider, a foreign program behind the address of the fleet, and
 // returns what ends it. The outsider knows of no limits, and makes 3,000 calls a
 // second until the address is banned.
 func letIn(ctx context.Context, base string, transport http.RoundTripper) (stop func()) {

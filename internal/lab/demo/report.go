@@ -53,7 +53,7 @@ func (r report) refused() (n int) {
 }
 
 // clean reports whether everything came, once from each department, and nothing was
-// refused, but for a ban that was provoked.
+// refused, except for a ban that was provoked.
 func (r report) clean() bool {
 	for _, departments := range r.found {
 		if len(slices.Compact(slices.Sorted(slices.Values(departments)))) < len(departments) {

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
 )
 
-// A silence is what a ban did to the fleet.
+// A silence is the effect of a ban on the fleet.
 type silence struct {
 	outsider int           // calls of the outsider
 	answered int           // calls of the fleet that were answered with the ban
@@ -19,7 +19,7 @@ type silence struct {
 	back     int           // calls in the second that began then
 }
 
-// silenceIn finds what the ban did in the upstream's log.
+// silenceIn finds the ban's effect in the upstream's log.
 func silenceIn(log []dingtalktest.Arrival) (s silence) {
 	ours := slices.DeleteFunc(slices.Clone(log), func(a dingtalktest.Arrival) bool { return a.API == outsiderPath })
 	s.outsider = len(log) - len(ours)

@@ -19,15 +19,15 @@ type Config struct {
 
 	Processes int
 	Workers   int           // in each process, each in a closed loop
-	Keys      int           // workers share this many budgets evenly; 0: one
+	Keys      int           // workers share this many budgets evenly; the default is one
 	Load      time.Duration // how long the workers go on
 
 	Delay     time.Duration // each request is held up to this long between grant and send
-	Ban       time.Duration // how long the upstream bans; 0: there is no upstream
-	Handshake time.Duration // every request dials anew, and its handshake takes up to this long; 0: plain HTTP
+	Ban       time.Duration // how long the upstream bans, or 0 for no upstream
+	Handshake time.Duration // every request dials anew, and its handshake takes up to this long, or 0 for plain HTTP
 }
 
-// check reports what is missing, and returns the limit.
+// check reports missing fields, and returns the limit.
 func (c Config) check() (throttle.Limit, error) {
 	limit, err := throttle.ParseLimit(c.Limit)
 	switch {

@@ -1,7 +1,7 @@
 // Package fleet is the test bed for what only a fleet can show: several
 // processes with many workers each, one store, and an upstream that counts
 // arrivals in exact sliding windows and bans. It measures from outside: what
-// the upstream saw, what the workers waited for, and what the store was asked.
+// the upstream saw, how long the workers waited, and how often the store was asked.
 //
 // [Run] starts the running program once more for each member of the fleet, so a
 // program that calls Run calls [Main] first thing, as a test does in TestMain.

@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Member is what a process of the fleet gives to its limiter.
+// A Member is the part of a process that its limiter is given.
 type Member struct {
 	Config Config
 	Limit  throttle.Limit
-	Redis  *redis.Client     // counted; nil without Config.Redis
+	Redis  *redis.Client     // counted, or nil without Config.Redis
 	Base   http.RoundTripper // sends the request, held up by Config.Delay
 
 	events *events
@@ -29,14 +29,14 @@ type Limiter func(Member) (http.RoundTripper, error)
 // KeyHeader holds the key of a request's budget.
 const KeyHeader = "X-Fleet-Key"
 
-// limiters are the ones that every program has, and those it adds.
+// limiters are the built-in limiters, and those a program adds.
 func limiters(more map[string]Limiter) map[string]Limiter {
 	all := map[string]Limiter{"": throttled, "acquire": acquired}
 	maps.Copy(all, more)
 	return all
 }
 
-// policy is the one row that the fleet obeys.
+// policy is the row that the fleet obeys.
 func (m Member) policy() throttle.Policy {
 	p := throttle.Policy{Name: m.Config.Name, Match: "/", Limit: m.Limit, Jitter: m.Config.Jitter}
 	if m.Config.Keys > 1 {
@@ -92,7 +92,7 @@ func acquired(m Member) (http.RoundTripper, error) {
 	}), nil
 }
 
-// events counts what a transport tells, by kind.
+// events counts the events of a transport, by kind.
 type events struct {
 	mu    sync.Mutex
 	count map[string]int

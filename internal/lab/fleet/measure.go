@@ -15,9 +15,9 @@ type Sample struct {
 	Worker string        `json:"w"`
 	Key    string        `json:"k,omitempty"` // calls of one key share a budget
 	Asked  time.Duration `json:"a"`           // when the worker asked
-	Booked time.Duration `json:"b,omitempty"` // when it knew its start; 0: the limiter does not tell
+	Booked time.Duration `json:"b,omitempty"` // when it knew its start, or 0 if the limiter does not tell
 	Served time.Duration `json:"s"`           // when it was let through or, if not OK, gave up
-	Start  time.Duration `json:"m,omitempty"` // the start by the store's clock; 0: the limiter has none
+	Start  time.Duration `json:"m,omitempty"` // the start by the store's clock, or 0 without such a clock
 	OK     bool          `json:"ok"`          // it was let through and answered
 }
 
@@ -43,8 +43,8 @@ func Jain(samples []Sample) float64 {
 	return stat.Jain(slices.Collect(maps.Values(share)))
 }
 
-// Inversions returns, of the pairs where one call came while another of the
-// same key waited, the share that was served the other way round. Equal starts
+// Inversions returns, of the pairs where one call came while a second call of the
+// same key waited, the share that was served in the reverse order. Equal starts
 // are in order. Of two calls that come within a moment of each other, either
 // may get to the store first, so even a perfect queue has some.
 func Inversions(samples []Sample) float64 {
@@ -61,7 +61,7 @@ func Inversions(samples []Sample) float64 {
 	return float64(wrong) / float64(pairs)
 }
 
-// Overtaken returns how many pairs were served the other way round although the
+// Overtaken returns how many pairs were served in the reverse order although the
 // first call knew its start before the second was made. A queue that is
 // first come, first served has none, however busy the machine is.
 func Overtaken(samples []Sample) int {
@@ -93,7 +93,7 @@ func waitingPairs(samples []Sample) iter.Seq2[Sample, Sample] {
 	}
 }
 
-// Longest returns the longest wait, of those that were given up too.
+// Longest returns the longest wait, abandoned waits included.
 func Longest(samples []Sample) time.Duration {
 	var longest time.Duration
 	for _, s := range samples {

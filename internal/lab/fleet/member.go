@@ -8,10 +8,10 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/crew"
 )
 
-// role is that of the members.
+// role is the role of the members.
 const role = "fleet"
 
-// A result is what a member says in the end.
+// A result is a member's last message.
 type result struct {
 	Samples []Sample
 	Trips   int // to Redis, until the end of the load
@@ -71,7 +71,7 @@ func (o orders) serve(limiter Limiter, program *crew.Link) error {
 
 	var r result
 	r.Samples, err = o.work(program.Alone(), transport, func() {
-		r.Trips = trips.Count() // what the end of the load causes is not its cost
+		r.Trips = trips.Count() // effects of the load's end are not its cost
 	})
 	if err != nil {
 		return err

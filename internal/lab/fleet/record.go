@@ -12,7 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A call is what is noted of one request on its way. Its context carries it.
+// A call has the times of one request. Its context carries it.
 type call struct {
 	booked atomic.Int64 // see Sample.Booked
 	start  atomic.Int64 // see Sample.Start
@@ -21,7 +21,7 @@ type call struct {
 
 type callKey struct{}
 
-// noted returns the request's call, or one that nobody reads.
+// noted returns the request's call, or a call that nobody reads.
 func noted(ctx context.Context) *call {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		return c

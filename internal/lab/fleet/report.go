@@ -13,7 +13,7 @@ import (
 // measured after that.
 const settle = 2 * time.Second
 
-// A Report is what a run showed. Shares of the quota and between workers leave
+// A Report has the results of a run. Shares of the quota and between workers leave
 // out the first two seconds.
 type Report struct {
 	Config Config
@@ -23,7 +23,7 @@ type Report struct {
 	Worst      int            // the most starts of one budget in a window, by the store's clock
 	Trips      float64        // round trips to Redis for each start, those still to come included
 	Jain       float64        // fairness between workers, see Jain
-	Inversions float64        // the share of pairs served the other way round, see Inversions
+	Inversions float64        // the share of pairs served in the reverse order, see Inversions
 	Overtaken  int            // the pairs among them that had no excuse, see Overtaken
 	Longest    time.Duration  // the longest wait
 	Events     map[string]int // what throttle's transport told, by kind
@@ -81,7 +81,7 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 	return r
 }
 
-// saw adds what the upstream saw.
+// saw adds the upstream's observations.
 func (r *Report) saw(up *Upstream, begin time.Time) {
 	arrivals := up.Arrivals()
 	r.Arrivals = len(arrivals)

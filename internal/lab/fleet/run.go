@@ -7,7 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/crew"
 )
 
-// Run runs a fleet and reports what it did. The program must have called
+// Run runs a fleet and reports the results. The program must have called
 // [Main]. All members have ended when Run returns.
 func Run(ctx context.Context, c Config) (Report, error) {
 	limit, err := c.check()

@@ -14,7 +14,7 @@ import (
 const WorkerHeader = "X-Fleet-Worker"
 
 // An Upstream is the API that a fleet must not annoy. It stamps each request on
-// arrival, and at the first one that makes more than n within per it refuses
+// arrival, and at the first arrival that makes more than n within per it refuses
 // everything for a while, without a hint for how long. It is safe for
 // concurrent use.
 type Upstream struct {
@@ -53,7 +53,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (u *Upstream) admit(a Arrival) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	// Two requests may be stamped in one order and get here in the other.
+	// Two requests may be stamped in one order and get here in the reverse order.
 	i := sort.Search(len(u.arrivals), func(i int) bool { return u.arrivals[i].At > a.At })
 	u.arrivals = slices.Insert(u.arrivals, i, a)
 	if a.At >= u.lifted && u.crowded(i) {
@@ -65,7 +65,7 @@ func (u *Upstream) admit(a Arrival) bool {
 }
 
 // crowded reports whether arrival i made some interval hold too many. A ban
-// wipes the slate: what arrived before it ended counts no more.
+// wipes the slate: what arrived before it ended no longer counts.
 func (u *Upstream) crowded(i int) bool {
 	for last := max(i, u.n); last < len(u.arrivals); last++ {
 		first := last - u.n
@@ -79,7 +79,7 @@ func (u *Upstream) crowded(i int) bool {
 	return false
 }
 
-// Arrivals returns a copy of all arrivals so far, earliest first.
+// Arrivals returns a copy of all arrivals until now, earliest first.
 func (u *Upstream) Arrivals() []Arrival {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -96,7 +96,7 @@ func (u *Upstream) Bans() int {
 	return u.bans
 }
 
-// Worst returns the most arrivals, refused ones included, in any interval of
+// Worst returns the most arrivals, refusals included, in any interval of
 // length per.
 func (u *Upstream) Worst() int {
 	return stat.Most(times(u.Arrivals(), func(a Arrival) time.Duration { return a.At }), u.per)

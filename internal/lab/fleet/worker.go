@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// orders are what a member is told when it starts.
+// orders are a member's instructions at its start.
 type orders struct {
 	Config  Config
 	Process int
-	URL     string // of the upstream; "": none, every request is answered at once
-	Root    []byte // the certificate of the upstream; nil: plain HTTP
+	URL     string // of the upstream; without one every request is answered at once
+	Root    []byte // the certificate of the upstream, or nil for plain HTTP
 }
 
 // work lets all workers of a member go on for Config.Load, and calls ending

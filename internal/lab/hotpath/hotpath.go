@@ -1,4 +1,4 @@
-// Package hotpath measures what is added to a request that nothing holds.
+// Package hotpath measures the cost that a library adds to a request that nothing holds.
 package hotpath
 
 import (
@@ -23,7 +23,7 @@ func (empty) RoundTrip(*http.Request) (*http.Response, error) {
 // Policies is the table of the measurement. Its limit is never reached.
 var Policies = []throttle.Policy{{Name: "a", Match: "/", Limit: throttle.PerSecond(1_000_000_000), Jitter: -1}}
 
-// turn is how many requests are sent in one way, and then in the other, so that whatever else
+// turn is how many requests are sent in one way before the second way has its turn, so that whatever
 // the machine does meets both.
 const turn = 100
 
@@ -33,7 +33,7 @@ func Benchmark(b *testing.B, observe func(context.Context, throttle.Event)) {
 }
 
 // BenchmarkStatuses sends requests in turns through a transport that somebody asks for what its
-// budgets are like, and one that nobody asks.
+// budgets are like, and a budget that nobody asks.
 func BenchmarkStatuses(b *testing.B) {
 	asked := newTransport(nil)
 	if _, err := asked.Statuses(b.Context()); err != nil {
@@ -49,7 +49,7 @@ func newTransport(observe func(context.Context, throttle.Event)) *throttle.Trans
 
 // Compare calls two functions in turns. It reports how many nanoseconds a call without something
 // takes, and how many more one with it: the medians of all turns, so that those in which the
-// machine did something else do not count. It fails if what is added allocates.
+// machine was busy do not count. It fails if the added code allocates.
 func Compare(b *testing.B, with, without func()) {
 	base := testing.AllocsPerRun(1000, without)
 	if more := testing.AllocsPerRun(1000, with) - base; more > 0 {

@@ -13,10 +13,10 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// asksAlone is how often a caller may ask at one moment while no other caller does: to
+// asksAlone is how often a caller may ask at one moment while no second caller does: to
 // join a line, to come for its turn, and to take a start in place of a lost one. asksInAll is how
 // often it may while others do, who change the lines: callers that need slots, too, may send each other
-// from one line to another and back. It is what a caller itself asks at the most.
+// between two lines and back. It bounds a caller's own questions.
 const (
 	asksAlone = 3
 	asksInAll = 8
@@ -34,7 +34,7 @@ type judge struct {
 	wrong    []error
 }
 
-// A start takes so much of a budget.
+// A start takes its cost of a budget.
 type start struct {
 	at   time.Time
 	cost int
@@ -91,7 +91,7 @@ func (j *judge) started(demands []throttle.Demand) {
 	}
 }
 
-// limits looks at the starts of each window: any for a sliding one, those of the clock for a
+// limits looks at the starts of each window: any for a sliding one, the windows of the clock for a
 // fixed one.
 func (j *judge) limits() {
 	for _, p := range j.policies {

@@ -1,5 +1,5 @@
 // Package moments plays random schedules of callers that need several budgets at once, in
-// virtual time: lines of every kind, costs, priorities, callers that can wait only so long,
+// virtual time: lines of every kind, costs, priorities, callers with a bounded patience,
 // callers that leave, pauses. It judges what no such schedule may show, whatever store it is
 // played on: that a caller asks again and again at one moment, and that a limit is passed.
 package moments
@@ -16,7 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Play plays one schedule on the stores of some programs, in a bubble, and returns what was wrong.
+// Play plays one schedule on the stores of some programs, in a bubble, and returns the mistakes.
 func Play(ctx context.Context, seed uint64, stores ...throttle.Store) error {
 	s := newSchedule(rand.New(rand.NewPCG(seed, 3)))
 	j := &judge{policies: s.policies, starts: make(map[string][]start)}

@@ -44,7 +44,7 @@ func (t tree) compile(ctx context.Context, what suite, file string) (binary, err
 		args = append(args, "-race")
 	}
 
-	c := exec.CommandContext(ctx, "go", append(args, ".")...) // in its own folder, whose module may be another
+	c := exec.CommandContext(ctx, "go", append(args, ".")...) // in its own folder, whose module may differ
 	c.Dir = b.dir
 	_, err := c.CombinedOutput()
 
@@ -60,7 +60,7 @@ func (t tree) compile(ctx context.Context, what suite, file string) (binary, err
 	return b, err
 }
 
-// A bench is a tree with what was compiled there when nothing was broken, or only scripts.
+// A bench is a tree with the test binary of the sound code, for mutations of scripts.
 type bench struct {
 	tree
 	binaries map[suite]binary
@@ -82,7 +82,7 @@ func (b binary) test(ctx context.Context, run string, most time.Duration) (verdi
 		return invalid, "", nil
 	}
 
-	// A process that its own timeout does not end is killed, and what it started is not awaited for long.
+	// A process that its own timeout does not end is killed, and its own children are not awaited for long.
 	grace := most / 8
 	bounded, stop := context.WithTimeout(ctx, most+grace)
 	defer stop()
@@ -127,7 +127,7 @@ var (
 )
 
 // noticed returns the test that was red, a subtest if there was one. A test that
-// crashes or hangs takes the others with it.
+// crashes or hangs takes all tests of its process with it.
 func noticed(out string) string {
 	if by := hung.FindStringSubmatch(out); by != nil {
 		return by[1] + " (hangs)"

@@ -13,7 +13,7 @@ type fragment struct {
 	text  string
 	base  token.Pos // of the text's first character
 	nodes []ast.Node
-	holes map[*ast.Ident]ast.Node // each _ that stands for a value, and what it is part of
+	holes map[*ast.Ident]ast.Node // each _ that stands for a value, and the expression around it
 }
 
 func parseFragment(text string) (f fragment, err error) {
@@ -37,7 +37,7 @@ func nodes[N ast.Node](of []N) (all []ast.Node) {
 	return all
 }
 
-// findHoles finds each _ but those that are assigned or declared.
+// findHoles finds each _ that is neither assigned nor declared.
 func (f *fragment) findHoles(root ast.Node) {
 	var above []ast.Node
 	named := make(map[ast.Node]bool)
@@ -82,7 +82,7 @@ func (f *fragment) findHoles(root ast.Node) {
 // A place is where a fragment stands.
 type place struct {
 	run    []ast.Node
-	of     ast.Node   // what it is part of
+	of     ast.Node   // the expression around it
 	among  []ast.Node // the list that it is in, if there is one
 	at     int        // where in that list
 	filled []ast.Expr // what stands in the holes, in their order
@@ -105,7 +105,7 @@ func (f fragment) find(in ast.Node) (found []place) {
 		for i := range v.NumField() {
 			field, name := v.Field(i), v.Type().Field(i).Name
 			if name == "Sel" || name == "Name" || name == "Names" {
-				continue // the name of a field, or of what is declared, is no value
+				continue // the name of a field or of a declaration is no value
 			}
 
 			switch of := field.Interface().(type) {
@@ -217,7 +217,7 @@ func (p place) dropped() (from, to token.Pos) {
 }
 
 // filledWith returns the fragment's text as part of a tree, with what stood in the holes
-// of another.
+// of a larger expression.
 func (f fragment) filledWith(p place, file string) (string, error) {
 	if len(f.holes) > 0 && len(f.holes) != len(p.filled) {
 		return "", errors.New("the new text has another number of _ than the old one")
@@ -253,7 +253,7 @@ func isRight(of, n ast.Node) bool {
 	return ok && b.Y == n
 }
 
-// wrapped puts an expression into parentheses if it would be another one as a part of
+// wrapped puts an expression into parentheses if it would be parsed differently as a part of
 // that node.
 func wrapped(text string, x ast.Expr, of ast.Node, right bool) string {
 	b, binary := x.(*ast.BinaryExpr)

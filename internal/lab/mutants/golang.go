@@ -14,7 +14,7 @@ func parseGo(text string) (goFile, error) {
 	return goFile{f}, err
 }
 
-// declared returns what the file declares by that name: functions, methods as (*T).name,
+// declared returns the declaration of that name: functions, methods as (*T).name,
 // constants, variables and types.
 func (f goFile) declared(name string) (found []ast.Node) {
 	for _, d := range f.Decls {
@@ -46,7 +46,7 @@ func (f goFile) declared(name string) (found []ast.Node) {
 	return found
 }
 
-// methodOf returns what is in front of a method's name: "(*T)." or "T.".
+// methodOf returns the prefix of a method's name: "(*T)." or "T.".
 func methodOf(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""

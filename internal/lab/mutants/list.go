@@ -41,7 +41,7 @@ func list() (all []mutation, err error) {
 	return all, errors.Join(errs...)
 }
 
-// pick returns those whose promise and name match, as in "P11 lease-ends".
+// pick returns the mutations whose promise and name match, as in "P11 lease-ends".
 func pick(all []mutation, pattern *regexp.Regexp) (some []mutation) {
 	for _, m := range all {
 		if pattern.MatchString(m.promise + " " + m.name) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A luaToken is a word of a script, without what is between words.
+// A luaToken is a word of a script, without blanks and comments.
 type luaToken struct {
 	text     string
 	from, to int
@@ -32,7 +32,7 @@ type luaFunction struct {
 
 // luaFunctions returns all functions that have a name.
 func luaFunctions(tokens []luaToken) (all []luaFunction) {
-	var open []luaFunction // blocks; those that are no function, or have no name, are nameless
+	var open []luaFunction // blocks; a block that is no function, or has no name, is nameless
 	for i, t := range tokens {
 		switch t.text {
 		case "function":

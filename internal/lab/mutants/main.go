@@ -68,7 +68,7 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 
-	if *write { // and forget what the list has no more
+	if *write { // and forget mutations that have left the list
 		if err := keep(*root, all); err != nil {
 			return err
 		}

@@ -16,9 +16,9 @@ type mutation struct {
 	name     string
 	promise  string // "P1" to "P16"
 	dir      string // the package's folder, from the root of the module, with slashes
-	function string // "(*acquisition).wait", or another declaration; see splitScript for scripts
-	what     string // what is wrong then: one sentence
-	tests    tests  // those that should notice
+	function string // "(*acquisition).wait", or any declaration; see splitScript for scripts
+	what     string // the fault in one sentence
+	tests    tests  // the tests that should notice
 	why      string // why nothing can notice; "": something must
 	change   change
 }
@@ -68,7 +68,7 @@ func blocks(text string) (all [][]string) {
 	return all
 }
 
-// parseOne reads one mutation: what it breaks, where, how, and why nothing can notice.
+// parseOne reads one mutation: the promise, the place, the change, and why nothing can notice.
 func parseOne(lines []string) (m mutation, err error) {
 	if last := len(lines) - 1; last > 0 {
 		if why, ok := strings.CutPrefix(lines[last], "why: "); ok {
@@ -100,7 +100,7 @@ func parseOne(lines []string) (m mutation, err error) {
 	return m, err
 }
 
-// id tells changes apart, so that nobody takes what was seen of one for another.
+// id tells changes apart, so that a verdict is never taken for a different change.
 func (m *mutation) id() string {
 	sum := sha256.Sum256(fmt.Append(nil, m.dir, "\x00", m.function, "\x00", m.change))
 	return hex.EncodeToString(sum[:4])
@@ -114,10 +114,10 @@ func (m *mutation) place() string {
 	return m.dir + " " + m.function
 }
 
-// A change is what a mutation makes of one function.
+// A change is a mutation's edit of one function.
 type change struct {
 	old, new string // new is "" if the old goes
-	which    int    // of the places where the old stands, from 1 on; 0: there is one
+	which    int    // of the places where the old stands, from 1 on, or 0 if there is only one place
 }
 
 var (

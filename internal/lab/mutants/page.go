@@ -39,7 +39,7 @@ func table(all []mutation, kept map[string]record) string {
 		len(all), count[killed], count[excused], count[survived], count[unseen], rows.String())
 }
 
-// unseen is the verdict on what was not run, or has changed since.
+// unseen is the verdict on a mutation that was not run, or has changed since.
 const unseen verdict = "not run yet"
 
 // end says what became of a mutation.
@@ -53,13 +53,13 @@ func end(m mutation, r record) string {
 	return string(r.verdict)
 }
 
-// number is that of a promise.
+// number is the number of a promise.
 func number(promise string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(promise, "P")) // the list is checked
 	return n
 }
 
-// withTable returns the page with another table.
+// withTable returns the page with a new table.
 func withTable(page, table string) (string, error) {
 	head, rest, begins := strings.Cut(page, tableBegin)
 	_, tail, ends := strings.Cut(rest, tableEnd)
@@ -90,7 +90,7 @@ func writePage(root string, all []mutation) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// keep adds what was seen to the record, drops what the list has no more, and
+// keep adds verdicts to the record, drops mutations that have left the list, and
 // writes the page anew.
 func keep(root string, all []mutation, seen ...trial) error {
 	path := filepath.Join(root, filepath.FromSlash(recordFile))

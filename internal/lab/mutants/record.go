@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// recordFile keeps what was seen last of each mutation, a line each.
+// recordFile keeps the last verdict on each mutation, a line each.
 const recordFile = "docs/measurements/mutants.txt"
 
 // A record is one line of it.
@@ -17,7 +17,7 @@ type record struct {
 	by      string
 }
 
-// records returns what is kept, by name.
+// records returns the kept verdicts, by name.
 func records(root string) (map[string]record, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(recordFile)))
 	if os.IsNotExist(err) {

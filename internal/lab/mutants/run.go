@@ -63,7 +63,7 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 	return seen, errors.Join(errs...)
 }
 
-// work does one after another in a tree of its own.
+// work tries mutations one by one in a tree of its own.
 func work(root string, next <-chan int, do func(*bench, int) error) (err error) {
 	t, err := copyTree(root)
 	defer func() { err = errors.Join(err, t.remove()) }()

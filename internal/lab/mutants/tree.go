@@ -20,7 +20,7 @@ const (
 	embedded = "//go:embed lua/*.lua\nvar files embed.FS\n"
 )
 
-// freeScripts lets the tests read the scripts when they begin, so that those of a
+// freeScripts lets the tests read the scripts when they begin, so that the scripts of a
 // broken one need not be compiled.
 func (t tree) freeScripts() error {
 	path := filepath.Join(t.dir, filepath.FromSlash(embeds))

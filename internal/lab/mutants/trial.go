@@ -17,7 +17,7 @@ type trial struct {
 	took    time.Duration
 }
 
-// try breaks the tree and runs the test that noticed last time, those that should notice,
+// try breaks the tree and runs the test that noticed last time, the tests that should notice,
 // and then all of their package, until one does.
 func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) (r trial, err error) {
 	begin := time.Now()
@@ -45,7 +45,7 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 	if only(last) != "" {
 		r.verdict, r.by, err = broken.believed(ctx, m, only(last), sound)
 	}
-	if errors.Is(err, errNoTest) { // it has another name by now
+	if errors.Is(err, errNoTest) { // the test was renamed
 		err = nil
 	}
 	if err == nil && (r.verdict == "" || r.verdict == survived) {
@@ -61,7 +61,7 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 	return r, err
 }
 
-// believed runs some tests. The one that is red must be green in the tree as it is: it may
+// believed runs some tests. The red test must be green in the tree as it is: it may
 // only have been too slow.
 func (b binary) believed(ctx context.Context, m mutation, run string, sound *sound) (v verdict, by string, err error) {
 	v, by, err = b.test(ctx, run, some)
@@ -77,7 +77,7 @@ func (b binary) believed(ctx context.Context, m mutation, run string, sound *sou
 	return killed, by, nil
 }
 
-// tryAll runs all tests of a package. Nobody expected any of them to notice, so the one
+// tryAll runs all tests of a package. Nobody expected any of them to notice, so the test
 // that does must be red again by itself.
 func (b binary) tryAll(ctx context.Context, m mutation, sound *sound) (v verdict, by string, err error) {
 	v, by, err = b.test(ctx, "", whole)

@@ -1,6 +1,6 @@
 // Package mysqltest runs MariaDB servers, or MySQL's, for tests, each on a free port of the loopback.
 //
-// It is MariaDB's unless the environment variable MYSQL_SERVER names another program. A server that is
+// It is MariaDB's unless the environment variable MYSQL_SERVER names a different program. A server that is
 // missing fails the test.
 package mysqltest
 
@@ -18,7 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/servers"
 )
 
-// longestWait is used up only by what is broken.
+// longestWait is used up only if something is broken.
 const longestWait = 60 * time.Second
 
 // A Server is a database server, with the user root and no password.
@@ -42,7 +42,7 @@ func Start(t servers.TB, args ...string) *Server {
 	return StartIn(t, memory(), args...)
 }
 
-// StartIn is Start with files in a folder of a folder; that of a test may be one that the server's user
+// StartIn is Start with files in a new folder of a folder; a test's own folder may be one which the server's user
 // cannot enter.
 func StartIn(t servers.TB, folder string, args ...string) *Server {
 	t.Helper()
@@ -89,7 +89,7 @@ func StartIn(t servers.TB, folder string, args ...string) *Server {
 	}
 }
 
-// memory returns a folder that is in memory, or else that of temporary files.
+// memory returns a folder that is in memory, or the folder of temporary files.
 func memory() string {
 	if i, err := os.Stat("/dev/shm"); err == nil && i.IsDir() {
 		return "/dev/shm"
@@ -135,7 +135,7 @@ func (s *Server) Run() error {
 	return fmt.Errorf("mysqltest: %s does not answer\n%s", s.programs.server, s.log)
 }
 
-// answers reports whether this server listens: another program may have the port, and then this one has no pid file.
+// answers reports whether this server listens: a foreign program may have the port, and then this one has no pid file.
 func (s *Server) answers() bool {
 	if _, err := os.Stat(filepath.Join(s.dir, "pid")); err != nil {
 		return false
@@ -171,7 +171,7 @@ func (s *Server) Signal(sig os.Signal) error {
 // Addr is where the server listens.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
-// Version is what the server's program says that it is.
+// Version is the version that the server's program prints.
 func (s *Server) Version() string {
 	out, err := exec.Command(s.programs.server, "--version").CombinedOutput()
 	if err != nil {

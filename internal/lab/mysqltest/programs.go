@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// programs are those of one installation.
+// programs are the programs of one installation.
 type programs struct {
 	server  string
 	install string   // MariaDB's mariadb-install-db; MySQL has none

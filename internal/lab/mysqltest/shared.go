@@ -14,7 +14,7 @@ import (
 // shared is the server that tests use together that only need a database of their own.
 var shared struct {
 	sync.Mutex
-	ends      []func() // stop it; nil: Main does not run
+	ends      []func() // stop it, or nil if Main does not run
 	server    *Server
 	databases int
 }
@@ -31,7 +31,7 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// A keeper has what a test would end end with the program.
+// A keeper lets resources live until the program ends, and not the test.
 type keeper struct{ testing.TB }
 
 func (keeper) Cleanup(end func()) { shared.ends = append(shared.ends, end) }

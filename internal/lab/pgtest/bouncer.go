@@ -13,7 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/servers"
 )
 
-// Bouncer starts a PgBouncer before the server, which gives a connection to another client after each transaction, and
+// Bouncer starts a PgBouncer before the server, which gives a connection to the next client after each transaction, and
 // returns the URL of the database behind it. It ends with the test.
 func (s *Server) Bouncer() string {
 	s.t.Helper()

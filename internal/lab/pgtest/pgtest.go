@@ -15,7 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/servers"
 )
 
-// longestWait is used up only by what is broken.
+// longestWait is used up only if something is broken.
 const longestWait = 60 * time.Second
 
 // A Server is a PostgreSQL server.
@@ -39,11 +39,11 @@ var quick = []string{"fsync=off", "max_connections=100", "shared_buffers=16MB"}
 // quick tests. The server ends with the test.
 func Start(t servers.TB, settings ...string) *Server {
 	t.Helper()
-	// Not t.TempDir: the server may run as another user, who cannot enter that.
+	// Not t.TempDir: the server may run as a different user, who cannot enter the test's folder.
 	return StartIn(t, "", settings...)
 }
 
-// StartIn is Start with the data in a new folder of a folder, which the server's user must be able to enter; "" is that of
+// StartIn is Start with the data in a new folder of a folder, which the server's user must be able to enter; "" is the folder of
 // temporary files.
 func StartIn(t servers.TB, folder string, settings ...string) *Server {
 	t.Helper()
@@ -93,7 +93,7 @@ func (s *Server) URL() string {
 // Addr is the host and the port of the server.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.Port) }
 
-// Log returns what the server has written.
+// Log returns the server's log.
 func (s *Server) Log() string { return s.log.String() }
 
 // must runs a program of the server.
@@ -153,7 +153,7 @@ func (s *Server) start() bool {
 	return false
 }
 
-// answers waits until the server says in its folder that it is ready, and reports whether it is: another program may have
+// answers waits until the server says in its folder that it is ready, and reports whether it is: a foreign program may have
 // the port.
 func (s *Server) answers() bool {
 	for end := time.Now().Add(longestWait); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// programs returns the folder of initdb and postgres: that of POSTGRES_BIN, or that of the newest version.
+// programs returns the folder of initdb and postgres: the folder POSTGRES_BIN, or the newest version's.
 func programs() (string, error) {
 	var folders []string
 	if bin := os.Getenv("POSTGRES_BIN"); bin != "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/fleet"
 )
 
-// muster starts so many processes before an upstream.
+// muster starts n processes before an upstream.
 func (s *Store) muster(t *testing.T, processes int, upstream http.Handler, o order) crew.Members {
 	server := httptest.NewServer(upstream)
 	t.Cleanup(server.Close)
@@ -71,7 +71,7 @@ func (s *Store) fleet(t *testing.T, place string) {
 	require.LessOrEqual(t, u.Worst(), allowed)
 }
 
-// deadProcess is P4 of what a process holds in flight: it counts for longer than a lease while the process lives, and is free, and
+// deadProcess is P4 of the slots that a process holds: it counts for longer than a lease while the process lives, and is free, and
 // who waits for it is told, when the process has been dead for as long as its lease.
 func (s *Store) deadProcess(t *testing.T, place string) {
 	arrived, leave := make(chan struct{}, 3), make(chan struct{})

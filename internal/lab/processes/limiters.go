@@ -14,7 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// limiters returns limiters of one policy on so many stores, which know of each other as those of several processes do.
+// limiters returns limiters of one policy on n stores, which know of each other like stores of several processes.
 func (s *Store) limiters(t *testing.T, place string, many int, limit throttle.Limit) (all []*throttle.Limiter) {
 	for range many {
 		store, err := s.Open(place)
@@ -34,7 +34,7 @@ func awaitWaiting(t *testing.T, l *throttle.Limiter, n int) {
 	}, time.Minute, time.Millisecond)
 }
 
-// NewsOfOthers is P11 of callers in a line: callers of several stores wait while the budget is closed. When another
+// NewsOfOthers is P11 of callers in a line: callers of several stores wait while the budget is closed. When a second store
 // store opens it they all start.
 func (s *Store) NewsOfOthers(t *testing.T, place string) {
 	all := s.limiters(t, place, 4, throttle.LeakyBucket(50, time.Second))
@@ -54,7 +54,7 @@ func (s *Store) NewsOfOthers(t *testing.T, place string) {
 	callers.Wait()
 }
 
-// penaltyToSleepers is P11 of a caller that sleeps until the start that was booked for it: another store is told of a penalty, and
+// penaltyToSleepers is P11 of a caller that sleeps until the start that was booked for it: a second store is told of a penalty, and
 // the caller does not start before that is over.
 func (s *Store) penaltyToSleepers(t *testing.T, place string) {
 	const penalty = 3 * time.Second

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package processes has tests of what a store promises to several processes, for stores that processes share through a directory
-// or a server. Programs of the tests are real, and so is the time: what a contract can show in virtual time is not here.
+// Package processes has tests of a store's promises to several processes, for stores that they share through a directory
+// or a server. Programs of the tests are real, and so is the time: promises that a contract can show in virtual time are not here.
 package processes
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/fleet"
 )
 
-// A Store is one that processes share.
+// A Store is shared by processes.
 type Store struct {
 	Role  string                                     // of its processes
 	Open  func(place string) (throttle.Store, error) // for the processes; place says where it is
@@ -28,17 +28,17 @@ type Store struct {
 // Main is called first thing in TestMain.
 func (s *Store) Main() { crew.Main(s.Role, s.member) }
 
-// An order is what a process is to do.
+// An order is a process's instructions.
 type order struct {
 	Place, URL string
 	Name       string
 	Workers    int
 	N          int // a second
-	Slots      int // how many requests may be in flight; 0: as many as there are workers
+	Slots      int // how many requests may be in flight; the default is one for each worker
 }
 
-// A report is what a process has seen.
-type report struct{ Failed string } // the last error; none: ""
+// A report has the observations of a process.
+type report struct{ Failed string } // the last error, or ""
 
 // member sends requests until it is told to stop, or is alone.
 func (s *Store) member(program *crew.Link) error {
@@ -97,7 +97,7 @@ func (o *order) policies() []throttle.Policy {
 // slots is the policy of requests in flight.
 const slots = "slots"
 
-// get sends a request. A process that is told to stop ends what it has begun.
+// get sends a request. A process that is told to stop ends the requests it has begun.
 func (o *order) get(client *http.Client) error {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, o.URL, nil)
 	if err != nil {

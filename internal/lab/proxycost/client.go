@@ -26,7 +26,7 @@ const callers = 32
 // body is what each request sends: as long as a short question to a language model.
 var body = strings.Repeat("question ", 100)
 
-// send sends requests to a URL for a time: so many a second or, with 0, as fast as it goes.
+// send sends requests to a URL for a time: a number per second or, with 0, as fast as it goes.
 func send(client *http.Client, url string, rate int, during time.Duration) (*load, error) {
 	var mu sync.Mutex
 	var failed error

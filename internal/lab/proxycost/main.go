@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// A way is one that requests go.
+// A way is a path of requests.
 type way struct {
 	name  string
 	start func() (*process, error) // nil: there is no proxy
@@ -133,7 +133,7 @@ func (b *bench) prepare(folder string) (upstream *process, err error) {
 	return upstream, nil
 }
 
-// ways returns what is compared.
+// ways returns the compared ways.
 func (b *bench) ways(redis string) []way {
 	proxy := func(args ...string) func() (*process, error) {
 		args = append([]string{"proxy", b.policies, "--listen", "127.0.0.1:0", "--private", "127.0.0.1", "--admin", "127.0.0.1:0"}, args...)

@@ -82,7 +82,7 @@ func (p *process) used() (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// memory returns what the process has of memory now, or had at most, in bytes: "VmRSS" or "VmHWM".
+// memory returns the process's memory now, or its peak, in bytes: "VmRSS" or "VmHWM".
 func (p *process) memory(name string) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
@@ -97,7 +97,7 @@ func (p *process) memory(name string) (int64, error) {
 	return 0, fmt.Errorf("/proc/%d/status has no %s", p.cmd.Process.Pid, name)
 }
 
-// cost returns what a load has cost the process.
+// cost returns the cost of a load for the process.
 func (p *process) cost(before time.Duration, l *load) (string, error) {
 	after, err := p.used()
 	if err != nil {

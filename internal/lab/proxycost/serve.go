@@ -15,7 +15,7 @@ import (
 // said is what stands before the address in what servers print.
 const said = "the server is at "
 
-// answer is what the upstream answers: as long as a short JSON of an API.
+// answer is the upstream's answer, as long as a short JSON of an API.
 var answer = `{"data":"` + strings.Repeat("x", 500) + `"}`
 
 // serveUpstream serves the upstream until the process is ended, and writes its certificate to a file.

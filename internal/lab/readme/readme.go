@@ -28,7 +28,7 @@ func Vet(t *testing.T) {
 }
 
 // VetProgram runs go vet on a program that consists of one file. The file lies outside of the module, so that it is part of no
-// package; its imports are those of the module.
+// package; its imports are packages of the module.
 func VetProgram(t *testing.T, text string) error {
 	file := filepath.Join(t.TempDir(), "main.go")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -22,7 +22,7 @@ type Backend struct {
 	tape [][]byte // the calls of scripts since the last reset, to be played again
 }
 
-// A message is what a script published.
+// A message is a script's publication.
 type message struct{ channel, text string }
 
 // Connect connects to a server. Its connection hears of all messages.
@@ -52,7 +52,7 @@ func (b *Backend) each(commands ...[]string) error {
 
 func (b *Backend) Close() { _ = b.conn.Close() }
 
-// do has the server run a command. It returns the reply as it came, and what the command
+// do has the server run a command. It returns the reply as it came, and the messages that the command
 // published: all of that has come when a PING behind the command is answered.
 func (b *Backend) do(words ...string) (reply []byte, published []message, err error) {
 	b.mu.Lock()
@@ -94,7 +94,7 @@ func command(words ...string) []byte {
 	return b.Bytes()
 }
 
-// bulks returns the parts of a command, or of another value that is a list of texts.
+// bulks returns the parts of a command, or of any value that is a list of texts.
 func bulks(value []byte) (parts []string) {
 	_, rest, _ := bytes.Cut(value, []byte("\r\n"))
 	for len(rest) > 0 && rest[0] == '$' {
@@ -109,7 +109,7 @@ func bulks(value []byte) (parts []string) {
 	return parts
 }
 
-// Replay plays the calls of scripts since the last reset again, one right behind the other,
+// Replay plays the calls of scripts since the last reset again, in a row,
 // on the server as it was then. It returns the microseconds of processor for a call, with
 // little of the network's part: so a server works that has enough to do. It plays them
 // twice and returns the less, because others use the machine.
@@ -185,7 +185,7 @@ func Processor(info string) float64 {
 	return Number(info, "used_cpu_user") + Number(info, "used_cpu_sys")
 }
 
-// Number finds a field in the text of INFO; 0: it is not there.
+// Number finds a field in the text of INFO, or 0.
 func Number(info, field string) (n float64) {
 	for line := range strings.Lines(info) {
 		if text, found := strings.CutPrefix(line, field+":"); found {

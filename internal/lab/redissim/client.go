@@ -14,7 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
-// Client returns a node's client. Its settings are those that go-redis has by itself, but
+// Client returns a node's client. Its settings are the defaults of go-redis, but
 // for the size of pools, which it takes from the machine, small buffers, and a question of
 // new connections that only a managed Redis understands. Dials fail at once: while go-redis
 // dials for a subscription it holds a lock, and who waits for a lock keeps virtual time from
@@ -59,7 +59,7 @@ func newLink(s *server) net.Conn {
 	return client
 }
 
-// read takes one command after the other, each when it has come the way.
+// read takes the commands in order, each when it has come the way.
 func (l *link) read() {
 	defer l.cut()
 	for in := bufio.NewReader(l.conn); ; {

@@ -140,7 +140,7 @@ func (s *server) topology() []byte {
 	return reply
 }
 
-// moved returns what a server of a cluster says of a key that it does not hold; nil if
+// moved returns a cluster server's answer for a key that it does not hold, or nil if
 // it holds it.
 func (s *server) moved(key string) []byte {
 	n := s.network

@@ -1,6 +1,6 @@
 package redissim
 
-// A Load is what a server is asked for in some time.
+// A Load is a server's work in some time.
 type Load struct {
 	Calls     int // of scripts
 	Messages  int // that scripts published

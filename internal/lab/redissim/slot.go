@@ -8,7 +8,7 @@ import (
 // slots is the number of hash slots of every Redis Cluster.
 const slots = 16384
 
-// SlotOf returns the hash slot of a key: that of its hash tag, if it has one.
+// SlotOf returns the hash slot of a key: the slot of its hash tag, if it has one.
 func SlotOf(key string) int {
 	if _, rest, found := strings.Cut(key, "{"); found {
 		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
@@ -33,7 +33,7 @@ func crc16(text string) (sum uint16) {
 	return sum
 }
 
-// ShardOf returns which of so many shards holds a slot. Each has an equal share, as
+// ShardOf returns which of n shards holds a slot. Each has an equal share, as
 // redis-cli lays it out.
 func ShardOf(slot, shards int) int {
 	return sort.Search(shards-1, func(i int) bool { return slot < slots*(i+1)/shards })

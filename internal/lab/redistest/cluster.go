@@ -21,7 +21,7 @@ type ClusterServers struct {
 
 // Cluster starts three masters, gives each a third of the hash slots, and
 // waits until all of them find the cluster in order. That takes two seconds,
-// because a master refuses to serve for so long after its start.
+// because a master refuses to serve for a time after its start.
 func Cluster(t TB) *ClusterServers {
 	t.Helper()
 	c := &ClusterServers{}
@@ -62,7 +62,7 @@ type clusterNode struct {
 }
 
 // startNode starts a master that holds no slots and knows nobody. By itself it
-// would put its bus 10,000 ports above its own, where somebody else may be.
+// would put its bus 10,000 ports above its own, where a foreign program may be.
 func startNode(t TB) *clusterNode {
 	t.Helper()
 	bus, err := servers.FreePort()
@@ -74,7 +74,7 @@ func startNode(t TB) *clusterNode {
 }
 
 // take makes the node the master of the slots from first to last. An epoch of
-// its own from the start saves it an argument with the others.
+// its own from the start saves it an argument with its peers.
 func (n *clusterNode) take(t TB, i, first, last int) {
 	t.Helper()
 	n.do(t, "CLUSTER", "ADDSLOTSRANGE", first, last)

@@ -5,7 +5,7 @@
 // Every server listens on a free port of the loopback interface, keeps nothing
 // on disk, and is gone when its test is over. On Linux it is gone even when
 // the test binary is killed. A missing server fails the test: nothing is ever
-// skipped. The environment variable REDIS_SERVER names another binary, such as
+// skipped. The environment variable REDIS_SERVER names a different binary, such as
 // valkey-server; Redis 7 is the oldest that works.
 //
 // Start servers outside of testing/synctest bubbles. The goroutine that keeps

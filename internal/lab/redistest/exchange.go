@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// An exchange is what is said on one link of a [Proxy].
+// An exchange is one link's traffic through a [Proxy].
 type exchange struct {
 	*link
 	calls, replies *bufio.Reader
@@ -118,7 +118,7 @@ func (x *exchange) stream(raw []byte) {
 	both.Wait()
 }
 
-// unlessMuted writes to the client what is not to be lost.
+// unlessMuted writes to the client unless messages are to be lost.
 type unlessMuted struct{ *exchange }
 
 func (w unlessMuted) Write(b []byte) (int, error) {

@@ -46,7 +46,7 @@ func (f *Fault) Pass(t TB) {
 	await(t, f.executed, "the server to execute a held call")
 }
 
-// passed reports whether what was held may go on.
+// passed reports whether the held bytes may go on.
 func (f *Fault) passed() bool {
 	select {
 	case <-f.pass:

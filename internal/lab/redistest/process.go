@@ -16,7 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/servers"
 )
 
-// errInUse says that somebody else listens on the port that a server was to
+// errInUse says that a foreign program listens on the port that a server was to
 // have.
 var errInUse = errors.New("redistest: address already in use")
 
@@ -32,7 +32,7 @@ type process struct {
 	args []string
 
 	cmd  *exec.Cmd
-	log  *bytes.Buffer   // what the server printed; complete once gone is closed
+	log  *bytes.Buffer   // the server's output; complete once gone is closed
 	gone <-chan struct{} // closed when the process has ended and been reaped
 }
 
@@ -74,7 +74,7 @@ func (p *process) run() error {
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 
 	// A forked child of the server may hold the output open a little longer
-	// than the server lives; nobody needs what it says.
+	// than the server lives; nobody needs its output.
 	p.cmd.WaitDelay = time.Second
 	var err error
 	if p.gone, err = crew.Spawn(p.cmd); err != nil {
@@ -104,7 +104,7 @@ func (p *process) awaitAnswer() error {
 	})
 }
 
-// answers reports whether this very process answers; another program that
+// answers reports whether this very process answers; a foreign program that
 // happens to listen on the port must not be mistaken for it. It does without a
 // client because go-redis, once refused, does not dial again for a second.
 func (p *process) answers() bool {

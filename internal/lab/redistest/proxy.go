@@ -18,7 +18,7 @@ type Proxy struct {
 	// Under mu:
 	server *Server
 	faults []*Fault // for the next script calls
-	held   *Fault   // of a call whose copies are held too; nil: there is none
+	held   *Fault   // of a call whose copies are held too, or nil
 	copied string   // that call
 }
 
@@ -58,7 +58,7 @@ func (p *Proxy) Disturb(how How) *Fault {
 	return f
 }
 
-// Switch cuts all connections. New ones lead to server s, as after a failover.
+// Switch cuts all connections. New connections lead to server s, as after a failover.
 func (p *Proxy) Switch(s *Server) {
 	p.mu.Lock()
 	p.server, p.held = s, nil
@@ -66,7 +66,7 @@ func (p *Proxy) Switch(s *Server) {
 	p.lead(s.Addr)
 }
 
-// Mute loses all messages to subscribers from now on, and the answers to what they
+// Mute loses all messages to subscribers from now on, and the answers to everything they
 // say. Their connections stay open.
 func (p *Proxy) Mute() { p.muted.Store(true) }
 
@@ -82,7 +82,7 @@ func (p *Proxy) supply() {
 	}
 }
 
-// next returns the fault for a command; nil if it is to be passed on.
+// next returns the fault for a command, or nil if the command is to be passed on.
 func (p *Proxy) next(raw []byte) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +108,7 @@ func (p *Proxy) next(raw []byte) *Fault {
 	return f
 }
 
-// pass passes on one command after the other, with its reply.
+// pass passes on commands one by one, each with its reply.
 func (p *Proxy) pass(l *link) {
 	x := &exchange{link: l, over: p.over, muted: &p.muted, calls: bufio.NewReader(l.client), replies: bufio.NewReader(l.server)}
 	for {

@@ -19,7 +19,7 @@ type relay struct {
 	links map[*link]bool
 }
 
-// A link is one client's connection and the one to the server that belongs to it.
+// A link is one client's connection and its connection to the server.
 type link struct {
 	client, server net.Conn
 	deaf           atomic.Bool   // see Wire.Deafen
@@ -35,7 +35,7 @@ func (l *link) cut() {
 	})
 }
 
-// start starts the relay to a server. Pass carries what is said on a link, until one side
+// start starts the relay to a server. Pass carries the traffic of a link, until one side
 // ends it.
 func (r *relay) start(t TB, to string, pass func(*link)) {
 	t.Helper()
@@ -64,7 +64,7 @@ func (r *relay) start(t TB, to string, pass func(*link)) {
 	})
 }
 
-// lead cuts all links. New ones lead to a server; "": they are cut too.
+// lead cuts all links. New links lead to a server; with "" they are cut too.
 func (r *relay) lead(to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

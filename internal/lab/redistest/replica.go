@@ -35,7 +35,7 @@ func (c *ClusterServers) Replica(t TB, master *Server) *Server {
 }
 
 // TakeOver makes a replica of a cluster the master of its master's slots, be that
-// alive or not, and waits until the other masters know.
+// alive or not, and waits until all masters know.
 func (c *ClusterServers) TakeOver(t TB, replica, master *Server) {
 	t.Helper()
 	n := &clusterNode{Server: replica, client: replica.Client(t)}
@@ -86,7 +86,7 @@ func (s *Server) await(t TB, what string, yes func() (bool, error)) {
 	}
 }
 
-// Replicated waits until a replica has all that was written to the server so far.
+// Replicated waits until a replica has all that was written to the server until now.
 // WAIT would not do: some servers take it to mean what its own connection wrote.
 func (s *Server) Replicated(t TB) {
 	t.Helper()

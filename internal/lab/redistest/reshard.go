@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// A Move is a slot of a cluster on its way from one master to another.
+// A Move is a slot of a cluster on its way between two masters.
 type Move struct {
 	slot     int
 	from, to *clusterNode
-	rest     []*clusterNode // the other masters
+	rest     []*clusterNode // the masters that do not have the slot
 	t        TB
 }
 
-// Move begins to move a slot to another master, which must not have it. From
+// Move begins to move a slot to a master, which must not have it. From
 // now on the nodes answer ASK and TRYAGAIN for keys that are not there.
 func (c *ClusterServers) Move(t TB, slot int, to *Server) *Move {
 	t.Helper()
@@ -62,7 +62,7 @@ func (m *Move) Keys() {
 	}
 }
 
-// End moves what is left and tells all masters which of them has the slot now.
+// End moves the remaining keys and tells all masters which of them has the slot now.
 func (m *Move) End() {
 	m.t.Helper()
 	m.Keys()

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MasterName is what the sentinel calls the master.
+// MasterName is the sentinel's name for the master.
 const MasterName = "throttle"
 
 // SentinelServers are a master, its replica, and the sentinel that watches
@@ -51,7 +51,7 @@ func (s *SentinelServers) Client(t TB) redis.UniversalClient {
 
 // Failover kills the master and waits until the sentinel has promoted the
 // replica, which takes about a second. From then on Master is the promoted
-// server and Replica the one that was killed.
+// server and Replica the server that was killed.
 func (s *SentinelServers) Failover() {
 	s.Master.t.Helper()
 	s.Master.Kill()
@@ -62,9 +62,9 @@ func (s *SentinelServers) Failover() {
 	s.Master, s.Replica = s.Replica, s.Master
 }
 
-// For so many milliseconds a master may be silent. Only one that was killed is given up: a
+// A master may be silent for this number of milliseconds. Only a killed master is given up: a
 // busy machine may keep a master from answering for a second, and a failover that
-// nobody asked for loses what the replica does not have yet.
+// nobody asked for loses writes that the replica does not have yet.
 const (
 	givenUpSoon  = 200
 	neverGivenUp = 10 * 60 * 1000
@@ -81,7 +81,7 @@ func (s *SentinelServers) giveUpAfter(ms int) {
 }
 
 // startSentinel starts a sentinel that gives no master up. It needs a file, in which it
-// keeps what it learns.
+// keeps its discoveries.
 func startSentinel(t TB, master *Server) *Server {
 	t.Helper()
 	dir := t.TempDir()

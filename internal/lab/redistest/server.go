@@ -10,15 +10,15 @@ import (
 
 // poolSize lets each goroutine of a large test have a connection of its own,
 // which virtual time needs: a connection that is handed over brings timers of
-// another bubble with it.
+// a second bubble with it.
 const poolSize = 256
 
 // A Server is one running redis-server, or one logical database of it. Its
-// methods fail the test when they cannot do what they say, so they are for the
+// methods fail the test when they cannot do their work, so they are for the
 // test's own goroutine, one at a time.
 type Server struct {
 	Addr string // host and port
-	DB   int    // the logical database; 0 unless the server is shared
+	DB   int    // the logical database, which is 0 unless the server is shared
 
 	// Namespace is different for each Server of a test binary. It keeps
 	// apart what logical databases do not: channels are common to all.

@@ -22,7 +22,7 @@ var shared struct {
 }
 
 // A lent server belongs to one test at a time, since messages, scripts and
-// settings are those of the server and not of a database.
+// settings are settings of the server and not of a database.
 type lent struct {
 	p    *process
 	used int // databases
@@ -72,7 +72,7 @@ func Shared(t TB) *Server {
 	return s
 }
 
-// lend returns the server that t has, or else a free one, or else a new one.
+// lend returns the server that t has, or a free server, or a new server.
 func lend(t TB) *lent {
 	for _, l := range shared.all {
 		if l.by == t {

@@ -24,10 +24,10 @@ func Rights(t TB, page, name string) []string {
 	return strings.Fields(string(m[0][1]))
 }
 
-// Password is that of all users that tests make.
+// Password is the password of all users that tests make.
 const Password = "sesame-52"
 
-// User makes a user with those rights and no others, and returns the options of its clients.
+// User makes a user with exactly those rights, and returns the options of its clients.
 func (s *Server) User(t TB, name string, rights []string) *redis.Options {
 	t.Helper()
 	words := []any{"ACL", "SETUSER", name, "reset", "on", ">" + Password}

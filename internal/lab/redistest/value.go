@@ -50,8 +50,8 @@ func ReadValue(r *bufio.Reader) ([]byte, error) {
 	return raw, nil
 }
 
-// sizeOf returns the number in the first line of a value that has parts; 0 for
-// those that have none.
+// sizeOf returns the number in the first line of a value that has parts, or 0 for
+// values that have none.
 func sizeOf(line []byte) (int, error) {
 	if !bytes.ContainsRune([]byte("$=!*~>%"), rune(line[0])) {
 		return 0, nil

@@ -12,7 +12,7 @@ import (
 type Wire struct {
 	relay
 	server      string
-	there, back atomic.Int64  // how long what clients say is on its way, and what the server says
+	there, back atomic.Int64  // the delay of the clients' bytes, and of the server's
 	frozen      bool          // new links are deaf; under mu
 	open        chan struct{} // closed while bytes get through; under mu
 }
@@ -26,13 +26,13 @@ func NewWire(t TB, server string) *Wire {
 	return w
 }
 
-// Delay has what clients say take some time, and what the server says.
+// Delay delays the clients' bytes, and the server's.
 func (w *Wire) Delay(there, back time.Duration) {
 	w.there.Store(int64(there))
 	w.back.Store(int64(back))
 }
 
-// Disconnect ends all connections, and new ones until [Wire.Mend] is called.
+// Disconnect ends all connections, and new connections until [Wire.Mend] is called.
 func (w *Wire) Disconnect() { w.lead("") }
 
 // Hold keeps all bytes back until [Wire.Mend] is called. Connections stay open.
@@ -43,7 +43,7 @@ func (w *Wire) Hold() {
 }
 
 // Deafen loses all that is said from now on on the connections that there are, also that
-// the server closes them. They stay open. New ones work.
+// the server closes them. They stay open. New connections work.
 func (w *Wire) Deafen() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,7 +87,7 @@ func (w *Wire) pass(l *link) {
 	both.Wait()
 }
 
-// A parcel is what was read at once, and when it is to be written.
+// A parcel is the bytes of one read, with the time at which they are to be written.
 type parcel struct {
 	bytes []byte
 	due   time.Time

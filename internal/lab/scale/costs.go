@@ -15,15 +15,15 @@ import (
 )
 
 // costs are what this machine adds: microseconds of a busy server's processor, the kernel's
-// part included, and bytes. All else that the tables say is counted.
+// part included, and bytes. Everything beyond these in the tables is counted.
 type costs struct {
 	Command  float64 // a command that does nothing
-	Beat     float64 // a message to the one who published it
+	Beat     float64 // a message to its own publisher
 	Deliver  float64 // a message to one more subscriber
 	BusSend  float64 // a message to one other server of the cluster
-	BusTake  float64 // a message from another server
+	BusTake  float64 // a message from a different server
 	Conn     float64 // bytes of a connection
-	Listener float64 // bytes of one that is subscribed to two channels
+	Listener float64 // bytes of a connection that is subscribed to two channels
 }
 
 // asking is for how long each cost is measured.
@@ -43,7 +43,7 @@ func measureCosts(t redistest.TB) (c costs, err error) {
 	return c, errors.Join(err, c.messages(client), c.connections(server), c.bus(t))
 }
 
-// messages measures what it costs to publish, and the memory of subscribers.
+// messages measures the cost of publishing, and the memory of subscribers.
 func (c *costs) messages(client *redis.Client) (err error) {
 	ctx := context.Background()
 	var subs []*redis.PubSub
@@ -89,7 +89,7 @@ func (c *costs) messages(client *redis.Client) (err error) {
 	return errors.Join(err, failed)
 }
 
-// connections measures the memory of those that have made a call.
+// connections measures the memory of connections that have made a call.
 func (c *costs) connections(server *redistest.Server) error {
 	ctx := context.Background()
 	watch := redis.NewClient(server.Options())
@@ -113,7 +113,7 @@ func (c *costs) connections(server *redistest.Server) error {
 	return err
 }
 
-// bus measures what a message costs the servers of a cluster where nobody listens.
+// bus measures the cost of a message for the servers of a cluster where nobody listens.
 func (c *costs) bus(t redistest.TB) error {
 	ctx := context.Background()
 	cluster := redistest.Cluster(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
-// seedsFar is how often a fleet is simulated at each distance: what is used of a limit by
+// seedsFar is how often a fleet is simulated at each distance: the use of a limit by
 // those who are far away depends on chance.
 const seedsFar = 3
 

@@ -8,10 +8,10 @@ import (
 	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
-// figures are what a record comes to. Counts are for each start, or for each second.
+// figures sum up a record. Counts are for each start, or for each second.
 type figures struct {
 	Starts    float64 // in a second, of each upstream
-	Used      float64 // of what the limit and its jitter allow
+	Used      float64 // of the starts that the limit and its jitter allow
 	Worst     int     // the most starts of one upstream in one interval of a second
 	Calls     float64 // of scripts, for a start
 	Published float64 // messages, for a start

@@ -17,12 +17,12 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// A scene is a fleet in virtual time: its nodes, what they call, and for how long.
+// A scene is a fleet in virtual time: its nodes, their upstreams, and for how long.
 type scene struct {
 	Nodes     int
 	First     int // the number of the first upstream
 	Upstreams int // how many: each has a limit of its own, and all nodes call all of them
-	Shards    int // masters of the cluster; 0: one server that belongs to no cluster
+	Shards    int // masters of the cluster, or 0 for a server that belongs to no cluster
 	PerSecond int // the limit of each upstream
 
 	// Callers is how many of each node call each upstream in a closed loop. If it is 0,
@@ -52,7 +52,7 @@ type record struct {
 	Samples  [][]fleet.Sample // by upstream
 	Loads    []redissim.Load  // by server, while it was measured
 	Before   []redissim.Load  // by server, from the beginning until then
-	Links    int              // connections, in the middle of what was measured
+	Links    int              // connections, in the middle of the measurement
 	Keys     int              // at the same time
 	KeyBytes int
 	Script   float64 // microseconds of the server's processor for a call of a script; see replay
@@ -156,7 +156,7 @@ func (s scene) start(begin time.Duration, clients []redis.UniversalClient) (*pla
 // A playing is a scene that is on.
 type playing struct {
 	*record
-	limiters [][]*throttle.Limiter // by node and upstream; nil: another process plays the node
+	limiters [][]*throttle.Limiter // by node and upstream, or nil if a different process plays the node
 	ctx      context.Context
 	over     context.CancelFunc
 	all      sync.WaitGroup

@@ -31,7 +31,7 @@ func main() {
 	asTest(func(t *testing.T) { show(t, *real, *distant, *roomy) })
 }
 
-// show prints the tables that are simulated, those that compare, or those of distances.
+// show prints the simulated tables, the comparisons, or the tables of distances.
 func show(t *testing.T, measured, distant, roomy bool) {
 	b, err := redissim.Connect(redistest.Single(t).Addr)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/redissim"
 )
 
-// role is that of a process that is a node of a measured fleet.
+// role is the role of a process that is a node of a measured fleet.
 const role = "scale"
 
-// orders are what a member is told.
+// orders are a member's instructions.
 type orders struct {
 	Scene scene
 	Node  int // which one it is
@@ -106,7 +106,7 @@ func (s scene) measure(addr string) (*record, error) {
 	return r, nil
 }
 
-// observe asks the server at the beginning and at the end what it has done.
+// observe asks the server at the beginning and at the end about its work.
 func (r *record) observe(ctx context.Context, client *redis.Client, begin time.Time) error {
 	var infos []string
 	for _, at := range []time.Duration{r.Settle, r.Settle + r.Length/2, r.Settle + r.Length} {

@@ -84,7 +84,7 @@ func (r report) provide(name, limit string, of []provider) {
 		float64(p.load.BytesIn+p.load.BytesOut)/n, float64(p.load.Published())/seconds, p.links, p.keys, p.bytes, p.script, calls/seconds*p.script/1e4)
 }
 
-// A podsRun is what was seen.
+// A podsRun has the observations.
 type podsRun struct {
 	mu          sync.Mutex
 	waits       []time.Duration

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
-// A report prints what is simulated and measured, as tables.
+// A report prints simulations and measurements as tables.
 type report struct {
 	t    *testing.T
 	out  io.Writer
@@ -21,7 +21,7 @@ type report struct {
 
 func (r report) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 
-// costs prints what the machine adds.
+// costs prints the machine's own share.
 func (r *report) costs() {
 	var err error
 	if r.cost, err = measureCosts(r.t); err != nil {
@@ -110,7 +110,7 @@ func (r report) nodes(sizes []int) (largest []outlook) {
 	return largest
 }
 
-// sums prints a cluster with many upstreams beside the sum of single ones, which get the
+// sums prints a cluster with many upstreams beside the sum of single upstreams, which get the
 // same calls at the same times.
 func (r report) sums() {
 	const nodes, upstreams, shards = 50, 24, 4

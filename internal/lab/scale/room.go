@@ -7,14 +7,14 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
-// A bustle is programs that call one upstream, so many times a second in all.
+// A bustle is programs that call one upstream at a joint rate.
 type bustle struct{ Nodes, PerSecond int }
 
-// bustles are those whose calls have room.
+// bustles are the loads whose calls have room.
 var bustles = []bustle{{4, 40}, {60, 40}, {4, 1000}, {60, 1000}}
 
 // roomier is how many times as much the limit allows as is asked for, so that no start waits
-// for another: what is left of a wait is what the store adds.
+// for a second one: the rest of a wait is the store's.
 const roomier = 25
 
 // scene is these programs at some distance from Redis. Calls come at random times.

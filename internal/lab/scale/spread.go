@@ -9,7 +9,7 @@ import (
 // A demand is how much nodes want of each upstream.
 type demand struct {
 	name    string
-	callers int     // of each node, in a closed loop; 0: calls at random times
+	callers int     // of each node, in a closed loop, or 0 for calls at random times
 	share   float64 // of the limit
 }
 
@@ -19,7 +19,7 @@ var demands = []demand{
 	{"every node always waits", 1, 0},
 }
 
-// scene is a fleet of so many nodes that call one upstream.
+// scene is a fleet of n nodes that call one upstream.
 func (d demand) scene(nodes int) scene {
 	s := scene{
 		Nodes: nodes, Upstreams: 1, Shards: 3, PerSecond: 40, Callers: d.callers, Share: d.share,
@@ -47,7 +47,7 @@ type outlook struct {
 	script    float64 // microseconds for a call
 }
 
-// outlook returns what a record of one upstream says.
+// outlook returns the sums of a record of one upstream.
 func (r *record) outlook(d demand) outlook {
 	l, seconds := r.figures().load, r.Length.Seconds()
 	o := outlook{
@@ -62,7 +62,7 @@ func (r *record) outlook(d demand) outlook {
 // fullRow is the memory of a budget whose window is full, as docs/production.md has it.
 const fullRow = 2848
 
-// A shard is what the master of one shard has to do in a second.
+// A shard is the work per second of the master of one shard.
 type shard struct {
 	upstreams int
 	calls     float64
@@ -73,7 +73,7 @@ type shard struct {
 	busy      float64 // of a processor
 }
 
-// hottest spreads so many upstreams over the shards of a cluster, in which each master has a
+// hottest spreads n upstreams over the shards of a cluster, in which each master has a
 // replica, and returns the shard with the most.
 func (o outlook) hottest(upstreams, shards int, c costs) (h shard) {
 	for _, n := range spread(upstreams, shards) {
@@ -91,7 +91,7 @@ func (o outlook) hottest(upstreams, shards int, c costs) (h shard) {
 }
 
 // cost is the microseconds of a processor that an upstream takes of its server in a second,
-// without what the bus of a cluster adds.
+// without the load of the cluster's bus.
 func (o outlook) cost(c costs) float64 {
 	return o.calls*(o.script+c.Command) + o.listeners*c.Beat + (o.delivered-o.listeners)*c.Deliver + o.others*c.Command
 }

@@ -24,10 +24,10 @@ type crowd struct {
 	Nodes, Callers int // of each node
 	PerSecond      int // of each key
 	Keys           int
-	Shares         int // callers belong to so many shares, by turns; 0: to none
+	Shares         int // callers belong to this number of shares, by turns
 }
 
-// crowds are those whose waiting is measured.
+// crowds are the fleets whose waiting is measured.
 var crowds = []crowd{
 	{60, 4, 40, 1, 0}, {4, 16, 40, 1, 0}, {60, 4, 100, 1, 0}, {4, 16, 1000, 1, 0}, {4, 64, 5000, 1, 0}, {4, 256, 20000, 1, 0},
 	{4, 100, 20, 100, 0}, {4, 1000, 4, 1000, 0},
@@ -37,10 +37,10 @@ var crowds = []crowd{
 
 const (
 	settleTime = 3 * time.Second // until a crowd is in step
-	watchTime  = 8 * time.Second // for so long it is measured
+	watchTime  = 8 * time.Second // the time of the measurement
 )
 
-// waiting prints what a start costs Redis for which a caller waits, in real time.
+// waiting prints the cost for Redis of a start for which a caller waits, in real time.
 func (r report) waiting() {
 	r.say("\n## What waiting costs: nodes are stores of one program, with clients of their own; real time, %v of each\n", watchTime)
 	r.say("Redis' processor time of all that it does, and calls of scripts, for each start. Used is of what the limit and its jitter allow.\n")
@@ -58,7 +58,7 @@ func (r report) waiting() {
 	}
 }
 
-// A watched crowd is what was seen of it.
+// A watched crowd has the observations of it.
 type watched struct {
 	waits      []time.Duration
 	starts     map[string]int // of each caller

@@ -1,9 +1,9 @@
 // Package sdktest runs programs that call platforms through the SDKs that people
 // use for them, with throttle below, against upstreams that refuse on purpose.
 //
-// Each file is named after an SDK. Its function recipe… is what a user of that SDK
+// Each file is named after an SDK. Its function recipe… is the code that a user of that SDK
 // types; docs/sdks.md quotes it, and says what to beware of. Its platform is the
-// upstream: what it counts, in which forms it refuses, what it does if it does not.
+// upstream: its counting, the forms of its refusals, its answers.
 //
 // All of it happens in one process and in virtual time: a real http.Server and a
 // real http.Transport, with connections that lie in memory (wire_test.go). So hours

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Ports from here on, and as many, are below those that systems hand out by
+// Ports from here on, and as many, are below the ports that systems hand out by
 // themselves to outgoing connections. So while a server is down nobody gets
 // its port by chance, least of all the client that tries to reach it.
 const (
@@ -24,7 +24,7 @@ var offered = struct {
 }{ports: map[int]bool{}}
 
 // FreePort returns a port on which nobody listens now. Test binaries run side
-// by side, so each begins somewhere else.
+// by side, so each begins at a place of its own.
 func FreePort() (int, error) {
 	offered.Lock()
 	defer offered.Unlock()

@@ -4,7 +4,7 @@ package servers
 
 import "os/exec"
 
-// A User is the user as which a server runs: that of the program.
+// A User is the user as which a server runs: the program's own.
 type User struct{}
 
 // FindUser returns the user of the program.

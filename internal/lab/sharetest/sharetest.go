@@ -18,8 +18,8 @@ import (
 // manySharesWarm is for how long nothing is compared: an idle budget lets those start at once that come first.
 const manySharesWarm = 5 * time.Second
 
-// ManyShares checks that so many shares, each with some callers that come again as soon as they have started, have equal parts of a budget, or
-// parts in proportion to their weights 1 and 2. Over so many seconds no part is off by more than that and one start, and at least 97 % of what the
+// ManyShares checks that n shares, each with some callers that come again as soon as they have started, have equal parts of a budget, or
+// parts in proportion to their weights 1 and 2. Over the given seconds no part is off by more than the slack and one start, and at least 97 % of the starts that the
 // limit allows is used.
 func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, off float64, shares, callers, rate int, weighted bool, seconds time.Duration) {
 	t.Helper()
@@ -99,8 +99,8 @@ func isShared(t *testing.T, started []int, off float64, shares int, weight func(
 }
 
 // OneByOne plays two shares of a budget of rate starts a second: one with a single caller, which comes again as soon as it has started, and one
-// of weight 1 with a heap of callers that do the same. It returns how many starts each had in so many seconds. At least
-// 97 % of what the limit allows is used.
+// of weight 1 with a heap of callers that do the same. It returns how many starts each had in the given seconds. At least
+// 97 % of the limit is used.
 func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight, heap int, seconds time.Duration) (single, rest int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +159,7 @@ func FairBound(t *testing.T, newStore func(*testing.T) store.Store, seed uint64,
 	const rate, seconds = 40, 20
 	r := rand.New(rand.NewPCG(seed, 7))
 	shares := make([]fairShare, 2+r.IntN(6))
-	callersOfEach := 120 / len(shares) // so many that some stand in line while the others' starts are booked; a row has 128 places
+	callersOfEach := 120 / len(shares) // enough for some to stand in line while the first callers' starts are booked; a row has 128 places
 
 	weights := 0
 	for i := range shares {

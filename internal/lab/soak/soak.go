@@ -1,6 +1,6 @@
 // Package soak says how much a test does. A test run of a few minutes (go test -short, make
 // test) does all that finds mistakes soon; make soak does the rest: more seeds, larger
-// bounds, and what is measured in real time.
+// bounds, and measurements in real time.
 package soak
 
 import "testing"

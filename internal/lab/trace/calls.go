@@ -10,7 +10,7 @@ import (
 
 const module = "github.com/fleetthrottle/throttle"
 
-// goWithCalls returns a file of Go with a call at the begin of each function; nil if it has none. Lines
+// goWithCalls returns a file of Go with a call at the begin of each function, or nil if it has none. Lines
 // stay where they are.
 func goWithCalls(name string, text []byte) ([]byte, error) {
 	fset := token.NewFileSet()

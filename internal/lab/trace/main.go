@@ -69,7 +69,7 @@ func follow(dir, addr string) (map[string][]string, error) {
 	return way, json.Unmarshal(out, &way)
 }
 
-// run returns what a command prints.
+// run returns a command's output.
 func run(name string, args ...string) ([]byte, error) {
 	cmd := exec.Command(name, args...)
 	var complaint bytes.Buffer

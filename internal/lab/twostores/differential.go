@@ -10,7 +10,7 @@ import (
 )
 
 // Differ has random callers ask two stores the same, in a bubble of synctest. All answers must be the
-// same, to the microsecond, but for the handles of starts.
+// same, to the microsecond, except for the handles of starts.
 func Differ(t *testing.T, seed uint64, moves int, one, other store.Store) {
 	d := &differential{T: t, Rand: rand.New(rand.NewPCG(seed, 30)), seed: seed, stores: [2]store.Store{one, other}}
 	for range moves {
@@ -27,7 +27,7 @@ type differential struct {
 	held   []both
 }
 
-// both is what a caller has got of both stores.
+// both has a caller's grants of both stores.
 type both struct {
 	booking store.Booking
 	grants  [2]store.Grant

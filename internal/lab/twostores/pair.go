@@ -1,5 +1,5 @@
 // Package twostores has stores of one table tested together: as one store whose callers are spread over
-// several, and beside another store that must give the same answers.
+// several, and beside a reference store that must give the same answers.
 package twostores
 
 import (
@@ -15,7 +15,7 @@ import (
 // A Pair is several stores of one table that take turns to be called by new callers. A
 // caller stays with its store.
 type Pair struct {
-	store.Store // the last one: it is asked for what is not about a caller
+	store.Store // the last one: it answers questions that are not about a caller
 	stores      []store.Store
 
 	mu    sync.Mutex
@@ -27,11 +27,11 @@ func New(stores ...store.Store) *Pair {
 	return &Pair{Store: stores[len(stores)-1], stores: stores}
 }
 
-// Slack is for the contract of a pair: a budget of one store is not the other's, so what is about
+// Slack is for the contract of a pair: a budget of one store is not its twin's, so questions about
 // budgets of one store is not run.
 var Slack = storetest.Slack{Not: []string{"P11_ResumeOfANodeBudget", "P11_WatchOfANodeBudget", "P11_UnlimitedOfANode"}}
 
-// A turn is that of one of the stores.
+// A turn belongs to one of the stores.
 type turn struct {
 	store int
 	of    store.Turn
@@ -109,7 +109,7 @@ func (p *Pair) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) stor
 	return s.Watch(b, g, news)
 }
 
-// News of one store takes a moment to get to the other one. What is asked of a store afterwards does
+// News of one store takes a moment to get to its twin. A question to a store afterwards does
 // not wait for that, but whether a start may be used: the contract asks for news at once, of one store.
 
 // Pause implements [store.Store].

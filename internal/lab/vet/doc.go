@@ -1,3 +1,3 @@
-// Package vet tests what the packages of this repository export and import. Its tests need the whole source tree, so
+// Package vet tests the exports and imports of this repository's packages. Its tests need the whole source tree, so
 // they are not where one package's tests are.
 package vet

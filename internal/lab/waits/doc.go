@@ -5,7 +5,7 @@
 // It knows only the public names of throttle. The engine is measured from
 // outside, and most figures are compared with a perfect queue over the same
 // arrivals: see perfect.go. Scenarios on memstore run in virtual time and give the
-// same figures on every machine, but for the order of goroutines. Scenarios on
+// same figures on every machine, except for the order of goroutines. Scenarios on
 // Redis, and those with -long, are for a quiet machine.
 //
 //	go test ./internal/lab/waits                        # all of it, in small

@@ -40,7 +40,7 @@ func last(visits []visit) time.Duration {
 	return end
 }
 
-// latest returns by how much a visit started later than in another run of the
+// latest returns by how much a visit started later than in a second run of the
 // same visits, at the most.
 func latest(visits, than []visit) time.Duration {
 	late := time.Duration(0)
@@ -52,7 +52,7 @@ func latest(visits, than []visit) time.Duration {
 	return late
 }
 
-// worst returns what the visits cost that start in an interval of a length, at the most.
+// worst returns the highest cost of visits that start in an interval of a length.
 func worst(visits []visit, per time.Duration) int {
 	var starts []time.Duration
 	for _, v := range only(visits, all) {
@@ -90,8 +90,8 @@ func used(list []spend, from, to time.Duration, n int, span time.Duration) float
 	return sum / float64(length) / float64(n)
 }
 
-// passed returns by how much a visit was passed at the most: the other came so
-// much later, or more, and started so much earlier, or more.
+// passed returns by how much a visit was passed at the most: the second visit came so
+// much later, or more, and started so early, or earlier.
 func passed(visits []visit) time.Duration {
 	return most(visits, func(v *visit, by time.Duration) (time.Duration, time.Duration) {
 		return v.came + by, v.start - by
@@ -107,7 +107,7 @@ func passedByLater(visits []visit) time.Duration {
 }
 
 // most returns the largest length, to a tenth of a millisecond, for which some
-// visit came and another that came not before the first of what at returns started
+// visit came and a visit that came not before the first of what at returns started
 // not after the second.
 func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Duration)) time.Duration {
 	sorted := only(visits, all)

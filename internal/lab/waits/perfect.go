@@ -7,7 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/acquire"
 )
 
-// A line is what a perfect queue obeys: at most n starts in any interval of a
+// A line is the rule of a perfect queue: at most n starts in any interval of a
 // length. The limit may change.
 type line struct {
 	n       int

@@ -2,20 +2,20 @@ package waits
 
 import "time"
 
-// What must be reached. Shares are of what the limit and its jitter allow, unless
+// What must be reached. Shares are of the starts that the limit and its jitter allow, unless
 // they are said to be of the quota.
 const (
-	waitHigh     = time.Second            // of a High request behind thousands of Low ones
+	waitHigh     = time.Second            // of a High request behind thousands of Low requests
 	waitBeside   = 400 * time.Millisecond // p99, beside an API with thousands of waiters
-	usedSkewed   = 0.96                   // of what a perfect scheduler uses
+	usedSkewed   = 0.96                   // of a perfect scheduler's use
 	waitSmall    = 800 * time.Millisecond // mean, of APIs below their own limit
-	usedLeaving  = 0.96                   // of what a perfect queue uses
+	usedLeaving  = 0.96                   // of a perfect queue's use
 	timesLeaving = 2.0                    // the longest wait of a perfect queue
 	timesRaised  = 1.08                   // when a perfect queue's last visit starts
 	passedChange = 1500 * time.Millisecond
 
 	tokensHighLeast, tokensHighMost = 0.70, 1.05 // the estimate is ten times too high
-	timesPossible                   = 0.9        // of what is possible where that is less
+	timesPossible                   = 0.9        // of the possible use where that is less
 	tokensLowLeast, tokensLowMost   = 0.90, 1.10 // the estimate is too low
 	waitRecovered                   = 5 * time.Second
 
@@ -37,11 +37,11 @@ const (
 
 	passedNodes   = 300 * time.Millisecond // in line at several nodes on Redis
 	passedFleets  = 350 * time.Millisecond // by nobody without trouble, and
-	partPassed    = 0.10                   // in so many fleets with trouble, where
+	partPassed    = 0.10                   // in this number of fleets with trouble, where
 	passedTrouble = 800 * time.Millisecond // is the most
 	passedPauses  = 500 * time.Millisecond // in one of them
 
-	usedFour, usedSix   = 0.85, 0.93 // of the quota, with so many connections
+	usedFour, usedSix   = 0.85, 0.93 // of the quota, with this number of connections
 	usedFlight          = 0.96
 	waitFlight          = 2300 * time.Millisecond
 	waitClosed          = 80 * time.Millisecond // p99 in memory, and

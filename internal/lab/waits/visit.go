@@ -11,11 +11,11 @@ import (
 // begin.
 type visit struct {
 	came    time.Duration
-	maxWait time.Duration // it leaves when it has waited so long; 0: never
+	maxWait time.Duration // it leaves after this wait, or never if 0
 	says    bool          // the limiter knows how long that is
 	start   time.Duration // never: it did not start
 	api     int           // which of several it asks for
-	more    int           // what it costs more than 1
+	more    int           // its cost above 1
 	err     error         // why it did not start
 }
 
@@ -28,7 +28,7 @@ func (v *visit) cost() int { return 1 + v.more }
 
 func (v *visit) waited() time.Duration { return v.start - v.came }
 
-// arriving returns n visits, so much after each other.
+// arriving returns n visits at a distance.
 func arriving(n int, every time.Duration) []visit {
 	all := make([]visit, n)
 	for i := range all {
@@ -45,8 +45,8 @@ func crowd(n int) []visit { return arriving(n, time.Microsecond) }
 // any order.
 func rushed(n int) []visit { return arriving(n, 0) }
 
-// poisson returns visits that come at random, so many a second, from one time to
-// another.
+// poisson returns visits that come at random, at a rate, between two
+// times.
 func poisson(perSecond float64, from, to time.Duration, dice *rand.Rand) (all []visit) {
 	at := from
 	for {

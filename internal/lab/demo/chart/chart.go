@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/svg"
 )
 
-// A Chart is what the picture shows.
+// A Chart is the contents of the picture.
 type Chart struct {
 	Title    string
 	Subtitle string

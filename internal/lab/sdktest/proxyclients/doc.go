@@ -3,6 +3,6 @@
 // share Redis.
 //
 // The programs are in the folders of their languages. Each plays the same stories, which
-// stories_test.go judges. clients_test.go has what a client does differently from others, and the
+// stories_test.go judges. clients_test.go has the differences between clients, and the
 // table of docs/clients.md must say the same. scripts/install-clients.sh installs the clients.
 package proxyclients

@@ -19,7 +19,7 @@ func File(name string) {
 	files = append(files, name)
 }
 
-// Take returns what was noted since the last time.
+// Take returns the files noted since the last time.
 func Take() []string {
 	mu.Lock()
 	defer mu.Unlock()

@@ -1,4 +1,4 @@
-// Calls makes many calls of one kind and nothing else, so that a profiler that counts
+// Calls makes many calls of one kind only, so that a profiler that counts
 // instructions can tell what one takes: see instructions.sh.
 //
 //	calls acquire|roundtrip|wait|answer|row|dingtalk <how many>
@@ -24,7 +24,7 @@ import (
 // plenty is a limit for each second that is never reached.
 const plenty = 100_000_000
 
-// kinds are the kinds of calls: each returns one that finds room.
+// kinds are the kinds of calls: each returns a call that finds room.
 var kinds = map[string]func(context.Context) (func() error, error){
 	"acquire":   acquire,
 	"roundtrip": roundTrip,

@@ -93,7 +93,7 @@ func (r results) worst(quota int) chart {
 	}
 }
 
-// memory is on a scale of powers of ten: nothing else shows 88 and ten million.
+// memory is on a scale of powers of ten: a linear scale cannot show both 88 and ten million.
 func (r results) memory(limit string) chart {
 	n, per, _ := strings.Cut(limit, "-per-")
 	number, _ := strconv.ParseFloat(n, 64)

@@ -45,7 +45,7 @@ func readAll(dir string) (results, error) {
 	return all, nil
 }
 
-// cores is what the testing package adds to a benchmark's name.
+// cores is the number that the testing package adds to a benchmark's name.
 var cores = regexp.MustCompile(`-\d+$`)
 
 // read reads the lines of one run of go test -bench and skips all others.
@@ -75,7 +75,7 @@ func read(r io.Reader) (results, error) {
 	return found, lines.Err()
 }
 
-// value returns the median of what a benchmark reported in a unit.
+// value returns the median of a benchmark's results in a unit.
 func (r results) value(name, unit string) (float64, bool) {
 	values := slices.Sorted(slices.Values(r[name][unit]))
 	if len(values) == 0 {

@@ -18,8 +18,8 @@ type picture struct {
 type chart struct {
 	title string
 	bars  []bar
-	line  float64 // a limit to mark; 0: none
-	most  float64 // where the scale ends; 0: at the largest value
+	line  float64 // a limit to mark, or 0
+	most  float64 // where the scale ends, or 0 for the largest value
 	log   bool
 }
 
@@ -40,11 +40,11 @@ const (
 	thick   = 14
 	names   = 160 // for the contenders' names
 	letter  = 7   // about the width of one
-	gap     = 10  // before what is written behind a bar
+	gap     = 10  // before the text behind a bar
 	between = 24  // two charts
 )
 
-// The colours, on light pages and on dark ones.
+// The colours, on light and on dark pages.
 const (
 	rules = `  .value { fill: #59636e }
   .chart { font-weight: 600 }

@@ -42,7 +42,7 @@ func table() (all []line) {
 	return all
 }
 
-// line is a line with so many processes, if the way is one for more than one process.
+// line is a line with n processes, if the way is one for more than one process.
 func (w way) line(processes, callers int) line {
 	if w.place == memory {
 		return line{w, 1, processes * callers, false}
@@ -57,7 +57,7 @@ func (l line) name() string {
 	return l.way.name
 }
 
-// measure starts the processes and returns what they have seen.
+// measure starts the processes and returns their results.
 func (l line) measure(ctx context.Context, b *bench.Bench, length time.Duration) *result {
 	p := l.way.place
 	b.Must(p.empty(ctx))
@@ -83,7 +83,7 @@ func (l line) measure(ctx context.Context, b *bench.Bench, length time.Duration)
 	return r
 }
 
-// A result is what the processes of a line have seen.
+// A result sums up the processes of a line.
 type result struct {
 	length time.Duration
 	took   times

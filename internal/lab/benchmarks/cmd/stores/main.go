@@ -1,11 +1,11 @@
-// Command stores measures what a start costs in each store, and in the limiters of other people beside them, in one run on one machine:
+// Command stores measures the cost of a start in each store, and in the limiters of other people beside them, in one run on one machine:
 //
 //	cd internal/lab/benchmarks && go run ./cmd/stores -for 4s
 //	cd internal/lab/benchmarks && go run ./cmd/stores -for 4s -runs 2 -only '^pgstore|PostgreSQL'
 //
-// In each line of its table so many processes with so many callers each take starts of one budget that has room for all of them, as
+// In each line of its table the named number of processes, with the named number of callers each, take starts of one budget that has room for all of them, as
 // fast as they go. The command starts the servers and stops them in the end. Their files are in a folder on a disk, so that a commit costs
-// what it costs there.
+// the cost there.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// options are what the flags say.
+// options are the flags.
 type options struct {
 	length time.Duration
 	runs   int

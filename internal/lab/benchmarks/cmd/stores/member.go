@@ -12,7 +12,7 @@ import (
 
 const role = "stores"
 
-// orders are those of a process.
+// orders are the orders of a process.
 type orders struct {
 	Way, At string
 	Callers int
@@ -52,7 +52,7 @@ func member(program *crew.Link) error {
 	return program.Tell(took)
 }
 
-// takeAll has each caller take a start, and further ones until the time is over. It returns how long each start took.
+// takeAll has each caller take a start, and further starts until the time is over. It returns how long each start took.
 func takeAll(take taker, callers int, length time.Duration) ([]time.Duration, error) {
 	var all sync.WaitGroup
 	took, errs := make([][]time.Duration, callers), make([]error, callers)
