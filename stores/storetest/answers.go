@@ -14,7 +14,7 @@ const (
 	levels   // a ceiling before and after
 )
 
-// want reads what a move expects.
+// want reads a move's expectation.
 func (s *scope) want(m *move, kind int, text string, expects bool) {
 	switch {
 	case kind == nothing && expects:
@@ -39,7 +39,7 @@ func (s *scope) want(m *move, kind int, text string, expects bool) {
 	}
 }
 
-// answers reads what is expected of bookings.
+// answers reads the expected answers to bookings.
 func (s *scope) answers(m *move, words []string) {
 	for i := 0; i < len(words); i++ {
 		next := ""

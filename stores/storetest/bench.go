@@ -41,7 +41,7 @@ type check struct {
 // A Slack is how far a store may be from the perfect queue. It is for stores
 // whose nodes share their lines by messages.
 type Slack struct {
-	Order time.Duration // how much a start may be before that of an earlier visitor
+	Order time.Duration // by how much a start may precede the start of an earlier visitor
 	Start time.Duration // how much a start may be later than it could be
 
 	// Far says that each call takes a trip to a server. With -short, checks of many calls are left out then.
@@ -51,7 +51,7 @@ type Slack struct {
 	Not []string
 }
 
-// horizon is that of the checks' bookings.
+// horizon is the horizon of the checks' bookings.
 const horizon = 750 * ms
 
 // A bench is one store under test, in its bubble. Times are counted from the
@@ -107,7 +107,7 @@ func (b *bench) pause(c store.Charge, d time.Duration) {
 	}
 }
 
-// settle changes what a start cost.
+// settle changes the cost of a start.
 func (b *bench) settle(k store.Booking, g store.Grant, costs ...int) {
 	b.Helper()
 	if err := b.store.Settle(b.Context(), &k, g, costs); err != nil {
@@ -115,7 +115,7 @@ func (b *bench) settle(k store.Booking, g store.Grant, costs ...int) {
 	}
 }
 
-// states tells the store what the upstream says.
+// states tells the store the upstream's statement.
 func (b *bench) states(c store.Charge, q store.Quota) {
 	b.Helper()
 	if err := b.store.Reconcile(b.Context(), c, q); err != nil {
@@ -123,7 +123,7 @@ func (b *bench) states(c store.Charge, q store.Quota) {
 	}
 }
 
-// denied closes a budget because a request was refused that was sent so long ago.
+// denied closes a budget because a request was refused, which was sent the given time ago.
 func (b *bench) denied(c store.Charge, d, ago time.Duration) {
 	b.Helper()
 	if _, _, err := b.store.Refuse(b.Context(), c, store.Refusal{Length: d, Ago: ago}); err != nil {
@@ -139,7 +139,7 @@ func (b *bench) resume(c store.Charge) {
 	}
 }
 
-// A ticket is a booking and what the store said to it.
+// A ticket is a booking and the store's answer.
 type ticket struct {
 	booking store.Booking
 	grant   store.Grant
@@ -159,10 +159,10 @@ func (b *bench) called(k ticket) bool {
 	}
 }
 
-// releases ends what it holds.
+// releases ends the visitor's requests in flight.
 func (b *bench) releases(k ticket) { b.store.Release(&k.booking, k.grant) }
 
-// cancels gives back what it holds, or its place in line.
+// cancels gives back the visitor's start, or its place in line.
 func (b *bench) cancels(k ticket) { b.store.Cancel(&k.booking, k.grant) }
 
 const (
@@ -193,7 +193,7 @@ func charge(name string, l store.Limit) store.Charge {
 	return c
 }
 
-// costing returns the charge with another cost.
+// costing returns the charge with the given cost.
 func costing(c store.Charge, cost int) store.Charge {
 	c.Cost = cost
 	return c

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// come lets visitors come, one after another. Those that had a start or a place before give
+// come lets visitors come, one by one. Visitors that had a start or a place before give
 // it up.
 func (p *play) come(m *move) {
 	p.Helper()
@@ -122,7 +122,7 @@ func (p *play) isOver(m *move) {
 	p.allOver(m.time.since(p.now())+p.slack.Start, p.visitors(m)...)
 }
 
-// allOver lets time pass until all visitors are over, at most so long.
+// allOver lets time pass until all visitors are over, with an upper bound.
 func (p *play) allOver(t time.Duration, visitors ...*visitor) {
 	p.Helper()
 	for step := 10 * ms; p.now() < t; step = min(2*step, sec) {
@@ -140,7 +140,7 @@ func (p *play) allOver(t time.Duration, visitors ...*visitor) {
 	}
 }
 
-// isInOrder wants that no visitor that began did so before an earlier one, or by no more than
+// isInOrder wants that no visitor that began did so before an earlier one, or by at most
 // the time that the move allows.
 func (p *play) isInOrder(m *move) {
 	p.Helper()
@@ -157,7 +157,7 @@ func (p *play) isInOrder(m *move) {
 	}
 }
 
-// areAtMost wants that no closed interval of a length holds more than so many starts.
+// areAtMost wants that no closed interval of a length holds more than n starts.
 func (p *play) areAtMost(m *move) {
 	p.Helper()
 	var starts []time.Duration
@@ -175,7 +175,7 @@ func (p *play) areAtMost(m *move) {
 	}
 }
 
-// isGapless wants that the starts of those that did not leave follow each other as a leaky
+// isGapless wants that the starts of visitors that did not leave follow each other as a leaky
 // bucket's do, in any order.
 func (p *play) isGapless(m *move) {
 	p.Helper()
@@ -197,7 +197,7 @@ func (p *play) isGapless(m *move) {
 	}
 }
 
-// isNear wants that no more than so many have a start that is far away.
+// isNear wants that at most n visitors have a start that is far away.
 func (p *play) isNear(m *move) {
 	p.Helper()
 	far := 0

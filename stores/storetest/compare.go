@@ -6,7 +6,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// isAnswer compares the answer to a booking with what a move expects.
+// isAnswer compares the answer to a booking with a move's expectation.
 func (p *play) isAnswer(m *move, k store.Booking, g store.Grant, want answer) {
 	p.Helper()
 	switch want.kind {
@@ -49,7 +49,7 @@ func (p *play) isTime(k store.Booking, g store.Grant, want bounds) {
 	}
 }
 
-// isHolder checks which charge is said to have held a booking back: none if it does not
+// isHolder checks which charge is said to have held a booking back, if the move says so; otherwise there is nothing to check
 // wait longer than it wants to.
 func (p *play) isHolder(m *move, k store.Booking, g store.Grant, waits bool) {
 	p.Helper()

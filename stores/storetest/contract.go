@@ -24,7 +24,7 @@ import (
 // The store must be empty and must read the bubble's clock.
 func Run(t *testing.T, newStore func(*testing.T) store.Store) { RunWithin(t, Slack{}, newStore) }
 
-// RunWithin is Run for a store whose lines are not exactly those of the perfect queue.
+// RunWithin is Run for a store whose lines are not exactly the lines of the perfect queue.
 func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) store.Store) {
 	if _, err := vectors(); err != nil {
 		t.Fatalf("mistakes in stores/storetest/vectors:\n%v", err)
@@ -52,7 +52,7 @@ func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) store.Store)
 
 // Random runs as many random operations on a store and compares every answer
 // with the definition of the limits, applied by brute force to the full
-// history; and then as many on another store about what is in flight. A failure
+// history; and then as many on a second store about requests in flight. A failure
 // names the seed. Run includes some seeds of it.
 func Random(t *testing.T, newStore func(*testing.T) store.Store, seed uint64, ops int) {
 	synctest.Test(t, func(t *testing.T) {
@@ -71,7 +71,7 @@ func RandomWindows(t *testing.T, newStore func(*testing.T) store.Store, seed uin
 	})
 }
 
-// laterSeed are the random runs but for five of each kind: one of each mood.
+// laterSeed are the random runs except five of each kind: one of each mood.
 var laterSeed = regexp.MustCompile(`^P\d+_Random\D*([5-9]|\d\d)$`)
 
 // manyCalls are checks of hundreds of calls.

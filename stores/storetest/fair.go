@@ -11,7 +11,7 @@ type sharer struct {
 	at     time.Duration
 	share  store.Share
 	cost   int
-	leaves time.Duration // when it leaves if it has not started; 0: never
+	leaves time.Duration // when it leaves if it has not started, or 0 for never
 }
 
 // leavesBy reports whether the caller leaves until then, if it has not started.
@@ -23,7 +23,7 @@ type fairLane struct {
 	waits  []int   // indices of sharers
 }
 
-// fair is the definition of shares. It serves one caller after the other: each keeps the budget
+// fair is the definition of shares. It serves callers one by one: each keeps the budget
 // busy for its cost over the rate, a cost for each second. The next caller is always the first of the
 // share that has been served least, in cost over weight. A share that comes back begins where
 // the share stands that was served last. Callers are given in the order in which they come.
@@ -81,8 +81,8 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 	return starts
 }
 
-// maxMin divides what a budget serves among shares by weight: none gets more than it asks for, and
-// what it leaves goes to the others.
+// maxMin divides a budget's starts among shares by weight: no share gets more than it asks for, and
+// its leftover goes to the remaining shares.
 func maxMin(asked, weights []float64, served float64) (parts []float64) {
 	parts = make([]float64, len(asked))
 	content := make([]bool, len(asked))

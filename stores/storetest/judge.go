@@ -47,7 +47,7 @@ func (w *world) isHolder(k store.Booking, g store.Grant, now, start int64) {
 	}
 }
 
-// isOver checks the Over of shadow charges: at least what the charge alone
+// isOver checks the Over of shadow charges: at least the time that the charge alone
 // would have added, at most what all together would have.
 func (w *world) isOver(k store.Booking, g store.Grant, start int64) {
 	w.Helper()

@@ -32,8 +32,8 @@ func (s *scope) read(text string) {
 	}
 }
 
-// define reads a budget: its limit and what else is known of its charges. A name that is
-// defined again is the same budget under another limit.
+// define reads a budget: its limit and the known fields of its charges. A name that is
+// defined again is the same budget under a new limit.
 func (s *scope) define(name, text string) {
 	parts := splitTrim(text, ",")
 	limit, err := store.ParseLimit(parts[0])
@@ -73,7 +73,7 @@ func (s *scope) define(name, text string) {
 	s.charges[name] = c
 }
 
-// attribute reads what the first words say of a charge, and returns how many they are.
+// attribute reads the first words' field of a charge, and returns how many words it read.
 func (s *scope) attribute(c *store.Charge, words []string) int {
 	value := ""
 	if len(words) > 1 {
@@ -169,7 +169,7 @@ func (s *scope) own(m *move, words []string) {
 	s.moves = append(s.moves, *m)
 }
 
-// needs notes what a move lacks.
+// needs notes a missing part of a move.
 func (s *scope) needs(m *move, needs string) {
 	for _, need := range strings.Fields(needs) {
 		switch {
@@ -183,7 +183,7 @@ func (s *scope) needs(m *move, needs string) {
 
 var several = regexp.MustCompile(`^([a-z]+)(?:\[(\d+)(\.\.)?(\d+)?\])?$`)
 
-// word reads what the first words say of a move, and returns how many they are.
+// word reads the first words' part of a move, and returns how many words it read.
 func (s *scope) word(m *move, words []string) int {
 	word := words[0]
 	if len(m.charges) > 0 {

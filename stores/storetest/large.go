@@ -31,7 +31,7 @@ func (p *play) queue(m *move) {
 	}
 }
 
-// steady is one caller after another: each waits for its start and the next comes a moment
+// steady is a chain of callers: each waits for its start and the next comes a moment
 // later, often enough to fill every window.
 func (p *play) steady(m *move) {
 	p.Helper()

@@ -43,7 +43,7 @@ func (l *ledger) earliest(k store.Booking, now int64) int64 {
 	for i := 0; i < len(questions); i++ {
 		if q := questions[i]; !q.allows(t) {
 			t = q.next(t)
-			i = -1 // the others are asked again
+			i = -1 // the remaining charges are asked again
 		}
 	}
 
@@ -61,10 +61,10 @@ type question struct {
 	closed int64
 	gap    gap    // after a penalty
 	ramp   ramp   // the same
-	clear  []stay // what a pace keeps clear of: empty if it does not count
+	clear  []stay // the interval that a pace keeps clear, or an empty one without a pace
 }
 
-// pacing sets what a start must keep clear of, if the charge has a pace and
+// pacing sets the interval that a start must keep clear, if the charge has a pace and
 // alone makes the request wait, longer than it wants to anyway.
 func (q *question) pacing(now, soonest int64) {
 	if q.charge.Pace == 0 || q.charge.Limit.Kind() != store.KindSlidingWindow || q.allows(soonest) {
@@ -186,7 +186,7 @@ func (l *ledger) add(k store.Booking, t int64) {
 }
 
 // remove takes a booked start back out of every budget in which it still counts,
-// as a probe or for the limit: a bucket can no longer tell what it spent long ago.
+// as a probe or for the limit: a bucket can no longer tell its spending of long ago.
 func (l *ledger) remove(k store.Booking, t, now int64) {
 	for _, c := range k.Charges {
 		key, s := c.Budget.Key, stayOf(c, k.Spread, t)
@@ -198,7 +198,7 @@ func (l *ledger) remove(k store.Booking, t, now int64) {
 	}
 }
 
-// settle changes what a start booked at t cost in every budget in which it still
+// settle changes the cost of a start booked at t in every budget in which it still
 // counts.
 func (l *ledger) settle(k store.Booking, t, now int64, costs []int) {
 	for i, c := range k.Charges {
@@ -213,7 +213,7 @@ func (l *ledger) settle(k store.Booking, t, now int64, costs []int) {
 	}
 }
 
-// stayOf is what a charge would book at t. What an unlimited one costs means nothing.
+// stayOf is the entry that a charge would book at t. The cost of an unlimited charge means nothing.
 func stayOf(c store.Charge, spread time.Duration, t int64) stay {
 	s := stay{at: t, until: t + micros(spread), cost: c.Cost}
 	if isOpen(c) {
@@ -223,7 +223,7 @@ func stayOf(c store.Charge, spread time.Duration, t int64) stay {
 }
 
 // depth is how many different starts still matter to the charge, and end is
-// when the last of them does no more.
+// when the last of them no longer counts.
 func (l *ledger) depth(c store.Charge, now int64) (starts int, end int64) {
 	seen := make(map[int64]bool)
 	for _, s := range l.stays[c.Budget.Key] {

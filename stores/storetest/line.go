@@ -29,7 +29,7 @@ type lines struct {
 
 func newLines() *lines { return &lines{of: make(map[[16]byte]*line)} }
 
-// inFlight reports whether the charge is for what is in flight.
+// inFlight reports whether the charge is for requests in flight.
 func inFlight(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
 
 // at returns the line of the charge's budget.
@@ -40,7 +40,7 @@ func (l *lines) at(c store.Charge) *line {
 	return l.of[c.Budget.Key]
 }
 
-// taken is what is held and what is set aside.
+// taken is the number of slots held or set aside.
 func (l *line) taken() int {
 	sum := l.held
 	for _, w := range l.waits {
@@ -88,7 +88,7 @@ func (l *lines) lacking(k store.Booking, before *wait) (list []int) {
 	return list
 }
 
-// hold begins what a booking has in flight.
+// hold begins a booking's requests in flight.
 func (l *lines) hold(k store.Booking) { l.change(k, 1) }
 
 // release ends it.
@@ -136,7 +136,7 @@ func (l *lines) call() {
 	}
 }
 
-// callers returns the bounds of how many callers a store may tell: those in line if they cost the same, and else what their costs
+// callers returns the bounds of how many callers a store may tell: those in line if they cost the same, and otherwise the number their costs
 // allow, because a store may list the first of them only.
 func (l *line) callers() (least, most int) {
 	_, waiting, callers := l.status()
@@ -150,7 +150,7 @@ func (l *line) callers() (least, most int) {
 	return (waiting + dearest - 1) / dearest, waiting / cheapest
 }
 
-// status returns what is in flight and what waits for it, and how many callers do.
+// status returns the slots in flight and the slots waited for, and how many callers do.
 func (l *line) status() (used, waiting, callers int) {
 	for _, w := range l.waits {
 		waiting += w.charge.Cost

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A move is one thing that is done to a store, and what is expected of the answer.
+// A move is one operation on a store, with the expected answer.
 type move struct {
 	place   string // file and line
 	verb    string
@@ -26,21 +26,21 @@ type move struct {
 	times   int // how often: x20
 	want    expectation
 	program string // who makes it; of a fleet
-	own     Move   // one that only a fleet has
+	own     Move   // a verb that only a fleet has
 }
 
 // A Fleet is programs that share budgets, each with a store of its own, and what happens to the
-// programs and to what they share. It is for vectors that only such a store has.
+// programs and to their shared part. It is for vectors that only such a store has.
 type Fleet struct {
 	// Program returns the store of a program, the same whenever it is named. Moves that name no
 	// program are made by the program "".
 	Program func(name string) store.Store
 
-	// Moves are what can happen, by their verbs.
+	// Moves are the possible moves, by their verbs.
 	Moves map[string]func(Move)
 }
 
-// A Move is one that a [Fleet] has beside those of all stores.
+// A Move is a verb that a [Fleet] has beside the verbs of all stores.
 type Move struct {
 	Place   string          // the file and the line, for failures
 	Program string          // who makes it
@@ -55,17 +55,17 @@ type reference struct {
 	first, last int // last -1: up to the end
 }
 
-// An expectation is what a move expects.
+// An expectation is the part of a move behind the arrow.
 type expectation struct {
 	answers []answer
-	held    *store.Budget // what held back; nil: it is not said
+	held    *store.Budget // the budget that held back, or nil if the move does not say
 	paused  bool
 	over    *bounds // how much later the start would be if the last charge counted
 	fields  []field
 	levels  []float64
 }
 
-// An answer is what is expected of one booking.
+// An answer is the expected answer to one booking.
 type answer struct {
 	kind   string // "start", "line", "full", "away", "soon"
 	bounds        // of the start, or of the guess
@@ -94,7 +94,7 @@ func (r *reader) wrong(format string, args ...any) {
 	r.mistakes = append(r.mistakes, fmt.Errorf("%s:%d: "+format, append([]any{r.file, r.line}, args...)...))
 }
 
-// A scope is what the lines of one case know: its budgets and callers.
+// A scope has the names of one case: its budgets and callers.
 type scope struct {
 	*reader
 	number  int // of the case
@@ -111,7 +111,7 @@ var (
 	chargeWords = []string{"shadow", "adaptive", "node", "jitter", "pace", "cost", "leaving"}
 )
 
-// isWord reports whether a name means something else.
+// isWord reports whether a name has a meaning in the language.
 func isWord(name string) bool {
 	return slices.Contains(slices.Concat(optionWords, plainWords, chargeWords), name)
 }

@@ -15,14 +15,14 @@ func (p *play) passes(m *move) {
 	p.calm()
 }
 
-// booking is what a move books.
+// booking is a move's booking.
 func (p *play) booking(m *move) store.Booking {
 	k := store.Booking{Charges: m.charges, MaxWait: store.AnyWait}
 	p.amend(&k, m)
 	return k
 }
 
-// amend changes what a move says of a booking.
+// amend applies a move's words to a booking.
 func (p *play) amend(k *store.Booking, m *move) {
 	k.MaxWait, k.NotBefore = store.AnyWait, 0
 	if most, ok := m.options["within"]; ok || m.verb == "try" {
@@ -63,7 +63,7 @@ func (p *play) bookEach(m *move) (made []*caller) {
 	return made
 }
 
-// bookAgain books in place of what a caller has.
+// bookAgain books in place of a caller's present start.
 func (p *play) bookAgain(m *move, c *caller) {
 	p.Helper()
 	p.rebook(m, c, m.want.answers[0])
@@ -85,7 +85,7 @@ func (p *play) boards(m *move, c *caller) {
 	p.rebook(m, c, answer{kind: "start", bounds: bounds{now, now}})
 }
 
-// cancel gives back what a caller has, of other costs if the move says so.
+// cancel gives back a caller's start, with different costs if the move says so.
 func (p *play) cancel(m *move, c *caller) {
 	for i, cost := range m.numbers {
 		c.booking.Charges[i].Cost = cost
@@ -150,7 +150,7 @@ func (p *play) refuse(m *move, c store.Charge) {
 	}
 }
 
-// isTold tells the store what the upstream says.
+// isTold tells the store the upstream's statement.
 func (p *play) isTold(m *move, c store.Charge) {
 	p.Helper()
 	p.states(c, store.Quota{Left: m.numbers[0], Reset: m.options["reset"].Duration, Age: m.options["ago"].Duration})

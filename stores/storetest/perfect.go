@@ -12,12 +12,12 @@ import (
 type visit struct {
 	at      time.Duration
 	booking store.Booking
-	maxWait time.Duration // it leaves after so long; 0: never
+	maxWait time.Duration // it leaves after this time, or never if 0
 	settled int           // what its first charge turns out to cost; below 0: it is not settled
 	delay   time.Duration // how long after its start that is known
 }
 
-// A turnEvent is something else that happens to a budget.
+// A turnEvent is an event of a budget that is no visit.
 type turnEvent struct {
 	at     time.Duration
 	charge store.Charge
@@ -100,7 +100,7 @@ func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
 	}
 }
 
-// when notes what happens at a moment, behind what else does.
+// when notes an event of a moment, behind the moment's earlier events.
 func (q *perfectQueue) when(at time.Duration, do func()) {
 	i, _ := slices.BinarySearchFunc(q.nexts, at, func(e perfectEvent, at time.Duration) int { return cmp.Compare(e.at, at+1) })
 	q.nexts = slices.Insert(q.nexts, i, perfectEvent{at, do})
@@ -141,7 +141,7 @@ func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
 		k := q.plan.visits[i].booking
 		k.NotBefore = 0
 		if slices.ContainsFunc(k.Charges, func(c store.Charge) bool { return held[c.Budget.Key] }) {
-			continue // behind another
+			continue // behind a second waiter
 		}
 
 		if first := q.ledger.earliest(k, t); first > t {

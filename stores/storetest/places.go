@@ -38,7 +38,7 @@ func (b *bench) ten(name string) store.Charge {
 	return c
 }
 
-// crowdFor lets so many visitors come for a charge, 10 ms apart.
+// crowdFor lets n visitors come for a charge, 10 ms apart.
 func (b *bench) crowdFor(c store.Charge, n int) (all []*visitor) {
 	b.Helper()
 	for range n {
@@ -48,7 +48,7 @@ func (b *bench) crowdFor(c store.Charge, n int) (all []*visitor) {
 	return all
 }
 
-// leavesWithPlace lets a visitor leave its line, and returns what the store keeps of its Turn.
+// leavesWithPlace lets a visitor leave its line, and returns the place that the store keeps.
 func (v *visitor) leavesWithPlace(k store.Store) []byte {
 	v.b.Helper()
 	if !v.waits() || v.grant.OK {
@@ -58,7 +58,7 @@ func (v *visitor) leavesWithPlace(k store.Store) []byte {
 	return k.KeepTurn(&v.booking, v.grant.Turn)
 }
 
-// redeems lets a visitor come with what was kept.
+// redeems lets a visitor come with a kept place.
 func (b *bench) redeems(k store.Store, c store.Charge, kept []byte) *visitor {
 	b.Helper()
 	booking := store.Booking{Charges: []store.Charge{c}, MaxWait: -1, Returns: true}
@@ -70,7 +70,7 @@ func (b *bench) redeems(k store.Store, c store.Charge, kept []byte) *visitor {
 	return b.comes(booking)
 }
 
-// allBegin lets time pass until the visitors have begun, at most so long.
+// allBegin lets time pass until the visitors have begun, with an upper bound.
 func (b *bench) allBegin(most time.Duration, all ...*visitor) (starts []time.Duration) {
 	b.Helper()
 	(&play{bench: b}).allOver(b.now()+most, all...)
@@ -80,8 +80,8 @@ func (b *bench) allBegin(most time.Duration, all ...*visitor) (starts []time.Dur
 	return starts
 }
 
-// placeKeepsItsRank: a caller leaves its line and comes back later. It begins behind those that came
-// before it, and before those that came after it and have no start yet.
+// placeKeepsItsRank: a caller leaves its line and comes back later. It begins behind visitors that came
+// before it, and before visitors that came after it and have no start yet.
 func placeKeepsItsRank(b *bench, k store.Store) {
 	c := b.ten("rank")
 	all := b.crowdFor(c, 40)
@@ -125,7 +125,7 @@ func placeOutlivesItsLine(b *bench, k store.Store) {
 		}
 	}
 
-	// What is booked stays: starts within the horizon, since the first of the young ones came.
+	// Bookings stay: starts within the horizon, since the first of the young visitors came.
 	if most := int((200*ms + horizon + b.slack.Order) / (100 * ms)); passed > most {
 		b.errorf("a caller with a place from an earlier line begins behind %d of 20 that came after it, want at most %d", passed, most)
 	}
@@ -155,7 +155,7 @@ func placeBlocksNobody(b *bench, k store.Store) {
 	}
 }
 
-// placeForged: whatever is changed in what was kept, and however often it is redeemed, no more begin than may.
+// placeForged: however a kept place is changed, and however often it is redeemed, the limit holds.
 func placeForged(b *bench, k store.Store) {
 	c := b.ten("forged")
 	all := b.crowdFor(c, 30)
@@ -188,7 +188,7 @@ func placeForged(b *bench, k store.Store) {
 	}
 }
 
-// placeForeign: what another store kept, or nobody, is no Turn.
+// placeForeign: a place of a foreign store, or of nobody, is no Turn.
 func placeForeign(b *bench, k store.Store) {
 	booking := store.Booking{Charges: []store.Charge{b.ten("foreign")}, MaxWait: -1}
 	own := k.KeepTurn(&booking, nil)
@@ -202,7 +202,7 @@ func placeForeign(b *bench, k store.Store) {
 	}
 }
 
-// placeAppointments: callers that leave are told to come one after the other. Those that come back are not told to come
+// placeAppointments: callers that leave are told to come one by one. Callers that come back are not told to come
 // behind all that left after them.
 func placeAppointments(b *bench, k store.Store) {
 	c := charge("appointments", store.PerSecond(10))

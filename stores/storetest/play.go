@@ -28,7 +28,7 @@ type caller struct {
 	program string // whose caller it is
 }
 
-// enter lets the moves that follow be those of a program.
+// enter lets a program make the moves that follow.
 func (p *play) enter(program string) {
 	if p.fleet == nil {
 		return
@@ -86,14 +86,14 @@ func (p *play) name(m *move, made []*caller) {
 	}
 }
 
-// calm lets visitors do what they have to do at this moment.
+// calm lets visitors do their work of this moment.
 func (p *play) calm() {
 	if len(p.came) > 0 {
 		synctest.Wait()
 	}
 }
 
-// visitors are those that a move is about.
+// visitors are the visitors of a move.
 func (p *play) visitors(m *move) (all []*visitor) {
 	for _, c := range p.of(m) {
 		all = append(all, c.visitor)

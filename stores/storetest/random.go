@@ -15,7 +15,7 @@ const (
 	randomOps   = 500
 
 	// chapter is after how many operations the whole history is counted and
-	// what is long past is forgotten.
+	// the far past is forgotten.
 	chapter = 500
 
 	// deepest is how many different starts may matter to one budget where
@@ -29,7 +29,7 @@ const (
 	most = 40
 )
 
-// A mood says what a random run tries, and with it how much can be compared.
+// A mood says which operations a random run tries, and with it how much can be compared.
 type mood int
 
 const (
@@ -74,7 +74,7 @@ func randomOdd(b *bench, seed uint64, ops int) {
 	operate(newWorld(b, seed, moodOf(seed), true), ops)
 }
 
-// operate does so many operations, and counts the history now and then.
+// operate does n operations, and counts the history now and then.
 func operate(w *world, ops int) {
 	w.Helper()
 	for w.op = range ops {
@@ -98,7 +98,7 @@ func newDice(b *bench, seed, kind uint64) dice {
 	return dice{bench: b, seed: seed, rng: rand.New(rand.NewPCG(seed, kind))}
 }
 
-// chance is true in so many of a hundred cases.
+// chance is true in the given number of a hundred cases.
 func (d *dice) chance(percent int) bool { return d.rng.IntN(100) < percent }
 
 // clock is the store's time in microseconds.
@@ -110,7 +110,7 @@ func (d *dice) failf(format string, args ...any) {
 	d.fatalf("seed %d, operation %d, at %v: "+format, append([]any{d.seed, d.op, d.now()}, args...)...)
 }
 
-// A world is a store under random use, and the truth about it: what was really
+// A world is a store under random use, and the truth about it: the starts that were really
 // granted, whether or not it should have been.
 type world struct {
 	dice
@@ -119,7 +119,7 @@ type world struct {
 	odd     bool // all limits are windows with fixed edges that divide no second
 	truth   *ledger
 	budgets []store.Charge    // with the limits that hold now
-	grants  []granted         // the latest ones
+	grants  []granted         // the latest starts
 	above   map[[16]byte]bool // some start turned out to cost more
 }
 
@@ -181,10 +181,10 @@ func (w *world) step() {
 	}
 }
 
-// change gives the budget another limit. Three things a store need not know: what
+// change gives the budget a new limit. Three things a store need not know: the cost that
 // happened before the budget was idle for a whole window, since idle budgets are
 // forgotten; penalties after which nothing is slow any more; and, for a pace or a
-// bucket, what starts under another limit would have cost it.
+// bucket, the cost of starts under a former limit.
 func (w *world) change(c *store.Charge) {
 	stays := w.truth.stays[c.Budget.Key]
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
@@ -281,7 +281,7 @@ func (w *world) cancel() {
 }
 
 // remove takes a start out of the truth. Where limits change a store may still
-// know of one that no longer counts.
+// know of a start that no longer counts.
 func (w *world) remove(old granted) {
 	now := w.clock()
 	if w.mood == changing {

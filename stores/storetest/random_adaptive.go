@@ -45,7 +45,7 @@ func newAdaptiveWorld(b *bench, seed uint64) *world {
 	return w
 }
 
-// adapt makes a budget one that learns. How what is left of a pace or a bucket is counted,
+// adapt makes a budget learn. How the rest of a pace or a bucket is counted,
 // while the ceiling rises, is the store's own affair.
 func (w *world) adapt(c *store.Charge) {
 	for k := c.Limit.Kind(); k != store.KindSlidingWindow && k != store.KindFixedWindow || c.Limit.Per() == 0; k = c.Limit.Kind() {
@@ -58,7 +58,7 @@ func (w *world) adapt(c *store.Charge) {
 }
 
 // refuse tells the store and the truth that the upstream refused one of the latest starts,
-// and compares what they learn. A store need not know how full the window of the start
+// and compares the ceilings. A store need not know how full the window of the start
 // was, if a part of it is over.
 func (w *world) refuse() {
 	w.Helper()

@@ -7,7 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Traffic is a store under random use of what is in flight, and the truth about
+// Traffic is a store under random use of slots, and the truth about
 // it. Time passes only while nobody is in line: there all that matters is the
 // order.
 type traffic struct {
@@ -16,13 +16,13 @@ type traffic struct {
 	ledger  *ledger
 	flights []store.Charge
 	windows []store.Charge
-	costly  bool // costs in flight differ; else reserves do
+	costly  bool // costs in flight differ; otherwise reserves do
 	running []start
-	booked  []start // those that wait for a window
+	booked  []start // bookings that wait for a window
 	waiting []place
 }
 
-// A start is what was granted, and for when. What was settled is in use, and
+// A start is a grant with its time. A settled start is in use, and
 // not cancelled.
 type start struct {
 	ticket
@@ -156,7 +156,7 @@ func (w *traffic) isAnswer(k store.Booking, g store.Grant, wait int64, lacking [
 	}
 }
 
-// look compares the called waiters, and now and then what is in flight.
+// look compares the called waiters, and now and then the slots in flight.
 func (w *traffic) look() {
 	w.Helper()
 	for _, p := range w.waiting {

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// end releases or cancels what is in flight.
+// end releases or cancels slots in flight.
 func (w *traffic) end() {
 	s, ok := takeOne(w.rng, &w.running)
 	if !ok {
@@ -24,7 +24,7 @@ func (w *traffic) end() {
 	w.lines.call()
 }
 
-// settleOne settles what is in flight; the room that it has there stays as it is.
+// settleOne settles a start in flight; the room that it has there stays as it is.
 func (w *traffic) settleOne() {
 	w.Helper()
 	s, ok := takeOne(w.rng, &w.running)
@@ -46,7 +46,7 @@ func (w *traffic) settleOne() {
 	w.running = append(w.running, s)
 }
 
-// awaitOne goes on with one that waits for a window: it books again when its
+// awaitOne goes on with a booking that waits for a window: it books again when its
 // time has come, or earlier if somebody is in line. Some leave instead.
 func (w *traffic) awaitOne() {
 	w.Helper()
@@ -73,7 +73,7 @@ func (w *traffic) awaitOne() {
 	w.try(s.booking, nil)
 }
 
-// comeBack books again for one in line, more often than not one that is called.
+// comeBack books again for a waiter in line, more often than not for a summoned one.
 func (w *traffic) comeBack() {
 	w.Helper()
 	p, ok := takeOne(w.rng, &w.waiting)

@@ -30,16 +30,16 @@ func (w *world) settleOne() {
 			return // nobody books that again
 		}
 		if !isOpen(*c) && !slices.Contains(w.truth.stays[c.Budget.Key], stayOf(*c, old.booking.Spread, old.at)) {
-			return // it was over before its cost was known: nobody gives back what was not booked
+			return // it was over before its cost was known: no cost is given back that was not booked
 		}
 	}
 
 	w.grants = append(w.grants, old)
 }
 
-// trueCost is what a start turns out to have cost: less, the same, or more, even
+// trueCost is the cost that a start turns out to have: less, the same, or more, even
 // above the limit of a window. A pace and a bucket are not overdrawn: there a
-// store may be more careful, or forget what is more than a full bucket once
+// store may be more careful, or forget the excess over a full bucket once
 // nothing has happened for as long as it takes to fill it.
 func (w *world) trueCost(c store.Charge, g granted) int {
 	cost := w.rng.IntN(c.Cost + 1)
@@ -60,7 +60,7 @@ func (w *world) trueCost(c store.Charge, g granted) int {
 	return cost
 }
 
-// affordable is the cost, if the limit allows that, or what was booked.
+// affordable is the cost, if the limit allows that, or the booked cost.
 func (w *world) affordable(c store.Charge, g granted, cost int) int {
 	s := stayOf(c, g.booking.Spread, g.at)
 	others := slices.Clone(w.truth.stays[c.Budget.Key])
@@ -76,7 +76,7 @@ func (w *world) affordable(c store.Charge, g granted, cost int) int {
 
 // state tells the store, and the truth, that an upstream has less left, or more,
 // than we believe. A bucket with starts to come is left alone: nothing says how
-// far a store can look into one that is overdrawn.
+// far a store can look into an overdrawn bucket.
 func (w *world) state() {
 	w.Helper()
 	c, now := w.budgets[w.rng.IntN(len(w.budgets))], w.clock()

@@ -30,7 +30,7 @@ func randomLineChecks() []check {
 	return all
 }
 
-// RandomLine lets so many random callers come to a store and wait, and compares what
+// RandomLine lets n random callers come to a store and wait, and compares what
 // happens with the perfect queue. A failure names the seed. Run includes some seeds of it.
 func RandomLine(t *testing.T, slack Slack, newStore func(*testing.T) store.Store, seed uint64, visits int) {
 	synctest.Test(t, func(t *testing.T) {
@@ -203,9 +203,9 @@ func uses(k store.Booking, c store.Charge) bool {
 	return slices.ContainsFunc(k.Charges, func(o store.Charge) bool { return o.Budget == c.Budget })
 }
 
-// isOrdered: of two that wait for the same budget only, the one of the higher priority, or
+// isOrdered: of two that wait for the same budget only, the waiter of the higher priority, or
 // of the same and that came first, begins first. It may be later if it had its start
-// already when the other took one that was given back, and if it came or came back after
+// already when the second waiter took a start that was given back, and if it came or came back after
 // that; and several that come back at one moment do so in any order.
 func (r *lineRun) isOrdered() {
 	r.Helper()
@@ -235,8 +235,8 @@ func (r *lineRun) isOrdered() {
 
 // isBusy: what began until some time is about as much as in the perfect queue until a
 // little earlier. It may be less by one costly request, and as much for each penalty. Where callers need several
-// budgets, their arrivals in one of the lines depend on the others, and refunds come when
-// what is near is booked: then only the end is compared, in carryOut.
+// budgets, their arrivals in one of the lines depend on the remaining lines, and refunds come when
+// near starts are booked: then only the end is compared, in carryOut.
 func (r *lineRun) isBusy() {
 	r.Helper()
 	for _, c := range r.plan.budgets {
@@ -268,7 +268,7 @@ func (r *lineRun) starts() (all []time.Duration) {
 	return all
 }
 
-// begun sums the costs of those that began, according to some starts, until t.
+// begun sums the costs of the callers that began, according to some starts, until t.
 func (r *lineRun) begun(c store.Charge, starts []time.Duration, t time.Duration) (sum int) {
 	for i, at := range starts {
 		if k := r.plan.visits[i].booking; at != never && at <= t && r.visitors[i].start != never && uses(k, c) {

@@ -14,12 +14,12 @@ import (
 type planner struct {
 	*rand.Rand
 	plan
-	leavers  int // so many of a hundred leave
-	settled  int // so many of a hundred cost less than they booked
+	leavers  int // how many of a hundred leave
+	settled  int // how many of a hundred cost less than they booked
 	headroom bool
 }
 
-// newPlan returns a random plan of so many visits.
+// newPlan returns a random plan of n visits.
 func newPlan(seed uint64, visits int) *plan {
 	p := &planner{Rand: rand.New(rand.NewPCG(seed, 2))}
 	p.leavers, p.headroom = []int{0, 30, 60}[p.IntN(3)], p.IntN(2) == 0
@@ -61,7 +61,7 @@ func newPlan(seed uint64, visits int) *plan {
 	return &p.plan
 }
 
-// length is at most so long.
+// length is a random length up to the given bound.
 func (p *planner) length(most time.Duration) time.Duration {
 	return time.Duration(p.Int64N(int64(most) + 1)).Truncate(tick)
 }
@@ -248,7 +248,7 @@ func (w *world) cost(n int) int {
 	}
 }
 
-// maxWait returns a MaxWait, often one that is just enough or just not.
+// maxWait returns a MaxWait, often a time that is just enough or just not.
 func (w *world) maxWait(k store.Booking) time.Duration {
 	needed := w.truth.earliest(k, w.clock()) - w.clock()
 	switch w.rng.IntN(6) {
@@ -265,7 +265,7 @@ func (w *world) maxWait(k store.Booking) time.Duration {
 	}
 }
 
-// duration is at most so long; coarse ones make times coincide.
+// duration is a random time up to a bound; coarse durations make times coincide.
 func (w *world) duration(longest time.Duration) time.Duration {
 	d := time.Duration(w.rng.Int64N(int64(longest) + 1))
 	grain := []time.Duration{tick, ms, 50 * ms}[w.rng.IntN(3)]
@@ -294,7 +294,7 @@ func (w *world) advance() {
 	}
 }
 
-// keepShallow lets so much time pass that a store of bounded memory can still
+// keepShallow lets enough time pass that a store of bounded memory can still
 // keep every start of the booking's budgets by itself.
 func (w *world) keepShallow(k store.Booking) {
 	if w.mood != exact {

@@ -21,7 +21,7 @@ type statement struct {
 	end   int64 // it says nothing of starts from then on
 }
 
-// statementOf returns what a Quota says, at the time now, of a charge that
+// statementOf returns the statement of a Quota, at the time now, of a charge that
 // counts windows; ok is false if it says nothing.
 func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool) {
 	reset := micros(min(q.Reset, store.MaxPenalty))
@@ -37,7 +37,7 @@ func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool
 	length := width(c)
 	s.end = now + min(reset, length)
 	s.at = s.end - length
-	s.since = s.then + max(0, s.end-micros(doubt)-now) + 1 - length // the reset may be as old as what is left
+	s.since = s.then + max(0, s.end-micros(doubt)-now) + 1 - length // the reset may be as old as the number left
 
 	return s, reset > 0 && length > 0
 }
@@ -95,8 +95,8 @@ func (l *ledger) spend(c store.Charge, at, n int64) {
 	l.stays[c.Budget.Key] = append(l.stays[c.Budget.Key], stay{at, at, int(n)})
 }
 
-// lastOf returns when the last starts before an end begin that cost so much
-// together, of those that are to come.
+// lastOf returns when the last starts before an end begin whose costs reach a sum
+// together, of the starts to come.
 func (l *ledger) lastOf(c store.Charge, now, end, cost int64) int64 {
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(b.at, a.at) })
@@ -111,7 +111,7 @@ func (l *ledger) lastOf(c store.Charge, now, end, cost int64) int64 {
 }
 
 // reconcileBucket: less than what flows in within a second is not worth knowing.
-// The starts to come that no longer fit are the first ones, for as long as it
+// The starts to come that no longer fit are the first, for as long as it
 // takes until the difference has flowed in.
 func (l *ledger) reconcileBucket(c store.Charge, q store.Quota, now int64) (from, until int64) {
 	tokens, each := c.Refill()

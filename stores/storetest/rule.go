@@ -7,14 +7,14 @@ import (
 )
 
 // A stay is one booked start in one budget: it begins at some moment of
-// [at, until] in microseconds since the Unix epoch and costs so much.
+// [at, until] in microseconds since the Unix epoch and has a cost.
 type stay struct {
 	at, until int64
 	cost      int
 }
 
 // fits is the definition of all limits: it reports whether the charge's limit,
-// less its KeepFree, allows the start s next to the others, whatever order they
+// less its KeepFree, allows the start s next to the given starts, whatever order they
 // came in.
 func fits(c store.Charge, others []stay, s stay) bool {
 	switch c.Limit.Kind() {
@@ -27,7 +27,7 @@ func fits(c store.Charge, others []stay, s stay) bool {
 	case store.KindTokenBucket:
 		return fitsBucket(c, others, s)
 	default:
-		return true // unlimited; and what is in flight is not booked for later: see line.go
+		return true // unlimited; and slots are not booked for later: see line.go
 	}
 }
 
@@ -86,8 +86,8 @@ func fitsPaced(c store.Charge, others []stay, s stay) bool {
 	return true
 }
 
-// over is when something booked no longer counts: it has no more influence on
-// later starts, other than through its own window, or through what it left in
+// over is when an entry no longer counts: it has no influence on
+// later starts, other than through its own window, or through its rest in
 // a bucket.
 func over(c store.Charge, s stay) int64 {
 	switch c.Limit.Kind() {
@@ -105,7 +105,7 @@ func over(c store.Charge, s stay) int64 {
 	}
 }
 
-// together sums what can be used in the same window as the first, or in the
+// together sums the starts that can be used in the same window as the first, or in the
 // closed interval of length per and jitter that begins when its use ends.
 func together(c store.Charge, stays []stay, first stay) (sum int) {
 	from, last := first.until, first.until+int64((c.Limit.Per()+c.Jitter)/tick)
@@ -121,7 +121,7 @@ func together(c store.Charge, stays []stay, first stay) (sum int) {
 	return sum
 }
 
-// width is how long the windows are; 0: there are none, or they differ in length.
+// width is how long the windows are, or 0 if there are no windows or they differ in length.
 func width(c store.Charge) int64 {
 	switch c.Limit.Kind() {
 	case store.KindSlidingWindow:
@@ -159,7 +159,7 @@ func window(l store.Limit, t int64) (from, to int64) {
 // micros rounds up to whole microseconds.
 func micros(d time.Duration) int64 { return int64((d + tick - 1) / tick) }
 
-// The definition of an unlimited budget is that of all others, with two differences:
+// The definition of an unlimited budget is the common definition, with two differences:
 // every start fits, and nothing is kept but probes, until the budget is resumed.
 
 // isOpen reports whether the charge's limit is Unlimited.
@@ -174,7 +174,7 @@ func (l *ledger) isProbe(c store.Charge, spread time.Duration, t int64) bool {
 	return p.end != 0 && g.holds(stayOf(c, spread, t))
 }
 
-// resume opens a budget. What had another limit goes on counting under that.
+// resume opens a budget. An entry under a former limit goes on counting under it.
 func (l *ledger) resume(c store.Charge) {
 	delete(l.closed, c.Budget.Key)
 	delete(l.bans, c.Budget.Key)

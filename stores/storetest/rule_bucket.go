@@ -22,12 +22,12 @@ func flowOf(c store.Charge) flow {
 	return flow{int64(c.Limit.Capacity() - c.KeepFree), tokens, each, micros(c.Jitter)}
 }
 
-// holds reports whether an interval of length d may hold so many starts.
+// holds reports whether an interval of length d may hold n starts.
 func (f flow) holds(cost, d int64) bool {
 	return (cost-f.room)*f.micros <= f.tokens*max(0, d-f.jitter)
 }
 
-// after returns the length of the shortest interval that may hold so many
+// after returns the length of the shortest interval that may hold n
 // starts, if they are more than the bucket holds at once.
 func (f flow) after(cost int64) int64 {
 	return f.jitter + ((cost-f.room)*f.micros+f.tokens-1)/f.tokens
@@ -84,7 +84,7 @@ func nextBucket(c store.Charge, others []stay, s stay) int64 {
 }
 
 // beginnings are the moments at which an interval that holds s can begin, with
-// the costs of what can no longer be used then.
+// the costs of starts that can no longer be used then.
 func beginnings(all []stay, s stay) []mark {
 	slices.SortFunc(all, func(a, b stay) int { return cmp.Compare(a.until, b.until) })
 	var marks []mark
@@ -100,7 +100,7 @@ func beginnings(all []stay, s stay) []mark {
 }
 
 // endings are the moments at which such an interval can end, with the costs of
-// what only begins later. Where s can be used for a while, another may be gone
+// starts that only begin later. Where s can be used for a while, an earlier start may be gone
 // before it and the interval is but that moment.
 func endings(all []stay, s stay) []mark {
 	marks := []mark{{s.at, 0}, {s.until, 0}}
@@ -128,7 +128,7 @@ func endings(all []stay, s stay) []mark {
 }
 
 // full joins what begins at one moment: however much it came to cost, it takes
-// no more than a full bucket.
+// at most a full bucket.
 func full(c store.Charge, stays []stay) []stay {
 	slices.SortFunc(stays, func(a, b stay) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.until, b.until))

@@ -7,7 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A ceiling is the definition of what is learned: how much of a limit was refused, when,
+// A ceiling is the definition of a learned limit: how much of a limit was refused, when,
 // and of a window of which length. The zero value is none.
 type ceiling struct {
 	top    float64
@@ -60,7 +60,7 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 		c.Limit = store.SlidingWindow(n, c.Limit.Per())
 	case store.KindFixedWindow:
 		c.Limit = store.FixedWindow(n, c.Limit.Per())
-	case store.KindLeakyBucket: // units are so much longer
+	case store.KindLeakyBucket: // units are longer by this factor
 		unit := time.Duration(float64(pace(c))/share) * tick
 		c.Limit = store.LeakyBucket(c.Limit.N(), time.Duration(c.Limit.N())*unit-c.Jitter)
 	case store.KindTokenBucket: // less flows into a smaller one
@@ -71,7 +71,7 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 	return c
 }
 
-// learn is what a ledger learns from the refusal of a start: nothing, if it began before
+// learn lets a ledger learn from the refusal of a start: nothing, if it began before
 // the last lesson, or when a penalty lasted or in the time of a probe, or if the budget
 // was more than full.
 func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
@@ -87,7 +87,7 @@ func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 	used := l.used(c, at)
 	if at > old.fell && at <= now && (last.end == 0 || at >= last.end+last.probe) && used <= allowed(c) {
 		if used = max(1, used); used < from/2 {
-			used = from * 3 / 4 // it may be about something else
+			used = from * 3 / 4 // it may have a different cause
 		}
 
 		next := ceiling{max(1, min(from, used)), now, c.LearningPeriod()}

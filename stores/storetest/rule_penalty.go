@@ -8,20 +8,20 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A penalty is the last one of a budget: what is known of it decides how the budget
+// A penalty is the last one of a budget: its fields decide how the budget
 // comes back, and whether the next one is the same, met again.
 type penalty struct {
 	end    int64 // 0: there was none
 	length int64 // for how long it closed the budget
 	probe  int64 // for how long the first start after it is alone
-	times  int64 // how often in a row it was met; 0: it was no refusal
+	times  int64 // how often in a row it was met, or 0 if it was no refusal
 }
 
 // longestGrown is the most that a penalty grows to because it was met again.
 const longestGrown = time.Hour
 
 // step is how long each of the two steps of the slow start after the penalty lasts at
-// the most: half as long as the penalty did, and no more than longestStep.
+// the most: half as long as the penalty did, and at most longestStep.
 func (p penalty) step() int64 { return min(p.length/2, micros(longestStep)) }
 
 // forgotten is when the penalty is: a refusal that comes later has nothing to do with it.
@@ -35,10 +35,10 @@ func grown(length int64) int64 {
 	return min(length*(length/micros(sec)), hour)
 }
 
-// then returns the penalty that another one makes of this. A refusal of a request that
+// then returns the penalty that a later penalty makes of this. A refusal of a request that
 // started after the end, or in the last half of the penalty, because clocks of nodes
 // drift, met it again. One of a request that started before belongs to it, and comes late.
-// Its answer took so long; the store may be told later.
+// Its answer took some time; the store may be told later.
 func (p penalty) then(now, length, refused, took int64) penalty {
 	if length <= 0 {
 		return p
@@ -72,7 +72,7 @@ func (p penalty) repeated(now int64) int {
 }
 
 // shut closes a budget for a while, if it is not closed for longer, because a request was
-// refused that was sent so long ago; 0: none was. No time is no penalty, after which nothing
+// refused that was sent the given time ago, or 0 if none was. No time is no penalty, after which nothing
 // begins slowly.
 func (l *ledger) shut(c store.Charge, now int64, d, ago time.Duration) {
 	l.shutLate(c, now, d, ago, ago)
@@ -96,7 +96,7 @@ func (l *ledger) penalty(key [16]byte) penalty {
 }
 
 // A gap is the time after the first start that follows a penalty in which
-// nobody else starts: the answer to that one, the probe, may be another penalty.
+// nobody starts besides: the answer to that start, the probe, may be a further penalty.
 type gap struct{ begin, end int64 }
 
 // A probe is alone for twice as long as the refusal took, within these bounds, and not
@@ -107,12 +107,12 @@ const (
 )
 
 // probeOf is for how long the probe after a penalty of such a length is alone, if its
-// refusal took so long; 0: it was no refusal.
+// refusal took this time, or 0 if it was no refusal.
 func probeOf(length, refused int64) int64 {
 	return max(micros(probeTime), min(2*refused, micros(longestTime), length))
 }
 
-// gapOf returns the gap after a penalty next to what was booked: none until something
+// gapOf returns the gap after a penalty next to the bookings; there is no gap until something
 // begins in it.
 func gapOf(c store.Charge, stays []stay, p penalty) gap {
 	g := gap{p.end, p.end + p.probe}
@@ -143,7 +143,7 @@ type ramp struct {
 // longestStep is the longest step of a slow start.
 const longestStep = 20 * time.Second
 
-// rampOf returns the slow start after a penalty, next to what was booked.
+// rampOf returns the slow start after a penalty, next to the bookings.
 func rampOf(c store.Charge, stays []stay, p penalty) ramp {
 	switch length := width(c); {
 	case p.end == 0:
@@ -159,7 +159,7 @@ func rampOf(c store.Charge, stays []stay, p penalty) ramp {
 	}
 }
 
-// shares are what the first windows, or steps, have of a limit: an eighth, a half.
+// shares are the parts of a limit that the first windows, or steps, have: an eighth, a half.
 func shares(n int) []int { return []int{(n + 7) / 8, (n + 1) / 2} }
 
 // rampOfWindows: all but its share of each of the first windows counts as booked
@@ -175,7 +175,7 @@ func rampOfWindows(c store.Charge, stays []stay, closed int64, shares func(n int
 }
 
 // rampOfSteps: the same with steps that are shorter than the window, and a limit of as
-// much as the window has for so long.
+// much as the window has for this time.
 func rampOfSteps(c store.Charge, stays []stay, p penalty, window int64, shares func(n int) []int) ramp {
 	r := ramp{begin: p.end, end: p.end, stays: stays, step: p.step()}
 	if r.step == 0 {
@@ -190,12 +190,12 @@ func rampOfSteps(c store.Charge, stays []stay, p penalty, window int64, shares f
 	return r
 }
 
-// since returns a copy of what was booked and can be used from a moment on.
+// since returns a copy of the bookings that can be used from a moment on.
 func since(stays []stay, t int64) []stay {
 	return slices.DeleteFunc(slices.Clone(stays), func(s stay) bool { return s.until < t })
 }
 
-// part is what one of so many parts has, rounded up.
+// part is one of n equal parts, rounded up.
 func part(n, parts int) int { return (n + parts - 1) / parts }
 
 // over is when something booked no longer counts in the ramp, if that is later than for

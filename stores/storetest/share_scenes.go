@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	shareHorizon = 250 * ms // that of throttle for callers with a share
-	shareWindows = 10       // every share has its part over so many windows
-	shareWarm    = 2        // after so many
+	shareHorizon = 250 * ms // throttle's own for callers with a share
+	shareWindows = 10       // every share has its part over this number of windows
+	shareWarm    = 2        // after this number of windows
 	shareJitter  = 35 * ms
 )
 
@@ -23,7 +23,7 @@ type shareScene struct {
 	n       int
 	tenants []tenant
 	phase   uint64 // of the random numbers
-	random  bool   // nobody has seen it: what is rare may happen
+	random  bool   // nobody has seen it: a rare event may happen
 }
 
 // A tenant is the callers of one share.
@@ -32,14 +32,14 @@ type tenant struct {
 	load       float64 // how much they ask for, of the share's part if all shares asked for enough
 	least      int     // the least cost of a caller
 	most       int     // the highest
-	heap       int     // so many more come at the begin
+	heap       int     // how many more come at the begin
 	from, to   float64 // they come between these windows; to 0: until the end
-	leave      int     // so many of a hundred leave after 0.6 to 2.6 s
+	leave      int     // how many of a hundred leave after 0.6 to 2.6 s
 	everybody  bool    // so do all that still wait at to
 	withoutOne bool    // they have no share
 }
 
-// shareScenes are those of the contract.
+// shareScenes are the scenes of the contract.
 func shareScenes() []shareScene {
 	light, heavy := tenant{load: 0.1}, tenant{load: 4}
 	heap := tenant{heap: 2000}
@@ -68,7 +68,7 @@ func shareScenes() []shareScene {
 	}
 }
 
-// some returns so many tenants.
+// some returns n tenants.
 func some(n int, of func(int) tenant) (all []tenant) {
 	for i := range n {
 		all = append(all, of(i))
@@ -103,7 +103,7 @@ func randomShares(seed uint64) shareScene {
 	return s
 }
 
-// charge is that of a caller.
+// charge is the charge of a caller.
 func (s shareScene) charge(c sharer) store.Charge {
 	k := charge("shares", store.PerSecond(s.n))
 	k.Jitter, k.Pace = shareJitter, (900 * ms / time.Duration(s.n)).Truncate(tick)
@@ -117,12 +117,12 @@ func (s shareScene) rate() float64 { return float64(s.n) / s.window().Seconds() 
 // window is how long a start counts.
 func (s shareScene) window() time.Duration { return sec + shareJitter + tick }
 
-// windows returns so many.
+// windows returns the length of n windows.
 func (s shareScene) windows(n float64) time.Duration {
 	return time.Duration(n * float64(s.window())).Truncate(tick)
 }
 
-// part is what a tenant gets of the rate if all ask for more than that.
+// part is a tenant's part of the rate if all ask for more than their parts.
 func (s shareScene) part(i int) float64 {
 	sum := 0
 	for _, a := range s.tenants {
@@ -137,7 +137,7 @@ const (
 	shareOpening = 20
 )
 
-// shareID is that of the i-th tenant.
+// shareID is the share of the i-th tenant.
 func (s shareScene) shareID(i int) uint64 {
 	if s.tenants[i].withoutOne {
 		return 0
@@ -146,7 +146,7 @@ func (s shareScene) shareID(i int) uint64 {
 }
 
 // sharers returns all callers, in the order in which they come. Those of one tenant come evenly. Before
-// them others use a whole window evenly: of an idle budget those that come first would have all
+// them others use a whole window evenly: of an idle budget the first callers would have all
 // at once, and room would come back at once ever after.
 func (s shareScene) sharers() (all []sharer) {
 	for i := range shareOpening {

@@ -7,18 +7,18 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A shareTold is what a store told of the shares of a budget at one moment, and what it should have told, by ID.
+// A shareTold is a store's report on the shares of a budget at one moment, and the true report, by ID.
 type shareTold struct {
 	at            time.Duration
 	told          map[uint64]store.ShareStatus
-	waits, booked map[uint64]int // the costs of the callers in line, and of those that have had their turn
+	waits, booked map[uint64]int // the costs of the callers in line, and of the callers that have had their turn
 	weights       map[uint64]int
 }
 
-// asksAt are the windows after which the store is asked what it tells.
+// asksAt are the windows after which the store is asked for its report.
 var asksAt = []float64{6, 7.3, 9}
 
-// asks asks the store what the shares of the budget are like.
+// asks asks the store about the shares of the budget.
 func (r *shareRun) asks() {
 	r.Helper()
 	synctest.Wait()
@@ -60,7 +60,7 @@ func (r *shareRun) asks() {
 	r.told = append(r.told, a)
 }
 
-// areTold: who asks is told how much waits of each share, and what the shares that wait all the time were served meanwhile.
+// areTold: the report says how much waits of each share, and what those shares that wait all the time were served meanwhile.
 func (r *shareRun) areTold() {
 	r.Helper()
 	for i, a := range r.told {
@@ -91,7 +91,7 @@ func (r *shareRun) areTold() {
 	}
 }
 
-// isAlways reports whether callers of a share wait between the times at which the store is asked: they ask for so much more than their part.
+// isAlways reports whether callers of a share wait between the times at which the store is asked: they ask for far more than their part.
 func (r *shareRun) isAlways(id uint64) bool {
 	for i, a := range r.scene.tenants {
 		if r.scene.shareID(i) == id {

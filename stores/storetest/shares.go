@@ -12,8 +12,8 @@ import (
 
 // Shares checks that a store shares a budget out among the shares of its callers, as
 // [store.Share] says: every share gets its part, a share that asks for little does not wait for the
-// others, all of the limit is used, and Status tells who waits. It compares what happens with a fair queue that serves one caller after the other.
-// It plays the scenes whose names are for play; nil: all of them.
+// others, all of the limit is used, and Status tells who waits. It compares what happens with a fair queue that serves callers one by one.
+// It plays the scenes whose names are for play, or all scenes if play is nil.
 func Shares(t *testing.T, slack Slack, newStore func(*testing.T) store.Store, play func(name string) bool) {
 	for _, s := range shareScenes() {
 		if play == nil || play(s.name) {
@@ -27,7 +27,7 @@ func RandomShares(t *testing.T, slack Slack, newStore func(*testing.T) store.Sto
 	randomShares(seed).play(t, slack, newStore)
 }
 
-// play lets all callers come to a store, and compares what they got with the fair queue.
+// play lets all callers come to a store, and compares their starts with the fair queue's.
 func (s shareScene) play(t *testing.T, slack Slack, newStore func(*testing.T) store.Store) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -45,7 +45,7 @@ type shareRun struct {
 	scene    shareScene
 	callers  []sharer
 	visitors []*visitor
-	told     []shareTold // what the store told of shares, by time
+	told     []shareTold // the store's reports on shares, by time
 	end      time.Duration
 }
 
@@ -114,8 +114,8 @@ func (r *shareRun) isLawful(starts []time.Duration) {
 	}
 }
 
-// areParts: what each share got over ten windows is what the fair queue gives it, within 5 % and two
-// of its callers. Starts within the horizon are booked already when others come and go; what they
+// areParts: each share's starts over ten windows are the fair queue's, within 5 % and two
+// of its callers. Starts within the horizon are booked already when callers come and go; the room they
 // leave of that, if they ask for little, is a large part of what one other share gets.
 func (r *shareRun) areParts(starts, want []time.Duration) {
 	r.Helper()
@@ -136,7 +136,7 @@ func (r *shareRun) areParts(starts, want []time.Duration) {
 	}
 }
 
-// isUsed: of what the fair queue serves, 98 % are used; 88 % if costs differ, as without shares, or in a random
+// isUsed: of the fair queue's starts, 98 % are used; 88 % if costs differ, as without shares, or in a random
 // scene. It returns how much was used if that is less than all.
 func (r *shareRun) isUsed(starts []time.Duration) float64 {
 	r.Helper()
@@ -188,7 +188,7 @@ func (r *shareRun) isSoon(starts []time.Duration) {
 }
 
 // isInOrder: within a share the first to come is the first served. A start that is booked already stays
-// where it is if a later caller finds one that was given back.
+// where it is if a later caller finds a start that was given back.
 func (r *shareRun) isInOrder(starts []time.Duration) {
 	r.Helper()
 	last := make(map[uint64]int)

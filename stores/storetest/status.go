@@ -32,7 +32,7 @@ func (l *ledger) status(c store.Charge, now int64) store.Status {
 	return st
 }
 
-// statusFields are the numbers of a Status; "all" is what is used or booked.
+// statusFields are the numbers of a Status; "all" is the sum of used and booked.
 var statusFields = map[string]func(st store.Status) float64{
 	"used":     func(st store.Status) float64 { return float64(st.Used) },
 	"booked":   func(st store.Status) float64 { return float64(st.Booked) },
@@ -90,7 +90,7 @@ func (s *scope) fields(m *move, words []string) {
 	}
 }
 
-// isStatus compares a status with what a move of a vector expects.
+// isStatus compares a status with the expectation of a vector's move.
 func (p *play) isStatus(m *move, c store.Charge) {
 	p.Helper()
 	st, err := p.store.Status(p.Context(), c)

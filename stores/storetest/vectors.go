@@ -22,7 +22,7 @@ type vectorLine struct {
 	text   string
 }
 
-// vectorsOf returns the checks of one file; none if the file has mistakes, which vectors tells.
+// vectorsOf returns the checks of one file. A file with mistakes has no checks, and vectors tells the mistakes.
 func vectorsOf(file string) []check {
 	all, _ := vectors()
 	return all[file]

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A verb is what a move is about, what stands behind its arrow, and what it does.
+// A verb has the subject of a move, the form of its expectation, and its action.
 type verb struct {
 	needs string
 	wants int
@@ -94,7 +94,7 @@ type vector struct {
 	cases [][]move
 }
 
-// run plays all cases on one store, one after another, each on budgets of its own and from a
+// run plays all cases on one store in order, each on budgets of its own and from a
 // full hour on.
 func (v vector) run(b *bench) {
 	b.Helper()

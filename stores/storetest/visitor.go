@@ -33,10 +33,10 @@ type visitor struct {
 	calls   int           // how often it was called
 	stood   time.Duration // when it came to the line, or came back, last
 	since   time.Duration // when it got the start that it holds
-	lost    bool          // it had another start before
+	lost    bool          // it had a different start before
 	over    bool          // it began, was refused, or left
 	refused bool
-	begins  func() // is called when it has begun; nil: nothing is
+	begins  func() // is called when it has begun, if not nil
 }
 
 // comes books for a new visitor, and lets it go on by itself. The answer is there
@@ -190,7 +190,7 @@ func (v *visitor) ends(start time.Duration) {
 	v.over, v.start = true, start
 }
 
-// leaves gives up what the visitor has.
+// leaves gives up the visitor's start or place.
 func (v *visitor) leaves() {
 	close(v.left)
 	synctest.Wait()
@@ -222,7 +222,7 @@ func (v *visitor) begun() time.Duration {
 	return v.start
 }
 
-// settles says what a visitor that began has cost.
+// settles says the cost of a visitor that began.
 func (v *visitor) settles(costs ...int) {
 	v.b.Helper()
 	v.b.settle(v.booking, v.grant, costs...)

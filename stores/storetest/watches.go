@@ -1,6 +1,6 @@
 package storetest
 
-// watches watches over starts; those of charges are booked first.
+// watches watches over starts; starts of charges are booked first.
 func (p *play) watches(m *move) {
 	p.Helper()
 	for _, c := range append(p.bookEach(m), p.of(m)...) {
@@ -13,7 +13,7 @@ func (p *play) watch(c *caller) {
 	c.watched = p.store.Watch(&c.booking, c.grant, c.news)
 }
 
-// moveOn gives a start back for another one, and watches over that.
+// moveOn gives a start back for a new one, and watches over the new start.
 func (p *play) moveOn(m *move, c *caller) {
 	p.Helper()
 	c.watched.Stop()
