@@ -54,18 +54,26 @@ func (s *spread) Cancel(b *store.Booking, g store.Grant) {
 	node.Cancel(&own, g)
 }
 
-// spreadStores returns stores whose callers are spread over so many nodes.
+// spreadStores returns stores whose callers are spread over so many nodes, which hear no messages.
 func spreadStores(server *redistest.Server, nodes int) func(*testing.T) store.Store {
-	return func(t *testing.T) store.Store {
-		client := server.Client(t)
-		forgets(t, client)
-		s := &spread{}
-		for range nodes {
-			s.nodes = append(s.nodes, atRest(t, redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock)))
+	return func(t *testing.T) store.Store { return newSpread(t, server, nodes, false) }
+}
+
+// newSpread returns a store whose callers are spread over so many nodes.
+func newSpread(t *testing.T, server *redistest.Server, nodes int, listens bool) *spread {
+	t.Helper()
+	client := server.Client(t)
+	forgets(t, client)
+	s := &spread{}
+	for range nodes {
+		node := atRest(t, redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock))
+		if listens {
+			node.Listen()
 		}
-		s.Store = s.nodes[0]
-		return s
+		s.nodes = append(s.nodes, node)
 	}
+	s.Store = s.nodes[0]
+	return s
 }
 
 // TestP5_Shares: the shares of callers get their parts, whether the callers come to one program or to several.
@@ -73,7 +81,7 @@ func TestP5_Shares(t *testing.T) {
 	soak.WithoutRace(t) // TestVectors has lines with shares
 	server := redistest.Shared(t)
 	play := func(name string) bool {
-		return soak.Most(true, name == "Weights" || name == "Costs" || name == "LightBesideCallersWithoutShare")
+		return soak.Most(true, name == "Weights" || name == "Costs" || name == "LightBesideCallersWithoutShare" || name == "HalfLeave")
 	}
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) { storetest.Shares(t, lineSlack, spreadStores(server, nodes), play) })
@@ -130,7 +138,23 @@ func TestP5_OneByOne(t *testing.T) {
 func TestP5_FairBound(t *testing.T) {
 	soak.WithoutRace(t)
 	server := redistest.Shared(t)
-	for seed := range uint64(soak.Most(40, 4)) {
-		sharetest.FairBound(t, spreadStores(server, 1), seed, 3, 2)
+	for _, p := range []struct {
+		nodes         int
+		listens       bool
+		maxCost       int
+		windows       float64
+		rounds, quick int
+	}{
+		{1, false, 3, 2, 40, 4},
+		{1, false, 20, 2, 40, 10},
+		{3, true, 20, 2, 40, 10},
+		{3, false, 20, 12, 40, 4},
+	} {
+		t.Run(fmt.Sprintf("%d programs, listens %v, costs to %d", p.nodes, p.listens, p.maxCost), func(t *testing.T) {
+			newStore := func(t *testing.T) store.Store { return newSpread(t, server, p.nodes, p.listens) }
+			for seed := range uint64(soak.Most(p.rounds, p.quick)) {
+				sharetest.FairBound(t, newStore, seed, p.maxCost, p.windows)
+			}
+		})
 	}
 }

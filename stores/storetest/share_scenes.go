@@ -65,6 +65,8 @@ func shareScenes() []shareScene {
 		{name: "NoCreditFromBeingAway", n: 60, tenants: []tenant{{load: 3, to: 3}, {load: 3}, {load: 3}, {load: 3, from: 6}}},
 		{name: "NoDebtOfThoseThatLeave", n: 60, tenants: []tenant{{load: 3, leave: 60}, {load: 3}}},
 		{name: "AllLeave", n: 60, tenants: []tenant{{heap: 500, to: 5, everybody: true}, heavy, heavy}},
+		{name: "HalfLeave", n: 600, tenants: []tenant{light, {weight: 2, load: 4, leave: 50}}},
+		{name: "HalfLeaveWithoutShare", n: 600, tenants: []tenant{{load: 3, leave: 50, withoutOne: true}}},
 	}
 }
 

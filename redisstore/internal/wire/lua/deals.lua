@@ -118,6 +118,9 @@ function lanes.free(q)
   for i = 1, #m.share do
     if m.offered[i] > 0 then
       local c = table_of(m, i)
+      if c.told < c.cut and not q.freed then
+        c.since = now -- its waiters are told for the first time
+      end
       c.holds, c.told = 0, FRONT
       set(m, c)
     end
@@ -135,15 +138,16 @@ function lanes.is_left(q, class)
   return false
 end
 
--- offer deals the lanes of a class so much room, by their turns: those with the same tag one after the other. Where there
--- is much room for a few lanes, more is dealt at once.
+-- offer deals the lanes of a class so much room, by their turns: those with the same tag one after the other. A turn is the least cost of the
+-- lane's waiters: complete adds the rest when a waiter comes that costs more, and no waiter is dealt room before the turn of its start tag.
+-- Where there is much room for a few lanes, more is dealt at once, and to a lane whose waiters did not come its step, once.
 local function offer(q, m, class, amount, active)
-  local C, F, L, W = m.class, m.finish, m.left, m.weight
+  local C, F, L, O, W, P = m.class, m.finish, m.left, m.offered, m.weight, m.step
   local least, start = floor(amount / (4 * active)), m.v[class]
   while amount > 0 do
     local first, tag, next_tag, size = {}, math.huge, math.huge, 0
     for i = 1, #C do
-      if L[i] > 0 and C[i] == class then
+      if L[i] > 0 and C[i] == class and (P[i] == 0 or O[i] == 0) then
         local f = F[i]
         if f < tag then
           first, size, tag, next_tag = {i}, 1, f, tag
@@ -162,7 +166,7 @@ local function offer(q, m, class, amount, active)
     for k = 1, size do
       local c = amount > 0 and table_of(m, first[k])
       if c then
-        local passed = move(c, max(c.cost, least, most))
+        local passed = move(c, max(c.cost, least, most, c.step))
         c.offered, c.since, amount = c.offered + passed, now, amount - max(passed, 1)
         start = tag + floor(max(0, passed - c.cost) * UNIT / c.weight)
         c.finish = c.finish + floor(passed * UNIT / c.weight)
@@ -175,8 +179,8 @@ local function offer(q, m, class, amount, active)
 end
 
 -- call offers the lanes of a class what room there is within the horizon. It returns how much is offered then, and whether a
--- waiter should hurry. A lane whose offers have lapsed claims no room until one of its waiters comes: its cut goes over
--- twice as much each time.
+-- waiter should hurry. Offers lapse when their waiters have been told of them and do not come. A lane whose offers have lapsed claims no room
+-- until one of its waiters comes. It is dealt what lapsed again in its turn, as all lanes are, and twice as much each time.
 function lanes.call(r, u, q, class, now, taken)
   local m, limits = q.many, q[class]
   if m.sum[class] <= 0 then
@@ -194,7 +198,8 @@ function lanes.call(r, u, q, class, now, taken)
       end
       local near, since = soon and now > H[i], S[i]
       if near then
-        since = (since == 0 or since > now) and now or since
+        local untold = m.flags[i] % HOLES == NEWS and not q.freed -- this call tells the waiters: see lanes.tell
+        since = (untold or since == 0 or since > now) and now or since
       elseif O[i] > 0 then
         open = open or turn.at(u, reserve, now, 1, 1)
         since = max(open, H[i])
@@ -218,10 +223,9 @@ function lanes.call(r, u, q, class, now, taken)
         c.step = max(2 * c.step, c.offered)
         c.round, c.lapsed, c.since = now, c.cut, now
 
-        -- Who was offered room and comes late is counted when it starts.
-        local lapsed = c.offered
-        c.offered = move(c, c.step)
-        c.finish = max(m.v[class], c.finish + floor((c.offered - lapsed) * UNIT / c.weight))
+        -- The lane has its turn back, all of it: its tag may be below the virtual time. A waiter that comes late is counted when it starts.
+        c.finish = c.finish - floor(c.offered * UNIT / c.weight)
+        c.offered = 0
         lanes.settle(q, c)
       end
       claimed = claimed + (P[i] == 0 and O[i] or 0)

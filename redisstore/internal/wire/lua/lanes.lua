@@ -21,7 +21,7 @@
 --   base      the ticket of a new lane: not below those of lanes that were forgotten
 --   v         the tag of each class. Stored finish tags are counted from it
 --   sum       by class: what waits in all its lanes
---   class, share, weight, cost  of each lane; the last two of the last caller that came
+--   class, share, weight, cost  of each lane: the weight of the last caller that came, and the least cost since callers began to wait
 --   finish, left, offered, since, holds, step
 --   flags     NEWS if the cut was not published, and HOLES if the lane has some
 --   rest      the text; false if the lane is a table
@@ -415,8 +415,8 @@ function lanes.join(q, class, share, weight, cost)
     end
     c.weight = weight
   end
-  c.cost = cost
-  m.weight[c.index], m.cost[c.index] = c.weight, cost
+  c.cost = left(c) > 0 and min(c.cost, cost) or cost
+  m.weight[c.index], m.cost[c.index] = c.weight, c.cost
   return c
 end
 lanes.set, lanes.table_of = set, table_of

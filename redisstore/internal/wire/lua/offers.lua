@@ -1,7 +1,7 @@
 -- What waiters in the line of a row are offered, take, and leave; see queue.lua.
 --
--- needs: frame (max, min, ceil, floor), queue (lanes_of, queue.of, queue.left, queue.waiting, queue.joined, queue.lapsed, queue.settle),
---     search (search_for, earliest), turn (turn, turn.at, turn.units)
+-- needs: frame (max, min, floor), queue (lanes_of, queue.of, queue.left, queue.waiting, queue.joined, queue.lapsed, queue.settle), search
+--     (search_for, earliest), turn (turn, turn.at, turn.units)
 -- defines: queue.before, queue.count, queue.leave, queue.hold, queue.pass, queue.free, queue.move, queue.call, queue.turns, queue.tell
 
 do
@@ -10,6 +10,7 @@ local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED
 local MOST_HOLES = queue.MOST_HOLES
 local LAPSE = ASK_SOON * 2 / 5 -- for so long, or a quarter of the horizon, an offer is good
 queue.LAPSE, queue.MOST_HELD = LAPSE, 61000000
+local DITHER = 0.618034 -- multiples of the golden ratio have fractions that are spread evenly
 local SPARE, MOST_HELD = 1000000, queue.MOST_HELD
 
 -- before returns what goes before a waiter whose turn has come, as far as one can tell: they
@@ -22,23 +23,29 @@ function queue.before(c, w)
   return max(stood, w.ticket - c.cut + c.offered)
 end
 
--- hole notes that a ticket of a cost is given back.
+-- hole notes that a ticket of a cost is given back. A ticket inside a range of which a part is gone is counted there. If there are too many
+-- ranges, two neighbours become one: those whose tickets in between, of which nobody knows any more which are gone, are the fewest. So all
+-- ranges stay small beside the line. If near neighbours were joined, one range would grow over the whole line: callers who left long ago
+-- would count among those who came last, and the cut would pass what is gone as if it waited.
 local function hole(c, ticket, cost)
   local from, to, H, i = ticket, min(ticket + cost, c.joined), c.holes, 1
-  while H[i] and H[i][2] < from do
+  while H[i] and H[i][2] <= from do
     i = i + 1
   end
+
   local gone = to - from
-  while H[i] and H[i][1] <= to do
+  while H[i] and H[i][1] < to do
     local h = table.remove(H, i)
     from, to, gone = min(from, h[1]), max(to, h[2]), gone + h[3]
   end
   table.insert(H, i, {from, to, min(gone, to - from)})
+
   while #H > MOST_HOLES do
-    local best, gap = 1, MAX_NUMBER
+    local best, fewest = 1, MAX_NUMBER
     for k = 1, #H - 1 do
-      if H[k + 1][1] - H[k][2] < gap then
-        best, gap = k, H[k + 1][1] - H[k][2]
+      local there = H[k + 1][2] - H[k][1] - H[k][3] - H[k + 1][3]
+      if there < fewest then
+        best, fewest = k, there
       end
     end
     local h = table.remove(H, best + 1)
@@ -146,12 +153,21 @@ end
 -- free notes that there may be room for a waiter whose turn has come.
 function queue.free(r)
   local q = queue.of(r)
-  for k = 1, q and CLASSES or 0 do
-    q[k].holds, q[k].told, q.event = 0, FRONT, true
+  if not q then
+    return
   end
-  if q and q.many then
+
+  if q.many then
     lanes_of().free(q)
   end
+  for k = 1, q.many and 0 or CLASSES do
+    local c = q[k]
+    if c.told < c.cut and not q.freed then
+      c.since = now -- its waiters are told for the first time
+    end
+    c.holds, c.told = 0, FRONT
+  end
+  q.event, q.freed = true, true
 end
 
 -- move takes the cut over so much that waits, and returns over how much it went.
@@ -169,7 +185,8 @@ local function move(c, amount)
         passed, c.cut = passed + live, h[2]
         table.remove(H, 1)
       else
-        local part = min(size, ceil(size * (amount - passed) / live))
+        -- Rounded up and down by turns: up alone, a cut that goes one ticket at a time would pass all that is gone first.
+        local part = min(size, floor(size * (amount - passed) / live + c.cut * DITHER % 1))
         h[3] = max(0, h[3] - (part - (amount - passed)))
         passed, c.cut, h[1] = amount, c.cut + part, c.cut + part
       end
@@ -203,7 +220,8 @@ function queue.call(r, u, now)
       local near = turn.units(u, reserve, now + floor(c.horizon / 3)) > 0 and now > c.holds
       local amount = turn.units(u, reserve, now + c.horizon) - taken - c.offered
       if near then
-        c.since = c.since == 0 and now or min(c.since, now)
+        local untold = c.told < c.cut and not q.freed -- this call tells the waiters: see queue.tell
+        c.since = (untold or c.since == 0) and now or min(c.since, now)
       else -- nobody is late before then
         c.since = c.offered > 0 and max(turn.at(u, reserve, now, 1, 1), c.holds) or 0
       end

@@ -11,6 +11,7 @@
 --   id              a random number: tickets of another line are void
 --   began           when it was made
 --   event           something was given back, or a waiter left, in this call
+--   freed           something was given back in this call: all waiters whose turn has come are told once more
 --   callers         how many wait; nil if a program that does not count them wrote the line
 --   many            the lanes of shares, nil if the line has never had any: see lanes.lua
 -- and for each class a table c, the lane of the callers without a share
