@@ -12,24 +12,46 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHeaders: the first comment of each file of lua/ ends with two lists that are true. "needs" has the names that the file uses, by the
-// file that has them, which stands before it in a script; "defines" has its own, which files behind it may use. With UPDATE=1 the test
-// writes both.
+// TestHeaders: the first comment of each file of lua/, and of each part of a file, ends with two lists that are true. "needs" has the names
+// that the part uses, by the part that has them, which stands before it in a script; "defines" has its own, which parts behind it may use.
+// With UPDATE=1 the test writes both.
 func TestHeaders(t *testing.T) {
 	all := make(map[string]luaFile)
-	for name := range sources {
-		text, err := os.ReadFile("lua/" + name + ".lua")
-		require.NoError(t, err)
-		all[name] = readLua(string(text))
+	for _, parts := range luaParts(t) {
+		for _, p := range parts {
+			require.NotContains(t, all, p.name, "a name of two parts")
+			all[p.name] = readLua(p.text)
+		}
 	}
-	for name, f := range all {
-		want := f.withHeader(before(all, name), !isLast(all, name))
+	for file, parts := range luaParts(t) {
+		var was, want []string
+		for _, p := range parts {
+			mark := partMark + p.name + "\n"
+			if p.name == file && len(was) == 0 {
+				mark = ""
+			}
+			was, want = append(was, mark+p.text), append(want, mark+all[p.name].withHeader(before(all, p.name), !isLast(all, p.name)))
+		}
 		if os.Getenv("UPDATE") != "" {
-			require.NoError(t, os.WriteFile("lua/"+name+".lua", []byte(want), 0o644))
+			require.NoError(t, os.WriteFile("lua/"+file+".lua", []byte(strings.Join(want, "\n")), 0o644))
 			continue
 		}
-		require.Equal(t, want, f.text, "lua/%s.lua: UPDATE=1 go test -run TestHeaders ./redisstore/internal/wire", name)
+		require.Equal(t, strings.Join(want, "\n"), strings.Join(was, "\n"), "lua/%s.lua: UPDATE=1 go test -run TestHeaders ./redisstore/internal/wire", file)
 	}
+}
+
+// luaParts returns the parts of each file of lua/, by the file's name.
+func luaParts(t *testing.T) map[string][]part {
+	all := make(map[string][]part)
+	entries, err := os.ReadDir("lua")
+	require.NoError(t, err)
+	for _, e := range entries {
+		text, err := os.ReadFile("lua/" + e.Name())
+		require.NoError(t, err)
+		name := strings.TrimSuffix(e.Name(), ".lua")
+		all[name] = partsOf(name, string(text))
+	}
+	return all
 }
 
 // before returns the files that stand before one in any script.

@@ -16,7 +16,7 @@ type Request[R any] interface {
 var (
 	PauseScript      = newScript(join(engine, "pause")...)
 	SlotsPauseScript = newScript(join(engine, "leases", "slots_pause")...)
-	ReconcileScript  = newScript(join(engine, "place", "anew", "reconcile")...)
+	ReconcileScript  = newScript(join(engine, "anew", "reconcile")...)
 	SetUsedScript    = newScript(join(engine, "anew", "set_used")...)
 	ClosedScript     = newScript("penalty", "leases", "closed")
 	HeartbeatScript  = newScript("heartbeat")
@@ -34,7 +34,7 @@ type PauseRequest struct {
 	Start  int64         // of that request
 }
 
-// A PauseReply is what lua/pause.lua and lua/slots_pause.lua answer.
+// A PauseReply is the answer of the parts pause and slots_pause of lua/pause.lua.
 type PauseReply struct {
 	Now, End int64 // the server's time, and when the pause ends; 0: there is none
 	Changed  bool
@@ -74,7 +74,7 @@ type ReconcileRequest struct {
 	Generation int64 // of the row that the node knows; 0: none
 }
 
-// A ReconcileReply is what lua/reconcile.lua answers.
+// A ReconcileReply is the answer of lua/reconcile.lua.
 type ReconcileReply struct {
 	Left        int64
 	Generation  Generation
@@ -103,7 +103,7 @@ type SetUsedRequest struct {
 	Used   int
 }
 
-// A SetUsedReply is what lua/set_used.lua answers.
+// A SetUsedReply is the answer of the part set_used of lua/reconcile.lua.
 type SetUsedReply struct {
 	Done        bool // else there is no count to set
 	Before      int64

@@ -26,18 +26,18 @@ import (
 //go:embed lua/*.lua
 var files embed.FS
 
-// Each script consists of some files of lua/, one after the other.
+// Each script consists of some files of lua/, or parts of files, in this order.
 var (
 	rows = []string{"row", "rule"} // what reads and writes rows
 
 	// engine is what knows how they change.
-	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue", "offers", "served", "lanes", "deals"}
+	engine = []string{"penalty", "entries", "bucket", "age", "search", "turn", "queue", "offers", "served", "lanes", "deals"}
 )
 
 // BookScript books. The other scripts stand beside their requests.
 var BookScript = made(source("frame", "book", "short") +
 	inner(source(join(rows, "answer")...)+
-		inner(source(join(engine, "place", "repair", "leases", "slots", "request", "line", "serve")...))))
+		inner(source(join(engine, "repair", "leases", "slots", "request", "line", "serve")...))))
 
 // The scripts by which a program finds out whether a server can keep budgets.
 var (
@@ -68,19 +68,42 @@ func inner(source string) string { return "return (function()\n" + source + "end
 // A Script is what Redis runs, and the name by which EVALSHA finds it.
 type Script struct{ Source, Hash string }
 
-// sources are the files of lua/ by name, with the constants that they share with Go. Most are
-// part of several scripts, so they are made once: every program does this when it starts.
+// sources are the parts of the files of lua/ by name, with the constants that they share with Go. Most belong to several scripts, so
+// they are made once: every program does this when it starts.
 var sources = func() map[string]string {
 	all := make(map[string]string)
 	entries, _ := fs.ReadDir(files, "lua")
 	for _, e := range entries {
 		text, _ := fs.ReadFile(files, "lua/"+e.Name())
-		all[strings.TrimSuffix(e.Name(), ".lua")] = inline(string(text))
+		for _, p := range partsOf(strings.TrimSuffix(e.Name(), ".lua"), string(text)) {
+			all[p.name] = inline(p.text)
+		}
 	}
 	return all
 }()
 
-// source joins some files of lua/.
+// A part is what a script takes of a file: the whole file, or a piece of it.
+type part struct{ name, text string }
+
+// partMark begins the line before a part, which ends with the part's name.
+const partMark = "-- part: "
+
+// partsOf returns the parts of a file of lua/, in their order. The text before the first line with a name belongs to the part that is named
+// as the file.
+func partsOf(file, text string) (all []part) {
+	for i, piece := range strings.Split("\n"+text, "\n"+partMark) {
+		name, rest := file, strings.TrimPrefix(piece, "\n")
+		if i > 0 {
+			name, rest, _ = strings.Cut(piece, "\n")
+		}
+		if rest != "" {
+			all = append(all, part{name, strings.TrimRight(rest, "\n") + "\n"})
+		}
+	}
+	return all
+}
+
+// source joins some parts of the files of lua/.
 func source(names ...string) string {
 	var s strings.Builder
 	for _, name := range names {

@@ -1,7 +1,7 @@
 -- What a call asks for: its rows, its rules, and the charges of each caller.
 --
--- needs: age (forward_step, is_free, advance), answer (closed), book (seed, rule_count, slots_count, budgets, recorded), frame (frame, now),
---     leases (load_slots, report), penalty (penalty.shut), repair (read_history, repair), row (penalty, load), rule (read_rule), search
+-- needs: age (forward_step, advance), answer (closed), book (seed, rule_count, slots_count, budgets, recorded), frame (frame, now), leases
+--     (load_slots, report), penalty (penalty.shut, is_free), repair (read_history, repair), row (penalty, load), rule (read_rule), search
 --     (search_for, earliest), short (texts), slots (set_aside)
 -- defines: rows, rules, rule_of, all_slots, histories, is_to_be_closed, passes_by, charges, find
 
