@@ -122,7 +122,7 @@ type Head struct {
 	Gates []Gate
 }
 
-// A Gate is an unlimited budget that is shut: see lua/answer.lua.
+// A Gate is an unlimited budget that is shut: see the part answer of lua/book.lua.
 type Gate struct {
 	Key  string
 	Left int64 // for how long, in microseconds

@@ -2,6 +2,9 @@ package wire
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
 	"regexp"
@@ -202,4 +205,67 @@ func wrapped(title string, list []string) (lines []string) {
 		line += word
 	}
 	return append(lines, line)
+}
+
+// twins are the files of internal/ledger and of lua/ that decide the same, with the functions that only one of the two has. Go works with
+// rows and rules in memory; Lua reads columns, the frame and the program's history, and finds out that a clock was set. Exported functions of
+// Go are what stores call, as programs call scripts. The other files of the same name are cousins: they solve the same for another kind of
+// line.
+var twins = []struct{ file, inGo, inLua string }{
+	{"rule", "set set_kind part_of length", "read_rule"},
+	{"entries", "", "touch insert delete first_two pop"},
+	{"bucket", "", "spent"},
+	{"penalty", "cut_off penalize forget_probe", "forgive forget"},
+	{"age", "forget_dead", "is_late forward_step stepped_back was_set"},
+	{"search", "step_rule booked over shares behind", "copied_from weigh search_for resume"},
+	{"turn", "together", "units"},
+	{"short", "short_span names slow_end has_room book_plain", "read_head drop begin write"},
+	{"reconcile", "", "book_anew is_used lower raise"},
+	{"status", "starts in_flight callers callers_of wait", ""},
+}
+
+// TestTwins: twins define the same functions in the same order, but for those that are listed.
+func TestTwins(t *testing.T) {
+	parts := luaParts(t)
+	for _, twin := range twins {
+		inGo := goFunctions(t, "../../../internal/ledger/"+twin.file+".go")
+		var inLua []string
+		for _, p := range parts[twin.file] {
+			inLua = append(inLua, luaFunctions(p.text, inGo)...)
+		}
+		require.Equal(t, without(t, inGo, strings.Fields(twin.inGo)), without(t, inLua, strings.Fields(twin.inLua)), twin.file)
+	}
+}
+
+// goFunctions returns the functions of a file that are not exported, named as in Lua, in their order.
+func goFunctions(t *testing.T, path string) (all []string) {
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	require.NoError(t, err)
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && !fn.Name.IsExported() {
+			all = append(all, regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(fn.Name.Name, func(s string) string { return "_" + strings.ToLower(s) }))
+		}
+	}
+	return all
+}
+
+// luaFunctions returns the functions at the left of a part, in their order. One of a table has the table's name before its own if Go has that
+// name, as turn.at is turnAt.
+func luaFunctions(text string, inGo []string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)\(`).FindAllStringSubmatch(text, -1) {
+		name := strings.ReplaceAll(m[1], ".", "_")
+		if !slices.Contains(inGo, name) {
+			name = m[1][strings.LastIndex(m[1], ".")+1:]
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+// without returns the names but those of a list, each of which must be there.
+func without(t *testing.T, names, list []string) []string {
+	for _, name := range list {
+		require.Contains(t, names, name, "listed, and not there")
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(list, name) })
 }

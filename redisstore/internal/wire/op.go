@@ -73,7 +73,7 @@ func ForSlots(c *store.Charge) bool { return c.Limit.Kind() == store.KindConcurr
 
 // Unlimited reports whether the charge is for an unlimited budget. Those are gates:
 // keys that Redis looks at and leaves alone, as long as they are open. One that is shut
-// is a row like any other. See docs/internals/unlimited.md and lua/answer.lua.
+// is a row like any other. See docs/internals/unlimited.md and the part answer of lua/book.lua.
 func Unlimited(c *store.Charge) bool { return c.Limit.Kind() == store.KindUnlimited }
 
 // Cost is what a charge costs its budget. What an unlimited one costs means nothing.
