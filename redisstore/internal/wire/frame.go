@@ -137,6 +137,7 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 	if f.Size() < 2 || !f.isSound() {
 		return Head{}, nil, ErrReply
 	}
+
 	h, rest := Head{Status: Status(f.At(0)), Now: f.At(1)}, f.From(2)
 
 	switch h.Status {
@@ -149,6 +150,7 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 			h.Need = rest.At(0)
 			return h, nil, nil
 		}
+
 	case Shut:
 		for ; rest.Size() >= 2; rest = rest.From(2) {
 			i := rest.At(0) - 1
@@ -157,10 +159,12 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 			}
 			h.Gates = append(h.Gates, Gate{keys[i], rest.At(1)})
 		}
+
 		if rest.Size() == 0 && len(h.Gates) > 0 {
 			return h, nil, nil
 		}
 	}
+
 	return h, nil, ErrReply
 }
 
@@ -240,6 +244,7 @@ func (b Boundaries) appendWindows(f Frame, l store.Limit) Frame {
 		}
 		_, end = l.Window(end)
 	}
+
 	return f
 }
 

@@ -76,9 +76,11 @@ func (k *Known) append(f Frame) Frame {
 	for more < len(k.Generations)-2 && k.Generations[2+more].ID != 0 {
 		more++
 	}
+
 	for _, g := range k.Generations[:2] {
 		f = f.Add(g.ID, g.Count)
 	}
+
 	f = f.Add(k.Older.Count, k.Older.Mark, int64(more))
 	for _, g := range k.Generations[2 : 2+more] {
 		f = f.Add(g.ID, g.Count)
@@ -88,6 +90,7 @@ func (k *Known) append(f Frame) Frame {
 	for _, s := range k.Starts.All() {
 		f = f.Add(int64(s.Ago/time.Microsecond), s.Count)
 	}
+
 	return f.Add(Micros(k.AtLeast))
 }
 
