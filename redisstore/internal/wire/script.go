@@ -1,6 +1,15 @@
 // Package wire is the language that a store and its scripts in Redis speak: the
 // scripts, the constants that both sides share, and the form of requests and
 // replies as numbers. It has no connection.
+//
+// Its words: a frame is a request or a reply in numbers of 8 bytes. A part is a
+// file of lua/, or a piece of one, of which scripts consist. A gate is the key of
+// an unlimited budget, at which a script only looks. A generation is a row from
+// the making of its key until the key is gone, and a history is all that a program
+// knows of a row, in case Redis forgets starts. A record is Redis' memory of a
+// program's last call. A report is all slots that a node holds, and its first
+// waiters. A ticket is a place in a line for starts, and the cut of a lane is the
+// first ticket that was not called yet.
 package wire
 
 import (

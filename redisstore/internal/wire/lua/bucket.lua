@@ -87,8 +87,8 @@ end
 
 local bucket
 do
--- overdrawn returns the end of an entry to come up to which a start at t would overdraw the bucket, or nil. No start before that end has
--- room: it would be as much too early, or earlier still.
+-- overdrawn returns the begin of an entry to come up to which a start at t would overdraw the bucket, or nil. No start before that begin has
+-- room: it would overdraw the bucket at the same moment.
 local function overdrawn(s, t)
   local r, u = s.row, s.rule
   local F, L, N = r.F, r.L, r.N
@@ -103,7 +103,7 @@ local function overdrawn(s, t)
     end
 
     if due(at, spent, sum - s.room, u) > F[k] or due(t + s.spread, 0, own - s.room, u) > F[k] then
-      return L[k]
+      return F[k]
     end
   end
   return nil
