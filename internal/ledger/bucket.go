@@ -95,8 +95,8 @@ func (s *Search) filled(t int64) int64 {
 }
 
 // overdrawn returns the index of an entry to come up to which a start at t would
-// overdraw the bucket, or -1. No start before the end of that entry has room: it
-// would be as much too early, or earlier still.
+// overdraw the bucket, or -1. No start before the begin of that entry has room: it
+// would overdraw the bucket at the same moment.
 func (s *Search) overdrawn(t int64) int {
 	u, e := &s.rule, s.row.entries
 	i, spent, sum, own := s.i, s.level, s.sum, int64(0)
@@ -134,6 +134,6 @@ func (s *Search) bucket(t int64) int64 {
 		if k < 0 {
 			return t
 		}
-		t = r.entries[k].last
+		t = r.entries[k].first
 	}
 }

@@ -37,13 +37,31 @@
 //
 // # Words
 //
-// A budget is closed while its penalty or pause lasts; the field paused is the
-// end of that. The waiters of a budget stand in a line, one lane for each share
-// in each of three classes, the priorities. A waiter's arrival is its number in
-// the order of coming; its place is the arrival together with its cost and its
-// node. A waiter that has had its turn in a line, and must still come for its
-// slots, is called. Slots are the units of a Concurrency limit: held by requests
-// in flight, or set aside for a called waiter. A pass is one walk of a node
-// through a line; a summons asks another node to serve its own waiters. Mark,
-// level, entry and rule are explained at their types.
+//   - An entry is a number of starts in a closed interval of time. The entries of
+//     a row are a sliding window log in few bytes. The level of a token bucket is
+//     how full of spent tokens it was when the last forgotten entry ended.
+//   - A rule is a charge in microseconds; its span is the time after which no
+//     start matters. A part of a window is the piece in which starts share an
+//     entry under a large limit.
+//   - A mark names a start: its time by the clock by which it was booked.
+//   - A budget is closed while its penalty or pause lasts; the field paused is the
+//     end of that. The probe is the first start afterwards, and the ramp keeps
+//     room free in the slow start behind it. A ceiling is how much of the limit
+//     refusals have left.
+//   - The waiters of a budget stand in a line, in one lane for each share in each
+//     of three classes, the priorities. Lanes take turns by start-time fair
+//     queueing: a finish tag is the cost that a lane was served over its weight.
+//   - A waiter's arrival is its number in the order of coming. Its place is the
+//     arrival together with its cost and its node. Its rank is the sum of the
+//     costs up to it. A waiter that has had its turn, and must still come for its
+//     slots, is called.
+//   - Slots are the units of a Concurrency limit: held by requests in flight, or
+//     set aside for a called waiter. A lease is for how long a silent node is
+//     believed to hold slots and to wait.
+//   - A pass is one walk of a node through a line. It asks the nodes of other
+//     waiters to come, which is a summons. The guard is the node that has promised
+//     the next pass.
+//   - A horizon is how far ahead starts are booked, a pace the distance that
+//     waiting starts keep, and a spread the room behind a start for a store that
+//     is far away: see store.Charge and store.Booking.
 package ledger

@@ -170,7 +170,7 @@ func fault(id identity, answer []any) string {
 }
 
 const (
-	lockTime = 20 * time.Millisecond // for how long lua/check_lock.lua looks
+	lockTime = 20 * time.Millisecond // for how long the part check_lock of lua/check.lua looks
 	lockKey  = ":check"              // ends the key that it writes, in the slot of the key before that
 )
 

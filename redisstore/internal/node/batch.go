@@ -364,7 +364,7 @@ func (n *Node) noteHeld(o *op, received time.Time) {
 
 // A call names the unlimited budgets of its callers as gates: keys that the script only looks at, as long as
 // nobody has closed the budgets. A gate that is shut stands in the call as a row. See
-// docs/internals/unlimited.md and lua/answer.lua.
+// docs/internals/unlimited.md and the part answer of lua/book.lua.
 
 // isShut reports whether an unlimited budget is closed, or in the probe time after a penalty, as far as the
 // program knows.

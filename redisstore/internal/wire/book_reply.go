@@ -8,25 +8,25 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A BookReply is what lua/book.lua answers. Times of the server are microseconds of
-// its clock.
+// A BookReply is the answer of lua/book.lua. Times are microseconds of the
+// server's clock.
 type BookReply struct {
 	Now       int64         // the server's time
-	DecidedAt int64         // the time then, if an earlier copy of the call was done; else 0
-	CopyAge   time.Duration // how much later than the first that copy was sent
+	DecidedAt int64         // the server's time when an earlier copy of the call was done. Zero: no earlier copy was.
+	CopyAge   time.Duration // how much later than the first copy that copy was sent
 	Outcomes  []Outcome     // one for each caller
 	Budgets   []BudgetReply // one for each row
 	Reports   []ReportReply // one for each report
 }
 
-// An Outcome is what became of one caller's part of an operation.
+// An Outcome is the result of one caller's part of an operation.
 type Outcome struct {
 	State
 	At          int64   // the start, or when there would have been one; 0 if Waiting
 	Arrival     int64   // by which the caller is known in the line for concurrency
-	Charge      int     // the index of the charge that kept it; -1: none
+	Charge      int     // the index of the charge that held the caller back, or -1
 	PausedUntil int64   // the end of that charge's pause, or 0
-	Delays      []int64 // of each charge that is a shadow, in microseconds, how much later it would have started; nil: there are none
+	Delays      []int64 // for each charge that is a shadow, by how many microseconds it would have delayed the start; nil without shadows
 	Tickets     []Ticket
 }
 
@@ -41,18 +41,18 @@ func (o *Outcome) Handle() store.Handle {
 	return store.Handle{Start: o.At}
 }
 
-// A BudgetReply is what a call says of one row.
+// A BudgetReply is the part of a reply about one row.
 type BudgetReply struct {
 	Key         string
-	Charge      *store.Charge     // one of those that are about it
+	Charge      *store.Charge     // a charge of the budget
 	Generations [Lives]Generation // the present one first
 	Older       Older
 	Starts      int64 // that count now
 	Last        int64 // the end of the last
-	Line        *Line // nil: there is none
+	Line        *Line // nil without a line
 }
 
-// A Line is what a call says of the line of one budget; see lua/queue.lua.
+// A Line is the part of a reply about the line of one budget: see lua/queue.lua.
 type Line struct {
 	ID, Waiting int64
 	Hurry       int64
@@ -60,11 +60,12 @@ type Line struct {
 	Cuts        [3]int64
 	Joined      [3]int64         // the next ticket of each class
 	First, Last [3]time.Duration // in how long the first and the last of each will have their turn
-	HasShares   bool             // some callers have had a share: what is said of classes is true of those without one
-	Lanes       []Lane           // of shares, of which the call knows more
+	HasShares   bool             // some callers have had a share: then the numbers of classes are of callers without a share
+	Lanes       []Lane           // the lanes of shares that the call was about
 }
 
-// A Lane is what a call says of the callers of one class and one share in a line.
+// A Lane is the part of a reply about the callers of one class and one share in a
+// line.
 type Lane struct {
 	LaneID
 	Cut, Joined int64
@@ -75,7 +76,7 @@ type Lane struct {
 // A LaneID names a lane of a line.
 type LaneID struct {
 	Class int64
-	Share uint64 // 0: the callers without one
+	Share uint64 // Zero: the callers without a share.
 }
 
 // Read reads the reply to the call.
@@ -84,10 +85,12 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 	p := BookReply{Now: r.next(), DecidedAt: r.next()}
 	r.check(r.next() == c.request.Number)
 	p.CopyAge = Wait(r.next())
+
 	callers := 0
 	for _, o := range c.request.Ops {
 		callers += o.Callers
 	}
+
 	p.Outcomes = make([]Outcome, 0, callers)
 	if r.peek() == AllNow {
 		p.Outcomes = r.allNow(p.Outcomes, callers)
@@ -100,22 +103,27 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 			}
 		}
 	}
+
 	p.Budgets = make([]BudgetReply, len(c.rows))
 	for i, ch := range c.rows {
 		p.Budgets[i].Key, p.Budgets[i].Charge = c.Keys[i+1], ch
 		r.budget(&p.Budgets[i])
 	}
+
 	for range c.request.Reports {
 		p.Reports = append(p.Reports, r.report())
 	}
+
 	for i := range p.Outcomes {
 		o := &p.Outcomes[i]
 		r.check(!o.Booked() || o.At > max(0, p.Now, p.DecidedAt)-Micros(farthest.Wait))
 	}
+
 	return p, r.end()
 }
 
-// allNow reads the one outcome of all callers: each has a start at the time of the call.
+// allNow reads a single outcome for all callers: each has a start at the time of
+// the call.
 func (r *reader) allNow(to []Outcome, callers int) []Outcome {
 	_ = r.next()
 	o := Outcome{State: Booked, At: r.next(), Charge: store.NotHeld}
@@ -140,6 +148,7 @@ func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outc
 	if o.Charge >= 0 {
 		o.Charge = at.charge(o.Charge)
 	}
+
 	last := o.At
 	switch {
 	case o.Booked():
@@ -149,9 +158,11 @@ func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outc
 	case o.State == Waiting:
 		o.At, o.Arrival = 0, o.At
 	}
+
 	for i := range callers {
 		to = append(to, o.of(op, i, callers, last))
 	}
+
 	return to
 }
 
@@ -194,8 +205,8 @@ func (r *reader) tickets(o *Outcome, op *Op, at chargeIndexes) (last int64) {
 	return last
 }
 
-// of returns the outcome of one of some callers that were answered together. Those in
-// line have one ticket each, one behind the other.
+// of returns the outcome of the i-th of callers that were answered together.
+// Callers in line have successive tickets.
 func (o Outcome) of(op *Op, i, callers, last int64) Outcome {
 	if o.State != InLine || callers == 1 {
 		return o
@@ -213,23 +224,27 @@ func (r *reader) budget(b *BudgetReply) {
 	b.Starts, b.Last = r.next(), r.next()
 	more := r.next()
 	r.check(more >= 0 && more <= moreGenerations|moreLine|moreLanes && (more&moreLanes == 0 || more&moreLine != 0))
+
 	if more&moreGenerations != 0 {
 		b.Generations[1], b.Older = r.generation(), Older{r.next(), r.next()}
 		more := r.count()
 		r.check(more <= Lives-2)
+
 		for i := range min(more, Lives-2) {
 			b.Generations[2+i] = r.generation()
 		}
 	}
+
 	if more&moreLine != 0 {
 		b.Line = r.line()
-		if b.Line.HasShares = more&moreLanes != 0; b.Line.HasShares {
+		b.Line.HasShares = more&moreLanes != 0
+		if b.Line.HasShares {
 			b.Line.Lanes = r.lanes()
 		}
 	}
 }
 
-// What else a reply says of a budget.
+// The lists that a reply has about a budget besides its counts.
 const (
 	moreGenerations = 1 << iota
 	moreLine

@@ -10,11 +10,12 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// ErrReply means that something else than the script answered.
+// ErrReply means that a reply is not the script's.
 var ErrReply = errors.New("redisstore: an answer that cannot be understood")
 
-// A Frame is numbers of 8 bytes each, in which the scripts are told and answer. The numbers are doubles,
-// as in Lua, and so exact up to 2^53.
+// A Frame is a list of numbers of 8 bytes each, the form of requests and replies
+// of scripts. The numbers are doubles, as in Lua, and so exact up to 2^53. The nil
+// Frame is empty.
 type Frame []byte
 
 // Add appends whole numbers.
@@ -30,7 +31,7 @@ func (f Frame) Increase(i int) {
 	binary.LittleEndian.PutUint64(f[8*i:], math.Float64bits(float64(f.At(i)+1)))
 }
 
-// Size is how many numbers there are.
+// Size returns how many numbers there are.
 func (f Frame) Size() int { return len(f) / 8 }
 
 // At returns the i-th number, from 0 on.
@@ -41,23 +42,23 @@ func (f Frame) At(i int) int64 {
 // From returns the numbers from the i-th on.
 func (f Frame) From(i int) Frame { return f[8*i:] }
 
-// maxNumber is more than a script ever says, and so little that sums and
-// differences fit.
+// maxNumber is more than any number of a script, and small enough for sums and
+// differences.
 const maxNumber = 1 << 60
 
 // isSound reports whether the frame has whole numbers of 8 bytes, none of them NaN or above maxNumber.
 func (f Frame) isSound() bool {
 	for i := range f.Size() {
 		v := math.Float64frombits(binary.LittleEndian.Uint64(f[8*i:]))
-		if !(math.Abs(v) <= maxNumber) { // NaN is not either
+		if !(math.Abs(v) <= maxNumber) { // also for NaN
 			return false
 		}
 	}
 	return len(f)%8 == 0
 }
 
-// A reader reads a reply from its beginning. Where the reply ends too early it reads
-// zeros, and fails.
+// A reader reads a reply from its beginning. Where the reply ends too early it
+// reads zeros, and fails.
 type reader struct {
 	rest   Frame
 	failed bool
@@ -82,7 +83,7 @@ func (r *reader) peek() int64 {
 	return r.rest.At(0)
 }
 
-// count reads how many elements a list has, each of which is one number or more.
+// count reads the length of a list whose elements are one number or more each.
 func (r *reader) count() int {
 	n := r.next()
 	if n < 0 || n > int64(r.rest.Size()) {
@@ -92,7 +93,7 @@ func (r *reader) count() int {
 	return int(n)
 }
 
-// check fails the reader if something is not as it has to be.
+// check fails the reader unless a condition is good.
 func (r *reader) check(good bool) { r.failed = r.failed || !good }
 
 // end returns the error of a reply that was too short, too long, or made no sense.
@@ -107,35 +108,38 @@ func (r *reader) end() error {
 type Status int64
 
 const (
-	Done            Status = iota // it was done, perhaps by an earlier copy of the call
+	Done            Status = iota // the call was done, perhaps by an earlier copy of it
 	NeedsBoundaries               // nothing was done: the calendar's boundaries must reach to Need
 	Late                          // nothing was done: a later call of the node was done before
 	Shut                          // nothing was done: Gates are shut
-	NeedsTime                     // nothing was done: the call must say again what it says of lengths of time
+	NeedsTime                     // nothing was done: the call must say its lengths of time again
 )
 
 // A Head is the beginning of every reply.
 type Head struct {
 	Status
-	Now   int64 // the server's time
-	Need  int64
+	Now   int64 // the server's time in microseconds
+	Need  int64 // NeedsBoundaries: the time up to which the boundaries must reach
 	Gates []Gate
 }
 
-// A Gate is an unlimited budget that is shut: see lua/answer.lua.
+// A Gate is an unlimited budget that is shut: see the part answer of lua/book.lua.
 type Gate struct {
 	Key  string
 	Left int64 // for how long, in microseconds
 }
 
-// ReadHead reads the beginning of the reply to a call with those keys, and returns
-// what comes after the status if the call was done.
+// ReadHead reads the beginning of the reply to a call with those keys. If the
+// call was done it also returns the rest behind the status. Its error is
+// [ErrReply].
 func ReadHead(reply string, keys []string) (Head, Frame, error) {
 	f := Frame(reply)
 	if f.Size() < 2 || !f.isSound() {
 		return Head{}, nil, ErrReply
 	}
+
 	h, rest := Head{Status: Status(f.At(0)), Now: f.At(1)}, f.From(2)
+
 	switch h.Status {
 	case Done:
 		return h, f.From(1), nil
@@ -146,6 +150,7 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 			h.Need = rest.At(0)
 			return h, nil, nil
 		}
+
 	case Shut:
 		for ; rest.Size() >= 2; rest = rest.From(2) {
 			i := rest.At(0) - 1
@@ -154,10 +159,12 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 			}
 			h.Gates = append(h.Gates, Gate{keys[i], rest.At(1)})
 		}
+
 		if rest.Size() == 0 && len(h.Gates) > 0 {
 			return h, nil, nil
 		}
 	}
+
 	return h, nil, ErrReply
 }
 
@@ -166,19 +173,19 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 type Boundaries struct {
 	Now, Until int64
 
-	Known bool // the server's clock is known: else Now is that of the node
-	Told  bool // the server has just told Now: else it is a guess
+	Known bool // Now follows the server's clock. If false, it is the node's time.
+	Told  bool // the server has just told Now. If false, Now is an estimate.
 }
 
 // Wider returns the boundaries that a reply asks for. They reach at least twice as
-// far as those of before.
+// far as b.
 func (b Boundaries) Wider(h Head) Boundaries {
 	return Boundaries{Now: h.Now, Until: max(h.Need, h.Now+2*(b.Until-b.Now)), Known: true, Told: true}
 }
 
-// Due is the time at which a call that is written now should be there, by the
-// server's clock; 0 if that is not known, or the server has told it just because a
-// call was late.
+// Due returns when a call that is written now should be there, in microseconds of
+// the server's clock. It is 0 if that clock is not known, or if the server has
+// just told its time because a call was late.
 func (b Boundaries) Due() int64 {
 	if b.Told || !b.Known {
 		return 0
@@ -186,7 +193,8 @@ func (b Boundaries) Due() int64 {
 	return b.Now
 }
 
-// ServerTime is the server's time if it has just told it, else 0.
+// ServerTime returns the server's time if the server has just told it, and
+// otherwise 0.
 func (b Boundaries) ServerTime() int64 {
 	if !b.Told {
 		return 0
@@ -198,8 +206,8 @@ func (b Boundaries) ServerTime() int64 {
 // a queue of a few windows costs no second call.
 const windowsAhead = 3
 
-// AppendRule appends a rule for one key: what the scripts need to know of a charge but its cost.
-// See lua/rule.lua.
+// AppendRule appends a rule for the key with that index: all of a charge except
+// its cost. See lua/rule.lua.
 func (b Boundaries) AppendRule(f Frame, key int, c *store.Charge) Frame {
 	tokens, flow := int64(0), int64(0)
 	if c.Limit.Kind() == store.KindTokenBucket {
@@ -213,9 +221,10 @@ func (b Boundaries) AppendRule(f Frame, key int, c *store.Charge) Frame {
 	return f
 }
 
-// appendWindows appends the boundaries of the limit's windows: the length of a
-// fixed one; for a calendar the boundaries themselves, from the window before Now's
-// (the guess may be a little off) to some after Until.
+// appendWindows appends the boundaries of the limit's windows: for windows of a
+// fixed length that length; for a calendar the boundaries themselves, from the
+// window before the window of Now, which may be a little off, to some windows
+// after Until.
 func (b Boundaries) appendWindows(f Frame, l store.Limit) Frame {
 	if l.Kind() != store.KindFixedWindow {
 		return f
@@ -223,9 +232,11 @@ func (b Boundaries) appendWindows(f Frame, l store.Limit) Frame {
 	if l.Per() > 0 {
 		return f.Add(Micros(l.Per()))
 	}
+
 	start, _ := l.Window(time.UnixMicro(b.Now))
 	start, end := l.Window(start.Add(-1))
 	f = f.Add(start.UnixMicro())
+
 	for past := 0; past <= windowsAhead; {
 		f = f.Add(end.UnixMicro())
 		if end.UnixMicro() > b.Until {
@@ -233,11 +244,12 @@ func (b Boundaries) appendWindows(f Frame, l store.Limit) Frame {
 		}
 		_, end = l.Window(end)
 	}
+
 	return f
 }
 
-// Micros returns a duration in microseconds, rounded up: a store that keeps starts a little further apart
-// than asked keeps every promise.
+// Micros returns a duration in microseconds, rounded up: a store that keeps
+// starts a little further apart than asked keeps every promise.
 func Micros(d time.Duration) int64 {
 	m := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
@@ -246,7 +258,8 @@ func Micros(d time.Duration) int64 {
 	return m
 }
 
-// Wait is a wait as the scripts answer it.
+// Wait returns a wait that scripts answer in microseconds. It is
+// [store.Never] if it is beyond the farthest wait.
 func Wait(micros int64) time.Duration {
 	if micros > Micros(farthest.Wait) {
 		return store.Never

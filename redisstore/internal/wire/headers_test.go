@@ -2,6 +2,9 @@ package wire
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
 	"regexp"
@@ -12,24 +15,46 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHeaders: the first comment of each file of lua/ ends with two lists that are true. "needs" has the names that the file uses, by the
-// file that has them, which stands before it in a script; "defines" has its own, which files behind it may use. With UPDATE=1 the test
-// writes both.
+// TestHeaders: the first comment of each file of lua/, and of each part of a file, ends with two lists that are true. "needs" has the names
+// that the part uses, by the part that has them, which stands before it in a script; "defines" has its own, which parts behind it may use.
+// With UPDATE=1 the test writes both.
 func TestHeaders(t *testing.T) {
 	all := make(map[string]luaFile)
-	for name := range sources {
-		text, err := os.ReadFile("lua/" + name + ".lua")
-		require.NoError(t, err)
-		all[name] = readLua(string(text))
+	for _, parts := range luaParts(t) {
+		for _, p := range parts {
+			require.NotContains(t, all, p.name, "a name of two parts")
+			all[p.name] = readLua(p.text)
+		}
 	}
-	for name, f := range all {
-		want := f.withHeader(before(all, name), !isLast(all, name))
+	for file, parts := range luaParts(t) {
+		var was, want []string
+		for _, p := range parts {
+			mark := partMark + p.name + "\n"
+			if p.name == file && len(was) == 0 {
+				mark = ""
+			}
+			was, want = append(was, mark+p.text), append(want, mark+all[p.name].withHeader(before(all, p.name), !isLast(all, p.name)))
+		}
 		if os.Getenv("UPDATE") != "" {
-			require.NoError(t, os.WriteFile("lua/"+name+".lua", []byte(want), 0o644))
+			require.NoError(t, os.WriteFile("lua/"+file+".lua", []byte(strings.Join(want, "\n")), 0o644))
 			continue
 		}
-		require.Equal(t, want, f.text, "lua/%s.lua: UPDATE=1 go test -run TestHeaders ./redisstore/internal/wire", name)
+		require.Equal(t, strings.Join(want, "\n"), strings.Join(was, "\n"), "lua/%s.lua: UPDATE=1 go test -run TestHeaders ./redisstore/internal/wire", file)
 	}
+}
+
+// luaParts returns the parts of each file of lua/, by the file's name.
+func luaParts(t *testing.T) map[string][]part {
+	all := make(map[string][]part)
+	entries, err := os.ReadDir("lua")
+	require.NoError(t, err)
+	for _, e := range entries {
+		text, err := os.ReadFile("lua/" + e.Name())
+		require.NoError(t, err)
+		name := strings.TrimSuffix(e.Name(), ".lua")
+		all[name] = partsOf(name, string(text))
+	}
+	return all
 }
 
 // before returns the files that stand before one in any script.
@@ -180,4 +205,67 @@ func wrapped(title string, list []string) (lines []string) {
 		line += word
 	}
 	return append(lines, line)
+}
+
+// twins are the files of internal/ledger and of lua/ that decide the same, with the functions that only one of the two has. Go works with
+// rows and rules in memory; Lua reads columns, the frame and the program's history, and finds out that a clock was set. Exported functions of
+// Go are what stores call, as programs call scripts. The other files of the same name are cousins: they solve the same for another kind of
+// line.
+var twins = []struct{ file, inGo, inLua string }{
+	{"rule", "set set_kind part_of length", "read_rule"},
+	{"entries", "", "touch insert delete first_two pop"},
+	{"bucket", "", "spent"},
+	{"penalty", "cut_off penalize forget_probe", "forgive forget"},
+	{"age", "forget_dead", "is_late forward_step stepped_back was_set"},
+	{"search", "step_rule booked over shares behind", "copied_from weigh search_for resume"},
+	{"turn", "together", "units"},
+	{"short", "short_span names slow_end has_room book_plain", "read_head drop begin write"},
+	{"reconcile", "", "book_anew is_used lower raise"},
+	{"status", "starts in_flight callers callers_of wait", ""},
+}
+
+// TestTwins: twins define the same functions in the same order, but for those that are listed.
+func TestTwins(t *testing.T) {
+	parts := luaParts(t)
+	for _, twin := range twins {
+		inGo := goFunctions(t, "../../../internal/ledger/"+twin.file+".go")
+		var inLua []string
+		for _, p := range parts[twin.file] {
+			inLua = append(inLua, luaFunctions(p.text, inGo)...)
+		}
+		require.Equal(t, without(t, inGo, strings.Fields(twin.inGo)), without(t, inLua, strings.Fields(twin.inLua)), twin.file)
+	}
+}
+
+// goFunctions returns the functions of a file that are not exported, named as in Lua, in their order.
+func goFunctions(t *testing.T, path string) (all []string) {
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	require.NoError(t, err)
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && !fn.Name.IsExported() {
+			all = append(all, regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(fn.Name.Name, func(s string) string { return "_" + strings.ToLower(s) }))
+		}
+	}
+	return all
+}
+
+// luaFunctions returns the functions at the left of a part, in their order. One of a table has the table's name before its own if Go has that
+// name, as turn.at is turnAt.
+func luaFunctions(text string, inGo []string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)\(`).FindAllStringSubmatch(text, -1) {
+		name := strings.ReplaceAll(m[1], ".", "_")
+		if !slices.Contains(inGo, name) {
+			name = m[1][strings.LastIndex(m[1], ".")+1:]
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+// without returns the names but those of a list, each of which must be there.
+func without(t *testing.T, names, list []string) []string {
+	for _, name := range list {
+		require.Contains(t, names, name, "listed, and not there")
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(list, name) })
 }

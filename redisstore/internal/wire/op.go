@@ -6,42 +6,44 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Kind is what an operation of a booking call does.
+// A Kind is the kind of an operation of a booking call.
 type Kind uint8
 
 const (
 	Reserve Kind = iota // books a start, or gets into line
 	Cancel              // gives back a start, or leaves lines; or does nothing, so that reports go along
-	Settle              // changes what a start cost
+	Settle              // changes the cost of a start
 	Renew               // says that a waiter is still there
 )
 
-// An Op is one operation, for one caller or for several that want the same.
+// An Op is one operation, for one caller or for several callers that want the
+// same.
 type Op struct {
 	Kind    Kind
 	Callers int
 	Charges []store.Charge
 	Costs   []int // Settle: the true costs
 
-	// What the callers have: a start, which Reserve replaces, or the arrival in a line
-	// for concurrency, which it continues. 0: nothing.
+	// The start that the callers have, which Reserve replaces, or their arrival in a
+	// line for slots, which it continues. Zero: they have none.
 	Start, Arrival int64
 
-	MaxWait   int64 // the longest wait that is of use, in microseconds; see AnyWait
+	MaxWait   int64 // upper bound on a wait that is of use, in microseconds; see AnyWait
 	NotBefore time.Duration
 	Spread    time.Duration
-	Horizon   time.Duration // 0: the callers stand in no line
+	Horizon   time.Duration // Zero: the callers stand in no line.
 	Class     int64
 	Tickets   []Ticket      // in lines for starts
 	Returns   bool          // they go first in lines where they have no ticket
-	Informed  bool          // they have given the others time to tell what was lost
+	Informed  bool          // they have given other programs time to tell which starts were lost
 	Again     time.Duration // Renew: in how long the waiter will say so again
 }
 
-// AnyWait is the MaxWait of callers that wait as long as they have to: no wait is longer.
+// AnyWait is the MaxWait of callers that wait without a bound: no wait is longer.
 const AnyWait = 1 << 53
 
-// MaxWait is the MaxWait of a booking as one of an Op.
+// MaxWait returns the MaxWait of an Op for the MaxWait of a booking, where a
+// negative duration means no bound.
 func MaxWait(d time.Duration) int64 {
 	if d < 0 {
 		return AnyWait
@@ -49,7 +51,8 @@ func MaxWait(d time.Duration) int64 {
 	return int64(d / time.Microsecond)
 }
 
-// maxWait is the longest wait that is of use or, to renew, until when that counts.
+// maxWait returns the longest wait that is of use or, to renew, in how long the
+// waiter will say so again.
 func (o *Op) maxWait() int64 {
 	if o.Kind == Renew {
 		return Micros(o.Again)
@@ -57,7 +60,8 @@ func (o *Op) maxWait() int64 {
 	return o.MaxWait
 }
 
-// lastField is the last thing that the script is told of a charge.
+// lastField returns the last number of a charge: its true cost, or whether it is a
+// shadow.
 func (o *Op) lastField(i int) int64 {
 	switch {
 	case o.Kind == Settle:
@@ -71,12 +75,14 @@ func (o *Op) lastField(i int) int64 {
 // ForSlots reports whether the charge is for requests in flight.
 func ForSlots(c *store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
 
-// Unlimited reports whether the charge is for an unlimited budget. Those are gates:
-// keys that Redis looks at and leaves alone, as long as they are open. One that is shut
-// is a row like any other. See docs/internals/unlimited.md and lua/answer.lua.
+// Unlimited reports whether the charge is for an unlimited budget. Such budgets
+// are gates: keys that Redis looks at and leaves alone as long as they are open. A
+// gate that is shut is a row like any other. See docs/internals/unlimited.md and
+// the part answer of lua/book.lua.
 func Unlimited(c *store.Charge) bool { return c.Limit.Kind() == store.KindUnlimited }
 
-// Cost is what a charge costs its budget. What an unlimited one costs means nothing.
+// Cost returns the cost of a charge. The cost of an unlimited charge means
+// nothing, so it is 1.
 func Cost(c *store.Charge) int64 {
 	if Unlimited(c) {
 		return 1
@@ -84,12 +90,13 @@ func Cost(c *store.Charge) int64 {
 	return int64(c.Cost)
 }
 
-// Share is the share of a charge's caller and its weight.
+// Share returns the share of a charge's caller, 0 if it has none, and its weight,
+// at least 1.
 func Share(c *store.Charge) (id uint64, weight int64) {
 	return c.Share.ID, int64(min(max(1, c.Share.Weight), maxWeight))
 }
 
-// maxWeight is the largest weight of a share.
+// maxWeight is an upper bound on the weight of a share.
 const maxWeight = 1000
 
 // A Ticket is a place in the line of one budget: see lua/queue.lua.
@@ -99,31 +106,31 @@ type Ticket struct {
 	Number int64
 	State  TicketState
 	Round  int64
-	Share  uint64 // of the lane; 0: that of callers without a share
+	Share  uint64 // the share of its lane. Zero: the lane of callers without a share.
 }
 
-// Front is the number of tickets whose owners go before all others of their class; those have
-// numbers from 1 on.
+// Front is the number of tickets whose owners go before all waiters of their
+// class. All other tickets have numbers from 1 on.
 const Front = 0
 
-// A TicketState says what became of a ticket. Only the scripts know all states.
+// A TicketState is the state of a ticket. Only the scripts know all states.
 type TicketState int64
 
 // HadStart is the state of a ticket whose owner had its start.
 const HadStart TicketState = 3
 
-// A State says what became of an operation.
+// A State is the result of an operation.
 type State int64
 
 const (
 	Refused   State = iota // nothing was booked; also of operations that book nothing
 	Booked                 // a start was booked
-	Held                   // the same, and it holds what is in flight
-	Unsettled              // nothing can be booked before At, when it is known what was lost
+	Held                   // a start was booked, and slots are held with it
+	Unsettled              // nothing can be booked before At, when it is known which starts were lost
 	InLine                 // the callers stand in lines for starts: At is when they may have their turn
-	Waiting                // the callers stand in line for concurrency, since Arrival
+	Waiting                // the callers stand in line for slots, since Arrival
 )
 
-// AllNow stands in the place of how many callers an answer is for: all of them have a start at
-// the time that follows.
+// AllNow stands in the place of the number of callers of an answer: all callers
+// have a start at the time that follows.
 const AllNow = 0

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,18 +13,14 @@ func TestInline(t *testing.T) {
 	require.Equal(t, "return kind == 4 and 50000 or MY_STEADY", inline("return kind == TOKEN_BUCKET and STALL or MY_STEADY"))
 }
 
-// TestScripts: every file of lua/ is part of a script.
+// TestScripts: every file of lua/, and every part of one, belongs to a script.
 func TestScripts(t *testing.T) {
-	entries, err := fs.ReadDir(files, "lua")
-	require.NoError(t, err)
-	for _, e := range entries {
-		text, err := fs.ReadFile(files, "lua/"+e.Name())
-		require.NoError(t, err)
-		require.NotRegexp(t, `local\s[^=\n]*\b\d+\b[^=\n]*(=|\n)`, inline(string(text)), "%s: a local has the name of a constant", e.Name())
-		found := false
-		for _, s := range Scripts {
-			found = found || strings.Contains(s.Source, inline(string(text)))
+	for file, parts := range luaParts(t) {
+		for _, p := range parts {
+			text := inline(p.text)
+			require.NotRegexp(t, `local\s[^=\n]*\b\d+\b[^=\n]*(=|\n)`, text, "%s, %s: a local has the name of a constant", file, p.name)
+			found := slices.ContainsFunc(Scripts, func(s Script) bool { return strings.Contains(s.Source, text) })
+			require.True(t, found, "%s, %s", file, p.name)
 		}
-		require.True(t, found, e.Name())
 	}
 }

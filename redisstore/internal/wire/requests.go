@@ -6,7 +6,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Request is a call that is no booking, and can read its reply.
+// A Request is a call that is no booking, and can read its reply. The result is
+// an R.
 type Request[R any] interface {
 	Call(Boundaries) Call
 	Read(Frame) (R, error)
@@ -16,10 +17,11 @@ type Request[R any] interface {
 var (
 	PauseScript      = newScript(join(engine, "pause")...)
 	SlotsPauseScript = newScript(join(engine, "leases", "slots_pause")...)
-	ReconcileScript  = newScript(join(engine, "place", "anew", "reconcile")...)
+	ReconcileScript  = newScript(join(engine, "anew", "reconcile")...)
 	SetUsedScript    = newScript(join(engine, "anew", "set_used")...)
 	ClosedScript     = newScript("penalty", "leases", "closed")
 	HeartbeatScript  = newScript("heartbeat")
+	AppointScript    = made(source("frame", "appoint"))
 )
 
 // A PauseRequest closes a budget, or opens it.
@@ -29,14 +31,14 @@ type PauseRequest struct {
 	Shared string        // the channel where all nodes hear of a group
 	Length time.Duration // for how long it is closed
 	Lift   bool          // it is opened
-	Ago    time.Duration // since the request was sent that was refused; 0: none was
-	Took   time.Duration // of that, how long its answer took
-	Start  int64         // of that request
+	Ago    time.Duration // since the refused request was sent. Zero: none was refused.
+	Took   time.Duration // how long the answer of the refused request took
+	Start  int64         // the start of the refused request
 }
 
-// A PauseReply is what lua/pause.lua and lua/slots_pause.lua answer.
+// A PauseReply is the answer of the parts pause and slots_pause of lua/pause.lua.
 type PauseReply struct {
-	Now, End int64 // the server's time, and when the pause ends; 0: there is none
+	Now, End int64 // the server's time, and when the pause ends. An End of zero: no pause.
 	Changed  bool
 	From, To float64 // the ceiling before and after
 }
@@ -61,20 +63,20 @@ func (q PauseRequest) Read(f Frame) (PauseReply, error) {
 	return p, r.end()
 }
 
-// thousandths is a level as the scripts answer it.
+// thousandths returns a level that scripts answer in thousandths.
 func thousandths(n int64) float64 { return float64(n) / 1000 }
 
-// A ReconcileRequest says what the upstream says is left of a budget.
+// A ReconcileRequest tells how much is left of a budget by its upstream.
 type ReconcileRequest struct {
 	Key        string
 	Charge     *store.Charge
 	Shared     string // the channel where all nodes hear of a group
 	Left       int
 	Reset, Age time.Duration
-	Generation int64 // of the row that the node knows; 0: none
+	Generation int64 // of the row that the node knows. Zero: it knows none.
 }
 
-// A ReconcileReply is what lua/reconcile.lua answers.
+// A ReconcileReply is the answer of lua/reconcile.lua.
 type ReconcileReply struct {
 	Left        int64
 	Generation  Generation
@@ -103,9 +105,9 @@ type SetUsedRequest struct {
 	Used   int
 }
 
-// A SetUsedReply is what lua/set_used.lua answers.
+// A SetUsedReply is the answer of the part set_used of lua/reconcile.lua.
 type SetUsedReply struct {
-	Done        bool // else there is no count to set
+	Done        bool // false if there is no count to set
 	Before      int64
 	From, Until int64 // starts in between have become void
 }
@@ -146,16 +148,16 @@ func (q PausesRequest) Read(f Frame) ([]PauseEnd, error) {
 	return ends, r.end()
 }
 
-// A Heartbeat is what a node says of itself in a group, or asks of the others; see
+// A Heartbeat tells that a node uses a group, or asks about the nodes that do: see
 // lua/heartbeat.lua.
 type Heartbeat struct {
 	Kind    HeartbeatKind
-	Due     int64 // when it should be in Redis, by the server's clock in microseconds; 0: at any time
-	Divisor int   // of the node's share, at least
-	Nodes   int   // how many it knows of
+	Due     int64 // when it should be in Redis, in microseconds of the server's clock. Zero: at any time.
+	Divisor int   // lower bound on the divisor of the node's part
+	Nodes   int   // how many nodes it knows of
 }
 
-// A HeartbeatKind is what a heartbeat says.
+// A HeartbeatKind is the message of a heartbeat.
 type HeartbeatKind int64
 
 const (
@@ -171,13 +173,13 @@ type HeartbeatRequest struct {
 	Heartbeat
 }
 
-// A HeartbeatReply is what Redis answers to that.
+// A HeartbeatReply is the answer to a heartbeat.
 type HeartbeatReply struct {
 	Now       int64 // the server's time, in microseconds
 	Counts    bool  // the heartbeat was not too late
-	Divisor   int   // of the node's share; 0: it has none
+	Divisor   int   // the node has one Divisor-th of each limit. Zero: it has no part.
 	Nodes     int   // how many there are
-	Suspected []int // the divisors of nodes that may be using their shares
+	Suspected []int // the divisors of nodes that may be using their parts
 }
 
 // Call implements [Request].
@@ -192,8 +194,33 @@ func (q HeartbeatRequest) Read(f Frame) (HeartbeatReply, error) {
 	p := HeartbeatReply{Now: r.next(), Counts: r.next() == 1, Divisor: int(r.next()), Nodes: int(r.next())}
 	for len(r.rest) > 0 {
 		d := r.next()
-		r.check(d >= 1) // shares are divided by it
+		r.check(d >= 1) // parts are divided by it
 		p.Suspected = append(p.Suspected, int(d))
 	}
 	return p, r.end()
+}
+
+// MostTicket is the largest number of a ticket, of a line or of a share.
+const MostTicket = 1<<53 - 1
+
+// An AppointRequest asks when a caller should come again that leaves with its place.
+type AppointRequest struct {
+	Key    string        // of the appointments
+	Wait   time.Duration // how long the caller would wait
+	Length time.Duration // how long the limit takes for its cost
+	Again  bool          // it came back and leaves once more
+}
+
+// Call implements [Request].
+func (q AppointRequest) Call(Boundaries) Call {
+	return Call{AppointScript, []string{q.Key}, Frame(nil).Add(Micros(q.Wait), Micros(q.Length), flag(q.Again)), nil}
+}
+
+// Read implements [Request].
+func (q AppointRequest) Read(f Frame) (in time.Duration, err error) {
+	r := &reader{rest: f}
+	_ = r.next() // the time
+	in = Wait(r.next())
+	r.check(in >= 0)
+	return in, r.end()
 }

@@ -1,6 +1,15 @@
 // Package wire is the language that a store and its scripts in Redis speak: the
-// scripts, the constants that both sides share, and how requests and replies are
-// written as numbers. It has no connection.
+// scripts, the constants that both sides share, and the form of requests and
+// replies as numbers. It has no connection.
+//
+// Its words: a frame is a request or a reply in numbers of 8 bytes. A part is a
+// file of lua/, or a piece of one, of which scripts consist. A gate is the key of
+// an unlimited budget, at which a script only looks. A generation is a row from
+// the making of its key until the key is gone, and a history is all that a program
+// knows of a row, in case Redis forgets starts. A record is Redis' memory of a
+// program's last call. A report is all slots that a node holds, and its first
+// waiters. A ticket is a place in a line for starts, and the cut of a lane is the
+// first ticket that was not called yet.
 package wire
 
 import (
@@ -26,18 +35,18 @@ import (
 //go:embed lua/*.lua
 var files embed.FS
 
-// Each script consists of some files of lua/, one after the other.
+// Each script consists of some files of lua/, or parts of files, in this order.
 var (
-	rows = []string{"row", "rule"} // what reads and writes rows
+	rows = []string{"row", "rule"} // read and write rows
 
-	// engine is what knows how they change.
-	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue", "offers", "served", "lanes", "deals"}
+	// engine changes rows and their lines.
+	engine = []string{"penalty", "entries", "bucket", "age", "search", "turn", "queue", "offers", "served", "lanes", "deals"}
 )
 
 // BookScript books. The other scripts stand beside their requests.
 var BookScript = made(source("frame", "book", "short") +
 	inner(source(join(rows, "answer")...)+
-		inner(source(join(engine, "place", "repair", "leases", "slots", "request", "line", "serve")...))))
+		inner(source(join(engine, "repair", "leases", "slots", "request", "line", "serve")...))))
 
 // The scripts by which a program finds out whether a server can keep budgets.
 var (
@@ -48,39 +57,63 @@ var (
 // Scripts are all scripts.
 var Scripts []Script
 
-// newScript returns the script that consists of rows and those files.
+// newScript returns the script that consists of rows and the named parts.
 func newScript(names ...string) Script {
 	return made(source(join([]string{"frame"}, rows...)...) + inner(source(names...)))
 }
 
-// made returns the script of that text, and adds it to Scripts.
+// made returns the script with that text, and adds it to Scripts.
 func made(source string) Script {
 	s := FromSource(source)
 	Scripts = append(Scripts, s)
 	return s
 }
 
-// inner makes a function of a source, which is run at once. Lua makes all functions of
-// a script in each call. In a function of its own it finds the variables around that at
-// once; else it looks for each in a list of all that functions use.
+// inner makes a function of a source, and runs it at once. Lua makes all functions
+// of a script anew in each call: in a function of their own, they find the
+// variables around that function directly, and not in a list of all variables in
+// use.
 func inner(source string) string { return "return (function()\n" + source + "end)()\n" }
 
 // A Script is what Redis runs, and the name by which EVALSHA finds it.
 type Script struct{ Source, Hash string }
 
-// sources are the files of lua/ by name, with the constants that they share with Go. Most are
-// part of several scripts, so they are made once: every program does this when it starts.
+// sources are the parts of the files of lua/ by name, with the constants that they share with Go. Most belong to several scripts, so
+// they are made once: every program does this when it starts.
 var sources = func() map[string]string {
 	all := make(map[string]string)
 	entries, _ := fs.ReadDir(files, "lua")
 	for _, e := range entries {
 		text, _ := fs.ReadFile(files, "lua/"+e.Name())
-		all[strings.TrimSuffix(e.Name(), ".lua")] = inline(string(text))
+		for _, p := range partsOf(strings.TrimSuffix(e.Name(), ".lua"), string(text)) {
+			all[p.name] = inline(p.text)
+		}
 	}
 	return all
 }()
 
-// source joins some files of lua/.
+// A part is a file, or a piece of a file, of which scripts consist.
+type part struct{ name, text string }
+
+// partMark begins the line before a part, which ends with the part's name.
+const partMark = "-- part: "
+
+// partsOf returns the parts of a file of lua/, in their order. The text before the first line with a name belongs to the part that is named
+// as the file.
+func partsOf(file, text string) (all []part) {
+	for i, piece := range strings.Split("\n"+text, "\n"+partMark) {
+		name, rest := file, strings.TrimPrefix(piece, "\n")
+		if i > 0 {
+			name, rest, _ = strings.Cut(piece, "\n")
+		}
+		if rest != "" {
+			all = append(all, part{name, strings.TrimRight(rest, "\n") + "\n"})
+		}
+	}
+	return all
+}
+
+// source joins some parts of the files of lua/.
 func source(names ...string) string {
 	var s strings.Builder
 	for _, name := range names {
@@ -89,22 +122,24 @@ func source(names ...string) string {
 	return s.String()
 }
 
-// FromSource returns the script of that text.
+// FromSource returns the script with that text.
 func FromSource(source string) Script {
 	sum := sha1.Sum([]byte(source))
 	return Script{source, hex.EncodeToString(sum[:])}
 }
 
+// join returns a new list of all names.
 func join(first []string, more ...string) []string {
 	return append(first[:len(first):len(first)], more...)
 }
 
-// keyArgument is how a script names a key in a call of Redis, where it does not write KEYS[…].
+// keyArgument matches the key in a call of Redis, where a script does not write KEYS[…].
 var keyArgument = regexp.MustCompile(`(redis\.p?call\('[A-Z]+', )((?:\w+\.)?key)\b`)
 
-// Keyed returns the same script with each key written as KEYS[…] in calls of Redis. Proxies of Alibaba
-// Cloud read the text of scripts and refuse keys in variables. Finding the place of a key costs
-// time in each call, so only such proxies get a script in this form. Lines keep their numbers.
+// Keyed returns the same script with each key written as KEYS[…] in calls of
+// Redis. Proxies of Alibaba Cloud read the text of scripts, and refuse keys in
+// variables. To find the index of a key takes time in each call, so only such
+// proxies get a script in this form. Lines keep their numbers.
 func (s Script) Keyed() Script {
 	text := keyArgument.ReplaceAllString(s.Source, "${1}KEYS[PLACE($2)]")
 	if text == s.Source {
@@ -113,11 +148,11 @@ func (s Script) Keyed() Script {
 	return FromSource("local PLACE do local all = {} for i = 1, #KEYS do all[KEYS[i]] = i end PLACE = function(key) return all[key] end end " + text)
 }
 
-// redisCall is how a script calls a command of Redis.
+// redisCall matches the call of a command of Redis.
 var redisCall = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
 
-// CalledAt returns the command of Redis that the script calls in a line, counted from 1; "" if
-// it calls none there.
+// CalledAt returns the command of Redis that the script calls in a line, counted
+// from 1, or "" if it calls no command there.
 func (s Script) CalledAt(line int) string {
 	lines := strings.Split(s.Source, "\n")
 	if line < 1 || line > len(lines) {
@@ -129,14 +164,15 @@ func (s Script) CalledAt(line int) string {
 	return ""
 }
 
-// Constants that both sides need to know. The scripts have those of shared, by the
-// names there, and those by which they decide as internal/ledger does: see [ledger.Constants].
+// Constants that both sides need. The scripts have the constants of the list
+// shared, by its names, and the constants by which they decide as internal/ledger
+// does: see [ledger.Constants].
 const (
 	// RecordTime is for how long Redis remembers the last call for a group: see docs/internals/once.md.
 	RecordTime = 60 * time.Second
 
-	// Stall and Steady bound by how much the times of two calls may differ though no
-	// clock was set: a little, and one part in Steady of what has passed between them.
+	// Stall and Steady bound the difference between the times of two calls if no clock
+	// was set: Stall, and one part in Steady of the time between them.
 	Stall  = ledger.Stall * time.Microsecond
 	Steady = 1000
 
@@ -160,8 +196,8 @@ const (
 	// LeastProbe is for how long a budget stays closed after a penalty at the least.
 	LeastProbe = ledger.LeastProbe * time.Microsecond
 
-	// While room in a line is not taken, its waiters ask so soon; where a turn is
-	// far away they ask no sooner and no later than the other two.
+	// AskSoon is when waiters ask again while room in their line is not taken. AskLeast
+	// and AskLast bound when they ask if their turn is far away.
 	AskSoon  = 250 * time.Millisecond
 	AskLeast = time.Second
 	AskLast  = time.Minute
@@ -193,7 +229,7 @@ var shared = []struct {
 
 	// The stored form of rows: see lua/row.lua.
 	{"HEAD", "'<" + strings.Repeat("d", len(head)) + "'"},
-	{"HEAD_CHANGED", "'<" + strings.Repeat("d", 1+headAt("expires")) + "'"}, // what a start changes
+	{"HEAD_CHANGED", "'<" + strings.Repeat("d", 1+headAt("expires")) + "'"}, // the numbers that a start changes
 	{"HEAD_SIZE", 8 * len(head)},
 	{"HEAD_END", fmt.Sprintf("'%d'", 8*len(head)-1)}, // as Redis counts
 	{"MAX_APPENDED", 1600},                           // bytes of a string that grows: Redis reserves as much again
@@ -234,8 +270,8 @@ var shared = []struct {
 	{"FRONT", Front},
 }
 
-// head is what a stored row begins with: see lua/row.lua. Scripts know where
-// these numbers stand as ROW_SEEN and so on.
+// head lists the numbers of a stored row's head: see lua/row.lua. Scripts know their
+// indexes as ROW_SEEN and so on.
 var head = []headNumber{
 	{"seen", headTime}, {"lost", headTime}, {"span", headLength}, {"most", headCount}, {"till", headTime},
 	{"paused", headTime}, {"frozen", headTime}, {"level", headOther}, {"unit", headOther},
@@ -252,17 +288,18 @@ type headNumber struct {
 	kind headKind
 }
 
-// A headKind says within which bounds a number of the head is. All are whole, but for top.
+// A headKind is the bounds of a number of the head. All numbers are whole, except
+// top.
 type headKind int
 
 const (
 	headTime   headKind = iota // a time of the store's clock, or 0
-	headLength                 // of time, or what is as small; at least 0
+	headLength                 // a length of time, or a number as small; at least 0
 	headCount                  // at least 0
 	headOther                  // lua/row.lua checks it by its name
 )
 
-// headAt is where a number of the head stands, from 0 on.
+// headAt returns the index of a number of the head, from 0 on.
 func headAt(name string) int {
 	return slices.IndexFunc(head, func(h headNumber) bool { return h.name == name })
 }
@@ -276,8 +313,10 @@ func headTexts() map[string]string {
 				all = append(all, strings.ReplaceAll(format, "$", h.name))
 			}
 		}
+
 		return strings.Join(all, between)
 	}
+
 	any := func(headNumber) bool { return true }
 	of := func(k headKind) string {
 		return list("$", ", ", func(h headNumber) bool { return h.kind == k })
@@ -329,7 +368,8 @@ func inline(source string) string {
 // inWord reports whether names have the character.
 func inWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// A Call is a script and what it is told: the time comes first, then the frame.
+// A Call is a script with its keys and arguments: first the time, then the frame,
+// then all of More.
 type Call struct {
 	Script Script
 	Keys   []string
@@ -337,5 +377,5 @@ type Call struct {
 	More   []any
 }
 
-// Args are the arguments of the call at a time, "" for the server's.
+// Args returns the arguments of the call. now is "" for the server's time.
 func (c Call) Args(now any) []any { return append([]any{now, []byte(c.Frame)}, c.More...) }

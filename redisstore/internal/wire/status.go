@@ -14,7 +14,7 @@ var (
 	SlotsStatusScript = newScript(join(engine, "leases", "slots_status")...)
 )
 
-// A StatusRequest asks what a budget is like.
+// A StatusRequest asks for the status of a budget.
 type StatusRequest struct {
 	Key    string
 	Charge *store.Charge
@@ -53,8 +53,9 @@ const (
 	commonShare = 1
 )
 
-// shares reads the lanes of a line, those of High first, to the end of the reply, and returns what they say of each share,
-// by ID; nil if all callers are without a share.
+// shares reads the lanes of a line, the highest class first, to the end of the
+// reply, and returns the status of each share, by ID. It returns nil if all
+// callers are without a share.
 func (r *reader) shares() (all []store.ShareStatus) {
 	for len(r.rest) > 0 {
 		lane := store.ShareStatus{
@@ -63,16 +64,20 @@ func (r *reader) shares() (all []store.ShareStatus) {
 		if lane.ID >= firstRound {
 			lane.ID, lane.Weight = commonShare, 1
 		}
+
 		i, found := slices.BinarySearchFunc(all, lane.ID, func(s store.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })
 		if !found {
 			all = slices.Insert(all, i, lane)
 			continue
 		}
+
 		all[i].Waiting += lane.Waiting
 		all[i].Served = max(all[i].Served+lane.Served, min(all[i].Served, 0)) // of no lane, or of all
 	}
+
 	if len(all) == 1 && all[0].ID == 0 {
 		return nil
 	}
+
 	return all
 }

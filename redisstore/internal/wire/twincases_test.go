@@ -13,6 +13,13 @@ import (
 
 // twinCases are sequences in which the twins were not equal once, or, where the last sentence says so, both were wrong.
 var twinCases = map[string]func(w *twins) error{
+	"a bucket has room before the end of a start to come, and the other budget is closed until then": func(w *twins) error {
+		c, free := w.of(0, store.TokenBucket(1000, time.Second, 1000)), w.of(1, store.Unlimited())
+		of := func(cost int) store.Charge { d := c; d.Cost = cost; return d }
+		ahead, both := book(-1, of(500)), book(-1, free, of(245))
+		ahead.NotBefore, ahead.Spread, both.Horizon = 740*time.Millisecond, 20*time.Millisecond, 750*time.Millisecond
+		return errors.Join(w.book(book(0, of(1000)), 1), w.book(ahead, 1), w.pause(free, 746*time.Millisecond), w.book(both, 1))
+	},
 	"a refusal by two budgets that have room later together than each of them": func(w *twins) error {
 		paced, paused := w.of(0, store.LeakyBucket(1, time.Second)), w.of(1, store.PerSecond(9))
 		behind, short := book(0, paced), book(2*time.Second, paced, paused)

@@ -1,42 +1,43 @@
--- Time passing over a row, and what is known of times that it has forgotten.
+-- Time passes over a row: what is forgotten, what stays, and what happens when the server's clock is set. advance, at the end, is how all of
+-- it begins. The twin is internal/ledger/age.go; functions that only this file has find out that a clock was set, see docs/internals/clocks.md.
 --
--- needs: bucket (recount, forget), ceiling (ceiling.obey), entries (touch, join, after, add, drop, pop), frame (max, min, ceil), row
---     (ceiling, open, latest), rule (window, has_windows)
--- defines: is_late, pin_until, forward_step, stepped_back, was_set, widen_pending, carry_over, step, at_most, is_blank, remember, block_end,
---     is_free, is_over, prune, advance
+-- needs: bucket (recount, forget), entries (touch, block_end, join, after, add, drop, pop), frame (max, min, ceil), penalty (ceiling.obey),
+--     row (ceiling, open, latest), rule (window, has_windows)
+-- defines: is_late, pin_until, forward_step, stepped_back, was_set, widen_pending, carry_over, step, at_most, is_blank, remember, is_over,
+--     prune, advance
 
--- is_late reports whether a call is here so long after it was due that what it says of
--- lengths of time must be said again. Perhaps only the clock was set.
+-- is_late reports whether a call comes so far behind its due time that the program must say again what it says of lengths of time. Perhaps
+-- only the clock was set. A due time of 0 means that there is none.
 local function is_late(now, due)
   return due ~= 0 and now - due > STALL
 end
 
--- pin_until keeps cancelled places taken of all that was booked so far: up to the last
--- start, or a mark that is so much later.
+-- pin_until keeps the places of all that was booked before now taken, also when they are cancelled: up to the last start, or a mark that is
+-- later by a time.
 local function pin_until(r, later)
   if r.size > 0 then
     r.frozen = max(r.frozen, latest(r) + (later or 0))
   end
 end
 
--- forward_step returns by how much too far a clock went since the row was seen, because
--- it was set forward; 0 if it seems that it was not. It also returns by how much callers may
--- start earlier than the row will have it, because they slept meanwhile for an unknown
--- while, or because this call is slow, too; and whether the program knows that the clock
--- was set: else it may be nothing but a slow call.
+-- forward_step returns by how much the clock was set forward since the row was seen, 0 if it seems that it was not. It also returns by how
+-- much callers may start earlier than the row will have it, because they slept meanwhile for an unknown time, or because this call is slow
+-- too; and whether the program knows that the clock was set: if it does not, this may be nothing but a slow call.
 local function forward_step(r, now)
   local h = r.history
   if not h then
     return 0
   end
+
   local ago, at, known, slack = h.ago, h.at, h.clock == SET_FORWARD, STALL + h.ago / STEADY
   if not r.stored then
-    -- What the program says is too old by what this call took: that may have outlived the row.
+    -- The program's word is older by the time that this call took, and the row may have expired in that time.
     return (h.clock == ELAPSED_KNOWN and now - at - ago > slack) and 1 or 0, 0, known
   end
   if h.clock == ELAPSED_UNKNOWN or at > r.seen and (h.generation ~= r.generation or h.count > r.count or h.outdated) then
     return 0
   end
+
   local passed, ahead = now - r.seen, now - at - ago
   if at == r.seen then
     return ahead > slack and ahead or 0, ahead, known
@@ -46,8 +47,8 @@ local function forward_step(r, now)
   return 0
 end
 
--- stepped_back reports whether the clock was set back since the program heard of the row,
--- and the row does not know: less time seems to have passed than the program knows of.
+-- stepped_back reports whether the clock was set back since the program heard of the row, and the row does not know: less time seems to have
+-- passed than the program knows of.
 local function stepped_back(r, now)
   local h = r.history
   return h and h.at <= r.seen and now - h.at < h.elapsed - STALL - h.elapsed / STEADY
@@ -59,8 +60,7 @@ local function was_set(r, now)
   return h.clock ~= ELAPSED_UNKNOWN and math.abs(now - h.at - h.ago) > STALL
 end
 
--- widen_pending makes entries still to come begin up to so much earlier, but not before
--- now.
+-- widen_pending widens the entries to come so that they begin earlier by at most that time, but not before now.
 local function widen_pending(r, now, by)
   local F, L, i = r.F, r.L, r.size
   while i > 0 and (L[i] > now or F[i] >= now) do -- no two entries begin together
@@ -73,8 +73,8 @@ local function widen_pending(r, now, by)
   end
 end
 
--- carry_over makes one entry, up to now, of those that are over but for the first
--- few: where a window began that counted them, a clock that was set has forgotten.
+-- carry_over makes one entry, up to now, of all entries that are over except the first few. The upstream's window that has counted them may
+-- still last, although it is over by the clock that was set.
 local function carry_over(r, now, few)
   open(r)
   local i = after(r, now) - 1
@@ -88,10 +88,9 @@ local function carry_over(r, now, few)
   end
 end
 
--- step moves the row by the shift, to a clock that was set. The callers of entries
--- still to come may start earlier than that, by not more than asleep. The upstream's windows stay
--- where they are: after a small step back what started in this window, or is to come, reaches to
--- where it was. Else starts at the edge of a window would count in the window before that alone.
+-- step moves the row by the shift to a clock that was set, as if no time had passed. The callers of entries to come may start earlier, by at
+-- most the time asleep. The upstream's windows stay where they are, so after a small step back the entries of the present window, and entries
+-- to come, still reach to where they were. Otherwise starts at the edge of a window would count in the window before it alone.
 local function step(r, now, shift, asleep, u)
   open(r)
   touch(r, 1)
@@ -100,6 +99,7 @@ local function step(r, now, shift, asleep, u)
     few = after(r, window(u, r.seen) or r.seen - r.span) - 1
     reach = shift < 0 and -shift <= STALL and few or reach
   end
+
   for i = 1, r.size do
     F[i], L[i] = F[i] + shift, i > reach and L[i] or L[i] + shift
   end
@@ -108,29 +108,29 @@ local function step(r, now, shift, asleep, u)
       r[f] = r[f] + shift
     end
   end
-  -- Marks are times of the clock that they were booked by: older ones may point to starts of
-  -- others, however late they come.
+
+  -- Marks are times of the clock by which they were booked: older marks may point to starts of other callers, however late they come.
   pin_until(r, min(max(0, -shift), max(r.span, MARKED)))
+
   if u.boundaries then
     carry_over(r, now, few)
   end
   widen_pending(r, now, asleep)
 end
 
--- at_most is the most that a length of time can have held: what each of the spans
--- that cover it can. Beyond MAX_COUNT it makes no difference.
+-- at_most returns an upper bound on the starts in a length of time: the sum of the bounds of the spans that cover it. Beyond MAX_COUNT it
+-- makes no difference.
 local function at_most(r, length)
   return min(ceil(length / r.span) * r.most, MAX_COUNT)
 end
 
--- is_blank reports whether no start that a limit counts is in the row, or was forgotten.
+-- is_blank reports whether the row neither has nor has forgotten a start that a limit counts.
 local function is_blank(r)
   return r.most == 0 or r.size == 0 and r.lost == 0
 end
 
--- remember makes the row complete for as long back as the rule needs. History
--- that is not there is replaced by the most that there can have been, at the
--- latest moment it can have happened.
+-- remember makes the row complete for as long back as the rule needs. History that is missing is replaced by an upper bound on its starts, at
+-- the latest moment at which they can have been.
 local function remember(r, now, since, keep, u)
   local missing = r.lost - since + 1
   if missing > 0 then
@@ -141,8 +141,10 @@ local function remember(r, now, since, keep, u)
     r.lost, r.level = since - 1, 0
   end
   if u.unit > 0 and keep ~= r.span and r.span > 0 then
-    pin_until(r) -- blocks of another unit cannot be told apart
+    pin_until(r) -- blocks of a different unit cannot be told apart
   end
+
+  -- The span and the bound of an older limit count until no entry needs them.
   if now >= r.till or is_blank(r) then
     r.span, r.most = keep, u.peak
   elseif keep > r.span then
@@ -155,21 +157,7 @@ local function remember(r, now, since, keep, u)
   end
 end
 
--- block_end returns when the units of a paced block are over: at the earliest
--- when as many as one start can have, most, had their time, even if they were
--- booked closer together. The row is open.
-local function block_end(r, i, unit, most)
-  return max(r.L[i] + unit, r.F[i] + min(r.N[i], most) * unit)
-end
-
--- is_free reports whether a rule is unlimited and its row is not shut: nothing holds a start,
--- and the row counts none.
-local function is_free(u, r)
-  return u.peak == 0 and r.paused + r.probe <= now and r.opens <= now
-end
-
--- is_over reports whether no start to come can share an interval with an entry
--- that ends at last, and none has to stay behind it.
+-- is_over reports whether no start to come can share an interval with an entry that ends at last, and none has to stay behind it.
 local function is_over(r, last, now)
   return last + r.span <= now and (last < r.paused or now >= r.paused + r.probe)
 end
@@ -179,6 +167,8 @@ local function prune(r, now, u)
   if r.size == 0 or not is_over(r, r.F and r.L[1] or r.old, now) then
     return
   end
+
+  -- A few entries are dropped one by one, so that a row with many of them is not read.
   if not r.F and r.lined == 0 and r.size > 1 and has_windows(u) and r.unit == 0 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
@@ -190,6 +180,7 @@ local function prune(r, now, u)
       end
     end
   end
+
   open(r)
   local k = 0
   while k < r.size and is_over(r, r.L[k + 1], now)
@@ -200,13 +191,14 @@ local function prune(r, now, u)
   drop(r, k)
 end
 
--- advance brings the row to the time now and makes it fit for the rule. It returns nil, or what the call needs first:
--- NEEDS_BOUNDARIES where the rule's boundaries end, NEEDS_TIME if the program must say whether the clock was set.
+-- advance brings the row to the time now, and makes it fit for the rule. It may lower the rule to the row's ceiling. It returns nil, or what
+-- the call needs first: NEEDS_BOUNDARIES where the rule's boundaries end, NEEDS_TIME if the program must say whether the clock was set.
 local function advance(r, now, u)
   local since, _, keep = window(u, now)
   if not since then
     return NEEDS_BOUNDARIES
   end
+
   if now < r.seen then
     step(r, now, now - r.seen, math.huge, u)
   else
@@ -216,9 +208,10 @@ local function advance(r, now, u)
     elseif shift > 0 then
       step(r, now, shift, asleep, u)
     elseif stepped_back(r, now) then
-      step(r, now, 0, math.huge, u) -- what was booked seems to be later than it is: there are no gaps
+      step(r, now, 0, math.huge, u) -- the entries to come seem to be later than they are, so starts could not go between them
     end
   end
+
   if r.top > 0 then
     ceiling.obey(r, now, u)
   end

@@ -1,25 +1,23 @@
--- Token buckets. A level, at and spent, is what was spent of a bucket at some
--- moment, in units that make all arithmetic whole: a token is u.micros units, and
--- each microsecond u.tokens units flow back.
+-- Token buckets. A row knows the starts of the last span as entries, and all starts before them as a level: at and spent, how full of spent
+-- tokens the bucket was at a moment. The level is counted in units that make all arithmetic whole: a token is u.micros units, and in each
+-- microsecond u.tokens units flow back. The twin is internal/ledger/bucket.go.
 --
 -- needs: frame (max, min, ceil, floor), row (open)
 -- defines: filling, add_up, due, spent, recount, forget, filled, bucket
 
--- filling is how much of the bucket n starts can have taken. By the rule that is
--- never more than all of it, so entries that were joined need not count more.
+-- filling returns an upper bound on the tokens that n starts can have taken: by the rule never more than the whole bucket, so entries that
+-- were joined need not count more.
 local function filling(u, n)
   return min(n, u.n)
 end
 
--- add_up returns the level at the end of an entry, with what it costs. Entries
--- come in the order of time.
+-- add_up returns the level at the end of an entry, with the cost of the entry. Entries come in the order of time.
 local function add_up(at, spent, last, n, u)
   return last, max(0, spent - (last - at) * u.tokens) + filling(u, n) * u.micros
 end
 
--- due is when so many tokens more than the room have flowed in; 0 if none are
--- missing. What flows in during the jitter does not count: an arrival may be so
--- much later than the one before the level was reached.
+-- due returns when excess tokens have flowed in, or 0 if that many are there already. Tokens that flow in during the jitter do not count: an
+-- arrival may be later by the jitter than the arrival before the level was reached.
 local function due(at, spent, excess, u)
   local missing = spent + excess * u.micros
   if missing <= 0 then
@@ -33,12 +31,13 @@ local function spent(r)
   return r.total + (r.unit ~= 0 and ceil(r.level / math.abs(r.unit)) or 0)
 end
 
--- recount makes the row's level one of the rule's units. A level of other units,
--- or one to which other limits added, is at most a full bucket.
+-- recount converts the row's level to the units of the rule. A level of other units, or a level to which other limits added, is at most a
+-- full bucket.
 local function recount(r, u)
   if r.unit == u.micros then
     return
   end
+
   if r.unit ~= 0 then
     local old = math.abs(r.unit)
     local whole = floor(r.level / old)
@@ -48,22 +47,22 @@ local function recount(r, u)
   r.unit = u.micros
 end
 
--- forget counts an entry that leaves the row. A bucket remembers what was spent:
--- one that is never left in peace for long enough to fill up owes it forever.
+-- forget counts an entry that is about to leave the row. A bucket remembers how much was spent: a bucket that is never left in peace for long
+-- enough to fill up owes these tokens forever.
 local function forget(r, last, n, u)
   if u.tokens > 0 then
     local _
     _, r.level = add_up(r.lost, r.level, last, n, u)
   elseif r.unit ~= 0 then
-    -- It may be a bucket again: until then nothing flows in.
+    -- The limit may be a bucket again: until then nothing flows in.
     local unit = math.abs(r.unit)
     r.unit, r.level = -unit, min(MAX_LEVEL, r.level + min(n, floor(MAX_LEVEL / unit)) * unit)
   end
   r.lost = max(r.lost, last)
 end
 
--- filled returns the first moment not before t at which the bucket has room for
--- search s, for all that happened until then.
+-- filled returns the first moment not before t at which the bucket has room for search s, for all starts until then. Of the entries before
+-- that moment, i … j-1 are counted in sum, and all before i in the level.
 local function filled(s, t)
   local r, u = s.row, s.rule
   local F, L, N, size = r.F, r.L, r.N, r.size
@@ -77,6 +76,7 @@ local function filled(s, t)
       s.sum = s.sum - filling(u, N[s.i])
       s.i = s.i + 1
     end
+
     local start = due(s.at, s.spent, s.sum - s.room, u)
     if start <= t then
       return t
@@ -87,9 +87,8 @@ end
 
 local bucket
 do
--- overdrawn returns the end of an entry to come up to which the bucket would be
--- overdrawn by a start at t, or nil. No start before has room: it would be as
--- much too early, or earlier still.
+-- overdrawn returns the begin of an entry to come up to which a start at t would overdraw the bucket, or nil. No start before that begin has
+-- room: it would overdraw the bucket at the same moment.
 local function overdrawn(s, t)
   local r, u = s.row, s.rule
   local F, L, N = r.F, r.L, r.N
@@ -102,17 +101,17 @@ local function overdrawn(s, t)
       sum = sum - filling(u, N[i])
       i = i + 1
     end
+
     if due(at, spent, sum - s.room, u) > F[k] or due(t + s.spread, 0, own - s.room, u) > F[k] then
-      return L[k]
+      return F[k]
     end
   end
   return nil
 end
 
--- bucket looks for the first start that breaks the rule with no run of entries:
--- none that ends with it, goes over it, or begins with it. Entries i … j-1 are
--- those before t that together leave room, and sum is what they cost; in those
--- before them, the level is what counts.
+-- bucket returns the first start not before t with which no run of entries breaks the rule: no run that ends with the start, goes over it,
+-- or begins with it. Entries i … j-1 are those before t that together leave room, and sum is their cost; of the entries before them the
+-- level counts.
 function bucket(s, t)
   local r = s.row
   if r.level == 0 and r.total <= s.room then
@@ -122,6 +121,7 @@ function bucket(s, t)
   if not s.at then
     s.at, s.spent = r.lost, r.level
   end
+
   while true do
     t = filled(s, t)
     local stop = overdrawn(s, t)

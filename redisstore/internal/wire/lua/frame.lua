@@ -1,22 +1,46 @@
--- What every script begins with: the time, and the frame of numbers that it is told.
+-- What every script begins with: the time, and the frame of numbers that a program sends.
 --
--- One letter stands for the same in all files: r is a row, u a rule, s a search of one charge or a claim of slots, q a line, c a lane of a
--- line, w a waiter's ticket or what a caller wants, m the lanes of shares or a node that holds slots, h a history, v a list of
--- stored numbers, t a time, n a cost, i and k are indexes. F, L and N are the columns of a row's entries: first, last, n. In lanes.lua
--- and deals.lua the columns of lanes are C class, F finish tag, L left, O offered, W weight, K cost, S since, H holds, P step.
+-- How to read these files. script.go says of which files, or parts of files, each script consists: they are joined as text, so a name is known
+-- to all that stand behind it. "needs" in a file's first comment has the names of other files, "defines" the names that it has for others. A
+-- function that others use is local at the left; do … end hides the rest. A file is read from its end: Lua knows no function before it is
+-- defined. Files whose names are also in internal/ledger decide the same as the Go file, with the same functions in the same order.
+--
+-- A reply begins with its status and the time. Besides DONE, NEEDS_BOUNDARIES says that a rule's calendar boundaries end too early, and
+-- NEEDS_TIME that the program must say again what it says of lengths of time: then nothing was done, and the program makes the call again.
+--
+-- Names of one letter stand for the same in all files:
+--
+--   r  a row: one budget, see row.lua
+--   u  a rule: what a limit says, see rule.lua
+--   s  a search of one charge for its earliest start, see search.lua, or a claim of slots
+--   q  a line: the waiters of a budget, see queue.lua
+--   c  a lane of a line: the waiters of one share
+--   w  a waiter's ticket, or what a caller wants of a line
+--   m  the lanes of all shares in a line (lanes.lua), or a node that holds slots (leases.lua)
+--   h  a history: what the calling program knows of a row, see repair.lua
+--   v  a list of stored numbers
+--   e  the boundaries of calendar windows
+--   g  the name of a generation of a row
+--   t  a time in microseconds
+--   n  a cost, or a number of starts
+--   i, j, k  indexes
+--
+-- F, L and N are the columns of a row's entries: first, last and n of each. In lanes.lua and deals.lua the columns of lanes are C class,
+-- F finish tag, L left, O offered, W weight, K cost, S since, H holds, P step. Go says until and end where Lua says till and stop, because
+-- these are words of Lua. Words in capitals that no file defines are constants: script.go writes their values in their places.
 --
 -- defines: max, min, ceil, floor, KEPT, IDLE, frame, cursor, now
 
 local max, min, ceil, floor = math.max, math.min, math.ceil, math.floor
 
-local KEPT = 1000000 -- a key outlives what it holds by this much
-local IDLE = KEPT -- or by more, in tests: see now
+local KEPT = 1000000 -- a key lives this much longer than anything in it matters
+local IDLE = KEPT -- the same, and longer in tests: see now
 
--- frame is a string of numbers, 8 bytes each, and cursor where the next one begins.
+-- frame is a string of numbers, 8 bytes each. cursor is where the next number begins.
 local frame, cursor = ARGV[2], 1
 
--- now is the time in whole microseconds: the server's, unless a test passes its own. Then
--- keys live longer, because their lifetime is still the server's.
+-- now is the time in whole microseconds: the server's time, unless a test passes its own. Then keys live longer, because their lifetime
+-- still follows the server's clock.
 local now = tonumber(ARGV[1])
 if now then
   IDLE = IDLE + 60 * 1000000

@@ -1,29 +1,26 @@
--- Heartbeats of the nodes that use a group of budgets. They decide which share of each limit a node
--- may use by itself while Redis is away: see docs/internals/shares.md.
+-- Heartbeats of the nodes that use a group of budgets. They decide which part of each limit a node may use by itself while Redis is away: see
+-- docs/internals/shares.md.
 --
 -- KEYS  the group's heartbeats
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2 numbers, 8 bytes each: the kind of heartbeat (see below), the time at which
---         the heartbeat should be here, or 0, the least divisor of the node's share, and how
---         many nodes the node knows of
+--       2 numbers, 8 bytes each: the kind of heartbeat (see below), the time at which the heartbeat should be here, or 0, the least divisor of
+--         the node's part, and how many nodes the node knows of
 --       3 the node's name
 --
--- Result as of book.lua: DONE, now, whether the heartbeat counts, the node's divisor, or
--- 0 if there is no share for the node, how many nodes there are, and the divisors of the nodes
--- that are suspected to have lost Redis. A node with a divisor has that part of each limit.
+-- Result as of book.lua: DONE, now, whether the heartbeat counts, the node's divisor, or 0 if there is no part for the node, how many nodes there
+-- are, and the divisors of the nodes that are suspected to have lost Redis. A node with divisor d has one d-th of each limit.
 --
 -- Stored form: a MessagePack array
 --   seen, age, then for each node
 --   name, the age at its last heartbeat, divisor, how many nodes it knew of
--- seen is the time of the last heartbeat of any node. age is a clock that runs while there are
--- heartbeats. After a time without any, however long, and after a jump of the server's clock, age
--- goes on by just so much that all nodes are suspected and none is taken for dead.
+-- seen is the time of the last heartbeat of any node. age is a clock that runs while there are heartbeats. After a time without any, however long,
+-- and after a jump of the server's clock, age goes on by the time after which all nodes are suspected, and none is taken for dead.
 --
 -- needs: frame (max, ceil, frame, now)
 
 local LOOK, BEAT, LEAVE = 0, 1, 2 -- asks only; the node uses the group; the node uses it no longer
-local TOO_LATE = 1000000 -- a heartbeat that comes so much later than due may be from before an outage
-local DEAD = 20000000 -- a node without a heartbeat for so long is taken for dead
+local TOO_LATE = 1000000 -- a heartbeat that is later than due by more may be from before an outage
+local DEAD = 20000000 -- a node that is silent for longer is taken for dead
 local GAP = 2000000 -- the longest time between two heartbeats of any nodes while the fleet has Redis
 local KEPT_MS = 3600000
 
@@ -33,6 +30,7 @@ local me = ARGV[3]
 local raw = redis.call('GET', KEYS[1])
 local v = raw and cmsgpack.unpack(raw) or {now, 0}
 local seen, age = v[1], v[2]
+
 if kind ~= LOOK then
   local passed = now - seen
   seen, age = now, age + (math.abs(passed) > GAP and SUSPECTED_AFTER + 1 or max(0, passed))
@@ -41,16 +39,19 @@ local counts = kind == LEAVE or kind == BEAT and (due == 0 or now <= due + TOO_L
 
 local nodes, mine = {seen, age}, nil
 local beating, suspected, shares = 0, {}, 0
+
 -- keep stores a node.
 local function keep(name, heard, divisor, knew)
   local n = #nodes
   nodes[n + 1], nodes[n + 2], nodes[n + 3], nodes[n + 4] = name, heard, divisor, knew
 end
--- suspect notes that a node with a divisor may be using its share.
+
+-- suspect notes that a node with a divisor may be using its part.
 local function suspect(divisor)
   suspected[#suspected + 1] = divisor
   shares = shares + 1 / divisor
 end
+
 for i = 3, #v, 4 do
   local name, heard, divisor, knew = v[i], v[i + 1], v[i + 2], v[i + 3]
   if name == me then
@@ -69,13 +70,15 @@ end
 if kind == BEAT then
   beating = beating + 1
 end
+
 if age < DEAD then
-  -- The key was lost not long ago, perhaps with nodes that have sent no heartbeat since: nodes that
-  -- others knew of are suspected.
+  -- The key was lost a short time ago, perhaps with nodes that have sent no heartbeat since: nodes that
+  -- some node knew of are suspected.
   for _ = beating + #suspected + 1, most do
     suspect(most)
   end
 end
+
 local divisor = 0
 if shares < 1 - 1e-9 then
   divisor = max(least, ceil(beating / (1 - shares) - 1e-9))
@@ -83,6 +86,7 @@ end
 if kind == BEAT and counts then
   mine = {me, age, divisor, beating + #suspected}
 end
+
 if mine then
   keep(unpack(mine))
 end

@@ -3,8 +3,8 @@
 -- What a caller wants, w, is its class, its horizon, 0 if it stands in no line, its tickets
 -- by charge, and whether it goes first in lines where it has none. A ticket has the share of its lane.
 --
--- needs: age (is_free), answer (FIVE, answer), book (seed, out), frame (max, min, floor, frame, cursor, now), offers (queue.before,
---     queue.count, queue.leave, queue.hold, queue.pass, queue.call), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane,
+-- needs: answer (FIVE, answer), book (seed, out), frame (max, min, floor, frame, cursor, now), offers (queue.before, queue.count,
+--     queue.leave, queue.hold, queue.pass, queue.call), penalty (is_free), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane,
 --     queue.ahead, queue.before_newcomer, queue.behind, queue.make, queue.line_up), request (find), search (search_for, earliest), served
 --     (served_of), slots (leave_line, first_open), turn (turn, turn.at)
 -- defines: read_tickets, stand, quit, renew, started, keep_behind

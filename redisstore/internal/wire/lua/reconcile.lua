@@ -1,19 +1,46 @@
--- Lowers what is left of a budget to what its upstream says; see docs/internals/booking.md.
+-- part: anew
+-- Starts to come that do not fit any more, and are booked anew by their programs.
+--
+-- defines: ANEW, last_of, book_anew
+
+local ANEW = 'anew %.0f %.0f %s'
+
+-- last_of returns when the last starts before an end begin whose costs are together at least cost. All of these are to come.
+local function last_of(r, cost, stop)
+  local from, i = stop, r.size
+  while i > 0 and cost > 0 do
+    if r.F[i] < stop then
+      from, cost = r.F[i], cost - r.N[i]
+    end
+    i = i - 1
+  end
+  return from
+end
+
+-- book_anew tells all programs to book the starts between two times anew. The message is ANEW with those two times and the key. A program
+-- that does not hear it finds out from the upstream.
+local function book_anew(r, from, stop, channel)
+  if from < stop then
+    redis.pcall('PUBLISH', channel, string.format(ANEW, from, stop, r.key))
+  end
+end
+
+-- part: reconcile
+-- Lowers the room of a budget to what its upstream says is left; see docs/internals/booking.md, and Reconcile in its twin
+-- internal/ledger/reconcile.go for what is known of the time at which the upstream counted.
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2 numbers, 8 bytes each: how much was left; for how long that is all there
---         is, and how long ago it was so, in microseconds; the generation of the row that
---         the program knows, or 0; its rule
+--       2 numbers, 8 bytes each: how much was left; for how long that is all there is, and how long ago it was so, in microseconds; the
+--         generation of the row that the program knows, or 0; its rule
 --       3 the channel of news
 --
--- Result as of book.lua: 0, now, what is left as we believe, how many starts the
--- row counts, its generation, and between which times starts must be booked anew; or
--- NEEDS_BOUNDARIES, now, now.
--- News are those of anew.lua.
+-- Result as of book.lua: DONE, now, how much is left by the row, how many starts the row counts, its generation, and between which times
+-- starts must be booked anew; or NEEDS_BOUNDARIES, now, now.
+-- News are those of book_anew.
 --
--- needs: age (advance), anew (last_of, book_anew), bucket (filling, add_up), frame (max, min, ceil, floor, frame, now), place (book), queue
---     (queue, queue.write), row (load, open, save), rule (read_rule, window, has_windows), search (search_for)
+-- needs: age (advance), anew (last_of, book_anew), bucket (filling, add_up), entries (book), frame (max, min, ceil, floor, frame, now),
+--     queue (queue, queue.write), row (load, open, save), rule (read_rule, window, has_windows), search (search_for)
 
 local left, reset, age, known
 left, reset, age, known, cursor = struct.unpack('<dddd', frame, cursor)
@@ -24,9 +51,9 @@ if needs then
   return struct.pack('<ddd', needs, now, now)
 end
 open(r)
-local asked = now - age -- when the upstream counted: see Reconcile in internal/ledger/reconcile.go for what is known of that time
+local asked = now - age -- when the upstream counted
 
--- between sums what has started since a time, and what is to come before an end.
+-- between sums the costs that have started since a time, and the costs that are to come before an end.
 local function between(since, stop)
   local spent, coming = 0, 0
   for i = 1, r.size do
@@ -41,8 +68,7 @@ local function between(since, stop)
   return spent, coming
 end
 
--- begun_since sums the entries that began after a time, and not after now: all of their starts are later than
--- that time.
+-- begun_since sums the entries that began after t, and not after now: all starts in them are later than t.
 local function begun_since(t)
   local sum = 0
   for i = 1, r.size do
@@ -53,11 +79,11 @@ local function begun_since(t)
   return sum
 end
 
--- tokens_left returns how many whole tokens of a bucket those left at a time that had started by then. That time
--- is at least the jitter after what the row has forgotten.
+-- tokens_left returns how many whole tokens of a bucket were left at a time by the starts until then. The time is at least the jitter after
+-- the last forgotten start.
 local function tokens_left(t)
   local at, spent, late = r.lost, r.level, 0
-  local flown = t - u.jitter -- what flows in during the jitter does not count
+  local flown = t - u.jitter -- tokens that flow in during the jitter do not count
   for i = 1, r.size do
     if r.F[i] <= t and r.L[i] > flown then
       late = late + filling(u, r.N[i])
@@ -70,22 +96,22 @@ local function tokens_left(t)
   return max(0, u.n - ceil((spent + late * u.micros) / u.micros))
 end
 
--- spend books what others have spent.
+-- spend books the cost that others have spent. Starts that do not fit any more lie from from on, and before stop.
 local from, stop = 0, 0
-local function spend(at, others)
+local function spend(at, cost)
   u.row = r
-  book(r, at, search_for(u, others, 0, now, 0, false))
+  book(r, at, search_for(u, cost, 0, now, 0, false))
 end
 
--- bucket_left returns what is left of a bucket, which knows by itself when there
--- will be more. Less than what flows in within a second is not worth knowing.
+-- bucket_left returns how much is left of a bucket, and books the cost that others have spent. A bucket knows by itself when there will be
+-- more. Less than flows in within a second is not worth knowing.
 local function bucket_left()
   local believed = tokens_left(now)
   if asked - u.jitter < r.lost then
     return believed
   end
 
-  -- What flowed in or was started since then may leave less than others spent: no bucket is more than empty.
+  -- Tokens that flowed in or were taken since then may leave less than others spent: no bucket is more than empty.
   local others = min(tokens_left(asked) - left, believed)
   if others <= 0 or others <= floor(1000000 * u.tokens / u.micros) then
     return believed
@@ -96,9 +122,9 @@ local function bucket_left()
   return tokens_left(now)
 end
 
--- stated_window returns the window that the statement is about: since when own starts may be counted in it, at
--- which time others are taken to have spent, and when it ends; and whether it is the window of now. The end is late
--- by DOUBT at the most, and by the age, because the reset may have been true when the upstream counted.
+-- stated_window returns the window that the statement is about: since when own starts may be counted in it, at which time others are taken to
+-- have spent, and when it ends; and whether it is the window of now. The end is late by DOUBT at most, and by the age, because the reset may
+-- have been true when the upstream counted.
 local function stated_window()
   if not u.boundaries then
     local rest = min(reset, u.span)
@@ -109,8 +135,8 @@ local function stated_window()
   return since, since, finish, asked >= since and finish - now <= min(2 * reset, MAX_PENALTY)
 end
 
--- window_left returns what is left of a window, and books what others have spent
--- of it so that it is over when the window is.
+-- window_left returns how much is left of a window, and books the cost that others have spent of it, so that this cost is over when the
+-- window is.
 local function window_left()
   local since, at, finish, told = stated_window()
   local spent, coming = between(since, finish)
@@ -118,7 +144,7 @@ local function window_left()
     return u.n - spent
   end
 
-  -- What is booked for others lies close behind at, and is no start of ours since then.
+  -- The cost booked for others lies close behind at, and is no own start since then.
   left = max(0, left - begun_since(max(asked, u.boundaries and at or at + DOUBT + age)))
 
   local others = u.n - spent - left
@@ -133,12 +159,95 @@ end
 local believed = 0
 if known ~= 0 and known ~= r.generation and known ~= r.g1 then
   -- The row is not the one that the program knows: the next booking repairs it, and
-  -- what we spent ourselves must not count as spent by others until then.
+  -- until then the program's own starts must not count as spent by others.
 elseif u.tokens > 0 then
   believed = bucket_left()
 elseif reset > 0 and has_windows(u) then
   believed = window_left()
 end
+
 save(r, queue.write(r))
 book_anew(r, from, stop, ARGV[3])
 return struct.pack('<ddddddd', DONE, now, believed, r.count, r.generation, from, stop)
+
+-- part: set_used
+-- Sets how much of a window is used, as an operator says; see docs/fleet.md.
+--
+-- KEYS  1 the budget
+-- ARGV  1 the time in microseconds, or '' for the server's clock
+--       2 numbers, 8 bytes each: how much is used; the rule
+--       3 the channel of news
+--
+-- Result as of book.lua: DONE, now, 1 if there is a count to set, which a limit without windows and a budget without a row do not have, how
+-- much was used before, and between which times starts must be booked anew; or NEEDS_BOUNDARIES, now, now.
+-- News are those of book_anew, and of the line: see offers.lua.
+--
+-- needs: age (advance), anew (last_of, book_anew), entries (touch, add), frame (max, min, frame, now), offers (queue.free, queue.call,
+--     queue.tell), queue (queue, queue.write), row (load, open, latest, save), rule (read_rule, window, has_windows)
+
+local wanted
+wanted, cursor = struct.unpack('<d', frame, cursor)
+local u = read_rule(0)
+local r = load(KEYS[1])
+u.row = r
+if not r.stored or not has_windows(u) then
+  return struct.pack('<dddddd', DONE, now, 0, 0, 0, 0)
+end
+local needs = advance(r, now, u)
+if needs then
+  return struct.pack('<ddd', needs, now, now)
+end
+open(r)
+
+local since, finish = window(u, now)
+
+-- is_used reports whether an entry counts as used: as in status.lua.
+local function is_used(i)
+  return r.L[i] >= since and r.F[i] <= now
+end
+
+-- lower takes a cost out of the used starts, the oldest first: the starts that remain count the longest.
+local function lower(cost)
+  local i = 1
+  touch(r, i)
+  while cost > 0 do
+    local part = is_used(i) and min(cost, r.N[i]) or 0
+    cost, r.total, r.N[i] = cost - part, r.total - part, r.N[i] - part
+    i = i + 1
+  end
+end
+
+-- raise counts a cost as starts of now.
+local function raise(cost)
+  add(r, now, now, cost)
+  r.count = r.count + cost -- programs learn it with the count, and tell it after a loss
+end
+
+local used, coming = 0, 0
+for i = 1, r.size do
+  if is_used(i) then
+    used = used + r.N[i]
+  elseif r.F[i] > now and r.F[i] < finish then
+    coming = coming + r.N[i]
+  end
+end
+
+local from, stop = 0, 0
+if wanted < used then
+  lower(used - wanted)
+  from, stop = now + 1, latest(r) + 1 -- callers that wait for a start may have a sooner one
+elseif wanted > used then
+  raise(wanted - used)
+  from, stop = last_of(r, coming - (u.n - wanted), finish), finish
+end
+
+if wanted ~= used then
+  -- Whose start was taken out is not known: a start that is given back takes nothing out.
+  r.frozen = max(r.frozen, now)
+  queue.free(r)
+  queue.call(r, u, now)
+  queue.tell(r, ARGV[3])
+  save(r, queue.write(r))
+end
+book_anew(r, from, stop, ARGV[3])
+return struct.pack('<dddddd', DONE, now, 1, used, from, stop)

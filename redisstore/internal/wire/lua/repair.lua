@@ -1,61 +1,53 @@
--- The fleet's memory of a budget, for a store that forgot; docs/internals/state-loss.md
--- says why it is enough.
+-- The fleet's memory of a budget, for a store that forgot starts; docs/internals/state-loss.md says why it is enough.
 --
--- A generation of a row begins when the row's key is made and ends when the key is gone. The row
--- counts the starts of each generation: generation and count are the present one and its starts, g1 and
--- n1 the last generation before it and its starts, as far as programs have told. The other generations
--- that have a name stand behind the head, see names_of in row.lua, the youngest first: for each its name
--- and its starts. A row has at most LIVES names; of still older generations it counts the starts together,
--- as older. A program remembers the counts that it saw, and when the starts were. Starts that a program
--- knows of and the row does not are booked again.
+-- A generation of a row begins when the row's key is made, and ends when the key is gone. The row counts the starts of each generation: generation
+-- and count are the present one and its starts, g1 and n1 the last generation before it and its starts, as far as programs have told. The other
+-- generations that have a name stand behind the head, see names_of in row.lua, the youngest first: for each its name and its starts. A row has at
+-- most LIVES names; starts of still older generations are counted together, as older. A program remembers the counts that it saw, and when the
+-- starts were. Starts that a program knows of and the row does not are booked again.
 --
 -- needs: age (pin_until, was_set, carry_over), entries (add), frame (max, min, floor, frame), row (open, names_of)
 -- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, learn, count_before, rebook, repair,
 --     all_told
 
--- read_history reads what the calling program knows of the next row, its history of it:
+-- read_history reads the calling program's history of the next row from the frame: what it knows.
 --
 --   call               the number of the last call whose answer told the program of the row
---   ago, clock, at     how long ago that call was made; whether the program can tell that, and
---                      whether the clock was set: ELAPSED_UNKNOWN, ELAPSED_KNOWN or SET_FORWARD;
---                      the server's time in that answer
---   generation, count  the generation that the row had then, 0 if the program knows none, and how
---                      many starts it had
+--   ago, clock, at     how long ago that call was made; whether the program can tell that, and whether the clock was set: ELAPSED_UNKNOWN,
+--                      ELAPSED_KNOWN or SET_FORWARD; the server's time in that answer
+--   generation, count  the generation that the row had then, 0 if the program knows none, and how many starts it had
 --   g1, n1             the generation before it, and its starts
 --   older, mark        how many starts generations without a name had, and the mark of these starts
---   more, list         how many more generations the program names, the youngest first, and where in the
---                      frame the first one is
---   size, samples      how many pairs of an age and a number of starts there are, the
---                      youngest first, and where in the frame the first pair is
---   elapsed            how much time has passed at least since that answer
---   outdated           the server has no record of that call: then the row is that of a replica
---                      that lagged
+--   more, list         how many more generations the program names, the youngest first, and where in the frame the first of them is
+--   size, samples      how many pairs of an age and a number of starts there are, the youngest first, and where in the frame the first pair is
+--   elapsed            a lower bound on the time since that answer
+--   outdated           the server has no record of that call: then the row is from a replica that lagged
 local function read_history(recorded)
   local call, ago, clock, at, generation, count, g1, n1, older, mark, more, list = struct.unpack('<ddddddddddd', frame, cursor)
   local size, samples = struct.unpack('<d', frame, list + PAIR * more)
+
   local elapsed
   elapsed, cursor = struct.unpack('<d', frame, samples + PAIR * size)
+
   return {call = call, ago = ago, clock = clock, at = at, generation = generation, count = count, g1 = g1, n1 = n1, older = older,
     mark = mark, more = more, list = list, size = size, samples = samples, elapsed = elapsed, outdated = call > recorded}
 end
 
 local TELLING = 1000000 -- for how long after a loss nothing starts, so that all programs can tell what they know
 
--- ordinal returns the ordinal of a generation: it is lower than those of younger generations.
+-- ordinal returns the ordinal of a generation: younger generations have higher ordinals.
 local function ordinal(generation)
   return floor(generation / NAMES)
 end
 
--- branch returns the name of the branch of a generation. A server that forgot the last starts of a
--- generation goes on with the generation; the starts of the generation as it was before are counted
--- under the name of its branch. Both begin with the same starts. The branch of a branch is the
--- generation.
+-- branch returns the name of the branch of a generation. A server that forgot the last starts of a generation goes on with the generation; the
+-- starts of the generation as it was before are counted under the name of its branch. Both begin with the same starts. The branch of a branch is
+-- the generation.
 local function branch(generation)
   return ordinal(generation) * NAMES + (generation + NAMES / 2) % NAMES
 end
 
--- generations returns {name, count} of each generation that x, a row or a history, names, the youngest
--- first, and by each name its count.
+-- generations returns {name, count} of each generation that x, a row or a history, names, the youngest first, and by each name its count.
 local function generations(x)
   local all, counts, text, at, stop = {}, {}, frame, x.list, nil
   if x.list then
@@ -64,6 +56,7 @@ local function generations(x)
     text, at = names_of(x), 1
     stop = #text + 1
   end
+
   local function name(g, n)
     if g ~= 0 then
       all[#all + 1], counts[g] = {g, n}, n
@@ -71,6 +64,7 @@ local function generations(x)
   end
   name(x.generation, x.count)
   name(x.g1, x.n1)
+
   while at < stop do
     local g, n
     g, n, at = struct.unpack('<dd', text, at)
@@ -85,12 +79,10 @@ local function knows(h, generation)
   return counts[generation] ~= nil
 end
 
--- compare returns what learn needs to know of the generations of a row and of history h: the names of
--- both in a list, the youngest first; by each name how many starts the row was told of, and how many
--- the program knows.
+-- compare returns the generations of a row and of history h, for learn: the names of both in a list, the youngest first; by each name how many
+-- starts the row was told of, and how many the program knows.
 --
--- If the row is back at an earlier state, shared is how many starts its generation and the branch
--- have in common.
+-- If the row is back at an earlier state, shared is how many starts its generation and the branch have in common.
 local function compare(r, h, shared)
   local mine, had = generations(r)
   local theirs, known = generations(h)
@@ -98,10 +90,11 @@ local function compare(r, h, shared)
   for _, v in ipairs(mine) do
     list[#list + 1], told[v[1]] = v[1], v[2]
   end
+
   for _, v in ipairs(theirs) do
     local g, other = v[1], branch(v[1])
     if h.outdated and (g == r.generation or had[other]) and not known[other] then
-      g, other = other, g -- what the program knows is of the part that was forgotten
+      g, other = other, g -- the program's starts are of the part that was forgotten
     end
     if not told[g] then
       list[#list + 1], told[g] = g, g == branch(r.generation) and shared or had[other] or 0
@@ -112,8 +105,7 @@ local function compare(r, h, shared)
   return list, told, counts
 end
 
--- is_part reports whether all that programs have told the row is known to a program too: it knows at
--- least as many starts of each generation as they did.
+-- is_part reports whether one program knows all that programs have told the row: at least as many starts of each generation.
 local function is_part(r, told, counts)
   for g, n in pairs(told) do
     if g ~= r.generation and n > (counts[g] or 0) then
@@ -123,33 +115,34 @@ local function is_part(r, told, counts)
   return true
 end
 
-local MARKS = 2147483647 -- marks are below it, but where a row had doubtful starts: see learn
+local MARKS = 2147483647 -- upper bound on marks; a row that had doubtful starts adds it to its mark: see learn
 
--- marked adds n starts of a generation to a mark. Of two sets of starts the marks differ, but for one case in
--- two thousand millions.
+-- marked adds n starts of a generation to a mark. Two sets of starts have different marks, except in one of two thousand million cases.
 local function marked(mark, generation, n)
   return (mark + generation % MARKS * (n % 1048576)) % MARKS
 end
 
--- learn takes over the counts of history h that are higher than those of the row, and returns by how
--- many starts they are higher. Counts only rise, so starts that many programs tell of are counted
--- once. The names of generations rise, too, and the row keeps the last names.
+-- learn takes over the counts of history h that are higher than those in the row, and returns how many starts are missing in the row. Counts
+-- only rise, so starts that many programs tell of are counted once. The names of generations rise, too, and the row keeps the last names.
 --
--- Of generations that the row has no name for, only the sum of all starts and their mark can be compared. Equal
--- marks are of the same starts. If all that programs have told the row is known to this one, too, the difference
--- is missing. Otherwise all of them are missing, and doubtful: some may be counted twice. How many are doubtful is the
--- second value that learn returns. What the row was told cannot be told apart from then on, so all that other
--- programs tell it of such generations is doubtful as well.
+-- Generations for which the row has no name can only be compared by the sum of all starts and their mark. Equal marks are of the same starts. If
+-- this program knows all that programs have told the row, the difference is missing. Otherwise all its starts are missing, and doubtful: some may
+-- be counted twice. learn returns the number of doubtful starts as its second value. From then on the row cannot tell apart which starts it was
+-- told, so all starts of such generations that other programs tell it are doubtful as well.
 --
--- If a part of the row's generation was forgotten, or a later generation was told, a new generation begins,
--- whose name is seed, or higher. If fresh is true the row takes over the names also if there is nothing to count.
+-- If a part of the row's generation was forgotten, or a later generation was told, a new generation begins, whose name is seed, or higher. If
+-- fresh is true the row takes over the names even if there is nothing to count.
 local function learn(r, h, seed, fresh, shared)
   local list, told, counts = compare(r, h, shared)
+
+  -- Which generation goes on, or begins.
   local covers = (told[h.generation] or 0) > h.count and not h.outdated -- somebody who knew all that h has told it
   local present = r.generation
   if present == 0 or max(told[present], counts[present] or 0) ~= r.count or told[branch(present)] or ordinal(present) < ordinal(list[1]) then
     present = max(seed, min(ordinal(list[1]) + 1, LAST_ORDINAL) * NAMES + seed % NAMES)
   end
+
+  -- Starts of generations with a name: the higher count is true. The older generations lose their names.
   local before, missing, mixed = {}, 0, r.mark >= MARKS
   local mine, theirs, my_mark, their_mark = r.older, h.older, r.mark % MARKS, h.mark % MARKS -- of starts without a name
   for _, g in ipairs(list) do
@@ -165,6 +158,8 @@ local function learn(r, h, seed, fresh, shared)
       theirs, their_mark = theirs + knows, marked(their_mark, g, knows)
     end
   end
+
+  -- Starts of generations without a name.
   local more, doubtful = 0, 0
   if theirs > 0 and not covers and (theirs ~= mine or their_mark ~= my_mark) then
     mixed = mixed or not is_part(r, told, counts)
@@ -178,10 +173,12 @@ local function learn(r, h, seed, fresh, shared)
   if missing == 0 and not fresh then
     return 0, 0
   end
+
   open(r) -- so that the names are written
   if present ~= r.generation then
     r.generation, r.count = present, 0
   end
+
   local names = {}
   for i = 2, #before do
     names[i - 1] = struct.pack('<dd', before[i][1], before[i][2])
@@ -191,8 +188,8 @@ local function learn(r, h, seed, fresh, shared)
   return missing, doubtful
 end
 
--- count_before returns how many starts a row had, at least, before the call of history h, which the
--- server forgot: the starts that the row has got since are later than that call.
+-- count_before returns a lower bound on the starts that a row had before the call of history h, which the server forgot: the starts that the row
+-- has got since are later than that call.
 local function count_before(r, h, now)
   local since, n = h.clock == ELAPSED_UNKNOWN and 0 or now - h.ago, 0
   open(r)
@@ -202,17 +199,16 @@ local function count_before(r, h, now)
   return max(0, r.count - n)
 end
 
--- rebook counts n starts, none of which is younger than age. If age is below 0 the starts may still be
--- to come: they are counted as anywhere from now until that time.
+-- rebook counts n starts, none of which is younger than age. If age is below 0 the starts may still be to come: they are counted as anywhere from
+-- now until that time.
 local function rebook(r, now, age, n)
   add(r, min(now, now - age), now - age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- repair books the starts that the program's history of a row has and the row lacks. The history does
--- not say when each start was, and has starts that were given back, so the row counts too much for
--- a while. The first program that tells does not know what others booked last, so nothing starts
--- until the others had time to tell, too.
+-- repair books the starts that the program's history of a row has and the row lacks. The history does not say when each start was, and has starts
+-- that were given back, so the row counts too much for a while. The first program that tells does not know which starts other programs booked
+-- last, so nothing starts until they had time to tell, too.
 local function repair(r, u, now, seed)
   local h = r.history
   local generation, g1 = r.generation, r.g1
@@ -221,17 +217,20 @@ local function repair(r, u, now, seed)
   elseif h.generation == 0 or not h.outdated and h.generation == generation and h.count <= r.count and h.g1 == g1 and h.n1 <= r.n1 then
     return -- the row lacks nothing, as nearly always
   end
+
   -- If the record of calls is older than what the program saw, and the program saw this
-  -- generation, the row is back at an earlier state, and others may have counted on from there.
+  -- generation, the row is back at an earlier state, and other programs may have counted on from there.
   local back = h.outdated and generation ~= 0 and knows(h, generation)
   local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- nobody has told anything
   local missing, doubtful = learn(r, h, seed, fresh, back and count_before(r, h, now))
   local before = r.total
   if fresh then
-    missing = MAX_COUNT -- all samples, because they have what was counted besides starts, too, such as what others spent
+    missing = MAX_COUNT -- all samples, because they also have costs that are no starts of the fleet, such as the costs that others spent
   elseif missing == 0 then
     return
   end
+
+  -- Book the youngest samples again, as many starts as are missing.
   local lacking, all, youngest, at = missing, 0, nil, h.samples
   for _ = 1, h.size do
     local age, n
@@ -242,6 +241,7 @@ local function repair(r, u, now, seed)
     end
     missing = missing - n
   end
+
   if u.boundaries and was_set(r, now) then
     carry_over(r, now, 0)
   end
@@ -256,7 +256,8 @@ local function repair(r, u, now, seed)
       rebook(r, now, youngest, n)
     end
   end
-  -- What may have been counted before counts as starts of the present generation: so programs learn and tell it.
+
+  -- Doubtful starts count as starts of the present generation: so programs learn and tell them.
   r.count = r.count + min(doubtful, r.total - before)
   if r.total > before then
     pin_until(r)
@@ -266,8 +267,8 @@ local function repair(r, u, now, seed)
   end
 end
 
--- all_told returns when all programs will have told what the rows of the searches in a list, without
--- shadows, have lost; 0 if nothing was lost.
+-- all_told returns when all programs will have told which starts the rows of the searches in a list, without shadows, have lost; 0 if nothing was
+-- lost.
 local function all_told(list)
   local opens = 0
   for _, s in ipairs(list) do

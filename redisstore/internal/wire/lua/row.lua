@@ -1,17 +1,18 @@
--- A row is one budget; docs/internals/booking.md says what it promises, and memstore has
--- the same in Go. This file reads and writes rows, entries.lua changes them,
--- age.lua lets time pass, and search.lua looks for room.
+-- A row r is one budget; docs/internals/booking.md says what it promises. This file reads and writes rows, entries.lua changes them, age.lua lets
+-- time pass, and search.lua looks for room. internal/ledger/row.go has the same columns in Go, in other bytes.
 --
--- All times are whole microseconds of the server's clock. They fit a Lua number
--- without loss until the year 2255.
+-- All times are whole microseconds of the server's clock. They fit a Lua number without loss until the year 2255.
 --
--- Stored form, one string a budget: the head, a fixed number of numbers, then the names and counts of
--- the generations before the last two, if there are any, see repair.lua, then the line
--- of waiters, if there is one, see queue.lua, then all entries but the last, in MessagePack:
--- for each the distance of first from the last before it, which is below 0 where two overlap,
--- the distance of last from first, and n. The last entry is in the head. So what happens at the ends of a row, which is nearly everything,
--- reads and writes the head alone: a row is *open* while its entries are in the
--- arrays F, L and N, and closed otherwise. The form's version is part of the key.
+-- Stored form, one string for each budget:
+--
+--   the head     a fixed number of numbers
+--   the names    and counts of the generations before the last two, if there are any: see repair.lua
+--   the line     of waiters, if there is one: see queue.lua
+--   the entries  all but the last, in MessagePack: for each the distance of first from the last of the entry before, which is below 0 where two
+--                overlap, the distance of last from first, and n
+--
+-- The last entry is in the head. So a change at the ends of a row, which is nearly every change, reads and writes the head alone. A row is *open*
+-- while its entries are in the arrays F, L and N, and closed otherwise. The form's version is part of the key.
 --
 -- needs: frame (max, min, ceil, IDLE)
 -- defines: MAX_STORED, MAX_PLAIN, MAX_SHARED, MOST_KNOWN, ROUND_SIZE, LINE_KEPT, penalty, ceiling, bound, stored, read, load, entries, open,
@@ -21,51 +22,54 @@ local MAX_STORED = HEAD_SIZE + ENTRY_BYTES -- bytes of a row with its line: Redi
 local MAX_PLAIN = 900 -- bytes of a line without shares
 local MAX_SHARED = 4500 -- bytes of a line with shares, which lies beside the entries: 8 KB in all
 local MOST_KNOWN = 1024 -- shares without a lane of their own whose tags a line knows: 8 bytes each
-local ROUND_SIZE = 48 -- bytes of a lane of such shares, at the most
-local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
+local ROUND_SIZE = 48 -- upper bound on the bytes of a lane of such shares
+local LINE_KEPT = 300000000 -- for how long a line is kept after the last call that it concerns
 
-local penalty, ceiling = {}, {} -- see penalty.lua and ceiling.lua
+local penalty, ceiling = {}, {} -- see penalty.lua
 local bound -- see entries.lua
 
--- stored returns the head of a key's row as it is stored; nil if there is none.
+-- stored returns the head of a key's row as it is stored, nil if there is none.
 local function stored(key)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
   return #head == HEAD_SIZE and head or nil
 end
 
--- read returns the row of a key with that head. Without one it is empty, and open; so is one whose head
--- these scripts cannot have written: with such a head they might not end, and Redis would serve no
--- other client meanwhile. The numbers of the head, their order and their bounds are those of one list in script.go, which is
--- written here in the places of words in capitals.
+-- read returns the row of a key with that head. Without a head the row is empty, and open. So is a row whose head these scripts cannot have
+-- written: with such a head they might not end, and Redis would serve no other client meanwhile. The numbers of the head, their order and their
+-- bounds are in one list, in script.go, which is written here in the places of words in capitals.
 --
---   seen               the latest time that a program asked
---   lost               no start later than this was forgotten; 0: none was
---   span, most, till   see remember
---   paused, frozen     closed until then, kept for ramp.lua; places up to then stay
---                      taken when they are cancelled
---   level, unit        see bucket.lua
---   generation, count  this one of the row, and how many starts it had
---   g1, n1             the same of the one before, 0 if there is none
---   named              how many bytes the generations before that take: see repair.lua
---   older, mark        how many starts there were in generations that are still older and have no name,
---                      and a number that tells one set of such starts from another
---   total, size        of the entries: the sum of n, and how many
---   at, old            closed: where the first one begins, and its last
+--   seen               the latest time at which a program asked
+--   lost               no start later than this was forgotten; 0 if no start was
+--   span, most, till   entries are kept for a span; upper bound on the starts in any half-open interval of a span; both are needed until then
+--   paused             the budget is closed until then; kept for the slow start afterwards
+--   frozen             starts up to then stay booked when they are cancelled
+--   level, unit        of a bucket: units spent at the time lost, and units of a token; unit is below 0 if other limits added to level, and 0
+--                      if the limit was no bucket
+--   generation, count  the present generation of the row, and how many starts it had: see repair.lua
+--   g1, n1             the generation before it, and its starts; 0 if there is none
+--   named              how many bytes the names of the generations before that take
+--   older, mark        how many starts there were in generations that are still older and have no name, and a number that tells one set of such
+--                      starts from a different set
+--   total, size        of the entries: the sum of n, and how many there are
+--   at, old            closed: where the first entry begins, and its last
 --   before             closed: the last of the entry before the last one
 --   first, last, n     closed: the last entry
---   expires            when the key does, as it is stored
+--   expires            when the key expires, as it is stored
 --   opens              no new start before that: see repair.lua
---   t1, t2, t3         the last start that waiters of each class waited for: see line.lua
+--   t1, t2, t3         the last start for which waiters of each class waited: see line.lua
 --   pin                the last start that is, or was, beyond the horizon
---   top, fell, learns  what was learned of the upstream, top 0 if nothing: see ceiling.lua
---   history            what the calling program knows of the row, false if nothing
---   names              the generations before the last two as they are stored, nil before names_of looked
---   lined, queue       how many bytes the line has, as it is stored; the line, false if
---                      there is none, nil before queue.of looked
---   ban, probe, times  of the last penalty: see penalty.lua
---   kept, raw          open: so many entries are as they are stored, as this text
---   low, grown         open, since the last caller was served: the first entry that is another one, and
---                      how many starts the last one that was there got
+--   top, fell, learns  of the ceiling, and ban, probe, times of the last penalty: see penalty.lua
+--   lined              how many bytes the line has, as it is stored
+--
+-- Fields that are not stored:
+--
+--   history            what the calling program knows of the row, false if nothing: see repair.lua
+--   names              the names of the generations before the last two as they are stored, nil before names_of has read them
+--   queue              the line, false if there is none, nil before queue.of has read it
+--   pushed             text of entries that were pushed behind the stored ones
+--   kept, raw          open: how many entries are as they are stored, and their text
+--   low, grown         open, since the last caller was served: the first entry that has changed, and how many starts were added to the last entry
+--                      that was there
 local function read(key, head)
   local HEAD_NAMES = struct.unpack(HEAD, head or string.rep('\0', HEAD_SIZE))
   local sound = HEAD_FRACTIONS == 0 -- nor is any of them infinite, or no number
@@ -78,27 +82,30 @@ local function read(key, head)
   if not sound then
     return read(key)
   end
-  -- All fields at once: a table that grows is what costs most here.
+
+  -- All fields at once: a table that grows would be the most expensive step here.
   local r = {key = key, stored = head ~= nil, HEAD_FIELDS, history = false, pushed = '', names = named == 0 and '' or nil,
     low = MAX_NUMBER, grown = 0, kept = 0, raw = ''}
+
   if size == 0 then
     r.F, r.L, r.N = {}, {}, {}
   end
   return r
 end
 
--- load reads the row of a key, whose head may have been read. A key that holds something else is an
--- empty row: its starts are lost.
+-- load reads the row of a key, whose head may have been read. A key that holds no row is an empty row: its starts are lost.
 local function load(key, head)
   return read(key, head or stored(key))
 end
 
--- entries returns all entries of a closed row but the last, and their text.
+-- entries returns all entries of a closed row except the last, and their text. Text that is no entries is an error.
 local function entries(r)
   local F, L, N, k, raw = {}, {}, {}, 0, ''
   if r.size > 1 then
     raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.named + r.lined + r.at, -1) .. r.pushed
     local v = {cmsgpack.unpack(raw)}
+
+    -- first and last are of the entry before, so that each entry can be checked against it.
     local first, last = -math.huge, r.old - v[2] - v[1]
     for i = 1, #v, 3 do
       local f, width, n = last + v[i], v[i + 1], v[i + 2]
@@ -114,8 +121,7 @@ local function entries(r)
   return F, L, N, raw
 end
 
--- open brings the entries into the arrays F, L and N. Where there is something
--- else, all starts are taken to have been with the last.
+-- open brings the entries into the arrays F, L and N. If their text is no entries, all starts are taken to have been with the last.
 local function open(r)
   if r.F then
     return
@@ -124,13 +130,14 @@ local function open(r)
   if not known then
     F, L, N, raw, r.size, r.n = {}, {}, {}, '', 1, r.total
   end
+
   local k = r.size
   F[k], L[k], N[k] = r.first, r.last, r.n
   r.F, r.L, r.N, r.kept, r.raw = F, L, N, k - 1, raw
 end
 
--- names_of returns the names and counts of the generations before the last two, as they are stored:
--- see repair.lua. Where there is something else, there are none.
+-- names_of returns the names and counts of the generations before the last two, as they are stored: see repair.lua. Text that is no names counts
+-- as none.
 local function names_of(r)
   if not r.names then
     local text = redis.call('GETRANGE', r.key, HEAD_SIZE, HEAD_SIZE + r.named - 1)
@@ -144,7 +151,7 @@ local function names_of(r)
   return r.names
 end
 
--- latest returns the end of the last entry; 0 if there is none.
+-- latest returns the end of the last entry, 0 if there is none.
 local function latest(r)
   if r.size == 0 then
     return 0
@@ -152,12 +159,12 @@ local function latest(r)
   return r.F and r.L[r.size] or r.last
 end
 
+-- head returns the head as it is stored.
 local function head(r)
   return struct.pack(HEAD, HEAD_VALUES)
 end
 
--- close brings the last entry of an open row back into the head, and returns
--- the text of the others.
+-- close brings the last entry of an open row back into the head, and returns the text of the entries before it.
 local function close(r)
   local F, L, N, size, v = r.F, r.L, r.N, r.size, {}
   local prev, k = L[r.kept] or F[1] or 0, 0
@@ -165,19 +172,19 @@ local function close(r)
     v[k + 1], v[k + 2], v[k + 3] = F[i] - prev, L[i] - F[i], N[i]
     prev, k = L[i], k + 3
   end
+
   r.at, r.old, r.before = 0, L[1] or 0, L[size - 1] or F[size] or 0
   r.first, r.last, r.n = F[size] or 0, L[size] or 0, N[size] or 0
   return k > 0 and r.raw .. cmsgpack.pack(unpack(v)) or r.raw
 end
 
--- save writes the row with a line, which is '' if there is none, with an expiry after which
--- nothing in it can matter.
+-- save writes the row with a line, which is '' if there is none, and an expiry after which nothing in it can matter.
 local function save(r, line)
   if line ~= '' or r.lined > 0 or r.size > MAX_ENTRIES then
     open(r)
   end
-  -- Programs remember starts for as long as till, also cancelled ones: as long the
-  -- row must be there, or they take it for lost.
+
+  -- Programs remember starts, also cancelled starts, until till: until then the row must be there, or they take it for lost.
   local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
   if line ~= '' then
     stop = max(stop, r.seen + LINE_KEPT)
@@ -188,19 +195,24 @@ local function save(r, line)
   if r.paused > 0 then
     stop = max(stop, r.paused + max(penalty.remembered(r), SLOW_STEPS * r.span))
   end
+
+  -- A string that has grown is written anew: Redis reserves twice its bytes.
   if not r.F and r.pushed ~= '' and redis.call('APPEND', r.key, r.pushed) > MAX_APPENDED then
     r.pushed = ''
     open(r)
   end
+
   local names = r.F and names_of(r)
   if r.F then
     r.named, r.lined = #names, #line
     bound(r)
   end
+
   local renew = stop > r.expires or r.F
   if renew then
     r.expires = stop + IDLE
   end
+
   if not r.F then
     redis.call('SETRANGE', r.key, '0', head(r))
   end

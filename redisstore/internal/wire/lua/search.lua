@@ -1,34 +1,116 @@
--- A search s is one charge under a rule, looking for its earliest start: it has
--- what the rule has, and cost, reserve, spread, shadow and the row. It keeps behind
--- tail, a start that others waited for; follows says whether the next of equal callers keeps behind this one's start, too.
--- Its horizon is that of its caller, 0 if it has none; it is single if the caller needs no start in other rows.
+-- A search s is one charge under a rule that looks for its earliest start. It remembers how far it came, so that to ask again for a later
+-- start costs only the rest of the way. First comes the slow start after a penalty, then a search for each kind of limit, then the distance
+-- that waiting starts keep; earliest is how all of it begins. The twin is internal/ledger/search.go.
 --
--- needs: age (block_end, is_free), bucket (bucket), entries (after, later), frame (max, min, ceil, floor), ramp (ramp_end, ramped), row
---     (open, latest), rule (window)
--- defines: weigh, usable, search_for, booked, paced, behind_probe, room, sliding_paced, search, earliest, resume
+--   rule, row, n, cap, span, pace  of the rule, most: how much of the limit the charge may use
+--   cost, reserve, spread, shadow  of the charge
+--   from, tail    no start earlier than from was asked for; tail is a start of others behind which this one keeps
+--   follows       whether the next of equal callers keeps behind this caller's start, too
+--   horizon       of the caller, 0 if it has none
+--   single        whether the caller needs no start in a second row
+--   room, length  how much may be used besides the cost; how long beyond its start the booking lasts
+--   i, j, sum     the run of entries i … j-1, and its costs: in a sliding window the run that touches an interval
+--   k             the entry at which the pace stands, false before it has begun
+--   wait          the earliest start by the limit alone, false before it was asked
+--   gap           how many microseconds a unit of cost keeps clear of other starts
+--   part, fits    a start is at the begin of a part of that length, or anywhere if part is 0; how many like it fit there
+--   at, spent     of a bucket: the level when the run begins, at false before it was looked at
+--   ramp          a search of the room that a slow start keeps free, false before it was needed
+--
+-- needs: bucket (bucket), entries (insert, block_end, after, later), frame (max, min, ceil, floor), penalty (penalty.step, is_free), row
+--     (penalty, open, latest), rule (window)
+-- defines: ramp_end, ramped, weigh, usable, search_for, booked, paced, behind_probe, room, sliding_paced, search, earliest, resume
 
--- weigh makes the search one for the cost. A search remembers how far it came: i
--- is the entry it stands at, and for a sliding window j the first behind the run
--- from i, whose sum is sum; k is where the pace stands, false if it has not begun, and gap is that pace. A start is at the
--- begin of a part of that length, or anywhere if part is 0; so many like it fit there. Successive
--- questions must not go back in time.
-local function weigh(s, cost)
-  s.cost, s.room, s.length = cost, s.most - cost, s.spread + (cost - 1) * s.rule.unit -- so long beyond its start
-  if s.cap < s.n then
-    s.room = max(s.room, min(0, s.n - s.reserve - cost)) -- what is dearer than a ceiling fits an idle budget
+local ramp_end, ramped
+do
+-- ramp_end returns when the slow start of a row is over. Without a slow start that is the end of the penalty. Its steps are as long as the
+-- window, if the penalty was at least twice as long, and the window is not very long: see docs/internals/bans.md.
+function ramp_end(u, r)
+  local begin, length, width = r.paused, penalty.step(r), u.width
+  if u.tokens > 0 then
+    return begin + u.span
+  elseif width == 0 or length == 0 then
+    return begin
+  elseif u.boundaries and length >= width then
+    return begin - begin % width + SLOW_STEPS * width
   end
+  return begin + SLOW_STEPS * min(length, width)
+end
+
+-- copied_from returns an open row with the entries of r from index i on.
+local function copied_from(r, i)
+  open(r)
+  return {F = {unpack(r.F, i, r.size)}, L = {unpack(r.L, i, r.size)}, N = {unpack(r.N, i, r.size)},
+    size = r.size - i + 1, total = MAX_COUNT, lost = 0, level = 0, low = 1, kept = 0} -- a total for which there is never room
+end
+
+-- window_ramp returns a row with the entries of the search's row, and entries that take all but its share of each of the first steps, under
+-- rule u. An entry of a step is never joined with starts around it: joined, it would reach as far as they do, and close the room up to the
+-- next step. But where an entry lies over the begin of the last step, the entry of the step follows that one and reaches to its end: a search
+-- needs entries in order. At the begin of the first step the order makes no difference, because no start is before that.
+local function window_ramp(s, u)
+  local ramp, begin = copied_from(s.row, 1), s.row.paused
+  for k, part in ipairs(STEP_PARTS) do
+    local i, last = after(ramp, begin), begin
+    while k > 1 and i <= ramp.size and ramp.F[i] <= begin do
+      i, last = i + 1, max(begin, ramp.L[i])
+    end
+    insert(ramp, i, begin, last, u.cap - ceil(u.cap / part))
+    local _, stop = window(u, begin)
+    begin = stop
+  end
+  return ramp
+end
+
+-- bucket_ramp returns a row with entries that take all but one token of a bucket, whatever was spent of it before.
+local function bucket_ramp(s)
+  local begin = s.row.paused
+  open(s.row)
+  local ramp = copied_from(s.row, after(s.row, begin))
+  for i = 1, ramp.size do
+    ramp.F[i] = max(ramp.F[i], begin)
+  end
+  insert(ramp, 1, begin, begin, s.cap - 1)
+  return ramp
+end
+
+-- ramped returns the arguments of search_for for a search of a row that holds, besides all that is booked, the part of the limit that a slow
+-- start keeps from being booked. Its rule is that of s, or, for steps that are shorter than the window, a sliding window of one step with the
+-- part of the limit that the window has for a step.
+function ramped(s, r)
+  local length, width, reserve = penalty.step(r), s.rule.width, s.reserve
+  local u = setmetatable({}, {__index = s.rule})
+  if length > 0 and length < width then
+    local parts = floor(width / length)
+    u.kind, u.span, u.boundaries, u.cap = SLIDING_WINDOW, length, false, ceil(s.cap / parts)
+    u.row = window_ramp(s, u)
+    u.n = ceil((s.room + s.cost + reserve) / parts) -- as much as a ceiling leaves
+    u.cap, reserve = u.n, ceil(reserve / parts)
+  else
+    u.row = u.tokens > 0 and bucket_ramp(s) or window_ramp(s, u)
+  end
+  return u, s.cost, reserve, s.from, s.spread, false
+end
+end
+
+-- weigh begins a search afresh, for that cost. Successive questions must not go back in time.
+local function weigh(s, cost)
+  s.cost, s.room, s.length = cost, s.most - cost, s.spread + (cost - 1) * s.rule.unit
+  if s.cap < s.n then
+    s.room = max(s.room, min(0, s.n - s.reserve - cost)) -- a cost above a ceiling fits an idle budget
+  end
+
   s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, false, false, false, false
   s.gap, s.back, s.part, s.fits = 0, 0, 0, 1
   return s
 end
 
--- usable returns how much of a limit charges may use that must leave that reserve.
+-- usable returns how much of a limit charges may use that must leave a reserve.
 local function usable(u, reserve)
   return u.cap < u.n and min(u.n - reserve, max(1, u.cap - reserve)) or u.n - reserve
 end
 
--- search_for starts a search for a charge under rule u, for starts from a time
--- on.
+-- search_for starts a search for a charge under rule u, for starts from a time on.
 local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({rule = u, row = u.row, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
     reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, horizon = 0, index = 0,
@@ -36,16 +118,17 @@ local function search_for(u, cost, reserve, from, spread, shadow)
     start = false, alone = false, single = false, follows = false, share = 0, weight = 1}, cost)
 end
 
-local booked, paced -- look for room beside what is in the row
+local booked, paced -- look for room beside the entries of the row
 do
--- sliding goes over the forbidden ranges of docs/internals/booking.md: entry i and the
--- shortest run from it that leaves no room forbid every start from which an
--- interval of length span can touch the whole run.
+-- sliding returns the first start not before t that a sliding window log has room for. It sweeps the forbidden ranges of
+-- docs/internals/booking.md: entry i and the shortest run from it that leaves no room forbid every start from which an interval of length
+-- span can touch the whole run.
 local function sliding(s, t)
   local r, span, room = s.row, s.span, s.room
   if r.total <= room then
     return t
   end
+
   open(r)
   local F, L, N, size = r.F, r.L, r.N, r.size
   local i, j, sum = s.i, s.j, s.sum
@@ -63,6 +146,8 @@ local function sliding(s, t)
         t = L[i] + span
       end
     end
+
+    -- The next run begins behind entry i.
     if j > i then
       sum = sum - N[i]
     else
@@ -74,7 +159,8 @@ local function sliding(s, t)
   return t
 end
 
--- aligned goes from window to window. It returns nil where the boundaries end.
+-- aligned returns the first start not before t that a fixed window has room for. It goes from window to window. Where the boundaries end it
+-- returns nil, and the time up to which more are needed.
 local function aligned(s, t)
   local r, tail, room = s.row, s.rule.jitter + s.spread, s.room
   while true do
@@ -82,6 +168,7 @@ local function aligned(s, t)
     if not start then
       return nil, t
     end
+
     if t + min(tail, stop - start - 1) < stop then -- a window shorter than tail still has a first moment
       if r.total <= room then
         return t
@@ -112,7 +199,7 @@ local function aligned(s, t)
   end
 end
 
--- paced looks for the first gap that is long enough.
+-- paced returns the first start not before t for which a leaky bucket has a gap that is long enough.
 function paced(s, t)
   local r, unit, pad = s.row, s.rule.unit, s.rule.pad
   open(r)
@@ -133,8 +220,8 @@ end
 booked = {sliding, aligned, paced, bucket}
 end
 
--- behind_probe returns the first moment not before t that the first start after a
--- penalty leaves to the others: t, if there is no such start yet.
+-- behind_probe returns the first moment not before t at which a start is not the first after a penalty and too close to it: t, if there is no
+-- such first start yet.
 local function behind_probe(r, t)
   local stop = r.paused + r.probe
   if t >= stop then
@@ -145,14 +232,14 @@ local function behind_probe(r, t)
   return i <= r.size and r.F[i] < stop and stop or t
 end
 
--- room looks for the first start for which the limit has room: in the row and,
--- after a penalty, behind the probe and in the ramp of the slow start. It returns
--- nil where the boundaries end.
+-- room returns the first start not before t for which the limit has room: in the row and, after a penalty, behind the probe and in the ramp
+-- of the slow start. Where the boundaries end it returns nil, and the time up to which more are needed.
 local function room(s, t)
   local look, need = booked[s.rule.kind], nil
   if s.row.paused == 0 then
     return look(s, t)
   end
+
   t, need = look(s, behind_probe(s.row, t))
   local stop = ramp_end(s.rule, s.row)
   while t and t < stop do
@@ -168,14 +255,15 @@ end
 
 local sliding_paced
 do
--- even returns the pace of a start that must wait until t. A limit whose pace reaches over
--- its window, or that always had waiters for two, is in steady use: then a full
--- window leaves as evenly as the limit lets it. What a start may be used later is part of its
--- distance. The emptier the window behind all that is
--- booked, the closer are the starts, down to the charge's own pace: so room that was left is
--- used up, in a short window within a second, and what waits for no more than a third of a long one
--- leaves at once. In a short window with a large limit that is not in a slow start, the starts of callers of a single budget are at
--- the begin of the window's parts: then those that share an entry give it no width, and all of the window is used.
+-- even returns the pace of a start that must wait until t, in microseconds for each unit of cost, and sets the part at whose begin it starts.
+--
+-- A limit whose pace reaches over its window, or that has had waiters for two windows, is in steady use: then a full window leaves as evenly
+-- as the limit lets it. The spread of a start is part of its distance. The emptier the window behind the last booked start, the closer are
+-- the starts, down to the charge's own pace: so room that was left is used up, in a short window within a second; in a long window, callers
+-- that wait for at most a third of it leave at once.
+--
+-- In a short window with a large limit, without a slow start, the starts of callers of a single budget are at the begin of the window's parts:
+-- then starts that share an entry give it no width, and the whole window is used.
 local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
   local q = r.queue
@@ -184,26 +272,29 @@ local function even(s, t)
   if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= BUSY_SPANS * span)) then
     return s.pace
   end
+
   open(r)
   local used = min(later(r, max(t, latest(r)) - span), n)
   local steady = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and r.paused == 0
   local part = steady and ceil(span / WINDOW_PARTS) or 0
+
+  -- The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit.
   local full, fall = floor((part > 0 and span or floor(span * 24 / 25)) / n), long and 3 or part > 0 and 2 or 5
   local gap = max(s.pace, floor(full * (fall * used - (fall - 2) * n) / (2 * n)) - s.spread)
   s.part = gap * s.cost <= part and part or 0
   return gap
 end
 
--- align returns the first moment not before t at which a part of the window begins, and notes how many
--- starts like this one may be there: as many as there are multiples of their distance in the part.
+-- align returns the first moment not before t at which a part of the window begins, and notes how many starts like this one may be there: as
+-- many as there are multiples of their distance in the part.
 local function align(s, t, apart)
   t = ceil(t / s.part) * s.part
   s.fits = floor((t + s.part) / apart) - floor(t / apart)
   return t
 end
 
--- clear returns the first moment not before t that is clear of all starts still
--- to come. Starts at the begin of a part may have more of those beside them, and are over with their part.
+-- clear returns the first moment not before t that is clear of all starts to come. Starts at the begin of a part may have more of the same
+-- beside them, and are over with their part.
 local function clear(s, t)
   local r, part, apart = s.row, s.part, s.cost * s.gap
   open(r)
@@ -213,6 +304,7 @@ local function clear(s, t)
   if part > 0 then
     t = align(s, t, apart)
   end
+
   while k <= r.size do
     local alone = part > 0 and F[k] == L[k] and F[k] % part == 0
     local stop = alone and F[k] + part or L[k] + behind
@@ -225,6 +317,7 @@ local function clear(s, t)
     end
     k = k + 1
   end
+
   s.k = k
   if part > 0 and F[k - 1] == t then -- it is shared, perhaps since an earlier question
     s.fits = s.fits - ceil(N[k - 1] / s.cost)
@@ -232,17 +325,18 @@ local function clear(s, t)
   return t
 end
 
--- sliding_paced keeps the pace, if there is one, when the limit alone or a penalty
--- makes the request wait longer than it asked to.
+-- sliding_paced is room for a charge that may have a pace. The pace counts if the limit alone, or a penalty, makes the request wait longer
+-- than it asked to.
 function sliding_paced(s, t)
   if not s.wait then
     local gap, part = s.gap, s.part
     s.wait = room(s, max(s.from, s.row.paused, s.row.opens, s.tail, s.back))
     s.gap = s.pace > 0 and s.wait > s.from and even(s, s.wait) or 0
     if s.back > s.tail and (s.gap < gap or part > 0 and s.gap > gap or s.wait > latest(s.row)) then
-      return sliding_paced(weigh(s, s.cost), t) -- what comes before the last start may matter
+      return sliding_paced(weigh(s, s.cost), t) -- entries before the last start may matter
     end
   end
+
   t = t > s.wait and room(s, t) or s.wait
   if s.pace == 0 or s.wait == s.from then
     return t
@@ -262,8 +356,8 @@ local search = {sliding_paced, room, paced, room, false, function(s, t)
   return s.row.paused > 0 and behind_probe(s.row, t) or t
 end}
 
--- earliest returns the first start not before t that has room for the cost; or
--- nil and the time up to which more boundaries are needed.
+-- earliest returns the first start not before t that has room for the cost. Where the boundaries end it returns nil, and the time up to which
+-- more are needed.
 local function earliest(s, t)
   if is_free(s.rule, s.row) then
     return t
@@ -271,9 +365,9 @@ local function earliest(s, t)
   return search[s.rule.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end
 
--- resume lets a search look for another start like the last one, if it found that alone and that
--- was booked. None is earlier if the caller keeps behind that start, or as long as the pace does not fall and no part
--- may round it otherwise. So the search goes on where it stands, if what it has seen is as it was.
+-- resume lets a search look for one more start like the last one, if it found that alone and that was booked. No start is earlier if the
+-- caller keeps behind that one, or as long as the pace does not fall and no part may round it otherwise. So the search goes on where it
+-- stands, if all that it has seen is as it was.
 local function resume(s)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
@@ -281,6 +375,7 @@ local function resume(s)
     or r.low < s.j or not r.F then
     return weigh(s, s.each)
   end
+
   if r.grown > 0 and min(r.low, r.size + 1) <= s.j then
     s.sum = s.sum + r.grown
   end

@@ -1,10 +1,10 @@
 -- Serving one caller after the other, and what is left to do then.
 --
--- needs: age (is_free), answer (FIVE, answer), book (seed, budgets, out, finish), bucket (spent), entries (later), frame (max, min, ceil,
---     floor, frame, now), leases (save_slots), line (read_tickets, stand, quit, renew, started, keep_behind), offers (queue.free,
---     queue.call, queue.turns, queue.tell), place (book, remove, counts), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane,
---     queue.write), repair (all_told), request (rows, rule_of, all_slots, charges, find), row (open, names_of, latest, save), rule (window),
---     search (weigh, earliest, resume), served (served_of), slots (leave_line, first_open, acquire, next_change, ready, tell_called)
+-- needs: answer (FIVE, answer), book (seed, budgets, out, finish), bucket (spent), entries (later, book, remove, counts), frame (max, min,
+--     ceil, floor, frame, now), leases (save_slots), line (read_tickets, stand, quit, renew, started, keep_behind), offers (queue.free,
+--     queue.call, queue.turns, queue.tell), penalty (is_free), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane, queue.write),
+--     repair (all_told), request (rows, rule_of, all_slots, charges, find), row (open, names_of, latest, save), rule (window), search
+--     (weigh, earliest, resume), served (served_of), slots (leave_line, first_open, acquire, next_change, ready, tell_called)
 
 -- together weighs the charges for several callers at the moment t, where they are the same
 -- as one that costs as much, and none has to go first after a penalty.

@@ -1,27 +1,26 @@
--- The short way of a call: the call books starts now, in sliding windows alone, and all of them have
--- room behind all that was booked before. Most calls for busy budgets are like that. The files behind
--- this one would do the same in several times as many steps; a call that is not as simple
+-- The short way of a call: the call books starts now, in sliding windows alone, and all of them have room behind all that was booked before. Most
+-- calls for busy budgets are like that. The files behind this one would do the same in several times as many steps; a call that is not as simple
 -- is left to them. This file writes nothing before the whole call is known to be simple.
 --
--- Lua makes each function of a script anew in each call. So this file comes before all
--- others, and has few functions. A table with names costs as much as all the rest, so here the head of
--- a row is a list of numbers, v: ROW_SEEN … ROW_LEARNS are their places in the list.
+-- Lua makes each function of a script anew in each call. So this file comes before the others, and has few functions. A table with names would
+-- cost as much as all the rest, so here the head of a row is a list of numbers, v: ROW_SEEN … ROW_LEARNS are their indexes, and row.lua says
+-- what each means.
 --
 -- needs: book (seed, rule_count, budgets, recorded, out, finish), frame (max, min, ceil, IDLE, frame, cursor, now)
 -- defines: texts, earlier
 
 local texts = {} -- the stored heads of rows that were read, by the index of the row's key
-local earlier = {} -- the stored names of the generations before the last two of those rows
+local earlier = {} -- the stored names of the generations before the last two of the same rows, by the same index
 do
--- read_head reads what the program knows of the budget of a key, at a place in the frame, see
--- repair.lua, and the head of the budget's row, which it also notes in texts[i], and earlier[i]. It returns
--- the head, or nil if the row has a line, needs a repair or is no row; and where what is known of the next
--- budget begins.
+-- read_head reads the program's history of the budget of a key, at a place in the frame, see repair.lua, and the head of the budget's row. It
+-- notes the head in texts[i], and the stored names of generations in earlier[i]. It returns the head as a list, or nil if the row has a line, needs
+-- a repair or is no row; and where the history of the next budget begins.
 local function read_head(key, at, i)
   local from, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
   local size, samples = struct.unpack('<d', frame, list + PAIR * more)
   at, earlier[i] = samples + PAIR * size + 8, ''
+
   if #head ~= HEAD_SIZE then
     return generation == 0 and {struct.unpack(HEAD, string.rep('\0', HEAD_SIZE))} or nil, at
   end
@@ -29,9 +28,12 @@ local function read_head(key, at, i)
   if struct.unpack('<d', head, 8 * ROW_LINED - 7) ~= 0 then
     return nil, at
   end
+
+  -- known says that the clock was not set, and that the row has all starts that the program knows.
   local v = {struct.unpack(HEAD, head)}
   local known = from <= recorded and now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
     and (generation == 0 or generation == v[ROW_GENERATION] and count <= v[ROW_COUNT] and g1 == v[ROW_G1] and n1 <= v[ROW_N1])
+
   local named = v[ROW_NAMED]
   if named > 0 and named <= MAX_NAMED then
     earlier[i] = redis.call('GETRANGE', key, HEAD_SIZE, HEAD_SIZE + named - 1)
@@ -39,16 +41,15 @@ local function read_head(key, at, i)
   return known and #earlier[i] == named and v or nil, at
 end
 
--- is_plain reports whether a booking now under a sliding window does nothing to a row with the head v
--- but to append a start. See age.lua, ceiling.lua, search.lua, line.lua and queue.lua.
+-- is_plain reports whether a booking now under a sliding window only appends a start to a row with the head v: no history is missing, no other
+-- limit and no ceiling counts, nothing is to come, and no penalty or slow start lasts. See age.lua, penalty.lua, search.lua and line.lua.
 local function is_plain(v, span)
   return (v[ROW_SPAN] == span or v[ROW_SEEN] == 0) and v[ROW_LOST] <= now - span and v[ROW_UNIT] == 0 and v[ROW_FIRST] <= now
     and v[ROW_OPENS] <= now and v[ROW_TOP] == 0 and max(v[ROW_T1], v[ROW_T2], v[ROW_T3]) <= now
     and (v[ROW_PAUSED] == 0 or v[ROW_PAUSED] + max(min(SLOW_STEPS * span, v[ROW_BAN]), v[ROW_PROBE]) <= now)
 end
 
--- drop takes the entries of a row that are over off the head v. Some entries are not over. It raises an
--- error if what is stored is no row.
+-- drop takes the entries of a row that are over off the head v. Some entries are not over. Stored text that is no entries is an error.
 local function drop(key, v, span)
   local raw, at = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT], -1), 0
   repeat
@@ -65,10 +66,9 @@ local function drop(key, v, span)
   v[ROW_AT] = v[ROW_AT] + at
 end
 
--- begin makes the last entry of a row, which stands in the head v, the one that takes the starts of
--- now, as entries.lua and place.lua do. It returns two texts for write: what is to be stored behind
--- the head, nil if that stays, and what is to be appended to it, nil if nothing is. It returns false
--- if the row must be looked at as a whole. n is the limit.
+-- begin makes the last entry of a row, which stands in the head v, the entry that takes the starts of now, as push in entries.lua does. n is the
+-- limit. It returns two texts for write: the text to be stored behind the head, nil if the stored text stays, and a text to be appended to it,
+-- nil if nothing is. It returns false if the row must be looked at as a whole.
 local function begin(key, v, n, span)
   if v[ROW_LAST] + span <= now then -- no start counts any more
     v[ROW_LOST], v[ROW_TOTAL], v[ROW_SIZE], v[ROW_AT], v[ROW_BEFORE] = max(v[ROW_LOST], v[ROW_LAST]), 0, 1, 0, now
@@ -77,11 +77,16 @@ local function begin(key, v, n, span)
   elseif v[ROW_OLD] + span <= now and not pcall(drop, key, v, span) then
     return false
   end
+
+  -- Under a large limit the starts of one part of the window share an entry.
   if v[ROW_FIRST] == now or n > WINDOW_PARTS and v[ROW_FIRST] >= now - now % ceil(span / WINDOW_PARTS) then
     return nil
   end
+
   local pushed = cmsgpack.pack(v[ROW_FIRST] - v[ROW_BEFORE], v[ROW_LAST] - v[ROW_FIRST], v[ROW_N])
   v[ROW_SIZE], v[ROW_BEFORE], v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = v[ROW_SIZE] + 1, v[ROW_LAST], now, max(now, v[ROW_LAST]), 0
+
+  -- The text grows behind the dropped entries until it is long, and is then written anew without them.
   local begin = HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT]
   if begin + TRIPLE * v[ROW_SIZE] <= MAX_APPENDED then
     return nil, pushed
@@ -94,6 +99,7 @@ local function begin(key, v, n, span)
   elseif bytes - v[ROW_AT] > MAX_APPENDED then
     return false
   end
+
   local rest = redis.call('GETRANGE', key, begin, -1)
   v[ROW_AT] = 0
   return rest .. pushed
@@ -104,15 +110,18 @@ local function write(key, v, names, body, pushed, span)
   v[ROW_SEEN], v[ROW_SPAN] = now, span
   v[ROW_OLD] = v[ROW_SIZE] == 1 and v[ROW_LAST] or v[ROW_OLD]
   v[ROW_GENERATION] = v[ROW_GENERATION] == 0 and seed or v[ROW_GENERATION]
+
   local ms
   if body or v[ROW_TILL] > v[ROW_EXPIRES] then
     v[ROW_EXPIRES] = v[ROW_TILL] + IDLE
     ms = string.format('%.0f', ceil((v[ROW_EXPIRES] - now) / 1000))
   end
+
   if body then
     redis.call('SET', key, struct.pack(HEAD, unpack(v)) .. names .. body, 'PX', ms)
     return
   end
+
   redis.call('SETRANGE', key, '0', struct.pack(HEAD_CHANGED, unpack(v, 1, ROW_EXPIRES))) -- the rest of the head is as it was
   if pushed then
     redis.call('APPEND', key, pushed)
@@ -127,7 +136,8 @@ for i = simple and budgets + 1 or #KEYS + 1, #KEYS do
   simple = simple and redis.call('GETRANGE', KEYS[i], '0', '0') == '' -- a gate that nobody has closed
 end
 
-local heads, limits, spans, bodies, pushed = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {}, {} -- of each budget
+-- Read all heads. No budget may have a line, or need a repair.
+local heads, limits, spans, bodies, pushed = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {}, {} -- by the index of the budget's key
 local at = cursor
 for i = 2, simple and budgets or 0 do
   heads[i], at = read_head(KEYS[i], at, i)
@@ -136,6 +146,8 @@ for i = 2, simple and budgets or 0 do
     break
   end
 end
+
+-- Read all rules: one plain sliding window for each budget. The last entries take the starts of now.
 local ruled = 1 -- the index of the last key that has a rule
 for _ = 1, simple and rule_count or 0 do
   local key, many, kind, n, span, _, _, _, _, _, boundaries
@@ -146,7 +158,7 @@ for _ = 1, simple and rule_count or 0 do
     local v = heads[i]
     simple = simple and is_plain(v, span)
     if simple then
-      local blank = v[ROW_SIZE] == 0 and v[ROW_LOST] == 0 -- what another limit counted matters no more
+      local blank = v[ROW_SIZE] == 0 and v[ROW_LOST] == 0 -- no start counts that an older limit counted
       v[ROW_MOST] = (blank or now >= v[ROW_TILL]) and n or max(v[ROW_MOST], n)
       bodies[i], pushed[i] = begin(KEYS[i], v, n, span)
       simple, limits[i], spans[i] = bodies[i] ~= false, n, span
@@ -157,11 +169,14 @@ for _ = 1, simple and rule_count or 0 do
   end
 end
 simple = simple and ruled == budgets
+
+-- Read all operations: bookings of new callers, for which there is room. They are counted in the heads.
 while simple and at <= #frame do
   local kind, informed, booked, arrival, least, spread, _, _, _, tickets, count, many
   kind, informed, booked, arrival, least, spread, _, _, _, tickets, count, many, at =
     struct.unpack('<dddddddddddd', frame, at)
   simple = kind == RESERVE and informed + booked + arrival + least + tickets == 0
+
   for _ = 1, simple and many or 0 do
     local callers
     callers, _, at = struct.unpack('<dd', frame, at)
@@ -174,11 +189,14 @@ while simple and at <= #frame do
       if not simple then
         break
       end
+
       v[ROW_TOTAL], v[ROW_N], v[ROW_COUNT] = v[ROW_TOTAL] + cost, v[ROW_N] + cost, v[ROW_COUNT] + cost
       v[ROW_LAST], v[ROW_TILL] = max(v[ROW_LAST], now + spread), max(v[ROW_TILL], now + spread + spans[i])
     end
   end
 end
+
+-- The whole call is simple: write the rows, and answer.
 if simple then
   out[2] = struct.pack('<dd', ALL_NOW, now)
   for i = 2, budgets do

@@ -1,17 +1,17 @@
--- Describes one budget and changes nothing.
+-- Describes one budget and changes nothing. The twin is internal/ledger/status.go.
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: its rule
 --
--- Result as of book.lua: 0, now, used, booked, waiting, wait, paused, how often the penalty was met
--- again, the ceiling in thousandths, how many callers stand in line, and for each lane of a share in the line that has waiters, or had turns just now beside
--- others: its share, its weight, what waits in it, and what it was served, -1 if the row does
--- not say; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries must reach.
+-- Result as of book.lua: DONE, now, used, booked, waiting, wait, paused, how often the penalty was met again, the ceiling in thousandths, how
+-- many callers stand in line, and for each lane of a share in the line that has waiters, or had turns just now beside others: its share, its
+-- weight, the costs that wait in it, and the costs that it was served, -1 if the row does not say; or NEEDS_BOUNDARIES, now, the time that the
+-- calendar boundaries must reach.
 --
--- needs: age (advance), ceiling (ceiling.is_of, ceiling.at), frame (max, min, ceil, floor, now), penalty (penalty.repeated), queue (queue,
---     queue.of, queue.waiting, queue.callers), row (penalty, ceiling, load, open), rule (read_rule, window), search (search_for, earliest),
---     served (served_of), turn (turn, turn.at)
+-- needs: age (advance), frame (max, min, ceil, floor, now), penalty (penalty.repeated, ceiling.is_of, ceiling.at), queue (queue, queue.of,
+--     queue.waiting, queue.callers), row (penalty, ceiling, load, open), rule (read_rule, window), search (search_for, earliest), served
+--     (served_of), turn (turn, turn.at)
 
 local u = read_rule(0)
 local r = load(KEYS[1])
@@ -23,8 +23,7 @@ end
 open(r)
 local since = window(u, now)
 
--- come is how much of an entry that has begun has come: all, but of a block, whose units
--- come one after another.
+-- come returns how much of an entry that has begun has come: all, except of a block, whose units come one by one.
 local function come(i)
   if u.unit == 0 or r.L[i] <= now then
     return r.N[i]
@@ -44,8 +43,10 @@ end
 if u.unit > 0 then
   used = min(used, 1)
 end
+
+-- When a caller that comes now would start, behind the waiters in line.
 local s = search_for(u, 1, 0, now, 0, false)
-s.tail = max(r.t1, r.t2) -- that of a caller of the usual priority
+s.tail = max(r.t1, r.t2) -- the tail of a caller of the usual priority
 local t, need = earliest(s, now)
 if not t then
   return struct.pack('<ddd', NEEDS_BOUNDARIES, now, need)
@@ -54,9 +55,11 @@ local line = queue.waiting(queue.of(r), queue.CLASSES)
 if line > 0 then
   t = max(t, turn.at(u, 0, now, 1, line + 1))
 end
+
 local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
 local out = {struct.pack('<dddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top,
   line > 0 and queue.callers(queue.of(r)) or 0)}
+
 local m = line > 0 and queue.of(r).many
 for class = 1, m and queue.CLASSES or 0 do
   for i = 1, #m.share do
@@ -67,3 +70,30 @@ for class = 1, m and queue.CLASSES or 0 do
   end
 end
 return table.concat(out)
+
+-- part: slots_status
+-- Describes one budget of requests in flight and changes nothing.
+--
+-- KEYS  1 the budget of slots
+-- ARGV  1 the time in microseconds, or '' for the server's clock
+--       2 nothing
+--
+-- Result as of book.lua: DONE, now, used, booked, which is 0, waiting, wait, paused, repeated, how many callers stand in line. Waiters without
+-- a place, of which only the costs are known, are taken to cost the mean of the rest. Nobody knows when there will be room, so the wait is that
+-- until the budget is open.
+--
+-- needs: frame (max, ceil, now), leases (load_slots), penalty (penalty.repeated), row (penalty)
+
+local slots = load_slots(KEYS[1], now)
+local used, waiting, callers, costs = 0, 0, 0, 0
+for _, m in ipairs(slots.nodes) do
+  used = used + m.held
+  for _, w in ipairs(m.line) do
+    waiting, callers, costs = waiting + w.cost + w.behind, callers + 1, costs + w.cost
+  end
+end
+
+if waiting > costs then
+  callers = callers + ceil((waiting - costs) * callers / max(1, costs))
+end
+return struct.pack('<ddddddddd', DONE, now, used, 0, waiting, slots.pause, slots.pause, penalty.repeated(slots, slots.ends), callers)

@@ -1,6 +1,6 @@
 -- When waiters will have their turn, as far as one can tell: if nothing changes. They may use as much as most of the limit of rule u.
 --
--- needs: age (block_end), bucket (add_up, filled), entries (later), frame (max, min, floor, now), row (open), rule (window), search (usable)
+-- needs: bucket (add_up, filled), entries (block_end, later), frame (max, min, floor, now), row (open), rule (window), search (usable)
 -- defines: turn, turn.at, turn.units
 
 local turn = {}

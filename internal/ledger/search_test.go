@@ -1,0 +1,52 @@
+package ledger
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// TestP3_ALaterQuestionFindsNoEarlierStart: a search that begins later, but not behind the start that an earlier one found, finds the same
+// start. Otherwise the start of a caller with several budgets depends on which of them is asked first, and the twins differ. Rows have wide
+// entries, as after a clock that was set back.
+func TestP3_ALaterQuestionFindsNoEarlierStart(t *testing.T) {
+	limits := []store.Limit{
+		store.SlidingWindow(20, time.Second), store.FixedWindow(20, time.Second), store.LeakyBucket(10, time.Second),
+		store.TokenBucket(10, time.Second, 30), store.Unlimited(),
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 40_000 {
+		c := store.Charge{Limit: limits[r.IntN(len(limits))], Cost: 1 + r.IntN(5), Jitter: time.Duration(r.IntN(2)) * 5 * time.Millisecond}
+		if c.Limit.Kind() == store.KindLeakyBucket {
+			c.Cost = 1
+		}
+		s, now := Search{}, int64(1_700_000_000_000_000)
+		s.rule.set(&c, time.Duration(r.IntN(2))*10*time.Millisecond)
+
+		row := &Row{seen: now, span: s.rule.span, most: s.rule.peak, unit: s.rule.micros}
+		at := now - 1_500_000
+		for range r.IntN(8) {
+			at += 1 + r.Int64N(400_000)
+			end := at + r.Int64N(2)*r.Int64N(600_000)
+			row.entries = append(row.entries, entry{at, end, 1 + r.Int64N(12)})
+			row.total += row.entries[len(row.entries)-1].n
+			at = end
+		}
+		if r.IntN(4) == 0 {
+			row.paused, row.last = now+r.Int64N(1_000_000)-500_000, penalty{length: r.Int64N(3_000_000), probe: LeastProbe}
+		}
+
+		s.row, s.from = row, now
+		first := s
+		start := first.earliest(now)
+		for range 5 {
+			later := s
+			t2 := now + r.Int64N(start-now+1)
+			require.Equal(t, start, later.earliest(t2), "%v, cost %d, asked for %d and %d: %+v", c.Limit, c.Cost, now, t2, row)
+		}
+	}
+}
