@@ -23,13 +23,13 @@ import (
 type compiledPolicy struct {
 	Policy
 	pattern  *match.Pattern // nil: no request matches the policy, which is used by name only
-	charge   store.Charge   // complete but for the key, the cost and the reserve of a policy that sets them
+	charge   store.Charge   // complete, except for the fields that price sets
 	reserves reserves
-	fixed    bool // charge is complete for every request
+	fixed    bool // price sets no field: charge is complete for every request
 
 	illegibleReported *atomic.Bool   // Observe was told of a response that could not be read
-	leftReported      *atomic.Bool   // Observe was told that Answer says what is left of an unlimited budget
-	byDefault         *defaultAnswer // reads what Answer says nothing of
+	leftReported      *atomic.Bool   // Observe was told that Answer states a quota of an unlimited budget
+	byDefault         *defaultAnswer // reads the responses on which Answer has no opinion
 	hashes            *keyHashes     // of the policy's keys
 }
 
@@ -72,8 +72,8 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 	if err := p.Limit.Validate(c.charge.Jitter); err != nil {
 		errs = append(errs, &ConfigError{name, "Limit", err})
 	}
-	if p.Jitter > 0 && (p.Jitter < leastJitterSet || p.Jitter > store.MaxPeriod) {
-		errs = append(errs, &ConfigError{name, "Jitter", fmt.Errorf("%v is out of range: use %v to %v, or a negative one for none", p.Jitter, leastJitterSet, store.MaxPeriod)})
+	if p.Jitter > 0 && (p.Jitter < minJitter || p.Jitter > store.MaxPeriod) {
+		errs = append(errs, &ConfigError{name, "Jitter", fmt.Errorf("%v is out of range: use %v to %v, or a negative one for none", p.Jitter, minJitter, store.MaxPeriod)})
 	}
 	if c.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
 		errs = append(errs, &ConfigError{name, "Headroom", err})
@@ -100,13 +100,14 @@ type callers uint8
 const (
 	requests         callers = iota // of a Transport: requests, and their answers
 	namesAndRequests                // of Limiters: demands by name, and requests without answers
-	names                           // of a Limiter: nothing else
+	names                           // of a Limiter: names only
 )
 
 // An unusedField is a field of a policy that its callers have no use for, or that they need.
 type unusedField struct{ name, advice string }
 
-// unused returns the fields that are set although nobody would look at them, and those that are missing.
+// unused returns the fields that are set although nobody would look at them, and the
+// required fields that are missing.
 func (p *Policy) unused(by callers) (all []unusedField) {
 	note := func(wrong bool, name, advice string) {
 		if wrong {
@@ -166,7 +167,7 @@ func WithoutAnswers(policies []Policy) []Policy {
 func (p *Policy) hasKeys() bool { return p.Keyed || p.Key != nil }
 
 // checkKey returns the error of a key that a caller names for a policy without keys, and of a missing
-// one.
+// key.
 func (p *Policy) checkKey(key string) error {
 	switch has := p.hasKeys(); {
 	case has && key == "":
@@ -177,8 +178,8 @@ func (p *Policy) checkKey(key string) error {
 	return nil
 }
 
-// leastJitterSet is the least Jitter that a machine can keep.
-const leastJitterSet = time.Millisecond
+// minJitter is the smallest positive Jitter that a machine can keep.
+const minJitter = time.Millisecond
 
 // jitter returns how long after its grant a start may arrive: 35 ms where the field is 0,
 // and 0 or [acquire.ClockJitter] where the field is negative.
@@ -194,9 +195,9 @@ func (p *Policy) jitter() time.Duration {
 	return 0
 }
 
-// price completes c, a copy of the policy's charge, for a request: it sets the cost, the key, the
-// share and the reserve. An error says that a function of the policy failed. All policies of the request
-// have one bound.
+// price completes c, a copy of the policy's charge, for a request: it sets the cost, the
+// key, the share and KeepFree. An error says that a function of the policy failed. All
+// policies of the request have one bound.
 func (p *compiledPolicy) price(c *store.Charge, req *http.Request, bound *match.Bound) (err error) {
 	if p.Headroom != nil {
 		c.KeepFree = p.reserves.forPriority(optionsOf(req.Context()).priority)
@@ -238,8 +239,8 @@ func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 	return cost, nil
 }
 
-// setKey calls Key; a panic becomes an error. The key is hashed. The hash of "", which c has, is that of
-// a policy without a Key.
+// setKey calls Key and hashes the key. A panic becomes an error. The charge keeps its hash
+// for the key "", which is the hash of a policy without a Key.
 func (p *compiledPolicy) setKey(c *store.Charge, req *http.Request) (err error) {
 	defer recoverAs(&err, p.Name, "Key")
 	if key := p.Key(req); key != "" {
@@ -260,19 +261,19 @@ func (p *compiledPolicy) hash(key string) [16]byte {
 	return hash
 }
 
-// keyHashes has the hashes of keys that came lately, because to compute one takes longer than to book a start in
-// memory. A key has one place, and shares it with others. It is safe for concurrent use.
+// keyHashes caches the hashes of recent keys, because computing a hash takes longer than booking a start in memory.
+// Each key has one place, which it shares with all keys of the same index. It is safe for concurrent use.
 type keyHashes [32]keyPlace
 
-// longestKey is the length of the longest key that is kept.
-const longestKey = 256
+// maxCachedKey is the length of the longest key that is cached.
+const maxCachedKey = 256
 
 var keySeed = maphash.MakeSeed()
 
-// A keyPlace has one key with its hash; nil: none.
+// A keyPlace has one key with its hash, or nil.
 type keyPlace struct {
 	atomic.Pointer[hashedKey]
-	misses atomic.Uint32 // how many keys came that are not the one
+	misses atomic.Uint32 // how many lookups found a different key
 }
 
 type hashedKey struct {
@@ -280,10 +281,10 @@ type hashedKey struct {
 	hash [16]byte
 }
 
-// note keeps a key that came in vain, in the place of another. Only each sixteenth is kept: so keys that all differ
-// cost hardly any memory, and one that comes again and again is soon kept.
+// note replaces the cached key at every sixteenth miss. So keys that all differ cost hardly
+// any memory, and a frequent key is soon cached.
 func (p *keyPlace) note(key string, hash [16]byte) {
-	if len(key) <= longestKey && p.misses.Add(1)%16 == 1 {
+	if len(key) <= maxCachedKey && p.misses.Add(1)%16 == 1 {
 		p.Store(&hashedKey{strings.Clone(key), hash}) // a part of a long text would keep the whole text
 	}
 }
@@ -320,8 +321,8 @@ func (p *compiledPolicy) meter(resp *http.Response) (m Meter, err error) {
 	return p.Meter(resp), nil
 }
 
-// longestName is how many characters a policy's name may have.
-const longestName = 200
+// maxName is how many characters a policy's name may have.
+const maxName = 200
 
 // checkName checks a policy's name: stores, JSON, metrics and terminals must be able to show it
 // as it is.
@@ -332,8 +333,8 @@ func checkName(name string) error {
 	if !utf8.ValidString(name) {
 		return errors.New("is not UTF-8")
 	}
-	if n := utf8.RuneCountInString(name); n > longestName {
-		return fmt.Errorf("has %d characters: use %d at the most", n, longestName)
+	if n := utf8.RuneCountInString(name); n > maxName {
+		return fmt.Errorf("has %d characters: use %d at the most", n, maxName)
 	}
 
 	for _, c := range name {
@@ -356,7 +357,8 @@ func nameInErrors(name string, i int) string {
 	}
 	n := 0
 	for at := range name {
-		if n++; n > longestName {
+		n++
+		if n > maxName {
 			return name[:at] + "…"
 		}
 	}
@@ -391,12 +393,11 @@ func abortsHandler(err error) bool {
 	return ok && e.Aborts
 }
 
-// Observers returns a function for [Config.Observe] that tells all of several
-// observers of each event, in their order. A nil observer is left out.
-// Observers returns nil if none is left.
+// Observers returns a function for [Config.Observe] that tells several observers of each
+// event, in their order. It skips nil observers, and returns nil if none is left.
 //
-// A panic of one observer does not take the event from the others. All are told
-// of the panic by an [EventFunctionFailed], as [Config.Observe] has it.
+// After a panic of one observer the event still reaches the rest. All are told of the panic
+// by an [EventFunctionFailed], as [Config.Observe] says.
 func Observers(all ...func(context.Context, Event)) func(context.Context, Event) {
 	all = slices.DeleteFunc(slices.Clone(all), func(o func(context.Context, Event)) bool { return o == nil })
 	switch len(all) {
@@ -421,8 +422,8 @@ func Observers(all ...func(context.Context, Event)) func(context.Context, Event)
 	}
 }
 
-// An observersError is what a function of [Observers] panics with: the panic of
-// one of its observers.
+// An observersError is the panic of a function of [Observers]: the panic of one of its
+// observers.
 type observersError struct{ error }
 
 // An observer is [Config.Observe].

@@ -29,7 +29,8 @@ type engine struct {
 	idle             sync.Pool                    // of *quotedAcquisition: see newQuotedAcquisition
 }
 
-// configure sets the fields that come from a configuration. Its error is that of a missing Store.
+// configure sets the fields that come from a configuration. It returns the error of a
+// missing or unfit Store, or of Unmatched.
 func (e *engine) configure(c Config) error {
 	e.store, e.defaultMaxWait, e.observe = c.Store, c.MaxWait, observer(c.Observe).guarded()
 	if c.Store == nil {
@@ -141,8 +142,8 @@ func livenessCharge(group string) store.Charge {
 	return store.Charge{Budget: Budget{Group: group}, Limit: PerSecond(1), Cost: 1}
 }
 
-// unansweredError returns errUnanswered while callers wait for a store of which they were told
-// that it does not answer; else nil.
+// unansweredError returns errUnanswered while callers wait for a store after an
+// EventStoreFailed, and otherwise nil.
 func (e *engine) unansweredError() error {
 	if e.callers.Unanswered() {
 		return errUnanswered
@@ -150,8 +151,8 @@ func (e *engine) unansweredError() error {
 	return nil
 }
 
-// statusOrAway asks the store for the status of a budget. If the store is away and another store
-// answers in its place, the error says why the first one is away.
+// statusOrAway asks the store for the status of a budget. If the store is away and a second
+// store answers in its place, the error says why the first store is away.
 func (e *engine) statusOrAway(ctx context.Context, c store.Charge) (Status, error) {
 	var away error
 	st, err := e.store.Status(outage.WithObserver(ctx, func(err error) { away = err }), c)

@@ -11,14 +11,14 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A policySet is a set of policies made ready for requests. A policySet never changes;
-// SetPolicies puts another one in its place.
+// A policySet is a set of policies made ready for requests. A policySet never changes:
+// SetPolicies replaces it.
 type policySet struct {
 	given    []Policy // the policies as the program wrote them
 	policies []compiledPolicy
 	byName   map[string]*compiledPolicy
 	index    *match.Index
-	replaced chan struct{} // closed when another set takes its place
+	replaced chan struct{} // closed when SetPolicies replaces the set
 
 	isAwaited bool // New or NewLimiters got no policies, so SetPolicies must bring them
 }
@@ -47,8 +47,7 @@ func (l *livePolicies) begin(policies []Policy, by callers) error {
 	return nil
 }
 
-// set puts another set in place, unless the policies have mistakes, and tells the
-// waiters.
+// set replaces the policySet, unless the policies have mistakes, and tells the waiters.
 func (l *livePolicies) set(policies []Policy, by callers) error {
 	next, err := newPolicySet(policies, by)
 	if err != nil {
@@ -99,7 +98,7 @@ func newPolicySet(policies []Policy, by callers) (*policySet, error) {
 	return s, nil
 }
 
-// A quote is what a request costs each policy that it matches.
+// A quote is the price of a request: a charge for each policy that it matches.
 type quote struct {
 	charges  []store.Charge
 	policies []*compiledPolicy // in the same order
@@ -108,7 +107,8 @@ type quote struct {
 	unpriced []unpriced // policies in Shadow, which never refuse
 }
 
-// An unpriced policy cannot say what a request costs, because a function failed.
+// An unpriced policy is a policy without a charge for the request, because a function
+// failed.
 type unpriced struct {
 	policy *compiledPolicy
 	err    error
@@ -125,16 +125,16 @@ type zeroCost struct {
 // memory: the size of the buffers for their indexes.
 const fewPolicies = 8
 
-// quote returns what the request costs.
+// quote returns the quote of the request.
 func (s *policySet) quote(req *http.Request) (q quote, err error) {
 	var matchBuf [fewPolicies]int32
 	err = q.priceRequest(s, s.index.Match(matchBuf[:0], req), req)
 	return q, err
 }
 
-// priceRequest sets the quote to what the request costs under each policy of s whose index is in
-// matched. A policy that cannot be priced has no charge in it. The error is that of the first such
-// policy that is no shadow.
+// priceRequest sets the quote to the charges of the request under each policy of s whose
+// index is in matched. A policy that cannot be priced has no charge in the quote. The error
+// is of the first such policy that is no shadow.
 func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (err error) {
 	charges, policies := slices.Grow(q.charges[:0], len(matched)), slices.Grow(q.policies[:0], len(matched))
 	q.zeroCost, q.unpriced = q.zeroCost[:0], nil

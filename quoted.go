@@ -12,10 +12,10 @@ import (
 type quotedAcquisition struct {
 	acquisition
 	policies *policySet
-	quote    quote // its charges are those of the booking
+	quote    quote // its charges are the charges of the booking
 
 	dialTook time.Duration // how long the base took to get a connection, in the request's last attempt that got one
-	settled  settlement    // what the store knows of the costs
+	settled  settlement    // of the costs
 
 	// The memory of the quote, so that a provider's table costs no allocation.
 	chargeBuf   [fewPolicies]store.Charge
@@ -23,8 +23,8 @@ type quotedAcquisition struct {
 	zeroCostBuf [2]zeroCost
 }
 
-// newQuotedAcquisition returns an acquisition that nobody else has. It may be one that was used before: see
-// recycle.
+// newQuotedAcquisition returns an acquisition of the caller's own. It may have been used
+// before: see recycle.
 func (e *engine) newQuotedAcquisition() *quotedAcquisition {
 	a, _ := e.idle.Get().(*quotedAcquisition)
 	if a == nil {
@@ -34,11 +34,11 @@ func (e *engine) newQuotedAcquisition() *quotedAcquisition {
 	return a
 }
 
-// recycle lets another caller use the acquisition, whose way is over.
+// recycle frees the acquisition, whose way is over, for the next caller.
 //
-// Invariant: nobody but the caller of recycle has a pointer to the acquisition or to a charge of its quote. Stores
-// keep neither when their methods have returned and the watch has ended, events are made of copies, and a permit
-// has copied what it holds.
+// Invariant: only the caller of recycle has a pointer to the acquisition or to a charge of
+// its quote. Stores keep neither when their methods have returned and the watch has ended,
+// events are made of copies, and a permit copies everything that it holds.
 func (a *quotedAcquisition) recycle() {
 	a.StopWatch()
 	if a.Reuse() {
@@ -57,8 +57,9 @@ func (a *quotedAcquisition) newQuote(s *policySet) *quote {
 	return &a.quote
 }
 
-// useQuote makes the charges of the quote those of the booking, reports the policies that could
-// not be priced, and checks the costs. failed is the error of the quote, which is returned.
+// useQuote makes the charges of the quote the charges of the booking, reports the policies
+// that could not be priced, and checks the costs. failed is the error of the quote, which
+// is returned.
 func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 	for i := range a.quote.unpriced {
 		f := &a.quote.unpriced[i]
@@ -124,10 +125,10 @@ func (a *quotedAcquisition) acquireAs(ctx context.Context, w acquire.Wait, repri
 func checkCosts(charges []store.Charge) error {
 	for i := range charges {
 		c := &charges[i]
-		switch most := c.Limit.Capacity() - c.KeepFree; {
-		case c.Cost <= most:
+		switch fits := c.Limit.Capacity() - c.KeepFree; {
+		case c.Cost <= fits:
 		case c.Shadow:
-			c.Cost = most // a shadow refuses nobody, so it counts as much as fits
+			c.Cost = fits // a shadow policy refuses nobody, so it counts as much as fits
 		default:
 			return &LimitError{Policy: c.Budget.Policy, Limit: c.Limit, RetryAfter: Never, cost: c.Cost}
 		}

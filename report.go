@@ -8,28 +8,28 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A penalty is what a refusal means for one budget.
+// A penalty is the consequence of a refusal for one budget.
 type penalty struct {
-	byDefault bool // the policy has no function that says so
+	byDefault bool // the default read it, and not the policy's own function
 
 	charge  *store.Charge
-	length  time.Duration // how long the budget must stay closed from now on; 0 or less: the penalty is over
-	verdict Verdict       // what has become of the request
+	length  time.Duration // how long the budget must stay closed from now on; not above 0 once the penalty is over
+	verdict Verdict       // of the policy on the request
 	failed  bool          // the store could not be told, or the penalty was over by then
 	outage  bool          // the upstream is down: it may be up again at any time, and bans nobody
 }
 
-// reportPenalty has the store close the budget of a penalty. The refused work began ago, and its
-// answer took so much of that. teaches says that the budget may learn from the refusal. After an
-// error it is unknown whether the store has closed the budget.
-func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took time.Duration, teaches bool) error {
+// reportPenalty has the store close the budget of a penalty. The refused work began ago,
+// and its answer took the part took of that time. learns says that the budget may learn
+// from the refusal. After an error it is unknown whether the store has closed the budget.
+func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took time.Duration, learns bool) error {
 	c := p.charge
 	if p.outage {
 		return a.pauseBudget(ctx, c, p.length)
 	}
 
 	refusal := store.Refusal{Length: max(0, p.length), Ago: ago, Took: took}
-	if teaches {
+	if learns {
 		refusal.Start = a.Grant
 	}
 
@@ -71,7 +71,7 @@ func (a *acquisition) pauseBudget(ctx context.Context, c *store.Charge, d time.D
 	return nil
 }
 
-// reportFailure tells the observer that the store could not be told something about a budget: a
+// reportFailure tells the observer that the store did not take a report on a budget: a
 // penalty or a quota of length d, or a cost, with d 0.
 func (e *engine) reportFailure(ctx context.Context, c *store.Charge, d time.Duration, err error) {
 	if e.observe != nil {
@@ -83,13 +83,14 @@ func (e *engine) reportFailure(ctx context.Context, c *store.Charge, d time.Dura
 // isForAll reports whether a charge is of the budget that its policy has without a key.
 func isForAll(c *store.Charge) bool { return c.Budget.Key == store.BudgetOf(c.Budget.Policy, "").Key }
 
-// isOfKey reports whether a charge holds the caller in a budget of its key. A refusal is about the first of these
-// by default, and not about the budgets that callers with other keys share.
+// isOfKey reports whether a charge holds the caller in a budget of its key. By default a
+// refusal is about the first of these, and not about budgets that callers with different
+// keys share.
 func (a *acquisition) isOfKey(c *store.Charge) bool {
 	return !c.Shadow && a.isBooked(c) && !isForAll(c)
 }
 
-// isBooked reports whether a charge is one of those that were booked.
+// isBooked reports whether a charge is one of the booked charges.
 func (a *acquisition) isBooked(c *store.Charge) bool {
 	for i := range a.Booking.Charges {
 		if c == &a.Booking.Charges[i] {
@@ -99,11 +100,12 @@ func (a *acquisition) isBooked(c *store.Charge) bool {
 	return false
 }
 
-// teachingPenalty returns the index of the penalty from which an Adaptive budget learns that the
-// upstream allows less than the limit, below 0 if there is none: see docs/learning.md. If a
-// response closes several Adaptive budgets only the fullest learns: the refusal is not about a
-// budget that was hardly used. A budget of which the response states what is left does not learn.
-func (a *acquisition) teachingPenalty(ctx context.Context, penalties []penalty, stated func(*store.Charge) bool) int {
+// learningPenalty returns the index of the penalty from which an Adaptive budget learns
+// that the upstream allows less than the limit, or a negative number if there is none: see
+// docs/learning.md. If a response closes several Adaptive budgets only the fullest learns:
+// the refusal is not about a budget that was hardly used. A budget whose quota the response
+// states does not learn.
+func (a *acquisition) learningPenalty(ctx context.Context, penalties []penalty, stated func(*store.Charge) bool) int {
 	var able []int
 	for i := range penalties {
 		p := &penalties[i]
@@ -116,29 +118,31 @@ func (a *acquisition) teachingPenalty(ctx context.Context, penalties []penalty, 
 		return slices.Max(append(able, -1))
 	}
 
-	best, most := -1, -1.0
+	fullest, maxFullness := -1, -1.0
 	for _, i := range able {
-		if f := a.fullness(ctx, penalties[i].charge); f > most {
-			best, most = i, f
+		if f := a.fullness(ctx, penalties[i].charge); f > maxFullness {
+			fullest, maxFullness = i, f
 		}
 	}
 
-	return best
+	return fullest
 }
 
-// fullness returns which part of what a budget may use is used now, 1 for all; 0 if the store does
+// fullness returns the used part of a budget, where 1 is all of it, or 0 if the store does
 // not say.
 func (a *acquisition) fullness(ctx context.Context, c *store.Charge) float64 {
 	st, err := a.store.Status(ctx, *c)
 	if err != nil {
 		return 0
 	}
-	most := float64(c.Limit.Capacity())
+
+	capacity := float64(c.Limit.Capacity())
 	switch {
 	case c.Limit.Kind() == store.KindLeakyBucket:
-		most = 1 // one start counts at a time
+		capacity = 1 // one start counts at a time
 	case st.Ceiling > 0:
-		most *= st.Ceiling / float64(c.Limit.N())
+		capacity *= st.Ceiling / float64(c.Limit.N())
 	}
-	return float64(st.Used) / most
+
+	return float64(st.Used) / capacity
 }

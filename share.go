@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// mostWeight is the largest weight of a share.
-const mostWeight = 1000
+// maxWeight is the largest weight of a share.
+const maxWeight = 1000
 
 // errNoTurns is the error of a share under a limit that has no line for starts.
 var errNoTurns = errors.New("only a limit that counts starts has a line in which shares take turns: leave the share out with Concurrency and Unlimited")
@@ -24,8 +24,8 @@ func (p *Policy) checkShares() error {
 
 // checkWeight returns the error of a weight that is out of range. 0 means 1.
 func checkWeight(policy, field string, weight int) error {
-	if weight < 0 || weight > mostWeight {
-		return &ConfigError{policy, field, fmt.Errorf("%d is out of range: use 1 to %d", weight, mostWeight)}
+	if weight < 0 || weight > maxWeight {
+		return &ConfigError{policy, field, fmt.Errorf("%d is out of range: use 1 to %d", weight, maxWeight)}
 	}
 	return nil
 }

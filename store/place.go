@@ -129,9 +129,11 @@ type placeReader struct {
 
 // take returns the next n bytes.
 func (r *placeReader) take(n int) []byte {
-	if r.failed = r.failed || n > len(r.rest); r.failed {
+	r.failed = r.failed || n > len(r.rest)
+	if r.failed {
 		return make([]byte, n)
 	}
+
 	taken := r.rest[:n]
 	r.rest = r.rest[n:]
 	return taken
@@ -140,9 +142,11 @@ func (r *placeReader) take(n int) []byte {
 // number returns the next number.
 func (r *placeReader) number() int64 {
 	n, size := binary.Varint(r.rest)
-	if r.failed = r.failed || size <= 0; r.failed {
+	r.failed = r.failed || size <= 0
+	if r.failed {
 		return 0
 	}
+
 	r.rest = r.rest[size:]
 	return n
 }
@@ -150,9 +154,11 @@ func (r *placeReader) number() int64 {
 // count returns the next count. A count above limit is a mistake.
 func (r *placeReader) count(limit int) int {
 	n, size := binary.Uvarint(r.rest)
-	if r.failed = r.failed || size <= 0 || n > uint64(min(limit, math.MaxInt)); r.failed {
+	r.failed = r.failed || size <= 0 || n > uint64(min(limit, math.MaxInt))
+	if r.failed {
 		return 0
 	}
+
 	r.rest = r.rest[size:]
 	return int(n)
 }
