@@ -8,12 +8,13 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// ClockJitter is the least Jitter of a charge that counts: the store's clock leaves out parts of a microsecond, by which
-// a start can follow another too early. No grant becomes too old by so little.
+// ClockJitter is the smallest Jitter of a charge that counts: the store's clock leaves out
+// fractions of a microsecond, by which a start can follow its predecessor too early. No
+// grant grows too old within ClockJitter.
 const ClockJitter = time.Microsecond
 
-// SetCharges sets what the caller asks for, and takes over the slice. Each charge has the Pace of its limit. A caller
-// that holds something must use Reprice.
+// SetCharges sets the caller's charges, and takes over the slice. Each charge has the Pace
+// of its limit. A caller that holds a start or a place must use Reprice.
 func (c *Caller) SetCharges(charges []store.Charge) {
 	c.Booking.Charges = charges
 	c.jitter, c.concurrent, c.shadowed = 0, false, len(charges) > 0
@@ -34,10 +35,10 @@ func (c *Caller) SetCharges(charges []store.Charge) {
 	}
 }
 
-// Reprice has price set the caller's charges anew, because the policies were replaced. A caller
-// whose charges are equivalent keeps its start or place. Another caller books in place of what it
-// holds, if the store can replace that in one step; otherwise it gives back what it holds. Reprice returns
-// the error of price, or of the booking.
+// Reprice has price set the caller's charges anew, because the policies were replaced. A
+// caller whose charges are equivalent keeps its start or place. If the charges differ the
+// caller books in place of its holdings, if the store can replace them in one step, and
+// otherwise gives them back. Reprice returns the error of price, or of the booking.
 func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 	c.StopWatch()
 	if c.uncounted {
@@ -52,7 +53,7 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 		return nil
 	}
 
-	// In one step, so that no other caller passes.
+	// One step replaces the place in line, so that no later caller passes.
 	moves := c.state == inLine || slices.EqualFunc(old.Charges, c.Booking.Charges, interchangeable)
 	if c.state != idle && moves && err == nil && len(c.Booking.Charges) > 0 {
 		return c.Book(ctx)
@@ -73,15 +74,15 @@ func interchangeable(a, b store.Charge) bool {
 		a.Limit.Kind() == b.Limit.Kind() && a.Limit.Kind() != store.KindLeakyBucket
 }
 
-// equivalent reports whether what was booked for a is as good as what would be booked for b.
+// equivalent reports whether a start that was booked for a is as good as a start for b.
 func equivalent(a, b store.Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Jitter == b.Jitter && a.Shadow == b.Shadow &&
 		a.Node == b.Node && a.Adaptive == b.Adaptive && a.KeepFree == b.KeepFree && a.Limit.String() == b.Limit.String()
 }
 
-// spansScopes reports whether some charges are of the Fleet scope and others of the Node scope.
-// Then a place in the line for slots of one scope is no place for slots of the other: a caller
-// that finds no room books all charges again.
+// spansScopes reports whether some charges are of the Fleet scope and some of the Node
+// scope. Then a place in the line for slots of one scope is no place for slots of the
+// second scope: a caller that finds no room books all charges again.
 func (c *Caller) spansScopes() bool {
 	charges := c.Booking.Charges
 	return slices.ContainsFunc(charges, func(other store.Charge) bool { return other.Node != charges[0].Node })

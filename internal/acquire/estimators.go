@@ -14,12 +14,11 @@ func Now() time.Duration { return time.Since(born) }
 // born is when the process began.
 var born = time.Now()
 
-// A rttEstimator estimates how long a store's answers take: their mean, but not much
-// more than the shortest of the last few. So the mean counts for a store that is far
-// away, and for one that is slow for long; a hiccup does not count, and the first fast
-// answer ends a slow phase. An estimate that is too small costs a start that is booked
-// again. One that is too large costs quota: starts that were given much room stay
-// booked after the store is fast again.
+// A rttEstimator estimates how long a store's answers take: their mean, but not much more
+// than the shortest of the last few. So the mean counts for a store that is far away or
+// slow for long. A hiccup does not count, and the first fast answer ends a slow phase. If
+// the estimate is too small, a start is booked again. If it is too large, it costs quota:
+// starts with too much room stay booked after the store is fast again.
 type rttEstimator struct {
 	estimate  atomic.Int64 // in nanoseconds
 	deviation atomic.Int64 // by how much answers differ from the mean, on average
@@ -44,16 +43,16 @@ const (
 
 func (e *rttEstimator) get() time.Duration { return time.Duration(e.estimate.Load()) }
 
-// most returns how long nearly all answers take: a quarter more than the estimate, or less if
-// they are more alike.
-func (e *rttEstimator) most() time.Duration {
+// upper returns an upper bound on nearly all answers: a quarter more than the estimate, or less if
+// answers hardly differ.
+func (e *rttEstimator) upper() time.Duration {
 	return e.get() + min(e.get()/4, 4*time.Duration(e.deviation.Load()))
 }
 
-// add takes in how long an answer took and when it arrived. Callers share answers,
-// and a hiccup delays all answers that are on their way. So an answer that was on its way
-// together with the last one, for most of the time, says nothing new. Neither does
-// an answer that took no time: it came from memory.
+// add takes in how long an answer took and when it arrived. Callers share answers, and a
+// hiccup delays all answers that are on their way. So an answer says nothing new if it was
+// on its way together with the last answer for most of the time. Neither does an answer
+// that took no time: it came from memory.
 func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	if took <= 0 {
 		return
@@ -69,26 +68,26 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	e.lastAt = arrivedAt
 	e.samples[e.seen%rttSamples] = took
 	e.seen++
-	most := max(outlierFactor*slices.Min(e.samples[:min(e.seen, rttSamples)]), DefaultJitter)
+	bound := max(outlierFactor*slices.Min(e.samples[:min(e.seen, rttSamples)]), DefaultJitter)
 	if took < e.mean {
-		e.mean = min(e.mean, most) // forget the part that was not believed
+		e.mean = min(e.mean, bound) // forget the part above the bound
 	}
 
 	e.deviation.Add((int64((took - e.mean).Abs()) - e.deviation.Load()) / 4)
 	e.mean += (took - e.mean) / 4
-	e.estimate.Store(int64(min(e.mean, most)))
+	e.estimate.Store(int64(min(e.mean, bound)))
 }
 
-// An overestimate knows for each policy how much of the cost that was booked remained when it was settled,
-// on average of the last starts. The zero value knows of no policy. Many goroutines may use it at once.
+// An overestimate has, for each policy, the settled part of the booked cost, on average of the last
+// starts. The zero value knows no policy. Many goroutines may use it at once.
 type overestimate struct {
 	known    atomic.Bool // some policy is known, so that most callers need not look for theirs
-	byPolicy sync.Map    // of *atomic.Int64: what remained of remainedWhole
+	byPolicy sync.Map    // of *atomic.Int64: the settled part, in units of 1/remainedWhole
 }
 
 const (
 	remainedWhole  = 1 << 20
-	remainedMemory = 16 // so many starts make the average
+	remainedMemory = 16 // how many starts the average covers, about
 )
 
 // note notes that the cost of a start under a policy was settled.
@@ -105,7 +104,7 @@ func (o *overestimate) note(policy string, booked, settled int) {
 		o.known.Store(true)
 	}
 
-	// A lost update of two at once only makes the average a little older.
+	// Of two updates at one moment one may be lost, which only makes the average a little older.
 	mean := v.(*atomic.Int64)
 	old := mean.Load()
 	now := remainedWhole * int64(min(settled, booked)) / int64(booked)

@@ -28,8 +28,8 @@ func (c *Caller) age() time.Duration {
 	return Now() - c.startAt + c.Grant.Age - c.Booking.Spread
 }
 
-// Late returns by how much more than Jitter has passed since the start, for work that begins
-// now. The result is 0 if no more has passed.
+// Late returns by how much more than Jitter has passed since the start, for work that
+// begins now, or 0 if the work is in time.
 func (c *Caller) Late() time.Duration {
 	if c.jitter == 0 {
 		return 0
@@ -40,22 +40,22 @@ func (c *Caller) Late() time.Duration {
 // stale reports whether the grant is too old to be used now.
 func (c *Caller) stale() bool { return c.jitter > 0 && c.age() > c.usableFor() }
 
-// unusable reports whether the grant will be stale already at startAt, because the store's answer
-// took so long. Then the caller books another start at once, and not after the wait.
+// unusable reports whether the grant will be stale already at startAt, because the store's
+// answer took so long. Then the caller books a new start at once, and not after the wait.
 func (c *Caller) unusable() bool {
 	return c.jitter > 0 && c.Grant.Age-c.Booking.Spread > c.usableFor()
 }
 
-// spread returns the Spread of the next booking: room behind the start, if the store is so far
-// away that its answer alone would make the grant stale. It goes by what all callers were told.
-// The budgets of this caller may lie on a slower server than those of others: after rttSamples
-// stale answers in a row the last answer to this caller counts, too.
+// spread returns the Spread of the next booking: room behind the start, if the store is so
+// far away that its answer alone would make the grant stale. It goes by the ages of all
+// callers' grants. The budgets of this caller may lie on a slower server than most: after
+// rttSamples stale answers in a row the last answer to this caller counts, too.
 func (c *Caller) spread() time.Duration {
 	if c.jitter == 0 {
 		return 0
 	}
 
-	lag := c.engine.grantAge.most()
+	lag := c.engine.grantAge.upper()
 	if c.staleStreak >= rttSamples {
 		lag = max(lag, c.Grant.Age)
 	}
@@ -97,9 +97,10 @@ func (c *Caller) needsRevalidation() bool {
 	return Now()-c.validatedAt > validFor+min(c.revalidateLead(), c.validateRTT)
 }
 
-// revalidateLead returns how long before the start the store is asked to confirm the start: as
-// long as the store takes to answer, if that is more than validFor, else 0. The answer to this
-// caller's own booking bounds the estimate, which other callers may have made at another time.
+// revalidateLead returns how long before the start the store is asked to confirm the start:
+// as long as the store takes to answer if it takes longer than validFor, and otherwise 0.
+// The answer to this caller's own booking bounds the estimate, which older answers to other
+// callers may dominate.
 func (c *Caller) revalidateLead() time.Duration {
 	if lag := min(c.engine.grantAge.get(), c.Grant.Age); lag > validFor {
 		return lag
@@ -107,8 +108,8 @@ func (c *Caller) revalidateLead() time.Duration {
 	return 0
 }
 
-// countStale counts an answer of the store that took so long that the grant was unusable, and
-// begins to count anew after an answer that did not.
+// countStale counts consecutive answers of the store that took so long that the grant was
+// unusable.
 func (c *Caller) countStale() {
 	if c.Grant.Age-c.Booking.Spread <= c.usableFor() {
 		c.staleStreak = 0
@@ -117,17 +118,17 @@ func (c *Caller) countStale() {
 	c.staleStreak++
 }
 
-// spreadLimit returns the largest spread that the charges allow: for each fixed window half of
-// what its jitter leaves, so that the window has as much time for starts as for the spread. If
-// the store needs more, no grant can be proved to be in time.
+// spreadLimit returns the largest spread that the charges allow: half of each fixed window
+// less its jitter, so that the window has as much time for starts as for the spread. If the
+// store needs more, no grant can be proved to be in time.
 func spreadLimit(charges []store.Charge) time.Duration {
-	most := time.Duration(math.MaxInt64) // no fixed window: no limit
+	limit := time.Duration(math.MaxInt64) // without a fixed window there is no limit
 	for i := range charges {
 		if c := &charges[i]; c.Limit.Kind() == store.KindFixedWindow && c.Limit.Per() > 0 {
-			most = min(most, (c.Limit.Per()-c.Jitter)/2)
+			limit = min(limit, (c.Limit.Per()-c.Jitter)/2)
 		}
 	}
-	return most
+	return limit
 }
 
 // A start is booked at most one horizon ahead: a caller that has to wait for longer stands in
@@ -135,14 +136,14 @@ func spreadLimit(charges []store.Charge) time.Duration {
 // so the nearer the horizon is, the less a caller that leaves disturbs the order. docs/internals/line.md
 // explains the numbers.
 const (
-	shareHorizon = 250 * time.Millisecond // in place of store.MinHorizon for callers with a share: one that asks for little waits for all that is booked
-	callHorizon  = 5 * time.Millisecond   // in place of shareHorizon and leadMargin for callers of one budget, if the store calls waiters: see store.Traits
-	mostHorizon  = 2 * time.Second
-	leadMargin   = 250 * time.Millisecond // the horizon reaches so much further than the caller's lead
-	horizonTrips = 5                      // the store can answer so often, one answer after the other, within the horizon
+	shareHorizon  = 250 * time.Millisecond // in place of store.MinHorizon for callers with a share: a small share waits for all booked starts
+	summonHorizon = 5 * time.Millisecond   // in place of shareHorizon and leadMargin for callers of one budget, if the store summons waiters: see store.Traits
+	maxHorizon    = 2 * time.Second
+	leadMargin    = 250 * time.Millisecond // by how much the horizon reaches beyond the caller's lead
+	horizonTrips  = 5                      // round trips to the store that fit into the horizon
 
-	// What is booked ahead counts with its estimate. If that is k times too high, starts that are booked H ahead leave
-	// 1/(1+(k-1)H/per) of the limit: a horizon of per/(k-1)/estimateParts costs a tenth of it.
+	// A start that is booked ahead counts with its estimated cost. If the estimate is k times too high, starts that are
+	// booked H ahead leave 1/(1+(k-1)H/per) of the limit: a horizon of per/(k-1)/estimateParts costs a tenth of it.
 	estimateParts    = 10
 	estimatesHorizon = 5 * time.Millisecond // no horizon is nearer because of estimates
 )
@@ -151,24 +152,24 @@ const (
 // before its start, because its connections take long, must know its start that early: so the
 // horizon reaches beyond the lead.
 func (c *Caller) Horizon() time.Duration {
-	least, margin, most := c.horizon, leadMargin, mostHorizon
+	nearest, margin, farthest := c.horizon, leadMargin, maxHorizon
 	if c.engine.overestimated.known.Load() {
 		for i := range c.Booking.Charges {
-			most = min(most, c.estimateHorizon(&c.Booking.Charges[i]))
+			farthest = min(farthest, c.estimateHorizon(&c.Booking.Charges[i]))
 		}
 	}
 
 	// A caller of several budgets needs a start that is near in all of them, so its horizon stays.
-	if c.shared && least == store.MinHorizon {
-		least = shareHorizon
+	if c.shared && nearest == store.MinHorizon {
+		nearest = shareHorizon
 		if c.engine.Traits.SummonsWaiters && len(c.Booking.Charges) == 1 {
-			least, margin = callHorizon, callHorizon
+			nearest, margin = summonHorizon, summonHorizon
 		}
 	}
 
 	// Callers that dial, and stores that are far away, need their horizon whatever was estimated.
-	least, margin = min(least, most), min(margin, most)
-	return max(min(max(least, horizonTrips*c.engine.rtt.get()), mostHorizon), c.Lead+margin)
+	nearest, margin = min(nearest, farthest), min(margin, farthest)
+	return max(min(max(nearest, horizonTrips*c.engine.rtt.get()), maxHorizon), c.Lead+margin)
 }
 
 // estimateHorizon returns how far ahead starts of a charge may be booked at the most, because its cost is estimated
@@ -176,9 +177,9 @@ func (c *Caller) Horizon() time.Duration {
 func (c *Caller) estimateHorizon(charge *store.Charge) time.Duration {
 	times := c.engine.overestimated.times(charge.Budget.Policy)
 	if times == 1 || charge.Limit.Kind() != store.KindSlidingWindow && charge.Limit.Kind() != store.KindTokenBucket {
-		return mostHorizon
+		return maxHorizon
 	}
 
 	d := float64(charge.Span()) / (times - 1) / estimateParts
-	return time.Duration(max(float64(estimatesHorizon), min(d, float64(mostHorizon))))
+	return time.Duration(max(float64(estimatesHorizon), min(d, float64(maxHorizon))))
 }

@@ -10,36 +10,38 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// What the store is told behind the backs of callers: the cost of a start that is known when the work is done, and
-// how much an upstream says is left of a budget. Such a report holds nobody but callers that book in a budget of
-// which the store does not know yet that less is left: their bookings come after the report.
+// Reports that the store gets in the background: the cost of a start, which is known when the work is done, and the
+// quota of a budget that an upstream states. Such a report holds only callers that book in a budget that the report
+// lowers: their bookings come after the report.
 
 // ReportWait bounds how long a report holds anybody.
 const ReportWait = time.Second
 
 const (
-	mostReporters = 64   // how many reports are under way at a time: stores send those that come together in one call
-	mostReports   = 1024 // how many more wait for that
+	maxReporters = 64   // how many reports are under way at a time: stores send reports that come together in one call
+	maxReports   = 1024 // how many more wait for that
 )
 
-// reports are what the store is still being told. The zero value is ready.
+// reports are the reports under way to the store, and the reports that wait. The zero value
+// is ready.
 //
-// Reporters are goroutines that take one report after the other, and end when there is none. So a report needs no
-// goroutine of its own while others are under way, and no goroutine is left when the store has been told all.
+// Reporters are goroutines that take one report at a time, and end when there is none. So a
+// report needs no goroutine of its own while other reports are under way, and no goroutine
+// is left when the store has been told all.
 type reports struct {
 	pressing atomic.Int32 // the length of awaited, so that bookings need no lock while it is 0
 
 	mu        sync.Mutex
 	reporters int
 	waiting   []*report // the first to come is the first to be told
-	awaited   []*report // those that bookings wait for, under way or waiting
+	awaited   []*report // reports that bookings wait for, under way or waiting
 }
 
 // A report tells the store something.
 type report struct {
 	tell   func()
-	before []store.Budget // bookings in these budgets come after the report; nil if none needs to
-	over   chan struct{}  // closed when the store was told, or could not be; nil if before is
+	before []store.Budget // bookings in these budgets come after the report
+	over   chan struct{}  // closed when the store was told, or could not be; nil if before is empty
 }
 
 // HandOver has tell called soon, behind the back of the caller: a function that tells the store something. Whoever
@@ -50,7 +52,7 @@ func (e *Engine) HandOver(tell func(), before []store.Budget) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 
-	if len(rs.waiting) >= mostReports {
+	if len(rs.waiting) >= maxReports {
 		return false
 	}
 
@@ -61,7 +63,7 @@ func (e *Engine) HandOver(tell func(), before []store.Budget) bool {
 		rs.pressing.Store(int32(len(rs.awaited)))
 	}
 
-	if rs.reporters < mostReporters {
+	if rs.reporters < maxReporters {
 		rs.reporters++
 		go rs.tell(r)
 	} else {
@@ -71,7 +73,7 @@ func (e *Engine) HandOver(tell func(), before []store.Budget) bool {
 	return true
 }
 
-// tell tells the store of a report, and then of those that wait.
+// tell tells the store of a report, and then of the waiting reports.
 func (rs *reports) tell(r *report) {
 	for r != nil {
 		r.tell()
@@ -79,7 +81,8 @@ func (rs *reports) tell(r *report) {
 	}
 }
 
-// next notes that a report is over, and returns the one that comes next; nil if there is none: then the reporter ends.
+// next notes that a report is over, and returns the next waiting report. If there is none
+// it returns nil, and the reporter ends.
 func (rs *reports) next(last *report) *report {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -136,8 +139,9 @@ func (c *Caller) awaitReports(ctx context.Context) {
 	}
 }
 
-// ReportTime returns for how long the caller may be held while the store is told something: for ReportWait, or for
-// what is left of MaxWait if that is less, but at least for StoreGrace.
+// ReportTime returns for how long the caller may be held while the store is told something:
+// for ReportWait, or for the rest of MaxWait if that is shorter, but at least for
+// StoreGrace.
 func (c *Caller) ReportTime() time.Duration {
 	if c.MaxWait == 0 {
 		return ReportWait

@@ -7,9 +7,9 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// What stays of a caller that has its start: callers are used again, and a Start is kept in their place.
+// Callers are used again after their way is over. A permit keeps a Start in place of its caller.
 
-// A Start is what a permit keeps of a caller, beside the charges. It has no pointer to the
+// A Start is the part of a caller that a permit keeps, beside the charges. It has no pointer to the
 // caller, so that a permit that does not leave its user's function costs no allocation.
 type Start struct {
 	spread      time.Duration
@@ -25,7 +25,7 @@ type Start struct {
 	priority    store.Priority
 }
 
-// Set sets the start to that of a caller. It sets each field by itself, because a literal would
+// Set copies the start of a caller. It sets each field by itself, because a literal would
 // be copied.
 func (s *Start) Set(c *Caller) {
 	g := &c.Grant
@@ -35,10 +35,12 @@ func (s *Start) Set(c *Caller) {
 	s.maxWait, s.byDefault, s.priority = c.MaxWait, c.ByDefault, c.Priority
 }
 
-// SetMaxWait sets for how long the caller may be held when it acquires another start, as [Caller] has it.
+// SetMaxWait sets for how long the caller may be held when it acquires its next start, as
+// [Caller] has it.
 func (s *Start) SetMaxWait(d time.Duration, byDefault bool) { s.maxWait, s.byDefault = d, byDefault }
 
-// Caller returns a caller that holds the start. The charges are those of the start, and the caller's from now on.
+// Caller returns a caller that holds the start. The charges are the charges of the start,
+// and the caller's from now on.
 func (s *Start) Caller(e *Engine, charges []store.Charge) Caller {
 	c := Caller{
 		engine: e, Booking: store.Booking{Spread: s.spread}, returns: true,
@@ -69,15 +71,16 @@ func (c *Caller) holdStart() {
 	}
 }
 
-// Reuse makes a caller whose way is over ready for another way with the same engine and memory for charges. It
-// returns false, and does nothing, if the store may still use the caller, or had a watch, which looks at the charges.
+// Reuse makes a caller whose way is over ready for the next way with the same engine and
+// memory for charges. It returns false, and does nothing, if the store may still use the
+// caller, or had a watch, which looks at the charges.
 func (c *Caller) Reuse() bool {
 	switch {
 	case c.invalidated != nil:
 		return false
 
 	case c.Immediate() && !c.Booking.Returns:
-		// It booked once. The first booking of the next way sets the rest anew.
+		// The caller booked once: the first booking of the next way sets all remaining fields anew.
 		c.state, c.arrivedAt, c.returns, c.uncounted, c.Grant.HeldBy = idle, 0, false, false, store.NotHeld
 		return true
 
@@ -98,8 +101,8 @@ func (c *Caller) Reuse() bool {
 // Return notes that the caller comes back with its turn in line, which may be nil.
 func (c *Caller) Return(turn store.Turn) { c.returns, c.Grant.Turn = turn != nil, turn }
 
-// LoseSlots notes that somebody else has given back the slots, or does so now: the caller goes on without its
-// Concurrency charges.
+// LoseSlots notes that the slots are given back elsewhere, or were: the caller goes on
+// without its Concurrency charges.
 func (c *Caller) LoseSlots() {
 	isSlot := func(charge store.Charge) bool { return !countsStart(charge) }
 	c.Booking.Charges = slices.DeleteFunc(c.Booking.Charges, isSlot)
