@@ -1,7 +1,10 @@
 // Package outage lets a store say why it does not answer while a caller waits for it.
 package outage
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // An Observer is told why a store does not answer: as soon as something has failed, or
 // has not been answered for a second, and not for every attempt. StoreAway is called
@@ -28,4 +31,60 @@ func WithObserver(ctx context.Context, f func(error)) context.Context {
 func From(ctx context.Context) Observer {
 	o, _ := ctx.Value(Key{}).(Observer)
 	return o
+}
+
+// A Cause is the kind of reason why a store does not do what it is asked.
+type Cause uint8
+
+// The causes.
+const (
+	Away   Cause = iota // the store does not answer, or will be ready later
+	Denied              // the program may not: it has not the right, or not the password
+	Failed              // the store answers that it cannot, and asking again does not help
+)
+
+// String returns the cause's name.
+func (c Cause) String() string { return [...]string{"away", "denied", "failed"}[c] }
+
+// Because returns an error of a store with its cause.
+func Because(c Cause, err error) error { return &because{err, c} }
+
+// CauseOf returns the cause of a store's error. Of an error without one it is [Away].
+func CauseOf(err error) Cause {
+	if b, ok := errors.AsType[*because](err); ok {
+		return b.cause
+	}
+	return Away
+}
+
+// A because is an error with its cause.
+type because struct {
+	error
+	cause Cause
+}
+
+// Unwrap returns the error without the cause.
+func (b *because) Unwrap() error { return b.error }
+
+// A Question asks a store that did not answer whether it does now. Questions that are equal ask
+// the same.
+type Question interface {
+	// Ask returns why the store does not answer still; nil: it does. It waits for the store as
+	// long as ctx allows.
+	Ask(ctx context.Context) error
+}
+
+// questionKey is the context key of a [Question].
+type questionKey struct{}
+
+// WithQuestion returns the context of an event that says that a store did not answer. By it an
+// observer can ask whether the store does now.
+func WithQuestion(ctx context.Context, q Question) context.Context {
+	return context.WithValue(ctx, questionKey{}, q)
+}
+
+// QuestionOf returns the question in the context of an event; nil: there is none.
+func QuestionOf(ctx context.Context) Question {
+	q, _ := ctx.Value(questionKey{}).(Question)
+	return q
 }
