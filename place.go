@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -163,7 +162,7 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 
 	a.Patience = defaultPatience
 	if o.setMaxWait && o.maxWait != 0 {
-		a.Patience = max(time.Millisecond, min(o.maxWait, farthest.Wait))
+		a.Patience = max(time.Millisecond, min(o.maxWait, store.MaxAhead))
 	}
 	return a, nil
 }

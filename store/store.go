@@ -271,7 +271,7 @@ const NotHeld = -1
 type Grant struct {
 	// OK says that the start is booked. Otherwise nothing is booked, and Wait is how long
 	// the wait would have been, or Never if no wait helps. No store books a start that is
-	// more than a hundred years ahead.
+	// further ahead than MaxAhead, a hundred years.
 	OK   bool
 	Wait time.Duration // from when Book returns until the start; 0 if the start is now
 
@@ -338,6 +338,10 @@ type Quota struct {
 // Never is the wait of a caller that no wait helps: the cost is above
 // the limit, or the limit's next window is further away than any start is booked.
 const Never = time.Duration(math.MaxInt64)
+
+// MaxAhead bounds how far ahead a store books: it refuses a start further away than
+// MaxAhead, and a longer penalty counts as one of this length.
+const MaxAhead = 100 * 365 * 24 * time.Hour
 
 // MaxPenalty caps for how long an answer can close a budget, so that no
 // answer, however wrong or hostile, stops a fleet for longer.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -50,7 +49,7 @@ const (
 // BeginWait sets when the caller's wait began, and by that when its MaxWait is over and when the
 // observer must be told of a long wait.
 func (c *Caller) BeginWait(at time.Duration) {
-	c.arrivedAt, c.waitDeadline = at, at+min(max(0, c.MaxWait), farthest.Wait)
+	c.arrivedAt, c.waitDeadline = at, at+min(max(0, c.MaxWait), store.MaxAhead)
 	if c.engine.LongWait > 0 {
 		c.noticeAt = at + c.engine.LongWait
 	}

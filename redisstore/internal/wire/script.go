@@ -18,7 +18,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -173,7 +172,7 @@ var shared = []struct {
 	name  string
 	value any
 }{
-	{"FARTHEST", farthest.Wait},
+	{"FARTHEST", store.MaxAhead},
 	{"MAX_PENALTY", store.MaxPenalty},
 	{"RECORD_TIME", RecordTime},
 	{"STEADY", Steady},
