@@ -320,7 +320,7 @@ func (v *contender) standAside(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// settleFor has all variants except chosen give back what they hold, and returns chosen.
+// settleFor has all variants except chosen give back their holdings, and returns chosen.
 func (c *chooser) settleFor(chosen *contender) *contender {
 	for _, v := range c.built {
 		if v != nil && v != chosen {
@@ -330,13 +330,13 @@ func (c *chooser) settleFor(chosen *contender) *contender {
 	return chosen
 }
 
-// leave has the variant give back what it holds. It keeps its arrival, for the case that it comes
-// again.
+// leave has the variant give back its holdings. It keeps its arrival, for the case that it
+// comes again.
 func (v *contender) leave() {
 	v.arrived = v.Leave()
 }
 
-// refuse has all variants give back what they hold, and returns the caller's error: the
+// refuse has all variants give back their holdings, and returns the caller's error: the
 // error of the variant that would have started first.
 func (c *chooser) refuse(ctx context.Context, all []*contender) (*contender, error) {
 	c.settleFor(nil)
@@ -497,7 +497,7 @@ func (o *chosenRequest) use(v *contender, r *roundTrip) {
 
 // quote prices an attempt. Variants that wait are priced anew by goroutines of their own
 // when the policies are replaced, but one at a time: they share GetBody, and the GetBody of
-// some SDKs rewinds the one body.
+// some SDKs rewinds a shared body.
 func (o *chosenRequest) quote(r *roundTrip) error {
 	o.pricing.Lock()
 	defer o.pricing.Unlock()

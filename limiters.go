@@ -114,7 +114,7 @@ func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
 	return a
 }
 
-// acquireDemands acquires what the demands cost, fills in p, and returns it.
+// acquireDemands acquires the charges of the demands, fills in p, and returns it.
 func (l *Limiters) acquireDemands(ctx context.Context, p *Permit, demands []Demand) (*Permit, error) {
 	a := l.newAcquisition(ctx)
 	p, err := l.acquire(ctx, p, a, func() error { return l.priceDemands(ctx, a, demands) })
@@ -122,7 +122,7 @@ func (l *Limiters) acquireDemands(ctx context.Context, p *Permit, demands []Dema
 	return p, err
 }
 
-// priceDemands sets what the demands cost under the policies as they are.
+// priceDemands sets the charges of the demands under the policies as they are.
 func (l *Limiters) priceDemands(ctx context.Context, a *quotedAcquisition, demands []Demand) error {
 	s := l.policies.Load()
 	return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.Priority))
@@ -299,7 +299,7 @@ func noDemands(otherwise string) error {
 	return &ConfigError{"", "demands", errors.New("are missing: name what the work takes" + otherwise)}
 }
 
-// priceDemands sets the quote to what the demands of work with a priority cost.
+// priceDemands sets the quote to the charges of demands, for work with a priority.
 func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) error {
 	q.charges, q.policies, q.zeroCost = q.charges[:0], q.policies[:0], q.zeroCost[:0]
 	if len(demands) == 0 {

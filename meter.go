@@ -89,7 +89,7 @@ type meteredBody struct {
 	mu      sync.Mutex // a body may be closed while it is read
 	meters  []policyMeter
 	writing bool   // the meters see a piece of the body, without the mutex: they are the program's own
-	coded   []byte // the body so far, if it has a coding
+	coded   []byte // the part of the body that was read, if it has a coding
 	long    bool   // it was longer than maxCoded
 	over    bool
 }

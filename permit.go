@@ -211,9 +211,9 @@ func (p *Permit) releaseSlots() {
 	}
 }
 
-// ownAcquisition returns the permit's acquisition, whose slots nobody else gives back
-// from now on. It returns false, and the acquisition without its slots, if they were
-// given back before.
+// ownAcquisition returns the permit's acquisition, whose slots the caller alone gives back
+// from now on. It returns false, and the acquisition without its slots, if they were given
+// back before.
 func (p *Permit) ownAcquisition() (a *acquisition, whole bool) {
 	a = p.acquisition()
 	if p.slots == nil {
@@ -259,8 +259,8 @@ func (p *Permit) Cancel() {
 	}
 }
 
-// beginChange begins a change of what the permit holds, which endChange ends. It returns false,
-// and begins nothing, if the permit holds nothing or is being changed.
+// beginChange begins a change of the permit's holdings, which endChange ends. It returns
+// false, and begins nothing, if the permit holds nothing or is being changed.
 func (p *Permit) beginChange() bool { return p.state.CompareAndSwap(permitHeld, permitBusy) }
 
 // endChange ends a change. It returns false if Release was called meanwhile: then it releases.
@@ -304,7 +304,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return errContextEnded
 	}
 
-	// This context may have a deadline where the context of Acquire had none, and the other way round.
+	// This context may have a deadline where the context of Acquire had none, or no deadline where it had one.
 	o := optionsOf(ctx)
 	if o.setMaxWait || a.ByDefault {
 		a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, 0)
@@ -473,8 +473,8 @@ func (a *acquisition) countedCharge(charges []*store.Charge) (*store.Charge, err
 	return nil, &ConfigError{counting[0].Budget.Policy, "Answer", errors.New("the permit is one of several budgets: say with TellBudget which of them is meant")}
 }
 
-// penalize has the store close the budgets of charges, because of work that began ago. One of them, which
-// may be nil, does not learn if the answer says what is left of it.
+// penalize has the store close the budgets of charges, because of work that began ago. A
+// budget whose quota the answer states, counted, does not learn. counted may be nil.
 func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, counted *store.Charge, said Answer, ago time.Duration) error {
 	began := now()
 	var penalties []penalty

@@ -73,8 +73,9 @@ func (r *roundTrip) handOver(f feedback) bool {
 	}, r.lowered(f))
 }
 
-// lowered returns the budgets of which less is left than the store believes, so that another request like this one
-// might not fit: the request has cost more than was booked, or the upstream says that less than its cost is left.
+// lowered returns the budgets that the feedback lowers so far below the store's belief that
+// a request like this one may not fit: the request cost more than was booked, or the
+// upstream has less than its cost left.
 func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
 	for i, cost := range f.costs {
 		if c := &r.Booking.Charges[i]; cost > c.Cost && !c.Shadow {

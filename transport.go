@@ -126,7 +126,7 @@ func (t *Transport) Unwrap() http.RoundTripper { return t.base }
 // context's own error, and has spent nothing.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
-		return t.base.RoundTrip(req) // which says what is wrong with it
+		return t.base.RoundTrip(req) // which returns the error
 	}
 
 	var matchBuf [fewPolicies]int32

@@ -18,7 +18,7 @@ type Func func(error)
 func (f Func) StoreAway(err error) { f(err) }
 
 // Key is the context key of an [Observer]. A context with a Value of its own for it
-// needs no other context around it.
+// needs no context around it.
 type Key struct{}
 
 // WithObserver returns a context for a call of a store, which tells f why it does not
@@ -27,13 +27,13 @@ func WithObserver(ctx context.Context, f func(error)) context.Context {
 	return context.WithValue(ctx, Key{}, Func(f))
 }
 
-// From returns the observer in a context; nil if there is none.
+// From returns the observer in a context, or nil.
 func From(ctx context.Context) Observer {
 	o, _ := ctx.Value(Key{}).(Observer)
 	return o
 }
 
-// A Cause is the kind of reason why a store does not do what it is asked.
+// A Cause says why a store failed.
 type Cause uint8
 
 // The causes.
@@ -49,7 +49,7 @@ func (c Cause) String() string { return [...]string{"away", "denied", "failed"}[
 // Because returns an error of a store with its cause.
 func Because(c Cause, err error) error { return &because{err, c} }
 
-// CauseOf returns the cause of a store's error. Of an error without one it is [Away].
+// CauseOf returns the cause of a store's error, and [Away] for an error without a cause.
 func CauseOf(err error) Cause {
 	if b, ok := errors.AsType[*because](err); ok {
 		return b.cause
@@ -66,11 +66,10 @@ type because struct {
 // Unwrap returns the error without the cause.
 func (b *because) Unwrap() error { return b.error }
 
-// A Question asks a store that did not answer whether it does now. Questions that are equal ask
-// the same.
+// A Question asks a store that did not answer whether it does now. Equal Questions ask the same store.
 type Question interface {
-	// Ask returns why the store does not answer still; nil: it does. It waits for the store as
-	// long as ctx allows.
+	// Ask returns why the store still does not answer, or nil if it answers. It waits for the
+	// store as long as ctx allows.
 	Ask(ctx context.Context) error
 }
 
@@ -83,7 +82,7 @@ func WithQuestion(ctx context.Context, q Question) context.Context {
 	return context.WithValue(ctx, questionKey{}, q)
 }
 
-// QuestionOf returns the question in the context of an event; nil: there is none.
+// QuestionOf returns the question in the context of an event, or nil.
 func QuestionOf(ctx context.Context) Question {
 	q, _ := ctx.Value(questionKey{}).(Question)
 	return q

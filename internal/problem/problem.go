@@ -18,10 +18,10 @@ import (
 // Via is how the handlers name themselves in the header Via.
 const Via = "1.1 throttle"
 
-// A Problem is such an answer. It repeats nothing of the request but names: of policies, of fields,
+// A Problem is an answer in this form. Of the request it repeats only names: of policies, of fields,
 // and of a host that policies name.
 type Problem struct {
-	Type     string    `json:"type,omitempty"` // "": the status says all
+	Type     string    `json:"type,omitempty"` // "" if the status says all
 	Title    string    `json:"title"`
 	Status   int       `json:"status"`
 	Detail   string    `json:"detail"`
@@ -29,8 +29,8 @@ type Problem struct {
 	Violated []string  `json:"violated-policies,omitempty"` // of quotaExceeded
 	Errors   []Mistake `json:"errors,omitempty"`
 
-	RetryAfter time.Duration  `json:"-"` // 0: the answer does not say
-	Limit      throttle.Limit `json:"-"` // of Policy, for the fields RateLimit and RateLimit-Policy; zero: they are left out
+	RetryAfter time.Duration  `json:"-"` // 0 if unknown
+	Limit      throttle.Limit `json:"-"` // of Policy, for the fields RateLimit and RateLimit-Policy, which a zero Limit leaves out
 }
 
 // quotaExceeded is the type that IANA has for a limit without room.
@@ -48,8 +48,8 @@ func New(status int, detail string) *Problem {
 	return &Problem{Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
-// Of returns what an error of a [throttle.Transport] or of [throttle.Limiters] means to the
-// caller; nil: it is no error of theirs.
+// Of returns the Problem for an error of a [throttle.Transport] or of [throttle.Limiters],
+// or nil for an error from elsewhere.
 func Of(err error) *Problem {
 	var full *throttle.LimitError
 	var away *throttle.StoreError
@@ -95,7 +95,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(p) // a caller that has gone needs no answer
 }
 
-// addLimit tells of a limit that has no room for a request, in the fields of
+// addLimit describes a limit that has no room for a request, in the fields of
 // draft-ietf-httpapi-ratelimit-headers-11. A wait of 0 is unknown.
 func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration) {
 	name := quoted(policy)
@@ -115,7 +115,7 @@ func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration
 	h.Set("RateLimit", state)
 }
 
-// window returns in how long a limit allows what it allows: a bucket is full again then.
+// window returns the length of a limit's window. The window of a bucket is the time in which it fills.
 func window(l throttle.Limit) time.Duration {
 	switch {
 	case l.Per() == 0:
