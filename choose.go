@@ -105,6 +105,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 		return nil, errors.Join(c.failed...)
 	}
 
+	// The observer hears of one wait, and not of one for each variant.
 	c.speaker = earliest(all)
 	// Guesses of variants that did not ask, because callers stand before them, may be wrong: ask now.
 	if ctx.Err() == nil && c.isTooLate(ctx, all) {
@@ -127,6 +128,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	s := c.speaker
 	s.Speak(c.begun)
 
+	// A start within the horizon is booked at once: no line would bring an earlier one.
 	if s.Idle() && !s.behind && s.guess > 0 && s.guess <= s.Horizon() {
 		s.err = s.BookNear(s.ctx)
 		if s.hasStart() {
@@ -260,6 +262,7 @@ func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error
 		racing.Go(func() { v.race(waits[i], r) })
 	}
 
+	// All variants have stopped, so nobody books any more: the losers give back their starts.
 	racing.Wait()
 	for _, v := range all {
 		if &v.Caller == r.Winner() {
@@ -286,6 +289,7 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 			return
 		}
 
+		// If all variants stand aside, Retire ends the race, and the caller is refused.
 		v.LeaveLine()
 		v.err = err
 		r.Retire()

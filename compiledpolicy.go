@@ -484,7 +484,7 @@ type policySet struct {
 	index    *match.Index
 	replaced chan struct{} // closed when SetPolicies replaces the set
 
-	isAwaited bool // New or NewLimiters got no policies, so SetPolicies must bring them
+	isAwaited bool // New or NewLimiters got no policies: requests are refused until SetPolicies brings some
 }
 
 // livePolicies is the policySet that counts now.
@@ -499,7 +499,7 @@ func (l *livePolicies) Load() *policySet {
 	return &policySet{index: match.NewIndex(nil)}
 }
 
-// begin is set for policies of a Config. Requests are refused until there were policies once.
+// begin sets the policies of a Config. If there are none, requests are refused until SetPolicies brings some.
 func (l *livePolicies) begin(policies []Policy, by callers) error {
 	s, err := newPolicySet(policies, by)
 	if err != nil {

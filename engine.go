@@ -165,10 +165,13 @@ func (e *engine) withQuestion(ctx context.Context, err error, charges []store.Ch
 	if _, failed := errors.AsType[*StoreError](err); !failed {
 		return ctx
 	}
+
+	// Node charges are kept in this process: only the fleet's store can be away.
 	i := slices.IndexFunc(charges, func(c store.Charge) bool { return !c.Node })
 	if i < 0 {
 		return ctx
 	}
+
 	return outage.WithQuestion(ctx, storeQuestion{e, charges[i].Budget.Group})
 }
 

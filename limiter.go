@@ -91,6 +91,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 		return nil, wrongKey
 	}
 
+	// Free work needs no store.
 	p.engine, p.first.policy = l.engine, l.policy
 	if cost == Free && wrongKey == nil {
 		p.state.Store(permitFree)
@@ -98,6 +99,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 		return p, nil
 	}
 
+	// The pooled acquisition has the charge of the policy: only the key, the cost and KeepFree differ.
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
 	a.Priority = o.priority
 	a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
@@ -107,6 +109,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 		c.KeepFree = l.reserves.forPriority(a.Priority)
 	}
 
+	// Most callers are granted by Book, and wait for nothing.
 	err := cmp.Or(wrongKey, a.checkCost())
 	if err == nil {
 		err = a.Book(ctx)

@@ -154,6 +154,7 @@ func (l *Limiters) permit(ctx context.Context, p *Permit, a *quotedAcquisition, 
 	}
 
 	if !a.hasNoPolicy() {
+		// The tie gets a copy, because a is used again when the permit has been returned.
 		if a.Concurrent() && !a.Uncounted() {
 			p.tieSlots(ctx, &acquisition{a.Again(), a.engine})
 		}

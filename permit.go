@@ -254,6 +254,8 @@ func (p *Permit) Cancel() {
 	p.state.Store(permitGone)
 	a, _ := p.ownAcquisition()
 	a.Cancel()
+
+	// The place of the work is good again, or the work would lose its rank.
 	if p.unredeem != nil {
 		p.unredeem()
 	}
@@ -310,6 +312,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 		a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, 0)
 	}
 
+	// Acquire does nothing while the start is fresh, because the acquisition is booked, not idle.
 	a.BeginWait(now())
 	err := a.Acquire(ctx, acquire.Wait{})
 	a.StopWatch()
@@ -422,6 +425,7 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	defer cancel()
 	var errs []error
 
+	// First the penalty, because it is urgent for the whole fleet.
 	if a.Close > 0 {
 		closes := meant
 		if i := slices.IndexFunc(meant, acquired.isOfKey); i >= 0 && len(policies) == 0 {

@@ -64,6 +64,8 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 	if err := checkPlace(place); err != nil {
 		return nil, nil, err
 	}
+
+	// Added before the work waits, so that of two callers with one place the second is refused.
 	if !l.redeemed.add(place.ID) {
 		return nil, nil, &store.PlaceError{Problem: store.PlaceRedeemed}
 	}
@@ -76,6 +78,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 			return err
 		}
 
+		// The turn is restored once: after a change of the policies the caller has a place in line.
 		turn, ok := a.store.RestoreTurn(&store.Booking{Charges: a.Booking.Charges, Priority: a.Priority}, place.Turn)
 		if !ok {
 			return &store.PlaceError{Problem: store.PlaceForeign}
@@ -171,11 +174,14 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 // is the place with which the caller came, or nil.
 func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, price func() error) (*Permit, *Place, error) {
 	permit, err := l.acquire(ctx, new(Permit), &a.quotedAcquisition, price)
+
+	// The patience was for the line only.
 	if permit != nil {
 		var unset contextOptions
 		permit.start.SetMaxWait(unset.maxWaitOr(ctx, l.defaultMaxWait)) // Renew has the MaxWait of the limiters
 	}
 
+	// A refusal that a wait would help becomes a place.
 	var limited *LimitError
 	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.Grant.HeldBy < 0 {
 		return permit, nil, err

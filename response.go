@@ -38,6 +38,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 		return
 	}
 
+	// Marked before the report, because a slow report does not keep the response from its caller.
 	f := r.readFeedback(resp)
 	r.mark(resp, f)
 
@@ -110,6 +111,7 @@ func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 		return
 	}
 
+	// The caller's next attempt should meet the closed budget.
 	timer := time.NewTimer(r.ReportTime())
 	defer timer.Stop()
 
@@ -184,6 +186,7 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 		f.penalties = r.leaveOpen(f.penalties)
 	}
 
+	// After the Answers, which may look at the body, and before costs is cut down to changes.
 	r.meterBody(resp, f.costs)
 	if r.areBooked(f.costs) {
 		f.costs = nil
@@ -274,6 +277,7 @@ func (r *roundTrip) mark(resp *http.Response, f feedback) {
 		m.verdict = VerdictNone // a policy that closes its budget is believed
 	}
 
+	// Only the budgets that hold the next attempt count.
 	for i := range f.penalties {
 		p := &f.penalties[i]
 		if p.charge.Shadow || !r.isBooked(p.charge) {

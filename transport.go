@@ -140,6 +140,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(req)
 	}
 
+	// Each pass is one attempt. A request under no policy, because it is free or the policies were
+	// replaced, leaves the loop and is sent free.
 	r := t.newRoundTrip(req)
 	err := r.priceRequest(policies, matched) // which budgets, which costs
 	for err == nil && !r.hasNoPolicy() {
@@ -174,9 +176,12 @@ func (r *roundTrip) refuse(err error) error {
 		r.reqBody.Close()
 	}
 	r.reportEnd(r.req.Context(), err)
+
+	// net/http expects this panic of a handler that aborts, so it must not end here as an error.
 	if abortsHandler(err) {
 		panic(http.ErrAbortHandler)
 	}
+
 	return err
 }
 
@@ -222,6 +227,7 @@ func (r *roundTrip) sendFree() (*http.Response, error) {
 // the base panics, with two exceptions: if the caller gets the response, the attempt ends
 // with it, and after ErrDetach a new attempt follows.
 func (r *roundTrip) sendAndLearn() (*http.Response, error) {
+	// Deferred, so that a base that panics leaves no slots behind.
 	goesOn := false
 	defer func() {
 		if !goesOn {
@@ -252,6 +258,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 	r.handedAt = now()
 	resp, err := r.t.base.RoundTrip(&r.sent)
 
+	// The error of the pre-write check says why the base failed.
 	stopped, checked := r.preWriteResult(resp != nil)
 	if stopped != nil {
 		err = stopped
@@ -275,6 +282,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 
 // prepare makes the request that the base gets.
 func (r *roundTrip) prepare() {
+	// A copy with its own URL: a RoundTripper must not change the caller's request, and abort does.
 	ctx := r.req.Context()
 	r.sentContext.Context, r.sentContext.attempt = ctx, r
 	r.sent = *r.req.WithContext(&r.sentContext)
@@ -282,6 +290,7 @@ func (r *roundTrip) prepare() {
 	r.sent.URL = &r.sentURL
 	r.sent.Body = r.reqBody
 
+	// Without GetBody one body serves all attempts, so a stopped attempt must be able to take it back.
 	if r.reqBody != nil && r.reqBody != http.NoBody && r.req.GetBody == nil {
 		r.revocable = &revocableBody{ReadCloser: r.reqBody}
 		r.sent.Body = r.revocable
@@ -303,6 +312,7 @@ func (r *roundTrip) wrapBody(resp *http.Response) {
 		return
 	}
 
+	// The body of a 101 must stay an io.ReadWriteCloser for its caller.
 	if w, ok := resp.Body.(io.ReadWriteCloser); ok {
 		b := &upgradedBody{w, r}
 		if r.canBeDropped() {
@@ -360,6 +370,7 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 	err := r.preWriteCheck(again)
 	ctx, events := r.endCheck(err)
 
+	// A base that sends a clone of the request is stopped only by a closed connection.
 	if err != nil {
 		closed := closeConn(info, r.req.URL.Scheme == "https")
 		r.mu.Lock()
@@ -367,6 +378,7 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 		r.mu.Unlock()
 	}
 
+	// The observer is told last, because it may take long, or call the Transport.
 	for _, e := range events {
 		r.t.observe(ctx, e)
 	}
@@ -384,12 +396,14 @@ func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 		return false, false
 	}
 
+	// Only the first connection tells how long a dial takes: a later one may come after a wait.
 	if !r.connSeen {
 		r.connSeen = true
 		r.dialTook = now() - r.handedAt
 		r.dials.add(r.req.URL.Host, r.dialTook, info.Reused)
 	}
 
+	// A second connection after the headers were written is a retry of the base.
 	r.checking = true
 	again, r.wrote = r.wrote, false
 	r.baseRetried = r.baseRetried || again
@@ -491,6 +505,7 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 		return r.Acquire(ctx, w)
 	}
 
+	// A base that has retried may have sent the request, so no further attempt may send it again.
 	w.Detaches, w.DetachAt = !r.baseRetried, now()+r.connectionHold()
 	r.Recheck()
 
@@ -556,12 +571,15 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if answered {
 		r.awaitCheck()
 	}
 	if !r.checking {
 		r.StopWatch()
 	}
+
+	// The request may have reached the upstream, so its start is spent and it must not be sent again.
 	if r.stopErr == acquire.ErrDetach && (r.wrote || answered) {
 		return errSentAnyway, r.connSeen
 	}
@@ -648,6 +666,7 @@ func (r *roundTrip) giveBack() {
 // that follows. The next attempt takes over the acquisition, but nothing that the base has
 // seen.
 func (r *roundTrip) nextAttempt() *roundTrip {
+	// Without the acquisition this attempt gives nothing back when it ends: the next attempt owns it.
 	r.mu.Lock()
 	next := &roundTrip{
 		quotedAcquisition: r.quotedAcquisition,
@@ -655,6 +674,7 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 	}
 	r.quotedAcquisition, r.rewound = nil, nil
 	r.mu.Unlock()
+
 	r.end()
 	return next
 }

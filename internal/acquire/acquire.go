@@ -315,6 +315,7 @@ func (c *Caller) Book(ctx context.Context) error {
 		return nil
 	}
 
+	// The usual caller needs no context of its own, which would cost an allocation.
 	if !c.needsStoreContext(c.Booking.MaxWait) {
 		return c.bookWithin(ctx, ctx, asked)
 	}
@@ -322,6 +323,7 @@ func (c *Caller) Book(ctx context.Context) error {
 	storeCtx, stop := c.storeContext(ctx, c.Booking.MaxWait)
 	defer stop()
 
+	// StoreGrace may be over before the call: then give back the holdings, as a refusal does.
 	if storeCtx.Err() != nil {
 		c.Cancel()
 		return c.storeFailure(ctx, context.Cause(storeCtx))
@@ -416,6 +418,7 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 		e.rtt.add(g.Age, answered)
 	}
 
+	// Before the refusal, so that the observer hears of the closing first.
 	c.noticeClosed(ctx, &g)
 
 	// A place in line is of no use to a caller that can wait no longer.
@@ -496,6 +499,8 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 		return 0, ErrDetach
 	}
 
+	// A start further away than validFor is watched, and confirmed right before it comes, so early
+	// that the store's answer is there in time.
 	why := timeCame
 	if left > validFor {
 		c.startWatch(ctx)
@@ -506,6 +511,7 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 		why = newsCame // a store in memory confirms even a near start: that costs no round trip
 	}
 
+	// The notice of a long wait may be due first.
 	switch noticeDelay, ok := c.noticeIn(); {
 	case ok && noticeDelay == 0:
 		return noticeCame, nil
@@ -576,7 +582,7 @@ func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
 // endLine ends the wait of a caller that has stood in line for as long as it may.
 func (c *Caller) endLine() (wake, error) {
 	switch {
-	case c.Patience > 0:
+	case c.Patience > 0: // the refusal says how much longer the caller would have waited
 		g := c.Grant
 		g.Wait = 0
 		if c.state == inLine {
@@ -660,6 +666,7 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 		MaxWait: c.remainingWait(ctx, Now()),
 	}}
 
+	// A place in the line of one scope is of no use for the slots of the second scope.
 	if c.spansScopes() {
 		b.booking.MaxWait = 0
 	}

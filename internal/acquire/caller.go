@@ -45,6 +45,7 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 		c.forget()
 	}
 
+	// A copy of the charges, because price may write into the same slice.
 	old := c.Booking
 	old.Charges = slices.Clone(old.Charges)
 
@@ -59,6 +60,7 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 		return c.Book(ctx)
 	}
 
+	// The store cancels by the charges that it booked, and not by the new charges.
 	if c.state != idle {
 		c.engine.Store.Cancel(&old, c.Grant)
 		c.state = idle

@@ -262,7 +262,9 @@ func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 	}
 
 	charge, at := &c.Booking.Charges[g.HeldBy], Now()
-	if !e.closings.add(charge.Budget, at, at+askClosed) { // only one caller asks
+
+	// Of the callers that meet the closed budget only the first asks.
+	if !e.closings.add(charge.Budget, at, at+askClosed) {
 		return
 	}
 

@@ -76,6 +76,7 @@ func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 		return c.GaveUp(ctx)
 	}
 
+	// The entry of the line is made anew after each answer, with the new wait.
 	err := q(c, ctx)
 	c.LeaveLine()
 
@@ -145,9 +146,11 @@ func (c *Caller) Try(ctx context.Context) error {
 	err := c.within(ctx, max(tryFor, min(horizonTrips*c.engine.rtt.get(), store.MinHorizon)))
 	c.trying = false
 
+	// A refused try leaves no trace: the variant's first place in line has the rank of a new caller.
 	if c.state == idle {
 		c.returns, c.Grant.Turn = false, nil
 	}
+
 	return err
 }
 

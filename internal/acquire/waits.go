@@ -99,6 +99,7 @@ func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Du
 		}
 	}
 
+	// A negative MaxWait leaves 0 from the start, so only a positive MaxWait can be over.
 	if left == 0 && by == BoundMaxWait && c.MaxWait > 0 {
 		by = BoundMaxWaitOver
 	}
