@@ -13,23 +13,23 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// An Answer is what an answer of the upstream means for one budget: whether the
-// request was refused, for how long the budget closes, what is left of it, and what
-// the request has cost. Each part may be said without the others; the zero Answer
-// says nothing. A [Policy.Answer] returns it to a [Transport], and whoever holds a
-// [Permit] says it to [Permit.Tell].
+// An Answer is the meaning of an upstream's answer for one budget: whether the request was
+// refused, for how long the budget closes, the quota that is left, and the cost of the
+// request. Each part may be set without the rest. The zero Answer says nothing. A
+// [Policy.Answer] returns an Answer to a [Transport], and the holder of a [Permit] passes
+// one to [Permit.Tell].
 //
 //	throttle.Refused(time.Minute)                            // refused, and the budget closes for a minute
-//	throttle.Answer{Verdict: throttle.VerdictRefused}        // refused because of another budget: this one stays open
+//	throttle.Answer{Verdict: throttle.VerdictRefused}        // refused because of a different budget: this budget stays open
 //	throttle.Answer{Verdict: throttle.VerdictNotRefused}     // a 429 about money: waiting does not help
-//	throttle.Answer{}.WithCost(12)                           // it has cost 12
+//	throttle.Answer{}.WithCost(12)                           // the request cost 12
 //	throttle.Answer{}.WithLeft(throttle.Quota{Left: 3, Reset: time.Minute})
 type Answer struct {
-	// Verdict says what has become of the request.
+	// Verdict says whether the request was refused.
 	Verdict Verdict
 
-	// Close is for how long the budget must stay closed, for the whole fleet, whatever
-	// the verdict: at most [MaxPenalty]. 0 or less closes nothing.
+	// Close is for how long the budget must stay closed, for the whole fleet, whatever the
+	// verdict: at most [MaxPenalty]. A Close of 0 or less closes nothing.
 	Close time.Duration
 
 	left    Quota
@@ -38,25 +38,26 @@ type Answer struct {
 	hasCost bool
 }
 
-// A Verdict says what has become of a request.
+// A Verdict says whether the upstream refused a request.
 type Verdict uint8
 
 // The verdicts.
 const (
-	// VerdictNone: the answer does not say.
+	// VerdictNone says nothing of the request.
 	VerdictNone Verdict = iota
 
-	// VerdictRefused: the upstream has refused the request, and has not acted on it, so that it
-	// may be repeated, whatever the status. If nothing closes, the refusal is about another budget.
+	// VerdictRefused says that the upstream has refused the request, and has not acted on it, so
+	// that the request may be repeated, whatever the status. With a Close of 0 the refusal is
+	// about a different budget.
 	VerdictRefused
 
-	// VerdictNotRefused: the answer is certainly no refusal, however much it looks like one, so
-	// that the request must not be repeated because of it: a 429 about money, say.
+	// VerdictNotRefused says that the answer is certainly no refusal, although it looks like a
+	// refusal, so that the request must not be repeated because of it: a 429 about money, say.
 	VerdictNotRefused
 
-	// VerdictPartly: the upstream has acted on a part of the request, or on all of it, although it
-	// says that there is too much, as with a GraphQL mutation of which one field was refused. The
-	// request must not be repeated.
+	// VerdictPartly says that the upstream has acted on a part of the request, or on all of it,
+	// although it reports an exceeded limit, as with a GraphQL mutation of which one field was
+	// refused. The request must not be repeated.
 	VerdictPartly
 )
 
@@ -78,14 +79,14 @@ func (v Verdict) String() string {
 // Refused returns the Answer of a refusal that closes the budget for d.
 func Refused(d time.Duration) Answer { return Answer{Verdict: VerdictRefused, Close: d} }
 
-// WithLeft returns a copy of a that says what is left of the budget.
+// WithLeft returns a copy of a that states the quota that is left of the budget.
 func (a Answer) WithLeft(q Quota) Answer {
 	a.left, a.hasLeft = q, true
 	return a
 }
 
-// WithCost returns a copy of a that says what the request has cost. A cost of 0, as [Free], gives back all
-// that was booked. Another cost below 0 is a mistake.
+// WithCost returns a copy of a that states the cost of the request. A cost of 0 or [Free]
+// gives all of the booked cost back. Every other negative cost is a mistake.
 func (a Answer) WithCost(cost int) Answer {
 	if cost == Free {
 		cost = 0
@@ -94,10 +95,11 @@ func (a Answer) WithCost(cost int) Answer {
 	return a
 }
 
-// Left returns what is left of the budget. ok is false if the Answer does not say.
+// Left returns the quota that is left of the budget. ok is false if the Answer does not
+// state it.
 func (a Answer) Left() (q Quota, ok bool) { return a.left, a.hasLeft }
 
-// Cost returns what the request has cost. ok is false if the Answer does not say.
+// Cost returns the cost of the request. ok is false if the Answer does not state it.
 func (a Answer) Cost() (cost int, ok bool) { return a.cost, a.hasCost }
 
 // String returns the Answer in words: "refused, closes for 1m0s, cost 0". The zero Answer is "nothing".
@@ -122,11 +124,12 @@ func (a Answer) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// rules reports whether the Answer says what becomes of the request or of the budget: then the default
-// does not read the response.
+// rules reports whether the Answer decides about the request or the budget: then the
+// default does not read the response.
 func (a Answer) rules() bool { return a.Verdict != VerdictNone || a.Close > 0 }
 
-// corrected returns a copy of the Answer without what cannot be, with an error that says what that was.
+// corrected returns a copy of the Answer without impossible parts, and an error that names
+// them.
 func (a Answer) corrected() (Answer, error) {
 	var errs []error
 	if a.Verdict > VerdictPartly {
@@ -148,8 +151,8 @@ type outageRow struct{ length atomic.Int64 }
 // third of the answers are a 503, one run of ten comes in 60,000 answers.
 const outageAnswers = 10
 
-// count takes in the answer of a 503, and returns what counts of it: all, or all but Close if fewer than
-// outageAnswers in a row would have closed the budget.
+// count takes in the answer of a 503. It returns the answer, without its Close if fewer
+// than outageAnswers in a row would have closed the budget.
 func (r *outageRow) count(a Answer) Answer {
 	if a.Close <= 0 {
 		r.end()
@@ -169,9 +172,9 @@ func (r *outageRow) end() {
 	}
 }
 
-// A defaultAnswer reads the responses of which a policy's own function says nothing: it returns what
-// [RetryAfter] returns, but closes nothing for a 503 that is not at least the last of outageAnswers in
-// a row.
+// A defaultAnswer reads the responses on which a policy's own function has no opinion: it
+// returns the result of [RetryAfter], but closes nothing for a 503 unless outageAnswers in
+// a row came.
 type defaultAnswer struct{ outage outageRow }
 
 // answer is a [Policy.Answer].
@@ -184,8 +187,8 @@ func (d *defaultAnswer) answer(resp *http.Response) Answer {
 }
 
 const (
-	// usualRetryAfter is for how long RetryAfter closes a budget after a 429 that does not say,
-	// in any form that it can read, how long to stay away.
+	// usualRetryAfter is for how long RetryAfter closes a budget after a 429 without a time
+	// that it can read.
 	usualRetryAfter = time.Second
 
 	// maxRetryAfter caps RetryAfter. Servers have sent days, and seconds since 1970 in place of a
@@ -193,25 +196,24 @@ const (
 	maxRetryAfter = time.Hour
 )
 
-// RetryAfter is the default [Policy.Answer]: a 429 (Too Many Requests) or 503
-// (Service Unavailable) is a refusal that closes the budget for as long as its
-// Retry-After field asks, at most an hour: an Answer that knows better may close for longer. Of any
-// other answer, and of nil, it says nothing.
+// RetryAfter is the default [Policy.Answer]: a 429 (Too Many Requests) or 503 (Service
+// Unavailable) is a refusal that closes the budget for as long as its Retry-After field
+// asks, at most an hour. An Answer that knows better may close for longer. For every other
+// response, and for nil, RetryAfter returns the zero Answer.
 //
 // The field may hold seconds, decimals too; a date of HTTP, of mail or of ISO 8601;
-// seconds, milliseconds, microseconds or nanoseconds since 1970; a Go duration, "6m0s",
-// or "30 seconds". A moment is compared with the answer's own Date and with the clock
-// of this machine, and the shorter time counts, so that no single clock can close a
-// budget for hours. A moment in whole seconds gets another second, and a moment in
-// minutes another minute, because that much may have been cut off. Of several
-// lines the longest counts.
+// seconds, milliseconds, microseconds or nanoseconds since 1970; a Go duration, "6m0s", or
+// "30 seconds". A moment is compared with the answer's own Date and with the clock of this
+// machine, and the shorter time counts, so that no single clock can close a budget for
+// hours. RetryAfter adds a second to a moment in whole seconds, and a minute to a moment in
+// minutes, because the upstream may have cut off that much. Of several lines the longest
+// counts.
 //
-// "0" is a legal value that means now: nothing closes, and the policy's own
-// limit alone paces what follows. A field that is missing, cannot be read, or
-// names a moment that has passed does not say when. Then a 429, which is about
-// a limit, closes the budget for a second, so that nonsense never causes a
-// storm of retries; of a 503 nothing is said, because without a time it tells of an
-// outage and not of a limit.
+// "0" is a legal value that means now: nothing closes, and the policy's own limit alone
+// paces the requests that follow. A field that is missing, cannot be read, or names a
+// moment that has passed states no time. Then a 429, which is about a limit, closes the
+// budget for a second, so that nonsense never causes a storm of retries. For a 503 without
+// a time, which is an outage and not a limit, the result is the zero Answer.
 func RetryAfter(resp *http.Response) Answer {
 	if resp == nil {
 		return Answer{}
@@ -233,25 +235,25 @@ func RetryAfter(resp *http.Response) Answer {
 	return Answer{}
 }
 
-// AnswerOf returns what the policies have made of an answer that a [Transport] has
-// returned, for retriers: what has become of the request, and for how long the longest
-// of the budgets that hold its next attempt is closed. A retrier need not wait while
-// Close is above 0, because the budget holds the next attempt. If Close is 0 after a
-// refusal, no budget holds it: the refusal is about another budget, the store could not
-// be told, or the penalty was over when the answer came. Then the retrier must wait by
-// itself. What is left and what the request has cost is not in it.
+// AnswerOf returns the policies' verdict on a response that a [Transport] has returned, for
+// retriers, and for how long the longest of the budgets that hold the next attempt is
+// closed. While Close is above 0 a retrier need not wait, because the budget holds the next
+// attempt. If Close is 0 after a refusal, no budget holds the next attempt: the refusal is
+// about a different budget, the store could not be told, or the penalty was over when the
+// response came. Then the retrier must wait by itself. Quota and cost are not part of the
+// result.
 //
-// Policies in Shadow do not count. A policy under which the request is free closes a budget that
-// does not hold the request, so its Close does not count. Of several verdicts, VerdictPartly
-// counts before all others, then that of a policy that closes its budget, then
-// VerdictNotRefused.
+// Policies in Shadow do not count. A policy under which the request is free closes a budget
+// that does not hold the request, so its Close does not count. Of several verdicts,
+// VerdictPartly counts before all, then the verdict of a policy that closes its budget,
+// then VerdictNotRefused.
 //
-// If the store is slow the caller gets the answer before the store has heard of it.
-// Then the budget counts as closed: the store is still being told.
+// If the store is slow the caller gets the response before the store has heard of it. Then
+// the budget counts as closed: the store is still being told.
 //
-// The answer must be the one that the Transport returned; its body may have been
-// wrapped since. Its Request is then a copy of the caller's own: only its context has
-// one more value. The zero Answer means that no policy says anything.
+// The response must be the one that the Transport returned, although its body may have been
+// wrapped since. Its Request is then a copy of the caller's own request, whose context has
+// one more value. The zero Answer means that no policy has an opinion.
 func AnswerOf(resp *http.Response) Answer {
 	if resp == nil || resp.Request == nil {
 		return Answer{}
@@ -262,10 +264,10 @@ func AnswerOf(resp *http.Response) Answer {
 	return Answer{}
 }
 
-// A mark is how a response carries its meaning to [AnswerOf]. Later layers wrap
-// bodies, http.Client.Timeout for one, and headers are the upstream's; the request
-// stays. The mark names its response, because a context is inherited by requests
-// whose own responses are no refusals.
+// A mark carries the meaning of a response to [AnswerOf]. Later layers wrap bodies,
+// http.Client.Timeout for one, and headers are the upstream's, but the request stays. The
+// mark names its response, because a context is inherited by requests whose own responses
+// are no refusals.
 type mark struct {
 	resp    *http.Response
 	verdict Verdict
@@ -275,15 +277,15 @@ type mark struct {
 // markKey is the context key of a mark.
 type markKey struct{}
 
-// mostSettled returns the highest cost that a response can settle a charge at. Under a
+// maxSettled returns the highest cost at which a response can settle a charge. Under a
 // LeakyBucket each unit of cost keeps the next start away for per/n, and no response
 // closes anything for longer than [MaxPenalty].
-func mostSettled(c *store.Charge) int {
+func maxSettled(c *store.Charge) int {
 	if c.Limit.Kind() != store.KindLeakyBucket {
 		return store.MaxCost
 	}
-	most := float64(MaxPenalty) / float64(c.Limit.Per()) * float64(c.Limit.N())
-	return max(c.Cost, int(min(most, store.MaxCost)))
+	units := float64(MaxPenalty) / float64(c.Limit.Per()) * float64(c.Limit.N())
+	return max(c.Cost, int(min(units, store.MaxCost)))
 }
 
 // costsOf returns the costs of charges.

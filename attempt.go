@@ -25,15 +25,15 @@ type roundTrip struct {
 
 	reqBody io.ReadCloser // the request's body
 	rewound io.ReadCloser // the request's body for the next attempt
-	dials   *dialPlace    // what is known of the host's connections
+	dials   *dialPlace    // estimates for connections to the host
 
-	// The fields down to handedAt are what the base gets. They lie here so that one allocation
-	// serves all of them. No other attempt uses them, because a base may keep them for longer
-	// than the response.
+	// The base gets the fields down to handedAt. They lie here so that one allocation serves all
+	// of them. Each attempt has its own, because a base may keep them for longer than the
+	// response.
 	sent        http.Request
 	sentContext sentContext
 	sentURL     url.URL        // of sent: abort makes it unwritable
-	revocable   *revocableBody // the body that the base gets, if it can be taken away from the base; else nil
+	revocable   *revocableBody // the body that the base gets, if the body can be taken away from the base, or nil
 	respBody    responseBody
 	handedAt    time.Duration // when the base got the request
 	detached    bool          // an earlier attempt gave its connection back
@@ -48,7 +48,7 @@ type roundTrip struct {
 	connClosed    bool          // the connection was closed before anything was written
 	baseRetried   bool          // the base sends a request again that it has written before
 	ended         bool          // the response is over, or there is none
-	checked       chan struct{} // closed when the pre-write check ends; nil: nobody waits for its end
+	checked       chan struct{} // closed when the pre-write check ends; nil while nobody waits for its end
 	stopErr       error         // why the pre-write check stopped the request
 	stopAfterFunc func() bool   // ends the watch over the request's context
 }
@@ -63,9 +63,9 @@ func (t *Transport) newRoundTrip(req *http.Request) *roundTrip {
 	return r
 }
 
-// recycle lets another request use the acquisition, when RoundTrip returns. The attempt keeps it if slots must be
-// given back when the response is over, if the store is still being told what the response means, and if
-// the pre-write check has it.
+// recycle frees the acquisition for the next request, when RoundTrip returns. The attempt
+// keeps the acquisition if slots must be given back when the response is over, if the store
+// is still being told of the response, and if the pre-write check has it.
 func (r *roundTrip) recycle() {
 	r.mu.Lock()
 	a := r.quotedAcquisition
@@ -81,8 +81,7 @@ func (r *roundTrip) recycle() {
 	}
 }
 
-// priceRequest sets what the request costs, under the policies at the positions in
-// matched.
+// priceRequest prices the request under the policies at the positions in matched.
 func (r *roundTrip) priceRequest(s *policySet, matched []int32) error {
 	return r.useQuote(r.req.Context(), r.newQuote(s).priceRequest(s, matched, r.req))
 }
@@ -98,9 +97,9 @@ func (r *roundTrip) acquireUntilSend() error {
 	})
 }
 
-// dialLead returns how long before its start the request is handed to the base: as long as the
-// base usually takes to get a connection to the host, or as long as the last attempt's dial took,
-// if that took longer; 0 if the base usually has an idle connection.
+// dialLead returns how long before its start the request is handed to the base: as long as
+// the base usually takes to get a connection to the host, or as long as the last attempt's
+// dial took, if that took longer. It is 0 if the base usually has an idle connection.
 func (r *roundTrip) dialLead() time.Duration {
 	usual := r.dials.usualDial(r.req.URL.Host)
 	if usual == 0 {
@@ -132,15 +131,15 @@ type sentContext struct {
 	attempt         *roundTrip // has the hooks
 
 	mu      sync.Mutex
-	trace   *httptrace.ClientTrace  // calls the hooks, then those of the caller; nil until the base asks for it
-	endable context.Context         // derived from the caller's, and ends with cancel; nil: nobody has asked for it
+	trace   *httptrace.ClientTrace  // calls the hooks, then the caller's hooks; nil until the base asks for it
+	endable context.Context         // derived from the caller's, and ends with cancel; nil until the base asks for it
 	cancel  context.CancelCauseFunc // of endable
 	cause   error                   // with which end was called
 	ended   bool                    // end was called
 }
 
-// traceOnly is a context that has a value for the key of traces and for no other key. Package
-// httptrace does not export the key, so a key is recognized by asking traceOnly for its value.
+// traceOnly is a context with a value for the key of traces alone. Package httptrace does
+// not export the key, so a key is recognized by asking traceOnly for its value.
 var traceOnly = httptrace.WithClientTrace(context.Background(), new(httptrace.ClientTrace))
 
 // end ends the context, for a cause that may be nil, unless the context was ended before.
@@ -174,10 +173,10 @@ func (c *sentContext) Value(key any) any {
 	return c.current().Value(key)
 }
 
-// current returns the caller's context until somebody calls Done or end, and the endable context
-// from then on. Value uses it for all keys but that of traces, also for the private key of package
-// context: so contexts that are derived from this one are linked to the endable context without a
-// goroutine.
+// current returns the caller's context until somebody calls Done or end, and the endable
+// context from then on. Value uses it for all keys except the key of traces. That includes
+// the private key of package context: so contexts that are derived from this one are linked
+// to the endable context without a goroutine.
 func (c *sentContext) current() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,8 +197,8 @@ func (c *sentContext) withEnd() context.Context {
 	return c.endable
 }
 
-// withHooks returns a trace that calls the hooks of the attempt, and then those of the caller's
-// trace if there is one.
+// withHooks returns a trace that calls the hooks of the attempt, and then the hooks of the
+// caller's trace if there is one.
 func (c *sentContext) withHooks() *httptrace.ClientTrace {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -335,19 +334,19 @@ type dialEstimator struct {
 	hosts [64]dialPlace
 }
 
-// A dialPlace is the place of all hosts with the same hash. It has what is known of the host that
-// was dialled last.
+// A dialPlace is the place of all hosts with the same hash. It has the estimate for the
+// host that was dialled last.
 type dialPlace struct{ atomic.Pointer[hostDials] }
 
 type hostDials struct {
-	host    string
-	longest decayingMax
-	silent  atomic.Bool // the base does not call the hooks of httptrace
+	host   string
+	dial   decayingMax // how long a dial took
+	silent atomic.Bool // the base does not call the hooks of httptrace
 }
 
-// longestDial bounds how long before its start a request is handed to the base, which holds a
+// maxDial bounds how long before its start a request is handed to the base, which holds a
 // connection for the request from then on.
-const longestDial = time.Second
+const maxDial = time.Second
 
 var dialSeed = maphash.MakeSeed()
 
@@ -357,18 +356,19 @@ func (e *dialEstimator) place(host string) *dialPlace {
 }
 
 // usualDial returns how long before its start a request to host should be handed to the
-// base; 0 if the base usually has an idle connection, if nothing is known of the host, or if the
-// base calls no hooks.
+// base. It is 0 if the base usually has an idle connection, if the host is unknown, or if
+// the base calls no hooks.
 func (p *dialPlace) usualDial(host string) time.Duration {
 	t := p.Load()
 	if t == nil || t.host != host || t.silent.Load() {
 		return 0
 	}
-	return t.longest.get()
+	return t.dial.get()
 }
 
-// add notes how long the base took to get a connection to host. A reused connection counts as 0:
-// it needed no dialling, and a request that is handed over early keeps it from other requests.
+// add notes how long the base took to get a connection to host. A reused connection counts
+// as 0: it needed no dialling, and a request that is handed over early keeps it from other
+// requests.
 func (p *dialPlace) add(host string, took time.Duration, reused bool) {
 	t := p.Load()
 	if t == nil || t.host != host {
@@ -378,7 +378,7 @@ func (p *dialPlace) add(host string, took time.Duration, reused bool) {
 	if reused {
 		took = 0
 	}
-	t.longest.add(min(took, longestDial))
+	t.dial.add(min(took, maxDial))
 }
 
 // markSilent notes that the base got an answer from host without a call of gotConn. No pre-write

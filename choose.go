@@ -21,10 +21,10 @@ import (
 // error, with all of them idle. The store books each start as for any caller, so each limit holds
 // whatever the caller chooses.
 //
-// No capacity is lost. A variant is first asked for a start now and for nothing else: a refusal
-// books nothing. A caller that stands in several lines asks for one variant at a time, and leaves
-// the other lines when it has a start (see race). A store that booked for two variants at one moment
-// gets one start back at once, before that start has come: the next waiter has it.
+// No capacity is lost. A variant is first asked only for a start now: a refusal books nothing. A
+// caller that stands in several lines asks for one variant at a time, and leaves the remaining lines
+// when it has a start (see race). A store that booked for two variants at one moment gets one start
+// back at once, before that start has come: the next waiter has it.
 //
 // No caller waits for longer than a horizon while a variant has room. The caller stands in the lines
 // of all variants, so room in each of them calls it. A start that it has is at most a horizon away.
@@ -36,18 +36,18 @@ type contender struct {
 	index    int // among the variants
 	ctx      context.Context
 	price    func() error  // has the variant matched and priced, again each time the policies are replaced
-	unpriced error         // what price returned
+	unpriced error         // the error of price
 	err      error         // why the variant has no start
-	guess    time.Duration // for how long its budgets would hold the caller, as they said when it tried; 0: unknown
+	guess    time.Duration // for how long its budgets would hold the caller, by the store's last answer, or 0 if unknown
 	arrived  bool          // it has stood in line, and keeps its arrival
-	behind   bool          // other callers of this program stand in its line
+	behind   bool          // earlier callers of this program stand in its line
 }
 
 // A chooser is a caller with several variants.
 type chooser struct {
-	order   []int                           // the indexes of the variants, the one to be preferred first
+	order   []int                           // the indexes of the variants, in the order of preference
 	build   func(i int) (*contender, error) // returns the variant with an index
-	built   []*contender                    // by index; nil: not built yet
+	built   []*contender                    // by index, nil until built
 	failed  []error                         // by index: why a variant cannot be built
 	speaker *contender                      // tells the observer how the caller waits
 	begun   time.Duration                   // when the caller came
@@ -60,9 +60,9 @@ func newChooser(order []int, build func(i int) (*contender, error)) *chooser {
 	}
 }
 
-// choose waits until a variant may go on, and returns the variant: it holds a start, or needs none. The
-// others hold nothing. After an error no variant holds anything. The contender is then the variant
-// of the error; nil if no variant could be built.
+// choose waits until a variant may go on, and returns the variant: it holds a start, or
+// needs none. All losing variants hold nothing. After an error no variant holds anything.
+// The contender is then the variant of the error, or nil if no variant could be built.
 func (c *chooser) choose(ctx context.Context) (*contender, error) {
 	for {
 		v, err := c.find(ctx)
@@ -94,7 +94,9 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 		if v.try() {
 			return c.settleFor(v), nil
 		}
-		if all = append(all, v); ctx.Err() != nil {
+
+		all = append(all, v)
+		if ctx.Err() != nil {
 			break
 		}
 	}
@@ -103,8 +105,10 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 		return nil, errors.Join(c.failed...)
 	}
 
+	// The observer hears of one wait, and not of one for each variant.
 	c.speaker = earliest(all)
-	if ctx.Err() == nil && c.isTooLate(ctx, all) { // the guesses of those behind others are hearsay
+	// Guesses of variants that did not ask, because callers stand before them, may be wrong: ask now.
+	if ctx.Err() == nil && c.isTooLate(ctx, all) {
 		for _, v := range all {
 			if v.behind && v.ask() {
 				return c.settleFor(v), nil
@@ -124,6 +128,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	s := c.speaker
 	s.Speak(c.begun)
 
+	// A start within the horizon is booked at once: no line would bring an earlier one.
 	if s.Idle() && !s.behind && s.guess > 0 && s.guess <= s.Horizon() {
 		s.err = s.BookNear(s.ctx)
 		if s.hasStart() {
@@ -134,7 +139,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	return c.wait(ctx, all)
 }
 
-// variant returns the variant with an index, priced; nil if it cannot be built.
+// variant returns the variant with an index, priced, or nil if it cannot be built.
 func (c *chooser) variant(i int) *contender {
 	v := c.built[i]
 	if v != nil {
@@ -150,7 +155,8 @@ func (c *chooser) variant(i int) *contender {
 		c.built[i], c.failed[i] = c.build(i)
 	}
 
-	if v = c.built[i]; v != nil {
+	v = c.built[i]
+	if v != nil {
 		v.index = i
 		v.unpriced, v.Variant = v.price(), len(c.order) > 1
 		v.BeginWait(c.begun)
@@ -159,18 +165,23 @@ func (c *chooser) variant(i int) *contender {
 	return v
 }
 
-// try books a start for now, if there is one, and reports whether the variant has a start. A variant that has
-// a place in line keeps the place. One that had a place, or whose line has other callers of this
-// program, does not ask: a start would be theirs.
+// try books a start for now, if there is one, and reports whether the variant has a start.
+// A variant that has a place in line keeps the place. A variant that had a place, or in
+// whose line earlier callers of this program stand, does not ask: the start belongs to
+// these callers.
 func (v *contender) try() bool {
-	if v.err, v.guess = v.unpriced, 0; v.err != nil || !v.Idle() || v.hasNoPolicy() || v.arrived {
+	v.err, v.guess = v.unpriced, 0
+	if v.err != nil || !v.Idle() || v.hasNoPolicy() || v.arrived {
 		return v.hasStart()
 	}
-	var until time.Duration
-	if until, v.behind = v.Ahead(); v.behind {
+
+	until, behind := v.Ahead()
+	v.behind = behind
+	if behind {
 		v.guess = max(1, until-now())
 		return false
 	}
+
 	return v.ask()
 }
 
@@ -198,8 +209,8 @@ func earliest(all []*contender) *contender {
 	return slices.MinFunc(all, func(a, b *contender) int { return cmp.Compare(a.rank(), b.rank()) })
 }
 
-// rank returns how long the variant may have to wait, as far as that is known. A variant that has a
-// place in line, of which the observer knows, comes before all others.
+// rank returns the estimated wait of the variant. A variant that has a place in line, of
+// which the observer knows, comes before all variants without.
 func (v *contender) rank() time.Duration {
 	switch {
 	case !v.Idle():
@@ -210,9 +221,10 @@ func (v *contender) rank() time.Duration {
 	return v.guess
 }
 
-// isTooLate reports whether no variant can start in time. If each variant has a line of its own in which
-// the same callers stand, their rates add up, so the caller waits for less than each of the guesses
-// says. An unknown guess is not too late, and a variant that stood in line asks once more.
+// isTooLate reports whether no variant can start in time. If each variant has a line of its
+// own in which the same callers stand, their rates add up, so the caller waits for less
+// than each of the guesses. An unknown guess is not too late, and a variant that stood in
+// line asks once more.
 func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 	left := c.speaker.RemainingWait(ctx)
 	if left < 0 {
@@ -250,6 +262,7 @@ func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error
 		racing.Go(func() { v.race(waits[i], r) })
 	}
 
+	// All variants have stopped, so nobody books any more: the losers give back their starts.
 	racing.Wait()
 	for _, v := range all {
 		if &v.Caller == r.Winner() {
@@ -260,8 +273,8 @@ func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error
 	return c.refuse(ctx, all)
 }
 
-// race stands in the variant's line until a variant has won or ctx ends. A variant that is refused,
-// or whose store fails, stands aside as long as others wait.
+// race stands in the variant's line until a variant has won or ctx ends. A variant that is
+// refused, or whose store fails, stands aside as long as other variants wait.
 func (v *contender) race(ctx context.Context, r *acquire.Race) {
 	defer v.LeaveLine()
 	for {
@@ -269,13 +282,14 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 		if err == nil {
 			err = v.acquireAs(ctx, acquire.Wait{Race: r}, v.price)
 		}
-		if err == nil && v.hasNoPolicy() { // not any more
+		if err == nil && v.hasNoPolicy() { // the policies were replaced
 			err = r.Claim(&v.Caller)
 		}
 		if err == nil || err == acquire.ErrLost || ctx.Err() != nil {
 			return
 		}
 
+		// If all variants stand aside, Retire ends the race, and the caller is refused.
 		v.LeaveLine()
 		v.err = err
 		r.Retire()
@@ -310,7 +324,7 @@ func (v *contender) standAside(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// settleFor has all variants but one give back what they hold, and returns that one.
+// settleFor has all variants except chosen give back their holdings, and returns chosen.
 func (c *chooser) settleFor(chosen *contender) *contender {
 	for _, v := range c.built {
 		if v != nil && v != chosen {
@@ -320,14 +334,14 @@ func (c *chooser) settleFor(chosen *contender) *contender {
 	return chosen
 }
 
-// leave has the variant give back what it holds. It keeps its arrival, for the case that it comes
-// again.
+// leave has the variant give back its holdings. It keeps its arrival, for the case that it
+// comes again.
 func (v *contender) leave() {
 	v.arrived = v.Leave()
 }
 
-// refuse has all variants give back what they hold, and returns the caller's error: that of the
-// variant that would have started first.
+// refuse has all variants give back their holdings, and returns the caller's error: the
+// error of the variant that would have started first.
 func (c *chooser) refuse(ctx context.Context, all []*contender) (*contender, error) {
 	c.settleFor(nil)
 	if ctx.Err() != nil {
@@ -349,9 +363,9 @@ func delay(err error) time.Duration {
 	return Never
 }
 
-// mostVariants is how many variants a piece of work may have: a caller that waits stands in as
-// many lines.
-const mostVariants = 16
+// maxVariants is how many variants a piece of work may have: a waiting caller stands in a line for
+// each variant.
+const maxVariants = 16
 
 // An Alternative is one way to do a piece of work: see [Limiters.AcquireFirst].
 type Alternative struct {
@@ -360,14 +374,15 @@ type Alternative struct {
 }
 
 // AcquireFirst is Acquire for work that can be done in several ways: on one of several
-// machines, with one of several licences. It takes what the first alternative demands that
-// may start, and returns the permit and which of the alternatives that is. Nothing of the
-// others is taken. It chooses as package choice does, and returns -1 with an error.
+// machines, with one of several licences. It takes the demands of the first alternative
+// that may start, and returns the permit and the index of that alternative. It takes
+// nothing for the alternatives that lose. It chooses as package choice does, and returns -1
+// with an error.
 //
-// The permit is for that alternative: [Permit.Renew] chooses no other.
+// The permit is for that alternative: [Permit.Renew] does not choose again.
 func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative) (*Permit, int, error) {
-	if n := len(alternatives); n == 0 || n > mostVariants {
-		return nil, -1, &ConfigError{"", "alternatives", fmt.Errorf("there are %d of them: use 1 to %d", n, mostVariants)}
+	if n := len(alternatives); n == 0 || n > maxVariants {
+		return nil, -1, &ConfigError{"", "alternatives", fmt.Errorf("there are %d of them: use 1 to %d", n, maxVariants)}
 	}
 
 	for i := range alternatives {
@@ -386,7 +401,7 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 	})
 
 	v, err := c.choose(ctx)
-	v.Variant = false // the permit has no other
+	v.Variant = false // the permit stays with this alternative
 
 	p, err := l.permit(ctx, new(Permit), v.quotedAcquisition, err)
 	if err != nil {
@@ -396,24 +411,26 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 	return p, v.index, nil
 }
 
-// RoundTripFirst is [Transport.RoundTrip] for a request that can be sent in n ways, 1 to 16: it sends the first of its
-// variants that may start, and prefers those of a lower index. Package choice has an [http.RoundTripper] that does
-// so with all requests.
+// RoundTripFirst is [Transport.RoundTrip] for a request that can be sent in n ways, 1 to
+// 16: it sends the first of its variants that may start, and prefers variants of a lower
+// index. Package choice has an [http.RoundTripper] that does so with all requests.
 //
-// variant makes the variant of an index: a copy of req with another URL or other headers, and with the Body of req or
-// with its own. It is called at most once for each index, by the caller's goroutine. An error
-// says that there is no such variant of this request: the others are taken.
+// variant makes the variant of an index: a copy of req with a changed URL or changed
+// headers, and with the Body of req or with its own. It is called at most once for each
+// index, by the caller's goroutine. An error says that this request has no such variant:
+// the remaining variants are used.
 //
-// MaxWait and the deadline bound the wait for all variants together. The bodies of variants that are not sent are
-// closed. RoundTripFirst fails as RoundTrip does, and with all errors of variant if no variant can be made.
+// MaxWait and the deadline bound the wait for all variants together. The bodies of variants
+// that are not sent are closed. RoundTripFirst fails as RoundTrip does, and with all errors
+// of variant if no variant can be made.
 func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int) (*http.Request, error)) (*http.Response, error) {
 	if req.URL == nil {
 		return t.RoundTrip(req)
 	}
 
-	if n < 1 || n > mostVariants {
+	if n < 1 || n > maxVariants {
 		closeBody(req)
-		return nil, &ConfigError{"", "n", fmt.Errorf("is %d: use 1 to %d", n, mostVariants)}
+		return nil, &ConfigError{"", "n", fmt.Errorf("is %d: use 1 to %d", n, maxVariants)}
 	}
 
 	o := &chosenRequest{t: t, req: req, variant: variant, body: req.Body, trips: make([]*roundTrip, n)}
@@ -455,8 +472,8 @@ type chosenRequest struct {
 	req     *http.Request
 	variant func(i int) (*http.Request, error)
 	chooser *chooser
-	trips   []*roundTrip  // the next attempt of each variant; nil: not built yet
-	body    io.ReadCloser // the request's body, for the variants that have no other
+	trips   []*roundTrip  // the next attempt of each variant, nil until built
+	body    io.ReadCloser // the request's body, for the variants without a body of their own
 	moved   bool          // an attempt was made, and has given the body back
 	pricing sync.Mutex    // is held while the policies' functions see a variant
 }
@@ -482,8 +499,9 @@ func (o *chosenRequest) use(v *contender, r *roundTrip) {
 	}
 }
 
-// quote prices an attempt. Variants that wait are priced anew by goroutines of their own when the policies are
-// replaced, but one after the other: they share GetBody, and that of some SDKs rewinds the one body.
+// quote prices an attempt. Variants that wait are priced anew by goroutines of their own
+// when the policies are replaced, but one at a time: they share GetBody, and the GetBody of
+// some SDKs rewinds a shared body.
 func (o *chosenRequest) quote(r *roundTrip) error {
 	o.pricing.Lock()
 	defer o.pricing.Unlock()
@@ -492,7 +510,7 @@ func (o *chosenRequest) quote(r *roundTrip) error {
 	return r.newQuote(s).priceRequest(s, s.index.Match(matchBuf[:0], r.req), r.req)
 }
 
-// hasOwnBody reports whether an attempt sends another body than that of the request.
+// hasOwnBody reports whether an attempt sends a different body than the request.
 func (o *chosenRequest) hasOwnBody(r *roundTrip) bool { return r.req.Body != o.req.Body }
 
 // take returns the attempt of a variant, with the request's body.
@@ -504,18 +522,19 @@ func (o *chosenRequest) take(v *contender) *roundTrip {
 	return r
 }
 
-// replace puts a variant's next attempt in the place of one that was not sent, and takes back the
-// request's body.
+// replace puts a variant's next attempt in the place of an attempt that was not sent, and
+// takes back the request's body.
 func (o *chosenRequest) replace(v *contender, next *roundTrip) {
 	o.trips[v.index] = next
 	o.use(v, next)
-	if o.moved = true; !o.hasOwnBody(next) {
+	o.moved = true
+	if !o.hasOwnBody(next) {
 		o.body = next.reqBody
 	}
 }
 
-// closeOthers closes the bodies that were not handed to the base with an attempt. sent is nil if
-// none was.
+// closeOthers closes the bodies that the base did not get with the attempt sent, which may
+// be nil.
 func (o *chosenRequest) closeOthers(sent *roundTrip) {
 	if o.body != nil && (sent == nil || o.hasOwnBody(sent)) {
 		o.body.Close()
@@ -527,7 +546,8 @@ func (o *chosenRequest) closeOthers(sent *roundTrip) {
 	}
 }
 
-// refuse ends a request that is not sent, and returns err, which is that of a variant; nil if there is none.
+// refuse ends a request that is not sent, and returns err, which is the error of v, if v is
+// not nil.
 func (o *chosenRequest) refuse(v *contender, err error) error {
 	o.closeOthers(nil)
 	if v == nil {

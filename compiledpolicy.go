@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +24,13 @@ import (
 type compiledPolicy struct {
 	Policy
 	pattern  *match.Pattern // nil: no request matches the policy, which is used by name only
-	charge   store.Charge   // complete but for the key, the cost and the reserve of a policy that sets them
+	charge   store.Charge   // complete, except for the fields that price sets
 	reserves reserves
-	fixed    bool // charge is complete for every request
+	fixed    bool // price sets no field: charge is complete for every request
 
 	illegibleReported *atomic.Bool   // Observe was told of a response that could not be read
-	leftReported      *atomic.Bool   // Observe was told that Answer says what is left of an unlimited budget
-	byDefault         *defaultAnswer // reads what Answer says nothing of
+	leftReported      *atomic.Bool   // Observe was told that Answer states a quota of an unlimited budget
+	byDefault         *defaultAnswer // reads the responses on which Answer has no opinion
 	hashes            *keyHashes     // of the policy's keys
 }
 
@@ -72,8 +73,8 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 	if err := p.Limit.Validate(c.charge.Jitter); err != nil {
 		errs = append(errs, &ConfigError{name, "Limit", err})
 	}
-	if p.Jitter > 0 && (p.Jitter < leastJitterSet || p.Jitter > store.MaxPeriod) {
-		errs = append(errs, &ConfigError{name, "Jitter", fmt.Errorf("%v is out of range: use %v to %v, or a negative one for none", p.Jitter, leastJitterSet, store.MaxPeriod)})
+	if p.Jitter > 0 && (p.Jitter < minJitter || p.Jitter > store.MaxPeriod) {
+		errs = append(errs, &ConfigError{name, "Jitter", fmt.Errorf("%v is out of range: use %v to %v, or a negative one for none", p.Jitter, minJitter, store.MaxPeriod)})
 	}
 	if c.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
 		errs = append(errs, &ConfigError{name, "Headroom", err})
@@ -100,13 +101,14 @@ type callers uint8
 const (
 	requests         callers = iota // of a Transport: requests, and their answers
 	namesAndRequests                // of Limiters: demands by name, and requests without answers
-	names                           // of a Limiter: nothing else
+	names                           // of a Limiter: names only
 )
 
 // An unusedField is a field of a policy that its callers have no use for, or that they need.
 type unusedField struct{ name, advice string }
 
-// unused returns the fields that are set although nobody would look at them, and those that are missing.
+// unused returns the fields that are set although nobody would look at them, and the
+// required fields that are missing.
 func (p *Policy) unused(by callers) (all []unusedField) {
 	note := func(wrong bool, name, advice string) {
 		if wrong {
@@ -166,7 +168,7 @@ func WithoutAnswers(policies []Policy) []Policy {
 func (p *Policy) hasKeys() bool { return p.Keyed || p.Key != nil }
 
 // checkKey returns the error of a key that a caller names for a policy without keys, and of a missing
-// one.
+// key.
 func (p *Policy) checkKey(key string) error {
 	switch has := p.hasKeys(); {
 	case has && key == "":
@@ -177,8 +179,8 @@ func (p *Policy) checkKey(key string) error {
 	return nil
 }
 
-// leastJitterSet is the least Jitter that a machine can keep.
-const leastJitterSet = time.Millisecond
+// minJitter is the smallest positive Jitter that a machine can keep.
+const minJitter = time.Millisecond
 
 // jitter returns how long after its grant a start may arrive: 35 ms where the field is 0,
 // and 0 or [acquire.ClockJitter] where the field is negative.
@@ -194,9 +196,9 @@ func (p *Policy) jitter() time.Duration {
 	return 0
 }
 
-// price completes c, a copy of the policy's charge, for a request: it sets the cost, the key, the
-// share and the reserve. An error says that a function of the policy failed. All policies of the request
-// have one bound.
+// price completes c, a copy of the policy's charge, for a request: it sets the cost, the
+// key, the share and KeepFree. An error says that a function of the policy failed. All
+// policies of the request have one bound.
 func (p *compiledPolicy) price(c *store.Charge, req *http.Request, bound *match.Bound) (err error) {
 	if p.Headroom != nil {
 		c.KeepFree = p.reserves.forPriority(optionsOf(req.Context()).priority)
@@ -238,8 +240,8 @@ func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 	return cost, nil
 }
 
-// setKey calls Key; a panic becomes an error. The key is hashed. The hash of "", which c has, is that of
-// a policy without a Key.
+// setKey calls Key and hashes the key. A panic becomes an error. The charge keeps its hash
+// for the key "", which is the hash of a policy without a Key.
 func (p *compiledPolicy) setKey(c *store.Charge, req *http.Request) (err error) {
 	defer recoverAs(&err, p.Name, "Key")
 	if key := p.Key(req); key != "" {
@@ -260,19 +262,19 @@ func (p *compiledPolicy) hash(key string) [16]byte {
 	return hash
 }
 
-// keyHashes has the hashes of keys that came lately, because to compute one takes longer than to book a start in
-// memory. A key has one place, and shares it with others. It is safe for concurrent use.
+// keyHashes caches the hashes of recent keys, because computing a hash takes longer than booking a start in memory.
+// Each key has one place, which it shares with all keys of the same index. It is safe for concurrent use.
 type keyHashes [32]keyPlace
 
-// longestKey is the length of the longest key that is kept.
-const longestKey = 256
+// maxCachedKey is the length of the longest key that is cached.
+const maxCachedKey = 256
 
 var keySeed = maphash.MakeSeed()
 
-// A keyPlace has one key with its hash; nil: none.
+// A keyPlace has one key with its hash, or nil.
 type keyPlace struct {
 	atomic.Pointer[hashedKey]
-	misses atomic.Uint32 // how many keys came that are not the one
+	misses atomic.Uint32 // how many lookups found a different key
 }
 
 type hashedKey struct {
@@ -280,10 +282,10 @@ type hashedKey struct {
 	hash [16]byte
 }
 
-// note keeps a key that came in vain, in the place of another. Only each sixteenth is kept: so keys that all differ
-// cost hardly any memory, and one that comes again and again is soon kept.
+// note replaces the cached key at every sixteenth miss. So keys that all differ cost hardly
+// any memory, and a frequent key is soon cached.
 func (p *keyPlace) note(key string, hash [16]byte) {
-	if len(key) <= longestKey && p.misses.Add(1)%16 == 1 {
+	if len(key) <= maxCachedKey && p.misses.Add(1)%16 == 1 {
 		p.Store(&hashedKey{strings.Clone(key), hash}) // a part of a long text would keep the whole text
 	}
 }
@@ -320,8 +322,8 @@ func (p *compiledPolicy) meter(resp *http.Response) (m Meter, err error) {
 	return p.Meter(resp), nil
 }
 
-// longestName is how many characters a policy's name may have.
-const longestName = 200
+// maxName is how many characters a policy's name may have.
+const maxName = 200
 
 // checkName checks a policy's name: stores, JSON, metrics and terminals must be able to show it
 // as it is.
@@ -332,8 +334,8 @@ func checkName(name string) error {
 	if !utf8.ValidString(name) {
 		return errors.New("is not UTF-8")
 	}
-	if n := utf8.RuneCountInString(name); n > longestName {
-		return fmt.Errorf("has %d characters: use %d at the most", n, longestName)
+	if n := utf8.RuneCountInString(name); n > maxName {
+		return fmt.Errorf("has %d characters: use %d at the most", n, maxName)
 	}
 
 	for _, c := range name {
@@ -356,7 +358,8 @@ func nameInErrors(name string, i int) string {
 	}
 	n := 0
 	for at := range name {
-		if n++; n > longestName {
+		n++
+		if n > maxName {
 			return name[:at] + "…"
 		}
 	}
@@ -391,12 +394,11 @@ func abortsHandler(err error) bool {
 	return ok && e.Aborts
 }
 
-// Observers returns a function for [Config.Observe] that tells all of several
-// observers of each event, in their order. A nil observer is left out.
-// Observers returns nil if none is left.
+// Observers returns a function for [Config.Observe] that tells several observers of each
+// event, in their order. It skips nil observers, and returns nil if none is left.
 //
-// A panic of one observer does not take the event from the others. All are told
-// of the panic by an [EventFunctionFailed], as [Config.Observe] has it.
+// After a panic of one observer the event still reaches the rest. All are told of the panic
+// by an [EventFunctionFailed], as [Config.Observe] says.
 func Observers(all ...func(context.Context, Event)) func(context.Context, Event) {
 	all = slices.DeleteFunc(slices.Clone(all), func(o func(context.Context, Event)) bool { return o == nil })
 	switch len(all) {
@@ -421,8 +423,8 @@ func Observers(all ...func(context.Context, Event)) func(context.Context, Event)
 	}
 }
 
-// An observersError is what a function of [Observers] panics with: the panic of
-// one of its observers.
+// An observersError is the panic of a function of [Observers]: the panic of one of its
+// observers.
 type observersError struct{ error }
 
 // An observer is [Config.Observe].
@@ -445,5 +447,196 @@ func (o observer) guarded() func(context.Context, Event) {
 func (o observer) call(ctx context.Context, e Event) (err error) {
 	defer recoverAs(&err, e.Policy, "Observe")
 	o(ctx, e)
+	return nil
+}
+
+// maxWeight is the largest weight of a share.
+const maxWeight = 1000
+
+// errNoTurns is the error of a share under a limit that has no line for starts.
+var errNoTurns = errors.New("only a limit that counts starts has a line in which shares take turns: leave the share out with Concurrency and Unlimited")
+
+// checkShares checks the fields of a policy that are about shares.
+func (p *Policy) checkShares() error {
+	switch {
+	case p.Share == nil && p.Weight != nil:
+		return errors.New("a Weight has no effect without Share: set Share, or leave Weight out")
+	case p.Share != nil && !p.Limit.Counts():
+		return errNoTurns
+	}
+	return nil
+}
+
+// checkWeight returns the error of a weight that is out of range. 0 means 1.
+func checkWeight(policy, field string, weight int) error {
+	if weight < 0 || weight > maxWeight {
+		return &ConfigError{policy, field, fmt.Errorf("%d is out of range: use 1 to %d", weight, maxWeight)}
+	}
+	return nil
+}
+
+// A policySet is a set of policies made ready for requests. A policySet never changes:
+// SetPolicies replaces it.
+type policySet struct {
+	given    []Policy // the policies as the program wrote them
+	policies []compiledPolicy
+	byName   map[string]*compiledPolicy
+	index    *match.Index
+	replaced chan struct{} // closed when SetPolicies replaces the set
+
+	isAwaited bool // New or NewLimiters got no policies: requests are refused until SetPolicies brings some
+}
+
+// livePolicies is the policySet that counts now.
+type livePolicies struct{ atomic.Pointer[policySet] }
+
+// Load returns the policySet that counts now: an empty one in a Transport or in Limiters that no constructor has
+// made.
+func (l *livePolicies) Load() *policySet {
+	if s := l.Pointer.Load(); s != nil {
+		return s
+	}
+	return &policySet{index: match.NewIndex(nil)}
+}
+
+// begin sets the policies of a Config. If there are none, requests are refused until SetPolicies brings some.
+func (l *livePolicies) begin(policies []Policy, by callers) error {
+	s, err := newPolicySet(policies, by)
+	if err != nil {
+		return err
+	}
+
+	s.isAwaited = len(policies) == 0
+	l.Store(s)
+	return nil
+}
+
+// set replaces the policySet, unless the policies have mistakes, and tells the waiters.
+func (l *livePolicies) set(policies []Policy, by callers) error {
+	next, err := newPolicySet(policies, by)
+	if err != nil {
+		return err
+	}
+	if last := l.Swap(next); last != nil {
+		close(last.replaced)
+	}
+	return nil
+}
+
+// policyNamed returns the policy of a name. The error of a name that no policy has begins with
+// owner, such as "the limiters have".
+func (s *policySet) policyNamed(policy, owner string) (*compiledPolicy, error) {
+	if p := s.byName[policy]; p != nil {
+		return p, nil
+	}
+	return nil, &ConfigError{policy, "Name", errors.New(owner + " no policy of this name")}
+}
+
+// newPolicySet makes policies ready for their callers. Its error joins all mistakes in the policies.
+func newPolicySet(policies []Policy, by callers) (*policySet, error) {
+	s := &policySet{given: slices.Clone(policies), policies: make([]compiledPolicy, len(policies)), byName: make(map[string]*compiledPolicy), replaced: make(chan struct{})}
+	patterns := make([]*match.Pattern, len(policies))
+
+	var errs []error
+	for i, p := range policies {
+		c, err := compile(p, i, by)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if p.Name != "" && s.byName[p.Name] != nil {
+			errs = append(errs, &ConfigError{p.Name, "Name", errors.New("two policies have this name: give each its own")})
+		}
+
+		s.policies[i], patterns[i], s.byName[p.Name] = c, c.pattern, &s.policies[i]
+	}
+
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+
+	for i, g := range match.Groups(patterns) {
+		s.policies[i].charge.Budget.Group = g
+	}
+
+	s.index = match.NewIndex(patterns)
+	return s, nil
+}
+
+// A quote is the price of a request: a charge for each policy that it matches.
+type quote struct {
+	charges  []store.Charge
+	policies []*compiledPolicy // in the same order
+	zeroCost []zeroCost        // policies under which the request costs nothing
+
+	unpriced []unpriced // policies in Shadow, which never refuse
+}
+
+// An unpriced policy is a policy without a charge for the request, because a function
+// failed.
+type unpriced struct {
+	policy *compiledPolicy
+	err    error
+}
+
+// A zeroCost is a policy under which a request costs nothing. It holds no request,
+// but learns from the response.
+type zeroCost struct {
+	policy *compiledPolicy
+	charge store.Charge
+}
+
+// fewPolicies is how many policies a request may match before matching allocates
+// memory: the size of the buffers for their indexes.
+const fewPolicies = 8
+
+// quote returns the quote of the request.
+func (s *policySet) quote(req *http.Request) (q quote, err error) {
+	var matchBuf [fewPolicies]int32
+	err = q.priceRequest(s, s.index.Match(matchBuf[:0], req), req)
+	return q, err
+}
+
+// priceRequest sets the quote to the charges of the request under each policy of s whose
+// index is in matched. A policy that cannot be priced has no charge in the quote. The error
+// is of the first such policy that is no shadow.
+func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (err error) {
+	charges, policies := slices.Grow(q.charges[:0], len(matched)), slices.Grow(q.policies[:0], len(matched))
+	q.zeroCost, q.unpriced = q.zeroCost[:0], nil
+
+	var bound match.Bound
+	for _, i := range matched {
+		p, n := &s.policies[i], len(policies)
+		charges, policies = append(charges, p.charge), append(policies, p)
+		if p.fixed {
+			continue
+		}
+
+		c := &charges[n]
+		failed := p.price(c, req, &bound)
+		if failed == nil && c.Cost > 0 {
+			continue
+		}
+
+		charges, policies = charges[:n], policies[:n]
+		err = cmp.Or(err, q.leaveOut(p, c, failed))
+	}
+
+	q.charges, q.policies = charges, policies
+	return err
+}
+
+// leaveOut notes a policy without a charge in the quote: the request costs nothing under the
+// policy or, if failed is not nil, the policy could not be priced. It returns failed if that
+// refuses the request.
+func (q *quote) leaveOut(p *compiledPolicy, c *store.Charge, failed error) error {
+	switch {
+	case failed == nil:
+		c.Cost = 1 // for calls of the store about the budget, such as Pause: a cost is at least 1
+		q.zeroCost = append(q.zeroCost, zeroCost{p, *c})
+	case p.Shadow:
+		q.unpriced = append(q.unpriced, unpriced{p, failed})
+	default:
+		return failed
+	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// What programs type of the contract between callers and stores. Package [store] has the whole contract, and says
-// what these mean.
+// The names of the contract between callers and stores that programs type. Package [store] has the
+// whole contract, and documents each name.
 type (
 	// A Store keeps budgets and books starts in them.
 	Store = store.Store
@@ -21,7 +21,7 @@ type (
 	// A Budget names what one policy counts for one key.
 	Budget = store.Budget
 
-	// A Quota is what an upstream says is left of one budget.
+	// A Quota is an upstream's statement of the free part of one budget.
 	Quota = store.Quota
 
 	// A Priority is how much a request matters.
@@ -30,11 +30,11 @@ type (
 	// A Place is a caller's place in line, which [Limiters.Reserve] returns to work that would have to wait.
 	Place = store.Place
 
-	// A Status is what a budget looks like at one moment.
+	// A Status is the state of a budget at one moment.
 	Status = store.Status
 )
 
-// The units of a [CalendarWindow], beside those of [WeekFrom].
+// The units of a [CalendarWindow]. [WeekFrom] returns the units of weeks from any day.
 const (
 	Day     = store.Day     // from midnight to midnight
 	Week    = store.Week    // from Monday, as in ISO 8601
@@ -81,9 +81,9 @@ func PerHour(n int) Limit { return store.PerHour(n) }
 // does not: when in doubt, use [SlidingWindow].
 func FixedWindow(n int, per time.Duration) Limit { return store.FixedWindow(n, per) }
 
-// CalendarWindow allows at most n starts in each day, week, month, quarter or year of
-// the calendar in the time zone loc; nil means UTC. Days of 23 and 25 hours and
-// months of any length are counted as the calendar has them.
+// CalendarWindow allows at most n starts in each day, week, month, quarter or year of the
+// calendar in the time zone loc. A nil loc means UTC. Days of 23 and 25 hours and months of
+// any length are counted as the calendar has them.
 func CalendarWindow(n int, unit Unit, loc *time.Location) Limit {
 	return store.CalendarWindow(n, unit, loc)
 }
@@ -93,35 +93,33 @@ func CalendarWindow(n int, unit Unit, loc *time.Location) Limit {
 // up in quiet moments.
 func LeakyBucket(n int, per time.Duration) Limit { return store.LeakyBucket(n, per) }
 
-// TokenBucket allows what a bucket of burst tokens allows that n tokens flow
-// into in each per, evenly: in any interval of length d at most burst and d·n/per
-// starts together. It is right where the upstream keeps such a bucket (Shopify,
-// Amazon's SP-API). Where the upstream counts windows it is wrong, because it
-// lets burst + n through in one: use [SlidingWindow] there.
+// TokenBucket allows the starts that a bucket of burst tokens allows, into which n tokens
+// flow in each per, evenly: in any interval of length d at most burst and d·n/per starts
+// together. TokenBucket is right where the upstream keeps such a bucket (Shopify, Amazon's
+// SP-API). Where the upstream counts windows it is wrong, because it lets burst + n through
+// in one window: use [SlidingWindow] there.
 func TokenBucket(n int, per time.Duration, burst int) Limit { return store.TokenBucket(n, per, burst) }
 
-// Concurrency allows at most n at any moment that have started and not ended. A
-// request ends when its answer's body is closed, at its end or has failed, when
-// the request fails, or when its context ends, whichever comes first; the
-// work of a [Limiter] ends with [Permit.Release]. What a process that died had in
-// flight ends within 30 seconds. An upstream may go on working at a request whose
-// context ended, and count it. A request whose body is neither read to its end nor
-// closed stays in flight until its context ends. If that has no deadline, and the
-// program drops the body, the garbage collector ends what is in flight at some time,
+// Concurrency allows at most n requests in flight at any moment. A request ends when its
+// answer's body is closed, is read to its end or fails, when the request fails, or when its
+// context ends, whichever comes first. The work of a [Limiter] ends with [Permit.Release].
+// Requests of a process that died end within 30 seconds. An upstream may go on working at a
+// request whose context ended, and count it. A request whose body is neither read to its
+// end nor closed stays in flight until its context ends. If that context has no deadline,
+// and the program drops the body, the garbage collector ends the request some time later,
 // and Observe gets an EventDropped.
 //
-// When there will be room cannot be known beforehand. Callers stand in a line by
-// arrival, for the whole fleet, and are woken in that order; a refusal has a RetryAfter
-// of 0. A request that other policies hold takes no slot until its start has come. If no
-// slot is free then, the request gives the start back and gets in line.
+// Nobody can know beforehand when a slot will be free. Callers stand in line by arrival,
+// for the whole fleet, and are woken in that order. A refusal has a RetryAfter of 0. A
+// request that waits for the start that its rate limits allow takes no slot until the start
+// has come. If no slot is free then, the request gives the start back and gets in line.
 func Concurrency(n int) Limit { return store.Concurrency(n) }
 
-// Unlimited allows everything until something closes the budget: a penalty or
-// [Limiter.Pause]. It is for a row of a provider's table that has no number, or
-// none that is known, and that refusals speak of all the same. A request that meets
-// such a row obeys its penalties as those of any other; while it is open the row
-// holds nothing, counts nothing and costs a store next to nothing: see the page on
-// [unlimited budgets].
+// Unlimited allows every start until a penalty or [Limiter.Pause] closes the budget. It is
+// for a row of a provider's table whose number does not exist or is not known, although
+// refusals speak of the row. A request that meets such a row obeys its penalties. While the
+// budget is open it holds nothing, counts nothing and costs a store next to nothing: see
+// the page on [unlimited budgets].
 //
 // [unlimited budgets]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/unlimited.md
 func Unlimited() Limit { return store.Unlimited() }
@@ -134,7 +132,7 @@ func Unlimited() Limit { return store.Unlimited() }
 //	40/s paced                LeakyBucket
 //	100/m fixed               FixedWindow
 //	100/day                   CalendarWindow in UTC; day, week, month, quarter or year
-//	500/week Sunday           CalendarWindow of weeks from Sunday, or from another day
+//	500/week Sunday           CalendarWindow of weeks from Sunday; from any day of the week
 //	5000/month Asia/Shanghai  CalendarWindow in a zone of the IANA database
 //	7/week +08:00             CalendarWindow at an offset from UTC
 //	2/s burst 40              TokenBucket
@@ -145,7 +143,7 @@ func Unlimited() Limit { return store.Unlimited() }
 // ("10000 per 20 seconds") are understood too. Words are in lower case; days of the
 // week may be in any.
 //
-// A limit that ParseLimit returns passes all checks of [New] but the one that
-// compares it with [Policy.Jitter]. An error says what was found, where, and
-// which forms are understood.
+// A limit that ParseLimit returns is valid, except that its window may be too short
+// for a [Policy.Jitter]. An error quotes the text that was not understood, with its
+// offset, and lists the forms that are.
 func ParseLimit(s string) (Limit, error) { return store.ParseLimit(s) }

@@ -14,26 +14,26 @@
 // # The promise
 //
 // No interval of a window's length holds more requests than the limit, as the
-// upstream counts their arrivals. That holds for any number of programs, with
-// any clocks. The page on [guarantees] says where it ends. And nearly all of the
-// quota is used: a caller books the first start at which every budget has room,
-// sleeps once, and goes. Starts are booked in order of arrival. A caller that
-// leaves gives its place back.
+// upstream counts their arrivals. The promise holds for any number of programs, with
+// any clocks, and the page on [guarantees] says where it ends. Nearly all of the quota
+// is used: a caller books the first start at which every budget has room, sleeps once,
+// and goes. Starts are booked in order of arrival. A caller that leaves gives its place
+// back.
 //
 // # Where to read on
 //
 // A [Policy] is one row of a provider's table. All policies that match a request
 // apply, and their budgets are booked together at one start, or not at all.
-// [Policy] says how requests are matched, what a Key is, what a request costs and
-// how it is settled, and what a penalty does. [Limit] says which kind of limit is
-// right for which upstream. [Transport] is for HTTP, [Limiter] and [Limiters] are
-// for all other work. [Config] says how long a request waits, and who is told why.
+// [Policy] documents patterns, keys, costs, answers and penalties. [Limit] says which
+// kind of limit is right for which upstream. [Transport] is for HTTP, [Limiter] and
+// [Limiters] are for all other work. [Config] says how long a request waits, and who is
+// told why.
 //
 // Package memstore keeps budgets in one process, redisstore in Redis for all
 // programs that share it: a difference of one line. There is no list of nodes,
 // nothing to register and nothing to close. Programs share a budget if they share
-// the store, its namespace, the policy's name and the key. Their other policies may
-// differ. With a Policy.Scope of [ScopeNode] each store has the limit for itself.
+// the store, its namespace, the policy's name and the key. The rest of their policies
+// may differ. With a Policy.Scope of [ScopeNode] each store has the limit for itself.
 //
 // # Errors
 //

@@ -11,22 +11,32 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// ErrLimited is matched, through [errors.Is] and through *url.Error, by every
-// error that says: not sent, because of a limit. The error itself is a
-// *[LimitError].
+// ErrLimited is matched, through [errors.Is] and through *url.Error, by every error of a
+// request that was not sent because of a limit. The error itself is a *[LimitError].
 var ErrLimited = errors.New("throttle: not sent, because of a limit")
 
 // A LimitError says which policy kept a request from being sent. Nothing was
 // spent on any budget. It matches [ErrLimited].
 type LimitError struct {
-	Policy     string          // the policy whose budget had no room in time
-	Limit      Limit           // that policy's limit
-	RetryAfter time.Duration   // when there would have been room; 0: unknown, as for Concurrency; Never: no wait helps
-	Paused     bool            // a penalty or a pause closes the budget; else it is full
-	Shares     int             // the store tells so many shares of the budget apart, and as many others wait; else 0
-	Note       store.PauseNote // what the operator said who paused it; zero: a penalty closes it, or that is unknown
+	Policy string // the policy whose budget had no room in time
+	Limit  Limit  // the limit of Policy
 
-	cost      int           // the request's cost, if that is above the limit; else 0
+	// RetryAfter is how long it would have taken until the budget has room. Zero means that
+	// this is unknown, as for Concurrency. Never means that no wait helps.
+	RetryAfter time.Duration
+
+	// Paused says that a penalty or a pause closes the budget. Otherwise the budget is full.
+	Paused bool
+
+	// Shares is set if the line has no place for the caller's share, because callers of
+	// Shares other shares wait, as many as the store tells apart. Otherwise Shares is 0.
+	Shares int
+
+	// Note is the note of the operator who paused the budget. It is zero if a penalty closes
+	// the budget, or if nothing is known of the pause.
+	Note store.PauseNote
+
+	cost      int           // the request's cost, if the cost is above the limit, or 0
 	couldWait time.Duration // how long the caller could still have waited when it was refused
 	boundedBy acquire.Bound // what bounded couldWait
 }
@@ -75,10 +85,9 @@ func (e *LimitError) Error() string {
 // Is reports whether target is [ErrLimited].
 func (e *LimitError) Is(target error) bool { return target == ErrLimited }
 
-// A StoreError says that the store could not be asked, so it is unknown whether
-// there was room; the request was not sent. Err is the store's own error. A caller
-// whose context ended while the store was away gets an error that matches both, by
-// [errors.As] and [errors.Is].
+// A StoreError says that the store did not answer, so it is unknown whether there was room.
+// The request was not sent. Err is the store's own error. A caller whose context ended
+// while the store was away gets an error that matches both, by [errors.As] and [errors.Is].
 type StoreError struct{ Err error }
 
 // Error implements error.
@@ -107,7 +116,7 @@ func (e *UnmatchedError) Error() string {
 type ConfigError struct {
 	Policy string // the policy's name, or its place in the slice ("#3") while it has none; "" for Config itself
 	Field  string // the field of Policy or Config
-	Err    error  // what is wrong and what would help
+	Err    error  // the mistake, and a remedy
 }
 
 // Error implements error.
@@ -118,7 +127,7 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("throttle: policy %q: %s: %v", e.Policy, e.Field, e.Err)
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns Err.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
 // A gaveUpError is the error of a caller whose own context ended while it waited.
@@ -128,7 +137,7 @@ type gaveUpError struct {
 	note   store.PauseNote // of the pause that held the caller
 	cause  error           // context.Cause
 	err    error           // ctx.Err(), so that errors.Is finds it whatever the cause
-	store  error           // what kept the store from answering; nil if the limit held the caller
+	store  error           // why the store did not answer; nil if the limit held the caller
 }
 
 func (e *gaveUpError) Error() string {
@@ -160,7 +169,7 @@ func (e *gaveUpError) Unwrap() []error {
 // Timeout implements net.Error: it reports whether the context ended because of its deadline.
 func (e *gaveUpError) Timeout() bool { return errors.Is(e.err, context.DeadlineExceeded) }
 
-// Temporary implements net.Error, which has no meaning of its own for it.
+// Temporary implements net.Error, which leaves its meaning open.
 func (e *gaveUpError) Temporary() bool { return e.Timeout() }
 
 // callerErrors makes the errors of callers. It implements [acquire.Errors].

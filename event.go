@@ -20,19 +20,19 @@ const (
 	EventStarted                             // the request is handed on
 	EventRefused                             // the request was not sent: Err says why
 	EventGaveUp                              // the caller's context ended while the request was held
-	EventStale                               // a grant was too old when it could be used and is taken anew
+	EventStale                               // a grant was too old when it could be used, and the caller books again
 	EventLate                                // the request was sent later than Jitter allows
-	EventPenalized                           // an answer closed the budget; for longer than it says if the last ban was met again, as an EventClosed will tell
+	EventPenalized                           // an answer closed the budget; a repeated ban closes it for longer than Duration, as an EventClosed will tell
 	EventShadowed                            // a shadow policy would have held the request
-	EventStoreFailed                         // the store does not answer yet, or could not be told something: Err says why
+	EventStoreFailed                         // the store does not answer yet, or did not take a report: Err says why
 	EventFunctionFailed                      // a function of the program panicked or returned nonsense, and the request went on: Err says which
-	EventIllegible                           // an answer is in br, zstd or another coding that the policy cannot read; once for each policy: Err says which
+	EventIllegible                           // an answer is in a coding that the policy cannot read, such as br or zstd; once for each policy: Err says which
 	EventLowered                             // a refusal although the budget had room lowered the ceiling of an Adaptive policy: From and To say how far
 	EventStillWaiting                        // the caller has been held for Config.LongWait, and again after twice as long, and so on
-	EventClosed                              // a caller has met a budget that was closed, by another program or by hand: Note says who it was, if an operator said so
+	EventClosed                              // a caller has met a budget that was closed elsewhere or by hand: Note has the operator's note, if any
 	EventOpened                              // a caller starts under a budget that was EventPenalized or EventClosed: it is open again
 	EventUnmatched                           // no policy matches the request: nothing holds it, unless Config.Unmatched refuses it; Host says where it goes
-	EventDropped                             // the program dropped a permit without Release, or an answer whose body it neither read to the end nor closed, and what was in flight under a Concurrency limit was given back: see [Permit.Release] and [Concurrency]
+	EventDropped                             // the program dropped a permit without Release, or an answer's body without closing it, and its slots were given back: see [Permit.Release] and [Concurrency]
 )
 
 // String returns the kind's name in lower case.
@@ -44,26 +44,26 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// An Event tells [Config.Observe] what happened to one request. throttle puts no
-// URL, no token and no raw key into it, so it can be logged as it is, unless the
-// program itself says such things: the Err of an [EventGaveUp] holds the cause with which
-// the context was ended, see [context.WithCancelCause].
+// An Event tells [Config.Observe] what happened to one request. throttle puts no URL, no
+// token and no raw key into an Event, so it can be logged. A program that ends a context
+// with a cause of its own, see [context.WithCancelCause], finds the cause in the Err of an
+// [EventGaveUp].
 type Event struct {
 	Kind   EventKind
-	Policy string // the policy that decided; "" if none did
-	Budget string // that policy's budget, its key hashed; "" if none
-	Limit  Limit  // that policy's limit
-	Paused bool   // that budget is closed, by a penalty or by hand; else it is full
-	Err    error  // see Kind; nil for the others
+	Policy string // the policy that decided, or ""
+	Budget string // the budget of Policy, its key hashed, or ""
+	Limit  Limit  // the limit of Policy
+	Paused bool   // the budget is closed, by a penalty or by hand, and not full
+	Err    error  // as Kind says, or nil
 
 	Host    string          // EventUnmatched: the host of the request, as [Host] has it
-	Note    store.PauseNote // what the operator said who paused that budget; zero: a penalty closes it, or that is unknown
-	Callers int             // EventWaiting, EventStillWaiting: how many callers of this program that policy holds, this one included
-	Left    time.Duration   // EventStillWaiting: how long the caller will still be held; 0: unknown
+	Note    store.PauseNote // the note of the operator who paused the budget, or zero
+	Callers int             // EventWaiting, EventStillWaiting: how many callers of this program Policy holds, including this caller
+	Left    time.Duration   // EventStillWaiting: how long the caller will still be held, if known
 
-	// Duration says how long something took, or will take:
+	// Duration is a length of time that depends on Kind:
 	//
-	//	EventWaiting                 how long the request will be held; 0: unknown
+	//	EventWaiting                 how long the request will be held, if known
 	//	EventStarted                 how long it was held
 	//	EventRefused, EventGaveUp    how long it was held
 	//	EventStale                   how long ago its start was
@@ -72,12 +72,12 @@ type Event struct {
 	//	EventStillWaiting            how long the caller has been held
 	//	EventOpened                  how long ago this program learned that the budget was closed
 	//	EventShadowed                how much later the request would have started
-	//	EventStoreFailed             how long the request has been held; or, if the store could
-	//	                             not be told a penalty or a quota: its length, its reset
+	//	EventStoreFailed             how long the request has been held; for a penalty or a quota
+	//	                             that the store did not take: its length, its reset
 	//	others                       0
 	Duration time.Duration
 
-	From, To float64 // EventLowered: how much of Limit.N the fleet used at most before, and uses now
+	From, To float64 // EventLowered: the ceiling before and after, in units of Limit.N
 }
 
 // eventOf returns an event about the budget of a charge.
@@ -107,8 +107,8 @@ func kindOf(k acquire.EventKind) EventKind {
 // tell tells the observer of an event of a caller.
 func (e *engine) tell(ctx context.Context, told acquire.Event) { e.observe(e.event(ctx, told)) }
 
-// event returns what the observer hears of an event of a caller. If no budget decided, the event names the policy of
-// the error, if there is one.
+// event returns the Event that the observer gets for an event of a caller. If no budget
+// decided, the Event names the policy of the error, if there is one.
 func (e *engine) event(ctx context.Context, told acquire.Event) (context.Context, Event) {
 	ev := Event{
 		Kind: kindOf(told.Kind), Err: told.Err, Paused: told.Paused, Note: told.Note,
@@ -129,8 +129,8 @@ func (e *engine) event(ctx context.Context, told acquire.Event) (context.Context
 	return ctx, ev
 }
 
-// endOf returns the kind of event for a caller that is not let start: EventGaveUp if err says that
-// its context ended, else EventRefused.
+// endOf returns the kind of event for a caller that does not start: EventGaveUp if err says
+// that its context ended, and otherwise EventRefused.
 func endOf(err error) acquire.EventKind {
 	var gone *gaveUpError
 	if errors.As(err, &gone) {

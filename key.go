@@ -18,8 +18,8 @@ import (
 	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
-// Header returns a [Policy.Key] that reads the first value of a header field;
-// "" if there is none.
+// Header returns a [Policy.Key] that reads the first value of a header field. The key
+// is "" if the request does not have the field.
 //
 // Values are hashed before they leave the program. Still, the id of an
 // application is a better key than its token: tokens change while the budget
@@ -50,8 +50,9 @@ func (k headerKey) faults() string {
 	return ""
 }
 
-// Query returns a [Policy.Key] that reads the first value of a parameter in
-// the URL's query; "" if there is none. The body is not looked at.
+// Query returns a [Policy.Key] that reads the first value of a parameter in the URL's
+// query. The key is "" if the query does not have the parameter. Query does not read the
+// body.
 //
 // Values are hashed before they leave the program. Still, the id of an
 // application is a better key than its token: tokens change while the budget
@@ -70,9 +71,9 @@ func (k queryKey) of(r *http.Request) string {
 	return queryValue(r.URL.RawQuery, string(k))
 }
 
-// PathValue returns a [Policy.Key] that reads what a wildcard of the policy's
-// pattern matched, in its host or in its path. [New] refuses a policy whose Match
-// has no such wildcard, because all requests would have the key "".
+// PathValue returns a [Policy.Key] that reads the value of a wildcard of the policy's
+// pattern, in its host or in its path. [New] refuses a policy whose Match has no such
+// wildcard, because all requests would have the key "".
 func PathValue(name string) func(*http.Request) string { return pathValueKey(name).of }
 
 type pathValueKey string
@@ -144,7 +145,7 @@ func RawPath(r *http.Request) string {
 		p = "/" + p
 	}
 	if !strings.Contains(p, "//") && !strings.Contains(p, "/.") && !strings.HasSuffix(p, "/") {
-		return p // clean, as nearly all are: path.Clean takes ten times as long to find that out
+		return p // nearly all paths are clean, and path.Clean takes ten times as long to find that out
 	}
 	return path.Clean(p)
 }
@@ -221,8 +222,8 @@ func (k *joinedKey) faults() string {
 	return strings.Join(all, faultEnd)
 }
 
-// queryValue is url.ParseQuery(query).Get(name), but takes apart no more than
-// it needs. Like ParseQuery it passes over pairs that are malformed.
+// queryValue is url.ParseQuery(query).Get(name), but parses no more than it needs. Like
+// ParseQuery it skips malformed pairs.
 func queryValue(query, name string) string {
 	for query != "" {
 		var pair string
@@ -243,14 +244,13 @@ func queryValue(query, name string) string {
 	return ""
 }
 
-// Route returns a [Policy.Key] that is the first of the patterns that a request
-// matches, such as "/users/{id}", so that paths with ids share one budget. The
-// patterns are in the language of [Policy.Match], but a more special one does not
-// win: it stands first. A request that matches none has the key "", so that all
-// such requests share one budget.
+// Route returns a [Policy.Key] whose value is the first of the patterns that a request
+// matches, such as "/users/{id}", so that paths with ids share one budget. The patterns are
+// in the language of [Policy.Match]. A more specific pattern does not win by itself: list
+// it first. All requests that match no pattern share the key "".
 //
-// [New] refuses a policy with a pattern that is wrong, or that never counts because
-// one before it matches all of its requests.
+// [New] refuses a policy with a malformed pattern, or with a pattern that never counts
+// because a pattern before it matches all of its requests.
 func Route(patterns ...string) func(*http.Request) string {
 	k := &routeKey{patterns: slices.Clone(patterns)}
 	k.parse()
@@ -259,7 +259,7 @@ func Route(patterns ...string) func(*http.Request) string {
 
 type routeKey struct {
 	patterns []string
-	index    *match.Index // of the patterns; nil if there are faults
+	index    *match.Index // of the patterns, or nil if there are faults
 	faults   string
 }
 
@@ -282,7 +282,7 @@ func (k *routeKey) of(r *http.Request) string {
 	return k.patterns[slices.Min(found)]
 }
 
-// parse sets the index of the patterns, or what is wrong with them.
+// parse sets the index of the patterns, or their faults.
 func (k *routeKey) parse() {
 	if len(k.patterns) == 0 {
 		k.faults = `Route() has no pattern: name some, such as Route("/users/{id}", "/users/{id}/posts")`
@@ -317,17 +317,16 @@ func (k *routeKey) parse() {
 	k.index = match.NewIndex(parsed)
 }
 
-// What a key function of this package returns if it is called with nil, which no
-// request is: its faults, and the wildcards that it reads, one behind the other. A
-// function cannot be looked into, and so it says what it was made of.
+// A function cannot be inspected. So a key function of this package, if it is called with nil
+// in place of a request, returns its faults and the wildcards that it reads, joined by faultEnd.
 const (
-	faultEnd     = "\x00" // stands between two of them
+	faultEnd     = "\x00" // separates faults and wildcards
 	wildcardMark = "{"    // begins the name of a wildcard
 )
 
-// isOwnKey reports whether a constructor of this package has made a key function, so
-// that it can be called with nil. Each constructor returns a method of a type of its
-// own, which has its code once, whatever it is bound to.
+// isOwnKey reports whether a constructor of this package has made a key function, so that
+// it can be called with nil. Each constructor returns a method of its own type, and all
+// values of one method have the same code.
 func isOwnKey(f func(*http.Request) string) bool {
 	code := func(f func(*http.Request) string) uintptr { return reflect.ValueOf(f).Pointer() }
 	own := [...]uintptr{
@@ -337,9 +336,8 @@ func isOwnKey(f func(*http.Request) string) bool {
 	return f != nil && slices.Contains(own[:], code(f))
 }
 
-// inspectKey returns what is wrong with a key function of this package, and which
-// wildcards it reads. It returns nothing for a function of the program's own, which
-// is not called.
+// inspectKey returns the faults of a key function of this package, and the wildcards that
+// it reads. It returns nothing for a function of the program's own, which is not called.
 func inspectKey(f func(*http.Request) string) (faults, wildcards []string) {
 	if !isOwnKey(f) {
 		return nil, nil
@@ -354,8 +352,8 @@ func inspectKey(f func(*http.Request) string) (faults, wildcards []string) {
 	return faults, wildcards
 }
 
-// checkKeyFunc returns what is wrong with a key function of a policy with a pattern,
-// which is nil if it is unknown.
+// checkKeyFunc returns the faults of a key function of a policy with a pattern, which is
+// nil if it is unknown.
 func checkKeyFunc(f func(*http.Request) string, pattern *match.Pattern) (errs []error) {
 	faults, wildcards := inspectKey(f)
 	for _, fault := range faults {
@@ -370,12 +368,13 @@ func checkKeyFunc(f func(*http.Request) string, pattern *match.Pattern) (errs []
 	return errs
 }
 
-// A keyError says what is wrong with a key function of this package.
+// A keyError is a fault of a key function of this package.
 type keyError struct{ text string }
 
 func (e *keyError) Error() string { return e.text }
 
-// faultOfName returns the fault of a key function without a name, "" if there is one.
+// faultOfName returns the fault of a key function without a name, and "" for a function
+// with a name.
 func faultOfName(constructor, name string) string {
 	if name != "" {
 		return ""

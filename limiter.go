@@ -12,9 +12,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Limiter is the engine of [Transport] for work that is not an HTTP request:
-// gRPC, SQL, a queue consumer. It is safe for concurrent use and has nothing to
-// close.
+// A Limiter is the engine of [Transport] for work that is not an HTTP request: gRPC, SQL, a
+// queue consumer. It is safe for concurrent use and has nothing to close.
 type Limiter struct {
 	*engine
 	policy   *compiledPolicy
@@ -23,13 +22,13 @@ type Limiter struct {
 	pool     sync.Pool
 }
 
-// NewLimiter returns a limiter for the policy's limit. A policy with Keyed has a budget for each key
-// that [Limiter.Acquire] is called with, and another has one budget. Fields that
-// only requests and answers need are mistakes: there is no request to match, and no answer to learn from but
-// what [Permit.Tell] is told. It reports every mistake at once.
+// NewLimiter returns a limiter for the policy's limit. A policy with Keyed has a budget for
+// each key that [Limiter.Acquire] is called with, and a policy without has one budget.
+// Fields that only requests and answers need are mistakes: a limiter has no request to
+// match, and learns from [Permit.Tell] alone. NewLimiter reports every mistake at once.
 //
-// For several policies, with Observe and MaxWait, there is [NewLimiters], for the
-// policies of a [Transport] there is [Transport.Limiter].
+// For several policies, with Observe and MaxWait, there is [NewLimiters]. For the policies
+// of a [Transport] there is [Transport.Limiter].
 func NewLimiter(s Store, p Policy) (*Limiter, error) {
 	c, err := compile(p, 0, names)
 	e := new(engine)
@@ -40,13 +39,14 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 	return newLimiter(e, &c), nil
 }
 
-// Limiter returns a limiter for the budgets of one of the transport's policies:
-// to close and open them by hand, to look at them, or for other work that counts
-// against the same limit. The key of a budget is what the policy's Key returns for
-// its requests, and "" for a policy without a Key; any other is a *[ConfigError]. It has the transport's
-// MaxWait and Observe.
+// Limiter returns a limiter for the budgets of one of the transport's policies: to close
+// and open them by hand, to look at them, or for work outside HTTP that counts against the
+// same limit. The key of a budget is the result of the policy's Key for its requests, and
+// "" for a policy without a Key. Every other key is a *[ConfigError]. The limiter has the
+// transport's MaxWait and Observe.
 //
-// It has the policies as they are now: after [Transport.SetPolicies] ask for another.
+// The limiter keeps the policies of this moment: after [Transport.SetPolicies] ask for a
+// new limiter.
 func (t *Transport) Limiter(policy string) (*Limiter, error) {
 	p, err := t.policies.Load().policyNamed(policy, "the transport has")
 	if err != nil {
@@ -67,19 +67,17 @@ func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 	return l
 }
 
-// Acquire waits until the budget of key has room for cost and returns a permit.
-// It waits as long as ctx, [WithMaxWait] and MaxWait allow, or for a minute if
-// none of them bounds the wait, and returns at once, with a *[LimitError], if that is not
-// long enough. If ctx ends during the wait, the
-// place is given back and the error is the context's. A key for a policy without keys,
-// and no key for one with keys, is a *[ConfigError].
+// Acquire waits until the budget of key has room for cost and returns a permit. It waits as
+// long as ctx, [WithMaxWait] and MaxWait allow, or for a minute if none of them bounds the
+// wait. If that is not long enough it returns a *[LimitError] at once. If ctx ends during
+// the wait, the place is given back and the error is the context's. A key for a policy
+// without keys, and no key for a policy with keys, is a *[ConfigError].
 //
-// The cost is 1 or more. Zero is the cost of work for which nobody said one: 1. Work of
-// cost [Free] takes nothing.
+// The cost is 1 or more. A cost of 0 means 1. Work of cost [Free] takes nothing.
 //
 // A limit of [Concurrency] counts the work as in flight until [Permit.Release], or until
-// ctx ends. A ctx that bounds the wait, and not the work, is one of [WithWaitOnly], or use
-// [WithMaxWait]. The permits of other limits may be dropped.
+// ctx ends. For a context that bounds only the wait, and not the work, use [WithWaitOnly],
+// or [WithMaxWait]. The permits of every other limit may be dropped without Release.
 func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, error) {
 	// Acquire is so small that it is inlined. So a permit that does not leave the function of
 	// its caller is not allocated.
@@ -93,6 +91,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 		return nil, wrongKey
 	}
 
+	// Free work needs no store.
 	p.engine, p.first.policy = l.engine, l.policy
 	if cost == Free && wrongKey == nil {
 		p.state.Store(permitFree)
@@ -100,6 +99,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 		return p, nil
 	}
 
+	// The pooled acquisition has the charge of the policy: only the key, the cost and KeepFree differ.
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
 	a.Priority = o.priority
 	a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
@@ -109,6 +109,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 		c.KeepFree = l.reserves.forPriority(a.Priority)
 	}
 
+	// Most callers are granted by Book, and wait for nothing.
 	err := cmp.Or(wrongKey, a.checkCost())
 	if err == nil {
 		err = a.Book(ctx)
@@ -121,7 +122,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 	}
 
 	if err == nil {
-		p.first.key, p.first.cost, p.first.reserve = c.Budget.Key, c.Cost, c.KeepFree
+		p.first.key, p.first.cost, p.first.keepFree = c.Budget.Key, c.Cost, c.KeepFree
 		p.start.Set(&a.Caller)
 		if a.Concurrent() && !a.Uncounted() {
 			p.tieSlots(ctx, p.acquisition())
@@ -179,11 +180,11 @@ func (l *Limiter) unitCharge(key string) store.Charge {
 	return c
 }
 
-// Pause closes the budget of key for d, for the whole fleet: nothing starts
-// before the end, whenever its start was booked. Of several pauses the latest end
-// counts, and none is longer than [MaxPenalty]. [Limiter.Resume] ends it early. A
-// store that is away is asked again until ctx ends, and for a minute if ctx has
-// no deadline: so it is for Resume, Status and what a permit tells the store.
+// Pause closes the budget of key for d, for the whole fleet: nothing starts before the end,
+// whenever its start was booked. Of several pauses the latest end counts, and none is
+// longer than [MaxPenalty]. [Limiter.Resume] ends a pause early. Pause asks a store that is
+// away again until ctx ends, and for a minute if ctx has no deadline. The same holds for
+// Resume, Status and the reports of a permit.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
 	if err := l.checkKey(key); err != nil {
 		return err

@@ -12,23 +12,23 @@ import (
 )
 
 // Limiters are the engine of [Transport] for work that is not an HTTP request and needs
-// several budgets: queries that each tenant may make, and all together, and so many at
-// once. They are safe for concurrent use and have nothing to close.
+// several budgets: queries limited per tenant, in total, and in flight. They are safe for
+// concurrent use and have nothing to close.
 type Limiters struct {
 	engine
 	policies livePolicies
 	redeemed redeemedPlaces
 }
 
-// NewLimiters returns limiters for the policies. A policy without a Match is used by name only: no
-// request matches it. Match, Key, Cost, Share and Weight of the others count for
-// [Limiters.AcquireRequest]; a [Demand] says its key, cost and share itself. It reports every mistake at
-// once, and functions that look at answers are mistakes, because nobody would call them: [Permit.Tell]
-// is told what the work was answered. [WithoutAnswers] takes them out of a table that a
-// Transport has, too.
+// NewLimiters returns limiters for the policies. A policy without a Match is used by name
+// only: no request matches it. In a policy with a Match, Match, Key, Cost, Share and Weight
+// count for [Limiters.AcquireRequest]. A [Demand] names its key, cost and share itself.
+// NewLimiters reports every mistake at once. Functions that read answers are mistakes,
+// because nobody would call them: report an answer by [Permit.Tell]. [WithoutAnswers]
+// removes them from a table that a Transport has, too.
 //
-// Programs share a budget if the store, the policy's name and the key are the same, whatever
-// their other policies are.
+// Programs share a budget if the store, the policy's name and the key are the same,
+// whatever the rest of their policies.
 func NewLimiters(c Config) (*Limiters, error) {
 	l := new(Limiters)
 	var unused error
@@ -54,9 +54,9 @@ func (l *Limiters) SetPolicies(policies []Policy) error {
 // to [NewLimiters] or [Limiters.SetPolicies].
 func (l *Limiters) Policies() []Policy { return slices.Clone(l.policies.Load().given) }
 
-// Limiter returns a limiter for the budgets of one of the policies, as they are now,
-// with the same MaxWait and Observe: to close and open them by hand, to look at them, or
-// for work that needs no other.
+// Limiter returns a limiter for the budgets of one of the policies, as they are now, with
+// the same MaxWait and Observe: to close and open the budgets by hand, to look at them, or
+// for work that needs only this policy.
 func (l *Limiters) Limiter(policy string) (*Limiter, error) {
 	p, err := l.policies.Load().policyNamed(policy, "the limiters have")
 	if err != nil {
@@ -65,12 +65,12 @@ func (l *Limiters) Limiter(policy string) (*Limiter, error) {
 	return newLimiter(&l.engine, p), nil
 }
 
-// Acquire waits until all budgets have room for what the work demands of them, takes it
+// Acquire waits until all budgets have room for the demands of the work, books all of them
 // in one step, and returns a permit. Until then it takes nothing, so work that waits for
-// one budget does not keep another from use. Demands of one budget add up. Without
-// demands it fails with a [ConfigError]: work that is free has demands that are [Free].
+// one budget does not keep the rest from use. Demands of one budget add up. Without demands
+// Acquire fails with a *[ConfigError]: free work has demands that are [Free].
 //
-// It waits and fails as [Limiter.Acquire] does. Call [Permit.Release] when the work is
+// Acquire waits and fails as [Limiter.Acquire] does. Call [Permit.Release] when the work is
 // done, if one of the limits is [Concurrency]: the end of ctx does so, too.
 func (l *Limiters) Acquire(ctx context.Context, demands ...Demand) (*Permit, error) {
 	// Acquire is so small that it is inlined. So a permit that does not leave the function of
@@ -78,9 +78,9 @@ func (l *Limiters) Acquire(ctx context.Context, demands ...Demand) (*Permit, err
 	return l.acquireDemands(ctx, &Permit{more: make([]permitRow, moreRows)}, demands)
 }
 
-// AcquireRequest is Acquire for work that a request describes: the policies that match
-// it, their Key and their Cost say what it demands. The request is not sent, and its
-// context is the caller's.
+// AcquireRequest is Acquire for work that a request describes: the demands are the policies
+// that match the request, with their Key and Cost. The request is not sent, and its context
+// is the caller's.
 func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 	return l.acquireRequest(&Permit{more: make([]permitRow, moreRows)}, req)
 }
@@ -114,7 +114,7 @@ func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
 	return a
 }
 
-// acquireDemands acquires what the demands cost, fills in p, and returns it.
+// acquireDemands acquires the charges of the demands, fills in p, and returns it.
 func (l *Limiters) acquireDemands(ctx context.Context, p *Permit, demands []Demand) (*Permit, error) {
 	a := l.newAcquisition(ctx)
 	p, err := l.acquire(ctx, p, a, func() error { return l.priceDemands(ctx, a, demands) })
@@ -122,7 +122,7 @@ func (l *Limiters) acquireDemands(ctx context.Context, p *Permit, demands []Dema
 	return p, err
 }
 
-// priceDemands sets what the demands cost under the policies as they are.
+// priceDemands sets the charges of the demands under the policies as they are.
 func (l *Limiters) priceDemands(ctx context.Context, a *quotedAcquisition, demands []Demand) error {
 	s := l.policies.Load()
 	return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.Priority))
@@ -154,6 +154,7 @@ func (l *Limiters) permit(ctx context.Context, p *Permit, a *quotedAcquisition, 
 	}
 
 	if !a.hasNoPolicy() {
+		// The tie gets a copy, because a is used again when the permit has been returned.
 		if a.Concurrent() && !a.Uncounted() {
 			p.tieSlots(ctx, &acquisition{a.Again(), a.engine})
 		}
@@ -163,14 +164,15 @@ func (l *Limiters) permit(ctx context.Context, p *Permit, a *quotedAcquisition, 
 	return p, nil
 }
 
-// Statuses asks the store what the budgets of the policies are like, as the policies are now: the
-// budget of each policy without a Key, and of the others those that callers of this transport used
-// last, within an hour, at most 16 of a policy, those that hold callers first. It begins to note
-// which budgets are used when it is called for the first time, and ends an hour after the last call.
+// Statuses asks the store for the status of the budgets of the current policies: the budget
+// of each policy without a Key, and at most 16 budgets of each policy with a Key, which
+// callers of this transport used within the last hour. Budgets that hold callers come
+// first. Statuses begins to note the used budgets at its first call, and stops an hour
+// after the last.
 //
-// The error is a *[StoreError] if the store did not answer all of that in time, if another store
-// stands in for it, or if callers wait for its answer. It is asked also if there is no budget to ask
-// about. What was answered all the same is returned with the error.
+// The error is a *[StoreError] if the store did not answer all questions in time, if a
+// second store stands in for it, or if callers wait for its answer. Without any budget
+// Statuses asks the store as well. Statuses that were answered are returned with the error.
 func (t *Transport) Statuses(ctx context.Context) (map[Budget]Status, error) {
 	return t.statuses(ctx, t.policies.Load())
 }
@@ -180,8 +182,8 @@ func (l *Limiters) Statuses(ctx context.Context) (map[Budget]Status, error) {
 	return l.statuses(ctx, l.policies.Load())
 }
 
-// mostAsked is how many questions the store is asked at a time.
-const mostAsked = 16
+// maxQuestions is how many questions the store is asked at a time.
+const maxQuestions = 16
 
 // statuses asks the store about the budgets that are known, and once about each group of the
 // fleet without a known budget, to learn whether the group's server answers.
@@ -205,7 +207,7 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 	failed := e.unansweredError()
 
 	var asked sync.WaitGroup
-	for range min(mostAsked, len(charges)) {
+	for range min(maxQuestions, len(charges)) {
 		asked.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(charges); i = int(next.Add(1)) - 1 {
 				st, err := Status{}, ctx.Err()
@@ -225,16 +227,17 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 		})
 	}
 
-	if asked.Wait(); failed != nil {
+	asked.Wait()
+	if failed != nil {
 		return all, &StoreError{failed}
 	}
 
 	return all, nil
 }
 
-// recentCharges returns a charge of cost 1 for each budget that is known: those of policies
-// without a Key, and those that callers used last. From its first call on the budgets that callers
-// use are noted.
+// recentCharges returns a charge of cost 1 for each known budget: the budgets of policies
+// without a Key, and the budgets that callers used last. From its first call on the engine
+// notes which budgets callers use.
 func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 	known := e.callers.RecentBudgets(func(policy string) bool { return s.byName[policy] != nil })
 	for i := range s.policies {
@@ -256,8 +259,8 @@ func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 	return charges
 }
 
-// unasked returns the groups of the policies of the Fleet scope to which none of the charges
-// belongs; only "" if there are no such policies.
+// unasked returns the groups of the policies of the Fleet scope to which none of the
+// charges belongs. Without such policies it returns the group "".
 func unasked(s *policySet, charges []store.Charge) map[string]bool {
 	groups := make(map[string]bool)
 	for i := range s.policies {
@@ -279,15 +282,15 @@ func unasked(s *policySet, charges []store.Charge) map[string]bool {
 	return groups
 }
 
-// A Demand is what a piece of work takes from one budget: see [Limiters.Acquire].
+// A Demand is the cost of a piece of work under one policy: see [Limiters.Acquire].
 type Demand struct {
 	Policy string // the name of one of the policies
-	Key    string // which of its budgets: required for a policy with a Key or Keyed, and a mistake for others
-	Cost   int    // 1 or more, or Free; zero means 1
+	Key    string // the key of its budget: required for a policy with a Key or Keyed, otherwise a mistake
+	Cost   int    // 1 or more, or Free, where 0 means 1
 
-	// Share is the name of the share to which the work belongs, and Weight how much the share gets beside
-	// others, from 1 to 1000: see [Policy.Share], which is not called. "" is no share, and a
-	// weight of 0 means 1. Of several demands of one budget the first counts.
+	// Share is the name of the share to which the work belongs, and Weight the share's weight, from
+	// 1 to 1000: see [Policy.Share], which is not called. The empty name is no share, and a weight of
+	// 0 means 1. Of several demands of one budget the first counts.
 	Share  string
 	Weight int
 }
@@ -297,7 +300,7 @@ func noDemands(otherwise string) error {
 	return &ConfigError{"", "demands", errors.New("are missing: name what the work takes" + otherwise)}
 }
 
-// priceDemands sets the quote to what the demands of work with a priority cost.
+// priceDemands sets the quote to the charges of demands, for work with a priority.
 func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) error {
 	q.charges, q.policies, q.zeroCost = q.charges[:0], q.policies[:0], q.zeroCost[:0]
 	if len(demands) == 0 {
@@ -355,7 +358,8 @@ func (p *compiledPolicy) checkDemandedShare(d *Demand) error {
 func (q *quote) add(p *compiledPolicy, c store.Charge) {
 	for i := range q.charges {
 		if old := &q.charges[i]; old.Budget == c.Budget {
-			old.Cost = min(old.Cost, store.MaxCost+1) + min(c.Cost, store.MaxCost+1) // bounded, so that a sum above the limit cannot overflow
+			// Bounded, so that a sum above the limit cannot overflow.
+			old.Cost = min(old.Cost, store.MaxCost+1) + min(c.Cost, store.MaxCost+1)
 			return
 		}
 	}

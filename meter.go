@@ -12,8 +12,9 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// meterBody has the meters of the policies read along while the caller reads a response's body.
-// costs are what the response itself has told: their policies need no meter.
+// meterBody has the meters of the policies read along while the caller reads a response's
+// body. A policy whose cost is in costs, because the response itself stated it, needs no
+// meter.
 func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
 		return
@@ -83,22 +84,22 @@ func (m *policyMeter) cost() (cost int) {
 type meteredBody struct {
 	io.ReadCloser
 	r      *roundTrip
-	coding string // of the body; "": none
+	coding string // of the body, or ""
 
 	mu      sync.Mutex // a body may be closed while it is read
 	meters  []policyMeter
 	writing bool   // the meters see a piece of the body, without the mutex: they are the program's own
-	coded   []byte // the body so far, if it has a coding
-	long    bool   // it was longer than mostCoded
+	coded   []byte // the part of the body that was read, if it has a coding
+	long    bool   // it was longer than maxCoded
 	over    bool
 }
 
-// mostCoded and mostDecoded bound what is kept of a body that has a coding, and the text that comes
-// out of it. Such a body is decoded in one step when it is over, so that no goroutine waits for a
-// caller that forgets the body.
+// maxCoded bounds the kept part of a body that has a coding, and maxDecoded the decoded text. Such
+// a body is decoded in one step when it is over, so that no goroutine waits for a caller that
+// forgets the body.
 const (
-	mostCoded   = 1 << 20
-	mostDecoded = 16 << 20
+	maxCoded   = 1 << 20
+	maxDecoded = 16 << 20
 )
 
 // Read implements [io.Reader].
@@ -139,7 +140,7 @@ func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
 	case b.coding == "":
 		b.writing = true
 		return true
-	case b.long || len(b.coded)+len(p) > mostCoded:
+	case b.long || len(b.coded)+len(p) > maxCoded:
 		b.long, b.coded = true, nil
 	default:
 		b.coded = append(b.coded, p...)
@@ -158,7 +159,8 @@ func (b *meteredBody) endWrite() {
 	}
 }
 
-// handOver has the costs settled behind the caller's back. Whoever books in one of the budgets waits for that.
+// handOver has the costs settled in the background. Bookings in one of the budgets wait for
+// the settlement.
 func (b *meteredBody) handOver() {
 	budgets := make([]store.Budget, len(b.meters))
 	for i := range b.meters {
@@ -195,8 +197,8 @@ func (b *meteredBody) settle() {
 	b.r.settleCosts(ctx, b.costs(ctx))
 }
 
-// costs returns what the meters say, as readCosts does. It needs no mutex: pass does nothing any
-// more.
+// costs returns the costs that the meters state, as readFeedback does. It needs no mutex:
+// pass does nothing any more.
 func (b *meteredBody) costs(ctx context.Context) (costs []int) {
 	if b.coded != nil {
 		b.decode()
@@ -216,10 +218,10 @@ func (b *meteredBody) decode() {
 	text, err := peek.Decoded(b.coding, bytes.NewReader(b.coded))
 	b.coded = nil
 	piece := make([]byte, 32<<10)
-	for most := mostDecoded; err == nil && most > 0; {
+	for left := maxDecoded; err == nil && left > 0; {
 		var n int
-		n, err = text.Read(piece[:min(most, len(piece))])
+		n, err = text.Read(piece[:min(left, len(piece))])
 		b.write(piece[:n])
-		most -= n
+		left -= n
 	}
 }

@@ -13,50 +13,50 @@ import (
 )
 
 // A Permit is leave to do one piece of work, which may start now. Any goroutine may call
-// Release, at any time, and one at a time the other methods.
+// Release, at any time. One goroutine at a time may call the remaining methods.
 //
-// A Permit has copies of all that it holds, and no pointer to the acquisition that got it: so the acquisition
-// can be used again, although the permit can be kept, and released twice.
+// A Permit copies everything that it holds, and has no pointer to the acquisition that got
+// it. So the acquisition can be used again, although the permit can be kept, and released
+// twice.
 type Permit struct {
 	engine   *engine // nil for a zero permit
 	start    acquire.Start
 	first    permitRow
 	more     []permitRow // behind the first, until they are set with room for moreRows
 	held     acquire.Hold
-	usedAt   time.Duration // when Renew returned, and the work began; 0: the work began at its start
-	slots    *slotTie      // what ends the slots of the permit; nil: it has none
-	unredeem func()        // notes that the place of the caller is good again; nil: it had none
+	usedAt   time.Duration // when Renew returned, and the work began; 0 if the work began at its start
+	slots    *slotTie      // ends the slots of the permit; nil for a permit without slots
+	unredeem func()        // makes the place of the caller good again; nil for a caller without a place
 	state    atomic.Uint32
 }
 
-// A permitRow is what the work of a permit takes from the budget of one policy.
+// A permitRow is the cost of a permit's work under one policy.
 type permitRow struct {
-	policy  *compiledPolicy // nil in a permit of no policies
-	key     [16]byte
-	cost    int
-	reserve int
-	share   store.Share
-	free    bool // the work takes nothing: the row is for Tell, and its cost is 1
+	policy   *compiledPolicy // nil in a permit of no policies
+	key      [16]byte
+	cost     int
+	keepFree int // as KeepFree of the charge
+	share    store.Share
+	isFree   bool // the work costs nothing: the row is for Tell, and its cost is 1
 }
 
-// charge returns the charge that the row was made of.
+// charge returns the charge from which the row was made.
 func (r *permitRow) charge() store.Charge {
 	c := r.policy.charge
-	c.Budget.Key, c.Cost, c.KeepFree, c.Share = r.key, r.cost, r.reserve, r.share
+	c.Budget.Key, c.Cost, c.KeepFree, c.Share = r.key, r.cost, r.keepFree, r.share
 	return c
 }
 
 // set sets the row to the charge of a policy.
-func (r *permitRow) set(p *compiledPolicy, c *store.Charge, free bool) {
-	*r = permitRow{p, c.Budget.Key, c.Cost, c.KeepFree, c.Share, free}
+func (r *permitRow) set(p *compiledPolicy, c *store.Charge, isFree bool) {
+	*r = permitRow{p, c.Budget.Key, c.Cost, c.KeepFree, c.Share, isFree}
 }
 
 // moreRows is for how many rows behind the first a permit under several policies has memory: it is enough for a
 // provider's table.
 const moreRows = fewPolicies - 1
 
-// The states of a permit: what it holds, and who may change that. A mutex in place of them would
-// cost memory.
+// The states of a permit. A mutex in place of them would cost memory.
 const (
 	permitHeld      uint32 = iota // the permit holds its start
 	permitBusy                    // the permit holds its start, which Renew or Settle is changing
@@ -71,14 +71,13 @@ func (p *Permit) acquisition() *acquisition {
 	return &acquisition{p.start.Caller(&p.engine.callers, p.charges(false)), p.engine}
 }
 
-// charges returns the charges of the budgets from which the work takes something, or of those from which it
-// takes nothing.
+// charges returns the charges under which the work is free, or the charges under which it costs something.
 func (p *Permit) charges(free bool) (charges []store.Charge) {
-	if p.first.policy != nil && p.first.free == free {
+	if p.first.policy != nil && p.first.isFree == free {
 		charges = append(charges, p.first.charge())
 	}
 	for i := range p.more {
-		if r := &p.more[i]; r.free == free {
+		if r := &p.more[i]; r.isFree == free {
 			charges = append(charges, r.charge())
 		}
 	}
@@ -87,8 +86,9 @@ func (p *Permit) charges(free bool) (charges []store.Charge) {
 
 // setRows has the permit keep the charges of an acquisition.
 //
-// It only writes to the permit, as tell and tieSlots do. If one of them stored elsewhere what it has read from the
-// permit, the compiler would move the permit of each caller of Limiters to the heap.
+// It only writes to the permit, as tell and tieSlots do. If one of them stored elsewhere a
+// value that it has read from the permit, the compiler would move the permit of each caller
+// of Limiters to the heap.
 func (p *Permit) setRows(a *quotedAcquisition) {
 	n := a.policyCount()
 	if rest := max(0, n-1); rest <= cap(p.more) {
@@ -128,7 +128,7 @@ func (p *Permit) setAndTell(ctx context.Context, a *acquisition) {
 	}
 }
 
-// tell tells the observer of the permit's start. The permit remembers what held the
+// tell tells the observer of the permit's start. The permit keeps the policy that held the
 // caller.
 func (p *Permit) tell(ctx context.Context, a *acquisition) {
 	p.held = a.Hold
@@ -136,8 +136,9 @@ func (p *Permit) tell(ctx context.Context, a *acquisition) {
 	a.ReportStart(ctx, p.held.Duration)
 }
 
-// Held returns the [EventStarted] of the permit: its Duration is how long Acquire and Renew held the caller, 0 if that
-// is not worth telling, and its Policy, Paused and Note say what held the caller last. The Policy is "" if none did.
+// Held returns the [EventStarted] of the permit. Its Duration is how long Acquire and Renew
+// held the caller, or 0 if they hardly did. Its Policy, Paused and Note are of the policy
+// that held the caller last. The Policy is "" if none did.
 func (p *Permit) Held() Event {
 	return Event{Kind: EventStarted, Policy: p.held.Policy, Paused: p.held.Paused, Note: p.held.Note, Duration: p.held.Duration}
 }
@@ -149,12 +150,12 @@ type slotTie struct {
 	ctx    context.Context // with which the permit was acquired
 	holder *acquisition    // that has the slots, made for the tie alone
 	ended  atomic.Bool     // the slots were given back, or whoever set ended gives them back
-	untie  func()          // nobody else needs to end the tie any more
+	untie  func()          // cancels the tie to the context or to the garbage collector
 }
 
-// tieSlots ties the slots that the permit holds to a context, or, if the end of the
-// context is not that of the work, to the permit itself. The holder has the slots, too, and belongs
-// to the tie from now on.
+// tieSlots ties the slots that the permit holds to a context or, if the work may outlive
+// the context, to the permit itself. The holder has the slots, too, and belongs to the tie
+// from now on.
 func (p *Permit) tieSlots(ctx context.Context, holder *acquisition) {
 	t := &slotTie{ctx: ctx, holder: holder}
 	if ctx.Done() == nil || optionsOf(ctx).waitOnly {
@@ -170,7 +171,7 @@ func (p *Permit) tieSlots(ctx context.Context, holder *acquisition) {
 // give the slots back.
 func (t *slotTie) take() bool { return !t.ended.Swap(true) }
 
-// end gives the slots back, unless that was done.
+// end gives the slots back, unless they were given back before.
 func (t *slotTie) end() {
 	if t.take() {
 		t.holder.ReleaseSlots()
@@ -210,9 +211,9 @@ func (p *Permit) releaseSlots() {
 	}
 }
 
-// ownAcquisition returns the permit's acquisition, whose slots nobody else gives back
-// from now on. It returns false, and the acquisition without its slots, if they were
-// given back before.
+// ownAcquisition returns the permit's acquisition, whose slots the caller alone gives back
+// from now on. It returns false, and the acquisition without its slots, if they were given
+// back before.
 func (p *Permit) ownAcquisition() (a *acquisition, whole bool) {
 	a = p.acquisition()
 	if p.slots == nil {
@@ -227,15 +228,13 @@ func (p *Permit) ownAcquisition() (a *acquisition, whole bool) {
 	return a, false
 }
 
-// Release says that the work is done. It ends what a limit of [Concurrency]
-// counts as in flight and does nothing for the limits that count starts. It may
-// be called more than once.
+// Release says that the work is done. It ends the work's slots under [Concurrency] and does
+// nothing under limits that count starts. It may be called more than once.
 //
-// What is in flight ends also when the context of Acquire ends, but for a context of
+// Slots end also when the context of Acquire ends, unless it is a context of
 // [WithWaitOnly]. If that context never ends, as [context.Background], and the program
-// drops the permit without a Release, the garbage collector ends what is in flight at
-// some time, and Observe gets an [EventDropped]: so keep the permit for as long as the
-// work lasts.
+// drops the permit without a Release, the garbage collector ends the slots some time later,
+// and Observe gets an [EventDropped]: so keep the permit for as long as the work lasts.
 func (p *Permit) Release() {
 	switch {
 	case p.state.CompareAndSwap(permitHeld, permitGone):
@@ -244,9 +243,9 @@ func (p *Permit) Release() {
 	}
 }
 
-// Cancel gives back all that the permit holds, its start too, because the work has not
-// begun and will not. It must not be called once the work has begun: a start that was
-// used would be given back. After Release it does nothing.
+// Cancel gives back everything that the permit holds, its start too, because the work has
+// not begun and will not. It must not be called once the work has begun: a used start would
+// be given back. After Release it does nothing.
 func (p *Permit) Cancel() {
 	if p.engine == nil || !p.beginChange() {
 		return
@@ -255,13 +254,15 @@ func (p *Permit) Cancel() {
 	p.state.Store(permitGone)
 	a, _ := p.ownAcquisition()
 	a.Cancel()
+
+	// The place of the work is good again, or the work would lose its rank.
 	if p.unredeem != nil {
 		p.unredeem()
 	}
 }
 
-// beginChange begins a change of what the permit holds, which endChange ends. It returns false,
-// and begins nothing, if the permit holds nothing or is being changed.
+// beginChange begins a change of the permit's holdings, which endChange ends. It returns
+// false, and begins nothing, if the permit holds nothing or is being changed.
 func (p *Permit) beginChange() bool { return p.state.CompareAndSwap(permitHeld, permitBusy) }
 
 // endChange ends a change. It returns false if Release was called meanwhile: then it releases.
@@ -281,15 +282,15 @@ var (
 	errContextEnded = errors.New("throttle: the permit was released, because its context has ended: acquire another, or use WithWaitOnly for a context that bounds the wait alone")
 )
 
-// Renew makes sure that the work may start now, for callers that prepared something
-// after Acquire: they call it right before the first byte leaves. It does nothing while
-// the start is fresh. If a budget was closed meanwhile, or more of [Policy.Jitter] is
-// over than can be spared, it gives the start back and books another one in the same
-// step, before the callers that stand in line. It waits for that as Acquire waits, with
-// a MaxWait of its own.
+// Renew ensures that the work may start now, for callers that prepared something after
+// Acquire: they call Renew right before the first byte leaves. It does nothing while the
+// start is fresh. If a budget was closed meanwhile, or too much of [Policy.Jitter] has
+// passed, Renew gives the start back and books a new start in the same step, before the
+// callers that stand in line. It waits for the new start as Acquire waits, with a MaxWait
+// of its own.
 //
-// After an error the permit holds nothing. It must not be called once the work has
-// begun: a start that was used would be given back.
+// After an error the permit holds nothing. Renew must not be called once the work has
+// begun: a used start would be given back.
 func (p *Permit) Renew(ctx context.Context) error {
 	if p.engine == nil || p.state.Load() == permitFree {
 		return nil
@@ -305,12 +306,13 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return errContextEnded
 	}
 
-	// This context may have a deadline where that of Acquire had none, and the other way round.
+	// This context may have a deadline where the context of Acquire had none, or no deadline where it had one.
 	o := optionsOf(ctx)
 	if o.setMaxWait || a.ByDefault {
 		a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, 0)
 	}
 
+	// Acquire does nothing while the start is fresh, because the acquisition is booked, not idle.
 	a.BeginWait(now())
 	err := a.Acquire(ctx, acquire.Wait{})
 	a.StopWatch()
@@ -327,7 +329,8 @@ func (p *Permit) Renew(ctx context.Context) error {
 		p.tieSlots(p.slots.ctx, a)
 	}
 
-	if p.usedAt = now(); a.Hold.Policy != "" {
+	p.usedAt = now()
+	if a.Hold.Policy != "" {
 		a.Hold.Duration = p.held.Duration + a.Waited()
 		p.held = a.Hold
 	}
@@ -339,36 +342,39 @@ func (p *Permit) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Tell says what the answer to the permit's work means, as a [Policy.Answer] does in a
-// [Transport]: by an error, a status, a body. With names of policies it is about their
-// budgets alone.
+// Tell reports the meaning of the answer to the permit's work, as a [Policy.Answer] does in
+// a [Transport]: the answer may be an error, a status, a body. With names of policies the
+// report is about the budgets of these policies only.
 //
-// Close closes the budgets for the whole fleet, for [MaxPenalty] at most. Without names it closes the first that
-// has a key, such as that of a tenant, and not those that others share; if none has a key, all. Nothing starts
-// before the end, not even work that has a permit, if it calls [Permit.Renew]; then one
-// start goes first, and the rest slowly; a refusal that comes right after the end closes
-// the budget for longer; and an Adaptive policy learns. A store that is away is asked again
-// until ctx ends, and for a minute if ctx has no deadline: do not give it a context
-// that has ended with the work. Close counts after Release, too.
+// Close closes the budgets for the whole fleet, for [MaxPenalty] at most. Without names
+// Close is about the first budget that has a key, such as a tenant's, and not about budgets
+// that tenants share. If no budget has a key, Close closes all. Nothing starts before the
+// end, not even work that has a permit, if it calls [Permit.Renew]. Then one start goes
+// first, and the rest slowly. A refusal that comes right after the end closes the budget
+// for longer, and an Adaptive policy learns. A store that is away is asked again until ctx
+// ends, and for a minute if ctx has no deadline: do not pass a context that has ended with
+// the work. Close counts after Release, too.
 //
-// A cost, which may be told as often as it becomes known better, changes what was booked: the
-// difference is charged, at the work's own start and even above the limit, or given
-// back. Work that was acquired at no cost stays free, what is in flight keeps its cost,
+// A cost may be told several times, as it becomes better known. It changes the booked cost:
+// the difference is charged, at the work's own start and even above the limit, or given
+// back. Work that was acquired as Free stays free, work under [Concurrency] keeps its cost,
 // and after Release a cost changes nothing.
 //
-// What is left lowers what the fleet believes to be left. Both are of one budget: name its
-// policy, or use [Permit.TellBudget], if the permit has several whose limits count.
+// A quota lowers the number of starts that the fleet believes to have left. A cost and a
+// quota are about one budget: name its policy, or use [Permit.TellBudget], if the permit
+// has several whose limits count.
 //
-// The verdict is for retriers: it changes nothing here. A mistake is a *[ConfigError],
-// and then nothing is told to the store. A *[StoreError] says that the store was not, or may not have been, told.
+// The verdict is for retriers and has no effect here. A mistake is a *[ConfigError], and
+// then nothing is told to the store. A *[StoreError] says that the store was not, or may
+// not have been, told.
 func (p *Permit) Tell(ctx context.Context, a Answer, policies ...string) error {
 	return p.tellBudgets(ctx, a, policies, func(c *store.Charge) bool {
 		return len(policies) == 0 || slices.Contains(policies, c.Budget.Policy)
 	})
 }
 
-// TellBudget does for one budget of a permit of several what Tell does: that of a
-// policy and a key.
+// TellBudget is Tell for one budget of a permit of several: the budget of a policy and a
+// key.
 func (p *Permit) TellBudget(ctx context.Context, policy, key string, a Answer) error {
 	budget := store.BudgetOf(policy, key)
 	return p.tellBudgets(ctx, a, []string{policy}, func(c *store.Charge) bool {
@@ -419,10 +425,11 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	defer cancel()
 	var errs []error
 
+	// First the penalty, because it is urgent for the whole fleet.
 	if a.Close > 0 {
 		closes := meant
 		if i := slices.IndexFunc(meant, acquired.isOfKey); i >= 0 && len(policies) == 0 {
-			closes = meant[i : i+1] // the refusal is about the first key, and not about what others share
+			closes = meant[i : i+1] // the refusal is about the first key, and not about shared budgets
 		}
 		errs = append(errs, acquired.penalize(ctx, closes, counted, a, ago))
 	}
@@ -440,7 +447,8 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	return errors.Join(errs...)
 }
 
-// policyOf returns the policy that an error names: the first that was named, or else that of the only charge.
+// policyOf returns the policy that an error names: the first named policy, or the policy of
+// the only charge.
 func policyOf(policies []string, charges []*store.Charge) string {
 	switch {
 	case len(policies) > 0:
@@ -451,9 +459,9 @@ func policyOf(policies []string, charges []*store.Charge) string {
 	return ""
 }
 
-// countedCharge returns the charge that what is left, or a cost, is about: the only one whose limit counts
-// starts, of those that are booked if there are any. It returns nil if there is none, and an error if there
-// are several.
+// countedCharge returns the charge to which a quota or a cost belongs: the only charge
+// whose limit counts starts, among the booked charges if there are any. It returns nil if
+// there is none, and an error if there are several.
 func (a *acquisition) countedCharge(charges []*store.Charge) (*store.Charge, error) {
 	counting := slices.DeleteFunc(slices.Clone(charges), func(c *store.Charge) bool { return !c.Limit.Counts() })
 	if slices.ContainsFunc(counting, a.isBooked) {
@@ -469,8 +477,8 @@ func (a *acquisition) countedCharge(charges []*store.Charge) (*store.Charge, err
 	return nil, &ConfigError{counting[0].Budget.Policy, "Answer", errors.New("the permit is one of several budgets: say with TellBudget which of them is meant")}
 }
 
-// penalize has the store close the budgets of charges, because of work that began ago. One of them, which
-// may be nil, does not learn if the answer says what is left of it.
+// penalize has the store close the budgets of charges, because of work that began ago. A
+// budget whose quota the answer states, counted, does not learn. counted may be nil.
 func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, counted *store.Charge, said Answer, ago time.Duration) error {
 	began := now()
 	var penalties []penalty
@@ -478,15 +486,17 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 		penalties = append(penalties, penalty{charge: c, length: min(said.Close, MaxPenalty), verdict: said.Verdict})
 	}
 
-	teaches := a.teachingPenalty(ctx, penalties, func(c *store.Charge) bool { return said.hasLeft && c == counted })
+	learning := a.learningPenalty(ctx, penalties, func(c *store.Charge) bool { return said.hasLeft && c == counted })
 
 	var errs []error
 	for i := range penalties {
 		passed := (now() - began).Truncate(time.Millisecond) // the report of the penalty before may have taken long
-		if penalties[i].length -= passed; penalties[i].length <= 0 {
+		penalties[i].length -= passed
+		if penalties[i].length <= 0 {
 			break
 		}
-		if err := a.reportPenalty(ctx, &penalties[i], ago+passed, ago, i == teaches); err != nil {
+
+		if err := a.reportPenalty(ctx, &penalties[i], ago+passed, ago, i == learning); err != nil {
 			errs = append(errs, &StoreError{err})
 		}
 	}
@@ -494,8 +504,8 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 	return errors.Join(errs...)
 }
 
-// settle changes the cost of a charge that the permit has. It does nothing if the permit holds nothing any
-// more, or if the work is free.
+// settle changes the cost of a charge that the permit has. It does nothing if the permit
+// holds nothing any more, or if the work is free.
 func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) error {
 	if !p.beginChange() {
 		return nil
@@ -512,7 +522,8 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 	c := &a.Booking.Charges[index]
 	before := c.Cost
 	a.callers.NoteCost(c.Budget.Policy, before, cost)
-	if cost = min(cost, mostSettled(c)); cost == before {
+	cost = min(cost, maxSettled(c))
+	if cost == before {
 		return nil
 	}
 
@@ -520,7 +531,7 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 	costs[index] = cost
 	err := a.store.Settle(ctx, &a.Booking, a.Grant, costs)
 	if err != nil {
-		// It is unknown which of the two costs is booked. The permit keeps the lower one: to give
+		// It is unknown which of the two costs is booked. The permit keeps the lower cost: to give
 		// back more than is booked would give back the start of other work.
 		cost, err = min(before, cost), &StoreError{err}
 	}

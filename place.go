@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -16,30 +15,33 @@ import (
 // come from a backup.
 const placeLife = 7 * 24 * time.Hour
 
-// Reserve is Acquire for work that can be put aside, such as a job of a queue. It returns a permit
-// if the work may start soon, and else a [Place]: the worker is free for other work, and the place
-// says when to come again, with the place. Only one of permit, place and error is not nil.
+// Reserve is Acquire for work that can be put aside, such as a job of a queue. It returns a
+// permit if the work may start soon. Otherwise it returns a [Place], and the worker is
+// free: the place says when to come again, with the place. Exactly one of permit, place and
+// error is not nil.
 //
-// Work that comes for the first time has no place, nil, and says what it demands. "Soon" is as long as
-// [WithMaxWait] of the context says, 2 seconds without it: for so long
-// Reserve waits in line. Config.MaxWait does not count. Let it be longer than the time between two
-// visits of the queue, if that is long: a job that is due is then there when its turn comes. A
-// deadline of the context ends the call, and not the place.
+// Work that comes for the first time passes a nil place and its demands. "Soon" is as long
+// as [WithMaxWait] of the context says, and 2 seconds without it: Reserve waits in line for
+// that time. Config.MaxWait does not count. Choose a time longer than the queue's polling
+// interval, if that is long: then a due job is in line when its turn comes. A deadline of
+// the context ends the call, and not the place.
 //
-// Work that has a place stands in line where it stood when it came first, before all callers of its priority that
-// came later, and with the priority that it had then. If its turn has not come, Reserve returns a place with
-// the same rank and another time to come. If its turn comes within half a second, or 150 milliseconds more
-// than a horizon, Reserve waits for it, also with a shorter WithMaxWait: otherwise the place would never come to its
-// turn. With demands the place must be one of the same budgets, and the work costs what the demands say. Without
-// demands it costs what the text of the place says, so who can change the text can change that.
+// Work that has a place stands in line where it stood when it came first, before all
+// callers of its priority that came later, and with the priority that it had then. If its
+// turn has not come, Reserve returns a place with the same rank and a later time to come.
+// If its turn comes within half a second, or 150 milliseconds more than a horizon, Reserve
+// waits for it even with a shorter WithMaxWait: otherwise the place would never come to its
+// turn. With demands, their budgets must be the budgets of the place, and their costs
+// count. Without demands the costs in the text of the place count, so whoever can change
+// the text can change the costs.
 //
-// A place is good for one permit, and again after [Permit.Cancel]. Limiters know of 8192 places that they redeemed
-// last. A place that another program has redeemed gets a permit once more, if there is room: it is one more
-// start within the limit.
+// A place is good for one permit, and again after [Permit.Cancel]. Limiters remember the
+// last 8192 places that they redeemed. A place that a different program has redeemed gets a
+// second permit, if there is room: one more start within the limit.
 //
-// The error is that of [Limiters.Acquire]: a *[LimitError] says here that no wait helps. A *[store.PlaceError] says
-// that the place cannot be redeemed at all: come again without it. After any other error the place is as good
-// as before.
+// The error is as from [Limiters.Acquire], and a *[LimitError] says that no wait helps. A
+// *[store.PlaceError] says that the place cannot be redeemed at all: come again without it.
+// After every other error the place stays good.
 func (l *Limiters) Reserve(ctx context.Context, place *Place, demands ...Demand) (*Permit, *Place, error) {
 	a, err := l.newReservation(ctx)
 	switch {
@@ -62,6 +64,8 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 	if err := checkPlace(place); err != nil {
 		return nil, nil, err
 	}
+
+	// Added before the work waits, so that of two callers with one place the second is refused.
 	if !l.redeemed.add(place.ID) {
 		return nil, nil, &store.PlaceError{Problem: store.PlaceRedeemed}
 	}
@@ -74,6 +78,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 			return err
 		}
 
+		// The turn is restored once: after a change of the policies the caller has a place in line.
 		turn, ok := a.store.RestoreTurn(&store.Booking{Charges: a.Booking.Charges, Priority: a.Priority}, place.Turn)
 		if !ok {
 			return &store.PlaceError{Problem: store.PlaceForeign}
@@ -96,8 +101,8 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 	return permit, later, err
 }
 
-// priceVisit sets the quote to what the work of a place costs: what its demands say, if it has any, which must be of
-// the budgets of the place.
+// priceVisit sets the quote to the cost of a place's work. If the work has demands, their
+// costs count, and their budgets must be the budgets of the place.
 func (q *quote) priceVisit(s *policySet, place *Place, demands []Demand) error {
 	err := q.pricePlace(s, place)
 	if err != nil || len(demands) == 0 {
@@ -130,8 +135,9 @@ func checkPlace(p *Place) error {
 	return nil
 }
 
-// CheckPlaces returns nil if the store of the limiters keeps places, and else the *[ConfigError] with which Reserve
-// fails. A program that needs places calls it at its start.
+// CheckPlaces returns nil if the store of the limiters keeps places, and otherwise the
+// *[ConfigError] with which Reserve fails. A program that needs places calls CheckPlaces at
+// its start.
 func (l *Limiters) CheckPlaces() error {
 	if !l.traits.Places {
 		return &ConfigError{"", "Store", errors.New("keeps no places: use memstore or redisstore, or call Acquire, which waits")}
@@ -159,20 +165,23 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 
 	a.Patience = defaultPatience
 	if o.setMaxWait && o.maxWait != 0 {
-		a.Patience = max(time.Millisecond, min(o.maxWait, farthest.Wait))
+		a.Patience = max(time.Millisecond, min(o.maxWait, store.MaxAhead))
 	}
 	return a, nil
 }
 
-// reserve returns the permit of a caller for the charges that price sets, or its place. old is the place with
-// which the caller came; nil: it came without one.
+// reserve returns the permit of a caller for the charges that price sets, or its place. old
+// is the place with which the caller came, or nil.
 func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, price func() error) (*Permit, *Place, error) {
 	permit, err := l.acquire(ctx, new(Permit), &a.quotedAcquisition, price)
+
+	// The patience was for the line only.
 	if permit != nil {
 		var unset contextOptions
 		permit.start.SetMaxWait(unset.maxWaitOr(ctx, l.defaultMaxWait)) // Renew has the MaxWait of the limiters
 	}
 
+	// A refusal that a wait would help becomes a place.
 	var limited *LimitError
 	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.Grant.HeldBy < 0 {
 		return permit, nil, err
@@ -204,31 +213,34 @@ func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration)
 	return p
 }
 
-// leastReturn is the least RetryAfter of a place.
-const leastReturn = 100 * time.Millisecond
+// minReturn is the shortest RetryAfter of a place.
+const minReturn = 100 * time.Millisecond
 
-// comeIn returns in how long a caller with a place should come again. It comes early by half of its patience, and stands
-// in line then. One that came before its time keeps its appointment.
+// comeIn returns in how long a caller with a place should come again. The caller comes
+// early by half of its patience, and then stands in line. A caller that came before its
+// time keeps its appointment.
 func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration) time.Duration {
 	c := &a.Booking.Charges[a.Grant.HeldBy]
 	if wait <= 0 { // nobody knows when a slot will be free
 		wait = a.Patience
 	}
 
-	if left := a.Patience / 2; old == nil || old.RetryAfter() < wait-left {
-		ctx, stop := context.WithTimeout(ctx, time.Second)
-		defer stop()
-		if appointed, err := a.store.Appoint(ctx, *c, wait, old != nil); err == nil {
-			wait = max(wait, appointed)
-		}
-
-		return max(leastReturn, wait-left)
+	early := a.Patience / 2
+	if old != nil && old.RetryAfter() >= wait-early {
+		return max(minReturn, old.RetryAfter())
 	}
 
-	return max(leastReturn, old.RetryAfter())
+	// The store spreads appointments, so that callers who leave one by one come back one by one.
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	if appointed, err := a.store.Appoint(ctx, *c, wait, old != nil); err == nil {
+		wait = max(wait, appointed)
+	}
+
+	return max(minReturn, wait-early)
 }
 
-// pricePlace sets the quote to what the work of a place costs.
+// pricePlace sets the quote to the costs in the text of a place.
 func (q *quote) pricePlace(s *policySet, place *Place) error {
 	q.charges, q.policies, q.zeroCost = q.charges[:0], q.policies[:0], q.zeroCost[:0]
 	for i := range place.Demands {
@@ -256,13 +268,13 @@ func (q *quote) pricePlace(s *policySet, place *Place) error {
 	return nil
 }
 
-// mostRedeemed is how many places limiters know at least that they have redeemed.
-const mostRedeemed = 8192
+// maxRedeemed is how many of the last redeemed places limiters remember at least.
+const maxRedeemed = 8192
 
 // redeemedPlaces are the places that were redeemed last. The zero value is ready.
 type redeemedPlaces struct {
 	mu         sync.Mutex
-	last, more map[[8]byte]struct{} // the last ones, and as many before them
+	last, more map[[8]byte]struct{} // up to maxRedeemed places each, where more is older
 }
 
 // add adds a place, and returns false if it is known.
@@ -273,14 +285,14 @@ func (r *redeemedPlaces) add(id [8]byte) bool {
 	if _, isMore := r.more[id]; isLast || isMore {
 		return false
 	}
-	if r.last == nil || len(r.last) == mostRedeemed {
+	if r.last == nil || len(r.last) == maxRedeemed {
 		r.last, r.more = make(map[[8]byte]struct{}), r.last
 	}
 	r.last[id] = struct{}{}
 	return true
 }
 
-// remove takes a place out that was not redeemed after all.
+// remove forgets a place whose work did not start.
 func (r *redeemedPlaces) remove(id [8]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -34,8 +34,8 @@ func goList(t *testing.T, args ...string) []string {
 // TestP15_OnlyTheStandardLibrary: a user of these packages links nothing else.
 func TestP15_OnlyTheStandardLibrary(t *testing.T) {
 	contract := module + "/store"
-	acquire := []string{module + "/internal/farthest", module + "/internal/outage", contract, module + "/internal/acquire"}
-	ledger := []string{module + "/internal/farthest", contract, module + "/internal/ledger", module + "/internal/virtual", module + "/memstore"}
+	acquire := []string{module + "/internal/outage", contract, module + "/internal/acquire"}
+	ledger := []string{contract, module + "/internal/ledger", module + "/internal/virtual", module + "/memstore"}
 	for pkg, want := range map[string][]string{
 		".": append(slices.Clone(acquire),
 			module+"/internal/dialect", module+"/internal/match", module+"/internal/panics", module+"/internal/peek",
@@ -44,7 +44,7 @@ func TestP15_OnlyTheStandardLibrary(t *testing.T) {
 		"./store":            {contract},
 		"./internal/acquire": acquire,
 		"./memstore":         ledger,
-		"./stores/storetest": {module + "/internal/farthest", module + "/internal/lab/bubble", contract, module + "/stores/storetest"},
+		"./stores/storetest": {module + "/internal/lab/bubble", contract, module + "/stores/storetest"},
 	} {
 		require.Equal(t, want, goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg))
 	}

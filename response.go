@@ -14,31 +14,31 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A feedback is what the policies make of a response.
+// A feedback is the sum of the policies' Answers to a response.
 type feedback struct {
 	penalties []penalty
 	quotas    []quota
-	costs     []int         // of all charges, asBooked where the response does not say; nil: it says nothing
+	costs     []int         // of all charges, asBooked where the response states none; nil if it states none at all
 	verdict   Verdict       // of the policies whose budgets stay open
 	arrived   time.Duration // when the response came
 }
 
-// A quota is what a response says is left of the budget of a charge.
+// A quota is the free part of a charge's budget, as a response states it.
 type quota struct {
 	charge *store.Charge
 	Quota
 }
 
-// applyResponse lets every policy of the request look at its response, before the
-// caller gets it. It closes the budgets for which the response means a penalty,
-// lowers those that have less left than was believed, and settles costs that were
-// only estimated.
+// applyResponse lets every policy of the request look at its response, before the caller
+// gets it. It closes the budgets for which the response means a penalty, lowers budgets to
+// the quotas that the response states, and settles costs that were only estimated.
 func (r *roundTrip) applyResponse(resp *http.Response) {
 	if r.hasNoFeedback(resp) {
 		r.endOutages()
 		return
 	}
 
+	// Marked before the report, because a slow report does not keep the response from its caller.
 	f := r.readFeedback(resp)
 	r.mark(resp, f)
 
@@ -64,17 +64,19 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 // isEmpty reports whether the store need not hear of the response.
 func (f *feedback) isEmpty() bool { return f.penalties == nil && f.quotas == nil && f.costs == nil }
 
-// handOver has the store hear of a feedback behind the caller's back. Whoever books in a budget of which less is left
-// than the store believes waits for that. It returns false if the store has too much to hear already.
+// handOver has the store told of a feedback in the background. Bookings in the budgets of
+// lowered wait for that. It returns false if the store has too many reports to take
+// already.
 func (r *roundTrip) handOver(f feedback) bool {
 	return r.callers.HandOver(func() {
-		r.reportPenalties(f) // those of shadow policies
+		r.reportPenalties(f) // of shadow policies only
 		r.reportUse(f)
 	}, r.lowered(f))
 }
 
-// lowered returns the budgets of which less is left than the store believes, so that another request like this one
-// might not fit: the request has cost more than was booked, or the upstream says that less than its cost is left.
+// lowered returns the budgets that the feedback lowers so far below the store's belief that
+// a request like this one may not fit: the request cost more than was booked, or the
+// upstream has less than its cost left.
 func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
 	for i, cost := range f.costs {
 		if c := &r.Booking.Charges[i]; cost > c.Cost && !c.Shadow {
@@ -89,9 +91,10 @@ func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
 	return all
 }
 
-// reportFirst keeps the response from its caller until the store has heard of the penalties, but not for long. Then
-// the report goes on: the fleet must hear of the response. If the store has too much to hear already, it hears of
-// all the response says before the caller goes on.
+// reportFirst keeps the response from its caller until the store has heard of the
+// penalties, but not for long. Then the report goes on: the fleet must hear of the
+// response. If the store has too many reports to take already, the caller waits for the
+// whole report.
 func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 	reported := make(chan struct{})
 	go func() {
@@ -108,6 +111,7 @@ func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 		return
 	}
 
+	// The caller's next attempt should meet the closed budget.
 	timer := time.NewTimer(r.ReportTime())
 	defer timer.Stop()
 
@@ -182,17 +186,18 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 		f.penalties = r.leaveOpen(f.penalties)
 	}
 
+	// After the Answers, which may look at the body, and before costs is cut down to changes.
 	r.meterBody(resp, f.costs)
 	if r.areBooked(f.costs) {
 		f.costs = nil
 	}
 
-	resp.Request = req // responseDelay may have set another
+	resp.Request = req // responseDelay may have replaced it
 	return f
 }
 
-// leaveOpen takes those penalties out that the default reads though the refusal is about another budget: that of
-// the first policy with a key.
+// leaveOpen removes the penalties that the default reads although the refusal is about a
+// different budget: the budget of the first policy with a key.
 func (r *roundTrip) leaveOpen(all []penalty) []penalty {
 	meant := slices.IndexFunc(all, func(p penalty) bool { return r.isOfKey(p.charge) })
 	if meant < 0 {
@@ -202,8 +207,9 @@ func (r *roundTrip) leaveOpen(all []penalty) []penalty {
 	return slices.DeleteFunc(all, func(p penalty) bool { return p.byDefault && !p.charge.Shadow && p.charge != refused })
 }
 
-// readAnswer returns what a response means under a policy. The default reads a response of which the
-// policy's own function does not say what becomes of the request or of the budget: then byDefault is true.
+// readAnswer returns the meaning of a response under a policy. If the policy's own function
+// decides nothing about the request or the budget, the default reads the response, and
+// byDefault is true.
 func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Response) (a Answer, byDefault bool) {
 	if p.Answer != nil {
 		said, err := p.answer(resp)
@@ -231,18 +237,19 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 	return a, byDefault
 }
 
-// errNoneLeft says that an answer says what is left where nothing is counted.
+// errNoneLeft is the error of an answer that states a quota where nothing is counted.
 var errNoneLeft = errors.New("says what is left, but the limit counts no starts, so there is no number that an answer could lower: set a limit with a number")
 
-// quotaOf returns what an answer, which was sent delay ago, says is left of the budget of a charge. ok is
-// false if it does not say, or if the limit has no number that could be lowered.
+// quotaOf returns the quota of a charge's budget that an answer, which was sent delay ago,
+// states. ok is false if it states none, or if the limit has no number that could be
+// lowered.
 func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q quota, ok bool) {
 	left, ok := a.Left()
 	if !ok || c.Limit.Kind() == store.KindUnlimited {
 		return quota{}, false
 	}
 
-	// The upstream has counted what arrived before its own request. It may have counted
+	// The upstream has counted the requests that arrived before this one. It may have counted
 	// later arrivals, too, but nobody can tell.
 	left.Left, left.Age = max(0, left.Left), max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
 	left.Reset = max(0, min(left.Reset, MaxPenalty)-delay)
@@ -262,14 +269,15 @@ func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 	return time.Since(peek.SentAt(resp))
 }
 
-// mark has [AnswerOf] return what the policies have made of a response. A penalty counts as stored unless
-// its report has failed.
+// mark has [AnswerOf] return the policies' verdict on a response. A penalty counts as
+// stored unless its report has failed.
 func (r *roundTrip) mark(resp *http.Response, f feedback) {
 	m := mark{resp: resp, verdict: f.verdict}
 	if slices.ContainsFunc(f.penalties, func(p penalty) bool { return !p.charge.Shadow }) && m.verdict != VerdictPartly {
 		m.verdict = VerdictNone // a policy that closes its budget is believed
 	}
 
+	// Only the budgets that hold the next attempt count.
 	for i := range f.penalties {
 		p := &f.penalties[i]
 		if p.charge.Shadow || !r.isBooked(p.charge) {
@@ -282,7 +290,7 @@ func (r *roundTrip) mark(resp *http.Response, f feedback) {
 		}
 	}
 
-	// What closes nothing and comes from an upstream in trouble may come from half-done work.
+	// A refusal that closes nothing, with a status of 500 or above, may come from half-done work.
 	if m.verdict == VerdictRefused && m.closes == 0 && resp.StatusCode >= http.StatusInternalServerError && f.penalties == nil {
 		m.verdict = VerdictNone
 	}
@@ -300,8 +308,8 @@ func (r *roundTrip) holdsNobody(f feedback) bool {
 		!slices.ContainsFunc(f.quotas, func(q quota) bool { return held(q.charge) })
 }
 
-// reportPenalties tells the store, and the observer, what a response means for budgets that it closes. It tries to
-// report a penalty for as long as the penalty lasts.
+// reportPenalties tells the store, and the observer, of the budgets that a response closes.
+// It tries to report a penalty for as long as the penalty lasts.
 func (r *roundTrip) reportPenalties(f feedback) {
 	if f.penalties == nil {
 		return
@@ -309,7 +317,7 @@ func (r *roundTrip) reportPenalties(f feedback) {
 
 	arrived, took := now(), r.elapsed()
 	ctx, cancel := r.reportContext(acquire.ReportWait)
-	teaches := r.teachingPenalty(ctx, f.penalties, func(c *store.Charge) bool {
+	learning := r.learningPenalty(ctx, f.penalties, func(c *store.Charge) bool {
 		return slices.ContainsFunc(f.quotas, func(q quota) bool { return q.charge == c })
 	})
 	cancel()
@@ -317,22 +325,23 @@ func (r *roundTrip) reportPenalties(f feedback) {
 	for i := range f.penalties {
 		p := f.penalties[i]
 		p.length -= (now() - arrived).Truncate(time.Millisecond) // the report of the penalty before may have taken long
-		if p.length > 0 || i == teaches {
+		if p.length > 0 || i == learning {
 			ctx, cancel := r.reportContext(p.length)
-			err := r.reportPenalty(ctx, &p, r.elapsed(), took, i == teaches)
+			err := r.reportPenalty(ctx, &p, r.elapsed(), took, i == learning)
 			f.penalties[i].failed = err != nil || p.length <= 0
 			cancel()
 		}
 	}
 }
 
-// reportUse tells the store, and the observer, what a response says that the request has cost, and what is left.
+// reportUse tells the store, and the observer, of the costs and the quotas that a response
+// states.
 func (r *roundTrip) reportUse(f feedback) {
 	if f.costs != nil {
 		r.callStore(func(ctx context.Context) { r.settleCosts(ctx, f.costs) })
 	}
 
-	// After the costs: what the upstream says is left takes the true costs into account.
+	// Quotas come after the costs, because the upstream's quota takes the true costs into account.
 	for _, q := range f.quotas {
 		late := now() - f.arrived
 		over := q.Reset <= late && q.charge.Limit.Kind() != store.KindTokenBucket
@@ -359,13 +368,13 @@ func (r *roundTrip) callStore(call func(context.Context)) {
 
 // resetDoubt bounds by how much a stated reset may be too late: upstreams state it in whole
 // seconds, and a response is on its way for a while. The doubt is never longer than the limit's
-// window: a reset that is a window later than the end of a window belongs to another window.
+// window: a reset that is a window later than the end of a window belongs to the next window.
 const resetDoubt = 2 * time.Second
 
-// lowerQuota tells the store what is left of a budget. A store counts within the
-// limit's own windows, and holds requests for one window at most. If nothing is left
-// for longer than that, lowerQuota closes the budget: for days, if the upstream says
-// so, or until the end of a window that began at another time than the store's.
+// lowerQuota tells the store the quota of a budget. A store counts within the limit's own
+// windows, and holds requests for one window at most. If nothing is left for longer than a
+// window, lowerQuota closes the budget: for days, if the upstream says so, or until the end
+// of an upstream's window that began at a different time than the store's.
 func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 	c := q.charge
 	if err := a.store.Reconcile(ctx, *c, q.Quota); err != nil {
@@ -396,10 +405,10 @@ func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 	return nil
 }
 
-// asBooked is the cost of a charge of which a response does not say what it has cost.
+// asBooked is the cost of a charge whose cost a response does not state.
 const asBooked = -1
 
-// areBooked reports whether costs are those that were booked.
+// areBooked reports whether costs are equal to the booked costs.
 func (r *roundTrip) areBooked(costs []int) bool {
 	for i, cost := range costs {
 		if cost >= 0 && cost != r.Booking.Charges[i].Cost {
@@ -413,8 +422,8 @@ func (r *roundTrip) areBooked(costs []int) bool {
 // counts starts.
 func (r *roundTrip) settles(c *store.Charge) bool { return c.Limit.Counts() && !r.Uncounted() }
 
-// withCost returns costs, which may be nil, with that of the charge i. A cost below 0 changes
-// nothing.
+// withCost returns costs, which may be nil, with a cost for the charge i. A negative cost
+// changes nothing.
 func (r *roundTrip) withCost(costs []int, i, cost int) []int {
 	if cost < 0 {
 		return costs
@@ -422,12 +431,12 @@ func (r *roundTrip) withCost(costs []int, i, cost int) []int {
 	if costs == nil {
 		costs = slices.Repeat([]int{asBooked}, len(r.Booking.Charges))
 	}
-	costs[i] = min(cost, mostSettled(&r.Booking.Charges[i]))
+	costs[i] = min(cost, maxSettled(&r.Booking.Charges[i]))
 	return costs
 }
 
 // codings are the content codings that upstreams are known to use and that package peek cannot decode.
-// Events name no other coding: its name is a text that the upstream has chosen.
+// Events name these codings only: the name of an unknown coding is a text that the upstream has chosen.
 var codings = map[string]bool{"br": true, "zstd": true, "compress": true}
 
 // reportIllegible tells the observer, once for each policy, that a function of the
@@ -448,8 +457,8 @@ func (r *roundTrip) reportCoding(p *compiledPolicy, c *store.Charge, coding stri
 	r.observe(r.req.Context(), eventOf(EventIllegible, c, 0, err))
 }
 
-// settleCosts tells the store what the request has cost: a cost for each charge, asBooked for those
-// that keep theirs; nil: all do.
+// settleCosts tells the store the costs of the request: a cost for each charge, asBooked
+// for charges that keep theirs. With nil all charges keep their costs.
 func (r *roundTrip) settleCosts(ctx context.Context, costs []int) {
 	if costs == nil {
 		return
@@ -465,15 +474,16 @@ func (r *roundTrip) settleCosts(ctx context.Context, costs []int) {
 	}
 }
 
-// A settlement is what the store has been told of the costs of one request: by the response, and
-// by its body when that was over. The two may come at one time.
+// A settlement is the state of the costs of one request in the store: the response changes
+// them, and its body when it is over. Both may come at one time.
 type settlement struct {
 	mu     sync.Mutex
-	booked []store.Charge // the charges with the costs that the store has; nil: those of the booking
+	booked []store.Charge // the charges with the costs that the store has; nil until a cost differs from the booking
 }
 
-// tell tells the store what a start has cost: a cost for each charge, asBooked for those that keep
-// theirs. If that fails, failed has the charges whose costs the store does not know.
+// tell tells the store the costs of a start: a cost for each charge, asBooked for charges
+// that keep theirs. If that fails, failed has the charges whose costs the store does not
+// know.
 func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g store.Grant, costs []int) (failed []store.Charge, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -501,12 +511,151 @@ func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g stor
 			failed = append(failed, b.Charges[i])
 		}
 
-		// If it is unknown which of two costs the store has, the lower one counts: to give back more
-		// than is booked would give back the start of another request.
+		// If it is unknown which of two costs the store has, the lower cost counts: to give back more
+		// than is booked would give back the start of a different request.
 		if err == nil || cost < c.Cost {
 			c.Cost = cost
 		}
 	}
 
 	return failed, err
+}
+
+// A penalty is the consequence of a refusal for one budget.
+type penalty struct {
+	byDefault bool // the default read it, and not the policy's own function
+
+	charge  *store.Charge
+	length  time.Duration // how long the budget must stay closed from now on; not above 0 once the penalty is over
+	verdict Verdict       // of the policy on the request
+	failed  bool          // the store could not be told, or the penalty was over by then
+	outage  bool          // the upstream is down: it may be up again at any time, and bans nobody
+}
+
+// reportPenalty has the store close the budget of a penalty. The refused work began ago,
+// and its answer took the part took of that time. learns says that the budget may learn
+// from the refusal. After an error it is unknown whether the store has closed the budget.
+func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took time.Duration, learns bool) error {
+	c := p.charge
+	if p.outage {
+		return a.pauseBudget(ctx, c, p.length)
+	}
+
+	refusal := store.Refusal{Length: max(0, p.length), Ago: ago, Took: took}
+	if learns {
+		refusal.Start = a.Grant
+	}
+
+	from, to, err := a.store.Refuse(ctx, *c, refusal)
+	if err != nil {
+		a.reportFailure(ctx, c, refusal.Length, err)
+		return err
+	}
+
+	if a.observe == nil {
+		return nil
+	}
+
+	if p.length > 0 {
+		a.callers.NoteClosed(c.Budget, p.length)
+		a.observe(ctx, eventOf(EventPenalized, c, p.length, nil))
+	}
+
+	if to < from {
+		e := eventOf(EventLowered, c, 0, nil)
+		e.From, e.To = from, to
+		a.observe(ctx, e)
+	}
+
+	return nil
+}
+
+// pauseBudget has the store close a budget for d. After an error it is unknown whether the store
+// has closed the budget.
+func (a *acquisition) pauseBudget(ctx context.Context, c *store.Charge, d time.Duration) error {
+	if err := a.store.Pause(ctx, *c, d); err != nil {
+		a.reportFailure(ctx, c, d, err)
+		return err
+	}
+	if a.observe != nil {
+		a.callers.NoteClosed(c.Budget, d)
+		a.observe(ctx, eventOf(EventPenalized, c, d, nil))
+	}
+	return nil
+}
+
+// reportFailure tells the observer that the store did not take a report on a budget: a
+// penalty or a quota of length d, or a cost, with d 0.
+func (e *engine) reportFailure(ctx context.Context, c *store.Charge, d time.Duration, err error) {
+	if e.observe != nil {
+		failed := &StoreError{err}
+		e.observe(e.withQuestion(ctx, failed, []store.Charge{*c}), eventOf(EventStoreFailed, c, d, failed))
+	}
+}
+
+// isForAll reports whether a charge is of the budget that its policy has without a key.
+func isForAll(c *store.Charge) bool { return c.Budget.Key == store.BudgetOf(c.Budget.Policy, "").Key }
+
+// isOfKey reports whether a charge holds the caller in a budget of its key. By default a
+// refusal is about the first of these, and not about budgets that callers with different
+// keys share.
+func (a *acquisition) isOfKey(c *store.Charge) bool {
+	return !c.Shadow && a.isBooked(c) && !isForAll(c)
+}
+
+// isBooked reports whether a charge is one of the booked charges.
+func (a *acquisition) isBooked(c *store.Charge) bool {
+	for i := range a.Booking.Charges {
+		if c == &a.Booking.Charges[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// learningPenalty returns the index of the penalty from which an Adaptive budget learns
+// that the upstream allows less than the limit, or a negative number if there is none: see
+// docs/learning.md. If a response closes several Adaptive budgets only the fullest learns:
+// the refusal is not about a budget that was hardly used. A budget whose quota the response
+// states does not learn.
+func (a *acquisition) learningPenalty(ctx context.Context, penalties []penalty, stated func(*store.Charge) bool) int {
+	var able []int
+	for i := range penalties {
+		p := &penalties[i]
+		if c := p.charge; c.Adaptive && !c.Shadow && !p.outage && a.isBooked(c) && !stated(c) {
+			able = append(able, i)
+		}
+	}
+
+	if len(able) < 2 {
+		return slices.Max(append(able, -1))
+	}
+
+	fullest, maxFullness := -1, -1.0
+	for _, i := range able {
+		if f := a.fullness(ctx, penalties[i].charge); f > maxFullness {
+			fullest, maxFullness = i, f
+		}
+	}
+
+	return fullest
+}
+
+// fullness returns the used part of a budget, where 1 is all of it, or 0 if the store does
+// not say.
+func (a *acquisition) fullness(ctx context.Context, c *store.Charge) float64 {
+	st, err := a.store.Status(ctx, *c)
+	if err != nil {
+		return 0
+	}
+
+	capacity := float64(c.Limit.Capacity())
+	switch {
+	case c.Limit.Kind() == store.KindLeakyBucket:
+		capacity = 1 // one start counts at a time
+	case st.Ceiling > 0:
+		capacity *= st.Ceiling / float64(c.Limit.N())
+	}
+
+	return float64(st.Used) / capacity
 }

@@ -15,21 +15,21 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Transport is an [http.RoundTripper] that holds each request until all its
-// policies have room for it, then hands it to its base. It is safe for
-// concurrent use and has nothing to close.
+// A Transport is an [http.RoundTripper] that holds each request until all its policies have
+// room for it, then hands it to its base. It is safe for concurrent use and has nothing to
+// close.
 //
-// Only the near future is booked: 350 ms, or more where a window is longer than two
-// seconds or the store is far away. Requests that have to wait for longer stand in
-// line, by arrival, for the whole fleet. The line moves up when waiters leave, a request
-// turns out to have cost less, a limit is raised, or a ban ends. A request may lose its
-// start, because a connection took too long or a penalty came. Then it goes before all
-// requests that came later.
+// Only the near future is booked: 350 ms, or more where a window is longer than two seconds
+// or the store is far away. Requests that have to wait for longer stand in line, by
+// arrival, for the whole fleet. The line moves up when waiters leave, a request turns out
+// to have cost less, a limit is raised, or a ban ends. A request may lose its start,
+// because a connection took too long or a penalty came. Then it goes before all requests
+// that came later.
 //
-// A Transport never retries. It belongs inside a retrier, so that every attempt is charged;
-// the other way round one permit pays for all of them. [AnswerOf] tells retriers what the
-// policies make of an answer. Package choice is for requests that
-// several deployments can answer.
+// A Transport never retries. It belongs inside a retrier, so that every attempt is charged:
+// outside, one permit would pay for all attempts. [AnswerOf] tells retriers the policies'
+// verdict on a response. Package choice is for requests that several deployments can
+// answer.
 type Transport struct {
 	engine
 	base     http.RoundTripper
@@ -99,16 +99,16 @@ func (t *Transport) SetPolicies(policies []Policy) error {
 // to [New] or [Transport.SetPolicies].
 func (t *Transport) Policies() []Policy { return slices.Clone(t.policies.Load().given) }
 
-// Explain returns what sending the request would cost which budgets: one charge
-// for each policy that it matches. It sends nothing and asks no store. Charges
-// whose policy cannot price the request are left out.
+// Explain returns the charges of the request: one for each policy that it matches. It sends
+// nothing and asks no store. Charges whose policy cannot price the request are left out.
 func (t *Transport) Explain(req *http.Request) []store.Charge {
 	b, _ := t.policies.Load().quote(req)
 	return b.charges
 }
 
-// CloseIdleConnections calls the method of the same name of the base, if the base has
-// one. The default base belongs to this transport alone, so no other connection is closed.
+// CloseIdleConnections calls the method of the same name of the base, if the base has one.
+// The default base belongs to this transport alone, so connections of other transports
+// stay.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -126,7 +126,7 @@ func (t *Transport) Unwrap() http.RoundTripper { return t.base }
 // context's own error, and has spent nothing.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
-		return t.base.RoundTrip(req) // which says what is wrong with it
+		return t.base.RoundTrip(req) // which returns the error
 	}
 
 	var matchBuf [fewPolicies]int32
@@ -140,6 +140,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(req)
 	}
 
+	// Each pass is one attempt. A request under no policy, because it is free or the policies were
+	// replaced, leaves the loop and is sent free.
 	r := t.newRoundTrip(req)
 	err := r.priceRequest(policies, matched) // which budgets, which costs
 	for err == nil && !r.hasNoPolicy() {
@@ -174,9 +176,12 @@ func (r *roundTrip) refuse(err error) error {
 		r.reqBody.Close()
 	}
 	r.reportEnd(r.req.Context(), err)
+
+	// net/http expects this panic of a handler that aborts, so it must not end here as an error.
 	if abortsHandler(err) {
 		panic(http.ErrAbortHandler)
 	}
+
 	return err
 }
 
@@ -218,10 +223,11 @@ func (r *roundTrip) sendFree() (*http.Response, error) {
 	return resp, err
 }
 
-// sendAndLearn sends the request and applies its response. The attempt ends here, also
-// if the base panics, with two exceptions: if the caller gets the response, the attempt
-// ends with it, and after ErrDetach another attempt follows.
+// sendAndLearn sends the request and applies its response. The attempt ends here, also if
+// the base panics, with two exceptions: if the caller gets the response, the attempt ends
+// with it, and after ErrDetach a new attempt follows.
 func (r *roundTrip) sendAndLearn() (*http.Response, error) {
+	// Deferred, so that a base that panics leaves no slots behind.
 	goesOn := false
 	defer func() {
 		if !goesOn {
@@ -252,6 +258,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 	r.handedAt = now()
 	resp, err := r.t.base.RoundTrip(&r.sent)
 
+	// The error of the pre-write check says why the base failed.
 	stopped, checked := r.preWriteResult(resp != nil)
 	if stopped != nil {
 		err = stopped
@@ -275,6 +282,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 
 // prepare makes the request that the base gets.
 func (r *roundTrip) prepare() {
+	// A copy with its own URL: a RoundTripper must not change the caller's request, and abort does.
 	ctx := r.req.Context()
 	r.sentContext.Context, r.sentContext.attempt = ctx, r
 	r.sent = *r.req.WithContext(&r.sentContext)
@@ -282,6 +290,7 @@ func (r *roundTrip) prepare() {
 	r.sent.URL = &r.sentURL
 	r.sent.Body = r.reqBody
 
+	// Without GetBody one body serves all attempts, so a stopped attempt must be able to take it back.
 	if r.reqBody != nil && r.reqBody != http.NoBody && r.req.GetBody == nil {
 		r.revocable = &revocableBody{ReadCloser: r.reqBody}
 		r.sent.Body = r.revocable
@@ -303,6 +312,7 @@ func (r *roundTrip) wrapBody(resp *http.Response) {
 		return
 	}
 
+	// The body of a 101 must stay an io.ReadWriteCloser for its caller.
 	if w, ok := resp.Body.(io.ReadWriteCloser); ok {
 		b := &upgradedBody{w, r}
 		if r.canBeDropped() {
@@ -360,6 +370,7 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 	err := r.preWriteCheck(again)
 	ctx, events := r.endCheck(err)
 
+	// A base that sends a clone of the request is stopped only by a closed connection.
 	if err != nil {
 		closed := closeConn(info, r.req.URL.Scheme == "https")
 		r.mu.Lock()
@@ -367,29 +378,32 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 		r.mu.Unlock()
 	}
 
+	// The observer is told last, because it may take long, or call the Transport.
 	for _, e := range events {
 		r.t.observe(ctx, e)
 	}
 }
 
-// beginCheck begins the pre-write check, unless the request was stopped or is over. again says that the base
-// has written the request on another connection.
+// beginCheck begins the pre-write check, unless the request was stopped or is over. again
+// says that the base has written the request before, on a different connection.
 func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
 	r.awaitCheck()
 	if r.stopErr != nil || r.ended || r.quotedAcquisition == nil {
-		r.connClosed = false // the base has got another connection than the one that was closed
+		r.connClosed = false // the base has a new connection in place of the closed connection
 		return false, false
 	}
 
+	// Only the first connection tells how long a dial takes: a later one may come after a wait.
 	if !r.connSeen {
 		r.connSeen = true
 		r.dialTook = now() - r.handedAt
 		r.dials.add(r.req.URL.Host, r.dialTook, info.Reused)
 	}
 
+	// A second connection after the headers were written is a retry of the base.
 	r.checking = true
 	again, r.wrote = r.wrote, false
 	r.baseRetried = r.baseRetried || again
@@ -397,8 +411,9 @@ func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 	return again, true
 }
 
-// endCheck ends the pre-write check, and stops the request if err is not nil. It returns what the observer is
-// to be told. If the attempt has ended during the check, it gives back what the attempt holds.
+// endCheck ends the pre-write check, and stops the request if err is not nil. It returns
+// the events for the observer. If the attempt has ended during the check, endCheck gives
+// back everything that the attempt holds.
 func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -449,10 +464,10 @@ func (r *roundTrip) awaitCheck() {
 	}
 }
 
-// abort keeps the request from being written, because of err. Ending its context is not enough:
-// net/http hands a request to an HTTP/1 connection before it looks at the context. So abort
-// makes the URL one that cannot be written, and the request fails before its first
-// byte.
+// abort keeps the request from being written, because of err. Ending its context is not
+// enough: net/http hands a request to an HTTP/1 connection before it looks at the context.
+// So abort replaces the URL by a URL that cannot be written, and the request fails before
+// its first byte.
 func (r *roundTrip) abort(err error) {
 	r.stopErr = err
 	r.sentURL.Opaque = "\x7f"
@@ -475,27 +490,28 @@ func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 	return true
 }
 
-// preWriteCheck returns nil when the request may be written. It returns ErrDetach if
-// the connection is to be given back and another attempt made later. again is as in beginCheck.
+// preWriteCheck returns nil when the request may be written. It returns ErrDetach if the
+// connection is to be given back and a new attempt made later. again is as in beginCheck.
 func (r *roundTrip) preWriteCheck(again bool) error {
 	ctx, w := r.req.Context(), acquire.Wait{}
 	r.ExtendDeadline()
 	r.Lead = r.dialLead() // for an attempt that must connect again
 
 	if again {
-		// The base tries again on another connection. The request that it wrote on the
-		// first connection may have arrived, so the grant of that request is spent.
+		// The base tries again on a new connection. The request that it wrote on the first
+		// connection may have arrived, so its grant is spent.
 		r.Spend()
 		r.Variant = false
 		return r.Acquire(ctx, w)
 	}
 
+	// A base that has retried may have sent the request, so no further attempt may send it again.
 	w.Detaches, w.DetachAt = !r.baseRetried, now()+r.connectionHold()
 	r.Recheck()
 
 	err := r.Acquire(ctx, w)
 	if r.Variant && err != nil && ctx.Err() == nil {
-		err = acquire.ErrDetach // another variant may have room
+		err = acquire.ErrDetach // a different variant may have room
 	}
 
 	// A body that cannot be sent again keeps the request with its connection.
@@ -524,8 +540,8 @@ func (r *roundTrip) wroteHeaders() {
 	}
 }
 
-// noteWritten notes that the start is used. If the request left too late and there is an observer, it returns
-// what the observer is to be told.
+// noteWritten notes that the start is used. If the request left too late and there is an
+// observer, it returns the event for the observer.
 func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -536,7 +552,7 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 
 	r.wrote = true
 	if r.checking || r.quotedAcquisition == nil {
-		return nil, e, false // on another connection than the one that was written to, or answered before it was written
+		return nil, e, false // the headers went to a connection that no longer counts, or the answer came before them
 	}
 
 	r.StopWatch()
@@ -548,19 +564,22 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	return nil, e, false
 }
 
-// preWriteResult returns why the pre-write check stopped the request, nil if the check did
-// not, and whether the base called the check at all. answered says that the base returned a
-// response. The base has returned, so hardly any check runs any more. A check that does all the same keeps
-// the acquisition, which nobody needs if there is no response.
+// preWriteResult returns why the pre-write check stopped the request, or nil if the check
+// did not, and whether the base called the check at all. answered says that the base
+// returned a response. The base has returned, so a check hardly ever still runs. A check
+// that still runs keeps the acquisition, which nobody needs if there is no response.
 func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if answered {
 		r.awaitCheck()
 	}
 	if !r.checking {
 		r.StopWatch()
 	}
+
+	// The request may have reached the upstream, so its start is spent and it must not be sent again.
 	if r.stopErr == acquire.ErrDetach && (r.wrote || answered) {
 		return errSentAnyway, r.connSeen
 	}
@@ -572,8 +591,8 @@ func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) 
 // request that has to wait for longer waits without a connection.
 const maxConnectionHold = 4 * time.Second
 
-// rewindBody sets rewound to the request's body for another attempt, and reports whether there is
-// one: there is none if the base has touched the body of a request without GetBody.
+// rewindBody sets rewound to the request's body for the next attempt. It returns false if
+// the base has touched the body of a request without GetBody, which cannot be sent again.
 func (r *roundTrip) rewindBody() bool {
 	switch {
 	case r.reqBody == nil || r.reqBody == http.NoBody:
@@ -595,17 +614,17 @@ func (r *roundTrip) rewindBody() bool {
 	return true
 }
 
-// end ends the attempt: the response is over, or there is none. It frees the slots.
-// It may be called more than once. During a pre-write check it does not wait: then the
-// check gives back what the attempt holds.
+// end ends the attempt: the response is over, or there is none. It frees the slots. It may
+// be called more than once. During a pre-write check it does not wait: then the check gives
+// back everything that the attempt holds.
 func (r *roundTrip) end() {
 	if unbooked, err := r.noteEnd(); err != nil {
 		r.t.reportFailure(context.WithoutCancel(r.req.Context()), unbooked, 0, err)
 	}
 }
 
-// noteEnd is end without the observer. An error says that the start of a request that may have arrived
-// could not be booked, under a charge.
+// noteEnd is end without the observer. An error says that the start of a request that may
+// have arrived could not be booked, under the charge unbooked.
 func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -616,7 +635,7 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 
 	r.ended = true
 	if r.req.Context().Err() == nil {
-		// Otherwise the end of the caller's context ends sentContext, with the caller's own error.
+		// A caller's context that has ended ends sentContext itself, with the caller's own error.
 		r.sentContext.end(nil)
 	}
 
@@ -643,9 +662,11 @@ func (r *roundTrip) giveBack() {
 	}
 }
 
-// nextAttempt ends this attempt, whose connection was given back, and returns the attempt that
-// follows. The next attempt takes over the acquisition, but nothing that the base has seen.
+// nextAttempt ends this attempt, whose connection was given back, and returns the attempt
+// that follows. The next attempt takes over the acquisition, but nothing that the base has
+// seen.
 func (r *roundTrip) nextAttempt() *roundTrip {
+	// Without the acquisition this attempt gives nothing back when it ends: the next attempt owns it.
 	r.mu.Lock()
 	next := &roundTrip{
 		quotedAcquisition: r.quotedAcquisition,
@@ -653,13 +674,15 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 	}
 	r.quotedAcquisition, r.rewound = nil, nil
 	r.mu.Unlock()
+
 	r.end()
 	return next
 }
 
-// abandon is for an attempt that ErrDetach stopped, and that no other attempt follows, because
-// the base went on or panicked. The request may have arrived: its start stays booked or, if the
-// caller stood in line, a start is booked for the request now. It returns what bookArrival returns.
+// abandon is for an attempt that ErrDetach stopped and that has no next attempt, because
+// the base went on or panicked. The request may have arrived: its start stays booked or, if
+// the caller stood in line, a start is booked for the request now. It returns the results
+// of bookArrival.
 func (r *roundTrip) abandon() (unbooked *store.Charge, err error) {
 	if r.Stands() {
 		r.Cancel()
@@ -677,9 +700,9 @@ func (r *roundTrip) closeRewound() {
 	}
 }
 
-// bookArrival books a start, however far away, for a request that may have arrived. It takes no
-// slots, because the request is not in flight any more. If the store fails it returns the error, and a charge that
-// could not be booked.
+// bookArrival books a start, however far away, for a request that may have arrived. It
+// takes no slots, because the request is not in flight any more. If the store fails it
+// returns the error, and a charge that could not be booked.
 func (r *roundTrip) bookArrival() (unbooked *store.Charge, err error) {
 	b := store.Booking{Charges: slices.DeleteFunc(slices.Clone(r.Booking.Charges), countsSlot), MaxWait: store.AnyWait}
 	if len(b.Charges) == 0 {

@@ -18,28 +18,28 @@ import (
 )
 
 // A Choice is an [http.RoundTripper] that sends each request in the first of several
-// variants that may start: to one of several deployments, to one of several regions, as
-// one of several applications. Each variant has its own limits, which are policies of the
-// [throttle.Transport], and keeps them. It is meant for capacity that is yours: do not use it to
-// get around a provider's limits with several accounts. It is safe for concurrent use and
-// has nothing to close.
+// variants that may start: to one of several deployments, to one of several regions, as one
+// of several applications. Each variant has its own limits, which are policies of the
+// [throttle.Transport], and keeps them. A Choice is meant for capacity that is yours: do
+// not use it to get around a provider's limits with several accounts. It is safe for
+// concurrent use and has nothing to close.
 //
-// A variant that has room is taken, the one to be preferred first: see [Variant.Weight].
-// If none has room the request stands in the lines of all of them, and goes where it
-// can start first, so it moves when a variant becomes free early. Its priority and its
-// arrival count in each line. A variant that a penalty closes is left alone until it is
-// open again. If a variant is closed between the choice and the first byte, the request
-// chooses again.
+// Of the variants that have room the preferred variant is taken: see [Variant.Weight]. If
+// no variant has room the request stands in the lines of all of them, and goes where it can
+// start first, so it moves when a variant becomes free early. Its priority and its arrival
+// count in each line. A variant that a penalty closes is left alone until it is open again.
+// If a variant is closed between the choice and the first byte, the request chooses again.
 //
 // MaxWait and the deadline bound the wait for all variants together. A request is refused
-// at once if all lines together cannot serve it in time; else at the latest when MaxWait is
-// over. The [throttle.LimitError] is that of the variant that would have started first.
+// at once if all lines together cannot serve it in time, and otherwise at the latest when
+// MaxWait is over. The [throttle.LimitError] is the error of the variant that would have
+// started first.
 //
-// A request is sent once, in one variant, as by [throttle.Transport.RoundTrip]: an answer that is
-// a refusal is the caller's. So put a Choice inside a retrier; the next attempt takes another
-// variant. The answer's Request is the variant that was sent. A redirect is a request of
-// its own, to the host of the original request, and chooses anew. The zero Choice
-// refuses each request with a *[throttle.ConfigError].
+// A request is sent once, in one variant, as by [throttle.Transport.RoundTrip]: the caller
+// gets an answer that is a refusal. So put a Choice inside a retrier: the next attempt
+// takes a different variant. The answer's Request is the variant that was sent. A redirect
+// is a request of its own, to the host of the original request, and chooses anew. The zero
+// Choice refuses each request with a *[throttle.ConfigError].
 type Choice struct {
 	t        *throttle.Transport
 	variants []Variant
@@ -69,7 +69,7 @@ func (c *Choice) CloseIdleConnections() {
 func (c *Choice) Unwrap() http.RoundTripper { return c.t }
 
 // RoundTrip sends the first variant of the request that may start. It fails as
-// [throttle.Transport.RoundTrip] does, and if no variant of the request can be made.
+// [throttle.Transport.RoundTrip] does, and also if no variant of the request can be made.
 func (c *Choice) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c.t == nil {
 		if req.Body != nil {
@@ -86,31 +86,33 @@ func (c *Choice) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // A Variant is one way to send a request: see [Choice].
 type Variant struct {
-	// Name is what [Of] returns. Required, and of no other variant of the Choice.
+	// Name is the name that [Of] returns. Required, and unique in the Choice.
 	Name string
 
-	// Change makes the variant of a request: another host, path, key or header. It
-	// gets a copy, whose URL and Header it may change. The copy has the credentials and
-	// the cookies of the request: replace those that are not for this variant's host.
+	// Change makes the variant of a request: it sets a host, path, key or header. It gets a
+	// copy of the request, whose URL and Header it may change. The copy has the credentials
+	// and the cookies of the request: replace those if they are not for this variant's
+	// host.
 	//
-	// The body is that of the request, and must not be read. A variant whose body differs
-	// reads the one that r.GetBody returns, and sets Body, GetBody and ContentLength.
+	// The body is the request's body, and must not be read. A variant with a body of its
+	// own reads the request's body from r.GetBody, and sets Body, GetBody and
+	// ContentLength.
 	//
-	// Change is called at most once for a request, by the caller's goroutine. An error
-	// says that there is no such variant of this request: the others are taken. Defaults to
+	// Change is called at most once for a request, by the caller's goroutine. An error says
+	// that this request has no such variant: the remaining variants are used. Defaults to
 	// nil: the request as it is.
 	Change func(r *http.Request) error
 
-	// Weight is how often the variant is asked first: twice as often as one of half the
-	// weight. Variants without a weight are asked after those that have one, in the order in
-	// which they are listed. So without any weights the first is the primary, and the others
-	// get what it has no room for. Defaults to 0.
+	// Weight is how often the variant is asked first: twice as often as a variant of half
+	// the weight. Variants without a weight are asked after the variants that have one, in
+	// the order in which they are listed. So without any weights the first variant is the
+	// primary, and the rest get the requests for which it has no room. Defaults to 0.
 	Weight int
 }
 
-// Of returns the name of the variant to which a context belongs: that of
-// http.Response.Request, that of [throttle.Config.Observe], and that of a request in the
-// functions of a [throttle.Policy]; "" if it belongs to none.
+// Of returns the name of the variant to which a context belongs: the context of
+// http.Response.Request, of an event in [throttle.Config.Observe], or of a request in the
+// functions of a [throttle.Policy]. It returns "" if the context belongs to no variant.
 func Of(ctx context.Context) string {
 	name, _ := ctx.Value(variantKey{}).(string)
 	return name
@@ -144,8 +146,8 @@ func (v *Variant) change(r *http.Request) (err error) {
 	return v.Change(r)
 }
 
-// mostVariants is how many variants a request may have: see [throttle.Transport.RoundTripFirst].
-const mostVariants = 16
+// maxVariants is how many variants a request may have: see [throttle.Transport.RoundTripFirst].
+const maxVariants = 16
 
 // checkVariants returns all mistakes in the variants of a [Choice].
 func checkVariants(variants []Variant) error {
@@ -153,8 +155,8 @@ func checkVariants(variants []Variant) error {
 	wrong := func(text string, args ...any) {
 		errs = append(errs, &throttle.ConfigError{Field: "Variants", Err: fmt.Errorf(text, args...)})
 	}
-	if n := len(variants); n == 0 || n > mostVariants {
-		wrong("there are %d of them: use 1 to %d", n, mostVariants)
+	if n := len(variants); n == 0 || n > maxVariants {
+		wrong("there are %d of them: use 1 to %d", n, maxVariants)
 	}
 
 	names := make(map[string]bool)

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -48,7 +47,7 @@ func (s *Store) RestoreTurn(_ *store.Booking, kept []byte) (store.Turn, bool) {
 
 // Appoint implements [store.Store].
 func (s *Store) Appoint(_ context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
-	return s.appointments.make(s.clock.now(), &c, min(wait, farthest.Wait), again), nil
+	return s.appointments.make(s.clock.now(), &c, min(wait, store.MaxAhead), again), nil
 }
 
 // appointments has the appointments of all budgets.

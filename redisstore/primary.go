@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
@@ -66,7 +65,7 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 
 // Pause implements [store.Store].
 func (p *primary) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
-	_, _, err := p.pause(ctx, c, store.Refusal{Length: max(0, min(d, farthest.Wait))}, false)
+	_, _, err := p.pause(ctx, c, store.Refusal{Length: max(0, min(d, store.MaxAhead))}, false)
 	return err
 }
 
@@ -82,7 +81,7 @@ func (p *primary) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (
 	if wire.ForSlots(&c) {
 		r.Start.Handle = store.Handle{}
 	}
-	r.Length, r.Ago = max(0, min(r.Length, farthest.Wait)), max(time.Microsecond, r.Ago)
+	r.Length, r.Ago = max(0, min(r.Length, store.MaxAhead)), max(time.Microsecond, r.Ago)
 	return p.pause(ctx, c, r, false)
 }
 
@@ -101,7 +100,7 @@ func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, li
 		passed := time.Since(asked) // the request is built anew for each try, and Redis may have been away
 		q.Length = max(0, r.Length-passed)
 		if q.Ago > 0 {
-			q.Ago = min(q.Ago, farthest.Wait) + passed
+			q.Ago = min(q.Ago, store.MaxAhead) + passed
 		}
 		return q
 	})
@@ -208,7 +207,7 @@ func (p *primary) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) 
 // Appoint implements [store.Store].
 func (p *primary) Appoint(ctx context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
 	return conn.Ask(ctx, p.conn, nil, func() wire.Request[time.Duration] {
-		return wire.AppointRequest{Key: p.names.Appointments(&c.Budget), Wait: min(wait, farthest.Wait), Length: ledger.Distance(&c), Again: again}
+		return wire.AppointRequest{Key: p.names.Appointments(&c.Budget), Wait: min(wait, store.MaxAhead), Length: ledger.Distance(&c), Again: again}
 	})
 }
 

@@ -12,23 +12,24 @@ import (
 // itself. It does not bound the wait for a budget that a penalty has closed.
 const LongestWait = 5 * time.Minute
 
-// Backoff is a [retryablehttp.Backoff]. After an answer by which a policy has
-// closed a budget the next attempt waits in that budget, with the whole fleet, as
-// long as its context and MaxWait allow, and is refused at once if that is not long
-// enough. But a refusal may name a moment while the upstream is overloaded for
-// seconds. So the next attempt comes no earlier than after a back-off: from half of
-// shortest to all of it at first, and twice as long after each further attempt, up
-// to longest. If that is longer than the penalty, the rest of it is waited here.
+// Backoff is a [retryablehttp.Backoff]. After an answer by which a policy has closed a
+// budget the next attempt waits in that budget, with the whole fleet, as long as its
+// context and MaxWait allow, and is refused at once if that is not long enough. But a
+// refusal may name a moment while the upstream is overloaded for seconds. So the next
+// attempt comes no earlier than after a back-off: a random time from half of shortest to
+// shortest at first, doubled after each further attempt, up to longest. If the back-off is
+// longer than the penalty, Backoff returns the back-off.
 //
-// After anything else it is what the answer asks for, as [throttle.RetryAfter]
-// reads it and at most [LongestWait], and a random time on top: up to shortest
-// at first, up to twice as much after each further attempt, and never more than
-// longest. So callers that failed together do not come back together. After an
-// answer, in a client of [NewClient], all of it ends before the context does.
+// After every other answer Backoff returns the time that the answer asks for, as
+// [throttle.RetryAfter] reads it and at most [LongestWait], plus a random time: up to
+// shortest at first, doubled after each further attempt, and never more than longest. So
+// callers that failed together do not come back together. In a client of [NewClient] this
+// wait ends before the context does.
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
 	most := ceiling(shortest, longest, attempt)
 	room, bounded := room(resp)
 
+	// The budget holds the next attempt while the penalty lasts, so only a longer back-off is waited for here.
 	if penalty := throttle.AnswerOf(resp).Close; penalty > 0 {
 		d := most/2 + random(most-most/2)
 		if bounded && d >= room-penalty { // for one more attempt there may be time

@@ -27,25 +27,25 @@ import (
 //
 // It does not repeat
 //
-//   - what throttle itself did not send: a *[throttle.LimitError], a
+//   - a request that throttle itself did not send: a *[throttle.LimitError], a
 //     *[throttle.StoreError] and a *[throttle.ConfigError]. The wait was over
 //     or could not fit already;
 //   - anything once the context has ended;
 //   - a request whose body cannot be had again, because its GetBody is nil, so
 //     that nothing is ever repeated with an empty body;
-//   - a request that is not idempotent and was redirected: what redirected it
-//     may have acted on it;
+//   - a request that is not idempotent and was redirected: the server that redirected
+//     it may have acted on it;
 //   - an answer of which a policy says that it is certainly no refusal, or that a
 //     part was done all the same ([throttle.VerdictNotRefused], [throttle.VerdictPartly]),
 //     whatever its status;
 //   - an answer whose Retry-After is for this request alone to wait out, because
 //     no policy has closed a budget, and which asks for more than [LongestWait] or
 //     than the context allows. The caller gets that answer at once;
-//   - errors that stay: too many redirects, one to nowhere, a certificate that
+//   - permanent errors: too many redirects, a redirect to nowhere, a certificate that
 //     is not trusted, an unknown scheme, a field that is not valid.
 //
-// It never returns an error, so the request's own reaches the caller. A client
-// that was not made by [NewClient] does not tell what request has failed; then
+// CheckRetry never returns an error, so the request's own error reaches the caller. A
+// client that was not made by [NewClient] does not say which request has failed: then
 // the method alone decides.
 func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	switch {

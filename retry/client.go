@@ -20,27 +20,27 @@ const (
 	DefaultRetryWaitMax = 30 * time.Second // see [Backoff]
 )
 
-// NewClient returns a client whose every attempt passes through t and is
-// charged. t is a [throttle.Transport], a choice.Choice, where the next attempt
-// takes another variant, or an http.RoundTripper around one. It decides by [CheckRetry] and waits by [Backoff]; it logs nothing.
+// NewClient returns a client whose every attempt passes through t and is charged. t is a
+// [throttle.Transport], a choice.Choice, where the next attempt takes a different variant,
+// or an http.RoundTripper around one of these. The client decides by [CheckRetry] and waits
+// by [Backoff]. It logs nothing.
 //
-// It does not begin a wait of its own for which the context leaves too little
-// time: less than the answer asks for and RetryWaitMin. Then the caller gets the
-// answer, or the error, at once. Where a policy has closed the budget there is no
-// such wait: the repeat asks the budget, and if that does not fit, the caller gets
-// its *[throttle.LimitError] and the answer is dropped.
+// The client does not begin a wait of its own for which the context leaves too little time:
+// less than the answer asks for and RetryWaitMin. Then the caller gets the answer, or the
+// error, at once. Where a policy has closed the budget there is no such wait: the repeat
+// asks the budget, and if the wait does not fit, the caller gets its *[throttle.LimitError]
+// and the answer is dropped.
 //
-// When it gives up, the caller gets what [http.Client] would return: the last
-// answer with its body unread, or the last error, in which the URL is cut down
-// to its host, because tokens stand in paths and queries. Never both. Another
-// ErrorHandler that hands on the last answer hands on a body that is closed a
-// moment after its first read.
+// When the client gives up, the caller gets the result of [http.Client]: the last answer
+// with its body unread, or the last error, in which the URL is cut down to its host,
+// because tokens stand in paths and queries. Never both. A custom ErrorHandler that hands
+// on the last answer hands on a body that is closed a moment after its first read.
 //
-// The client does not close idle connections: t may be shared, and one request
-// that failed must not cost the others theirs. Call t.CloseIdleConnections.
+// The client does not close idle connections: t may be shared, and one request that failed
+// must not cost other requests their connections. Call t.CloseIdleConnections.
 //
-// Do not put another Transport into the client's HTTPClient. It would take the place of what
-// keeps connections, and of what tells CheckRetry which failed requests may be repeated.
+// Do not put a second Transport into the client's HTTPClient. It would replace the layer
+// that keeps connections, and that tells CheckRetry which failed requests may be repeated.
 func NewClient(t http.RoundTripper) *retryablehttp.Client {
 	c := &retryablehttp.Client{
 		HTTPClient:   &http.Client{Transport: attempts{t}},

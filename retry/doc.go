@@ -18,9 +18,9 @@
 //	retrier := retryablehttp.NewClient()
 //	throttle.New(throttle.Config{Base: &retryablehttp.RoundTripper{Client: retrier}, …}) // wrong
 //
-// There one charge pays for five requests. The limit is passed fivefold just
-// when the upstream is in trouble; the retries are not spaced; and the throttle
-// sees only the last answer, so that four refusals teach the fleet nothing.
+// There one charge pays for five requests. The limit is exceeded fivefold just
+// when the upstream is in trouble, the retries are not spaced, and the throttle
+// sees only the last answer, so that the fleet does not learn of four refusals.
 //
 // # Waiting
 //
@@ -40,21 +40,22 @@
 // [http.Client].Timeout of the standard client, like the deadline of a context, is
 // for a request with all its repeats. HTTPClient.Timeout is for one attempt, the
 // wait for its budget included; it is better not set. Where it is set, an
-// idempotent request whose attempt ran out of time is sent again. There is no other
-// bound on the time that repeats may take.
+// idempotent request whose attempt ran out of time is sent again. Nothing further
+// bounds the time that repeats may take.
 //
 // # What is repeated
 //
-// See [CheckRetry]. In short: a refusal always, because an upstream that refuses
-// does not act; what failed in any other way only if the request is idempotent or
-// says so with an Idempotency-Key. go-retryablehttp itself repeats a POST after any
-// failure, and so the upstream may do twice what was asked for once.
+// See [CheckRetry]. In short: a refused request is always repeated, because an
+// upstream that refuses does not act. A request that failed in any other way is
+// repeated only if it is idempotent, by its method or by an Idempotency-Key.
+// go-retryablehttp itself repeats a POST after any failure, and so the upstream may
+// act twice on one request.
 //
 // A refusal is a 429, and any answer below 500 that a policy's Answer takes for
-// refused ([throttle.VerdictRefused]), a 200 with a code in its body too. So no
-// Answer must say that of an answer that has granted what was asked. A policy that
-// says VerdictNotRefused knows that an answer is certainly no refusal: then it is not
-// repeated, even if it is a 429. Nor is what was done in part (VerdictPartly).
+// refused ([throttle.VerdictRefused]), a 200 with a code in its body too. So an
+// Answer must not return VerdictRefused for a request that was granted. After a
+// VerdictNotRefused the request is not repeated, even after a 429. Neither is a
+// request that was done in part (VerdictPartly).
 //
 // # Bodies
 //
@@ -76,7 +77,7 @@
 //
 // # Errors
 //
-// Errors are those of [http.Client], a *url.Error around the cause, without
-// "giving up after" and with no more of the URL than its host. The standard
-// client, being an [http.Client], puts the URL in again.
+// Errors are a *url.Error around the cause, as from [http.Client], without "giving up
+// after" and with only the host of the URL. The standard client, being an
+// [http.Client], puts the URL in again.
 package retry

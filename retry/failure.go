@@ -52,7 +52,7 @@ func reason(err error) error {
 }
 
 // giveUp is the ErrorHandler of the retrying client: it is called when a request is not sent again, and
-// returns what the caller gets. An answer goes to the caller as it is.
+// returns the caller's answer, as it is, or the caller's error.
 func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
 	if err == nil {
 		restore(resp)
@@ -61,7 +61,7 @@ func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
 	if resp != nil && resp.Body != nil {
 		resp.Body.Close()
 	}
-	if failed, ok := err.(*url.Error); ok { // not what a ResponseHandler has wrapped
+	if failed, ok := err.(*url.Error); ok { // and not an error that a ResponseHandler has wrapped
 		return nil, plain(failed)
 	}
 	return nil, err

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// drainTime is how long the next attempt waits for the body of the answer before
-// it, which go-retryablehttp reads to keep the connection. What takes longer is
-// not worth a connection, or would take forever.
+// drainTime is how long the next attempt waits for the body of the answer before it, which
+// go-retryablehttp reads to keep the connection. A body that takes longer is not worth a
+// connection, or would take forever.
 const drainTime = 100 * time.Millisecond
 
-// A spent body is that of an answer whose request is about to be repeated. It is
-// closed drainTime after its first read.
+// A spent body is the body of an answer whose request is about to be repeated. It is closed
+// drainTime after its first read.
 type spent struct {
 	io.ReadCloser
 	drain    func() *time.Timer // begins, once, the time after which the body is closed
-	deadline time.Time          // of the request with all its repeats; zero: none
+	deadline time.Time          // of the request with all its repeats, or zero
 }
 
 // spend makes the answer's body a spent one.

@@ -2,15 +2,14 @@ package store
 
 import "time"
 
-// Window returns the window of a FixedWindow or CalendarWindow that holds t:
-// start belongs to it, end to the next. Windows follow each other without gap
-// or overlap. For the other kinds, and for limits that [New] refuses, both
-// times are zero.
+// Window returns the window of a FixedWindow or CalendarWindow that holds t: start belongs
+// to the window, end to the next. Windows follow each other without gap or overlap. Both
+// times are zero for limits of every other kind, and for limits that Validate refuses.
 //
-// A day of the calendar begins at the first instant whose local date is that
-// day or a later one. That is midnight where midnight exists. It is the first
-// of two midnights where clocks are put back over one, so that a window never
-// returns, and a day that a zone leaves out has no window at all.
+// A day of the calendar begins at the first instant whose local date is that day or a later
+// one. That is midnight where midnight exists. Where clocks are put back over midnight it
+// is the first of two midnights, so that a window never returns. A day that a zone leaves
+// out has no window at all.
 func (l Limit) Window(t time.Time) (start, end time.Time) {
 	switch {
 	case l.kind != KindFixedWindow:
@@ -103,8 +102,8 @@ func firstInstant(date time.Time, loc *time.Location) time.Time {
 	}
 }
 
-// zoneBounds is t.ZoneBounds, but its end lies after t. That of ZoneBounds does
-// not on the last day of a leap year (golang/go#81583, seen with Go 1.26), and a
+// zoneBounds is t.ZoneBounds, except that its end lies after t. On the last day of a leap
+// year the end that ZoneBounds returns does not (golang/go#81583, seen with Go 1.26), and a
 // walk from end to end would never arrive.
 func zoneBounds(t time.Time) (start, end time.Time) {
 	const day = 24 * time.Hour

@@ -23,7 +23,7 @@ const (
 // A Unit is a period of the calendar.
 type Unit uint8
 
-// The units of a [CalendarWindow], beside those of [WeekFrom].
+// The units of a [CalendarWindow]. [WeekFrom] returns the units of weeks from any day.
 const (
 	Day     Unit = iota + 1 // from midnight to midnight
 	Week                    // from Monday, as in ISO 8601
@@ -32,7 +32,8 @@ const (
 	Year                    // from the 1st of January
 )
 
-// weekFrom is the unit of a week from Sunday. Those of the other days follow.
+// weekFrom is the unit of a week from Sunday. The units of weeks from Monday to Saturday
+// follow it.
 const weekFrom Unit = 16
 
 // WeekFrom returns the unit of a week that begins on a day, such as [time.Sunday].
@@ -77,7 +78,7 @@ func (u Unit) text() string {
 	return fmt.Sprintf("unit %d", uint8(u))
 }
 
-// usual is how long the unit is, more or less.
+// usual is the usual length of the unit: a month has 30 days.
 func (u Unit) usual() time.Duration {
 	const day = 24 * time.Hour
 	switch u {
@@ -93,19 +94,18 @@ func (u Unit) usual() time.Duration {
 	return 7 * day
 }
 
-// A Limit is a sentence that can be checked, such as "at most 20 starts in any
-// second". Make one with the constructors or with [ParseLimit]; print it with
-// [Limit.String]. The zero value is no limit and is refused by [New].
+// A Limit is a sentence that can be checked, such as "at most 20 starts in any second".
+// Make a Limit with the constructors or with [ParseLimit], and print it with
+// [Limit.String]. The zero Limit is no limit, and throttle.New refuses it.
 //
-// SlidingWindow (and PerSecond, PerMinute, PerHour) is right against every upstream
-// that counts n per interval. FixedWindow and CalendarWindow use all of a quota
-// where the upstream resets at known moments. LeakyBucket spaces starts out.
-// TokenBucket is right where the upstream keeps such a bucket, and only there.
-// Unlimited is for rows that have no number: it holds nothing until an answer closes
-// it. ParseLimit reads limits from text, such as "10000/20s" or
-// "5000/month Asia/Shanghai".
+// SlidingWindow (and PerSecond, PerMinute, PerHour) is right against every upstream that
+// counts n per interval. FixedWindow and CalendarWindow use all of a quota where the
+// upstream resets at known moments. LeakyBucket spaces starts out. TokenBucket is right
+// where the upstream keeps such a bucket, and only there. Unlimited is for rows without a
+// number: an unlimited budget is open until an answer closes it. ParseLimit reads limits
+// from text, such as "10000/20s" or "5000/month Asia/Shanghai".
 //
-// The upstream counts arrivals, not starts: see [Policy.Jitter].
+// The upstream counts arrivals, not starts: see the Jitter of a policy.
 type Limit struct {
 	kind  Kind
 	unit  Unit // FixedWindow of the calendar if not zero
@@ -139,9 +139,9 @@ func FixedWindow(n int, per time.Duration) Limit {
 	return Limit{kind: KindFixedWindow, n: n, per: per}
 }
 
-// CalendarWindow allows at most n starts in each day, week, month, quarter or year of
-// the calendar in the time zone loc; nil means UTC. Days of 23 and 25 hours and
-// months of any length are counted as the calendar has them.
+// CalendarWindow allows at most n starts in each day, week, month, quarter or year of the
+// calendar in the time zone loc. A nil loc means UTC. Days of 23 and 25 hours and months of
+// any length are counted as the calendar has them.
 func CalendarWindow(n int, unit Unit, loc *time.Location) Limit {
 	if loc == nil {
 		loc = time.UTC
@@ -156,58 +156,57 @@ func LeakyBucket(n int, per time.Duration) Limit {
 	return Limit{kind: KindLeakyBucket, n: n, per: per}
 }
 
-// TokenBucket allows what a bucket of burst tokens allows that n tokens flow
-// into in each per, evenly: in any interval of length d at most burst and d·n/per
-// starts together. It is right where the upstream keeps such a bucket (Shopify,
-// Amazon's SP-API). Where the upstream counts windows it is wrong, because it
-// lets burst + n through in one: use [SlidingWindow] there.
+// TokenBucket allows the starts that a bucket of burst tokens allows, into which n tokens
+// flow in each per, evenly: in any interval of length d at most burst and d·n/per starts
+// together. TokenBucket is right where the upstream keeps such a bucket (Shopify, Amazon's
+// SP-API). Where the upstream counts windows it is wrong, because it lets burst + n through
+// in one window: use [SlidingWindow] there.
 func TokenBucket(n int, per time.Duration, burst int) Limit {
 	return Limit{kind: KindTokenBucket, n: n, per: per, burst: burst}
 }
 
-// Concurrency allows at most n at any moment that have started and not ended. A
-// request ends when its answer's body is closed, at its end or has failed, when
-// the request fails, or when its context ends, whichever comes first; the
-// work of a [Limiter] ends with [Permit.Release]. What a process that died had in
-// flight ends within 30 seconds. An upstream may go on working at a request whose
-// context ended, and count it. A request whose body is neither read to its end nor
-// closed stays in flight until its context ends. If that has no deadline, and the
-// program drops the body, the garbage collector ends what is in flight at some time,
+// Concurrency allows at most n requests in flight at any moment. A request ends when its
+// answer's body is closed, is read to its end or fails, when the request fails, or when its
+// context ends, whichever comes first. The work of a Limiter ends with Permit.Release.
+// Requests of a process that died end within 30 seconds. An upstream may go on working at a
+// request whose context ended, and count it. A request whose body is neither read to its
+// end nor closed stays in flight until its context ends. If that context has no deadline,
+// and the program drops the body, the garbage collector ends the request some time later,
 // and Observe gets an EventDropped.
 //
-// When there will be room cannot be known beforehand. Callers stand in a line by
-// arrival, for the whole fleet, and are woken in that order; a refusal has a RetryAfter
-// of 0. A request that other policies hold takes no slot until its start has come. If no
-// slot is free then, the request gives the start back and gets in line.
+// Nobody can know beforehand when a slot will be free. Callers stand in line by arrival,
+// for the whole fleet, and are woken in that order. A refusal has a RetryAfter of 0. A
+// request that waits for the start that its rate limits allow takes no slot until the start
+// has come. If no slot is free then, the request gives the start back and gets in line.
 func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 
-// Unlimited allows everything until something closes the budget: a penalty or
-// [Limiter.Pause]. It is for a row of a provider's table that has no number, or
-// none that is known, and that refusals speak of all the same. A request that meets
-// such a row obeys its penalties as those of any other; while it is open the row
-// holds nothing, counts nothing and costs a store next to nothing: see the page on
-// [unlimited budgets].
+// Unlimited allows every start until a penalty or Limiter.Pause closes the budget. It is
+// for a row of a provider's table whose number does not exist or is not known, although
+// refusals speak of the row. A request that meets such a row obeys its penalties. While the
+// budget is open it holds nothing, counts nothing and costs a store next to nothing: see
+// the page on [unlimited budgets].
 //
 // [unlimited budgets]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/unlimited.md
 func Unlimited() Limit { return Limit{kind: KindUnlimited} }
 
-// MaxCost is the most that Settle can book for one start: 1<<40, and 1<<29 where an int has 32 bits.
+// MaxCost is the largest cost that Settle can book for one start: 1<<40, and 1<<29 where an
+// int has 32 bits.
 const MaxCost = 1 << (29 + 11*(^uint(0)>>63))
 
-// Counts reports whether starts are counted, so that one may turn out to have cost
-// something else.
+// Counts reports whether the limit counts starts, so that the cost of a start can be
+// settled later. Concurrency and Unlimited count none.
 func (l Limit) Counts() bool { return l.kind != KindConcurrency && l.kind != KindUnlimited }
 
 // Kind returns the limit's shape.
 func (l Limit) Kind() Kind { return l.kind }
 
-// N returns how many starts, costs summed, the limit allows per window; for a
-// TokenBucket how many tokens flow in per Per, for Concurrency how many may be
-// in flight. It is 0 for Unlimited, which has no number.
+// N returns the number of the limit: for a window the sum of costs that it allows, for a
+// TokenBucket how many tokens flow in per Per, for Concurrency how many requests may be in
+// flight. N is 0 for Unlimited, which has no number.
 func (l Limit) N() int { return l.n }
 
-// Capacity returns the largest cost that can ever fit: the burst of a
-// TokenBucket, 2^40 under Unlimited, N of every other limit.
+// Capacity returns the largest cost that can ever fit: the burst of a TokenBucket, MaxCost
+// under Unlimited, N of every other limit.
 func (l Limit) Capacity() int { return l.capacity() }
 
 // capacity is Capacity, without a copy of the limit.
@@ -221,12 +220,13 @@ func (l *Limit) capacity() int {
 	return l.n
 }
 
-// Per returns the length of the window; 0 for a CalendarWindow, whose windows
-// differ in length, and for Concurrency and Unlimited, which have none.
+// Per returns the length of the window. It is 0 for a CalendarWindow, whose windows differ
+// in length, and for Concurrency and Unlimited, which have no window.
 func (l Limit) Per() time.Duration { return l.per }
 
-// What a limit can be made of. A store counts in microseconds, keeps a budget
+// The bounds of a limit's numbers. A store counts in microseconds, keeps a budget
 // as long as its window, and adds costs up in numbers that Lua holds exactly.
+// MaxPeriod is the longest window.
 const (
 	maxStarts = 1 << 40
 	maxBurst  = 1 << 32
@@ -234,7 +234,7 @@ const (
 	MaxPeriod = 366 * 24 * time.Hour
 )
 
-// Validate reports everything that keeps l from being counted, for starts that
+// Validate returns an error that joins all reasons why l cannot be counted, for starts that
 // may arrive up to jitter after their grant.
 func (l Limit) Validate(jitter time.Duration) error {
 	if l.kind == 0 {
@@ -317,18 +317,19 @@ func (l Limit) validateBucket() error {
 	return nil
 }
 
-// The waiters of a window leave evenly. In a window of at most MaxEvenWindow that is always in use
-// starts are nearly per/n apart, and a store may place them a little further apart while the
-// window is full. In a longer window the last requests of a short job must not wait until the
-// window ends, so the starts of a full window leave within maxSpread.
+// The waiters of a window leave evenly. In a busy window of at most MaxEvenWindow starts are
+// nearly per/n apart, and a store may place them a little further apart while the window is full.
+// In a longer window the last requests of a short job must not wait until the window ends, so the
+// starts of a full window leave within maxSpread.
 const (
 	MaxEvenWindow = 2 * time.Second
 	maxSpread     = 250 * time.Millisecond
 )
 
-// Pace returns the [Charge.Pace] that package throttle asks for under the limit. Without a Pace all waiters of
-// a window would leave at one moment, come back at one moment, and be served in the order in
-// which the network happened to deliver them.
+// Pace returns the [Charge.Pace] that package throttle asks for under the limit. Without a
+// Pace all waiters of a window would leave at one moment, come back at one moment, and be
+// served in the order in which the network happened to deliver them. Pace is 0 for every
+// kind except SlidingWindow.
 func (l Limit) Pace() time.Duration {
 	if l.Kind() != KindSlidingWindow || l.N() < 1 {
 		return 0
@@ -340,8 +341,8 @@ func (l Limit) Pace() time.Duration {
 	return (within / time.Duration(l.N())).Truncate(time.Microsecond)
 }
 
-// A start is booked at most one horizon ahead: a caller that has to wait for longer stands in line.
-// The page on the [line] explains the numbers.
+// A start is booked at most one horizon ahead, and at least MinHorizon: a caller that has to wait
+// for longer stands in line. The page on the [line] explains the numbers.
 //
 // [line]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/line.md
 const (
@@ -349,8 +350,8 @@ const (
 	longHorizon = 750 * time.Millisecond
 )
 
-// Horizon returns the [Booking.Horizon] that package throttle asks for under the limit, if the
-// store is near. Of several limits the largest counts.
+// Horizon returns the [Booking.Horizon] that package throttle asks for under the limit, if
+// the store is near. A caller of several limits has the farthest of their horizons.
 func (l Limit) Horizon() time.Duration {
 	switch {
 	case !l.Counts() || l.N() < 1:

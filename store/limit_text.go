@@ -10,9 +10,9 @@ import (
 	"unicode"
 )
 
-// String prints the limit in the form that [ParseLimit] reads; the zero Limit
-// is "no limit". Reading it back gives the same limit if [New] accepts it and
-// its time zone has a name of the IANA database or a fixed offset.
+// String prints the limit in the form that [ParseLimit] reads. The zero Limit is "no
+// limit". ParseLimit returns an equal limit for the text if l is valid and its time zone
+// has a name of the IANA database or a fixed offset.
 func (l Limit) String() string {
 	switch l.kind {
 	case 0:
@@ -46,7 +46,7 @@ func (l Limit) String() string {
 //	40/s paced                LeakyBucket
 //	100/m fixed               FixedWindow
 //	100/day                   CalendarWindow in UTC; day, week, month, quarter or year
-//	500/week Sunday           CalendarWindow of weeks from Sunday, or from another day
+//	500/week Sunday           CalendarWindow of weeks from Sunday; from any day of the week
 //	5000/month Asia/Shanghai  CalendarWindow in a zone of the IANA database
 //	7/week +08:00             CalendarWindow at an offset from UTC
 //	2/s burst 40              TokenBucket
@@ -57,9 +57,9 @@ func (l Limit) String() string {
 // ("10000 per 20 seconds") are understood too. Words are in lower case; days of the
 // week may be in any.
 //
-// A limit that ParseLimit returns passes all checks of [New] but the one that
-// compares it with [Policy.Jitter]. An error says what was found, where, and
-// which forms are understood.
+// A limit that ParseLimit returns is valid, except that its window may be too short
+// for a policy's Jitter. An error quotes the text that was not understood, with its
+// offset, and lists the forms that are.
 func ParseLimit(s string) (Limit, error) {
 	p := limitParser{text: s, forms: limitForms}
 	l, err := p.limit()
@@ -72,9 +72,9 @@ func ParseLimit(s string) (Limit, error) {
 	return l, nil
 }
 
-// MarshalText implements [encoding.TextMarshaler] with the text of
-// [Limit.String]; the zero Limit is empty. A limit that could not be read back
-// is an error.
+// MarshalText implements [encoding.TextMarshaler] with the text of [Limit.String]. The zero
+// Limit is the empty text. MarshalText returns an error for a limit that UnmarshalText
+// could not read.
 func (l Limit) MarshalText() ([]byte, error) {
 	if l.kind == 0 {
 		return []byte{}, nil
@@ -86,8 +86,8 @@ func (l Limit) MarshalText() ([]byte, error) {
 	return []byte(text), nil
 }
 
-// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseLimit]; an
-// empty text is the zero Limit.
+// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseLimit]. The empty text is
+// the zero Limit.
 func (l *Limit) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*l = Limit{}
@@ -159,7 +159,7 @@ func (p *limitParser) limit() (Limit, error) {
 	return Limit{}, p.unexpected(at, `"paced", "fixed", "burst" or the end`)
 }
 
-// bucket reads what follows "burst".
+// bucket reads the burst, after the word "burst".
 func (p *limitParser) bucket(n int, per time.Duration) (Limit, error) {
 	burst, err := p.count()
 	if err == nil {
@@ -168,7 +168,7 @@ func (p *limitParser) bucket(n int, per time.Duration) (Limit, error) {
 	return TokenBucket(n, per, burst), err
 }
 
-// inFlight reads what follows "in".
+// inFlight reads the word "flight", after the word "in".
 func (p *limitParser) inFlight(n int) (Limit, error) {
 	if word, at := p.word(); word != "flight" {
 		return Limit{}, p.unexpected(at, `"flight"`)
@@ -176,8 +176,7 @@ func (p *limitParser) inFlight(n int) (Limit, error) {
 	return Concurrency(n), p.end()
 }
 
-// periodText prints a length without what Duration.String adds to it: "m" and
-// not "1m0s".
+// periodText prints a length shorter than Duration.String does: "m" and not "1m0s".
 func periodText(d time.Duration) string {
 	switch d {
 	case time.Second:
@@ -199,9 +198,9 @@ func periodText(d time.Duration) string {
 	return text
 }
 
-// zoneText names a zone; "" is UTC. A zone whose offset never changes is
-// printed as that offset, because the name of a [time.FixedZone] is the
-// caller's invention and may be the name of another zone.
+// zoneText names a zone; UTC is "". A zone whose offset never changes is printed as that
+// offset, because the name of a [time.FixedZone] is the caller's invention and may be the
+// name of a real zone.
 func zoneText(loc *time.Location) string {
 	epoch := time.Unix(0, 0).In(loc)
 	if start, end := epoch.ZoneBounds(); !start.IsZero() || !end.IsZero() {
@@ -227,11 +226,11 @@ var lengthNames = map[string]string{
 // A limitParser reads one text from left to right.
 type limitParser struct {
 	text  string
-	pos   int    // the offset in text of what is read next
-	forms string // what is understood, for errors
+	pos   int    // the offset in text of the next byte to read
+	forms string // the forms that are understood, for errors
 }
 
-// end reads nothing more.
+// end returns an error if the text goes on.
 func (p *limitParser) end() error {
 	if _, more := p.word(); more < len(p.text) {
 		return p.unexpected(more, "the end of a limit")
@@ -349,7 +348,7 @@ func (p *limitParser) skipSpace() {
 	p.pos = len(p.text) - len(rest)
 }
 
-// unexpected says that what stands from at to here is not what was wanted.
+// unexpected returns the error that the text between at and pos is not the wanted form.
 func (p *limitParser) unexpected(at int, want string) error {
 	found := "the end"
 	if at < len(p.text) {
@@ -358,7 +357,7 @@ func (p *limitParser) unexpected(at int, want string) error {
 	return fmt.Errorf("%s at offset %d is not %s; understood are %s", found, at, want, p.forms)
 }
 
-// parseZone reads what zoneText prints.
+// parseZone reads a zone as zoneText prints it.
 func parseZone(name string) (*time.Location, error) {
 	switch {
 	case name == "":

@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// A Place is a caller's place in line, without the caller: Limiters.Reserve returns it to work
-// that would have to wait. It says when to come again. Its text form is kept with the work, in a
-// job of a queue for instance, and any program of the fleet comes again with it.
+// A Place is a caller's place in line, without the caller: Limiters.Reserve returns a Place
+// to work that would have to wait. The text form of a Place is kept with the work, in a job
+// of a queue for instance, and any program of the fleet can come again with it.
 //
-// A place holds nothing of a budget. Nobody waits for a place that does not come again. A program changes no field.
+// A Place holds nothing of a budget, and nobody waits for a Place that does not come again.
+// A program must not change its fields.
 //
-// The text names policies, and keys as hashes. It has a checksum and no signature: who can write
-// the jobs can put work before other work of the same priority. The limits hold whatever the text
-// says.
+// The text names policies, and keys as hashes. It has a checksum and no signature: whoever
+// can write the jobs can put work before other work of the same priority. The limits hold
+// whatever the text says.
 type Place struct {
 	// ID is random. A place has the same ID after each visit.
 	ID [8]byte
@@ -25,35 +26,36 @@ type Place struct {
 	// Issued is when the work came last, by the clock of its program.
 	Issued time.Time
 
-	// When is the time at which the work should come again, by the clock of the program that
-	// reserved. Earlier it may be too early; later, other work may have gone first.
+	// When is the time at which the work should come again, by the clock of the program
+	// that reserved. Before When the turn may not have come; after When other work may have
+	// gone first.
 	When time.Time
 
 	Priority Priority
 	Demands  []PlaceDemand
-	Turn     []byte // as the store keeps it: see Store.KeepTurn
+	Turn     []byte // the store's own record of the arrival: see Store.KeepTurn
 }
 
-// A PlaceDemand is what the work of a place takes from one budget.
+// A PlaceDemand is the cost of a place's work under one policy.
 type PlaceDemand struct {
 	Policy string
 	Key    [16]byte // as in Budget
-	Cost   int      // 0: the work costs nothing under the policy
+	Cost   int      // 0 for work that is free under the policy
 }
 
-// RetryAfter returns how long it is until When: 0 if that has come.
+// RetryAfter returns how long it is until When, and 0 if When has passed.
 func (p *Place) RetryAfter() time.Duration { return max(0, time.Until(p.When)) }
 
-// String says when to come again. The text form is that of MarshalText.
+// String says when to come again. MarshalText returns the text form of the place.
 func (p *Place) String() string {
 	return "a place in line, to be redeemed at " + p.When.UTC().Format(time.RFC3339)
 }
 
 const (
 	placeForm     = 1    // the version of the text form
-	mostPlaceText = 8192 // bytes
-	mostPlaced    = 64   // demands
-	mostNamed     = 1024 // bytes of a policy's name
+	maxPlaceText  = 8192 // bytes
+	maxDemands    = 64   // of a place
+	maxPolicyName = 1024 // bytes
 )
 
 // MarshalText implements [encoding.TextMarshaler]. The text has only letters, digits, - and _.
@@ -81,7 +83,7 @@ func sealPlace(b []byte) []byte {
 // UnmarshalText implements [encoding.TextUnmarshaler]. The error is a *[PlaceError].
 func (p *Place) UnmarshalText(text []byte) error {
 	illegible := &PlaceError{Problem: PlaceIllegible}
-	if len(text) > mostPlaceText {
+	if len(text) > maxPlaceText {
 		return illegible
 	}
 
@@ -103,8 +105,8 @@ func (p *Place) UnmarshalText(text []byte) error {
 	read.Issued, read.When = time.Unix(r.number(), 0), time.UnixMilli(r.number())
 	read.Priority = Priority(max(int64(PriorityLow), min(r.number(), int64(PriorityHigh))))
 
-	for range r.count(mostPlaced) {
-		d := PlaceDemand{Policy: string(r.take(r.count(mostNamed)))}
+	for range r.count(maxDemands) {
+		d := PlaceDemand{Policy: string(r.take(r.count(maxPolicyName)))}
 		copy(d.Key[:], r.take(len(d.Key)))
 		d.Cost = r.count(MaxCost + 1)
 		read.Demands = append(read.Demands, d)
@@ -127,9 +129,11 @@ type placeReader struct {
 
 // take returns the next n bytes.
 func (r *placeReader) take(n int) []byte {
-	if r.failed = r.failed || n > len(r.rest); r.failed {
+	r.failed = r.failed || n > len(r.rest)
+	if r.failed {
 		return make([]byte, n)
 	}
+
 	taken := r.rest[:n]
 	r.rest = r.rest[n:]
 	return taken
@@ -138,40 +142,45 @@ func (r *placeReader) take(n int) []byte {
 // number returns the next number.
 func (r *placeReader) number() int64 {
 	n, size := binary.Varint(r.rest)
-	if r.failed = r.failed || size <= 0; r.failed {
+	r.failed = r.failed || size <= 0
+	if r.failed {
 		return 0
 	}
+
 	r.rest = r.rest[size:]
 	return n
 }
 
-// count returns the next count, which is at most most.
-func (r *placeReader) count(most int) int {
+// count returns the next count. A count above limit is a mistake.
+func (r *placeReader) count(limit int) int {
 	n, size := binary.Uvarint(r.rest)
-	if r.failed = r.failed || size <= 0 || n > uint64(min(most, math.MaxInt)); r.failed {
+	r.failed = r.failed || size <= 0 || n > uint64(min(limit, math.MaxInt))
+	if r.failed {
 		return 0
 	}
+
 	r.rest = r.rest[size:]
 	return int(n)
 }
 
-// A PlaceProblem is why a place cannot be redeemed.
+// A PlaceProblem is the reason why a place cannot be redeemed.
 type PlaceProblem uint8
 
+// The reasons why a place cannot be redeemed.
 const (
-	PlaceIllegible PlaceProblem = iota + 1 // the text is none of a place, or was changed or cut
-	PlaceForeign                           // it was reserved in another store: another Redis namespace, or the memory of another kind of store
-	PlaceOther                             // it was reserved for other budgets than those that are demanded
-	PlaceUnknown                           // none of the limiters' policies has the name of its policy
-	PlaceExpired                           // more than a week has passed since it should have come
-	PlaceRedeemed                          // these limiters have redeemed it, or do so now
+	PlaceIllegible PlaceProblem = iota + 1 // the text is not the text of a place, or was changed or cut
+	PlaceForeign                           // the place was reserved in a different store: a Redis namespace, or a kind of store
+	PlaceOther                             // the place was reserved for budgets that the work does not demand now
+	PlaceUnknown                           // the limiters have no policy of the place's name
+	PlaceExpired                           // more than a week has passed since When
+	PlaceRedeemed                          // these limiters have redeemed the place, or are redeeming it
 )
 
-// A PlaceError says why a place cannot be redeemed, whenever it comes. Nothing was spent. The work
-// can reserve anew, and has a new rank then.
+// A PlaceError says that a place cannot be redeemed, now or later. Nothing was spent. The
+// work can reserve anew, without the place, and gets a new rank.
 type PlaceError struct {
 	Problem PlaceProblem
-	Policy  string // of PlaceUnknown
+	Policy  string // the policy that is unknown, with PlaceUnknown
 }
 
 // Error implements error.

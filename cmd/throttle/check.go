@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetthrottle/throttle/internal/numerals"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
@@ -164,14 +164,14 @@ func (all *checkResult) text() string {
 
 		if i+1 == len(all.Findings) || all.Findings[i+1].File != f.File || all.Findings[i+1].Severity != f.Severity {
 			if inGroup > mostFindings {
-				fmt.Fprintf(&out, "%s: and %s\n", clean(f.File), numerals.Count(inGroup-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
+				fmt.Fprintf(&out, "%s: and %s\n", clean(f.File), stat.Count(inGroup-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
 			}
 			inGroup = 0
 		}
 	}
 
 	for _, t := range all.Files {
-		fmt.Fprintf(&out, "%s: %s, %s\n", clean(t.File), numerals.Count(t.Policies, "policy", "policies"), numerals.Count(t.Tests, "test", "tests"))
+		fmt.Fprintf(&out, "%s: %s, %s\n", clean(t.File), stat.Count(t.Policies, "policy", "policies"), stat.Count(t.Tests, "test", "tests"))
 		if text := t.untested(); text != "" {
 			fmt.Fprintln(&out, clean(text))
 		}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetthrottle/throttle/internal/loopback"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/servers/dashboard"
 )
@@ -77,7 +77,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if token == "" && !loopback.IsAddress(s.listen) {
+	if token == "" && !inbound.IsLoopbackAddress(s.listen) {
 		return errors.New("--listen: other machines would reach this address: pass --token-file, or set " + tokenVariable)
 	}
 

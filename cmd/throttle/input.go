@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetthrottle/throttle/internal/numerals"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
@@ -87,9 +87,9 @@ func accepted(least, most int) string {
 	case most == 0:
 		return "no arguments"
 	case most == manyArguments:
-		return fmt.Sprintf("at least %s", numerals.Count(least, "argument", "arguments"))
+		return fmt.Sprintf("at least %s", stat.Count(least, "argument", "arguments"))
 	case least < most:
-		return fmt.Sprintf("%d to %s", least, numerals.Count(most, "argument", "arguments"))
+		return fmt.Sprintf("%d to %s", least, stat.Count(most, "argument", "arguments"))
 	}
-	return numerals.Count(least, "argument", "arguments")
+	return stat.Count(least, "argument", "arguments")
 }

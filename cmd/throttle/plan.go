@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle/cmd/throttle/internal/simulation"
-	"github.com/fleetthrottle/throttle/internal/numerals"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
@@ -181,8 +181,8 @@ func newWaits(d *simulation.Durations) waits {
 
 // drawing returns the chart of a plan as SVG.
 func (p *planned) drawing() string {
-	title := fmt.Sprintf("%s take %s", numerals.Count(p.Requests, "request", "requests"), brief(p.took))
-	note := fmt.Sprintf("%s with %s each, %d ms a request", numerals.Count(p.Nodes, "node", "nodes"), numerals.Count(p.Workers, "worker", "workers"), p.Latency)
+	title := fmt.Sprintf("%s take %s", stat.Count(p.Requests, "request", "requests"), brief(p.took))
+	note := fmt.Sprintf("%s with %s each, %d ms a request", stat.Count(p.Nodes, "node", "nodes"), stat.Count(p.Workers, "worker", "workers"), p.Latency)
 	return p.Chart.drawing(title, note)
 }
 
@@ -257,15 +257,15 @@ const mostPhases = 20
 // print prints the plan as text.
 func (p *planned) print(c *cobra.Command) error {
 	out := c.OutOrStdout()
-	fmt.Fprintf(out, "%s take %s: %.3g a second, by %s with %s each, %s a request\n", numerals.Count(p.Requests, "request", "requests"), brief(p.took), p.Rate,
-		numerals.Count(p.Nodes, "node", "nodes"), numerals.Count(p.Workers, "worker", "workers"), time.Duration(p.Latency)*time.Millisecond)
+	fmt.Fprintf(out, "%s take %s: %.3g a second, by %s with %s each, %s a request\n", stat.Count(p.Requests, "request", "requests"), brief(p.took), p.Rate,
+		stat.Count(p.Nodes, "node", "nodes"), stat.Count(p.Workers, "worker", "workers"), time.Duration(p.Latency)*time.Millisecond)
 	if !p.Fits {
 		fmt.Fprintf(out, "that does not fit into %s\n", p.within)
 	}
 
 	fmt.Fprintln(out, p.Waits.sentence("waited"))
 	if p.Unmatched > 0 {
-		fmt.Fprintf(out, "%s: they pass\n", numerals.Count(p.Unmatched, "request matches no policy", "requests match no policy"))
+		fmt.Fprintf(out, "%s: they pass\n", stat.Count(p.Unmatched, "request matches no policy", "requests match no policy"))
 	}
 
 	binds := table{titles: []string{"FROM", "TO", "WHAT BINDS"}}

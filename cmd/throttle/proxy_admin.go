@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/loopback"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
@@ -49,7 +49,7 @@ func (a *admin) handler() http.Handler {
 	paths.Handle("GET /metrics", promhttp.HandlerFor(a.metrics, promhttp.HandlerOpts{}))
 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.local && !loopback.IsHost(r.Host) {
+		if a.local && !inbound.IsLoopbackHost(r.Host) {
 			http.Error(w, "reach this as localhost or by an address of the loopback", http.StatusForbidden)
 			return
 		}

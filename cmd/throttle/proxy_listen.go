@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/loopback"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 )
 
 // unixPrefix marks an address that is the path of a socket.
@@ -25,7 +25,7 @@ const unixPrefix = "unix:"
 
 // isExposed reports whether other machines reach an address.
 func isExposed(address string) bool {
-	return !strings.HasPrefix(address, unixPrefix) && !loopback.IsAddress(address)
+	return !strings.HasPrefix(address, unixPrefix) && !inbound.IsLoopbackAddress(address)
 }
 
 // listenAt listens at an address: "host:port", or "unix:/path".

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetthrottle/throttle/internal/numerals"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -173,6 +173,6 @@ func newHistory() *cobra.Command {
 // leftOut says how many entries of a list could not be read.
 func leftOut(c *cobra.Command, illegible int) {
 	if illegible > 0 {
-		fmt.Fprintf(c.ErrOrStderr(), "%s could not be read\n", numerals.Count(illegible, "more entry", "more entries"))
+		fmt.Fprintf(c.ErrOrStderr(), "%s could not be read\n", stat.Count(illegible, "more entry", "more entries"))
 	}
 }

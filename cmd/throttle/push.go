@@ -11,7 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"github.com/fleetthrottle/throttle/internal/numerals"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/policyfile/pushed"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
@@ -136,7 +136,7 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 		files = slices.DeleteFunc(files, func(p fleet.Pushed) bool { return now != nil && p.Generation == now.Generation })
 		if len(files) == 0 {
 			if illegible > 0 {
-				return nil, &exit{exitUsage, fmt.Errorf("there is no file to roll back to: of the history %s could not be read", numerals.Count(illegible, "entry", "entries"))}
+				return nil, &exit{exitUsage, fmt.Errorf("there is no file to roll back to: of the history %s could not be read", stat.Count(illegible, "entry", "entries"))}
 			}
 			return nil, &exit{exitUsage, errors.New("there is no file to roll back to")}
 		}
@@ -151,7 +151,7 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 	}
 
 	if illegible > 0 {
-		return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history, of which %s could not be read", number, numerals.Count(illegible, "entry", "entries"))}
+		return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history, of which %s could not be read", number, stat.Count(illegible, "entry", "entries"))}
 	}
 
 	return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history", number)}
@@ -342,7 +342,7 @@ func (r *pushResult) print(c *cobra.Command) error {
 		for _, n := range behind {
 			fmt.Fprintf(out, "%s: %s\n", n.Node, n.Text)
 		}
-		fmt.Fprintf(out, "in force on %d of %s\n", len(r.Nodes)-len(behind), numerals.Count(len(r.Nodes), "node that follows", "nodes that follow"))
+		fmt.Fprintf(out, "in force on %d of %s\n", len(r.Nodes)-len(behind), stat.Count(len(r.Nodes), "node that follows", "nodes that follow"))
 	}
 
 	if err == nil && len(behind) > 0 {

@@ -11,7 +11,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/fleetthrottle/throttle/internal/numerals"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -190,6 +190,6 @@ func (r *recording) at(i int) (*fleet.Snapshot, error) {
 // warn says how many lines could not be read.
 func (r *recording) warn(talk io.Writer) {
 	if r.broken > 0 {
-		fmt.Fprintf(talk, "%s: %s could not be read, the first is line %d\n", r.path, numerals.Count(r.broken, "line", "lines"), r.first)
+		fmt.Fprintf(talk, "%s: %s could not be read, the first is line %d\n", r.path, stat.Count(r.broken, "line", "lines"), r.first)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/cmd/throttle/internal/accesslog"
 	"github.com/fleetthrottle/throttle/cmd/throttle/internal/simulation"
-	"github.com/fleetthrottle/throttle/internal/numerals"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
@@ -237,7 +237,7 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 
 	if o.svg != "" {
 		note := fmt.Sprintf("%d waited, %d refused", r.Waited.Held, r.Refused)
-		if err := os.WriteFile(o.svg, []byte(r.Chart.drawing(numerals.Count(r.Requests, "request", "requests"), note)), 0o644); err != nil {
+		if err := os.WriteFile(o.svg, []byte(r.Chart.drawing(stat.Count(r.Requests, "request", "requests"), note)), 0o644); err != nil {
 			return err
 		}
 	}
@@ -369,11 +369,11 @@ func (r *logReplay) print(c *cobra.Command) error {
 	case r.Broken > len(r.Lines):
 		fmt.Fprintf(talk, "%d lines could not be read, %d of them are above\n", r.Broken, len(r.Lines))
 	case r.Broken > 0:
-		fmt.Fprintf(talk, "%s\n", numerals.Count(r.Broken, "line could not be read", "lines could not be read"))
+		fmt.Fprintf(talk, "%s\n", stat.Count(r.Broken, "line could not be read", "lines could not be read"))
 	}
 
 	if r.Late > 0 {
-		fmt.Fprintf(talk, "%s: a larger --window would put them into order\n", numerals.Count(r.Late, "line is out of order", "lines are out of order"))
+		fmt.Fprintf(talk, "%s: a larger --window would put them into order\n", stat.Count(r.Late, "line is out of order", "lines are out of order"))
 	}
 
 	if r.Requests == 0 {
@@ -381,11 +381,11 @@ func (r *logReplay) print(c *cobra.Command) error {
 		return nil
 	}
 
-	fmt.Fprintf(out, "%s, from %s to %s\n", numerals.Count(r.Requests, "request", "requests"), r.Begin.Format(time.RFC3339), r.End.Format(time.RFC3339))
+	fmt.Fprintf(out, "%s, from %s to %s\n", stat.Count(r.Requests, "request", "requests"), r.Begin.Format(time.RFC3339), r.End.Format(time.RFC3339))
 	fmt.Fprintln(out, r.Waited.sentence("would have waited"))
 	fmt.Fprintln(out, r.refusals())
 	if r.Unmatched > 0 {
-		fmt.Fprintf(out, "%s: they pass\n", numerals.Count(r.Unmatched, "request matches no policy", "requests match no policy"))
+		fmt.Fprintf(out, "%s: they pass\n", stat.Count(r.Unmatched, "request matches no policy", "requests match no policy"))
 	}
 
 	t := table{titles: []string{"POLICY", "LIMIT", "REQUESTS", "HELD", "MEDIAN", "P99", "LONGEST", "REFUSED"}}

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/numerals"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
@@ -342,7 +342,7 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 		now = append(now, fmt.Sprintf("%s: %s", paused[i].Budget, strings.Join(noteWords(&paused[i], time.Until(paused[i].Until)), "")))
 	}
 
-	question := fmt.Sprintf("%s\nEnd %s?", strings.Join(now, "\n"), numerals.Count(len(paused), "pause", "pauses"))
+	question := fmt.Sprintf("%s\nEnd %s?", strings.Join(now, "\n"), stat.Count(len(paused), "pause", "pauses"))
 	if err := o.confirm(c, question); err != nil {
 		return err
 	}

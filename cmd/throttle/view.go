@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/numerals"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -66,10 +66,10 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 	}
 
 	if s.LeftOut > 0 {
-		v.foot = append(v.foot, fmt.Sprintf("%s not shown: see --budgets", numerals.Count(s.LeftOut, "budget is", "budgets are")))
+		v.foot = append(v.foot, fmt.Sprintf("%s not shown: see --budgets", stat.Count(s.LeftOut, "budget is", "budgets are")))
 	}
 	if s.Illegible > 0 {
-		v.foot = append(v.foot, fmt.Sprintf("%s could not be read", numerals.Count(s.Illegible, "record", "records")))
+		v.foot = append(v.foot, fmt.Sprintf("%s could not be read", stat.Count(s.Illegible, "record", "records")))
 	}
 
 	return v
@@ -339,7 +339,7 @@ func (s *state) words() (words []string) {
 	if st.Paused > 0 {
 		text := "closed for " + brief(st.Paused)
 		if st.Repeated > 0 {
-			text += fmt.Sprintf(" (met again %s)", numerals.Count(st.Repeated, "time", "times"))
+			text += fmt.Sprintf(" (met again %s)", stat.Count(st.Repeated, "time", "times"))
 		}
 		words = append(words, text)
 	}

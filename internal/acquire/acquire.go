@@ -1,31 +1,36 @@
-// Package acquire is one caller's way to a start: a [Caller] books a start in a store, waits for the start, and uses
-// the start in time or gives it back. The package knows budgets and stores. It knows neither HTTP nor policies: the
-// program above says what a caller asks for, and makes events and errors out of what happens to the caller.
+// Package acquire is one caller's way to a start: a [Caller] books a start in a store,
+// waits for the start, and uses the start in time or gives it back. The package knows
+// budgets and stores. It knows neither HTTP nor policies: the program above sets the
+// charges, and turns a caller's events and errors into its own.
 //
-// This file tells the way from its beginning to its end. The other files say for how long a caller waits (waits.go),
-// how old a start may be (freshness.go), what the program hears (event.go), what all callers have in common
-// (engine.go), and how a caller waits in several lines at once (race.go).
+// This file tells the way from its beginning to its end. The remaining files tell for how
+// long a caller waits (waits.go), how old a start may be (freshness.go), which events the
+// program hears (event.go), which state all callers share (engine.go), and how a caller
+// waits in several lines at once (race.go).
 //
 // # Who owns what
 //
-// A caller holds what the table of states says, and nothing else. The store knows the caller's place by the Grant, so
-// each call of the store either replaces what the caller holds, in one step, or follows a call that gave it back:
+// A caller holds exactly the things that the table of states names. The store knows the
+// caller's place by the Grant, so each call of the store either replaces the caller's
+// holdings in one step, or follows a call that gave them back:
 //
-//   - Book names what the caller holds as Booking.Instead, and the store gives that back, whatever it answers. If
-//     Book fails, the caller holds nothing: the store gives it back as soon as it can.
-//   - Slots that were acquired after the start are a second booking, and are given back before the next Book.
-//   - What a caller holds without the store's knowledge, because the store was away and all charges are of shadow
-//     policies, is never given back.
+//   - Book names the caller's holdings as Booking.Instead, and the store gives them back,
+//     whatever it answers. If Book fails, the caller holds nothing: the store gives the
+//     holdings back as soon as it can.
+//   - Slots that were acquired after the start are a second booking, and are given back
+//     before the next Book.
+//   - A caller of shadow policies alone that went on while the store was away holds nothing
+//     in the store, and so gives nothing back.
 //
-// How a way ends, and what the caller holds then:
+// How a way ends, and the caller's holdings at its end:
 //
 //	Acquire returns   the caller holds
 //	nil               its start and its slots; they are the program's, to be used, cancelled or released
-//	ErrReplaced       what it held: Reprice gives that back, or keeps it, by the new charges
-//	ErrDetach         what it held: another attempt goes on with it, or Cancel gives it back
+//	ErrReplaced       the same as before: Reprice keeps it or gives it back, by the new charges
+//	ErrDetach         the same as before: the next attempt goes on with it, or Cancel gives it back
 //	ErrUnbooked       its place in line
-//	ErrLost           what it held: Leave gives that back when the race is over
-//	another error     nothing: all was given back
+//	ErrLost           the same as before: Leave gives it back when the race is over
+//	any other error   nothing: all was given back
 package acquire
 
 import (
@@ -38,22 +43,22 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A state is what a caller holds. That decides what the caller does next:
+// A state names the holdings of a caller, which decide its next step:
 //
 //	state       the caller holds                   and does next
 //	idle        nothing                            books a start
 //	inLine      a place in the line for a start    waits for its turn, then books
 //	inSlotLine  a place in the line for slots      waits for its turn, then books
 //	booked      a start                            waits for the start, then
-//	                                                 books another, if the start is too old or closed,
+//	                                                 books a new start, if this one is too old or closed,
 //	                                                 has the store confirm it, if there may be a penalty,
 //	                                                 acquires its slots, if it has none yet,
 //	                                                 or is granted
 //	granted     a start to use now, and its slots  goes on
 //
 // Every answer of the store sets the state, in receive. A start becomes granted in Book, if the
-// store allows it at once, or in Acquire; Recheck makes it booked again. forget, cancelSlots and
-// Reprice end in idle: the caller has used, lost or given back what it had. The caller gives that
+// store allows it at once, or in Acquire. Recheck makes it booked again. forget, cancelSlots and
+// Reprice end in idle: the caller has used, lost or given back its holdings. The caller gives them
 // back when its context ends, when MaxWait is over, and when the store refuses it or fails.
 type state uint8
 
@@ -65,41 +70,42 @@ const (
 	granted
 )
 
-// A Caller is one caller that acquires a start. The program calls Init, sets what the caller asks for, and calls Book
-// or Acquire. One goroutine at a time may use a Caller. Fields that are moments are as of [Now].
+// A Caller is one caller that acquires a start. The program calls Init, sets the exported
+// fields, and calls Book or Acquire. One goroutine at a time may use a Caller. Fields that
+// are moments are as of [Now].
 type Caller struct {
 	engine *Engine
 
-	// What the program sets before the first booking. The charges are set by SetCharges.
+	// The program sets these fields before the first booking, and the charges by SetCharges.
 	Booking   store.Booking
 	MaxWait   time.Duration  // for how long the caller may be held: 0 as long as its context allows, negative not at all
-	Patience  time.Duration  // for how long the caller stands in line until it leaves with its turn; 0 for callers that do not leave
+	Patience  time.Duration  // for how long the caller stands in line until it leaves with its turn, or 0
 	Lead      time.Duration  // how much before its start the caller wants to go on
 	Priority  store.Priority // among the waiters
 	ByDefault bool           // nobody set MaxWait: it is the default, or 0 because the context bounds the wait
 	Ranked    bool           // the caller came back with its turn in line
 	Variant   bool           // the caller is one of several, of which one goes on: see Race
 
-	// What the caller holds.
+	// The holdings of the caller.
 	state     state
 	uncounted bool        // granted without the store, which was away and holds nothing for the caller
 	returns   bool        // the caller had a start or a place in line before
 	Grant     store.Grant // the store's last answer
 	slots     *slotHold   // the slots, if they were acquired after the start was booked
-	watch     store.Watch // over a start that the caller waits for; nil if there is none
+	watch     store.Watch // over a start that the caller waits for, or nil
 
-	// What the charges say: see SetCharges.
-	jitter     time.Duration // the smallest Jitter among the charges that count; 0 if none has any
+	// Summaries of the charges: see SetCharges.
+	jitter     time.Duration // the smallest positive Jitter among the charges that count, or 0
 	concurrent bool          // some charges are Concurrency: they need slots
 	shadowed   bool          // all charges are of shadow policies: the caller is only counted
 	horizon    time.Duration // the farthest horizon of the limits, at least store.MinHorizon
 	shared     bool          // some charges have a Share
-	repaced    bool          // some charges may have another Pace than that of their limits: see adjustPace
+	repaced    bool          // the Pace of some charges may differ from the Pace of their limits: see adjustPace
 
 	// How long the caller waits: see waits.go.
 	remainingBy  Bound         // what bounds remaining
 	remaining    time.Duration // how long the caller could still wait when it last asked; negative means forever
-	arrivedAt    time.Duration // when the first start was asked for; 0 before that
+	arrivedAt    time.Duration // when the caller first asked for a start, or 0
 	waitDeadline time.Duration // when MaxWait is over
 	rate         askRate       // how often the store was asked lately
 
@@ -108,23 +114,23 @@ type Caller struct {
 	validatedAt time.Duration // when the store last said that the start may be used
 	validateRTT time.Duration // how long that answer took
 	staleStreak int           // how many answers in a row were too old when they arrived
-	invalidated chan struct{} // the watch sends when the start may be useless; nil before the first watch
+	invalidated chan struct{} // the watch sends when the start may be useless
 
 	// The present call of the store: see storeContext.
 	observed  observedContext // its context
-	stopCount func()          // ends the call for a caller that is only counted; nil outside of such a call
+	stopCount func()          // ends the call of a caller that is only counted
 
-	// What the observer knows: see event.go.
-	Hold           Hold          // what held the caller last
-	heldCallers    *atomic.Int64 // how many callers the policy holds that holds this one, which is counted; nil if no policy holds it
-	noticeAt       time.Duration // when the observer is told that the caller still waits; 0 for never
+	// The observer's knowledge: see event.go.
+	Hold           Hold          // the last time that a policy held the caller
+	heldCallers    *atomic.Int64 // the engine's count of callers that the same policy holds, including this caller, or nil
+	noticeAt       time.Duration // when the observer is told that the caller still waits, or 0 for never
 	outageReported bool          // the observer has been told that the store is away
-	waitsForStore  bool          // the present call of the store has told so
-	silent         bool          // another variant tells the observer how the caller waits
+	waitsForStore  bool          // the present call of the store has reported the outage
+	silent         bool          // a sibling variant tells the observer how the caller waits
 
 	// A variant: see race.go.
-	trying bool  // it asks for a start now, and for nothing else
-	line   *line // the line in which it stands, as other variants are to know; nil if in none
+	trying bool  // it asks only for a start now
+	line   *line // the line in which it stands, as sibling variants know it, or nil
 }
 
 // A slotHold is the second booking of a caller that had to wait for its start: it has the
@@ -179,17 +185,17 @@ var (
 	ErrDetach = errors.New("throttle: the start is far away")
 
 	// ErrUnbooked says that a caller of several variants has lost its start, and would have to wait in
-	// line for another. No caller sees it.
+	// line for a new start. No caller sees it.
 	ErrUnbooked = errors.New("throttle: the start was lost")
 )
 
-// A Wait says how a caller waits. The zero Wait is that of a caller that waits until its start.
+// A Wait says how a caller waits. With the zero Wait a caller waits until its start.
 type Wait struct {
 	Early       time.Duration   // the wait ends this much before the start
-	Replaced    <-chan struct{} // closed when the policies are replaced, which ends the wait; nil if they never are
+	Replaced    <-chan struct{} // closed when the policies are replaced, which ends the wait
 	Detaches    bool            // a wait beyond DetachAt ends with ErrDetach
 	DetachAt    time.Duration   // as of Now
-	Race        *Race           // the wait ends when the caller has a start, however far away; nil for callers without variants
+	Race        *Race           // the wait ends when the caller has a start, however far away
 	WhileBooked bool            // the wait ends with ErrUnbooked when the caller has no start any more
 }
 
@@ -213,13 +219,13 @@ const (
 	noticeCame             // the observer must be told that the caller still waits
 )
 
-// Acquire waits until the start and the slots may be used, and books what is missing. The package comment
-// says what the caller holds after which error.
+// Acquire waits until the start and the slots may be used, and books what the caller lacks.
+// The package comment lists the caller's holdings after each error.
 //
 // Each pass of the loop tells the observer of a long wait, which happens ever more rarely,
 // or asks the store once. So the loop ends, or time passes, whatever a store answers: a
-// caller asks at most mostAsks times in askPeriod, and a caller whose MaxWait is over keeps no
-// place in line (see takeAnswer).
+// caller asks at most maxAsks times in askPeriod, and a caller whose MaxWait is over keeps
+// no place in line (see takeAnswer).
 func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 	if c.state == idle {
 		if err := w.ask(ctx, c, (*Caller).Book); err != nil {
@@ -280,8 +286,8 @@ func (c *Caller) question(news bool) question {
 	return (*Caller).acquireSlots
 }
 
-// Book asks the store for a start within the horizon, in place of what the caller
-// holds. After an error the caller holds nothing.
+// Book asks the store for a start within the horizon, in place of the caller's holdings.
+// After an error the caller holds nothing.
 func (c *Caller) Book(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return c.GaveUp(ctx)
@@ -292,6 +298,8 @@ func (c *Caller) Book(ctx context.Context) error {
 		c.BeginWait(asked)
 	}
 
+	// A report that lowers one of the caller's budgets comes before the booking, or the booking
+	// would spend units that the upstream no longer has.
 	if c.engine.reports.pressing.Load() > 0 {
 		c.awaitReports(ctx)
 		asked = Now()
@@ -299,13 +307,15 @@ func (c *Caller) Book(ctx context.Context) error {
 
 	c.Booking.MaxWait = c.usefulWait(c.remainingWait(ctx, asked))
 
-	if c.shadowed && !c.engine.counting.mayAsk(asked) {
+	// After a failure one shadow caller at a time tries the store. The rest go on uncounted.
+	if c.shadowed && !c.engine.breaker.mayAsk(asked) {
 		c.Cancel()
 		c.startAt, c.validatedAt = asked, asked
 		c.goUncounted()
 		return nil
 	}
 
+	// The usual caller needs no context of its own, which would cost an allocation.
 	if !c.needsStoreContext(c.Booking.MaxWait) {
 		return c.bookWithin(ctx, ctx, asked)
 	}
@@ -313,6 +323,7 @@ func (c *Caller) Book(ctx context.Context) error {
 	storeCtx, stop := c.storeContext(ctx, c.Booking.MaxWait)
 	defer stop()
 
+	// StoreGrace may be over before the call: then give back the holdings, as a refusal does.
 	if storeCtx.Err() != nil {
 		c.Cancel()
 		return c.storeFailure(ctx, context.Cause(storeCtx))
@@ -321,7 +332,8 @@ func (c *Caller) Book(ctx context.Context) error {
 	return c.bookWithin(ctx, storeCtx, asked)
 }
 
-// bookWithin is the part of Book that calls the store, with storeCtx. asked is when it is called.
+// bookWithin is the part of Book that calls the store, with storeCtx. asked is when Book
+// began.
 func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) error {
 	b, e := &c.Booking, c.engine
 	stoodInLine, spread := c.state == inLine, c.spread()
@@ -338,7 +350,7 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 	c.endStoreCall()
 
 	if err != nil {
-		c.forget() // the store gives back what was held, or has lost it: it must not be given back twice
+		c.forget() // the store gives the holdings back, or has lost them: they must not be given back twice
 		if c.shadowed && ctx.Err() == nil {
 			c.goOnCounted(ctx, err)
 			return nil
@@ -357,7 +369,7 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 		return nil
 	}
 
-	// Most starts need no more than this: the store is in memory, and has room.
+	// The usual case ends here: the store is in memory, and has room.
 	if g.OK && g.Wait == 0 && g.Age == 0 {
 		c.state = granted
 		if e.Observe == nil {
@@ -377,7 +389,7 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 	return nil
 }
 
-// receive takes over an answer of the store, and sets the state to what the caller now holds.
+// receive takes over an answer of the store, and sets the state to the caller's holdings.
 func (c *Caller) receive(g store.Grant) {
 	c.Grant = g
 	switch {
@@ -406,6 +418,7 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 		e.rtt.add(g.Age, answered)
 	}
 
+	// Before the refusal, so that the observer hears of the closing first.
 	c.noticeClosed(ctx, &g)
 
 	// A place in line is of no use to a caller that can wait no longer.
@@ -432,10 +445,11 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	return nil
 }
 
-// goOnCounted has a caller that is only counted go on, whatever the store has answered to its booking: no budget of a
-// shadow policy holds anybody. failed is the error of the call, or nil.
+// goOnCounted has a caller that is only counted go on, whatever the store has answered to
+// its booking: no budget of a shadow policy holds anybody. failed is the error of the call,
+// or nil.
 func (c *Caller) goOnCounted(ctx context.Context, failed error) {
-	c.engine.counting.note(failed == nil)
+	c.engine.breaker.note(failed == nil)
 
 	switch g := c.Grant; {
 	case failed != nil && !c.outageReported:
@@ -461,9 +475,9 @@ func (c *Caller) goUncounted() {
 	c.state, c.uncounted = granted, true
 }
 
-// wait waits until w.Early before the booked start, or for the caller's turn in line. It returns
-// early when there is news, or a notice is due. A caller whose context ends gives back what it
-// holds.
+// wait waits until w.Early before the booked start, or for the caller's turn in line. It
+// returns early when there is news, or a notice is due. A caller whose context ends gives
+// back its holdings.
 func (c *Caller) wait(ctx context.Context, w Wait) (wake, error) {
 	if c.state == booked {
 		return c.waitForStart(ctx, w)
@@ -485,6 +499,8 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 		return 0, ErrDetach
 	}
 
+	// A start further away than validFor is watched, and confirmed right before it comes, so early
+	// that the store's answer is there in time.
 	why := timeCame
 	if left > validFor {
 		c.startWatch(ctx)
@@ -495,6 +511,7 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 		why = newsCame // a store in memory confirms even a near start: that costs no round trip
 	}
 
+	// The notice of a long wait may be due first.
 	switch noticeDelay, ok := c.noticeIn(); {
 	case ok && noticeDelay == 0:
 		return noticeCame, nil
@@ -517,8 +534,8 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 	}
 }
 
-// waitInLine waits for the caller's turn in line, which the store announces on Grant.Ready. In
-// the line for a start startAt is an estimate; in the line for slots there is none.
+// waitInLine waits for the caller's turn in line, which the store announces on Grant.Ready.
+// In the line for a start startAt is an estimate. In the line for slots there is none.
 func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
 	if w.Detaches && c.state == inLine && c.startAt > w.DetachAt {
 		return 0, ErrDetach
@@ -565,7 +582,7 @@ func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
 // endLine ends the wait of a caller that has stood in line for as long as it may.
 func (c *Caller) endLine() (wake, error) {
 	switch {
-	case c.Patience > 0:
+	case c.Patience > 0: // the refusal says how much longer the caller would have waited
 		g := c.Grant
 		g.Wait = 0
 		if c.state == inLine {
@@ -592,7 +609,7 @@ func (c *Caller) Recheck() {
 	}
 }
 
-// replaceStale reports that the start is too old, and books another start in its place.
+// replaceStale reports that the start is too old, and books a new start in its place.
 func (c *Caller) replaceStale(ctx context.Context) error {
 	c.report(ctx, EventStale, max(0, Now()-c.startAt), nil)
 	return c.Book(ctx)
@@ -609,8 +626,8 @@ func (c *Caller) startWatch(ctx context.Context) {
 	c.watch = c.engine.Store.Watch(&c.Booking, c.Grant, c.invalidated)
 }
 
-// revalidate asks the store whether the start may still be used, and books another
-// start if not.
+// revalidate asks the store whether the start may still be used, and books a new start if
+// not.
 func (c *Caller) revalidate(ctx context.Context) error {
 	asked := Now()
 	maxWait := c.remainingWait(ctx, asked)
@@ -649,6 +666,7 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 		MaxWait: c.remainingWait(ctx, Now()),
 	}}
 
+	// A place in the line of one scope is of no use for the slots of the second scope.
 	if c.spansScopes() {
 		b.booking.MaxWait = 0
 	}
@@ -676,10 +694,12 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 		return c.Book(ctx)
 	}
 
-	// There is no room. Give the start back, or the caller would keep others from it while it stands in line.
+	// No slot is free. Give the start back, or the caller would keep it from use while it stands in line.
 	c.Cancel()
+	// The answer speaks of the Concurrency charges alone: translate its index to all charges.
 	g.HeldBy, g.Turn = c.chargeIndex(&b.booking, g.HeldBy), c.Grant.Turn
 	c.receive(g)
+
 	c.noticeClosed(ctx, &g)
 	if c.state == idle {
 		return c.refusal(g)
@@ -708,9 +728,9 @@ func (c *Caller) Spend() {
 // forget notes that the caller holds nothing any more: all was used, given back or lost.
 func (c *Caller) forget() { c.state, c.slots, c.uncounted = idle, nil, false }
 
-// replacePlace sets the booking's Instead, Turn and Returns, so that the store gives back what the
-// caller holds when it books the new start, which has the given spread. What the store cannot
-// replace is given back here.
+// replacePlace sets the booking's Instead, Turn and Returns, so that the store gives back
+// the caller's holdings when it books the new start, which has the given spread. Holdings
+// that the store cannot replace are given back here.
 func (c *Caller) replacePlace(spread time.Duration) {
 	b := &c.Booking
 	c.StopWatch()
@@ -758,8 +778,8 @@ func (c *Caller) ReleaseSlots() {
 	}
 }
 
-// StopWatch ends the watch, and counts the caller as held no more, because the start is used or
-// given back.
+// StopWatch ends the watch, and uncounts the caller among the held callers, because the
+// start is used or given back.
 func (c *Caller) StopWatch() {
 	if c.heldCallers != nil || c.watch != nil { // so little that StopWatch is inlined
 		c.endWait()

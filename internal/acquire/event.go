@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// What the program hears of a caller: events, the error of a caller that has no start, and what held it.
+// Events of a caller, its errors, and the policies that held it, for the program above.
 
 // An EventKind says what an [Event] is about.
 type EventKind uint8
@@ -34,13 +34,13 @@ const (
 // [Engine.Observe] returns, or until the caller goes on.
 type Event struct {
 	Kind     EventKind
-	Charge   *store.Charge  // the charge whose budget decided; nil if none did
+	Charge   *store.Charge  // the charge whose budget decided, or nil
 	Charges  []store.Charge // all charges of the caller
-	Paused   bool           // that budget is closed; else it is full
+	Paused   bool           // the budget of Charge is closed, and not full
 	Note     store.PauseNote
 	Duration time.Duration // how long something took, or will take
 	Callers  int           // EventWaiting, EventStillWaiting: how many callers the policy holds
-	Left     time.Duration // EventStillWaiting: how long the caller will still be held; 0 if unknown
+	Left     time.Duration // EventStillWaiting: how long the caller will still be held, or 0 if unknown
 	Err      error         // made by Errors, or nil
 }
 
@@ -54,9 +54,9 @@ type Errors interface {
 
 // A Refusal is why a budget refuses a caller, which holds nothing any more.
 type Refusal struct {
-	Charge    *store.Charge // of the budget; nil if the store did not say
-	Wait      time.Duration // for how long the caller would have had to wait; 0 if unknown
-	Paused    bool          // the budget is closed; else it is full
+	Charge    *store.Charge // of the budget, or nil if the store did not say
+	Wait      time.Duration // for how long the caller would have had to wait, or 0 if unknown
+	Paused    bool          // the budget is closed, and not full
 	Shares    int           // as in store.Grant
 	Note      store.PauseNote
 	CouldWait time.Duration // for how long the caller could still have waited
@@ -65,23 +65,24 @@ type Refusal struct {
 
 // A Departure is how a caller left whose context ended. It holds nothing any more.
 type Departure struct {
-	Charge *store.Charge // of the budget that held the caller last; nil if none did
+	Charge *store.Charge // of the budget that held the caller last, or nil
 	Note   store.PauseNote
 	Waited time.Duration
 	Cause  error // context.Cause
 	Err    error // of the context
-	Store  error // why the store did not answer, made by Errors; nil if a limit held the caller
+	Store  error // why the store did not answer, made by Errors, or nil if a limit held the caller
 }
 
-// A Hold says what held a caller last.
+// A Hold is the last time that a policy held a caller.
 type Hold struct {
-	Duration time.Duration   // how long the caller was held; 0 until the program sets it
-	Policy   string          // "" if no policy held it
-	Paused   bool            // that policy's budget was closed; else it was full
-	Note     store.PauseNote // what the operator said who closed it; zero if nothing is known
+	Duration time.Duration   // how long the caller was held, which the program sets
+	Policy   string          // "" if no policy held the caller
+	Paused   bool            // the policy's budget was closed, and not full
+	Note     store.PauseNote // the note of the operator who closed the budget, or zero
 }
 
-// GaveUp gives back what is held and returns the error of a caller whose context ended.
+// GaveUp gives back the caller's holdings and returns the error of a caller whose context
+// ended.
 func (c *Caller) GaveUp(ctx context.Context) error {
 	c.Cancel()
 	return c.engine.Errors.GaveUp(c.departure(ctx))
@@ -206,8 +207,8 @@ func (c *Caller) ReportStart(ctx context.Context, held time.Duration) {
 	}
 }
 
-// countHeld counts the caller among those that the policy holds, and not any more among those of
-// the policy before.
+// countHeld counts the caller among the callers that the policy holds, and uncounts it
+// under the policy before.
 func (c *Caller) countHeld(policy string) {
 	n, ok := c.engine.heldByPolicy.Load(policy)
 	if !ok {
@@ -261,7 +262,9 @@ func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 	}
 
 	charge, at := &c.Booking.Charges[g.HeldBy], Now()
-	if !e.closings.add(charge.Budget, at, at+askClosed) { // only one caller asks
+
+	// Of the callers that meet the closed budget only the first asks.
+	if !e.closings.add(charge.Budget, at, at+askClosed) {
 		return
 	}
 
@@ -329,8 +332,8 @@ type closing struct {
 	until   time.Duration // the present end
 }
 
-// mostClosings is how many closed budgets are known at a time. The observer hears nothing of others.
-const mostClosings = 1024
+// maxClosings is how many closed budgets are known at a time. The observer hears nothing of others.
+const maxClosings = 1024
 
 // add notes at a time that a budget is closed until a later time. It returns false, and changes
 // nothing, if the budget is known to be closed still, or if too many other budgets are.
@@ -343,9 +346,9 @@ func (k *closings) add(b store.Budget, at, until time.Duration) bool {
 		return false
 	}
 
-	if len(k.known) >= mostClosings && !found {
+	if len(k.known) >= maxClosings && !found {
 		k.forgetPast(at)
-		if len(k.known) >= mostClosings {
+		if len(k.known) >= maxClosings {
 			return false
 		}
 	}

@@ -2,6 +2,9 @@ package acquire
 
 import (
 	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle/store"
@@ -28,8 +31,8 @@ func (c *Caller) age() time.Duration {
 	return Now() - c.startAt + c.Grant.Age - c.Booking.Spread
 }
 
-// Late returns by how much more than Jitter has passed since the start, for work that begins
-// now. The result is 0 if no more has passed.
+// Late returns by how much more than Jitter has passed since the start, for work that
+// begins now, or 0 if the work is in time.
 func (c *Caller) Late() time.Duration {
 	if c.jitter == 0 {
 		return 0
@@ -40,22 +43,22 @@ func (c *Caller) Late() time.Duration {
 // stale reports whether the grant is too old to be used now.
 func (c *Caller) stale() bool { return c.jitter > 0 && c.age() > c.usableFor() }
 
-// unusable reports whether the grant will be stale already at startAt, because the store's answer
-// took so long. Then the caller books another start at once, and not after the wait.
+// unusable reports whether the grant will be stale already at startAt, because the store's
+// answer took so long. Then the caller books a new start at once, and not after the wait.
 func (c *Caller) unusable() bool {
 	return c.jitter > 0 && c.Grant.Age-c.Booking.Spread > c.usableFor()
 }
 
-// spread returns the Spread of the next booking: room behind the start, if the store is so far
-// away that its answer alone would make the grant stale. It goes by what all callers were told.
-// The budgets of this caller may lie on a slower server than those of others: after rttSamples
-// stale answers in a row the last answer to this caller counts, too.
+// spread returns the Spread of the next booking: room behind the start, if the store is so
+// far away that its answer alone would make the grant stale. It goes by the ages of all
+// callers' grants. The budgets of this caller may lie on a slower server than most: after
+// rttSamples stale answers in a row the last answer to this caller counts, too.
 func (c *Caller) spread() time.Duration {
 	if c.jitter == 0 {
 		return 0
 	}
 
-	lag := c.engine.grantAge.most()
+	lag := c.engine.grantAge.upper()
 	if c.staleStreak >= rttSamples {
 		lag = max(lag, c.Grant.Age)
 	}
@@ -97,9 +100,10 @@ func (c *Caller) needsRevalidation() bool {
 	return Now()-c.validatedAt > validFor+min(c.revalidateLead(), c.validateRTT)
 }
 
-// revalidateLead returns how long before the start the store is asked to confirm the start: as
-// long as the store takes to answer, if that is more than validFor, else 0. The answer to this
-// caller's own booking bounds the estimate, which other callers may have made at another time.
+// revalidateLead returns how long before the start the store is asked to confirm the start:
+// as long as the store takes to answer if it takes longer than validFor, and otherwise 0.
+// The answer to this caller's own booking bounds the estimate, which older answers to other
+// callers may dominate.
 func (c *Caller) revalidateLead() time.Duration {
 	if lag := min(c.engine.grantAge.get(), c.Grant.Age); lag > validFor {
 		return lag
@@ -107,8 +111,8 @@ func (c *Caller) revalidateLead() time.Duration {
 	return 0
 }
 
-// countStale counts an answer of the store that took so long that the grant was unusable, and
-// begins to count anew after an answer that did not.
+// countStale counts consecutive answers of the store that took so long that the grant was
+// unusable.
 func (c *Caller) countStale() {
 	if c.Grant.Age-c.Booking.Spread <= c.usableFor() {
 		c.staleStreak = 0
@@ -117,17 +121,17 @@ func (c *Caller) countStale() {
 	c.staleStreak++
 }
 
-// spreadLimit returns the largest spread that the charges allow: for each fixed window half of
-// what its jitter leaves, so that the window has as much time for starts as for the spread. If
-// the store needs more, no grant can be proved to be in time.
+// spreadLimit returns the largest spread that the charges allow: half of each fixed window
+// less its jitter, so that the window has as much time for starts as for the spread. If the
+// store needs more, no grant can be proved to be in time.
 func spreadLimit(charges []store.Charge) time.Duration {
-	most := time.Duration(math.MaxInt64) // no fixed window: no limit
+	limit := time.Duration(math.MaxInt64) // without a fixed window there is no limit
 	for i := range charges {
 		if c := &charges[i]; c.Limit.Kind() == store.KindFixedWindow && c.Limit.Per() > 0 {
-			most = min(most, (c.Limit.Per()-c.Jitter)/2)
+			limit = min(limit, (c.Limit.Per()-c.Jitter)/2)
 		}
 	}
-	return most
+	return limit
 }
 
 // A start is booked at most one horizon ahead: a caller that has to wait for longer stands in
@@ -135,14 +139,14 @@ func spreadLimit(charges []store.Charge) time.Duration {
 // so the nearer the horizon is, the less a caller that leaves disturbs the order. docs/internals/line.md
 // explains the numbers.
 const (
-	shareHorizon = 250 * time.Millisecond // in place of store.MinHorizon for callers with a share: one that asks for little waits for all that is booked
-	callHorizon  = 5 * time.Millisecond   // in place of shareHorizon and leadMargin for callers of one budget, if the store calls waiters: see store.Traits
-	mostHorizon  = 2 * time.Second
-	leadMargin   = 250 * time.Millisecond // the horizon reaches so much further than the caller's lead
-	horizonTrips = 5                      // the store can answer so often, one answer after the other, within the horizon
+	shareHorizon  = 250 * time.Millisecond // in place of store.MinHorizon for callers with a share: a small share waits for all booked starts
+	summonHorizon = 5 * time.Millisecond   // in place of shareHorizon and leadMargin for callers of one budget, if the store summons waiters: see store.Traits
+	maxHorizon    = 2 * time.Second
+	leadMargin    = 250 * time.Millisecond // by how much the horizon reaches beyond the caller's lead
+	horizonTrips  = 5                      // round trips to the store that fit into the horizon
 
-	// What is booked ahead counts with its estimate. If that is k times too high, starts that are booked H ahead leave
-	// 1/(1+(k-1)H/per) of the limit: a horizon of per/(k-1)/estimateParts costs a tenth of it.
+	// A start that is booked ahead counts with its estimated cost. If the estimate is k times too high, starts that are
+	// booked H ahead leave 1/(1+(k-1)H/per) of the limit: a horizon of per/(k-1)/estimateParts costs a tenth of it.
 	estimateParts    = 10
 	estimatesHorizon = 5 * time.Millisecond // no horizon is nearer because of estimates
 )
@@ -151,24 +155,24 @@ const (
 // before its start, because its connections take long, must know its start that early: so the
 // horizon reaches beyond the lead.
 func (c *Caller) Horizon() time.Duration {
-	least, margin, most := c.horizon, leadMargin, mostHorizon
+	nearest, margin, farthest := c.horizon, leadMargin, maxHorizon
 	if c.engine.overestimated.known.Load() {
 		for i := range c.Booking.Charges {
-			most = min(most, c.estimateHorizon(&c.Booking.Charges[i]))
+			farthest = min(farthest, c.estimateHorizon(&c.Booking.Charges[i]))
 		}
 	}
 
 	// A caller of several budgets needs a start that is near in all of them, so its horizon stays.
-	if c.shared && least == store.MinHorizon {
-		least = shareHorizon
+	if c.shared && nearest == store.MinHorizon {
+		nearest = shareHorizon
 		if c.engine.Traits.SummonsWaiters && len(c.Booking.Charges) == 1 {
-			least, margin = callHorizon, callHorizon
+			nearest, margin = summonHorizon, summonHorizon
 		}
 	}
 
 	// Callers that dial, and stores that are far away, need their horizon whatever was estimated.
-	least, margin = min(least, most), min(margin, most)
-	return max(min(max(least, horizonTrips*c.engine.rtt.get()), mostHorizon), c.Lead+margin)
+	nearest, margin = min(nearest, farthest), min(margin, farthest)
+	return max(min(max(nearest, horizonTrips*c.engine.rtt.get()), maxHorizon), c.Lead+margin)
 }
 
 // estimateHorizon returns how far ahead starts of a charge may be booked at the most, because its cost is estimated
@@ -176,9 +180,126 @@ func (c *Caller) Horizon() time.Duration {
 func (c *Caller) estimateHorizon(charge *store.Charge) time.Duration {
 	times := c.engine.overestimated.times(charge.Budget.Policy)
 	if times == 1 || charge.Limit.Kind() != store.KindSlidingWindow && charge.Limit.Kind() != store.KindTokenBucket {
-		return mostHorizon
+		return maxHorizon
 	}
 
 	d := float64(charge.Span()) / (times - 1) / estimateParts
-	return time.Duration(max(float64(estimatesHorizon), min(d, float64(mostHorizon))))
+	return time.Duration(max(float64(estimatesHorizon), min(d, float64(maxHorizon))))
+}
+
+// Now is the time since the process began. It costs half as much as time.Now,
+// which reads the wall clock too.
+func Now() time.Duration { return time.Since(born) }
+
+// born is when the process began.
+var born = time.Now()
+
+// A rttEstimator estimates how long a store's answers take: their mean, but not much more
+// than the shortest of the last few. So the mean counts for a store that is far away or
+// slow for long. A hiccup does not count, and the first fast answer ends a slow phase. If
+// the estimate is too small, a start is booked again. If it is too large, it costs quota:
+// starts with too much room stay booked after the store is fast again.
+type rttEstimator struct {
+	estimate  atomic.Int64 // in nanoseconds
+	deviation atomic.Int64 // by how much answers differ from the mean, on average
+
+	mu      sync.Mutex
+	mean    time.Duration
+	samples [rttSamples]time.Duration
+	seen    int           // how many answers have come
+	lastAt  time.Duration // when the last one came
+}
+
+const (
+	// rttSamples is how many answers in a row must be slow until the estimate believes that the
+	// store is slow. A store that needs a second for each answer has then been slow for as many
+	// seconds.
+	rttSamples = 6
+
+	// An answer that took more than outlierFactor times as long as the shortest of the last
+	// rttSamples is an outlier, unless it took less than DefaultJitter, which costs little.
+	outlierFactor = 4
+)
+
+func (e *rttEstimator) get() time.Duration { return time.Duration(e.estimate.Load()) }
+
+// upper returns an upper bound on nearly all answers: a quarter more than the estimate, or less if
+// answers hardly differ.
+func (e *rttEstimator) upper() time.Duration {
+	return e.get() + min(e.get()/4, 4*time.Duration(e.deviation.Load()))
+}
+
+// add takes in how long an answer took and when it arrived. Callers share answers, and a
+// hiccup delays all answers that are on their way. So an answer says nothing new if it was
+// on its way together with the last answer for most of the time. Neither does an answer
+// that took no time: it came from memory.
+func (e *rttEstimator) add(took, arrivedAt time.Duration) {
+	if took <= 0 {
+		return
+	}
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+
+	if e.seen > 0 && arrivedAt-took/2 < e.lastAt {
+		return
+	}
+
+	e.lastAt = arrivedAt
+	e.samples[e.seen%rttSamples] = took
+	e.seen++
+	bound := max(outlierFactor*slices.Min(e.samples[:min(e.seen, rttSamples)]), DefaultJitter)
+	if took < e.mean {
+		e.mean = min(e.mean, bound) // forget the part above the bound
+	}
+
+	e.deviation.Add((int64((took - e.mean).Abs()) - e.deviation.Load()) / 4)
+	e.mean += (took - e.mean) / 4
+	e.estimate.Store(int64(min(e.mean, bound)))
+}
+
+// An overestimate has, for each policy, the settled part of the booked cost, on average of the last
+// starts. The zero value knows no policy. Many goroutines may use it at once.
+type overestimate struct {
+	known    atomic.Bool // some policy is known, so that most callers need not look for theirs
+	byPolicy sync.Map    // of *atomic.Int64: the settled part, in units of 1/remainedWhole
+}
+
+const (
+	remainedWhole  = 1 << 20
+	remainedMemory = 16 // how many starts the average covers, about
+)
+
+// note notes that the cost of a start under a policy was settled.
+func (o *overestimate) note(policy string, booked, settled int) {
+	if booked < 1 || settled < 0 {
+		return
+	}
+
+	v, found := o.byPolicy.Load(policy)
+	if !found {
+		whole := new(atomic.Int64)
+		whole.Store(remainedWhole)
+		v, _ = o.byPolicy.LoadOrStore(policy, whole)
+		o.known.Store(true)
+	}
+
+	// Of two updates at one moment one may be lost, which only makes the average a little older.
+	mean := v.(*atomic.Int64)
+	old := mean.Load()
+	now := remainedWhole * int64(min(settled, booked)) / int64(booked)
+	mean.Store(old + (now-old)/remainedMemory)
+}
+
+// times returns how many times too high the costs of a policy are, at least 1.
+func (o *overestimate) times(policy string) float64 {
+	if !o.known.Load() {
+		return 1
+	}
+
+	v, found := o.byPolicy.Load(policy)
+	if !found {
+		return 1
+	}
+	return remainedWhole / float64(max(1, v.(*atomic.Int64).Load()))
 }

@@ -15,14 +15,15 @@ import (
 )
 
 // Several variants of one piece of work: each is a Caller, and the first that may start goes on. The program decides
-// which variants ask when; what a variant does beside the way of any caller is here.
+// which variants ask when. This file has the steps that only a caller with variants takes.
 
-// A Race is one piece of work that waits in several lines at once: in a line for each variant. The
-// first variant that books a start has won, and the waits of all others end.
+// A Race is one piece of work that waits in several lines at once: in a line for each
+// variant. The first variant that books a start has won, and the waits of all variants end.
 //
-// The variants ask the store one after the other, so that two of them do not book a start at one
-// moment. A variant whose turn to ask does not come within askAlone asks all the same: the server
-// that another variant asks may be away. The methods of a Race are safe for concurrent use, except Context.
+// The variants ask the store one at a time, so that no two of them book a start at one
+// moment. A variant whose turn to ask does not come within askAlone asks all the same: the
+// server of the asking variant may be away. The methods of a Race are safe for concurrent
+// use, except Context.
 type Race struct {
 	asking chan struct{}        // holds a value while a variant asks
 	stops  []context.CancelFunc // end the waits of the variants
@@ -32,12 +33,12 @@ type Race struct {
 	active int // how many variants may still get a start
 }
 
-// askAlone is for how long a variant waits until another variant has its answer. A caller that joins
-// the line of a full budget in Redis may have to wait for more than that, because callers
-// share calls: then others join their lines meanwhile.
+// askAlone is for how long a variant waits until the asking variant has its answer. A
+// caller that joins the line of a full budget in Redis may have to wait for longer, because
+// callers share calls: then the remaining variants join their lines meanwhile.
 const askAlone = 25 * time.Millisecond
 
-// ErrLost says that another variant has won. No caller sees it.
+// ErrLost says that a sibling variant has won. No caller sees it.
 var ErrLost = errors.New("throttle: another variant has a start")
 
 // NewRace returns a race of n variants.
@@ -59,7 +60,7 @@ func (r *Race) Stop() {
 }
 
 // ask has a variant ask the store, and the variant wins if it then has a start. It
-// returns ErrLost if another variant has won.
+// returns ErrLost if a sibling variant has won.
 func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 	timer := time.NewTimer(askAlone)
 	defer timer.Stop()
@@ -75,6 +76,7 @@ func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 		return c.GaveUp(ctx)
 	}
 
+	// The entry of the line is made anew after each answer, with the new wait.
 	err := q(c, ctx)
 	c.LeaveLine()
 
@@ -91,8 +93,8 @@ func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 	return nil
 }
 
-// Claim makes a variant that has a start, or needs no start, the winner. If there is another winner it returns
-// ErrLost: the variant keeps what it has until the race is over.
+// Claim makes a variant that has a start, or needs no start, the winner. If a sibling has
+// won before it returns ErrLost: the variant keeps its holdings until the race is over.
 func (r *Race) Claim(c *Caller) error {
 	r.mu.Lock()
 	won := r.winner == nil || r.winner == c
@@ -137,16 +139,18 @@ func (r *Race) Reenter() {
 // waits longer if the store is far away.
 const tryFor = 100 * time.Millisecond
 
-// Try books a start for now, and asks for nothing else. A variant that is refused has held nothing, and
-// Grant.Wait says for how long its budgets would hold it.
+// Try books a start for now, and never a later start. A variant that is refused has held
+// nothing, and Grant.Wait says for how long its budgets would hold it.
 func (c *Caller) Try(ctx context.Context) error {
 	c.trying = true
 	err := c.within(ctx, max(tryFor, min(horizonTrips*c.engine.rtt.get(), store.MinHorizon)))
 	c.trying = false
 
+	// A refused try leaves no trace: the variant's first place in line has the rank of a new caller.
 	if c.state == idle {
 		c.returns, c.Grant.Turn = false, nil
 	}
+
 	return err
 }
 
@@ -167,8 +171,8 @@ func (c *Caller) within(ctx context.Context, d time.Duration) error {
 	return c.Book(ctx)
 }
 
-// Leave has a variant give back what it holds, and reports whether it has a rank, which it keeps for the case that
-// it comes again.
+// Leave has a variant give back its holdings, and reports whether it has a rank, which it
+// keeps for the case that it comes again.
 func (c *Caller) Leave() (ranked bool) {
 	if c.state != idle {
 		c.Cancel()
@@ -181,7 +185,8 @@ func (c *Caller) Leave() (ranked bool) {
 	return c.Grant.Turn != nil
 }
 
-// Silence keeps the observer from hearing how the variant waits, because another variant tells it.
+// Silence keeps the observer from hearing how the variant waits, because a sibling variant
+// tells it.
 func (c *Caller) Silence() { c.silent, c.noticeAt = true, 0 }
 
 // Silent reports whether the observer does not hear how the variant waits.
@@ -234,7 +239,7 @@ type lineName struct {
 	priority store.Priority
 }
 
-// A line is what is known of a line.
+// A line is one entry of ahead: a line, and the callers in it.
 type line struct {
 	name    lineName
 	callers int

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -17,8 +16,8 @@ import (
 // MaxWait of a caller that never waits: a store may take longer to answer such a caller.
 const NoWaitLeft = time.Nanosecond
 
-// StoreGrace is for how long after the end of MaxWait the store may still be asked: a caller whose
-// start became useless at the last moment may get another start right behind it.
+// StoreGrace is for how long after the end of MaxWait the store may still be asked: a
+// caller whose start became useless at the last moment may get a new start right behind it.
 const StoreGrace = 100 * time.Millisecond
 
 // ErrWaitOver and ErrDefaultWaitOver say that StoreGrace is over, too.
@@ -50,7 +49,7 @@ const (
 // BeginWait sets when the caller's wait began, and by that when its MaxWait is over and when the
 // observer must be told of a long wait.
 func (c *Caller) BeginWait(at time.Duration) {
-	c.arrivedAt, c.waitDeadline = at, at+min(max(0, c.MaxWait), farthest.Wait)
+	c.arrivedAt, c.waitDeadline = at, at+min(max(0, c.MaxWait), store.MaxAhead)
 	if c.engine.LongWait > 0 {
 		c.noticeAt = at + c.engine.LongWait
 	}
@@ -64,7 +63,7 @@ func (c *Caller) ExtendDeadline() { c.waitDeadline = max(c.waitDeadline, Now()) 
 // without a MaxWait.
 func (c *Caller) MaxWaitLeft() time.Duration { return c.waitDeadline - Now() }
 
-// Waited returns how long the caller has been held so far.
+// Waited returns how long the caller has been held until now.
 func (c *Caller) Waited() time.Duration {
 	if c.arrivedAt == 0 {
 		return 0
@@ -100,6 +99,7 @@ func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Du
 		}
 	}
 
+	// A negative MaxWait leaves 0 from the start, so only a positive MaxWait can be over.
 	if left == 0 && by == BoundMaxWait && c.MaxWait > 0 {
 		by = BoundMaxWaitOver
 	}
@@ -157,18 +157,18 @@ func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 	return c.refusal(g)
 }
 
-// leastPatience is for how long the store is asked for a caller with patience, at the least.
-const leastPatience = time.Second
+// minPatience is for how long the store is asked for a caller with patience, at the least.
+const minPatience = time.Second
 
-// leastInLine is for how much longer than the horizon a ranked caller stands in line. All starts within the horizon are
+// lineMargin is for how much longer than the horizon a ranked caller stands in line. All starts within the horizon are
 // booked, so a caller that stood there for less would never come to its turn, and others would go before it.
-const leastInLine = 150 * time.Millisecond
+const lineMargin = 150 * time.Millisecond
 
 // patienceEnd is when a caller with patience leaves its line.
 func (c *Caller) patienceEnd() time.Duration {
 	patience := c.Patience
 	if c.Ranked {
-		patience = max(patience, max(c.Horizon(), store.MinHorizon)+leastInLine)
+		patience = max(patience, max(c.Horizon(), store.MinHorizon)+lineMargin)
 	}
 
 	return c.arrivedAt + patience
@@ -207,16 +207,17 @@ func (c *Caller) inGrace(maxWait time.Duration) bool { return c.MaxWait > 0 && m
 // maxWait is what usefulWait returned for one of several variants.
 func (c *Caller) outlasts(maxWait time.Duration) bool { return c.MaxWait > 0 && maxWait < 0 }
 
-// needsStoreContext reports whether storeContext would return another context than the caller's.
+// needsStoreContext reports whether storeContext would return a context that differs from
+// the caller's.
 func (c *Caller) needsStoreContext(maxWait time.Duration) bool {
 	return c.engine.Observe != nil || c.shadowed || c.inGrace(maxWait) || c.outlasts(maxWait) || c.Patience > 0
 }
 
-// countPatience is for how long the store may take to answer a caller that is only counted: no answer of the store
+// countTimeout is for how long the store may take to answer a caller that is only counted: no answer of the store
 // holds such a caller.
-const countPatience = 500 * time.Millisecond
+const countTimeout = 500 * time.Millisecond
 
-// errUncounted is the cause of a call that took longer than countPatience.
+// errUncounted is the cause of a call that took longer than countTimeout.
 var errUncounted = errors.New("throttle: the store did not answer within 500ms, and the request goes on without being counted")
 
 // storeContext returns the context of a call of the store by a caller that can wait for maxWait,
@@ -227,10 +228,10 @@ func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (conte
 	bounded, stop := ctx, func() {}
 	switch {
 	case c.shadowed:
-		bounded, stop = context.WithTimeoutCause(ctx, countPatience, errUncounted)
+		bounded, stop = context.WithTimeoutCause(ctx, countTimeout, errUncounted)
 		c.stopCount = stop
 	case c.Patience > 0:
-		bounded, stop = context.WithTimeoutCause(ctx, max(c.patienceEnd()-Now(), leastPatience), ErrWaitOver)
+		bounded, stop = context.WithTimeoutCause(ctx, max(c.patienceEnd()-Now(), minPatience), ErrWaitOver)
 	case c.inGrace(maxWait) || c.outlasts(maxWait):
 		bounded, stop = context.WithTimeoutCause(ctx, c.waitDeadline+StoreGrace-Now(), c.waitOver())
 	}
@@ -287,11 +288,11 @@ func (c *Caller) endStoreCall() {
 	}
 }
 
-// A caller asks its store at most mostAsks times in askPeriod. A store that keeps its
-// contract hardly ever has a caller ask so often, see [store.Grant.Ready]. With a store that does not,
-// the caller would ask without end.
+// A caller asks its store at most maxAsks times in askPeriod. A store that keeps its
+// contract hardly ever has a caller ask more often, see [store.Grant.Ready]. With a store that
+// breaks it, the caller would ask without end.
 const (
-	mostAsks  = 8
+	maxAsks   = 8
 	askPeriod = 8 * time.Millisecond
 )
 
@@ -310,7 +311,7 @@ func (r *askRate) next(at time.Duration) (delay time.Duration) {
 	}
 
 	r.asks++
-	if r.asks <= mostAsks {
+	if r.asks <= maxAsks {
 		return 0
 	}
 	delay = r.since + askPeriod - at
@@ -318,7 +319,7 @@ func (r *askRate) next(at time.Duration) (delay time.Duration) {
 	return delay
 }
 
-// waitToAsk waits until the caller's askRate allows another question to the store.
+// waitToAsk waits until the caller's askRate allows the next question to the store.
 func (c *Caller) waitToAsk(ctx context.Context) error {
 	delay := c.rate.next(Now())
 	if delay == 0 {

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -314,7 +313,7 @@ func (q *Request) start(t int64) {
 
 // waitOf returns a wait in microseconds as callers are told it.
 func waitOf(micros int64) time.Duration {
-	if micros > Micros(farthest.Wait) {
+	if micros > Micros(store.MaxAhead) {
 		return store.Never
 	}
 	return time.Duration(micros) * time.Microsecond
@@ -436,7 +435,7 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 		t += u.cost * u.unit // behind the booked units
 	}
 	if u.unit > 0 {
-		cost = min(cost, (Micros(farthest.Wait)+u.unit-1)/u.unit) // a higher cost closes the row for no longer
+		cost = min(cost, (Micros(store.MaxAhead)+u.unit-1)/u.unit) // a higher cost closes the row for no longer
 	}
 	if cost > 0 {
 		v := *u

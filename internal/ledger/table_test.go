@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A table is the database of byteStores: it keeps every row as bytes, and does one step
@@ -43,7 +43,7 @@ func newTable(t testing.TB, stores int) *table {
 		}
 		s.Reader = s.read
 		if stores > 1 {
-			s.node = ledger.Node{ID: int64(i + 1), Lease: int64(farthest.Wait / time.Microsecond)}
+			s.node = ledger.Node{ID: int64(i + 1), Lease: int64(store.MaxAhead / time.Microsecond)}
 		}
 		db.stores = append(db.stores, s)
 	}

@@ -8,12 +8,12 @@ import (
 // everyGroup is the group of patterns that can match requests to any host.
 const everyGroup = "*"
 
-// Groups returns the group of each pattern. Two patterns that can match the
-// same request share it, and it is the pattern's own Group unless another
-// one reaches wider: "*.com/" draws in all of .com, "*.com.cn/" all of .com.cn,
-// and a pattern that can match any last label draws in everything.
+// Groups returns the group of each pattern. Two patterns that can match the same request
+// share a group. It is the pattern's own Group, unless the group of some pattern reaches
+// wider: "*.com/" draws in all of .com, "*.com.cn/" all of .com.cn, and a pattern that can
+// match any last label draws in everything.
 //
-// A nil pattern is of work that can need any of the others, too, so it draws in everything.
+// A nil pattern is of work that can need any policy, so it draws in everything.
 func Groups(ps []*Pattern) []string {
 	wide := make(map[string]bool) // the zones that draw in others
 	for _, p := range ps {

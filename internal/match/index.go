@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// An Index finds all patterns that match a request without trying each: the
-// host's labels lead down one tree, from the right, and the path's segments
-// down another. What a request costs grows with the patterns that it matches,
-// in part or in full, and not with those that it does not. An Index is never
-// changed and safe for concurrent use.
+// An Index finds all patterns that match a request without trying each: the host's labels
+// lead down one tree, from the right, and the path's segments down a second tree. The cost
+// of a request grows with the patterns that it matches, in part or in full, and not with
+// the rest. An Index never changes and is safe for concurrent use.
 //
-// A host that a pattern names in full is looked up at once: most requests go to one.
+// A host that a pattern names in full is looked up at once: most requests go to such a
+// host.
 type Index struct {
 	everywhere gates // of the patterns without a host
 	hosts      hostNode
-	named      map[string][]gates // what the tree has for the hosts that are named in full
+	named      map[string][]gates // the tree's gates for the hosts that are named in full
 }
 
 // A hostNode stands for the labels that lead to it.
@@ -27,14 +27,13 @@ type hostNode struct {
 	below   gates // of "*.": one or more labels follow
 }
 
-// A gate is what a request must have to be looked up in a tree of paths.
+// A gate is the port and method that a request must have to be looked up in a tree of paths.
 type gate struct {
-	port   string // "": any
-	method string // "": any
+	port   string // or "" for any port
+	method string // or "" for any method
 }
 
-// gates are few: a method or a port more in the patterns of one host is one
-// more.
+// gates are few: one for each pair of port and method in the patterns of one host.
 type gates []gatePaths
 
 type gatePaths struct {
@@ -57,7 +56,7 @@ type childPath struct {
 	node *pathNode
 }
 
-// fewChildren is how many nodes are compared before the others are looked up.
+// fewChildren is how many nodes are compared before the rest are looked up.
 const fewChildren = 4
 
 // NewIndex returns an index of ps; Match answers with positions in it. A nil pattern matches nothing.
@@ -162,9 +161,10 @@ func grow[N any](m map[string]*N, k string) *N {
 	return m[k]
 }
 
-// Match appends to dst the positions of all patterns that match r, ascending. A path that hides dot segments, such as
-// "/x/%2e%2e/send", matches the patterns of what it says and those of what a server that decodes first serves, "/send".
-// Match allocates only if dst has no room, the URL is very long, or its path hides dot segments.
+// Match appends to dst the positions of all patterns that match r, ascending. A path that
+// hides dot segments, such as "/x/%2e%2e/send", matches the patterns of the path as written
+// and the patterns of "/send", which is the path on servers that decode first. Match
+// allocates only if dst has no room, the URL is very long, or its path hides dot segments.
 func (x *Index) Match(dst []int32, r *http.Request) []int32 {
 	var segs [16]string
 	t, host := look(r, segs[:0])

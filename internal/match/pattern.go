@@ -13,13 +13,12 @@ import (
 	"unicode"
 )
 
-// A Pattern is one parsed Match of a policy. It says what it matches, piece by
-// piece; [Index] does the matching.
+// A Pattern is one parsed Match of a policy, piece by piece. [Index] does the matching.
 type Pattern struct {
 	method string
-	labels []part // of the host, the last label first; none: every host
+	labels []part // of the host, the last label first; empty for every host
 	deep   bool   // the host began with "*.": one or more labels follow labels
-	port   string // "": every port
+	port   string // or "" for every port
 	segs   []part // of the path, unescaped
 	end    ending
 	rest   string   // the name of "{name...}", if it has one
@@ -32,7 +31,7 @@ type part struct {
 	wild bool
 }
 
-// An ending says what a path may hold after the pattern's segments.
+// An ending is the part of a path that may follow the pattern's segments.
 type ending uint8
 
 const (
@@ -367,9 +366,9 @@ func sameWildcards(a, b []part) bool {
 	return true
 }
 
-// withOwnPathValues returns a shallow copy of r whose path values can be set
-// without changing those of r, which has some when a server passes it on. Only
-// Clone parts the two, so what Clone would copy deeply is kept out of its way.
+// withOwnPathValues returns a shallow copy of r whose path values can be set without
+// changing the path values of r, which has some when a server passes it on. Only Clone
+// separates them, so the fields that Clone would copy deeply are taken out for the call.
 func withOwnPathValues(r *http.Request) *http.Request {
 	bare := *r
 	bare.URL, bare.Header, bare.Trailer, bare.TransferEncoding = nil, nil, nil, nil

@@ -21,7 +21,7 @@ type target struct {
 // may lie on the stack.
 //
 // The host is the URL's: that is where the connection goes and whose limits
-// count. The Host field may name another one, behind a gateway for example.
+// count. The Host field may name a different host, behind a gateway for example.
 func look(r *http.Request, segs []string) (t target, host string) {
 	t.method, t.segs, t.slash = r.Method, segs, true
 	if t.method == "" {
@@ -53,10 +53,10 @@ func look(r *http.Request, segs []string) (t target, host string) {
 	return t, host
 }
 
-// hidesDots reports whether servers that decode the path before they clean it see another path than t has.
+// hidesDots reports whether servers that decode the path before they clean it see a different path.
 func (t *target) hidesDots() bool { return hidesDots(t.path, t.escaped) }
 
-// lookDecoded returns what such a server sees of r.
+// lookDecoded returns the target that such a server sees.
 func lookDecoded(r *http.Request) *target {
 	t, _ := look(r, nil)
 	path := string(appendDecoded(nil, t.path, t.escaped))
@@ -65,9 +65,10 @@ func lookDecoded(r *http.Request) *target {
 	return &t
 }
 
-// HidesDots reports whether a percent-encoded path has a segment "." or ".." in disguise: with dots written as "%2e", or
-// between "%2f", "%5c" or backslashes in place of slashes. Many servers decode such a path before they clean it, and serve
-// another one than its text says (RFC 3986, 6.2.2.3).
+// HidesDots reports whether a percent-encoded path has a segment "." or ".." in disguise:
+// with dots written as "%2e", or between "%2f", "%5c" or backslashes in place of slashes.
+// Many servers decode such a path before they clean it, and serve a different path than the
+// text says (RFC 3986, 6.2.2.3).
 func HidesDots(path string) bool { return hidesDots(path, true) }
 
 func hidesDots(path string, escaped bool) bool {
@@ -95,8 +96,8 @@ func dotSegments[P string | []byte](path P) (n int) {
 	return n
 }
 
-// appendDecoded appends a path as the most lenient server reads it: unescaped but for broken escapes, and with slashes in
-// place of backslashes.
+// appendDecoded appends a path as the most lenient server reads it: unescaped, except for
+// broken escapes, and with slashes in place of backslashes.
 func appendDecoded(dst []byte, path string, escaped bool) []byte {
 	for path != "" {
 		c, n := path[0], 1
@@ -230,8 +231,8 @@ func notInRawPath(c rune) bool {
 	return !alphanumeric(c) && !strings.ContainsRune("-_.~/!$&'()*+,;=:@[]%", c)
 }
 
-// unescape returns the first byte that s, not empty, stands for and how many
-// bytes spell it: none if s begins with a broken escape.
+// unescape returns the first byte that s, not empty, stands for and how many bytes spell
+// it, which is 0 if s begins with a broken escape.
 func unescape(s string) (c byte, n int) {
 	if s[0] != '%' {
 		return s[0], 1

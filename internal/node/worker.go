@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/store"
@@ -71,7 +70,7 @@ func newWorker(b Backend, o Options) *worker {
 
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
 	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, rowsMost: o.Rows, memory: newMemory(o, isDead)}
-	if lease < farthest.Wait { // in tests with longer leases a century may pass
+	if lease < store.MaxAhead { // in tests with longer leases a century may pass
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
 

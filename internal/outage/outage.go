@@ -1,7 +1,10 @@
 // Package outage lets a store say why it does not answer while a caller waits for it.
 package outage
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // An Observer is told why a store does not answer: as soon as something has failed, or
 // has not been answered for a second, and not for every attempt. StoreAway is called
@@ -15,7 +18,7 @@ type Func func(error)
 func (f Func) StoreAway(err error) { f(err) }
 
 // Key is the context key of an [Observer]. A context with a Value of its own for it
-// needs no other context around it.
+// needs no context around it.
 type Key struct{}
 
 // WithObserver returns a context for a call of a store, which tells f why it does not
@@ -24,8 +27,63 @@ func WithObserver(ctx context.Context, f func(error)) context.Context {
 	return context.WithValue(ctx, Key{}, Func(f))
 }
 
-// From returns the observer in a context; nil if there is none.
+// From returns the observer in a context, or nil.
 func From(ctx context.Context) Observer {
 	o, _ := ctx.Value(Key{}).(Observer)
 	return o
+}
+
+// A Cause says why a store failed.
+type Cause uint8
+
+// The causes.
+const (
+	Away   Cause = iota // the store does not answer, or will be ready later
+	Denied              // the program may not: it has not the right, or not the password
+	Failed              // the store answers that it cannot, and asking again does not help
+)
+
+// String returns the cause's name.
+func (c Cause) String() string { return [...]string{"away", "denied", "failed"}[c] }
+
+// Because returns an error of a store with its cause.
+func Because(c Cause, err error) error { return &because{err, c} }
+
+// CauseOf returns the cause of a store's error, and [Away] for an error without a cause.
+func CauseOf(err error) Cause {
+	if b, ok := errors.AsType[*because](err); ok {
+		return b.cause
+	}
+	return Away
+}
+
+// A because is an error with its cause.
+type because struct {
+	error
+	cause Cause
+}
+
+// Unwrap returns the error without the cause.
+func (b *because) Unwrap() error { return b.error }
+
+// A Question asks a store that did not answer whether it does now. Equal Questions ask the same store.
+type Question interface {
+	// Ask returns why the store still does not answer, or nil if it answers. It waits for the
+	// store as long as ctx allows.
+	Ask(ctx context.Context) error
+}
+
+// questionKey is the context key of a [Question].
+type questionKey struct{}
+
+// WithQuestion returns the context of an event that says that a store did not answer. By it an
+// observer can ask whether the store does now.
+func WithQuestion(ctx context.Context, q Question) context.Context {
+	return context.WithValue(ctx, questionKey{}, q)
+}
+
+// QuestionOf returns the question in the context of an event, or nil.
+func QuestionOf(ctx context.Context) Question {
+	q, _ := ctx.Value(questionKey{}).(Question)
+	return q
 }

@@ -5,20 +5,23 @@ package problem
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Via is how the handlers name themselves in the header Via.
 const Via = "1.1 throttle"
 
-// A Problem is such an answer. It repeats nothing of the request but names: of policies, of fields,
+// A Problem is an answer in this form. Of the request it repeats only names: of policies, of fields,
 // and of a host that policies name.
 type Problem struct {
-	Type     string    `json:"type,omitempty"` // "": the status says all
+	Type     string    `json:"type,omitempty"` // "" if the status says all
 	Title    string    `json:"title"`
 	Status   int       `json:"status"`
 	Detail   string    `json:"detail"`
@@ -26,8 +29,8 @@ type Problem struct {
 	Violated []string  `json:"violated-policies,omitempty"` // of quotaExceeded
 	Errors   []Mistake `json:"errors,omitempty"`
 
-	RetryAfter time.Duration  `json:"-"` // 0: the answer does not say
-	Limit      throttle.Limit `json:"-"` // of Policy, for the fields RateLimit and RateLimit-Policy; zero: they are left out
+	RetryAfter time.Duration  `json:"-"` // 0 if unknown
+	Limit      throttle.Limit `json:"-"` // of Policy, for the fields RateLimit and RateLimit-Policy, which a zero Limit leaves out
 }
 
 // quotaExceeded is the type that IANA has for a limit without room.
@@ -45,8 +48,8 @@ func New(status int, detail string) *Problem {
 	return &Problem{Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
-// Of returns what an error of a [throttle.Transport] or of [throttle.Limiters] means to the
-// caller; nil: it is no error of theirs.
+// Of returns the Problem for an error of a [throttle.Transport] or of [throttle.Limiters],
+// or nil for an error from elsewhere.
 func Of(err error) *Problem {
 	var full *throttle.LimitError
 	var away *throttle.StoreError
@@ -90,4 +93,66 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	}
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // a caller that has gone needs no answer
+}
+
+// addLimit describes a limit that has no room for a request, in the fields of
+// draft-ietf-httpapi-ratelimit-headers-11. A wait of 0 is unknown.
+func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration) {
+	name := quoted(policy)
+	switch l.Kind() {
+	case store.KindUnlimited: // it has no number
+	case store.KindConcurrency:
+		h.Set("RateLimit-Policy", fmt.Sprintf(`%s;q=%d;qu="concurrent-requests"`, name, l.N()))
+	default:
+		h.Set("RateLimit-Policy", fmt.Sprintf("%s;q=%d;w=%d", name, l.Capacity(), seconds(window(l))))
+	}
+
+	state := name + ";r=0"
+	if wait > 0 && wait != throttle.Never {
+		state += ";t=" + strconv.FormatInt(seconds(wait), 10)
+	}
+
+	h.Set("RateLimit", state)
+}
+
+// window returns the length of a limit's window. The window of a bucket is the time in which it fills.
+func window(l throttle.Limit) time.Duration {
+	switch {
+	case l.Per() == 0:
+		from, to := l.Window(time.Now())
+		return to.Sub(from)
+	case l.Kind() == store.KindTokenBucket:
+		return time.Duration(float64(l.Per()) * float64(l.Capacity()) / float64(l.N()))
+	}
+	return l.Per()
+}
+
+// seconds returns a duration in whole seconds, rounded up.
+func seconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Second) + 1
+}
+
+// quoted returns a name as a string of RFC 9651, which has ASCII only. Other characters are
+// escaped as in URLs.
+func quoted(name string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+
+	for _, c := range []byte(name) {
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~' || c == '%':
+			fmt.Fprintf(&b, "%%%02X", c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+
+	b.WriteByte('"')
+	return b.String()
 }

@@ -1,4 +1,5 @@
-// Package shares says what operators are told of the shares of a budget: by name of those that wait most, and together of all others.
+// Package shares makes the lines about a budget's shares that operators read: a line for each of the shares that wait
+// most, and one line for the rest.
 package shares
 
 import (
@@ -9,23 +10,23 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Most is how many shares are told by name.
+// Most is how many shares have a line of their own.
 const Most = 16
 
-// The names of what is not one share of callers.
+// The names of lines that are not one share.
 const (
 	None   = "none"   // callers without a share
-	Common = "common" // shares beyond those that a budget tells apart
+	Common = "common" // callers of shares that a budget no longer tells apart
 	Other  = "other"  // shares beyond Most
 )
 
-// A Line is what is told of a share, or of all others together.
+// A Line is the state of one share, or of all shares beyond Most together.
 type Line struct {
 	Name    string
-	Weight  int // of all others 0
+	Weight  int // 0 for the line Other
 	Waiting int
-	Served  int // -1: the store does not know
-	Shares  int // how many are told together; 0: one share
+	Served  int // -1 if the store does not know
+	Shares  int // the number of shares in the line Other, or 0
 }
 
 // Name returns how a share is shown. The names that programs give shares are hashed.
@@ -39,8 +40,9 @@ func Name(id uint64) string {
 	return fmt.Sprintf("%014x", id)
 }
 
-// Lines returns what is told of shares: those that wait most come first, then those that were served most, and all beyond Most are one
-// line. It returns nil if there are none.
+// Lines returns a line for each share: the shares that wait most come first, then the
+// shares that were served most. All shares beyond Most are one line. It returns nil without
+// shares.
 func Lines(all []store.ShareStatus) (lines []Line) {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b store.ShareStatus) int {
@@ -63,7 +65,7 @@ func Lines(all []store.ShareStatus) (lines []Line) {
 	return append(lines, rest)
 }
 
-// Add adds what other budgets tell of shares, which may be the same.
+// Add adds the shares of a second budget, which may be the same shares.
 func Add(all, more []store.ShareStatus) []store.ShareStatus {
 	for _, s := range more {
 		i := slices.IndexFunc(all, func(o store.ShareStatus) bool { return o.ID == s.ID })

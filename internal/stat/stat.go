@@ -1,14 +1,15 @@
-// Package stat has the few figures that measurements and tests take of waits and starts.
+// Package stat computes the figures of measurements, tests and reports, and prints counts as people read them.
 package stat
 
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 )
 
-// Quantile returns the value that a share of all does not exceed, or one of the two beside it; the zero value if there are
-// none. The share of the largest is 1.
+// Quantile returns a value that a share of all does not exceed, where the share of the largest value is 1. Of an empty
+// slice it is the zero value.
 func Quantile[T cmp.Ordered](all []T, share float64) T {
 	if len(all) == 0 {
 		var none T
@@ -49,7 +50,8 @@ func Used(at []time.Duration, from, to time.Duration, n int, per time.Duration) 
 	return float64(sum) / float64(length) / float64(n)
 }
 
-// Jain returns Jain's index of fairness: 1 if all counts are equal, one in len(counts) if all but one are 0; 0 if all are.
+// Jain returns Jain's index of fairness: 1 if all counts are equal, 1/len(counts) if one count has everything, and 0 if
+// all counts are 0.
 //
 // R. Jain, D. Chiu, W. Hawe: A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared
 // Computer Systems, DEC TR-301, 1984.
@@ -63,4 +65,21 @@ func Jain(counts []int) float64 {
 		return 0
 	}
 	return sum * sum / float64(len(counts)) / squares
+}
+
+// Count returns a number with the word for one thing, or for several.
+func Count(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + several
+}
+
+// Thousands returns a number that is not negative, with commas.
+func Thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }

@@ -11,10 +11,10 @@ import (
 // A Drawing is an SVG in the making. Each element is drawn over those before it.
 type Drawing struct{ text strings.Builder }
 
-// Margin is what is free at the sides of a drawing.
+// Margin is the free space at the sides of a drawing.
 const Margin = 24
 
-// style is that of all drawings, and of dark pages. A drawing has a ground of its own.
+// style is the style sheet of all drawings, for light and dark pages. A drawing has a ground of its own.
 const style = `
   .ground { fill: #ffffff; stroke: #d0d7de }
   text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
@@ -27,8 +27,8 @@ const style = `
 %s  }
 `
 
-// New starts a drawing with a title and a note at its top. The rules of CSS add to those of
-// the classes "title" and "note", for all pages and for dark ones.
+// New starts a drawing with a title and a note at its top. rules and dark are CSS to add to the style
+// sheet: rules for all pages, dark for dark pages.
 func New(width, height float64, title, note, rules, dark string) *Drawing {
 	d := new(Drawing)
 	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" role="img">`+"\n", number(width), number(height))

@@ -1,6 +1,6 @@
-// Package virtual is time that passes only when all has been done that happens at one
-// moment: a job of hours is over in milliseconds, and each run of it is the same. Package
-// synctest does that for tests; this is for programs, and without goroutines.
+// Package virtual is time that passes only when all events of a moment are done: a job of
+// hours is over in milliseconds, and each run of it is the same. Package synctest is for
+// tests. Package virtual is for programs, and needs no goroutines.
 package virtual
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Clock is virtual time, and what is to happen in it. It is not for use by several
-// goroutines at once.
+// A Clock is virtual time with a queue of events. It is not for use by several goroutines
+// at once.
 type Clock struct {
 	now    int64 // microseconds since the Unix epoch
 	last   int64 // the number of the newest event
@@ -82,7 +82,7 @@ func (c *Clock) Until(at int64) {
 	c.now = max(c.now, at)
 }
 
-// NewStore returns an empty memstore whose time is that of a clock. Package memstore sets it.
+// NewStore returns an empty memstore that reads a clock. Package memstore sets NewStore.
 var NewStore func(*Clock) store.Store
 
 // A Timer is one event to come.

@@ -42,7 +42,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/wishes"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 )
 
 // Defaults of a [Config].
@@ -378,8 +378,8 @@ func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
 	}
 	c := &call{place: place}
 	ctx = context.WithValue(ctx, callKey{}, c)
-	ctx = throttle.WithMaxWait(ctx, wishes.MaxWait(r.Header, h.c.MaxWait))
-	ctx = throttle.WithPriority(ctx, wishes.Priority(r.Header))
+	ctx = throttle.WithMaxWait(ctx, inbound.MaxWait(r.Header, h.c.MaxWait))
+	ctx = throttle.WithPriority(ctx, inbound.Priority(r.Header))
 	return r.WithContext(c.trace(ctx)), c, nil
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/internal/loopback"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
@@ -224,7 +224,7 @@ func (k *known) meant(authority string) (host, name string, ok bool) {
 // itself, or a host without a policy.
 func (k *known) field(r *http.Request) (host, name string, ok bool) {
 	switch {
-	case loopback.IsHost(r.Host) || !isHost(r.Host):
+	case inbound.IsLoopbackHost(r.Host) || !isHost(r.Host):
 		return "", "", false
 	case k.has(r.Host):
 		return r.Host, r.Host, true
@@ -239,7 +239,7 @@ func (k *known) field(r *http.Request) (host, name string, ok bool) {
 // admits reports whether a request names this machine or a host of the policies. A request in absolute form
 // or for a tunnel is meant for a proxy, and no web page can send it.
 func (k *known) admits(r *http.Request) bool {
-	if loopback.IsHost(r.Host) || !strings.HasPrefix(r.RequestURI, "/") {
+	if inbound.IsLoopbackHost(r.Host) || !strings.HasPrefix(r.RequestURI, "/") {
 		return true
 	}
 	_, _, ok := k.field(r)
@@ -263,7 +263,7 @@ func isOwn(r *http.Request, authority string) bool {
 		port = ":80"
 	}
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return ok && port[1:] == ownPort(r) && (loopback.IsHost(name) || at.String() == authority)
+	return ok && port[1:] == ownPort(r) && (inbound.IsLoopbackHost(name) || at.String() == authority)
 }
 
 // onLoopback reports whether the connection came in at a loopback address.

@@ -21,8 +21,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/internal/problem"
-	"github.com/fleetthrottle/throttle/internal/wishes"
 )
 
 // A digest is a hash of an Idempotency-Key, or of the demands and lifetime.
@@ -46,7 +46,7 @@ type acquireRequest struct {
 
 // readAcquire parses a request.
 func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) (*acquireRequest, *problem.Problem) {
-	q := &acquireRequest{priority: wishes.Priority(r.Header), lifetime: c.Lifetime, wait: wishes.MaxWait(r.Header, c.MaxWait), aside: prefersAside(r.Header)}
+	q := &acquireRequest{priority: inbound.Priority(r.Header), lifetime: c.Lifetime, wait: inbound.MaxWait(r.Header, c.MaxWait), aside: prefersAside(r.Header)}
 	key, bad := keyOf(r.Header)
 	if bad != nil {
 		return nil, bad

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/lab/twostores"
 	"github.com/fleetthrottle/throttle/store"
@@ -47,7 +46,7 @@ func newDir(t *testing.T, in string) string {
 }
 
 func open(t *testing.T, m *filestore.Machine, dir string) *filestore.Store {
-	s, err := m.Open(dir, farthest.Wait)
+	s, err := m.Open(dir, store.MaxAhead)
 	require.NoError(t, err)
 	return s
 }

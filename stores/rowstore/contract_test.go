@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/lab/twostores"
 	"github.com/fleetthrottle/throttle/store"
@@ -41,7 +40,7 @@ func TestServerOnABusyMachine(t *testing.T) {
 func TestContractOfTwoStores(t *testing.T) {
 	soak.WithoutRace(t)
 	storetest.RunWithin(t, twostores.Slack, func(*testing.T) store.Store {
-		m, o := notifier{newMemory()}, rowstore.Options{Lease: farthest.Wait}
+		m, o := notifier{newMemory()}, rowstore.Options{Lease: store.MaxAhead}
 		return twostores.New(must(rowstore.New(m, o)), must(rowstore.New(m, o)))
 	})
 }

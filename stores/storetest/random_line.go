@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/lab/bubble"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -85,7 +84,7 @@ func (r *lineRun) carryOut() {
 		r.visitors = append(r.visitors, r.visits(v))
 	}
 
-	happen(farthest.Wait)
+	happen(store.MaxAhead)
 	refused := make(map[int]bool)
 	for i, v := range r.visitors {
 		refused[i] = v.refused

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Conn is the way to one Redis, or one cluster.
@@ -60,7 +60,7 @@ func (c *Conn) now() any {
 // when it was heard of last, that is forever.
 func (c *Conn) Unheard() time.Duration {
 	if c.heardAt.Load() == 0 {
-		return farthest.Wait
+		return store.MaxAhead
 	}
 	if at := c.askedAt.Load(); at != 0 {
 		return time.Duration(time.Now().UnixNano() - at)

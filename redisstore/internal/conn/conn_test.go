@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
@@ -42,7 +42,7 @@ func TestRetryMakesTheCallAgain(t *testing.T) {
 			server := redistest.Shared(t)
 			proxy := redistest.NewProxy(t, server)
 			cn := conn.New(proxy.Client(t))
-			require.Equal(t, farthest.Wait, cn.Unheard())
+			require.Equal(t, store.MaxAhead, cn.Unheard())
 			_, err := cn.Call(t.Context(), count("another")) // from now on it knows the script
 			require.NoError(t, err)
 			proxy.Disturb(c.how)
@@ -136,7 +136,7 @@ func TestErrorsOfAServer(t *testing.T) {
 		_, err := cn.Call(t.Context(), fails(text))
 		require.EqualError(t, err, "redisstore: "+server.Addr+": "+want)
 		require.ErrorAs(t, err, new(redis.Error), "it is as final as before")
-		require.Equal(t, farthest.Wait, cn.Unheard())
+		require.Equal(t, store.MaxAhead, cn.Unheard())
 	}
 	_, err := cn.Call(t.Context(), count("key"))
 	require.NoError(t, err)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -81,7 +80,7 @@ func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (fr
 func (s *Store) pauseLocal(ctx context.Context, c store.Charge, d time.Duration) {
 	if l := s.local(c.Budget.Group); l != nil {
 		now := time.Now()
-		s.Pauses.Note(s.primary.Key(&c), now.Add(min(d, farthest.Wait)), now)
+		s.Pauses.Note(s.primary.Key(&c), now.Add(min(d, store.MaxAhead)), now)
 		if part, ok := l.charge(c); ok {
 			_ = l.store.Pause(ctx, part, d) // memory does not fail
 		}

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // RecordTime is for how long Redis surely remembers a call: see docs/internals/once.md.
@@ -103,9 +103,9 @@ func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since ti
 }
 
 // Between is how long it is from one time of a server to another, below 0 if that is
-// earlier; both ways at most [farthest.Wait].
+// earlier; both ways at most [store.MaxAhead].
 func Between(from, to int64) time.Duration {
-	most := micros(farthest.Wait)
+	most := micros(store.MaxAhead)
 	return time.Duration(min(max(-most, to-from), most)) * time.Microsecond
 }
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func TestElapsed(t *testing.T) {
@@ -74,8 +74,8 @@ func TestP9_RepeatedReply(t *testing.T) {
 func TestBetween(t *testing.T) {
 	require.Equal(t, time.Second, Between(5, 1_000_005))
 	require.Equal(t, -time.Second, Between(1_000_005, 5))
-	require.Equal(t, farthest.Wait, Between(0, 1<<60))
-	require.Equal(t, -farthest.Wait, Between(1<<60, 0))
+	require.Equal(t, store.MaxAhead, Between(0, 1<<60))
+	require.Equal(t, -store.MaxAhead, Between(1<<60, 0))
 }
 
 // TestP2_ClockOffsets: the fastest replies bound how far a server's clock is ahead, and a

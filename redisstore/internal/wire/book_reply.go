@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -116,7 +115,7 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 
 	for i := range p.Outcomes {
 		o := &p.Outcomes[i]
-		r.check(!o.Booked() || o.At > max(0, p.Now, p.DecidedAt)-Micros(farthest.Wait))
+		r.check(!o.Booked() || o.At > max(0, p.Now, p.DecidedAt)-Micros(store.MaxAhead))
 	}
 
 	return p, r.end()

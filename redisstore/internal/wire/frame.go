@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -146,7 +145,7 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 	case Late:
 		return h, nil, nil
 	case NeedsBoundaries, NeedsTime:
-		if rest.Size() == 1 && rest.At(0)-h.Now <= 2*Micros(farthest.Wait) {
+		if rest.Size() == 1 && rest.At(0)-h.Now <= 2*Micros(store.MaxAhead) {
 			h.Need = rest.At(0)
 			return h, nil, nil
 		}
@@ -261,7 +260,7 @@ func Micros(d time.Duration) int64 {
 // Wait returns a wait that scripts answer in microseconds. It is
 // [store.Never] if it is beyond the farthest wait.
 func Wait(micros int64) time.Duration {
-	if micros > Micros(farthest.Wait) {
+	if micros > Micros(store.MaxAhead) {
 		return store.Never
 	}
 	return time.Duration(max(0, micros)) * time.Microsecond

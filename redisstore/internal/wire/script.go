@@ -27,7 +27,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -209,7 +208,7 @@ var shared = []struct {
 	name  string
 	value any
 }{
-	{"FARTHEST", farthest.Wait},
+	{"FARTHEST", store.MaxAhead},
 	{"MAX_PENALTY", store.MaxPenalty},
 	{"RECORD_TIME", RecordTime},
 	{"STEADY", Steady},

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"testing"
 
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
@@ -36,7 +35,7 @@ func (s *suite) outside(t *testing.T) rowstore.Database { return newOutside(t, s
 func (s *suite) stores(t *testing.T, db rowstore.Database, n int, fates func() fate) (all []store.Store) {
 	db = inBubble(db, fates)
 	o := s.with
-	o.Name, o.Lease = rand.Text(), farthest.Wait
+	o.Name, o.Lease = rand.Text(), store.MaxAhead
 	for range n {
 		all = append(all, s.store(t, db, o))
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fleetthrottle/throttle/internal/numerals"
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 // pictures are the figures worth a picture, by file name.
@@ -34,7 +34,7 @@ func pictures(r results) map[string]picture {
 			charts: []chart{{most: 100, bars: r.bars("Upstream", func(name string) (bar, bool) {
 				v, ok := r.value(name, "useful-%")
 				bans, _ := r.value(name, "bans")
-				return bar{value: v, text: fmt.Sprintf("%.0f %% (%s)", v, numerals.Count(int(bans), "ban", "bans")), bad: bans > 0}, ok
+				return bar{value: v, text: fmt.Sprintf("%.0f %% (%s)", v, stat.Count(int(bans), "ban", "bans")), bad: bans > 0}, ok
 			})}},
 		},
 		"memory": {
@@ -108,4 +108,4 @@ func (r results) memory(limit string) chart {
 }
 
 // thousands writes a number, rounded, with commas.
-func thousands(v float64) string { return numerals.Thousands(int(math.Round(v))) }
+func thousands(v float64) string { return stat.Thousands(int(math.Round(v))) }

@@ -1,8 +1,11 @@
-// Package wishes reads the headers by which a caller says how long it waits, and before whom.
-package wishes
+// Package inbound reads the requests that servers of this module get: how long the caller waits, its priority, and
+// whether it comes from this machine.
+package inbound
 
 import (
+	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -56,4 +59,23 @@ func parameter(lists []string, name string) (value string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// IsLoopbackHost reports whether the Host field of a request names the loopback. A web page cannot send such a field,
+// unless it was loaded from the loopback.
+func IsLoopbackHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && address.Unmap().IsLoopback()
+}
+
+// IsLoopbackAddress reports whether an address with a port, to listen at, is on the loopback.
+func IsLoopbackAddress(listen string) bool {
+	_, _, err := net.SplitHostPort(listen)
+	return err == nil && IsLoopbackHost(listen)
 }
