@@ -72,6 +72,7 @@ func TestCost(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	require.Contains(t, presettest.Limits(zendesk.Policies(zendesk.Options{PerMinute: zendesk.Enterprise})), "zendesk-account 700/m, zendesk-help-center 700/m")
+	require.Contains(t, presettest.Limits(zendesk.Policies(zendesk.Options{HighVolume: true})), "zendesk-account 2500/m, zendesk-help-center 2500/m")
 }
 
 func TestSharedBudgets(t *testing.T) {
