@@ -2,6 +2,7 @@ package feedback_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,4 +110,31 @@ func TestActed(t *testing.T) {
 	require.Equal(t, throttle.Refused(0), partly(feedback.For(0)))
 	require.Equal(t, feedback.NotRefused(nil), partly(feedback.NotRefused))
 	require.Equal(t, throttle.Refused(time.Second), feedback.Acted(feedback.For(time.Second), feedback.Succeeded)(answer(429, "")))
+}
+
+func TestPartly(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"data":{"a":{"id":1},"b":null},"errors":[{}]}`:              true,
+		`{"errors":[{"data":null}],"data":{"a":1}}`:                   true,
+		`{"data":{"a":"` + strings.Repeat("x", 100_000) + `"}}`:       true,
+		`{"data":null,"errors":[{"extensions":{"data":1}}]}`:          false,
+		`{"errors":[{"message":"no"}]}`:                               false,
+		`{"errors":["` + strings.Repeat("x", 100_000) + `"],"data":1`: false,
+		`{"data":`: false,
+		`{"data"`:  false,
+		`{`:        false,
+		`[]`:       false,
+		`data`:     false,
+		``:         false,
+	} {
+		resp := jsonAnswer(200, body)
+		require.Equal(t, want, feedback.Partly(resp), "%.60s", body)
+		requireBody(t, body, resp)
+	}
+}
+
+func TestSucceeded(t *testing.T) {
+	for status, want := range map[int]bool{200: true, 204: true, 304: true, 400: false, 429: false, 503: false} {
+		require.Equal(t, want, feedback.Succeeded(answer(status, "")), "%d", status)
+	}
 }

@@ -2,12 +2,17 @@ package policyfile_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 )
 
 // TestCorpus: each file of the corpus is read, or refused with these mistakes. A file whose
@@ -23,21 +28,39 @@ func TestCorpus(t *testing.T) {
 	golden(t, "testdata/corpus.txtar", out.String())
 }
 
-// TestFields: each field of a row, of a test and of a preset takes these values, and refuses
-// those with these mistakes.
+// TestFields: each field of a row, of a test and of a preset takes these values, or refuses them with
+// these mistakes. Of the values of every kind the golden file groups those that are refused alike.
 func TestFields(t *testing.T) {
 	s := compiled(t)
 	var out strings.Builder
 	for _, f := range fieldFiles() {
 		fmt.Fprintf(&out, "%s\n", f.name)
+		outcome := func(value string) string {
+			got := sound(t, s, []byte(strings.Replace(f.file, "VALUE", value, 1)))
+			return strings.ReplaceAll(strings.TrimSuffix(got, "\n"), "\n", "\n      ")
+		}
 		for _, v := range f.values {
-			text := strings.Replace(f.file, "VALUE", v, 1)
-			got := strings.TrimSuffix(sound(t, s, []byte(text)), "\n")
-			fmt.Fprintf(&out, "  %s\n      %s\n", v, strings.ReplaceAll(got, "\n", "\n      "))
+			fmt.Fprintf(&out, "  %s\n      %s\n", v, outcome(v))
+		}
+
+		var outcomes []string
+		alike := make(map[string][]string)
+		for _, v := range anything {
+			got := quotedText.ReplaceAllString(outcome(v), `"…"`)
+			if alike[got] == nil {
+				outcomes = append(outcomes, got)
+			}
+			alike[got] = append(alike[got], strings.ReplaceAll(v, "\n      ", `\n`))
+		}
+		for _, got := range outcomes {
+			fmt.Fprintf(&out, "  each of  %s\n      %s\n", strings.Join(alike[got], "  "), got)
 		}
 	}
 	golden(t, "testdata/fields.txt", out.String())
 }
+
+// quotedText is a quoted text in a mistake: the value, or an advice made of it.
+var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // A corpusCase is one file of the corpus.
 type corpusCase struct{ name, raw, text string }
@@ -92,7 +115,7 @@ func fieldFiles() (all []fieldFile) {
 		return "version: 1\npolicies:\n  - name: a\n    match: \"{shop}.example.com/\"\n    limit: 40/s\n" + more
 	}
 	add := func(name, file string, values ...string) {
-		all = append(all, fieldFile{name, file, append(values, anything...)})
+		all = append(all, fieldFile{name, file, values})
 	}
 	add("version", "version: VALUE\n", `"1"`, "2", "1.0", "one")
 	add("name", "version: 1\npolicies:\n  - name: VALUE\n    match: /\n    limit: 1/s\n", "api", "钉钉 接口", "'12: a # b'", `"a\nb"`, "a: b")
@@ -150,4 +173,26 @@ func fieldFiles() (all []fieldFile) {
 		"{github: {caller: {}}}", "{github: {caller: {account: '{header.X}'}}}", "{github: {caller: {account: '{org}'}}}", "{github: {caller: {account: '{route}'}}}", "{feishu: {caller: {}}}", "{slack: {tier: '2'}}", "{slack: {tier: 9}}", "{slack: {methods: {a: 1}}}",
 		"{dingtalk: {apis: []}}", "{dingtalk: {host: 'https://x'}}", "{dingtalk: {edition: pro}}", "{dingtalk: {edition: professional-3, old-contract: yes, packages: 2, buffer: yes, robot-per-month: 500, receivers: '{header.X-People}'}}", "{dingtalk: {packages: 0}}", "{dingtalk: {edition: {per-second: 40, per-month: 1_000_000, webhooks: 100_000}}}", "{dingtalk: {edition: {per-second: 0, per-day: 7}}}", "{dingtalk: {}, github: {}}", "{github: {shadow: Yes}}", "{wechat: {per-day: {/cgi-bin/a: 0}}}", "{shopify: {plan: plus}}", "{riot: {limits: [20/s, 100/2m]}}", "{riot: {limits: []}}", "{spapi: {operations: {name: a, match: GET /a, limit: 1/s}}}", "{hubspot: {zone: Nowhere}}", "{openai: {model: {header.X-Model}}}")
 	return all
+}
+
+// TestValues: what sound requires holds for values near those of the corpus, in each field.
+func TestValues(t *testing.T) {
+	s, files := compiled(t), fieldFiles()
+	const seed = 1
+	r := rand.New(rand.NewPCG(seed, seed))
+	signs := []rune("0123456789.+-_eExsmhdnuµμyYoOnNfFtrTRuU'\":,{}[]/* ~!&|>#%@ 　：“７a")
+	for range soak.Most(200_000, 3_000) {
+		f := files[r.IntN(len(files))]
+		values := slices.Concat(f.values, anything)
+		value := []rune(values[r.IntN(len(values))])
+		for range 1 + r.IntN(3) {
+			at := r.IntN(len(value) + 1)
+			end := min(at+r.IntN(2), len(value))
+			value = slices.Replace(value, at, end, signs[r.IntN(len(signs))])
+			if r.IntN(3) == 0 {
+				value = slices.Delete(value, at, at+1)
+			}
+		}
+		sound(t, s, []byte(strings.Replace(f.file, "VALUE", string(value), 1)))
+	}
 }

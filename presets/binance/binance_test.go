@@ -88,10 +88,6 @@ func TestAddresses(t *testing.T) {
 	require.NotEqual(t, budget("", depth), budget("office", depth))
 }
 
-func TestStreamsAreLeftAlone(t *testing.T) {
-	require.Zero(t, presettest.LookedAt(t, binance.Policies(binance.Options{}), depth, 200, header{"Content-Type": "application/json"}, "{"))
-}
-
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: binance.Policies(binance.Options{Address: "office"})}))
 	r := httptest.NewRequest(http.MethodGet, "https://api.binance.com/api/v3/time", nil)

@@ -86,7 +86,6 @@ func TestCost(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
-	require.Equal(t, "dashscope-requests unlimited, dashscope-tokens unlimited", presettest.Limits(dashscope.Policies(dashscope.Options{})))
 	require.Equal(t, "dashscope-requests 500/s, dashscope-tokens 5000000/m paced",
 		presettest.Limits(dashscope.Policies(dashscope.Options{Requests: 30_000, Tokens: 5_000_000, Even: true})))
 }

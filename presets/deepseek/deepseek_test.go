@@ -40,10 +40,6 @@ func TestNoRefusals(t *testing.T) {
 	})
 }
 
-func TestStreamsAreLeftAlone(t *testing.T) {
-	require.Zero(t, presettest.LookedAt(t, deepseek.Policies(deepseek.Options{}), chat, 200, presettest.Header{"Content-Type": "text/event-stream"}, ": keep-alive"))
-}
-
 func TestRowsByModel(t *testing.T) {
 	for body, want := range map[string]string{
 		pro:                             "deepseek-pro 1, deepseek-model 1",

@@ -97,14 +97,6 @@ func TestStreamsCutAtEachByte(t *testing.T) {
 	presettest.CutStreams(t, gemini.Policies(gemini.Options{}), "gemini-tokens", r, stream, 2100)
 }
 
-// TestStreamsAreLeftAlone: nothing is read ahead.
-func TestStreamsAreLeftAlone(t *testing.T) {
-	stream := strings.Replace(generate, ":generate", ":streamGenerate", 1)
-	for _, media := range []string{"text/event-stream", "application/json"} {
-		require.Zero(t, presettest.LookedAt(t, gemini.Policies(gemini.Options{}), stream, 200, presettest.Header{"Content-Type": media}, "[{"))
-	}
-}
-
 func TestSharedBudgets(t *testing.T) {
 	with := func(path, key string, body ...string) *http.Request {
 		r := presettest.Request(t, "POST https://generativelanguage.googleapis.com/v1beta/"+path, body...)
@@ -132,6 +124,14 @@ func TestSharedBudgets(t *testing.T) {
 		for _, row := range []string{"gemini-requests", "gemini-tokens", "gemini-day"} {
 			require.Equal(t, c.same, presettest.Shared(t, gemini.Policies(c.options), row, one, c.other), c.name)
 		}
+	}
+}
+
+// TestStreamsAreLeftAlone: nothing is read ahead.
+func TestStreamsAreLeftAlone(t *testing.T) {
+	stream := strings.Replace(generate, ":generate", ":streamGenerate", 1)
+	for _, media := range []string{"text/event-stream", "application/json"} {
+		require.Zero(t, presettest.LookedAt(t, gemini.Policies(gemini.Options{}), stream, 200, presettest.Header{"Content-Type": media}, "[{"))
 	}
 }
 

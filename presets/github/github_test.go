@@ -314,10 +314,6 @@ func TestAnotherCaller(t *testing.T) {
 	})
 }
 
-func TestBodiesAreLeftAlone(t *testing.T) {
-	require.Zero(t, presettest.LookedAt(t, github.Policies(github.Options{}), issues, 200, header{"Content-Type": "application/json"}, `{"message":"`))
-}
-
 func TestCosts(t *testing.T) {
 	policies := github.Policies(github.Options{})
 	const (
@@ -354,13 +350,6 @@ func TestAQueryThatCannotBeLookedAt(t *testing.T) {
 	require.Equal(t, 5, presettest.Cost(t, github.Policies(github.Options{}), "github-graphql-points", r))
 }
 
-func TestLimits(t *testing.T) {
-	const others = ", github-in-flight 100 in flight, github-points 900/m, github-graphql-points 2000/m, " +
-		"github-content-minute 80/m, github-content-hour 500/h, github-oauth 2000/h"
-	require.Equal(t, "github-primary 5000/h, github-search 30/m, github-code-search 10/m"+others, presettest.Limits(github.Policies(github.Options{})))
-	require.Equal(t, "github-primary 60/h, github-search 10/m, github-code-search 10/m"+others, presettest.Limits(github.Policies(github.Options{PerHour: github.Anonymous})))
-}
-
 func TestCreates(t *testing.T) {
 	policies := github.Policies(github.Options{
 		Creates: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/comments") },
@@ -394,6 +383,10 @@ func TestBudgets(t *testing.T) {
 	require.Len(t, budgets("github-primary", resources...), len(resources), "resources are counted apart")
 	require.Len(t, budgets("github-primary", issues, repository+"/contents/dependency-graph/sbom", repository+"/code-scanning/sarifs", "https://api.github.com/repos"), 1, "core")
 	require.Len(t, budgets("github-in-flight", issues, graphql, search), 1, "REST and GraphQL together")
+}
+
+func TestBodiesAreLeftAlone(t *testing.T) {
+	require.Zero(t, presettest.LookedAt(t, github.Policies(github.Options{}), issues, 200, header{"Content-Type": "application/json"}, `{"message":"`))
 }
 
 // A comment costs five points, and counts as content.

@@ -57,6 +57,8 @@ package jira
 import (
 	"cmp"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -177,4 +179,93 @@ func (o *Options) issue(name string, limit throttle.Limit) throttle.Policy {
 		Limit:  limit,
 		Answer: tablerow.IfCharged(writes, refused(soon, "jira-per-issue-on-write")),
 	}
+}
+
+// endpoint is the default of [Options.Endpoint]: "/rest/api/3/issue/ABC-1" is
+// "/rest/api/*/issue/*".
+func endpoint(r *http.Request) string {
+	_, path, _ := strings.Cut(throttle.RawPath(r), "/rest/")
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		if hasDigit(s) {
+			segments[i] = "*"
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+// issue is the id or the key of the issue that a path is about; "" if it is about
+// none, as in "/rest/api/3/issue/bulk".
+func issue(r *http.Request) string {
+	_, path, _ := strings.Cut(throttle.RawPath(r), "/rest/api/")
+	_, path, _ = strings.Cut(path, "/") // without the version
+	rest, ok := strings.CutPrefix(path, "issue/")
+	id, _, _ := strings.Cut(rest, "/")
+	if !ok || !hasDigit(id) {
+		return ""
+	}
+	return id
+}
+
+func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
+
+// writes is a [throttle.Policy.Cost]: only writes to an issue count.
+func writes(r *http.Request) int {
+	if issue(r) == "" || reads(r) {
+		return 0
+	}
+	return 1
+}
+
+func reads(r *http.Request) bool {
+	method := throttle.Method(r)
+	return method == http.MethodGet || method == http.MethodHead
+}
+
+// refused is the penalty of the 429s that give one of the reasons.
+func refused(p feedback.Reader, reasons ...string) feedback.Reader {
+	return func(resp *http.Response) throttle.Answer {
+		if resp.StatusCode != http.StatusTooManyRequests || !slices.Contains(reasons, reason(resp)) {
+			return throttle.Answer{}
+		}
+		return p(resp)
+	}
+}
+
+func reason(resp *http.Response) string { return resp.Header.Get("RateLimit-Reason") }
+
+var (
+	// soon is for how long a limit by the second closes its budget.
+	soon = feedback.First(tablerow.Until(feedback.Headers{Reset: "X-RateLimit-Reset"}), feedback.RetryAfter(time.Second))
+
+	// nextHour is for how long a quota does.
+	nextHour = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Hour, Clock: true}.Answer
+)
+
+// burstRefused is the penalty of all refusals that close no other row.
+func (o *Options) burstRefused() feedback.Reader {
+	return feedback.First(
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func(resp *http.Response) throttle.Answer {
+			if o.closesAnother(resp) {
+				return throttle.Answer{}
+			}
+			return soon(resp)
+		}),
+		tablerow.Outage(),
+	)
+}
+
+// closesAnother reports whether a refusal gives a reason that is about a different budget of the
+// request.
+func (o *Options) closesAnother(resp *http.Response) bool {
+	if resp.Request == nil {
+		return false
+	}
+	switch reason(resp) {
+	case "jira-quota-global-based", "jira-quota-tenant-based":
+		return o.cost(resp.Request) > 0
+	case "jira-per-issue-on-write":
+		return writes(resp.Request) > 0
+	}
+	return false
 }

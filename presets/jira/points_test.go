@@ -68,10 +68,6 @@ func TestLongAnswersAreLeftAlone(t *testing.T) {
 	require.Zero(t, presettest.LookedAt(t, jira.Policies(jira.Options{}), site+"search/jql", 200, long, `{"issues":`))
 }
 
-func TestStreamsAreLeftAlone(t *testing.T) {
-	require.Zero(t, presettest.LookedAt(t, jira.Policies(jira.Options{}), site+"attachment/content/10000", 200, header{"Content-Type": "application/octet-stream"}, "PK"))
-}
-
 // TestSequencesAreNotHeldUp: of a stream of values only the first is read to its
 // end.
 func TestSequencesAreNotHeldUp(t *testing.T) {

@@ -84,11 +84,6 @@ func TestUsage(t *testing.T) {
 	presettest.CutStreams(t, policies, "kimi-tokens", r, "data: {\"choices\":[{\"delta\":{\"content\":\"\\\"prompt_tokens\\\":7\"}}]}\n\n"+last, 1319)
 }
 
-// TestStreamsAreLeftAlone: nothing is read ahead.
-func TestStreamsAreLeftAlone(t *testing.T) {
-	require.Zero(t, presettest.LookedAt(t, kimi.Policies(kimi.Options{}), chat, 200, presettest.Header{"Content-Type": "text/event-stream"}, "data: "))
-}
-
 func TestCost(t *testing.T) {
 	for _, c := range []struct {
 		name, media, body string

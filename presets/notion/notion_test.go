@@ -57,10 +57,6 @@ func TestNoRefusals(t *testing.T) {
 	})
 }
 
-func TestStreamsAreLeftAlone(t *testing.T) {
-	require.Zero(t, presettest.LookedAt(t, notion.Policies(notion.Options{}), query, 200, header{"Content-Type": "application/json"}, "{"))
-}
-
 func TestSharedBudgets(t *testing.T) {
 	with := func(method, path, token string) *http.Request {
 		r := presettest.Request(t, method+" https://api.notion.com"+path)

@@ -96,3 +96,66 @@ func Example() {
 	// openai-requests 500/m costs 1
 	// openai-tokens 30000/m costs 200
 }
+
+const short = `{"model":"gpt-4o","max_tokens":300}`
+
+// limited is the body of a 429.
+func limited(kind, code, message string) string {
+	return `{"error":{"message":"` + message + `","type":"` + kind + `","param":null,"code":"` + code + `"}}`
+}
+
+const tokens = "Rate limit reached for 10KTPM-200RPM in organization org-x on tokens per min. Limit: 10000 / min. " +
+	"Please try again in 6ms. Contact us through our help center at help.openai.com if you continue to have issues."
+
+func TestRefusals(t *testing.T) {
+	json := header{"Content-Type": "application/json"}
+	presettest.Run(t, openai.Policies(openai.Options{}), presettest.Case{Request: chat, Sends: sent, Body: short, Status: 429, Header: json}, []presettest.Case{
+		{Name: "requests", Answers: limited("requests", "rate_limit_exceeded", "Rate limit reached. Please try again in 41.724s. Visit"),
+			Closes: "openai-requests 41.724s"},
+		{Name: "tokens", Answers: limited("tokens", "rate_limit_exceeded", tokens), Closes: "openai-tokens 6ms"},
+		{Name: "minutes", Answers: limited("requests", "rate_limit_exceeded", "Please try again in 7m12s."), Closes: "openai-requests 7m12s"},
+		{Name: "Retry-After is nearer to the truth", Header: header{"Content-Type": "application/json", "Retry-After": "3"},
+			Answers: limited("tokens", "rate_limit_exceeded", "Please try again in 2.1s."), Closes: "openai-tokens 3s"},
+		{Name: "tokens, nobody knows for how long", Answers: limited("tokens", "rate_limit_exceeded", "Rate limit reached."),
+			Closes: "openai-tokens 1s"},
+		{Name: "neither does a gateway say", Header: header{"Content-Type": "text/html"}, Answers: "<html>429 Too Many Requests</html>",
+			Closes: "openai-requests 1s"},
+		{Name: "overload, for a while, says one backend", Status: 503, Header: header{"Content-Type": "application/json", "Retry-After": "30"}},
+	})
+}
+
+func TestNoRefusals(t *testing.T) {
+	json := header{"Content-Type": "application/json"}
+	presettest.Run(t, openai.Policies(openai.Options{}), presettest.Case{Request: chat, Sends: sent, Body: short, Header: json}, []presettest.Case{
+		{Name: "no money", NoRefusal: true, Status: 429,
+			Answers: limited("insufficient_quota", "insufficient_quota", "You exceeded your current quota, please check your plan and billing details.")},
+		{Name: "no money, without a code", NoRefusal: true, Status: 429,
+			Answers: `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":null}}`},
+		{Name: "no such key", Status: 401,
+			Header:  header{"Content-Type": "application/json", "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"},
+			Answers: limited("invalid_request_error", "invalid_api_key", "Incorrect API key provided.")},
+		{Name: "not allowed", Status: 403, Answers: limited("requests", "rate_limit_exceeded", "Please try again in 20s.")},
+		{Name: "an answer that quotes a refusal", Answers: limited("tokens", "rate_limit_exceeded", "Please try again in 20s.")},
+		{Name: "overload", Status: 503, Answers: limited("server_error", "", "")},
+	})
+}
+
+func TestWhatIsLeft(t *testing.T) {
+	said := func(limit, remaining, reset string) header {
+		return header{"x-ratelimit-limit-requests": limit, "x-ratelimit-remaining-requests": remaining, "x-ratelimit-reset-requests": reset}
+	}
+	both := said("60", "30", "30s")
+	both["x-ratelimit-limit-tokens"], both["x-ratelimit-remaining-tokens"], both["x-ratelimit-reset-tokens"] = "150000", "30000", "48s"
+	presettest.Run(t, openai.Policies(openai.Options{}), presettest.Case{Request: chat, Sends: sent, Body: short}, []presettest.Case{
+		{Name: "a twentieth", Header: said("60", "3", "57s"), Left: "openai-requests 3 3s"},
+		{Name: "nothing", Header: said("60", "0", "1m0s"), Left: "openai-requests 0 1s"},
+		{Name: "most", Header: said("60", "59", "1s"), Left: "openai-requests 59 1s"},
+		{Name: "of a day", Header: said("200", "199", "7m12s"), Left: "openai-requests 199 7m12s"},
+		{Name: "milliseconds", Header: said("5000", "4999", "12ms"), Left: "openai-requests 4999 12ms"},
+		{Name: "a limit that is not told", Header: said("", "3", "6m0s"), Left: "openai-requests 3 6m"},
+		{Name: "a limit that cannot be so much", Header: said("2", "3", "1s"), Left: "openai-requests 3 1s"},
+		{Name: "of both", Header: both, Left: "openai-requests 30 30s, openai-tokens 30000 12s"},
+		{Name: "all", Header: said("60", "60", "0s")},
+		{Name: "unreadable", Header: said("60", "many", "soon")},
+	})
+}

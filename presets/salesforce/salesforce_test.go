@@ -81,11 +81,6 @@ func TestWhatIsLeft(t *testing.T) {
 	})
 }
 
-func TestLimits(t *testing.T) {
-	require.Equal(t, "salesforce-day 1000000000/24h, salesforce-org unlimited", presettest.Limits(salesforce.Policies(salesforce.Options{})))
-	require.Equal(t, "salesforce-day 145000/24h, salesforce-org unlimited", presettest.Limits(salesforce.Policies(salesforce.Options{PerDay: 145_000})))
-}
-
 func TestCosts(t *testing.T) {
 	policies := salesforce.Policies(salesforce.Options{})
 	for request, want := range map[string]string{
@@ -111,12 +106,6 @@ func TestBudgets(t *testing.T) {
 	require.False(t, shared(salesforce.Options{Caller: throttle.Header("Org")}), "a caller who does not know")
 	require.Equal(t, "salesforce-day Org, salesforce-org Org",
 		presettest.Splits(t, salesforce.Policies(salesforce.Options{Caller: throttle.Header("Org")}), query, "Org"))
-}
-
-func TestHost(t *testing.T) {
-	elsewhere := salesforce.Policies(salesforce.Options{Host: "salesforce.example.com"})
-	require.Empty(t, presettest.Rows(t, elsewhere, presettest.Request(t, query)))
-	require.Equal(t, "salesforce-day, salesforce-org", presettest.Rows(t, elsewhere, presettest.Request(t, "https://salesforce.example.com/services/data/v66.0/limits")))
 }
 
 func Example() {

@@ -162,21 +162,6 @@ func TestOf64KBIsLookedAt(t *testing.T) {
 	require.LessOrEqual(t, presettest.LookedAt(t, shopify.Policies(shopify.Options{}), graphql, 200, asJSON, `{"data":`), 64<<10)
 }
 
-func TestLimits(t *testing.T) {
-	for _, c := range []struct {
-		plan shopify.Plan
-		want string
-	}{
-		{shopify.Plan{}, "shopify-rest 2/s burst 40, shopify-graphql 100/s burst 2000"},
-		{shopify.Standard, "shopify-rest 2/s burst 40, shopify-graphql 100/s burst 2000"},
-		{shopify.Advanced, "shopify-rest 4/s burst 80, shopify-graphql 200/s burst 4000"},
-		{shopify.Plus, "shopify-rest 20/s burst 400, shopify-graphql 1000/s burst 20000"},
-		{shopify.Enterprise, "shopify-rest 40/s burst 800, shopify-graphql 2000/s burst 40000"},
-	} {
-		require.Equal(t, c.want, presettest.Limits(shopify.Policies(shopify.Options{Plan: c.plan})))
-	}
-}
-
 func TestBudgets(t *testing.T) {
 	policies := shopify.Policies(shopify.Options{
 		Caller:   throttle.Header("App"),

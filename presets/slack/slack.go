@@ -54,8 +54,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
@@ -168,4 +170,18 @@ func (o Options) cost(tier Tier, r *http.Request) int {
 		return 0
 	}
 	return 1
+}
+
+// refused closes a method. Bodies of refusals are short, so only the beginning of a body is read.
+func refused() feedback.Reader {
+	return feedback.First(
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Minute)),
+		feedback.Codes{
+			Fields: []string{"error"},
+			Lasts:  map[string]time.Duration{"ratelimited": time.Minute},
+			End:    feedback.RetryAfter(0),
+			Max:    1 << 10,
+		}.Answer,
+		tablerow.Outage(),
+	)
 }

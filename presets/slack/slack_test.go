@@ -78,11 +78,6 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
-	require.Equal(t, "slack-tier-1 1/m, slack-tier-2 20/m, slack-tier-3 50/m, slack-tier-4 100/m, slack-message 1/s",
-		presettest.Limits(slack.Policies(slack.Options{})))
-}
-
 func TestBudgets(t *testing.T) {
 	policies := slack.Policies(slack.Options{
 		Caller:  presettest.Headers("App", "Workspace"),

@@ -146,10 +146,6 @@ func TestCost(t *testing.T) {
 	}
 }
 
-func TestNumbers(t *testing.T) {
-	require.Equal(t, "telegram-bot 1000/s, telegram-chat 1/s, telegram-group 20/m, telegram-chat-other unlimited, telegram-other unlimited", presettest.Limits(telegram.Policies(telegram.Options{PerSecond: 1000})))
-}
-
 func TestSharedBudgets(t *testing.T) {
 	with := func(token, chat string) *http.Request {
 		return presettest.Request(t, "POST https://api.telegram.org/bot"+token+"/sendMessage?chat_id="+chat, "")

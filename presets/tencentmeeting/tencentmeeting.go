@@ -48,9 +48,15 @@ package tencentmeeting
 
 import (
 	"cmp"
+	"io"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
+	"github.com/fleetthrottle/throttle/internal/reqbody"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
@@ -117,4 +123,64 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.Unlimited(), Answer: endpointRefused,
 		},
 	})
+}
+
+// endpoint is a [throttle.Policy.Key]: the path without its ids, which are the segments behind
+// the version that hold a digit.
+func endpoint(r *http.Request) string {
+	segments := strings.Split(throttle.RawPath(r), "/") // "", "v1", …
+	for i, s := range segments {
+		if i > 1 && strings.ContainsAny(s, "0123456789") {
+			segments[i] = "*"
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+// ofBody is the member "userid" of a body in JSON.
+func ofBody(r *http.Request) (user string) {
+	reqbody.Look(r, func(body io.Reader) {
+		s := jsonscan.New(io.LimitReader(body, 64<<10), 64<<10)
+		if s.Peek() != '{' {
+			return
+		}
+
+		s.Object(func(member []byte) bool {
+			if string(member) != "userid" || s.Peek() != '"' {
+				return s.Skip()
+			}
+			user, _ = s.Scalar()
+			return false
+		})
+	})
+
+	return user
+}
+
+var beijing = time.FixedZone("UTC+8", 8*60*60)
+
+// said is the penalty of the answers with a code: for the Retry-After, or until the end, or for
+// lasts.
+func said(code string, lasts time.Duration, end ...feedback.Reader) feedback.Reader {
+	return feedback.Codes{
+		Fields: []string{"error_info.error_code"}, Lasts: map[string]time.Duration{code: lasts},
+		End: feedback.First(feedback.RetryAfter(0), feedback.First(end...)),
+	}.Answer
+}
+
+var (
+	dayRefused      = said("190311", 24*time.Hour, feedback.UntilMidnight(beijing))
+	endpointRefused = said("190313", time.Minute)
+	createRefused   = said("500029", 10*time.Minute)
+)
+
+// minuteRefused is the penalty of the refusals that are about all calls of a minute.
+func minuteRefused() feedback.Reader {
+	return feedback.First(
+		said("190310", time.Minute),
+		said("1903*", 0), // a refusal of a different row
+		said("500029", 0),
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second)),
+		tablerow.Outage(),
+	)
 }

@@ -46,8 +46,6 @@ func TestNoRefusals(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
-	require.Equal(t, "tencentmeeting-minute 300/m, tencentmeeting-day 200000/day +08:00, tencentmeeting-create 2000/h, tencentmeeting-endpoint unlimited",
-		presettest.Limits(tencentmeeting.Policies(tencentmeeting.Options{})))
 	require.Equal(t, "tencentmeeting-minute 600/m, tencentmeeting-day unlimited, tencentmeeting-create 2000/h, tencentmeeting-endpoint unlimited",
 		presettest.Limits(tencentmeeting.Policies(tencentmeeting.Options{ThirdParty: true, PerMinute: 600})))
 }

@@ -112,20 +112,6 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-func TestLimits(t *testing.T) {
-	const company = "wecom-company-minute 10000/m, wecom-company-hour 150000/h"
-	const narrow = "wecom-checkin 600/m, wecom-approval 600/m, wecom-ticket-company 400/h, wecom-ticket-app 100/h"
-	const messages = "wecom-group-minute 20000/m, wecom-group-hour 300000/h, wecom-robot 20/m, wecom-new-chats 1000/day +08:00, wecom-changed-chats 1000/h, " +
-		"wecom-pictures-day 1000/day +08:00, wecom-pictures-month 3000/744h, "
-	const domains = ", wecom-domains 20/744h"
-	require.Equal(t, company+", wecom-ip-minute 20000/m, wecom-ip-hour 600000/h, "+narrow+", wecom-app-day unlimited, "+messages+"wecom-new-members unlimited"+domains,
-		presettest.Limits(wecom.Policies(wecom.Options{})))
-	require.Equal(t, company+", wecom-ip-minute 40000/m, wecom-ip-hour 1200000/h, "+narrow+", wecom-app-day 60000/day +08:00, "+messages+"wecom-new-members 900/744h"+domains,
-		presettest.Limits(wecom.Policies(wecom.Options{
-			IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour, Accounts: 300,
-		})))
-}
-
 func TestBudgets(t *testing.T) {
 	policies := wecom.Policies(wecom.Options{
 		Caller: presettest.Headers("App", "Company"),

@@ -56,15 +56,6 @@ func TestNoRefusals(t *testing.T) {
 	presettest.Run(t, zhipu.Policies(zhipu.Options{}), usual(200), cases)
 }
 
-func TestStreamsAreLeftAlone(t *testing.T) {
-	require.Zero(t, presettest.LookedAt(t, zhipu.Policies(zhipu.Options{}), chat, 200, presettest.Header{"Content-Type": "text/event-stream"}, "data: "))
-}
-
-func TestNumbers(t *testing.T) {
-	require.Equal(t, "zhipu-model unlimited, zhipu-plan unlimited", presettest.Limits(zhipu.Policies(zhipu.Options{})))
-	require.Equal(t, "zhipu-model 5 in flight, zhipu-plan unlimited", presettest.Limits(zhipu.Policies(zhipu.Options{InFlight: 5})))
-}
-
 func TestSharedBudgets(t *testing.T) {
 	with := func(key, model string) *http.Request {
 		r := presettest.Request(t, chat, `{"model":"`+model+`"}`)

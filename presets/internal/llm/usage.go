@@ -2,6 +2,7 @@ package llm
 
 import (
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -103,4 +104,54 @@ func (m *meter) Cost() int {
 		return m.events
 	}
 	return -1
+}
+
+// Evenly is the limit of requests where a number for a minute is enforced second by second. It
+// is a window and not a distance, because requests differ in how long their ways take: two that
+// start a second apart may arrive closer together.
+func Evenly(perMinute int) throttle.Limit {
+	if perMinute < 60 {
+		return throttle.SlidingWindow(1, time.Minute/time.Duration(perMinute))
+	}
+	return throttle.PerSecond(perMinute / 60)
+}
+
+// Requests is a limit of requests a minute. With 0 it is [Unpublished].
+func Requests(perMinute int, even bool) throttle.Limit {
+	if perMinute > 0 && even {
+		return Evenly(perMinute)
+	}
+	return Tokens(perMinute, false)
+}
+
+// Tokens is a limit of tokens a minute. With 0 it is [Unpublished]. One request may take the tokens
+// of many seconds, so even spaces requests out in proportion to their tokens.
+func Tokens(perMinute int, even bool) throttle.Limit {
+	switch {
+	case perMinute == 0:
+		return throttle.PerMinute(Unpublished)
+	case even:
+		return throttle.LeakyBucket(perMinute, time.Minute)
+	}
+	return throttle.PerMinute(perMinute)
+}
+
+// A Bucket names the fields of a token bucket in an answer: its size, its level, and when it will
+// be full.
+type Bucket struct{ Limit, Remaining, Reset string }
+
+// Left is a [throttle.Policy.Answer] of the bucket's level. The bucket fills continuously, so the
+// level is not the limit until the bucket is full, but only until as much has flowed in.
+func (b Bucket) Left(resp *http.Response) throttle.Answer {
+	q, ok := feedback.Headers{Remaining: b.Remaining, Reset: b.Reset}.Left(resp).Left()
+	if !ok {
+		return throttle.Answer{}
+	}
+
+	size, err := strconv.ParseInt(resp.Header.Get(b.Limit), 10, 64)
+	if missing := size - int64(q.Left); err == nil && missing > 0 {
+		each := float64(q.Reset) / float64(missing)
+		q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1))))
+	}
+	return throttle.Answer{}.WithLeft(q)
 }

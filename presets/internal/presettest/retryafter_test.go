@@ -200,3 +200,25 @@ func requestsOf(t *testing.T, rows []throttle.Policy) (lines []string) {
 	}
 	return lines
 }
+
+// TestBodiesAreLeftAlone: no preset reads ahead of a stream or a video on any of its paths, and of the other bodies
+// of successes only the presets whose upstream refuses in such a body do.
+func TestBodiesAreLeftAlone(t *testing.T) {
+	for media, want := range map[string]string{
+		"text/event-stream":        "",
+		"video/mp4":                "",
+		"application/octet-stream": "dingtalk",
+		"application/json":         "anthropic azureopenai dashscope dingtalk feishu gemini github jira openai shopify slack tencentmeeting wechat wecom welink",
+	} {
+		var readers []string
+		for _, preset := range tables {
+			rows := preset.with(nil)
+			if slices.ContainsFunc(requestsOf(t, rows), func(line string) bool {
+				return presettest.LookedAt(t, rows, line, http.StatusOK, presettest.Header{"Content-Type": media}, `{"a":"b"`) > 0
+			}) {
+				readers = append(readers, preset.name)
+			}
+		}
+		require.Equal(t, want, strings.Join(readers, " "), media)
+	}
+}
