@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/node"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -42,6 +43,7 @@ type backend struct {
 	store *node.Store
 	heard node.Heard
 	wake  func()
+	held  chan struct{} // a step that has decided waits until it is closed if it is set
 }
 
 func newWorld(t *testing.T, seed uint64, nodes int) *world {
@@ -121,6 +123,9 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 		told = decide(&t)
 	}
 	require.Equal(b, before, b.store.Memory().String(), "the memory follows what was saved")
+	if b.held != nil {
+		<-b.held
+	}
 	changed, err := t.Changed()
 	require.NoError(b, err)
 	if fate == 2 || fate == 3 {
@@ -427,6 +432,40 @@ func playNodes(t *testing.T, seed uint64) {
 	w.checkStarts(all)
 }
 
+// TestP1_NothingIsDeliveredThatIsGivenBack: a step is under way that gives back the start of a caller who comes all the same. The caller gets another one.
+func TestP1_NothingIsDeliveredThatIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, 1)
+		b := w.nodes[0]
+		k := &store.Booking{Charges: budgets[:1], MaxWait: store.AnyWait, Horizon: 50 * time.Millisecond}
+		book := func() store.Grant {
+			g, err := b.store.Book(t.Context(), k)
+			require.NoError(t, err)
+			return g
+		}
+		g := book()
+		for g.Ready == nil {
+			g = book()
+		}
+		<-g.Ready
+		k.Turn = g.Turn
+		require.Equal(t, node.Booked, b.store.StateOf(g.Turn))
+
+		b.held = make(chan struct{})
+		go b.store.Cancel(k, g)
+		synctest.Wait()
+		var again store.Grant
+		go func() { again = book() }()
+		synctest.Wait()
+		require.Zero(t, again, "it waits for the step")
+
+		close(b.held)
+		synctest.Wait()
+		require.True(t, again.OK)
+		require.Equal(t, node.Left, b.store.StateOf(g.Turn))
+	})
+}
+
 // checkStarts: no window of a budget has more starts than its limit.
 func (w *world) checkStarts(all []*visitor) {
 	starts := make(map[string][]int64)
@@ -445,5 +484,41 @@ func (w *world) checkStarts(all []*visitor) {
 			require.Greater(w, at[i]-at[i-c.Limit.N()], time.Second.Microseconds(), "%s", c.Budget.Policy)
 		}
 		require.Greater(w, len(at), 20)
+	}
+}
+
+// A table is a backend that takes no time: rows that are neither saved nor shared.
+type table struct{ node.Table }
+
+func (t *table) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.Heard, error) {
+	now := time.Now()
+	t.Begin(now.UnixMicro(), now, now, false)
+	decide(&t.Table)
+	return node.Heard{}, nil
+}
+
+func (t *table) Read(context.Context, []ledger.Key, func(node.Rows)) (node.Heard, error) {
+	return node.Heard{}, nil
+}
+
+func (t *table) Listen(func()) (stop func(), err error) { return func() {}, nil }
+
+// BenchmarkBesideMemory is why memstore makes no steps: a start with room, in a step of a backend that takes no time, and in memstore.
+func BenchmarkBesideMemory(b *testing.B) {
+	for name, s := range map[string]store.Store{
+		"step":     node.New(&table{node.NewTable(nil)}, node.Options{Node: ledger.Node{ID: 1, Lease: lease.Microseconds()}}),
+		"memstore": memstore.New(),
+	} {
+		b.Run(name, func(b *testing.B) {
+			c := store.Charge{Budget: store.Budget{Policy: "much", Key: [16]byte{1}}, Limit: store.PerSecond(1_000_000_000), Cost: 1}
+			k := &store.Booking{Charges: []store.Charge{c}}
+			b.ReportAllocs()
+			for b.Loop() {
+				g, err := s.Book(b.Context(), k)
+				if err != nil || !g.OK {
+					b.Fatal(g, err)
+				}
+			}
+		})
 	}
 }
