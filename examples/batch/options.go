@@ -84,7 +84,8 @@ func (o *options) setPart() (err error) {
 		return nil
 	}
 	index := os.Getenv("JOB_COMPLETION_INDEX")
-	if o.part = 0; index != "" {
+	o.part = 0
+	if index != "" {
 		if o.part, err = strconv.Atoi(index); err != nil {
 			return fmt.Errorf("JOB_COMPLETION_INDEX is %q and not a number", index)
 		}

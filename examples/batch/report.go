@@ -43,7 +43,8 @@ func (r *report) count(address string, begin time.Time) error {
 	}
 	began := counts.Now - time.Since(begin)
 	for _, c := range counts.Calls {
-		if c.At -= began; c.At >= 0 {
+		c.At -= began
+		if c.At >= 0 {
 			of := 0
 			if c.Query {
 				of = 1

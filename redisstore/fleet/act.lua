@@ -1,7 +1,7 @@
--- Notes an act that has been done.
+-- Appends an act to the audit log.
 --
--- KEYS  1 the audit
--- ARGV  1 the act
+-- KEYS  1 audit log
+-- ARGV  1 act
 --       2 how many acts are kept
 --
 -- Result: an empty list.

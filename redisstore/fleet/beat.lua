@@ -1,19 +1,19 @@
--- Stores what a node reports, or forgets the node, stores which budgets it knows to be closed, and says what is noted of pauses.
+-- Stores or removes the report of a node, stores closed budgets that the node knows of, and returns the notes of pauses.
 --
--- KEYS  1 the index of nodes
---       2 the node's record
---       3 the notes of pauses
---       4 the index of closed budgets
---       5 and more: what is said of each closed budget
--- ARGV  1 the node's id
---       2 its record; '' to forget it
+-- KEYS  1 index of nodes
+--       2 record of the node
+--       3 notes of pauses
+--       4 index of closed budgets
+--       5 and more: closing of each closed budget
+-- ARGV  1 id of the node
+--       2 its record, '' to remove the node
 --       3 how long both are kept, in microseconds
 --       and for each closed budget
---         its name in the index; how long it stays closed, in microseconds, 0 if it is open again; how long ago it was closed; 1 if the
---         node knows what closed it; what is said of it. Of several texts about one budget the first is kept until the latest end, but a
---         text of a node that knows takes the place of one of a node that only met the budget closed.
+--         its name in the index; remaining time of the closure in microseconds, 0 if the budget is open again; time since the closure; 1 if
+--         the node knows the cause; the closing. Of several closings of a budget the first is kept until the latest end, but a closing from
+--         a node that knows the cause replaces a closing from a node that only met the budget closed.
 --
--- Result: now, in microseconds, and the notes as HGETALL has them.
+-- Result: now, in microseconds, and the notes as HGETALL returns them.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -12,23 +12,23 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// What closed a budget, as [Budget.By] says.
+// Causes of a closure, in [Budget.By].
 const (
-	ByAnswer   = "answer"   // its upstream refused a request
+	ByAnswer   = "answer"   // the upstream refused a request
 	ByProgram  = "program"  // a program called Pause of a limiter
-	ByOperator = "operator" // somebody paused it by hand: see [Budget.Note]
+	ByOperator = "operator" // an operator paused it: see [Budget.Note]
 )
 
-// A closing is what a program knows of the ban or pause of one of its budgets. The zero closing is that of an
-// open budget. Moments are by the clock of the process, which is monotonic.
+// A closing is a program's knowledge of a ban or pause. The zero closing belongs to an open budget. Moments
+// are by the process' monotonic clock.
 //
-// A caller that waits inside a ban books no more, and the program may end before the ban does. So closings are kept
-// in an index in Redis, and a budget that is closed is reported for as long as it is.
+// A caller that waits during a ban books nothing more, and the program may end before the ban does. Redis
+// therefore keeps an index of closings, and a closed budget is reported for as long as it is closed.
 type closing struct {
 	since  time.Time // when the program closed the budget, or met it closed
-	until  time.Time // zero: the store was not asked yet
-	by     string    // ByAnswer or ByProgram; "": the program met a budget that was closed
-	lifted bool      // the program opened the budget, and the index does not know
+	until  time.Time // zero until the store was asked
+	by     string    // ByAnswer or ByProgram, "" if the program met a closed budget
+	lifted bool      // the program opened the budget, and the index does not have that yet
 	stored bool      // the index has it
 }
 
@@ -37,33 +37,34 @@ func (c *closing) holds(now time.Time) bool {
 	return !c.since.IsZero() && (c.until.IsZero() || c.until.After(now))
 }
 
-// begin notes that the program closed the budget, or met it closed. What the index has of a ban that holds stays as it is,
-// so a program needs not know whether somebody opened the budget in between.
+// begin notes that the program closed the budget, or met it closed. A ban that is in the index and still
+// holds stays unchanged, so the program need not know whether an operator opened the budget in between.
 func (c *closing) begin(now time.Time, by string) {
 	switch {
 	case !c.holds(now), by != "" && c.stored:
 		*c = closing{since: now, by: by}
 	case by != "":
-		c.until = time.Time{} // the end may be a later one
+		c.until = time.Time{} // the end may have moved
 		if c.by == "" {
 			c.by = by
 		}
 	}
 }
 
-// A closedBudget is a budget with a closing that the store must be asked about, or that the index lacks.
+// A closedBudget is a budget whose closing needs work: ask the store for its end, or store it in the index.
 type closedBudget struct {
 	charge  store.Charge
 	closing closing
 }
 
-// mostClosings bounds the closings that a program stores with one report, and those that are read.
+// mostClosings bounds the closings in one report, mostClosingsRead those read
+// at once.
 const (
 	mostClosings     = 128
 	mostClosingsRead = 1000
 )
 
-// close notes that a budget was closed, or met closed.
+// close notes that a budget was closed, or was met closed.
 func (u *uses) close(c *store.Charge, by string, now time.Time) {
 	s := u.shard(c.Budget.Key)
 	s.mu.Lock()
@@ -71,7 +72,8 @@ func (u *uses) close(c *store.Charge, by string, now time.Time) {
 	b := s.all[c.Budget.Key]
 	if b == nil {
 		s.makeRoom(now)
-		if b = u.learn(s, c); b == nil {
+		b = u.learn(s, c)
+		if b == nil {
 			return
 		}
 		b.last = now
@@ -89,7 +91,7 @@ func (u *uses) open(c *store.Charge) {
 	}
 }
 
-// makeRoom forgets the budget that was used least, if the shard is full of budgets that are open.
+// makeRoom forgets the least used open budget of a full shard.
 func (s *shard) makeRoom(now time.Time) {
 	if len(s.all) < mostInShard {
 		return
@@ -109,7 +111,7 @@ func (s *shard) makeRoom(now time.Time) {
 	}
 }
 
-// closedBudgets returns the budgets whose closings have something to do, at most so many.
+// closedBudgets returns at most most budgets for whose closings todo returns true.
 func (u *uses) closedBudgets(most int, todo func(c *closing) bool) (all []closedBudget) {
 	for i := range u.shards {
 		s := &u.shards[i]
@@ -124,7 +126,7 @@ func (u *uses) closedBudgets(most int, todo func(c *closing) bool) (all []closed
 	return all
 }
 
-// change changes the closing of a budget, unless another ban or pause has come since it was read.
+// change changes the closing of a budget, unless the closing has changed since it was read.
 func (u *uses) change(c *closedBudget, change func(*closing)) {
 	s := u.shard(c.charge.Budget.Key)
 	s.mu.Lock()
@@ -134,8 +136,8 @@ func (u *uses) change(c *closedBudget, change func(*closing)) {
 	}
 }
 
-// askEnds asks the store until when budgets are closed whose ends are not known. It asks once for each ban or
-// pause that the program stored or met. What cannot be asked about now is asked about with the next report.
+// askEnds asks the store for unknown ends of closings, once for each ban or pause. A question that fails is
+// repeated with the next report.
 func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 	ctx, stop := context.WithTimeout(ctx, farewell)
 	defer stop()
@@ -149,15 +151,16 @@ func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 		}
 
 		r.uses.change(b, func(c *closing) {
-			if c.until = now.Add(st.Paused); st.Paused == 0 {
+			c.until = now.Add(st.Paused)
+			if st.Paused == 0 {
 				*c = closing{}
 			}
 		})
 	}
 }
 
-// A storedClosing is a closing as the index keeps it, as JSON: the value of a key is when the budget was closed, in
-// microseconds, a space, and the closing.
+// A storedClosing is the JSON of a closing in the index. A key's value is the time of the closure in
+// microseconds, a space, and the JSON.
 type storedClosing struct {
 	policyUse
 	By  string `json:"by,omitempty"`
@@ -173,7 +176,7 @@ func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, 
 	for i := range all {
 		b := &all[i]
 		id := field(b.charge.Budget.Key)
-		text, _ := json.Marshal(storedClosing{useOf(&b.charge), b.closing.by, r.program}) // has nothing that JSON cannot say
+		text, _ := json.Marshal(storedClosing{useOf(&b.charge), b.closing.by, r.program}) // always valid JSON
 		names = append(names, r.keys.ban+id)
 		knows := 0
 		if b.closing.by != "" {
@@ -186,18 +189,19 @@ func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, 
 	return all, names, args
 }
 
-// markStored notes that the index has what unstored returned.
+// markStored notes that the index has the closings of unstored.
 func (r *Reporter) markStored(all []closedBudget) {
 	for i := range all {
 		r.uses.change(&all[i], func(c *closing) {
-			if c.stored = true; c.lifted {
+			c.stored = true
+			if c.lifted {
 				*c = closing{}
 			}
 		})
 	}
 }
 
-// A ban is a closing that the index has. Its texts are fit to be printed.
+// A ban is a closing in the index. Its texts are safe to print.
 type ban struct {
 	charge store.Charge
 	since  time.Time // by the server's clock
@@ -205,7 +209,7 @@ type ban struct {
 	met    string
 }
 
-// readBan reads an entry of the index, which somebody may have written by hand.
+// readBan parses an entry of the index, which may have been edited by hand.
 func readBan(id, text string) (b ban, ok bool) {
 	key, isField := readField(id)
 	at, text, _ := strings.Cut(text, " ")
@@ -219,8 +223,8 @@ func readBan(id, text string) (b ban, ok bool) {
 	return ban{c, since, Clean(s.By, longestName), Clean(s.Met, longestName)}, err == nil && !c.Node
 }
 
-// bans returns what the index says of budgets that are closed at now, by their hashed keys: those that are closed for
-// longest, if there are too many. So many entries could not be read.
+// bans reads the index of closings in force at now, by hashed key of the budget, at most mostClosingsRead
+// with the latest ends. illegible counts entries that could not be parsed.
 func (f *Fleet) bans(ctx context.Context, now time.Time) (all map[[16]byte]ban, illegible int, err error) {
 	ids, err := f.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: f.keys.bans, Start: 0, Stop: mostClosingsRead - 1, Rev: true}).Result()
 	if err != nil {

@@ -1,3 +1,17 @@
+// Package fleet monitors and controls the programs that share budgets in Redis.
+//
+// A program wraps its store in a [Reporter]. Every few seconds the reporter
+// stores which program it is and which budgets the program uses. It also learns
+// the name and reason of an operator's pause, so that the program's errors
+// repeat them. A [Fleet] reads the reports, closes and opens budgets, and keeps
+// the policy file that programs follow. The command line is built on it. See
+// [fleets] for the keys in Redis, and [rights] for the rights that a Redis user
+// needs.
+//
+// A request pays only for a map lookup in memory.
+//
+// [fleets]: https://github.com/fleetthrottle/throttle/blob/main/docs/fleet.md
+// [rights]: https://github.com/fleetthrottle/throttle/blob/main/docs/redis.md#the-fewest-rights
 package fleet
 
 import (
@@ -6,24 +20,27 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
+	"github.com/redis/go-redis/v9"
 )
 
-// Options are those of a [Fleet]. The zero value of each field is useful.
+// Options configure a [Fleet]. The zero Options name the fleet of the default
+// namespace.
 type Options struct {
-	// Namespace and HashTags are those of the programs' [redisstore.Options].
+	// Namespace and HashTags must equal the fields of the programs'
+	// [redisstore.Options]. Namespace defaults to
+	// [redisstore.DefaultNamespace], HashTags to false.
 	Namespace string
 	HashTags  bool
 }
 
-// A Fleet is the programs that share budgets in one namespace of a Redis. It is safe for
-// concurrent use. Its errors hold no address but that of the server, and no password. While
-// Redis does not answer, a call asks again until its context ends, and for 10 s at most if the
-// context has no deadline.
+// Fleet monitors and controls the programs that share budgets in one namespace
+// of Redis. It is safe for concurrent use. While Redis does not answer, methods
+// retry until their context ends, or for 10 s without a deadline. Errors
+// contain no password, and no address except the server's. Create it with
+// [New].
 type Fleet struct {
 	client redis.UniversalClient
 	conn   *conn.Conn
@@ -31,9 +48,9 @@ type Fleet struct {
 	store  *redisstore.Store
 }
 
-// New returns the fleet that client's Redis knows. It sends nothing. The client stays the
-// caller's. The error has a *[store.OptionError] for each mistake, which is one that the
-// programs' redisstore.New would find, too.
+// New returns the fleet of a namespace. It sends nothing. The caller keeps
+// ownership of client. The error joins a *[store.OptionError] for each mistake.
+// redisstore.New finds the same mistakes.
 func New(client redis.UniversalClient, o Options) (*Fleet, error) {
 	s := redisstore.New(client, redisstore.Options{Namespace: o.Namespace, HashTags: o.HashTags})
 	if err := s.Traits().Err; err != nil {
@@ -42,10 +59,10 @@ func New(client redis.UniversalClient, o Options) (*Fleet, error) {
 	return &Fleet{client: client, conn: conn.New(client), keys: keysOf(o.Namespace), store: s}, nil
 }
 
-// patience is for how long a call asks again whose context has no deadline.
+// patience limits a call whose context has no deadline.
 const patience = 10 * time.Second
 
-// withDeadline returns a context with the deadline of ctx or, if ctx has none, with one after patience.
+// withDeadline returns ctx, with a deadline after patience if ctx has none.
 func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -59,7 +76,7 @@ func (f *Fleet) now(ctx context.Context) (time.Time, error) {
 	return t, f.commandError(err)
 }
 
-// commandError returns the *Error of a command of the client that returned err; nil stays nil.
+// commandError wraps an error of a client command in an *Error. nil stays nil.
 func (f *Fleet) commandError(err error) error {
 	if err == nil {
 		return nil
@@ -67,7 +84,8 @@ func (f *Fleet) commandError(err error) error {
 	return &Error{f.conn.Error(err)}
 }
 
-// An Error says that Redis could not be asked, or what it said in place of an answer.
+// Error reports that Redis did not answer, or answered with an error. The cause
+// is in Err.
 type Error struct{ Err error }
 
 // Error implements error.
@@ -76,7 +94,7 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the error of the client, or of the store.
 func (e *Error) Unwrap() error { return e.Err }
 
-// storeError returns the *Error of a call of the store that returned err; nil stays nil.
+// storeError wraps an error of the store in an *Error. nil stays nil.
 func storeError(err error) error {
 	if err == nil {
 		return nil
@@ -84,30 +102,29 @@ func storeError(err error) error {
 	return &Error{err}
 }
 
-// Denied reports whether an error says that the user of Redis may not do what was asked.
+// Denied reports whether err says that the Redis user lacks a right.
 func Denied(err error) bool { return conn.Denied(err) }
 
-// isOutage reports whether an error of a question about one budget will be that of any other budget, too:
-// Redis is away, denies the command, or the context has ended.
+// isOutage reports whether an error about one budget would repeat for all budgets: Redis is away, denies the
+// command, or the context has ended.
 func isOutage(err error) bool {
 	return conn.Transient(err) || Denied(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// keys are the names of what is kept of a fleet. Their hash tag puts them into one slot
-// of a cluster. No budget has such a name: there, braces are escaped or hold its group,
-// behind the version of its stored form.
+// keys are the Redis keys of a fleet. Their hash tag puts them into one slot of a cluster. No budget can have
+// such a key: there braces are escaped or contain the group, after the version of the stored form.
 type keys struct {
-	nodes    string // sorted set: node ids by their last report, in microseconds
-	node     string // and an id: its record
+	nodes    string // sorted set: node ids by the time of their last report, in microseconds
+	node     string // prefix of a node id: its record
 	pauses   string // hash: hashed key of a budget in hex: end in microseconds, a space, note
 	bans     string // sorted set: hashed keys of closed budgets in hex, by their ends in microseconds
-	ban      string // and a hashed key in hex: when the budget was closed in microseconds, a space, closing
-	audit    string // list: moment in microseconds, a space, act; the newest first
+	ban      string // prefix of a hashed key in hex: time of the closure in microseconds, a space, closing
+	audit    string // list, newest first: time in microseconds, a space, act
 	policies string // hash: the pushed file
-	history  string // list: pushed files; the newest first
+	history  string // list, newest first: pushed files
 }
 
-// keysOf returns the keys of the fleet of a namespace; "" is the default one.
+// keysOf returns the keys of a namespace. "" is the default namespace.
 func keysOf(namespace string) keys {
 	p := names.Escape(cmp.Or(namespace, redisstore.DefaultNamespace)) + ":{fleet}:"
 	return keys{p + "nodes", p + "node:", p + "pauses", p + "closed", p + "closed:", p + "audit", p + "policies", p + "history"}

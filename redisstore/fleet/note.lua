@@ -1,22 +1,21 @@
--- Stores or removes the note of a pause, and notes the act. A shorter pause does not take
--- the place of a longer one.
+-- Stores or removes the note of a pause, and logs the act. A shorter pause does not replace a longer one.
 --
--- KEYS  1 the notes of pauses
---       2 the audit
---       3 what the index of closed budgets says of the budget: it is open when the note is removed
--- ARGV  1 the budget
---       2 its note; '' to remove it
---       3 how long the pause is, in microseconds
---       4 the act
+-- KEYS  1 notes of pauses
+--       2 audit log
+--       3 closing of the budget, which expires when the note is removed
+-- ARGV  1 budget
+--       2 its note, '' to remove it
+--       3 length of the pause, in microseconds
+--       4 act
 --       5 how many acts are kept
 --
--- Result: 1, the note as it is stored now, and the one before; '' for none. Or 0, the longer note.
+-- Result: 1, the note now in force, and the previous note, '' for none. Or 0, and the longer note.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local stop = now + tonumber(ARGV[3])
 
--- ends returns the end of a note, 0 for one that cannot be read.
+-- ends returns the end of a note, or 0 for an unreadable note.
 local function ends(note)
   return tonumber(string.match(note, '^(%d+) ')) or 0
 end
@@ -37,10 +36,11 @@ for i = 1, #all, 2 do
     last = math.max(last, when)
   end
 end
-redis.call('LTRIM', KEYS[2], 0, ARGV[5] - 2) -- an audit that cannot be written fails here, before the note is stored
+-- Write the audit log first: if that fails, no note is stored.
+redis.call('LTRIM', KEYS[2], 0, ARGV[5] - 2)
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
-  redis.call('PEXPIRE', KEYS[3], 0) -- DEL would be one right more
+  redis.call('PEXPIRE', KEYS[3], 0) -- PEXPIRE, because DEL would need a further right
 else
   after = string.format('%.0f ', stop) .. ARGV[2]
   redis.call('HSET', KEYS[1], ARGV[1], after)

@@ -2,6 +2,10 @@ package fleet
 
 import (
 	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,25 +13,110 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// notes are what a reporter knows of pauses.
-type notes struct {
-	all  atomic.Pointer[map[[16]byte]heldNote]
-	wake chan struct{} // the reporter is to ask
+// Note is an operator's statement about a pause.
+type Note struct {
+	Policy string    `json:"policy"`
+	Budget string    `json:"budget"` // the policy and the beginning of its hashed key
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	Until  time.Time `json:"until"` // by the server's clock
 
-	mu      sync.Mutex
-	waiting chan struct{} // closed with the answer to the next question; nil: nobody waits
-	last    time.Time     // when it was asked last, or will be
+	key   [16]byte
+	since time.Time // zero in notes of earlier versions
+	terms policyUse // zero if unknown
 }
 
-// A heldNote ends by this process' clock, which is monotonic.
+// A storedNote is the JSON of a note in Redis. A field's value is the end of the pause in microseconds, a
+// space, and the JSON.
+type storedNote struct {
+	Policy string `json:"policy"`
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+
+	// Earlier versions leave these out.
+	For   Millis    `json:"for_ms,omitzero"`
+	Terms policyUse `json:"terms,omitzero"`
+}
+
+// readField parses a field name.
+func readField(text string) (key [16]byte, ok bool) {
+	b, err := hex.DecodeString(text)
+	copy(key[:], b)
+	return key, err == nil && len(b) == len(key)
+}
+
+// field returns the field name of a note: the budget's hashed key in hex.
+func field(key [16]byte) string { return hex.EncodeToString(key[:]) }
+
+// readNote parses a field and its value. ok is false for anything that is not a note: the hash may have been
+// edited by hand.
+func readNote(field, value string) (n Note, ok bool) {
+	key, isField := readField(field)
+	end, text, found := strings.Cut(value, " ")
+	until, isMoment := moment(end)
+
+	var s storedNote
+	if !isField || !found || !isMoment || json.Unmarshal([]byte(text), &s) != nil {
+		return n, false
+	}
+
+	n.key, n.terms = key, s.Terms
+	n.Policy, n.By, n.Reason = Clean(s.Policy, longestName), Clean(s.By, longestName), Clean(s.Reason, longestText)
+	n.Budget = Clean(store.Budget{Policy: s.Policy, Key: n.key}.String(), longestName)
+	n.Until = until
+	if s.For.Duration > 0 {
+		n.since = until.Add(-s.For.Duration)
+	}
+
+	return n, true
+}
+
+// readNotes parses a HGETALL reply of a script: fields and values in turn. It drops notes of pauses that are
+// over, and everything that is not a note. The map is by hashed key of the budget.
+func readNotes(reply []any, now time.Time) map[[16]byte]Note {
+	all := make(map[[16]byte]Note)
+	for i := 0; i+1 < len(reply); i += 2 {
+		if n, ok := readNote(fmt.Sprint(reply[i]), fmt.Sprint(reply[i+1])); ok && n.Until.After(now) {
+			all[n.key] = n
+		}
+	}
+	return all
+}
+
+// notes returns the notes of pauses in force at now, by hashed key of the budget.
+func (f *Fleet) notes(ctx context.Context, now time.Time) (map[[16]byte]Note, error) {
+	reply, err := f.client.HGetAll(ctx, f.keys.pauses).Result()
+	if err != nil {
+		return nil, f.commandError(err)
+	}
+	all := make(map[[16]byte]Note)
+	for field, value := range reply {
+		if n, ok := readNote(field, value); ok && n.Until.After(now) {
+			all[n.key] = n
+		}
+	}
+	return all, nil
+}
+
+// notes is a reporter's copy of the notes of pauses.
+type notes struct {
+	all  atomic.Pointer[map[[16]byte]heldNote]
+	wake chan struct{} // asks the reporter to read
+
+	mu      sync.Mutex
+	waiting chan struct{} // closed with the next answer, nil if nobody waits
+	last    time.Time     // when the latest question was, or will be, asked
+}
+
+// A heldNote ends by this process' monotonic clock.
 type heldNote struct {
 	store.PauseNote
 	end time.Time
 }
 
 const (
-	askEvery  = time.Second            // a budget that is closed makes a reporter ask so often at the most
-	awaitNote = 100 * time.Millisecond // a caller that is refused waits for the answer so long
+	askEvery  = time.Second            // minimum interval of questions caused by closed budgets
+	awaitNote = 100 * time.Millisecond // how long a refused caller waits for the answer
 )
 
 // of returns the note of a budget.
@@ -40,7 +129,7 @@ func (n *notes) of(key [16]byte) store.PauseNote {
 	return store.PauseNote{}
 }
 
-// learn takes in the notes that Redis has, as of a moment of its clock and ours.
+// learn replaces the copy, read at server on the server's clock and at here on this one.
 func (n *notes) learn(notes map[[16]byte]Note, server, here time.Time) {
 	all := make(map[[16]byte]heldNote, len(notes))
 	for key, note := range notes {
@@ -49,8 +138,8 @@ func (n *notes) learn(notes map[[16]byte]Note, server, here time.Time) {
 	n.all.Store(&all)
 }
 
-// meet is told of a budget that is closed, which may be by hand. A caller that waits has
-// time until its wait ends; the error of one that was refused is made now.
+// meet is called for a caller that meets a closed budget, possibly paused by hand. A waiting caller has time
+// to learn the reason. For a refused caller the error is created now, so meet waits for the answer.
 func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
 	if c.Node || n.of(c.Budget.Key) != (store.PauseNote{}) {
 		return
@@ -71,8 +160,8 @@ func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
 	}
 }
 
-// ask lets the reporter ask: soon, or, if it did so a moment ago, in a while. It returns a
-// channel that is closed when there is an answer.
+// ask triggers a question: now or, if the latest question was less than a second ago, after that second. It
+// returns a channel that is closed with the answer.
 func (n *notes) ask() (answer <-chan struct{}, soon bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,13 +189,14 @@ func (n *notes) poke() {
 	}
 }
 
-// asked returns what to close when a question has its answer, or has none. Those that come
-// later wait for the next one.
+// asked returns the channel to close when a question has its answer, or has failed. Later questions wait for
+// the next report.
 func (n *notes) asked() chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	answer := n.waiting
-	if n.waiting = nil; answer == nil {
+	n.waiting = nil
+	if answer == nil {
 		answer = make(chan struct{})
 	}
 	if now := time.Now(); n.last.After(now) {

@@ -1,21 +1,21 @@
--- Pushes a file of policies, if the one before it is the one that is expected.
+-- Pushes a policy file if the present file has the expected number.
 --
--- KEYS  1 the pushed file
---       2 the history of files
---       3 the audit
--- ARGV  1 the number that is expected; 0: none is pushed
---       2 an id, so that a call that is repeated pushes once
---       3 to 6 generation, text, who, why
---       7 what the history keeps, behind its number and moment
+-- KEYS  1 pushed file
+--       2 history of files
+--       3 audit log
+-- ARGV  1 expected number, 0 for none
+--       2 id of the call, so that a repeated call pushes once
+--       3 to 6 generation, text, operator, reason
+--       7 entry of the history, without number and time
 --       8 how many files the history keeps
---       9 the act
+--       9 act
 --       10 how many acts are kept
 --
--- Result: 1, its number; or 0, the number that is pushed.
+-- Result: 1, and the number of the file; or 0, and the number of the present file.
 
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
-local pushed = redis.call('HMGET', KEYS[1], 'number', 'id') -- HGET would be one right more
+local pushed = redis.call('HMGET', KEYS[1], 'number', 'id') -- HMGET, because HGET would need a further right
 local number = tonumber(pushed[1] or '0') or 0
 if pushed[2] == ARGV[2] then
   return {1, number}
@@ -23,7 +23,7 @@ end
 if number ~= tonumber(ARGV[1]) then
   return {0, number}
 end
--- What cannot be written fails here, before anything is pushed.
+-- Check that the lists can be written before anything is pushed.
 redis.call('LTRIM', KEYS[2], 0, ARGV[8] - 2)
 redis.call('LTRIM', KEYS[3], 0, ARGV[10] - 2)
 number = string.format('%.0f', number + 1)

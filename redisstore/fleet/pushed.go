@@ -22,31 +22,33 @@ var pushSource string
 
 var pushScript = wire.FromSource(pushSource)
 
-// The bounds of what is pushed.
+// Bounds of pushed files.
 const (
 	MostText  = 256 << 10 // of a file, in bytes
 	mostFiles = 50        // in the history
 )
 
-// ErrNothingPushed says that no file of policies is pushed, or Redis has lost it.
+// ErrNothingPushed reports that no policy file is pushed, or that Redis has
+// lost it.
 var ErrNothingPushed = errors.New("fleet: no file of policies is pushed")
 
-// errUnreadable says that something else is stored in the place of the pushed file.
+// errUnreadable reports foreign data in the key of the pushed file.
 var errUnreadable = errors.New("fleet: the pushed file cannot be read")
 
-// A Pushed is a file of policies that was pushed to the fleet. Its texts but the file
-// itself are fit to be printed.
+// Pushed is a pushed policy file. Its texts, except the file itself, are safe
+// to print.
 type Pushed struct {
-	Number     int64     `json:"number"`     // one above the last
+	Number     int64     `json:"number"`     // one above its predecessor
 	Generation string    `json:"generation"` // of its text: see package policyfile
 	By         string    `json:"by"`
 	Reason     string    `json:"reason,omitempty"`
 	At         time.Time `json:"at"` // by the server's clock
 
-	Text []byte `json:"-"` // nil where it was not asked for
+	Text []byte `json:"-"` // nil from methods that do not read it
 }
 
-// A ConflictError says that somebody else has pushed.
+// ConflictError reports a concurrent push. Number is the pushed number, or 0
+// for none.
 type ConflictError struct{ Expected, Number int64 }
 
 // Error implements error.
@@ -57,9 +59,10 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("number %d has been pushed meanwhile: compare with it, and push again", e.Number)
 }
 
-// Push pushes a file in place of the one with that number, 0 if none is pushed; else it is
-// a *[ConflictError]. It does not look at the text: package policyfile/pushed does. It
-// returns the number that the file has.
+// Push pushes a file in place of the file with number instead, 0 for none, and
+// returns the new number. It returns a *[ConflictError] if the pushed file has
+// a different number. It does not validate the text: package policyfile/pushed
+// does. act is the name of the act in the audit log.
 func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (number int64, err error) {
 	if len(p.Text) > MostText {
 		return 0, fmt.Errorf("a file of %d bytes is too long: at most %d can be pushed", len(p.Text), MostText)
@@ -98,7 +101,7 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 	return number, nil
 }
 
-// A kept is what the history keeps of a file.
+// A kept is the JSON of a file in the history.
 type kept struct {
 	Generation string `json:"generation"`
 	By         string `json:"by"`
@@ -106,13 +109,14 @@ type kept struct {
 	Text       string `json:"text"`
 }
 
-// Pushed returns the file that is pushed, without its text; nil: none is. It fails if something
-// else is stored in its place.
+// Pushed returns the pushed file without its text, or nil without one. It fails
+// if the key in Redis holds foreign data.
 func (f *Fleet) Pushed(ctx context.Context) (*Pushed, error) {
 	return f.pushed(ctx, "number", "generation", "by", "reason", "at")
 }
 
-// Pull returns the file that is pushed, with its text; nil: none is. It fails as Pushed does.
+// Pull returns the pushed file with its text, or nil without one. It fails as
+// [Fleet.Pushed] does.
 func (f *Fleet) Pull(ctx context.Context) (*Pushed, error) {
 	return f.pushed(ctx, "number", "generation", "by", "reason", "at", "text")
 }
@@ -142,12 +146,12 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	return p, nil
 }
 
-// unreadable says that something else is stored in the place of the pushed file.
+// unreadable returns the error for foreign data in the key of the pushed file.
 func (f *Fleet) unreadable() error {
 	return fmt.Errorf("%w: remove the key by PEXPIRE %s 0, which an operator may send, and push again; programs keep what they have in force", errUnreadable, f.keys.policies)
 }
 
-// pushedOf reads what somebody may have written by hand.
+// pushedOf parses fields that may have been edited by hand.
 func pushedOf(number, at, generation, by, reason string) (*Pushed, bool) {
 	n, err := strconv.ParseInt(number, 10, 64)
 	when, right := moment(at)
@@ -157,8 +161,8 @@ func pushedOf(number, at, generation, by, reason string) (*Pushed, bool) {
 	}, err == nil && right && n > 0
 }
 
-// History returns the files that were pushed last, with their texts, the newest first, and
-// how many of them cannot be read and are left out.
+// History returns the files pushed last, with their texts, newest first, and
+// how many entries were illegible and are left out.
 func (f *Fleet) History(ctx context.Context) (all []Pushed, illegible int, err error) {
 	list, err := f.client.LRange(ctx, f.keys.history, 0, mostFiles-1).Result()
 	if err != nil {

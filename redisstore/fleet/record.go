@@ -4,27 +4,32 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
 	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/fleetthrottle/throttle/internal/shares"
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// recordVersion is the version of what nodes report. A reader ignores fields that it does
-// not know, and records of another version.
+// recordVersion is the version of reports. Readers ignore unknown fields, and
+// reports of a different version.
 const recordVersion = 1
 
-// The bounds of a record.
+// Bounds of a record.
 const (
 	mostBudgets  = 128
 	mostPolicies = 256
 	mostRecord   = 64 << 10
 )
 
-// A record is what a node reports of itself. It holds lengths of time and no moments:
-// only the server's clock counts.
+// A record is a node's report. It has durations and no moments: only the server's clock counts.
 type record struct {
 	Version  int         `json:"version"`
 	Program  string      `json:"program"`
@@ -32,15 +37,15 @@ type record struct {
 	PID      int         `json:"pid"`
 	Library  string      `json:"library"`
 	Up       Millis      `json:"up_ms"`
-	Every    Millis      `json:"every_ms"` // how often it reports
+	Every    Millis      `json:"every_ms"` // interval of reports
 	Span     Millis      `json:"span_ms"`  // the time in which starts were counted
 	File     FileState   `json:"file"`
-	Requests int64       `json:"requests"` // that got a start in that time and did not give it back
+	Requests int64       `json:"requests"` // starts in that time that were not given back
 	Policies []policyUse `json:"policies"`
 	LeftOut  int         `json:"left_out,omitempty"` // budgets that found no room
 }
 
-// A policyUse is a policy that a node has used, and its budgets that it used lately.
+// A policyUse is a policy that a node has used, with the budgets of it that the node used lately.
 type policyUse struct {
 	Policy   string      `json:"policy"`
 	Group    string      `json:"group"`
@@ -49,7 +54,7 @@ type policyUse struct {
 	Shadow   bool        `json:"shadow,omitempty"`
 	Adaptive bool        `json:"adaptive,omitempty"`
 	Node     bool        `json:"node,omitempty"`
-	Runbook  string      `json:"runbook,omitempty"` // what FileState.Runbooks has
+	Runbook  string      `json:"runbook,omitempty"` // from FileState.Runbooks
 	Budgets  []budgetUse `json:"budgets,omitempty"`
 }
 
@@ -57,32 +62,33 @@ type policyUse struct {
 type budgetUse struct {
 	Key    string `json:"key"`
 	Starts int64  `json:"starts"`          // requests, as in a record
-	Cost   int64  `json:"cost,omitempty"`  // what they were charged; of an earlier version 0
-	State  *State `json:"state,omitempty"` // of one that is the node's own
+	Cost   int64  `json:"cost,omitempty"`  // charged cost of the starts; 0 from earlier versions
+	State  *State `json:"state,omitempty"` // of a budget per node
 
-	Waiting int    `json:"waiting,omitempty"`  // callers of the node in its line
+	Waiting int    `json:"waiting,omitempty"`  // callers of the node in line
 	Oldest  Millis `json:"oldest_ms,omitzero"` // how long the first of them has waited
 	Left    int    `json:"left,omitempty"`     // callers that left the line without a start, in the last minute
-	Refused int    `json:"refused,omitempty"`  // callers that were refused, in the last minute
+	Refused int    `json:"refused,omitempty"`  // refused callers, in the last minute
 }
 
-// A FileState is what a node says of the file of policies that it follows.
+// FileState is the state of the policy file that a node follows. The zero
+// FileState means that the node follows none.
 type FileState struct {
-	Reads   int      `json:"reads,omitempty"`    // the version of the form that it reads; 0: it reads none
-	Pushed  bool     `json:"pushed,omitempty"`   // it follows what is pushed
+	Reads   int      `json:"reads,omitempty"`    // version of the file format that the node reads, 0 without one
+	Pushed  bool     `json:"pushed,omitempty"`   // the node follows the pushed file
 	InForce string   `json:"in_force,omitempty"` // the generation in force
 	Seen    string   `json:"seen,omitempty"`     // the generation that it read last
-	For     Millis   `json:"for_ms"`             // how long that in force has been so
-	Err     string   `json:"error,omitempty"`    // why what was seen is not in force
-	Loosens []string `json:"loosens,omitempty"`  // what it would no longer hold, if it waits
-	Grace   Millis   `json:"grace_ms,omitempty"` // and for how long it waits still
+	For     Millis   `json:"for_ms"`             // how long the generation has been in force
+	Err     string   `json:"error,omitempty"`    // why Seen is not in force
+	Loosens []string `json:"loosens,omitempty"`  // limits that Seen loosens, if its grace time runs
+	Grace   Millis   `json:"grace_ms,omitempty"` // remaining grace time
 
-	// Runbooks are the addresses of pages that say what to do while a budget is closed, by the name of the policy. A node
-	// reports them with its policies. Snapshots have them as [Budget.Runbook].
+	// Runbooks are URLs of runbooks by policy name. The node reports them with
+	// its policies, and snapshots have them as [Budget.Runbook].
 	Runbooks map[string]string `json:"-"`
 }
 
-// address returns an address that a page may link to; "" for any other text.
+// address returns text if it is a URL that a page may link to, otherwise "".
 func address(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || len(text) > longestText || Clean(text, longestText) != text {
@@ -91,7 +97,7 @@ func address(text string) string {
 	return text
 }
 
-// clip bounds what may be of any length.
+// clip bounds fields of any length.
 func (f FileState) clip() FileState {
 	f.InForce, f.Seen, f.Err = Clean(f.InForce, longestName), Clean(f.Seen, longestName), Clean(f.Err, longestText)
 	all := f.Loosens[:min(len(f.Loosens), 20)]
@@ -102,35 +108,36 @@ func (f FileState) clip() FileState {
 	return f
 }
 
-// A State is what a budget is like at one moment: [store.Status], for JSON.
+// State is the state of a budget at one moment: a [store.Status] for JSON.
 type State struct {
 	Used     int     `json:"used"`
 	Booked   int     `json:"booked"`
-	Waiting  int     `json:"waiting"` // costs: of what is booked for later, and of callers in line
+	Waiting  int     `json:"waiting"` // cost of starts booked for later, and of callers in line
 	Callers  int     `json:"callers"` // callers in line
-	Wait     Millis  `json:"wait_ms"` // -1: no start can be planned
+	Wait     Millis  `json:"wait_ms"` // -1 ms if no start can be planned
 	Paused   Millis  `json:"paused_ms"`
 	Repeated int     `json:"repeated,omitempty"`
 	Ceiling  float64 `json:"ceiling,omitempty"`
-	Shares   []Share `json:"shares,omitempty"` // those that wait most, and in the end all others together
+	Shares   []Share `json:"shares,omitempty"` // shares with the most waiting callers, then the rest as one share
 }
 
-// MostShares is how many shares of a budget's callers a [State] names. All others are one [Share] together.
+// MostShares is how many shares a [State] names. The rest is one [Share].
 const MostShares = shares.Most
 
-// A Share is what the callers of one share are like, or those of several together. The names that programs give
-// shares are hashed.
+// Share is the state of one share's callers, or of several shares together.
+// Names of shares are hashed.
 type Share struct {
-	// Name is what "throttle explain" prints; "none" of callers without a share, "common" of the shares beyond those that a budget tells
-	// apart, "other" of all beyond [MostShares].
+	// Name is the name that "throttle explain" prints. "none" stands for
+	// callers without a share, "common" for shares beyond the number that a
+	// budget distinguishes, "other" for shares beyond [MostShares].
 	Name    string `json:"share"`
 	Weight  int    `json:"weight,omitempty"`
-	Waiting int    `json:"waiting"`          // the costs of its callers in line
-	Served  int    `json:"served"`           // what it had since its callers began to wait; -1: not known
-	Shares  int    `json:"shares,omitempty"` // how many are other
+	Waiting int    `json:"waiting"`          // cost of its callers in line
+	Served  int    `json:"served"`           // cost served since its callers began to wait; -1 if unknown
+	Shares  int    `json:"shares,omitempty"` // number of shares in "other"
 }
 
-// StateOf is the state that a status describes.
+// StateOf converts a status. Its texts are safe to print.
 func StateOf(st store.Status) State {
 	s := State{st.Used, st.Booked, st.Waiting, st.Callers, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling, nil}
 	for _, l := range shares.Lines(st.Shares) {
@@ -142,7 +149,7 @@ func StateOf(st store.Status) State {
 	return s
 }
 
-// clip bounds what a node says of shares.
+// clip bounds the reported shares.
 func (s State) clip() State {
 	s.Shares = slices.Clone(s.Shares[:min(len(s.Shares), MostShares+1)])
 	for i := range s.Shares {
@@ -151,7 +158,7 @@ func (s State) clip() State {
 	return s
 }
 
-// encode returns the record with as many budgets as have room.
+// encode returns the record with as many budgets as fit.
 func (r *record) encode() []byte {
 	for {
 		text, err := json.Marshal(r)
@@ -162,7 +169,7 @@ func (r *record) encode() []byte {
 	}
 }
 
-// shrink leaves out a part of what takes the most room.
+// shrink drops part of the largest field.
 func (r *record) shrink() {
 	runbooks := false
 	for i := range r.Policies {
@@ -185,7 +192,7 @@ func (r *record) shrink() {
 	r.File.Loosens = nil
 }
 
-// decode reads a record that somebody may have written by hand.
+// decode parses a record, which may have been edited by hand.
 func decode(text string) (r record, err error) {
 	if len(text) > mostRecord {
 		return r, errors.New("a record is too long")
@@ -218,7 +225,7 @@ func (p *policyUse) charge() (store.Charge, error) {
 	}, err
 }
 
-// encodeKey and decodeKey write the hashed key of a budget.
+// encodeKey and decodeKey convert the hashed key of a budget.
 func encodeKey(key [16]byte) string { return base64.RawURLEncoding.EncodeToString(key[:]) }
 
 func decodeKey(text string) (key [16]byte, ok bool) {
@@ -226,3 +233,64 @@ func decodeKey(text string) (key [16]byte, ok bool) {
 	copy(key[:], b)
 	return key, err == nil && len(b) == len(key)
 }
+
+// Millis is a duration that JSON encodes as a number of milliseconds.
+type Millis struct{ time.Duration }
+
+// MarshalJSON implements [json.Marshaler].
+func (m Millis) MarshalJSON() ([]byte, error) { return json.Marshal(m.Milliseconds()) }
+
+// UnmarshalJSON implements [json.Unmarshaler]. Values beyond the range of a
+// duration are clamped.
+func (m *Millis) UnmarshalJSON(text []byte) error {
+	var n int64
+	if err := json.Unmarshal(text, &n); err != nil {
+		return err
+	}
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	m.Duration = time.Duration(max(-most, min(n, most))) * time.Millisecond
+	return nil
+}
+
+// moment parses a moment of the server's clock in microseconds. It refuses years beyond 9999, which JSON
+// cannot encode.
+func moment(text string) (time.Time, bool) {
+	micros, err := strconv.ParseInt(text, 10, 64)
+	return time.UnixMicro(micros).UTC(), err == nil && micros >= 0 && micros < 250_000_000_000_000_000
+}
+
+// Clean makes a foreign text safe to print: it escapes characters that control
+// a terminal or the text direction, and cuts the text to most characters, with
+// "…" at the cut.
+func Clean(text string, most int) string {
+	var b strings.Builder
+	n := 0
+	for i, c := range text {
+		n++
+		if n > most {
+			b.WriteString("…")
+			break
+		}
+
+		switch {
+		case c == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd"):
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case unicode.IsPrint(c):
+			b.WriteRune(c)
+		case c < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		case c > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, c)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, c)
+		}
+	}
+
+	return b.String()
+}
+
+// Longest texts that are read from Redis, in characters.
+const (
+	longestName = 200
+	longestText = 500
+)

@@ -10,22 +10,22 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
+	"github.com/redis/go-redis/v9"
 )
 
-// DefaultInterval is how often a reporter reports that is not told otherwise.
+// DefaultInterval is the default of [ReporterOptions.Interval].
 const DefaultInterval = 5 * time.Second
 
 const (
-	keepRecord = 10 * time.Minute // how long a record stays after the last report
+	keepRecord = 10 * time.Minute // how long a record outlives the last report
 	farewell   = time.Second      // how long Close waits for Redis
 )
 
@@ -34,25 +34,29 @@ var beatSource string
 
 var beatScript = wire.FromSource(beatSource)
 
-// ReporterOptions are those of a [Reporter]. The zero value of each field is useful.
+// ReporterOptions configure a [Reporter]. The zero value of each field is its
+// default.
 type ReporterOptions struct {
-	// Namespace is that of the store. A redisstore.Store says which one that is, and
-	// another one is refused. Defaults to that of the redisstore.Store, or, around any
-	// other store, to redisstore.DefaultNamespace.
+	// Namespace must equal the namespace of the store. For a redisstore.Store a
+	// different one is refused. Defaults to the namespace of the
+	// redisstore.Store, or to redisstore.DefaultNamespace around further
+	// stores.
 	Namespace string
 
-	// Program is the name under which the program is shown: 200 characters of it, and
-	// those that control a terminal are escaped. Defaults to that of its file.
+	// Program is the displayed name of the program: at most 200 characters,
+	// with control characters escaped. Defaults to the name of the executable.
 	Program string
 
-	// Interval is how often the reporter reports. At least 10 ms. Defaults to [DefaultInterval].
+	// Interval is the time between two reports, at least 10 ms. Defaults to
+	// [DefaultInterval].
 	Interval time.Duration
 }
 
-// A Reporter is a [store.Store] around another that lets operators see the program, and
-// lets the program's errors say what operators said. It is safe for concurrent use.
+// Reporter is a [store.Store] that wraps a store, reports the program to the
+// fleet, and adds notes of operators' pauses to the program's errors. It is
+// safe for concurrent use. Create it with [Start].
 type Reporter struct {
-	store.Store // the one that it is around
+	store.Store // the wrapped store
 
 	client  redis.UniversalClient
 	conn    *conn.Conn
@@ -67,26 +71,27 @@ type Reporter struct {
 	notes  notes
 	pulled pulled
 	stop   context.CancelFunc
-	done   chan struct{} // closed when nothing runs any more
+	done   chan struct{} // closed when the goroutine has ended
 
 	mu   sync.Mutex
 	file func() FileState
 	err  error
 
 	reporting    sync.Mutex
-	last, before time.Time // when the last interval of counting ended, and the one before
+	last, before time.Time // ends of the last two intervals of counting
 }
 
-// A pulled is the pushed file as a reporter read it last.
+// A pulled is the pushed file that a reporter read last.
 type pulled struct {
 	mu   sync.Mutex
 	id   string // of the push
 	text []byte
 }
 
-// Start puts a reporter around a store, which reports until it is closed. It needs not wait
-// for Redis: one that is away is told later. The client stays the caller's. The error
-// has a *[store.OptionError] for each mistake; then nothing has been started.
+// Start wraps a store in a reporter, which reports until [Reporter.Close]. It
+// does not wait for Redis: if Redis is away, reports follow later. The caller
+// keeps ownership of client. The error joins a *[store.OptionError] for each
+// mistake, and nothing is started.
 func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (*Reporter, error) {
 	if err := checkReporter(client, store, &o); err != nil {
 		return nil, err
@@ -116,13 +121,13 @@ func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (
 	return r, nil
 }
 
-// namespaced is a store that says which namespace its budgets are in: a redisstore.Store.
+// namespaced is a store that knows the namespace of its budgets: a redisstore.Store.
 type namespaced interface{ Namespace() string }
 
-// leastInterval is the shortest Interval of a reporter: each report is a call.
+// leastInterval is the shortest Interval: each report is a call.
 const leastInterval = 10 * time.Millisecond
 
-// checkReporter returns what is wrong with what [Start] was given, all of it.
+// checkReporter returns all mistakes in the arguments of [Start].
 func checkReporter(client redis.UniversalClient, around store.Store, o *ReporterOptions) error {
 	mistakes := []error{redisstore.New(client, redisstore.Options{Namespace: o.Namespace}).Traits().Err}
 	mistake := func(option, problem string) {
@@ -145,13 +150,13 @@ func checkReporter(client redis.UniversalClient, around store.Store, o *Reporter
 	return errors.Join(mistakes...)
 }
 
-// A pauseTeller is a store that tells when a budget was closed, or opened: a redisstore.Store.
-// Behind another, callers that wait learn of a reason with the next report.
+// A pauseTeller is a store that announces that a budget was closed or opened: a redisstore.Store. Behind
+// further stores, waiting callers learn a reason with the next report.
 type pauseTeller interface{ OnPause(tell func()) }
 
-// Close ends the reports and lets the fleet forget the program at once; if Redis is away
-// it does so by itself after ten minutes. The store goes on working. Close waits for a
-// second at most, and may be called more than once.
+// Close ends the reports and removes the program from the fleet. If Redis is
+// away, the record expires after ten minutes. The wrapped store continues to
+// work. Close waits for at most a second. Further calls do nothing.
 func (r *Reporter) Close() {
 	r.stop()
 	if s, ok := r.Store.(pauseTeller); ok {
@@ -165,10 +170,10 @@ func (r *Reporter) Close() {
 	}
 }
 
-// ID returns the id under which the program is shown.
+// ID returns the displayed id of the program.
 func (r *Reporter) ID() string { return r.id }
 
-// Err returns why the last report failed; nil: it did not.
+// Err returns why the last report failed, or nil.
 func (r *Reporter) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +186,7 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 	g, err := r.Store.Book(ctx, b)
 	was, waited := r.waits.end(waiter)
 	if replaces {
-		r.uses.add(b, -1, false) // who has slots gives them back, and replaces nothing
+		r.uses.add(b, -1, false) // the caller gives its slots back, and books nothing instead
 	}
 	if err != nil {
 		return g, err
@@ -203,7 +208,7 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 	return g, nil
 }
 
-// held notes what became of a caller that a charge held, and that has waited since then.
+// held records the outcome for a caller that a charge held, and that has waited since since.
 func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, since time.Time) {
 	switch {
 	case g.OK:
@@ -246,7 +251,7 @@ func (r *Reporter) Resume(ctx context.Context, c store.Charge) error {
 	return err
 }
 
-// closed notes that the program closed a budget, and has that reported soon: the program may end before the
+// closed notes that the program closed a budget. It triggers a report, because the program may end before the
 // ban does.
 func (r *Reporter) closed(c *store.Charge, by string) {
 	r.uses.close(c, by, time.Now())
@@ -275,8 +280,8 @@ func (r *Reporter) Settle(ctx context.Context, b *store.Booking, g store.Grant, 
 // PauseNote implements [store.Store].
 func (r *Reporter) PauseNote(b store.Budget) store.PauseNote { return r.notes.of(b.Key) }
 
-// run reports until ctx ends: a whole report with each tick, and a report that ends no interval of counting
-// when somebody wants the notes anew. Then it has the fleet forget the program.
+// run reports until ctx ends: a whole report with each tick, and an extra report when notes are wanted.
+// Finally it removes the program from the fleet.
 func (r *Reporter) run(ctx context.Context) {
 	defer close(r.done)
 	ticker := time.NewTicker(r.every)
@@ -301,14 +306,15 @@ func (r *Reporter) run(ctx context.Context) {
 	}
 }
 
-// report makes one report. whole says that the report ends an interval of counting: see tally.
+// report reports once. whole ends an interval of counting: see tally.
 func (r *Reporter) report(ctx context.Context, whole bool) { r.reportAt(ctx, time.Now(), whole) }
 
-// reportAt is report at a moment.
+// reportAt is report at a given moment.
 func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 	r.reporting.Lock()
 	defer r.reporting.Unlock()
-	defer close(r.notes.asked()) // whoever asks from here on may come too late for this report, and gets another one
+	// A question asked from now on may miss this report. It gets the next one.
+	defer close(r.notes.asked())
 	r.askEnds(ctx, now)
 	err := r.beat(ctx, string(r.record(ctx, now, whole).encode()), now)
 	r.mu.Lock()
@@ -316,8 +322,8 @@ func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 	r.mu.Unlock()
 }
 
-// beat stores a record of the program in Redis or, if record is "", removes the program. In the same call it
-// stores which budgets are closed, as of now, and reads the notes.
+// beat stores the program's record in Redis, or removes the program if record is "". The same call stores
+// which budgets are closed, and reads the notes.
 func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error {
 	asked := time.Now()
 	closings, names, args := r.unstored(now)
@@ -377,7 +383,7 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 	return rec
 }
 
-// describeOwn adds the state of the node's own budgets, which lie in its memory.
+// describeOwn adds the states of the node's own budgets, which are in its memory.
 func (r *Reporter) describeOwn(ctx context.Context, rec *record) {
 	for i := range rec.Policies {
 		p := &rec.Policies[i]
@@ -397,3 +403,85 @@ func (r *Reporter) describeOwn(ctx context.Context, rec *record) {
 		}
 	}
 }
+
+const module = "github.com/fleetthrottle/throttle"
+
+// libraryVersion returns the linked version of throttle, or "(devel)" for a
+// checkout.
+var libraryVersion = sync.OnceValue(func() string {
+	b, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, m := range b.Deps {
+		if m.Path != module {
+			continue
+		}
+		if m.Replace != nil {
+			return cmp.Or(m.Replace.Version, "(devel)") // a folder has no version
+		}
+		return m.Version
+	}
+	return "(devel)"
+})
+
+// hostname returns the machine's name.
+var hostname = sync.OnceValue(func() string {
+	name, _ := os.Hostname()
+	return name
+})
+
+// File returns the text of the pushed policy file, which the caller must not
+// modify, or [ErrNothingPushed]. It transfers the text only after a new push.
+func (r *Reporter) File(ctx context.Context) ([]byte, error) {
+	r.pulled.mu.Lock()
+	defer r.pulled.mu.Unlock()
+
+	id, err := r.fields(ctx, "id")
+	if err != nil {
+		return nil, err
+	}
+	if id[0] == r.pulled.id {
+		return r.pulled.text, nil
+	}
+
+	v, err := r.fields(ctx, "id", "text")
+	if err != nil {
+		return nil, err
+	}
+	if len(v[1]) > MostText {
+		return nil, fmt.Errorf("fleet: the pushed file is too long: %d bytes", len(v[1]))
+	}
+
+	r.pulled.id, r.pulled.text = v[0], []byte(v[1])
+	return r.pulled.text, nil
+}
+
+// fields reads fields of the pushed file.
+func (r *Reporter) fields(ctx context.Context, names ...string) (all []string, err error) {
+	v, err := r.client.HMGet(ctx, r.keys.policies, names...).Result()
+	if err != nil {
+		return nil, storeError(r.conn.Error(err))
+	}
+	for _, field := range v {
+		text, ok := field.(string)
+		if !ok {
+			return nil, ErrNothingPushed
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}
+
+// ReportFile sets the function that returns the state of the policy file.
+// Package policyfile/pushed calls it. The reporter calls state with each
+// report.
+func (r *Reporter) ReportFile(state func() FileState) {
+	r.mu.Lock()
+	r.file = state
+	r.mu.Unlock()
+	r.ReportSoon()
+}
+
+// ReportSoon triggers a report, at most one per second.
+func (r *Reporter) ReportSoon() { r.notes.ask() }

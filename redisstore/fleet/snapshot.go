@@ -12,80 +12,84 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/store"
+	"github.com/redis/go-redis/v9"
 )
 
-// A Snapshot is a fleet at one moment.
+// Snapshot is a fleet at one moment.
 type Snapshot struct {
 	Version   int       `json:"version"`
 	At        time.Time `json:"at"` // by the server's clock
 	File      *Pushed   `json:"file,omitempty"`
 	Nodes     []Node    `json:"nodes"`
-	Budgets   []Budget  `json:"budgets"`   // those that are closed, then those that callers wait for, then by starts
-	LeftOut   int       `json:"left_out"`  // how many budgets are not in Budgets, at least
-	Illegible int       `json:"illegible"` // records that could not be read
+	Budgets   []Budget  `json:"budgets"`   // closed first, then by waiting callers, then by starts
+	LeftOut   int       `json:"left_out"`  // number of budgets not in Budgets, at least
+	Illegible int       `json:"illegible"` // records that could not be parsed
 
-	Closed  int `json:"closed"`  // how many of Budgets are closed and hold callers: see [Budget.Closed]
-	Callers int `json:"callers"` // how many callers wait for Budgets
-	Silent  int `json:"silent"`  // how many of Nodes are silent
+	Closed  int `json:"closed"`  // closed budgets in Budgets that hold callers: see [Budget.Closed]
+	Callers int `json:"callers"` // callers that wait for Budgets
+	Silent  int `json:"silent"`  // silent nodes in Nodes
 }
 
-// A Budget is one that the fleet used lately, or that is closed. Its texts are fit to be printed. A budget that is
-// closed stays in the snapshots as long as it is, also when every program has gone.
+// Budget is a budget that the fleet used lately, or that is closed. A closed
+// budget stays in snapshots until it opens, even if all its programs have gone.
+// Texts are safe to print.
 type Budget struct {
-	Name   string   `json:"name"` // the policy and the beginning of its hashed key, as events have it
+	Name   string   `json:"name"` // the policy and the beginning of its hashed key, as in events
 	Policy string   `json:"policy"`
-	Group  string   `json:"group,omitempty"` // the hosts of the policy: see [store.Budget]
-	Limits []string `json:"limits"`          // more than one while nodes do not agree
+	Group  string   `json:"group,omitempty"` // hosts of the policy: see [store.Budget]
+	Limits []string `json:"limits"`          // more than one while nodes disagree
 	Shadow bool     `json:"shadow,omitempty"`
-	Node   string   `json:"node,omitempty"`    // the node whose own it is; "": the fleet's
-	Nodes  int      `json:"nodes"`             // that used it lately
-	Starts float64  `json:"starts_per_second"` // requests that were handed on
-	Cost   float64  `json:"cost_per_second"`   // what they cost: to be compared with the limit
+	Node   string   `json:"node,omitempty"`    // owner of a budget per node, "" for the fleet
+	Nodes  int      `json:"nodes"`             // number of nodes that used it lately
+	Starts float64  `json:"starts_per_second"` // requests handed on
+	Cost   float64  `json:"cost_per_second"`   // their cost, comparable to the limit
 	State  State    `json:"state"`
-	Note   *Note    `json:"note,omitempty"`  // what an operator said who paused it
-	Err    string   `json:"error,omitempty"` // why its state is not known
+	Note   *Note    `json:"note,omitempty"`  // the operator's note, if paused
+	Err    string   `json:"error,omitempty"` // why its state is unknown
 
-	Since time.Time `json:"closed_since,omitzero"` // when it was closed, by the server's clock; zero: it is open, or nobody knows
-	By    string    `json:"closed_by,omitempty"`   // what closed it, such as ByAnswer; "": Since is when a program met it closed
-	Met   string    `json:"closed_met,omitempty"`  // the program that said so
+	Since time.Time `json:"closed_since,omitzero"` // when it closed, by the server's clock, zero if open or unknown
+	By    string    `json:"closed_by,omitempty"`   // what closed it, such as ByAnswer, "" if Since is when a program met it closed
+	Met   string    `json:"closed_met,omitempty"`  // the program that reported it
 
-	Programs []Use  `json:"programs,omitempty"`      // by how many of their callers wait, then by starts; at most MostPrograms, and all others together
-	Oldest   Millis `json:"oldest_wait_ms,omitzero"` // how long the first of the callers in line has waited
+	Programs []Use  `json:"programs,omitempty"`      // by waiting callers, then by starts; at most MostPrograms, then the rest as one Use
+	Oldest   Millis `json:"oldest_wait_ms,omitzero"` // how long the first caller in line has waited
 	Left     int    `json:"left,omitempty"`          // callers that left the line without a start in the last minute
-	Refused  int    `json:"refused,omitempty"`       // callers that were refused in the last minute
+	Refused  int    `json:"refused,omitempty"`       // callers refused in the last minute
 
-	Label   string `json:"label,omitempty"`   // what an operator calls its key: whoever shows a snapshot sets it, and Redis does not know it
-	Runbook string `json:"runbook,omitempty"` // the address of the page that says what to do, by http or https; "": no file of policies says one
+	Label   string `json:"label,omitempty"`   // readable name of its key, set by the viewer; Redis does not have it
+	Runbook string `json:"runbook,omitempty"` // http or https URL of its runbook, "" if no policy file names one
 
 	charge  store.Charge
-	waiting int // callers in line, as programs reported them
+	waiting int // callers in line, from reports
 }
 
-// A Use is what the nodes of one program report of a budget. A variant of a Choice that had its start elsewhere
-// counts as one that left.
+// Use is the use of a budget by all nodes of one program. A variant of a Choice
+// that started elsewhere counts as a caller that left.
 type Use struct {
-	Program string  `json:"program"` // "": the programs beyond MostPrograms
+	Program string  `json:"program"` // "" for the programs beyond MostPrograms
 	Nodes   int     `json:"nodes"`
 	Starts  float64 `json:"starts_per_second"`
 	Waiting int     `json:"waiting"`                 // callers in line
 	Oldest  Millis  `json:"oldest_wait_ms,omitzero"` // how long the first of them has waited
 	Left    int     `json:"left,omitempty"`          // callers that left the line without a start in the last minute
-	Refused int     `json:"refused,omitempty"`       // callers that were refused in the last minute
+	Refused int     `json:"refused,omitempty"`       // callers refused in the last minute
 }
 
-// MostPrograms is how many programs of a budget a snapshot tells apart.
+// MostPrograms is how many programs per budget a snapshot distinguishes.
 const MostPrograms = 16
 
-// Closed reports whether the budget is closed and holds callers: budgets of shadow policies hold nobody.
+// Closed reports whether the budget is closed and holds callers. Budgets of
+// shadow policies hold nobody.
 func (b *Budget) Closed() bool { return b.State.Paused.Duration > 0 && !b.Shadow }
 
-// Waiting returns how many callers wait for the budget: those in line, or more, if the programs reported more. Where a recording of an
-// earlier version does not count callers, it is what they cost.
+// Waiting returns how many callers wait for the budget: the larger of the
+// store's count and the reported count. For a recording of an earlier version
+// without counts it returns their cost.
 func (b *Budget) Waiting() int {
 	return max(cmp.Or(b.State.Callers, b.State.Waiting-b.State.Booked), b.waiting)
 }
 
-// Limit returns the limit by which its state was asked; the zero Limit if it is not known.
+// Limit returns the limit of State, or the zero Limit if it is unknown.
 func (b *Budget) Limit() store.Limit {
 	if len(b.Limits) == 0 {
 		return store.Limit{}
@@ -94,14 +98,15 @@ func (b *Budget) Limit() store.Limit {
 	return l
 }
 
-// DefaultBudgets is how many budgets a snapshot asks about that is not told otherwise.
+// DefaultBudgets is the default number of budgets in a snapshot.
 const DefaultBudgets = 200
 
-// asksAtOnce is how many budgets are asked about at the same time.
+// asksAtOnce is how many budgets are asked about in parallel.
 const asksAtOnce = 16
 
-// Snapshot reads the fleet, and the state of at most budgets budgets; 0 for [DefaultBudgets].
-// Budgets that are closed come first, then those that callers wait for, then those used most. Snapshot changes nothing.
+// Snapshot returns the fleet with the states of at most budgets budgets, by
+// default [DefaultBudgets]: closed ones first, then those with waiting callers,
+// then the busiest. It changes nothing.
 func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -140,14 +145,14 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	return s, nil
 }
 
-// A closings is what Redis keeps of closed budgets beside the budgets themselves, by their hashed keys.
+// A closings is Redis' knowledge of closed budgets, by hashed key.
 type closings struct {
 	notes     map[[16]byte]Note
 	bans      map[[16]byte]ban
 	illegible int
 }
 
-// closings reads what is known of the budgets that are closed at now.
+// closings reads the notes and bans in force at now.
 func (f *Fleet) closings(ctx context.Context, now time.Time) (c closings, err error) {
 	if c.notes, err = f.notes(ctx, now); err != nil {
 		return c, err
@@ -156,8 +161,8 @@ func (f *Fleet) closings(ctx context.Context, now time.Time) (c closings, err er
 	return c, err
 }
 
-// settle says of the budgets whose states are known since when and why they are closed, leaves out those that were closed and
-// that nobody uses, and counts.
+// settle completes budgets with known states: since when and why they are closed. It removes unused budgets
+// that have opened, and counts.
 func (s *Snapshot) settle(known closings) {
 	s.Budgets = slices.DeleteFunc(s.Budgets, func(b Budget) bool {
 		return b.Nodes == 0 && b.Note == nil && b.Err == "" && b.State.Paused.Duration == 0
@@ -165,14 +170,14 @@ func (s *Snapshot) settle(known closings) {
 	for i := range s.Budgets {
 		b := &s.Budgets[i]
 		if b.Note != nil && b.Note.Until.Sub(s.At)-b.State.Paused.Duration > patience {
-			b.Note = nil // a program ended the pause: another ban, with an earlier end, closes the budget now
+			b.Note = nil // the pause was ended by a program, and a ban with an earlier end is in force
 		}
 		b.tellClosing(known)
 	}
 	s.count()
 }
 
-// count sets Closed, Callers and Silent. It returns how many budgets have states that are not known.
+// count sets Closed, Callers and Silent, and returns how many states are unknown.
 func (s *Snapshot) count() (unknown int) {
 	s.Closed, s.Callers, s.Silent = 0, 0, 0
 	for i := range s.Budgets {
@@ -216,9 +221,10 @@ func (b *Budget) tellClosing(known closings) {
 	}
 }
 
-// Verdict returns what an operator must know first, as one line.
+// Verdict summarizes the snapshot in one line, such as "2 closed, 5 wait", or
+// "all open".
 func (s *Snapshot) Verdict() string {
-	own := *s // a recording of an earlier version has no counts
+	own := *s // recordings of earlier versions have no counts
 	unknown := own.count()
 	s = &own
 	var parts []string
@@ -246,9 +252,9 @@ func (s *Snapshot) Verdict() string {
 	return strings.Join(parts, ", ")
 }
 
-// Refresh returns a snapshot with the states of its budgets, and the notes of their pauses, as they are
-// now. It reads no reports, so it costs Redis less than Snapshot: which nodes and budgets there are, their
-// starts, which nodes are silent, and the pushed file are those of s, which stays as it is.
+// Refresh returns a copy of s with fresh states and notes of its budgets. It
+// reads no reports and therefore costs Redis less than Snapshot: nodes,
+// budgets, rates, silence and the pushed file stay as in s. s is not modified.
 func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -267,7 +273,7 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	next.At, next.Nodes, next.Budgets = now.UTC(), slices.Clone(s.Nodes), slices.Clone(s.Budgets)
 	for i := range next.Nodes {
 		n := &next.Nodes[i]
-		silent := n.Silent // reports that came since are not read
+		silent := n.Silent // later reports are not read
 		*n = nodeOf(n.ID, n.record, n.Ago.Duration+max(0, now.Sub(s.At)))
 		n.Silent = silent
 	}
@@ -283,7 +289,7 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 			b.Note = &note
 		}
 		if b.Err != "" && len(b.Limits) > 0 {
-			b.Err = "" // it is asked again
+			b.Err = "" // asked again
 		}
 	}
 
@@ -295,7 +301,7 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	return &next, nil
 }
 
-// gather sets s.Budgets to what the nodes of s have reported, and to the budgets that are said to be closed.
+// gather sets s.Budgets from the reports in s.Nodes, and from the known closings.
 func (s *Snapshot) gather(known closings) {
 	all := make(map[string]*Budget)
 	for i := range s.Nodes {
@@ -323,7 +329,7 @@ func (s *Snapshot) gather(known closings) {
 		s.Budgets = append(s.Budgets, *b)
 	}
 
-	for key, note := range known.notes { // of budgets that nobody used lately
+	for key, note := range known.notes { // budgets without recent use
 		if !named[key] {
 			s.Budgets = append(s.Budgets, s.paused(note, known))
 		}
@@ -341,8 +347,8 @@ func (s *Snapshot) gather(known closings) {
 	})
 }
 
-// addRunbooks sets the runbook of each budget, also of one that only another program than the reporting one has used. While programs
-// do not agree, the address counts that stands first in the alphabet.
+// addRunbooks sets the runbook of each budget, even if only a different program's policies name one. If
+// programs disagree, the alphabetically first URL wins.
 func (s *Snapshot) addRunbooks() {
 	known := make(map[string]string)
 	for i := range s.Nodes {
@@ -359,8 +365,8 @@ func (s *Snapshot) addRunbooks() {
 	}
 }
 
-// urgency returns the number by which budgets are sorted whose states are not known yet: first those that are said to be closed, then
-// those that callers wait for.
+// urgency returns the sort key of a budget without a known state: first closed budgets, then those with
+// waiting callers.
 func (b *Budget) urgency(known closings) int {
 	_, closed := known.bans[b.charge.Budget.Key]
 	switch {
@@ -372,8 +378,7 @@ func (b *Budget) urgency(known closings) int {
 	return 2
 }
 
-// compareBudgets puts budgets first that are closed, of those the ones that most callers wait for, then by how many callers wait, then
-// by starts.
+// compareBudgets sorts closed budgets first, then by waiting callers, then by starts.
 func compareBudgets(a, b Budget) int {
 	closed := 0
 	switch {
@@ -386,7 +391,7 @@ func compareBudgets(a, b Budget) int {
 		strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
 }
 
-// budgetOf returns a budget that no node used lately.
+// budgetOf returns a budget without recent use.
 func budgetOf(c store.Charge) Budget {
 	return Budget{
 		Name: Clean(c.Budget.String(), longestName), Policy: Clean(c.Budget.Policy, longestName), Group: Clean(c.Budget.Group, longestName),
@@ -394,7 +399,7 @@ func budgetOf(c store.Charge) Budget {
 	}
 }
 
-// add adds what a node reports of the budget.
+// add adds a node's report of the budget.
 func (b *Budget) add(n *Node, u *budgetUse) {
 	b.Nodes++
 	b.Starts = round(b.Starts + n.record.rate(u.Starts))
@@ -410,10 +415,10 @@ func (b *Budget) add(n *Node, u *budgetUse) {
 	})
 }
 
-// bounded returns a count that somebody may have written by hand.
+// bounded bounds a count that may have been edited by hand.
 func bounded(n int) int { return max(0, min(n, math.MaxInt32)) }
 
-// add adds the counts of another use.
+// add adds the counts of o.
 func (u *Use) add(o Use) {
 	u.Nodes += o.Nodes
 	u.Starts = round(u.Starts + o.Starts)
@@ -423,7 +428,7 @@ func (u *Use) add(o Use) {
 	u.Refused += o.Refused
 }
 
-// sumPrograms sums what the programs of the budget report, and sorts and bounds them.
+// sumPrograms sums the uses of the budget, sorts them, and bounds their number.
 func (b *Budget) sumPrograms() {
 	var sum, rest Use
 	for _, u := range b.Programs {
@@ -446,7 +451,7 @@ func (b *Budget) sumPrograms() {
 	b.Programs = append(b.Programs[:MostPrograms:MostPrograms], rest)
 }
 
-// gatherPolicy adds what one node says of one policy.
+// gatherPolicy adds a node's report of one policy.
 func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 	c, err := p.charge()
 	if err != nil {
@@ -491,8 +496,8 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 	}
 }
 
-// paused returns a budget that an operator paused, by its note, and that no node used lately. What its limit is the index, the note,
-// or a node that knows the policy says.
+// paused returns the budget of a pause without recent use. Its limit comes from the index, the note, or a
+// node that knows the policy.
 func (s *Snapshot) paused(note Note, known closings) Budget {
 	c, err := note.terms.charge()
 	if b, ok := known.bans[note.key]; ok {
@@ -522,8 +527,8 @@ func (s *Snapshot) paused(note Note, known closings) Budget {
 	return b
 }
 
-// describe sets the state of each budget of the fleet, asksAtOnce at a time. A budget whose state cannot
-// be read gets an Err; an outage of the store is returned as an error.
+// describe sets the state of each budget, asksAtOnce at a time. A budget whose state cannot be read gets Err.
+// An outage of the store is returned as an error.
 func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -542,8 +547,9 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 			st, err := f.store.Status(ctx, b.charge)
 			switch {
 			case err == nil:
-				if b.State = StateOf(st); st.Paused == 0 {
-					b.Note = nil // the pause was ended, and not by a command of the fleet
+				b.State = StateOf(st)
+				if st.Paused == 0 {
+					b.Note = nil // the pause was ended without the fleet
 				}
 
 			case isOutage(err) || ctx.Err() != nil:
@@ -557,3 +563,115 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 	wg.Wait()
 	return storeError(context.Cause(ctx))
 }
+
+// Node is a program, as of its last report. Its texts are safe to print.
+type Node struct {
+	ID      string    `json:"id"`
+	Program string    `json:"program"`
+	Host    string    `json:"host"`
+	PID     int       `json:"pid"`
+	Library string    `json:"library"` // version of throttle
+	Up      Millis    `json:"up_ms"`
+	Ago     Millis    `json:"ago_ms"` // time since its last report
+	Silent  bool      `json:"silent"` // it has missed three reports
+	File    FileState `json:"file"`
+	Budgets int       `json:"budgets"`           // budgets that it used lately
+	Starts  float64   `json:"starts_per_second"` // requests handed on
+
+	record *record
+}
+
+// mostNodes bounds how many nodes are read.
+const mostNodes = 5000
+
+// silentAfter is how many missed reports make a node silent.
+const silentAfter = 3
+
+// Nodes returns the programs that report, sorted by program, host and id.
+func (f *Fleet) Nodes(ctx context.Context) ([]Node, error) {
+	all, _, _, err := f.nodes(ctx)
+	return all, err
+}
+
+// nodes reads the reports, as of now on the server's clock. illegible counts reports that could not be
+// parsed.
+func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible int, err error) {
+	if now, err = f.now(ctx); err != nil {
+		return nil, now, 0, err
+	}
+
+	all = []Node{}
+	ids, err := f.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: f.keys.nodes, Start: 0, Stop: mostNodes - 1, Rev: true}).Result()
+	if err != nil {
+		return nil, now, 0, f.commandError(err)
+	}
+
+	for chunk := range slices.Chunk(ids, 100) {
+		names := make([]string, len(chunk))
+		for i, id := range chunk {
+			names[i] = f.keys.node + id.Member.(string)
+		}
+
+		records, err := f.client.MGet(ctx, names...).Result()
+		if err != nil {
+			return nil, now, 0, f.commandError(err)
+		}
+
+		for i, text := range records {
+			text, ok := text.(string)
+			if !ok {
+				continue // it has just expired
+			}
+
+			r, err := decode(text)
+			if err != nil {
+				illegible++
+				continue
+			}
+
+			id := Clean(chunk[i].Member.(string), longestName)
+			all = append(all, nodeOf(id, &r, now.Sub(time.UnixMicro(int64(chunk[i].Score)))))
+		}
+	}
+
+	slices.SortFunc(all, func(a, b Node) int {
+		return strings.Compare(a.Program+"\x00"+a.Host+"\x00"+a.ID, b.Program+"\x00"+b.Host+"\x00"+b.ID)
+	})
+	return all, now, illegible, nil
+}
+
+// nodeOf returns the node of a record that arrived ago.
+func nodeOf(id string, r *record, ago time.Duration) Node {
+	ago = max(0, ago)
+	n := Node{
+		ID: id, Program: Clean(r.Program, longestName), Host: Clean(r.Host, longestName), PID: r.PID,
+		Library: Clean(r.Library, longestName), Up: Millis{r.Up.Duration + ago}, Ago: Millis{ago},
+		Silent: ago > silentAfter*max(r.Every.Duration, time.Second), File: r.File.clip(), record: r,
+	}
+	if n.File.InForce != "" {
+		n.File.For.Duration += ago
+	}
+
+	n.File.Grace.Duration = max(0, n.File.Grace.Duration-ago)
+	for i := range r.Policies {
+		n.Budgets += len(r.Policies[i].Budgets)
+	}
+
+	// The last rate of a silent node says nothing about now.
+	if !n.Silent {
+		n.Starts = round(r.rate(r.Requests))
+	}
+
+	return n
+}
+
+// rate returns starts as a rate per second.
+func (r *record) rate(starts int64) float64 {
+	if r.Span.Duration <= 0 {
+		return 0
+	}
+	return float64(max(0, starts)) / r.Span.Seconds()
+}
+
+// round rounds a rate to two decimals.
+func round(rate float64) float64 { return math.Round(rate*100) / 100 }

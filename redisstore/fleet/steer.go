@@ -10,9 +10,254 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
 )
+
+// Target is a budget to close or open. Only [Fleet.Find] returns usable
+// targets.
+type Target struct {
+	Name  string // as [Budget.Name]
+	Limit store.Limit
+
+	charge store.Charge
+}
+
+// TargetError reports a query that matches no budget, or several.
+type TargetError struct {
+	Name string   // the query's name
+	Why  string   // the mistake, and how to correct it
+	Of   []string // candidates: names of budgets or policies
+}
+
+// Error implements error.
+func (e *TargetError) Error() string {
+	text := fmt.Sprintf(`"%s": %s`, Clean(e.Name, longestName), e.Why)
+	if len(e.Of) > 0 {
+		text += ", such as " + strings.Join(e.Of[:min(len(e.Of), 5)], ", ")
+	}
+	return text
+}
+
+// Query names a budget for [Fleet.Find].
+type Query struct {
+	// Name is the name of a policy, or a unique prefix of a [Budget.Name].
+	// Required.
+	Name string
+
+	// Key is the policy's key in clear text. Only its hash is used. Defaults to
+	// "": the policy's budget without a key.
+	Key string
+
+	// Table has policies that no node may have used yet. Defaults to none.
+	Table []throttle.Policy
+}
+
+// Find returns the budget that a query names. It looks up the policy in the
+// query's table first, then in the reports of the nodes. The error is a
+// *[TargetError] if no budget, or more than one, matches.
+func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
+	nodes, now, _, err := f.nodes(ctx)
+	if err != nil {
+		return Target{}, err
+	}
+
+	known, err := f.closings(ctx, now)
+	if err != nil {
+		return Target{}, err
+	}
+
+	s := &Snapshot{Nodes: nodes, At: now}
+	s.gather(known)
+	var c store.Charge
+
+	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
+		c, err = q.chargeByTable(q.Table[i].Keyed || q.Table[i].Key != nil, s)
+	} else if p := s.policy(q.Name); p != nil {
+		c, err = q.chargeByReports(p, s)
+	} else {
+		c, err = q.chargeByName(s)
+	}
+
+	if err != nil {
+		return Target{}, err
+	}
+	if c.Node {
+		return Target{}, &TargetError{Name: q.Name, Why: "each node has this budget for itself, so it cannot be closed or opened from here"}
+	}
+
+	return Target{Clean(c.Budget.String(), longestName), c.Limit, c}, nil
+}
+
+// Names returns the values that [Query.Name] can have: names of policies that
+// nodes have used, and of budgets.
+func (f *Fleet) Names(ctx context.Context) ([]string, error) {
+	nodes, now, _, err := f.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	known, err := f.closings(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+
+	s := &Snapshot{Nodes: nodes, At: now}
+	s.gather(known)
+
+	names := s.policies()
+	for i := range s.Budgets {
+		if b := &s.Budgets[i]; b.Node == "" {
+			names = append(names, b.Name)
+		}
+	}
+
+	return names, nil
+}
+
+// chargeByTable returns the charge of a policy in the table.
+func (q *Query) chargeByTable(keyed bool, s *Snapshot) (store.Charge, error) {
+	if keyed && q.Key == "" {
+		return store.Charge{}, q.needsKey(s)
+	}
+	if !keyed && q.Key != "" {
+		return store.Charge{}, &TargetError{Name: q.Name, Why: "the policy has one budget for all, and no keys: leave --key out"}
+	}
+
+	var asked pauseRecorder
+	table, err := throttle.NewLimiters(throttle.Config{Store: &asked, Policies: throttle.WithoutAnswers(q.Table)})
+	if err != nil {
+		return store.Charge{}, err
+	}
+
+	l, err := table.Limiter(q.Name)
+	if err != nil {
+		return store.Charge{}, err
+	}
+
+	return asked.chargeOf(l, q.Key)
+}
+
+// chargeByReports returns the charge of a policy in the reports.
+func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error) {
+	c, err := p.charge()
+	if err != nil {
+		return c, err
+	}
+
+	// Refuse a key for a policy without keys, and a missing key for a policy with keys, as far as reports
+	// tell.
+	c.Budget.Key = store.BudgetOf(c.Budget.Policy, q.Key).Key
+	forAll, known := store.BudgetOf(c.Budget.Policy, "").Key, s.budgetsOf(q.Name)
+	isForAll := func(b *Budget) bool { return b.charge.Budget.Key == forAll }
+	if q.Key != "" && len(known) > 0 && !slices.ContainsFunc(known, func(b *Budget) bool { return !isForAll(b) }) {
+		return c, &TargetError{Name: q.Name, Why: "nodes have used one budget of the policy for all, and no keys: leave --key out, or say --file, the file of policies"}
+	}
+	if q.Key == "" && slices.ContainsFunc(s.budgetsOf(q.Name), func(b *Budget) bool { return b.charge.Budget.Key != c.Budget.Key }) {
+		return c, q.needsKey(s)
+	}
+
+	return c, nil
+}
+
+// chargeByName returns the charge of the only budget whose name has the prefix.
+func (q *Query) chargeByName(s *Snapshot) (c store.Charge, err error) {
+	var found []*Budget
+	for i := range s.Budgets {
+		if b := &s.Budgets[i]; b.Node == "" && strings.HasPrefix(b.Name, q.Name) && len(q.Name) > len(b.Policy)+1 {
+			found = append(found, b)
+		}
+	}
+
+	switch {
+	case len(found) == 1 && found[0].Err != "":
+		return c, &TargetError{Name: q.Name, Why: found[0].Err + "; say --file, the file of policies"}
+	case len(found) == 1:
+		return found[0].charge, nil
+	case len(found) > 1:
+		return c, &TargetError{q.Name, "several budgets begin so", namesOf(found)}
+	}
+
+	known := s.policies()
+	why := "no node has reported a policy or a budget of this name; say --file if none has used it yet"
+	if len(known) > 0 {
+		why += "; nodes have reported others"
+	}
+
+	return c, &TargetError{q.Name, why, known}
+}
+
+// policies returns the names of the policies in the reports.
+func (s *Snapshot) policies() (known []string) {
+	for i := range s.Nodes {
+		for _, p := range s.Nodes[i].record.Policies {
+			if name := Clean(p.Policy, longestName); !slices.Contains(known, name) {
+				known = append(known, name)
+			}
+		}
+	}
+	slices.Sort(known)
+	return known
+}
+
+// needsKey returns the error for a keyed policy without a key.
+func (q *Query) needsKey(s *Snapshot) error {
+	return &TargetError{q.Name, "the policy has a budget for each key: say --key, or the name of a budget", namesOf(s.budgetsOf(q.Name))}
+}
+
+// policy returns a policy from the latest report that has it, or nil.
+func (s *Snapshot) policy(name string) (found *policyUse) {
+	last := time.Duration(-1)
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		for j := range n.record.Policies {
+			if p := &n.record.Policies[j]; p.Policy == name && (last < 0 || n.Ago.Duration < last) {
+				found, last = p, n.Ago.Duration
+			}
+		}
+	}
+	return found
+}
+
+// budgetsOf returns the budgets of a policy.
+func (s *Snapshot) budgetsOf(policy string) (all []*Budget) {
+	for i := range s.Budgets {
+		if b := &s.Budgets[i]; b.charge.Budget.Policy == policy {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// namesOf returns the names of budgets.
+func namesOf(all []*Budget) (names []string) {
+	for _, b := range all {
+		names = append(names, b.Name)
+	}
+	return names
+}
+
+// A pauseRecorder is a store that records the charge of a Pause.
+type pauseRecorder struct {
+	store.Store
+	charge store.Charge
+}
+
+// Traits implements [store.Store].
+func (a *pauseRecorder) Traits() store.Traits { return store.Traits{} }
+
+// Pause implements [store.Store].
+func (a *pauseRecorder) Pause(_ context.Context, c store.Charge, _ time.Duration) error {
+	a.charge = c
+	return nil
+}
+
+// chargeOf returns the charge of a limiter's budget. It pauses the budget in this store only.
+func (a *pauseRecorder) chargeOf(l *throttle.Limiter, key string) (store.Charge, error) {
+	err := l.Pause(context.Background(), key, time.Second)
+	return a.charge, err
+}
 
 //go:embed note.lua
 var noteSource string
@@ -25,7 +270,8 @@ var (
 	unnoteScript = wire.FromSource(unnoteSource)
 )
 
-// A LongerError says that an operator has paused the budget for longer already.
+// LongerError reports that an operator's longer pause of the budget is in
+// force.
 type LongerError struct{ Note Note }
 
 // Error implements error.
@@ -34,10 +280,10 @@ func (e *LongerError) Error() string {
 		store.PauseNote{By: e.Note.By, Reason: e.Note.Reason}, e.Note.Until.UTC().Format(time.RFC3339))
 }
 
-// A NotPausedError says that there is no pause of an operator to end.
+// NotPausedError reports that no operator has paused the budget.
 type NotPausedError struct {
 	Budget string
-	Closed time.Duration // how long something else closes it still; 0: it is open
+	Closed time.Duration // remaining time of a closure with a different cause, 0 if the budget is open
 }
 
 // Error implements error.
@@ -48,14 +294,15 @@ func (e *NotPausedError) Error() string {
 	return e.Budget + " is not paused"
 }
 
-// State returns what a target is like now, and what an operator said who paused it; nil:
-// none did.
+// State returns the present state of a budget, and the note of an operator's
+// pause. The note is nil without one.
 func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
 	st, note, err := f.Describe(ctx, t.charge)
 	return StateOf(st), note, err
 }
 
-// Describe is [Fleet.State] for a charge, as [throttle.Transport.Explain] returns them.
+// Describe is like [Fleet.State], for a charge that
+// [throttle.Transport.Explain] returned.
 func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *Note, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -78,8 +325,9 @@ func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *No
 	return st, nil, err
 }
 
-// Pause closes a budget for d, at most [store.MaxPenalty]. The note is stored first, so
-// that nodes that meet the pause find it. It returns a *[LongerError] if a longer pause holds.
+// Pause closes a budget for d, at most [store.MaxPenalty]. It stores the note
+// before the pause, so that every node that meets the pause finds the note. It
+// returns a *[LongerError] if a longer pause is in force.
 func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason string) error {
 	if d <= 0 || d > store.MaxPenalty {
 		return fmt.Errorf("a pause is longer than nothing, and at most %v", store.MaxPenalty)
@@ -107,8 +355,8 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 	return nil
 }
 
-// Resume ends the pause of an operator. Budgets that no operator paused are left alone, with
-// a *[NotPausedError].
+// Resume ends an operator's pause. It returns a *[NotPausedError], and changes
+// nothing, if no operator has paused the budget.
 func (f *Fleet) Resume(ctx context.Context, t Target, by, reason string) error {
 	state, note, err := f.State(ctx, t)
 	if err != nil {
@@ -120,7 +368,7 @@ func (f *Fleet) Resume(ctx context.Context, t Target, by, reason string) error {
 	return f.open(ctx, t, Act{Act: "resume", What: t.Name, By: by, Reason: reason})
 }
 
-// Pauses returns what operators said of the budgets that are paused now, by their names.
+// Pauses returns the notes of all pauses of operators, sorted by budget.
 func (f *Fleet) Pauses(ctx context.Context) ([]Note, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -133,13 +381,13 @@ func (f *Fleet) Pauses(ctx context.Context) ([]Note, error) {
 	return slices.SortedFunc(maps.Values(all), func(a, b Note) int { return strings.Compare(a.Budget, b.Budget) }), err
 }
 
-// Reset opens a budget whatever closes it, and forgets how often a ban was met again, and
-// a ceiling that was learned. Starts stay counted.
+// Reset opens a budget whatever closed it, and forgets repeated bans and
+// learned ceilings. Starts stay counted.
 func (f *Fleet) Reset(ctx context.Context, t Target, by, reason string) error {
 	return f.open(ctx, t, Act{Act: "reset", What: t.Name, By: by, Reason: reason})
 }
 
-// open opens a budget, and removes its note.
+// open opens a budget and removes its note.
 func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -150,8 +398,8 @@ func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	return err
 }
 
-// note stores a note, or removes it if there is none, and notes the act. It returns the note
-// as it is stored now, and the one before; "" for none.
+// note stores or, if it is "", removes a note, and logs the act. It returns the stored note and the previous
+// one, "" for none.
 func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration, act Act) (after, before string, err error) {
 	text, err := act.encode()
 	if err != nil {
@@ -177,12 +425,158 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 	return after, before, nil
 }
 
-// takeBackNote takes back the note of a pause that could not be stored, and says so.
+// takeBackNote restores the note before a pause that failed, and logs the failure.
 func (f *Fleet) takeBackNote(t Target, after, before string, act Act) {
-	ctx, stop := context.WithTimeout(context.Background(), farewell) // the caller's may have ended
+	ctx, stop := context.WithTimeout(context.Background(), farewell) // the caller's context may have ended
 	defer stop()
 	act.Failed = true
 	if text, err := act.encode(); err == nil {
 		_, _ = f.conn.Run(ctx, unnoteScript, []string{f.keys.pauses, f.keys.audit}, field(t.charge.Budget.Key), after, before, text, mostActs)
 	}
+}
+
+//go:embed act.lua
+var actSource string
+
+var actScript = wire.FromSource(actSource)
+
+// UsedError reports why a budget's count cannot be set.
+type UsedError struct {
+	Budget   string
+	Mistakes []string // every mistake
+}
+
+// Error implements error.
+func (e *UsedError) Error() string { return e.Budget + ": " + strings.Join(e.Mistakes, "; ") }
+
+// UncountedError reports that Redis has no count of the budget.
+type UncountedError struct{ Budget string }
+
+// Error implements error.
+func (e *UncountedError) Error() string {
+	return e.Budget + " has no count in Redis that could be set: no program has started anything under it since its window began, or Redis lost it; a program that starts something makes it"
+}
+
+// CheckUsed reports whether used is a valid count for the budget. It returns a
+// *[UsedError] if the limit has no window, or if used is negative or exceeds
+// the limit.
+func (t Target) CheckUsed(used int) error {
+	var mistakes []string
+	counts := t.Limit.Kind() == store.KindSlidingWindow || t.Limit.Kind() == store.KindFixedWindow
+	if !counts {
+		mistakes = append(mistakes, fmt.Sprintf("its limit, %v, has no window whose count could be set", t.Limit))
+	}
+
+	switch {
+	case used < 0:
+		mistakes = append(mistakes, fmt.Sprintf("%d is less than nothing", used))
+	case counts && used > t.Limit.Capacity():
+		mistakes = append(mistakes, fmt.Sprintf("%d is more than its limit, %v; at the limit nothing starts either, so set it to %d, and lower the limit if the upstream counts more", used, t.Limit, t.Limit.Capacity()))
+	}
+
+	if mistakes == nil {
+		return nil
+	}
+
+	return &UsedError{t.Name, mistakes}
+}
+
+// SetUsed sets how much of its window a budget has used, and returns the
+// previous count. If the count falls, waiting callers start as soon as they
+// fit. If it rises, booked starts that no longer fit are booked anew. It
+// returns a *[UsedError] as [Target.CheckUsed] does, and an *[UncountedError]
+// if Redis has no count of the budget.
+func (f *Fleet) SetUsed(ctx context.Context, t Target, used int, by, reason string) (before int, err error) {
+	if err := t.CheckUsed(used); err != nil {
+		return 0, err
+	}
+
+	ctx, stop := withDeadline(ctx)
+	defer stop()
+
+	before, counted, err := f.store.SetUsed(ctx, t.charge, used)
+	if err != nil {
+		return 0, storeError(err)
+	}
+	if !counted {
+		return 0, &UncountedError{t.Name}
+	}
+
+	act := Act{Act: "set-used", What: t.Name, By: by, Reason: reason, Used: &Change{before, used}}
+	text, err := act.encode()
+	if err != nil {
+		return before, err
+	}
+	if _, err = f.conn.Run(ctx, actScript, []string{f.keys.audit}, text, mostActs); err != nil {
+		return before, storeError(fmt.Errorf("the count is set, and the audit does not say so: %w", err))
+	}
+
+	return before, nil
+}
+
+// Change is a count before and after an act.
+type Change struct {
+	Before int `json:"before"`
+	After  int `json:"after"`
+}
+
+// mostActs is how many acts are kept.
+const mostActs = 1000
+
+// Act is an act of an operator in the audit log. Its texts are safe to print.
+type Act struct {
+	At     time.Time `json:"at,omitzero"` // by the server's clock
+	Act    string    `json:"act"`         // pause, resume, reset, set-used, push or rollback
+	What   string    `json:"what"`        // a budget, or the generation of a file
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitempty"`
+	For    Millis    `json:"for_ms,omitzero"`  // of a pause
+	Used   *Change   `json:"used,omitempty"`   // of set-used
+	Number int64     `json:"number,omitempty"` // of a file
+	Failed bool      `json:"failed,omitempty"` // the act failed and was undone
+}
+
+// encode returns the act in its stored form, without its time.
+func (a *Act) encode() (string, error) {
+	own := *a
+	own.By, own.Reason = cut(a.By, longestName), cut(a.Reason, longestText)
+	text, err := json.Marshal(own)
+	return string(text), err
+}
+
+// readAct parses a stored act. The audit log may have been edited by hand.
+func readAct(text string) (a Act, ok bool) {
+	at, text, _ := strings.Cut(text, " ")
+	when, right := moment(at)
+	if !right || json.Unmarshal([]byte(text), &a) != nil || a.Act == "" {
+		return a, false
+	}
+	a.At = when
+	a.Act, a.What = Clean(a.Act, longestName), Clean(a.What, longestName)
+	a.By, a.Reason = Clean(a.By, longestName), Clean(a.Reason, longestText)
+	return a, true
+}
+
+// Audit returns the latest acts, newest first, at most most of them, and how
+// many were illegible and are left out. At least one is read.
+func (f *Fleet) Audit(ctx context.Context, most int) (all []Act, illegible int, err error) {
+	list, err := f.client.LRange(ctx, f.keys.audit, 0, int64(max(1, most))-1).Result()
+	if err != nil {
+		return nil, 0, f.commandError(err)
+	}
+	all = []Act{}
+	for _, text := range list {
+		if a, ok := readAct(text); ok {
+			all = append(all, a)
+		}
+	}
+	return all, len(list) - len(all), nil
+}
+
+// cut shortens a text to the length that readers accept.
+func cut(text string, most int) string {
+	if all := []rune(text); len(all) > most {
+		return string(all[:most])
+	}
+	return text
 }

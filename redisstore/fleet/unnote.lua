@@ -1,12 +1,11 @@
--- Takes back the note of a pause that failed, and notes that. The note before it, if there
--- was one, comes back: that pause holds.
+-- Restores the note before a pause that failed, and logs the failure.
 --
--- KEYS  1 the notes of pauses
---       2 the audit
--- ARGV  1 the budget
---       2 its note as it was stored; another is left alone
---       3 the note before; '' for none
---       4 the act
+-- KEYS  1 notes of pauses
+--       2 audit log
+-- ARGV  1 budget
+--       2 its note as it was stored; a different note stays
+--       3 the previous note, '' for none
+--       4 act
 --       5 how many acts are kept
 --
 -- Result: none.

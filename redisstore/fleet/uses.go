@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,10 +11,9 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// uses counts requests that have a start, and those of each budget. A start that is given back,
-// or replaced by another, is taken off again, so what is left are requests that are handed on.
-// It is on every request's way: one lock that few share, one look into a map, and nothing is
-// allocated for a budget that is known.
+// uses counts requests with a start, in total and per budget. Starts given back are subtracted, so that
+// requests handed on remain. It runs on each request's path: a lock per shard, a map lookup, and no
+// allocation for a known budget.
 type uses struct {
 	requests tally
 	shards   [16]shard
@@ -26,21 +26,21 @@ type shard struct {
 	full bool // a budget found no room since the last whole report
 }
 
-// mostInShard bounds the budgets that are counted: 4,096 in all.
+// mostInShard bounds the counted budgets: 4,096 in all.
 const mostInShard = 256
 
-// A used is what is counted of a budget that was used lately.
+// A used is the count of a recently used budget.
 type used struct {
 	policy *policyUsed
 	terms  terms
 	starts tally
-	cost   tally // what the starts were charged
-	asked  bool  // somebody wanted a start since the last report
+	cost   tally // charged cost of the starts
+	asked  bool  // a start was wanted since the last report
 	last   time.Time
-	weight int64 // starts, those of earlier intervals less and less
+	weight int64 // starts, with exponential decay
 
-	closing closing // what closes the budget, as far as the program knows
-	refused lately  // callers that were refused
+	closing closing // its closure, as far as the program knows
+	refused lately  // refused callers
 	left    lately  // callers that left the line without a start
 }
 
@@ -55,16 +55,15 @@ func (b *used) charge(key [16]byte) store.Charge {
 	return c
 }
 
-// A tally counts the starts of an interval, which a whole report ends. A report that is not whole comes
-// at any time: too few starts have come since the last whole report to tell a rate by, so it counts the
-// interval before as well.
+// A tally counts the starts of an interval, which a whole report ends. Further reports can come at any time.
+// Their interval is too short for a rate, so they include the previous interval.
 type tally struct {
 	now    atomic.Int64
-	before int64 // in the interval before
+	before int64 // in the previous interval
 }
 
-// report returns the number that a report says. More starts may be given back in an interval than are
-// counted in it, because they were counted in an earlier one: the rest is taken off the next interval.
+// report returns the count for a report. More starts can be given back in an interval than are counted in it,
+// because they were counted earlier. The deficit is carried over.
 func (t *tally) report(whole bool) int64 {
 	if !whole {
 		return max(0, t.before+t.now.Load())
@@ -83,21 +82,21 @@ type terms struct {
 
 func termsOf(c *store.Charge) terms { return terms{c.Limit, c.Jitter, c.Shadow, c.Adaptive} }
 
-// A policyUsed is a policy that was used once.
+// A policyUsed is a policy that was used at least once.
 type policyUsed struct {
 	name   string
 	mu     sync.Mutex
 	charge store.Charge
 }
 
-// reportedFor is how long a budget is reported after its last use. A budget that is closed, or that somebody waits for, is
-// reported for as long as that is so.
+// reportedFor is how long a budget is reported after its last use. Closed
+// budgets and budgets with waiting callers are always reported.
 const reportedFor = time.Minute
 
 // shard returns the shard of a budget.
 func (u *uses) shard(key [16]byte) *shard { return &u.shards[key[0]%16] }
 
-// note changes what is known of a budget, if the budget is one of those that are counted.
+// note changes the counts of a budget, if the budget is counted.
 func (u *uses) note(key [16]byte, change func(b *used)) {
 	s := u.shard(key)
 	s.mu.Lock()
@@ -107,10 +106,9 @@ func (u *uses) note(key [16]byte, change func(b *used)) {
 	}
 }
 
-// add counts the starts of a booking: 1 for a start that it got, -1 for a start that was given back, 0
-// for none. now says that the start is now: only such a start takes slots. The slots for a later start
-// are booked when it has come, by a booking of their own without a horizon: that booking is no request
-// of its own, because the start's request was counted.
+// add counts the starts of a booking: 1 for a granted start, -1 for a start given back, 0 for neither. now
+// means that the start is now, and takes slots. Slots of a later start are booked when it comes, by a booking
+// without a horizon, which is not a request of its own: the request was counted with its start.
 func (u *uses) add(booking *store.Booking, starts int64, now bool) {
 	request := booking.Horizon > 0
 	for i := range booking.Charges {
@@ -143,7 +141,7 @@ func (u *uses) add(booking *store.Booking, starts int64, now bool) {
 	}
 }
 
-// settle counts what the starts of a booking turned out to cost, beside what they were charged.
+// settle adds the difference between settled and charged costs.
 func (u *uses) settle(booking *store.Booking, costs []int) {
 	for i := range booking.Charges {
 		c := &booking.Charges[i]
@@ -162,8 +160,8 @@ func (u *uses) settle(booking *store.Booking, costs []int) {
 	}
 }
 
-// learn begins to count the budget of a charge, or notes its new terms. It returns nil if the shard is
-// full. The shard is locked.
+// learn starts to count the budget of a charge, or updates its terms. It returns nil if the shard is full.
+// The shard is locked.
 func (u *uses) learn(s *shard, c *store.Charge) *used {
 	own := *c
 	own.Budget.Key, own.Cost, own.KeepFree = [16]byte{}, 1, 0
@@ -190,15 +188,15 @@ func (u *uses) learn(s *shard, c *store.Charge) *used {
 	return b
 }
 
-// A counted is a budget and what was counted of it.
+// A counted is a budget with its counts, for sorting.
 type counted struct {
 	use    budgetUse
 	policy string
-	urgent bool // the budget is closed, or somebody waits for it
+	urgent bool // closed, or with waiting callers
 	weight int64
 }
 
-// compareCounted puts the budgets first of which an operator must hear.
+// compareCounted sorts the budgets that matter most to an operator first.
 func compareCounted(a, b counted) int {
 	switch {
 	case a.urgent != b.urgent && a.urgent:
@@ -209,13 +207,14 @@ func compareCounted(a, b counted) int {
 	return cmp.Or(cmp.Compare(b.use.Waiting, a.use.Waiting), cmp.Compare(b.weight, a.weight))
 }
 
-// report returns the policies that were ever used, and their budgets: those that are closed or that somebody waits for, then
-// those that were used most lately. leftOut is how many budgets there is no room for, at least. whole ends the interval.
+// report returns all policies ever used, with their budgets: closed ones and those with waiting callers
+// first, then the busiest. leftOut is the number of dropped budgets, at least. whole ends the interval.
 func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (all []policyUse, leftOut int) {
 	var budgets []counted
 	for i := range u.shards {
 		var full bool
-		if budgets, full = u.shards[i].report(budgets, now, whole, waits); full {
+		budgets, full = u.shards[i].report(budgets, now, whole, waits)
+		if full {
 			leftOut++
 		}
 	}
@@ -241,7 +240,8 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 	for _, b := range budgets {
 		p := byName[b.policy]
 		p.Budgets = append(p.Budgets, b.use)
-		if weight[b.policy] += b.weight + 1; b.urgent {
+		weight[b.policy] += b.weight + 1
+		if b.urgent {
 			weight[b.policy] += urgentWeight
 		}
 	}
@@ -252,11 +252,11 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 	return all[:min(len(all), mostPolicies)], leftOut
 }
 
-// urgentWeight is more than any policy has of starts.
+// urgentWeight exceeds any number of starts.
 const urgentWeight = 1 << 40
 
-// report appends the shard's budgets to all, forgets those that were not used for reportedFor, and
-// reports whether a budget found no room.
+// report appends the shard's budgets to all, forgets budgets idle for reportedFor, and reports whether a
+// budget found no room.
 func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]byte]waitSum) ([]counted, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +274,8 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 		}
 
 		starts, cost := b.starts.report(whole), b.cost.report(whole)
-		if b.asked = false; whole {
+		b.asked = false
+		if whole {
 			b.weight = b.weight/2 + starts
 		}
 
@@ -293,4 +294,118 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 	full := s.full
 	s.full = full && !whole
 	return all, full
+}
+
+// waits are the program's callers in line.
+type waits struct {
+	mu  sync.Mutex
+	all map[any]waiter // by identity: see waiterID
+}
+
+// A waiter is a caller in line.
+type waiter struct {
+	key   [16]byte  // of the budget that holds the caller
+	since time.Time // when it joined its first line
+}
+
+// A placeID identifies a caller in a line for slots.
+type placeID struct {
+	node  bool
+	place int64
+}
+
+// waiterID returns the identity of a caller in line: its place in a line for slots, or its turn. It returns
+// nil for a caller in no line.
+func waiterID(h store.Handle, t store.Turn) any {
+	switch {
+	case h.Node != nil && h.Node.Place != 0:
+		return placeID{true, h.Node.Place}
+	case h.Place != 0:
+		return placeID{false, h.Place}
+	case t == nil || !reflect.ValueOf(t).Comparable():
+		return nil
+	}
+	return t
+}
+
+// end notes that a caller has left the line.
+func (w *waits) end(id any) (was waiter, ok bool) {
+	if id == nil {
+		return was, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was, ok = w.all[id]
+	delete(w.all, id)
+	return was, ok
+}
+
+// begin notes that a caller stands in line.
+func (w *waits) begin(id any, who waiter) {
+	if id == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = make(map[any]waiter)
+	}
+	w.all[id] = who
+}
+
+// A waitSum summarizes the callers that wait for one budget.
+type waitSum struct {
+	callers int
+	oldest  time.Time
+}
+
+// sums summarizes the callers in line, by hashed key of the budget that holds them.
+func (w *waits) sums() map[[16]byte]waitSum {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make(map[[16]byte]waitSum)
+	for _, who := range w.all {
+		s := all[who.key]
+		s.callers++
+		if s.oldest.IsZero() || who.since.Before(s.oldest) {
+			s.oldest = who.since
+		}
+		all[who.key] = s
+	}
+	return all
+}
+
+// lately counts events of the last minute, in spans of ten seconds. The zero lately is empty.
+type lately struct {
+	last  int64 // the current span
+	spans [6]int
+}
+
+const latelySpan = 10 * time.Second
+
+// origin is the time from which spans are counted.
+var origin = time.Now()
+
+// add counts one event.
+func (l *lately) add(now time.Time) {
+	l.forget(now)
+	l.spans[l.last%int64(len(l.spans))]++
+}
+
+// sum returns the count of the last minute.
+func (l *lately) sum(now time.Time) (sum int) {
+	l.forget(now)
+	for _, n := range l.spans {
+		sum += n
+	}
+	return sum
+}
+
+// forget drops spans older than a minute.
+func (l *lately) forget(now time.Time) {
+	span := int64(now.Sub(origin) / latelySpan)
+	for l.last < span {
+		l.last = max(l.last+1, span-int64(len(l.spans))+1)
+		l.spans[l.last%int64(len(l.spans))] = 0
+	}
 }

@@ -1,10 +1,20 @@
 package dashboard
 
 import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,37 +22,38 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
-// An access is what a request may do.
+// An access is the rights of a request.
 type access struct {
 	Read  bool `json:"read"`
 	Act   bool `json:"act"`
 	Token bool `json:"token"` // there is a token that would help
 
-	User string `json:"user,omitempty"` // who asks, if a login says so
-	why  string // why Read is false: a word of words.json
+	User string `json:"user,omitempty"` // name from the login
+	why  string // why Read is false: a key of words.json
 }
 
-// A guard knows who may do what. It is safe for concurrent use.
+// A guard decides who may do what. It is safe for concurrent use.
 type guard struct {
 	token      token
-	login      func(*http.Request) (user string, ok bool) // nil if there is none
-	local      bool                                       // this machine may look without the token
+	login      func(*http.Request) (user string, ok bool) // nil without a login
+	local      bool                                       // loopback viewers need no token
 	trustProxy bool
 	wrong      wrongTokens
 
 	mu      sync.Mutex
-	revoked map[string]time.Time // proofs that were taken back, and when each would have ended
+	revoked map[string]time.Time // expiry of each revoked proof
 }
 
-// accessOf decides what a request may do. Reading is open to whom the login knows, to who has the token and,
-// without a login and if that is wanted, to this machine. Acting needs the token.
+// accessOf returns the rights of a request. A login or the token gives the right to look. Without a login,
+// and with local, so does a loopback address. Acting needs the token.
 func (g *guard) accessOf(r *http.Request) access {
 	a := access{Token: g.token != "", Act: g.hasToken(r)}
 	a.Read = a.Act
 
 	if g.login != nil {
 		var ok bool
-		if a.User, ok = g.login(r); !ok {
+		a.User, ok = g.login(r)
+		if !ok {
 			return access{why: "no login"}
 		}
 		a.Read = true
@@ -55,7 +66,7 @@ func (g *guard) accessOf(r *http.Request) access {
 	return a
 }
 
-// hasToken reports whether a request has the token: typed once, so that a cookie proves it, or in its Authorization.
+// hasToken reports whether a request has the token: in Authorization, or proved by a cookie.
 func (g *guard) hasToken(r *http.Request) bool {
 	if text, ok := bearer(r); ok && g.token.is(text) {
 		return true
@@ -70,16 +81,16 @@ func (g *guard) hasToken(r *http.Request) bool {
 	return false
 }
 
-// bearer returns the token in the Authorization of a request; false if there is none.
+// bearer returns the bearer token of a request. ok is false without one.
 func bearer(r *http.Request) (text string, ok bool) {
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	return text, strings.EqualFold(scheme, "bearer") && text != ""
 }
 
-// mostRevoked bounds the proofs that are remembered to be taken back.
+// mostRevoked bounds the revoked proofs that are remembered.
 const mostRevoked = 10_000
 
-// revoke takes back the proofs of a request, so that nobody who has a copy of one can use it.
+// revoke revokes the proofs of a request, so that a copied cookie is worthless.
 func (g *guard) revoke(r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,7 +108,7 @@ func (g *guard) revoke(r *http.Request) {
 	}
 }
 
-// isRevoked reports whether a proof was taken back.
+// isRevoked reports whether a proof was revoked.
 func (g *guard) isRevoked(proof string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,8 +116,8 @@ func (g *guard) isRevoked(proof string) bool {
 	return revoked
 }
 
-// refuseWrong slows and refuses requests that come with a wrong token. Behind a login, Authorization may be what the
-// login reads, and is left to it.
+// refuseWrong delays and refuses requests with a wrong token. Behind a login, Authorization belongs to the
+// login.
 func (g *guard) refuseWrong(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if text, ok := bearer(r); ok && g.login == nil && g.token != "" && !g.token.is(text) {
@@ -117,9 +128,10 @@ func (g *guard) refuseWrong(next http.Handler) http.Handler {
 	})
 }
 
-// answerWrong answers an attempt with a wrong token, slowly.
+// answerWrong answers an attempt with a wrong token, after a delay.
 func (g *guard) answerWrong(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Connection", "close") // who does not know the token holds no connection
+	// Close the connection: a client without the token must not keep one open.
+	w.Header().Set("Connection", "close")
 	if !g.wrong.meet(r.Context(), g.clientOf(r)) {
 		w.Header().Set("Retry-After", "1")
 		answerError(w, http.StatusTooManyRequests, languageOf(r).word("many wrong tokens"))
@@ -128,7 +140,7 @@ func (g *guard) answerWrong(w http.ResponseWriter, r *http.Request) {
 	answerError(w, http.StatusUnauthorized, languageOf(r).word("wrong token"))
 }
 
-// clientOf returns the address that a request comes from, as far as that is known.
+// clientOf returns the client address of a request, as far as known.
 func (g *guard) clientOf(r *http.Request) string {
 	client, forwarded := forwardedFor(r)
 	if !g.trustProxy || !forwarded || client == "" {
@@ -137,15 +149,16 @@ func (g *guard) clientOf(r *http.Request) string {
 	return fleet.Clean(client, longestName)
 }
 
-// isSecure reports whether a request came over https, as far as that is known.
+// isSecure reports whether a request came over https, as far as known.
 func (g *guard) isSecure(r *http.Request) bool {
 	return r.TLS != nil || g.trustProxy && r.Header.Get("X-Forwarded-Proto") == "https"
 }
 
-// fromHere reports whether a request comes from this machine and may therefore look, or why not. The address at
-// which it came in decides: nobody else reaches a loopback address. Behind a proxy that is the proxy's,
-// so a request with a proxy's fields is not from here, or, if the proxy is trusted, is from where it says. A proxy that
-// sets no such field cannot be told from a person here, so looking without the token is off unless it is asked for.
+// fromHere reports whether a request comes from this machine, or why it does not count as local. The local
+// address of the connection decides: no other machine reaches a loopback address. Behind a proxy the
+// connection is the proxy's. A request with proxy headers is therefore not local, or, with a trusted proxy,
+// is from the client that the proxy names. A proxy without such headers cannot be told from a local user,
+// which is why local is off by default.
 func (g *guard) fromHere(r *http.Request) (here bool, why string) {
 	if !g.local {
 		return false, "token wanted"
@@ -160,13 +173,14 @@ func (g *guard) fromHere(r *http.Request) (here bool, why string) {
 	switch {
 	case forwarded && !g.trustProxy:
 		return false, "forwarded"
-	case g.trustProxy && !isLoopback(client): // also if the proxy has not said who asks
+	case g.trustProxy && !isLoopback(client): // also if the proxy names no client
 		return false, "not local"
 	case g.trustProxy:
 		return true, ""
 	}
 
-	// A page of another site can make its own name lead here, and would then read what it asks for.
+	// Defend against DNS rebinding: a foreign site can resolve its own name to this machine and would then
+	// read the answers.
 	if !isLoopback(r.Host) {
 		return false, "other host"
 	}
@@ -174,7 +188,7 @@ func (g *guard) fromHere(r *http.Request) (here bool, why string) {
 	return true, ""
 }
 
-// forwardedFor returns the client that the last proxy has named, and whether there was a proxy.
+// forwardedFor returns the client that the nearest proxy names, and whether a proxy forwarded the request.
 func forwardedFor(r *http.Request) (client string, forwarded bool) {
 	for _, field := range []string{"Forwarded", "X-Real-Ip", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Server", "X-Forwarded-Prefix", "X-Original-Forwarded-For", "X-Envoy-External-Address", "Cf-Connecting-Ip", "True-Client-Ip", "X-Client-Ip", "Via"} {
 		forwarded = forwarded || r.Header.Get(field) != ""
@@ -183,7 +197,7 @@ func forwardedFor(r *http.Request) (client string, forwarded bool) {
 	return strings.TrimSpace(all[strings.LastIndex(all, ",")+1:]), forwarded || all != ""
 }
 
-// isLoopback reports whether an address, with a port or without, is one of this machine that no other reaches.
+// isLoopback reports whether an address, with or without a port, is a loopback address.
 func isLoopback(address string) bool {
 	host := address
 	if h, _, err := net.SplitHostPort(address); err == nil {
@@ -194,10 +208,187 @@ func isLoopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// refusal returns the status for who may not read.
+// refusal returns the status for a request without the right to look.
 func (a *access) refusal() int {
 	if a.Token {
 		return http.StatusUnauthorized
 	}
 	return http.StatusForbidden
+}
+
+const (
+	cookieName       = "throttle-dashboard"
+	secureCookieName = "__Host-throttle-dashboard" // browsers accept it only over https, and only from this host
+	cookieLasts      = 12 * time.Hour
+)
+
+// A token is the secret that operators share with the page. The zero token matches nothing.
+type token string
+
+// Least strength of a token: 128 bits, as hexadecimal digits or in an alphabet
+// of at least 58 characters.
+const (
+	leastDigits     = 32
+	leastCharacters = 22
+	leastDifferent  = 8 // refuses a token of one repeated character
+)
+
+// check returns why a token is too weak.
+func (t token) check() error {
+	different := make(map[rune]bool)
+	digits := true
+	for _, c := range string(t) {
+		different[c] = true
+		digits = digits && strings.ContainsRune("0123456789abcdefABCDEF", c)
+		if c <= ' ' || c > '~' {
+			return errors.New("dashboard: a token has only printable characters of ASCII and no spaces")
+		}
+	}
+
+	if len(t) < leastCharacters || digits && len(t) < leastDigits || len(different) < leastDifferent {
+		return fmt.Errorf("dashboard: the token is too easy to guess: use %d random hexadecimal digits or more, as \"openssl rand -hex 16\" prints", leastDigits)
+	}
+
+	return nil
+}
+
+// is reports whether a text is the token, in constant time.
+func (t token) is(text string) bool {
+	own, other := sha256.Sum256([]byte(t)), sha256.Sum256([]byte(text))
+	return subtle.ConstantTimeCompare(own[:], other[:]) == 1 && t != ""
+}
+
+// proof returns a cookie value that proves possession of the token until a time. Every value is different.
+// The token cannot be computed from a value, and changing the token voids all values.
+func (t token) proof(until time.Time) string {
+	return t.sign(strconv.FormatInt(until.Unix(), 10) + "." + rand.Text())
+}
+
+// sign returns a text with its signature under the token.
+func (t token) sign(text string) string {
+	sum := hmac.New(sha256.New, []byte(t))
+	sum.Write([]byte("throttle dashboard " + text))
+	return text + "." + base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
+}
+
+// isProof reports whether proof created a value that has not expired.
+func (t token) isProof(value string) bool {
+	end, _, _ := strings.Cut(value, ".")
+	seconds, err := strconv.ParseInt(end, 10, 64)
+	if err != nil || t == "" || !time.Unix(seconds, 0).After(time.Now()) {
+		return false
+	}
+	signed := value[:max(0, strings.LastIndexByte(value, '.'))]
+	return subtle.ConstantTimeCompare([]byte(value), []byte(t.sign(signed))) == 1
+}
+
+// wrongTokens counts and delays attempts with wrong tokens. The zero value has no callback.
+type wrongTokens struct {
+	tell func(client string, attempts int) // nil without a callback
+
+	mu     sync.Mutex
+	count  int       // attempts, ever
+	at     time.Time // of the latest attempt
+	client string    // of the latest attempt
+	told   time.Time // when tell was called last
+	held   int       // attempts that wait for their answer
+}
+
+const (
+	slowBy    = time.Second // delay of an answer to a wrong token
+	mostHeld  = 16          // how many such answers are delayed at once
+	toldEvery = time.Minute
+)
+
+// meet notes an attempt and delays it for a second. It returns false at once if too many are delayed already.
+// The right token is never delayed, so attackers lock nobody out.
+func (w *wrongTokens) meet(ctx context.Context, client string) bool {
+	w.mu.Lock()
+	now := time.Now()
+	w.count, w.at, w.client = w.count+1, now, client
+	attempts := w.count
+
+	tells := w.tell != nil && (w.told.IsZero() || now.Sub(w.told) >= toldEvery)
+	if tells {
+		w.told = now
+	}
+
+	holds := w.held < mostHeld
+	if holds {
+		w.held++
+	}
+
+	w.mu.Unlock()
+
+	if tells {
+		w.tell(client, attempts)
+	}
+	if !holds {
+		return false
+	}
+
+	rest := time.NewTimer(slowBy)
+	defer rest.Stop()
+
+	select {
+	case <-rest.C:
+	case <-ctx.Done():
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	w.held--
+	return true
+}
+
+// A wrongToken summarizes attempts with wrong tokens for the page.
+type wrongToken struct {
+	Count  int    `json:"count"`
+	At     int64  `json:"at"` // of the latest attempt
+	Client string `json:"client"`
+}
+
+// read returns the summary for the page, or nil without attempts.
+func (w *wrongTokens) read() *wrongToken {
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count == 0 {
+		return nil
+	}
+	return &wrongToken{w.count, w.at.UnixMilli(), w.client}
+}
+
+// answerJSON answers with a value.
+func answerJSON(w http.ResponseWriter, status int, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		status, text = http.StatusInternalServerError, []byte("{}")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // a viewer that has gone needs no answer
+}
+
+// answerError answers with an error text.
+func answerError(w http.ResponseWriter, status int, text string) {
+	answerJSON(w, status, map[string]string{"error": text})
+}
+
+// reader wraps a handler with the check for the right to look.
+func (g *guard) reader(serve http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a := g.accessOf(r); !a.Read {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="dashboard"`)
+			// Close the connection: a client without rights must not keep one open.
+			w.Header().Set("Connection", "close")
+			answerError(w, a.refusal(), languageOf(r).word(a.why))
+			return
+		}
+		serve(w, r)
+	})
 }

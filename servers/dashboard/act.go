@@ -6,31 +6,33 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const (
 	longestBody   = 8 << 10
-	bodyTime      = 10 * time.Second // how long the body of an order may take
+	bodyTime      = 10 * time.Second // time limit for the body of an order
 	longestPause  = 6 * time.Hour    // from the page
 	longestName   = 200
 	longestReason = 500
 )
 
-// An order is what an operator asks for.
+// An order is the body of an operator's request.
 type order struct {
 	Token  string `json:"token"`  // of a login
 	Budget string `json:"budget"` // by its id
 	For    int64  `json:"for"`    // of a pause, in milliseconds
 	By     string `json:"by"`
 	Reason string `json:"reason"`
-	Key    string `json:"key"` // that is looked for
+	Key    string `json:"key"` // to search for
 }
 
-// readOrder reads an order. It answers by itself if there is none.
+// readOrder parses an order. On failure it answers the request itself.
 func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -38,8 +40,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 		return o, false
 	}
 
-	// A client that sends its body by and by holds a connection for bodyTime at most. A server that knows no
-	// deadlines has none.
+	// Limit how long a slow body holds a connection. A server without deadlines cannot.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
 	err = json.NewDecoder(http.MaxBytesReader(w, r.Body, longestBody)).Decode(&o)
@@ -54,19 +55,19 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 	return o, true
 }
 
-// An office takes the orders of operators.
+// An office executes orders of operators.
 type office struct {
 	guard  *guard
 	source Source
-	done   func() // is called when something was done
+	done   func() // called after each act
 }
 
-// tellAccess answers with what the viewer may do.
+// tellAccess answers with the viewer's rights.
 func (o *office) tellAccess(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusOK, o.guard.accessOf(r))
 }
 
-// takeToken gives who knows the token a cookie that proves it.
+// takeToken exchanges the token for a cookie.
 func (o *office) takeToken(w http.ResponseWriter, r *http.Request) {
 	what, ok := readOrder(w, r)
 	if !ok {
@@ -84,16 +85,15 @@ func (o *office) takeToken(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusOK, o.guard.accessOf(r))
 }
 
-// forgetToken takes the cookie back: from now on it proves nothing, whoever has it.
+// forgetToken revokes the cookie, including all copies.
 func (o *office) forgetToken(w http.ResponseWriter, r *http.Request) {
 	o.guard.revoke(r)
 	http.SetCookie(w, o.cookie(r, "", -1))
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// cookie returns the cookie that proves the token. Over http it has no path, so browsers send it below the path of the
-// page only, wherever that is mounted. Over https it has the path "/", as browsers want it of a cookie that no other host
-// can set.
+// cookie returns the cookie that proves the token. Over http it has no path, so that browsers send it only
+// below the path where the page is mounted. Over https its path is "/", as the prefix __Host- demands.
 func (o *office) cookie(r *http.Request, value string, age int) *http.Cookie {
 	c := &http.Cookie{Name: cookieName, Value: value, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	if o.guard.isSecure(r) {
@@ -119,8 +119,8 @@ func (o *office) resume(w http.ResponseWriter, r *http.Request) {
 	o.act(w, r, func(what *order) error { return o.source.resume(r.Context(), what.Budget, what.By, what.Reason) }, nil)
 }
 
-// act does what an operator orders who has the token and says why. check returns the word for what else is wrong
-// with the order.
+// act executes an order of an operator with the token and a reason. check returns the key of a word that says
+// why the order is wrong, or "".
 func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) error, check func(*order) string) {
 	l, a := languageOf(r), o.guard.accessOf(r)
 	if !a.Act || !a.Read {
@@ -160,10 +160,10 @@ func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) err
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// cleaned returns a text fit to be stored and shown.
+// cleaned returns a text that is safe to store and show.
 func cleaned(text string, most int) string { return fleet.Clean(strings.TrimSpace(text), most) }
 
-// statusOf returns the status for an act that was not done.
+// statusOf returns the status for a failed act.
 func statusOf(err error) int {
 	var longer *fleet.LongerError
 	var open *fleet.NotPausedError
@@ -182,4 +182,104 @@ func statusOf(err error) int {
 	}
 
 	return http.StatusInternalServerError
+}
+
+// why explains why requests waited for a budget at a moment, and returns the moment of the reading that it
+// used. known is false without such a reading.
+func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	p, lasts, known := s.points.at(id, at)
+	if !known || at-p.At > lasts.Milliseconds() || s.reading == nil {
+		return 0, nil, false
+	}
+
+	var m moment
+	for i := range s.reading.Budgets {
+		if b := &s.reading.Budgets[i]; b.ID == id {
+			m = b.moment()
+			// Points do not record repeated bans and ceilings.
+			if p.At != s.reading.At.UnixMilli() {
+				m.Repeated, m.Ceiling = 0, 0
+			}
+		}
+	}
+
+	m.Closer, m.By, m.Reason = "", "", ""
+	m.Used, m.Capacity, m.Booked, m.Waiting = p.Used, p.Capacity, p.Booked, p.Waiting
+	m.Wait, m.Left = millis(p.Wait), millis(p.Left)
+	m.setBand(s.closed[id], p.At)
+	w := whyOf(m)
+
+	return p.At, &w, true
+}
+
+// history returns all points of a budget. The result is false for an unknown budget.
+func (s *sampler) history(id string) (columns, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.points.history(id)
+}
+
+// answerHistory answers with all points of a budget.
+func (s *sampler) answerHistory(w http.ResponseWriter, r *http.Request) {
+	points, known := s.history(r.FormValue("budget"))
+	if !known {
+		answerError(w, http.StatusNotFound, languageOf(r).word("no such budget"))
+		return
+	}
+	answerJSON(w, http.StatusOK, points)
+}
+
+// answerWhy answers with the sentence that explains why requests wait for a budget, now or at a past moment.
+func (s *sampler) answerWhy(w http.ResponseWriter, r *http.Request) {
+	at, err := strconv.ParseInt(r.FormValue("at"), 10, 64)
+	if err != nil {
+		answerError(w, http.StatusBadRequest, languageOf(r).word("no such moment"))
+		return
+	}
+	moment, sentence, known := s.why(r.FormValue("budget"), at)
+	if !known {
+		answerError(w, http.StatusNotFound, languageOf(r).word("no such moment"))
+		return
+	}
+	answerJSON(w, http.StatusOK, map[string]any{"at": moment, "why": sentence.in(languageOf(r))})
+}
+
+// longestKey bounds a key to search for.
+const longestKey = 4 << 10
+
+// answerFind answers with the ids of the shown budgets of a key. The key comes in the body, so that no access
+// log has it. It is hashed, and not kept.
+func (s *sampler) answerFind(w http.ResponseWriter, r *http.Request) {
+	o, ok := readOrder(w, r)
+	if !ok {
+		return
+	}
+	if o.Key == "" || len(o.Key) > longestKey {
+		answerError(w, http.StatusUnprocessableEntity, languageOf(r).word("no such budget"))
+		return
+	}
+	answerJSON(w, http.StatusOK, map[string][]string{"budgets": s.find(o.Key)})
+}
+
+// find returns the ids of the shown budgets of a key.
+func (s *sampler) find(key string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	ids := []string{}
+	if s.reading == nil {
+		return ids
+	}
+
+	for i := range s.reading.Budgets {
+		b := &s.reading.Budgets[i]
+		if fleet.Clean(store.BudgetOf(b.Policy, key).String(), longestName) == b.Name {
+			ids = append(ids, b.ID)
+		}
+	}
+
+	return ids
 }

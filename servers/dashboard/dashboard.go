@@ -1,3 +1,32 @@
+// Package dashboard serves a page that shows the state of budgets: which are
+// closed, for how long, why and by whom; who waits, and for what; how much of
+// each limit is used. An operator can pause and resume a budget there.
+//
+// A [Handler] serves the page below any path of a program's own server. It
+// reads a [Source]: [Fleet] for the programs that share budgets in Redis, or a
+// [Process] for one program. It reads once a second for all viewers together,
+// and only while the page is open, unless [Handler.Watch] keeps a history.
+//
+//	watched := dashboard.NewProcess(memstore.New())
+//	transport, err := throttle.New(throttle.Config{Store: watched, Observe: watched.Observe, …})
+//	page, err := dashboard.New(dashboard.Config{Source: watched, Token: os.Getenv("DASHBOARD_TOKEN")})
+//	http.Handle("/throttle/", http.StripPrefix("/throttle", page))
+//
+// # Who may look, and who may act
+//
+// Viewers need the token, or the login of the program around the page:
+// [Config.Login]. Pausing and resuming always need the token. [Config.Local]
+// admits viewers without a token at a loopback address of the machine. Leave it
+// off behind a proxy on the machine: requests through a default nginx look like
+// requests of a local user.
+//
+// # What it costs
+//
+// While nobody views or watches the page, it runs no goroutine and reads
+// nothing. A hundred pages cost the source as much as one. See the [dashboard]
+// page for the contents.
+//
+// [dashboard]: https://github.com/fleetthrottle/throttle/blob/main/docs/dashboard.md
 package dashboard
 
 import (
@@ -12,72 +41,77 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
-// DefaultBudgets is how many budgets a page shows that is not told otherwise.
+// DefaultBudgets is the default of [Config.Budgets].
 const DefaultBudgets = 100
 
-// mostBudgets bounds Config.Budgets: each budget is a question each second.
+// mostBudgets bounds Config.Budgets: each budget costs one store call per
+// second.
 const mostBudgets = 1000
 
-// A Config says what a page shows, and to whom. Only Source is required.
+// Config configures a [Handler]. Source is required, and one of Token, Login
+// and Local.
 type Config struct {
-	// Source is what the page shows: [Fleet], or a [Process].
+	// Source provides the data: [Fleet], or a [Process]. Required.
 	Source Source
 
-	// Token is what a viewer must know to look, to pause and to resume. It has at least
-	// 128 random bits, as "openssl rand -hex 16" prints them. A link to the page that
-	// ends with "#token=" and the token unlocks it. Defaults to none: then nobody can
-	// act, and Login or Local must say who may look.
+	// Token is the secret for looking, pausing and resuming. It must have at
+	// least 128 random bits, as "openssl rand -hex 16" prints them. A link to
+	// the page with "#token=TOKEN" unlocks it. Defaults to "": nobody can act,
+	// and Login or Local decides who may look.
 	Token string
 
-	// Login is the login of the program around the page: it says who asks, and whether
-	// they may look. The name stands in the audit trail. Whoever may look may act only
-	// with the token. Defaults to none.
+	// Login authenticates a viewer by the login of the program around the page.
+	// It returns the name for the audit log, and whether the viewer may look.
+	// Acting still needs the token. Many goroutines call it. Defaults to nil:
+	// no login.
 	Login func(*http.Request) (user string, ok bool)
 
-	// Local lets requests look without the token that come in at a loopback address of
-	// this machine, by such an address or as localhost, and without a field of a proxy.
-	// Where a proxy on this machine leads to the page, leave it off: nginx as it ships
-	// sends no such field, so all that it lets in would count as local. Defaults to
-	// false: looking needs the token, or the login.
+	// Local admits viewers without the token if the request came in at a
+	// loopback address, names a loopback address or localhost as its host, and
+	// has no header of a proxy. Leave it off behind a proxy on this machine: a
+	// default nginx sends no such header, so its clients would count as local.
+	// Defaults to false: looking needs the token, or the login.
 	Local bool
 
-	// TrustProxy says that the only way to the page leads through a proxy that sets
-	// X-Forwarded-For and X-Forwarded-Proto. Over https cookies are Secure then, and
-	// with Local a request is from here if the address that the proxy names is, and if
-	// there is one. Defaults to false.
+	// TrustProxy says that the page is reachable only through a proxy that sets
+	// X-Forwarded-For and X-Forwarded-Proto. Cookies are then Secure over
+	// https, and with Local a request counts as local only if the proxy names a
+	// loopback address. Defaults to false.
 	TrustProxy bool
 
-	// WrongToken is called when somebody has tried wrong tokens: with the address that
-	// the last attempt came from, and how many attempts there were since the page
-	// began; at the first one, and after that at most once a minute. The page shows
-	// the same. It needs a Token. Defaults to none.
+	// WrongToken is called after attempts with a wrong token: at the first
+	// attempt, then at most once a minute. It gets the address of the latest
+	// attempt, and the number of attempts since the handler was created. The
+	// page shows the same. It needs a Token. Defaults to nil: no callback.
 	WrongToken func(client string, attempts int)
 
-	// Budgets is how many budgets are shown at most: those that are closed first, then
-	// those used most. Each of them is one question to the store each second while
-	// somebody looks. Defaults to [DefaultBudgets]; at most 1,000.
+	// Budgets limits how many budgets the page shows, at most 1,000: closed
+	// budgets first, then the busiest. Each costs one store call per second
+	// while the page is open. Defaults to [DefaultBudgets].
 	Budgets int
 
-	// Label returns what a viewer may call a budget of a policy, whose name is the policy
-	// and the beginning of its hashed key, such as "shop/f32021364bac"; "" if there is
-	// no better name. Each viewer sees it, and nothing of it is stored. It is called for
-	// each budget that is read, by one goroutine at a time. Defaults to none.
+	// Label returns a readable name for a budget of a policy, or "". The budget
+	// is named by its policy and the beginning of its hashed key, such as
+	// "shop/f32021364bac". Every viewer sees the label. It is not stored. Label
+	// is called for each budget in each reading, by one goroutine at a time.
+	// Defaults to nil: no labels.
 	Label func(policy, budget string) string
 
-	// Title is the name of what is shown: of characters that can be printed, at most 100.
-	// Defaults to "throttle".
+	// Title is the name of the fleet or program on the page: at most 100
+	// printable characters. Defaults to "throttle".
 	Title string
 }
 
-// A Handler serves the page. It is safe for concurrent use, and has nothing to close. Mount it with a
-// path that ends with a slash: the page's addresses are relative to that.
+// Handler serves the page. It is safe for concurrent use and needs no Close.
+// Mount it at a path that ends with a slash, because the page uses relative
+// URLs. Create it with [New].
 type Handler struct {
 	mux     http.Handler
 	guard   *guard
 	sampler *sampler
 }
 
-// New returns the page that a Config describes.
+// New returns a handler, or an error that lists all mistakes in c.
 func New(c Config) (*Handler, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -111,14 +145,14 @@ func New(c Config) (*Handler, error) {
 	mux.HandleFunc("POST /resume", o.resume)
 	mux.Handle("POST /find", g.reader(s.answerFind))
 
-	// A page of another site cannot act with the operator's cookie.
+	// Refuse cross-origin requests: a page of a foreign site must not act with the operator's cookie.
 	return &Handler{http.NewCrossOriginProtection().Handler(g.refuseWrong(mux)), g, s}, nil
 }
 
-// longestTitle is how many characters a Title has at most.
+// longestTitle is how many characters Title may have.
 const longestTitle = 100
 
-// check returns what is wrong with the configuration, all of it.
+// check returns all mistakes in the configuration.
 func (c *Config) check() error {
 	var mistakes []error
 	if c.Source == nil {
@@ -143,12 +177,14 @@ func (c *Config) check() error {
 	return errors.Join(mistakes...)
 }
 
-// Watch reads the source every ten seconds while nobody looks, until ctx ends, so that a page that is opened at night
-// shows what was before: each reading of the last hour, one point a minute of the last 24 hours, and since when a budget is
-// closed. It returns when ctx has ended. Without Watch a page that nobody looks at reads nothing.
+// Watch reads the source every ten seconds while nobody views the page, until
+// ctx ends. A page opened at night then shows what happened before: every
+// reading of the last hour, one point per minute of the last 24 hours, and
+// since when a budget is closed. It returns when ctx ends. Without Watch a page
+// without viewers reads nothing.
 func (h *Handler) Watch(ctx context.Context) { h.sampler.watch(ctx) }
 
-// policyOfContent lets the page use what the binary has, and nothing else.
+// policyOfContent restricts the page to files of the binary.
 const policyOfContent = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 

@@ -10,17 +10,18 @@ import (
 )
 
 const (
-	reportsEvery = fleet.DefaultInterval // how often reports are read: programs report so often
+	reportsEvery = fleet.DefaultInterval // how often reports are read: the default interval of programs
 	mostNodes    = 200                   // how many nodes are shown
 	shownActs    = 50
 )
 
-// A fleetSource is the programs that share budgets in Redis.
+// A fleetSource is the source of a fleet.
 type fleetSource struct{ fleet *fleet.Fleet }
 
-// Fleet returns the source of all programs that report themselves to a fleet. It needs the rights of a
-// watcher, and to pause and resume those of an operator: the page on [rights] has them. Reports are read
-// every five seconds, and the states of budgets every second.
+// Fleet returns the source of all programs that report to a fleet. Its Redis
+// user needs the rights of a watcher, and of an operator to pause and resume:
+// see [rights]. It reads reports every five seconds, and states of budgets
+// every second.
 //
 // Fleet returns nil for a nil f, which [New] refuses.
 //
@@ -39,7 +40,7 @@ type fleetReader struct {
 
 	snapshot *fleet.Snapshot
 	readAt   time.Time // when reports were read, by this program's clock
-	reported time.Time // the same by the server's clock
+	reported time.Time // when reports were read, by the server's clock
 	acts     []fleet.Act
 }
 
@@ -75,7 +76,7 @@ func (s *fleetReader) read(ctx context.Context, fresh bool) (*reading, error) {
 	return readingOf(next, acts, next.At), nil
 }
 
-// readingOf returns what a snapshot and the last acts say. reported is when the reports of programs were read.
+// readingOf converts a snapshot and the latest acts. reported is when the reports of programs were read.
 func readingOf(s *fleet.Snapshot, acts []fleet.Act, reported time.Time) *reading {
 	r := &reading{At: s.At, Kind: kindFleet, BudgetsLeftOut: s.LeftOut, Illegible: s.Illegible}
 	if p := s.File; p != nil {
@@ -109,7 +110,7 @@ func readingOf(s *fleet.Snapshot, acts []fleet.Act, reported time.Time) *reading
 	return r
 }
 
-// trouble is 1 for a node that an operator should see: one that is silent, or refuses a file.
+// trouble returns 1 for a node that an operator should see, because it is silent or refuses a file.
 func trouble(n *node) int {
 	if n.Silent || n.Refused != "" {
 		return 1
@@ -117,7 +118,7 @@ func trouble(n *node) int {
 	return 0
 }
 
-// budgetOfFleet returns a budget as a snapshot of a moment has it, whose reports were read at another one.
+// budgetOfFleet converts a budget of a snapshot taken at at. Its reports were read at reported.
 func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 	kind, capacity := kindOf(f.Limit())
 	_, key, _ := cutLast(f.Name, "/")
@@ -151,7 +152,7 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 	return b
 }
 
-// oldest returns since when a caller waits that had waited for some time when the reports were read; 0 if none waits.
+// oldest returns since when a caller waits that had waited for a time when the reports were read, or 0.
 func oldest(waited fleet.Millis, reported time.Time) int64 {
 	if waited.Duration <= 0 {
 		return 0
@@ -159,7 +160,7 @@ func oldest(waited fleet.Millis, reported time.Time) int64 {
 	return steady(reported.Add(-waited.Duration))
 }
 
-// nodeOfFleet returns a node as a snapshot of a moment has it.
+// nodeOfFleet converts a node of a snapshot taken at at.
 func nodeOfFleet(f *fleet.Node, at time.Time) node {
 	n := node{
 		ID: f.ID, Program: f.Program, Host: f.Host, PID: f.PID, Library: f.Library,
@@ -175,14 +176,14 @@ func nodeOfFleet(f *fleet.Node, at time.Time) node {
 	return n
 }
 
-// steady returns a moment in whole seconds, because one that is computed anew each second moves a little.
+// steady rounds a moment to seconds, because a moment computed anew each second jitters.
 func steady(t time.Time) int64 { return t.Round(time.Second).UnixMilli() }
 
-// closedByActs returns when operators closed budgets in the last 24 hours, as far as that is over: pauses that nobody
-// watched. Of those that go on it returns since when.
+// closedByActs returns when operators closed budgets in the last 24 hours, for pauses that are over and that
+// nobody watched, and since when the present pauses last.
 func closedByActs(acts []act, now time.Time) (closed map[string][]band, since map[string]int64) {
 	closed, since = make(map[string][]band), make(map[string]int64)
-	for _, a := range slices.Backward(acts) { // the oldest first
+	for _, a := range slices.Backward(acts) { // oldest first
 		own := closed[a.What]
 		if last := len(own) - 1; last >= 0 && own[last].Until > a.At && !a.Failed && (a.Act == "pause" || a.Act == "resume" || a.Act == "reset") {
 			own[last].Until = a.At

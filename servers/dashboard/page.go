@@ -9,33 +9,35 @@ import (
 	"html/template"
 	"net/http"
 	"path"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// files are what the page is made of.
+// files are the files of the page.
 //
 //go:embed page
 var files embed.FS
 
 var pageTemplate = template.Must(template.New("page.html").ParseFS(files, "page/page.html"))
 
-// A pageView is what the template is filled with.
+// A pageView is the data of the template.
 type pageView struct {
 	Language language
 	Title    string
 	Words    map[string]string
-	Script   string // what scripts are told, as JSON
+	Script   string // data for the scripts, as JSON
 }
 
-// Word returns a word of the page.
+// Word returns a word of the page by its key.
 func (p pageView) Word(name string) string { return p.Words[name] }
 
-// scriptView is what the page's scripts are told.
+// scriptView is the data for the scripts.
 type scriptView struct {
 	Language language          `json:"language"`
 	Words    map[string]string `json:"words"`
 	Access   access            `json:"access"`
-	Why      string            `json:"why"` // why the viewer may not read; "": they may
+	Why      string            `json:"why"` // why the viewer may not look, or ""
 }
 
 // A front serves the page and its files.
@@ -44,8 +46,7 @@ type front struct {
 	title string
 }
 
-// page answers with the page, which shows nothing by itself. It goes to everybody, so that who has the token can
-// type it in.
+// page serves the page, which holds no data. Everyone gets it, so that an operator can type the token.
 func (f *front) page(w http.ResponseWriter, r *http.Request) {
 	l, a := languageOf(r), f.guard.accessOf(r)
 	script, err := json.Marshal(scriptView{l, words[l], a, l.word(a.why)})
@@ -74,10 +75,11 @@ func (f *front) page(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(page.Bytes()) // a viewer that has gone needs no page
 }
 
-// kinds are the files of the page by what they are called, for a machine that has no table of types.
+// kinds are media types by file extension, for machines without a table of
+// types.
 var kinds = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
-// file answers with a file of the page. They hold nothing that is not in the repository.
+// file serves a file of the page. The files have no secrets.
 func (f *front) file(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	text, err := files.ReadFile(path.Join("page", name))
@@ -91,4 +93,78 @@ func (f *front) file(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("ETag", `"`+base64.RawURLEncoding.EncodeToString(sum[:12])+`"`)
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(text))
+}
+
+// A language is a language of the page.
+type language string
+
+const (
+	english language = "en"
+	chinese language = "zh"
+)
+
+// wordsText has the words of the page by key, in English and in Chinese.
+//
+//go:embed words.json
+var wordsText []byte
+
+// words are the words of the page by language and key.
+var words = readWords(wordsText)
+
+func readWords(text []byte) map[language]map[string]string {
+	var all map[string][2]string
+	if err := json.Unmarshal(text, &all); err != nil {
+		panic("dashboard: words.json: " + err.Error()) // a test reads it
+	}
+	w := map[language]map[string]string{english: {}, chinese: {}}
+	for name, both := range all {
+		w[english][name], w[chinese][name] = both[0], both[1]
+	}
+	return w
+}
+
+// word returns a word of the page.
+func (l language) word(name string) string { return words[l][name] }
+
+// in returns the sentence in a language.
+func (p *phrase) in(l language) string {
+	if l == chinese {
+		return p.Chinese
+	}
+	return p.English
+}
+
+// languageCookie remembers the language that a viewer chose.
+const languageCookie = "throttle-language"
+
+// languageOf returns the language of a viewer: chosen on the page, or preferred by the browser.
+func languageOf(r *http.Request) language {
+	chosen := r.URL.Query().Get("lang")
+	if c, err := r.Cookie(languageCookie); err == nil && chosen == "" {
+		chosen = c.Value
+	}
+	if l := language(chosen); words[l] != nil {
+		return l
+	}
+	return preferred(r.Header.Get("Accept-Language"))
+}
+
+// preferred returns the language that an Accept-Language header ranks highest, English by default.
+func preferred(accept string) language {
+	best, most := english, 0.0
+	for item := range strings.SplitSeq(accept, ",") {
+		name, parameters, _ := strings.Cut(item, ";")
+		weight := 1.0
+		if q, found := strings.CutPrefix(strings.TrimSpace(parameters), "q="); found {
+			// An unreadable weight counts as 0.
+			weight, _ = strconv.ParseFloat(q, 64)
+		}
+
+		primary, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(name)), "-")
+		if l := language(primary); words[l] != nil && weight > most {
+			best, most = l, weight
+		}
+	}
+
+	return best
 }

@@ -2,7 +2,12 @@ package dashboard
 
 import (
 	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -10,12 +15,14 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Process is the [Source] of one program: a [throttle.Store] around another that knows which
-// budgets are used through it, and what an operator said who paused one, so that errors repeat
-// it. It is meant for a memory store. A program that shares its budgets through Redis sees
-// here what it uses itself, and the whole fleet by [Fleet]. It is safe for concurrent use.
+// Process is the [Source] of one program: a [throttle.Store] that wraps the
+// program's own store. It records which budgets the program uses, and the name
+// and reason of an operator's pause, so that errors repeat both. It is meant
+// for a memory store. With a Redis store it sees only what this program uses:
+// use [Fleet] for the whole fleet. It is safe for concurrent use. Create it
+// with [NewProcess].
 type Process struct {
-	throttle.Store // the one that it is around
+	throttle.Store // the wrapped store
 
 	begun  time.Time
 	counts counts
@@ -23,11 +30,11 @@ type Process struct {
 
 	mu     sync.Mutex
 	notes  map[[16]byte]pausedBy
-	closed map[[16]byte][]band // of the last 24 hours, the oldest first
-	acts   []act               // the newest first
+	closed map[[16]byte][]band // of the last 24 hours, oldest first
+	acts   []act               // newest first
 }
 
-// A pausedBy is what an operator said who paused a budget, and until when.
+// A pausedBy is the note of an operator's pause, and its end.
 type pausedBy struct {
 	store.PauseNote
 	until time.Time
@@ -36,14 +43,14 @@ type pausedBy struct {
 // mostActs is how many acts are remembered.
 const mostActs = 100
 
-// NewProcess returns a source around a store. Give it to throttle as [throttle.Config.Store], and
-// its Observe as [throttle.Config.Observe]: without that the page does not know how long requests
-// waited.
+// NewProcess returns a source that wraps a store. Set it as
+// [throttle.Config.Store], and its Observe as [throttle.Config.Observe]:
+// otherwise the page has no waiting times.
 func NewProcess(store throttle.Store) *Process {
 	return &Process{Store: store, begun: time.Now(), notes: make(map[[16]byte]pausedBy), closed: make(map[[16]byte][]band)}
 }
 
-// Traits implements [throttle.Store]. A Process around no store says so.
+// Traits implements [throttle.Store]. Its Err reports a missing store.
 func (p *Process) Traits() store.Traits {
 	if p.Store == nil {
 		return store.Traits{Err: &store.OptionError{Package: "dashboard", Option: "store", Problem: "NewProcess was given none: use memstore.New()"}}
@@ -56,7 +63,7 @@ func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	replaces := b.Instead.Start != 0
 	g, err := p.Store.Book(ctx, b)
 	if replaces {
-		p.counts.add(b, -1, false) // who has slots gives them back, and replaces nothing
+		p.counts.add(b, -1, false) // the caller gives its slots back, and books nothing instead
 	}
 
 	switch {
@@ -125,7 +132,7 @@ func (p *Process) Resume(ctx context.Context, c store.Charge) error {
 	return err
 }
 
-// noteClosed notes that a budget is closed for d from now on, and by what, so that a page shows it that is opened later.
+// noteClosed notes that a budget closes now for d, and what closed it, for pages opened later.
 func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	if d <= 0 {
 		return
@@ -150,7 +157,7 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	}
 
 	if len(p.closed) >= mostInShard && own == nil {
-		clear(p.closed) // they are shown only
+		clear(p.closed) // the page alone shows them
 	}
 
 	p.closed[c.Budget.Key] = append(own[max(0, len(own)-mostBands):], next)
@@ -167,7 +174,7 @@ func (p *Process) PauseNote(b throttle.Budget) store.PauseNote {
 	return note
 }
 
-// noteOf returns what an operator said who paused a budget. It is called with the lock.
+// noteOf returns the note of an operator's pause. The mutex is held.
 func (p *Process) noteOf(key [16]byte) store.PauseNote {
 	if n, ok := p.notes[key]; ok && n.until.After(time.Now()) {
 		return n.PauseNote
@@ -175,5 +182,451 @@ func (p *Process) noteOf(key [16]byte) store.PauseNote {
 	return store.PauseNote{}
 }
 
-// Observe learns how long requests are held. It is meant for [throttle.Config.Observe], and allocates nothing.
+// Observe records waiting times. Set it as [throttle.Config.Observe]. It
+// allocates nothing and is safe for concurrent use.
 func (p *Process) Observe(_ context.Context, e throttle.Event) { p.events.observe(&e) }
+
+// A processReader reads a Process for one page and remembers the previous reading.
+type processReader struct {
+	process *Process
+	budgets int // at most
+
+	last     map[[16]byte]tracked
+	requests int64
+	at       time.Time
+}
+
+// reader implements [Source].
+func (p *Process) reader(budgets int) reader {
+	return &processReader{process: p, budgets: budgets}
+}
+
+// read implements [reader].
+func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
+	p := s.process
+	all := p.counts.read()
+	now := time.Now()
+	p.events.step(now)
+
+	r := &reading{At: now, Kind: kindProcess}
+	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]store.PauseNote)
+	for i := range all {
+		st, err := p.Status(ctx, all[i].charge)
+		if err != nil {
+			return nil, err
+		}
+
+		key := all[i].charge.Budget.Key
+		statuses[key], notes[key] = st, p.PauseNote(all[i].charge.Budget)
+	}
+
+	rate := s.ratesOf(all, now)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	r.Closed = make(map[string][]band)
+	for i := range all {
+		t := &all[i]
+		key := t.charge.Budget.Key
+		b := budgetOf(&t.charge, statuses[key], average(float64(t.cost), float64(t.starts)), now)
+		before := rate.last[key] // the zero tracked for a new budget
+		b.Starts, b.Cost = rate.of(t.starts-before.starts), rate.of(t.cost-before.cost)
+		note := notes[key]
+		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
+		b.Waits, b.Shadowed = p.events.of(t.charge.Budget.Policy, t.charge.Shadow)
+
+		for _, c := range p.closed[key] {
+			if c.Until <= now.UnixMilli() {
+				r.Closed[b.ID] = append(r.Closed[b.ID], c)
+			} else {
+				b.Since, b.Closer = c.From, c.Closer
+			}
+		}
+
+		r.Budgets = append(r.Budgets, b)
+	}
+
+	p.forgetClosed(now)
+	if p.counts.full.Load() {
+		r.BudgetsLeftOut = 1
+	}
+
+	sortBudgets(r.Budgets)
+	r.BudgetsLeftOut += max(0, len(r.Budgets)-s.budgets)
+	r.Nodes = []node{p.node(len(r.Budgets), rate.of(rate.requests))}
+	r.Budgets = r.Budgets[:min(len(r.Budgets), s.budgets)]
+	r.Acts = slices.Clone(p.acts)
+
+	return r, nil
+}
+
+// forgetClosed forgets bands that ended a day ago, and notes of pauses that are over. The mutex is held.
+func (p *Process) forgetClosed(now time.Time) {
+	oldest := now.Add(-coarseKept).UnixMilli()
+	for key, all := range p.closed {
+		p.closed[key] = slices.DeleteFunc(all, func(b band) bool { return b.Until < oldest })
+		if len(p.closed[key]) == 0 {
+			delete(p.closed, key)
+		}
+	}
+	for key, n := range p.notes {
+		if !n.until.After(now) {
+			delete(p.notes, key)
+		}
+	}
+}
+
+// rates turns counts since the previous reading into rates.
+type rates struct {
+	last     map[[16]byte]tracked
+	requests int64
+	span     time.Duration
+}
+
+// ratesOf returns the rates since the previous reading, and remembers this reading.
+func (s *processReader) ratesOf(all []tracked, now time.Time) rates {
+	requests := s.process.counts.requests.Load()
+	r := rates{s.last, requests - s.requests, now.Sub(s.at)}
+
+	s.last, s.requests, s.at = make(map[[16]byte]tracked, len(all)), requests, now
+	for _, t := range all {
+		s.last[t.charge.Budget.Key] = t
+	}
+	return r
+}
+
+// unknown is an unknown rate.
+const unknown = -1
+
+// of returns a count as a rate per second, or unknown if the previous reading is too old.
+func (r rates) of(n int64) float64 {
+	if r.span <= 0 || r.span > 10*every {
+		return unknown
+	}
+	return math.Round(float64(max(0, n))/r.span.Seconds()*100) / 100
+}
+
+// node returns this program.
+func (p *Process) node(budgets int, starts float64) node {
+	host, _ := os.Hostname()
+	return node{
+		ID: "self", Program: fleet.Clean(filepath.Base(os.Args[0]), longestName), Host: fleet.Clean(host, longestName),
+		PID: os.Getpid(), Since: p.begun.UnixMilli(), Budgets: budgets, Starts: starts,
+	}
+}
+
+// find returns the charge of a budget by its id.
+func (p *Process) find(id string) (store.Charge, error) {
+	for _, t := range p.counts.read() {
+		if idOf(t.charge.Budget) == id {
+			return t.charge, nil
+		}
+	}
+	return store.Charge{}, &fleet.TargetError{Name: id, Why: "the program has no budget of this name"}
+}
+
+// pause implements [Source].
+func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, reason string) error {
+	c, err := p.find(id)
+	if err != nil {
+		return err
+	}
+
+	key, now := c.Budget.Key, time.Now()
+	p.mu.Lock()
+
+	before, had := p.notes[key]
+	if had && before.until.After(now.Add(d)) {
+		p.mu.Unlock()
+		return &fleet.LongerError{Note: fleet.Note{Policy: c.Budget.Policy, Budget: id, By: before.By, Reason: before.Reason, Until: before.until}}
+	}
+
+	// Set the note before the pause: a request refused in between should already carry the reason.
+	p.notes[key] = pausedBy{store.PauseNote{By: by, Reason: reason}, now.Add(d)}
+	p.mu.Unlock()
+	err = p.Pause(ctx, c, d)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if err != nil {
+		p.notes[key] = before
+	}
+
+	p.log(act{At: now.UnixMilli(), Act: "pause", What: id, By: by, Reason: reason, For: d.Milliseconds(), Failed: err != nil})
+	return err
+}
+
+// resume implements [Source].
+func (p *Process) resume(ctx context.Context, id, by, reason string) error {
+	c, err := p.find(id)
+	if err != nil {
+		return err
+	}
+
+	if p.PauseNote(c.Budget) == (store.PauseNote{}) {
+		st, err := p.Status(ctx, c)
+		if err != nil {
+			return err
+		}
+		return &fleet.NotPausedError{Budget: id, Closed: st.Paused}
+	}
+
+	err = p.Resume(ctx, c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.log(act{At: time.Now().UnixMilli(), Act: "resume", What: id, By: by, Reason: reason, Failed: err != nil})
+	return err
+}
+
+// log notes an act.
+func (p *Process) log(a act) {
+	p.acts = slices.Insert(p.acts, 0, a)
+	p.acts = p.acts[:min(len(p.acts), mostActs)]
+}
+
+// A tracked is the record of a budget that the program has used.
+type tracked struct {
+	charge store.Charge // of cost 1
+	starts int64        // starts handed on, ever
+	cost   int64        // cost charged, ever
+	last   time.Time    // latest demand
+}
+
+// counts records the budgets of a program. It runs on each request's path: a lock per shard, and no
+// allocation for a known budget.
+type counts struct {
+	shards [16]struct {
+		mu  sync.Mutex
+		all map[[16]byte]*tracked
+	}
+	full     atomic.Bool  // a budget found no room
+	requests atomic.Int64 // requests handed on, ever
+}
+
+const (
+	mostInShard = 256         // 4,096 budgets in all
+	forgotten   = time.Hour   // idle time after which a budget is forgotten
+	soonAgain   = time.Minute // the same, for a full shard
+)
+
+// add counts the starts of a booking: 1 for a granted start, -1 for a start given back, 0 for neither. now
+// means that the start is now, and takes slots.
+func (c *counts) add(b *store.Booking, starts int64, now bool) {
+	// Slots for a later start are booked when it comes, by a booking without a horizon.
+	request := b.Horizon > 0
+	for i := range b.Charges {
+		charge, n := &b.Charges[i], starts
+		if charge.Limit.Kind() != store.KindConcurrency {
+			request = true
+		} else if !now {
+			n = 0
+		}
+
+		c.change(charge, func(t *tracked) {
+			t.starts += n
+			t.cost += n * int64(charge.Cost)
+			t.last = time.Now()
+		})
+	}
+
+	if request {
+		c.requests.Add(starts)
+	}
+}
+
+// change changes the record of a charge's budget.
+func (c *counts) change(charge *store.Charge, change func(*tracked)) {
+	s := &c.shards[charge.Budget.Key[0]%16]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	t := s.all[charge.Budget.Key]
+	if t == nil {
+		if len(s.all) >= mostInShard {
+			forget(s.all, soonAgain)
+		}
+
+		if len(s.all) >= mostInShard {
+			c.full.Store(true)
+			return
+		}
+
+		if s.all == nil {
+			s.all = make(map[[16]byte]*tracked)
+		}
+
+		t = new(tracked)
+		s.all[charge.Budget.Key] = t
+	}
+
+	own := *charge
+	own.Cost, own.KeepFree, own.Pace = 1, 0, 0
+	t.charge = own
+	change(t)
+}
+
+// forget forgets budgets that have been idle for longer than idle.
+func forget(all map[[16]byte]*tracked, idle time.Duration) {
+	for key, t := range all {
+		if time.Since(t.last) > idle {
+			delete(all, key)
+		}
+	}
+}
+
+// read returns a copy of all records.
+func (c *counts) read() (all []tracked) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		forget(s.all, forgotten)
+		for _, t := range s.all {
+			all = append(all, *t)
+		}
+		s.mu.Unlock()
+	}
+	return all
+}
+
+// A histogram counts durations from a millisecond to twelve hours, in buckets that grow by a fifth. It is
+// safe for concurrent use.
+type histogram [buckets]atomic.Int64
+
+const buckets = 100
+
+// perDouble is how many buckets a doubling spans.
+const perDouble = 4
+
+func (h *histogram) add(d time.Duration) {
+	at := 0
+	if ms := float64(d) / float64(time.Millisecond); ms > 1 {
+		at = min(int(math.Ceil(perDouble*math.Log2(ms))), len(h)-1)
+	}
+	h[at].Add(1)
+}
+
+// read returns the counts of all buckets.
+func (h *histogram) read() (n [buckets]int64) {
+	for i := range h {
+		n[i] = h[i].Load()
+	}
+	return n
+}
+
+// quantile returns a quantile of the durations counted between before and now, in milliseconds, and their
+// number.
+func quantile(before, now *[buckets]int64, share float64) (ms int64, count int) {
+	var sum [buckets]int64
+	total := int64(0)
+	for i := range now {
+		total += now[i] - before[i]
+		sum[i] = total
+	}
+	at := slices.IndexFunc(sum[:], func(n int64) bool { return float64(n) >= share*float64(total) })
+	if total == 0 || at <= 0 {
+		return 0, int(total)
+	}
+	return int64(math.Round(math.Exp2(float64(at) / perDouble))), int(total)
+}
+
+// lately measures how long requests were held in the last minute. Events are counted on the request's path,
+// and readings subtract the counts of a minute ago.
+type lately struct {
+	mu       sync.RWMutex
+	policies map[string]*policyWaits
+	steps    []step // of the last minute, oldest first
+}
+
+// policyWaits are the waiting times of a policy's requests.
+type policyWaits struct {
+	held   histogram // by the policy that held them last
+	shadow histogram // additional waits under a shadow policy
+}
+
+// A step is a copy of the counts at a moment.
+type step struct {
+	at       time.Time
+	policies map[string]waitCounts
+}
+
+type waitCounts struct{ held, shadow [buckets]int64 }
+
+const (
+	window       = time.Minute
+	mostPolicies = 256
+)
+
+// observe records an event.
+func (l *lately) observe(e *throttle.Event) {
+	if e.Policy == "" {
+		return // no policy held the request
+	}
+
+	switch e.Kind {
+	case throttle.EventStarted, throttle.EventRefused, throttle.EventGaveUp:
+		if p := l.policy(e.Policy); p != nil {
+			p.held.add(e.Duration)
+		}
+
+	case throttle.EventShadowed:
+		if p := l.policy(e.Policy); p != nil {
+			p.shadow.add(e.Duration)
+		}
+	}
+}
+
+// policy returns the counts of a policy, or nil if there are too many policies.
+func (l *lately) policy(name string) *policyWaits {
+	l.mu.RLock()
+	p := l.policies[name]
+	l.mu.RUnlock()
+	if p != nil {
+		return p
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	p = l.policies[name]
+	if p != nil || len(l.policies) >= mostPolicies {
+		return p
+	}
+	if l.policies == nil {
+		l.policies = make(map[string]*policyWaits)
+	}
+
+	p = new(policyWaits)
+	l.policies[name] = p
+	return p
+}
+
+// step copies the present counts. Readings call it before of.
+func (l *lately) step(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := step{now, make(map[string]waitCounts)}
+	for name, p := range l.policies {
+		s.policies[name] = waitCounts{p.held.read(), p.shadow.read()}
+	}
+	l.steps = append(l.steps, s)
+	for len(l.steps) > 1 && now.Sub(l.steps[0].at) > window {
+		l.steps = l.steps[1:]
+	}
+}
+
+// of returns the waiting times of a policy's requests in the last minute or, for a shadow policy, the waits
+// that it would have added.
+func (l *lately) of(policy string, counts bool) (*waits, *shadow) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	first, last := l.steps[0].policies[policy], l.steps[len(l.steps)-1].policies[policy]
+	if counts {
+		most, n := quantile(&first.shadow, &last.shadow, 0.99)
+		return nil, &shadow{n, most}
+	}
+	half, n := quantile(&first.held, &last.held, 0.5)
+	most, _ := quantile(&first.held, &last.held, 0.99)
+	return &waits{n, half, most}, nil
+}

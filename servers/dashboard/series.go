@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	every      = time.Second      // how often the source is read while somebody looks
-	seldom     = 10 * time.Second // how often Handler.Watch reads it while nobody looks
-	remembered = time.Hour        // for how long each reading is kept
-	coarseStep = time.Minute      // the length of time that one coarse point stands for
-	coarseKept = 24 * time.Hour   // for how long coarse points are kept, and times in which a budget was closed
+	every      = time.Second      // interval of readings while the page is open
+	seldom     = 10 * time.Second // interval of readings of Handler.Watch
+	remembered = time.Hour        // how long each reading is kept
+	coarseStep = time.Minute      // span of a coarse point
+	coarseKept = 24 * time.Hour   // how long coarse points and bands are kept
 )
 
 // mostPoints and mostCoarse bound the points of a budget.
@@ -22,29 +22,29 @@ const (
 	mostCoarse = int(coarseKept / coarseStep)
 )
 
-// A point is what a budget was like at one moment.
+// A point is the state of a budget at one moment.
 type point struct {
-	At       int64 // milliseconds since 1970
+	At       int64 // Unix milliseconds
 	Used     int
 	Capacity int
 	Booked   int
 	Waiting  int
-	Wait     int64 // milliseconds; -1: no start could be planned
-	Left     int64 // for how long it was still closed, in milliseconds
+	Wait     int64 // milliseconds; -1 if no start could be planned
+	Left     int64 // remaining time of the closure, in milliseconds
 	Starts   float64
 }
 
-// A track is what is remembered of one budget, the oldest first: each reading of the last hour, and for 24 hours
-// one coarse point a minute, which has the most that was used, waited and was waited for in that minute.
+// A track is the history of one budget, oldest first: every reading of the last hour, and one coarse point
+// per minute of 24 hours, with the maxima of that minute.
 type track struct {
 	fine, coarse []point
-	readings     int // of the last minute in coarse
+	readings     int // in the last coarse point
 }
 
-// series are the tracks of all budgets, by their ids.
+// series are the tracks of all budgets by id.
 type series map[string]*track
 
-// add adds the points of a reading, and forgets those that are too old.
+// add adds the points of a reading, and drops points that are too old.
 func (s series) add(r *reading) {
 	at := r.At.UnixMilli()
 	for i := range r.Budgets {
@@ -75,8 +75,8 @@ func (s series) add(r *reading) {
 	s.bound(2 * max(DefaultBudgets, len(r.Budgets)))
 }
 
-// bound forgets those budgets whose last point is the oldest, if there are more than most: budgets that are not shown
-// any more, such as those of tenants that come and go.
+// bound drops the tracks with the oldest last points if there are more than most. They belong to budgets that
+// are no longer shown, such as those of former tenants.
 func (s series) bound(most int) {
 	if len(s) <= most {
 		return
@@ -96,7 +96,7 @@ func (s series) bound(most int) {
 	}
 }
 
-// addCoarse takes a point into that of its minute.
+// addCoarse merges a point into the coarse point of its minute.
 func (t *track) addCoarse(p point) {
 	p.At -= p.At % coarseStep.Milliseconds()
 	last := len(t.coarse) - 1
@@ -112,8 +112,8 @@ func (t *track) addCoarse(p point) {
 	c.Starts += (p.Starts - c.Starts) / float64(t.readings)
 }
 
-// without returns points without those before a moment, and without the oldest if there are more than most. Points
-// go an eighth at a time, because the rest is moved.
+// without drops points before a moment, and the oldest beyond most. It waits until an eighth can go, because
+// dropping copies the rest.
 func without(points []point, oldest int64, most int) []point {
 	old := 0
 	for old < len(points) && (points[old].At < oldest || len(points)-old > most) {
@@ -128,8 +128,8 @@ func without(points []point, oldest int64, most int) []point {
 	return points
 }
 
-// at returns the last point of a budget that is not later than a moment, and for how long it stands for the budget;
-// false: there is none.
+// at returns the last point of a budget up to a moment, and how long the point is valid. ok is false without
+// such a point.
 func (s series) at(id string, moment int64) (found point, lasts time.Duration, ok bool) {
 	t := s[id]
 	if t == nil {
@@ -142,7 +142,7 @@ func (s series) at(id string, moment int64) (found point, lasts time.Duration, o
 	return p, coarseStep, ok
 }
 
-// lastAt returns the last of some points that is not later than a moment; false: there is none.
+// lastAt returns the last point up to a moment. ok is false without one such point.
 func lastAt(points []point, moment int64) (found point, ok bool) {
 	after := sort.Search(len(points), func(i int) bool { return points[i].At > moment })
 	if after == 0 {
@@ -151,7 +151,7 @@ func lastAt(points []point, moment int64) (found point, ok bool) {
 	return points[after-1], true
 }
 
-// columns are the points of a budget, as a page draws them.
+// columns are the points of a budget, column by column.
 type columns struct {
 	At       []int64   `json:"at"`
 	Used     []int     `json:"used"`
@@ -161,7 +161,7 @@ type columns struct {
 	Starts   []float64 `json:"starts"`
 }
 
-// recent returns the last readings of a budget, at most so many.
+// recent returns the latest most readings of a budget.
 func (s series) recent(id string, most int) columns {
 	t := s[id]
 	if t == nil {
@@ -170,7 +170,8 @@ func (s series) recent(id string, most int) columns {
 	return columnsOf(t.fine[max(0, len(t.fine)-most):])
 }
 
-// history returns all that is remembered of a budget: coarse points, and from the first reading on each reading; false: it is not known.
+// history returns the whole history of a budget: coarse points, then readings. ok is false for an unknown
+// budget.
 func (s series) history(id string) (columns, bool) {
 	t := s[id]
 	if t == nil {
@@ -184,7 +185,7 @@ func (s series) history(id string) (columns, bool) {
 	return columnsOf(append(slices.Clone(coarse), t.fine...)), true
 }
 
-// columnsOf returns points as columns.
+// columnsOf turns points into columns.
 func columnsOf(points []point) columns {
 	c := columns{[]int64{}, []int{}, []int{}, []int{}, []int64{}, []float64{}}
 	for _, p := range points {
@@ -192,4 +193,89 @@ func columnsOf(points []point) columns {
 		c.Waiting, c.Wait, c.Starts = append(c.Waiting, p.Waiting), append(c.Wait, p.Wait), append(c.Starts, p.Starts)
 	}
 	return c
+}
+
+// mostBands bounds the bands of a budget.
+const mostBands = 50
+
+// bands are the times in which budgets were closed, by budget id, oldest first.
+type bands map[string][]band
+
+// slack is the tolerated jitter of a pause's end in milliseconds: a reading
+// takes time, but has one timestamp.
+const slack = 1500
+
+// add merges a reading into the bands, and sets the bands of the reading's budgets. wasOpen reports whether a
+// recent reading found a budget open.
+func (all bands) add(r *reading, wasOpen func(id string) bool) {
+	at := r.At.UnixMilli()
+	for id, closed := range r.Closed {
+		all.insert(id, closed)
+	}
+
+	for i := range r.Budgets {
+		b := &r.Budgets[i]
+		all.meet(b, at, wasOpen(b.ID))
+	}
+
+	for id, own := range all {
+		old := 0
+		for old < len(own) && (own[old].Until < at-coarseKept.Milliseconds() || len(own)-old > mostBands) {
+			old++
+		}
+
+		all[id] = own[old:]
+		if old == len(own) {
+			delete(all, id)
+		}
+	}
+
+	for i := range r.Budgets {
+		r.Budgets[i].Bands = slices.Clone(all[r.Budgets[i].ID])
+	}
+}
+
+// meet merges the present state of a budget. wasOpen means that a recent reading found it open. An end that
+// moves by less than slack stays, so that the page does not flicker.
+func (all bands) meet(b *budget, at int64, wasOpen bool) {
+	own := all[b.ID]
+	last := len(own) - 1
+	held := last >= 0 && own[last].Until > at // a band reaches beyond this moment
+	switch {
+	case b.Until > at && held && own[last].By == b.By && own[last].Reason == b.Reason:
+		if moved := b.Until - own[last].Until; moved < -slack || moved > slack {
+			own[last].Until = b.Until
+		}
+		b.Until = own[last].Until
+
+	case b.Until > at:
+		if held {
+			own[last].Until = at
+		}
+
+		next := band{From: at, Until: b.Until, Closer: b.Closer, By: b.By, Reason: b.Reason}
+		switch {
+		case held: // the previous band ends here
+		case b.Since > 0:
+			next.From, next.Before = b.Since, b.SinceLeast
+		default:
+			next.Before = !wasOpen
+		}
+
+		all[b.ID] = append(own, next)
+
+	case held && own[last].Until > at+slack:
+		own[last].Until = at // an operator has opened it
+	}
+}
+
+// insert adds bands that overlap no known band.
+func (all bands) insert(id string, closed []band) {
+	for _, b := range closed {
+		apart := func(known band) bool { return b.Until <= known.From || known.Until <= b.From }
+		if !slices.ContainsFunc(all[id], func(known band) bool { return !apart(known) }) {
+			all[id] = append(all[id], b)
+		}
+	}
+	slices.SortFunc(all[id], func(a, b band) int { return cmp.Compare(a.From, b.From) })
 }

@@ -1,17 +1,23 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
+	"math"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Source knows what a page shows: [Fleet] or a [Process]. One Source can be shown on
-// several pages. All its methods are safe for concurrent use.
+// Source provides the data of a page: [Fleet] or a [Process]. Several pages can
+// share one Source. It is safe for concurrent use.
 type Source interface {
-	// reader returns what reads the source for one page: at most so many budgets. What
-	// a page remembers from one reading to the next belongs to its reader.
+	// reader returns a reader for one page, of at most budgets budgets. State between two readings belongs to
+	// the reader.
 	reader(budgets int) reader
 
 	// pause closes a budget for d.
@@ -23,13 +29,12 @@ type Source interface {
 
 // A reader reads a source for one page. One goroutine calls it at a time.
 type reader interface {
-	// read returns what there is now: budgets that are closed first, then those that
-	// hold requests, then those used most. fresh says that somebody has acted, so what
-	// is kept for a while must be read anew.
+	// read returns the present state: closed budgets first, then budgets with waiting requests, then the
+	// busiest. fresh asks for uncached data, because somebody has acted.
 	read(ctx context.Context, fresh bool) (*reading, error)
 }
 
-// A labelled reader labels the budgets of another one.
+// A labelled adds labels to the budgets of a reader.
 type labelled struct {
 	reader
 	label func(policy, budget string) string
@@ -48,37 +53,37 @@ func (l *labelled) read(ctx context.Context, fresh bool) (*reading, error) {
 	return r, nil
 }
 
-// A reading is what a source is like at one moment. All its texts are fit to be shown.
+// A reading is a source at one moment. All its texts are safe to show.
 type reading struct {
-	At      time.Time // by the clock of the store
-	Kind    string    // what the source is: kindFleet, kindProcess
-	File    *file     // nil: no file of policies is pushed
+	At      time.Time // by the store's clock
+	Kind    string    // kindFleet or kindProcess
+	File    *file     // nil if no policy file is pushed
 	Nodes   []node
 	Budgets []budget
-	Acts    []act // the newest first
+	Acts    []act // newest first
 
-	// Closed are times in which budgets were closed that no reading may have met, by the id of
-	// the budget, the oldest first.
+	// Closed are times in which budgets were closed, possibly between readings,
+	// by budget id, oldest first.
 	Closed map[string][]band
 
 	BudgetsLeftOut int // at least
 	NodesLeftOut   int
-	Illegible      int // records that could not be read
+	Illegible      int // records that could not be parsed
 }
 
-// The kinds of sources.
+// Kinds of sources.
 const (
 	kindFleet   = "fleet"
 	kindProcess = "process"
 )
 
-// A file is the file of policies that is pushed to the fleet.
+// A file is the policy file that is pushed to the fleet.
 type file struct {
 	Number     int64  `json:"number"`
 	Generation string `json:"generation"`
 	By         string `json:"by"`
 	Reason     string `json:"reason,omitempty"`
-	At         int64  `json:"at"` // in milliseconds since 1970, as all moments
+	At         int64  `json:"at"` // in Unix milliseconds, like all moments
 }
 
 // A node is a program.
@@ -88,101 +93,101 @@ type node struct {
 	Host    string  `json:"host"`
 	PID     int     `json:"pid"`
 	Library string  `json:"library,omitempty"`
-	Since   int64   `json:"since"` // when it began
-	Heard   int64   `json:"heard"` // its last report; 0: it is this program
+	Since   int64   `json:"since"` // when it started
+	Heard   int64   `json:"heard"` // its last report, 0 for this program itself
 	Silent  bool    `json:"silent,omitempty"`
 	Budgets int     `json:"budgets"`
-	Starts  float64 `json:"starts"` // a second
+	Starts  float64 `json:"starts"` // per second
 
-	Follows bool   `json:"follows,omitempty"` // a file of policies
-	InForce string `json:"inForce,omitempty"` // the generation in force; or the number that is pushed
-	Seen    string `json:"seen,omitempty"`    // the generation that it has read last, if that is another
-	Waits   int64  `json:"waits,omitempty"`   // until when a file that loosens waits
-	Refused string `json:"refused,omitempty"` // why what it has seen is not in force
+	Follows bool   `json:"follows,omitempty"` // it follows a policy file
+	InForce string `json:"inForce,omitempty"` // generation in force, or the number of the pushed file
+	Seen    string `json:"seen,omitempty"`    // generation read last, if different
+	Waits   int64  `json:"waits,omitempty"`   // end of the grace time before a looser file comes into force
+	Refused string `json:"refused,omitempty"` // why the generation in Seen is not in force
 }
 
-// A budget is one budget as it is now. It is what a page gets of it, as JSON.
+// A budget is the present state of one budget, as JSON for the page.
 type budget struct {
 	ID       string   `json:"-"`
-	Name     string   `json:"name"` // the policy and the beginning of its hashed key
+	Name     string   `json:"name"` // the policy and the beginning of the hashed key
 	Policy   string   `json:"policy"`
-	Key      string   `json:"key"`             // the beginning of its hashed key
-	Label    string   `json:"label,omitempty"` // what Config.Label calls it
-	Upstream string   `json:"group"`           // the hosts of the policy, as its group names them
+	Key      string   `json:"key"`             // the beginning of the hashed key
+	Label    string   `json:"label,omitempty"` // from Config.Label
+	Upstream string   `json:"group"`           // hosts of the policy, as in its group
 	Limits   []string `json:"limits"`
 	Kind     string   `json:"kind"`     // of limit: see kindOf
-	Capacity int      `json:"capacity"` // 0: no number
+	Capacity int      `json:"capacity"` // 0 for a limit without a number
 	Shadow   bool     `json:"shadow,omitempty"`
-	Node     string   `json:"node,omitempty"` // whose own it is; "": the fleet's
+	Node     string   `json:"node,omitempty"` // owner of a budget per node, "" for the fleet
 	Nodes    int      `json:"nodes,omitempty"`
-	Starts   float64  `json:"starts"` // a second; -1: not known yet
-	Cost     float64  `json:"cost"`   // a second; -1: not known yet
+	Starts   float64  `json:"starts"` // per second; -1 if unknown
+	Cost     float64  `json:"cost"`   // per second; -1 if unknown
 
 	Used       int     `json:"used"`
 	Booked     int     `json:"booked,omitempty"`
-	Callers    int     `json:"waiting,omitempty"` // how many requests wait, whatever they cost
-	Wait       int64   `json:"wait"`              // until the next free start, in milliseconds; -1: none can be planned
-	Until      int64   `json:"until,omitempty"`   // when it opens; 0: it is open
-	Since      int64   `json:"-"`                 // when it closed; 0: unknown
-	SinceLeast bool    `json:"-"`                 // it was closed at Since already, and nobody knows since when
-	Closer     string  `json:"closer,omitempty"`  // what closed it, as fleet.ByAnswer; "": unknown, or it is open
-	Met        string  `json:"met,omitempty"`     // the program that was refused; "": unknown
+	Callers    int     `json:"waiting,omitempty"` // waiting requests, whatever they cost
+	Wait       int64   `json:"wait"`              // until the next free start, in milliseconds; -1 if no start can be planned
+	Until      int64   `json:"until,omitempty"`   // when it opens, 0 if open
+	Since      int64   `json:"-"`                 // when it closed, 0 if unknown
+	SinceLeast bool    `json:"-"`                 // it closed at Since or earlier
+	Closer     string  `json:"closer,omitempty"`  // what closed it, such as fleet.ByAnswer, "" if unknown or open
+	Met        string  `json:"met,omitempty"`     // program that was refused, "" if unknown
 	Repeated   int     `json:"repeated,omitempty"`
 	Ceiling    float64 `json:"ceiling,omitempty"`
-	By         string  `json:"by,omitempty"` // who paused it
+	By         string  `json:"by,omitempty"` // operator who paused it
 	Reason     string  `json:"reason,omitempty"`
-	Err        string  `json:"error,omitempty"` // why its state is not known
+	Err        string  `json:"error,omitempty"` // why its state is unknown
 
-	Programs []use  `json:"programs,omitempty"` // those that use it, the ones with most waiting requests first
-	Oldest   int64  `json:"oldest,omitempty"`   // since when the oldest request waits; 0: none waits, or it is not known
+	Programs []use  `json:"programs,omitempty"` // programs that use it, most waiting requests first
+	Oldest   int64  `json:"oldest,omitempty"`   // since when the oldest request waits, 0 if none waits, or unknown
 	Left     int    `json:"left,omitempty"`     // requests that gave up waiting in the last minute
-	Refused  int    `json:"refused,omitempty"`  // requests that were refused in the last minute
-	Runbook  string `json:"runbook,omitempty"`  // the address of the page that says what to do
+	Refused  int    `json:"refused,omitempty"`  // requests refused in the last minute
+	Runbook  string `json:"runbook,omitempty"`  // URL of the runbook
 
-	Shares []fleet.Share `json:"shares,omitempty"` // whose callers wait
+	Shares []fleet.Share `json:"shares,omitempty"` // shares with waiting callers
 
-	Waits    *waits  `json:"waits,omitempty"`    // nil: the source does not know
-	Shadowed *shadow `json:"shadowed,omitempty"` // of a policy that only counts; nil: the source does not know
+	Waits    *waits  `json:"waits,omitempty"`    // nil if the source does not know
+	Shadowed *shadow `json:"shadowed,omitempty"` // for a shadow policy, nil if the source does not know
 
 	Bands []band  `json:"bands,omitempty"` // when it was closed lately
-	Why   *phrase `json:"why,omitempty"`   // why requests wait for it; nil: nothing holds them
+	Why   *phrase `json:"why,omitempty"`   // why requests wait, or nil
 }
 
-// A use is what programs of one name do with a budget.
+// A use is the use of a budget by all programs of one name.
 type use struct {
-	Program string  `json:"program"` // "" stands for all that are not named
-	Nodes   int     `json:"nodes"`   // how many programs have the name
-	Starts  float64 `json:"starts"`  // a second
+	Program string  `json:"program"` // "" for the remaining programs together
+	Nodes   int     `json:"nodes"`   // number of programs with the name
+	Starts  float64 `json:"starts"`  // per second
 	Waiting int     `json:"waiting,omitempty"`
-	Oldest  int64   `json:"oldest,omitempty"` // since when the oldest request waits; 0: none waits
+	Oldest  int64   `json:"oldest,omitempty"` // since when the oldest request waits, 0 if none waits
 	Left    int     `json:"left,omitempty"`
 	Refused int     `json:"refused,omitempty"`
 }
 
-// waits are how long requests were held that the policy held last, in the last minute.
+// waits are waiting times in the last minute, of requests that the policy held last.
 type waits struct {
 	Count int   `json:"count"`
 	Half  int64 `json:"p50"` // milliseconds
 	Most  int64 `json:"p99"`
 }
 
-// A shadow is what a policy would have done to requests in the last minute.
+// A shadow is the effect that a shadow policy would have had in the last minute.
 type shadow struct {
 	Count int   `json:"count"` // requests that it would have held
-	Most  int64 `json:"p99"`   // how much longer, in milliseconds
+	Most  int64 `json:"p99"`   // additional wait, in milliseconds
 }
 
 // A band is a time in which a budget was closed.
 type band struct {
 	From   int64  `json:"from"`
-	Before bool   `json:"before,omitempty"` // it was closed at From already, and nobody knows since when
+	Before bool   `json:"before,omitempty"` // it closed at From or earlier
 	Until  int64  `json:"until"`
 	Closer string `json:"closer,omitempty"` // what closed it, as Closer of a budget
 	By     string `json:"by,omitempty"`     // the operator, if one closed it
 	Reason string `json:"reason,omitempty"`
 }
 
-// An act is what an operator did.
+// An act is an act of an operator.
 type act struct {
 	At     int64  `json:"at"`
 	Act    string `json:"act"`
@@ -197,4 +202,101 @@ type act struct {
 type phrase struct {
 	English string `json:"en"`
 	Chinese string `json:"zh"`
+}
+
+// idOf returns the id of a budget on the page.
+func idOf(b throttle.Budget) string { return b.String() }
+
+// budgetOf converts a charge and its status. averageCost is the average cost of a start.
+func budgetOf(c *store.Charge, st throttle.Status, averageCost float64, now time.Time) budget {
+	kind, capacity := kindOf(c.Limit)
+	_, key, _ := cutLast(c.Budget.String(), "/")
+	b := budget{
+		ID: fleet.Clean(idOf(c.Budget), longestName), Name: fleet.Clean(c.Budget.String(), longestName), Policy: fleet.Clean(c.Budget.Policy, longestName),
+		Key: key, Upstream: fleet.Clean(c.Budget.Group, longestName), Limits: []string{c.Limit.String()},
+		Kind: kind, Capacity: capacity, Shadow: c.Shadow, Nodes: 1,
+		Used: st.Used, Booked: st.Booked, Callers: requestsOf(st.Callers, st.Booked, st.Waiting, averageCost), Wait: st.Wait.Milliseconds(), Repeated: st.Repeated, Ceiling: st.Ceiling, Shares: fleet.StateOf(st).Shares,
+	}
+
+	if st.Wait == throttle.Never {
+		b.Wait = -1
+	} else if st.Wait > 0 {
+		b.Wait = max(1, b.Wait)
+	}
+
+	if st.Paused > 0 {
+		b.Until = now.Add(st.Paused).UnixMilli()
+	}
+
+	return b
+}
+
+// requestsOf estimates how many requests wait: those in line, and those with a start booked for later. Stores
+// report booked starts by cost, and some stores report the line by cost, too. waiting is the cost of all of
+// them.
+func requestsOf(inLine, booked, waiting int, averageCost float64) int {
+	unknown := booked
+	if inLine == 0 {
+		unknown = waiting
+	}
+	if unknown <= 0 {
+		return inLine
+	}
+	return inLine + max(1, int(math.Round(float64(unknown)/max(1, averageCost))))
+}
+
+// average returns the average cost of a start, or 1 without starts.
+func average(cost, starts float64) float64 {
+	if starts <= 0 {
+		return 1
+	}
+	return cost / starts
+}
+
+// cutLast is like strings.Cut, at the last separator.
+func cutLast(text, at string) (before, after string, found bool) {
+	if i := strings.LastIndex(text, at); i >= 0 {
+		return text[:i], text[i+len(at):], true
+	}
+	return text, "", false
+}
+
+// sortBudgets sorts closed budgets first, then budgets with waiting requests, then the busiest.
+func sortBudgets(all []budget) {
+	weight := func(b *budget) int {
+		switch {
+		case b.Until > 0:
+			return 2
+		case b.Callers > 0:
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(all, func(a, b budget) int {
+		return cmp.Or(weight(&b)-weight(&a), cmp.Compare(b.Starts, a.Starts), cmp.Compare(b.Used, a.Used), strings.Compare(a.ID, b.ID))
+	})
+}
+
+// Kinds of limits that the page distinguishes.
+const (
+	windowed  = "window" // counts starts in a window
+	spaced    = "spaced" // keeps starts apart
+	bucketed  = "bucket" // holds tokens
+	inFlight  = "flight" // counts work in flight
+	unlimited = "unlimited"
+)
+
+// kindOf returns the kind of a limit and its capacity, 0 for a limit without a number.
+func kindOf(l throttle.Limit) (kind string, capacity int) {
+	switch l.Kind() {
+	case store.KindSlidingWindow, store.KindFixedWindow:
+		return windowed, l.Capacity()
+	case store.KindLeakyBucket:
+		return spaced, 1 // one start counts at a time
+	case store.KindTokenBucket:
+		return bucketed, l.Capacity()
+	case store.KindConcurrency:
+		return inFlight, l.Capacity()
+	}
+	return unlimited, 0
 }

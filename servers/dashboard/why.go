@@ -10,30 +10,30 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
-// A moment is what a budget was like at one moment, as far as it tells why requests wait.
+// A moment is the state of a budget at one moment, as far as it explains why requests wait.
 type moment struct {
-	Limit    string // as people write it, such as "20/s"
+	Limit    string // in its text form, such as "20/s"
 	Kind     string // of limit: see kindOf
-	Capacity int    // 0: the limit has no number
+	Capacity int    // 0 for a limit without a number
 	Used     int
 	Booked   int
 	Waiting  int
-	Wait     time.Duration // until the next free start; negative: none can be planned
-	Left     time.Duration // for how long it is still closed; 0: it is open
-	Closer   string        // what closed it, as fleet.ByAnswer; "": not known
-	By       string        // who paused it, if an operator did
+	Wait     time.Duration // until the next free start, negative if no start can be planned
+	Left     time.Duration // remaining time of the closure, 0 if open
+	Closer   string        // what closed it, such as fleet.ByAnswer, "" if unknown
+	By       string        // the operator who paused it, if one did
 	Reason   string
 	Repeated int
-	Ceiling  float64 // 0: the limit alone counts
+	Ceiling  float64 // learned ceiling, 0 for none
 	Shadow   bool
-	Opened   time.Duration // how long ago it opened; 0: long ago
-	Err      string        // why nothing is known
+	Opened   time.Duration // time since it opened, 0 for long
+	Err      string        // why the state is unknown
 }
 
-// holds reports whether something keeps a request from starting at once.
+// holds reports whether a request could not start at once.
 func (m *moment) holds() bool { return m.Left > 0 || m.Wait != 0 || m.Waiting > 0 }
 
-// whyOf says in each language why requests wait for a budget, or that they do not.
+// whyOf explains in each language why requests wait for a budget, or that none do.
 func whyOf(m moment) phrase {
 	if m.Err != "" {
 		return phrase{"The state of the budget is unknown: " + m.Err, "不知道这份额度现在怎么样：" + m.Err}
@@ -45,7 +45,7 @@ func whyOf(m moment) phrase {
 	return why
 }
 
-// reason is whyOf without the number of those who wait, which the page shows beside it.
+// reason is whyOf without the number of waiting requests, which the page shows beside it.
 func (m *moment) reason() phrase {
 	cause := m.cause()
 	if m.Shadow {
@@ -54,7 +54,7 @@ func (m *moment) reason() phrase {
 	return phrase{join(" ", cause.English, m.learnedEnglish()), join("", cause.Chinese, m.learnedChinese())}
 }
 
-// cause says what keeps the next request from starting.
+// cause explains what keeps the next request from starting.
 func (m *moment) cause() phrase {
 	length := phrase{span(m.Wait), spanChinese(m.Wait)}
 	switch {
@@ -118,7 +118,7 @@ func (m *moment) cause() phrase {
 			fmt.Sprintf("%s 的令牌用完了%s，%s。", m.Limit, m.ahead("，另有 %d 个已排定"), m.nextChinese()),
 		}
 
-	case m.Waiting > m.Booked && m.Used+m.Booked >= m.Capacity: // the length counts those in line, too
+	case m.Waiting > m.Booked && m.Used+m.Booked >= m.Capacity: // Wait counts the line, too
 		return phrase{
 			fmt.Sprintf("%d of %d are used%s, and those in line come first: a request that comes now could start in %s.", m.Used, m.Capacity, m.ahead(", the next %d booked"), length.English),
 			fmt.Sprintf("上限 %d，用了 %d%s，前面还有请求在排队：现在来的请求再过 %s才能放行。", m.Capacity, m.Used, m.ahead("，另有 %d 个已排定"), length.Chinese),
@@ -143,8 +143,7 @@ func (m *moment) cause() phrase {
 	}
 }
 
-// nextEnglish and nextChinese say when a request could start. Where requests are in line, that is for one that comes now, behind
-// all of them.
+// nextEnglish and nextChinese say when a new request could start: behind all requests in line.
 func (m *moment) nextEnglish() string {
 	if m.Waiting > m.Booked {
 		return fmt.Sprintf("; those in line come first: a request that comes now could start in %s", span(m.Wait))
@@ -192,7 +191,7 @@ func (m *moment) learnedChinese() string {
 	return fmt.Sprintf("根据对方的拒绝，目前只用 %s 里的 %.4g。", m.Limit, m.Ceiling)
 }
 
-// repeatedEnglish and repeatedChinese say how often a ban was met again.
+// repeatedEnglish and repeatedChinese say how often a ban was repeated.
 func (m *moment) repeatedEnglish() string {
 	switch m.Repeated {
 	case 0:
@@ -210,7 +209,7 @@ func (m *moment) repeatedChinese() string {
 	return fmt.Sprintf("；恢复之后又被拒绝，已连续 %d 次", m.Repeated)
 }
 
-// shadowEnglish and shadowChinese say what a policy that only counts would do.
+// shadowEnglish and shadowChinese say what a shadow policy would do.
 func (m *moment) shadowEnglish(cause string) string {
 	if !m.holds() {
 		return "This policy only counts, and would hold nothing now."
@@ -225,7 +224,7 @@ func (m *moment) shadowChinese(cause string) string {
 	return "这条策略只计数。如果生效：" + cause
 }
 
-// ahead says how many starts are booked; "" if none are.
+// ahead says how many starts are booked, or "".
 func (m *moment) ahead(format string) string {
 	if m.Booked == 0 {
 		return ""
@@ -233,7 +232,7 @@ func (m *moment) ahead(format string) string {
 	return fmt.Sprintf(format, m.Booked)
 }
 
-// besideChinese returns a name as it stands before Chinese characters: Latin letters have a space behind them.
+// besideChinese returns a name for use before Chinese characters: a space follows Latin letters.
 func besideChinese(name string) string {
 	if last, _ := utf8.DecodeLastRuneInString(name); unicode.Is(unicode.Han, last) {
 		return name
@@ -241,7 +240,7 @@ func besideChinese(name string) string {
 	return name + " "
 }
 
-// quoted returns a text in a format; "" if there is none.
+// quoted formats a text, or returns "" for an empty text.
 func quoted(format, text string) string {
 	if text == "" {
 		return ""
@@ -249,7 +248,7 @@ func quoted(format, text string) string {
 	return fmt.Sprintf(format, text)
 }
 
-// join joins the sentences that there are.
+// join joins the sentences that are not empty.
 func join(between string, sentences ...string) string {
 	var all []string
 	for _, s := range sentences {
@@ -258,4 +257,92 @@ func join(between string, sentences ...string) string {
 		}
 	}
 	return strings.Join(all, between)
+}
+
+// opening is how long after its end a penalty explains little room. Most slow
+// starts are over by then.
+const opening = time.Minute
+
+// explain sets the explanation of each budget in a reading that holds requests.
+func explain(r *reading) {
+	at := r.At.UnixMilli()
+	for i := range r.Budgets {
+		b := &r.Budgets[i]
+		m := b.moment()
+		m.Used, m.Booked, m.Waiting, m.Wait = b.Used, b.Booked, b.Callers, millis(b.Wait)
+		m.Left, m.Err = millis(max(0, b.Until-at)), b.Err
+		m.setBand(b.Bands, at)
+		b.Why = nil
+		if b.Err == "" && (m.Left > 0 || m.Waiting > 0 || m.Shadow) {
+			sentence := m.reason()
+			b.Why = &sentence
+		}
+	}
+}
+
+// moment returns the constant part of a budget's moment.
+func (b *budget) moment() moment {
+	return moment{
+		Limit: strings.Join(b.Limits, " or "), Kind: b.Kind, Capacity: b.Capacity,
+		Closer: b.Closer, By: b.By, Reason: b.Reason, Repeated: b.Repeated, Ceiling: b.Ceiling, Shadow: b.Shadow,
+	}
+}
+
+// setBand sets who closed the budget, or how long ago it opened.
+func (m *moment) setBand(all []band, at int64) {
+	for i := range all {
+		switch b := &all[i]; {
+		case b.From <= at && at < b.Until:
+			m.Closer, m.By, m.Reason = b.Closer, b.By, b.Reason
+		case b.Until <= at && millis(at-b.Until) < opening:
+			m.Opened = max(time.Millisecond, millis(at-b.Until))
+		}
+	}
+}
+
+// millis converts milliseconds.
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// units are units of time, longest first.
+var units = []struct {
+	length           time.Duration
+	english, chinese string
+}{
+	{24 * time.Hour, "d", "天"},
+	{time.Hour, "h", "小时"},
+	{time.Minute, "min", "分钟"},
+	{time.Second, "s", "秒"},
+}
+
+// span formats a duration in English, in at most two units.
+func span(d time.Duration) string {
+	return inUnits(d, "ms", func(i int) string { return units[i].english })
+}
+
+// spanChinese formats a duration in Chinese.
+func spanChinese(d time.Duration) string {
+	return inUnits(d, "毫秒", func(i int) string { return units[i].chinese })
+}
+
+// inUnits formats a duration.
+func inUnits(d time.Duration, millis string, name func(unit int) string) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d %s", d.Milliseconds(), millis)
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f %s", d.Round(100*time.Millisecond).Seconds(), name(len(units)-1))
+	}
+
+	d = d.Round(time.Second)
+	first := 0
+	for units[first].length > d {
+		first++
+	}
+
+	text := fmt.Sprintf("%d %s", d/units[first].length, name(first))
+	if rest := d % units[first].length; first+1 < len(units) && rest >= units[first+1].length {
+		text += fmt.Sprintf(" %d %s", rest/units[first+1].length, name(first+1))
+	}
+
+	return text
 }

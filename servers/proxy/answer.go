@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -8,15 +9,16 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	problems "github.com/fleetthrottle/throttle/internal/problem"
 )
 
-// via is how the proxy names itself in the header Via.
+// via is the proxy's name in the header Via.
 const via = problems.Via
 
-// passedProxy reports whether a request was sent by a proxy like this.
+// passedProxy reports whether a throttle proxy has forwarded the request already.
 func passedProxy(h http.Header) bool {
 	for _, list := range h["Via"] {
 		for element := range strings.SplitSeq(list, ",") {
@@ -32,26 +34,26 @@ func passedProxy(h http.Header) bool {
 type problem struct {
 	problems.Problem
 	reason reason
-	timing string // "": the request was not held
+	timing string // Server-Timing, "" if the request was not held
 }
 
 func newProblem(status int, detail string) *problem {
 	return &problem{Problem: *problems.New(status, detail), reason: reasons[status]}
 }
 
-// because sets the reason of an answer whose status has several.
+// because sets the reason, for statuses that have several.
 func (p *problem) because(r reason) *problem {
 	p.reason = r
 	return p
 }
 
-// after sets when the caller may try again.
+// after sets Retry-After.
 func (p *problem) after(d time.Duration) *problem {
 	p.RetryAfter = d
 	return p
 }
 
-// Error implements error: a problem is the cause with which the context of a request is ended.
+// Error implements error: a problem can be the cause of a cancelled context.
 func (p *problem) Error() string { return p.Detail }
 
 // write sends the answer.
@@ -64,10 +66,10 @@ func (p *problem) write(w http.ResponseWriter) {
 	p.Write(w)
 }
 
-// problemOf returns what an error means to the caller.
+// problemOf returns the answer for an error.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
-		return p // it has ended the wait
+		return p // the cause that ended the wait
 	}
 	known := problems.Of(err)
 	if known == nil {
@@ -80,7 +82,7 @@ func problemOf(err error) *problem {
 	return p
 }
 
-// unreached returns the answer of a request that an upstream has not answered.
+// unreached returns the answer for a request that the upstream did not answer.
 func unreached(err error) *problem {
 	var timeout net.Error
 	var name *net.DNSError
@@ -101,4 +103,148 @@ func unreached(err error) *problem {
 	}
 
 	return newProblem(http.StatusBadGateway, "the upstream could not be reached")
+}
+
+// A reason is why a request was refused, as [Stats] names it.
+type reason int
+
+// The reasons.
+const (
+	forbidden  reason = iota // request of this kind, or to this host
+	malformed                // bad path or body
+	noToken                  // token missing or wrong
+	slowBody                 // body too slow
+	noRoom                   // limit, within the time that the request could wait
+	unreadable               // policy that cannot read the request
+	away                     // upstream unreachable, or without an answer in time
+	looped                   // request has passed a throttle proxy already
+	storeAway                // store does not answer
+	hostInside               // host at an address that is not public
+	heldFull                 // too many requests wait, in all or for the budget
+	bodiesFull               // too many bodies in memory
+	stopping                 // proxy stops
+	reasonCount
+)
+
+// reasonNames are the keys of [Stats.Refused].
+var reasonNames = [reasonCount]string{
+	"forbidden", "malformed", "token", "slow_body", "limit", "policy", "upstream", "loop", "store", "private_address", "held", "bodies", "stopping",
+}
+
+// reasons is the usual reason of each status.
+var reasons = map[int]reason{
+	http.StatusForbidden: forbidden, http.StatusBadRequest: malformed, http.StatusMisdirectedRequest: malformed, http.StatusNotImplemented: malformed, http.StatusProxyAuthRequired: noToken,
+	http.StatusRequestTimeout: slowBody, http.StatusTooManyRequests: noRoom, http.StatusInternalServerError: unreadable,
+	http.StatusBadGateway: away, http.StatusGatewayTimeout: away, http.StatusLoopDetected: looped, http.StatusServiceUnavailable: heldFull,
+}
+
+// Stats are counters of a [Handler] since it was created.
+type Stats struct {
+	Held         int              // requests that wait now
+	BodyBytes    int64            // bytes of bodies in memory now: see [Config.Held]
+	Refused      map[string]int64 // answers of the proxy itself by reason; has a key for every reason
+	Left         int64            // callers that left before their answer
+	Aborted      int64            // answers cut in the middle, by the caller or by the upstream
+	LinksRound   int64            // links in answers that bypass the proxy
+	Unreadable   int64            // answers whose Content-Encoding, such as br or zstd, no policy can read
+	TunnelsEnded int64            // idle tunnels that were evicted: see [Config.Tunnels]
+}
+
+// counts are the counters of a handler.
+type counts struct {
+	refused                               [reasonCount]atomic.Int64
+	left, aborted, linksRound, unreadable atomic.Int64
+}
+
+// stats returns the counters.
+func (c *counts) stats() Stats {
+	s := Stats{
+		Refused: make(map[string]int64), Left: c.left.Load(), Aborted: c.aborted.Load(),
+		LinksRound: c.linksRound.Load(), Unreadable: c.unreadable.Load(),
+	}
+	for i, name := range reasonNames {
+		s.Refused[name] = c.refused[i].Load()
+	}
+	return s
+}
+
+// An informational is a ResponseWriter that also forwards informational answers, such as 103 Early Hints. It
+// removes their hop-by-hop fields, which [net/http/httputil.ReverseProxy] forwards (golang/go#81319).
+type informational struct {
+	http.ResponseWriter
+	modern bool // the caller speaks HTTP/1.1 or later; HTTP/1.0 has no informational answers
+	finish func(http.Header)
+	taking *stall // limits each wait for the caller
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *informational) WriteHeader(status int) {
+	if status >= 100 && status < 200 {
+		// Only HTTP/2 sends a 101 as an informational answer. Upgrades are written by ReverseProxy.
+		if !w.modern || status == http.StatusSwitchingProtocols {
+			return
+		}
+		removeHopHeaders(w.Header())
+		w.finish(w.Header())
+	}
+
+	if _, typed := w.Header()["Content-Type"]; !typed {
+		w.Header()["Content-Type"] = nil // keeps net/http from guessing one
+	}
+
+	w.taking.begin()
+	defer w.taking.end(0)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [io.Writer].
+func (w *informational) Write(p []byte) (n int, err error) {
+	w.taking.begin()
+	defer func() { w.taking.end(n) }()
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError is for [http.ResponseController].
+func (w *informational) FlushError() error {
+	w.taking.begin()
+	defer w.taking.end(0)
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack is for [http.ResponseController]. Writes to the connection are limited
+// like writes of an answer.
+func (w *informational) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil && w.taking != nil {
+		conn = &boundedWriter{conn, w.taking.within}
+	}
+	return conn, buffered, err
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *informational) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// removeHopHeaders removes hop-by-hop fields.
+func removeHopHeaders(h http.Header) {
+	for _, list := range h["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for name := range h {
+		switch name {
+		case "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+			delete(h, name)
+		}
+	}
+	removeProxyHeaders(h)
+}
+
+// removeProxyHeaders removes fields between callers and proxies, such as Proxy-Authorization.
+func removeProxyHeaders(h http.Header) {
+	for name := range h {
+		if strings.HasPrefix(name, "Proxy-") {
+			delete(h, name)
+		}
+	}
 }

@@ -4,27 +4,29 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A body is read ahead up to mostAhead, in aheadTime at most.
+// A body is read ahead up to mostAhead bytes, in at most aheadTime.
 const (
 	mostAhead = 1 << 20
 	aheadTime = 10 * time.Second
 )
 
-// bodies are the bodies that are read ahead.
+// bodies limits the memory of bodies that are read ahead.
 type bodies struct {
-	most   int64 // how many bytes all of them may have together
+	most   int64 // bytes of all bodies together
 	used   atomic.Int64
-	within time.Duration // how long one of them may take
+	within time.Duration // time limit of one body
 }
 
-// take takes n bytes; false: there are not as many.
+// take reserves n bytes, or returns false if they exceed the limit.
 func (b *bodies) take(n int64) bool {
 	if b.used.Add(n) > b.most {
 		b.used.Add(-n)
@@ -33,10 +35,10 @@ func (b *bodies) take(n int64) bool {
 	return true
 }
 
-// readAhead reads a body before its request waits, because net/http does not notice that a
-// caller has left while there is more to read of its body (golang/go#23262). It leaves two kinds
-// of bodies alone: a caller that expects 100 Continue sends its body when the request has its start, and HTTP/2
-// notices by itself. free gives back the memory of the body, when the request is over.
+// readAhead reads a body before its request waits, because net/http cannot notice that a caller has left
+// while unread body remains (golang/go#23262). It skips two kinds of bodies: a caller that expects 100
+// Continue sends its body after the request has a start, and HTTP/2 notices by itself. free returns the
+// memory of the body after the request.
 func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(), _ *problem) {
 	free = func() {}
 	switch {
@@ -48,10 +50,11 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	}
 
 	deadline := http.NewResponseController(w)
-	_ = deadline.SetReadDeadline(time.Now().Add(b.within)) // where it is not supported the caller's context has to do
+	// Servers without deadlines have only the caller's context.
+	_ = deadline.SetReadDeadline(time.Now().Add(b.within))
 	begin, taken, err := b.read(r.Body, r.ContentLength)
 	free = func() { b.used.Add(-taken) }
-	if err == nil { // else nothing more is read
+	if err == nil { // after an error nothing more is read
 		_ = deadline.SetReadDeadline(time.Time{})
 	}
 
@@ -75,22 +78,22 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	return free, nil
 }
 
-// firstRead is the memory for the first bytes of a body.
+// firstRead is the first size of a body's buffer.
 const firstRead = 512
 
-// errBodiesFull says that there is no memory for more of a body.
+// errBodiesFull reports that all bodies together exceed the memory limit.
 var errBodiesFull = errors.New("proxy: the bodies of all requests are too large")
 
-// read reads a body up to its end, or to mostAhead bytes. It takes memory when there is something to put into that
-// memory, so that a caller takes none by saying how much will come. The length is negative if it is unknown. taken is
-// how much was taken, also beside an error.
+// read reads a body to its end, or up to mostAhead bytes. It reserves memory only for bytes that have
+// arrived, so that a caller cannot reserve memory by a large Content-Length. length is negative if unknown.
+// taken is the reserved memory, also with an error.
 func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, err error) {
 	whole := int64(mostAhead)
 	if length >= 0 {
 		whole = min(whole, length)
 	}
 
-	most := min(whole+1, mostAhead) // one more than the whole, so that the last read finds the end
+	most := min(whole+1, mostAhead) // one byte more than the whole, so that the last read finds the end
 
 	begin = make([]byte, 0, min(firstRead, most))
 	for {
@@ -106,7 +109,8 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 		switch {
 		case err == io.EOF:
 			if cap(begin)-len(begin) > firstRead {
-				begin = bytes.Clone(begin) // a body of unknown length keeps no more than it needs
+				// Shrink the buffer of a body of unknown length.
+				begin = bytes.Clone(begin)
 			}
 
 			length := int64(len(begin))
@@ -117,7 +121,8 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 			return begin, taken, err
 		case len(begin) == cap(begin):
 			more := min(2*int64(cap(begin)), most)
-			if more = min(more, whole); !b.take(more - taken) {
+			more = min(more, whole)
+			if !b.take(more - taken) {
 				return begin, taken, errBodiesFull
 			}
 
@@ -132,3 +137,219 @@ type wholeBody struct{ *bytes.Reader }
 
 // Close implements [io.Closer].
 func (wholeBody) Close() error { return nil }
+
+// An upload is an HTTP/1 body that is not read to its end when its request waits.
+//
+// The answer may begin before the upload has ended. The connection must then close after the answer.
+// Otherwise net/http would read the rest of the body before it sends the answer, while the caller may wait
+// for the answer and the upstream may still want the body.
+type upload struct {
+	io.Reader
+	body   io.ReadCloser
+	answer http.ResponseWriter
+	expect bool        // the caller sends the body only after the first read: Expect: 100-continue
+	left   int64       // remaining bytes, negative if unknown
+	begun  atomic.Bool // a read has happened
+	ended  atomic.Bool // the body has arrived completely
+}
+
+// Read implements [io.Reader].
+func (u *upload) Read(p []byte) (int, error) {
+	u.begun.Store(true)
+	n, err := u.Reader.Read(p)
+	if u.left > 0 {
+		u.left -= int64(n)
+	}
+	if u.left == 0 || err == io.EOF {
+		u.ended.Store(true)
+	}
+	return n, err
+}
+
+// Close implements [io.Closer]. It waits only restTime for the rest of the
+// body.
+func (u *upload) Close() error {
+	if !u.ended.Load() {
+		awaitLittle(u.answer)
+	}
+	if !u.begun.Load() {
+		return nil // net/http reads the rest after the answer
+	}
+	return u.body.Close()
+}
+
+// finish closes the upload after its answer was written, because net/http/httputil does not.
+func (u *upload) finish() {
+	if !u.ended.Load() && (u.begun.Load() || !u.expect) {
+		awaitLittle(u.answer)
+		linger(u.answer, u.body)
+	}
+	_ = u.Close()
+}
+
+// isOver reports whether the body has arrived completely. A nil upload has.
+func (u *upload) isOver() bool { return u == nil || u.ended.Load() }
+
+// restTime is how long the rest of an unwanted body is awaited.
+const restTime = time.Second
+
+// restBytes is how much of an unwanted body is read.
+const restBytes = 64 << 20
+
+// awaitLittle makes net/http wait at most restTime for the rest of an unwanted body.
+func awaitLittle(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTime))
+}
+
+// linger sends the answer, then reads the rest of an unwanted body for at most restTime, after awaitLittle.
+// Closing a connection with unread bytes resets the connection, and a reset can overtake the answer. The
+// server of net/http alone reads only 256 KiB, waits half a second, and closes.
+func linger(w http.ResponseWriter, body io.Reader) {
+	if err := http.NewResponseController(w).Flush(); err == nil {
+		_, _ = io.CopyN(io.Discard, body, restBytes)
+	}
+}
+
+// A stall limits how long a request waits for its caller in one direction. Silence of the upstream does not
+// count. Methods of a nil *stall do nothing.
+type stall struct {
+	within time.Duration
+	over   func() // ends the wait
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	awaited bool
+	since   time.Time     // begin of the wait
+	left    time.Duration // rest of within
+	moved   int           // bytes since left was reset
+}
+
+// leastMoved is how many bytes reset the limit, so that a caller cannot keep a
+// slot with a byte now and then.
+const leastMoved = 1 << 10
+
+// newStall returns a stall, or nil if within is negative.
+func newStall(within time.Duration, over func()) *stall {
+	if within < 0 {
+		return nil
+	}
+	return &stall{within: within, over: over, left: within}
+}
+
+// begin starts the clock: the caller is awaited.
+func (s *stall) begin() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.awaited, s.since = true, time.Now()
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.left, s.expire)
+		return
+	}
+	s.timer.Reset(s.left)
+}
+
+// end stops the clock: the caller has sent or taken n bytes.
+func (s *stall) end(n int) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.awaited = false
+	s.timer.Stop()
+	s.left -= time.Since(s.since)
+	s.moved += n
+	if s.moved >= leastMoved {
+		s.moved, s.left = 0, s.within
+	}
+}
+
+// lift removes the limit.
+func (s *stall) lift() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.over = func() {}
+}
+
+// expire ends a wait that is still on. It holds the mutex meanwhile, so that the handler does not return.
+func (s *stall) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.awaited {
+		s.over()
+	}
+}
+
+// watch limits how long a request waits for its caller.
+func (h *Handler) watch(w http.ResponseWriter, r *http.Request, c *call) {
+	c.sending = newStall(h.c.CallerIdle, func() {
+		c.place.refuse(newProblem(http.StatusRequestTimeout, "the caller has stopped in the middle of its body"))
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // wakes the blocked read, for which the base would wait
+	})
+	c.taking = newStall(h.c.CallerIdle, func() {
+		c.place.refuse(newProblem(http.StatusRequestTimeout, "the caller does not take its answer"))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // wakes the blocked write
+	})
+
+	if _, whole := r.Body.(wholeBody); !whole && r.Body != nil && r.Body != http.NoBody {
+		r.Body = &awaitedBody{r.Body, c}
+	}
+}
+
+// An awaitedBody is a body that is not read to its end.
+type awaitedBody struct {
+	io.ReadCloser
+	of *call
+}
+
+// Read implements [io.Reader].
+func (b *awaitedBody) Read(p []byte) (n int, err error) {
+	sending := b.of.sending
+	sending.begin()
+	defer func() { sending.end(n) }()
+	return b.ReadCloser.Read(p)
+}
+
+// boundWrites limits all further writes of the answer. The server resets the deadline for the next request.
+func (h *Handler) boundWrites(w http.ResponseWriter) {
+	if h.c.CallerIdle > 0 {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.c.CallerIdle + restTime))
+	}
+}
+
+// answered notes that the answer has begun. From then on both sides of a gRPC stream may be silent.
+func (c *call) answered(resp *http.Response) {
+	if strings.HasPrefix(resp.Request.Header.Get("Content-Type"), "application/grpc") {
+		c.sending.lift()
+	}
+}
+
+// A boundedWriter is a hijacked connection with a time limit for each write.
+type boundedWriter struct {
+	net.Conn
+	within time.Duration
+}
+
+// Write implements [net.Conn].
+func (c *boundedWriter) Write(p []byte) (int, error) {
+	_ = c.SetWriteDeadline(time.Now().Add(c.within))
+	return c.Conn.Write(p)
+}
+
+// CloseWrite closes the write side of the connection.
+func (c *boundedWriter) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}

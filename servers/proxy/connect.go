@@ -1,35 +1,41 @@
 package proxy
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
-// A tunnel without a byte for tunnelQuiet ends; and for endQuiet when the handler shuts down.
-// Some models think for minutes before they answer.
+// A tunnel ends after tunnelQuiet without a byte, or after endQuiet while the
+// handler shuts down. Some models think for minutes before they answer.
 const (
 	tunnelQuiet = 10 * time.Minute
 	endQuiet    = time.Second
 )
 
-// How long a caller in a tunnel may take for headers, and how long its connection may be unused,
-// where the server of the handler has no such bounds.
+// Limits for HTTP in a tunnel where the server of the handler has none: reading
+// headers, and idle connections.
 const (
 	headerTime = 10 * time.Second
 	unusedTime = 2 * time.Minute
 )
 
-// A connector serves CONNECT, by which programs with HTTP_PROXY ask for a tunnel to a host. Plain
-// HTTP in a tunnel is served request by request. TLS is refused, unless the table says that the tunnels of
-// the host are carried: then a connection costs one start, whatever the connection carries.
+// A connector serves CONNECT, by which clients with HTTP_PROXY ask for a tunnel to a host. Plain HTTP in a
+// tunnel is served request by request. TLS is refused unless the table allows tunnels to the host. An allowed
+// tunnel costs one start, whatever it carries.
 type connector struct {
 	known     *known
 	transport http.RoundTripper
@@ -50,6 +56,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
+	// Take a slot before anything that costs a start.
 	place := c.slots.enter(clientOf(r.RemoteAddr))
 	if place == nil {
 		c.refuse(w, r, newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").after(soon))
@@ -87,7 +94,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.carry(r)
 }
 
-// host returns the host to which a tunnel is asked for.
+// host returns the host of a CONNECT.
 func (c *connector) host(r *http.Request) (string, *problem) {
 	name, port := match.SplitPort(r.RequestURI)
 	switch {
@@ -106,11 +113,11 @@ func (c *connector) host(r *http.Request) (string, *problem) {
 // A tunnelled is one CONNECT.
 type tunnelled struct {
 	*connector
-	host      string // which it leads to
-	authority string // as the caller wrote it
+	host      string // its target
+	authority string // the target as the caller wrote it
 	caller    *taken
 	one       *tunnel
-	upstream  net.Conn // nil: there is none
+	upstream  net.Conn // nil before prepare
 	end       func()   // ends the use of upstream
 }
 
@@ -139,7 +146,7 @@ func (t *tunnelled) prepare(r *http.Request) *problem {
 	return nil
 }
 
-// blind returns why a connection of TLS to the host is not carried, or nil if it is carried.
+// blind returns the refusal of TLS to the host, or nil if TLS is allowed.
 func (t *tunnelled) blind(r *http.Request) *problem {
 	policy, why := "", "requests are counted, which TLS hides"
 	if t.known.table != nil {
@@ -175,21 +182,24 @@ func (t *tunnelled) hangUp() {
 	}
 }
 
-// carry does what the first bytes of the caller ask for.
+// carry serves the tunnel as its first bytes ask.
 func (t *tunnelled) carry(r *http.Request) {
 	switch tls, err := t.caller.speaksTLS(); {
 	case err != nil:
 		return
 	case !tls:
-		t.hangUp() // a start that was spent for nothing, at port 443 only
+		// Plain HTTP at port 443. The start of prepare is spent in vain.
+		t.hangUp()
 		t.serveHTTP(r)
 		return
 
+	// TLS at a port where HTTP was possible: get the start now, while watching that the caller stays.
 	case t.upstream == nil:
 		t.caller.asks.Store(true)
 		ctx, stop := t.caller.untilLeft(r.Context())
 		p := t.prepare(r.WithContext(ctx))
-		if stop(); p != nil {
+		stop()
+		if p != nil {
 			t.caller.refuseTLS()
 			return
 		}
@@ -200,17 +210,19 @@ func (t *tunnelled) carry(r *http.Request) {
 	pipe.run()
 }
 
-// serveHTTP serves the plain HTTP in a tunnel, under the bounds of the server that r has come to.
+// serveHTTP serves plain HTTP in a tunnel, with the limits of the server that got r.
 func (t *tunnelled) serveHTTP(r *http.Request) {
 	server := &http.Server{
-		Handler:           t.serve(t.authority),
-		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(r.Context()) },
-		ErrorLog:          log.New(io.Discard, "", 0), // of callers that do not keep to HTTP
+		Handler:     t.serve(t.authority),
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(r.Context()) },
+		// Discard errors of callers that break HTTP.
+		ErrorLog:          log.New(io.Discard, "", 0),
 		ReadHeaderTimeout: headerTime, IdleTimeout: unusedTime,
 	}
 
 	if outer, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok {
-		if outer.ErrorLog != nil { // a panic in a tunnel is told where the others are
+		// Log panics in a tunnel where the outer server logs.
+		if outer.ErrorLog != nil {
 			server.ErrorLog = outer.ErrorLog
 		}
 
@@ -226,9 +238,228 @@ func (t *tunnelled) serveHTTP(r *http.Request) {
 	listener := &single{conn: t.caller, stop: make(chan struct{})}
 	t.one.endBy(func() { go server.Shutdown(context.WithoutCancel(r.Context())) })
 	_ = server.Serve(listener)
-	if !listener.given { // it was shut down before
+	if !listener.given { // the server was shut down before
 		t.caller.Close()
 	}
 
 	<-t.caller.closed
+}
+
+// A taken is a hijacked connection of a CONNECT.
+type taken struct {
+	net.Conn
+	from   *bufio.Reader // reads conn, after the bytes that the server has read ahead
+	closed chan struct{}
+	once   sync.Once
+	within time.Duration // time limit of a write, 0 or less means no limit
+
+	used atomic.Int64 // time of the last byte, in Unix nanoseconds
+	asks atomic.Bool  // the last byte came from the caller, who may await an answer
+}
+
+// firstBytesTime is how long a tunnel may stay silent at first.
+const firstBytesTime = 10 * time.Second
+
+// take hijacks the connection of a CONNECT and answers 200.
+func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+
+	// Read through a new reader: a failed read of the server's reader would end the context of the request.
+	ahead, _ := buffered.Peek(buffered.Reader.Buffered())
+	from := bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), conn))
+	t := &taken{Conn: conn, from: from, closed: make(chan struct{}), within: within}
+	t.noteUse()
+	// Remove the server's deadlines.
+	_ = conn.SetDeadline(time.Time{})
+	_ = conn.SetWriteDeadline(time.Now().Add(firstBytesTime))
+
+	if _, err := t.Conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
+		t.Close()
+		return nil, err
+	}
+
+	return t, nil
+}
+
+// speaksTLS waits for the first bytes and reports whether they begin a TLS handshake.
+func (t *taken) speaksTLS() (bool, error) {
+	const handshake, version3 = 0x16, 0x03
+	_ = t.SetReadDeadline(time.Now().Add(firstBytesTime))
+	first, err := t.from.Peek(1)
+	if err == nil && first[0] == handshake {
+		first, err = t.from.Peek(2)
+	}
+	_ = t.SetDeadline(time.Time{})
+	return len(first) == 2 && first[1] == version3, err
+}
+
+// refuseTLS ends a tunnel in a TLS handshake with the alert access_denied.
+func (t *taken) refuseTLS() {
+	_ = t.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = t.Conn.Write([]byte{0x15, 0x03, 0x03, 0, 2, 2, 49})
+	t.Close()
+}
+
+// untilLeft returns a context that ends when the caller leaves. It watches the caller until stop is called or
+// the caller sends more.
+func (t *taken) untilLeft(ctx context.Context) (watched context.Context, stop func()) {
+	watched, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := t.from.Peek(t.from.Buffered() + 1)
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			cancel()
+		}
+	}()
+
+	return watched, func() {
+		_ = t.SetReadDeadline(time.Unix(1, 0))
+		<-done
+		_ = t.SetReadDeadline(time.Time{})
+	}
+}
+
+// noteUse notes that a byte was carried.
+func (t *taken) noteUse() { t.used.Store(time.Now().UnixNano()) }
+
+// Read implements [net.Conn].
+func (t *taken) Read(p []byte) (int, error) {
+	n, err := t.from.Read(p)
+	if n > 0 {
+		t.asks.Store(true)
+		t.noteUse()
+	}
+	return n, err
+}
+
+// Write implements [net.Conn].
+func (t *taken) Write(p []byte) (int, error) {
+	if t.within > 0 {
+		_ = t.SetWriteDeadline(time.Now().Add(t.within))
+	}
+
+	t.asks.Store(false) // before the caller can ask for more
+	n, err := t.Conn.Write(p)
+	if n > 0 {
+		t.noteUse()
+	}
+	return n, err
+}
+
+// Close implements [net.Conn].
+func (t *taken) Close() error {
+	t.once.Do(func() { close(t.closed) })
+	return t.Conn.Close()
+}
+
+// CloseWrite closes the write side, for pipes.
+func (t *taken) CloseWrite() error {
+	if half, ok := t.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return t.Close()
+}
+
+// A single is a listener that accepts one connection, then waits for the end of it.
+type single struct {
+	conn  *taken
+	given bool
+	stop  chan struct{}
+	once  sync.Once
+}
+
+// Accept implements [net.Listener].
+func (l *single) Accept() (net.Conn, error) {
+	if !l.given {
+		l.given = true
+		return l.conn, nil
+	}
+	select {
+	case <-l.stop:
+	case <-l.conn.closed:
+	}
+	return nil, net.ErrClosed
+}
+
+// Close implements [net.Listener].
+func (l *single) Close() error {
+	l.once.Do(func() { close(l.stop) })
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (l *single) Addr() net.Addr { return l.conn.LocalAddr() }
+
+// A pipe carries bytes between a caller and an upstream, both ways. It ends when both directions have ended,
+// or after a time without traffic.
+type pipe struct {
+	caller, upstream net.Conn
+	from             io.Reader // reads the caller's bytes
+	quiet            atomic.Int64
+	timer            *time.Timer
+}
+
+// pipeBuffer is the size of a direction's buffer: the largest TLS record.
+const pipeBuffer = 16 << 10
+
+// newPipe returns a pipe that ends after quiet without a byte.
+func newPipe(caller net.Conn, from io.Reader, upstream net.Conn, quiet time.Duration) *pipe {
+	p := &pipe{caller: caller, upstream: upstream, from: from}
+	p.quiet.Store(int64(quiet))
+	p.timer = time.AfterFunc(quiet, p.close)
+	return p
+}
+
+// run carries bytes until the pipe ends.
+func (p *pipe) run() {
+	var ways sync.WaitGroup
+	ways.Go(func() { p.carry(p.upstream, p.from) })
+	ways.Go(func() { p.carry(p.caller, p.upstream) })
+	ways.Wait()
+	p.timer.Stop()
+	p.close()
+}
+
+// carry carries bytes in one direction. A peer that has finished sending may still receive.
+func (p *pipe) carry(to net.Conn, from io.Reader) {
+	buf := make([]byte, pipeBuffer)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			p.noteUse()
+			if _, failed := to.Write(buf[:n]); failed != nil {
+				err = failed
+			}
+		}
+
+		if err == nil {
+			continue
+		}
+
+		half, ok := to.(interface{ CloseWrite() error })
+		if err != io.EOF || !ok || half.CloseWrite() != nil {
+			p.close()
+		}
+
+		return
+	}
+}
+
+// noteUse notes that a byte was carried.
+func (p *pipe) noteUse() { p.timer.Reset(time.Duration(p.quiet.Load())) }
+
+// endWhenQuiet shortens the time without a byte after which the pipe ends.
+func (p *pipe) endWhenQuiet(quiet time.Duration) {
+	p.quiet.Store(int64(quiet))
+	p.noteUse()
+}
+
+// close ends the pipe.
+func (p *pipe) close() {
+	p.caller.Close()
+	p.upstream.Close()
 }

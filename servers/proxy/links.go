@@ -5,19 +5,20 @@ import (
 	"strings"
 )
 
-// linkFields are the fields of answers that hold one link each. The field Link has several.
+// linkFields are the fields of an answer with one link each. The field Link has
+// several.
 var linkFields = []string{"Location", "Content-Location"}
 
-// links sees to it that a caller that follows the links of an answer stays with the proxy, and that no credential for
-// one API goes to another one: a link to another host of the policies leads to another origin of the proxy, or
-// stays as the API has sent it.
+// links rewrites links in answers so that a caller that follows one stays with the proxy. A link to a
+// different host of the policies leads to a different origin of the proxy, or stays unchanged, so that a
+// client does not send the credential of one API to the next.
 type links struct {
 	known   *known
-	outside func(host string) // is told of links that are left as they are
+	outside func(host string) // is told of links that bypass the proxy
 }
 
-// rewrite makes of the links to hosts of the policies, in the header of an answer, what the caller
-// of a route writes to reach them. What follows the host stays as it is, byte for byte.
+// rewrite replaces the origin of each link to a host of the policies by the caller's address of that host.
+// Path, query and fragment stay byte for byte.
 func (l *links) rewrite(h http.Header, to *route) {
 	for _, name := range linkFields {
 		for i, link := range h[name] {
@@ -29,14 +30,15 @@ func (l *links) rewrite(h http.Header, to *route) {
 	}
 }
 
-// rewriteList rewrites the links in angle brackets of a field Link (RFC 8288). Brackets in the
-// quoted values of parameters are text.
+// rewriteList rewrites the links in angle brackets of a field Link (RFC 8288). Brackets inside quoted
+// parameters are text.
 func (l *links) rewriteList(list string, to *route) string {
 	var out strings.Builder
 	for quoted := false; list != ""; {
 		end := endOf(list, `"<\`)
 		out.WriteString(list[:end])
-		if list = list[end:]; list == "" {
+		list = list[end:]
+		if list == "" {
 			break
 		}
 
@@ -66,12 +68,13 @@ func (l *links) rewriteList(list string, to *route) string {
 	return out.String()
 }
 
-// rewriteLink returns a link as the caller of a route writes it. A link relative to the path of
-// the request stays, unless it leads above the root of the API: for the caller another API may begin there.
+// rewriteLink returns a link for the caller of a route. A relative link stays unless it leads above the root
+// of the API, where the caller's path would reach a different API.
 func (l *links) rewriteLink(link string, to *route) string {
-	link = strings.ReplaceAll(link, "\t", "") // clients that read URLs as browsers do leave tabs out
+	// Clients that parse URLs like browsers drop tabs and read a backslash as a slash.
+	link = strings.ReplaceAll(link, "\t", "")
 	end := endOf(link, "?#")
-	link = strings.ReplaceAll(link[:end], `\`, "/") + link[end:] // and take a backslash for a slash
+	link = strings.ReplaceAll(link[:end], `\`, "/") + link[end:]
 
 	scheme, host, rest, ok := splitLink(link)
 	switch {
@@ -89,14 +92,14 @@ func (l *links) rewriteLink(link string, to *route) string {
 	}
 
 	switch plain := withoutPort(scheme, host); {
-	case !isHost(host): // or a user's name stands before the host
+	case !isHost(host): // or user information precedes the host
 	case sameHost(plain, to.target.Host), sameHost(plain, to.field):
 		return to.here + belowRoot(rest, to)
 	case to.others != "" && l.known.has(plain):
 		return to.others + plain + belowRoot(rest, to)
 	case to.byProxy && scheme != "https:":
 		if _, _, known := l.known.meant(host); known {
-			return link // which comes to the proxy as it is
+			return link // the client sends it to the proxy as it is
 		}
 	}
 
@@ -104,8 +107,8 @@ func (l *links) rewriteLink(link string, to *route) string {
 	return link
 }
 
-// belowRoot returns a path, with its query and fragment, without the dot segments that lead above the root, which
-// mean nothing there (RFC 3986, 5.2.4). Where paths of several APIs have one root, they would lead to another API.
+// belowRoot returns a path, with query and fragment, without the dot segments that lead above the root. At
+// the upstream they mean nothing (RFC 3986, 5.2.4). Behind the proxy they would lead to a different API.
 func belowRoot(rest string, to *route) string {
 	end := endOf(rest, "?#")
 	path, above := strings.TrimPrefix(rest[:end], "/"), false
@@ -125,14 +128,14 @@ func belowRoot(rest string, to *route) string {
 	}
 
 	if !above {
-		return rest // byte for byte
+		return rest // keep it byte for byte
 	}
 
 	return "/" + strings.Join(kept, "/") + rest[end:]
 }
 
-// splitLink cuts "https://host/path" or "//host/path"; false: the link has no host, or is for
-// another protocol.
+// splitLink splits "https://host/path" or "//host/path". ok is false for a link without a host, or with a
+// scheme that is not http or https.
 func splitLink(link string) (scheme, host, rest string, ok bool) {
 	scheme, rest, ok = strings.Cut(link, "//")
 	scheme = strings.ToLower(scheme)
@@ -143,7 +146,7 @@ func splitLink(link string) (scheme, host, rest string, ok bool) {
 	return scheme, rest[:end], rest[end:], true
 }
 
-// withoutPort returns the host of a link without the port that its scheme implies.
+// withoutPort removes the default port of a link's scheme from its host.
 func withoutPort(scheme, host string) string {
 	if scheme != "https:" {
 		if plain, ok := strings.CutSuffix(host, ":80"); ok {

@@ -1,27 +1,179 @@
+// Package proxy is an HTTP handler that keeps programs in any language within
+// the policies of a [throttle.Transport]. A program reaches an upstream by a
+// base URL:
+//
+//	http://127.0.0.1:7070/oapi.dingtalk.com/topapi/user/get?id=1
+//
+// The handler holds the request until the policies have room, and sends it to
+// https://oapi.dingtalk.com/topapi/user/get?id=1. Path, query and body are
+// forwarded byte for byte. The command "throttle proxy" serves this handler.
+//
+// A caller may also name the host in the Host field, connect to an address that
+// serves one host ([Handler.Upstream]), or set HTTP_PROXY and request http
+// URLs, which the handler forwards over https. TLS tunnels hide the requests
+// that policies count. The handler refuses them, except to hosts that
+// [NewTable] lists. Links in answers are rewritten so that a caller that
+// follows a link stays with the proxy.
+//
+// The server of the handler should enable HTTP/2 without TLS for gRPC callers:
+// see [http.Protocols]. Before the server ends, call [Handler.Stop], then
+// [Handler.Shutdown]. [throttle.Config.Observe] of the transport must call
+// [Observe].
+//
+// net/http logs unsolicited bytes from an upstream to the standard logger. They
+// may hold secrets: redirect the output of package log.
+//
+// Answers of the proxy itself have "Via: 1.1 throttle" and a body of
+// application/problem+json. Answers of the upstream have neither, unless the
+// upstream set them.
 package proxy
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httputil"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/wishes"
 )
 
-// errEnding says that the handler shuts down.
+// Defaults of a [Config].
+const (
+	DefaultMaxWait       = 5 * time.Second
+	DefaultHeld          = 256
+	DefaultHeldPerBudget = 128
+	DefaultTunnels       = 256
+	DefaultCallerIdle    = 30 * time.Second
+)
+
+// Config configures a [Handler].
+type Config struct {
+	// Transport sends the requests. It is a [throttle.Transport] whose base
+	// comes from [NewBase]. Required.
+	Transport http.RoundTripper
+
+	// Hosts reports whether callers may reach a host, given as "host" or
+	// "host:port". See [Hosts]. Many goroutines call it, once per request.
+	// Defaults to [Table.Has] of Table. Required without a Table.
+	Hosts func(host string) bool
+
+	// Table returns the table of the policies in force: see [NewTable]. The
+	// table resolves hosts without a port, and lists the hosts to which TLS
+	// tunnels are allowed. Many goroutines call it, once per request. Defaults
+	// to nil: a host without a port means port 443, and TLS tunnels are
+	// refused.
+	Table func() *Table
+
+	// MaxWait limits how long a request is held. A caller can shorten the wait
+	// with the header "Prefer: wait=2". [throttle.NoWait] holds nothing.
+	// [throttle.Forever] holds a request until its caller leaves. Defaults to
+	// [DefaultMaxWait].
+	MaxWait time.Duration
+
+	// Held limits how many requests wait at once. Further requests are refused
+	// with 503. A body occupies at most 1 MiB of memory, and all bodies
+	// together at most Held MiB, including bodies of requests already on their
+	// way. A body that exceeds the sum is refused with 503. Defaults to
+	// [DefaultHeld].
+	Held int
+
+	// HeldPerBudget limits how many requests wait at once for one budget, so
+	// that one busy key cannot fill the queue. Further requests are refused
+	// with 503. It needs [Observe]. Defaults to [DefaultHeldPerBudget].
+	HeldPerBudget int
+
+	// Tunnels limits how many CONNECT tunnels are open at once. When all are
+	// taken, a new tunnel evicts a tunnel that has been idle for 5 seconds.
+	// Candidates belong to the client itself or to clients with more tunnels.
+	// The eviction order is: the client with the most tunnels, then tunnels
+	// whose last byte came from the upstream, then the longest idle. A client
+	// is an IPv4 address or an IPv6 /64. If no tunnel qualifies, the new tunnel
+	// is refused with 503. A negative number refuses all tunnels. Defaults to
+	// [DefaultTunnels].
+	Tunnels int
+
+	// Token is the secret that callers must send: as "Proxy-Authorization:
+	// Bearer TOKEN", or as a Basic password in Proxy-Authorization. Callers
+	// that can only set a base URL use http://throttle:TOKEN@…/, which becomes
+	// Basic in Authorization. The token has at least 22 characters of letters,
+	// digits and "-._~+/=", which can encode 128 random bits. The token is
+	// never forwarded. Defaults to "": anyone may send requests.
+	Token string
+
+	// Waiting serves paths under /v1/ of the handler's own address to
+	// authorized callers. If Waiting has a method Serves(path string) bool, it
+	// gets only the paths for which Serves returns true. Defaults to nil: paths
+	// under /v1/ are ordinary paths.
+	Waiting http.Handler
+
+	// LetIn is called for each authorized request, by many goroutines. Defaults
+	// to nil: no callback.
+	LetIn func(r *http.Request)
+
+	// CallerIdle limits how long a caller may stall: transfer less than 1 KiB
+	// of the request body or of the answer. A request that stalls is ended,
+	// with 408 if the answer has not begun, so that a stalled caller holds no
+	// slot. Silence of the upstream is not limited, nor is silence in a gRPC
+	// stream after the answer has begun. A negative duration means no limit.
+	// Defaults to [DefaultCallerIdle].
+	CallerIdle time.Duration
+
+	// Local admits only requests whose Host field is localhost, a loopback
+	// address or a host of the policies. It defends against DNS rebinding: a
+	// web page whose name resolves to this machine. Requests over a Unix socket
+	// may have any Host field. Defaults to false.
+	Local bool
+
+	// OutsideLink is called with the host of each link in Location,
+	// Content-Location or Link that bypasses the handler. Such a link stays
+	// unchanged. Many goroutines call it. Defaults to nil: no callback.
+	OutsideLink func(host string)
+
+	// BlindTunnel is called with the detail of the 403 for each TLS tunnel that
+	// is refused because a policy needs to see inside. Most clients show their
+	// users only the status. Many goroutines call it. Defaults to nil: no
+	// callback.
+	BlindTunnel func(detail string)
+}
+
+// check returns all mistakes in the configuration. The default of Hosts is already set.
+func (c *Config) check() error {
+	var mistakes []error
+	if c.Transport == nil {
+		mistakes = append(mistakes, errors.New("proxy: Config.Transport is missing: use throttle.New"))
+	}
+	if c.Hosts == nil {
+		mistakes = append(mistakes, errors.New("proxy: Config.Hosts is missing: set Hosts, or Table"))
+	}
+	if c.Held < 0 {
+		mistakes = append(mistakes, fmt.Errorf("proxy: Config.Held is %d: use 1 or more, or 0 for %d", c.Held, DefaultHeld))
+	}
+	if c.HeldPerBudget < 0 {
+		mistakes = append(mistakes, fmt.Errorf("proxy: Config.HeldPerBudget is %d: use 1 or more, or 0 for %d", c.HeldPerBudget, DefaultHeldPerBudget))
+	}
+	if c.Token != "" && !isToken(c.Token) {
+		mistakes = append(mistakes, errToken)
+	}
+
+	return errors.Join(mistakes...)
+}
+
+// errEnding reports an upgrade that arrives while the handler shuts down.
 var errEnding = errors.New("proxy: the handler shuts down")
 
-// errStatus says that an answer has a status that no answer has.
+// errStatus reports an answer whose status is not a number of three digits.
 var errStatus = errors.New("proxy: the upstream has answered with a status that is none")
 
-// A Handler sends requests on, each when it has its start. It is safe for concurrent use.
+// Handler holds requests until the policies have room, then forwards them. It
+// is safe for concurrent use. Create it with [New].
 type Handler struct {
 	c       Config
 	token   token
@@ -36,7 +188,7 @@ type Handler struct {
 	connect connector
 }
 
-// New returns a handler.
+// New returns a handler, or an error that lists all mistakes in c.
 func New(c Config) (*Handler, error) {
 	if c.Hosts == nil && c.Table != nil {
 		c.Hosts = func(host string) bool { return c.Table().Has(host) }
@@ -79,7 +231,7 @@ func New(c Config) (*Handler, error) {
 		Transport:      c.Transport,
 		FlushInterval:  -1,
 		BufferPool:     new(buffers),
-		ErrorLog:       log.New(io.Discard, "", 0), // errors of streams, which callers see as well
+		ErrorLog:       log.New(io.Discard, "", 0), // callers see stream errors themselves
 		ModifyResponse: h.finish,
 		ErrorHandler:   h.answerError,
 	}
@@ -89,6 +241,7 @@ func New(c Config) (*Handler, error) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// A web page cannot reach a Unix socket, so the Host field does not matter there.
 	p := h.inadmissible(r, h.c.Local && !onSocket(r), &h.token)
 	if p == nil {
 		p = h.fromOtherPage(r)
@@ -102,7 +255,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.send(w, h.token.remove(r), h.route)
 }
 
-// route returns the route of a request that is for one of many hosts, or for the handler itself.
+// route returns the route of a request to one of many hosts, or to the handler itself.
 func (h *Handler) route(r *http.Request, k *known) (*route, *problem) {
 	switch {
 	case r.Method == http.MethodConnect:
@@ -113,7 +266,7 @@ func (h *Handler) route(r *http.Request, k *known) (*route, *problem) {
 	return routeOf(r, k)
 }
 
-// isWaiting reports whether a path and query are those of [Config.Waiting].
+// isWaiting reports whether [Config.Waiting] serves a path and query.
 func (h *Handler) isWaiting(uri string) bool {
 	if !strings.HasPrefix(uri, "/v1/") {
 		return false
@@ -122,9 +275,10 @@ func (h *Handler) isWaiting(uri string) bool {
 	return !ok || some.Serves(uri[:endOf(uri, "?")])
 }
 
-// Upstream returns a handler that sends all its requests to one of the hosts, and shares
-// everything else with h. It is for an address of its own: programs that drop the path of a base URL
-// reach the host there. While no policy names the host, it answers that.
+// Upstream returns a handler that sends all requests to one host and shares all
+// state with h. It is meant for an address of its own: programs that drop the
+// path of a base URL can still reach the host there. While no policy names the
+// host, it answers 403.
 func (h *Handler) Upstream(host string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := h.inadmissible(r, h.c.Local && onLoopback(r), &h.token)
@@ -142,7 +296,7 @@ func (h *Handler) Upstream(host string) http.Handler {
 	})
 }
 
-// tunnelled returns a handler for the requests in a tunnel, whose CONNECT had the token.
+// tunnelled returns the handler for requests in a tunnel. The token was checked at CONNECT.
 func (h *Handler) tunnelled(authority string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := h.inadmissible(r, false, new(token)); p != nil {
@@ -153,12 +307,14 @@ func (h *Handler) tunnelled(authority string) http.Handler {
 	})
 }
 
-// Shutdown lets the connections end that callers have taken over, by CONNECT or by an upgrade, which
-// [http.Server.Shutdown] does not know. Plain HTTP ends when its requests have their answers, and
-// TLS when nothing was carried for a second. What is left is cut when ctx ends. There are no new ones.
+// Shutdown ends hijacked connections gracefully: tunnels and upgraded
+// connections, which [http.Server.Shutdown] does not know. Plain HTTP ends
+// after the requests in flight, TLS after a second without traffic. When ctx
+// ends, Shutdown cuts the remaining connections and returns the error of ctx.
+// New tunnels are refused.
 func (h *Handler) Shutdown(ctx context.Context) error { return h.tunnels.shutdown(ctx) }
 
-// send sends a request on that was let in, by a route.
+// send forwards an authorized request by its route.
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*http.Request, *known) (*route, *problem)) {
 	to, p := routeOf(r, &h.known)
 	if p != nil {
@@ -171,7 +327,8 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		return
 	}
 
-	free, p := h.bodies.readAhead(w, r) // before the request waits: no slow caller takes a place
+	// Read the body before the request waits, so that a slow caller takes no place.
+	free, p := h.bodies.readAhead(w, r)
 	defer free()
 
 	if p != nil {
@@ -188,13 +345,15 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	defer c.endWait()
 
 	c.to = to
+	// An upgraded connection outlives the request. Shutdown ends it by this context.
 	if r.Header.Get("Upgrade") != "" {
 		ctx, cut := context.WithCancel(r.Context())
 		defer cut()
 		c.cut, r = cut, r.WithContext(ctx)
 	}
 
-	if c.upload, _ = r.Body.(*upload); c.upload != nil {
+	c.upload, _ = r.Body.(*upload)
+	if c.upload != nil {
 		defer c.upload.finish()
 	}
 
@@ -204,11 +363,12 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	defer h.countAborted(c)
 	defer c.leaveTunnel()
 	answer := &informational{w, r.ProtoAtLeast(1, 1), func(early http.Header) { h.links.rewrite(early, to) }, c.taking}
-	defer h.boundWrites(w) // of what the server sends when this returns
+	// Bound also the bytes that the server writes after this function returns.
+	defer h.boundWrites(w)
 	h.proxy.ServeHTTP(answer, r)
 }
 
-// hold counts a request as one that waits, until its call says otherwise.
+// hold takes a place in the queue for a request. The call gives the place back.
 func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
 	ctx, refuse := context.WithCancelCause(r.Context())
 	place, p := h.held.enter(refuse)
@@ -223,14 +383,14 @@ func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
 	return r.WithContext(c.trace(ctx)), c, nil
 }
 
-// answer sends an answer of the proxy itself.
+// answer sends an answer of the proxy itself, and counts it.
 func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 	h.counts.refused[p.reason].Add(1)
 	h.boundWrites(w)
 	p.write(w)
 }
 
-// refuse answers a request that is not held.
+// refuse answers a request that was never held.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	_, whole := r.Body.(wholeBody)
 	unread := !whole && r.ContentLength != 0 && r.ProtoMajor == 1
@@ -238,7 +398,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 		hangUp(w)
 	}
 	if p.Status == http.StatusProxyAuthRequired {
-		w.Header().Set("Connection", "close") // a connection without the token takes no place of others
+		// Close the connection: a caller without the token must not keep one open.
+		w.Header().Set("Connection", "close")
 	}
 
 	h.answer(w, p)
@@ -248,14 +409,14 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	}
 }
 
-// hangUp lets the connection end behind the answer, without its body: net/http would read the body
-// before it sends the answer, and behind it, however slowly the body comes.
+// hangUp closes the connection after the answer, without reading the rest of the body. Otherwise net/http
+// would read the body before and after the answer, however slowly the body arrives.
 func hangUp(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
 	awaitLittle(w)
 }
 
-// answerError answers a request that has no answer of the upstream, because of err.
+// answerError answers a request that got no answer from the upstream because of err.
 func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	c := callOf(r.Context())
 	p, refused := errors.AsType[*problem](context.Cause(r.Context()))
@@ -266,21 +427,23 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	case errors.Is(r.Context().Err(), context.Canceled):
 		c.left = true
 		h.counts.left.Add(1)
-		panic(http.ErrAbortHandler) // the caller has gone: its connection ends without an answer
+		// The caller has gone, so the connection ends without an answer.
+		panic(http.ErrAbortHandler)
 
 	default:
 		p = problemOf(err)
 	}
 
-	if p.timing = c.timing(); !c.upload.isOver() {
+	p.timing = c.timing()
+	if !c.upload.isOver() {
 		hangUp(w)
 	}
 
 	h.answer(w, p)
 }
 
-// countAborted counts an answer that ends in the middle. It is called when ServeHTTP returns, or
-// panics with [http.ErrAbortHandler], for which the server ends the connection and logs nothing.
+// countAborted counts answers that end in the middle. It runs when ServeHTTP returns or panics with
+// [http.ErrAbortHandler], which makes the server drop the connection without logging.
 func (h *Handler) countAborted(c *call) {
 	if v := recover(); v != nil {
 		if v == http.ErrAbortHandler && !c.left {
@@ -290,26 +453,28 @@ func (h *Handler) countAborted(c *call) {
 	}
 }
 
-// Stop lets no request in any more: it is refused with 503. Requests that wait must have started
-// within a time. Those that are known to start later are refused now, if the handler has
-// [Observe], and the others then. Answers go on.
+// Stop refuses new requests with 503. Requests that wait get a start within the
+// given time or are refused: at once if their start is known to be later, which
+// needs [Observe], otherwise when the time is over. Answers in progress
+// continue.
 func (h *Handler) Stop(within time.Duration) { h.held.stop(time.Now().Add(within)) }
 
-// Stats returns what the handler does, and has done.
+// Stats returns the counters of the handler.
 func (h *Handler) Stats() Stats {
 	s := h.counts.stats()
 	s.Held, s.BodyBytes, s.TunnelsEnded = h.held.count(), h.bodies.used.Load(), h.connect.slots.endedForRoom()
 	return s
 }
 
-// inadmissible returns why a request is not let in, whatever it is for; nil: it is. local: only
-// programs of this machine are.
+// inadmissible returns the refusal of a request that may not enter, whatever its target, or nil. With local,
+// only programs on this machine may enter.
 func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 	if local && !h.known.admits(r) {
 		return newProblem(http.StatusForbidden, "this proxy is reached as localhost, by an address of the loopback, or by the name of a host of its policies")
 	}
 
-	asPost := *r // so that a page's GET is checked, too: it spends quota
+	// Check every method like POST: a GET from a web page spends quota, too.
+	asPost := *r
 	asPost.Method = http.MethodPost
 	if h.origins.Check(&asPost) != nil {
 		return newProblem(http.StatusForbidden, "this proxy is not for pages of other origins in a browser")
@@ -324,8 +489,9 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 	return nil
 }
 
-// fromOtherPage returns why a request is refused that a page of another origin has caused, as far as its Referer tells.
-// To an address that is not on the loopback browsers send by http neither Origin nor Sec-Fetch-Site with a GET.
+// fromOtherPage returns the refusal of a request that a page of a foreign origin caused, judged by Referer,
+// or nil. For plain http to an address that is not loopback, browsers send neither Origin nor Sec-Fetch-Site
+// with a GET.
 func (h *Handler) fromOtherPage(r *http.Request) *problem {
 	if h.c.Local || h.token.required || onSocket(r) || !strings.HasPrefix(r.RequestURI, "/") {
 		return nil
@@ -338,10 +504,9 @@ func (h *Handler) fromOtherPage(r *http.Request) *problem {
 	return newProblem(http.StatusForbidden, "this proxy is not for pages of other origins in a browser")
 }
 
-// finish says in an answer of the upstream how long its request was held, leads its links back to
-// the caller's way, and lets its trailers follow: HTTP/1 has none behind a body whose length is
-// known, and HTTP/2 has. It fails when the answer is an upgrade and the handler ends, and when the
-// answer has a status for which net/http panics.
+// finish completes an answer of the upstream: it adds the time that the request was held, rewrites links, and
+// keeps trailers. HTTP/1 cannot send trailers after a body of known length, so Content-Length goes. It fails
+// for an upgrade while the handler shuts down, and for a status at which net/http would panic.
 func (h *Handler) finish(resp *http.Response) error {
 	if resp.StatusCode < 100 || resp.StatusCode > 999 {
 		return errStatus
@@ -367,4 +532,50 @@ func (h *Handler) finish(resp *http.Response) error {
 	}
 
 	return nil
+}
+
+// copyBuffer is the size of a buffer that copies an answer.
+const copyBuffer = 32 << 10
+
+// buffers is a pool of copy buffers. It implements [httputil.BufferPool].
+type buffers struct{ pool sync.Pool }
+
+// Get implements [httputil.BufferPool].
+func (b *buffers) Get() []byte {
+	if free, ok := b.pool.Get().(*[copyBuffer]byte); ok {
+		return free[:]
+	}
+	return make([]byte, copyBuffer)
+}
+
+// Put implements [httputil.BufferPool].
+func (b *buffers) Put(free []byte) { b.pool.Put((*[copyBuffer]byte)(free)) }
+
+// rewrite turns the caller's request into the request to the upstream.
+func rewrite(pr *httputil.ProxyRequest) {
+	to := callOf(pr.In.Context()).to
+	target := *to.target
+	pr.Out.URL, pr.Out.Host = &target, to.field
+	pr.Out.Trailer = pr.In.Trailer // the server fills in the trailer after the body
+	removeProxyHeaders(pr.Out.Header)
+	pr.Out.Header.Add("Via", via)
+	// Pass on no upgrade except to WebSocket: inside h2c no policy would see requests.
+	if !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") {
+		pr.Out.Header.Del("Upgrade")
+		pr.Out.Header.Del("Connection")
+	}
+}
+
+// isReadable reports whether policies can read an answer with this Content-Encoding.
+func isReadable(h http.Header) bool {
+	for _, list := range h["Content-Encoding"] {
+		for coding := range strings.SplitSeq(list, ",") {
+			switch strings.ToLower(strings.TrimSpace(coding)) {
+			case "", "identity", "gzip", "x-gzip", "deflate":
+			default:
+				return false
+			}
+		}
+	}
+	return true
 }

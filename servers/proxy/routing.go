@@ -3,13 +3,32 @@ package proxy
 import (
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
-// routeOf returns the route of a request that is for one of many hosts: the one in its Host
-// field, in an absolute form, or at the begin of its path.
+// A route says where a request goes, and how its caller addresses hosts.
+type route struct {
+	target *url.URL
+	field  string // Host field of the request to the upstream
+
+	here string // how the caller writes the origin of the target: "http://127.0.0.1:7070/api.example.com"
+	root string // prefix of the caller's paths: "/api.example.com"
+
+	// others is the prefix by which the caller reaches further hosts, such as "http://localhost:7070/".
+	// Clients treat it as a different origin from here, so they send no credential across. "" means that
+	// there is no such origin.
+	others string
+
+	byProxy bool // the caller writes "http://" before a host, and sends the request to the proxy
+
+	instead http.Handler // serves the request instead of forwarding it, or nil
+}
+
+// routeOf returns the route of a request to one of many hosts: by the Host field, by the absolute form of the
+// request target, or by the first path segment.
 func routeOf(r *http.Request, k *known) (*route, *problem) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return absoluteRoute(r, k)
@@ -20,8 +39,8 @@ func routeOf(r *http.Request, k *known) (*route, *problem) {
 	return prefixRoute(r, r.RequestURI, k)
 }
 
-// ownPath returns the path and query of a request that is for the address of the handler itself; ""
-// if it is for a host in another way than by its path.
+// ownPath returns the path and query of a request to the handler's own address. It returns "" if the request
+// names a host by its Host field or by its absolute form.
 func (k *known) ownPath(r *http.Request) string {
 	if _, _, ok := k.field(r); ok {
 		return ""
@@ -35,7 +54,7 @@ func (k *known) ownPath(r *http.Request) string {
 	return ""
 }
 
-// prefixRoute is the route of "/host/path".
+// prefixRoute returns the route of "/host/path".
 func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	host, rest := splitPrefix(uri)
 	if !isHost(host) {
@@ -53,7 +72,7 @@ func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	return newRoute(host, host, rest, back)
 }
 
-// absoluteRoute is the route of "http://host/path", as programs with HTTP_PROXY write it.
+// absoluteRoute returns the route of "http://host/path", as clients with HTTP_PROXY send it.
 func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	scheme, authority, rest, ok := splitAbsolute(r.RequestURI)
 	if !ok {
@@ -62,6 +81,7 @@ func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	if isOwn(r, authority) {
 		return prefixRoute(r, rest, k)
 	}
+	// Without a scheme of https, a missing port means any port of the table.
 	if scheme == "https" && !hasPort(authority) {
 		authority += ":443"
 	}
@@ -74,7 +94,7 @@ func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
-// tunnelRoute is the route of a request in a tunnel to an authority.
+// tunnelRoute returns the route of a request in a tunnel to an authority.
 func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem) {
 	host, name, ok := k.meant(authority)
 	if !ok {
@@ -86,7 +106,8 @@ func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem)
 
 	field, rest := r.Host, r.RequestURI
 	if !strings.HasPrefix(rest, "/") {
-		if _, field, rest, ok = splitAbsolute(rest); !ok {
+		_, field, rest, ok = splitAbsolute(rest)
+		if !ok {
 			return nil, newProblem(http.StatusBadRequest, "the target of the request is no path and no URL of http")
 		}
 	}
@@ -98,7 +119,7 @@ func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem)
 	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
-// upstreamRoute is the route of a request that has come in where everything is for one host.
+// upstreamRoute returns the route of a request at an address that serves one host.
 func upstreamRoute(r *http.Request, host string, k *known) (*route, *problem) {
 	if !k.has(host) {
 		return nil, newProblem(http.StatusForbidden, "no policy names the host of this address any more")
@@ -121,7 +142,7 @@ func upstreamRoute(r *http.Request, host string, k *known) (*route, *problem) {
 	return newRoute(host, name, rest, route{here: origin(r)})
 }
 
-// newRoute completes a route with its target: "/path?query" at a host.
+// newRoute completes a route with its target, "/path?query" at a host.
 func newRoute(host, name, rest string, back route) (*route, *problem) {
 	target, ok := newTarget(host, rest)
 	if !ok {
@@ -136,10 +157,10 @@ func lostHost() *problem {
 	return newProblem(http.StatusForbidden, "no policy names this host: a client that takes its path for one from the root drops the host of the API from the base URL; the waiting API has /v1/acquire, /v1/release, /v1/settle, /v1/penalize and /v1/openapi.yaml")
 }
 
-// unnamed is the answer to a request for a host that is not in the file.
+// unnamed is the answer to a request for a host that no policy names.
 func unnamed() *problem { return newProblem(http.StatusForbidden, "no policy names this host") }
 
-// origin returns how a caller writes the address of the proxy; "" if it does not say.
+// origin returns the caller's address of the proxy, or "" if the Host field is not usable.
 func origin(r *http.Request) string {
 	switch {
 	case !isHost(r.Host):
@@ -150,16 +171,17 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// otherOrigin returns what a caller of the loopback puts before another host than that of its request: the same
-// address under another name, 127.0.0.1 for localhost and the other way round. Clients drop Authorization and cookies
-// when a redirect leads from one to the other. It is empty if the caller has not written such an address.
+// otherOrigin returns the prefix by which a loopback caller reaches a different host: the same address under
+// its second name, 127.0.0.1 for localhost and vice versa. Clients drop Authorization and cookies when a
+// redirect crosses from one name to the second. It returns "" if the caller uses neither name.
 func otherOrigin(r *http.Request) string {
 	name, port := match.SplitPort(r.Host)
 	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 
 	switch {
 	case r.TLS != nil:
-		return "" // a certificate may be for one name alone
+		// A certificate may be valid for one of the names only.
+		return ""
 	case name == "127.0.0.1", name == "[::1]":
 		return "http://localhost" + port + "/"
 	case !strings.EqualFold(name, "localhost"):
@@ -169,4 +191,98 @@ func otherOrigin(r *http.Request) string {
 	}
 
 	return "http://127.0.0.1" + port + "/"
+}
+
+// splitPrefix splits "/host/path?query" before the path.
+func splitPrefix(uri string) (host, rest string) {
+	rest = strings.TrimPrefix(uri, "/")
+	end := endOf(rest, "/?")
+	return rest[:end], rest[end:]
+}
+
+// splitAbsolute splits "http://host/path?query". It refuses a user and a password.
+func splitAbsolute(uri string) (scheme, host, rest string, ok bool) {
+	scheme, rest, ok = strings.Cut(uri, "://")
+	scheme = strings.ToLower(scheme)
+	if !ok || scheme != "http" && scheme != "https" {
+		return "", "", "", false
+	}
+	end := endOf(rest, "/?")
+	return scheme, rest[:end], rest[end:], isHost(rest[:end])
+}
+
+// endOf returns the index of the first of some characters in s, or the length of s.
+func endOf(s, chars string) int {
+	if i := strings.IndexAny(s, chars); i >= 0 {
+		return i
+	}
+	return len(s)
+}
+
+// isHost reports whether s has only characters of hosts and ports, so that it cannot be read as a different
+// part of a URL.
+func isHost(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-._:[]", c)
+	})
+}
+
+// newTarget returns a URL whose path and query are sent byte for byte, or false if no such URL exists.
+func newTarget(host, rest string) (*url.URL, bool) {
+	path, query, hasQuery := strings.Cut(rest, "?")
+	if path != "" && path[0] != '/' || strings.ContainsFunc(rest, breaksLine) || match.HidesDots(path) {
+		return nil, false
+	}
+
+	u := &url.URL{Scheme: "https", Host: host, RawPath: path, RawQuery: query, ForceQuery: hasQuery && query == ""}
+	var err error
+	if u.Path, err = url.PathUnescape(path); err != nil {
+		return nil, false
+	}
+	if u.EscapedPath() == path {
+		return u, true
+	}
+
+	u.Opaque = path // keeps characters that net/url would escape
+	return u, !strings.HasPrefix(path, "//")
+}
+
+// breaksLine reports whether a character would end the request target, or the line, in HTTP/1.
+func breaksLine(c rune) bool { return c <= ' ' || c == 0x7f }
+
+// dots returns 1 for the path segment ".", 2 for "..", encoded or not, and 0 for all further segments.
+func dots(seg string) int {
+	switch decoded, _ := url.PathUnescape(seg); decoded {
+	case ".":
+		return 1
+	case "..":
+		return 2
+	}
+	return 0
+}
+
+// sameHost reports whether two hosts are the same over https.
+func sameHost(a, b string) bool { return canonical(a) == canonical(b) }
+
+// canonical returns an https host in the form for comparisons.
+func canonical(host string) string {
+	name, port := match.SplitPort(host)
+	if port == ":443" {
+		port = ""
+	}
+	return strings.TrimSuffix(strings.ToLower(name), ".") + port
+}
+
+// hasPort reports whether a host has a port.
+func hasPort(host string) bool {
+	_, port := match.SplitPort(host)
+	return port != ""
+}
+
+// withPort returns an https host with its port.
+func withPort(host string) string {
+	if hasPort(host) {
+		return host
+	}
+	return host + ":443"
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -10,29 +11,31 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/internal/loopback"
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
-// A Table is what policies say of hosts: which of them may be reached, at which port, and what
-// must be seen of a request there. It never changes and is safe for concurrent use.
+// Table is the view of the policies on hosts: which hosts callers may reach, at
+// which port, and which parts of a request a policy must see. It is immutable
+// and safe for concurrent use. Create it with [NewTable].
 type Table struct {
-	named *match.Index // a pattern for each policy that names a host
-	all   *match.Index // a pattern for the host of each policy, at the same position as in readers
-	ports []string     // those that patterns write, ascending
+	named *match.Index // one pattern per policy that names a host
+	all   *match.Index // the host pattern of each policy, at the same index as in readers
+	ports []string     // ports in the patterns, ascending
 
 	readers []reader
-	blind   map[string]bool // hosts, with their ports, to which tunnels of TLS are carried
+	blind   map[string]bool // hosts with ports to which TLS tunnels are allowed
 }
 
-// A reader is a policy with what it reads of a request, or of an answer, that TLS hides.
-type reader struct{ policy, reads string } // reads is "" if it needs only the host
+// A reader is a policy and the part of a request or answer that it must see, hidden by TLS.
+type reader struct{ policy, reads string } // reads is "" if the policy needs only the host
 
-// NewTable returns the table of policies. A pattern without a port is for port 443 alone. A
-// pattern without a host, or one whose host is nothing but wildcards, names none.
+// NewTable returns the table of policies. A pattern without a port means port
+// 443. A pattern without a host, or with wildcards only, names no host.
 //
-// Tunnels are the hosts, as "host" or "host:port", to which tunnels of TLS are carried. The limits of such a
-// host count connections there, and neither count nor hold the requests inside. Tunnels to other hosts are
-// refused: see [Table.Blind].
+// tunnels lists the hosts, as "host" or "host:port", to which TLS tunnels are
+// allowed. Limits of such a host count tunnels, and neither count nor hold the
+// requests inside. Tunnels to further hosts are refused: see [Table.Blind].
 func NewTable(policies []throttle.Policy, tunnels ...string) *Table {
 	t := &Table{readers: make([]reader, len(policies)), blind: make(map[string]bool)}
 	for _, host := range tunnels {
@@ -67,7 +70,7 @@ func NewTable(policies []throttle.Policy, tunnels ...string) *Table {
 	return t
 }
 
-// splitPattern cuts "METHOD host/path".
+// splitPattern splits "METHOD host/path".
 func splitPattern(pattern string) (method, host, path string) {
 	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
 		method, pattern = pattern[:i], strings.TrimLeft(pattern[i:], " \t")
@@ -76,8 +79,8 @@ func splitPattern(pattern string) (method, host, path string) {
 	return method, host, path
 }
 
-// parsedOrAll returns the pattern of all that is at a host, or of everything where there is no
-// such pattern.
+// parsedOrAll returns the pattern that matches everything at a host, or everything at all if the host is no
+// valid pattern.
 func parsedOrAll(host string) *match.Pattern {
 	if p, err := match.Parse(host + "/"); err == nil {
 		return p
@@ -86,7 +89,7 @@ func parsedOrAll(host string) *match.Pattern {
 	return p
 }
 
-// namesLabel reports whether a label of a host is no wildcard.
+// namesLabel reports whether at least one label of a host is not a wildcard.
 func namesLabel(host string) bool {
 	for label := range strings.SplitSeq(host, ".") {
 		if label != "" && label != "*" && label[0] != '{' {
@@ -96,7 +99,7 @@ func namesLabel(host string) bool {
 	return false
 }
 
-// comparePorts puts the port of https first.
+// comparePorts orders ports ascending, with 443 first.
 func comparePorts(a, b string) int {
 	rank := func(port string) int {
 		n, _ := strconv.Atoi(port)
@@ -108,7 +111,8 @@ func comparePorts(a, b string) int {
 	return rank(a) - rank(b)
 }
 
-// readsOf returns what a policy reads that TLS hides. A policy in Shadow needs nothing.
+// readsOf returns the part of a request or answer that a policy must see, or "" for none. A policy in Shadow
+// needs nothing.
 func readsOf(p *throttle.Policy, method, path string) string {
 	switch {
 	case p.Shadow:
@@ -130,8 +134,8 @@ func readsOf(p *throttle.Policy, method, path string) string {
 	return ""
 }
 
-// readsRetryAfterOnly reports whether a policy reads no more of answers than a policy that does not ask for
-// it: the default, or nothing.
+// readsRetryAfterOnly reports whether read is one of the default readers, which look only at status and
+// Retry-After.
 func readsRetryAfterOnly(read func(*http.Response) throttle.Answer) bool {
 	if read == nil {
 		return true
@@ -140,11 +144,10 @@ func readsRetryAfterOnly(read func(*http.Response) throttle.Answer) bool {
 	return at == reflect.ValueOf(throttle.RetryAfter).Pointer() || at == reflect.ValueOf(feedback.LeaveOpen).Pointer()
 }
 
-// Has reports whether a policy names a host, which is "host" or "host:port".
+// Has reports whether a policy names a host, given as "host" or "host:port".
 func (t *Table) Has(host string) bool { return len(t.named.Match(nil, requestTo(host))) > 0 }
 
-// atAnyPort returns the host of the table that a name without a port means: at port 443 or else
-// at the lowest port.
+// atAnyPort resolves a host without a port: port 443 if the table has it, otherwise the lowest port.
 func (t *Table) atAnyPort(name string) (host string, ok bool) {
 	if t.Has(name) {
 		return name, true
@@ -157,8 +160,9 @@ func (t *Table) atAnyPort(name string) (host string, ok bool) {
 	return "", false
 }
 
-// Blind says why tunnels of TLS to a host are refused, which is "host" or "host:port", and names the policy
-// that needs to see what TLS hides. Why is empty if such tunnels are carried.
+// Blind returns why TLS tunnels to a host, given as "host" or "host:port", are
+// refused, and the policy that must see inside. why is "" if the tunnels are
+// allowed.
 func (t *Table) Blind(host string) (policy, why string) {
 	matched := t.all.Match(nil, requestTo(withPort(host)))
 	for _, i := range matched {
@@ -178,7 +182,98 @@ func (t *Table) Blind(host string) (policy, why string) {
 	return policy, "it counts requests, which TLS hides, and \"tunnels\" of the policy file does not list the host"
 }
 
-// requestTo returns a request that is looked up to find a host.
+// requestTo returns a request for a lookup by host.
 func requestTo(host string) *http.Request {
 	return &http.Request{URL: &url.URL{Scheme: "https", Host: host, Path: "/"}}
+}
+
+// Hosts returns a function for [Config.Hosts] that reports whether one of the
+// policies names a host.
+func Hosts(policies []throttle.Policy) func(host string) bool { return NewTable(policies).Has }
+
+// known resolves hosts that callers name.
+type known struct {
+	has   func(host string) bool
+	table func() *Table // nil without a table
+}
+
+// atAnyPort resolves a host without a port, or with port 80: a caller speaks plain HTTP to the proxy, which
+// forwards over https.
+func (k *known) atAnyPort(name string) (host string, ok bool) {
+	if k.table != nil {
+		return k.table().atAnyPort(name)
+	}
+	return name, k.has(name)
+}
+
+// meant returns the host that http://authority/ means, and the Host field for it. ok is false if no policy
+// names the host.
+func (k *known) meant(authority string) (host, name string, ok bool) {
+	name, port := match.SplitPort(authority)
+	switch port {
+	case "", ":", ":80":
+		host, ok = k.atAnyPort(name)
+		return host, name, ok
+	case ":443":
+		return name, name, k.has(name)
+	}
+	return authority, authority, k.has(authority)
+}
+
+// field returns the host that the Host field of a request means. ok is false if the field names the proxy
+// itself, or a host without a policy.
+func (k *known) field(r *http.Request) (host, name string, ok bool) {
+	switch {
+	case loopback.IsHost(r.Host) || !isHost(r.Host):
+		return "", "", false
+	case k.has(r.Host):
+		return r.Host, r.Host, true
+	}
+	authority := r.Host
+	if name, port := match.SplitPort(authority); port != "" && port[1:] == ownPort(r) {
+		authority = name
+	}
+	return k.meant(authority)
+}
+
+// admits reports whether a request names this machine or a host of the policies. A request in absolute form
+// or for a tunnel is meant for a proxy, and no web page can send it.
+func (k *known) admits(r *http.Request) bool {
+	if loopback.IsHost(r.Host) || !strings.HasPrefix(r.RequestURI, "/") {
+		return true
+	}
+	_, _, ok := k.field(r)
+	return ok
+}
+
+// ownPort returns the local port of the connection, or "".
+func ownPort(r *http.Request) string {
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		if _, port, err := net.SplitHostPort(at.String()); err == nil {
+			return port
+		}
+	}
+	return ""
+}
+
+// isOwn reports whether an authority is the local address of the connection.
+func isOwn(r *http.Request, authority string) bool {
+	name, port := match.SplitPort(authority)
+	if port == "" {
+		port = ":80"
+	}
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && port[1:] == ownPort(r) && (loopback.IsHost(name) || at.String() == authority)
+}
+
+// onLoopback reports whether the connection came in at a loopback address.
+func onLoopback(r *http.Request) bool {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && at.IP.IsLoopback()
+}
+
+// onSocket reports whether the connection came in by a Unix socket, which no web page can reach.
+func onSocket(r *http.Request) bool {
+	_, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr)
+	return ok
 }

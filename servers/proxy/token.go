@@ -9,36 +9,35 @@ import (
 	"strings"
 )
 
-// shortestToken is how many characters of base64 have 128 bits.
+// shortestToken is how many base64 characters encode 128 bits.
 const shortestToken = 22
 
-// tokenUser is the user of a base URL whose password is the token.
+// tokenUser is the user name in a base URL whose password is the token.
 const tokenUser = "throttle"
 
 var errToken = errors.New(`proxy: Config.Token needs 22 characters or more, of letters, digits and "-._~+/=": "openssl rand -hex 32" prints such a token`)
 
-// isToken reports whether a token can be sent in a header as it is, and can have 128 random bits.
+// isToken reports whether a token fits into a header unchanged and can encode 128 random bits.
 func isToken(s string) bool {
 	return len(s) >= shortestToken && !strings.ContainsFunc(s, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-._~+/=", c)
 	})
 }
 
-// A token is what callers must send.
+// A token is the secret of authorized callers.
 type token struct {
 	required bool
-	sum      [sha256.Size]byte // of the token, so that a comparison takes as long for all lengths
+	sum      [sha256.Size]byte // hash of the token, so that a comparison takes the same time for all lengths
 }
 
 func newToken(text string) token { return token{text != "", sha256.Sum256([]byte(text))} }
 
-// isIn reports whether a request with these headers has the token, or needs none.
+// isIn reports whether headers have the token, or whether none is required.
 func (t *token) isIn(h http.Header) bool {
 	return !t.required || slices.ContainsFunc(h["Proxy-Authorization"], t.isCredential) || slices.ContainsFunc(h["Authorization"], t.isUser)
 }
 
-// remove returns the request without the token, if there is one, so that nothing that comes later
-// can send it on.
+// remove returns the request without the token, so that no later step can forward it.
 func (t *token) remove(r *http.Request) *http.Request {
 	if !t.required {
 		return r
@@ -63,14 +62,14 @@ func (t *token) isCredential(value string) bool {
 	return ok && t.equals(password)
 }
 
-// isUser reports whether a value of Authorization has the token, as clients send it that have the
-// token in their URL. An API's own user and password are another value.
+// isUser reports whether a value of Authorization has the token, as clients send it whose base URL has the
+// token. The API's own user and password do not match.
 func (t *token) isUser(value string) bool {
 	user, password, ok := basic(value)
 	return ok && user == tokenUser && t.equals(password)
 }
 
-// basic reads the credentials of Basic.
+// basic parses Basic credentials.
 func basic(value string) (user, password string, ok bool) {
 	return (&http.Request{Header: http.Header{"Authorization": {value}}}).BasicAuth()
 }

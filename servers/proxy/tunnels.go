@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// tunnels are the connections that callers have taken over: those of CONNECT, and those that
-// were upgraded. An [http.Server] does not know them any more.
+// tunnels are the hijacked connections: tunnels of CONNECT, and upgraded connections. An [http.Server] no
+// longer knows them.
 type tunnels struct {
 	mu     sync.Mutex
 	all    map[*tunnel]bool
 	ending bool
-	empty  chan struct{} // closed when there is none any more, while ending
+	empty  chan struct{} // closed when the last tunnel ends, while ending
 }
 
-// A tunnel is one of them.
+// A tunnel is one hijacked connection.
 type tunnel struct {
 	of  *tunnels
-	end func() // lets it end when it is quiet
-	cut func() // ends it
+	end func() // ends it when it is quiet
+	cut func() // ends it at once
 }
 
-// add adds a tunnel with the way to end it; false: the handler ends.
+// add adds a tunnel and the functions that end it. It returns false while the handler shuts down.
 func (t *tunnels) add(end, cut func()) (*tunnel, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,7 +39,7 @@ func (t *tunnels) add(end, cut func()) (*tunnel, bool) {
 	return one, true
 }
 
-// endBy sets how a tunnel is let end.
+// endBy replaces the function that ends a tunnel gracefully.
 func (one *tunnel) endBy(end func()) {
 	one.of.mu.Lock()
 	one.end = end
@@ -55,12 +55,13 @@ func (one *tunnel) leave() {
 	t := one.of
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if delete(t.all, one); len(t.all) == 0 && t.ending {
+	delete(t.all, one)
+	if len(t.all) == 0 && t.ending {
 		close(t.empty)
 	}
 }
 
-// shutdown lets all tunnels end, and ends what is left of them with ctx. There are no new ones.
+// shutdown ends all tunnels gracefully, and cuts the remaining ones when ctx ends. It refuses new tunnels.
 func (t *tunnels) shutdown(ctx context.Context) error {
 	ends, empty := t.beginEnding()
 	for _, end := range ends {
@@ -83,7 +84,7 @@ func (t *tunnels) shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// beginEnding takes no tunnel any more, and returns how those that are there are let end.
+// beginEnding refuses new tunnels and returns the functions that end the open tunnels gracefully.
 func (t *tunnels) beginEnding() (ends []func(), empty <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,28 +100,28 @@ func (t *tunnels) beginEnding() (ends []func(), empty <-chan struct{}) {
 	return ends, t.empty
 }
 
-// unusedTunnel is how long a tunnel has carried nothing when it makes room for another tunnel.
+// unusedTunnel is how long a tunnel must be idle before it can be evicted.
 const unusedTunnel = 5 * time.Second
 
-// slots are the places of the tunnels of CONNECT. When all are taken, a tunnel that nobody uses makes room, so that no
-// client keeps the others out with tunnels that it leaves idle.
+// slots are the places of CONNECT tunnels. When all are taken, an idle tunnel is evicted, so that no client
+// can starve the rest with idle tunnels.
 type slots struct {
 	most int
 
 	mu    sync.Mutex
 	all   map[*slot]bool
-	of    map[netip.Prefix]int // how many slots each client has
-	ended int64                // how many tunnels have made room
+	of    map[netip.Prefix]int // number of slots by client
+	ended int64                // number of evicted tunnels
 }
 
 // A slot is the place of one tunnel.
 type slot struct {
 	client netip.Prefix
-	caller *taken // the connection that the tunnel ends with; nil before there is one
+	caller *taken // hijacked connection, nil before the hijack
 }
 
-// clientOf returns the client that an address with its port is of: an address of IPv4, or a /64 of IPv6, of which one
-// machine has as many addresses as it likes. All callers by sockets of Unix are one client.
+// clientOf returns the client of an address with port: an IPv4 address, or an IPv6 /64, in which one machine
+// can take any number of addresses. All callers over Unix sockets are one client.
 func clientOf(address string) netip.Prefix {
 	at, _ := netip.ParseAddrPort(address)
 	ip := at.Addr().Unmap().WithZone("")
@@ -129,7 +130,7 @@ func clientOf(address string) netip.Prefix {
 	return client
 }
 
-// enter takes a slot for a client. It returns nil if all slots are taken and none of them makes room.
+// enter takes a slot for a client, or returns nil if all are taken and none can be evicted.
 func (s *slots) enter(client netip.Prefix) *slot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,19 +166,20 @@ func (s *slots) leave(one *slot) {
 	s.remove(one)
 }
 
-// remove takes a slot out, once. It is called with the mutex.
+// remove takes a slot out, once. The mutex is held.
 func (s *slots) remove(one *slot) {
 	if !s.all[one] {
 		return
 	}
 	delete(s.all, one)
-	if s.of[one.client]--; s.of[one.client] == 0 {
+	s.of[one.client]--
+	if s.of[one.client] == 0 {
 		delete(s.of, one.client)
 	}
 }
 
-// makeRoom ends the tunnel that is missed least, and reports whether there is one that may be ended for a client. It is
-// called with the mutex.
+// makeRoom evicts the least valuable tunnel that a client may evict, and reports whether there was one. The
+// mutex is held.
 func (s *slots) makeRoom(client netip.Prefix) bool {
 	latest := time.Now().Add(-unusedTunnel).UnixNano()
 	var least *slot
@@ -186,7 +188,7 @@ func (s *slots) makeRoom(client netip.Prefix) bool {
 			continue
 		}
 
-		// A client takes nothing from clients that have no more than itself.
+		// A client evicts tunnels of its own, or of clients with more tunnels.
 		if one.client != client && s.of[one.client] <= s.of[client] {
 			continue
 		}
@@ -206,8 +208,8 @@ func (s *slots) makeRoom(client netip.Prefix) bool {
 	return true
 }
 
-// compare orders slots by how much their tunnels are missed: least of all one of the client with the most tunnels, then one
-// whose last byte was not the caller's, then the one that was used the longest time ago.
+// compare orders slots for eviction: first the client with the most tunnels, then tunnels whose last byte
+// came from the upstream, then the longest idle.
 func (s *slots) compare(a, b *slot) int {
 	return cmp.Or(
 		cmp.Compare(s.of[b.client], s.of[a.client]),
@@ -227,7 +229,7 @@ func compareBools(a, b bool) int {
 	return 1
 }
 
-// endedForRoom returns how many tunnels have made room.
+// endedForRoom returns the number of evicted tunnels.
 func (s *slots) endedForRoom() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,6 +2,11 @@ package waitapi
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"net/http"
 	"sync"
 	"time"
@@ -10,9 +15,9 @@ import (
 	"github.com/fleetthrottle/throttle/internal/problem"
 )
 
-// A permitState says what a permit holds, and what it may become:
+// A permitState says what a permit holds, and its transitions:
 //
-//	state      the permit holds     and becomes
+//	state      the permit holds     becomes
 //	acquiring  a place in line      held, when its start has come;
 //	                                gone, if it is refused, or the last caller that waits for it leaves
 //	held       a start, and slots   gone, if it is released or expires, or no caller could be answered;
@@ -26,45 +31,45 @@ const (
 	gone
 )
 
-// An acquired is the answer to a caller that has its permit.
+// An acquired is the answer to a caller with a permit.
 type acquired struct {
 	Permit   string  `json:"permit"`
 	Waited   float64 `json:"waited"`           // in seconds
-	Policy   string  `json:"policy,omitempty"` // what held the caller last
+	Policy   string  `json:"policy,omitempty"` // the policy that held the caller last
 	Lifetime float64 `json:"lifetime"`         // in seconds
 }
 
-// A permit is what a caller acquires, from its first request on. The mutex of the table guards it.
+// A permit exists from its caller's first request on. The mutex of the table guards it.
 type permit struct {
-	key     digest // zero: the caller named none
-	body    digest // of what was asked for
+	key     digest // zero without an Idempotency-Key
+	body    digest // hash of demands and lifetime
 	budgets []budget
 
 	state   permitState
-	callers int                // callers that wait for the permit, or whose answers are written
-	ready   chan struct{}      // closed when the permit is not acquiring any more
+	callers int                // callers that wait for the permit, or whose answers are being written
+	ready   chan struct{}      // closed when the permit leaves acquiring
 	leave   context.CancelFunc // ends the wait
 	err     error              // why it is gone
 
-	name     string // "": it was not held yet
+	name     string // "" before it was held
 	inner    *throttle.Permit
 	lifetime time.Duration
 	expiry   time.Time
 	timer    *time.Timer
-	answered bool          // an answer may have arrived, since the permit was acquired last
-	begun    bool          // the caller has said something about the work
-	released bool          // the caller has said that the work is over
-	change   chan struct{} // has an element while inner is settled or penalized
+	answered bool          // an answer may have arrived since the permit was acquired last
+	begun    bool          // the caller has settled or penalized
+	released bool          // the caller has released it
+	change   chan struct{} // semaphore for settling and penalizing inner
 }
 
 // A table has the permits of a handler.
 //
-// No method asks the store, which may take its time, while mu is held: the others would wait for it. A
-// method takes a permit out of the table under mu, and gives back what the permit holds afterwards. That
-// is safe because a permit that is gone stays gone, so one method alone gives it back.
+// No method calls the store while it holds mu, because a slow store would block all callers. A method removes
+// a permit from the table under mu, and gives back its start and slots afterwards. A permit that is gone
+// stays gone, so exactly one method gives it back.
 type table struct {
 	c       Config
-	waiting chan struct{} // has an element for each caller that waits
+	waiting chan struct{} // semaphore of waiting callers
 	bodies  bodies
 	names   *namer
 
@@ -74,7 +79,7 @@ type table struct {
 
 	mu     sync.Mutex
 	closed bool
-	count  int // of permits that are acquiring or held
+	count  int // permits that are acquiring or held
 	byName map[string]*permit
 	byKey  map[digest]*permit
 }
@@ -85,10 +90,10 @@ func newTable(c Config) *table {
 	return t
 }
 
-// releasesAtOnce is how many permits close releases at once.
+// releasesAtOnce is how many permits close releases in parallel.
 const releasesAtOnce = 64
 
-// close is [Handler.Close].
+// close implements [Handler.Close].
 func (t *table) close(ctx context.Context) error {
 	t.closeForAll(ctx)
 	t.stop(errClosed)
@@ -107,8 +112,8 @@ func (t *table) close(ctx context.Context) error {
 	}
 }
 
-// closeForAll closes the table, takes all permits that are held out of it, and begins to release them.
-// What is not released when ctx ends stays as it is.
+// closeForAll closes the table, removes all held permits, and starts to release them. Permits not released
+// when ctx ends stay charged.
 func (t *table) closeForAll(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,7 +141,7 @@ func (t *table) closeForAll(ctx context.Context) {
 	}
 }
 
-// join has a caller wait for a permit: for that of its key, or for another one.
+// join adds a caller to the permit of its key, or to a new permit.
 func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +158,8 @@ func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 		}
 
 		p = &permit{key: q.key, body: q.body, budgets: q.budgets, lifetime: q.lifetime, change: make(chan struct{}, 1)}
-		if t.count++; q.key != (digest{}) {
+		t.count++
+		if q.key != (digest{}) {
 			t.byKey[q.key] = p
 		}
 
@@ -169,7 +175,7 @@ func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 	case p.begun:
 		return nil, problem.New(http.StatusConflict, "the work of this Idempotency-Key has begun: use another key")
 	case p.state == held:
-		// The caller has had no answer. An answer now must be for a start that is now.
+		// The caller has had no answer yet. A repeated answer needs a start that is now.
 		t.acquirePermit(p, q, func(ctx context.Context) (*throttle.Permit, error) { return p.inner, p.inner.Renew(ctx) })
 	}
 
@@ -177,8 +183,8 @@ func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 	return p, nil
 }
 
-// acquirePermit has a permit acquire its start. Its context bounds the wait alone: a permit
-// ends with its lifetime, also if its caller has vanished. t.mu is held.
+// acquirePermit starts to acquire a permit. Its context limits only the wait: the permit itself ends with its
+// lifetime, even if its caller has vanished. t.mu is held.
 func (t *table) acquirePermit(p *permit, q *acquireRequest, acquire func(context.Context) (*throttle.Permit, error)) {
 	var ctx context.Context
 	ctx, p.leave = context.WithCancel(throttle.WithWaitOnly(throttle.WithPriority(throttle.WithMaxWait(t.ctx, q.wait), q.priority)))
@@ -190,15 +196,15 @@ func (t *table) acquirePermit(p *permit, q *acquireRequest, acquire func(context
 	})
 }
 
-// endWait notes how the wait for a permit has ended.
+// endWait handles the end of the wait for a permit.
 func (t *table) endWait(p *permit, inner *throttle.Permit, err error) {
 	if giveBack := t.noteEnd(p, inner, err); giveBack != nil {
 		giveBack()
 	}
 }
 
-// noteEnd is endWait without asking the store: it returns how to give back what nobody wants. Nil means
-// that there is nothing to give back.
+// noteEnd is the part of endWait under the mutex. It returns the function that gives back a start nobody
+// wants, or nil.
 func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -249,13 +255,14 @@ func (t *table) drop(p *permit, why error) {
 	}
 }
 
-// expire releases a permit whose time is over.
+// expire releases a permit at the end of its lifetime.
 func (t *table) expire(p *permit) {
 	t.mu.Lock()
 	over := p.state == held && !time.Now().Before(p.expiry)
 	if over {
 		t.drop(p, errGone)
 	}
+	// Call the store without the mutex.
 	t.mu.Unlock()
 
 	if over {
@@ -263,9 +270,9 @@ func (t *table) expire(p *permit) {
 	}
 }
 
-// left notes that a caller waits no more. With answered it has an answer, or may have one. If
-// none has, and no other waits, the permit gives back what it holds, unless its work has begun: an answer
-// before has arrived then.
+// left notes that a caller no longer waits. answered means that the caller may have an answer. If no caller
+// may have one, and none waits, the permit gives back its start and slots, unless its work has begun: an
+// earlier answer has arrived then.
 func (t *table) left(p *permit, answered bool) {
 	t.mu.Lock()
 	p.callers--
@@ -283,12 +290,12 @@ func (t *table) left(p *permit, answered bool) {
 	case wasHeld:
 		p.inner.Cancel()
 	default:
-		p.leave() // endWait gives back what the wait may have come to
+		p.leave() // endWait gives back a start that comes too late
 	}
 }
 
-// outcome returns what a caller of a permit is answered: that it is held, or why it is gone. Until
-// then it returns a channel to wait for.
+// outcome returns the answer for the callers of a permit, or why the permit is gone, or a channel to wait on
+// while it is acquiring.
 func (t *table) outcome(p *permit) (answer *acquired, ready <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -305,7 +312,7 @@ func (t *table) outcome(p *permit) (answer *acquired, ready <-chan struct{}, err
 // brief returns a duration in seconds, with three decimals.
 func brief(d time.Duration) float64 { return d.Truncate(time.Millisecond).Seconds() }
 
-// find returns the permit of a name that is held.
+// find returns the held permit of a name.
 func (t *table) find(name string) (*permit, *problem.Problem) {
 	p := t.byName[name]
 	switch known, over := t.names.knows(name); {
@@ -319,4 +326,51 @@ func (t *table) find(name string) (*permit, *problem.Problem) {
 		return nil, problem.New(http.StatusGone, "the permit has expired, or was released")
 	}
 	return nil, problem.New(http.StatusGone, "the permit was released")
+}
+
+// Parts of a permit's name, in bytes.
+const (
+	nameRandom = 16
+	nameExpiry = 8 // when the first lifetime ends, in nanoseconds since the handler was created
+	nameMAC    = 16
+)
+
+// A namer creates names of permits that nobody can guess. A name proves that this handler created it, so the
+// handler remembers nothing of a permit that is gone.
+type namer struct {
+	secret [32]byte
+	begun  time.Time
+}
+
+func newNamer() *namer {
+	n := &namer{begun: time.Now()}
+	rand.Read(n.secret[:]) // never fails
+	return n
+}
+
+// name returns the name of a permit.
+func (n *namer) name(expiry time.Time) string {
+	b := make([]byte, nameRandom, nameRandom+nameExpiry+nameMAC)
+	rand.Read(b)
+	b = binary.BigEndian.AppendUint64(b, uint64(expiry.Sub(n.begun)))
+	return base64.RawURLEncoding.EncodeToString(append(b, n.mac(b)...))
+}
+
+// knows reports whether the handler created a name, and whether the permit's first lifetime is over.
+func (n *namer) knows(name string) (known, over bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(name)
+	if err != nil || len(b) != nameRandom+nameExpiry+nameMAC {
+		return false, false
+	}
+	b, mac := b[:nameRandom+nameExpiry], b[nameRandom+nameExpiry:]
+	if !hmac.Equal(mac, n.mac(b)) {
+		return false, false
+	}
+	return true, time.Since(n.begun) >= time.Duration(binary.BigEndian.Uint64(b[nameRandom:]))
+}
+
+func (n *namer) mac(b []byte) []byte {
+	h := hmac.New(sha256.New, n.secret[:])
+	h.Write(b)
+	return h.Sum(nil)[:nameMAC]
 }

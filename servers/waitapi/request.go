@@ -1,42 +1,50 @@
 package waitapi
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"hash/maphash"
+	"io"
 	"math"
+	"mime"
 	"net/http"
+	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/problem"
 	"github.com/fleetthrottle/throttle/internal/wishes"
 )
 
-// A digest stands for a caller's key, or for what a caller asks for.
+// A digest is a hash of an Idempotency-Key, or of the demands and lifetime.
 type digest [sha256.Size]byte
 
-// mostDemands is how many demands one permit has at most.
+// mostDemands is how many demands one permit may have.
 const mostDemands = 32
 
-// An acquireRequest is what a caller wants to acquire.
+// An acquireRequest is a parsed /v1/acquire.
 type acquireRequest struct {
 	demands  []throttle.Demand
 	budgets  []budget
 	wait     time.Duration // as for throttle.WithMaxWait
 	priority throttle.Priority
 	lifetime time.Duration
-	aside    bool            // the caller wants a place in place of a long wait
-	place    *throttle.Place // that it has; nil: none
-	key      digest          // zero: the caller names none
+	aside    bool            // the caller prefers a place to a long wait
+	place    *throttle.Place // the caller's place, or nil
+	key      digest          // zero without an Idempotency-Key
 	body     digest
 }
 
-// readAcquire returns what a request asks for.
+// readAcquire parses a request.
 func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) (*acquireRequest, *problem.Problem) {
 	q := &acquireRequest{priority: wishes.Priority(r.Header), lifetime: c.Lifetime, wait: wishes.MaxWait(r.Header, c.MaxWait), aside: prefersAside(r.Header)}
 	key, bad := keyOf(r.Header)
@@ -71,7 +79,8 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 	}
 
 	if key != "" {
-		same, _ := json.Marshal([]any{q.demands, q.lifetime}) // without the place: who lost an answer may have an older one. It never fails; a repeat may wait in another way
+		// Leave the place out: a caller that lost an answer may have an older place. Marshal never fails.
+		same, _ := json.Marshal([]any{q.demands, q.lifetime})
 		q.key, q.body = sha256.Sum256([]byte(key)), sha256.Sum256(same)
 	}
 
@@ -82,7 +91,7 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 	return q, nil
 }
 
-// readDemand reads one of the demands.
+// readDemand parses one demand.
 func readDemand(d *reader, raw json.RawMessage, at string, c *Config) throttle.Demand {
 	var demand throttle.Demand
 	var free bool
@@ -111,7 +120,7 @@ func (d *reader) policy(to *string, limiters *throttle.Limiters) field {
 	}, "is no policy here")
 }
 
-// priority returns a field that is a priority.
+// priority returns a field with a priority.
 func (d *reader) priority(to *throttle.Priority) field {
 	var name string
 	return d.word(&name, func(name string) bool {
@@ -125,13 +134,13 @@ func (d *reader) priority(to *throttle.Priority) field {
 	}, "is not low, normal or high")
 }
 
-// seed is that of the hashes of budgets in this process.
+// seed makes budget hashes unguessable.
 var seed = maphash.MakeSeed()
 
-// A budget is what a permit keeps of one of its budgets.
+// A budget identifies one budget of a permit.
 type budget struct {
 	hash uint64
-	most int // the highest cost that a caller may tell: the whole limit; 0: the limit counts no starts
+	most int // highest cost that a caller may settle, 0 for a limit that counts no starts
 }
 
 // budgetOf returns the budget of a demand.
@@ -149,11 +158,11 @@ func budgetHash(policy, key string) uint64 {
 	return maphash.Comparable(seed, [2]string{policy, key})
 }
 
-// mostKey is how long an Idempotency-Key is at most.
+// mostKey is the longest Idempotency-Key.
 const mostKey = 255
 
-// keyOf returns the Idempotency-Key of a request, as a string of RFC 8941 or without its quotes; "":
-// there is none.
+// keyOf returns the Idempotency-Key of a request, as an RFC 8941 string or without quotes. It returns ""
+// without the field.
 func keyOf(h http.Header) (string, *problem.Problem) {
 	values := h.Values("Idempotency-Key")
 	if len(values) == 0 {
@@ -176,7 +185,7 @@ func keyOf(h http.Header) (string, *problem.Problem) {
 	return key, nil
 }
 
-// A placed is the answer to a caller that comes again later, and why its wait has ended.
+// A placed is the answer 202, and the error that ends the wait of its permit.
 type placed struct {
 	Place      string  `json:"place"`
 	RetryAfter float64 `json:"retryAfter"` // in seconds
@@ -185,7 +194,7 @@ type placed struct {
 // Error implements error.
 func (p *placed) Error() string { return "waitapi: the caller has a place" }
 
-// reserve returns the permit of a caller that has a place, or wants one; or a *placed.
+// reserve acquires a permit for a caller with a place, or returns a *placed.
 func (q *acquireRequest) reserve(ctx context.Context, l *throttle.Limiters) (*throttle.Permit, error) {
 	permit, place, err := l.Reserve(ctx, q.place, q.demands...)
 	if place == nil {
@@ -195,7 +204,7 @@ func (q *acquireRequest) reserve(ctx context.Context, l *throttle.Limiters) (*th
 	return nil, &placed{string(text), place.RetryAfter().Seconds()}
 }
 
-// place returns a field that is a place, or "": the caller has none, and wants one.
+// place returns a field with a place. An empty place asks for a new one.
 func (d *reader) place(q *acquireRequest) field {
 	return func(raw json.RawMessage, at string) {
 		var text string
@@ -203,15 +212,17 @@ func (d *reader) place(q *acquireRequest) field {
 			d.mistake(at, "is not a string")
 			return
 		}
-		if q.aside = true; text != "" {
-			if q.place = new(throttle.Place); q.place.UnmarshalText([]byte(text)) != nil {
+		q.aside = true
+		if text != "" {
+			q.place = new(throttle.Place)
+			if q.place.UnmarshalText([]byte(text)) != nil {
 				d.mistake(at, "is no place: send it as it was answered, or \"\" for a new one")
 			}
 		}
 	}
 }
 
-// prefersAside reports whether a caller asks by "Prefer: respond-async" for a place in place of a long wait.
+// prefersAside reports whether a caller prefers a place to a long wait, by "Prefer: respond-async".
 func prefersAside(h http.Header) bool {
 	for _, value := range h.Values("Prefer") {
 		for preference := range strings.FieldsFuncSeq(value, func(c rune) bool { return c == ',' || c == ';' }) {
@@ -223,7 +234,7 @@ func prefersAside(h http.Header) bool {
 	return false
 }
 
-// writePlaced answers a caller that is to come again.
+// writePlaced answers 202 with a place.
 func writePlaced(w http.ResponseWriter, p *placed) {
 	text, _ := json.Marshal(p) // never fails
 	header := w.Header()
@@ -231,5 +242,199 @@ func writePlaced(w http.ResponseWriter, p *placed) {
 	header.Set("Cache-Control", "no-store")
 	header.Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(p.RetryAfter)))))
 	w.WriteHeader(http.StatusAccepted)
-	_, _ = w.Write(text) // a caller that has gone comes without it, and gets another one
+	_, _ = w.Write(text) // a caller that misses it asks again for a new place
+}
+
+// A body has at most mostBody bytes, and arrives within bodyTime. At most
+// mostBodies arrive at once, so that slow callers cannot fill the memory.
+const (
+	mostBody   = 64 << 10
+	bodyTime   = 10 * time.Second
+	mostBodies = 1024
+)
+
+// bodies is a semaphore of bodies that arrive.
+type bodies chan struct{}
+
+// read returns the whole body of a request. It runs before the caller waits, because net/http notices a
+// caller that leaves only after the body (golang/go#23262). It refuses types other than JSON, which a browser
+// would send for a page of any origin without a preflight request.
+func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, problem.New(http.StatusUnsupportedMediaType, "the Content-Type is not application/json")
+	}
+
+	select {
+	case b <- struct{}{}:
+		defer func() { <-b }()
+	default:
+		return nil, refuse("too many bodies are on their way to this process")
+	}
+
+	deadline := http.NewResponseController(w)
+	// Servers without deadlines have only the caller's context.
+	_ = deadline.SetReadDeadline(time.Now().Add(bodyTime))
+
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	if err == nil {
+		// After an error the deadline stays: net/http reads the rest of the body before it answers.
+		_ = deadline.SetReadDeadline(time.Time{})
+	}
+
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, problem.New(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", mostBody))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, problem.New(http.StatusRequestTimeout, "the body of the request came too slowly")
+	case err != nil:
+		return nil, problem.New(http.StatusBadRequest, "the body of the request could not be read")
+	}
+
+	return body, nil
+}
+
+// A reader parses a body and collects all mistakes.
+type reader struct {
+	mistakes []problem.Mistake
+}
+
+// A field parses one value at a JSON pointer.
+type field func(raw json.RawMessage, at string)
+
+// read parses a body that is one object with these fields.
+func (d *reader) read(body []byte, fields map[string]field, required ...string) {
+	if err := json.Unmarshal(body, new(json.RawMessage)); err != nil || !utf8.Valid(body) {
+		d.mistake("#", "is not one JSON value in UTF-8")
+		return
+	}
+	d.object(body, "#", fields, required...)
+}
+
+// problem returns the answer with all mistakes, or nil.
+func (d *reader) problem() *problem.Problem {
+	if len(d.mistakes) == 0 {
+		return nil
+	}
+	text := d.mistakes[0].Pointer + " " + d.mistakes[0].Detail
+	if more := len(d.mistakes) - 1; more > 0 {
+		text += fmt.Sprintf(", and errors has %d more", more)
+	}
+	p := problem.New(http.StatusBadRequest, "the body has a mistake: "+text)
+	p.Errors = d.mistakes
+	return p
+}
+
+func (d *reader) mistake(at, detail string) {
+	d.mistakes = append(d.mistakes, problem.Mistake{Pointer: at, Detail: detail})
+}
+
+// object parses an object that has only these fields, each at most once.
+func (d *reader) object(raw json.RawMessage, at string, fields map[string]field, required ...string) {
+	tokens := json.NewDecoder(bytes.NewReader(raw))
+	if begin, _ := tokens.Token(); begin != json.Delim('{') {
+		d.mistake(at, "is not an object")
+		return
+	}
+
+	seen := make(map[string]bool)
+	for tokens.More() {
+		token, _ := tokens.Token()
+		name := token.(string)
+		var value json.RawMessage
+		_ = tokens.Decode(&value) // raw is valid
+
+		place := at + "/" + pointerPart(name)
+		switch read := fields[name]; {
+		case read == nil:
+			d.mistake(place, "is not known")
+		case seen[name]:
+			d.mistake(place, "is there twice")
+		case string(value) == "null":
+			d.mistake(place, "is null: leave it out")
+		default:
+			read(value, place)
+		}
+
+		seen[name] = true
+	}
+
+	for _, name := range required {
+		if !seen[name] {
+			d.mistake(at+"/"+name, "is missing")
+		}
+	}
+}
+
+// pointerPart escapes a name for a JSON pointer in a URI fragment.
+func pointerPart(name string) string {
+	return url.PathEscape(strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+}
+
+// list returns a field with a list of 1 to most elements.
+func (d *reader) list(most int, element field) field {
+	return func(raw json.RawMessage, at string) {
+		var all []json.RawMessage
+		switch err := json.Unmarshal(raw, &all); {
+		case err != nil:
+			d.mistake(at, "is not a list")
+		case len(all) == 0 || len(all) > most:
+			d.mistake(at, fmt.Sprintf("has %d elements: use 1 to %d", len(all), most))
+		default:
+			for i, one := range all {
+				element(one, fmt.Sprintf("%s/%d", at, i))
+			}
+		}
+	}
+}
+
+func (d *reader) text(to *string) field {
+	return func(raw json.RawMessage, at string) {
+		if json.Unmarshal(raw, to) != nil {
+			d.mistake(at, "is not a string")
+		}
+	}
+}
+
+// word returns a field with a string for which isGood must be true.
+func (d *reader) word(to *string, isGood func(string) bool, mistake string) field {
+	return func(raw json.RawMessage, at string) {
+		var s string
+		if json.Unmarshal(raw, &s) != nil || !isGood(s) {
+			d.mistake(at, mistake)
+			return
+		}
+		*to = s
+	}
+}
+
+func (d *reader) truth(to *bool) field {
+	return func(raw json.RawMessage, at string) {
+		if json.Unmarshal(raw, to) != nil {
+			d.mistake(at, "is not true or false")
+		}
+	}
+}
+
+// number returns a field with an integer of at least least.
+func (d *reader) number(to *int, least int) field {
+	return func(raw json.RawMessage, at string) {
+		var n int32
+		if json.Unmarshal(raw, &n) != nil || int(n) < least {
+			d.mistake(at, fmt.Sprintf("is not an integer of %d or more", least))
+		}
+		*to = int(n)
+	}
+}
+
+// seconds returns a field with a number of seconds, from least to most.
+func (d *reader) seconds(to *time.Duration, least, most time.Duration) field {
+	return func(raw json.RawMessage, at string) {
+		var s float64
+		if json.Unmarshal(raw, &s) != nil || s < least.Seconds() || s > most.Seconds() {
+			d.mistake(at, fmt.Sprintf("is not a number of seconds from %v to %v", least.Seconds(), most.Seconds()))
+			return
+		}
+		*to = time.Duration(s * float64(time.Second))
+	}
 }

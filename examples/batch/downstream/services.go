@@ -151,7 +151,8 @@ func (s *Services) arrive(c Call) (wait time.Duration, done func()) {
 		wait = time.Second
 	}
 	c.Refused = wait > 0
-	if s.calls = append(s.calls, c); len(s.calls) == BeforeBan && s.options.Ban > 0 {
+	s.calls = append(s.calls, c)
+	if len(s.calls) == BeforeBan && s.options.Ban > 0 {
 		s.bannedTil = time.Now().Add(s.options.Ban)
 	}
 	return wait, func() {

@@ -1,21 +1,30 @@
+// Package browsertest tests the page of package dashboard in Chromium, which
+// scripts/install-chromium.sh installs. The command pictures uses it to create
+// docs/pictures/dashboard*.png.
 package browsertest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
 
 	"github.com/chromedp/chromedp"
 )
 
-// A Browser is a Chromium without windows.
+// A Browser is a headless Chromium.
 type Browser struct {
 	ctx    context.Context
 	cancel []context.CancelFunc
 }
 
-// Start starts the browser that the environment variable CHROMIUM names, or else the one on PATH.
+// Start starts the browser that the environment variable CHROMIUM names, by
+// default the first on PATH.
 func Start() (*Browser, error) {
 	path, err := find()
 	if err != nil {
@@ -24,7 +33,8 @@ func Start() (*Browser, error) {
 
 	allocator, endAllocator := chromedp.NewExecAllocator(context.Background(),
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.DisableGPU, chromedp.NoFirstRun,
-		chromedp.NoSandbox, // the tests may run as root, and look at pages of their own alone
+		// Tests may run as root, and visit only their own pages.
+		chromedp.NoSandbox,
 	)
 
 	ctx, endBrowser := chromedp.NewContext(allocator)
@@ -56,4 +66,39 @@ func (b *Browser) Close() {
 	for _, cancel := range b.cancel {
 		cancel()
 	}
+}
+
+// script returns the source of axe-core, which finds accessibility faults.
+func script() (string, error) {
+	_, here, _, _ := runtime.Caller(0)
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "node_modules/axe-core/axe.min.js"))
+	if err != nil {
+		return "", fmt.Errorf("no axe-core: run make browser (%w)", err)
+	}
+	return string(text), nil
+}
+
+// runAxe lists each violation of WCAG 2.2 (A and AA) and of the best practices
+// that axe-core knows.
+const runAxe = `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations.map((v) => ` +
+	`v.id + ": " + v.help + ": " + v.nodes.map((n) => n.target.join(" ") + " " + n.failureSummary).join("; "))))`
+
+// Violations returns the accessibility faults of the page as it is now.
+func (p *Page) Violations() ([]string, error) {
+	axe, err := script()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Value[bool](p, axe+"; true"); err != nil {
+		return nil, err
+	}
+
+	text, err := Value[string](p, runAxe)
+	if err != nil {
+		return nil, err
+	}
+
+	var all []string
+	err = json.NewDecoder(strings.NewReader(text)).Decode(&all)
+	return all, err
 }

@@ -17,13 +17,14 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A View says how somebody looks at a page. The zero View is a desktop in a light theme.
+// A View says how a viewer sees a page. The zero View is a desktop in a light
+// theme.
 type View struct {
-	Width, Height int  // in pixels of the page; 0: 1280 and 900
-	Dark          bool // the theme that the system asks for
+	Width, Height int  // in CSS pixels; 1280 and 900 by default
+	Dark          bool // preferred colour scheme
 }
 
-// A Page is one tab of a browser. It notes what goes wrong in it.
+// A Page is one tab of a browser. It records problems.
 type Page struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -33,10 +34,10 @@ type Page struct {
 	problems []string
 }
 
-// pageTime is how long a page may take for what it is asked.
+// pageTime limits each step of a page.
 const pageTime = 30 * time.Second
 
-// Open opens an address in a tab that knows nothing of other tabs: it has cookies of its own.
+// Open opens an address in a new browser context, with its own cookies.
 func (b *Browser) Open(address string, v View) (*Page, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -71,7 +72,7 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 	})
 }
 
-// theme sets the theme that the system asks for.
+// theme sets the preferred colour scheme.
 func theme(dark bool) chromedp.Action[chromedp.Void] {
 	value := "light"
 	if dark {
@@ -81,7 +82,7 @@ func theme(dark bool) chromedp.Action[chromedp.Void] {
 	return command(emulation.SetEmulatedMedia, media)
 }
 
-// look sets how somebody looks at a page from now on.
+// look sets the view of a page.
 func look(v View) chromedp.Action[chromedp.Void] {
 	if v.Width == 0 {
 		v.Width, v.Height = 1280, 900
@@ -89,20 +90,20 @@ func look(v View) chromedp.Action[chromedp.Void] {
 	return chromedp.Steps(theme(v.Dark), chromedp.EmulateViewport(int64(v.Width), int64(v.Height)))
 }
 
-// Look has the page looked at in another way.
+// Look changes the view of the page.
 func (p *Page) Look(v View) error { return p.Do(look(v)) }
 
 // Close closes the tab.
 func (p *Page) Close() { p.cancel() }
 
-// Do has steps done, in a time that is bounded.
+// Do performs steps, within pageTime.
 func (p *Page) Do(steps ...chromedp.Action[chromedp.Void]) error {
 	ctx, cancel := context.WithTimeout(p.ctx, pageTime)
 	defer cancel()
 	return chromedp.Do(ctx, steps...)
 }
 
-// note takes an event of the browser.
+// note records an event of the browser.
 func (p *Page) note(event any) {
 	var problem string
 	switch e := event.(type) {
@@ -132,8 +133,9 @@ func (p *Page) note(event any) {
 	p.problems = append(p.problems, problem)
 }
 
-// Problems returns what has gone wrong since it was called last: messages of the console, which
-// those of the content security policy are among, exceptions, and requests to other hosts.
+// Problems returns the problems since its last call: console messages,
+// including violations of the content security policy, exceptions, and requests
+// to foreign hosts.
 func (p *Page) Problems() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +144,7 @@ func (p *Page) Problems() []string {
 	return all
 }
 
-// Forgive forgets problems that a text is in.
+// Forgive forgets problems that contain a text.
 func (p *Page) Forgive(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,7 +162,7 @@ func (p *Page) Await(expression string) error {
 	return nil
 }
 
-// Text returns what an element shows, in one line.
+// Text returns the text of an element, in one line.
 func (p *Page) Text(selector string) string {
 	ctx, cancel := context.WithTimeout(p.ctx, pageTime)
 	defer cancel()
@@ -178,7 +180,7 @@ func Value[T any](p *Page, expression string) (T, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// Picture returns what is in view of the page, as PNG.
+// Picture returns a screenshot of the viewport, as PNG.
 func (p *Page) Picture() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, pageTime)
 	defer cancel()

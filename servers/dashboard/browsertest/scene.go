@@ -9,8 +9,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// Policies are those of a scene: an open platform, a model of language, a warehouse, and a policy
-// that only counts.
+// Policies returns the policies of a scene: an open platform, a language model,
+// a warehouse, and a shadow policy.
 func Policies() []throttle.Policy {
 	byPath := func(r *http.Request) string { return r.URL.Path }
 	return []throttle.Policy{
@@ -23,14 +23,14 @@ func Policies() []throttle.Policy {
 	}
 }
 
-// A caller makes one call after the other.
+// A caller makes one call after the next.
 type caller struct {
 	url   string
 	pause time.Duration // between two calls
-	takes time.Duration // a call takes so long
+	takes time.Duration // duration of a call
 }
 
-// callers are the calls of a program. Some APIs are asked for more than they allow.
+// callers are the calls of a program. Some exceed the limits.
 var callers = []caller{
 	{"https://oapi.dingtalk.com/topapi/v2/user/list", 0, 0}, {"https://oapi.dingtalk.com/topapi/v2/user/list", 0, 0},
 	{"https://oapi.dingtalk.com/topapi/v2/user/list", 0, 0}, {"https://oapi.dingtalk.com/topapi/v2/user/list", 0, 0},
@@ -42,7 +42,7 @@ var callers = []caller{
 	{"https://warehouse.example.com/stock", 250 * time.Millisecond, 0},
 }
 
-// Run has a program make its calls until a context ends.
+// Run makes the program's calls until ctx ends.
 func Run(ctx context.Context, l *throttle.Limiters) {
 	var all sync.WaitGroup
 	for _, c := range callers {
@@ -60,7 +60,8 @@ func (c *caller) run(ctx context.Context, l *throttle.Limiters) {
 	for ctx.Err() == nil {
 		permit, err := l.AcquireRequest(r)
 		if err != nil {
-			wait(ctx, time.Second) // it is refused, or the context has ended
+			// The call was refused, or ctx has ended.
+			wait(ctx, time.Second)
 			continue
 		}
 
