@@ -3,34 +3,40 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/stat"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/fleetthrottle/throttle/store"
+	"github.com/spf13/cobra"
 )
 
-// A checkResult is what check prints as JSON.
+// A checkResult is the JSON of check.
 type checkResult struct {
 	Version  int       `json:"version"`
 	Files    []tally   `json:"files"`
 	Findings []finding `json:"findings"`
 }
 
-// A tally says what a file holds.
+// A tally summarizes a file.
 type tally struct {
 	File     string `json:"file"`
 	Policies int    `json:"policies"`
 	Tests    int    `json:"tests"`
 
-	Untested []string `json:"untested"` // policies that no test says to match
+	Untested []string `json:"untested"` // policies that no test expects
 
-	example string // the beginning of a test of one of them
+	example string // begin of a test for one of them
 }
 
-// tallyOf returns what a file holds.
+// tallyOf summarizes a file.
 func tallyOf(file string, f *policyfile.File) tally {
 	t := tally{File: file, Policies: len(f.All()), Tests: len(f.Tests), Untested: []string{}}
 	for _, p := range f.Policies {
@@ -49,10 +55,10 @@ func tallyOf(file string, f *policyfile.File) tally {
 	return t
 }
 
-// mostUntested is how many policies without a test are named.
+// mostUntested is how many untested policies are named.
 const mostUntested = 5
 
-// untested says which policies no test proves, and how to write a test, "" if there are none.
+// untested returns a hint to write tests for untested policies, or "".
 func (t *tally) untested() string {
 	if len(t.Untested) == 0 {
 		return ""
@@ -101,8 +107,7 @@ there are mistakes, or tests that fail.`,
 	return c
 }
 
-// check checks one file, and adds its tally and its findings. It returns the error of a file that cannot
-// be read.
+// check checks one file and adds its tally and findings. It returns an error if the file cannot be read.
 func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	f, err := loadInput(c, file)
 	if err != nil {
@@ -122,8 +127,7 @@ func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	return nil
 }
 
-// add adds the mistakes in a file that err holds, as findings of a severity. It returns err if err holds
-// no mistakes.
+// add adds the mistakes in err as findings of a severity. It returns err if err holds no mistakes.
 func (all *checkResult) add(severity string, err error) error {
 	mistakes := policyfile.Mistakes(err)
 	if err != nil && mistakes == nil {
@@ -135,7 +139,7 @@ func (all *checkResult) add(severity string, err error) error {
 	return nil
 }
 
-// failed reports whether the command fails: there are errors or, if strict, warnings.
+// failed reports whether the command fails: for errors or, if strict, for warnings.
 func (all *checkResult) failed(strict bool) bool {
 	for _, f := range all.Findings {
 		if strict || f.Severity == "error" {
@@ -145,11 +149,11 @@ func (all *checkResult) failed(strict bool) bool {
 	return false
 }
 
-// text returns the findings as compilers print them, then what each file holds that could be read. Of the
-// findings of one file and severity it has the first mostFindings.
+// text formats the findings like a compiler, then a summary per file. It has at most mostFindings findings
+// per file and severity.
 func (all *checkResult) text() string {
 	var out strings.Builder
-	inGroup := 0 // how many findings of the present file and severity there were
+	inGroup := 0 // findings of this file and severity
 	for i, f := range all.Findings {
 		inGroup++
 		if inGroup <= mostFindings {
@@ -180,8 +184,8 @@ func (all *checkResult) text() string {
 	return out.String()
 }
 
-// mostFindings is how many errors of a file are printed, and how many warnings. --json has
-// all of them.
+// mostFindings is how many errors, and how many warnings, of a file are
+// printed. --json has all.
 const mostFindings = 20
 
 func newSchema() *cobra.Command {
@@ -195,4 +199,155 @@ func newSchema() *cobra.Command {
 			return err
 		},
 	}
+}
+
+// A finding is one result of check.
+type finding struct {
+	Severity string `json:"severity"` // "error" or "warning"
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Text     string `json:"text"`
+
+	excerpt string
+}
+
+// advice returns warnings about a file's policies: limits that cannot hold, or that exceed the limits in
+// presets.
+func advice(file string, f *policyfile.File, nodes int) (all []finding) {
+	warn := func(p *throttle.Policy, format string, args ...any) {
+		text := fmt.Sprintf("policy %q: ", p.Name) + fmt.Sprintf(format, args...)
+		all = append(all, finding{Severity: "warning", File: file, Line: f.Line(p.Name), Text: text})
+	}
+
+	known, tightest := knownTables(), tightestOf(f.Own())
+	for i := range f.Own() {
+		p := &f.Own()[i]
+		l := p.Limit
+		if l.Kind() == store.KindTokenBucket {
+			warn(p, "%v lets up to %d requests start within %v; an upstream that counts %d in each window of %v refuses some: write %q for such a one",
+				l, l.Capacity()+l.N(), l.Per(), l.N(), l.Per(), throttle.SlidingWindow(l.N(), l.Per()))
+		}
+
+		if per := l.Per(); per > 0 && p.Jitter > per/2 {
+			warn(p, "a jitter of %v leaves less than two thirds of %v", p.Jitter, l)
+		}
+		if n := l.N(); nodes > n && n > 0 && p.Scope == throttle.ScopeFleet && l.Kind() != store.KindLeakyBucket && l.Kind() != store.KindConcurrency {
+			warn(p, "%d nodes cannot share %v while Redis is away: with redisstore.Share each has nothing", nodes, l)
+		}
+		if table, row := above(p, known); row != nil {
+			warn(p, "%v is above what preset %s knows of the same requests: %v (%s)", l, table, row.Limit, row.Name)
+		}
+		if o := tightest[requestsOf(p)]; o != nil && sameRequests(p, o) && looser(l, o.Limit) {
+			warn(p, "it never holds: policy %q matches the same requests and holds more", o.Name)
+		}
+	}
+
+	return all
+}
+
+// looser reports whether l can never hold a request that o, of the same form, lets pass.
+func looser(l, o throttle.Limit) bool {
+	return l.Kind() == o.Kind() && l.Per() == o.Per() && l.N() > o.N() && l.Capacity() >= o.Capacity() && o.N() > 0
+}
+
+// A requests groups policies whose limits can be compared.
+type requests struct {
+	match string
+	scope throttle.Scope
+	kind  store.Kind
+	per   time.Duration
+}
+
+func requestsOf(p *throttle.Policy) requests {
+	return requests{p.Match, p.Scope, p.Limit.Kind(), p.Limit.Per()}
+}
+
+// tightestOf returns the policy with the lowest limit in each group, among policies with one budget for all
+// requests.
+func tightestOf(policies []throttle.Policy) map[requests]*throttle.Policy {
+	all := make(map[requests]*throttle.Policy)
+	for i := range policies {
+		p := &policies[i]
+		o := all[requestsOf(p)]
+		if sameRequests(p, p) && (o == nil || looser(o.Limit, p.Limit)) {
+			all[requestsOf(p)] = p
+		}
+	}
+	return all
+}
+
+// sameRequests reports whether two policies match the same requests and have the same budgets. Policies with
+// functions count as different.
+func sameRequests(p, o *throttle.Policy) bool {
+	return p.Match == o.Match && p.Key == nil && o.Key == nil && p.Cost == nil && o.Cost == nil && p.Scope == o.Scope && !o.Shadow
+}
+
+// A knownTable is a preset with its documented limits.
+type knownTable struct {
+	name      string
+	transport *throttle.Transport
+	rows      map[string]*throttle.Policy
+}
+
+// knownTables returns the presets, with zero options.
+func knownTables() (all []knownTable) {
+	for _, name := range policyfile.Presets() {
+		f, err := policyfile.Parse("", []byte("version: 1\npresets: ["+name+"]"))
+		if err != nil {
+			continue
+		}
+
+		t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
+		if err != nil {
+			continue
+		}
+
+		table := knownTable{name, t, make(map[string]*throttle.Policy)}
+		for i := range f.Policies {
+			table.rows[f.Policies[i].Name] = &f.Policies[i]
+		}
+
+		all = append(all, table)
+	}
+
+	return all
+}
+
+// above returns a preset's row of the same form that allows less than p to the same requests.
+func above(p *throttle.Policy, known []knownTable) (table string, row *throttle.Policy) {
+	req := sample(p.Match)
+	if req == nil {
+		return "", nil
+	}
+
+	for _, k := range known {
+		if own, ok := k.rows[p.Name]; ok && own.Match == p.Match {
+			return "", nil // p equals the preset
+		}
+
+		for _, c := range k.transport.Explain(req) {
+			if r := k.rows[c.Budget.Policy]; r != nil && looser(p.Limit, r.Limit) {
+				return k.name, r
+			}
+		}
+	}
+
+	return "", nil
+}
+
+var wildcard = regexp.MustCompile(`\{[^{}]*\}`)
+
+// sample returns a request that a pattern matches, or nil for a pattern without a host.
+func sample(match string) *http.Request {
+	method, at, ok := strings.Cut(match, " ")
+	if !ok {
+		method, at = http.MethodGet, match
+	}
+	at = wildcard.ReplaceAllStringFunc(strings.ReplaceAll(at, "{$}", ""), func(string) string { return "x" })
+	host, path, _ := strings.Cut(at, "/")
+	if host == "" {
+		return nil
+	}
+	return &http.Request{Method: method, URL: &url.URL{Scheme: "https", Host: strings.Replace(host, "*.", "x.", 1), Path: "/" + path}, Header: http.Header{}}
 }

@@ -22,13 +22,15 @@ import (
 	"github.com/fleetthrottle/throttle/servers/dashboard"
 )
 
-// mostPageConns is how many connections to the page may be open: those of 1,000 pages, and others that come.
+// mostPageConns bounds the connections to the page: 1,000 viewers, and
+// newcomers.
 const mostPageConns = 2048
 
-// tokenVariable has the token of the page if --token-file does not name a file with it.
+// tokenVariable is the environment variable with the page's token, used without
+// --token-file.
 const tokenVariable = "THROTTLE_DASHBOARD_TOKEN"
 
-// A dashboardServer is the flags of dashboard.
+// A dashboardServer has the flags of dashboard.
 type dashboardServer struct {
 	at         server
 	listen     string
@@ -71,7 +73,7 @@ func newDashboard() *cobra.Command {
 	return c
 }
 
-// run serves the page until the context ends, or the process is told to end.
+// run serves the page until ctx ends, or until SIGTERM.
 func (s *dashboardServer) run(c *cobra.Command) error {
 	token, err := readToken(s.tokenFile, tokenVariable)
 	if err != nil {
@@ -85,7 +87,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 		return err
 	}
 
-	// A token that the command has made itself is in the link, because nobody else knows it.
+	// A generated token goes into the link: the operator has no second source for it.
 	link := ""
 	if token == "" {
 		token = rand.Text()
@@ -112,7 +114,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 		return errors.New(strings.TrimPrefix(err.Error(), "dashboard: "))
 	}
 
-	// An operator wants the page most when something is wrong, so it is served all the same.
+	// Serve the page even if Redis is away: operators need it most when something is wrong.
 	if err := s.at.withTimeout(ctx, func(ctx context.Context) error { return try(ctx, all) }); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(c.ErrOrStderr(), "throttle: the page will say so, too: "+clean(err.Error()))
 	}
@@ -124,7 +126,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	return s.serve(ctx, page, c.ErrOrStderr(), link)
 }
 
-// try asks the fleet for what costs little, to tell mistakes in the address or in the rights at once.
+// try makes a cheap call, to report a wrong address or missing rights at once.
 func try(ctx context.Context, all *fleet.Fleet) error {
 	_, err := all.Snapshot(ctx, 1)
 	return err
@@ -140,15 +142,17 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 	address := listener.Addr()
 	listener = &bounded{Listener: listener, bound: &bound{most: mostPageConns}}
 
-	// A proxy in front may share one connection among all pages; browsers open one for each over HTTP/1.1.
+	// HTTP/2 without TLS lets a proxy in front share one connection among all
+	// pages. Over HTTP/1.1 browsers open one per page.
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
 		Handler: page, Protocols: &protocols, MaxHeaderBytes: 64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with it
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends streams
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
-		ErrorLog: log.New(io.Discard, "", 0), // which viewers do not keep to HTTP
+		// Discard errors of clients that break HTTP.
+		ErrorLog: log.New(io.Discard, "", 0),
 	}
 
 	served := make(chan error, 1)

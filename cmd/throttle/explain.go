@@ -16,7 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// An explanation is what explain prints as JSON.
+// An explanation is the JSON of explain.
 type explanation struct {
 	Version  int         `json:"version"`
 	Request  string      `json:"request"`
@@ -37,7 +37,7 @@ type explained struct {
 	Node   bool   `json:"node,omitempty"`
 	State  *state `json:"state,omitempty"`
 
-	Note *fleet.Note `json:"note,omitempty"` // what an operator said who paused the budget
+	Note *fleet.Note `json:"note,omitempty"` // note of the operator who paused the budget
 }
 
 func newExplain() *cobra.Command {
@@ -88,7 +88,7 @@ start. It exits with 1 if that is not at once.`,
 	return c
 }
 
-// newRequest returns the request that the arguments name.
+// newRequest returns the request in the arguments.
 func newRequest(method, url string, headers []string) (*http.Request, error) {
 	if _, err := http.NewRequest(method, "/", nil); err != nil {
 		return nil, fmt.Errorf("%q is not a method such as GET", method)
@@ -101,7 +101,7 @@ func newRequest(method, url string, headers []string) (*http.Request, error) {
 	return req, err
 }
 
-// parseHeader returns the fields of a request that flags name.
+// parseHeader returns the header in the flags.
 func parseHeader(fields []string) (http.Header, error) {
 	header := make(http.Header)
 	for _, field := range fields {
@@ -114,7 +114,7 @@ func parseHeader(fields []string) (http.Header, error) {
 	return header, nil
 }
 
-// explain prices a request.
+// explain computes the charges of a request.
 func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 	e := &explanation{Version: outputVersion, Request: req.Method + " " + req.URL.Host + req.URL.Path, Policies: []explained{}}
 	t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
@@ -137,7 +137,7 @@ func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 	return e, nil
 }
 
-// ask asks the fleet what the budgets are like now, and who paused them.
+// ask reads the states of the budgets, and the notes of pauses.
 func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 	for i, c := range e.charges {
 		if c.Node {
@@ -183,7 +183,7 @@ func (e *explanation) print(c *cobra.Command) error {
 	return t.print(out)
 }
 
-// now says in a few words what the budget is like.
+// now summarizes the state of the budget.
 func (x *explained) now() string {
 	var words []string
 	switch s := x.State; {

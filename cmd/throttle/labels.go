@@ -19,24 +19,25 @@ import (
 
 // Bounds of a file of labels.
 const (
-	mostLabels     = 10_000 // each is hashed once for each policy with keys
+	mostLabels     = 10_000 // each is hashed once per policy with keys
 	mostLabelBytes = 4 << 20
 	longestLabel   = 100
 )
 
-// budgetPattern is the form of the names of budgets: a policy, and the beginning of its hashed key.
+// budgetPattern matches names of budgets: a policy, and the beginning of a
+// hashed key.
 var budgetPattern = regexp.MustCompile(`^.+/[0-9a-f]{12}$`)
 
-// labels are names for hashed keys, which an operator keeps in a file. The file stays where it is: nothing of it goes to Redis.
-// The zero labels have no names. They are safe for concurrent use once they are read.
+// labels are readable names for hashed keys, which an operator keeps in a file. They are never sent to Redis.
+// The zero labels have no names. After read they are safe for concurrent use.
 type labels struct {
 	file string // flag
 
-	budgets map[string]string // by the name of a budget
-	keys    [][2]string       // a key, and its label
+	budgets map[string]string // by name of the budget
+	keys    [][2]string       // pairs of key and label
 
 	mu       sync.Mutex
-	byPolicy map[string]map[string]string // the label of each budget that a key has in a policy
+	byPolicy map[string]map[string]string // label of each budget, by policy
 }
 
 // addFlag adds the flag that names the file.
@@ -44,7 +45,7 @@ func (l *labels) addFlag(f *pflag.FlagSet) {
 	f.StringVar(&l.file, "labels", "", "a file with names for hashed keys, a line each: the key or the budget, a tab, and the name. It is read once, and nothing of it is stored")
 }
 
-// read reads the file, if one is named. An error names the lines that are wrong, and repeats none.
+// read reads the file, if one is named. An error names the wrong lines, and quotes none.
 func (l *labels) read() error {
 	if l.file == "" {
 		return nil
@@ -65,7 +66,7 @@ func (l *labels) read() error {
 	return nil
 }
 
-// parse takes in the text of a file.
+// parse parses the text of a file.
 func (l *labels) parse(text []byte) error {
 	l.budgets = make(map[string]string)
 	var errs []error
@@ -102,7 +103,7 @@ func (l *labels) parse(text []byte) error {
 // mostLineErrors is how many lines an error names.
 const mostLineErrors = 10
 
-// of returns the label of a budget of a policy, or "".
+// of returns the label of a policy's budget, or "".
 func (l *labels) of(policy, budget string) string {
 	if label := l.budgets[budget]; label != "" || len(l.keys) == 0 {
 		return label
@@ -128,7 +129,7 @@ func (l *labels) of(policy, budget string) string {
 	return known[budget]
 }
 
-// labelled returns a source whose budgets are labelled.
+// labelled returns a source with labelled budgets.
 func (l *labels) labelled(from source) source {
 	return func(ctx context.Context) (*fleet.Snapshot, error) {
 		s, err := from(ctx)

@@ -1,5 +1,6 @@
-// Command throttle checks files of policies, and explains what they mean for a request.
-// Its README has a transcript.
+// Command throttle checks and explains policy files, plans and simulates jobs,
+// serves the proxy and the dashboard, and controls a fleet. Its README has a
+// transcript.
 package main
 
 import (
@@ -19,8 +20,7 @@ import (
 
 func main() { os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr)) }
 
-// interruptible returns a context that ends with the first interrupt. The second one ends the
-// program, whatever the program is doing.
+// interruptible returns a context that ends with the first interrupt. The second interrupt ends the process.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	interrupts := make(chan os.Signal, 1)
@@ -38,10 +38,11 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 	return execute(ctx, newRoot(), args, out, talk)
 }
 
-// execute is run for a root, whose stdin may be another.
+// execute runs a root command, whose stdin tests may replace.
 func execute(ctx context.Context, root *cobra.Command, args []string, out, talk io.Writer) int {
 	redis.SetLogger(quiet{})
-	log.SetOutput(io.Discard) // net/http writes there what upstreams send unasked, which may be an answer with secrets
+	// net/http logs unsolicited bytes from upstreams, which may hold secrets.
+	log.SetOutput(io.Discard)
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(talk)
@@ -65,7 +66,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, out, talk 
 	return exitUsage
 }
 
-// quiet keeps the client of Redis from writing to stderr what errors say anyway.
+// quiet discards the log of go-redis. Errors have the same text.
 type quiet struct{}
 
 // Printf implements the logger of go-redis.
@@ -95,7 +96,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// fleetCommands are those that see and steer a fleet through Redis.
+// fleetCommands are the commands that monitor and control a fleet through Redis.
 func fleetCommands() []*cobra.Command {
 	return []*cobra.Command{
 		newStatus(), newPause(), newResume(), newReset(), newSetUsed(), newAudit(),
@@ -103,7 +104,7 @@ func fleetCommands() []*cobra.Command {
 	}
 }
 
-// group adds commands that --help lists below a title.
+// group adds commands under a title in --help.
 func group(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: title, Title: title})
 	for _, c := range commands {
@@ -112,7 +113,7 @@ func group(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// noCommand is the error of a first word that is no command.
+// noCommand returns the error for an unknown command.
 func noCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -125,10 +126,10 @@ func noCommand(c *cobra.Command, args []string) error {
 	return errors.New(text + "; see throttle --help")
 }
 
-// A versionResult is what --version prints as JSON.
+// A versionResult is the JSON of --version.
 type versionResult struct {
 	Version  int    `json:"version"`
-	Throttle string `json:"throttle"` // "(devel)" for one that was built from a checkout
+	Throttle string `json:"throttle"` // "(devel)" for a build from a checkout
 	Go       string `json:"go"`
 }
 

@@ -1,36 +1,40 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/charmbracelet/x/ansi"
+	"github.com/fleetthrottle/throttle/internal/stat"
+	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/spf13/cobra"
 )
 
-// The exit codes. They are documented in README.
+// Exit codes, documented in README.
 const (
-	exitDone        = 0   // done, and nothing was found
-	exitFound       = 1   // something was found: a mistake, a test that fails, a request that would be refused
-	exitUsage       = 2   // wrong usage, or input that cannot be read
-	exitStore       = 3   // Redis could not be asked
-	exitDenied      = 4   // the user of Redis may not do that
-	exitDeclined    = 5   // nothing was done, because the operator did not agree
-	exitConflict    = 6   // nothing was done, because the fleet is not as the command takes it to be
-	exitInterrupted = 130 // as shells have it
+	exitDone        = 0   // success
+	exitFound       = 1   // a finding: a mistake, a failed test, a request that would be held
+	exitUsage       = 2   // wrong usage, or unreadable input
+	exitStore       = 3   // Redis did not answer
+	exitDenied      = 4   // the Redis user lacks a right
+	exitDeclined    = 5   // nothing done: the operator declined
+	exitConflict    = 6   // nothing done: the state of the fleet conflicts
+	exitInterrupted = 130 // as in shells
 )
 
-// outputVersion is the version of what --json prints.
+// outputVersion is the version of the JSON output.
 const outputVersion = 1
 
-// An exit is an error with the code that the program ends with.
+// An exit is an error with an exit code.
 type exit struct {
 	code int
-	err  error // nil: the command has printed already what is wrong
+	err  error // nil if the command has already printed the cause
 }
 
 func (e *exit) Error() string {
@@ -42,8 +46,7 @@ func (e *exit) Error() string {
 
 func (e *exit) Unwrap() error { return e.err }
 
-// clean returns a text of several lines without control characters, because the text may repeat what
-// somebody has written to Redis.
+// clean removes control characters from a text of several lines, which may repeat foreign data from Redis.
 func clean(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -68,14 +71,14 @@ func printJSON(c *cobra.Command, v any) (bool, error) {
 	return true, e.Encode(v)
 }
 
-// jsonLines returns an encoder that writes each value as JSON in one line, without the escapes for HTML.
+// jsonLines returns an encoder of one line per value, without HTML escapes.
 func jsonLines(out io.Writer) *json.Encoder {
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
 	return e
 }
 
-// lengthWords prints a length of time that a person chose, with its units: "1 min", "1 h 30 min".
+// lengthWords formats a duration that a person chose: "1 min", "1 h 30 min".
 func lengthWords(d time.Duration) string {
 	if d < time.Second || d%time.Second != 0 {
 		return d.String()
@@ -95,7 +98,7 @@ func lengthWords(d time.Duration) string {
 	return strings.Join(words, " ")
 }
 
-// brief prints a duration, rounded to what is worth reading.
+// brief formats a rounded duration.
 func brief(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -104,4 +107,142 @@ func brief(d time.Duration) string {
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()
+}
+
+// A table is rows of cells under a row of titles.
+type table struct {
+	titles []string
+	rows   [][]string
+}
+
+// lines returns the table with aligned columns. Widths are in terminal columns: some characters are two wide.
+// Control characters, possibly from foreign data in Redis, are escaped.
+func (t *table) lines() []string {
+	all := append([][]string{t.titles}, t.rows...)
+	width := make([]int, len(t.titles))
+	for i, row := range all {
+		clean := make([]string, len(row))
+		for j, cell := range row {
+			clean[j] = fleet.Clean(cell, 1000)
+			if j < len(row)-1 || j == len(width)-1 {
+				width[j] = max(width[j], ansi.StringWidth(clean[j]))
+			}
+		}
+
+		all[i] = clean
+	}
+
+	var lines []string
+	for _, row := range all {
+		var line strings.Builder
+		for j, cell := range row {
+			line.WriteString(cell)
+			if j < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", width[j]-ansi.StringWidth(cell)+2))
+			}
+		}
+
+		lines = append(lines, strings.TrimRight(line.String(), " "))
+	}
+
+	return lines
+}
+
+// add adds a row. If a row is shorter than the titles, its last cell may be wider than its column.
+func (t *table) add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = fmt.Sprint(cell)
+	}
+	t.rows = append(t.rows, row)
+}
+
+// text returns the table as text.
+func (t *table) text() string { return strings.Join(t.lines(), "\n") + "\n" }
+
+// print writes the table.
+func (t *table) print(out io.Writer) error {
+	_, err := io.WriteString(out, t.text())
+	return err
+}
+
+// stdin returns a reader of stdin that fails when the command is interrupted. A blocked read of a terminal or
+// pipe cannot be ended, so its goroutine stays.
+func stdin(c *cobra.Command) io.Reader {
+	read, write := io.Pipe()
+	context.AfterFunc(c.Context(), func() { write.CloseWithError(c.Context().Err()) })
+	go func() {
+		_, err := io.Copy(write, c.InOrStdin())
+		write.CloseWithError(err)
+	}()
+	return read
+}
+
+// openInput opens an input file. "-" is stdin.
+func openInput(c *cobra.Command, path string) (io.ReadCloser, error) {
+	if path == "-" {
+		if n := stdinArguments(c); n > 1 {
+			return nil, fmt.Errorf("stdin is read once, and %d arguments name it", n)
+		}
+		return io.NopCloser(stdin(c)), nil
+	}
+	return os.Open(path)
+}
+
+// stdinArguments returns how many arguments name stdin.
+func stdinArguments(c *cobra.Command) (n int) {
+	for _, arg := range c.Flags().Args() {
+		if arg == "-" {
+			n++
+		}
+	}
+	if mix := c.Flags().Lookup("mix"); mix != nil && mix.Value.String() == "-" {
+		n++
+	}
+	return n
+}
+
+// readInput returns the contents of a file. "-" is stdin.
+func readInput(c *cobra.Command, path string) ([]byte, error) {
+	in, err := openInput(c, path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return io.ReadAll(in)
+}
+
+// loadInput reads a policy file. "-" is stdin.
+func loadInput(c *cobra.Command, path string) (*policyfile.File, error) {
+	text, err := readInput(c, path)
+	if err != nil {
+		return nil, err
+	}
+	return policyfile.Parse(path, text)
+}
+
+// manyArguments means no upper bound.
+const manyArguments = 1 << 20
+
+// argumentCount checks that a command has from least to most arguments.
+func argumentCount(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("%s accepts %s, received %d; usage: %s", c.Name(), accepted(least, most), len(args), c.UseLine())
+		}
+		return nil
+	}
+}
+
+// accepted describes how many arguments a command takes.
+func accepted(least, most int) string {
+	switch {
+	case most == 0:
+		return "no arguments"
+	case most == manyArguments:
+		return fmt.Sprintf("at least %s", stat.Count(least, "argument", "arguments"))
+	case least < most:
+		return fmt.Sprintf("%d to %s", least, stat.Count(most, "argument", "arguments"))
+	}
+	return stat.Count(least, "argument", "arguments")
 }

@@ -1,17 +1,21 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"strconv"
+	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle/cmd/throttle/internal/simulation"
 	"github.com/fleetthrottle/throttle/internal/stat"
+	"github.com/fleetthrottle/throttle/internal/svg"
 	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/spf13/cobra"
 )
 
 // planOptions are the flags of plan.
@@ -66,7 +70,7 @@ job takes longer.`,
 	return c
 }
 
-// run plans the job and prints what it found.
+// run plans the job and prints the result.
 func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	j := &o.job
 	j.Policies, j.Begin = f.Policies, time.Now()
@@ -117,19 +121,19 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	return err
 }
 
-// handOver is the default of --hand-over. It takes two calls of Redis and a message. It was so long
-// with a Redis that is near, on a machine with nothing else to do; with twenty programs on two cores
-// it was 7 to 13 ms.
+// handOver is the default of --hand-over: two calls of Redis and a message. 2
+// ms was measured with a near Redis on an idle machine; with twenty programs on
+// two cores it was 7 to 13 ms.
 const handOver = 2 * time.Millisecond
 
-// mostWorkers and mostRequests bound what is simulated, so that a mistake with a zero ends
-// soon.
+// mostWorkers and mostRequests bound the simulation, so that a zero too many
+// does not run for hours.
 const (
 	mostWorkers  = 1_000_000
 	mostRequests = 1_000_000_000
 )
 
-// check returns what is wrong with the flags.
+// check returns all mistakes in the flags.
 func (o *planOptions) check() error {
 	j := &o.job
 	switch {
@@ -143,7 +147,7 @@ func (o *planOptions) check() error {
 	return nil
 }
 
-// A planned is what plan prints as JSON. Times are in milliseconds.
+// A planned is the JSON of plan. Times are in milliseconds.
 type planned struct {
 	Version   int          `json:"version"`
 	Requests  int          `json:"requests"`
@@ -155,7 +159,7 @@ type planned struct {
 	Took      int64        `json:"took_ms"`
 	Rate      float64      `json:"per_second"`
 	Within    int64        `json:"within_ms,omitempty"`
-	Fits      bool         `json:"fits"` // into --within; true without it
+	Fits      bool         `json:"fits"` // within --within, true without it
 	Waits     waits        `json:"waits"`
 	Unmatched int          `json:"unmatched"` // requests that match no policy
 	Phases    []phase      `json:"phases"`
@@ -165,9 +169,9 @@ type planned struct {
 	took, within time.Duration
 }
 
-// waits are how long requests were held.
+// waits summarize how long requests were held.
 type waits struct {
-	Held int   `json:"held"` // how many requests were held at all
+	Held int   `json:"held"` // number of requests held
 	P50  int64 `json:"p50_ms"`
 	P99  int64 `json:"p99_ms"`
 	Max  int64 `json:"max_ms"`
@@ -186,12 +190,12 @@ func (p *planned) drawing() string {
 	return p.Chart.drawing(title, note)
 }
 
-// A phase is a time in which one limit binds, or none.
+// A phase is a time with one limiting policy, or none.
 type phase struct {
 	From   int64  `json:"from_ms"`
 	To     int64  `json:"to_ms"`
-	Policy string `json:"policy"`            // "": no limit does, and more workers would help
-	InTurn string `json:"in_turn,omitempty"` // if no limit does: the policy that binds for short times between
+	Policy string `json:"policy"`            // "" if no limit binds: more workers would help
+	InTurn string `json:"in_turn,omitempty"` // without a limiting policy: the policy that binds for short times in between
 
 	from, to time.Duration
 	limit    string // of Policy, or of InTurn
@@ -204,12 +208,12 @@ type usedPolicy struct {
 	Requests int     `json:"requests"`
 	Cost     int     `json:"cost"` // of all requests
 	Waits    waits   `json:"waits"`
-	Binds    float64 `json:"binds"` // for what share of the time
+	Binds    float64 `json:"binds"` // share of the time in which it limits
 	Shadow   bool    `json:"shadow,omitempty"`
-	Would    *waits  `json:"would_wait,omitempty"` // how much longer requests would wait; nil: the policy is no shadow
+	Would    *waits  `json:"would_wait,omitempty"` // additional waits under a shadow policy, nil otherwise
 }
 
-// newPlanned returns what plan prints of a job and its result.
+// newPlanned returns the output for a job and its result.
 func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *planned {
 	p := &planned{
 		Version: outputVersion, Requests: j.Requests, Nodes: j.Nodes, Workers: j.Workers, Latency: j.Latency.Milliseconds(), HandOver: j.HandOver.Milliseconds(),
@@ -291,7 +295,7 @@ func (p *planned) print(c *cobra.Command) error {
 	return err
 }
 
-// binding says in words what binds in the phase.
+// binding says what limits the phase.
 func (f *phase) binding() string {
 	switch {
 	case f.Policy != "":
@@ -302,7 +306,7 @@ func (f *phase) binding() string {
 	return "no limit: the workers are busy"
 }
 
-// sentence says how many requests waited, and how long. held is the verb, such as "waited".
+// sentence says how many requests waited, and for how long. held is the verb, such as "waited".
 func (w *waits) sentence(held string) string {
 	if w.Held == 0 {
 		return "none " + held
@@ -312,4 +316,271 @@ func (w *waits) sentence(held string) string {
 		base = "them"
 	}
 	return fmt.Sprintf("%d %s: half of %s for %s or less, 99 %% for %s, the longest for %s", w.Held, held, base, brief(w.all.Quantile(0.5)), brief(w.all.Quantile(0.99)), brief(w.all.Max))
+}
+
+// mixForm is the form of a line of a mix.
+const mixForm = `"METHOD URL [WEIGHT] [LATENCY]", such as "GET https://api.example.com/v1/orders 3 250ms"`
+
+// readMix returns the mix of a job: from -r and --mix, by default from the file's tests.
+func readMix(c *cobra.Command, said []string, path string, headers []string, f *policyfile.File) (mix []simulation.Part, err error) {
+	add := func(where, line string) error {
+		p, err := parsePart(line, headers)
+		if err != nil {
+			return fmt.Errorf("%s: %w", where, err)
+		}
+
+		mix = append(mix, p)
+		return nil
+	}
+
+	for _, line := range said {
+		if err := add("--request", line); err != nil {
+			return nil, err
+		}
+	}
+
+	if path != "" {
+		if err := eachMixLine(c, path, add); err != nil {
+			return nil, err
+		}
+	}
+
+	if len(mix) == 0 {
+		for _, t := range f.Tests {
+			mix = append(mix, simulation.Part{Request: t.Request(), Weight: 1})
+		}
+	}
+
+	if len(mix) == 0 {
+		return nil, fmt.Errorf("there are no requests: name some with -r %s, in a file with --mix, or in the tests of the file", mixForm)
+	}
+
+	return mix, nil
+}
+
+// eachMixLine reads a mix file. Lines that begin with # are comments.
+func eachMixLine(c *cobra.Command, path string, add func(where, line string) error) error {
+	in, err := openInput(c, path)
+	if err != nil {
+		return err
+	}
+
+	defer in.Close()
+	lines := bufio.NewScanner(in)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := add(fmt.Sprintf("%s:%d", path, n), line); err != nil {
+			return err
+		}
+	}
+
+	return lines.Err()
+}
+
+// parsePart parses one line of a mix.
+func parsePart(line string, headers []string) (p simulation.Part, err error) {
+	words := strings.Fields(line)
+	p.Weight = 1
+	if len(words) < 2 || len(words) > 4 {
+		return p, fmt.Errorf("%q is not %s", line, mixForm)
+	}
+
+	for i, word := range words[2:] {
+		if n, err := strconv.Atoi(word); err == nil && i == 0 && n > 0 && n <= 1_000_000 {
+			p.Weight = n
+		} else if d, err := time.ParseDuration(word); err == nil && d > 0 && p.Latency == 0 {
+			p.Latency = d
+		} else {
+			return p, fmt.Errorf("%q: %q is neither a weight from 1 to 1000000 nor a latency such as 250ms", line, word)
+		}
+	}
+
+	p.Request, err = newRequest(words[0], words[1], headers)
+	return p, err
+}
+
+// A chart shows how many requests start in each part of a job, and which policy limits them.
+type chart struct {
+	Width  int64    `json:"width_ms"` // of a column, 0 for less than a millisecond
+	Starts []int    `json:"starts"`
+	Binds  []string `json:"binds"` // a policy, or ""
+
+	title    string
+	policies []string // that limit at any time, for the legend
+	rates    []float64
+	width    time.Duration
+	end      time.Duration
+}
+
+// Size of a chart in a terminal.
+const (
+	chartColumns = 60
+	chartRows    = 8
+)
+
+// newChart returns the chart of a timeline up to end. The rows of the timeline are the policies of.
+func newChart(l *simulation.Timeline, end time.Duration, of []simulation.Use) chart {
+	columns := l.Columns(end, chartColumns)
+	c := chart{Width: columns.Width.Milliseconds(), width: columns.Width, end: end, Starts: []int{}, Binds: []string{}, title: "starts a second"}
+
+	bound := make(map[string]bool)
+	for i := range columns.Bins {
+		b := &columns.Bins[i]
+		binds := ""
+		if k := b.Binds(); k >= 0 {
+			binds = of[k].Policy.Name
+		}
+
+		bound[binds] = true
+		c.Starts, c.Binds = append(c.Starts, b.Starts), append(c.Binds, binds)
+		c.rates = append(c.rates, float64(b.Starts)/columns.Width.Seconds())
+	}
+
+	for i := range of {
+		if name := of[i].Policy.Name; bound[name] {
+			c.policies = append(c.policies, name)
+		}
+	}
+
+	return c
+}
+
+// ceiling returns the top of the scale: 1, 2 or 5 times a power of ten.
+func (c *chart) ceiling() float64 {
+	most := 0.0
+	for _, r := range c.rates {
+		most = max(most, r)
+	}
+
+	if most == 0 {
+		return 1
+	}
+
+	ten := math.Pow(10, math.Floor(math.Log10(most)))
+	for _, k := range []float64{1, 2, 5} {
+		if most <= k*ten {
+			return k * ten
+		}
+	}
+
+	return 10 * ten
+}
+
+// mark returns the letter of the limiting policy of a column.
+func (c *chart) mark(binds string) string {
+	for i, p := range c.policies {
+		if p == binds {
+			return string(rune('a' + i%26))
+		}
+	}
+	return "."
+}
+
+// eighths are the parts of a character, from below.
+var eighths = []string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
+
+// text draws the chart for a terminal.
+func (c *chart) text() string {
+	var w strings.Builder
+	most := c.ceiling()
+	scale := fmt.Sprintf("%g", most)
+	pad := strings.Repeat(" ", len(scale))
+	fmt.Fprintf(&w, "%s\n", c.title)
+
+	for row := chartRows - 1; row >= 0; row-- {
+		label := pad
+		if row == chartRows-1 {
+			label = scale
+		}
+
+		fmt.Fprintf(&w, "%s │", label)
+		line := ""
+		for _, r := range c.rates {
+			line += eighths[int(min(8, max(0, math.Round(r/most*chartRows*8)-float64(8*row))))]
+		}
+
+		fmt.Fprintf(&w, "%s\n", strings.TrimRight(line, " "))
+	}
+
+	fmt.Fprintf(&w, "%*s └%s\n%s  ", len(scale), "0", strings.Repeat("─", len(c.rates)), pad)
+	for _, b := range c.Binds {
+		w.WriteString(c.mark(b))
+	}
+
+	end := brief(c.end)
+	fmt.Fprintf(&w, "\n%s  0s%*s\n", pad, max(len(c.rates)-2, len(end)+1), end)
+
+	for _, p := range c.policies {
+		fmt.Fprintf(&w, "%s  %s binds: %s\n", pad, c.mark(p), p)
+	}
+
+	return w.String()
+}
+
+// Sizes of a drawing, in pixels.
+const (
+	drawingWidth  = 880
+	drawingHeight = 220 // of the columns
+	drawingLeft   = 64
+	drawingTop    = 72
+	drawingRow    = 22 // of the legend
+)
+
+// drawingRules has colours that colour-blind readers can distinguish.
+const drawingRules = `  .axis { stroke: #8c959f }
+  .p { fill: #8c959f }
+  .p0 { fill: #0072b2 } .p1 { fill: #e69f00 } .p2 { fill: #009e73 }
+  .p3 { fill: #cc79a7 } .p4 { fill: #56b4e9 } .p5 { fill: #d55e00 }
+`
+
+// drawingColours is the number of colours.
+const drawingColours = 6
+
+// drawing returns the chart as SVG.
+func (c *chart) drawing(title, note string) string {
+	const right, bottom = drawingWidth - svg.Margin, drawingTop + drawingHeight
+	legend := append([]string{""}, c.policies...)
+	height := bottom + 2*svg.Margin + drawingRow*len(legend)
+	d := svg.New(drawingWidth, float64(height), title, note+"; "+c.title, drawingRules, "")
+	most := c.ceiling()
+
+	each := float64(right-drawingLeft) / float64(max(1, len(c.rates)))
+	for i, r := range c.rates {
+		tall := r / most * drawingHeight
+		d.Rect(c.colour(c.Binds[i]), svg.Box{X: drawingLeft + float64(i)*each, Y: bottom - tall, Width: each, Height: tall})
+	}
+
+	d.Line("axis", drawingLeft, drawingTop, drawingLeft, bottom)
+	d.Line("axis", drawingLeft, bottom, right, bottom)
+	d.Text("note", svg.Margin, drawingTop+10, fmt.Sprintf("%g", most))
+	d.Text("note", svg.Margin, bottom, "0")
+	d.Text("note", drawingLeft, bottom+18, "0s")
+	end := brief(c.end)
+	d.Text("note", float64(right-7*len(end)), bottom+18, end)
+
+	for i, p := range legend {
+		y := float64(bottom + svg.Margin + drawingRow*i + 18)
+		d.Rect(c.colour(p), svg.Box{X: drawingLeft, Y: y - 10, Width: 12, Height: 12})
+		text := p + " binds"
+		if p == "" {
+			text = "no limit binds"
+		}
+
+		d.Text("note", drawingLeft+20, y, text)
+	}
+
+	return d.String()
+}
+
+// colour returns the class of the limiting policy.
+func (c *chart) colour(binds string) string {
+	for i, p := range c.policies {
+		if p == binds {
+			return fmt.Sprintf("p%d", i%drawingColours)
+		}
+	}
+	return "p"
 }

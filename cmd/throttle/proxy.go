@@ -27,20 +27,21 @@ import (
 	"github.com/fleetthrottle/throttle/servers/waitapi"
 )
 
-// proxyTokenVariable has the token of a proxy if there is no --token-file.
+// proxyTokenVariable is the environment variable with the proxy's token, used
+// without --token-file.
 const proxyTokenVariable = "THROTTLE_PROXY_TOKEN"
 
-// The defaults of a proxy.
+// Defaults of the proxy.
 const (
 	defaultListen      = "127.0.0.1:7070"
 	defaultConnections = 1024
 	defaultStopTime    = 20 * time.Second
 )
 
-// A sidecar is a proxy that is served.
+// A sidecar is the proxy command: its flags, and the state that serves them.
 type sidecar struct {
 	at                             server
-	listen, admin                  string // addresses; admin "": none
+	listen, admin                  string // admin is "" for none
 	expose, noToken, budgetMetrics bool
 	tokenFile, token               string
 	upstreamFlags                  []string
@@ -49,16 +50,16 @@ type sidecar struct {
 	maxWait, stopTime, callerIdle  time.Duration
 	held, perBudget, connections   int
 	private                        []string
-	permits                        time.Duration // how long they last at most
-	followHosts                    string        // the path of the file that bounds what is pushed
+	permits                        time.Duration // longest lifetime of permits
+	followHosts                    string        // policy file that bounds pushed files
 	ceiling                        *policyfile.File
-	penalties                      time.Duration // how long their callers close budgets at most; 0: not at all
+	penalties                      time.Duration // longest penalty by a permit's caller, 0 for none
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
 	metrics *promthrottle.Metrics
-	once    firsts // what stderr says once
+	once    firsts // lines that stderr has had
 	news    news
-	mu      sync.Mutex // is held while talk is written to
+	mu      sync.Mutex // guards talk
 	talk    io.Writer
 }
 
@@ -67,7 +68,7 @@ func newProxy() *cobra.Command {
 	return c
 }
 
-// newProxyWith also returns what the command's flags set.
+// newProxyWith also returns the values of the flags.
 func newProxyWith() (*cobra.Command, *sidecar) {
 	s := &sidecar{metrics: promthrottle.New(), news: news{now: time.Now}}
 	c := &cobra.Command{
@@ -88,7 +89,7 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 
 	s.at.addFlags(c)
 	f := c.Flags()
-	_ = f.MarkHidden("timeout") // --max-wait says how long a caller waits for Redis, too
+	_ = f.MarkHidden("timeout") // --max-wait limits the wait for Redis, too
 	f.StringVar(&s.listen, "listen", defaultListen, "where to listen: an address, or unix:/path/to/socket, which only this user may use")
 	f.StringArrayVar(&s.upstreamFlags, "upstream", nil, "an address for one host of the file alone, as 127.0.0.1:7071=api.example.com; may be repeated")
 	f.BoolVar(&s.expose, "expose", false, "listen at an address that other machines reach; needs a token")
@@ -111,7 +112,7 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	return c, s
 }
 
-// check refuses what is unsafe, or has no meaning, all at once, and reads the token.
+// check reports all unsafe or meaningless flags at once, and reads the token.
 func (s *sidecar) check(path string) error {
 	var mistakes []error
 	note := func(wrong bool, text string) {
@@ -168,7 +169,7 @@ func (s *sidecar) exposed() (all []string) {
 	return all
 }
 
-// run serves until ctx ends, or until the process is told to end.
+// run serves until ctx ends, or until SIGTERM.
 func (s *sidecar) run(ctx context.Context, path string) error {
 	if err := s.check(path); err != nil {
 		return err
@@ -191,7 +192,7 @@ func (s *sidecar) run(ctx context.Context, path string) error {
 	return served.run(ctx)
 }
 
-// open returns the store of the budgets, and what reports to the fleet, if there is one.
+// open returns the store of the budgets, and the reporter to the fleet, if there is one.
 func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeStore func(), err error) {
 	if !s.at.hasAddress() {
 		s.say("there is no --redis: the budgets are this process's own")
@@ -216,8 +217,7 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 	}, nil
 }
 
-// follow returns what is served under the policies of a file, or of what is pushed, as they are now
-// and become later.
+// follow returns a service whose policies follow a file, or the pushed file.
 func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (*service, error) {
 	observe := throttle.Observers(proxy.Observe, s.metrics.Observe, s.observe)
 	transport, err := throttle.New(throttle.Config{Store: store, Base: proxy.NewBase(s.private...), Observe: observe})
@@ -266,7 +266,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	return v, nil
 }
 
-// followFile follows a file or, where path is "", what is pushed.
+// followFile follows a file or, if path is "", the pushed file.
 func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.Reporter, apply func(*policyfile.File) error) (*policyfile.Follower, error) {
 	options := policyfile.Options{Path: path, Apply: apply, Report: s.report, Ceiling: s.ceiling}
 	if path == "" {
@@ -280,7 +280,7 @@ func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.R
 	return follower, err
 }
 
-// service returns what is served.
+// service returns the service of a handler.
 func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport, follower *policyfile.Follower) *service {
 	registry := prometheus.NewRegistry()
 	v := &service{
@@ -306,17 +306,17 @@ func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport,
 	return v
 }
 
-// use puts a table in force, and tells of the addresses whose hosts it does not have.
+// use puts a table in force, and warns of upstream addresses whose hosts it lacks.
 func (s *sidecar) use(table *proxy.Table) {
 	if s.table.Swap(table) == nil {
-		return // at the start that is a mistake
+		return // a mistake at the start, reported by follow
 	}
 	for _, err := range missing(s.upstreams, table) {
 		s.say(err.Error() + " any more, and requests to the address are refused")
 	}
 }
 
-// report tells of a file that has changed.
+// report prints changes of the policy file.
 func (s *sidecar) report(state policyfile.State) {
 	switch {
 	case state.Err != nil && state.Seen == state.InForce:
@@ -330,7 +330,7 @@ func (s *sidecar) report(state policyfile.State) {
 	}
 }
 
-// observe tells of what an operator must know: without it limits are not kept, or programs stand still.
+// observe prints events that an operator must know: limits that are not kept, and programs that stand still.
 func (s *sidecar) observe(_ context.Context, e throttle.Event) {
 	if line := s.news.of(e); line != "" {
 		s.say(line)
@@ -351,25 +351,25 @@ func (s *sidecar) say(line string) {
 	fmt.Fprintln(s.talk, "throttle: "+clean(line))
 }
 
-// longestHost is how long the name of a host may be.
+// longestHost is the longest printed name of a host.
 const longestHost = 255
 
-// tellOutside tells of a link that leads round the proxy.
+// tellOutside prints a link that bypasses the proxy.
 func (s *sidecar) tellOutside(host string) {
 	s.sayOnce("an answer has a link to " + fleet.Clean(host, longestHost) + ", which leads round the proxy: a program that follows it is not held there")
 }
 
-// tellTunnels tells what a file gives up that has tunnels of TLS carried.
+// tellTunnels prints which hosts the file opens for TLS tunnels, and that their requests are not counted.
 func (s *sidecar) tellTunnels(hosts []string) {
 	for _, host := range hosts {
 		s.sayOnce("tunnels to " + host + " are carried, as the file says: each connection counts as one request, and the requests inside are neither counted nor held")
 	}
 }
 
-// tellBlind tells of a tunnel that is refused.
+// tellBlind prints the refusal of a tunnel.
 func (s *sidecar) tellBlind(detail string) { s.sayOnce("a tunnel of TLS is refused: " + detail) }
 
-// sayOnce writes a line to stderr, unless it stands there already.
+// sayOnce writes a line to stderr, at most once.
 func (s *sidecar) sayOnce(line string) {
 	if s.once.add(line) {
 		s.say(line)

@@ -5,36 +5,39 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/fleetthrottle/throttle/servers/proxy"
+	"github.com/fleetthrottle/throttle/store"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// An admin serves what an operator asks of a proxy. No answer names a key, a URL or a credential.
+// An admin serves operators of the proxy. No answer contains a key, a URL or a credential.
 type admin struct {
 	statuses func(context.Context) (map[throttle.Budget]throttle.Status, error)
 	policies func() []throttle.Policy // in force
 	file     func() policyfile.State
 	metrics  prometheus.Gatherer
-	local    bool        // only the loopback reaches it
-	stopping atomic.Bool // the proxy ends
+	local    bool        // only loopback reaches it
+	stopping atomic.Bool // the proxy stops
 
-	mu      sync.Mutex // is held while the store is asked, so that it is asked once for all
+	mu      sync.Mutex // held while the store is asked, so that concurrent requests share one call
 	asked   time.Time
-	budgets map[throttle.Budget]throttle.Status // as they were then
+	budgets map[throttle.Budget]throttle.Status // as of asked
 	err     error
 }
 
-// What the store said is good for freshFor. It is asked for askedFor at most.
+// An answer of the store is reused for freshFor. A question to the store takes
+// at most askedFor.
 const (
 	freshFor = time.Second
 	askedFor = 2 * time.Second
@@ -59,7 +62,7 @@ func (a *admin) handler() http.Handler {
 	})
 }
 
-// ask asks the store what budgets are like.
+// ask asks the store for the states of the budgets.
 func (a *admin) ask() (map[throttle.Budget]throttle.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,7 +76,7 @@ func (a *admin) ask() (map[throttle.Budget]throttle.Status, error) {
 	return a.budgets, a.err
 }
 
-// ready says whether the proxy can hold and send requests.
+// ready reports whether the proxy can hold and forward requests.
 func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
 	if why := a.unready(); why != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -83,8 +86,8 @@ func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, "ready\n")
 }
 
-// unready says why the proxy is not ready; "": it is. A file that was seen and cannot be in force
-// does not count: the one before is.
+// unready returns why the proxy is not ready, or "". A new file that cannot be put in force does not count:
+// its predecessor is in force.
 func (a *admin) unready() string {
 	if a.stopping.Load() {
 		return "the proxy ends"
@@ -98,21 +101,21 @@ func (a *admin) unready() string {
 	return ""
 }
 
-// A closedPolicy is a policy with budgets that are closed.
+// A closedPolicy is a policy with closed budgets.
 type closedPolicy struct {
 	Policy  string    `json:"policy"`
 	Until   time.Time `json:"until"`   // when the last of them opens
-	Budgets int       `json:"budgets"` // how many of those that this proxy knows
+	Budgets int       `json:"budgets"` // number of closed budgets that this proxy knows
 }
 
 // An upstreamsResult is the answer at /upstreams.
 type upstreamsResult struct {
 	Version  int            `json:"version"`
 	Closed   []closedPolicy `json:"closed"`
-	Complete bool           `json:"complete"` // the store answered all that it was asked
+	Complete bool           `json:"complete"` // the store answered every question
 }
 
-// upstreams says what is closed, by a penalty or by hand. Its status is 503 while anything is.
+// upstreams lists closed policies. The status is 503 if there are any.
 func (a *admin) upstreams(w http.ResponseWriter, _ *http.Request) {
 	all, err := a.ask()
 	result := upstreamsResult{outputVersion, a.closed(all), err == nil}
@@ -123,7 +126,7 @@ func (a *admin) upstreams(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(result)
 }
 
-// closed returns the policies of budgets that are closed. Shadow policies hold nothing.
+// closed returns the policies with closed budgets. Shadow policies hold nothing.
 func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 	shadows := make(map[string]bool)
 	for _, p := range a.policies() {
@@ -152,4 +155,133 @@ func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 
 	slices.SortFunc(closed, func(x, y closedPolicy) int { return cmp.Compare(x.Policy, y.Policy) })
 	return closed
+}
+
+// proxyMetrics are the Prometheus metrics of the proxy itself. promthrottle has those for policies. Labels
+// are constant.
+type proxyMetrics struct {
+	handler *proxy.Handler
+	door    *bounded
+	applied func() bool // the latest file is in force, or waits for its grace time
+}
+
+// Descriptions of the metrics.
+var (
+	heldDesc    = prometheus.NewDesc("throttle_proxy_held", "Requests that wait in the proxy now.", nil, nil)
+	bodiesDesc  = prometheus.NewDesc("throttle_proxy_body_bytes", "Bodies that the proxy has in memory now.", nil, nil)
+	openDesc    = prometheus.NewDesc("throttle_proxy_connections", "Connections of callers that are open now.", nil, nil)
+	shutDesc    = prometheus.NewDesc("throttle_proxy_connections_refused_total", "Connections of callers that were closed because too many were open.", nil, nil)
+	refusedDesc = prometheus.NewDesc("throttle_proxy_refused_total", "Requests that the proxy answered itself, by reason.", []string{"reason"}, nil)
+	leftDesc    = prometheus.NewDesc("throttle_proxy_left_total", "Callers that left before their request had an answer.", nil, nil)
+	abortedDesc = prometheus.NewDesc("throttle_proxy_aborted_total", "Answers that ended in the middle.", nil, nil)
+	linksDesc   = prometheus.NewDesc("throttle_proxy_links_round_total", "Links in answers that lead round the proxy.", nil, nil)
+	tunnelsDesc = prometheus.NewDesc("throttle_proxy_tunnels_ended_total", "Idle tunnels that were ended to make room for others.", nil, nil)
+	codingDesc  = prometheus.NewDesc("throttle_proxy_unreadable_total", "Answers in br, zstd or another coding that no policy can read.", nil, nil)
+	appliedDesc = prometheus.NewDesc("throttle_proxy_file_applied", "Whether the file of policies as it was read last is in force, or waits to be.", nil, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (m *proxyMetrics) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, to) }
+
+// Collect implements [prometheus.Collector].
+func (m *proxyMetrics) Collect(to chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, kind, float64(v), labels...)
+	}
+	s := m.handler.Stats()
+
+	var applied int64
+	if m.applied() {
+		applied = 1
+	}
+
+	send(heldDesc, prometheus.GaugeValue, int64(s.Held))
+	send(bodiesDesc, prometheus.GaugeValue, s.BodyBytes)
+	send(openDesc, prometheus.GaugeValue, m.door.open.Load())
+	send(shutDesc, prometheus.CounterValue, m.door.refused.Load())
+	send(appliedDesc, prometheus.GaugeValue, applied)
+	send(leftDesc, prometheus.CounterValue, s.Left)
+	send(abortedDesc, prometheus.CounterValue, s.Aborted)
+	send(linksDesc, prometheus.CounterValue, s.LinksRound)
+	send(tunnelsDesc, prometheus.CounterValue, s.TunnelsEnded)
+	send(codingDesc, prometheus.CounterValue, s.Unreadable)
+
+	for reason, n := range s.Refused {
+		send(refusedDesc, prometheus.CounterValue, n, reason)
+	}
+}
+
+// news tells stderr of closed budgets, and of a store that does not answer. Events come per caller, news once
+// per change. It is safe for concurrent use.
+type news struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	closed map[string]time.Time // reported end of the closure, by budget
+	away   bool                 // the store's outage was reported
+}
+
+const (
+	mostClosed = 1000        // how many closed budgets are reported
+	sameEnd    = time.Second // two answers of one ban differ by less
+)
+
+// of returns the line for an event, or "" if the event is no news.
+func (n *news) of(e throttle.Event) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	switch e.Kind {
+	case throttle.EventPenalized, throttle.EventClosed:
+		return n.closing(e)
+	case throttle.EventOpened:
+		if _, told := n.closed[e.Budget]; told {
+			delete(n.closed, e.Budget)
+			return e.Budget + " is open again"
+		}
+
+	case throttle.EventStoreFailed:
+		if !n.away {
+			n.away = true
+			return "the store does not answer: " + e.Err.Error()
+		}
+
+	case throttle.EventStarted:
+		if n.away {
+			n.away = false
+			return "the store answers again"
+		}
+	}
+
+	return ""
+}
+
+// closing is of for an event about a closed budget.
+func (n *news) closing(e throttle.Event) string {
+	now := n.now()
+	end := now.Add(e.Duration)
+	if told, ok := n.closed[e.Budget]; ok && end.Before(told.Add(sameEnd)) {
+		return ""
+	}
+	if n.closed == nil {
+		n.closed = make(map[string]time.Time)
+	}
+
+	if len(n.closed) >= mostClosed {
+		maps.DeleteFunc(n.closed, func(_ string, end time.Time) bool { return end.Before(now) }) // budgets that opened, and that no caller met since
+		if len(n.closed) >= mostClosed {
+			return ""
+		}
+	}
+
+	n.closed[e.Budget] = end
+	line := e.Budget + " is closed for " + brief(e.Duration) + ": "
+	switch {
+	case e.Kind == throttle.EventPenalized:
+		return line + "the upstream refused a request"
+	case e.Note != (store.PauseNote{}):
+		return line + e.Note.String()
+	}
+
+	return line + "another program was refused, or an operator paused it"
 }

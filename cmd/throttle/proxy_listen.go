@@ -36,17 +36,17 @@ func listenAt(ctx context.Context, address string) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, "tcp", address)
 }
 
-// A socket is a listener whose file it removes.
+// A socket is a listener that removes its file.
 type socket struct {
 	net.Listener
 	path string
-	file fs.FileInfo // as it was made
+	file fs.FileInfo // as created
 	once sync.Once
 }
 
-// listenUnix makes a socket that its owner alone may use. It takes the place of a socket where
-// nobody listens any more, and of nothing else. It is made in a folder of its own and moved, so that
-// nobody finds it before its rights are set.
+// listenUnix creates a socket that only its owner may use. It replaces a stale socket, and refuses to replace
+// anything living. It creates the socket in a private folder and renames it, so that nobody finds the socket
+// before its rights are set.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err := findStale(ctx, path); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return s, nil
 }
 
-// findStale fails unless there is nothing at a path, or a socket where nobody listens.
+// findStale fails unless there is nothing at a path, or a socket without a listener.
 func findStale(ctx context.Context, path string) error {
 	file, err := os.Lstat(path)
 	switch {
@@ -106,7 +106,7 @@ func findStale(ctx context.Context, path string) error {
 	return nil
 }
 
-// Close removes the file, unless another one stands there now.
+// Close removes the file, unless a different file is there now.
 func (s *socket) Close() error {
 	s.once.Do(func() {
 		if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.file) {
@@ -116,30 +116,31 @@ func (s *socket) Close() error {
 	return s.Listener.Close()
 }
 
-// A bounded listener has at most so many connections open, so that slow clients cannot pile up. One
-// more takes the place of the oldest one that has not been let in, or else is told so and closed. So whoever has no token
-// cannot shut out who has one. Several listeners may have one bound.
+// A bounded listener limits open connections, so that slow clients cannot pile up. A connection too many
+// evicts the oldest connection without a valid token, or is closed with a 503, so that clients without the
+// token cannot shut out clients with it. Several listeners can share one bound.
 type bounded struct {
 	net.Listener
 	*bound
 }
 
-// A bound is how many connections may be open, and how many are.
+// A bound counts open connections, and limits them.
 type bound struct {
 	most    int64
 	open    atomic.Int64
 	refused atomic.Int64
-	telling atomic.Int64 // how many connections are being told
+	telling atomic.Int64 // connections that are being told
 
 	mu       sync.Mutex
-	newcomer list.List // of *boundedConn: those that have not been let in, the oldest first
+	newcomer list.List // of *boundedConn without a valid token, oldest first
 }
 
-// strangersPart is how many of the connections may be of one address, that are not let in: one of so many.
+// strangersPart is the fraction of connections that one address may have
+// without a valid token: a quarter.
 const strangersPart = 4
 
-// makeRoom closes the oldest connection that has not been let in, if all places are taken, or the oldest one of an
-// address that has its part of them. An address of the loopback may be that of anybody.
+// makeRoom closes the oldest connection without a valid token, if all places are taken, or the oldest of an
+// address that exceeds its fraction. Connections from loopback may belong to different users.
 func (b *bound) makeRoom(address net.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,14 +163,14 @@ func (b *bound) makeRoom(address net.Addr) {
 
 	if oldest != nil && (full || strangers >= max(1, b.most/strangersPart)) {
 		b.refused.Add(1)
-		go oldest.Close() // which takes the mutex
+		go oldest.Close() // takes the mutex
 		b.newcomer.Remove(oldest.place)
 		oldest.place = nil
 		b.free(oldest)
 	}
 }
 
-// hostOfAddress returns the host of an address that is not on the loopback, or "".
+// hostOfAddress returns the host of an address, or "" for loopback.
 func hostOfAddress(a net.Addr) string {
 	at, ok := a.(*net.TCPAddr)
 	if !ok || at.IP.IsLoopback() {
@@ -188,14 +189,14 @@ func (b *bound) free(c *boundedConn) {
 // connKey is the context key of the connection of a request.
 type connKey struct{}
 
-// letIn notes that the connection of a request has been let in.
+// letIn notes that the connection of a request has a valid token.
 func letIn(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*boundedConn); ok {
 		c.of.know(c)
 	}
 }
 
-// know takes a connection from those that have not been let in.
+// know removes a connection from the connections without a valid token.
 func (b *bound) know(c *boundedConn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,7 +210,7 @@ func (b *bound) know(c *boundedConn) {
 // mostTold is how many connections are told at once that there are too many.
 const mostTold = 64
 
-// tooMany is what they are told.
+// tooMany is the answer to a connection too many.
 var tooMany = fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nVia: 1.1 throttle\r\nServer-Timing: throttle;dur=0\r\nRetry-After: 1\r\nConnection: close\r\n"+
 	"Content-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%s", len(tooManyProblem), tooManyProblem)
 
@@ -248,8 +249,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// tell writes tooMany, and reads for a while what the client sends: a connection that is closed with
-// something unread is reset, and the client would not see the answer.
+// tell writes tooMany, then reads for a while. A connection that is closed with unread bytes is reset, and
+// the client would not see the answer.
 func tell(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
@@ -262,7 +263,7 @@ func tell(conn net.Conn) {
 type boundedConn struct {
 	net.Conn
 	of    *bound
-	place *list.Element // among those that have not been let in; nil: it has been. The mutex of the bound guards it
+	place *list.Element // in newcomer, or nil with a valid token. The bound's mutex guards it
 	freed atomic.Bool
 }
 
@@ -273,7 +274,8 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http end its side first, so that a client sees the last answer.
+// CloseWrite lets net/http close its side first, so that a client sees the last
+// answer.
 func (c *boundedConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(conn net.Conn) error {

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"net"
 	"net/http"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,22 +20,22 @@ import (
 	"github.com/fleetthrottle/throttle/servers/waitapi"
 )
 
-// How long a caller may take for its headers, and how long it may keep a connection that it does
-// not use. There is no bound for a whole request: some answers are streams.
+// Time limits for reading headers, and for idle connections. Whole requests are
+// not limited: some answers are streams.
 const (
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
 )
 
-// What a connection may cost: bytes of headers, and with HTTP/2 requests at once and bytes that
-// nobody has read yet.
+// Memory limits of a connection: bytes of headers, and for HTTP/2 concurrent
+// requests and unread bytes.
 const (
 	mostHeaders  = 64 << 10
 	mostStreams  = 100
 	mostReceived = 256 << 10
 )
 
-// adminConnections is how many connections may be open at the admin's address.
+// adminConnections bounds the connections to the admin's address.
 const adminConnections = 64
 
 // A service is a proxy that is ready to be served.
@@ -50,7 +52,7 @@ type service struct {
 	door bounded // at listen
 }
 
-// run serves until ctx ends, or until the process gets SIGTERM.
+// run serves until ctx ends, or until SIGTERM.
 func (v *service) run(ctx context.Context) error {
 	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer restore()
@@ -72,7 +74,7 @@ func (v *service) run(ctx context.Context) error {
 		defer server.Close()
 	}
 
-	// All addresses are taken before anything says where the proxy is: a supervisor may wait for that line.
+	// Listen at all addresses before printing where the proxy is: a supervisor may wait for that line.
 	others, err := v.listenForUpstreams(ctx)
 	if err != nil {
 		return err
@@ -92,7 +94,7 @@ func (v *service) run(ctx context.Context) error {
 	restore() // the next SIGTERM ends the process
 	first := ctx
 	if ctx.Err() != nil {
-		first = context.WithoutCancel(ctx) // an interrupt has ended it; the next one ends the process
+		first = context.WithoutCancel(ctx) // ended by an interrupt; the next interrupt ends the process
 	}
 
 	v.end(first, servers)
@@ -118,8 +120,8 @@ func (v *service) listenForUpstreams(ctx context.Context) ([]net.Listener, error
 	return listeners, nil
 }
 
-// serveUpstreams serves the addresses of single hosts. What ends that is sent to failed. Their
-// connections count as those of the proxy's own address.
+// serveUpstreams serves the addresses of single hosts, and sends errors to failed. Their connections count
+// towards the limit of the proxy's own address.
 func (v *service) serveUpstreams(listeners []net.Listener, failed chan<- error) (servers []*http.Server) {
 	for i, u := range v.upstreams {
 		server := v.server(v.handler.Upstream(u.host))
@@ -130,7 +132,7 @@ func (v *service) serveUpstreams(listeners []net.Listener, failed chan<- error) 
 	return servers
 }
 
-// end lets what goes on end, in the time for that. It is over at once when ctx ends.
+// end stops gracefully, within stopTime. It stops at once when ctx ends.
 func (v *service) end(ctx context.Context, servers []*http.Server) {
 	ctx, cancel := context.WithTimeout(ctx, v.stopTime)
 	defer cancel()
@@ -145,8 +147,8 @@ func (v *service) end(ctx context.Context, servers []*http.Server) {
 	}
 }
 
-// shutdown lets all end side by side, and reports whether all has ended before ctx. The waiting API refuses
-// its callers at once: what they wait for could go on for long, and end without an answer.
+// shutdown stops all servers in parallel, and reports whether they ended before ctx. The waiting API refuses
+// its callers at once: their waits could last long, and would end without an answer.
 func (v *service) shutdown(ctx context.Context, servers []*http.Server) bool {
 	ends := []func(context.Context) error{v.handler.Shutdown, v.waiting.Close}
 	for _, server := range servers {
@@ -167,11 +169,11 @@ func (v *service) shutdown(ctx context.Context, servers []*http.Server) bool {
 	return !cut.Load()
 }
 
-// server returns a server with bounds for what a caller may cost.
+// server returns a server that limits the cost of a caller.
 func (v *service) server(handler http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true) // for callers that begin with it; nobody is upgraded
+	protocols.SetUnencryptedHTTP2(true) // without an upgrade
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeaders,
 		Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams, MaxReceiveBufferPerConnection: mostReceived, WriteByteTimeout: max(0, v.callerIdle)},
@@ -180,7 +182,7 @@ func (v *service) server(handler http.Handler) *http.Server {
 	}
 }
 
-// serveAdmin serves the admin's paths. What ends that is sent to failed.
+// serveAdmin serves the admin's paths, and sends errors to failed.
 func (v *service) serveAdmin(ctx context.Context, failed chan<- error) (*http.Server, error) {
 	listener, err := listenAt(ctx, v.adminListen)
 	if err != nil {
@@ -189,12 +191,12 @@ func (v *service) serveAdmin(ctx context.Context, failed chan<- error) (*http.Se
 	server := v.server(v.admin.handler())
 	server.ReadTimeout, server.WriteTimeout = headerTime, time.Minute
 	go func() { failed <- server.Serve(&bounded{listener, &bound{most: adminConnections}}) }()
-	go v.admin.ask() // from now on it is known which budgets are used
+	go v.admin.ask() // starts recording which budgets are used
 	v.say("the admin is at " + shown(v.adminListen, listener.Addr(), "/readyz"))
 	return server, nil
 }
 
-// shown returns where something is served, for a person.
+// shown returns where something is served, in readable form.
 func shown(listen string, at net.Addr, path string) string {
 	if strings.HasPrefix(listen, unixPrefix) {
 		return listen + ", path " + path
@@ -202,8 +204,8 @@ func shown(listen string, at net.Addr, path string) string {
 	return "http://" + at.String() + path
 }
 
-// panics is the log of a server: it passes on where a panic was, without its value, which may repeat
-// something of a request. What else a server logs tells of callers that do not keep to HTTP.
+// panics is the log of a server. It forwards where a panic was, without its value, which may repeat parts of
+// a request. It drops all further lines, which are about callers that break HTTP.
 type panics func(line string)
 
 // Write implements [io.Writer].
@@ -212,4 +214,74 @@ func (say panics) Write(text []byte) (int, error) {
 		say("a request ended in a panic, which is a mistake in throttle:\n" + string(stack))
 	}
 	return len(text), nil
+}
+
+// An upstreamAt is an address that serves one host.
+type upstreamAt struct{ address, host string }
+
+// upstreamsOf parses the flags --upstream, and returns all mistakes. taken is the address of --listen.
+func upstreamsOf(flags []string, taken string, expose bool) (all []upstreamAt, mistakes []error) {
+	addresses := []string{taken}
+	for _, text := range flags {
+		end := max(0, strings.LastIndexByte(text, '='))
+		u := upstreamAt{text[:end], strings.TrimPrefix(text[end:], "=")}
+		note := func(wrong bool, what string) bool {
+			if wrong {
+				mistakes = append(mistakes, fmt.Errorf("--upstream %s: %s", text, what))
+			}
+			return wrong
+		}
+		if note(u.host == "" || !isAddress(u.address), "use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com") {
+			continue
+		}
+
+		note(!expose && isExposed(u.address), "other machines would reach this address, and could send requests: pass --expose as well")
+		note(strings.ContainsAny(u.host, "/@?#* "), "what follows = is a host, without a scheme and without a path")
+		note(slices.Contains(addresses, u.address) && !strings.HasSuffix(u.address, ":0"), "another flag has this address")
+		all, addresses = append(all, u), append(addresses, u.address)
+	}
+
+	return all, mistakes
+}
+
+// isAddress reports whether the proxy can listen at an address.
+func isAddress(s string) bool {
+	if path, ok := strings.CutPrefix(s, unixPrefix); ok {
+		return path != ""
+	}
+	_, _, err := net.SplitHostPort(s)
+	return err == nil
+}
+
+// missing returns an error per upstream whose host a table lacks.
+func missing(all []upstreamAt, table *proxy.Table) (mistakes []error) {
+	for _, u := range all {
+		if !table.Has(u.host) {
+			mistakes = append(mistakes, fmt.Errorf("--upstream %s=%s: no policy of the file names this host", u.address, u.host))
+		}
+	}
+	return mistakes
+}
+
+// firsts are texts that are reported once.
+type firsts struct {
+	mu   sync.Mutex
+	told map[string]bool
+}
+
+// mostFirsts bounds the texts: callers and upstreams can cause any number.
+const mostFirsts = 100
+
+// add reports whether a text is new.
+func (f *firsts) add(text string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.told[text] || len(f.told) >= mostFirsts {
+		return false
+	}
+	if f.told == nil {
+		f.told = make(map[string]bool)
+	}
+	f.told[text] = true
+	return true
 }

@@ -1,41 +1,42 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/rogpeppe/go-internal/diff"
-	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/policyfile/pushed"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
 )
 
-// A pushResult is what push and rollback print as JSON.
+// A pushResult is the JSON of push and rollback.
 type pushResult struct {
 	Version    int          `json:"version"`
-	Pushed     bool         `json:"pushed"` // false: what was pushed before has this text
+	Pushed     bool         `json:"pushed"` // false if the pushed file has this text already
 	Number     int64        `json:"number"`
 	Generation string       `json:"generation"`
 	Loosens    []string     `json:"loosens"`
 	Nodes      []nodeStatus `json:"nodes"`
-	alone      bool         // nobody follows
+	alone      bool         // no program follows
 }
 
-// A nodeStatus is what a node that follows has made of what is pushed.
+// A nodeStatus says whether a node has put the pushed file in force.
 type nodeStatus struct {
 	Node    string `json:"node"`
 	InForce bool   `json:"in_force"`
 	Text    string `json:"text,omitempty"` // why not
 }
 
-// A pusher is push, or rollback.
+// A pusher has the flags of push and rollback.
 type pusher struct {
 	operator
 	loosen bool
@@ -109,7 +110,7 @@ history for the numbers. It asks as push does: an older file may loosen, too.`,
 	return c
 }
 
-// numberOf reads the number of a file; 0: none is said.
+// numberOf parses the number of a file, 0 without an argument.
 func numberOf(args []string) (number int64, err error) {
 	if len(args) == 0 {
 		return 0, nil
@@ -120,7 +121,7 @@ func numberOf(args []string) (number int64, err error) {
 	return number, nil
 }
 
-// older returns the file that had a number, or for 0 the one before what is pushed.
+// older returns the file with a number, or for 0 the predecessor of the pushed file.
 func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, error) {
 	files, illegible, err := all.History(ctx)
 	if err != nil {
@@ -157,7 +158,7 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 	return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history", number)}
 }
 
-// push compares a text with what is pushed, asks, pushes it and waits for the nodes.
+// push compares a file with the pushed file, asks, pushes it and waits for the nodes.
 func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Context, *fleet.Fleet) ([]byte, error)) error {
 	all, closeAll, err := p.connectFleet(c.Context())
 	if err != nil {
@@ -204,7 +205,7 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	result.Pushed = true
 	said := c.OutOrStdout()
 	if asJSON(c) {
-		said = c.ErrOrStderr() // the document comes when the wait is over
+		said = c.ErrOrStderr() // the JSON follows after the wait
 	}
 
 	fmt.Fprintf(said, "number %d (%s) is pushed\n", result.Number, result.Generation)
@@ -222,8 +223,8 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	return failed
 }
 
-// consent asks whether to push. A yes is not enough for a change that loosens, because a
-// script says it whatever the change is.
+// consent asks whether to push. --yes alone does not consent to a file that loosens, because scripts always
+// pass it.
 func (p *pusher) consent(c *cobra.Command, change *pushed.Change) error {
 	switch {
 	case len(change.Loosens) == 0 || p.loosen:
@@ -234,8 +235,7 @@ func (p *pusher) consent(c *cobra.Command, change *pushed.Change) error {
 	return askOnTerminal(c, `Push it, though it loosens? Write "loosen" to do so: `, "--yes and --loosen", "loosen")
 }
 
-// compare looks at a text that is to be pushed, or compared. A file with mistakes was found
-// to have them.
+// compare compares a file with the pushed file. Mistakes in the file are findings.
 func compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*pushed.Change, error) {
 	change, err := pushed.Compare(ctx, all, name, text)
 	var old *pushed.UnreadableError
@@ -245,21 +245,21 @@ func compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 	return change, err
 }
 
-// difference shows what a change is.
+// difference returns the diff of a change.
 func difference(change *pushed.Change, name string) string {
 	var out strings.Builder
 	before, text := "nothing", []byte{}
 	if change.Instead != nil {
 		before, text = fmt.Sprintf("number %d", change.Instead.Number), change.Instead.Text
 	}
-	_, lines, _ := strings.Cut(string(diff.Diff(before, text, name, change.Text)), "\n") // its first line says what the next two do
+	_, lines, _ := strings.Cut(string(diff.Diff(before, text, name, change.Text)), "\n") // the first line repeats the next two
 	for line := range strings.Lines(lines) {
 		fmt.Fprintln(&out, fleet.Clean(strings.TrimSuffix(line, "\n"), 500))
 	}
 	return out.String()
 }
 
-// loosening says what a change loosens.
+// loosening lists the limits that a change loosens.
 func loosening(change *pushed.Change) string {
 	var out strings.Builder
 	for _, text := range change.Loosens {
@@ -268,7 +268,7 @@ func loosening(change *pushed.Change) string {
 	return out.String()
 }
 
-// await waits until all live nodes that follow have a generation in force, or refuse it.
+// await waits until all live followers have a generation in force, or refuse it.
 func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (list []nodeStatus, err error) {
 	end := time.After(p.wait)
 	tick := time.NewTicker(250 * time.Millisecond)
@@ -295,7 +295,8 @@ func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (l
 	}
 }
 
-// followers says what nodes have made of a generation, and whether all have that are not silent.
+// followers returns the state of each follower. settled means that all live followers have the generation in
+// force, or refuse it.
 func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settled bool) {
 	settled, list = true, []nodeStatus{}
 	for i := range nodes {
@@ -325,7 +326,7 @@ func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settle
 	return list, settled
 }
 
-// print says what became of a push.
+// print prints the result of a push.
 func (r *pushResult) print(c *cobra.Command) error {
 	behind := slices.DeleteFunc(slices.Clone(r.Nodes), func(n nodeStatus) bool { return n.InForce })
 	done, err := printJSON(c, r)
@@ -336,7 +337,7 @@ func (r *pushResult) print(c *cobra.Command) error {
 	case !r.Pushed:
 		fmt.Fprintf(out, "number %d has this text: there is nothing to push\n", r.Number)
 	case r.alone:
-		// A push before the programs start is right, so that is no failure.
+		// Pushing before the programs start is legitimate, so this is no failure.
 		fmt.Fprintf(c.ErrOrStderr(), "number %d is pushed, and in force nowhere: no program that reports follows what is pushed\n", r.Number)
 	case len(r.Nodes) > 0:
 		for _, n := range behind {
@@ -350,4 +351,167 @@ func (r *pushResult) print(c *cobra.Command) error {
 	}
 
 	return err
+}
+
+// A pullResult is the JSON of pull.
+type pullResult struct {
+	Version int `json:"version"`
+	*fleet.Pushed
+	Text string `json:"text"`
+}
+
+func newPull() *cobra.Command {
+	var at server
+	var output string
+	c := &cobra.Command{
+		Use: "pull [NUMBER]",
+		Example: `  throttle pull
+  throttle pull 7`,
+		Short: "Print the file of policies that is pushed, or that had a number",
+		Args:  argumentCount(0, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			number, err := numberOf(args)
+			if err != nil {
+				return err
+			}
+
+			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+				p, err := pull(ctx, all, number)
+				if err != nil {
+					return err
+				}
+				if output != "" {
+					err = os.WriteFile(output, p.Text, 0o644)
+				}
+
+				if err == nil && asJSON(c) {
+					_, err = printJSON(c, pullResult{outputVersion, p, string(p.Text)})
+				} else if err == nil && output == "" {
+					_, err = c.OutOrStdout().Write(p.Text)
+				}
+
+				return err
+			})
+		},
+	}
+
+	at.addFlags(c)
+	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file")
+	return c
+}
+
+// pull returns the file with a number, or the pushed file for 0.
+func pull(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, error) {
+	if number > 0 {
+		return older(ctx, all, number)
+	}
+	p, err := all.Pull(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, &exit{exitFound, errors.New("nothing is pushed")}
+	}
+	return p, nil
+}
+
+// A diffResult is the JSON of diff.
+type diffResult struct {
+	Version int      `json:"version"`
+	Number  int64    `json:"number"` // of the pushed file, or 0
+	Same    bool     `json:"same"`   // both have the same text
+	Loosens []string `json:"loosens"`
+	Diff    string   `json:"diff"`
+}
+
+func newDiff() *cobra.Command {
+	var at server
+	c := &cobra.Command{
+		Use:     "diff FILE",
+		Example: `  throttle diff policies.yaml`,
+		Short:   "Show what pushing a file would change",
+		Long: `Diff compares a file with the one that is pushed, and says what it loosens. It
+exits with 1 if they differ.`,
+		Args: argumentCount(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			text, err := readInput(c, args[0])
+			if err != nil {
+				return err
+			}
+
+			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+				change, err := compare(ctx, all, args[0], text)
+				if err != nil {
+					return err
+				}
+
+				result := diffResult{Version: outputVersion, Same: change.Same, Loosens: append([]string{}, change.Loosens...), Diff: difference(change, args[0])}
+				if change.Instead != nil {
+					result.Number = change.Instead.Number
+				}
+
+				done, err := printJSON(c, result)
+				if !done {
+					_, err = fmt.Fprint(c.OutOrStdout(), result.Diff, loosening(change))
+				}
+				if err == nil && !change.Same {
+					err = &exit{code: exitFound}
+				}
+
+				return err
+			})
+		},
+	}
+
+	at.addFlags(c)
+	return c
+}
+
+// A historyResult is the JSON of history.
+type historyResult struct {
+	Version   int            `json:"version"`
+	Files     []fleet.Pushed `json:"files"`
+	Illegible int            `json:"illegible"` // number of entries that could not be parsed
+}
+
+func newHistory() *cobra.Command {
+	var at server
+	c := &cobra.Command{
+		Use:     "history",
+		Example: `  throttle history`,
+		Short:   "Show which files of policies were pushed, the newest first",
+		Args:    argumentCount(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+				files, illegible, err := all.History(ctx)
+				if err != nil {
+					return err
+				}
+
+				done, err := printJSON(c, historyResult{outputVersion, files, illegible})
+				if done {
+					return err
+				}
+
+				t := table{titles: []string{"NUMBER", "GENERATION", "WHEN", "WHO", "REASON"}}
+				for _, p := range files {
+					t.rows = append(t.rows, []string{fmt.Sprint(p.Number), p.Generation, p.At.Format(time.RFC3339), p.By, cmp.Or(p.Reason, "-")})
+				}
+
+				err = t.print(c.OutOrStdout())
+				leftOut(c, illegible)
+				return err
+			})
+		},
+	}
+
+	at.addFlags(c)
+	return c
+}
+
+// leftOut prints how many entries could not be parsed.
+func leftOut(c *cobra.Command, illegible int) {
+	if illegible > 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "%s could not be read\n", stat.Count(illegible, "more entry", "more entries"))
+	}
 }

@@ -3,24 +3,26 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/spf13/cobra"
-
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 )
 
-// addressVariable has the address of Redis if --redis is not said, so that a password
-// stands in no list of processes.
+// addressVariable is the environment variable with the address of Redis, used
+// without --redis, so that a password need not appear in the process list.
 const addressVariable = "THROTTLE_REDIS"
 
-// A server is the flags that say where the budgets of a fleet are.
+// A server has the flags that locate the budgets of a fleet.
 type server struct {
 	address, namespace string
 	hashTags           bool
@@ -37,23 +39,24 @@ func (s *server) addFlags(c *cobra.Command) {
 	f.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long Redis may take")
 }
 
-// hasAddress reports whether the address of Redis is known, and sets it by addressVariable if --redis
-// was not passed.
+// hasAddress reports whether the address of Redis is known. It reads addressVariable if --redis was not
+// passed.
 func (s *server) hasAddress() bool {
 	s.address = cmp.Or(s.address, os.Getenv(addressVariable))
 	return s.address != ""
 }
 
-// errAddress is the error of an address that cannot be read. The client's own error would repeat
-// the address, and so the password.
+// errAddress reports an invalid address. The client's own error would repeat
+// the address with its password.
 var errAddress = errors.New("--redis: it is not an address such as redis://localhost:6379/0, redis+cluster://host:6379 or redis+sentinel://host:26379/0?master_name=main")
 
-// oneDial is how often the client dials for each of its attempts. With its own 5 a server that
-// refuses takes so long that --timeout ends first, and hides the cause.
+// oneDial is how often the client dials per attempt. With go-redis' default of
+// 5, a server that refuses connections takes longer than --timeout, which then
+// hides the cause.
 const oneDial = 1
 
-// connect returns a client for the address: of one server, of a cluster, or of servers behind sentinels,
-// as the scheme says. It sends nothing yet. The client obeys --timeout also if Redis hangs.
+// connect returns a client for a server, a cluster, or servers behind sentinels, as the scheme says. It sends
+// nothing. The client obeys --timeout even if Redis hangs.
 func (s *server) connect() (redis.UniversalClient, error) {
 	scheme, rest, _ := strings.Cut(s.address, "://")
 	scheme, kind, _ := strings.Cut(scheme, "+")
@@ -103,8 +106,7 @@ func (s *server) connect() (redis.UniversalClient, error) {
 	return nil, errAddress
 }
 
-// withFleet calls f with the fleet, and a context that ends after --timeout. Its error has the code that
-// the program ends with.
+// withFleet calls f with the fleet, and a context that ends after --timeout. Its error has an exit code.
 func (s *server) withFleet(ctx context.Context, f func(ctx context.Context, all *fleet.Fleet) error) error {
 	all, closeAll, err := s.connectFleet(ctx)
 	if err != nil {
@@ -116,21 +118,20 @@ func (s *server) withFleet(ctx context.Context, f func(ctx context.Context, all 
 	return withExitCode(f(ctx, all))
 }
 
-// withTimeout calls f with a context that ends after --timeout. Its error has the code that the program
-// ends with.
+// withTimeout calls f with a context that ends after --timeout. Its error has an exit code.
 func (s *server) withTimeout(ctx context.Context, f func(context.Context) error) error {
 	ctx, stop := context.WithTimeout(ctx, s.timeout)
 	defer stop()
 	return withExitCode(f(ctx))
 }
 
-// interruptGrace is how long after an interrupt the command still waits for an answer that is on its way,
-// so that it can say what was done.
+// interruptGrace is how long the command waits after an interrupt for an answer
+// on its way, to report the outcome.
 const interruptGrace = 500 * time.Millisecond
 
-// connectFleet returns the fleet, and the function that closes its client. It sends nothing yet. An
-// interrupt, which ends ctx, closes the client after interruptGrace: while the client reads, it obeys the
-// deadline of a context, but not its end.
+// connectFleet returns the fleet, and a function that closes its client. It sends nothing. After an interrupt
+// it closes the client with a delay of interruptGrace: a blocked read obeys the deadline of ctx, but not its
+// cancellation.
 func (s *server) connectFleet(ctx context.Context) (all *fleet.Fleet, closeAll func(), err error) {
 	if !s.hasAddress() {
 		return nil, nil, fmt.Errorf("there is no address of Redis: pass --redis, or set %s", addressVariable)
@@ -152,7 +153,7 @@ func (s *server) connectFleet(ctx context.Context) (all *fleet.Fleet, closeAll f
 	return all, closeClient, nil
 }
 
-// withExitCode returns an error of the fleet as an exit, with the code that the program ends with.
+// withExitCode adds the exit code to an error of the fleet.
 func withExitCode(err error) error {
 	var known *exit
 	var away *fleet.Error
@@ -165,4 +166,98 @@ func withExitCode(err error) error {
 		return &exit{exitStore, err}
 	}
 	return &exit{exitUsage, err}
+}
+
+// Environment variables with the files of an identity, used without the flags.
+const (
+	authorityVariable   = "THROTTLE_TLS_CA"
+	certificateVariable = "THROTTLE_TLS_CERT"
+	keyVariable         = "THROTTLE_TLS_KEY"
+)
+
+// An identity has the flags for TLS certificates of Redis and of this client, for addresses that begin with
+// rediss.
+type identity struct{ authority, certificate, key string }
+
+func (i *identity) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&i.authority, "tls-ca", "", "the certificates that sign that of Redis, in PEM, in place of the system's; or "+authorityVariable)
+	f.StringVar(&i.certificate, "tls-cert", "", "the certificate that Redis is shown, in PEM; or "+certificateVariable)
+	f.StringVar(&i.key, "tls-key", "", "the key of that certificate, in PEM; or "+keyVariable)
+}
+
+// config adds the certificates to the settings of a connection. settings is nil for an address without TLS.
+// Certificates are then a mistake, unless they come from environment variables.
+func (i *identity) config(settings *tls.Config) (*tls.Config, error) {
+	if settings == nil {
+		if *i != (identity{}) {
+			return nil, errors.New("--tls-ca, --tls-cert, --tls-key: the address is one without TLS; one with TLS begins with rediss")
+		}
+		return nil, nil
+	}
+
+	settings = settings.Clone()
+	if file := cmp.Or(i.authority, os.Getenv(authorityVariable)); file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca: %w", err)
+		}
+
+		settings.RootCAs = x509.NewCertPool()
+		if !settings.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("--tls-ca: %s has no certificate in PEM", file)
+		}
+	}
+
+	certificate, key := cmp.Or(i.certificate, os.Getenv(certificateVariable)), cmp.Or(i.key, os.Getenv(keyVariable))
+	if certificate == "" && key == "" {
+		return settings, nil
+	}
+	if certificate == "" || key == "" {
+		return nil, errors.New("--tls-cert, --tls-key: a certificate and its key go together")
+	}
+
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+
+	settings.Certificates = []tls.Certificate{pair}
+	return settings, nil
+}
+
+// mostToken is the largest token file, in bytes.
+const mostToken = 4096
+
+// readToken returns the token in a file or, without --token-file, in an environment variable, or "". Errors
+// do not quote the token.
+func readToken(file, variable string) (string, error) {
+	if file == "" {
+		return os.Getenv(variable), nil
+	}
+
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+
+	token := strings.TrimSpace(string(text))
+	switch {
+	case token == "":
+		return "", fmt.Errorf("--token-file: %s is empty", file)
+	case len(text) > mostToken:
+		return "", fmt.Errorf("--token-file: %s is no token, but %d bytes", file, len(text))
+	}
+
+	return token, nil
+}
+
+// isLoose reports whether others than owner and group may read a token file, or others than the owner may
+// write it.
+func isLoose(file string) bool {
+	if file == "" || runtime.GOOS == "windows" {
+		return false
+	}
+	info, err := os.Stat(file)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o026 != 0
 }

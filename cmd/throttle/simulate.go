@@ -10,13 +10,12 @@ import (
 	"os"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/cmd/throttle/internal/accesslog"
 	"github.com/fleetthrottle/throttle/cmd/throttle/internal/simulation"
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/spf13/cobra"
 )
 
 // simulateOptions are the flags of simulate.
@@ -65,7 +64,8 @@ told. A log of whole seconds has its requests spread evenly over each second.`,
 	return c
 }
 
-// A maxWaitFlag is a MaxWait as in [throttle.Config] that is always said: a duration above 0, [throttle.Forever] or [throttle.NoWait].
+// A maxWaitFlag is a [throttle.Config.MaxWait] that is never 0: a positive duration, [throttle.Forever] or
+// [throttle.NoWait].
 type maxWaitFlag time.Duration
 
 // Set implements pflag.Value.
@@ -103,7 +103,7 @@ func (f *maxWaitFlag) String() string {
 // Type implements pflag.Value.
 func (f *maxWaitFlag) Type() string { return "duration" }
 
-// milliseconds returns the wait as JSON has it.
+// milliseconds returns the wait for JSON.
 func (f maxWaitFlag) milliseconds() int64 {
 	switch d := time.Duration(f); d {
 	case throttle.Forever:
@@ -115,62 +115,62 @@ func (f maxWaitFlag) milliseconds() int64 {
 	}
 }
 
-// mostSorted is how many lines are kept to bring them into order.
+// mostSorted is how many lines are kept in memory for sorting.
 const mostSorted = 100_000
 
-// mostBroken is how many of the lines that cannot be read are printed.
+// mostBroken is how many unreadable lines are printed.
 const mostBroken = 10
 
-// A simulated is what simulate prints as JSON. Times are in milliseconds.
+// A simulated is the JSON of simulate. Times are in milliseconds.
 type simulated struct {
 	Version   int               `json:"version"`
 	Requests  int               `json:"requests"`
 	Begin     *time.Time        `json:"begin,omitempty"`
-	End       *time.Time        `json:"end,omitempty"` // when the last request came
-	MaxWait   int64             `json:"max_wait_ms"`   // 0: forever; negative: none
-	Waited    waits             `json:"waits"`         // of those that waited and were sent
+	End       *time.Time        `json:"end,omitempty"` // time of the last request
+	MaxWait   int64             `json:"max_wait_ms"`   // 0 for unlimited, negative for no wait
+	Waited    waits             `json:"waits"`         // of requests that waited and were sent
 	Refused   int               `json:"refused"`
 	Crowded   int               `json:"crowded,omitempty"`
 	Unmatched int               `json:"unmatched"`
 	Broken    int               `json:"broken"`
-	Late      int               `json:"late"` // lines that came later than --window allows
+	Late      int               `json:"late"` // lines later than --window allows
 	Lines     []brokenLine      `json:"broken_lines"`
 	Policies  []simulatedPolicy `json:"policies"`
 	Chart     chart             `json:"chart"`
 }
 
-// A brokenLine is a line that could not be read.
+// A brokenLine is an unreadable line.
 type brokenLine struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
 	Text string `json:"text"`
 }
 
-// A simulatedPolicy is what one policy would have done.
+// A simulatedPolicy is the effect that one policy would have had.
 type simulatedPolicy struct {
 	Policy   string `json:"policy"`
 	Limit    string `json:"limit"`
 	Requests int    `json:"requests"`
-	Waits    waits  `json:"waits"` // of those that it would have held
+	Waits    waits  `json:"waits"` // of requests that it would have held
 	Refused  int    `json:"refused"`
 	Shadow   bool   `json:"shadow,omitempty"`
-	Would    *waits `json:"would_wait,omitempty"` // how much longer requests would wait; nil: the policy is no shadow
+	Would    *waits `json:"would_wait,omitempty"` // additional waits under a shadow policy, nil otherwise
 }
 
-// A logReplay is the replay of access logs under way.
+// A logReplay is a running replay of access logs.
 type logReplay struct {
-	simulated // what was found so far
+	simulated // results so far
 	engine    simulation.Replay
-	sorter    *accesslog.Sorter // brings lines into the order of their times
+	sorter    *accesslog.Sorter // sorts lines by time
 	header    http.Header       // of all requests
-	failed    error             // why send failed: nothing is sent any more
+	failed    error             // why sending stopped
 
 	shown *progress
-	size  int64 // of all logs in bytes; 0: not known
-	done  int64 // bytes that were read
+	size  int64 // bytes of all logs, 0 if unknown
+	done  int64 // bytes read
 }
 
-// A countingReader counts what is read.
+// A countingReader counts bytes.
 type countingReader struct {
 	io.ReadCloser
 	sum *int64
@@ -183,7 +183,7 @@ func (r countingReader) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// sizeOf returns how many bytes logs have together, 0 if that is not known of one of them.
+// sizeOf returns the size of all logs, or 0 if the size of one is unknown.
 func sizeOf(logs []string) (sum int64) {
 	for _, log := range logs {
 		info, err := os.Stat(log)
@@ -195,7 +195,7 @@ func sizeOf(logs []string) (sum int64) {
 	return sum
 }
 
-// run replays the logs and prints what it found.
+// run replays the logs and prints the result.
 func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []string) error {
 	base, err := o.check()
 	if err != nil {
@@ -259,7 +259,7 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 	return nil
 }
 
-// check checks the flags, and returns where requests went whose line has a path only.
+// check checks the flags, and returns the base URL for lines with a path only.
 func (o *simulateOptions) check() (base *url.URL, err error) {
 	if o.latency < 0 || o.window < 0 {
 		return nil, errors.New("--latency, --window: a time is not less than 0")
@@ -273,8 +273,8 @@ func (o *simulateOptions) check() (base *url.URL, err error) {
 	return base, nil
 }
 
-// read reads the log at path, and notes its lines that cannot be read. base is where requests went whose
-// line has a path only. The sorter calls send for the requests, in the order of their times.
+// read reads a log and notes unreadable lines. base completes lines with a path only. The sorter calls send
+// for each request, in order of time.
 func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func(accesslog.Entry)) error {
 	in, err := openInput(c, path)
 	if err != nil {
@@ -337,7 +337,7 @@ func (r *logReplay) send(ctx context.Context, e accesslog.Entry) {
 	r.End = &at
 }
 
-// finish takes over what the engine says became of the requests.
+// finish copies the results of the engine.
 func (r *logReplay) finish(all *simulation.Replayed) {
 	r.Requests, r.Waited, r.Refused, r.Crowded, r.Unmatched, r.Late = all.Requests, newWaits(&all.Waits), all.Refused, all.Crowded, all.Unmatched, r.sorter.Late
 	for i := range all.Policies {
@@ -358,7 +358,7 @@ func (r *logReplay) finish(all *simulation.Replayed) {
 	r.Chart = newChart(all.Timeline, all.Took, all.Policies)
 }
 
-// print prints what was found as text.
+// print prints the result as text.
 func (r *logReplay) print(c *cobra.Command) error {
 	talk, out := c.ErrOrStderr(), c.OutOrStdout()
 	for _, l := range r.Lines {
@@ -424,4 +424,58 @@ func (r *logReplay) refusals() string {
 		text += fmt.Sprintf("; %d of them because too many waited to be simulated", r.Crowded)
 	}
 	return text
+}
+
+// A progress is a line on a terminal that is overwritten as a computation advances. It writes nothing to
+// anything but a terminal. Methods of a nil progress do nothing.
+type progress struct {
+	out   io.Writer
+	begun time.Time
+	last  time.Time // time of the last write, zero before
+}
+
+// A progress appears after progressAfter, so that quick computations show none,
+// and is updated every progressEvery.
+const (
+	progressAfter = time.Second
+	progressEvery = 200 * time.Millisecond
+)
+
+// newProgress returns the progress of a command on stderr, or nil if stderr is no terminal.
+func newProgress(c *cobra.Command) *progress {
+	if !isTerminal(c.ErrOrStderr()) {
+		return nil
+	}
+	return &progress{out: c.ErrOrStderr(), begun: time.Now()}
+}
+
+// show shows the finished part of the work, from 0 to 1.
+func (p *progress) show(done float64) {
+	if p == nil {
+		return
+	}
+	p.showAt(done, time.Now())
+}
+
+// showAt is show at a given moment.
+func (p *progress) showAt(done float64, now time.Time) {
+	spent := now.Sub(p.begun)
+	if spent < progressAfter || now.Sub(p.last) < progressEvery {
+		return
+	}
+	p.last = now
+	text := fmt.Sprintf("%.0f %%", 100*done)
+	if done > 0 {
+		left := time.Duration(float64(spent) * (1 - done) / done)
+		text += fmt.Sprintf(", %s left", left.Round(time.Second))
+	}
+	fmt.Fprint(p.out, "\r\x1b[K"+text)
+}
+
+// end erases the line.
+func (p *progress) end() {
+	if p != nil && !p.last.IsZero() {
+		fmt.Fprint(p.out, "\r\x1b[K")
+		p.last = time.Time{}
+	}
 }

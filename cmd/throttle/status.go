@@ -1,14 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
+	"github.com/spf13/cobra"
 )
 
 func newStatus() *cobra.Command {
@@ -64,8 +69,8 @@ It writes nothing, and works with a user of Redis that can only read.`,
 	return c
 }
 
-// pick leaves in a snapshot the budgets of a policy, or those whose names begin with name, and, if closed is true, only those that
-// are closed. It returns an error if a name is that of none.
+// pick reduces a snapshot to the budgets whose policy is name, or whose names begin with name, and, if closed
+// is true, to closed ones. It returns an error if no budget matches name.
 func pick(s *fleet.Snapshot, name string, closed bool) error {
 	known := len(s.Budgets)
 	s.Budgets = slices.DeleteFunc(s.Budgets, func(b fleet.Budget) bool {
@@ -78,4 +83,442 @@ func pick(s *fleet.Snapshot, name string, closed bool) error {
 		s.Budgets = slices.DeleteFunc(s.Budgets, func(b fleet.Budget) bool { return b.State.Paused.Duration == 0 })
 	}
 	return nil
+}
+
+// A view is a snapshot as text tables.
+type view struct {
+	head    []string // about the fleet, verdict first
+	nodes   table
+	budgets table
+	shares  table    // shares with waiting callers
+	foot    []string // hints about hidden rows
+
+	closed []bool // per row of budgets
+}
+
+// openOfPolicy is how many idle open budgets of one policy are shown by
+// default.
+const openOfPolicy = 5
+
+// newView converts a snapshot. filter is the filter that was applied, for the message about no match, or "".
+// all is the unfiltered snapshot, for the verdict, by default s.
+func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
+	named := all == nil && filter != ""
+	if all == nil {
+		all = s
+	}
+
+	v := &view{
+		nodes:   table{titles: []string{"NODE", "HOST", "PID", "UP", "SEEN", "STARTS", "THROTTLE", "POLICIES"}},
+		budgets: table{titles: []string{"BUDGET", "STATE", "LIMIT", "NODES", "STARTS", "COST", "DETAILS"}},
+		shares:  table{titles: []string{"SHARE", "BUDGET", "WEIGHT", "WAITING", "SERVED"}},
+	}
+
+	if len(all.Nodes) > 0 || len(all.Budgets) > 0 {
+		v.head = append(v.head, all.Verdict())
+	}
+
+	v.head = append(v.head, runbookLines(s.Budgets, named)...)
+	if p := s.File; p != nil {
+		v.head = append(v.head, fmt.Sprintf("policies: number %d (%s), pushed by %s %s ago%s",
+			p.Number, p.Generation, p.By, brief(max(0, s.At.Sub(p.At))), reason(p.Reason)))
+	}
+
+	for i := range s.Nodes {
+		v.nodes.rows = append(v.nodes.rows, nodeRow(&s.Nodes[i], s.File))
+	}
+
+	v.addBudgets(s.Budgets, filter == "")
+	switch {
+	case len(s.Nodes) > 0:
+	case filter != "":
+		v.head = append(v.head, fmt.Sprintf("no program has %q", filter))
+	default:
+		v.head = append(v.head, "no program reports itself: see docs/fleet.md")
+	}
+
+	if s.LeftOut > 0 {
+		v.foot = append(v.foot, fmt.Sprintf("%s not shown: see --budgets", stat.Count(s.LeftOut, "budget is", "budgets are")))
+	}
+	if s.Illegible > 0 {
+		v.foot = append(v.foot, fmt.Sprintf("%s could not be read", stat.Count(s.Illegible, "record", "records")))
+	}
+
+	return v
+}
+
+// mostRunbooks is how many runbooks are shown by default.
+const mostRunbooks = 5
+
+// runbookLines returns a line per runbook of closed budgets or, if named, of all budgets.
+func runbookLines(budgets []fleet.Budget, named bool) (lines []string) {
+	for i := range budgets {
+		b := &budgets[i]
+		if b.Runbook == "" || !named && !b.Closed() {
+			continue
+		}
+		line := fmt.Sprintf("runbook of %s: %s", b.Policy, b.Runbook)
+		if !slices.Contains(lines, line) && len(lines) < mostRunbooks {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// addBudgets adds rows of budgets. If few is true, it shows only some of each policy's quiet budgets, and
+// counts the rest in a row below them.
+func (v *view) addBudgets(all []fleet.Budget, few bool) {
+	open := make(map[string][]*fleet.Budget) // by policy
+	for i := range all {
+		if b := &all[i]; isQuiet(b) {
+			open[b.Policy] = append(open[b.Policy], b)
+		}
+	}
+
+	shown := make(map[string]int)
+	for i := range all {
+		b := &all[i]
+		n := len(open[b.Policy])
+		if few && isQuiet(b) && n > openOfPolicy+1 {
+			shown[b.Policy]++
+			if shown[b.Policy] == openOfPolicy+1 {
+				v.addRow(restRow(b.Policy, open[b.Policy][openOfPolicy:]), false)
+			}
+			if shown[b.Policy] > openOfPolicy {
+				continue
+			}
+		}
+
+		v.addRow(budgetRow(b), b.State.Paused.Duration > 0)
+		for _, share := range b.State.Shares {
+			v.shares.rows = append(v.shares.rows, shareRow(b, share))
+		}
+	}
+}
+
+// addRow adds a row of a budget.
+func (v *view) addRow(row []string, closed bool) {
+	v.budgets.rows, v.closed = append(v.budgets.rows, row), append(v.closed, closed)
+}
+
+// isQuiet reports whether a budget is open without waiting callers, in a known state.
+func isQuiet(b *fleet.Budget) bool {
+	return b.State.Paused.Duration == 0 && b.Waiting() == 0 && b.Err == "" && b.Note == nil
+}
+
+// restRow returns a row that summarizes several budgets of a policy.
+func restRow(policy string, rest []*fleet.Budget) []string {
+	starts, cost := 0.0, 0.0
+	for _, b := range rest {
+		starts, cost = starts+b.Starts, cost+costOf(b)
+	}
+	return []string{fmt.Sprintf("%s: %d others", policy, len(rest)), "open", strings.Join(rest[0].Limits, " or "), "", rate(starts), rate(cost), "name the policy to see them"}
+}
+
+// reason formats an operator's reason as the end of a sentence, or returns "".
+func reason(text string) string {
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf(": %q", text)
+}
+
+// nodeName returns the name of a node in tables: the program, and the beginning of the id.
+func nodeName(program, id string) string { return program + "/" + id[:min(len(id), 6)] }
+
+func nodeRow(n *fleet.Node, pushed *fleet.Pushed) []string {
+	seen := brief(n.Ago.Duration) + " ago"
+	if n.Silent {
+		seen = "silent for " + brief(n.Ago.Duration)
+	}
+	return []string{nodeName(n.Program, n.ID), n.Host, fmt.Sprint(n.PID), brief(n.Up.Round(time.Second)), seen, rate(n.Starts), n.Library, fileWords(&n.File, pushed)}
+}
+
+// fileWords says which file a node has in force.
+func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
+	if f.InForce == "" {
+		return "its own"
+	}
+
+	is := func(generation string) string {
+		if pushed != nil && generation == pushed.Generation {
+			return fmt.Sprintf("number %d", pushed.Number)
+		}
+		return generation
+	}
+
+	text := is(f.InForce)
+	if !f.Pushed {
+		text += " of a file"
+	}
+
+	switch {
+	case f.Err != "" && f.Seen == f.InForce:
+		text += "; the next cannot be read: " + f.Err
+	case f.Err != "":
+		text += fmt.Sprintf("; %s is refused: %s", is(f.Seen), f.Err)
+	case f.Seen != f.InForce && len(f.Loosens) > 0:
+		text += fmt.Sprintf("; %s in %s, because it loosens: %s", is(f.Seen), brief(f.Grace.Duration), strings.Join(f.Loosens, ", "))
+	case f.Seen != f.InForce:
+		text += "; has seen " + is(f.Seen)
+	}
+
+	return text
+}
+
+// budgetName returns the name of a budget in tables, with its label.
+func budgetName(b *fleet.Budget) string {
+	name := b.Name
+	if b.Label != "" {
+		name += " (" + b.Label + ")"
+	}
+	if b.Node != "" {
+		name += " of " + b.Node[:min(len(b.Node), 6)]
+	}
+	return name
+}
+
+func budgetRow(b *fleet.Budget) []string {
+	return []string{
+		budgetName(b), shortState(b), strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), rate(costOf(b)), strings.Join(budgetWords(b), ", "),
+	}
+}
+
+// shortState summarizes the state of a budget.
+func shortState(b *fleet.Budget) string {
+	var words []string
+	switch {
+	case b.State.Paused.Duration > 0:
+		words = append(words, "closed "+brief(b.State.Paused.Duration))
+	case b.Err != "":
+		words = append(words, "not known")
+	}
+
+	if n := b.Waiting(); n > 0 {
+		words = append(words, fmt.Sprintf("%d wait", n))
+	}
+	if words == nil {
+		return "open"
+	}
+
+	return strings.Join(words, ", ")
+}
+
+// shareRow summarizes a share with waiting callers.
+func shareRow(b *fleet.Budget, s fleet.Share) []string {
+	name, weight, served := s.Name, fmt.Sprint(s.Weight), fmt.Sprint(s.Served)
+	if s.Shares > 0 {
+		name, weight = fmt.Sprintf("%s (%d)", name, s.Shares), "-"
+	}
+	if s.Served < 0 {
+		served = "not known"
+	}
+	return []string{name, budgetName(b), weight, fmt.Sprint(s.Waiting), served}
+}
+
+// costOf returns the cost of starts per second. Recordings of earlier versions have no cost, so their starts
+// stand for it.
+func costOf(b *fleet.Budget) float64 { return cmp.Or(b.Cost, b.Starts) }
+
+// budgetWords describes the state of a budget.
+func budgetWords(b *fleet.Budget) []string {
+	words := []string{b.Err}
+	if b.Err == "" {
+		words = stateWords(b.Limit(), b.State)
+	}
+	words = append(hurtWords(b), words...)
+	if b.Note != nil {
+		words = append(noteWords(b.Note, b.State.Paused.Duration), words...) // the first words stay visible on narrow terminals
+	}
+	if b.Shadow {
+		words = append(words, "only counts")
+	}
+	return words
+}
+
+// hurtWords says since when and why a budget is closed, and who is affected.
+func hurtWords(b *fleet.Budget) (words []string) {
+	why := map[string]string{fleet.ByAnswer: "by an answer", fleet.ByProgram: "by a program"}[b.By]
+	if b.Met != "" && why != "" {
+		why += " to " + b.Met
+		if b.By == fleet.ByProgram {
+			why = "by " + b.Met
+		}
+	}
+
+	if why != "" {
+		words = append(words, why)
+	}
+	if !b.Since.IsZero() {
+		words = append(words, "since "+b.Since.UTC().Format("15:04:05"))
+	}
+
+	var waits []string
+	for _, p := range b.Programs {
+		if p.Waiting > 0 {
+			waits = append(waits, fmt.Sprintf("%s %d", cmp.Or(p.Program, "others"), p.Waiting))
+		}
+	}
+
+	if len(waits) > 0 {
+		words = append(words, "waiting: "+strings.Join(waits, ", ")+"; the oldest for "+brief(b.Oldest.Duration))
+	}
+	if b.Left+b.Refused > 0 {
+		words = append(words, fmt.Sprintf("in the last minute %d left, %d refused", b.Left, b.Refused))
+	}
+
+	return words
+}
+
+// A state is the present state of a budget, for JSON. Times are in milliseconds.
+type state struct {
+	Used     int     `json:"used"`
+	Booked   int     `json:"booked"`
+	Waiting  int     `json:"waiting"` // cost
+	Callers  int     `json:"callers"` // in line
+	Wait     int64   `json:"wait_ms"` // -1 if no start can be planned
+	Paused   int64   `json:"paused_ms"`
+	Repeated int     `json:"repeated,omitempty"`
+	Ceiling  float64 `json:"ceiling,omitempty"`
+
+	status throttle.Status
+}
+
+func (s *state) words() (words []string) {
+	st := s.status
+	switch n := st.Limit.Capacity(); {
+	case st.Limit.Kind() == store.KindUnlimited:
+	case st.Limit.Kind() == store.KindConcurrency:
+		words = append(words, fmt.Sprintf("%d of %d in flight", st.Used, n))
+	default:
+		words = append(words, fmt.Sprintf("%d of %d used", st.Used, n))
+	}
+
+	if st.Booked > 0 {
+		words = append(words, fmt.Sprintf("%d booked", st.Booked))
+	}
+
+	cost := st.Waiting - st.Booked
+	if callers := cmp.Or(st.Callers, cost); callers > 0 { // earlier versions do not count callers
+		text := fmt.Sprintf("%d wait", callers)
+		if cost != callers {
+			text += fmt.Sprintf(" at a cost of %d", cost)
+		}
+		words = append(words, text)
+	}
+
+	if st.Paused > 0 {
+		text := "closed for " + brief(st.Paused)
+		if st.Repeated > 0 {
+			text += fmt.Sprintf(" (met again %s)", stat.Count(st.Repeated, "time", "times"))
+		}
+		words = append(words, text)
+	}
+
+	if st.Ceiling > 0 {
+		words = append(words, fmt.Sprintf("learned ceiling %.1f", st.Ceiling))
+	}
+
+	switch {
+	case st.Wait == throttle.Never:
+		words = append(words, "no start can be planned")
+	case st.Wait > 0:
+		words = append(words, "next start in "+brief(st.Wait))
+	default:
+		words = append(words, "room now")
+	}
+
+	return words
+}
+
+// noteWords formats the note of a pause, and its remaining time.
+func noteWords(n *fleet.Note, left time.Duration) []string {
+	return []string{fmt.Sprintf("%v (%s left)", store.PauseNote{By: n.By, Reason: n.Reason}, brief(left))}
+}
+
+// stateWords describes a state.
+func stateWords(l throttle.Limit, s fleet.State) []string {
+	st := throttle.Status{
+		Limit: l, Used: s.Used, Booked: s.Booked, Waiting: s.Waiting, Callers: s.Callers, Wait: s.Wait.Duration,
+		Paused: s.Paused.Duration, Repeated: s.Repeated, Ceiling: s.Ceiling,
+	}
+	if st.Wait < 0 {
+		st.Wait = throttle.Never
+	}
+	return (&state{status: st}).words()
+}
+
+// rate formats a rate of starts.
+func rate(r float64) string {
+	switch {
+	case r == 0:
+		return "-"
+	case r < 10:
+		return fmt.Sprintf("%.1f/s", r)
+	}
+	return fmt.Sprintf("%.0f/s", r)
+}
+
+// write writes the view as plain lines.
+func (v *view) write(out io.Writer) error {
+	var lines []string
+	for _, line := range v.head {
+		lines = append(lines, fleet.Clean(line, 1000))
+	}
+
+	for _, t := range []table{v.budgets, v.shares, v.nodes} {
+		if len(t.rows) == 0 {
+			continue
+		}
+		if len(lines) > 0 {
+			lines = append(lines, "")
+		}
+
+		lines = append(lines, t.lines()...)
+	}
+
+	_, err := io.WriteString(out, strings.Join(append(lines, v.foot...), "\n")+"\n")
+	return err
+}
+
+// sorts are the orders of budgets.
+var sorts = []string{"urgent", "starts", "wait", "waiting", "closed", "name"}
+
+// sortAndFilter sorts the budgets of a snapshot, and removes budgets and nodes whose row does not contain
+// filter.
+func sortAndFilter(s *fleet.Snapshot, by, filter string) {
+	filter = strings.ToLower(filter)
+	has := func(words []string) bool { return strings.Contains(strings.ToLower(strings.Join(words, " ")), filter) }
+	s.Budgets = slices.DeleteFunc(append([]fleet.Budget{}, s.Budgets...), func(b fleet.Budget) bool { return filter != "" && !has(budgetRow(&b)) })
+	s.Nodes = slices.DeleteFunc(append([]fleet.Node{}, s.Nodes...), func(n fleet.Node) bool { return filter != "" && !has(nodeRow(&n, s.File)) })
+	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int {
+		order := map[string]int{
+			"urgent":  cmp.Or(-compareBool(a.Closed(), b.Closed()), cmp.Compare(b.Waiting(), a.Waiting()), cmp.Compare(b.Starts, a.Starts)),
+			"starts":  cmp.Compare(b.Starts, a.Starts),
+			"wait":    cmp.Compare(waitOf(&b), waitOf(&a)),
+			"waiting": cmp.Compare(b.Waiting(), a.Waiting()),
+			"closed":  cmp.Compare(b.State.Paused.Duration, a.State.Paused.Duration),
+		}[by]
+
+		return cmp.Or(order, strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
+	})
+}
+
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// waitOf returns how long a new request would wait, or the longest duration if no start can be planned.
+func waitOf(b *fleet.Budget) time.Duration {
+	if b.State.Wait.Duration < 0 {
+		return 1<<63 - 1
+	}
+	return b.State.Wait.Duration
 }

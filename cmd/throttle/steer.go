@@ -10,18 +10,18 @@ import (
 	"os"
 	"os/user"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/spf13/cobra"
 )
 
-// An operator is the flags of the commands that change something in the fleet.
+// An operator has the flags of the commands that change a fleet.
 type operator struct {
 	server
 	key, file  string
@@ -29,7 +29,7 @@ type operator struct {
 	yes        bool
 	dry        bool // show what would be done, and do nothing
 
-	check func(fleet.Target, error) error // is told of the budget, or why there is none, and returns why the act is refused; nil: no check
+	check func(fleet.Target, error) error // validates the act; gets the budget, or the error of finding it. May be nil
 }
 
 // Who reads the reason of an act.
@@ -39,7 +39,7 @@ const (
 	historyHasIt = "the audit and the history have it"
 )
 
-// addActFlags adds the flags of all commands that act. reason says who reads the reason.
+// addActFlags adds the flags of all acts. reason says who reads the reason.
 func (o *operator) addActFlags(c *cobra.Command, reason string) {
 	o.addFlags(c)
 	c.Flags().StringVar(&o.by, "by", "", "who acts; user@host unless it is said")
@@ -47,7 +47,7 @@ func (o *operator) addActFlags(c *cobra.Command, reason string) {
 	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 }
 
-// addBudgetFlags adds the flags of commands that act on a budget.
+// addBudgetFlags adds the flags of acts on a budget.
 func (o *operator) addBudgetFlags(c *cobra.Command, reason string) {
 	o.addActFlags(c, reason)
 	c.ValidArgsFunction = o.complete
@@ -68,7 +68,7 @@ func (o *operator) name() string {
 	return name + "@" + cmp.Or(host, "unknown")
 }
 
-// complete completes the name of a budget by what nodes have reported.
+// complete completes the name of a budget from reports.
 func (o *operator) complete(c *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -80,8 +80,8 @@ func (o *operator) complete(c *cobra.Command, args []string, _ string) (names []
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// find returns the budget that an argument and the flags name. It takes the policy from --file or,
-// without that, from what the nodes report, or from the pushed file.
+// find returns the budget in an argument and flags. The policy comes from --file, by default from reports,
+// then from the pushed file.
 func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t fleet.Target, err error) {
 	q := fleet.Query{Name: name, Key: o.key}
 	if o.file != "" {
@@ -113,7 +113,7 @@ func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t f
 	return t, err
 }
 
-// pushedTable returns the policies that are pushed.
+// pushedTable returns the pushed policies.
 func pushedTable(ctx context.Context, all *fleet.Fleet) ([]throttle.Policy, error) {
 	p, err := all.Pull(ctx)
 	if err != nil || p == nil {
@@ -126,8 +126,7 @@ func pushedTable(ctx context.Context, all *fleet.Fleet) ([]throttle.Policy, erro
 	return f.All(), nil
 }
 
-// confirm asks the operator a question, unless --yes was passed. It returns an error unless the operator
-// agrees.
+// confirm asks a question, unless --yes was passed. It returns an error unless the operator agrees.
 func (o *operator) confirm(c *cobra.Command, question string) error {
 	if o.yes {
 		return nil
@@ -136,7 +135,7 @@ func (o *operator) confirm(c *cobra.Command, question string) error {
 }
 
 // askOnTerminal asks a question on stderr and reads the answer from stdin. It returns an error unless the
-// answer is one of words. The error without an answer names flags, which would answer the question.
+// answer is one of words. Without an answer the error names flags that would answer the question.
 func askOnTerminal(c *cobra.Command, question, flags string, words ...string) error {
 	fmt.Fprint(c.ErrOrStderr(), question)
 	answer, err := bufio.NewReader(stdin(c)).ReadString('\n')
@@ -156,7 +155,7 @@ func askOnTerminal(c *cobra.Command, question, flags string, words ...string) er
 	return nil
 }
 
-// An actResult is what commands that act print as JSON.
+// An actResult is the JSON of an act.
 type actResult struct {
 	Version int    `json:"version"`
 	Act     string `json:"act"`
@@ -166,7 +165,7 @@ type actResult struct {
 	Used *fleet.Change `json:"used,omitempty"` // of set-used
 }
 
-// words says what was done to the budget.
+// words describes the result of the act.
 func (r *actResult) words() string {
 	switch r.Act {
 	case "pause":
@@ -179,8 +178,7 @@ func (r *actResult) words() string {
 	return fmt.Sprintf("has %d used, %d before", r.Used.After, r.Used.Before)
 }
 
-// act finds the budget with a name, shows its state, asks the question verb, and calls does. Then it
-// prints done, or that in words.
+// act finds a budget, shows its state, asks the question verb, calls does, and prints the result.
 func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does func(context.Context, *fleet.Fleet, fleet.Target) error) error {
 	all, closeAll, err := o.connectFleet(c.Context())
 	if err != nil {
@@ -309,14 +307,14 @@ closed: see reset. With --all it ends each pause that an operator began.`,
 	return c
 }
 
-// A resumedAll is what resume --all prints as JSON.
+// A resumedAll is the JSON of resume --all.
 type resumedAll struct {
 	Version int      `json:"version"`
 	Act     string   `json:"act"`
 	Budgets []string `json:"budgets"`
 }
 
-// resumeAll asks once, and ends all pauses of operators. A pause that ends meanwhile is no error.
+// resumeAll asks once, and ends all operators' pauses. A pause that ends meanwhile is no error.
 func (o *operator) resumeAll(c *cobra.Command) error {
 	all, closeAll, err := o.connectFleet(c.Context())
 	if err != nil {
@@ -360,7 +358,7 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 
 		var open *fleet.NotPausedError
 		switch {
-		case errors.As(err, &open): // somebody else was faster
+		case errors.As(err, &open): // a different operator was faster
 		case err != nil:
 			failed = append(failed, err)
 		default:
@@ -396,4 +394,125 @@ was met again, and a ceiling that was learned. Starts stay counted.`,
 
 	o.addBudgetFlags(c, auditHasIt)
 	return c
+}
+
+func newSetUsed() *cobra.Command {
+	var o operator
+	var to string
+	c := &cobra.Command{
+		Use:     "set-used POLICY|BUDGET",
+		Example: `  throttle set-used shop --to 40 --reason "the upstream counts 40"`,
+		Short:   "Set how much of its window a budget has used, where the count is wrong",
+		Long: `Set-used puts a count right, for the whole fleet, where the upstream says that it
+counts another: after a loss of data, or because others have used the same account. Set
+lower, callers that wait start as soon as there is room; set higher, starts that are booked
+and do not fit any more are booked anew. The count is that of a sliding, fixed or calendar
+window, as status prints it; other limits have none. It is not above the limit: at the limit
+nothing starts. Starts that are booked for later stay booked, and come on top.`,
+		Args: argumentCount(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			used, wrong := usedOf(to)
+			o.check = func(t fleet.Target, missing error) error {
+				if wrong == nil && missing == nil {
+					return t.CheckUsed(used)
+				}
+				return errors.Join(wrong, missing)
+			}
+
+			change := &fleet.Change{After: used}
+			return o.act(c, args[0], fmt.Sprintf("Set what is used to %d?", used), actResult{Act: "set-used", Used: change},
+				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) (err error) {
+					change.Before, err = all.SetUsed(ctx, t, used, o.name(), o.reason)
+					var uncounted *fleet.UncountedError
+					if errors.As(err, &uncounted) {
+						return &exit{exitConflict, err}
+					}
+
+					return err
+				})
+		},
+	}
+
+	o.addBudgetFlags(c, auditHasIt)
+	c.Flags().StringVar(&to, "to", "", "how much is used in truth, from 0 to the limit; required")
+	return c
+}
+
+// usedOf parses --to.
+func usedOf(text string) (int, error) {
+	if text == "" {
+		return 0, errors.New("--to: say how much is used, from 0 to the limit")
+	}
+	used, err := strconv.Atoi(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("--to: %q is no whole number from 0 to the limit", text)
+	case used < 0:
+		return 0, fmt.Errorf("--to: %d is less than nothing", used)
+	}
+	return used, nil
+}
+
+// An auditResult is the JSON of audit.
+type auditResult struct {
+	Version   int         `json:"version"`
+	Acts      []fleet.Act `json:"acts"`
+	Illegible int         `json:"illegible"` // number of entries that could not be parsed
+}
+
+func newAudit() *cobra.Command {
+	var at server
+	var most int
+	c := &cobra.Command{
+		Use: "audit",
+		Example: `  throttle audit
+  throttle audit --json`,
+		Short: "Show what operators did: when, who, what and why",
+		Args:  argumentCount(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+				acts, illegible, err := all.Audit(ctx, most)
+				if err != nil {
+					return err
+				}
+
+				done, err := printJSON(c, auditResult{outputVersion, acts, illegible})
+				if !done {
+					err = printActs(c, acts)
+					leftOut(c, illegible)
+				}
+
+				return err
+			})
+		},
+	}
+
+	at.addFlags(c)
+	c.Flags().IntVarP(&most, "number", "n", 20, "show so many, the last first")
+	return c
+}
+
+func printActs(c *cobra.Command, acts []fleet.Act) error {
+	t := table{titles: []string{"WHEN", "WHO", "ACT", "WHAT", "REASON"}}
+	for _, a := range acts {
+		did := a.Act
+		if a.For.Duration > 0 {
+			did += " for " + brief(a.For.Duration)
+		}
+		if a.Used != nil {
+			did += fmt.Sprintf(" from %d to %d", a.Used.Before, a.Used.After)
+		}
+		if a.Failed {
+			did += ", failed"
+		}
+
+		what := a.What
+		if a.Number > 0 {
+			what = fmt.Sprintf("number %d (%s)", a.Number, a.What)
+		}
+
+		t.rows = append(t.rows, []string{a.At.Format(time.RFC3339), a.By, did, what, a.Reason})
+	}
+
+	return t.print(c.OutOrStdout())
 }

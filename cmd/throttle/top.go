@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,13 +15,14 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/term"
-	"github.com/spf13/cobra"
-
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/spf13/cobra"
 )
 
-// A top is the flags of top.
+// A top has the flags of top.
 type top struct {
 	server
 	every           time.Duration
@@ -28,7 +33,7 @@ type top struct {
 	names           labels
 }
 
-// least is how often top reads at the most.
+// least is the shortest interval of readings.
 const least = 200 * time.Millisecond
 
 func newTop() *cobra.Command {
@@ -113,7 +118,7 @@ func (o *top) run(c *cobra.Command) (err error) {
 	return o.show(c, o.names.labelled(live), nil)
 }
 
-// show shows a fleet that is live, or a recording.
+// show shows a live fleet, or a recording.
 func (o *top) show(c *cobra.Command, live source, recorded *recording) error {
 	if o.once || asJSON(c) || !isTerminal(c.OutOrStdout()) || !isTerminal(c.InOrStdin()) {
 		switch {
@@ -148,7 +153,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// plain prints snapshots as lines, the next one after an interval, until they end.
+// plain prints snapshots as lines, one per interval, until they end.
 func (o *top) plain(c *cobra.Command, from source) error {
 	tick := time.NewTicker(o.every)
 	defer tick.Stop()
@@ -160,7 +165,7 @@ func (o *top) plain(c *cobra.Command, from source) error {
 			return nil
 		case err != nil && (n == 0 || o.once || c.Context().Err() != nil):
 			return err
-		case err != nil: // it may be back the next time
+		case err != nil: // the next reading may succeed
 			fmt.Fprintln(c.ErrOrStderr(), "throttle: "+clean(err.Error()))
 		default:
 			if err := o.print(c, s, n); err != nil {
@@ -172,7 +177,7 @@ func (o *top) plain(c *cobra.Command, from source) error {
 			return nil
 		}
 		if o.track != "" {
-			continue // as fast as it can be read
+			continue // a recording has no interval
 		}
 
 		select {
@@ -183,7 +188,7 @@ func (o *top) plain(c *cobra.Command, from source) error {
 	}
 }
 
-// print prints one snapshot, the n-th from 0.
+// print prints the n-th snapshot, counted from 0.
 func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
 	all := *s
 	sortAndFilter(s, o.sort, o.filter)
@@ -203,4 +208,451 @@ func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
 
 	fmt.Fprintln(out, s.At.UTC().Format(time.RFC3339))
 	return newView(s, o.filter, &all).write(out)
+}
+
+// A model is top in a terminal.
+type model struct {
+	ctx       context.Context
+	every     time.Duration
+	live      source     // nil for a recording
+	recording *recording // read to its end
+	at        int        // index in the recording
+
+	shown  *fleet.Snapshot // the latest snapshot, nil before the first
+	err    error           // why the latest reading failed
+	frozen bool            // neither reading nor playing
+	sort   string
+	filter string
+	typing bool // editing the filter
+	help   bool
+
+	width, height, skip int
+}
+
+// Messages of a model.
+type (
+	readMsg struct {
+		shown *fleet.Snapshot
+		err   error
+	}
+	tickMsg struct{}
+)
+
+func newModel(ctx context.Context, every time.Duration, sort, filter string, live source, recorded *recording) *model {
+	m := &model{ctx: ctx, every: every, live: live, recording: recorded, sort: sort, filter: filter, width: 80, height: 24}
+	m.step(0)
+	return m
+}
+
+// Init implements [tea.Model].
+func (m *model) Init() tea.Cmd {
+	if m.live == nil {
+		return m.tick()
+	}
+	return m.read
+}
+
+// read reads the next snapshot.
+func (m *model) read() tea.Msg {
+	s, err := m.live(m.ctx)
+	return readMsg{s, err}
+}
+
+func (m *model) tick() tea.Cmd {
+	return tea.Tick(m.every, func(time.Time) tea.Msg { return tickMsg{} })
+}
+
+// Update implements [tea.Model].
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case readMsg:
+		if m.err = msg.err; msg.err == nil {
+			m.shown = msg.shown
+		}
+		return m, m.tick()
+
+	case tickMsg:
+		switch {
+		case m.frozen:
+		case m.live != nil:
+			return m, m.read
+		default:
+			m.step(1)
+		}
+
+		return m, m.tick()
+
+	case tea.KeyPressMsg:
+		if m.typing {
+			m.typeKey(msg)
+			return m, nil
+		}
+		return m, m.key(msg.String())
+	}
+
+	return m, nil
+}
+
+// step moves in the recording.
+func (m *model) step(by int) {
+	if m.live == nil {
+		m.at = max(0, min(m.at+by, len(m.recording.places)-1))
+		m.shown, m.err = m.recording.at(m.at)
+	}
+}
+
+// typeKey handles a key of the filter.
+func (m *model) typeKey(msg tea.KeyPressMsg) {
+	switch msg.String() {
+	case "enter":
+		m.typing = false
+	case "esc", "ctrl+c":
+		m.typing, m.filter = false, ""
+	case "backspace":
+		if all := []rune(m.filter); len(all) > 0 {
+			m.filter = string(all[:len(all)-1])
+		}
+
+	default:
+		m.filter += msg.Text
+	}
+
+	m.skip = 0
+}
+
+// key handles a key, and returns a command.
+func (m *model) key(key string) tea.Cmd {
+	switch key {
+	case "q", "ctrl+c":
+		return tea.Quit
+	case "s":
+		m.sort = sorts[(slices.Index(sorts, m.sort)+1)%len(sorts)]
+	case "/":
+		m.typing, m.filter = true, ""
+	case "esc":
+		m.filter, m.help = "", false
+	case "space", " ":
+		m.frozen = !m.frozen
+	case "?":
+		m.help = !m.help
+	case "down", "j":
+		m.skip++
+	case "up", "k":
+		m.skip = max(0, m.skip-1)
+	case "pgdown":
+		m.skip += max(1, m.height/2)
+	case "pgup":
+		m.skip = max(0, m.skip-m.height/2)
+	case "home", "g":
+		m.skip = 0
+	case "left", "h":
+		m.frozen = true
+		m.step(-1)
+	case "right", "l":
+		m.frozen = true
+		m.step(1)
+	}
+
+	return nil
+}
+
+const helpText = `q       end
+s       sort by the next of: %s
+/       filter: type a text, enter; esc takes it away
+space   stop, and go on
+up down pgup pgdown home   scroll
+left right   a step in a recording
+?       this list`
+
+// Styles of lines. The terminal's profile and NO_COLOR may reduce them.
+const (
+	bold  = "\x1b[1m"
+	red   = "\x1b[31m"
+	plain = "\x1b[m"
+)
+
+// View implements [tea.Model].
+func (m *model) View() tea.View {
+	v := tea.NewView(strings.Join(m.lines(), "\n"))
+	v.AltScreen, v.WindowTitle = true, "throttle top"
+	return v
+}
+
+// lines returns the lines of the screen.
+func (m *model) lines() []string {
+	head := []string{bold + m.title() + plain}
+	if m.err != nil {
+		head = append(head, red+fleet.Clean(m.err.Error(), 1000)+plain)
+	}
+
+	body := []string{"reading …"}
+	switch {
+	case m.help:
+		body = strings.Split(fmt.Sprintf(helpText, strings.Join(sorts, ", ")), "\n")
+	case m.shown != nil:
+		body = m.tables()
+	}
+
+	room := max(1, m.height-len(head))
+	m.skip = max(0, min(m.skip, len(body)-room))
+	body = body[m.skip:min(len(body), m.skip+room)]
+	all := append(head, body...)
+	for i, line := range all {
+		all[i] = ansi.Truncate(line, max(1, m.width), "…")
+	}
+
+	return all
+}
+
+// title returns the title line.
+func (m *model) title() string {
+	words := []string{"throttle top"}
+	if m.shown != nil {
+		words = append(words, m.shown.At.UTC().Format("2006-01-02 15:04:05"))
+	}
+	if m.live == nil {
+		words = append(words, fmt.Sprintf("recording %d of %d", m.at+1, len(m.recording.places)))
+	}
+	if m.frozen {
+		words = append(words, "stopped")
+	}
+
+	words = append(words, "by "+m.sort)
+	switch {
+	case m.typing:
+		words = append(words, "filter: "+fleet.Clean(m.filter, 100)+"_")
+	case m.filter != "":
+		words = append(words, "filter: "+fleet.Clean(m.filter, 100))
+	}
+
+	return strings.Join(append(words, "? for help"), "  ")
+}
+
+// tables returns the budgets with their shares, then the nodes.
+func (m *model) tables() (lines []string) {
+	s := *m.shown
+	sortAndFilter(&s, m.sort, m.filter)
+
+	v := newView(&s, m.filter, m.shown)
+	for _, line := range v.head {
+		lines = append(lines, fleet.Clean(line, 1000))
+	}
+
+	for i, line := range v.budgets.lines() {
+		switch {
+		case i == 0:
+			line = bold + line + plain
+		case v.closed[i-1]:
+			line = red + line + plain
+		}
+		lines = append(lines, line)
+	}
+
+	if len(v.shares.rows) > 0 {
+		lines = append(lines, "")
+	}
+
+	for i, line := range v.shares.lines() {
+		switch {
+		case len(v.shares.rows) == 0:
+			continue
+		case i == 0:
+			line = bold + line + plain
+		}
+		lines = append(lines, line)
+	}
+
+	lines = append(lines, "")
+	for i, line := range v.nodes.lines() {
+		switch {
+		case i == 0:
+			line = bold + line + plain
+		case s.Nodes[i-1].Silent || s.Nodes[i-1].File.Err != "":
+			line = red + line + plain
+		}
+		lines = append(lines, line)
+	}
+
+	return append(lines, v.foot...)
+}
+
+// A source returns one snapshot per call, and io.EOF at the end.
+type source func(ctx context.Context) (*fleet.Snapshot, error)
+
+// record returns a source that also appends each snapshot to a file, as one line.
+func (s source) record(path string) (source, func() error, error) {
+	cut := isCut(path)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	if cut {
+		if _, err := f.WriteString("\n"); err != nil {
+			f.Close()
+			return nil, nil, err
+		}
+	}
+
+	e := jsonLines(f)
+	return func(ctx context.Context) (*fleet.Snapshot, error) {
+		snap, err := s(ctx)
+		if err == nil {
+			err = e.Encode(snap)
+		}
+		return snap, err
+	}, f.Close, nil
+}
+
+// isCut reports whether the last line of a file has no end, as after a crash.
+func isCut(path string) bool {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+
+	defer f.Close()
+	last := make([]byte, 1)
+
+	_, err = f.Seek(-1, io.SeekEnd)
+	if err == nil {
+		_, err = f.Read(last)
+	}
+
+	return err == nil && last[0] != '\n'
+}
+
+// longestLine bounds a snapshot in a recording.
+const longestLine = 64 << 20
+
+// A recording is a file from top --record. Only one snapshot is in memory at a time.
+type recording struct {
+	path   string
+	file   *os.File
+	lines  *bufio.Scanner
+	line   int
+	end    int64   // end offset of the lines read so far
+	places []place // of their snapshots
+	broken int     // number of lines without a valid snapshot
+	first  int     // the first of these
+	names  *labels // labels of the budgets, which recordings lack
+}
+
+// A place is the position of a snapshot in a recording.
+type place struct {
+	at     int64
+	length int
+}
+
+// openRecording opens a recording, and reads nothing yet.
+func openRecording(path string, names *labels) (*recording, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &recording{path: path, file: f, lines: bufio.NewScanner(f), names: names}
+	r.lines.Buffer(nil, longestLine)
+	r.lines.Split(wholeLines)
+	return r, nil
+}
+
+// wholeLines implements [bufio.SplitFunc]: lines with their ends.
+func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	end := bytes.IndexByte(data, '\n') + 1
+	if end == 0 && atEOF {
+		end = len(data)
+	}
+	if end == 0 {
+		return 0, nil, nil
+	}
+	return end, data[:end], nil
+}
+
+// next is a [source] of the recorded snapshots. It counts and skips invalid lines, such as a line that a
+// crash has cut. A recording without a valid line is an error.
+func (r *recording) next(ctx context.Context) (*fleet.Snapshot, error) {
+	for ctx.Err() == nil && r.lines.Scan() {
+		text := r.lines.Bytes()
+		r.line++
+		r.end += int64(len(text))
+
+		if s, ok := r.snapshot(text); ok {
+			r.places = append(r.places, place{r.end - int64(len(text)), len(text)})
+			return s, nil
+		}
+
+		r.broken++
+		if r.broken == 1 {
+			r.first = r.line
+		}
+	}
+
+	switch err := cmp.Or(ctx.Err(), r.lines.Err()); {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", r.path, err)
+	case len(r.places) > 0:
+		return nil, io.EOF
+	case r.broken > 0:
+		return nil, fmt.Errorf("%s:%d: it is not a snapshot as top --record writes it", r.path, r.first)
+	}
+
+	return nil, errors.New(r.path + ": it has no snapshot")
+}
+
+// snapshot parses a line.
+func (r *recording) snapshot(text []byte) (*fleet.Snapshot, bool) {
+	s := new(fleet.Snapshot)
+	err := json.Unmarshal(text, s)
+	r.names.set(s)
+	return s, err == nil && s.Version == outputVersion
+}
+
+// readAll reads to the end, so that [recording.at] knows all places.
+func (r *recording) readAll(ctx context.Context) error {
+	for {
+		if _, err := r.next(ctx); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// last is a [source] of the last snapshot.
+func (r *recording) last(ctx context.Context) (s *fleet.Snapshot, err error) {
+	for {
+		next, err := r.next(ctx)
+		if err == io.EOF && s != nil {
+			return s, nil
+		} else if err != nil {
+			return nil, err
+		}
+		s = next
+	}
+}
+
+// at returns the i-th snapshot read.
+func (r *recording) at(i int) (*fleet.Snapshot, error) {
+	text := make([]byte, r.places[i].length)
+	if _, err := r.file.ReadAt(text, r.places[i].at); err != nil {
+		return nil, err
+	}
+	s, ok := r.snapshot(text)
+	if !ok {
+		return nil, fmt.Errorf("%s: it has changed", r.path)
+	}
+	return s, nil
+}
+
+// warn prints how many lines were invalid.
+func (r *recording) warn(talk io.Writer) {
+	if r.broken > 0 {
+		fmt.Fprintf(talk, "%s: %s could not be read, the first is line %d\n", r.path, stat.Count(r.broken, "line", "lines"), r.first)
+	}
 }

@@ -237,7 +237,7 @@ type visitor struct {
 	over    bool
 }
 
-// newVisitor returns a caller with random wishes.
+// newVisitor returns a caller with random inbound.
 func (w *world) newVisitor() *visitor {
 	charges := []store.Charge{budgets[w.choose(len(budgets))]}
 	if other := budgets[w.choose(len(budgets))]; other.Budget != charges[0].Budget {

@@ -1,11 +1,12 @@
-// Package accesslog reads the logs of servers and proxies: the Common and Combined Log Formats,
-// which is what nginx writes if nobody tells it otherwise, and CSV of time, method and URL.
+// Package accesslog parses access logs of servers and proxies: the Common and
+// Combined Log Formats, nginx' default, and CSV with time, method and URL.
 package accesslog
 
 import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"container/heap"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -17,39 +18,40 @@ import (
 	"time"
 )
 
-// An Entry is one request of a log.
+// Entry is one request of a log.
 type Entry struct {
 	Time   time.Time
-	Whole  bool // the log has had whole seconds only
+	Whole  bool // the log has only whole seconds so far
 	Method string
 	URL    *url.URL // absolute
 	Line   int      // of the log, from 1
 }
 
-// A LineError is a line that cannot be read. The lines after it can.
+// LineError reports an unreadable line. Reading can continue with the next
+// line.
 type LineError struct {
 	Line int
-	Text string // what is wrong; it quotes nothing, because lines have tokens in them
+	Text string // the mistake, without a quotation: lines may hold tokens
 }
 
 // Error implements error.
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Text) }
 
-// longestLine is how long a line may be; memory does not grow with the log.
+// longestLine bounds a line, so that memory does not grow with the log.
 const longestLine = 1 << 20
 
-// A Reader reads a log.
+// Reader parses a log. It is not safe for concurrent use.
 type Reader struct {
 	in   *bufio.Reader
 	base *url.URL
 	line int
-	csv  bool // as the first line with a time was
+	csv  bool // decided by the first line with a time
 	any  bool // there was one
-	fine bool // a line had a part of a second
+	fine bool // a line had fractions of a second
 }
 
-// NewReader returns a reader of a log, which may be packed with gzip. Base is the URL of
-// requests whose line has a path only, as those of servers have, nil if all have hosts.
+// NewReader returns a reader of a log, plain or gzip. base completes lines with
+// a path only, as servers log them. It may be nil if all lines have hosts.
 func NewReader(log io.Reader, base *url.URL) (*Reader, error) {
 	in := bufio.NewReaderSize(log, 1<<16)
 	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
@@ -62,8 +64,8 @@ func NewReader(log io.Reader, base *url.URL) (*Reader, error) {
 	return &Reader{in: in, base: base}, nil
 }
 
-// Next returns the next request. Its errors are io.EOF, a [LineError], after which it can
-// be called again, and those of the log.
+// Next returns the next request, or io.EOF at the end. After a *[LineError] it
+// can be called again. Further errors come from the log.
 func (r *Reader) Next() (Entry, error) {
 	for {
 		text, err := r.readLine()
@@ -116,7 +118,7 @@ func (r *Reader) readLine() (string, error) {
 	}
 }
 
-// isHeader reports whether a line names the columns of CSV.
+// isHeader reports whether a line is a CSV header.
 func isHeader(text string) bool {
 	first, _, ok := strings.Cut(text, ",")
 	first = strings.ToLower(strings.Trim(first, `" `))
@@ -126,7 +128,7 @@ func isHeader(text string) bool {
 // parse parses a line.
 func (r *Reader) parse(text string) (e Entry, err error) {
 	if !r.any {
-		// A Common Log line has its time in brackets, before its first quote.
+		// Common Log lines have their time in brackets before the first quote.
 		quote, bracket := strings.IndexByte(text, '"'), strings.IndexByte(text, '[')
 		r.csv = bracket < 0 || quote >= 0 && quote < bracket
 	}
@@ -157,7 +159,7 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 	return e, err
 }
 
-// parseURL parses the target of a request: a URL, or a path below the base.
+// parseURL parses a request target: a URL, or a path under base.
 func (r *Reader) parseURL(target string) (*url.URL, error) {
 	target, _, _ = strings.Cut(target, "#")
 	u, err := url.ParseRequestURI(target)
@@ -173,7 +175,7 @@ func (r *Reader) parseURL(target string) (*url.URL, error) {
 	return u, nil
 }
 
-// isMethod reports whether a method is made of letters, as those of HTTP are.
+// isMethod reports whether a method consists of letters, as HTTP methods do.
 func isMethod(s string) bool {
 	for _, c := range s {
 		if (c < 'A' || c > 'Z') && c != '-' {
@@ -207,7 +209,7 @@ func parseCommon(text string) (at time.Time, method, target string, err error) {
 	return at, words[0], words[1], nil
 }
 
-// parseCSV parses `time,method,URL`; more columns are ignored.
+// parseCSV parses `time,method,URL`. It ignores more columns.
 func parseCSV(text string) (at time.Time, whole bool, method, target string, err error) {
 	c := csv.NewReader(strings.NewReader(text))
 	c.FieldsPerRecord, c.TrimLeadingSpace = -1, true
@@ -221,7 +223,7 @@ func parseCSV(text string) (at time.Time, whole bool, method, target string, err
 	return at, whole, strings.ToUpper(strings.TrimSpace(fields[1])), strings.TrimSpace(fields[2]), nil
 }
 
-// parseTime parses a time of a CSV, and reports whether it is written as a whole second.
+// parseTime parses a CSV time, and reports whether it has no fraction of a second.
 func parseTime(s string) (at time.Time, whole bool, err error) {
 	whole = !strings.Contains(s, ".")
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", time.DateTime, http.TimeFormat} {
@@ -230,7 +232,7 @@ func parseTime(s string) (at time.Time, whole bool, err error) {
 		}
 	}
 
-	const milli = 100_000_000_000 // seconds of the year 5138; milliseconds of 1973
+	const milli = 100_000_000_000 // as seconds the year 5138, as milliseconds 1973
 	if n, err := strconv.ParseFloat(s, 64); err == nil && n > 0 && n < 1e15 {
 		if n >= milli {
 			n, whole = n/1000, false
@@ -239,4 +241,81 @@ func parseTime(s string) (at time.Time, whole bool, err error) {
 	}
 
 	return at, false, errors.New("the time is not as in 2026-11-23T08:00:00Z, and no seconds since 1970")
+}
+
+// Sorter sorts entries by time within a window, because servers log requests
+// when they end. It spreads entries of one whole second evenly over that
+// second. It is not safe for concurrent use.
+type Sorter struct {
+	Late int // entries later than the window allows; they get the latest time so far
+
+	window time.Duration
+	most   int
+	kept   kept
+	newest time.Time
+	last   time.Time // time of the latest entry passed on
+}
+
+// NewSorter returns a sorter with a window, which keeps at most most entries in
+// memory.
+func NewSorter(window time.Duration, most int) *Sorter { return &Sorter{window: window, most: most} }
+
+// Add adds an entry, and calls do for all entries whose order is now final.
+func (s *Sorter) Add(e Entry, do func(Entry)) {
+	if e.Time.Before(s.last) {
+		s.Late++
+		e.Time, e.Whole = s.last, false
+	}
+	if e.Time.After(s.newest) {
+		s.newest = e.Time
+	}
+	heap.Push(&s.kept, e)
+	for len(s.kept) > 0 && (len(s.kept) > s.most || s.newest.Sub(s.kept[0].Time) > s.window) {
+		s.release(do)
+	}
+}
+
+// Flush calls do for the rest.
+func (s *Sorter) Flush(do func(Entry)) {
+	for len(s.kept) > 0 {
+		s.release(do)
+	}
+}
+
+// release calls do for the entries of the earliest time.
+func (s *Sorter) release(do func(Entry)) {
+	at := s.kept[0].Time
+	var all []Entry
+	for len(s.kept) > 0 && s.kept[0].Time.Equal(at) {
+		all = append(all, heap.Pop(&s.kept).(Entry))
+	}
+
+	for i, e := range all {
+		if e.Whole {
+			e.Time = at.Add(time.Second * time.Duration(i) / time.Duration(len(all)))
+		}
+		if e.Time.Before(s.last) {
+			e.Time = s.last // an entry of the same second was spread after it
+		}
+
+		s.last = e.Time
+		do(e)
+	}
+}
+
+// kept implements heap.Interface: by time, then by line.
+type kept []Entry
+
+func (h kept) Len() int { return len(h) }
+func (h kept) Less(i, j int) bool {
+	return h[i].Time.Before(h[j].Time) || h[i].Time.Equal(h[j].Time) && h[i].Line < h[j].Line
+}
+func (h kept) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *kept) Push(x any)   { *h = append(*h, x.(Entry)) }
+func (h *kept) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = Entry{}
+	*h = old[:len(old)-1]
+	return e
 }

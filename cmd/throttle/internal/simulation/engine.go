@@ -1,28 +1,29 @@
-// Package simulation has requests take their starts in virtual time. The store that decides is
-// memstore, which programs use as well, and a request does what a request of a Transport does:
-// it books within the horizon, waits for its start or its turn in line, and takes its slots
-// at the start. A test compares the two.
+// Package simulation runs requests against policies in virtual time. Decisions
+// come from memstore, the store that programs use. A request behaves like a
+// request of a Transport: it books within the horizon, waits for its start or
+// its turn in line, and takes its slots at the start. A test compares both.
 package simulation
 
 import (
 	"container/list"
 	"context"
+	"encoding/binary"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/virtual"
-	_ "github.com/fleetthrottle/throttle/memstore" // which sets virtual.NewStore
+	_ "github.com/fleetthrottle/throttle/memstore" // sets virtual.NewStore
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// maxWaitGrace is by how much a start may come later than MaxWait.
+// maxWaitGrace is how much later than MaxWait a start may come.
 const maxWaitGrace = 50 * time.Millisecond
 
-// An Engine is a store in virtual time, for requests.
+// Engine is a store in virtual time. It is not safe for concurrent use.
 type Engine struct {
 	Clock   *virtual.Clock
 	store   store.Store
-	waiting *list.List // of requests that are held, the first to come first
+	waiting *list.List // held requests, by arrival
 }
 
 // NewEngine returns an engine whose clock stands at t.
@@ -31,46 +32,48 @@ func NewEngine(t time.Time) *Engine {
 	return &Engine{c, virtual.NewStore(c), list.New()}
 }
 
-// Observer is told what becomes of requests.
+// Observer receives the outcomes of requests.
 type Observer interface {
-	// Held says that a charge held the request for a time that is over now.
+	// Held reports that a charge held the request from from to to, in Unix
+	// microseconds.
 	Held(r *Request, charge int, from, to int64)
 
-	// Started says that the request may be sent. It is in flight until [Request.End].
+	// Started reports that the request may be sent. It is in flight until
+	// [Request.End].
 	Started(r *Request)
 
-	// Refused says that the request was not sent, because of a charge, and how long it would
-	// have had to wait; [throttle.Never] if no wait helps.
+	// Refused reports that the request was not sent because of a charge, and
+	// how long the wait would have been, or [throttle.Never].
 	Refused(r *Request, charge int, wait time.Duration)
 }
 
-// A Request is one request on its way.
+// Request is one request on its way.
 type Request struct {
-	Charges []store.Charge // what it costs, as Transport.Explain has it; they are the request's own
-	MaxWait time.Duration  // less than 0: it does not wait; 0: as long as it has to
+	Charges []store.Charge // as from Transport.Explain; owned by the request
+	MaxWait time.Duration  // negative for no wait, 0 for no limit
 
-	Arrived int64 // when it came: microseconds since the Unix epoch
-	Waits   bool  // a charge held it, and it has not started
-	Data    any   // the observer's own
+	Arrived int64 // arrival in Unix microseconds
+	Waits   bool  // a charge holds it
+	Data    any   // for the observer
 
 	engine       *Engine
 	observer     Observer
 	booking      store.Booking
 	grant        store.Grant
-	held         int   // the charge that holds it, or held it last; below 0: none
-	since        int64 // when that began
+	held         int   // charge that holds it, or held it last; negative before
+	since        int64 // begin of that hold
 	maxWaitTimer *virtual.Timer
-	element      *list.Element // among those that wait
+	element      *list.Element // in the engine's waiting
 	slots        *slotBooking
 }
 
-// A slotBooking is a second booking, of the Concurrency charges alone, made when the start has come.
+// A slotBooking is the second booking, for Concurrency charges only, at the start.
 type slotBooking struct {
 	booking store.Booking
 	grant   store.Grant
 }
 
-// Send has a request take its start, from now on.
+// Send starts to acquire a start for a request, now.
 func (e *Engine) Send(r *Request, o Observer) {
 	r.engine, r.observer = e, o
 	r.Arrived, r.held, r.grant.HeldBy = e.Clock.Now(), -1, -1
@@ -95,7 +98,7 @@ func (e *Engine) Send(r *Request, o Observer) {
 	r.book()
 }
 
-// remaining is Booking.MaxWait.
+// remaining returns Booking.MaxWait.
 func (r *Request) remaining() time.Duration {
 	switch {
 	case r.MaxWait == 0:
@@ -110,7 +113,7 @@ func (r *Request) waited() time.Duration {
 	return time.Duration(r.engine.Clock.Now()-r.Arrived) * time.Microsecond
 }
 
-// book books a start in place of what is held.
+// book books a start, and gives back the previous grant.
 func (r *Request) book() {
 	again := r.Waits || r.grant.OK || r.grant.Ready != nil
 	r.stopTimer()
@@ -128,14 +131,14 @@ func (r *Request) book() {
 
 	g, err := r.engine.store.Book(context.Background(), b)
 	if err != nil {
-		panic(err) // a store in memory has none
+		panic(err) // a store in memory has no errors
 	}
 
 	r.grant = g
 	r.follow()
 }
 
-// follow does what follows from the grant: it starts or refuses the request, or has it wait.
+// follow acts on the grant: start, refuse or wait.
 func (r *Request) follow() {
 	g := &r.grant
 	late := r.MaxWait > 0 && g.OK && r.waited()+g.Wait > r.MaxWait+maxWaitGrace
@@ -165,8 +168,7 @@ func (r *Request) follow() {
 	}
 }
 
-// arrive takes the slots, because the start has come. A request that finds no room for them gives the
-// start back and gets in line.
+// arrive takes the slots when the start has come. Without room it gives the start back and joins the line.
 func (r *Request) arrive() {
 	var few []store.Charge
 	mixed := false
@@ -183,7 +185,7 @@ func (r *Request) arrive() {
 	}
 
 	h := &slotBooking{booking: store.Booking{Charges: few, MaxWait: r.remaining()}}
-	if mixed { // a place in line for some charges is none for all
+	if mixed { // a place in line for only some charges is no place for all
 		h.booking.MaxWait = 0
 	}
 
@@ -210,11 +212,11 @@ func (r *Request) arrive() {
 	}
 }
 
-// giveUp ends a wait in line, because MaxWait is over.
+// giveUp ends a wait in line at MaxWait.
 func (r *Request) giveUp() {
 	r.engine.Clock.Forget(r.grant.Ready)
 	if r.grant.Handle == (store.Handle{}) {
-		r.book() // the store says how long it would be
+		r.book() // for the length of the wait that would be needed
 		return
 	}
 	held := r.grant.HeldBy
@@ -222,7 +224,7 @@ func (r *Request) giveUp() {
 	r.refuse(held, r.grant.Wait)
 }
 
-// stopTimer stops the timer that runs for MaxWait while the request is in line.
+// stopTimer stops the timer for MaxWait.
 func (r *Request) stopTimer() {
 	if r.maxWaitTimer != nil {
 		r.maxWaitTimer.Stop()
@@ -230,7 +232,7 @@ func (r *Request) stopTimer() {
 	}
 }
 
-// wait notes that a charge holds the request from now on.
+// wait records that a charge holds the request from now on.
 func (r *Request) wait(held int) {
 	now := r.engine.Clock.Now()
 	if held < 0 {
@@ -246,14 +248,14 @@ func (r *Request) wait(held int) {
 	r.Waits, r.held, r.since = true, held, now
 }
 
-// tellHeld tells the observer how long the present charge has held the request.
+// tellHeld reports how long the present charge has held the request.
 func (r *Request) tellHeld(now int64) {
 	if r.Waits && r.held >= 0 && now > r.since {
 		r.observer.Held(r, r.held, r.since, now)
 	}
 }
 
-// endWait notes that nothing holds the request any more.
+// endWait records the end of the wait.
 func (r *Request) endWait() {
 	r.tellHeld(r.engine.Clock.Now())
 	r.Waits = false
@@ -263,31 +265,32 @@ func (r *Request) endWait() {
 	}
 }
 
-// start tells the observer that the request has started.
+// start reports the start.
 func (r *Request) start() {
 	r.endWait()
 	r.observer.Started(r)
 }
 
-// refuse tells the observer that the request was refused because of the charge with an index, and how
-// long it would have had to wait.
+// refuse reports that the charge with an index refused the request, and the wait that would have been needed.
 func (r *Request) refuse(charge int, wait time.Duration) {
 	r.stopTimer()
 	r.endWait()
 	r.observer.Refused(r, charge, wait)
 }
 
-// Waited is how long the request was held, once it has started or was refused.
+// Waited returns how long the request was held. Call it after its start or
+// refusal.
 func (r *Request) Waited() time.Duration { return r.waited() }
 
-// Over returns by how much each charge in shadow mode would have held the request longer, nil if
-// none would have.
+// Over returns the additional wait under each shadow charge, or nil without
+// any.
 func (r *Request) Over() []time.Duration { return r.grant.Over }
 
-// HeldBy returns the charge that held the request last; below 0 if none did.
+// HeldBy returns the index of the charge that held the request last, or a
+// negative number.
 func (r *Request) HeldBy() int { return r.held }
 
-// End ends a request that has started: its answer has come.
+// End ends a started request: its answer has come.
 func (r *Request) End() {
 	switch {
 	case r.slots != nil:
@@ -297,13 +300,12 @@ func (r *Request) End() {
 	}
 }
 
-// askedWaiters is how many of the requests that wait are asked what holds them.
+// askedWaiters is how many waiting requests are examined.
 const askedWaiters = 4
 
-// eachBinding calls add for each of the first few requests that wait, with the charge that holds
-// it: the one whose budget has no room for longest. In whose line a request stands says less,
-// because one line may stand still for the sake of another. A full budget in flight has room
-// after the latency. It reports whether there are any.
+// eachBinding calls add for the first few waiting requests, with the charge whose budget has no room for
+// longest. The line in which a request stands says less, because one line may wait for the sake of a second.
+// A full Concurrency budget counts as free after latency. It reports whether any request waits.
 func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) bool {
 	n := 0
 	for at := e.waiting.Front(); at != nil && n < askedWaiters; at = at.Next() {
@@ -314,7 +316,7 @@ func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) boo
 				continue
 			}
 
-			st, _ := e.store.Status(context.Background(), c) // a store in memory has no error
+			st, _ := e.store.Status(context.Background(), c) // a store in memory has no errors
 			if c.Limit.Kind() == store.KindConcurrency {
 				st.Wait = 0
 				if st.Waiting > 0 {
@@ -334,4 +336,97 @@ func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) boo
 	}
 
 	return n > 0
+}
+
+// Use is the use of one policy by requests.
+type Use struct {
+	Policy   throttle.Policy
+	Requests int
+	Cost     int
+	Waits    Durations // of requests that it held
+	Over     Durations // additional waits under a shadow policy
+	Refused  int
+}
+
+// An account collects the uses of an engine's requests, and which policies limit them when.
+type account struct {
+	engine   *Engine
+	latency  time.Duration
+	uses     []Use
+	rows     map[string]int // index of each policy in uses and in the timeline
+	timeline *Timeline
+	looked   int64 // end of the recorded timeline
+}
+
+func newAccount(e *Engine, policies []throttle.Policy, latency time.Duration) *account {
+	a := &account{engine: e, latency: latency, rows: make(map[string]int), looked: e.Clock.Now()}
+	for _, p := range policies {
+		a.rows[p.Name] = len(a.uses)
+		a.uses = append(a.uses, Use{Policy: p})
+	}
+	a.timeline = newTimeline(a.looked, len(a.uses))
+	return a
+}
+
+// of returns the use of a charge's policy.
+func (a *account) of(c *store.Charge) *Use { return &a.uses[a.rows[c.Budget.Policy]] }
+
+// price counts a request and its cost.
+func (a *account) price(charges []store.Charge) {
+	for i := range charges {
+		u := a.of(&charges[i])
+		u.Requests, u.Cost = u.Requests+1, u.Cost+charges[i].Cost
+	}
+}
+
+// shadowed records the effect of shadow policies on a request.
+func (a *account) shadowed(q *Request) {
+	for i, over := range q.Over() {
+		if over > 0 {
+			a.of(&q.Charges[i]).Over.Add(over)
+		}
+	}
+}
+
+// Held implements Observer.
+func (a *account) Held(q *Request, charge int, from, to int64) {
+	a.of(&q.Charges[charge]).Waits.Add(time.Duration(to-from) * time.Microsecond)
+}
+
+// look records the limiting policies once per bin of the timeline, as long as goesOn returns true.
+func (a *account) look(goesOn func() bool) {
+	a.engine.Clock.AfterFunc(a.timeline.Width, func() {
+		a.lookOnce()
+		if goesOn() {
+			a.look(goesOn)
+		}
+	})
+}
+
+// lookOnce records the policies that limit now, for the time since the last look.
+func (a *account) lookOnce() {
+	var rows []int
+	now := a.engine.Clock.Now()
+	held := a.engine.eachBinding(a.latency, func(c *store.Charge) { rows = append(rows, a.rows[c.Budget.Policy]) })
+	a.timeline.spread(a.looked, now, func(b *Bin, d time.Duration) {
+		for _, row := range rows {
+			b.Bound[row] += d / time.Duration(len(rows))
+		}
+		if !held {
+			b.Unbound += d
+		}
+	})
+	a.looked = now
+}
+
+// ofNode returns charges in which per-node budgets belong to one node.
+func ofNode(charges []store.Charge, node int) []store.Charge {
+	own := append([]store.Charge(nil), charges...)
+	for i := range own {
+		if k := own[i].Budget.Key[:]; own[i].Node {
+			k = k[len(k)-4:]
+			binary.BigEndian.PutUint32(k, binary.BigEndian.Uint32(k)+uint32(node))
+		}
+	}
+	return own
 }

@@ -12,37 +12,37 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Part is one kind of request in a mix.
+// Part is one kind of request in a mix.
 type Part struct {
 	Request *http.Request
 	Weight  int
-	Latency time.Duration // until its answer has been read; 0: the job's
+	Latency time.Duration // time to read its answer, by default the job's
 }
 
-// A Job is a number of requests, and the fleet that sends them: each worker sends one after the
-// other, until none is left.
+// Job is a number of requests and the fleet that sends them. Each worker sends
+// one request after the previous answer, until none is left.
 type Job struct {
 	Policies []throttle.Policy
 	Mix      []Part
 	Requests int
 	Nodes    int
-	Workers  int // of each node
+	Workers  int // per node
 	Latency  time.Duration
-	HandOver time.Duration // until a slot of the fleet that is given back is another request's
+	HandOver time.Duration // time until a released slot can be taken by a different node
 	Begin    time.Time
-	Progress func(done float64) // is told now and then which part of the requests has been sent; nil: nobody is
+	Progress func(done float64) // called with the sent part of the requests, may be nil
 }
 
-// A Result is what a job took.
+// Result is the outcome of a job.
 type Result struct {
 	Took      time.Duration // until the last answer
 	Waits     Durations     // of all requests
-	Policies  []Use         // in the order of the table, those that the mix matches
-	Timeline  *Timeline     // its rows are Policies
+	Policies  []Use         // policies that the mix matches, in the order of the table
+	Timeline  *Timeline     // with Policies as rows
 	Unmatched int           // requests that match no policy
 }
 
-// An Impossible is a request that can never start.
+// Impossible reports a request that can never start.
 type Impossible struct {
 	Policy string
 	Limit  throttle.Limit
@@ -53,26 +53,26 @@ func (e *Impossible) Error() string {
 	return fmt.Sprintf("policy %q: a request costs %d, and %v never has room for it", e.Policy, e.Cost, e.Limit)
 }
 
-// A run is a job that is under way.
+// A run is a job in progress.
 type run struct {
 	*Job
 	*account
 	result   *Result
 	prices   [][][]store.Charge // by node and part
 	arrears  []int              // by part, for an even mix
-	total    int                // of the weights
+	total    int                // sum of weights
 	unsent   int
 	inFlight int // requests in flight
 	err      error
 }
 
-// A worker sends one request after the other.
+// A worker sends one request at a time.
 type worker struct {
 	node int
 	part int
 }
 
-// Run runs the job. It ends early with ctx, and with an [Impossible].
+// Run runs the job. It ends early when ctx ends, or with an *[Impossible].
 func (j *Job) Run(ctx context.Context) (*Result, error) {
 	r := &run{Job: j, unsent: j.Requests, arrears: make([]int, len(j.Mix))}
 	if err := r.priceMix(); err != nil {
@@ -105,7 +105,7 @@ func (j *Job) Run(ctx context.Context) (*Result, error) {
 	return r.result, nil
 }
 
-// priceMix prices each part of the mix for each node.
+// priceMix computes the charges of each part for each node.
 func (r *run) priceMix() error {
 	t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: r.Policies})
 	if err != nil {
@@ -145,7 +145,7 @@ func (r *run) priceMix() error {
 	return nil
 }
 
-// pick returns the index of the part of the mix that is sent next: the part that is behind its share most.
+// pick returns the part that is furthest behind its share.
 func (r *run) pick() int {
 	best := 0
 	for i, p := range r.Mix {
@@ -158,7 +158,7 @@ func (r *run) pick() int {
 	return best
 }
 
-// sendNext has a worker send its next request, if the job has one left.
+// sendNext lets a worker send its next request, if one is left.
 func (r *run) sendNext(w *worker) {
 	if r.unsent == 0 {
 		return
@@ -199,7 +199,7 @@ func (r *run) Started(q *Request) {
 	})
 }
 
-// handedOver reports whether a charge is for a slot that goes from node to node.
+// handedOver reports whether a charge takes a slot that moves between nodes.
 func handedOver(c store.Charge) bool {
 	return c.Limit.Kind() == store.KindConcurrency && !c.Node
 }

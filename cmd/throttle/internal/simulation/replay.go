@@ -10,14 +10,15 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// mostWaiting is how many requests may wait at a time, so that memory is bounded.
+// mostWaiting bounds the waiting requests, and thus memory.
 const mostWaiting = 100_000
 
-// A Replay has requests come when they came, whatever became of those before.
+// Replay sends requests at their recorded times, whatever the outcome of
+// earlier requests.
 type Replay struct {
 	Policies []throttle.Policy
 	MaxWait  time.Duration // as in throttle.Config
-	Latency  time.Duration // until an answer has been read
+	Latency  time.Duration // time to read an answer
 
 	*account
 	prices *throttle.Transport
@@ -26,19 +27,20 @@ type Replay struct {
 	ended  bool
 }
 
-// A Replayed is what would have become of the requests.
+// Replayed is the outcome of a replay.
 type Replayed struct {
 	Requests  int
-	Unmatched int           // that match no policy
-	Refused   int           // that would not have been sent
-	Crowded   int           // of these: because too many waited to be simulated
-	Waits     Durations     // of those that waited and were sent
+	Unmatched int           // requests that match no policy
+	Refused   int           // requests that would have been refused
+	Crowded   int           // of these, refused because too many waited
+	Waits     Durations     // of requests that waited and were sent
 	Took      time.Duration // from the first request to the last start
 	Policies  []Use         // in the order of the table
-	Timeline  *Timeline     // its rows are Policies
+	Timeline  *Timeline     // with Policies as rows
 }
 
-// Send has a request come at a time that is not before the last one, unless ctx has ended.
+// Send sends a request at a time that is not before the previous request's. It
+// returns the error of ctx once ctx has ended.
 func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -77,8 +79,8 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 	return nil
 }
 
-// End lets the requests that still wait have their starts, and returns what became of all,
-// unless ctx has ended.
+// End lets waiting requests start, and returns the outcome, or the error of
+// ctx.
 func (r *Replay) End(ctx context.Context) (*Replayed, error) {
 	if r.account == nil {
 		r.account = newAccount(NewEngine(time.Unix(0, 0)), r.Policies, r.Latency)

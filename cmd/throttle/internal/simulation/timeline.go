@@ -1,11 +1,16 @@
 package simulation
 
-import "time"
+import (
+	"math"
+	"math/bits"
+	"time"
+)
 
-// mostBins bounds a timeline: when it is full, its bins become twice as wide.
+// mostBins bounds a timeline: a full timeline doubles the width of its bins.
 const mostBins = 480
 
-// A Timeline is what happened when, in at most 480 bins of one width.
+// Timeline records starts and limiting policies over time, in at most 480 bins
+// of equal width.
 type Timeline struct {
 	Width time.Duration // of each bin
 	Bins  []Bin
@@ -13,19 +18,19 @@ type Timeline struct {
 	rows  int
 }
 
-// A Bin is what happened in a part of the time.
+// Bin is one part of a timeline.
 type Bin struct {
 	Starts  int             // requests that started
-	Bound   []time.Duration // by policy, for how long it was what held requests
-	Unbound time.Duration   // for how long nothing held any
+	Bound   []time.Duration // time in which each policy held requests
+	Unbound time.Duration   // time in which no policy did
 }
 
-// newTimeline returns a timeline from a moment on, for so many policies.
+// newTimeline returns a timeline that begins at begin, for rows policies.
 func newTimeline(begin int64, rows int) *Timeline {
 	return &Timeline{Width: time.Millisecond, begin: begin, rows: rows}
 }
 
-// bin returns the bin of a moment. It makes all bins wider until the moment lies in one of mostBins.
+// bin returns the bin of a moment. It widens the bins until the moment fits.
 func (l *Timeline) bin(at int64) *Bin {
 	d := time.Duration(at-l.begin) * time.Microsecond
 	for d/l.Width >= mostBins {
@@ -37,7 +42,7 @@ func (l *Timeline) bin(at int64) *Bin {
 	return &l.Bins[d/l.Width]
 }
 
-// fold makes one bin of each two, so that the bins are twice as wide.
+// fold merges pairs of bins.
 func (l *Timeline) fold() {
 	for i := range l.Bins {
 		if i%2 == 0 {
@@ -50,7 +55,7 @@ func (l *Timeline) fold() {
 	l.Width *= 2
 }
 
-// add adds what happened in another bin.
+// add adds the contents of o.
 func (b *Bin) add(o *Bin) {
 	b.Starts += o.Starts
 	b.Unbound += o.Unbound
@@ -59,10 +64,10 @@ func (b *Bin) add(o *Bin) {
 	}
 }
 
-// start notes a start.
+// start records a start.
 func (l *Timeline) start(at int64) { l.bin(at).Starts++ }
 
-// spread adds a stretch of time to all bins that it touches.
+// spread distributes a stretch of time over the bins that it overlaps.
 func (l *Timeline) spread(from, to int64, add func(*Bin, time.Duration)) {
 	l.bin(to)
 	width := int64(l.Width / time.Microsecond)
@@ -73,8 +78,8 @@ func (l *Timeline) spread(from, to int64, add func(*Bin, time.Duration)) {
 	}
 }
 
-// Binds returns the index of the policy that held requests for the longest time in a bin; below 0 if
-// for a longer time nothing held any.
+// Binds returns the index of the policy that held requests for longest in a
+// bin, or a negative number if no policy did for longer.
 func (b *Bin) Binds() int {
 	best, most := -1, b.Unbound
 	for i, d := range b.Bound {
@@ -85,15 +90,15 @@ func (b *Bin) Binds() int {
 	return best
 }
 
-// A Phase is a time in which one thing binds.
+// Phase is a time with one limiting policy.
 type Phase struct {
 	From, To time.Duration
-	Binds    int // a policy; below 0: none
-	InTurn   int // if none binds: the policy that bound again and again for short times; below 0: none
+	Binds    int // index of a policy, negative for none
+	InTurn   int // without a limiting policy: the policy that limits for short times, negative for none
 }
 
-// Phases returns what bound when, until an end. What binds for less than a fiftieth of the
-// time does not interrupt what binds before and after.
+// Phases returns the phases up to end. A policy that limits for less than 2 %
+// of the time does not interrupt a phase.
 func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 	for i := range l.Bins {
 		from := time.Duration(i) * l.Width
@@ -121,8 +126,8 @@ func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 	return kept
 }
 
-// inTurn returns the policy that bound longest in a phase in which none binds; below 0 if that is
-// less than a fiftieth of the phase.
+// inTurn returns the policy that limits longest in a phase without a limiting policy, or a negative number if
+// that is less than 2 % of the phase.
 func (l *Timeline) inTurn(p *Phase) int {
 	best, most := -1, (p.To-p.From)/50
 	for i, d := range l.Bound(p.From, p.To) {
@@ -133,8 +138,8 @@ func (l *Timeline) inTurn(p *Phase) int {
 	return best
 }
 
-// Bound returns for how long each policy bound between two moments. It counts the short times, too, that
-// Phases passes over.
+// Bound returns how long each policy limits between two moments, including the
+// short times that Phases ignores.
 func (l *Timeline) Bound(from, to time.Duration) []time.Duration {
 	bound := make([]time.Duration, l.rows)
 	for i := range l.Bins {
@@ -146,7 +151,7 @@ func (l *Timeline) Bound(from, to time.Duration) []time.Duration {
 	return bound
 }
 
-// appendPhase appends a phase, or makes the last phase longer if the same policy binds in it.
+// appendPhase appends a phase, or extends the last phase of the same policy.
 func appendPhase(all []Phase, p Phase) []Phase {
 	if n := len(all); n > 0 && all[n-1].Binds == p.Binds {
 		all[n-1].To = p.To
@@ -155,8 +160,8 @@ func appendPhase(all []Phase, p Phase) []Phase {
 	return append(all, p)
 }
 
-// Columns returns the timeline until an end in at most n bins of one width, a whole number of
-// its own.
+// Columns returns the timeline up to end in at most n bins, whose width is a
+// multiple of the present one.
 func (l *Timeline) Columns(end time.Duration, n int) *Timeline {
 	bins := min(len(l.Bins), int((end+l.Width-1)/l.Width))
 	each := max(1, (bins+n-1)/n)
@@ -168,4 +173,63 @@ func (l *Timeline) Columns(end time.Duration, n int) *Timeline {
 		c.Bins[i/each].add(&l.Bins[i])
 	}
 	return c
+}
+
+// steps is how many parts a power of two is divided into: a quantile is less
+// than 1 % too large.
+const steps = 128
+
+// Durations collects durations in memory that does not grow with their number.
+// The zero Durations is empty. It is not safe for concurrent use.
+type Durations struct {
+	N     int
+	Sum   time.Duration
+	Max   time.Duration
+	parts map[int]int // counts by part
+}
+
+// Add adds one duration.
+func (d *Durations) Add(one time.Duration) {
+	if d.parts == nil {
+		d.parts = make(map[int]int)
+	}
+	d.N++
+	d.Sum += one
+	d.Max = max(d.Max, one)
+	d.parts[part(one)]++
+}
+
+// Positive returns how many durations were above 0.
+func (d *Durations) Positive() int { return d.N - d.parts[0] }
+
+// part returns the part of a duration: per microsecond up to 128, then in steps.
+func part(d time.Duration) int {
+	us := uint64((d + time.Microsecond - 1) / time.Microsecond)
+	if us < steps {
+		return int(us)
+	}
+	shift := bits.Len64(us) - bits.Len64(steps)
+	return (shift+1)*steps + int(us>>shift) - steps
+}
+
+// upper returns the longest duration of a part.
+func upper(p int) time.Duration {
+	if p < steps {
+		return time.Duration(p) * time.Microsecond
+	}
+	shift := p/steps - 1
+	return time.Duration((uint64(p%steps+steps+1)<<shift)-1) * time.Microsecond
+}
+
+// Quantile returns the q-quantile, or 0 for an empty Durations.
+func (d *Durations) Quantile(q float64) time.Duration {
+	rank := int(math.Ceil(q * float64(d.N)))
+	highest := part(d.Max)
+	for p, seen := 0, 0; p <= highest && len(d.parts) > 0; p++ {
+		seen += d.parts[p]
+		if seen >= max(1, rank) {
+			return min(upper(p), d.Max)
+		}
+	}
+	return d.Max
 }
