@@ -54,7 +54,7 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 		pauses: history.RestorePauseEnds(nil), shut: history.RestorePauseEnds(nil),
 	}
 	p.names.Tagged, p.names.DB = o.HashTags || !p.conn.Single(), p.conn.DB
-	p.subs = notify.New(p.conn, p.receive)
+	p.subs = notify.New(p.conn, notify.ChannelsOf(p.names), p.receive)
 	p.watches = watch.New(p.conn, p.subs, p.askPauses)
 	p.Node = node.New(node.Options{
 		Conn: p.conn, Names: p.names, History: p.history, Offsets: history.NewClockOffsets(),
@@ -211,18 +211,11 @@ func (p *primary) Appoint(ctx context.Context, c store.Charge, wait time.Duratio
 	})
 }
 
-// A startWatch is the watch over a start in Redis.
-type startWatch struct{ *watch.Watch }
-
-// Stop implements [store.Watch].
-func (w startWatch) Stop() { w.Watch.Stop() }
-
 // Watch implements [store.Store].
 func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	sent := node.SentAt(g.Handle.Stamp)
 	start := watch.Start{
-		Channels: notify.ChannelsOf(p.names), At: g.Handle.Start,
-		Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
+		At: g.Handle.Start, Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
 	}
 	for i := range b.Charges {
 		c := &b.Charges[i]
@@ -233,7 +226,7 @@ func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) s
 			start.Keys = append(start.Keys, p.names.Of(c))
 		}
 	}
-	return startWatch{p.watches.Add(start, news)}
+	return p.watches.Add(start, news)
 }
 
 // askPauses asks Redis once for the pauses of some budgets.

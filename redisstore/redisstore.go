@@ -56,7 +56,7 @@ func New(client redis.UniversalClient, o Options) *Store {
 	shared := store.Store(s.primary)
 	if o.Outage == OutageSplit || o.Outage == OutageFailOpen {
 		s.fallback = fallback.New(s.primary, fallback.Options{
-			FailOpen: o.Outage == OutageFailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses,
+			FailOpen: o.Outage == OutageFailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses, Watches: s.primary.watches,
 			Local: func() store.Store { return memstore.New() },
 		})
 		shared = s.fallback

@@ -217,7 +217,7 @@ func (g *group) missed(now time.Time) time.Duration {
 	case at.After(now):
 		return min(lookEvery, at.Sub(now))
 	default:
-		g.local = newLocalShare(g.store.Options, g.store.primary, g.beats.divisor.get(), at, make(map[string]store.Charge))
+		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), at, make(map[string]store.Charge))
 		g.giveUp(errAway)
 		g.signal()
 		g.store.primary.Wake(g.name)
@@ -245,7 +245,7 @@ func (g *group) comeBack() {
 		g.beats.note(Beat, r, sent, time.Now())
 	} else {
 		// The heartbeat may have been heard, and then the others left no room for a while.
-		g.local = newLocalShare(g.store.Options, g.store.primary, g.beats.divisor.get(), g.beats.sent.Add(shareWait), started)
+		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), g.beats.sent.Add(shareWait), started)
 		g.answeringSince = time.Time{}
 	}
 	g.signal()

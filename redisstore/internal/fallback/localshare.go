@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -15,8 +16,9 @@ import (
 type localShare struct {
 	Options
 	primary Primary
-	divisor int         // a limit n has a share of n/divisor; 0: there are no limits
-	store   store.Store // has the shares as limits
+	starts  notify.Invalidation // names all starts of the share, for the watches
+	divisor int                 // a limit n has a share of n/divisor; 0: there are no limits
+	store   store.Store         // has the shares as limits
 
 	mu              sync.Mutex
 	closed          bool                    // the primary is back
@@ -24,39 +26,23 @@ type localShare struct {
 	opensAfter      map[string]time.Time    // budgets whose shares have begun, see opens
 	started         map[string]store.Charge // what was used here
 	storePauses     map[string]time.Time    // penalties that the store knows
-	watches         map[*localWatch]struct{}
 }
 
 // newLocalShare returns a share with an empty store. othersLeaveRoom is since when all other nodes
 // leave room for the share; started has the budgets that an earlier share of this node used.
-func newLocalShare(o Options, p Primary, divisor int, from time.Time, started map[string]store.Charge) *localShare {
+func newLocalShare(o Options, p Primary, group string, divisor int, from time.Time, started map[string]store.Charge) *localShare {
 	if o.FailOpen {
 		divisor = 0
 	}
 	return &localShare{
-		Options: o, primary: p, divisor: divisor, othersLeaveRoom: from, store: o.Local(), opensAfter: make(map[string]time.Time),
-		storePauses: make(map[string]time.Time), started: started, watches: make(map[*localWatch]struct{}),
+		Options: o, primary: p, starts: startsOf(group), divisor: divisor, othersLeaveRoom: from, store: o.Local(), opensAfter: make(map[string]time.Time),
+		storePauses: make(map[string]time.Time), started: started,
 	}
 }
 
-// A localWatch is kept over a start that was booked in a share. Such a start is void when the
-// primary is back.
-type localWatch struct {
-	share   *localShare // nil: the primary was back when the watch began
-	watch   store.Watch // of the share's store
-	leave   func()
-	charges []store.Charge
-	grant   store.Grant
-	start   time.Time
-	news    chan<- struct{}
-}
-
-// tell wakes the caller.
-func (w *localWatch) tell() {
-	select {
-	case w.news <- struct{}{}:
-	default: // news is full: the caller has not taken in what was sent before
-	}
+// startsOf names all starts in the shares of a group. No budget in Redis has such a key.
+func startsOf(group string) notify.Invalidation {
+	return notify.Invalidation{Key: "share of " + group, Until: 1}
 }
 
 // isShared reports whether the limit of a charge can be divided into shares.
@@ -224,8 +210,6 @@ func (l *localShare) close() map[string]store.Charge {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	for w := range l.watches {
-		w.tell()
-	}
+	l.Watches.Invalidated(l.starts)
 	return maps.Clone(l.started)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -36,6 +37,7 @@ type Options struct {
 	Conn     *conn.Conn         // says why the primary does not answer
 	History  *history.History   // takes the starts that the primary does not know of
 	Pauses   *history.PauseEnds // penalties that the node knows of
+	Watches  *watch.Watches     // over the starts of this node
 	Local    func() store.Store // returns an empty store of this node
 }
 

@@ -172,7 +172,7 @@ func (l *line) add(t *turn) {
 		l.lead = t
 	}
 	if !l.node.NoNews {
-		l.node.Subs.Retain(l.node.channels())
+		l.node.Subs.Retain()
 	}
 
 	if len(l.waiters) == 1 {
@@ -197,12 +197,9 @@ func (l *line) remove(i int) {
 	}
 	t.lineKey = ""
 	if !l.node.NoNews {
-		l.node.Subs.Release(l.node.channels())
+		l.node.Subs.Release()
 	}
 }
-
-// channels returns the channels on which waiters are summoned.
-func (n *Node) channels() notify.Channels { return notify.ChannelsOf(n.Names) }
 
 // takeOut takes a turn out of the line in which it waits. A turn whose caller was summoned is in no line.
 func (n *Node) takeOut(t *turn) {

@@ -247,7 +247,7 @@ func (n *Node) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} 
 	n.latestArrival = max(n.latestArrival, arrival)
 	i, _ := l.find(arrival)
 	l.line = slices.Insert(l.line, i, w)
-	n.Subs.Retain(n.channels())
+	n.Subs.Retain()
 
 	if slices.Contains(l.earlyCalls, arrival) {
 		l.summon([]int64{arrival})
@@ -259,7 +259,7 @@ func (n *Node) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} 
 func (n *Node) leaveLease(l *lease, arrival int64) {
 	if i, ok := l.find(arrival); ok {
 		l.line = slices.Delete(l.line, i, i+1)
-		n.Subs.Release(n.channels())
+		n.Subs.Release()
 	}
 }
 

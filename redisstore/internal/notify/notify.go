@@ -35,17 +35,17 @@ func ChannelsOf(n *names.Space) Channels {
 	return Channels{n.Own(), n.Shared()}
 }
 
-// Subscriptions are those of a node, by its own channel: one while somebody waits, and a
-// little longer.
+// Subscriptions are those of a node: one while somebody waits, and a little longer.
 type Subscriptions struct {
 	// Listen keeps a subscription until ctx ends. Tests in virtual time replace it.
 	Listen func(ctx context.Context, sub *Subscription)
 
-	conn    Conn
-	receive func(Message)
+	conn     Conn
+	channels Channels
+	receive  func(Message)
 
 	mu  sync.Mutex
-	all map[string]*Subscription
+	sub *Subscription // nil while nobody waits
 }
 
 // A Subscription is one connection that listens, or tries to.
@@ -65,56 +65,56 @@ type Subscription struct {
 const linger = 500 * time.Millisecond
 
 // New returns the subscriptions of a node, which pass on what they receive.
-func New(conn Conn, receive func(Message)) *Subscriptions {
-	s := &Subscriptions{conn: conn, receive: receive, all: make(map[string]*Subscription)}
+func New(conn Conn, c Channels, receive func(Message)) *Subscriptions {
+	s := &Subscriptions{conn: conn, channels: c, receive: receive}
 	s.Listen = s.listen
 	return s
 }
 
-// Retain adds a user of a subscription, which begins with the first one.
-func (s *Subscriptions) Retain(c Channels) {
+// Retain adds a user of the subscription, which begins with the first user.
+func (s *Subscriptions) Retain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub := s.all[c.Own]
-	if sub == nil {
+	if s.sub == nil {
 		var ctx context.Context
-		sub = &Subscription{Channels: c, owner: s}
-		ctx, sub.stop = context.WithCancel(context.Background())
-		s.all[c.Own] = sub
-		go s.Listen(ctx, sub)
+		s.sub = &Subscription{Channels: s.channels, owner: s}
+		ctx, s.sub.stop = context.WithCancel(context.Background())
+		go s.Listen(ctx, s.sub)
 	}
-	sub.users++
+	s.sub.users++
 }
 
-// Release removes a user. The subscription ends soon after the last one.
-func (s *Subscriptions) Release(c Channels) {
+// Release removes a user. The subscription ends soon after the last user.
+func (s *Subscriptions) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub := s.all[c.Own]
-	if sub.users--; sub.users > 0 {
-		return
-	}
-	if sub.idle != nil {
+	sub := s.sub
+	sub.users--
+	switch {
+	case sub.users > 0:
+	case sub.idle != nil:
 		sub.idle.Reset(linger)
-		return
+	default:
+		sub.idle = time.AfterFunc(linger, func() { s.end(sub) })
 	}
-	sub.idle = time.AfterFunc(linger, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		// It may have been ended before, and there may be another one: a timer that
-		// is set anew while this waits for the lock calls it twice.
-		if sub.users == 0 && s.all[sub.Own] == sub {
-			delete(s.all, sub.Own)
-			sub.stop()
-		}
-	})
 }
 
-// Len returns how many subscriptions there are.
-func (s *Subscriptions) Len() int {
+// end ends a subscription that has no users. A timer that is set anew while end waits for the lock calls end
+// twice: then the subscription has ended before, and there may be a new one.
+func (s *Subscriptions) end(sub *Subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.all)
+	if sub.users == 0 && s.sub == sub {
+		s.sub = nil
+		sub.stop()
+	}
+}
+
+// Active reports whether there is a subscription.
+func (s *Subscriptions) Active() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sub != nil
 }
 
 // A heartbeat says since when a subscription has received all that was published: it
@@ -138,16 +138,16 @@ const (
 // origin is what the times of beats are counted from.
 var origin = time.Now()
 
-// CompleteSince reports whether the subscription with that own channel has surely
-// received all that was published since a time, but for what is on its way.
-func (s *Subscriptions) CompleteSince(own string, t time.Time) bool {
+// CompleteSince reports whether the node has surely received all that was published since a time, except what
+// is on its way.
+func (s *Subscriptions) CompleteSince(t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub := s.all[own]
-	if sub == nil {
+	if s.sub == nil {
 		return false
 	}
-	h := &sub.heartbeat
+
+	h := &s.sub.heartbeat
 	return !h.completeFrom.IsZero() && !h.completeFrom.After(t) && time.Since(h.completeUntil) < validFor
 }
 
