@@ -17,14 +17,14 @@ type localShare struct {
 	Options
 	primary Primary
 	starts  notify.Invalidation // names all starts of the share, for the watches
-	divisor int                 // a limit n has a share of n/divisor; 0: there are no limits
+	divisor int                 // a limit n has a share of n/divisor; with 0 there are no limits
 	store   store.Store         // has the shares as limits
 
 	mu              sync.Mutex
 	closed          bool                    // the primary is back
-	othersLeaveRoom time.Time               // since when the others leave room
+	othersLeaveRoom time.Time               // since when all other nodes leave room
 	opensAfter      map[string]time.Time    // budgets whose shares have begun, see opens
-	started         map[string]store.Charge // what was used here
+	started         map[string]store.Charge // the budgets that were used here
 	storePauses     map[string]time.Time    // penalties that the store knows
 }
 
@@ -72,6 +72,7 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	default:
 		c.Limit = store.SlidingWindow(share(n, d), c.Limit.Per())
 	}
+
 	c.KeepFree = (c.KeepFree + l.divisor - 1) / l.divisor
 	return c, true
 }
@@ -83,10 +84,11 @@ func share(n, divisor int) int { return n / divisor }
 // ever.
 func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 	own = *b
-	own.Horizon, own.Turn = 0, nil // no lines: nobody would call their waiters when the share ends
+	own.Horizon, own.Turn = 0, nil // no lines: when the share ends their waiters would be forgotten
 	if !own.Instead.Local {
 		own.Instead = store.Handle{}
 	}
+
 	own.Charges = make([]store.Charge, len(b.Charges))
 	for i := range b.Charges {
 		part, ok := l.charge(b.Charges[i])
@@ -95,6 +97,7 @@ func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 		}
 		own.Charges[i] = part
 	}
+
 	return own, true
 }
 
@@ -105,15 +108,18 @@ func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 	if l.divisor == 0 || part.Shadow || !isShared(part) {
 		return time.Time{}
 	}
+
 	key := l.primary.Key(part)
 	last, opened := l.opensAfter[key]
 	if !opened {
 		last = latest(l.othersLeaveRoom, l.History.LastStart(key).Add(shareWait))
 	}
+
 	at := last.Add(part.Span())
 	if !at.After(now) {
 		l.opensAfter[key] = last // kept, because from now on the history has starts of this share, too
 	}
+
 	return at
 }
 
@@ -123,16 +129,20 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, boo
 	own, ok := l.booking(b)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	now := time.Now()
 	if !ok || l.closed {
 		return g, time.Time{}, false
 	}
+
 	for i := range own.Charges {
 		opens = latest(opens, l.opensAt(&own.Charges[i], now))
 	}
+
 	if opens.After(now) {
 		return g, opens, false
 	}
+
 	l.pauseKnown(own.Charges, now)
 	g, _ = l.store.Book(context.Background(), &own) // memory does not fail
 	if !g.OK {
@@ -141,6 +151,7 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, boo
 	if g.Wait <= unconfirmed {
 		l.countStarts(b.Charges, now.Add(g.Wait))
 	}
+
 	g.Handle.Local = true
 	return g, opens, true
 }
@@ -180,7 +191,7 @@ func (l *localShare) countStart(c *store.Charge, cost int, start time.Time) {
 	l.History.AddUnreported(key, history.Sample{By: start, Count: int64(cost)}, l.primary.Keep(c))
 }
 
-// settle changes what a start in the share cost.
+// settle changes the costs of a start in the share.
 func (l *localShare) settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	own, _ := l.booking(b)
 	err := l.store.Settle(ctx, &own, g, costs)

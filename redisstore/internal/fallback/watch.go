@@ -24,6 +24,7 @@ func (s *Store) Watch(b *store.Booking, grant store.Grant, news chan<- struct{})
 		w.inStore = w.share.store.Watch(&own, grant, news)
 		w.ofShare = s.Watches.Add(watch.Start{Keys: []string{w.share.starts.Key}}, news)
 	}
+
 	return w
 }
 
@@ -40,6 +41,7 @@ func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool
 	notice := newOutageNotice(ctx, w.group.store.Conn)
 	timeUp, stop := conn.Timeout(context.Background(), maxWait, notice.Since)
 	defer stop()
+
 	for {
 		r := w.group.route()
 		switch {
@@ -52,6 +54,7 @@ func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool
 			if err != nil && r.up.Err() != nil && ctx.Err() == nil {
 				return false, nil
 			}
+
 			return good, err
 		}
 
@@ -87,12 +90,14 @@ func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, 
 	good, err := w.inStore.Confirm(ctx, maxWait)
 	w.share.mu.Lock()
 	defer w.share.mu.Unlock()
+
 	if err != nil || !good || w.share.closed {
 		return false, err
 	}
 	if w.grant.Wait > unconfirmed {
 		w.share.countStarts(w.charges, latest(w.start, time.Now()))
 	}
+
 	return true, nil
 }
 

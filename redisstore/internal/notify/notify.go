@@ -1,6 +1,6 @@
-// Package notify keeps a node's subscriptions: what the scripts and other nodes
-// publish reaches the node while somebody of it waits. A subscription knows since
-// when it has surely received all, because it receives what it publishes itself.
+// Package notify keeps a node's subscription: messages of the scripts and of the fleet reach the node while one of
+// its callers waits. A subscription knows since when it has surely received all messages, because it publishes
+// beats to itself, and receives them.
 package notify
 
 import (
@@ -24,10 +24,10 @@ type Conn interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// Channels are the two that a subscription listens to.
+// Channels are the two channels that a subscription listens to.
 type Channels struct {
 	Own    string // this node's
-	Shared string // that of all nodes
+	Shared string // the channel of all nodes
 }
 
 // ChannelsOf returns the channels of a node.
@@ -35,13 +35,13 @@ func ChannelsOf(n *names.Space) Channels {
 	return Channels{n.Own(), n.Shared()}
 }
 
-// Subscriptions are those of a node: one while somebody waits, and a little longer.
+// Subscriptions are the subscriptions of a node: a single one while a caller waits, and for a little longer.
 type Subscriptions struct {
 	// Listen keeps a subscription until ctx ends. Tests in virtual time replace it.
 	Listen func(ctx context.Context, sub *Subscription)
 
 	conn     Conn
-	channels Channels
+	channels func() Channels
 	receive  func(Message)
 
 	mu  sync.Mutex
@@ -64,9 +64,9 @@ type Subscription struct {
 // soon.
 const linger = 500 * time.Millisecond
 
-// New returns the subscriptions of a node, which pass on what they receive.
-func New(conn Conn, c Channels, receive func(Message)) *Subscriptions {
-	s := &Subscriptions{conn: conn, channels: c, receive: receive}
+// New returns the subscriptions of a node, which pass messages on to receive.
+func New(conn Conn, channels func() Channels, receive func(Message)) *Subscriptions {
+	s := &Subscriptions{conn: conn, channels: channels, receive: receive}
 	s.Listen = s.listen
 	return s
 }
@@ -77,7 +77,7 @@ func (s *Subscriptions) Retain() {
 	defer s.mu.Unlock()
 	if s.sub == nil {
 		var ctx context.Context
-		s.sub = &Subscription{Channels: s.channels, owner: s}
+		s.sub = &Subscription{Channels: s.channels(), owner: s}
 		ctx, s.sub.stop = context.WithCancel(context.Background())
 		go s.Listen(ctx, s.sub)
 	}
@@ -117,25 +117,24 @@ func (s *Subscriptions) Active() bool {
 	return s.sub != nil
 }
 
-// A heartbeat says since when a subscription has received all that was published: it
-// receives what it publishes itself, by the way that all messages take. A connection
-// that is up proves nothing. It may be half open, or lead to a server that is master no
-// more.
+// A heartbeat says since when a subscription has received all messages: the beats that the subscription publishes
+// take the way of all messages. A connection that is up proves nothing. It may be half open, or lead to a server
+// that has ceased to be master.
 type heartbeat struct {
-	subscribed    time.Time // when the server had confirmed the shared channel; zero: not yet
-	completeFrom  time.Time // of all that was published since then nothing was lost; zero: of nothing
+	subscribed    time.Time // when the server had confirmed the shared channel; the zero time before that
+	completeFrom  time.Time // no message since then was lost; the zero time if that is not known
 	completeUntil time.Time // and before then
 	sent          time.Time // when the last beat was
 	sending       bool      // and it is still on its way to the server
 }
 
 const (
-	beatEvery  = time.Second
-	leastQuiet = 50 * time.Millisecond
-	validFor   = 2 * beatEvery // for how long after the last beat a subscription is believed to be complete
+	beatEvery = time.Second
+	minQuiet  = 50 * time.Millisecond
+	validFor  = 2 * beatEvery // for how long after the last beat a subscription is believed to be complete
 )
 
-// origin is what the times of beats are counted from.
+// origin is the time from which the times of beats count.
 var origin = time.Now()
 
 // CompleteSince reports whether the node has surely received all that was published since a time, except what
@@ -187,7 +186,7 @@ func (sub *Subscription) listenTime() time.Duration {
 	if h.subscribed.IsZero() || h.sending {
 		return silence
 	}
-	return min(silence, max(leastQuiet, beatEvery-time.Since(h.sent)))
+	return min(silence, max(minQuiet, beatEvery-time.Since(h.sent)))
 }
 
 // beat publishes a beat, if it is time to. The call takes as long as the client lets
@@ -195,10 +194,12 @@ func (sub *Subscription) listenTime() time.Duration {
 func (sub *Subscription) beat(ctx context.Context) {
 	sub.owner.mu.Lock()
 	defer sub.owner.mu.Unlock()
+
 	h, now := &sub.heartbeat, time.Now()
 	if h.subscribed.IsZero() || h.sending || now.Sub(h.sent) < beatEvery {
 		return
 	}
+
 	h.sent, h.sending = now, true
 	go func() {
 		// Whether it worked shows when the beat comes back.
@@ -219,10 +220,12 @@ func (s *Subscriptions) listen(ctx context.Context, sub *Subscription) {
 		if c == nil {
 			continue
 		}
+
 		stop := context.AfterFunc(ctx, func() { c.Close() })
 		if sub.readLoop(ctx, c) {
 			pauses = conn.Backoff{}
 		}
+
 		sub.disconnected()
 		stop()
 		c.Close()
@@ -243,6 +246,7 @@ func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked 
 		default:
 			silences++
 		}
+
 		sub.beat(ctx)
 	}
 }
@@ -256,6 +260,7 @@ func (sub *Subscription) Deliver(m any) {
 			sub.connected()
 		}
 		known = Subscribed{m.Channel}
+
 	case *redis.Message:
 		if m.Channel == sub.Shared {
 			known = parseShared(m.Payload)
@@ -263,6 +268,7 @@ func (sub *Subscription) Deliver(m any) {
 			known = parseOwn(m.Payload)
 		}
 	}
+
 	if b, ok := known.(beat); ok {
 		sub.received(b)
 	} else if known != nil {

@@ -24,7 +24,7 @@ func (c fakeConn) Publish(_ context.Context, _, message string) error {
 // Subscribe finds nobody to listen to.
 func (fakeConn) Subscribe(context.Context, ...string) *redis.PubSub { return nil }
 
-var channels = Channels{Own: "own", Shared: "shared"}
+func channels() Channels { return Channels{Own: "own", Shared: "shared"} }
 
 // listening returns subscriptions whose connection is the test: it is told of each.
 func listening(receive func(Message)) (s *Subscriptions, c fakeConn, subs <-chan *Subscription) {

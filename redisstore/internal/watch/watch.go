@@ -53,8 +53,8 @@ type Start struct {
 	Due   time.Time     // the start by the node's clock, or a little later
 	Doubt time.Duration // by how much Due may be too late
 
-	// Charges are those of the start whose budgets a node has a history of. If Redis
-	// lost one of them it is told.
+	// Charges are the charges of the start whose budgets have a history on this node. A Redis that
+	// lost one of these budgets is told of it.
 	Charges []store.Charge
 }
 
@@ -71,7 +71,7 @@ type Watch struct {
 
 // Add begins a watch, which sends on news when the start may be void. If a message about its budgets
 // was received since its booking was sent, or may have been received and is forgotten, the watch
-// must ask Redis: nobody knows whether the script that booked knew of what the message says.
+// must ask Redis: nobody knows whether the message came before the script that booked.
 func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 	w := &Watch{Start: s, owner: ws, news: news, knownUntil: s.Sent}
 	w.subscribed = time.Until(s.Due) > ws.SubscribeFrom
@@ -81,6 +81,7 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+
 	for _, key := range w.Keys {
 		if ws.watches[key] == nil {
 			ws.watches[key] = make(map[*Watch]struct{})
@@ -95,6 +96,7 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 		w.knownUntil = time.Time{}
 		w.tell()
 	}
+
 	return w
 }
 
@@ -153,7 +155,7 @@ func (w *Watch) learn(p notify.Pause) {
 func (w *Watch) tell() {
 	select {
 	case w.news <- struct{}{}:
-	default: // news is full: the caller has not taken in what was sent before
+	default: // news is full: the caller has not read the earlier news yet
 	}
 }
 
@@ -175,10 +177,12 @@ const (
 func (ws *Watches) Paused(p notify.Pause) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+
 	now := time.Now()
 	for len(ws.pastNews) > 0 && (now.Sub(ws.pastNews[0].at) > pastTime || len(ws.pastNews) >= maxPast) {
 		ws.forgottenUntil, ws.pastNews = ws.pastNews[0].at, ws.pastNews[1:]
 	}
+
 	ws.pastNews = append(ws.pastNews, pastInvalidation{p, now})
 
 	for _, w := range ws.inOrder(p.Key) {
@@ -244,7 +248,7 @@ func (w *Watch) pausesKnownUntil() time.Time {
 	return w.knownUntil
 }
 
-// A query asks Redis for the pauses of the budgets of some watches. Queries are asked one after the other, and
+// A query asks Redis for the pauses of the budgets of some watches. Queries are asked in sequence, and
 // callers that ask while a query is on its way share the next query.
 type query struct {
 	keys   map[string]struct{}
@@ -275,6 +279,7 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 	if conn.Await(ctx, since, q.done, timeUp, q.failed, tell) {
 		return q.err
 	}
+
 	return ws.conn.Unavailable(ws.unavailability(q, since), context.Cause(ctx))
 }
 
@@ -282,19 +287,23 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 func (ws *Watches) joinQuery(w *Watch) *query {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+
 	if ws.next == nil || ws.next.ctx.Err() != nil { // ended: all its callers have left
 		ws.next = &query{keys: make(map[string]struct{}), failed: make(chan struct{}), done: make(chan struct{})}
 		ws.next.ctx, ws.next.stop = context.WithCancel(context.Background())
 	}
+
 	for _, key := range w.Keys {
 		ws.next.keys[key] = struct{}{}
 	}
+
 	ws.next.callers++
 
 	if !ws.asking {
 		ws.asking = true
 		go ws.serve()
 	}
+
 	return ws.next
 }
 
@@ -315,7 +324,7 @@ func (ws *Watches) unavailability(q *query, since time.Time) conn.Unavailability
 	return conn.Unavailability{Since: since, Fails: q.fails, Last: q.last}
 }
 
-// serve asks the queries, one after the other, until there is none.
+// serve asks the queries in sequence, until there is none.
 func (ws *Watches) serve() {
 	for {
 		ws.mu.Lock()
@@ -331,6 +340,7 @@ func (ws *Watches) serve() {
 		if found, q.err = ws.call(q); q.err == nil {
 			ws.answered(q, found, asked)
 		}
+
 		close(q.done)
 	}
 }
@@ -370,6 +380,7 @@ func (ws *Watches) fail(q *query, err error) {
 func (ws *Watches) answered(q *query, found []notify.Pause, asked time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+
 	for _, p := range found {
 		for w := range ws.watches[p.Key] {
 			w.learn(p)

@@ -46,7 +46,7 @@ var client = redis.NewClient(&redis.Options{})
 // watches returns those of a node that no message reaches.
 func watches(f *fakeRedis) *Watches {
 	c := conn.New(client)
-	subs := notify.New(c, notify.Channels{}, nil)
+	subs := notify.New(c, func() notify.Channels { return notify.Channels{} }, nil)
 	subs.Listen = func(context.Context, *notify.Subscription) {}
 	return New(c, subs, f.ask)
 }
