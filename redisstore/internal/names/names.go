@@ -22,6 +22,7 @@ func Escape(text string) string { return escape.Replace(text) }
 // which is the default namespace.
 func Problem(namespace string) string {
 	unprintable := func(c rune) bool { return unicode.IsControl(c) || c == utf8.RuneError }
+
 	switch {
 	case strings.ContainsFunc(namespace, unprintable):
 		return fmt.Sprintf("%q has a character that nobody sees: use letters, digits and punctuation", namespace)
@@ -49,6 +50,7 @@ type Space struct {
 func New(namespace string) *Space {
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
+
 	escaped := Escape(namespace)
 	return &Space{
 		prefix: escaped + ":" + storedForm + ":",
@@ -85,6 +87,7 @@ func (n *Space) Of(c *store.Charge) string {
 	if c.Limit.Kind() == store.KindConcurrency {
 		return n.Leases(&c.Budget)
 	}
+
 	return n.Row(&c.Budget)
 }
 
@@ -126,5 +129,6 @@ func (n *Space) channels() string {
 	if n.DB == nil || n.DB() == 0 {
 		return n.prefix + n.Tag()
 	}
+
 	return n.prefix + "db" + strconv.Itoa(n.DB()) + ":" + n.Tag()
 }
