@@ -134,21 +134,26 @@ func (s *Store) Disconnect() { s.primary.subs.Listen = func(context.Context, *no
 func (s *Store) NeverRenew() { s.primary.RenewEvery = 24 * time.Hour }
 
 // Subscriptions returns how many the store has.
-func (s *Store) Subscriptions() int { return s.primary.subs.Len() }
+func (s *Store) Subscriptions() int {
+	if s.primary.subs.Active() {
+		return 1
+	}
+	return 0
+}
 
 // Complete reports whether the store has surely received all that was published since a time.
 func (s *Store) Complete(since time.Time) bool {
-	return s.primary.subs.CompleteSince(notify.ChannelsOf(s.primary.names).Own, since)
+	return s.primary.subs.CompleteSince(since)
 }
 
 // Subscribe listens for one more, as for a sleeper.
 func (s *Store) Subscribe() {
-	s.primary.subs.Retain(notify.ChannelsOf(s.primary.names))
+	s.primary.subs.Retain()
 }
 
 // Unsubscribe listens for one less.
 func (s *Store) Unsubscribe() {
-	s.primary.subs.Release(notify.ChannelsOf(s.primary.names))
+	s.primary.subs.Release()
 }
 
 // Leases returns how many budgets of concurrency the store knows.

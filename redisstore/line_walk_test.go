@@ -15,7 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/bubble"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
-	"github.com/fleetthrottle/throttle/redisstore/internal/linecheck"
+	"github.com/fleetthrottle/throttle/redisstore/testdata/linecheck"
 	"github.com/fleetthrottle/throttle/store"
 )
 

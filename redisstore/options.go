@@ -16,7 +16,7 @@ import (
 // DefaultNamespace is the Namespace of Options that do not set one.
 const DefaultNamespace = "throttle"
 
-// Options are those of a [Store]. The zero value of each field is useful.
+// Options configure a [Store]. The zero value of each field is useful.
 type Options struct {
 	// Namespace begins every key. Programs share budgets only within one
 	// namespace. A name with control characters, or with blanks around it, is
@@ -31,13 +31,13 @@ type Options struct {
 	HashTags bool
 
 	// Outage is what to do while Redis is away. Programs that share budgets
-	// should agree: one that does not share leaves no room for those that do.
+	// should agree: a program with OutageWait leaves no room for programs with OutageSplit.
 	// Defaults to [OutageWait].
 	Outage Outage
 }
 
-// An Outage says what a [Store] does with bookings while Redis is away. What is
-// guaranteed and what it costs is told on the page about [failures].
+// An Outage says what a [Store] does with bookings while Redis is away. The page
+// about [failures] has the guarantees and the costs.
 //
 // [failures]: https://github.com/fleetthrottle/throttle/blob/main/docs/failures.md#while-redis-is-away
 type Outage uint8
@@ -56,9 +56,9 @@ const (
 	// costs a call a second. Limits that cannot be divided wait.
 	OutageSplit
 
-	// OutageFailOpen holds nothing back but what a known penalty closes. It begins some
-	// seconds after Redis went away. For limits that are only kept out of
-	// politeness.
+	// OutageFailOpen holds nothing back, except for budgets that a known penalty closes.
+	// It begins some seconds after Redis went away. It is for limits that are only kept
+	// out of politeness.
 	OutageFailOpen
 )
 
@@ -73,7 +73,7 @@ func (o Outage) String() string {
 	return "wait"
 }
 
-// check returns what is wrong with what [New] was given, all of it.
+// check returns all mistakes in the arguments of [New].
 func check(client redis.UniversalClient, o *Options) error {
 	var mistakes []error
 	mistake := func(option, problem string) {
@@ -88,10 +88,11 @@ func check(client redis.UniversalClient, o *Options) error {
 	if o.Outage > OutageFailOpen {
 		mistake("Options.Outage", fmt.Sprintf("%d is unknown: use OutageWait, OutageSplit or OutageFailOpen", uint8(o.Outage)))
 	}
+
 	return errors.Join(mistakes...)
 }
 
-// misused is what a [Store] does that was made of wrong options: each call returns what is wrong.
+// misused stands in a [Store] that was made of wrong options: each call returns the mistakes.
 type misused struct {
 	store.Minimal
 	err error

@@ -22,16 +22,16 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A primary keeps the budgets of the fleet in Redis, and knows nothing of those of this
-// node alone, nor of the fallback. Its Node books, and has the callers that wait. The primary has no lock.
+// A primary keeps the budgets of the fleet in Redis. It knows neither the budgets of this
+// node alone nor the fallback. Its Node books, and has the callers that wait. The primary has no lock.
 // The locks of the packages below it are taken in this order:
 //
 //   - the record locks of leases (node), in the order of their keys. They are the only ones
 //     that are held during a call;
-//   - the groups of the fallback, then a local share, then what that keeps in memory;
+//   - the groups of the fallback, then a local share, then the share's store in memory;
 //   - the node;
-//   - the subscriptions (notify), the watches (watch), and what the node knows (history):
-//     while one of these is held no other is taken.
+//   - the subscriptions (notify), the watches (watch), and the history: while one of these
+//     is held no second lock is taken.
 type primary struct {
 	*node.Node
 	client   redis.UniversalClient
@@ -42,7 +42,7 @@ type primary struct {
 	shut     *history.PauseEnds // unlimited budgets that Redis said to be shut: see docs/internals/unlimited.md
 	subs     *notify.Subscriptions
 	watches  *watch.Watches
-	onPause  atomic.Pointer[func()] // who is told of pauses; may be nil
+	onPause  atomic.Pointer[func()] // is told of pauses; may be nil
 	allNews  bool                   // quota reports that are not worth a call are made all the same: for tests
 	noNotice bool                   // no loss is announced: a test wants no calls in the background
 }
@@ -54,7 +54,7 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 		pauses: history.RestorePauseEnds(nil), shut: history.RestorePauseEnds(nil),
 	}
 	p.names.Tagged, p.names.DB = o.HashTags || !p.conn.Single(), p.conn.DB
-	p.subs = notify.New(p.conn, p.receive)
+	p.subs = notify.New(p.conn, func() notify.Channels { return notify.ChannelsOf(p.names) }, p.receive)
 	p.watches = watch.New(p.conn, p.subs, p.askPauses)
 	p.Node = node.New(node.Options{
 		Conn: p.conn, Names: p.names, History: p.history, Offsets: history.NewClockOffsets(),
@@ -85,9 +85,9 @@ func (p *primary) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (
 	return p.pause(ctx, c, r, false)
 }
 
-// pause closes a budget for r.Length: because of a refusal if r.Ago is not 0, else as an operator
+// pause closes a budget for r.Length: because of a refusal if r.Ago is not 0, and otherwise as an operator
 // does. If lift is true it ends all pauses of the budget instead. It returns the budget's ceiling
-// before and after the call. The script tells the other nodes; pause tells the watches and lines of
+// before and after the call. The script tells the rest of the fleet; pause tells the watches and lines of
 // this node.
 func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, lift bool) (from, to float64, err error) {
 	key := p.names.Of(&c)
@@ -97,11 +97,13 @@ func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, li
 			Key: key, Charge: &c, Shared: p.names.Shared(), Lift: lift,
 			Ago: r.Ago, Took: cmp.Or(r.Took, r.Ago), Start: r.Start.Handle.Start,
 		}
+
 		passed := time.Since(asked) // the request is built anew for each try, and Redis may have been away
 		q.Length = max(0, r.Length-passed)
 		if q.Ago > 0 {
 			q.Ago = min(q.Ago, store.MaxAhead) + passed
 		}
+
 		return q
 	})
 	if err != nil {
@@ -113,6 +115,7 @@ func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, li
 	if reply.Changed {
 		p.paused(notify.Pause{Key: key, End: reply.End, Left: wire.Wait(reply.End - reply.Now)})
 	}
+
 	return reply.From, reply.To, nil
 }
 
@@ -128,16 +131,18 @@ func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) 
 			return nil
 		}
 	}
+
 	q.Left, q.Reset = max(0, q.Left), min(q.Reset, store.MaxPenalty)
 	key := p.names.Row(&c.Budget)
 	generation, report := p.history.ReportsQuota(key, &c, q, time.Now())
 	if !report && !p.allNews {
 		return nil
 	}
+
 	return p.reconcile(ctx, key, generation, &c, q)
 }
 
-// reconcile tells Redis what is left of a budget. The script tells the other nodes which starts became
+// reconcile tells Redis how much of a budget is left. The script tells the rest of the fleet which starts became
 // void; reconcile tells the watches of this node.
 func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *store.Charge, q store.Quota) error {
 	asked := time.Now()
@@ -150,13 +155,15 @@ func (p *primary) reconcile(ctx context.Context, key string, generation int64, c
 	if err != nil {
 		return err
 	}
+
 	known := history.QuotaReply{Left: reply.Left, Generation: reply.Generation}
 	p.history.ObserveQuota(key, c, q, known, time.Now())
 	p.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
+
 	return nil
 }
 
-// setUsed sets how much of a budget is used, see Store.SetUsed. The script tells the other nodes
+// setUsed sets how much of a budget is used, see Store.SetUsed. The script tells the rest of the fleet
 // which starts became void; setUsed tells the watches of this node.
 func (p *primary) setUsed(ctx context.Context, c *store.Charge, used int) (before int, ok bool, err error) {
 	key := p.names.Of(c)
@@ -177,7 +184,7 @@ func (p *primary) Status(ctx context.Context, c store.Charge) (store.Status, err
 	})
 }
 
-// keptInRedis is what a Turn of a namespace is kept with.
+// keptInRedis is the beginning of a kept Turn of a namespace.
 func (p *primary) keptInRedis() []byte {
 	h := fnv.New64a()
 	h.Write([]byte(p.names.Namespace()))
@@ -211,18 +218,11 @@ func (p *primary) Appoint(ctx context.Context, c store.Charge, wait time.Duratio
 	})
 }
 
-// A startWatch is the watch over a start in Redis.
-type startWatch struct{ *watch.Watch }
-
-// Stop implements [store.Watch].
-func (w startWatch) Stop() { w.Watch.Stop() }
-
 // Watch implements [store.Store].
 func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	sent := node.SentAt(g.Handle.Stamp)
 	start := watch.Start{
-		Channels: notify.ChannelsOf(p.names), At: g.Handle.Start,
-		Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
+		At: g.Handle.Start, Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
 	}
 	for i := range b.Charges {
 		c := &b.Charges[i]
@@ -233,7 +233,8 @@ func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) s
 			start.Keys = append(start.Keys, p.names.Of(c))
 		}
 	}
-	return startWatch{p.watches.Add(start, news)}
+
+	return p.watches.Add(start, news)
 }
 
 // askPauses asks Redis once for the pauses of some budgets.
@@ -249,7 +250,7 @@ func (p *primary) askPauses(ctx context.Context, keys []string) ([]notify.Pause,
 	return found, nil
 }
 
-// receive takes in what the scripts and other nodes published.
+// receive takes in a message of the scripts, or of the fleet.
 func (p *primary) receive(m notify.Message) {
 	switch m := m.(type) {
 	case notify.Subscribed:
@@ -279,21 +280,22 @@ func (p *primary) paused(m notify.Pause) {
 		p.pauses.Note(m.Key, end, now)
 		p.Paused(m.Key, end)
 	}
+
 	p.watches.Paused(m)
 	if tell := p.onPause.Load(); tell != nil {
 		(*tell)()
 	}
 }
 
-// A node whose callers all sleep makes no call, and no other node may know what it booked last.
-// So when Redis loses a budget, the node that finds out announces it, and the other nodes tell
-// Redis at once what they remember; see docs/internals/state-loss.md.
+// A node whose callers all sleep makes no call, and it may be the only node that knows its last bookings.
+// So when Redis loses a budget, the node that finds out announces the loss, and all nodes tell
+// Redis their history of the budget at once: see docs/internals/state-loss.md.
 
 // announceLoss tells the fleet that a budget was lost. The call takes as long as the
 // client lets it.
 func (p *primary) announceLoss(key string) {
 	if !p.noNotice && p.history.NoteLoss(key, time.Now()) {
-		// An announcement that gets lost does no more harm than none.
+		// A failure is not told: without the announcement the nodes tell Redis with their next calls.
 		go func() {
 			_ = p.conn.Publish(context.Background(), p.names.Shared(), notify.Loss{Key: key}.String())
 		}()
@@ -301,7 +303,7 @@ func (p *primary) announceLoss(key string) {
 }
 
 // lost takes in that Redis lost a budget. If callers of this node wait for starts under it, the
-// node tells Redis what it remembers of the budget.
+// node tells Redis its history of the budget.
 func (p *primary) lost(key string) {
 	p.Forgotten(key)
 	if all := p.watches.Charges(key); len(all) > 0 && p.history.NoteLoss(key, time.Now()) {

@@ -30,11 +30,11 @@ import (
 // pause, for as long as ctx and the MaxWait of a booking allow; see [Options.Outage] for bookings
 // that need not wait. A Redis that does not answer soon is told of a Cancel in the background, for
 // a moment, and after that by the next caller; it is told of a Release with the next call, or
-// forgets. Reconcile does not tell what is not worth a call. A start that no row knows, because it
-// was taken from a share while Redis was away, teaches Refuse nothing.
+// forgets. Reconcile makes no call for a quota that says nothing new. Refuse learns nothing from a start that
+// was taken from a share while Redis was away, because no row knows that start.
 type Store struct {
-	budgets  store.Store     // those of the fleet, in Redis, and those of this node alone, in memory
-	fallback *fallback.Store // what the fleet's go through while Redis is away; nil: callers wait
+	budgets  store.Store     // the budgets of the fleet, in Redis, and of this node alone, in memory
+	fallback *fallback.Store // serves the fleet's budgets while Redis is away; nil if callers wait then
 	primary  *primary
 
 	namespace string // as Options has it, or the default
@@ -54,18 +54,20 @@ func New(client redis.UniversalClient, o Options) *Store {
 	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
 	s := &Store{primary: newPrimary(client, &o), namespace: o.Namespace}
 	shared := store.Store(s.primary)
+
 	if o.Outage == OutageSplit || o.Outage == OutageFailOpen {
 		s.fallback = fallback.New(s.primary, fallback.Options{
-			FailOpen: o.Outage == OutageFailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses,
+			FailOpen: o.Outage == OutageFailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses, Watches: s.primary.watches,
 			Local: func() store.Store { return memstore.New() },
 		})
 		shared = s.fallback
 	}
+
 	s.budgets = scoped.Compose(shared, memstore.New())
 	return s
 }
 
-// Namespace returns the namespace in which the store keeps budgets: that of its
+// Namespace returns the namespace in which the store keeps budgets: the namespace of its
 // Options, or [DefaultNamespace]. It is "" for a store that was made of wrong Options.
 func (s *Store) Namespace() string { return s.namespace }
 
@@ -86,7 +88,7 @@ func (s *Store) SetUsed(ctx context.Context, c store.Charge, used int) (before i
 
 // OnPause has tell called when the store hears that a budget of the fleet was closed, or
 // opened: of all pauses while callers wait for their budgets, and of its own. It must not
-// block. It takes the place of the one before; nil: nobody is told. Package fleet uses it,
+// block. It replaces the function of the last call. After OnPause(nil) nobody is told. Package fleet uses OnPause
 // to ask who closed the budget.
 func (s *Store) OnPause(tell func()) {
 	switch {
@@ -118,7 +120,7 @@ func (s *Store) Release(b *store.Booking, g store.Grant) {
 	s.budgets.Release(b, g)
 }
 
-// Settle changes what a start cost, to costs[i] for b.Charges[i].
+// Settle changes the cost of a start, to costs[i] for b.Charges[i].
 func (s *Store) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	return s.budgets.Settle(ctx, b, g, costs)
 }
@@ -139,7 +141,7 @@ func (s *Store) Resume(ctx context.Context, c store.Charge) error {
 	return s.budgets.Resume(ctx, c)
 }
 
-// Reconcile lowers what is left of the budget of c to what its upstream says.
+// Reconcile lowers the rest of the budget of c to the upstream's figure.
 func (s *Store) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
 	return s.budgets.Reconcile(ctx, c, q)
 }
@@ -155,7 +157,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	return s.budgets.Status(ctx, c)
 }
 
-// Traits says what the store can do beyond what every store must.
+// Traits says what the store can do beyond the duties of every store.
 func (s *Store) Traits() store.Traits {
 	return s.budgets.Traits()
 }
@@ -166,7 +168,7 @@ func (s *Store) KeepTurn(b *store.Booking, t store.Turn) []byte {
 }
 
 // RestoreTurn returns the place of a caller that comes back. It returns false if the
-// bytes are not those of a place in the same budgets.
+// bytes do not hold a place in the same budgets.
 func (s *Store) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 	return s.budgets.RestoreTurn(b, kept)
 }

@@ -15,18 +15,19 @@ import (
 )
 
 // admittedFor is for how long a server that was looked at is not looked at again. After a failover the
-// same address may lead to another one.
+// same address may lead to a server that was not looked at.
 const admittedFor = time.Minute
 
 // admit finds out whether the server that has some keys can keep budgets, unless the client did so
 // just now. It is called when the server does not know a script, before the script is sent: so a server
 // that knows a script was looked at, and a start costs no call more. A server that would pass a limit, or
-// that tells no time, gets no script. The error wraps ErrUnfit and says in one sentence what is wrong
-// and what to do; another error says that the server did not answer.
+// that tells no time, gets no script. The error wraps ErrUnfit and says in one sentence the fault
+// and the remedy; an error that does not wrap ErrUnfit says that the server did not answer.
 func (c *Conn) admit(keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
+
 	s, addr, err := c.serverOf(keys[0])
 	if err != nil {
 		return err
@@ -34,6 +35,7 @@ func (c *Conn) admit(keys []string) error {
 	if at, known := c.admitted.Load(addr); known && time.Since(at.(time.Time)) < admittedFor {
 		return nil
 	}
+
 	id, err := identify(s)
 	if err == nil {
 		err = c.admitScripts(keys[:1], id)
@@ -44,10 +46,11 @@ func (c *Conn) admit(keys []string) error {
 	if err == nil {
 		c.admitted.Store(addr, time.Now())
 	}
+
 	return err
 }
 
-// unfit is the error of a server with that fault; nil for "".
+// unfit is the error of a server with a fault, or nil if the fault is "".
 func unfit(fault string) error {
 	if fault == "" {
 		return nil
@@ -73,13 +76,15 @@ func (c *Conn) serverOf(key string) (_ server, addr string, err error) {
 	default:
 		return client, "", nil
 	}
+
 	if err != nil {
 		return nil, "", err
 	}
+
 	return node, node.Options().Addr, nil
 }
 
-// An identity is what a server says of itself.
+// An identity is the answer of a server to HELLO.
 type identity struct {
 	version string // of Redis, that it is or is compatible with; "" if it does not say
 	role    string
@@ -95,6 +100,7 @@ func identify(s server) (id identity, err error) {
 	if begins(err, []string{""}) { // the server's own words
 		return id, nil
 	}
+
 	each(hello.Val(), func(name, value string) {
 		switch name {
 		case "version":
@@ -105,6 +111,7 @@ func identify(s server) (id identity, err error) {
 			id.garnet = true
 		}
 	})
+
 	return id, err
 }
 
@@ -122,12 +129,12 @@ func each(reply any, f func(name, value string)) {
 	}
 }
 
-// admitScripts finds out whether scripts have what they need, and the time.
+// admitScripts finds out whether scripts have the functions that they need, and the time.
 func (c *Conn) admitScripts(keys []string, id identity) error {
 	answer, err := c.send("eval", wire.CheckScript.Source, keys, []any{c.now()}).Slice()
 	switch {
 	case Denied(err):
-		return nil // the script that comes needs more rights, and its error names what is missing
+		return nil // the script that comes needs more rights, and its error names the missing right
 	case err != nil:
 		return err
 	}
@@ -151,6 +158,7 @@ func fault(id identity, answer []any) string {
 	if len(answer) != 4 {
 		return "it answers scripts with something else: " + newer
 	}
+
 	lacks, refusal, seconds, version := fmt.Sprint(answer[0]), fmt.Sprint(answer[1]), fmt.Sprint(answer[2]), fmt.Sprint(answer[3])
 	switch {
 	case id.role == "active-replica":
@@ -166,6 +174,7 @@ func fault(id identity, answer []any) string {
 	case seconds == "0":
 		return "its TIME tells no time: " + newer
 	}
+
 	return ""
 }
 
@@ -174,7 +183,7 @@ const (
 	lockKey  = ":check"              // ends the key that it writes, in the slot of the key before that
 )
 
-// admitLocks finds out whether a script of Garnet has its keys to itself: another connection writes the
+// admitLocks finds out whether a script of Garnet has its keys to itself: a second connection writes the
 // key of a script while the script runs. Only Garnet can be set to run scripts otherwise.
 func (c *Conn) admitLocks(key string) error {
 	key += lockKey
@@ -190,14 +199,17 @@ func (c *Conn) admitLocks(key string) error {
 			}
 		}
 	})
+
 	alone, err := c.send("eval", wire.CheckLockScript.Source, []string{key}, []any{c.now(), "script", lockTime.Microseconds()}).Int()
 	close(over)
 	writer.Wait()
+
 	switch {
 	case err != nil:
 		return err
 	case alone != 1:
 		return unfit("its scripts are not atomic, so it would grant more than the limit: start Garnet with --lua-transaction-mode")
 	}
+
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,12 +21,12 @@ import (
 // ErrFar means that no start could be planned within all boundaries that were sent.
 var ErrFar = errors.New("redisstore: the start is more calendar windows away than can be planned")
 
-// ErrOvertaken means that a call arrived after a later one of its queue. It did
+// ErrOvertaken means that a call arrived after a later call of its queue. It did
 // nothing.
 var ErrOvertaken = errors.New("redisstore: the call was overtaken by a later one")
 
 // Unexecuted reports whether a call failed for good before it did anything: a key held
-// something else, its row could not be read, or a start was too far away. A script that lacks
+// a foreign value, its row could not be read, or a start was too far away. A script that lacks
 // a right may have done all that comes before the command.
 func Unexecuted(err error) bool {
 	if errors.Is(err, ErrFar) {
@@ -34,23 +35,23 @@ func Unexecuted(err error) bool {
 	return begins(err, []string{"WRONGTYPE ", "ERR "}) && !Transient(err) && !Denied(err)
 }
 
-// denied begins what a server says to a user that may not do what was asked.
+// denied are the beginnings of errors for a user that lacks a right.
 var denied = []string{"NOPERM ", "NOAUTH ", unauthenticated, "WRONGPASS ", "ERR The user executing the script", "ERR ACL failure in script"}
 
-// unauthenticated begins what a server says to a client that has not given its password, in place of
+// unauthenticated is the beginning of the error for a client that has not given its password, in place of
 // NOAUTH, if the client's command has more than ten arguments, or one of more than 16 KB.
 const unauthenticated = "ERR Protocol error: unauthenticated "
 
-// Denied reports whether an error says that the user of Redis may not do what was asked.
+// Denied reports whether an error says that the user of Redis lacks a right.
 func Denied(err error) bool { return begins(err, denied) }
 
-// begins reports whether a server said an error that begins with one of some texts.
+// begins reports whether an error of a server begins with one of some texts.
 func begins(err error, texts []string) bool {
 	var said redis.Error
 	return errors.As(err, &said) && slices.ContainsFunc(texts, func(p string) bool { return strings.HasPrefix(said.Error(), p) })
 }
 
-// unready begins what a server says that may serve soon.
+// unready are the beginnings of errors of a server that may serve soon.
 var unready = []string{
 	"LOADING ", "BUSY ", "ERR max number of clients reached",
 	"READONLY ", "MASTERDOWN ", "NOREPLICAS ", // a failover goes on
@@ -85,13 +86,14 @@ func isRefusedText(err error) bool {
 // ErrUnfit means that a server cannot keep budgets: see admit.
 var ErrUnfit = errors.New("this server cannot keep budgets")
 
-// explain adds to an error of a server what would help, where its own words leave
-// that open. The script is the one that failed; the zero Script if none did.
+// explain adds the remedy to an error of a server, where the server's own words leave
+// it open. s is the script that failed, or the zero Script.
 func (c *Conn) explain(err error, s wire.Script) error {
 	var said redis.Error
 	if !errors.As(err, &said) {
 		return err
 	}
+
 	text := said.Error()
 	begins := func(words string) bool { return strings.HasPrefix(text, words) }
 	switch {
@@ -106,6 +108,7 @@ func (c *Conn) explain(err error, s wire.Script) error {
 			return fmt.Errorf("%w (it needs +%s, as docs/redis.md says)", err, strings.ToLower(command))
 		}
 		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)", err)
+
 	case begins("NOPERM ") || begins("ERR ACL failure in script"):
 		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs)", err)
 	case begins("ERR This Redis command is not allowed from script"): // a managed service that refuses TIME
@@ -117,13 +120,14 @@ func (c *Conn) explain(err error, s wire.Script) error {
 	case errors.Is(err, redis.Nil):
 		return fmt.Errorf("%w (no Sentinel knows a master of that name)", err)
 	}
+
 	return err
 }
 
 // failedAt is how a server says in which line a script failed.
 var failedAt = regexp.MustCompile(`on @user_script:(\d+)`)
 
-// lineOf returns the line that an error of a server names; 0 if it names none.
+// lineOf returns the line that an error of a server names, or 0 if it names no line.
 func lineOf(text string) int {
 	m := failedAt.FindStringSubmatch(text)
 	if m == nil {
@@ -133,8 +137,8 @@ func lineOf(text string) int {
 	return line
 }
 
-// Error is the error of a command that is no call: what it says, what would help, and
-// nothing secret.
+// Error is the error of a command that is no call, with the remedy and without
+// secrets.
 func (c *Conn) Error(err error) error { return c.failed(err, wire.Script{}) }
 
 // failed is [Conn.Error] for a script.
@@ -182,10 +186,10 @@ func redact(text string) string {
 	return userinfo.ReplaceAllLiteralString(repeated.ReplaceAllLiteralString(text, ""), "…@")
 }
 
-// where is the address of the server; "" if there may be several.
+// where is the address of the server, or "" if there may be several.
 func (c *Conn) where() string {
 	client, ok := c.client.(*redis.Client)
-	if !ok || client.Options().Addr == "FailoverClient" { // as go-redis calls those of Sentinel
+	if !ok || client.Options().Addr == "FailoverClient" { // go-redis' name for a client of Sentinel
 		return ""
 	}
 	return redact(client.Options().Addr)
@@ -200,4 +204,154 @@ func because(err error) error {
 		return outage.Because(outage.Failed, err)
 	}
 	return err
+}
+
+const (
+	// overdue is how long Redis must not have answered to be named as the reason in the error of a
+	// caller whose context ended.
+	overdue = 50 * time.Millisecond
+
+	// Silence is how long a caller waits for an answer before its observer is told why there is none.
+	Silence = time.Second
+)
+
+// How long a caller waits for Redis to answer.
+const (
+	ReplyTime      = time.Second            // a caller that does not wait for room
+	leastReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
+)
+
+// Timeout returns a channel that is told when Redis has taken too long for a caller
+// that came at since and waits for room as long as maxWait. The channel is nil if Patience has no end. Call stop when
+// the channel is not needed any more.
+func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeUp <-chan time.Time, stop func()) {
+	d, ends := Patience(ctx, maxWait, since)
+	if !ends {
+		return nil, func() {}
+	}
+	d -= time.Since(since)
+	if d <= 0 {
+		over := make(chan time.Time)
+		close(over)
+		return over, func() {}
+	}
+	timer := time.NewTimer(d)
+	return timer.C, func() { timer.Stop() }
+}
+
+// Patience returns how long, from since on, a caller that came then and waits for room as long as
+// maxWait waits for an answer of Redis. With false the caller waits as long as its context lets it.
+func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d time.Duration, ends bool) {
+	switch {
+	case maxWait < 0:
+		return 0, false
+	case maxWait == 0:
+		d = ReplyTime
+	default:
+		d = max(maxWait, leastReplyTime)
+	}
+	end, ok := ctx.Deadline()
+	return d, !ok || end.Sub(since) > d
+}
+
+// An Unavailability is why a caller has no answer of Redis yet.
+type Unavailability struct {
+	Since time.Time // when the caller began to wait
+	Fails int       // how many calls failed since
+	Last  error     // why the last call failed, or nil if no call failed
+}
+
+// Add notes that a call failed.
+func (u *Unavailability) Add(err error) { u.Fails, u.Last = u.Fails+1, err }
+
+// Unavailable returns the error of a caller that waits no longer: ended is why its context ended;
+// nil: its own time is up. It is ended itself if nothing was wrong with Redis.
+func (c *Conn) Unavailable(u Unavailability, ended error) error {
+	took := time.Since(u.Since)
+	if ended != nil && u.Last == nil && took < overdue {
+		return ended
+	}
+	return &unavailableError{u, took, c.where(), ended}
+}
+
+// Cause returns the error that an observer is told of while a caller waits for its answer.
+func (c *Conn) Cause(u Unavailability) error {
+	if u.Last != nil {
+		return u.Last
+	}
+	return c.Unavailable(u, nil)
+}
+
+// An unavailableError says that Redis did not answer in time, and why.
+type unavailableError struct {
+	Unavailability
+	took  time.Duration
+	where string
+	ended error
+}
+
+// Error implements error. It does not say why the caller waits no longer, which the caller knows.
+func (e *unavailableError) Error() string {
+	text := "redisstore: no answer for " + brief(e.took).String()
+	switch {
+	case e.Last != nil:
+		return text + fmt.Sprintf(" (failed calls: %d): ", e.Fails) + strings.TrimPrefix(e.Last.Error(), "redisstore: ")
+	case e.where != "":
+		return text + " from " + e.where
+	}
+	return text
+}
+
+// brief rounds a duration for a reader.
+func brief(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(10 * time.Millisecond)
+}
+
+// Unwrap returns why the caller waits no longer, and why the last call failed.
+func (e *unavailableError) Unwrap() (all []error) {
+	for _, err := range []error{e.ended, e.Last} {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	return all
+}
+
+// Await returns true when done is told, and false when ctx ends or the time is up.
+// Tell, unless it is nil, is called once if there is no answer yet: when something
+// has failed, or after a second of silence since the caller came.
+func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
+	if tell != nil {
+		silent := make(chan struct{})
+		if left := Silence - time.Since(since); left > 0 {
+			defer time.AfterFunc(left, func() { close(silent) }).Stop()
+		} else {
+			close(silent)
+		}
+
+		select {
+		case <-done:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-timeUp:
+			return false
+		case <-failed:
+		case <-silent:
+		}
+
+		tell()
+	}
+
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	case <-timeUp:
+	}
+
+	return false
 }

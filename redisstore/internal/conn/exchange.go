@@ -9,12 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A connection can die without a word: a router forgets it, a cable is cut. The
 // client notices when its ReadTimeout is over, by default after five seconds, and
-// then takes another idle connection, which may be as dead. So a call that has no answer for
-// hedgeAfter is made again on another connection. The first answer counts. The scripts do a call
+// then takes the next idle connection, which may be as dead. So a call that has no answer for
+// hedgeAfter is made again on a second connection. The first answer counts. The scripts do a call
 // once, also if it comes twice or late: see docs/internals/once.md.
 const (
 	hedgeAfter = time.Second
@@ -71,6 +72,7 @@ func (h *hedge) awaitUntil(ctx context.Context, timeUp <-chan time.Time) (string
 func (h *hedge) await(ctx context.Context) (string, error) {
 	silent := time.NewTimer(max(1, time.Until(h.begun.Add(hedgeAfter))))
 	defer silent.Stop()
+
 	for ; ; h.attempts++ {
 		select {
 		case a := <-h.answers:
@@ -79,6 +81,7 @@ func (h *hedge) await(ctx context.Context) (string, error) {
 			return "", context.Cause(ctx)
 		case <-silent.C:
 		}
+
 		switch {
 		case h.attempts == 0:
 			h.conn.pingIdle()
@@ -91,7 +94,7 @@ func (h *hedge) await(ctx context.Context) (string, error) {
 }
 
 // noteAnswer notes whether Redis has answered a script, err being the client's error. It returns the
-// error with a text that says what would help; nil stays nil.
+// error with a text that says the remedy. A nil error stays nil.
 func (c *Conn) noteAnswer(err error, s wire.Script) error {
 	if err == nil {
 		c.heardAt.Store(time.Now().UnixNano())
@@ -121,7 +124,7 @@ func (c *Conn) reloadTopology(err error) {
 }
 
 // pingIdle sends a ping on each idle connection, so that all dead connections leave the pool now,
-// and not one after the other. It leaves connections in the pool for maxHedges calls.
+// and not in sequence. It leaves connections in the pool for maxHedges calls.
 func (c *Conn) pingIdle() {
 	pingNode := func(ctx context.Context, c *redis.Client) error {
 		for range min(int(c.PoolStats().IdleConns), c.Options().PoolSize-maxHedges) {
@@ -129,6 +132,7 @@ func (c *Conn) pingIdle() {
 		}
 		return nil
 	}
+
 	ctx := context.Background()
 	switch c := c.client.(type) {
 	case *redis.Client:
@@ -141,7 +145,7 @@ func (c *Conn) pingIdle() {
 }
 
 // An Exchange is a call of a script on its way to its answer. It goes on when nobody waits
-// for it: one goroutine may stop to wait for it, and another one await it later.
+// for it: one goroutine may stop to wait, and a second goroutine may await the exchange later.
 type Exchange struct {
 	conn       *Conn
 	build      func(wire.Boundaries, []wire.Gate) wire.Call
@@ -180,14 +184,14 @@ func (x *Exchange) send(shut []wire.Gate) {
 	x.sent = x.conn.begin(x.call)
 }
 
-// Await waits for the answer and returns what the script did. It makes a call again that
+// Await waits for the answer and returns the reply of the script. It makes a call again that
 // has no answer for hedgeAfter. If ctx ends it returns at once, but the exchange goes on.
 func (x *Exchange) Await(ctx context.Context) (wire.Frame, error) {
 	return x.await(func() (string, error) { return x.sent.await(ctx) })
 }
 
 // AwaitUntil waits for the answer until ctx ends or the time is up. Then the error is
-// [ErrUnanswered], and another goroutine can await the exchange. It does not make a call again that
+// [ErrUnanswered], and a second goroutine can await the exchange. It does not make a call again that
 // has no answer.
 func (x *Exchange) AwaitUntil(ctx context.Context, timeUp <-chan time.Time) (wire.Frame, error) {
 	return x.await(func() (string, error) { return x.sent.awaitUntil(ctx, timeUp) })
@@ -203,10 +207,12 @@ func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
 		if err != nil {
 			return nil, because(x.conn.redacted(err))
 		}
+
 		head, done, err := wire.ReadHead(s, x.call.Keys)
 		if err != nil {
 			return nil, because(err)
 		}
+
 		x.conn.learnTime(head.Now)
 		switch {
 		case head.Status == wire.Done:
@@ -218,6 +224,112 @@ func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
 		case head.Status != wire.Shut:
 			x.boundaries = x.boundaries.Wider(head)
 		}
+
 		x.send(head.Gates)
 	}
 }
+
+// eval runs the script of a call once and returns its answer.
+func (c *Conn) eval(call wire.Call) (string, error) {
+	args := call.Args(c.now())
+	return c.run(call.Script, call.Keys, func(name, script string) *redis.Cmd {
+		cmd := c.send(name, script, call.Keys, args)
+		if name == "eval" && call.Script.Hash == wire.BookScript.Hash && cmd.Err() == nil {
+			c.bringStatus(call.Keys)
+		}
+		return cmd
+	}).Text()
+}
+
+// Run runs a script that is not written as a wire.Call, such as a script of package fleet, and returns
+// the list that the script answers.
+func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...any) ([]any, error) {
+	reply, err := c.run(s, keys, func(name, script string) *redis.Cmd {
+		if name == "eval" {
+			c.bringStatus(keys)
+			return c.client.Eval(ctx, script, keys, args...)
+		}
+		return c.client.EvalSha(ctx, script, keys, args...)
+	}).Result()
+	if err != nil {
+		return nil, c.failed(err, s)
+	}
+	list, _ := reply.([]any)
+	return list, nil
+}
+
+// run runs a script by its hash. To a server that does not know the script it sends the text, once
+// the server is admitted. Exec sends a command, evalsha or eval.
+func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) *redis.Cmd) *redis.Cmd {
+	describes := s.Hash == wire.StatusScript.Hash || s.Hash == wire.SlotsStatusScript.Hash
+	keyed := c.textIsRead.Load()
+	if keyed {
+		s = c.keyedScript(s)
+	}
+
+	cmd := exec("evalsha", s.Hash)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		if err := c.admit(keys); err != nil {
+			cmd.SetErr(err)
+			return cmd
+		}
+
+		cmd = exec("eval", s.Source)
+		if Denied(cmd.Err()) && describes {
+			cmd.SetErr(errUnbrought)
+		}
+	}
+
+	if isRefusedText(cmd.Err()) && !keyed {
+		c.textIsRead.Store(true)
+		return c.run(s, keys, exec)
+	}
+
+	return cmd
+}
+
+// errUnbrought is the final error of a question for the state of a budget by a user that may run only scripts that the server knows.
+const errUnbrought = reply("this server does not know yet how to describe a budget: the next program that books there brings that")
+
+// bringStatus brings the scripts that describe budgets to the server that has some keys and that does not know a script which every
+// program runs. From then on users that may not send scripts, such as the watcher of docs/redis.md, can run the two. A failure
+// is not told: the call that follows meets the same server.
+func (c *Conn) bringStatus(keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	for _, limit := range []store.Limit{store.Unlimited(), store.Concurrency(1)} {
+		q := wire.StatusRequest{Key: keys[0] + lockKey, Charge: &store.Charge{Limit: limit, Cost: 1}}
+		_, _ = c.eval(q.Call(wire.Boundaries{}))
+	}
+}
+
+// keyedScript returns the form of a script that proxies take which read the text.
+func (c *Conn) keyedScript(s wire.Script) wire.Script {
+	if keyed, ok := c.keyed.Load(s.Hash); ok {
+		return keyed.(wire.Script)
+	}
+	keyed := s.Keyed()
+	c.keyed.Store(s.Hash, keyed)
+	return keyed
+}
+
+// send sends a command that runs a script, evalsha or eval, and waits for its answer. It belongs to
+// no caller's context: how long it may take is up to the client's own timeouts.
+func (c *Conn) send(name, script string, keys []string, args []any) *redis.Cmd {
+	words := append(make([]any, 0, 3+len(keys)+len(args)), name, script, len(keys))
+	for _, k := range keys {
+		words = append(words, k)
+	}
+	ctx := context.Background()
+	cmd := noRetryCmd{redis.NewCmd(ctx, append(words, args...)...)}
+	_ = c.client.Process(ctx, cmd) // the command has the error
+	return cmd.Cmd
+}
+
+// A noRetryCmd is a command that the client must not repeat by itself: only the package that makes
+// a call knows how to find out whether the call was done.
+type noRetryCmd struct{ *redis.Cmd }
+
+// NoRetry is the method by which go-redis asks a command.
+func (noRetryCmd) NoRetry() bool { return true }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -18,6 +19,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	own, notice := *b, newOutageNotice(ctx, s.Conn)
 	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, notice.Since)
 	defer stop()
+
 	for {
 		r := g.route()
 		var opens time.Time
@@ -28,18 +30,22 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			s.leaveLine(&own)
 			own.Charges = b.Charges
 			decided := time.Now()
+
 			grant, opensAt, booked := r.local.book(&own)
 			if booked {
 				grant.Age = max(1, time.Since(decided)) // the start counts from now, not from when Book was called
 				return grant, nil
 			}
+
 			opens = opensAt
+
 		case r.ready && leaveRoom(&own, b, r.suspected):
 			grant, err := s.bookPrimary(ctx, r.up, &own)
 			if err == nil || r.up.Err() == nil || ctx.Err() != nil {
 				return grant, err
 			}
 		}
+
 		if b.MaxWait > 0 {
 			own.MaxWait = max(1, b.MaxWait-time.Since(notice.Since)) // not 0, the MaxWait of a caller that never waits
 		}
@@ -105,18 +111,97 @@ func leaveRoom(own, b *store.Booking, suspected []int) bool {
 	if len(suspected) == 0 {
 		return true
 	}
+
 	own.Charges = slices.Clone(b.Charges)
 	for i := range own.Charges {
 		c := &own.Charges[i]
 		if !isShared(c) {
 			continue
 		}
+
 		for _, d := range suspected {
 			c.KeepFree += share(c.Limit.Capacity(), d)
 		}
+
 		if !c.Shadow && c.Cost > c.Limit.Capacity()-c.KeepFree {
 			return false
 		}
 	}
+
 	return true
+}
+
+// A route says where a group's callers book now: in local if that is not nil; in the primary if ready; and
+// otherwise they wait.
+type route struct {
+	local     *localShare     // this node's share, or nil while the primary is not given up
+	ready     bool            // it is known which nodes are suspected, or FailOpen is set
+	up        context.Context // ends when the primary is given up
+	suspected []int           // the divisors of the shares that suspected nodes may be using
+	fails     int             // how many heartbeats in a row were not answered,
+	lastErr   error           // and why
+	changed   <-chan struct{} // closed when the route may have changed
+}
+
+func (g *group) route() route {
+	g.store.mu.Lock()
+	defer g.store.mu.Unlock()
+	r := route{local: g.local, up: g.up, changed: g.routeChanged, ready: g.store.FailOpen, fails: g.beats.fails, lastErr: g.beats.lastErr}
+	if !r.ready && g.beats.recent(time.Now()) {
+		r.ready, r.suspected = true, g.beats.last.Suspected
+	}
+	return r
+}
+
+// An outageNotice tells a caller, once, why it waits.
+type outageNotice struct {
+	conn.Unavailability
+	conn *conn.Conn
+	tell outage.Observer // the observer of the outage, or nil if there is none or it was told
+}
+
+func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
+	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, tell: outage.From(ctx)}
+}
+
+// await waits until the route may have changed, or until a time unless that is zero. It
+// returns false if ctx ends first, or timeUp is told.
+func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, timeUp <-chan time.Time) bool {
+	n.Fails, n.Last = 0, r.lastErr
+	if n.Last != nil {
+		n.Fails = r.fails
+	}
+
+	if n.tell != nil && (r.local != nil || !r.ready) {
+		switch told := n.Since.Add(conn.Silence); {
+		case n.Last != nil, !time.Now().Before(told):
+			n.tell.StoreAway(n.conn.Cause(n.Unavailability))
+			n.tell = nil
+		case until.IsZero() || told.Before(until):
+			until = told
+		}
+	}
+
+	var timer <-chan time.Time
+	if !until.IsZero() {
+		t := time.NewTimer(time.Until(until))
+		defer t.Stop()
+		timer = t.C
+	}
+
+	select {
+	case <-r.changed:
+	case <-timer:
+	case <-timeUp:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+
+	return true
+}
+
+// end is the error of a caller that waits no longer.
+func (n *outageNotice) end(ctx context.Context) error {
+	return n.conn.Unavailable(n.Unavailability, context.Cause(ctx))
 }

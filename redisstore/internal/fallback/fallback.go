@@ -5,20 +5,28 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 	"github.com/fleetthrottle/throttle/store"
 )
 
 // New returns a Store before a primary.
 func New(p Primary, o Options) *Store {
-	s := &Store{Options: o, primary: p, groups: make(map[string]*group)}
-	s.Finder = s.keeper
-	return s
+	return &Store{Options: o, primary: p, groups: make(map[string]*group)}
 }
 
-// keeper returns the store that says what a budget is like. While the primary is away it is the
+// Status implements [store.Store].
+func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error) {
+	keeper, c := s.keeper(ctx, c)
+	return keeper.Status(ctx, c)
+}
+
+// keeper returns the store that describes a budget. While the primary is away it is the
 // local store, which has a share of the budget, and an observer is told so.
 func (s *Store) keeper(ctx context.Context, c store.Charge) (store.Store, store.Charge) {
 	if l := s.local(c.Budget.Group); l != nil {
@@ -101,4 +109,61 @@ func (s *Store) Resume(ctx context.Context, c store.Charge) error {
 // Reconcile implements [store.Store].
 func (s *Store) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
 	return s.primary.Reconcile(ctx, c, q)
+}
+
+// A Primary is the store that nodes share, and can lose.
+type Primary interface {
+	store.Store
+
+	// Heartbeat sends a heartbeat of this node. It returns when ctx ends.
+	Heartbeat(ctx context.Context, group string, h Heartbeat) (Reply, error)
+
+	// Key names a budget in the node's history, and Keep is for how long its starts matter.
+	Key(c *store.Charge) string
+	Keep(c *store.Charge) time.Duration
+
+	// TellStarts tells the primary of the unreported starts of some budgets, one charge each.
+	TellStarts(ctx context.Context, charges []store.Charge) error
+
+	// Waiting reports whether callers stand in line for budgets of a group, and Wake
+	// lets them book again.
+	Waiting(group string) bool
+	Wake(group string)
+}
+
+// Options are the parts of the node that a Store works with. All except FailOpen are required.
+type Options struct {
+	FailOpen bool               // there are no limits while the primary is away
+	Conn     *conn.Conn         // says why the primary does not answer
+	History  *history.History   // takes the starts that the primary does not know of
+	Pauses   *history.PauseEnds // penalties that the node knows of
+	Watches  *watch.Watches     // over the starts of this node
+	Local    func() store.Store // returns an empty store of this node
+}
+
+// errAway ends calls of a primary that is given up.
+var errAway = errors.New("redisstore: Redis is away")
+
+// Traits implements [store.Store].
+func (s *Store) Traits() store.Traits { return s.primary.Traits() }
+
+// PauseNote implements [store.Store].
+func (s *Store) PauseNote(b store.Budget) store.PauseNote { return s.primary.PauseNote(b) }
+
+// KeepTurn implements [store.Store]. Nobody stands in line in a share.
+func (s *Store) KeepTurn(b *store.Booking, t store.Turn) []byte {
+	return s.primary.KeepTurn(b, t)
+}
+
+// RestoreTurn implements [store.Store].
+func (s *Store) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
+	return s.primary.RestoreTurn(b, kept)
+}
+
+// Appoint implements [store.Store]. While the primary is away nobody makes appointments.
+func (s *Store) Appoint(ctx context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
+	if s.local(c.Budget.Group) != nil {
+		return wait, nil
+	}
+	return s.primary.Appoint(ctx, c, wait, again)
 }

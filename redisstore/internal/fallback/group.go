@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
-	"github.com/fleetthrottle/throttle/redisstore/internal/keeper"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -17,7 +17,6 @@ import (
 // is away.
 type Store struct {
 	Options
-	keeper.Finder
 	primary Primary
 
 	mu     sync.Mutex
@@ -31,8 +30,7 @@ func (s *Store) Groups() int {
 	return len(s.groups)
 }
 
-// local returns a group's share, in which callers book while the primary is away; nil: it is not
-// away.
+// local returns a group's share, in which callers book while the primary is away. Before that it returns nil.
 func (s *Store) local(group string) *localShare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +47,7 @@ type group struct {
 	name         string
 	users        int           // calls that book, and watches
 	lastUsed     time.Time     // when there was one last
-	routeChanged chan struct{} // closed, and made anew, when callers may go another way
+	routeChanged chan struct{} // closed, and made anew, when the route may have changed
 	beats        heartbeats
 
 	up             context.Context // ends, with errAway, when the primary is given up
@@ -106,10 +104,12 @@ func (g *group) run() {
 		if over {
 			return
 		}
+
 		wait, over := g.beat(kind)
 		if over {
 			return
 		}
+
 		if wait > 0 {
 			time.AfterFunc(wait, g.run)
 			return
@@ -153,6 +153,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	r, sent, err := g.send(k)
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
+
 	now := time.Now()
 	switch {
 	case k == Leave && g.users == 0:
@@ -168,18 +169,22 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 		}
 		return g.missed(now), false
 	}
+
 	g.beats.note(k, r, sent, now)
 	switch {
 	case g.local == nil:
-		if g.signal(); k == Look || !r.Counts {
+		g.signal()
+		if k == Look || !r.Counts {
 			return 0, false // and now a heartbeat
 		}
 		return beatEvery - now.Sub(sent), false
+
 	case g.answeringSince.IsZero():
 		g.answeringSince = now
 	case now.Sub(g.answeringSince) > steadyFor:
 		g.comeBack()
 	}
+
 	return lookEvery, false
 }
 
@@ -192,18 +197,24 @@ func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 	if at, sure := g.beats.lostAt(g.store.FailOpen); sure && g.local == nil && at.After(sent) && at.Before(end) {
 		end = at
 	}
+
 	g.store.mu.Unlock()
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
+
 	r, err = g.store.primary.Heartbeat(ctx, g.name, h)
 	if err == nil {
 		return r, sent, nil
 	}
+
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
-	if g.beats.fails++; ctx.Err() == nil {
+
+	g.beats.fails++
+	if ctx.Err() == nil {
 		g.beats.lastErr = err
 	}
+
 	return r, sent, err
 }
 
@@ -217,7 +228,7 @@ func (g *group) missed(now time.Time) time.Duration {
 	case at.After(now):
 		return min(lookEvery, at.Sub(now))
 	default:
-		g.local = newLocalShare(g.store.Options, g.store.primary, g.beats.divisor.get(), at, make(map[string]store.Charge))
+		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), at, make(map[string]store.Charge))
 		g.giveUp(errAway)
 		g.signal()
 		g.store.primary.Wake(g.name)
@@ -235,18 +246,125 @@ func (g *group) comeBack() {
 	defer cancel()
 	var r Reply
 	var sent time.Time
+
 	err := g.store.primary.TellStarts(ctx, slices.Collect(maps.Values(started)))
 	if err == nil {
 		r, sent, err = g.send(Beat)
 	}
+
 	g.store.mu.Lock()
 	if err == nil && r.Counts {
 		g.usePrimary()
 		g.beats.note(Beat, r, sent, time.Now())
 	} else {
-		// The heartbeat may have been heard, and then the others left no room for a while.
-		g.local = newLocalShare(g.store.Options, g.store.primary, g.beats.divisor.get(), g.beats.sent.Add(shareWait), started)
+		// The heartbeat may have been heard, and then the rest of the fleet left no room for a while.
+		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), g.beats.sent.Add(shareWait), started)
 		g.answeringSince = time.Time{}
 	}
+
 	g.signal()
+}
+
+// A Heartbeat is the message of a node about itself in a group, and a Reply is the answer of the primary.
+type (
+	Heartbeat = wire.Heartbeat
+	Kind      = wire.HeartbeatKind
+	Reply     = wire.HeartbeatReply
+)
+
+// The kinds of heartbeats.
+const (
+	Look, Beat, Leave = wire.Look, wire.Beat, wire.Leave
+)
+
+const (
+	beatEvery = time.Second
+	lookEvery = 250 * time.Millisecond
+	replyTime = time.Second         // a primary that takes longer is away
+	knownFor  = wire.SuspectedAfter // the fleet counts on a node for that long, and then suspects it
+	believed  = 3 * time.Second     // how long a reply says which nodes are suspected
+	shareWait = 5 * time.Second     // from the last heartbeat until all others leave room
+	openWait  = 2 * time.Second     // from the last answer until FailOpen begins
+)
+
+// Heartbeats remember the heartbeats that a node has sent, and the answers.
+type heartbeats struct {
+	began    time.Time // when the node began to use the group
+	since    time.Time // when the first of the heartbeats was sent that were answered without a gap
+	sent     time.Time // when the last heartbeat was sent, answered or not
+	heard    time.Time // when the last heartbeat was sent that was answered, and counts
+	answered time.Time // when the last answer came, also to a look
+	now      int64     // the time of the primary's clock in the last answer, in microseconds
+	last     Reply     // to the last heartbeat that counts
+	divisor  largest
+	nodes    largest
+
+	fails   int   // how many in a row were not answered
+	lastErr error // of a call that failed meanwhile
+}
+
+// next returns the heartbeat of a kind that is sent now.
+func (h *heartbeats) next(k Kind, now time.Time) Heartbeat {
+	b := Heartbeat{Kind: k, Divisor: h.divisor.get(), Nodes: h.nodes.get()}
+	if k == Beat {
+		h.sent = now
+	}
+	if h.now != 0 {
+		b.Due = h.now + now.Sub(h.answered).Microseconds()
+	}
+	return b
+}
+
+// note takes in the answer to a heartbeat that was sent at sent.
+func (h *heartbeats) note(k Kind, r Reply, sent, now time.Time) {
+	h.answered, h.now, h.fails, h.lastErr = now, r.Now, 0, nil
+	if k != Beat || !r.Counts {
+		return
+	}
+	if h.since.IsZero() || sent.Sub(h.heard) > knownFor {
+		h.since = sent
+	}
+	h.heard, h.last = sent, r
+	h.divisor.note(r.Divisor, now)
+	h.nodes.note(r.Nodes, now)
+}
+
+// lostAt returns when the primary is to be given up if it does not answer until then; false: it is
+// not given up, because not all other nodes know yet that this node has a share.
+func (h *heartbeats) lostAt(failOpen bool) (time.Time, bool) {
+	if failOpen {
+		return latest(h.began, h.answered).Add(openWait), true
+	}
+	return h.sent.Add(shareWait), h.last.Divisor > 0 && h.heard.Sub(h.since) > knownFor
+}
+
+// recent reports whether the last answer is so young that it still says which nodes are suspected.
+func (h *heartbeats) recent(now time.Time) bool {
+	return !h.heard.IsZero() && now.Sub(h.heard) < believed
+}
+
+// A largest is the largest of the numbers that were noted in the last largestFor, or twice as long. So a
+// primary that forgot some nodes does not make the shares of the rest larger at once.
+type largest struct {
+	recent, before int       // the largest number of this interval, and of the interval before
+	turned         time.Time // when this interval began
+}
+
+// largestFor is for how long a number is remembered at least.
+const largestFor = 15 * time.Second
+
+func (l *largest) note(n int, now time.Time) {
+	if now.Sub(l.turned) > largestFor {
+		l.before, l.recent, l.turned = l.recent, 0, now
+	}
+	l.recent = max(l.recent, n)
+}
+
+func (l *largest) get() int { return max(l.recent, l.before) }
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

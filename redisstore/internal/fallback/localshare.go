@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -15,48 +16,33 @@ import (
 type localShare struct {
 	Options
 	primary Primary
-	divisor int         // a limit n has a share of n/divisor; 0: there are no limits
-	store   store.Store // has the shares as limits
+	starts  notify.Invalidation // names all starts of the share, for the watches
+	divisor int                 // a limit n has a share of n/divisor; with 0 there are no limits
+	store   store.Store         // has the shares as limits
 
 	mu              sync.Mutex
 	closed          bool                    // the primary is back
-	othersLeaveRoom time.Time               // since when the others leave room
+	othersLeaveRoom time.Time               // since when all other nodes leave room
 	opensAfter      map[string]time.Time    // budgets whose shares have begun, see opens
-	started         map[string]store.Charge // what was used here
+	started         map[string]store.Charge // the budgets that were used here
 	storePauses     map[string]time.Time    // penalties that the store knows
-	watches         map[*localWatch]struct{}
 }
 
 // newLocalShare returns a share with an empty store. othersLeaveRoom is since when all other nodes
 // leave room for the share; started has the budgets that an earlier share of this node used.
-func newLocalShare(o Options, p Primary, divisor int, from time.Time, started map[string]store.Charge) *localShare {
+func newLocalShare(o Options, p Primary, group string, divisor int, from time.Time, started map[string]store.Charge) *localShare {
 	if o.FailOpen {
 		divisor = 0
 	}
 	return &localShare{
-		Options: o, primary: p, divisor: divisor, othersLeaveRoom: from, store: o.Local(), opensAfter: make(map[string]time.Time),
-		storePauses: make(map[string]time.Time), started: started, watches: make(map[*localWatch]struct{}),
+		Options: o, primary: p, starts: startsOf(group), divisor: divisor, othersLeaveRoom: from, store: o.Local(), opensAfter: make(map[string]time.Time),
+		storePauses: make(map[string]time.Time), started: started,
 	}
 }
 
-// A localWatch is kept over a start that was booked in a share. Such a start is void when the
-// primary is back.
-type localWatch struct {
-	share   *localShare // nil: the primary was back when the watch began
-	watch   store.Watch // of the share's store
-	leave   func()
-	charges []store.Charge
-	grant   store.Grant
-	start   time.Time
-	news    chan<- struct{}
-}
-
-// tell wakes the caller.
-func (w *localWatch) tell() {
-	select {
-	case w.news <- struct{}{}:
-	default: // news is full: the caller has not taken in what was sent before
-	}
+// startsOf names all starts in the shares of a group. No budget in Redis has such a key.
+func startsOf(group string) notify.Invalidation {
+	return notify.Invalidation{Key: "share of " + group, Until: 1}
 }
 
 // isShared reports whether the limit of a charge can be divided into shares.
@@ -86,6 +72,7 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	default:
 		c.Limit = store.SlidingWindow(share(n, d), c.Limit.Per())
 	}
+
 	c.KeepFree = (c.KeepFree + l.divisor - 1) / l.divisor
 	return c, true
 }
@@ -97,10 +84,11 @@ func share(n, divisor int) int { return n / divisor }
 // ever.
 func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 	own = *b
-	own.Horizon, own.Turn = 0, nil // no lines: nobody would call their waiters when the share ends
+	own.Horizon, own.Turn = 0, nil // no lines: when the share ends their waiters would be forgotten
 	if !own.Instead.Local {
 		own.Instead = store.Handle{}
 	}
+
 	own.Charges = make([]store.Charge, len(b.Charges))
 	for i := range b.Charges {
 		part, ok := l.charge(b.Charges[i])
@@ -109,6 +97,7 @@ func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 		}
 		own.Charges[i] = part
 	}
+
 	return own, true
 }
 
@@ -119,15 +108,18 @@ func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 	if l.divisor == 0 || part.Shadow || !isShared(part) {
 		return time.Time{}
 	}
+
 	key := l.primary.Key(part)
 	last, opened := l.opensAfter[key]
 	if !opened {
 		last = latest(l.othersLeaveRoom, l.History.LastStart(key).Add(shareWait))
 	}
+
 	at := last.Add(part.Span())
 	if !at.After(now) {
 		l.opensAfter[key] = last // kept, because from now on the history has starts of this share, too
 	}
+
 	return at
 }
 
@@ -137,16 +129,20 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, boo
 	own, ok := l.booking(b)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	now := time.Now()
 	if !ok || l.closed {
 		return g, time.Time{}, false
 	}
+
 	for i := range own.Charges {
 		opens = latest(opens, l.opensAt(&own.Charges[i], now))
 	}
+
 	if opens.After(now) {
 		return g, opens, false
 	}
+
 	l.pauseKnown(own.Charges, now)
 	g, _ = l.store.Book(context.Background(), &own) // memory does not fail
 	if !g.OK {
@@ -155,6 +151,7 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, boo
 	if g.Wait <= unconfirmed {
 		l.countStarts(b.Charges, now.Add(g.Wait))
 	}
+
 	g.Handle.Local = true
 	return g, opens, true
 }
@@ -194,7 +191,7 @@ func (l *localShare) countStart(c *store.Charge, cost int, start time.Time) {
 	l.History.AddUnreported(key, history.Sample{By: start, Count: int64(cost)}, l.primary.Keep(c))
 }
 
-// settle changes what a start in the share cost.
+// settle changes the costs of a start in the share.
 func (l *localShare) settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	own, _ := l.booking(b)
 	err := l.store.Settle(ctx, &own, g, costs)
@@ -224,8 +221,6 @@ func (l *localShare) close() map[string]store.Charge {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	for w := range l.watches {
-		w.tell()
-	}
+	l.Watches.Invalidated(l.starts)
 	return maps.Clone(l.started)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -16,30 +17,31 @@ func (s *Store) Watch(b *store.Booking, grant store.Grant, news chan<- struct{})
 	if !grant.Handle.Local {
 		return &primaryWatch{Watch: s.primary.Watch(b, grant, news), group: g, leave: leave}
 	}
-	w := &localWatch{leave: leave, charges: b.Charges, news: news, grant: grant, start: time.Now().Add(grant.Wait)}
-	if w.share = s.local(g.name); w.share != nil {
+
+	w := &localWatch{share: s.local(g.name), leave: leave, charges: b.Charges, grant: grant, start: time.Now().Add(grant.Wait)}
+	if w.share != nil {
 		own, _ := w.share.booking(b)
-		w.watch = w.share.store.Watch(&own, grant, news)
-		w.share.mu.Lock()
-		w.share.watches[w] = struct{}{}
-		w.share.mu.Unlock()
+		w.inStore = w.share.store.Watch(&own, grant, news)
+		w.ofShare = s.Watches.Add(watch.Start{Keys: []string{w.share.starts.Key}}, news)
 	}
+
 	return w
 }
 
-// A primaryWatch is kept over a start in the primary.
+// A primaryWatch is kept over a start in the primary. The start is void when the primary is given up.
 type primaryWatch struct {
 	store.Watch
 	group *group
 	leave func()
 }
 
-// Confirm implements [store.Watch]. A start in the primary is void when the primary is given up.
-// Before that Confirm waits until the primary answers.
+// Confirm implements [store.Watch]. While it is not known whether the primary is to be given up, Confirm waits
+// until the primary answers.
 func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	notice := newOutageNotice(ctx, w.group.store.Conn)
 	timeUp, stop := conn.Timeout(context.Background(), maxWait, notice.Since)
 	defer stop()
+
 	for {
 		r := w.group.route()
 		switch {
@@ -52,8 +54,10 @@ func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool
 			if err != nil && r.up.Err() != nil && ctx.Err() == nil {
 				return false, nil
 			}
+
 			return good, err
 		}
+
 		if !notice.await(ctx, &r, time.Time{}, timeUp) {
 			return false, notice.end(ctx)
 		}
@@ -66,30 +70,42 @@ func (w *primaryWatch) Stop() {
 	w.leave()
 }
 
+// A localWatch is kept over a start that was booked in a share. The start is void when the primary is back.
+type localWatch struct {
+	share   *localShare  // nil if the primary was back when the watch began
+	inStore store.Watch  // over the start in the share's store
+	ofShare *watch.Watch // tells the caller that the share has ended
+	leave   func()
+	charges []store.Charge
+	grant   store.Grant
+	start   time.Time
+}
+
 // Confirm implements [store.Watch]. It counts a confirmed start that book has not counted.
 func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if w.share == nil {
 		return false, nil
 	}
-	good, err := w.watch.Confirm(ctx, maxWait)
+
+	good, err := w.inStore.Confirm(ctx, maxWait)
 	w.share.mu.Lock()
 	defer w.share.mu.Unlock()
+
 	if err != nil || !good || w.share.closed {
 		return false, err
 	}
 	if w.grant.Wait > unconfirmed {
 		w.share.countStarts(w.charges, latest(w.start, time.Now()))
 	}
+
 	return true, nil
 }
 
 // Stop implements [store.Watch].
 func (w *localWatch) Stop() {
 	if w.share != nil {
-		w.watch.Stop()
-		w.share.mu.Lock()
-		delete(w.share.watches, w)
-		w.share.mu.Unlock()
+		w.inStore.Stop()
+		w.ofShare.Stop()
 	}
 	w.leave()
 }

@@ -21,14 +21,14 @@ type Reply struct {
 	Group      string    // that the call was for
 	Number     int64     // of the call
 	Sent       time.Time // when the call was sent
-	ServerTime int64     // that the reply told; 0: there was no reply
-	By         time.Time // when it was that time, at the latest; zero in a repeated reply
+	ServerTime int64     // that the reply told, or 0 before the first reply
+	By         time.Time // when it was that time, at the latest; the zero time in a repeated reply
 }
 
-// withTime returns a reply that was given again, and received then. It was decided as
-// much later than the one before as it says. If there was none before, it was decided
-// when the copy of the call was sent that did it: if that was held up, it will seem
-// that the clock was set back since, which is the safe mistake.
+// withTime returns a reply that was given again and received at a time, with its By. The difference of their
+// server times says how much later than the last reply it was decided. Without a last reply it counts as decided
+// when the copy of the call was sent that was done. If that copy was held up, the clock will seem to have been set back
+// since, which is the safe mistake.
 func (r Reply) withTime(last Reply, received time.Time) Reply {
 	r.By = r.Sent
 	if !last.By.IsZero() {
@@ -49,16 +49,16 @@ func (r Reply) record(group string, now time.Time) int64 {
 	return r.Number
 }
 
-// clockSample is by what a script finds out that its server's clock was set. If it
-// suspects that its clock was set forward it may be only that the call was slow, so it
-// tells its time and asks back. Then the clocks can be compared: either the suspicion is
-// true, or nobody can tell.
+// clockSample returns the lengths of time by which a script finds out that its server's clock was set. A script that
+// suspects that its clock was set forward may have been called late, so it tells its time and asks back. Then
+// the clocks can be compared: either the suspicion is true, or nobody can tell.
 func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
 	s := wire.Known{ServerTime: r.ServerTime}
 	s.Elapsed, s.Clock = Elapsed(r.Sent, now)
 	if !r.By.IsZero() {
 		s.AtLeast = max(0, now.Sub(r.By))
 	}
+
 	if serverTime != 0 && s.Clock == wire.ElapsedKnown {
 		passed := micros(s.Elapsed)
 		s.Clock = wire.ElapsedUnknown
@@ -66,6 +66,7 @@ func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
 			s.Clock = wire.SetForward
 		}
 	}
+
 	return s
 }
 
@@ -102,8 +103,8 @@ func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since ti
 	return now, sent.Add(time.Duration(passed) * time.Microsecond)
 }
 
-// Between is how long it is from one time of a server to another, below 0 if that is
-// earlier; both ways at most [store.MaxAhead].
+// Between is the length of time between two times of a server, at most [store.MaxAhead]. It is below 0 if the second
+// time is earlier.
 func Between(from, to int64) time.Duration {
 	most := micros(store.MaxAhead)
 	return time.Duration(min(max(-most, to-from), most)) * time.Microsecond
@@ -127,8 +128,8 @@ type ClockOffsets struct {
 
 // An offset lies between two bounds. A reply that tells the server's time was decided
 // after it was asked for and before it was received, so each reply is a pair of bounds,
-// and the fastest one that was ever received is the best. What lies between the two is not
-// known, and may be another part of the way for each node.
+// and the fastest reply that was ever received has the best. Where between its bounds the offset lies is not
+// known, and may differ from node to node.
 type offset struct {
 	least, most time.Duration
 	seen        time.Time
@@ -138,10 +139,10 @@ type offset struct {
 const (
 	mostOffsets   = 1 << 12
 	enoughReplies = 3
-	drift         = 2000 // two clocks drift apart by one part in so many
+	drift         = 2000 // two clocks drift apart by at most one part in drift
 )
 
-// origin is what the node's times are counted from.
+// origin is the time from which the node's times count.
 var origin = time.Now()
 
 // NewClockOffsets returns ClockOffsets that know nothing.
@@ -153,6 +154,7 @@ func (c *ClockOffsets) Observe(group string, serverTime int64, sent, received ti
 	least, most := at-received.Sub(origin), at+time.Microsecond-sent.Sub(origin)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	o := c.all[group]
 	if o == nil {
 		if len(c.all) >= mostOffsets {
@@ -161,11 +163,13 @@ func (c *ClockOffsets) Observe(group string, serverTime int64, sent, received ti
 		c.all[group] = &offset{least, most, received, 1}
 		return
 	}
+
 	doubt := received.Sub(o.seen) / drift
 	o.least, o.most, o.seen = max(o.least-doubt, least), min(o.most+doubt, most), received
 	if o.least > o.most {
-		o.least, o.most, o.replies = least, most, 0 // a clock was set, or it is another server
+		o.least, o.most, o.replies = least, most, 0 // a clock was set, or a failover led to a new server
 	}
+
 	o.replies++
 }
 

@@ -1,24 +1,27 @@
-// Package history keeps what a node knows of the budgets that it used: how many
-// starts there were and when, what Redis said of them last, when their pauses
+// Package history is a node's memory of the budgets that it used: how many
+// starts there were and when, the last reply of Redis, when their pauses
 // end, and how far the servers' clocks are ahead of the node's. A Redis that
 // lost budgets is told of it; see docs/internals/state-loss.md. It does no I/O, and callers
 // pass the time in.
 package history
 
 import (
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // MostBudgets bounds how many budgets a node remembers.
 const MostBudgets = 1 << 14
 
-// A History is what a node knows of each budget, by the budget's key in Redis.
+// A History is a node's memory of each budget, by the budget's key in Redis.
 type History struct {
 	mu      sync.Mutex
 	budgets map[string]*Budget
@@ -27,7 +30,7 @@ type History struct {
 // New returns a History that knows nothing.
 func New() *History { return &History{budgets: make(map[string]*Budget)} }
 
-// Restore returns a History that knows what a Snapshot holds.
+// Restore returns the History of a Snapshot.
 func Restore(snapshot map[string]Budget) *History {
 	h := New()
 	for key, b := range snapshot {
@@ -47,51 +50,58 @@ func (h *History) Snapshot() map[string]Budget {
 	return all
 }
 
-// Known returns what Redis is told of a budget with every booking for the group, in case
-// it lost it. The server may have just told its time; else serverTime is 0.
+// Known returns the part of a budget's history that every booking for the group tells Redis, in case
+// Redis lost the budget. If the server has just told its time, serverTime has it; otherwise it is 0.
 func (h *History) Known(key, group string, now time.Time, serverTime int64) wire.Known {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	b := h.budgets[key]
 	if b == nil {
 		return wire.Known{}
 	}
+
 	k := b.Last.clockSample(now, serverTime)
 	k.Record = b.Last.record(group, now)
+
 	if !b.Expired(now) {
 		k.Generations, k.Older = b.toReport(), b.Older
 		for _, s := range slices.Backward(b.Starts) {
 			k.Starts.Add(wire.Sample{Ago: now.Sub(s.By), Count: s.Count})
 		}
 	}
+
 	return k
 }
 
-// An Observation is what a reply says of a budget.
+// An Observation is the part of a reply that is about one budget.
 type Observation struct {
 	Reply       Reply
 	Generations [Generations]Generation
 	Older       wire.Older
-	Starts      Sample        // those that count now
+	Starts      Sample        // that count now
 	Keep        time.Duration // for how long starts matter
 }
 
-// Observe remembers what a reply said of a budget. It reports whether Redis had
+// Observe remembers a reply about a budget. It reports whether Redis had
 // lost the budget.
 func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	b := h.budget(key)
 	lost = !b.Expired(now) && !slices.ContainsFunc(b.Generations[:], func(g Generation) bool { return g.ID == o.Generations[0].ID })
 	if o.Reply.By.IsZero() {
 		o.Reply = o.Reply.withTime(b.Last, now)
 	}
-	// Starts that are over count no more, so the sum of what the row has counts, too.
+
+	// Starts whose window is over do not count, so the sum of the row's starts is a bound, too.
 	added := min(o.Starts.Count, max(b.newStarts(o.Generations, o.Older), o.Starts.Count-b.startsSince(now.Add(-o.Keep))))
 	b.Generations, b.Older, b.Keep, b.Last = o.Generations, o.Older, max(o.Keep, b.Keep), o.Reply
 	if added > 0 {
 		b.Add(Sample{o.Starts.By, added})
 	}
+
 	return lost
 }
 
@@ -107,11 +117,12 @@ func (h *History) LastStart(key string) (last time.Time) {
 }
 
 // AddUnreported remembers starts of which Redis does not know, none of them later than
-// those of the sample, as a generation of their own until MarkReported: see
+// the sample's By, as a generation of their own until MarkReported: see
 // docs/internals/shares.md.
 func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	b := h.budget(key)
 	if b.Unreported.ID == 0 {
 		ordinal := int64(wire.LastOrdinal) // nothing is known of others: it must not seem to be older than they are
@@ -120,6 +131,7 @@ func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 		}
 		b.Unreported.ID = ordinal*wire.Names + 1 + rand.Int64N(wire.Names-1)
 	}
+
 	b.Unreported.Count += starts.Count
 	b.Keep = max(b.Keep, keep)
 	b.Add(starts)
@@ -159,18 +171,20 @@ func (h *History) NoteLoss(key string, now time.Time) (news bool) {
 	return true
 }
 
-// budget returns what is known of a budget. If there are too many it forgets another.
+// budget returns the history of a budget. If there are too many budgets it forgets one at random.
 func (h *History) budget(key string) *Budget {
 	b := h.budgets[key]
 	if b != nil {
 		return b
 	}
+
 	if len(h.budgets) >= MostBudgets {
 		for other := range maps.Keys(h.budgets) { // in random order
 			delete(h.budgets, other)
 			break
 		}
 	}
+
 	b = new(Budget)
 	h.budgets[key] = b
 	return b
@@ -189,13 +203,13 @@ type Sample struct {
 	Count int64
 }
 
-// A QuotaReply is what the store replied when it was told what is left of a budget.
+// A QuotaReply is the store's reply to a report of a quota.
 type QuotaReply struct {
 	Left       int64      // as the store has it
 	Generation Generation // of the row: its present one, and how many starts it had
 }
 
-// A quotaReply is the last one.
+// A quotaReply is the last QuotaReply, and when it came.
 type quotaReply struct {
 	QuotaReply
 	asked time.Time // when the store was told last
@@ -203,11 +217,11 @@ type quotaReply struct {
 	end   time.Time // of the window that it was about
 }
 
-// A Budget is what a node knows of one budget. Its zero value knows nothing.
+// A Budget is a node's memory of one budget. Its zero value knows nothing.
 type Budget struct {
 	Generations [Generations]Generation // the present one first
 	Older       wire.Older
-	Unreported  Generation    // of starts that no row knows of; zero: there are none
+	Unreported  Generation    // of starts that no row has; the zero Generation if there are no such starts
 	Starts      []Sample      // the oldest first
 	Keep        time.Duration // for how long they matter
 	Last        Reply
@@ -221,14 +235,13 @@ func (b *Budget) clone() *Budget {
 	return &c
 }
 
-// Expired reports whether all starts are so long ago that none matters.
+// Expired reports whether all starts are too long ago to matter.
 func (b *Budget) Expired(now time.Time) bool {
 	last := len(b.Starts) - 1
 	return last < 0 || now.Sub(b.Starts[last].By) > b.Keep
 }
 
-// Add remembers some starts, together with the last ones if those are of the same part
-// of the window.
+// Add remembers some starts. It adds them to the last sample if that is of the same part of the window.
 func (b *Budget) Add(s Sample) {
 	last := len(b.Starts) - 1
 	if last >= 0 && s.By.Before(b.Starts[last].By) {
@@ -266,8 +279,8 @@ func (b *Budget) toReport() (all [Generations + 1]Generation) {
 	return all
 }
 
-// newStarts counts the starts of generations that are news. Generations that only one of the two has
-// a name for, because the other has younger ones, are compared with the starts without a name.
+// newStarts counts the starts of generations that are news. Generations that are too old
+// for one of the two lists are compared with the starts of its generations without a name.
 func (b *Budget) newStarts(told [Generations]Generation, without wire.Older) (sum int64) {
 	oldest := max(oldestOf(told), oldestOf(b.Generations))
 	older := without.Count - b.Older.Count
@@ -278,15 +291,17 @@ func (b *Budget) newStarts(told [Generations]Generation, without wire.Older) (su
 			sum += max(0, g.Count-b.count(g.ID))
 		}
 	}
+
 	for _, g := range b.Generations {
 		if g.ID < oldest {
 			older -= g.Count
 		}
 	}
+
 	return sum + max(0, older)
 }
 
-// oldestOf returns the oldest of as many generations as can have a name; 0 if there are fewer.
+// oldestOf returns the ID of the oldest generation, or 0 if the list is not full.
 func oldestOf(all [Generations]Generation) int64 {
 	oldest := all[0].ID
 	for _, g := range all {
@@ -306,4 +321,179 @@ func (b *Budget) count(id int64) int64 {
 		}
 	}
 	return 0
+}
+
+// An upstream may say with every response how much of a quota is left. Nearly always the store knows
+// that already, and a second call for each request would be a high price. So a node compares the quota with its
+// own estimate, and tells the store only where programs outside of the fleet seem to have spent. See
+// docs/internals/booking.md.
+
+// repeatAfter is the shortest time between two reports of one budget: responses say much the same while the store
+// is being told.
+const repeatAfter = 100 * time.Millisecond
+
+// ReportsQuota decides whether the store should be told of a quota, and notes that it will be. It
+// also returns the generation of the budget's row that the node knows, 0 if it knows none.
+func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now time.Time) (generation int64, report bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+
+	b := h.budgets[key]
+	if b == nil || b.Expired(now) {
+		return 0, true
+	}
+
+	left := int64(q.Left)
+	if q.Age > 0 && c.Limit.Kind() != store.KindTokenBucket {
+		left -= b.startsSince(now.Add(-q.Age)) // the upstream had not counted these starts yet
+	}
+
+	report = left+tolerance(c) < b.estimatedLeft(c, q, now) && now.Sub(b.quota.asked) >= repeatAfter
+	if report {
+		b.quota.asked = now
+	}
+
+	return b.Generations[0].ID, report
+}
+
+// ObserveQuota remembers the store's reply to a report.
+func (h *History) ObserveQuota(key string, c *store.Charge, q store.Quota, r QuotaReply, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b := h.budgets[key]; b != nil {
+		_, end := windowOf(c, q, now)
+		b.quota = quotaReply{QuotaReply: r, asked: b.quota.asked, at: now, end: end}
+	}
+}
+
+// estimatedLeft returns how much of a budget is left as far as the node knows: the last reply of the store about this
+// window, less the starts since; or, without a reply about this window, the limit less the starts that the node knows.
+func (b *Budget) estimatedLeft(c *store.Charge, q store.Quota, now time.Time) int64 {
+	n, last := int64(c.Limit.Capacity()), &b.quota
+	if last.Generation.ID != b.Generations[0].ID || !now.Before(last.end) {
+		begin, _ := windowOf(c, q, now)
+		return n - b.startsSince(begin)
+	}
+	left := last.Left - (b.Generations[0].Count - last.Generation.Count)
+	if c.Limit.Kind() == store.KindTokenBucket {
+		left = min(n, left+refill(c, now.Sub(last.at)))
+	}
+	return left
+}
+
+// windowOf returns the window that a quota is about, from the first moment whose starts may count in
+// it; for a bucket, the times that it takes to fill up, before now and after.
+func windowOf(c *store.Charge, q store.Quota, now time.Time) (begin, end time.Time) {
+	switch c.Limit.Kind() {
+	case store.KindFixedWindow:
+		return c.Limit.Window(now)
+	case store.KindTokenBucket:
+		return now.Add(-c.Span()), now.Add(c.Span())
+	}
+	end = now.Add(min(q.Reset, c.Span()))
+	return end.Add(-c.Span() - wire.Doubt), end
+}
+
+// tolerance returns by how much a quota may fall short of the estimate without a report: by what
+// flows into a bucket within a second, and by nothing in a window.
+func tolerance(c *store.Charge) int64 {
+	if c.Limit.Kind() != store.KindTokenBucket {
+		return 0
+	}
+	return refill(c, time.Second)
+}
+
+// refill returns how many tokens flow into a bucket within d.
+func refill(c *store.Charge, d time.Duration) int64 {
+	tokens, micros := c.Refill()
+	return int64(float64(d/time.Microsecond) * float64(tokens) / float64(micros))
+}
+
+// PauseEnds are when the pauses end that a node knows of, by the keys of their
+// budgets. Redis is told of them with the next booking, in case it forgot.
+type PauseEnds struct {
+	any  atomic.Bool // there may be some
+	mu   sync.Mutex
+	ends map[string]time.Time
+}
+
+// MostPauses bounds how many pauses a node remembers.
+const MostPauses = 1 << 12
+
+// RestorePauseEnds returns the PauseEnds of a Snapshot. A nil Snapshot holds none.
+func RestorePauseEnds(snapshot map[string]time.Time) *PauseEnds {
+	p := &PauseEnds{ends: make(map[string]time.Time, len(snapshot))}
+	maps.Copy(p.ends, snapshot)
+	p.any.Store(len(snapshot) > 0)
+	return p
+}
+
+// Snapshot returns a copy of all that is known.
+func (p *PauseEnds) Snapshot() map[string]time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.ends)
+}
+
+// Note remembers a pause. Of several ends the latest counts.
+func (p *PauseEnds) Note(key string, end, now time.Time) {
+	if !end.After(now) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.ends) >= MostPauses {
+		p.sweep(now)
+	}
+	if len(p.ends) < MostPauses && p.ends[key].Before(end) {
+		p.ends[key] = end
+		p.any.Store(true)
+	}
+}
+
+// Forget is for a pause that was lifted.
+func (p *PauseEnds) Forget(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.ends, key)
+}
+
+// End returns when a pause ends; the zero time if none is known.
+func (p *PauseEnds) End(key string) (end time.Time) {
+	if p.Empty() {
+		return end
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ends[key]
+}
+
+// Empty reports whether no pause is known. It is cheap.
+func (p *PauseEnds) Empty() bool { return !p.any.Load() }
+
+// Known returns the pauses of some budgets that are not over.
+func (p *PauseEnds) Known(keys iter.Seq[string], now time.Time) (all []wire.Pause) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.sweep(now)
+	if len(p.ends) == 0 {
+		return nil
+	}
+
+	seen := make(map[string]bool)
+	for key := range keys {
+		if end, ok := p.ends[key]; ok && !seen[key] {
+			seen[key] = true
+			all = append(all, wire.Pause{Key: key, Left: end.Sub(now)})
+		}
+	}
+
+	return all
+}
+
+// sweep forgets the pauses that are over. The ends are locked.
+func (p *PauseEnds) sweep(now time.Time) {
+	maps.DeleteFunc(p.ends, func(_ string, end time.Time) bool { return !end.After(now) })
+	p.any.Store(len(p.ends) > 0)
 }

@@ -1,4 +1,4 @@
-// Package names says what the keys and channels of a namespace are called.
+// Package names names the keys and channels of a namespace.
 package names
 
 import (
@@ -18,10 +18,11 @@ var escape = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25")
 // Escape keeps a text from beginning or ending a hash tag. No two texts become one.
 func Escape(text string) string { return escape.Replace(text) }
 
-// Problem says what is wrong with a namespace and what to write instead. "" says that nothing is wrong, also with "",
+// Problem names the fault of a namespace and what to write instead. It returns "" for a good namespace, and for "",
 // which is the default namespace.
 func Problem(namespace string) string {
 	unprintable := func(c rune) bool { return unicode.IsControl(c) || c == utf8.RuneError }
+
 	switch {
 	case strings.ContainsFunc(namespace, unprintable):
 		return fmt.Sprintf("%q has a character that nobody sees: use letters, digits and punctuation", namespace)
@@ -35,11 +36,11 @@ func Problem(namespace string) string {
 // programs with different forms never share a row: see docs/upgrades.md.
 const storedForm = "6"
 
-// A Space is a namespace as one node uses it: what its keys and channels are called.
+// A Space is a namespace as one node uses it: the names of its keys and channels.
 type Space struct {
-	Node   string     // this node among those that use the same Redis: random
+	Node   string     // names this node among all nodes that use the same Redis: random
 	Tagged bool       // all keys and channels have the namespace as their hash tag: see redisstore.Options
-	DB     func() int // the logical database; nil: 0
+	DB     func() int // the number of the logical database; without a function it is 0
 
 	prefix string // all keys and channels begin with it
 	tag    string // the hash tag, where there is one: see Tag
@@ -49,6 +50,7 @@ type Space struct {
 func New(namespace string) *Space {
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
+
 	escaped := Escape(namespace)
 	return &Space{
 		prefix: escaped + ":" + storedForm + ":",
@@ -69,12 +71,12 @@ func (n *Space) Row(b *store.Budget) string {
 	return n.prefix + n.Tag() + Escape(b.Policy) + ":" + string(hash[:])
 }
 
-// Leases returns the key of a budget of concurrency slots. It ends unlike that of any
-// other form.
+// Leases returns the key of a budget of concurrency slots. No key of a
+// different form ends so.
 func (n *Space) Leases(b *store.Budget) string { return n.Row(b) + ":flight" }
 
-// Appointments returns the key of when callers with places of a budget should come again. It ends
-// unlike that of any other form.
+// Appointments returns the key of when callers with places of a budget should come again. No key
+// of a different form ends so.
 func (n *Space) Appointments(b *store.Budget) string { return n.Row(b) + ":places" }
 
 // Namespace is what all keys begin with, whatever node made them.
@@ -85,6 +87,7 @@ func (n *Space) Of(c *store.Charge) string {
 	if c.Limit.Kind() == store.KindConcurrency {
 		return n.Leases(&c.Budget)
 	}
+
 	return n.Row(&c.Budget)
 }
 
@@ -117,14 +120,15 @@ func (n *Space) Shared() string { return n.channels() + "pause" }
 // Own returns the channel on which this node hears that a waiter of this node has room.
 func (n *Space) Own() string { return n.OwnPrefix() + n.Node }
 
-// OwnPrefix returns what the Own channels of all nodes begin with.
+// OwnPrefix returns the common beginning of the Own channels of all nodes.
 func (n *Space) OwnPrefix() string { return n.channels() + "wake:" }
 
-// channels returns what the names of all channels begin with. The logical databases
+// channels returns the common beginning of the names of all channels. The logical databases
 // of one server share its channels, so the number of the database is part of the names.
 func (n *Space) channels() string {
 	if n.DB == nil || n.DB() == 0 {
 		return n.prefix + n.Tag()
 	}
+
 	return n.prefix + "db" + strconv.Itoa(n.DB()) + ":" + n.Tag()
 }

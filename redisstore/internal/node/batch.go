@@ -19,8 +19,8 @@ type batch struct {
 	ops    []*op
 	merged []mergedOps
 	number int64     // of the call, among all calls that this node makes
-	sent   time.Time // when the first copy of the call was sent; zero before that
-	copied time.Time // when the last copy was sent; zero before that, and after the call is lost
+	sent   time.Time // when the first copy of the call was sent, or the zero time before that
+	copied time.Time // when the last copy was sent, or the zero time before that and after the call is lost
 
 	exchange *conn.Exchange // of the last copy, until it has an answer
 	call     *wire.BookCall // the last copy
@@ -65,6 +65,7 @@ func newBatch(ops []*op, number int64) *batch {
 			from = to
 		}
 	}
+
 	return b
 }
 
@@ -178,6 +179,7 @@ func (n *Node) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) err
 		b.failed = nil
 		return err
 	}
+
 	if b.exchange == nil {
 		n.send(b)
 	}
@@ -186,17 +188,19 @@ func (n *Node) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) err
 	if err == conn.ErrUnanswered {
 		return err
 	}
+
 	b.exchange = nil
 	if err != nil {
 		return err
 	}
+
 	reply, err := b.call.Read(f)
 	if err != nil {
 		return err
 	}
 
-	// The answer's time is one that the server had after the call was sent, or it is cut off: then the
-	// call counts as sent earlier by what is cut off.
+	// The server read its clock after the call was sent. A time that is cut off is earlier, so the call
+	// counts as sent earlier by the same length.
 	b.copied = b.copied.Add(-n.Conn.CutOff(reply.Now))
 	n.observe(b, &reply, b.copied, time.Now())
 	return nil
@@ -211,6 +215,7 @@ func (n *Node) send(b *batch) {
 	if !b.copied.IsZero() {
 		b.shortenMaxWaits(now.Sub(b.copied))
 	}
+
 	b.copied = now
 	if len(b.leases) > 0 && now.Sub(b.sent) > wire.SureLease {
 		// The lease is over, and with it all slots that the call may have taken: it is a new call.
@@ -243,7 +248,7 @@ func (b *batch) shortenMaxWaits(passed time.Duration) {
 	}
 }
 
-// bookRequest returns what the call of a batch asks.
+// bookRequest returns the request of a batch.
 func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 	r := &wire.BookRequest{
 		Record: n.Names.Record(b.ops[0].group()), Number: b.number, Age: time.Since(b.sent), Rows: b.rows,
@@ -257,6 +262,7 @@ func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 			shortest := *o
 			o, shortest.MaxWait = &shortest, m.maxWait
 		}
+
 		o.Callers = m.to - m.from
 		r.Ops = append(r.Ops, o)
 	}
@@ -264,15 +270,17 @@ func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 	if len(b.leases) > 0 {
 		r.Reports = n.writeReports(b.leases)
 	}
+
 	return r
 }
 
 // observe takes in the reply to a copy of a batch's call: it sets the outcomes of the ops, and tells the
-// history, the pauses and the lines what the reply says of budgets.
+// history, the pauses and the lines of the budgets in the reply.
 func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 	group := b.ops[0].group()
 	at, since := p.Now, time.Time{}
 	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: p.Now, By: received}
+
 	if p.DecidedAt != 0 { // Redis had done the call by an earlier copy, which was made CopyAge after the first
 		last.Sent, last.ServerTime, last.By = b.sent.Add(min(p.CopyAge, received.Sub(b.sent))), p.DecidedAt, time.Time{}
 		at, since = history.DecidedAt(last.Sent, received, p.DecidedAt, p.Now)
@@ -300,7 +308,7 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 	}
 }
 
-// budgets tells the encoder of a call what the node knows of budgets.
+// budgets passes the knowledge of the node on to the encoder of a call.
 type budgets struct{ n *Node }
 
 // Key implements [wire.Budgets].
@@ -311,7 +319,7 @@ func (bs budgets) Known(budget *store.Budget, key string, b wire.Boundaries) wir
 	return bs.n.History.Known(key, budget.Group, time.Now(), b.ServerTime())
 }
 
-// observation returns what a reply says of a budget; at is the server's time that its moments belong to.
+// observation returns the part of a reply that is about one budget. The moments in it belong to the server's time at.
 func observation(b *wire.BudgetReply, last history.Reply, at int64, received time.Time) history.Observation {
 	o := history.Observation{Reply: last, Generations: b.Generations, Older: b.Older, Keep: Keep(b.Charge)}
 	o.Starts = history.Sample{By: received.Add(history.Between(at, b.Last)), Count: b.Starts}
@@ -372,8 +380,8 @@ func (n *Node) isShut(key string, now time.Time) bool {
 	return n.Shut.End(key).After(now) || n.Pauses.End(key).Add(wire.LeastProbe).After(now)
 }
 
-// chooseRows decides which unlimited budgets of a batch are rows in its call and not gates: those that are
-// shut, and those in whose line a caller has a place. Copies of a call are alike, so chooseRows decides once,
+// chooseRows decides which unlimited budgets of a batch are rows in its call and not gates: budgets that are
+// shut, and budgets in whose line a caller has a place. Copies of a call are alike, so chooseRows decides once,
 // unless again is true: Redis did not do the last copy, because the gates in shut are shut.
 func (n *Node) chooseRows(b *batch, again bool, shut []wire.Gate) {
 	if b.rowsChosen && !again {

@@ -19,12 +19,12 @@ const (
 // fullBudgets are the budgets that were full by the last answers. The lock of the node guards them.
 type fullBudgets struct {
 	all   map[[16]byte]*fullBudget
-	limit int // of budgets, until sweep drops those that have room again
+	limit int // of budgets, until sweep drops the budgets that have room again
 }
 
-// A fullBudget is what the last answers said of a budget that is full: until when, for the callers without a share
-// by class, and for the callers with a share by lane. That is the latest start for which a caller waits. A newcomer of the
-// lane, or of a lower class, starts no earlier, unless something is given back.
+// A fullBudget says until when a budget is full, by the last answers: for the callers without a share by class, and
+// for the callers with a share by lane. Until then means the latest start for which a caller waits. A newcomer of the
+// lane, or of a lower class, starts no earlier, unless a start is given back.
 type fullBudget struct {
 	until     [3]time.Time
 	shares    map[wire.LaneID]time.Time
@@ -88,6 +88,7 @@ func (f *fullBudgets) note(o *op, now time.Time) {
 		b = new(fullBudget)
 		f.all[key] = b
 	}
+
 	share, _ := wire.Share(&o.Charges[out.Charge])
 	b.note(wire.LaneID{Class: o.Class, Share: share}, now.Add(wire.Wait(out.Wait)), o.turn == nil)
 	b.newcomers = 0
@@ -121,8 +122,8 @@ func (f *fullBudgets) forget(key [16]byte) { delete(f.all, key) }
 
 // patience returns how long the call of a newcomer may wait for other callers: half of the time until its start,
 // and less if the newcomer has a share, so that its start is not within the horizon before. It is 0 if the newcomer
-// would be refused, so that the newcomer hears of it at once. Of many newcomers no more wait than the budget starts
-// in half of maxPatience: otherwise a crowd of this program would come before callers of the rest of the fleet.
+// would be refused, so that the newcomer hears of it at once. Of many newcomers only as many wait as start in half of
+// maxPatience: otherwise a crowd of this program would come before callers of the rest of the fleet.
 func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Duration {
 	if o.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || o.forSlots {
 		return 0
@@ -130,6 +131,7 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 
 	var wait, spare time.Duration
 	var holder *fullBudget
+
 	crowd := 0
 	for i := range o.Charges {
 		c := &o.Charges[i]
@@ -137,6 +139,7 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 		if budget == nil || c.Shadow {
 			continue
 		}
+
 		share, _ := wire.Share(c)
 		if d := budget.wait(wire.LaneID{Class: o.Class, Share: share}, now); d > wait {
 			wait, holder, crowd, spare = d, budget, flow(c), d/2
@@ -149,9 +152,11 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 	if holder == nil || b.MaxWait >= 0 && wait >= b.MaxWait {
 		return 0
 	}
-	if holder.newcomers++; holder.newcomers >= crowd {
+	holder.newcomers++
+	if holder.newcomers >= crowd {
 		return 0
 	}
+
 	return max(0, min(maxPatience, spare))
 }
 

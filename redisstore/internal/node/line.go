@@ -17,9 +17,9 @@ type line struct {
 	node       *Node
 	key, group string
 	charge     store.Charge // a charge of the budget, as a caller had it last
-	id         int64        // of the line: Redis gives a new line another id
+	id         int64        // of the line in Redis: each new line has its own
 	waiters    []*turn      // by class, share and ticket
-	lead       *turn        // see first; nil says that it must be looked for again
+	lead       *turn        // see first; nil while nobody has looked for it
 	shared     int          // how many waiters have a share
 	cost       int64        // the sum of the waiters' costs
 	waiting    int64        // the sum of costs in the whole line, as Redis said last
@@ -27,7 +27,7 @@ type line struct {
 	hurry      bool         // Redis has offered room that no waiter of the fleet has taken
 	heardAt    time.Time    // when Redis said how the line stands, or was asked last
 	unasked    bool         // the node has not asked Redis since its first waiter came
-	firstStart time.Time    // when the first waiter of the whole line may start; zero until Redis says it
+	firstStart time.Time    // when the first waiter of the whole line may start, or the zero time until Redis says it
 	nearAt     time.Time    // the earliest nearAt of the waiters, or a time before it
 	timerAt    time.Time    // when the timer runs
 	timer      *time.Timer  // runs due
@@ -39,6 +39,7 @@ type line struct {
 func (n *Node) join(o *op, b *store.Booking) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	if !n.NoNews {
 		o.patience = n.full.patience(o, b, time.Now())
 	}
@@ -49,11 +50,13 @@ func (n *Node) join(o *op, b *store.Booking) {
 			n.endExpectation(t)
 			return
 		}
+
 		if !slices.EqualFunc(t.charges, b.Charges, sameBudget) {
 			if leave := t.leave(); leave != nil {
 				n.postLocked(leave)
 			}
 		}
+
 		o.turn, o.Tickets, o.Returns = t, slices.Clone(t.tickets), b.Returns && t.started
 	}
 
@@ -81,7 +84,7 @@ func (n *Node) summonNear(charges []store.Charge, waits bool) {
 	}
 }
 
-// startAnswered takes in what a call answered of the places in line of an op's caller. If the caller waits in
+// startAnswered takes in the answer to an op: the places in line of its caller. If the caller waits in
 // line from now on it sets the op's turn and, unless the caller has left, its ready.
 func (n *Node) startAnswered(o *op) {
 	t, inLine := o.turn, o.outcome.State == wire.InLine
@@ -93,6 +96,7 @@ func (n *Node) startAnswered(o *op) {
 	if t == nil && !inLine {
 		return
 	}
+
 	if !inLine {
 		t.inLine, t.started = false, t.started || o.outcome.Booked()
 		t.markHadStart()
@@ -103,6 +107,7 @@ func (n *Node) startAnswered(o *op) {
 		t = new(turn)
 		o.turn = t
 	}
+
 	t.charges, t.class, t.tickets, t.inLine = slices.Clone(o.Charges), o.Class, o.outcome.Tickets, true
 	if !o.left {
 		o.ready = n.standInLine(t, o)
@@ -115,7 +120,7 @@ const (
 	maxSpare         = 200 * time.Millisecond // how long after nearAt a caller may wait for a call that is made anyway
 	maxNear          = 100 * time.Millisecond // a caller with a share whose start is no farther beyond the horizon is summoned without delay
 	minReturn        = 10 * time.Millisecond  // a caller that has to wait again books again no sooner
-	maxReturns       = 5                      // and a caller with a share no sooner than its returns, and no more than maxReturns, times minReturn
+	maxReturns       = 5                      // a caller with a share that had to wait k times books again after min(k, maxReturns) times minReturn
 )
 
 // standInLine has the caller of an op wait in the line that the answer to the op names, and returns its Ready.
@@ -130,6 +135,7 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 		l = &line{node: n, key: key, group: c.Budget.Group, unasked: true, heardAt: now}
 		n.lines[key] = l
 	}
+
 	l.id, l.charge = ticket.Line, *c
 
 	t.number, t.share, t.cost, t.ready = ticket.Number, ticket.Share, wire.Cost(c), make(chan struct{})
@@ -137,9 +143,11 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 	if o.MaxWait < wire.AnyWait {
 		t.deadline = now.Add(time.Duration(o.MaxWait) * time.Microsecond)
 	}
+
 	t.horizon, t.notBefore = o.Horizon, now.Add(minReturn)
-	if t.waits++; t.share != 0 && t.waits > 1 {
-		t.notBefore = now.Add(min(time.Duration(t.waits), maxReturns) * minReturn) // those that go before it may be late
+	t.waits++
+	if t.share != 0 && t.waits > 1 {
+		t.notBefore = now.Add(min(time.Duration(t.waits), maxReturns) * minReturn) // the callers before it may be late
 	}
 
 	// Callers with other shares do not wait for a caller that comes late: their starts are booked before its own. The
@@ -155,6 +163,7 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 	default:
 		t.setComeBy(near.Add(summonDelay))
 	}
+
 	l.add(t)
 	return t.ready
 }
@@ -172,14 +181,15 @@ func (l *line) add(t *turn) {
 		l.lead = t
 	}
 	if !l.node.NoNews {
-		l.node.Subs.Retain(l.node.channels())
+		l.node.Subs.Retain()
 	}
 
 	if len(l.waiters) == 1 {
 		l.setTimer()
 		return
 	}
-	// Thousands may come at once, so look at no other waiter.
+
+	// Thousands may come at once, so do not look at all waiters.
 	l.nearAt = earliest(l.nearAt, t.nearAt)
 	l.setTimerTo(earliest(l.timerAt, earliest(t.comeBy, l.asksAt())))
 }
@@ -195,14 +205,12 @@ func (l *line) remove(i int) {
 	if l.lead == t {
 		l.lead = nil
 	}
+
 	t.lineKey = ""
 	if !l.node.NoNews {
-		l.node.Subs.Release(l.node.channels())
+		l.node.Subs.Release()
 	}
 }
-
-// channels returns the channels on which waiters are summoned.
-func (n *Node) channels() notify.Channels { return notify.ChannelsOf(n.Names) }
 
 // takeOut takes a turn out of the line in which it waits. A turn whose caller was summoned is in no line.
 func (n *Node) takeOut(t *turn) {
@@ -228,14 +236,17 @@ func (n *Node) leaveLines(arrival store.Turn) *op {
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	n.takeOut(t)
 	n.endExpectation(t)
 	tickets := t.tickets
+
 	leave := t.leave()
 	if leave != nil {
 		t.tickets = tickets
 		t.markHadStart()
 	}
+
 	return leave
 }
 
@@ -256,6 +267,7 @@ func (l *line) summon(isSummoned func(*turn) bool) {
 	for _, t := range summoned {
 		close(t.ready)
 	}
+
 	l.setTimer()
 }
 
@@ -301,15 +313,18 @@ func (l *line) setTimer() {
 		if l.node.lines[l.key] == l {
 			delete(l.node.lines, l.key)
 		}
+
 		return
 	}
 
 	l.lead = nil
 	next := l.asksAt()
+
 	l.nearAt = l.waiters[0].nearAt
 	for _, t := range l.waiters {
 		next, l.nearAt = earliest(next, t.comeBy), earliest(l.nearAt, t.nearAt)
 	}
+
 	l.setTimerTo(next)
 }
 
@@ -404,6 +419,7 @@ func (l *line) whenHalfIsOver() time.Time {
 	if !l.isLarge() && first.cost == 1 { // a waiter that costs more must show more often that it lives
 		soonest = askSmall
 	}
+
 	half := first.comeBy.Sub(l.heardAt) / 2
 	if half < soonest && !l.isLarge() {
 		return never
@@ -413,6 +429,7 @@ func (l *line) whenHalfIsOver() time.Time {
 	if !at.Before(first.nearAt) {
 		return never
 	}
+
 	return at
 }
 
@@ -430,6 +447,7 @@ func (l *line) first() *turn {
 			return 1
 		})
 	}
+
 	return l.lead
 }
 
@@ -450,11 +468,12 @@ func (l *line) isLarge() bool { return l.cost*largePart >= l.waiting }
 // summonNow is the Hurry of a reply that says: summon the waiters whose turn it is now.
 const summonNow = 2
 
-// observeLine takes in what a reply says of the line for starts of the budget with a key. Without a line, said
-// is nil.
+// observeLine takes in the state of the line for starts of the budget with a key, as a reply says it. If the
+// reply speaks of no line, said is nil.
 func (n *Node) observeLine(key string, said *wire.Line) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	l := n.lines[key]
 	if l == nil {
 		return
@@ -482,7 +501,7 @@ const (
 // The line of a window longer than maxEvenWindow may be served at the window's end.
 func (l *line) moveUp(said *wire.Line) {
 	if said.ID != l.id || l.charge.Limit.Kind() == store.KindFixedWindow {
-		return // it is another line; or the waiters of a fixed window leave all at once when it begins
+		return // a new line has begun; or the waiters of a fixed window leave all at once when the window begins
 	}
 
 	lateness, sooner := summonDelay, time.Duration(0)
@@ -501,10 +520,12 @@ func (l *line) moveUp(said *wire.Line) {
 		if lane == nil {
 			continue
 		}
+
 		late := lateness
 		if t.share != 0 {
 			late -= summonDelay - summonDelayShare
 		}
+
 		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
 			part := float64(t.number+t.cost-lane.Cut) / float64(all)
 			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
@@ -515,7 +536,7 @@ func (l *line) moveUp(said *wire.Line) {
 	}
 }
 
-// laneOf returns what a line says of a lane, or nil if it says nothing.
+// laneOf returns a lane of a line, or nil if the reply does not speak of it.
 func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
 	if k := id.Class - 1; id.Share == 0 {
 		return &wire.Lane{LaneID: id, Cut: l.Cuts[k], Joined: l.Joined[k], First: l.First[k], Last: l.Last[k]}
@@ -547,8 +568,8 @@ type cuts struct {
 	shares  map[wire.LaneID]int64
 }
 
-// cutsOf returns the cuts that a line tells. Of a line with shares they are those that are new: waiters of other
-// lanes who are below their cut wait for a start that they know.
+// cutsOf returns the cuts that a line tells. Of a line with shares they are the cuts that are new: waiters below
+// an old cut wait for a start that they know.
 func cutsOf(l *wire.Line) (c cuts) {
 	if !l.HasShares {
 		return cuts{classes: l.Cuts}
@@ -588,6 +609,7 @@ func (c *cuts) of(id wire.LaneID) int64 {
 func (n *Node) Turns(m notify.Turns) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	l := n.lines[m.Key]
 	if l == nil {
 		return
@@ -599,6 +621,7 @@ func (n *Node) Turns(m notify.Turns) {
 			c.set(wire.LaneID{Class: lane.Class, Share: lane.Share}, lane.Cut)
 		}
 	}
+
 	l.takeCuts(m.Line, c, true)
 }
 

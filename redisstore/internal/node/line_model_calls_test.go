@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/fleetthrottle/throttle/redisstore/internal/linecheck"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/redisstore/testdata/linecheck"
 	"github.com/fleetthrottle/throttle/store"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
-	"github.com/fleetthrottle/throttle/redisstore/internal/linecheck"
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/redisstore/testdata/linecheck"
 	"github.com/fleetthrottle/throttle/store"
 )
 

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle/redisstore/internal/linecheck"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/redisstore/testdata/linecheck"
 	"github.com/fleetthrottle/throttle/store"
 )
 

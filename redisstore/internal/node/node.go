@@ -65,7 +65,7 @@ type Node struct {
 	latestArrival int64             // when the last waiter for slots came
 }
 
-// Options are what a Node works with. All but NoNews are required.
+// Options are the parts of the program that a Node works with. All except NoNews are required.
 type Options struct {
 	Conn    *conn.Conn
 	Names   *names.Space
@@ -78,8 +78,8 @@ type Options struct {
 
 	RenewEvery time.Duration // how often a lease is renewed at least: see [RenewEvery]
 
-	// NoNews has callers for starts listen to no messages and wait for no other callers, as tests with a clock of
-	// their own need it.
+	// NoNews keeps callers for starts from listening to messages and from waiting for company. Tests with a clock of
+	// their own need that.
 	NoNews bool
 }
 
@@ -91,8 +91,8 @@ func New(o Options) *Node {
 	}
 }
 
-// Book implements [store.Store]. If Redis lost a budget, Book gives the other nodes time to tell what they
-// know of the budget, and then asks again: see docs/internals/state-loss.md.
+// Book implements [store.Store]. If Redis lost a budget, Book gives the fleet time to tell Redis of the
+// starts in that budget, and then asks again: see docs/internals/state-loss.md.
 func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, again, err := n.bookOnce(ctx, b, false)
 	if err != nil || again.after == 0 {
@@ -115,15 +115,15 @@ func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 	return g, err
 }
 
-// A retry says when a caller asked first, and after what time it asks again. The zero retry is that of a caller
-// that need not ask again: a start was booked, or refused.
+// A retry says when a caller asked first, and after what time it asks again. The zero retry means that a start
+// was booked or refused, and the caller does not ask again.
 type retry struct {
 	since time.Time
 	after time.Duration
 }
 
-// bookOnce asks once, however often the call has to be made for the answer. informed says that the other
-// nodes had time to tell what they know.
+// bookOnce asks once, however often the call has to be made for the answer. informed says that the fleet
+// had time to tell Redis of starts that Redis lost.
 func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (store.Grant, retry, error) {
 	o := n.newBooking(wire.Reserve, b)
 	o.Informed = informed
@@ -149,7 +149,7 @@ func (n *Node) newBooking(k wire.Kind, b *store.Booking) *op {
 	return o
 }
 
-// remaining returns what is left of a MaxWait that began at since. A MaxWait that is spent does not become 0,
+// remaining returns the rest of a MaxWait that began at since. A MaxWait that is spent does not become 0,
 // which is the MaxWait of a caller that never waits: Redis may take longer to answer such a caller.
 func remaining(maxWait time.Duration, since time.Time) time.Duration {
 	if maxWait <= 0 {
@@ -187,6 +187,7 @@ func (n *Node) Cancel(b *store.Booking, g store.Grant) {
 			n.tell(leave)
 		}
 	}
+
 	if g.Handle.Place == 0 && (g.Handle.Start == 0 || !g.OK) {
 		return
 	}
@@ -223,8 +224,8 @@ func (n *Node) Settle(ctx context.Context, b *store.Booking, g store.Grant, cost
 	return err
 }
 
-// Report makes a call that asks for nothing, in the background: what the node remembers of the charges'
-// budgets goes along, and the reports of their leases.
+// Report makes a call that asks for nothing, in the background: the memory of the node of the charges' budgets
+// goes along, and the reports of their leases.
 func (n *Node) Report(charges []store.Charge) { n.post(newReport(charges...)) }
 
 // ReportNow is Report for a caller that waits until Redis has answered.
@@ -233,12 +234,14 @@ func (n *Node) ReportNow(ctx context.Context, charges []store.Charge) error {
 }
 
 // do queues an op and waits until it is done, as long as ctx and maxWait allow. maxWait means what
-// [store.Booking.MaxWait] does. After that do returns an error at once, and what is booked all the same is given
+// [store.Booking.MaxWait] does. After that do returns an error at once, and a start that is booked all the same is given
 // back. After an error the op is not the caller's any more.
 func (n *Node) do(ctx context.Context, o *op, maxWait time.Duration) error {
-	if o.observer = outage.From(ctx); o.observer != nil {
+	o.observer = outage.From(ctx)
+	if o.observer != nil {
 		o.failed = make(chan struct{}, 1)
 	}
+
 	o.joined, o.asked = time.Now(), true
 	if q := n.enqueue(o); q != nil && n.lead(ctx, o, q, maxWait) {
 		return o.err
@@ -252,11 +255,13 @@ func (n *Node) do(ctx context.Context, o *op, maxWait time.Duration) error {
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	select {
 	case <-o.done:
 		return o.err
 	default:
 	}
+
 	o.left = true
 	n.queues[o.group()].noteLeft()
 	return n.Conn.Unavailable(o.unavailability(), context.Cause(ctx))
@@ -293,6 +298,7 @@ func (n *Node) tell(o *op) {
 
 	soon := time.NewTimer(undoSoon - max(0, unheard))
 	defer soon.Stop()
+
 	select {
 	case <-o.done:
 		n.free(o)
@@ -328,17 +334,22 @@ type Load struct {
 func (n *Node) Load() Load {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	load := Load{Lines: len(n.lines), Leases: len(n.leases)}
 	for _, q := range n.queues {
-		if load.Queued += len(q.ops); q.running {
+		load.Queued += len(q.ops)
+		if q.running {
 			load.Running++
 		}
 	}
+
 	for _, l := range n.lines {
 		load.Waiting += len(l.waiters)
 	}
+
 	for _, g := range n.gatherings {
 		load.Summoned += g.missing
 	}
+
 	return load
 }

@@ -76,7 +76,7 @@ func needSlots(charges []store.Charge) bool {
 	return false
 }
 
-// setHandle sets what the caller holds: the start, or the place in a line for slots, that a handle names.
+// setHandle sets the start, or the place in a line for slots, that the caller holds and a handle names.
 func (o *op) setHandle(h store.Handle) { o.Start, o.Arrival = h.Start, h.Place }
 
 // group is the group of budgets whose calls serve the op.
@@ -118,7 +118,7 @@ func (o *op) isAwaited() bool {
 	return !o.left
 }
 
-// cancelOp returns the op that gives back what a handle names, for the caller of o, which has left.
+// cancelOp returns the op that gives back the start or place of a handle, for the caller of o, which has left.
 func (o *op) cancelOp(h store.Handle) *op {
 	back := keepOp(wire.Cancel, slices.Clone(o.Charges)...)
 	back.Spread = o.Spread
@@ -137,7 +137,7 @@ func (o *op) leaveOps() []*op {
 	return nil
 }
 
-// An outcome is what a call says of one op.
+// An outcome is the answer of a call to one op.
 type outcome struct {
 	wire.Outcome
 	Wait   int64     // until At, in microseconds
@@ -145,7 +145,7 @@ type outcome struct {
 	since  time.Time // the earliest time from which Wait may count; the zero time means: from when the answered copy was sent
 }
 
-// repeated reports whether Redis had done the call by an earlier copy than the one that it answered. Then the
+// repeated reports whether Redis had done the call before it got the copy that it answered. Then the
 // answer says little of when the call was done.
 func (o *outcome) repeated() bool { return !o.since.IsZero() }
 
@@ -175,6 +175,7 @@ func (n *Node) grant(o *op) store.Grant {
 			g.Wait = max(time.Microsecond, wait)
 		}
 	}
+
 	return g
 }
 
@@ -202,10 +203,11 @@ func (o *op) grant() store.Grant {
 	if out.Booked() && out.Wait < 0 {
 		age += time.Duration(-out.Wait) * time.Microsecond // decided when the call was made for the first time
 	}
+
 	return store.Grant{OK: out.Booked(), Wait: wait, Age: age, Handle: out.Handle(), Over: over, HeldBy: out.Charge, Paused: out.paused > 0}
 }
 
-// origin is what the stamps of grants are counted from.
+// origin is the time from which the stamps of grants count.
 var origin = time.Now()
 
 // Stamp returns the Stamp of the handle of a grant whose booking was sent at a time; [SentAt] returns that time.

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A queue has the ops of one group that wait for the next call. It makes one call after the other. A call
+// A queue has the ops of one group that wait for the next call. Calls are made in sequence. A call
 // belongs to no caller, so a caller that leaves does not disturb the rest of the batch. A queue runs only while
 // callers wait: then a leader, or a goroutine, makes its calls. It exists while it runs, or has a lost call.
 type queue struct {
@@ -44,6 +44,7 @@ func (n *Node) enqueueLocked(o *op) *queue {
 		q = &queue{left: make(chan struct{}, 1), sooner: make(chan struct{}, 1)}
 		n.queues[o.group()] = q
 	}
+
 	q.ops = append(q.ops, o)
 	q.noteDue(o)
 	n.endExpectation(o.turn)
@@ -51,6 +52,7 @@ func (n *Node) enqueueLocked(o *op) *queue {
 	if q.running {
 		return nil
 	}
+
 	q.running = true
 	return q
 }
@@ -73,8 +75,8 @@ func (q *queue) noteDue(o *op) {
 }
 
 // lead makes the next call of a queue that stood still, on the goroutine of the caller of an op, its leader. So
-// a lone caller needs no other goroutine. It reports whether the op is done. It starts a goroutine, which drains
-// the queue, for a call that has no answer within conn.Silence or before the leader leaves, for a call that
+// a lone caller needs no other goroutine. It reports whether the op is done. It starts a goroutine that drains
+// the queue for a call that has no answer within conn.Silence or before the leader leaves, for a call that
 // failed, for a call with reports, which may have to wait for locks, and for the ops that have come meanwhile.
 func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration) bool {
 	group, longest := o.group(), conn.Silence
@@ -87,6 +89,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 		go n.drain(group, q, nil)
 		return false
 	}
+
 	b := n.next(group, q)
 	if b.forSlots() {
 		go n.drain(group, q, b)
@@ -95,6 +98,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 
 	timeUp := time.NewTimer(longest)
 	defer timeUp.Stop()
+
 	err := n.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.AwaitUntil(ctx, timeUp.C) })
 	if err != nil {
 		if err != conn.ErrUnanswered {
@@ -108,6 +112,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 	if !n.stopIfEmpty(group, q) {
 		go n.drain(group, q, nil)
 	}
+
 	select {
 	case <-o.done:
 		return true
@@ -116,7 +121,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 	}
 }
 
-// drain makes one call after the other until the queue has no ops. It begins with b, the call that a leader
+// drain makes calls until the queue has no ops. It begins with b, the call that a leader
 // left to it, or with the next call if b is nil.
 func (n *Node) drain(group string, q *queue, b *batch) {
 	conn.GrowStack()
@@ -153,6 +158,7 @@ func (n *Node) gather(ctx context.Context, group string, q *queue) {
 		case <-q.sooner:
 		case <-ctx.Done():
 		}
+
 		timer.Stop()
 		if ctx.Err() != nil {
 			return
@@ -180,7 +186,7 @@ type gathering struct {
 	over    chan struct{} // closed when nobody is missing
 }
 
-// maxGather is how long a call waits for summoned callers at the most: a caller may have something else to do.
+// maxGather is how long a call waits for summoned callers at the most: a caller may be busy.
 const maxGather = 5 * time.Millisecond
 
 // expect adds a caller that is being summoned to the gathering of its group.
@@ -203,7 +209,8 @@ func (n *Node) endExpectation(t *turn) {
 
 	g := t.gathering
 	t.gathering = nil
-	if g.missing--; g.missing > 0 {
+	g.missing--
+	if g.missing > 0 {
 		return
 	}
 	close(g.over)
@@ -228,6 +235,7 @@ func (n *Node) awaitSummoned(group string) {
 
 	late := time.NewTimer(maxGather)
 	defer late.Stop()
+
 	select {
 	case <-g.over:
 	case <-late.C:
@@ -238,10 +246,11 @@ func (n *Node) awaitSummoned(group string) {
 }
 
 // next returns the next call of the queue, or nil if there are no ops, and then the queue stops. A lost call goes
-// first, so that what it may have booked is given back, unless Redis has forgotten the call.
+// first, so that starts that it may have booked are given back, unless Redis has forgotten the call.
 func (n *Node) next(group string, q *queue) *batch {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	if n.stopIfEmptyLocked(group, q) {
 		return nil
 	}
@@ -256,7 +265,8 @@ func (n *Node) next(group string, q *queue) *batch {
 	slices.SortStableFunc(q.ops, compareOps)
 	size, turns := 1, q.ops[0].turnCount()
 	for size < min(len(q.ops), maxBatch) && !q.ops[0].isolated && !q.ops[size].isolated {
-		if turns += q.ops[size].turnCount(); turns > maxTurns {
+		turns += q.ops[size].turnCount()
+		if turns > maxTurns {
 			break
 		}
 		size++
@@ -265,9 +275,11 @@ func (n *Node) next(group string, q *queue) *batch {
 	ops := q.ops[:size:size]
 	q.ops = append(make([]*op, 0, len(q.ops)), q.ops[size:]...) // with room for as many ops as this call has
 	q.due = time.Time{}                                         // the ops that are left have waited enough
+
 	for _, o := range ops {
 		o.subtractPatience()
 	}
+
 	n.calls++
 	return newBatch(ops, n.calls)
 }
@@ -304,7 +316,8 @@ func (n *Node) stopIfEmptyLocked(group string, q *queue) bool {
 // waits for the answer any more: then the queue has stopped. A call that is made again has the same number, by
 // which Redis knows whether the call was done already.
 func (n *Node) execute(q *queue, b *batch) bool {
-	if b.leases = n.lockRecords(b.ops); len(b.leases) > 0 {
+	b.leases = n.lockRecords(b.ops)
+	if len(b.leases) > 0 {
 		defer func() { n.learnReports(b.leases, b.replies, b.sent) }()
 	}
 
@@ -324,6 +337,7 @@ func (n *Node) execute(q *queue, b *batch) bool {
 	default:
 		n.deliver(q, b, err)
 	}
+
 	return true
 }
 
@@ -332,6 +346,7 @@ func (n *Node) execute(q *queue, b *batch) bool {
 func (n *Node) deliver(q *queue, b *batch, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	var undone, back []*op
 	for _, m := range b.merged {
 		for i := m.from; i < m.to; i++ {
@@ -369,9 +384,11 @@ func (n *Node) deliver(q *queue, b *batch, err error) {
 func (n *Node) noteFailure(q *queue, b *batch, err error) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	for _, o := range b.ops {
 		o.fail(err)
 	}
+
 	for _, o := range q.ops {
 		o.fail(err)
 	}
@@ -379,6 +396,7 @@ func (n *Node) noteFailure(q *queue, b *batch, err error) bool {
 	if slices.ContainsFunc(b.ops, (*op).isAwaited) || slices.ContainsFunc(q.ops, (*op).isAwaited) {
 		return true
 	}
+
 	q.lost, q.running, b.copied = b, false, time.Time{}
 	return false
 }
@@ -400,7 +418,8 @@ func (n *Node) isolate(q *queue, b *batch) {
 // noteLeft notes that a caller has left. It wakes a queue that waits to make a call again, which nobody may want
 // any more, and sweeps a queue in which most callers have left.
 func (q *queue) noteLeft() {
-	if q.leavers++; q.leavers > 100 && q.leavers > len(q.ops)/2 {
+	q.leavers++
+	if q.leavers > 100 && q.leavers > len(q.ops)/2 {
 		q.sweep()
 	}
 
@@ -428,5 +447,6 @@ func (q *queue) sweep() {
 		}
 		return o.left
 	})
+
 	q.ops = append(back, q.ops...)
 }

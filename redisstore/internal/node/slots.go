@@ -25,7 +25,7 @@ type lease struct {
 	generation  wire.Generation // of the record in Redis, and how often it was written, as far as is known
 	askedAt     time.Time       // when that was asked
 	answeredAt  time.Time       // and when it was answered
-	askAgain    time.Duration   // when to ask again at the latest; 0 if there is no need
+	askAgain    time.Duration   // when to ask again at the latest, or 0 if there is no need
 	reporting   int             // how many calls report the lease, or will soon
 	earlyCalls  []int64         // the waiters that were summoned while a call was on its way
 	renewTimer  *time.Timer     // runs renew
@@ -69,11 +69,12 @@ func (l *lease) summon(arrivals []int64) {
 	}
 }
 
-// lockRecords returns the leases that a call for some ops reports, and waits until no other call reports any of
-// them. It locks them in the order of their keys, so that two calls never wait for each other.
+// lockRecords returns the leases that a call for some ops reports, and waits until no call on its way reports
+// any of them. It locks them in the order of their keys, so that two calls never wait for each other.
 func (n *Node) lockRecords(ops []*op) []*lease {
 	var locked []*lease
 	n.mu.Lock()
+
 	for _, o := range ops {
 		for i := range o.Charges {
 			if c := &o.Charges[i]; wire.ForSlots(c) {
@@ -81,12 +82,14 @@ func (n *Node) lockRecords(ops []*op) []*lease {
 			}
 		}
 	}
+
 	n.mu.Unlock()
 
 	slices.SortFunc(locked, func(a, b *lease) int { return cmp.Compare(a.key, b.key) })
 	for _, l := range locked {
 		l.recordLock <- struct{}{}
 	}
+
 	return locked
 }
 
@@ -104,11 +107,12 @@ func (n *Node) appendLease(to []*lease, c *store.Charge) []*lease {
 	if slices.Contains(to, l) {
 		return to
 	}
+
 	l.reporting++
 	return append(to, l)
 }
 
-// writeReports returns what the node says of leases now, for one copy of a call that has locked their records.
+// writeReports returns the reports of leases as of now, for one copy of a call that has locked their records.
 func (n *Node) writeReports(leases []*lease) []wire.Report {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,7 +124,7 @@ func (n *Node) writeReports(leases []*lease) []wire.Report {
 	return all
 }
 
-// report returns what the node says of a lease now. sequence is the number of the report, and latest when the
+// report returns the report of a lease as of now. sequence is the number of the report, and latest when the
 // last waiter of this node came.
 func (l *lease) report(sequence, latest int64, now time.Time) wire.Report {
 	r := wire.Report{
@@ -141,6 +145,7 @@ func (l *lease) reported() []wire.Waiter {
 		reserve, count int
 		last           int // the index of the last waiter that is reported
 	}
+
 	var all []wire.Waiter
 	var classes []class
 	for _, w := range l.line {
@@ -155,11 +160,14 @@ func (l *lease) reported() []wire.Waiter {
 			all[c.last].Behind += w.cost
 			continue
 		}
+
 		if !w.summoned {
 			c.count, c.last = c.count+1, len(all)
 		}
+
 		all = append(all, wire.Waiter{Arrival: w.arrival, Cost: w.cost, KeepFree: w.reserve})
 	}
+
 	return all
 }
 
@@ -169,6 +177,7 @@ func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent ti
 	received := time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	for i := range replies {
 		l, r := leases[i], &replies[i]
 		l.generation, l.askedAt, l.answeredAt, l.askAgain = r.Generation, sent, received, r.Again
@@ -217,8 +226,8 @@ func (n *Node) renew(l *lease) {
 	}
 }
 
-// slotsAnswered notes what a call that reported the leases granted to an op: its old place in line is gone, and
-// it holds what it asked for or stands in line anew. What was granted to a caller that has left is not counted.
+// slotsAnswered notes the answer to an op for slots: its old place in line is gone, and it holds its slots or stands
+// in line anew. Slots that were granted to a caller that has left are not counted.
 func (n *Node) slotsAnswered(o *op) {
 	if o.Kind != wire.Reserve || !o.forSlots {
 		return
@@ -229,8 +238,10 @@ func (n *Node) slotsAnswered(o *op) {
 		if !wire.ForSlots(c) {
 			continue
 		}
+
 		l := n.leases[n.Names.Leases(&c.Budget)]
 		n.leaveLease(l, o.Arrival)
+
 		switch {
 		case o.err != nil, o.left:
 		case o.outcome.State == wire.Held:
@@ -247,7 +258,7 @@ func (n *Node) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} 
 	n.latestArrival = max(n.latestArrival, arrival)
 	i, _ := l.find(arrival)
 	l.line = slices.Insert(l.line, i, w)
-	n.Subs.Retain(n.channels())
+	n.Subs.Retain()
 
 	if slices.Contains(l.earlyCalls, arrival) {
 		l.summon([]int64{arrival})
@@ -259,7 +270,7 @@ func (n *Node) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} 
 func (n *Node) leaveLease(l *lease, arrival int64) {
 	if i, ok := l.find(arrival); ok {
 		l.line = slices.Delete(l.line, i, i+1)
-		n.Subs.Release(n.channels())
+		n.Subs.Release()
 	}
 }
 
@@ -269,22 +280,26 @@ func (n *Node) leaveLease(l *lease, arrival int64) {
 func (n *Node) giveUp(charges []store.Charge, arrival int64, holds bool) (ended []store.Charge) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	for i := range charges {
 		c := &charges[i]
 		if !wire.ForSlots(c) {
 			continue
 		}
+
 		ended = append(ended, *c)
 
 		l := n.leases[n.Names.Leases(&c.Budget)]
 		if l == nil {
 			continue
 		}
+
 		n.leaveLease(l, arrival)
 		if holds {
 			l.held = max(0, l.held-c.Cost)
 		}
 	}
+
 	return ended
 }
 

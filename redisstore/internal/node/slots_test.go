@@ -16,7 +16,7 @@ import (
 
 // newNode returns a node without a Redis: what it posts stays in its queue.
 func newNode() *Node {
-	subs := notify.New(nil, nil)
+	subs := notify.New(nil, func() notify.Channels { return notify.Channels{} }, nil)
 	subs.Listen = func(context.Context, *notify.Subscription) {}
 	n := New(Options{Names: names.New("test"), Subs: subs, NoNews: true, RenewEvery: RenewEvery})
 	n.queues["group"] = &queue{running: true, sooner: make(chan struct{}, 1)}

@@ -13,7 +13,7 @@ import (
 // A turn is what this node knows of a caller that waits in line for a start, or did: its tickets. It is the
 // [store.Turn] of its caller. See docs/internals/line.md and lua/queue.lua. The lock of the node guards it.
 type turn struct {
-	charges []store.Charge // what the caller asked for last
+	charges []store.Charge // of the last booking of the caller
 	class   int64          // of the caller's priority: see classOf
 	tickets []wire.Ticket  // one for each line in which the caller waits or waited
 	inLine  bool           // Redis believes that the caller waits
@@ -31,7 +31,7 @@ type turn struct {
 	waits     int       // how often the caller had to wait in lines
 	deadline  time.Time // a start after this is of no use to the caller; the zero time if any start is of use
 	horizon   time.Duration
-	gathering *gathering // the caller was summoned and has not come yet; nil unless it was summoned
+	gathering *gathering // that expects the caller, or nil unless it was summoned and has not come yet
 }
 
 // classOf returns the class of a priority, 1 for High to 3 for Low: see lua/queue.lua.
@@ -59,8 +59,8 @@ func (t *turn) leave() *op {
 	return o
 }
 
-// markHadStart marks the tickets of a turn that has left its lines as those of a caller that had a start: a
-// caller that comes back with them goes before those that came later.
+// markHadStart marks the tickets of a turn that has left its lines: the caller had a start. A caller that comes
+// back with them goes before all callers that came later.
 func (t *turn) markHadStart() {
 	for i := range t.tickets {
 		t.tickets[i].State = wire.HadStart
@@ -107,19 +107,21 @@ func (n *Node) KeepTurn(b []byte, arrival store.Turn) []byte {
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	for _, k := range t.tickets {
 		b = append(b, k.Budget[:]...)
 		b = binary.BigEndian.AppendUint64(b, uint64(k.Line))
 		b = binary.BigEndian.AppendUint64(b, uint64(k.Number))
 		b = binary.BigEndian.AppendUint64(b, k.Share)
 	}
+
 	return b
 }
 
 // RestoreTurn returns the turn of a caller that kept its tickets, in this process or a later one. In the line that
 // gave a ticket the caller goes where it stood. A line that has ended since was older than the line that is there,
 // so the caller goes before all of its class. Without tickets RestoreTurn returns nil. It returns false if the
-// bytes are not those of tickets.
+// bytes do not hold tickets.
 func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 	if len(kept)%keptSize != 0 {
 		return nil, false
@@ -132,6 +134,7 @@ func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 		if max(line, number, share) > wire.MostTicket {
 			return nil, false
 		}
+
 		k.Line, k.Number, k.Share = int64(line), int64(number), share
 
 		isSame := func(known wire.Ticket) bool { return known.Budget == k.Budget }
@@ -139,11 +142,13 @@ func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 		if !slices.ContainsFunc(b.Charges, isCharged) || slices.ContainsFunc(t.tickets, isSame) {
 			return nil, false
 		}
+
 		t.tickets = append(t.tickets, k)
 	}
 
 	if len(t.tickets) == 0 {
 		return nil, true
 	}
+
 	return t, true
 }

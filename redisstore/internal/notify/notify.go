@@ -1,6 +1,6 @@
-// Package notify keeps a node's subscriptions: what the scripts and other nodes
-// publish reaches the node while somebody of it waits. A subscription knows since
-// when it has surely received all, because it receives what it publishes itself.
+// Package notify keeps a node's subscription: messages of the scripts and of the fleet reach the node while one of
+// its callers waits. A subscription knows since when it has surely received all messages, because it publishes
+// beats to itself, and receives them.
 package notify
 
 import (
@@ -24,10 +24,10 @@ type Conn interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// Channels are the two that a subscription listens to.
+// Channels are the two channels that a subscription listens to.
 type Channels struct {
 	Own    string // this node's
-	Shared string // that of all nodes
+	Shared string // the channel of all nodes
 }
 
 // ChannelsOf returns the channels of a node.
@@ -35,17 +35,17 @@ func ChannelsOf(n *names.Space) Channels {
 	return Channels{n.Own(), n.Shared()}
 }
 
-// Subscriptions are those of a node, by its own channel: one while somebody waits, and a
-// little longer.
+// Subscriptions are the subscriptions of a node: a single one while a caller waits, and for a little longer.
 type Subscriptions struct {
 	// Listen keeps a subscription until ctx ends. Tests in virtual time replace it.
 	Listen func(ctx context.Context, sub *Subscription)
 
-	conn    Conn
-	receive func(Message)
+	conn     Conn
+	channels func() Channels
+	receive  func(Message)
 
 	mu  sync.Mutex
-	all map[string]*Subscription
+	sub *Subscription // nil while nobody waits
 }
 
 // A Subscription is one connection that listens, or tries to.
@@ -64,90 +64,89 @@ type Subscription struct {
 // soon.
 const linger = 500 * time.Millisecond
 
-// New returns the subscriptions of a node, which pass on what they receive.
-func New(conn Conn, receive func(Message)) *Subscriptions {
-	s := &Subscriptions{conn: conn, receive: receive, all: make(map[string]*Subscription)}
+// New returns the subscriptions of a node, which pass messages on to receive.
+func New(conn Conn, channels func() Channels, receive func(Message)) *Subscriptions {
+	s := &Subscriptions{conn: conn, channels: channels, receive: receive}
 	s.Listen = s.listen
 	return s
 }
 
-// Retain adds a user of a subscription, which begins with the first one.
-func (s *Subscriptions) Retain(c Channels) {
+// Retain adds a user of the subscription, which begins with the first user.
+func (s *Subscriptions) Retain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub := s.all[c.Own]
-	if sub == nil {
+	if s.sub == nil {
 		var ctx context.Context
-		sub = &Subscription{Channels: c, owner: s}
-		ctx, sub.stop = context.WithCancel(context.Background())
-		s.all[c.Own] = sub
-		go s.Listen(ctx, sub)
+		s.sub = &Subscription{Channels: s.channels(), owner: s}
+		ctx, s.sub.stop = context.WithCancel(context.Background())
+		go s.Listen(ctx, s.sub)
 	}
-	sub.users++
+	s.sub.users++
 }
 
-// Release removes a user. The subscription ends soon after the last one.
-func (s *Subscriptions) Release(c Channels) {
+// Release removes a user. The subscription ends soon after the last user.
+func (s *Subscriptions) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub := s.all[c.Own]
-	if sub.users--; sub.users > 0 {
-		return
-	}
-	if sub.idle != nil {
+	sub := s.sub
+	sub.users--
+	switch {
+	case sub.users > 0:
+	case sub.idle != nil:
 		sub.idle.Reset(linger)
-		return
+	default:
+		sub.idle = time.AfterFunc(linger, func() { s.end(sub) })
 	}
-	sub.idle = time.AfterFunc(linger, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		// It may have been ended before, and there may be another one: a timer that
-		// is set anew while this waits for the lock calls it twice.
-		if sub.users == 0 && s.all[sub.Own] == sub {
-			delete(s.all, sub.Own)
-			sub.stop()
-		}
-	})
 }
 
-// Len returns how many subscriptions there are.
-func (s *Subscriptions) Len() int {
+// end ends a subscription that has no users. A timer that is set anew while end waits for the lock calls end
+// twice: then the subscription has ended before, and there may be a new one.
+func (s *Subscriptions) end(sub *Subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.all)
+	if sub.users == 0 && s.sub == sub {
+		s.sub = nil
+		sub.stop()
+	}
 }
 
-// A heartbeat says since when a subscription has received all that was published: it
-// receives what it publishes itself, by the way that all messages take. A connection
-// that is up proves nothing. It may be half open, or lead to a server that is master no
-// more.
+// Active reports whether there is a subscription.
+func (s *Subscriptions) Active() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sub != nil
+}
+
+// A heartbeat says since when a subscription has received all messages: the beats that the subscription publishes
+// take the way of all messages. A connection that is up proves nothing. It may be half open, or lead to a server
+// that has ceased to be master.
 type heartbeat struct {
-	subscribed    time.Time // when the server had confirmed the shared channel; zero: not yet
-	completeFrom  time.Time // of all that was published since then nothing was lost; zero: of nothing
+	subscribed    time.Time // when the server had confirmed the shared channel; the zero time before that
+	completeFrom  time.Time // no message since then was lost; the zero time if that is not known
 	completeUntil time.Time // and before then
 	sent          time.Time // when the last beat was
 	sending       bool      // and it is still on its way to the server
 }
 
 const (
-	beatEvery  = time.Second
-	leastQuiet = 50 * time.Millisecond
-	validFor   = 2 * beatEvery // for how long after the last beat a subscription is believed to be complete
+	beatEvery = time.Second
+	minQuiet  = 50 * time.Millisecond
+	validFor  = 2 * beatEvery // for how long after the last beat a subscription is believed to be complete
 )
 
-// origin is what the times of beats are counted from.
+// origin is the time from which the times of beats count.
 var origin = time.Now()
 
-// CompleteSince reports whether the subscription with that own channel has surely
-// received all that was published since a time, but for what is on its way.
-func (s *Subscriptions) CompleteSince(own string, t time.Time) bool {
+// CompleteSince reports whether the node has surely received all that was published since a time, except what
+// is on its way.
+func (s *Subscriptions) CompleteSince(t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub := s.all[own]
-	if sub == nil {
+	if s.sub == nil {
 		return false
 	}
-	h := &sub.heartbeat
+
+	h := &s.sub.heartbeat
 	return !h.completeFrom.IsZero() && !h.completeFrom.After(t) && time.Since(h.completeUntil) < validFor
 }
 
@@ -187,7 +186,7 @@ func (sub *Subscription) listenTime() time.Duration {
 	if h.subscribed.IsZero() || h.sending {
 		return silence
 	}
-	return min(silence, max(leastQuiet, beatEvery-time.Since(h.sent)))
+	return min(silence, max(minQuiet, beatEvery-time.Since(h.sent)))
 }
 
 // beat publishes a beat, if it is time to. The call takes as long as the client lets
@@ -195,10 +194,12 @@ func (sub *Subscription) listenTime() time.Duration {
 func (sub *Subscription) beat(ctx context.Context) {
 	sub.owner.mu.Lock()
 	defer sub.owner.mu.Unlock()
+
 	h, now := &sub.heartbeat, time.Now()
 	if h.subscribed.IsZero() || h.sending || now.Sub(h.sent) < beatEvery {
 		return
 	}
+
 	h.sent, h.sending = now, true
 	go func() {
 		// Whether it worked shows when the beat comes back.
@@ -219,10 +220,12 @@ func (s *Subscriptions) listen(ctx context.Context, sub *Subscription) {
 		if c == nil {
 			continue
 		}
+
 		stop := context.AfterFunc(ctx, func() { c.Close() })
 		if sub.readLoop(ctx, c) {
 			pauses = conn.Backoff{}
 		}
+
 		sub.disconnected()
 		stop()
 		c.Close()
@@ -243,6 +246,7 @@ func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked 
 		default:
 			silences++
 		}
+
 		sub.beat(ctx)
 	}
 }
@@ -256,6 +260,7 @@ func (sub *Subscription) Deliver(m any) {
 			sub.connected()
 		}
 		known = Subscribed{m.Channel}
+
 	case *redis.Message:
 		if m.Channel == sub.Shared {
 			known = parseShared(m.Payload)
@@ -263,6 +268,7 @@ func (sub *Subscription) Deliver(m any) {
 			known = parseOwn(m.Payload)
 		}
 	}
+
 	if b, ok := known.(beat); ok {
 		sub.received(b)
 	} else if known != nil {

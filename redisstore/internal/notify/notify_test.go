@@ -24,12 +24,12 @@ func (c fakeConn) Publish(_ context.Context, _, message string) error {
 // Subscribe finds nobody to listen to.
 func (fakeConn) Subscribe(context.Context, ...string) *redis.PubSub { return nil }
 
-var channels = Channels{Own: "own", Shared: "shared"}
+func channels() Channels { return Channels{Own: "own", Shared: "shared"} }
 
 // listening returns subscriptions whose connection is the test: it is told of each.
 func listening(receive func(Message)) (s *Subscriptions, c fakeConn, subs <-chan *Subscription) {
 	c = fakeConn{make(chan string, 100)}
-	s = New(c, receive)
+	s = New(c, channels, receive)
 	began := make(chan *Subscription, 10)
 	s.Listen = func(_ context.Context, sub *Subscription) { began <- sub }
 	return s, c, began
@@ -41,20 +41,20 @@ func TestP15_ASubscriptionEndsOnce(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
 			s, _, _ := listening(nil)
-			s.Retain(channels)
-			s.Release(channels)
+			s.Retain()
+			s.Release()
 			time.Sleep(100 * time.Millisecond)
-			s.Retain(channels)
+			s.Retain()
 			time.Sleep(400 * time.Millisecond)
-			s.Release(channels)
+			s.Release()
 			synctest.Wait()
 			time.Sleep(100 * time.Millisecond)
-			s.Retain(channels)
+			s.Retain()
 			time.Sleep(time.Minute)
-			require.Equal(t, 1, s.Len())
-			s.Release(channels)
+			require.True(t, s.Active())
+			s.Release()
 			time.Sleep(time.Minute)
-			require.Zero(t, s.Len())
+			require.False(t, s.Active())
 		})
 	}
 }
@@ -62,13 +62,13 @@ func TestP15_ASubscriptionEndsOnce(t *testing.T) {
 // TestP15_NobodyToListenTo: a subscription ends though it never had a connection.
 func TestP15_NobodyToListenTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(fakeConn{}, nil)
-		s.Retain(channels)
+		s := New(fakeConn{}, channels, nil)
+		s.Retain()
 		time.Sleep(time.Minute)
-		s.Release(channels)
+		s.Release()
 		time.Sleep(linger)
 		synctest.Wait()
-		require.Zero(t, s.Len())
+		require.False(t, s.Active())
 	})
 }
 
@@ -77,7 +77,7 @@ func TestP15_NobodyToListenTo(t *testing.T) {
 func TestP11_Heartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, subs := listening(func(Message) {})
-		s.Retain(channels)
+		s.Retain()
 		sub := <-subs
 		echo := func() {
 			sub.beat(t.Context())
@@ -91,13 +91,12 @@ func TestP11_Heartbeat(t *testing.T) {
 		time.Sleep(time.Second)
 		sub.Deliver(&redis.Subscription{Channel: "shared"})
 		sub.Deliver(&redis.Message{Channel: "own", Payload: early})
-		require.False(t, s.CompleteSince("own", time.Now()), "it was sent before")
+		require.False(t, s.CompleteSince(time.Now()), "it was sent before")
 
 		began := time.Now()
 		echo()
-		require.True(t, s.CompleteSince("own", began))
-		require.False(t, s.CompleteSince("own", began.Add(-1)))
-		require.False(t, s.CompleteSince("other", began))
+		require.True(t, s.CompleteSince(began))
+		require.False(t, s.CompleteSince(began.Add(-1)))
 		sub.beat(t.Context())
 		synctest.Wait()
 		require.Empty(t, c.published, "one a second")
@@ -105,18 +104,18 @@ func TestP11_Heartbeat(t *testing.T) {
 		time.Sleep(beatEvery)
 		echo()
 		time.Sleep(validFor - 1)
-		require.True(t, s.CompleteSince("own", began))
+		require.True(t, s.CompleteSince(began))
 		time.Sleep(time.Nanosecond)
-		require.False(t, s.CompleteSince("own", began), "no beat came back")
+		require.False(t, s.CompleteSince(began), "no beat came back")
 		echo()
-		require.True(t, s.CompleteSince("own", began))
+		require.True(t, s.CompleteSince(began))
 		sub.disconnected()
-		require.False(t, s.CompleteSince("own", time.Now()))
+		require.False(t, s.CompleteSince(time.Now()))
 		sub.Deliver(&redis.Subscription{Channel: "shared"})
 		time.Sleep(beatEvery)
 		echo()
-		require.False(t, s.CompleteSince("own", began), "something may have been lost between two connections")
-		s.Release(channels)
+		require.False(t, s.CompleteSince(began), "something may have been lost between two connections")
+		s.Release()
 	})
 }
 
@@ -125,7 +124,7 @@ func TestDeliver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []Message
 		s, _, subs := listening(func(m Message) { got = append(got, m) })
-		s.Retain(channels)
+		s.Retain()
 		sub := <-subs
 		for _, m := range []any{
 			&redis.Subscription{Channel: "own"}, &redis.Message{Channel: "shared", Payload: "lost k"},
@@ -135,7 +134,7 @@ func TestDeliver(t *testing.T) {
 			sub.Deliver(m)
 		}
 		require.Equal(t, []Message{Subscribed{"own"}, Loss{"k"}, Slots{"k", []int64{5}}}, got)
-		s.Release(channels)
+		s.Release()
 	})
 }
 

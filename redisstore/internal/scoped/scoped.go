@@ -1,29 +1,25 @@
-// Package scoped puts budgets of one node beside those of its fleet: a request can
+// Package scoped composes a store of a fleet's budgets and a store of one node's budgets: a request can
 // need both, and has one start in all of them or in none.
 package scoped
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"time"
 
-	"github.com/fleetthrottle/throttle/redisstore/internal/keeper"
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A composed store keeps charges with [store.Charge.Node] in one store, and all others
-// in another.
+// A composed store keeps charges with [store.Charge.Node] in one store, and the rest in the store of the fleet.
 type composed struct {
-	keeper.Finder
 	fleet, node store.Store
 }
 
-// Compose returns a store that keeps budgets of this node in node, and those of the
+// Compose returns a store that keeps budgets of this node in node, and budgets of the
 // fleet in fleet.
 func Compose(fleet, node store.Store) store.Store {
-	s := &composed{fleet: fleet, node: node}
-	s.Finder = func(_ context.Context, c store.Charge) (store.Store, store.Charge) { return s.storeOf(c), c }
-	return s
+	return &composed{fleet: fleet, node: node}
 }
 
 // storeOf returns the store that keeps a charge.
@@ -34,7 +30,7 @@ func (s *composed) storeOf(c store.Charge) store.Store {
 	return s.fleet
 }
 
-// singleStore returns the store that keeps all of the charges; nil: they need both stores.
+// singleStore returns the store that keeps all of the charges, or nil if they need both stores.
 func (s *composed) singleStore(charges []store.Charge) store.Store {
 	for i := range charges {
 		if charges[i].Node != charges[0].Node {
@@ -111,6 +107,11 @@ func (s *composed) Reconcile(ctx context.Context, c store.Charge, q store.Quota)
 	return s.storeOf(c).Reconcile(ctx, c, q)
 }
 
+// Status implements [store.Store].
+func (s *composed) Status(ctx context.Context, c store.Charge) (store.Status, error) {
+	return s.storeOf(c).Status(ctx, c)
+}
+
 // Watch implements [store.Store].
 func (s *composed) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	if single := s.singleStore(b.Charges); single != nil {
@@ -142,7 +143,7 @@ func (w *watch) Stop() {
 
 // bookBoth books one start in the budgets of both stores, or in none. The node's store books a start
 // first, the fleet's store books its first start that is no earlier, and the node's start moves to that time. If
-// another caller of this node has taken the room there meanwhile, bookBoth begins again from the next
+// a second caller of this node has taken the room there meanwhile, bookBoth begins again from the next
 // start: that is the only case of more than one round trip to the fleet's store.
 func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	h, asked := split(b), time.Now()
@@ -155,30 +156,37 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 			h.node.Turn, nodeGrant.Handle = nodeGrant.Turn, store.Handle{Node: &place}
 			return h.granted(nodeGrant, h.inNode), err
 		}
+
 		h.node.Turn = nodeGrant.Turn
 		h.fleet.NotBefore, h.fleet.MaxWait = nodeGrant.Wait, remaining(b.MaxWait, asked)
 		fleetGrant, err := h.book(ctx, s.fleet, &h.fleet, h.inFleet)
 		h.fleet.Turn = fleetGrant.Turn
+
 		if err != nil || !fleetGrant.OK {
 			s.node.Cancel(&h.node, nodeGrant)
 			return h.granted(fleetGrant, h.inFleet), err
 		}
+
 		moved := s.move(ctx, h, nodeGrant, fleetGrant.Wait, remaining(b.MaxWait, asked))
 		h.node.Turn = moved.Turn
+
 		if !moved.OK || moved.Wait > fleetGrant.Wait {
 			s.node.Cancel(&h.node, moved)
 			h.node.Instead, h.node.NotBefore, h.fleet.Instead = store.Handle{}, fleetGrant.Wait, fleetGrant.Handle
 			h.node.Returns, h.fleet.Returns = true, true
 			continue
 		}
+
 		fleetGrant.Handle.Node = &moved.Handle
 		if moved.Handle.Start == nodeGrant.Handle.Start {
 			fleetGrant.Age = max(fleetGrant.Age, time.Since(named)) // the start counts from when the node's store booked it
 		}
+
 		if fleetGrant.HeldBy < 0 && fleetGrant.Wait > 0 {
 			fleetGrant.HeldBy, fleetGrant.Paused = nodeGrant.HeldBy, nodeGrant.Paused
 			return h.granted(fleetGrant, h.inNode), nil
 		}
+
 		return h.granted(fleetGrant, h.inFleet), nil
 	}
 }
@@ -199,7 +207,7 @@ func (s *composed) move(ctx context.Context, h *halves, g store.Grant, wait, max
 	return moved
 }
 
-// leaveFleet gives back what a caller holds in the fleet's store, a start or places in line, because the
+// leaveFleet gives back a caller's start or places in line in the fleet's store, because the
 // caller waits in a line of the node or was refused there. The caller keeps its Turn.
 func (s *composed) leaveFleet(b *store.Booking) {
 	if b.Turn != nil || b.Instead != (store.Handle{}) {
@@ -221,7 +229,7 @@ func holdsSlots(charges []store.Charge, g store.Grant) bool {
 	return false
 }
 
-// remaining returns what is left of maxWait, a Booking.MaxWait that began at since. If nothing is left it
+// remaining returns the rest of maxWait, a Booking.MaxWait that began at since. If nothing is left it
 // returns 1 and not 0, which is the MaxWait of a caller that never waits: Redis may take longer to answer
 // such a caller.
 func remaining(maxWait time.Duration, since time.Time) time.Duration {
@@ -229,4 +237,58 @@ func remaining(maxWait time.Duration, since time.Time) time.Duration {
 		return maxWait
 	}
 	return max(1, maxWait-time.Since(since))
+}
+
+// keptByBoth is the first byte of a kept Turn of both stores. The length of the fleet's half and the two halves
+// follow. A Turn of one store is kept by that store.
+const keptByBoth = 'b'
+
+// Traits implements [store.Store].
+func (s *composed) Traits() store.Traits {
+	return store.Traits{Places: s.fleet.Traits().Places && s.node.Traits().Places}
+}
+
+// PauseNote implements [store.Store].
+func (s *composed) PauseNote(b store.Budget) store.PauseNote { return s.fleet.PauseNote(b) }
+
+// KeepTurn implements [store.Store].
+func (s *composed) KeepTurn(b *store.Booking, t store.Turn) []byte {
+	if single := s.singleStore(b.Charges); single != nil {
+		return single.KeepTurn(b, t)
+	}
+	h := split(b)
+	fleet, node := turnsOf(t)
+	inFleet := s.fleet.KeepTurn(&h.fleet, fleet)
+	kept := append(binary.AppendUvarint([]byte{keptByBoth}, uint64(len(inFleet))), inFleet...)
+	return append(kept, s.node.KeepTurn(&h.node, node)...)
+}
+
+// RestoreTurn implements [store.Store].
+func (s *composed) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
+	if single := s.singleStore(b.Charges); single != nil {
+		return single.RestoreTurn(b, kept)
+	}
+	if len(kept) < 2 || kept[0] != keptByBoth {
+		return nil, false
+	}
+
+	size, read := binary.Uvarint(kept[1:])
+	if read <= 0 || size > uint64(len(kept)-1-read) {
+		return nil, false
+	}
+
+	h, inFleet := split(b), kept[1+read:]
+	fleet, ok := s.fleet.RestoreTurn(&h.fleet, inFleet[:size])
+
+	node, okNode := s.node.RestoreTurn(&h.node, inFleet[size:])
+	if fleet == nil && node == nil {
+		return nil, ok && okNode
+	}
+
+	return turns{fleet, node}, ok && okNode
+}
+
+// Appoint implements [store.Store].
+func (s *composed) Appoint(ctx context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
+	return s.storeOf(c).Appoint(ctx, c, wait, again)
 }

@@ -7,11 +7,13 @@ package watch
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/store"
@@ -21,9 +23,9 @@ import (
 // nearer start asks Redis instead.
 const SubscribeFrom = 20 * time.Millisecond
 
-// Watches are all watches of a node.
+// Watches are all watches of a node. They are safe for concurrent use.
 type Watches struct {
-	SubscribeFrom time.Duration // the constant, unless a test has watches always ask
+	SubscribeFrom time.Duration // see the constant
 
 	conn *conn.Conn
 	subs *notify.Subscriptions
@@ -32,55 +34,28 @@ type Watches struct {
 	mu             sync.Mutex
 	watches        map[string]map[*Watch]struct{} // by the keys of their budgets
 	pastNews       []pastInvalidation             // the oldest first
-	forgottenUntil time.Time                      // what came before then is forgotten
-	queriers       map[string]*querier            // those that are asked, by own channel
+	forgottenUntil time.Time                      // invalidations that came before then are forgotten
+	asking         bool                           // serve runs
+	next           *query                         // that serve asks next, or nil while no caller waits for it
 }
 
 // New returns the watches of a node. They ask Redis by the function, which makes one
 // call and returns the pauses of some budgets in order.
 func New(c *conn.Conn, subs *notify.Subscriptions, ask func(context.Context, []string) ([]notify.Pause, error)) *Watches {
-	return &Watches{
-		SubscribeFrom: SubscribeFrom, conn: c, subs: subs, ask: ask,
-		watches: make(map[string]map[*Watch]struct{}), queriers: make(map[string]*querier),
-	}
+	return &Watches{SubscribeFrom: SubscribeFrom, conn: c, subs: subs, ask: ask, watches: make(map[string]map[*Watch]struct{})}
 }
 
 // A Start is the booked start over which a watch is kept.
 type Start struct {
-	Channels notify.Channels
-	Keys     []string      // of the budgets that count
-	At       int64         // the start by the server's clock, in microseconds
-	Sent     time.Time     // when the booking was sent
-	Due      time.Time     // the start by the node's clock, or a little later
-	Doubt    time.Duration // by how much Due may be too late
+	Keys  []string      // of the budgets that count
+	At    int64         // the start by the server's clock, in microseconds
+	Sent  time.Time     // when the booking was sent
+	Due   time.Time     // the start by the node's clock, or a little later
+	Doubt time.Duration // by how much Due may be too late
 
-	// Charges are those of the start whose budgets a node has a history of. If Redis
-	// lost one of them it is told.
+	// Charges are the charges of the start whose budgets have a history on this node. A Redis that
+	// lost one of these budgets is told of it.
 	Charges []store.Charge
-}
-
-// clockDoubt is by how much the End and the Left of a pause may disagree about a start because
-// messages and replies are on their way. If they disagree by more, the server's clock was set back
-// after the start was booked, and Left counts, too.
-const clockDoubt = 250 * time.Millisecond
-
-// A querier asks a server one query after the other. Callers that ask while a query is on its
-// way share the next one.
-type querier struct{ next *query } // nil: nobody waits for a next query
-
-// A query asks for the pauses of the budgets of one or more watches.
-type query struct {
-	keys   map[string]struct{}
-	ctx    context.Context // ends when nobody wants to know any more
-	stop   context.CancelFunc
-	failed chan struct{} // closed when a call has failed
-	done   chan struct{}
-	err    error // set when done is closed
-
-	// The lock of the watches guards the rest.
-	callers int
-	fails   int   // how many calls for the query failed
-	last    error // why the last of them failed
 }
 
 // A Watch is kept over one start.
@@ -96,20 +71,24 @@ type Watch struct {
 
 // Add begins a watch, which sends on news when the start may be void. If a message about its budgets
 // was received since its booking was sent, or may have been received and is forgotten, the watch
-// must ask Redis: nobody knows whether the script that booked knew of what the message says.
+// must ask Redis: nobody knows whether the message came before the script that booked.
 func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 	w := &Watch{Start: s, owner: ws, news: news, knownUntil: s.Sent}
-	if w.subscribed = time.Until(s.Due) > ws.SubscribeFrom; w.subscribed {
-		ws.subs.Retain(s.Channels)
+	w.subscribed = time.Until(s.Due) > ws.SubscribeFrom
+	if w.subscribed {
+		ws.subs.Retain()
 	}
+
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+
 	for _, key := range w.Keys {
 		if ws.watches[key] == nil {
 			ws.watches[key] = make(map[*Watch]struct{})
 		}
 		ws.watches[key][w] = struct{}{}
 	}
+
 	if concerned, lifted := ws.newsSinceBooking(w); concerned {
 		if lifted {
 			w.void.Store(true)
@@ -117,40 +96,53 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 		w.knownUntil = time.Time{}
 		w.tell()
 	}
+
 	return w
 }
 
-// Void reports whether the start is known to be of no use any more.
-func (w *Watch) Void() bool { return w.void.Load() }
-
-// Stop ends the watch. It may be called more than once; the first call returns true.
-func (w *Watch) Stop() bool {
-	if w.stopped.Swap(true) {
-		return false
+// newsSinceBooking reports whether a message about a watch's budgets was received since its booking
+// was sent, or may have been, and whether one said since then that a pause was lifted.
+func (ws *Watches) newsSinceBooking(w *Watch) (concerned, lifted bool) {
+	concerned = w.Sent.Before(ws.forgottenUntil)
+	for i := len(ws.pastNews) - 1; i >= 0 && !ws.pastNews[i].at.Before(w.Sent); i-- {
+		if p := &ws.pastNews[i]; slices.Contains(w.Keys, p.Key) {
+			concerned = true
+			lifted = lifted || p.Lifted() && p.at.After(w.Sent)
+		}
 	}
+	return concerned, lifted
+}
+
+// Stop ends the watch. It may be called more than once.
+func (w *Watch) Stop() {
+	if w.stopped.Swap(true) {
+		return
+	}
+
 	w.owner.remove(w)
 	if w.subscribed {
-		w.owner.subs.Release(w.Channels)
+		w.owner.subs.Release()
 	}
-	return true
 }
 
 func (ws *Watches) remove(w *Watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, key := range w.Keys {
-		if delete(ws.watches[key], w); len(ws.watches[key]) == 0 {
+		delete(ws.watches[key], w)
+		if len(ws.watches[key]) == 0 {
 			delete(ws.watches, key)
 		}
 	}
 }
 
-// pausesKnownUntil returns the time before which all pauses of the watch's budgets are known.
-func (w *Watch) pausesKnownUntil() time.Time {
-	w.owner.mu.Lock()
-	defer w.owner.mu.Unlock()
-	return w.knownUntil
-}
+// Void reports whether the start is known to be of no use any more.
+func (w *Watch) Void() bool { return w.void.Load() }
+
+// clockDoubt is by how much the End and the Left of a pause may disagree about a start because
+// messages and replies are on their way. If they disagree by more, the server's clock was set back
+// after the start was booked, and Left counts, too.
+const clockDoubt = 250 * time.Millisecond
 
 // learn takes in the pause of a budget of the watch: if it ends after the start, the start is void.
 func (w *Watch) learn(p notify.Pause) {
@@ -163,35 +155,39 @@ func (w *Watch) learn(p notify.Pause) {
 func (w *Watch) tell() {
 	select {
 	case w.news <- struct{}{}:
-	default: // news is full: the caller has not taken in what was sent before
+	default: // news is full: the caller has not read the earlier news yet
 	}
 }
 
-// A pastInvalidation is a pause that was received, or the end of one.
+// A pastInvalidation is a pause that was received, or the end of a pause.
 type pastInvalidation struct {
 	notify.Pause
 	at time.Time
 }
 
 // A pause can be received before the reply to the booking that it makes void. So the messages of
-// the last pastTime are kept, the last pastMost of them.
+// the last pastTime are kept, the last maxPast of them.
 const (
 	pastTime = time.Minute
-	pastMost = 1 << 12
+	maxPast  = 1 << 12
 )
 
-// Paused passes a pause, or the end of one, on to the watches of a budget, the earliest
+// Paused passes a pause, or the end of a pause, on to the watches of a budget, the earliest
 // start first, so that their callers book anew in that order.
 func (ws *Watches) Paused(p notify.Pause) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+
 	now := time.Now()
-	for len(ws.pastNews) > 0 && (now.Sub(ws.pastNews[0].at) > pastTime || len(ws.pastNews) >= pastMost) {
+	for len(ws.pastNews) > 0 && (now.Sub(ws.pastNews[0].at) > pastTime || len(ws.pastNews) >= maxPast) {
 		ws.forgottenUntil, ws.pastNews = ws.pastNews[0].at, ws.pastNews[1:]
 	}
+
 	ws.pastNews = append(ws.pastNews, pastInvalidation{p, now})
+
 	for _, w := range ws.inOrder(p.Key) {
-		if w.learn(p); p.Lifted() {
+		w.learn(p)
+		if p.Lifted() {
 			w.void.Store(true)
 		}
 		if w.Void() {
@@ -212,7 +208,14 @@ func (ws *Watches) Invalidated(i notify.Invalidation) {
 	}
 }
 
-// Charges returns the charges of some watched start that needs a budget; nil if there is no such
+// inOrder returns the watches of a budget, the earliest start first.
+func (ws *Watches) inOrder(key string) []*Watch {
+	all := slices.Collect(maps.Keys(ws.watches[key]))
+	slices.SortFunc(all, func(a, b *Watch) int { return cmp.Compare(a.At, b.At) })
+	return all
+}
+
+// Charges returns the charges of some watched start that needs a budget, or nil if there is no such
 // start.
 func (ws *Watches) Charges(key string) []store.Charge {
 	ws.mu.Lock()
@@ -223,25 +226,170 @@ func (ws *Watches) Charges(key string) []store.Charge {
 	return nil
 }
 
-// inOrder returns the watches of a budget, the earliest start first.
-func (ws *Watches) inOrder(key string) []*Watch {
-	all := make([]*Watch, 0, len(ws.watches[key]))
-	for w := range ws.watches[key] {
-		all = append(all, w)
+// Confirm reports whether the start may still be used. If the node may have missed a message it asks
+// Redis, as long as ctx and maxWait allow.
+func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	if w.Void() {
+		return false, nil
 	}
-	slices.SortFunc(all, func(a, b *Watch) int { return cmp.Compare(a.At, b.At) })
-	return all
-}
 
-// newsSinceBooking reports whether a message about a watch's budgets was received since its booking
-// was sent, or may have been, and whether one said since then that a pause was lifted.
-func (ws *Watches) newsSinceBooking(w *Watch) (concerned, lifted bool) {
-	concerned = w.Sent.Before(ws.forgottenUntil)
-	for i := len(ws.pastNews) - 1; i >= 0 && !ws.pastNews[i].at.Before(w.Sent); i-- {
-		if p := &ws.pastNews[i]; slices.Contains(w.Keys, p.Key) {
-			concerned = true
-			lifted = lifted || p.Lifted() && p.at.After(w.Sent)
+	if len(w.Keys) > 0 && !w.owner.subs.CompleteSince(w.pausesKnownUntil()) {
+		if err := w.owner.query(ctx, w, maxWait); err != nil {
+			return false, err
 		}
 	}
-	return concerned, lifted
+	return !w.Void(), nil
+}
+
+// pausesKnownUntil returns the time before which all pauses of the watch's budgets are known.
+func (w *Watch) pausesKnownUntil() time.Time {
+	w.owner.mu.Lock()
+	defer w.owner.mu.Unlock()
+	return w.knownUntil
+}
+
+// A query asks Redis for the pauses of the budgets of some watches. Queries are asked in sequence, and
+// callers that ask while a query is on its way share the next query.
+type query struct {
+	keys   map[string]struct{}
+	ctx    context.Context // ends when all callers have left
+	stop   context.CancelFunc
+	failed chan struct{} // closed when a call has failed
+	done   chan struct{}
+	err    error // set when done is closed
+
+	// The lock of the watches guards the rest.
+	callers int
+	fails   int   // how many calls for the query failed
+	last    error // why the last of them failed
+}
+
+// query asks Redis for the pauses of a watch's budgets, and tells all watches over them.
+func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) error {
+	since := time.Now()
+	timeUp, stop := conn.Timeout(ctx, maxWait, since)
+	defer stop()
+	q := ws.joinQuery(w)
+	defer ws.leaveQuery(q)
+
+	var tell func()
+	if observer := outage.From(ctx); observer != nil {
+		tell = func() { observer.StoreAway(ws.conn.Cause(ws.unavailability(q, since))) }
+	}
+	if conn.Await(ctx, since, q.done, timeUp, q.failed, tell) {
+		return q.err
+	}
+
+	return ws.conn.Unavailable(ws.unavailability(q, since), context.Cause(ctx))
+}
+
+// joinQuery adds the budgets of a watch to the next query, and has it asked.
+func (ws *Watches) joinQuery(w *Watch) *query {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+
+	if ws.next == nil || ws.next.ctx.Err() != nil { // ended: all its callers have left
+		ws.next = &query{keys: make(map[string]struct{}), failed: make(chan struct{}), done: make(chan struct{})}
+		ws.next.ctx, ws.next.stop = context.WithCancel(context.Background())
+	}
+
+	for _, key := range w.Keys {
+		ws.next.keys[key] = struct{}{}
+	}
+
+	ws.next.callers++
+
+	if !ws.asking {
+		ws.asking = true
+		go ws.serve()
+	}
+
+	return ws.next
+}
+
+// leaveQuery notes that a caller waits for a query no longer. It ends a query without callers.
+func (ws *Watches) leaveQuery(q *query) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q.callers--
+	if q.callers == 0 {
+		q.stop()
+	}
+}
+
+// unavailability returns why a query has no answer yet, for a caller that waits since a time.
+func (ws *Watches) unavailability(q *query, since time.Time) conn.Unavailability {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return conn.Unavailability{Since: since, Fails: q.fails, Last: q.last}
+}
+
+// serve asks the queries in sequence, until there is none.
+func (ws *Watches) serve() {
+	for {
+		ws.mu.Lock()
+		q := ws.next
+		ws.next, ws.asking = nil, q != nil
+		ws.mu.Unlock()
+		if q == nil {
+			return
+		}
+
+		asked := time.Now()
+		var found []notify.Pause
+		if found, q.err = ws.call(q); q.err == nil {
+			ws.answered(q, found, asked)
+		}
+
+		close(q.done)
+	}
+}
+
+// maxKeys bounds how many budgets one call asks about.
+const maxKeys = 256
+
+// call asks Redis for the pauses of a query's budgets, again and again until Redis answers or the
+// query ends.
+func (ws *Watches) call(q *query) (found []notify.Pause, err error) {
+	for keys := range slices.Chunk(slices.Collect(maps.Keys(q.keys)), maxKeys) {
+		var some []notify.Pause
+		err := ws.conn.Retry(q.ctx, func(err error) { ws.fail(q, err) }, func() (err error) {
+			some, err = ws.ask(q.ctx, keys)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+	}
+	return found, nil
+}
+
+// fail notes why a call for a query failed.
+func (ws *Watches) fail(q *query, err error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q.fails, q.last = q.fails+1, err
+	if q.fails == 1 {
+		close(q.failed)
+	}
+}
+
+// answered passes the pauses that a query found on to all watches over their budgets. asked is when
+// the query was sent: a watch all of whose budgets were in the query knows all pauses before that.
+func (ws *Watches) answered(q *query, found []notify.Pause, asked time.Time) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+
+	for _, p := range found {
+		for w := range ws.watches[p.Key] {
+			w.learn(p)
+			if !slices.ContainsFunc(w.Keys, func(key string) bool { _, ok := q.keys[key]; return !ok }) {
+				w.knownUntil = asked
+			}
+			if w.Void() {
+				w.tell()
+			}
+		}
+	}
 }

@@ -56,15 +56,15 @@ type Outcome struct {
 	Tickets []Ticket
 }
 
-// errUnread says that a call cannot be read.
-var errUnread = errors.New("linecheck: a call that cannot be read")
+// ErrUnread says that a call cannot be read.
+var ErrUnread = errors.New("linecheck: a call that cannot be read")
 
 // Read reads a call of lua/book.lua: the arguments of the command, from the name on, and the
 // reply. It returns nil if the call did nothing, or was done before.
 func Read(args []any, reply string) (c *Call, err error) {
 	defer func() {
 		if recover() != nil { // the call or the reply is shorter than it says
-			c, err = nil, errUnread
+			c, err = nil, ErrUnread
 		}
 	}()
 	out := &numbers{wire.Frame(reply)}
@@ -80,7 +80,7 @@ func Read(args []any, reply string) (c *Call, err error) {
 	r.read(args)
 	r.answers(out)
 	if len(out.rest) > 0 {
-		return nil, errUnread
+		return nil, ErrUnread
 	}
 	return c, nil
 }
@@ -237,7 +237,7 @@ func (r *request) answer(out *numbers, op *Op) {
 		out.skip(2)
 		switch {
 		case o.Callers < 1 || o.Callers > left:
-			panic(errUnread)
+			panic(ErrUnread)
 		case o.State == wire.InLine:
 			out.skip(1)
 			for range out.next() {
