@@ -1,8 +1,8 @@
 -- How the lanes of shares take turns; see lanes.lua.
 --
--- Lanes take turns by start tags (start-time fair queueing). A lane has a finish tag, to which what it is dealt is added,
--- divided by its weight. Dealt is what the cut of a lane moves over. Next is the lane with waiters whose finish tag is the least; of
--- those with the same tag the first in the columns. The virtual time of a class is the tag of what was dealt last, and never more than
+-- Lanes take turns by start tags (start-time fair queueing). To deal a lane room is to move its cut over tickets: it adds their cost, divided
+-- by the lane's weight, to the lane's finish tag. The next turn has the waiting lane with the least finish tag; of lanes with the same tag the
+-- first in the columns. The virtual time of a class is the start tag of the last turn, and never more than
 -- the tag of a lane that waits. A lane that gets its first waiter has a finish tag that is not below the virtual time. So it has no
 -- credit from the time when it was away, and stands behind no lane that was dealt less.
 --
@@ -19,8 +19,8 @@ local COME = 'cuts %.0f %.0f %s%s'
 local move, min, max, floor, ceil = queue.move, min, max, floor, ceil
 local set, table_of = lanes.set, lanes.table_of
 
--- beside returns what is dealt in the other lanes of a class before a caller of a share in lane c, which may be nil, with so much
--- of the lane before it.
+-- beside returns the cost that all lanes of a class except lane c, which may be nil, are dealt before the turn of a caller of a share. The cost
+-- own stands before the caller in its own lane.
 function lanes.beside(q, class, c, share, weight, own)
   local m = q.many
   local C, F, L, O, W, K, v = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.v[class]
@@ -37,10 +37,11 @@ function lanes.beside(q, class, c, share, weight, own)
       end
     end
   end
+
   return sum
 end
 
--- pass_time moves the virtual time of a class on to the start tag of what was dealt, as far as the lanes that wait allow: if it went
+-- pass_time moves the virtual time of a class on to the start tag of a turn, as far as the lanes that wait allow: if the time went
 -- further, a newcomer would stand behind all of them until each was dealt as much.
 local function pass_time(m, class, tag)
   local C, F, L = m.class, m.finish, m.left
@@ -52,31 +53,33 @@ local function pass_time(m, class, tag)
   m.v[class] = max(m.v[class], tag)
 end
 
--- deal adds what a lane is dealt out of its turn to its finish tag.
+-- deal charges a lane for an amount out of its turn.
 local function deal(m, c, amount)
   pass_time(m, c.class, c.finish)
   c.finish = c.finish + floor(amount * UNIT / c.weight)
 end
 
--- complete deals a waiter that came, and waits for room, the rest of what it wants. Else each lane would be dealt a part of what
--- its first waiter wants, and the parts would be used by nobody. What was dealt to it and lapsed counts again, because the lane was dealt
--- other room in its place.
+-- complete deals a waiter that came, and waits for room, the rest of its cost. Otherwise each lane would be dealt a part of the cost of
+-- its first waiter, and nobody could use the parts. The part that was dealt to the waiter and lapsed is charged again, because the lane had its
+-- turn back.
 function lanes.complete(q, c, w, cost, lapsed)
   if lapsed > 0 then
     deal(q.many, c, lapsed)
   end
+
   local stop = w.ticket + cost
   if w.ticket ~= FRONT and w.ticket < c.cut and stop > c.cut then
     local passed = move(c, min(stop, c.joined) - c.cut)
     c.offered = c.offered + passed
     deal(q.many, c, passed)
   end
+
   c.step, c.since = 0, now -- its callers live
   lanes.settle(q, c)
 end
 
--- leave notes what it means for the turns of lanes that a caller with a ticket starts, or leaves; was is how much of its cost counted. What is
--- below the cut was counted for the lane when it was dealt: of a costly caller that may be a part.
+-- leave charges a lane for a caller with a ticket that starts, or takes the charge back if the caller leaves; was is the part of its cost that
+-- counted. The lane was charged for all tickets below the cut when they were dealt: of a costly caller that may be a part.
 function lanes.leave(q, c, w, s, was, starts)
   local cost = s.each
   local dealt = w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket))
@@ -94,7 +97,7 @@ function lanes.leave(q, c, w, s, was, starts)
   end
 end
 
--- refund takes back what a start counted for a lane.
+-- refund takes back the charge for a start.
 function lanes.refund(q, c, cost)
   c.finish = max(min(c.finish, q.many.v[c.class]), c.finish - floor(cost * UNIT / c.weight))
   q.many.finish[c.index] = c.finish
@@ -138,7 +141,7 @@ function lanes.is_left(q, class)
   return false
 end
 
--- offer deals the lanes of a class so much room, by their turns: those with the same tag one after the other. A turn is the least cost of the
+-- offer deals an amount of room to the lanes of a class, by their turns: lanes with the same tag one after the other. A turn is the least cost of the
 -- lane's waiters: complete adds the rest when a waiter comes that costs more, and no waiter is dealt room before the turn of its start tag.
 -- Where there is much room for a few lanes, more is dealt at once, and to a lane whose waiters did not come its step, once.
 local function offer(q, m, class, amount, active)
@@ -159,9 +162,11 @@ local function offer(q, m, class, amount, active)
         end
       end
     end
+
     if size == 0 then
       break
     end
+
     local most = size == 1 and min(amount, ceil((next_tag - tag) * W[first[1]] / UNIT)) or 0
     for k = 1, size do
       local c = amount > 0 and table_of(m, first[k])
@@ -178,7 +183,7 @@ local function offer(q, m, class, amount, active)
   pass_time(m, class, start)
 end
 
--- call offers the lanes of a class what room there is within the horizon. It returns how much is offered then, and whether a
+-- call offers the lanes of a class the room within the horizon. It returns how much is offered then, and whether a
 -- waiter should hurry. Offers lapse when their waiters have been told of them and do not come. A lane whose offers have lapsed claims no room
 -- until one of its waiters comes. It is dealt what lapsed again in its turn, as all lanes are, and twice as much each time.
 function lanes.call(r, u, q, class, now, taken)
@@ -186,11 +191,14 @@ function lanes.call(r, u, q, class, now, taken)
   if m.sum[class] <= 0 then
     return 0, false
   end
+
   local C, L, O, S, H, P = m.class, m.left, m.offered, m.since, m.holds, m.step
   local reserve, horizon = min(limits.reserve, u.n - 1), limits.horizon
   local soon = turn.units(u, reserve, now + floor(horizon / 3)) > 0
   local lapse, slow, open, claimed, hurry, active = max(ASK_SOON, floor(horizon / 4)), r.paused > 0, nil, 0, false, 0
   local held = now + queue.MOST_HELD
+
+  -- Of each lane: since when could a waiter that has not come have started, and has its offer lapsed?
   for i = 1, #C do
     if C[i] == class and (L[i] > 0 or O[i] > 0) then
       if H[i] > held then
@@ -232,6 +240,8 @@ function lanes.call(r, u, q, class, now, taken)
       hurry, active = hurry or near, active + 1
     end
   end
+
+  -- Room that nobody claims is offered.
   local amount = turn.units(u, reserve, now + horizon) - taken - claimed
   if amount > 0 then
     offer(q, m, class, amount, active)
@@ -240,6 +250,7 @@ function lanes.call(r, u, q, class, now, taken)
       claimed = claimed + (C[i] == class and P[i] == 0 and O[i] or 0)
     end
   end
+
   return claimed, hurry
 end
 
@@ -253,11 +264,13 @@ function lanes.tell(r, q, channel)
     end
     gone = gone or flags >= HOLES
   end
+
   if not (q.hurry or q.event or gone) then
     return 0
   elseif #news == 0 then
     return 1
   end
+
   local cuts = {}
   for k, i in ipairs(news) do
     local c = table_of(m, i)
@@ -265,12 +278,13 @@ function lanes.tell(r, q, channel)
     set(m, c)
     cuts[k] = string.format('%.0f %.0f %.0f ', c.class, c.share, c.cut)
   end
+
   redis.pcall('PUBLISH', channel, string.format(COME, q.id, #news, table.concat(cuts), r.key))
   return 2
 end
 
--- turns is queue.turns, and returns what to say of the lanes of shares that this call is about. Where lanes are
--- served evenly, a lane's first waiter starts when the others have been dealt as much as their weights allow until its tag.
+-- turns is queue.turns, and returns the parts of the answer about the lanes that this call touched. Where lanes are
+-- served evenly, a lane's first waiter starts when all lanes have been dealt up to its tag, by their weights.
 function lanes.turns(q, u, now)
   local m, first, last, soon, told = q.many, {0, 0, 0}, {0, 0, 0}, nil, {}
   local C, L, O, W = m.class, m.left, m.offered, m.weight
@@ -282,19 +296,22 @@ function lanes.turns(q, u, now)
         rest, offered, weights = rest + L[i], offered + O[i], weights + (L[i] > 0 and W[i] or 0)
       end
     end
+
     local reserve, from, to, least = min(q[class].reserve, u.n - 1), 0, 0, all - rest + 1
     if rest > 0 then
       from, to = turn.at(u, reserve, now, 1, least) - now, turn.at(u, reserve, now, 1, all) - now
     end
+
     if not soon and m.sum[class] > 0 then
       soon = offered > 0 and turn.at(u, reserve, now, 1, 1) - now or from
     end
+
     local function at(rank)
       rank = min(all, max(least, rank))
       return from + (all > least and floor((to - from) * (rank - least) / (all - least)) or 0)
     end
 
-    -- ranked returns what is dealt until a tag. Rounds have their weight in turn, and not all at once.
+    -- ranked returns the cost that is dealt until a tag. Rounds have their weight in turn, and not all at once.
     local function ranked(tag)
       if m.rounds == 0 then
         return floor(max(0, tag - m.v[class]) * weights / UNIT)
@@ -307,6 +324,7 @@ function lanes.turns(q, u, now)
       end
       return sum
     end
+
     for i, c in pairs(m.open) do
       if c.class == class and (i > CLASSES or L[i] > 0 or c.news) then
         local a, b = 0, 0
@@ -322,8 +340,10 @@ function lanes.turns(q, u, now)
         end
       end
     end
+
     before = all
   end
+
   return first, last, soon or 0, told
 end
 

@@ -18,7 +18,7 @@
 --   passed    by class: the virtual time when the line was read, counted in the same way
 --   rounds    how many lanes are rounds
 --   more      how many bytes the known tags and the rounds take
---   base      the ticket of a new lane: not below those of lanes that were forgotten
+--   base      the ticket of a new lane: not below any ticket of a lane that was forgotten
 --   v         the tag of each class. Stored finish tags are counted from it
 --   sum       by class: what waits in all its lanes
 --   class, share, weight, cost  of each lane: the weight of the last caller that came, and the least cost since callers began to wait
@@ -26,7 +26,7 @@
 --   flags     NEWS if the cut was not published, and HOLES if the lane has some
 --   rest      the text; false if the lane is a table
 --   open      the tables, by index
---   found     by class: those that were looked for, by share
+--   found     by class: the tables of lanes that were looked for, by share
 --
 -- needs: frame (now), queue (queue, queue.left, queue.unused), row (MAX_SHARED, MOST_KNOWN, ROUND_SIZE), served (served_of, served.read,
 --     served.pack, served.of)
@@ -110,15 +110,18 @@ local function table_of(m, i)
   if c then
     return c
   end
+
   local sound, v = pcall(numbers_of, m.rest[i])
   if not sound then
     v = {m.base + m.left[i], 0, 0}
   end
+
   local joined, gone, holes = v[1], 0, {}
   for h = 4, #v, 3 do
     holes[#holes + 1] = {joined - v[h], joined - v[h + 1], v[h + 2]}
     gone = gone + v[h + 2]
   end
+
   local cut = joined - m.left[i] - gone
   c = {joined = joined, cut = cut, offered = m.offered[i], since = m.since[i], step = m.step[i],
     told = m.flags[i] % HOLES == NEWS and FRONT or cut, holds = m.holds[i], round = v[2], lapsed = joined - v[3], holes = holes,
@@ -135,7 +138,7 @@ local function text_of(c)
   end
   return cmsgpack.pack(unpack(v))
 end
--- read makes a line of what is stored.
+-- read makes a line of its stored form.
 function lanes.read(r, v)
   local q, m, columns = {id = v[2], began = v[3]}, empty(v[4]), v[6]
   local size = #v[7]
@@ -143,6 +146,7 @@ function lanes.read(r, v)
   for _, x in ipairs({v[2], v[3], v[4]}) do
     assert(x % 1 == 0 and x <= MAX_NUMBER and x >= -MAX_NUMBER)
   end
+
   for k, name in ipairs(COLUMNS) do
     local column = columns[k]
     assert(#column == size)
@@ -152,13 +156,16 @@ function lanes.read(r, v)
         error('no number of a lane')
       end
     end
+
     m[name] = column
   end
+
   m.known, m.passed = v[5][8] or '', {v[5][9] or 0, v[5][10] or 0, v[5][11] or 0}
   assert(#m.known % 8 == 0 and #m.known <= 8 * MOST_KNOWN)
   for i = CLASSES + 1, size do
     m.rounds = m.rounds + (m.share[i] >= FIRST_ROUND and 1 or 0)
   end
+
   m.more = #m.known + ROUND_SIZE * m.rounds
   m.rest, m.full = v[7], served.read(m, v[8], r.lined) - m.more > MOST_LINED
   for i = 1, size do
@@ -167,6 +174,7 @@ function lanes.read(r, v)
     m.since[i] = since > 0 and v[3] + since or 0
     assert(m.weight[i] >= 1 and m.cost[i] >= 1 and m.left[i] >= 0 and m.offered[i] >= 0)
   end
+
   q.many, q.callers = m, v[5][2 * CLASSES + 1]
   assert(not q.callers or q.callers % 1 == 0 and q.callers >= 0)
   for k = 1, CLASSES do
@@ -175,6 +183,7 @@ function lanes.read(r, v)
     assert(c.share == 0 and c.class == k and c.horizon % 1 == 0 and c.horizon >= 0 and c.horizon <= MAX_NUMBER)
     q[k] = c
   end
+
   return q
 end
 -- is_idle reports whether the lane at an index can be forgotten.
@@ -212,6 +221,7 @@ local function text(q, m)
       kept[#kept + 1] = i
     end
   end
+
   kept = kept or every(#L)
   local columns, began, finish, since, rest, list, limits = {}, q.began, {}, {}, {}, {}, {}
   for j = 1, #kept do
@@ -220,13 +230,16 @@ local function text(q, m)
     since[j] = S[i] > 0 and max(1, S[i] - began) or 0
     rest[j], list[j] = m.rest[i] or text_of(m.open[i]), served.of(m, i)
   end
+
   for k, name in ipairs(COLUMNS) do
     columns[k] = #kept == #L and m[name] or pick(m[name], kept)
   end
+
   columns[5], columns[8] = finish, since
   for k = 1, CLASSES do
     limits[2 * k - 1], limits[2 * k] = q[k].reserve, q[k].horizon
   end
+
   limits[2 * CLASSES + 1] = q.callers
   if m.known ~= '' then
     limits[7], limits[8] = q.callers or false, m.known
@@ -234,11 +247,12 @@ local function text(q, m)
       limits[8 + k] = (m.passed[k] + m.v[k]) % (TAG_PART * MOST_TAG)
     end
   end
+
   m.more = #m.known + ROUND_SIZE * m.rounds
   return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, list)
 end
 
--- squeeze makes one hole of all those of a lane, from the cut on: which tickets are gone is a guess.
+-- squeeze makes one hole of all holes of a lane, from the cut on: which tickets are gone is a guess then.
 local function squeeze(m)
   for i = 1, #m.share do
     local c = table_of(m, i)
@@ -260,12 +274,13 @@ function lanes.write(r, q)
   return #all <= MAX_SHARED + q.many.more and all or ''
 end
 
--- find returns the lane of a share in a class; nil if there is none.
+-- find returns the lane of a share in a class, or nil.
 function lanes.find(q, class, share)
   local m = q.many
   if share == 0 then
     return q[class]
   end
+
   local known = m.found[class][share]
   if not known then
     local C, S = m.class, m.share
@@ -277,6 +292,7 @@ function lanes.find(q, class, share)
       end
     end
   end
+
   return known
 end
 
@@ -329,7 +345,7 @@ local function set_known(m, class, share, tag)
   m.known = string.sub(m.known, 1, at - 1) .. name .. value .. string.sub(m.known, at + 8)
 end
 
--- give_back takes back what a turn counted for a share without a lane.
+-- give_back takes back the charge of a turn for a share without a lane.
 function lanes.give_back(q, class, share, weight, cost)
   local m = q.many
   if m.known ~= '' and find_known(m, class, share) then
@@ -341,7 +357,7 @@ end
 function lanes.is_round(c) return c.share >= FIRST_ROUND end
 
 -- round_for returns the round for a caller whose turn comes at a tag: that of the tag if there is one, a new one if there are not too many, and
--- else the last one before the tag.
+-- otherwise the last round before the tag.
 local function round_for(q, class, tag)
   local m, before, after, count, used = q.many, nil, nil, 0, {}
   for i = CLASSES + 1, #m.share do
@@ -356,6 +372,7 @@ local function round_for(q, class, tag)
       end
     end
   end
+
   local near = before or after
   if near and (m.finish[near] == tag or count >= MOST_ROUNDS and before or count >= MOST_ROUNDS + SPARE_ROUNDS) then
     return table_of(m, near)
@@ -365,6 +382,7 @@ local function round_for(q, class, tag)
   while used[share] do
     share = share + 1
   end
+
   local c = queue.unused()
   c.joined, c.cut, c.told, c.lapsed, c.round = m.base, m.base, m.base, m.base, m.base > 1 and now or 0
   push(m, c, class, share)
@@ -384,6 +402,7 @@ function lanes.lane_for(q, class, share, weight, cost)
   if c then
     return c
   end
+
   local tag, step = lanes.bid(q, class, share), max(1, floor(cost * UNIT / weight))
   if is_full(m) then
     -- Tags on a grid, so that callers of many shares have one round.
@@ -403,6 +422,7 @@ function lanes.join(q, class, share, weight, cost)
   if not q.many then
     lanes.begin(q)
   end
+
   local m, c = q.many, lanes.lane_for(q, class, share, weight, cost)
   if lanes.is_round(c) then
     -- The callers of a round have the weight of their shares together, and no more than all known shares.
@@ -415,6 +435,7 @@ function lanes.join(q, class, share, weight, cost)
     end
     c.weight = weight
   end
+
   c.cost = left(c) > 0 and min(c.cost, cost) or cost
   m.weight[c.index], m.cost[c.index] = c.weight, c.cost
   return c

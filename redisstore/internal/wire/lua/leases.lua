@@ -53,6 +53,7 @@ local function read_slots(key, raw)
   for _, x in ipairs(v) do
     assert(type(x) == 'string' or math.abs(x) <= MAX_NUMBER)
   end
+
   local slots = {key = key, generation = v[1], count = v[2], last = v[3] + v[4], lost = v[7] == 1, ban = v[8] + 0,
     probe = v[9] + 0, times = v[10] + 0, stored = {ends = v[5], age = v[6], nodes = {}}}
   local i = 11
@@ -67,6 +68,7 @@ local function read_slots(key, raw)
     i = stop
     slots.stored.nodes[#slots.stored.nodes + 1] = m
   end
+
   return slots, v[3]
 end
 
@@ -125,6 +127,7 @@ local function report(slots, id, seed)
   if clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count and slots.passed > ago + STALL then
     elapse(slots, ago) -- it was written since: the clock was set forward
   end
+
   check_generation(slots, generation, writes, seed)
   newest = max(newest, last, slots.last)
   local called = {}
@@ -141,11 +144,13 @@ local function report(slots, id, seed)
       table.remove(slots.nodes, i)
     end
   end
+
   for i = 1, size do
     local arrival, cost, reserve, behind
     arrival, cost, reserve, behind, cursor = struct.unpack('<dddd', frame, cursor)
     m.line[i] = {arrival = arrival, cost = cost, reserve = reserve, behind = behind, called = called[arrival]}
   end
+
   slots.nodes[#slots.nodes + 1], slots.own = m, m
   slots.taken = slots.taken + count(m)
   return true
@@ -165,6 +170,7 @@ local function shorten(m)
       last[w.reserve].behind = last[w.reserve].behind + w.cost + w.behind
     end
   end
+
   m.line = line
 end
 
@@ -176,11 +182,13 @@ local function save_slots(slots)
     slots.ends = 0 -- that is forgotten
     penalty.forgive(slots)
   end
+
   local v = {slots.generation, slots.count, slots.seen, slots.last - slots.seen, slots.ends, slots.age,
     slots.lost and 1 or 0, slots.ban, slots.probe, slots.times}
   if slots.own then
     shorten(slots.own)
   end
+
   for _, m in ipairs(slots.nodes) do
     if m.held > 0 or #m.line > 0 then
       local k = #v
@@ -191,6 +199,7 @@ local function save_slots(slots)
       end
     end
   end
+
   redis.call('SET', slots.key, cmsgpack.pack(v), 'PX',
     string.format('%.0f', ceil((max(slots.ends + penalty.remembered(slots), LEASE) + IDLE) / 1000)))
 end

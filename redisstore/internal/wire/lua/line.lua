@@ -13,8 +13,8 @@ local read_tickets, stand, quit, renew, started, keep_behind
 do
 local WAITS, PASSED, HAD = queue.WAITS, queue.PASSED, queue.HAD
 
--- read_tickets reads what a caller has: for each charge its place in the line, which may
--- be another by now.
+-- read_tickets reads the tickets of a caller, by charge. The line that gave a ticket may have ended
+-- since.
 function read_tickets(count)
   local by_charge = {}
   for _ = 1, count do
@@ -25,8 +25,8 @@ function read_tickets(count)
   return by_charge
 end
 
--- ticket_of returns what a caller has in the line of a search, nil if nothing, that line, and the caller's lane, nil if there
--- is none. A ticket of a lane that was forgotten is void: nobody waits there.
+-- ticket_of returns the caller's ticket in the line of a search, the line, and the caller's lane. Each is nil if it does not
+-- exist. A ticket of a lane that was forgotten is void.
 local function ticket_of(want, s)
   local w, q = want.tickets[s.index], queue.of(s.row)
   local has = w and q and w.id == q.id
@@ -34,10 +34,10 @@ local function ticket_of(want, s)
   return has and c and w.ticket < c.joined and w or nil, q, c
 end
 
--- held_by returns the search whose line a caller has to stand in, and when it will have its
--- turn there; nil if nothing keeps it. Then it returns a time that no start is earlier than, and the
--- charge that set it, 0 if none did. One that had its turn in a row, and finds that another
--- is near no more where it had its turn before, might never find both near. So it has the
+-- held_by returns the search whose line a caller has to stand in, or nil, and when the caller will have its
+-- turn there. Then it returns the earliest time of a start, and the index of the
+-- charge that set that time, or 0. A caller that had its turn in one row and waits in a second one may find the start in the
+-- first row far away again, and so on for ever. So it gets the
 -- first start that is possible in both: one such start at a time in each row.
 local function held_by(list, want, from)
   local held, turn_at
@@ -88,6 +88,7 @@ local function held_by(list, want, from)
       end
     end
   end
+
   return held, turn_at, least, by
 end
 
@@ -100,15 +101,18 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     local rank = q and queue.behind(q, want.class, s.share, s.weight, s.each * callers) or s.each * callers
     t_last = max(t_last, turn.at(s.rule, s.reserve, now, s.each, rank))
   end
+
   if t_last - now > max_wait then
     callers, t_last = 1, turn_at -- the others are asked one by one
   end
+
   for _, o in ipairs(list) do
     local w, q, c = ticket_of(want, o)
     if w and o ~= s and w.ticket < c.cut then
       queue.pass(q, c, w, o.each)
     end
   end
+
   local w, q, c = ticket_of(want, s)
   if not w then
     w = {state = WAITS, round = 0}
@@ -121,31 +125,38 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
         callers, t_last = stood, turn_at
       end
     end
+
     w.id, w.share = q.id, c.share or 0
     want.tickets[s.index] = w
   end
+
   c.furthest = max(c.furthest or 0, turn_at)
   if w.state == HAD or w.state ~= PASSED and w.ticket < c.cut then
     queue.count(q, c, w, s.each, now)
     q[want.class].reserve, q[want.class].horizon = s.reserve, want.horizon
   end
+
   if w.ticket < c.cut then
     if s.each > 1 then
       queue.hold(q, c, now, min(max(ASK_LEAST, floor((turn_at - now) / 2)), ASK_LAST))
     end
+
     c.stood = (c.stood or 0) + s.each
   end
+
   answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > s.from and s.row.paused or 0)
   local count, told = 0, {}
   for k, t in pairs(want.tickets) do
     count = count + 1
     told[#told + 1] = struct.pack('<dddddd', k, t.id, t.ticket, t.state, t.round, t.share)
   end
+
   answer('<dd', t_last, count)
   out[#out + 1] = table.concat(told)
   if want.fresh then
     want.tickets = {} -- the next of them has others
   end
+
   return callers
 end
 
@@ -166,7 +177,7 @@ function quit(list, want, starts, many)
   end
 end
 
--- renew keeps the room of one whose turn has come and that waits for more, for so long.
+-- renew keeps the offer of a waiter that came and waits for more room than there is, for a length of time.
 function renew(list, want, length)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
@@ -176,8 +187,8 @@ function renew(list, want, length)
   end
 end
 
--- started notes a start that was waited for: others of its class, and those of the lesser
--- ones, keep behind it in the row that held it, the next of equal callers as well. One beyond the horizon is the only one.
+-- started notes a start that was waited for. Callers of its class and of lower classes
+-- keep behind it in the row that held it, the next of equal callers as well. A start beyond the horizon is the row's pin.
 function started(list, want, held, t, from)
   for _, s in ipairs(list) do
     local f = 't' .. floor(want.class) -- Lua 5.4 has 1.0 of a number of a frame
@@ -235,6 +246,7 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, 
   if max_wait > 0 and t - now <= max_wait then
     return 0
   end
+
   answer(FIVE, callers, REFUSED, t, held, paused)
   quit(list, want)
   return callers
@@ -248,14 +260,17 @@ function stand(list, want, claims, callers, arrival, from, max_wait)
   if need or not s then
     return 0, need, least, by
   end
+
   if #claims > 0 and arrival > 0 then
     leave_line(claims, arrival)
   end
+
   local refused
   refused, need = refuse(list, want, claims, s, callers, turn_at, max_wait, least, by)
   if refused > 0 or need then
     return refused, need
   end
+
   return line_up(list, want, s, callers, turn_at, max_wait)
 end
 end

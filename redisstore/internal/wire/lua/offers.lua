@@ -13,8 +13,8 @@ queue.LAPSE, queue.MOST_HELD = LAPSE, 61000000
 local DITHER = 0.618034 -- multiples of the golden ratio have fractions that are spread evenly
 local SPARE, MOST_HELD = 1000000, queue.MOST_HELD
 
--- before returns what goes before a waiter whose turn has come, as far as one can tell: they
--- are served in the order of their tickets.
+-- before returns the cost that goes before a waiter whose turn has come. It is a guess: waiters
+-- are taken to come in the order of their tickets.
 function queue.before(c, w)
   local stood = c.stood or 0
   if w.ticket == FRONT or w.state == queue.HAD then
@@ -24,9 +24,9 @@ function queue.before(c, w)
 end
 
 -- hole notes that a ticket of a cost is given back. A ticket inside a range of which a part is gone is counted there. If there are too many
--- ranges, two neighbours become one: those whose tickets in between, of which nobody knows any more which are gone, are the fewest. So all
--- ranges stay small beside the line. If near neighbours were joined, one range would grow over the whole line: callers who left long ago
--- would count among those who came last, and the cut would pass what is gone as if it waited.
+-- ranges, two neighbours become one: the two with the fewest waiters in their joint range, because nobody knows from then on which of its tickets
+-- are gone. So all ranges stay small beside the line. If the nearest neighbours were joined, one range would grow over the whole line: callers who
+-- left long ago would count among the last that came, and the cut would pass tickets that are gone as if their owners waited.
 local function hole(c, ticket, cost)
   local from, to, H, i = ticket, min(ticket + cost, c.joined), c.holes, 1
   while H[i] and H[i][2] <= from do
@@ -38,6 +38,7 @@ local function hole(c, ticket, cost)
     local h = table.remove(H, i)
     from, to, gone = min(from, h[1]), max(to, h[2]), gone + h[3]
   end
+
   table.insert(H, i, {from, to, min(gone, to - from)})
 
   while #H > MOST_HOLES do
@@ -53,8 +54,8 @@ local function hole(c, ticket, cost)
   end
 end
 
--- counted returns how much of a ticket's cost counts among what is offered, or is left: all
--- of it, but what lapsed.
+-- counted returns the part of a ticket's cost that counts as offered or left: all
+-- of it, except the part that lapsed.
 local function counted(c, w, cost)
   if w.state == COUNTED and w.round == c.round then
     return cost
@@ -70,20 +71,22 @@ function queue.count(q, c, w, cost, now)
   if missing == cost then
     queue.joined(q, 1)
   end
+
   local lapsed = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT and missing or 0
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
   if missing > 0 and c.since == 0 then
     c.since = now
   end
+
   if q.many then
     lanes_of().complete(q, c, w, cost, lapsed)
   end
 end
 
--- take_out takes a ticket out of what is offered and of what is left. How much there is after
--- that is known, but not which tickets are gone where holes were joined. What is offered to a
--- waiter that is gone is never taken, and keeps the others waiting until it lapses. So what was
--- guessed too much is taken back.
+-- take_out takes a ticket out of the costs that are offered and left. Their sum after
+-- that is known, but not which tickets are gone where holes were joined. An offer to a
+-- waiter that is gone is never taken, and keeps all waiters waiting until it lapses. So the part of
+-- the offers that was guessed too large is taken back.
 local function take_out(c, w, cost)
   local there = max(0, left(c) + c.offered - counted(c, w, cost))
   if w.ticket >= c.cut then
@@ -99,6 +102,7 @@ local function take_out(c, w, cost)
       H[1][1], H[1][3] = c.cut, min(H[1][3], H[1][2] - c.cut)
     end
   end
+
   local more = max(0, left(c) + c.offered - there)
   local lost = min(more, c.offered)
   c.offered, more = c.offered - lost, more - lost
@@ -108,26 +112,31 @@ local function take_out(c, w, cost)
   end
 end
 
--- leave ends what one with a ticket had in a lane: it starts, or leaves. Its search is s.
+-- leave takes a waiter with a ticket out of a lane: it starts, or gives up. Its search is s.
 function queue.leave(q, c, w, s, starts)
   local cost = s.each
   if not starts then
     q.event = true
   end
+
   local was = counted(c, w, cost)
   if q.many then
     lanes_of().leave(q, c, w, s, was, starts)
   end
+
   queue.joined(q, was > 0 and -1 or 0)
   if was > 0 then
     take_out(c, w, cost)
   end
+
   if starts then
     c.step, c.holds, c.since = 0, 0, now -- they take what they are offered
   end
+
   if left(c) <= 0 then
     c.cut, c.holes = c.joined, {}
   end
+
   queue.settle(q, c)
 end
 
@@ -138,7 +147,7 @@ function queue.hold(q, c, now, length)
   queue.settle(q, c)
 end
 
--- pass notes that a waiter whose turn has come waits in another line.
+-- pass notes that a waiter whose turn has come waits in the line of a different budget.
 function queue.pass(q, c, w, cost)
   if counted(c, w, cost) > 0 then
     take_out(c, w, cost)
@@ -160,6 +169,7 @@ function queue.free(r)
   if q.many then
     lanes_of().free(q)
   end
+
   for k = 1, q.many and 0 or CLASSES do
     local c = q[k]
     if c.told < c.cut and not q.freed then
@@ -167,10 +177,11 @@ function queue.free(r)
     end
     c.holds, c.told = 0, FRONT
   end
+
   q.event, q.freed = true, true
 end
 
--- move takes the cut over so much that waits, and returns over how much it went.
+-- move takes the cut over waiters whose cost is the amount, and returns the cost that the cut passed.
 local function move(c, amount)
   local passed, H = 0, c.holes
   while passed < amount and c.cut < c.joined do
@@ -192,18 +203,20 @@ local function move(c, amount)
       end
     end
   end
+
   return passed
 end
 queue.move = move
 
--- call offers what room there is within the horizon, High first. Waiters
--- that did not come in time may never come: then the cut goes further each time, and they
+-- call offers the room within the horizon, High first. What is offered and not taken is at most the room within the horizon when it was offered.
+-- Waiters that were told and did not come in time may never come: then their offer lapses, and the cut goes further each time. They
 -- may still come.
 function queue.call(r, u, now)
   local q = queue.of(r)
   if not q then
     return
   end
+
   local taken, hurry = 0, false
   q.began = min(q.began, now)
   for k = 1, CLASSES do
@@ -247,6 +260,7 @@ function queue.call(r, u, now)
       end
     end
   end
+
   q.hurry = hurry
 end
 end
@@ -256,13 +270,14 @@ do
 local left, CLASSES = queue.left, queue.CLASSES
 local COME = 'come %.0f %.0f %.0f %.0f %s'
 
--- turns returns in how long the first waiter of each class without an offer will have its
--- turn, and the last; 0 if there is none. It also returns when the first of all that wait may start.
+-- turns returns in how long the first and the last waiter of each class that have no offer will have their
+-- turn. Zero means that there is no such waiter. It also returns when the first of all waiters may start.
 function queue.turns(r, u, now)
   local q, first, last, soon = r.queue, {0, 0, 0}, {0, 0, 0}, nil
   if q.many then
     return lanes_of().turns(q, u, now)
   end
+
   for k = 1, CLASSES do
     local waits, reserve = left(q[k]), min(q[k].reserve, u.n - 1)
     if waits > 0 then
@@ -273,12 +288,13 @@ function queue.turns(r, u, now)
       soon = q[k].offered > 0 and turn.at(u, reserve, now, 1, 1) - now or first[k]
     end
   end
+
   return first, last, soon or 0
 end
 
--- tell publishes whose turn it is, if waiters may not know: there is room so soon that none
--- should sleep, or some have left, so that the guesses of the others are too late. It returns
--- 2 if there was anything new, 1 if it is worth asking again soon, and else 0.
+-- tell publishes whose turn it is, if waiters may not know: there is room within a third of the horizon,
+-- or callers have left, so that the guesses of waiters behind them are too late. It returns
+-- 2 if there was anything new, 1 if it is worth asking again soon, and otherwise 0.
 function queue.tell(r, channel)
   local q = r.queue
   if not q then
@@ -286,19 +302,23 @@ function queue.tell(r, channel)
   elseif q.many then
     return lanes_of().tell(r, q, channel)
   end
+
   local news, gone = false, false
   for k = 1, CLASSES do
     news = news or q[k].told < q[k].cut
     gone = gone or #q[k].holes > 0
   end
+
   if not (q.hurry or q.event or gone) then
     return 0
   elseif not news then
     return 1
   end
+
   for k = 1, CLASSES do
     q[k].told = q[k].cut
   end
+
   redis.pcall('PUBLISH', channel, string.format(COME, q.id, q[1].cut, q[2].cut, q[3].cut, r.key))
   return 2
 end

@@ -12,20 +12,20 @@
 --   began           when it was made
 --   event           something was given back, or a waiter left, in this call
 --   freed           something was given back in this call: all waiters whose turn has come are told once more
---   callers         how many wait; nil if a program that does not count them wrote the line
+--   callers         how many wait, or nil if a program that does not count them wrote the line
 --   many            the lanes of shares, nil if the line has never had any: see lanes.lua
 -- and for each class a table c, the lane of the callers without a share
 --   joined, cut     the next ticket, and the first whose turn has not come
---   offered, since  costs below the cut that did not come yet, and since when one of them could start; 0: none can
+--   offered, since  the cost of waiters below the cut that did not come yet, and since when one of them could start. Zero means none can.
 --   step            how far the cut went last because no waiter came
 --   told            the cut that was published last
 --   holds           until then a waiter whose turn has come waits for more room than there is
 --   reserve, horizon  of the last waiter that joined any lane of the class
 --   round, lapsed   when offers lapsed last, and the cut then
---   holes           {from, to, cost}: of the tickets in between so much has left
+--   holes           {from, to, cost}: a range of tickets, and the cost of its callers that have left
 --
 -- The state of a ticket: its owner waits; or its turn has come, and it is counted among the
--- offers since the lapse that its round names; or it passed, and waits in another line; or it
+-- offers since the lapse that its round names; or it passed, and waits in the line of a different budget; or it
 -- had a start.
 --
 -- needs: frame (max, min, floor)
@@ -50,11 +50,13 @@ local function read_queue(r)
   if v[1] == true then
     return lanes_of().read(r, v)
   end
+
   for _, x in ipairs(v) do
     if x % 1 ~= 0 or x > MAX_NUMBER or x < -MAX_NUMBER then
       error('no number of a line')
     end
   end
+
   local q, i = {id = v[1], began = v[2]}, 3
   for k = 1, CLASSES do
     if v[i] == 0 then
@@ -74,6 +76,7 @@ local function read_queue(r)
       q[k] = c
     end
   end
+
   q.callers = v[i]
   return q
 end
@@ -109,7 +112,7 @@ function queue.waiting(q, class)
 end
 
 -- callers returns how many callers wait. Offers that nobody takes lapse with their share of the callers, so after those it is a guess, which the
--- costs bound. In a line that a program wrote that does not count callers it is what they cost.
+-- costs bound. In a line that a program wrote that does not count callers it is their cost.
 function queue.callers(q)
   local all = queue.waiting(q, CLASSES)
   return all > 0 and max(1, min(all, q.callers or all)) or 0
@@ -125,7 +128,7 @@ function queue.lapsed(q, offered, all)
   q.callers = q.callers and floor(q.callers * max(0, all - offered) / max(1, all) + 0.5)
 end
 
--- lane returns the lane of a share in a class; nil if there is none.
+-- lane returns the lane of a share in a class, or nil.
 function queue.lane(q, class, share)
   if q.many then
     return lanes_of().find(q, class, share)
@@ -148,6 +151,7 @@ function queue.write(r)
   elseif q.many then
     return lanes_of().write(r, q)
   end
+
   local v = {q.id, q.began}
   for k = 1, CLASSES do
     local c, i = q[k], #v
@@ -163,6 +167,7 @@ function queue.write(r)
       v[i + 1], v[i + 2], v[i + 3] = c.joined - h[1], c.joined - h[2], h[3]
     end
   end
+
   v[#v + 1] = q.callers
   return cmsgpack.pack(v)
 end
@@ -173,6 +178,7 @@ function queue.ahead(q, class, c, ticket)
   if ticket < c.cut then
     return sum
   end
+
   local own = ticket - c.cut
   for _, h in ipairs(c.holes) do
     local from, to = max(h[1], c.cut), min(h[2], ticket)
@@ -180,6 +186,7 @@ function queue.ahead(q, class, c, ticket)
       own = own - floor(h[3] * (to - from) / (h[2] - h[1]))
     end
   end
+
   return sum + c.offered + own + (q.many and lanes_of().beside(q, class, c, c.share, c.weight, own) or 0)
 end
 
@@ -188,15 +195,18 @@ function queue.before_newcomer(q, class, share, weight)
   if share ~= 0 and not q.many then
     lanes_of().begin(q)
   end
+
   if not q.many then
     return queue.waiting(q, class)
   end
+
   local c, own = queue.lane(q, class, share), 0
   local sum = queue.waiting(q, class - 1)
   if c then
     own = queue.left(c)
     sum = sum + own + c.offered
   end
+
   return sum + lanes_of().beside(q, class, c, share, weight, own)
 end
 
@@ -218,8 +228,8 @@ function queue.make(q, class, share, weight, cost)
   return lanes_of().lane_for(q, class, share, weight, cost)
 end
 
--- line_up lets so many of equal cost stand in the lane of a share, and returns the line, the ticket of the first, and the
--- lane, which may be another than that of the share. Of several callers only the first stands in a round.
+-- line_up adds callers of equal cost to the lane of a share, and returns the line, the ticket of the first caller, the
+-- lane, and how many callers stand there. The lane may be a round; then only the first caller stands there.
 function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, seed)
   local q = queue.of(r)
   if not q then
@@ -230,11 +240,13 @@ function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, se
     end
     r.queue = q
   end
+
   local c = q[class]
   if share ~= 0 or q.many then
     c = lanes_of().join(q, class, share, weight, cost)
     many = lanes_of().is_round(c) and 1 or many
   end
+
   local ticket = c.joined
   c.joined = ticket + cost * many
   queue.joined(q, many)

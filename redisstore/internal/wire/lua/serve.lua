@@ -1,4 +1,4 @@
--- Serving one caller after the other, and what is left to do then.
+-- Serving one caller after the other, and the answer for each row and budget of slots.
 --
 -- needs: answer (FIVE, answer), book (seed, budgets, out, finish), bucket (spent), entries (later, book, remove, counts), frame (max, min,
 --     ceil, floor, frame, now), leases (save_slots), line (read_tickets, stand, quit, renew, started, keep_behind), offers (queue.free,
@@ -33,21 +33,23 @@ local function run(list, claims, callers, t)
   return max(1, min(callers, s.fits, floor(left / s.each)))
 end
 
--- start books starts for so many equal callers: for all at the first moment if there is
--- room for all, else for one, or for one run. It returns for how many, or for how many it answered that
--- they are refused, and the calendar boundaries that it needs, if it needs more. No start is
+-- start books starts for equal callers: for all at the first moment if there is
+-- room for all, otherwise for one caller, or for one run. It returns for how many it booked, or refused, and the calendar boundaries that it needs, if it needs more. No start is
 -- earlier than least, which the charge by set.
 local function start(list, claims, callers, arrival, from, max_wait, want, least, by)
   local asked, gate, t, held, paused = from, nil, nil, nil, nil
   if #claims > 0 then
     from, gate = first_open(claims, from, now)
   end
+
   if from > least or gate and from == least and gate < by then -- of those that set it the first counts
     least, by = from, 0
   end
+
   if want.together and least == from and together(list, callers, from) then
     t, held, paused = find(list, from, from, 0)
   end
+
   local many = callers
   if t ~= from then
     many, want.together = 1, false
@@ -56,34 +58,42 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
         weigh(s, s.each)
       end
     end
+
     if want.horizon > 0 and #list == 1 and #claims == 0 then -- stand has found it
       t, held, paused = least, by, by > 0 and list[1].row.paused > asked and list[1].row.paused or 0
     else
       t, held, paused = find(list, asked, least, by)
     end
+
     if not t then
       return 0, held
     end
+
     if callers > 1 and want.horizon > 0 and t > from then
       many = run(list, claims, callers, t)
     end
   end
+
   if held == 0 and gate then
     held, paused = gate, from
   end
+
   if #claims > 0 and arrival > 0 and t > now then
     leave_line(claims, arrival)
   end
+
   if t - now > min(FARTHEST, max_wait) then
     quit(list, want)
     answer(FIVE, callers, REFUSED, t, held, paused)
     return callers
   end
+
   local opens = all_told(list)
   if opens > now and not want.asks_again then
     answer(FIVE, callers, UNSETTLED, opens, held, paused)
     return callers
   end
+
   local state = BOOKED
   if #claims > 0 and t == now then
     local missing, place = acquire(claims, arrival, max_wait > 0, now)
@@ -92,8 +102,10 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
       answer(FIVE, callers, place and WAITING or REFUSED, place or t, missing, 0)
       return callers
     end
+
     state = HELD
   end
+
   answer(FIVE, many, state, t, held, paused)
   for _, s in ipairs(list) do
     if s.shadow then
@@ -104,6 +116,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
       answer('<d', over - t)
     end
   end
+
   for _, s in ipairs(list) do
     local r = s.row
     r.low, r.grown = MAX_NUMBER, 0
@@ -112,10 +125,12 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     r.count = r.count + (s.rule.peak == 0 and 0 or s.cost)
     s.cost, s.start = s.each, (s.alone == t or #list == 1) and t
   end
+
   if want.horizon > 0 then
     started(list, want, held, t, asked)
     quit(list, want, true, many)
   end
+
   return many
 end
 
@@ -127,6 +142,7 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
   if want.horizon > 0 then
     keep_behind(list, want)
   end
+
   while callers > 0 do
     local served, need, least, by = 0, nil, from, 0
     if want.horizon > 0 then
@@ -156,7 +172,7 @@ local function untail(r, t)
   queue.free(r)
 end
 
--- forgo takes back what a start counted for a share, if others wait.
+-- forgo takes back the charge of a start for a share, if callers wait.
 local function forgo(s, class)
   local q = queue.of(s.row)
   local c = q and q.many and queue.lane(q, class, s.share)
@@ -176,20 +192,25 @@ local function settle(s, booked)
   elseif not window(s.rule, booked) then
     return false
   end
+
   local cost, t = s.more, booked
   if cost < s.each then
     untail(s.row, now) -- the room that is given back is for the next start
   end
+
   if not remove(s.row, booked, s) then
     cost = cost - s.each
     t = t + s.each * s.rule.unit -- the rest of the cost lies behind the start, which stays
   end
+
   if s.rule.unit > 0 then
     cost = min(cost, ceil(FARTHEST / s.rule.unit)) -- a higher cost closes the row for no longer
   end
+
   if cost > 0 then
     book(s.row, t, weigh(s, cost))
   end
+
   s.row.count = s.row.count + max(0, s.more - s.each)
   return true
 end
@@ -209,6 +230,7 @@ local function operate(kind, callers, max_wait, booked, arrival, from, list, cla
       end
     end
   end
+
   if kind == RENEW then
     renew(list, want, max_wait)
     answer(FIVE, callers, REFUSED, now, 0, 0)

@@ -2,7 +2,7 @@
 -- decided by it, so a line keeps it only while there is room in the row. Without shares nothing here is made.
 --
 -- The many of lanes.lua has
---   served  a list with a number for each lane, where no number means 0; nil if there is no room
+--   served  a list with a number for each lane, or nil if there is no room. No number means 0.
 --   told    whether the row had such a list when it was read
 --
 -- needs: frame (max, min), queue (queue, queue.lane), row (MAX_SHARED)
@@ -15,18 +15,20 @@ local LEAST_LINED = 3000 -- a line of fewer bytes has room again for what was se
 local function make_served()
 local served = {}
 
--- read takes the list of a line, of so many bytes, as it is stored, and returns how many bytes the line has without it.
+-- read takes the stored list of a line of lined bytes, and returns how many bytes the line has without the list.
 function served.read(m, stored, lined)
   m.told = type(stored) == 'table'
   if not m.told then
     m.served = lined <= LEAST_LINED + m.more and {} or nil
     return lined
   end
+
   assert(#stored == #m.share)
   for _, x in ipairs(stored) do
     assert(x % 1 == 0 and x >= 0 and x <= MAX_COUNT)
     lined = lined - (x < 128 and 1 or x < 65536 and 3 or 5)
   end
+
   m.served = stored
   return lined
 end
@@ -41,12 +43,12 @@ function served.pack(m, line, list)
   return cmsgpack.pack(line)
 end
 
--- of returns what the lane at an index was served; 0 if that is not known.
+-- of returns the cost that the lane at an index was served, or 0 if it is not known.
 function served.of(m, i)
   return m.served and m.served[i] or 0
 end
 
--- count counts what callers of a share start with; below 0: what they give back.
+-- count counts the cost of starts of a share. A cost below 0 is given back.
 function served.count(q, class, share, cost)
   local m, c = q.many, queue.lane(q, class, share)
   if m.served and c then

@@ -33,12 +33,14 @@ function set_aside(slots)
   if slots.taken >= slots.n or awaits_reports(slots) then
     return
   end
+
   local line = {}
   for _, m in ipairs(slots.nodes) do
     for _, w in ipairs(m.line) do
       line[#line + 1] = w
     end
   end
+
   table.sort(line, function(a, b) return a.arrival < b.arrival end)
   for _, w in ipairs(line) do
     if blocks(slots, w) then
@@ -101,29 +103,32 @@ local function leave(slots, arrival)
   end
 end
 
--- hold takes what is claimed.
+-- hold takes the slots of a claim.
 local function hold(s)
   local slots = s.slots
   slots.own.held = slots.own.held + s.cost
   slots.taken = slots.taken + s.cost
 end
 
--- line_up puts a claim in line, for a waiter of that arrival or, if that is 0, one that
+-- line_up puts a claim in line for a waiter of that arrival. An arrival of 0 is a waiter that
 -- arrives now. It returns the arrival: no two waiters of a node have the same.
 local function line_up(s, arrival, now)
   local slots = s.slots
   if arrival == 0 then
     arrival = max(now, newest + 1)
   end
+
   while find(slots, arrival) do
     arrival = arrival + 1
   end
+
   newest = max(newest, arrival)
   slots.last = max(slots.last, arrival)
   local i = #slots.own.line + 1
   while i > 1 and slots.own.line[i - 1].arrival > arrival do
     i = i - 1
   end
+
   table.insert(slots.own.line, i, {arrival = arrival, cost = s.cost, reserve = s.reserve, behind = 0})
   return arrival
 end
@@ -162,6 +167,7 @@ function acquire(claims, arrival, patient, now)
       missing = missing or s
     end
   end
+
   for_each(claims, leave, arrival)
   local stands
   if not missing then
@@ -171,6 +177,7 @@ function acquire(claims, arrival, patient, now)
   elseif patient then
     stands = line_up(missing, arrival, now)
   end
+
   for_each(claims, set_aside)
   return missing and missing.index, stands
 end
@@ -183,6 +190,7 @@ function next_change(slots)
   local function at(left)
     soonest = min(soonest or left, left)
   end
+
   for _, w in ipairs(slots.own.line) do
     if not w.called then
       if awaits_reports(slots) then
@@ -196,6 +204,7 @@ function next_change(slots)
       return soonest or 0
     end
   end
+
   return 0
 end
 
@@ -211,7 +220,7 @@ function ready(slots)
 end
 
 -- tell_called publishes to each other node which of its waiters were called. If the program may not
--- publish, the other nodes hear of it with their next call.
+-- publish, all nodes hear of it with their next call.
 function tell_called(slots, channel)
   local names = {}
   for _, m in ipairs(slots.nodes) do
@@ -222,6 +231,7 @@ function tell_called(slots, channel)
       end
     end
   end
+
   for id, arrival in pairs(names) do
     redis.pcall('PUBLISH', channel .. id, arrival .. ' ' .. slots.key)
   end

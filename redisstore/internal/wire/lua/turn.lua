@@ -19,7 +19,7 @@ local function sliding_turn(u, most, from, rank)
 end
 
 -- paced_turn: they keep a distance, from the last one on that others waited for; a smaller one
--- where the window has room. So much goes before the one that is asked for.
+-- where the window has room. The cost before goes ahead of the waiter that is asked for.
 local function paced_turn(u, from, before)
   local r = u.row
   local pace = u.pace * min(1, later(r, from - u.span) / u.cap)
@@ -51,6 +51,7 @@ local function aligned_turn(u, most, from, rank)
     end
     rank, t, length = rank - max(0, left), stop, stop - start
   end
+
   return t + floor((rank - 1) / most) * length
 end
 
@@ -59,8 +60,8 @@ local function bucket_turn(u, most, from, rank)
   return filled({rule = u, row = u.row, i = 1, j = 1, sum = 0, at = u.row.lost, spent = u.row.level, room = most - rank}, from)
 end
 
--- at returns when a waiter of that cost and reserve starts, not before a time, with so much of the
--- limit before it, its own cost included.
+-- at returns when a waiter of a cost and a reserve starts, not before the time from. Its rank is the cost of all waiters
+-- before it and its own.
 function turn.at(u, reserve, from, cost, rank)
   local r, most = u.row, usable(u, reserve)
   open(r)
@@ -99,12 +100,14 @@ function turn.units(u, reserve, t)
       sum = sum + max(0, floor((min(r.F[i], t) - from) / unit))
       from = max(from, block_end(r, i, unit, u.n))
     end
+
     return sum + max(0, floor((t - from) / unit) + 1)
   elseif u.tokens > 0 then
     local at, spent = r.lost, r.level
     for i = 1, r.size do
       at, spent = add_up(at, spent, r.L[i], r.N[i], u)
     end
+
     spent = max(0, spent - max(0, t - u.jitter - at) * u.tokens)
     return max(0, floor((most * u.micros - spent) / u.micros))
   elseif u.boundaries then
@@ -118,6 +121,7 @@ function turn.units(u, reserve, t)
     end
     return sum
   end
+
   local cycles = floor((t - from) / u.span)
   local counted = later(r, cycles > 0 and min(t - u.span, now) or t - u.span)
   local first, pace = paced_turn(u, from, 0)
