@@ -154,38 +154,6 @@ func (w *Waiter) Restore(b []byte, now int64) bool {
 	return true
 }
 
-// Appointments are until when callers that left with their places have
-// appointments, in microseconds of the store's clock: callers that left for the
-// first time, and callers that came back and left again.
-type Appointments [2]int64
-
-// of returns the end of the appointments of one kind of callers.
-func (a *Appointments) of(again bool) *int64 {
-	if again {
-		return &a[1]
-	}
-	return &a[0]
-}
-
-// Make returns in how long a caller should come again that leaves now, and that
-// was told a wait: behind the appointment before it by the time that the limit
-// takes for the charge.
-func (a *Appointments) Make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
-	tail := a.of(again)
-	at := max(now+Micros(wait), *tail)
-	*tail = at + Micros(Distance(c))
-	return time.Duration(at-now) * time.Microsecond
-}
-
-// Distance returns how long a limit takes for a charge, where starts flow
-// evenly. It is 0 if nobody knows.
-func Distance(c *store.Charge) time.Duration {
-	if n := c.Limit.N(); n > 0 && c.Limit.Per() > 0 {
-		return time.Duration(float64(c.Limit.Per()) * float64(c.Cost) / float64(n))
-	}
-	return 0
-}
-
 // Leave takes a waiter out of the line in which it stands, and ends its turns:
 // it comes, or gives up. The rows are those of its last booking.
 func (q *Request) Leave(w *Waiter) {

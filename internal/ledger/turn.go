@@ -1,10 +1,16 @@
 package ledger
 
-import "slices"
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
 
 // When waiters will have their turn, as far as anybody can tell: if nothing
 // changes. A rank is the sum of the costs up to a caller in its line, its own
-// cost included.
+// cost included. When callers come again that left with their places is at the
+// end of this file.
 
 // farWindows is how many windows of a calendar are looked at one by one.
 const farWindows = 64
@@ -117,4 +123,36 @@ func (s *Search) together(rank int64) int64 {
 	v.rule.cost += more
 	v.rule.room -= more
 	return v.earliest(s.from)
+}
+
+// Appointments are until when callers that left with their places have
+// appointments, in microseconds of the store's clock: callers that left for the
+// first time, and callers that came back and left again.
+type Appointments [2]int64
+
+// of returns the end of the appointments of one kind of callers.
+func (a *Appointments) of(again bool) *int64 {
+	if again {
+		return &a[1]
+	}
+	return &a[0]
+}
+
+// Make returns in how long a caller should come again that leaves now, and that
+// was told a wait: behind the appointment before it by the time that the limit
+// takes for the charge.
+func (a *Appointments) Make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
+	tail := a.of(again)
+	at := max(now+Micros(wait), *tail)
+	*tail = at + Micros(Distance(c))
+	return time.Duration(at-now) * time.Microsecond
+}
+
+// Distance returns how long a limit takes for a charge, where starts flow
+// evenly. It is 0 if nobody knows.
+func Distance(c *store.Charge) time.Duration {
+	if n := c.Limit.N(); n > 0 && c.Limit.Per() > 0 {
+		return time.Duration(float64(c.Limit.Per()) * float64(c.Cost) / float64(n))
+	}
+	return 0
 }

@@ -1,12 +1,14 @@
--- When waiters will have their turn, as far as one can tell: if nothing changes. They may use as much as most of the limit of rule u.
+-- When waiters will have their turn, as far as anybody can tell: if nothing changes. A rank is the sum of the costs up to a waiter in its line, its
+-- own cost included; most is how much of the limit of rule u the waiters may use. The twin is internal/ledger/turn.go. When callers come again that
+-- left with their places is at the end of this file.
 --
 -- needs: bucket (add_up, filled), entries (block_end, later), frame (max, min, floor, now), row (open), rule (window), search (usable)
 -- defines: turn, turn.at, turn.units
 
 local turn = {}
 do
--- sliding: room comes back as entries leave the window, and each window after that is
--- like the one before.
+-- sliding_turn returns the turn in sliding windows: room comes back as entries leave the window, and each window after that is like the window
+-- before.
 local function sliding_turn(u, most, from, rank)
   local r, span = u.row, u.span
   local N, cycles = r.N, floor((rank - 1) / most)
@@ -18,15 +20,15 @@ local function sliding_turn(u, most, from, rank)
   return (i > first and r.L[i - 1] + span or from) + cycles * span
 end
 
--- paced_turn: they keep a distance, from the last one on that others waited for; a smaller one
--- where the window has room. The cost before goes ahead of the waiter that is asked for.
+-- paced_turn returns the turn by the distance alone that waiting starts keep, and that distance for each unit of cost: from the last start behind which
+-- callers waited, with a smaller distance where the window has room. before is the sum of the costs before the waiter.
 local function paced_turn(u, from, before)
   local r = u.row
   local pace = u.pace * min(1, later(r, from - u.span) / u.cap)
   return max(from, r.t1, r.t2, r.t3) + floor(before * pace), pace
 end
 
--- left_in returns how much of the limit a window leaves.
+-- left_in returns how much of a limit of left the starts in a window leave.
 local function left_in(r, left, start, stop)
   for i = 1, r.size do
     if r.L[i] >= start and r.F[i] < stop then
@@ -36,8 +38,8 @@ local function left_in(r, left, start, stop)
   return left
 end
 
--- aligned fills window after window, and believes the last one that it knows to be like
--- all that come after it.
+-- aligned_turn returns the turn in fixed windows: it fills window after window. Windows behind the last known boundaries are taken to be empty, and
+-- as long as the last known window.
 local function aligned_turn(u, most, from, rank)
   local t, length = from, 0
   for _ = 1, FAR_WINDOWS do
@@ -55,17 +57,17 @@ local function aligned_turn(u, most, from, rank)
   return t + floor((rank - 1) / most) * length
 end
 
--- bucket: the level at the last entry before from, then what flows in.
+-- bucket_turn returns the turn in a token bucket: from its level on, when the tokens of all ranks have flowed in.
 local function bucket_turn(u, most, from, rank)
   return filled({rule = u, row = u.row, i = 1, j = 1, sum = 0, at = u.row.lost, spent = u.row.level, room = most - rank}, from)
 end
 
--- at returns when a waiter of a cost and a reserve starts, not before the time from. Its rank is the cost of all waiters
--- before it and its own.
+-- at returns when a waiter of that cost, reserve and rank will start, not before the time from.
 function turn.at(u, reserve, from, cost, rank)
   local r, most = u.row, usable(u, reserve)
   open(r)
   from = max(from, r.paused, r.opens)
+
   if u.unit > 0 then
     if r.size > 0 then
       from = max(from, block_end(r, r.size, u.unit + u.pad, u.n))
@@ -79,17 +81,17 @@ function turn.at(u, reserve, from, cost, rank)
     return from
   end
 
-  -- In the window in which it starts it keeps its distance to the first of that.
+  -- It keeps its distance from the first start of the window in which it starts.
   local first = max(floor((rank - 1) / most) * most + 1, cost)
   return max(sliding_turn(u, most, from, rank), (paced_turn(u, from, rank - cost)), sliding_turn(u, most, from, first) + (rank - first) * u.pace)
 end
 
--- units returns how much of the limit can start up to a time, which is not long from
--- now, if that reserve is left.
+-- units returns how much of the limit can start up to the time t, which is near, if a reserve is left.
 function turn.units(u, reserve, t)
   local r, most = u.row, usable(u, reserve)
   open(r)
   local from = max(now, r.paused, r.opens)
+
   if from > t then
     return 0
   elseif u.peak == 0 then
@@ -129,3 +131,34 @@ function turn.units(u, reserve, t)
   return pace > 0 and max(0, min(room, floor((t - first) / pace) + 1)) or room
 end
 end
+
+-- part: appoint
+-- Says when a caller should come again that leaves with its place. Callers come one by one, as the limit lets them start: see
+-- docs/internals/places.md, and Appointments in internal/ledger/turn.go. The script reads and changes no budget.
+--
+-- KEYS  1 the appointments of a budget
+-- ARGV  1 the time in microseconds, or '' for the server's clock
+--       2 numbers, 8 bytes each: how long the caller would wait, how long the limit takes for its cost, and 1 if it came back and leaves once
+--         more
+--
+-- Result as of book.lua: DONE, now, in how long it should come.
+--
+-- Stored form: two numbers of 8 bytes, until when callers that left for the first time have appointments, and until when callers that came back
+-- have. Both are times of the server.
+--
+-- needs: frame (max, min, ceil, IDLE, frame, now)
+
+local wait, length, again = struct.unpack('<ddd', frame)
+local raw, tails = redis.call('GET', KEYS[1]), {0, 0}
+if raw and #raw == 16 then
+  tails = {struct.unpack('<dd', raw)}
+end
+
+-- The appointment follows the last one of the same kind of callers. The clock may have been set back since that was made.
+local k = again == 1 and 2 or 1
+local at = max(now + wait, min(tails[k], now + FARTHEST))
+tails[k] = at + length
+
+redis.call('SET', KEYS[1], struct.pack('<dd', tails[1], tails[2]), 'PX',
+  string.format('%.0f', ceil((min(max(tails[1], tails[2]) - now, FARTHEST) + IDLE) / 1000)))
+return struct.pack('<ddd', DONE, now, at - now)
