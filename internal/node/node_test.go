@@ -42,6 +42,7 @@ type backend struct {
 	store *node.Store
 	heard node.Heard
 	wake  func()
+	held  chan struct{} // a step that has decided waits until it is closed if it is set
 }
 
 func newWorld(t *testing.T, seed uint64, nodes int) *world {
@@ -121,6 +122,9 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 		told = decide(&t)
 	}
 	require.Equal(b, before, b.store.Memory().String(), "the memory follows what was saved")
+	if b.held != nil {
+		<-b.held
+	}
 	changed, err := t.Changed()
 	require.NoError(b, err)
 	if fate == 2 || fate == 3 {
@@ -425,6 +429,40 @@ func playNodes(t *testing.T, seed uint64) {
 		require.True(t, b.store.Memory().IsEmpty(), "%v", b.store.Memory())
 	}
 	w.checkStarts(all)
+}
+
+// TestP1_NothingIsDeliveredThatIsGivenBack: a step is under way that gives back the start of a caller who comes all the same. The caller gets another one.
+func TestP1_NothingIsDeliveredThatIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, 1)
+		b := w.nodes[0]
+		k := &store.Booking{Charges: budgets[:1], MaxWait: store.AnyWait, Horizon: 50 * time.Millisecond}
+		book := func() store.Grant {
+			g, err := b.store.Book(t.Context(), k)
+			require.NoError(t, err)
+			return g
+		}
+		g := book()
+		for g.Ready == nil {
+			g = book()
+		}
+		<-g.Ready
+		k.Turn = g.Turn
+		require.Equal(t, node.Booked, b.store.StateOf(g.Turn))
+
+		b.held = make(chan struct{})
+		go b.store.Cancel(k, g)
+		synctest.Wait()
+		var again store.Grant
+		go func() { again = book() }()
+		synctest.Wait()
+		require.Zero(t, again, "it waits for the step")
+
+		close(b.held)
+		synctest.Wait()
+		require.True(t, again.OK)
+		require.Equal(t, node.Left, b.store.StateOf(g.Turn))
+	})
 }
 
 // checkStarts: no window of a budget has more starts than its limit.
