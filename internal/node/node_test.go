@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/node"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -483,5 +484,41 @@ func (w *world) checkStarts(all []*visitor) {
 			require.Greater(w, at[i]-at[i-c.Limit.N()], time.Second.Microseconds(), "%s", c.Budget.Policy)
 		}
 		require.Greater(w, len(at), 20)
+	}
+}
+
+// A table is a backend that takes no time: rows that are neither saved nor shared.
+type table struct{ node.Table }
+
+func (t *table) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.Heard, error) {
+	now := time.Now()
+	t.Begin(now.UnixMicro(), now, now, false)
+	decide(&t.Table)
+	return node.Heard{}, nil
+}
+
+func (t *table) Read(context.Context, []ledger.Key, func(node.Rows)) (node.Heard, error) {
+	return node.Heard{}, nil
+}
+
+func (t *table) Listen(func()) (stop func(), err error) { return func() {}, nil }
+
+// BenchmarkBesideMemory is why memstore makes no steps: a start with room, in a step of a backend that takes no time, and in memstore.
+func BenchmarkBesideMemory(b *testing.B) {
+	for name, s := range map[string]store.Store{
+		"step":     node.New(&table{node.NewTable(nil)}, node.Options{Node: ledger.Node{ID: 1, Lease: lease.Microseconds()}}),
+		"memstore": memstore.New(),
+	} {
+		b.Run(name, func(b *testing.B) {
+			c := store.Charge{Budget: store.Budget{Policy: "much", Key: [16]byte{1}}, Limit: store.PerSecond(1_000_000_000), Cost: 1}
+			k := &store.Booking{Charges: []store.Charge{c}}
+			b.ReportAllocs()
+			for b.Loop() {
+				g, err := s.Book(b.Context(), k)
+				if err != nil || !g.OK {
+					b.Fatal(g, err)
+				}
+			}
+		})
 	}
 }
