@@ -26,7 +26,7 @@ import (
 //	                                     fetches the start
 //
 // A caller that needs concurrency slots is never booked: it is summoned, one caller at a time, and takes the slots by itself. If there are none it waits
-// for slots, as a [SlotWaiter]: in line until its arrival is called, then summoned.
+// for slots, as a slotWaiter: in line until its arrival is called, then summoned.
 type State int8
 
 const (
@@ -54,11 +54,11 @@ type Caller struct {
 	grant   store.Grant   // the start of a caller that is booked
 }
 
-// A SlotWaiter is a caller that waits for concurrency slots.
-type SlotWaiter struct {
-	Ready   chan struct{}
-	Booking *store.Booking // as the caller asked
-	Charge  int            // the index of the charge whose slots are missing
+// A slotWaiter is a caller that waits for concurrency slots.
+type slotWaiter struct {
+	ready   chan struct{}
+	booking *store.Booking // as the caller asked
+	charge  int            // the index of the charge whose slots are missing
 }
 
 // State returns the caller's state.

@@ -15,7 +15,7 @@ type memory struct {
 	node     ledger.Node
 	arrivals *ledger.Arrivals
 	line     places[waiter]     // waiters for a start
-	slots    places[SlotWaiter] // waiters for slots
+	slots    places[slotWaiter] // waiters for slots
 	held     map[ledger.Key]holding
 	doubts   int // ops of which it is not known whether rows have them, and the memory does not have yet
 	watches  map[ledger.Key]Watches
@@ -27,7 +27,7 @@ type memory struct {
 func newMemory(o Options, isDead func(node int64) bool) memory {
 	return memory{
 		node: o.Node, arrivals: o.Arrivals, isDead: isDead,
-		line: make(places[waiter]), slots: make(places[SlotWaiter]), held: make(map[ledger.Key]holding),
+		line: make(places[waiter]), slots: make(places[slotWaiter]), held: make(map[ledger.Key]holding),
 		watches: make(map[ledger.Key]Watches), timers: make(map[ledger.Key]*time.Timer),
 	}
 }

@@ -65,7 +65,7 @@ func (st *step) hear(n ledger.News) {
 func (st *step) call(key ledger.Key, arrival int64) {
 	if w := st.slots.at(key, arrival); w != nil {
 		st.slots.put(key, arrival, nil)
-		st.wake = append(st.wake, w.Ready)
+		st.wake = append(st.wake, w.ready)
 	}
 }
 
@@ -217,7 +217,7 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 		if lost(at) {
 			left--
 			w := st.slots.at(key, at)
-			st.change(w.Booking, func(q *ledger.Request) { q.Relist(w.Charge, at) })
+			st.change(w.booking, func(q *ledger.Request) { q.Relist(w.charge, at) })
 		}
 	}
 }
@@ -283,7 +283,7 @@ func (st *step) charge(key ledger.Key) (c store.Charge, ok bool) {
 	}
 
 	for _, w := range st.slots.in(key) {
-		return chargeOf(w.Booking, key), true
+		return chargeOf(w.booking, key), true
 	}
 
 	return c, false

@@ -27,7 +27,7 @@ type step struct {
 	// The drafts: the memory as this step leaves it.
 	touched  []*waiter // waiters that have drafts
 	line     draft[waiter]
-	slots    draft[SlotWaiter]
+	slots    draft[slotWaiter]
 	held     map[ledger.Key]holding // budgets of which callers hold more or less than before
 	resolved int                    // doubts that are over
 
@@ -107,7 +107,7 @@ func (d *draft[W]) save() {
 func newStep(m *memory) step {
 	return step{
 		memory: m, held: make(map[ledger.Key]holding), later: make(map[ledger.Key]time.Duration),
-		line: draft[waiter]{m.line, make(places[waiter])}, slots: draft[SlotWaiter]{m.slots, make(places[SlotWaiter])},
+		line: draft[waiter]{m.line, make(places[waiter])}, slots: draft[slotWaiter]{m.slots, make(places[slotWaiter])},
 	}
 }
 
@@ -343,9 +343,9 @@ func latest(b *store.Booking) time.Duration {
 // standBy sets the Ready of the grant to a request that got a place in the line for slots.
 func (st *step) standBy(q *ledger.Request) {
 	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
-		w := &SlotWaiter{make(chan struct{}), q.Booking, q.Grant.HeldBy}
-		st.slots.put(q.Booking.Charges[w.Charge].Budget.Key, place, w)
-		q.Grant.Ready = w.Ready
+		w := &slotWaiter{make(chan struct{}), q.Booking, q.Grant.HeldBy}
+		st.slots.put(q.Booking.Charges[w.charge].Budget.Key, place, w)
+		q.Grant.Ready = w.ready
 	}
 }
 
