@@ -464,7 +464,7 @@ func callerID[O any](id string, set func(*O, keyFunc)) field[O] {
 	ids := record[keyFunc]{name: "a caller", fields: []field[keyFunc]{
 		must(member(id, "the key of that id", key, func(c *keyFunc, v keyFunc) { *c = v })),
 	}}
-	return member("caller", callerDoc, ids.shape(), set)
+	return member("caller", callerDoc, defined("preset-caller-"+id, ids.shape()), set)
 }
 
 // callerIDs returns the caller field of a preset with two ids. An omitted id is "".
@@ -474,7 +474,7 @@ func callerIDs[O any](a, b string, set func(*O, callerFunc)) field[O] {
 		member(a, "the key of that id", key, func(k *keys, v keyFunc) { k.a = v }),
 		member(b, "the key of that id", key, func(k *keys, v keyFunc) { k.b = v }),
 	}}
-	return member("caller", callerDoc, filled(ids.shape()), func(o *O, k keys) {
+	return member("caller", callerDoc, defined("preset-caller-"+a+"-"+b, filled(ids.shape())), func(o *O, k keys) {
 		set(o, func(r *http.Request) (string, string) { return valueOf(k.a, r), valueOf(k.b, r) })
 	})
 }

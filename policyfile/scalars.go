@@ -12,7 +12,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-var anyText = schema{"type": []any{"string", "number", "boolean"}}
+// anyText is the schema of text: what YAML takes for a number or a boolean is a text, too.
+var anyText = schema{"$ref": "#/$defs/text"}
 
 // limit is a limit as [throttle.ParseLimit] reads it.
 var limit = defined("limit", scalar(`a limit such as "40/s"`, schema{"type": "string"}, throttle.ParseLimit))

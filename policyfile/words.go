@@ -13,7 +13,7 @@ import (
 )
 
 // text is any text. A number or a yes is one, too, as people write them without quotes.
-var text = defined("text", scalar("a text", anyText, func(s string) (string, error) { return s, nil }))
+var text = defined("text", scalar("a text", schema{"type": []any{"string", "number", "boolean"}}, func(s string) (string, error) { return s, nil }))
 
 // label is a text that is not empty: a name, an id, a field. An empty value would silently be a
 // different value.

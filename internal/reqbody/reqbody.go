@@ -53,7 +53,7 @@ func Form(r *http.Request) (values url.Values) {
 // Look calls look with the body from its beginning, and reports whether that was possible: the body
 // itself belongs to the base, so the request must have a GetBody.
 //
-// GetBody must return a copy, but the GetBody of some SDKs rewinds the one body and returns it: so
+// GetBody must return a copy, but the GetBody of some SDKs rewinds its only body and returns it: so
 // the body is rewound after the look, and never closed then.
 func Look(r *http.Request, look func(io.Reader)) bool {
 	if r.GetBody == nil {
