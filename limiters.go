@@ -327,7 +327,7 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 			return err
 		}
 
-		switch c.KeepFree = p.reserves.forPriority(priority); {
+		switch c.KeepFree = p.headrooms.forPriority(priority); {
 		case d.Cost == Free:
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
 			continue
