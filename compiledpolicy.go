@@ -23,10 +23,10 @@ import (
 // A compiledPolicy is a policy with everything that can be known before a request.
 type compiledPolicy struct {
 	Policy
-	pattern  *match.Pattern // nil: no request matches the policy, which is used by name only
-	charge   store.Charge   // complete, except for the fields that price sets
-	reserves reserves
-	fixed    bool // price sets no field: charge is complete for every request
+	pattern   *match.Pattern // nil: no request matches the policy, which is used by name only
+	charge    store.Charge   // complete, except for the fields that price sets
+	headrooms headrooms
+	fixed     bool // price sets no field: charge is complete for every request
 
 	illegibleReported *atomic.Bool   // Observe was told of a response that could not be read
 	leftReported      *atomic.Bool   // Observe was told that Answer states a quota of an unlimited budget
@@ -76,7 +76,7 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 	if p.Jitter > 0 && (p.Jitter < minJitter || p.Jitter > store.MaxPeriod) {
 		errs = append(errs, &ConfigError{name, "Jitter", fmt.Errorf("%v is out of range: use %v to %v, or a negative one for none", p.Jitter, minJitter, store.MaxPeriod)})
 	}
-	if c.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
+	if c.headrooms, err = newHeadrooms(p.Headroom, p.Limit); err != nil {
 		errs = append(errs, &ConfigError{name, "Headroom", err})
 	}
 	if p.Adaptive && !p.Limit.Counts() {
@@ -201,7 +201,7 @@ func (p *Policy) jitter() time.Duration {
 // policies of the request have one bound.
 func (p *compiledPolicy) price(c *store.Charge, req *http.Request, bound *match.Bound) (err error) {
 	if p.Headroom != nil {
-		c.KeepFree = p.reserves.forPriority(optionsOf(req.Context()).priority)
+		c.KeepFree = p.headrooms.forPriority(optionsOf(req.Context()).priority)
 	}
 	if p.Key == nil && p.Cost == nil && p.Share == nil {
 		return nil

@@ -51,6 +51,7 @@ func (e *engine) configure(c Config) error {
 		return &ConfigError{"", "Unmatched", fmt.Errorf("%d is unknown: use UnmatchedPass or UnmatchedRefuse", c.Unmatched)}
 	}
 
+	// A store around the inner store that says InMemory takes time itself.
 	e.traits, e.inMemory, e.refusesUnmatched = traits, traits.InMemory == c.Store, c.Unmatched == UnmatchedRefuse
 
 	e.callers.Store, e.callers.Traits, e.callers.Errors = e.store, e.traits, callerErrors{}

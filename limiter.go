@@ -16,10 +16,10 @@ import (
 // queue consumer. It is safe for concurrent use and has nothing to close.
 type Limiter struct {
 	*engine
-	policy   *compiledPolicy
-	charge   store.Charge // of the policy
-	reserves reserves
-	pool     sync.Pool
+	policy    *compiledPolicy
+	charge    store.Charge // of the policy
+	headrooms headrooms
+	pool      sync.Pool
 }
 
 // NewLimiter returns a limiter for the policy's limit. A policy with Keyed has a budget for
@@ -57,7 +57,7 @@ func (t *Transport) Limiter(policy string) (*Limiter, error) {
 
 // newLimiter returns a limiter for the budgets of a policy, with an engine that it may share.
 func newLimiter(e *engine, p *compiledPolicy) *Limiter {
-	l := &Limiter{engine: e, policy: p, charge: p.charge, reserves: p.reserves}
+	l := &Limiter{engine: e, policy: p, charge: p.charge, headrooms: p.headrooms}
 	l.pool.New = func() any {
 		a := new(acquisition)
 		a.init(e)
@@ -105,8 +105,8 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 	a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, l.defaultMaxWait)
 	c := &a.Booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cmp.Or(cost, 1)
-	if l.reserves != (reserves{}) {
-		c.KeepFree = l.reserves.forPriority(a.Priority)
+	if l.headrooms != (headrooms{}) {
+		c.KeepFree = l.headrooms.forPriority(a.Priority)
 	}
 
 	// Most callers are granted by Book, and wait for nothing.

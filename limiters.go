@@ -194,9 +194,9 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
-	charges := e.recentCharges(s)
-	known := len(charges) // the charges behind these are for groups
 
+	charges := e.recentCharges(s)
+	known := len(charges)
 	for group := range unasked(s, charges) {
 		charges = append(charges, livenessCharge(group))
 	}
@@ -206,6 +206,7 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 	var next atomic.Int64
 	failed := e.unansweredError()
 
+	// Each worker takes the next charge, so that a slow answer delays only its own worker.
 	var asked sync.WaitGroup
 	for range min(maxQuestions, len(charges)) {
 		asked.Go(func() {
@@ -221,7 +222,6 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 				} else if i < known {
 					all[charges[i].Budget] = st
 				}
-
 				mu.Unlock()
 			}
 		})
@@ -327,7 +327,7 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 			return err
 		}
 
-		switch c.KeepFree = p.reserves.forPriority(priority); {
+		switch c.KeepFree = p.headrooms.forPriority(priority); {
 		case d.Cost == Free:
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
 			continue

@@ -255,7 +255,7 @@ func (q *quote) pricePlace(s *policySet, place *Place) error {
 			return &store.PlaceError{Problem: store.PlaceOther}
 		}
 
-		c.Budget.Key, c.KeepFree = d.Key, p.reserves.forPriority(place.Priority)
+		c.Budget.Key, c.KeepFree = d.Key, p.headrooms.forPriority(place.Priority)
 		if d.Cost == 0 {
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
 			continue

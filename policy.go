@@ -219,20 +219,20 @@ const (
 	ScopeNode               // each Store, so usually each process, has the limit for itself
 )
 
-// reserves is a policy's Headroom in units of its limit.
-type reserves [3]int
+// headrooms is the Headroom of a policy in units of its limit, by priority.
+type headrooms [3]int
 
 // forPriority returns how much of the limit a request of priority p must leave free.
-func (r *reserves) forPriority(p Priority) int {
+func (r *headrooms) forPriority(p Priority) int {
 	if p < PriorityLow || p > PriorityHigh {
 		return 0
 	}
 	return r[p-PriorityLow]
 }
 
-// newReserves checks a policy's Headroom. A share is rounded up, but a request
+// newHeadrooms checks a policy's Headroom. A share is rounded up, but a request
 // may always use the last unit of an idle budget.
-func newReserves(headroom map[Priority]float64, l Limit) (r reserves, err error) {
+func newHeadrooms(headroom map[Priority]float64, l Limit) (r headrooms, err error) {
 	var errs []error
 	for p, share := range headroom {
 		switch {

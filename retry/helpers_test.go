@@ -97,9 +97,13 @@ func (u *upstream) brought() []string {
 	return slices.Clone(u.bodies)
 }
 
-// newTransport returns a transport on a memstore of its own.
+// newTransport returns a transport on a memstore of its own. Without policies it passes the requests of these tests.
 func newTransport(t *testing.T, b http.RoundTripper, policies ...throttle.Policy) *throttle.Transport {
 	t.Helper()
+	if len(policies) == 0 {
+		policies = []throttle.Policy{{Name: "elsewhere", Match: "elsewhere.example.com/", Limit: throttle.Unlimited()}}
+	}
+
 	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: policies, Base: b})
 	require.NoError(t, err)
 	return tr

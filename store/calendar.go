@@ -91,6 +91,7 @@ func firstInstant(date time.Time, loc *time.Location) time.Time {
 		start, end := zoneBounds(at)
 		_, offset := at.Zone()
 		midnight := date.Add(-time.Duration(offset) * time.Second).In(loc)
+
 		switch {
 		case !end.IsZero() && !midnight.Before(end):
 			at = end

@@ -458,7 +458,7 @@ func (c *Caller) goOnCounted(ctx context.Context, failed error) {
 	case failed != nil:
 	case g.OK:
 		c.engine.rtt.add(g.Age, Now())
-		c.ReportShadows(ctx)
+		c.reportShadows(ctx)
 		c.state = granted
 		return
 

@@ -32,9 +32,6 @@ type Engine struct {
 	unanswered    atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
 }
 
-// RTT estimates how long the store takes to answer. The result is 0 for a store that has answered from memory only.
-func (e *Engine) RTT() time.Duration { return e.rtt.get() }
-
 // Unanswered reports whether callers wait for a store of which they were told that it does not answer.
 func (e *Engine) Unanswered() bool { return e.unanswered.Load() > 0 }
 
@@ -328,5 +325,5 @@ func (c *Caller) ReportTime() time.Duration {
 	if c.MaxWait == 0 {
 		return ReportWait
 	}
-	return min(ReportWait, max(StoreGrace, c.MaxWaitLeft()))
+	return min(ReportWait, max(StoreGrace, c.waitDeadline-Now()))
 }

@@ -192,8 +192,8 @@ func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 	}
 }
 
-// ReportShadows tells the observer which shadow policies would have held the caller.
-func (c *Caller) ReportShadows(ctx context.Context) {
+// reportShadows tells the observer which shadow policies would have held the caller.
+func (c *Caller) reportShadows(ctx context.Context) {
 	c.reportHeld(ctx, store.Grant{OK: true, HeldBy: store.NotHeld, Over: c.Grant.Over}, true)
 }
 

@@ -189,9 +189,6 @@ func (c *Caller) Leave() (ranked bool) {
 // tells it.
 func (c *Caller) Silence() { c.silent, c.noticeAt = true, 0 }
 
-// Silent reports whether the observer does not hear how the variant waits.
-func (c *Caller) Silent() bool { return c.silent }
-
 // Speak has the variant tell the observer how the work waits, which came at begun.
 func (c *Caller) Speak(begun time.Duration) {
 	c.silent = false
@@ -205,7 +202,7 @@ func (c *Caller) Speak(begun time.Duration) {
 func (c *Caller) Chosen(ctx context.Context) {
 	if c.silent {
 		c.silent = false
-		c.ReportShadows(ctx)
+		c.reportShadows(ctx)
 	}
 }
 

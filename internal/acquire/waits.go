@@ -59,10 +59,6 @@ func (c *Caller) BeginWait(at time.Duration) {
 // sending again does not count against MaxWait.
 func (c *Caller) ExtendDeadline() { c.waitDeadline = max(c.waitDeadline, Now()) }
 
-// MaxWaitLeft returns how long it is until MaxWait is over. The result is below 0 if MaxWait is over, and of no use
-// without a MaxWait.
-func (c *Caller) MaxWaitLeft() time.Duration { return c.waitDeadline - Now() }
-
 // Waited returns how long the caller has been held until now.
 func (c *Caller) Waited() time.Duration {
 	if c.arrivedAt == 0 {
