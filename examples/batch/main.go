@@ -1,9 +1,10 @@
-// Batch pulls all orders from an API and all shipments from a database, side by side, as fast as
-// the limits of both allow and never faster. It may be killed at any moment: the same command
-// goes on where it was.
+// Batch pulls all orders from an API and all shipments from a database in
+// parallel, as fast as both limits allow and never faster. It can be killed at
+// any moment: the same command resumes.
 //
-// Copy this file, source.go, pages.go and progress.go. The other files are what the job is shown with: fake
-// services that count and refuse, users beside the job, a report.
+// Copy this file, source.go, pages.go and progress.go. The remaining files
+// demonstrate the job: fake services that count and refuse, users beside the
+// job, a report.
 package main
 
 import (
@@ -25,8 +26,9 @@ import (
 	"github.com/fleetthrottle/throttle/retry"
 )
 
-// These are the limits that the owners of both services have set. All programs that use the same
-// store share them. Work of low priority, as this job, leaves a quarter free, so that users find room.
+// The limits of the owners of both services. All programs with the same store
+// share them. Work of low priority, like this job, leaves a quarter free for
+// users.
 var (
 	ordersPolicy  = throttle.Policy{Name: "orders", Match: "orders.example.com/", Limit: throttle.PerSecond(40), Headroom: forUsers}
 	queriesPolicy = throttle.Policy{Name: "queries", Limit: throttle.PerSecond(12), Headroom: forUsers}
@@ -48,48 +50,57 @@ func main() {
 	}
 }
 
-// run opens what is pulled from and what is pulled to, and pulls.
+// run opens the sources and their destinations, and pulls.
 func run(ctx context.Context, o options) error {
 	store, err := o.store(ctx) // memstore.New() for one program, redisstore.New(rdb, redisstore.Options{}) for several
 	if err != nil {
 		return err
 	}
+
 	orders, err := openSource(o, "orders", ordersPolicy, o.orders, 50)
 	if err != nil {
 		return err
 	}
+
 	shipments, err := openSource(o, "shipments", queriesPolicy, o.shipments, 100)
 	if err != nil {
 		return err
 	}
+
 	config := throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{ordersPolicy}}
 	demo, err := startDemo(o, config, orders, shipments)
 	if err != nil {
 		return err
 	}
+
 	config.Observe = demo.observe
 	database := config
 	database.Policies = []throttle.Policy{queriesPolicy, atOncePolicy} // by name: no request matches them
+
 	limits, err := throttle.NewLimiters(database)
 	if err != nil {
 		return err
 	}
+
 	config.Base = demo.base // yours: an *http.Transport with MaxIdleConnsPerHost: workers
 	transport, err := throttle.New(config)
 	if err != nil {
 		return err
 	}
+
 	db, err := sql.Open("warehouse", demo.address) // yours: your driver, your database
 	if err != nil {
 		return err
 	}
+
 	defer db.Close()
-	j := job{retry.NewClient(transport).StandardClient(), db, limits} // each attempt waits for its place
+	j := job{retry.NewClient(transport).StandardClient(), db, limits} // each attempt waits for its start
 	err = j.pull(ctx, o, orders, shipments, newProgress(os.Stdout, statuses(transport, limits), orders.tally, shipments.tally))
+
 	return errors.Join(err, demo.report(os.Stdout, err))
 }
 
-// statuses returns what tells the budgets of the API and of the database.
+// statuses returns a function that reads the budgets of the API and of the database.
 func statuses(api *throttle.Transport, database *throttle.Limiters) func(context.Context) (map[throttle.Budget]throttle.Status, error) {
 	return func(ctx context.Context) (map[throttle.Budget]throttle.Status, error) {
 		orders, err := api.Statuses(ctx)
@@ -99,14 +110,14 @@ func statuses(api *throttle.Transport, database *throttle.Limiters) func(context
 	}
 }
 
-// A job is what pages are pulled with.
+// A job has the clients that pull pages.
 type job struct {
 	api    *http.Client
 	db     *sql.DB
 	limits *throttle.Limiters // of the database
 }
 
-// pull pulls both sources side by side, and shows the progress.
+// pull pulls both sources in parallel, and shows the progress.
 func (j *job) pull(ctx context.Context, o options, orders, shipments *source, p *progress) error {
 	ctx, cancel := o.untilEnd(throttle.WithPriority(ctx, o.priority))
 	defer cancel()
@@ -116,12 +127,14 @@ func (j *job) pull(ctx context.Context, o options, orders, shipments *source, p 
 	both.Go(func() { errOrders = pull(ctx, orders, j.pageOfOrders) })
 	both.Go(func() { errShipments = pull(ctx, shipments, j.pageOfShipments) })
 	both.Wait()
+
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errOrders == errShipments: // both are nil, or the time is over for both
+	case errOrders == errShipments: // both are nil, or both are errOver
 		return errOrders
 	}
+
 	return errors.Join(errOrders, errShipments)
 }
 
@@ -132,14 +145,17 @@ func (j *job) pageOfOrders(ctx context.Context, p page) (rows []downstream.Order
 	if err != nil {
 		return nil, err
 	}
+
 	resp, err := j.api.Do(req)
 	if err != nil {
 		return nil, err
 	}
+
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return nil, errors.New(resp.Status)
 	}
+
 	err = json.NewDecoder(resp.Body).Decode(&rows)
 	return rows, err
 }
@@ -151,8 +167,10 @@ func (j *job) pageOfShipments(ctx context.Context, p page) ([]downstream.Shipmen
 		if err != nil {
 			return nil, err
 		}
+
 		rows, err := j.query(ctx, p)
 		permit.Release()
+
 		busy, ok := errors.AsType[*downstream.BusyError](err)
 		if !ok {
 			return rows, err
@@ -168,6 +186,7 @@ func (j *job) query(ctx context.Context, p page) (all []downstream.Shipment, err
 	if err != nil {
 		return nil, err
 	}
+
 	defer rows.Close()
 	for rows.Next() {
 		var s downstream.Shipment
@@ -176,5 +195,6 @@ func (j *job) query(ctx context.Context, p page) (all []downstream.Shipment, err
 		}
 		all = append(all, s)
 	}
+
 	return all, rows.Err()
 }

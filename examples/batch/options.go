@@ -18,7 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// options are what the flags say.
+// options are the values of the flags.
 type options struct {
 	out         string
 	redis       string
@@ -31,10 +31,10 @@ type options struct {
 	ban               time.Duration
 }
 
-// usage is the exit code for flags that make no sense.
+// usage is the exit code for invalid flags.
 const usage = 2
 
-// parse returns what the flags say, or ends the program.
+// parse returns the values of the flags, or ends the program.
 func parse(args []string) options {
 	o, err := parseFlags(args, os.Stderr)
 	switch {
@@ -47,7 +47,7 @@ func parse(args []string) options {
 	return o
 }
 
-// parseFlags returns what the flags say. The package flag writes its own complaints to w.
+// parseFlags returns the values of the flags. Package flag writes its own errors to w.
 func parseFlags(args []string, w io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("batch", flag.ContinueOnError)
 	flags.SetOutput(w)
@@ -68,6 +68,7 @@ func parseFlags(args []string, w io.Writer) (o options, err error) {
 	if *low {
 		o.priority = throttle.PriorityLow
 	}
+
 	return o, errors.Join(noArguments(flags), o.setPart(), o.check())
 }
 
@@ -78,7 +79,7 @@ func noArguments(flags *flag.FlagSet) error {
 	return nil
 }
 
-// setPart sets the part of this machine. Kubernetes tells the pods of an indexed job their index.
+// setPart sets the part of this machine. Kubernetes tells each pod of an indexed job its index.
 func (o *options) setPart() (err error) {
 	if o.part >= 0 {
 		return nil
@@ -93,7 +94,7 @@ func (o *options) setPart() (err error) {
 	return nil
 }
 
-// check returns all that makes no sense.
+// check returns all mistakes in the flags.
 func (o *options) check() error {
 	var errs []error
 	refuse := func(wrong bool, format string, args ...any) {
@@ -101,6 +102,7 @@ func (o *options) check() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+
 	refuse(o.out == "", "-out is empty: name a folder")
 	refuse(o.parts < 1, "-parts is %d: use 1 or more", o.parts)
 	refuse(o.parts >= 1 && (o.part < 0 || o.part >= o.parts), "-part is %d of %d: parts are counted from 0", o.part, o.parts)
@@ -111,10 +113,11 @@ func (o *options) check() error {
 	refuse(o.ban < 0, "-ban is %v: use a time above 0", o.ban)
 	refuse(o.ban > 0 && o.services != "", "-ban is for the services of this program: leave out -services")
 	refuse(o.serve != "" && o.services != "", "-serve and -services exclude each other")
+
 	return errors.Join(errs...)
 }
 
-// errOver is why a job ends that has no time left.
+// errOver is the cause when the time of the job is over.
 var errOver = errors.New("the time is over")
 
 // untilEnd returns a context that ends when the time of the job is over.
@@ -125,15 +128,17 @@ func (o *options) untilEnd(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeoutCause(ctx, o.most, errOver)
 }
 
-// store returns where the limits are kept.
+// store returns the store of the limits.
 func (o *options) store(ctx context.Context) (throttle.Store, error) {
 	if o.redis == "" {
 		return memstore.New(), nil
 	}
+
 	settings, err := redis.ParseURL(o.redis)
 	if err != nil {
-		return nil, errors.New("-redis is no URL such as redis://localhost:6379") // err may have its password
+		return nil, errors.New("-redis is no URL such as redis://localhost:6379") // err may contain the password
 	}
+
 	redis.SetLogger(quiet{})
 	client := redis.NewClient(settings)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -141,10 +146,11 @@ func (o *options) store(ctx context.Context) (throttle.Store, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("no answer from Redis: %w", err)
 	}
+
 	return redisstore.New(client, redisstore.Options{}), nil
 }
 
-// quiet is a logger of the client of Redis that writes nothing: the progress says that Redis is away.
+// quiet discards the log of go-redis: the progress reports an outage of Redis.
 type quiet struct{}
 
 // Printf implements the interface of the client's logger.

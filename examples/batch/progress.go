@@ -14,39 +14,40 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A progress tells how far the job is and when it will end. The work only counts; what is slow, the
-// store or the terminal, holds nobody but the goroutine of show.
+// A progress shows how far the job is and when it will end. The work only counts: a slow store or terminal
+// blocks only the goroutine of show.
 type progress struct {
 	out     io.Writer
-	rewrite bool // the output is a terminal: one line, written again and again
+	rewrite bool // the output is a terminal: overwrite one line
 	status  func(context.Context) (map[throttle.Budget]throttle.Status, error)
 	tallies []*tally
 
-	longest int    // of the lines on the terminal
-	trouble string // what was wrong when the last line was written
+	longest int    // longest line on the terminal
+	trouble string // trouble in the last line
 }
 
-// newProgress returns the progress of some sources under policies of which status tells.
+// newProgress returns the progress of sources. status reads their budgets.
 func newProgress(out *os.File, status func(context.Context) (map[throttle.Budget]throttle.Status, error), tallies ...*tally) *progress {
 	info, err := out.Stat()
 	return &progress{out: out, rewrite: err == nil && info.Mode()&os.ModeCharDevice != 0, status: status, tallies: tallies}
 }
 
-// columns is how much fits into a line of the smallest terminal: a line that is longer cannot be
-// written again.
+// columns is the width of the smallest terminal: a longer line cannot be
+// overwritten.
 const columns = 79
 
-// rateSeconds is over how many seconds the rate is measured.
+// rateSeconds is the span over which the rate is measured.
 const rateSeconds = 10
 
-// show begins to tell, and returns what ends that. On a terminal it tells each second; elsewhere when
-// something goes wrong or is well again, and after 2, 4, 8 seconds and so on, up to a minute.
+// show starts to show the progress, and returns the function that ends it. On a terminal it updates every
+// second; elsewhere when trouble begins or ends, and after 2, 4, 8 seconds and so on, up to a minute.
 func (p *progress) show(ctx context.Context) (hide func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var showing sync.WaitGroup
 	showing.Go(func() {
 		ticker := time.NewTicker(time.Second)
 		defer ticker.Stop()
+
 		next := 2
 		for second := 1; ; second++ {
 			select {
@@ -54,9 +55,10 @@ func (p *progress) show(ctx context.Context) (hide func()) {
 			case <-ctx.Done():
 				return
 			}
+
 			line, trouble := p.line(ctx)
 			switch {
-			case ctx.Err() != nil: // the store was not asked to the end
+			case ctx.Err() != nil: // the store was interrupted
 				return
 			case p.rewrite:
 				fmt.Fprintf(p.out, "\r%-*.*s", p.longest, columns, line)
@@ -67,9 +69,11 @@ func (p *progress) show(ctx context.Context) (hide func()) {
 			case trouble != p.trouble:
 				fmt.Fprintln(p.out, line)
 			}
+
 			p.trouble = trouble
 		}
 	})
+
 	return func() {
 		cancel()
 		showing.Wait()
@@ -79,11 +83,12 @@ func (p *progress) show(ctx context.Context) (hide func()) {
 	}
 }
 
-// line returns what is to be told now, and what of it says that something is wrong.
+// line returns the present line, and the trouble in it.
 func (p *progress) line(ctx context.Context) (line, trouble string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	statuses, err := p.status(ctx)
+
 	var parts []string
 	for _, t := range p.tallies {
 		status := throttle.Status{} // unknown
@@ -92,46 +97,50 @@ func (p *progress) line(ctx context.Context) (line, trouble string) {
 				status = s
 			}
 		}
+
 		if status.Paused > 0 {
 			trouble += t.source + " "
 		}
+
 		parts = append(parts, t.text(status.Limit, status.Paused))
 	}
+
 	if err != nil {
 		parts = append(parts, "the store does not answer: nothing is sent")
 		trouble += "store"
 	}
+
 	return strings.Join(parts, " | "), trouble
 }
 
-// A tally is how far one source is.
+// A tally is the progress of one source.
 type tally struct {
 	source       string
 	policy       throttle.Policy // under which the source is called
 	share        float64         // of the policy's limit, for this machine
-	pages, found int             // of this machine: all, and those that were there at the beginning
+	pages, found int             // of this machine: all, and present at the start
 
-	pulled, rows atomic.Int64 // since then
+	pulled, rows atomic.Int64 // since the start
 
 	mu          sync.Mutex
 	failures    int
 	lastFailure error
 
-	before []int64 // what was pulled at each of the last rateSeconds, the oldest first
+	before []int64 // pulled at each of the last rateSeconds, oldest first
 }
 
-// newTally returns the tally of a folder, for a machine that has a share of the policy's limit.
+// newTally returns the tally of a folder, for a machine with a share of the policy's limit.
 func newTally(policy throttle.Policy, share float64, f *folder) *tally {
 	return &tally{source: f.source, policy: policy, share: share, pages: len(f.mine), found: len(f.mine) - len(f.missing())}
 }
 
-// add counts a page that was pulled.
+// add counts a pulled page.
 func (t *tally) add(rows int) {
 	t.rows.Add(int64(rows))
 	t.pulled.Add(1)
 }
 
-// fail counts a page that failed, and returns how often pages have.
+// fail counts a failed page, and returns the number of failures.
 func (t *tally) fail(err error) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,28 +149,29 @@ func (t *tally) fail(err error) int {
 	return t.failures
 }
 
-// failed returns how often pages have failed.
+// failed returns the number of failures.
 func (t *tally) failed() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.failures
 }
 
-// failure returns an error that says how often pages have failed.
+// failure returns an error with the number of failures.
 func (t *tally) failure() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return fmt.Errorf("pages of %s failed %d times, at last because: %w", t.source, t.failures, t.lastFailure)
 }
 
-// text says how far the source is: how much is pulled, how many pages a second, and how long the rest
-// takes by the limit and by the measured rate. It is called each second.
+// text describes the progress of the source: pulled pages, pages per second, and the remaining time by the
+// limit and by the measured rate. Call it once per second.
 func (t *tally) text(limit throttle.Limit, closed time.Duration) string {
 	pulled := t.pulled.Load()
 	rate := 0.0
 	if n := len(t.before); n > 0 {
 		rate = float64(pulled-t.before[0]) / float64(n)
 	}
+
 	t.before = append(t.before, pulled)
 	t.before = t.before[max(0, len(t.before)-rateSeconds):]
 
@@ -173,9 +183,10 @@ func (t *tally) text(limit throttle.Limit, closed time.Duration) string {
 	if left == 0 || limit.N() == 0 { // the store did not tell the limit
 		return text
 	}
+
 	const jitter = 35 * time.Millisecond // the default of Policy.Jitter
-	// As many starts as the limit has take its window and the jitter, and none comes before a
-	// penalty ends.
+
+	// The limit allows N starts per window and jitter, and none before a penalty ends.
 	window := (limit.Per() + jitter).Seconds()
 	soonest := closed + seconds(float64(left)*window/(float64(limit.N())*t.share))
 	switch measured := seconds(float64(left) / rate); {
@@ -186,6 +197,7 @@ func (t *tally) text(limit throttle.Limit, closed time.Duration) string {
 	case measured > soonest && short(measured) != short(soonest):
 		return text + fmt.Sprintf(" %.1f/s %v-%v left", rate, short(soonest), short(measured))
 	}
+
 	return text + fmt.Sprintf(" %.1f/s %v left", rate, short(soonest))
 }
 

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	workers      = 16 // of each source; more do no harm, because they wait
-	passes       = 3  // how often a page is tried that fails, the first time with all others
-	mostFailures = 20 // of a source, before the job gives up
+	workers      = 16 // per source; more do no harm, because they wait
+	passes       = 3  // attempts per page
+	mostFailures = 20 // per source, before the job gives up
 )
 
-// A source is where rows come from, as pages, and where they go.
+// A source is the pages to pull and the folder for them.
 type source struct {
 	*folder
 	*tally
 }
 
-// openSource opens a source under a policy. Its ids go from 1 to last, so many on a page.
+// openSource opens a source under a policy, with ids from 1 to last and size ids per page.
 func openSource(o options, name string, p throttle.Policy, last, size int) (*source, error) {
 	f, err := openFolder(o.out, name, last, size, o.part, o.parts)
 	if err != nil {
@@ -30,7 +30,7 @@ func openSource(o options, name string, p throttle.Policy, last, size int) (*sou
 	return &source{f, newTally(p, share, f)}, nil
 }
 
-// pull pulls the pages that a source lacks. Pages that fail are tried again when all others are done.
+// pull pulls the missing pages of a source. Failed pages are repeated after all pages were tried.
 func pull[Row any](ctx context.Context, s *source, call func(context.Context, page) ([]Row, error)) error {
 	todo := s.missing()
 	for pass := 0; pass < passes && len(todo) > 0; pass++ {
@@ -45,12 +45,13 @@ func pull[Row any](ctx context.Context, s *source, call func(context.Context, pa
 	return s.finish()
 }
 
-// pullAll pulls pages, and returns those that failed. An error says that not all pages were tried.
+// pullAll pulls pages, and returns those that failed. An error means that some pages were not tried.
 func pullAll[Row any](ctx context.Context, s *source, todo []page, call func(context.Context, page) ([]Row, error)) (failed []page, err error) {
-	enough, giveUp := context.WithCancelCause(ctx) // ends before ctx when no other page is to be begun
+	enough, giveUp := context.WithCancelCause(ctx) // ends when no further page should begin
 	defer giveUp(nil)
 	var mu sync.Mutex // of failed
 	pages := make(chan page)
+
 	var working sync.WaitGroup
 	for range workers {
 		working.Go(func() {
@@ -59,11 +60,12 @@ func pullAll[Row any](ctx context.Context, s *source, todo []page, call func(con
 				if err == nil {
 					err = write(s.folder, p, rows)
 				}
+
 				switch {
 				case err == nil:
 					s.add(len(rows))
 				case ctx.Err() != nil: // the job is being stopped
-				case errors.Is(err, throttle.ErrLimited): // ctx ends before there is room for the call
+				case errors.Is(err, throttle.ErrLimited): // ctx ends before the call could start
 					giveUp(errOver)
 				default:
 					mu.Lock()
@@ -76,12 +78,14 @@ func pullAll[Row any](ctx context.Context, s *source, todo []page, call func(con
 			}
 		})
 	}
+
 	for i := 0; i < len(todo) && enough.Err() == nil; i++ {
 		select {
 		case pages <- todo[i]:
 		case <-enough.Done():
 		}
 	}
+
 	close(pages)
 	working.Wait()
 	return failed, context.Cause(enough)

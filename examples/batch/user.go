@@ -14,10 +14,10 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// betweenUsers is the mean time between two calls of a user of the API.
+// betweenUsers is the mean time between two calls of users to the API.
 const betweenUsers = 250 * time.Millisecond
 
-// A user is an interactive program beside the job, which asks for single orders.
+// A user is an interactive program beside the job that asks for single orders.
 type user struct {
 	waits
 	who      string
@@ -25,7 +25,7 @@ type user struct {
 	priority throttle.Priority
 }
 
-// newUser returns a user with a configuration, and so with the budgets of the job that has it too.
+// newUser returns a user with a configuration, and thus with the budgets of the job.
 func newUser(c throttle.Config, priority, ofJob throttle.Priority, begin time.Time) (*user, error) {
 	u := &user{waits: waits{begin: begin}, who: "a user with the job's priority", priority: priority}
 	if priority > ofJob {
@@ -37,8 +37,8 @@ func newUser(c throttle.Config, priority, ofJob throttle.Priority, begin time.Ti
 	return u, err
 }
 
-// ask asks for orders at random times, until the context ends. It does not await an answer before
-// it asks again, as users of a website do not await each other.
+// ask asks for orders at random times until ctx ends. It does not wait for answers, as users of a website do
+// not wait for each other.
 func (u *user) ask(ctx context.Context, orders int, between time.Duration) {
 	ctx = throttle.WithPriority(ctx, u.priority)
 	var asking sync.WaitGroup
@@ -53,7 +53,7 @@ func (u *user) ask(ctx context.Context, orders int, between time.Duration) {
 	}
 }
 
-// askOnce asks for one order. What the answer is does not matter here: the report is about waits.
+// askOnce asks for one order. The answer does not matter: the report is about waits.
 func (u *user) askOnce(ctx context.Context, id int) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://orders.example.com/v1/orders/%d", id), nil)
 	if err != nil {
@@ -73,10 +73,10 @@ type waits struct {
 	started []wait
 }
 
-// A wait is that of one call.
+// A wait is the wait of one call.
 type wait struct{ startedAt, length time.Duration }
 
-// note notes the wait of a call that starts.
+// note records the wait of a call that starts.
 func (w *waits) note(e throttle.Event) {
 	if e.Kind != throttle.EventStarted {
 		return
@@ -86,14 +86,14 @@ func (w *waits) note(e throttle.Event) {
 	w.started = append(w.started, wait{time.Since(w.begin), e.Duration})
 }
 
-// all returns what was noted.
+// all returns a copy.
 func (w *waits) all() []wait {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.started)
 }
 
-// reach returns a transport that connects to one address, whatever the host of the URL is.
+// reach returns a transport that connects to one address, whatever the host of the URL.
 func reach(address string) http.RoundTripper {
 	return &http.Transport{
 		MaxIdleConnsPerHost: workers,

@@ -51,7 +51,7 @@ class Permit {
 	[Symbol.asyncDispose]() { return this.release() }
 }
 
-export async function acquire(demands, {wait = 60, ...options} = {}) { // options are priority, lifetime and place: with '', or that of a Later, it throws Later
+export async function acquire(demands, {wait = 60, ...options} = {}) { // options: priority, lifetime and place. With place '' or a Later's place it throws Later
 	const end = performance.now() / 1000 + wait, key = crypto.randomUUID()
 	for (;;) {
 		const left = Math.max(0, end - performance.now() / 1000)

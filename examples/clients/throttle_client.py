@@ -11,13 +11,13 @@ NO_ANSWER = (OSError, http.client.HTTPException)
 
 
 class Refused(Exception):
-    def __init__(self, problem):  # which says why the work may not start
+    def __init__(self, problem): # says why the work may not start
         super().__init__(problem["detail"])
         self.problem = problem
 
 
 class Later(Exception):
-    def __init__(self, answer):  # which says when to come again, and with what; see docs/jobs.md
+    def __init__(self, answer): # says when to come again, and with which place; see docs/jobs.md
         super().__init__("come again in %.1f s" % answer["retryAfter"])
         self.place, self.retry_after = answer["place"], answer["retryAfter"]
 
@@ -35,7 +35,7 @@ class Permit:
     def __init__(self, answer):
         self.name, self.waited, self.lifetime = answer["permit"], answer["waited"], answer["lifetime"]
 
-    def settle(self, cost, **budget):  # budget is policy and key, if the permit is of several
+    def settle(self, cost, **budget): # budget is policy and key, for a permit of several budgets
         post("settle", {"permit": self.name, "cost": cost, **budget})
 
     def penalize(self, duration, **policies):
@@ -51,7 +51,7 @@ class Permit:
             warnings.warn("the permit was not released: %s" % error)
 
 
-def acquire(*demands, wait=60, **options):  # options are priority, lifetime and place: with place="", or that of a Later, it raises Later
+def acquire(*demands, wait=60, **options): # options: priority, lifetime and place. With place="" or a Later's place it raises Later
     key, end = str(uuid.uuid4()), time.monotonic() + wait
     while True:
         left = max(0, end - time.monotonic())

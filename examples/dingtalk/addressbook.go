@@ -1,5 +1,5 @@
 // Dingtalk pulls a company's address book from DingTalk (钉钉), as fast as its limits allow, and prints each person once.
-// DINGTALK_APP_KEY and DINGTALK_APP_SECRET are those of an application (企业内部应用) whose range (权限范围) is the company,
+// DINGTALK_APP_KEY and DINGTALK_APP_SECRET belong to an application (企业内部应用) whose range (权限范围) is the company,
 // with the permissions (权限点) qyapi_base, qyapi_get_department_list and qyapi_get_department_member. Copy this file.
 package main
 
@@ -26,7 +26,7 @@ import (
 	"github.com/fleetthrottle/throttle/retry"
 )
 
-var pull, show = (*book).pull, fmt.Println // the demonstration beside this file changes both
+var pull, show = (*book).pull, fmt.Println // the demonstration beside this file replaces both
 
 func main() {
 	redisURL := flag.String("redis", "", "`URL` of the Redis in which programs share the limits and the token")
@@ -36,7 +36,7 @@ func main() {
 	if *redisURL != "" {
 		options, err := redis.ParseURL(*redisURL)
 		if err != nil {
-			log.Fatal("dingtalk: -redis is no URL such as redis://localhost:6379") // err may hold a password
+			log.Fatal("dingtalk: -redis is no URL such as redis://localhost:6379") // err may contain a password
 		}
 		b.rdb = redis.NewClient(options)
 		c.Store = redisstore.New(b.rdb, redisstore.Options{})
@@ -46,29 +46,29 @@ func main() {
 	}
 }
 
-type book struct { // as much of the address book as has come
+type book struct { // the address book so far
 	key, secret, token string
 	until              time.Time     // when the token is renewed
 	renewing           sync.Mutex    // guards the token
-	rdb                *redis.Client // nil for a program that shares nothing
+	rdb                *redis.Client // nil for a single program
 	client             *retryablehttp.Client
 	departments        sync.WaitGroup
 	fail               context.CancelCauseFunc
-	met                sync.Map // the ids of people
+	met                sync.Map // ids of people
 }
 
 func (b *book) pull(ctx context.Context, c throttle.Config) error {
 	if b.key == "" || b.secret == "" {
 		return errors.New("set DINGTALK_APP_KEY and DINGTALK_APP_SECRET")
 	}
-	b.client = retry.NewClient(throttle.Must(throttle.New(c))) // each attempt waits for its turn
+	b.client = retry.NewClient(throttle.Must(throttle.New(c))) // each attempt waits for its start
 	ctx, b.fail = context.WithCancelCause(ctx)
 	b.departments.Go(func() { b.department(ctx, 1) })
 	b.departments.Wait()
 	return context.Cause(ctx)
 }
 
-// department shows the people of a department, and of all departments below it.
+// department shows the people of a department and of all departments below it.
 func (b *book) department(ctx context.Context, id int) {
 	a, err := b.call(ctx, "/topapi/v2/department/listsubid", `{"dept_id":%d}`, id)
 	for _, below := range a.Result.Below {
@@ -83,11 +83,11 @@ func (b *book) department(ctx context.Context, id int) {
 		}
 	}
 	if err != nil {
-		b.fail(fmt.Errorf("department %d: %w", id, err)) // the first error ends the work of all
+		b.fail(fmt.Errorf("department %d: %w", id, err)) // the first error ends all work
 	}
 }
 
-// call calls the old API, and once more with another token if DingTalk takes the first one for expired.
+// call calls the old API, and repeats the call with a new token if DingTalk says that the token has expired.
 func (b *book) call(ctx context.Context, path, format string, in ...any) (a answer, err error) {
 	for i, token := 0, ""; i == 0 || i == 1 && (a.Code == "40001" || a.Code == "40014" || a.Code == "42001"); i++ {
 		if token, err = b.validToken(ctx, token); err == nil {
@@ -97,7 +97,7 @@ func (b *book) call(ctx context.Context, path, format string, in ...any) (a answ
 	return a, err
 }
 
-// validToken returns the token of all programs, or another one if DingTalk has refused that.
+// validToken returns the token that all programs share, or a new one if DingTalk refused it.
 func (b *book) validToken(ctx context.Context, refused string) (string, error) {
 	b.renewing.Lock() // one caller asks for all
 	defer b.renewing.Unlock()
@@ -118,7 +118,7 @@ func (b *book) validToken(ctx context.Context, refused string) (string, error) {
 
 type answer struct { // of any API
 	Code, Message, ErrCode, ErrMsg any
-	SubCode                        any `json:"sub_code"` // of an errcode 88, which is an envelope
+	SubCode                        any `json:"sub_code"` // of errcode 88, which is an envelope
 	AccessToken                    string
 	ExpireIn                       time.Duration // in seconds
 	Result                         struct {
@@ -129,13 +129,13 @@ type answer struct { // of any API
 	}
 }
 
-// post makes a call that only reads. It is repeated if the connection breaks, within the answer too.
+// post sends a call that only reads. The retrier repeats it if the connection breaks, even within the answer.
 func (b *book) post(ctx context.Context, url, format string, in ...any) (a answer, err error) {
 	r, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, url, fmt.Appendf(nil, format, in...))
 	if err != nil {
 		return a, err
 	}
-	r.Header = http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": nil} // for the retrier, not sent
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": nil} // for the retrier; not sent
 	r.SetResponseHandler(func(resp *http.Response) error {
 		defer resp.Body.Close()
 		return json.NewDecoder(http.MaxBytesReader(nil, resp.Body, 8<<20)).Decode(&a)

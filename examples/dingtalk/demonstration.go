@@ -23,7 +23,8 @@ import (
 	"github.com/fleetthrottle/throttle/servers/dashboard"
 )
 
-// The demonstration runs where no key is set: addressbook.go against a DingTalk for tests, which counts the calls.
+// Without a key, the demonstration runs addressbook.go against a DingTalk for
+// tests, which counts the calls.
 var (
 	page      = flag.Bool("dashboard", false, "without a key: show the budgets on a page, and pull until you interrupt")
 	processes = flag.Int("processes", 1, "without a key: how many processes pull together")
@@ -33,12 +34,12 @@ var (
 
 func init() { pull = demonstrate }
 
-// demonstrate takes the place of [book.pull] in this directory.
+// demonstrate replaces [book.pull] in this directory.
 func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	c.Observe = tell
-	logging.Disable() // go-redis prints each failed dial; tell says it once in ten seconds
+	logging.Disable() // go-redis logs each failed dial; tell prints it once in ten seconds
 
 	switch {
 	case *of != "":
@@ -48,20 +49,23 @@ func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 			c.Base = tests(*at)
 		}
 		return b.pull(ctx, c)
+
 	case b.key != "" || b.secret != "":
 		return errors.New("set both DINGTALK_APP_KEY and DINGTALK_APP_SECRET, or for the demonstration none of them")
 	case *processes > 1:
 		return runTogether(ctx, os.Stdout, *processes, 3000, flag.Lookup("redis").Value.String())
 	}
+
 	return b.demonstrate(ctx, os.Stdout, c, *page)
 }
 
-// demonstrate pulls from a DingTalk for tests in this process, and prints what that has counted.
+// demonstrate pulls from a DingTalk for tests in this process, and prints its counts.
 func (b *book) demonstrate(ctx context.Context, w io.Writer, c throttle.Config, page bool) error {
-	fake := dingtalktest.New(dingtalktest.Options{}) // counts, refuses and bans as DingTalk does
+	fake := dingtalktest.New(dingtalktest.Options{}) // counts, refuses and bans like DingTalk
 	b.key, b.secret = demonstrationKey(), "secret"
 	c.Base, c.Policies = fake, demonstrationPolicies(b.key)
 	show = func(...any) (int, error) { return 0, nil }
+
 	if page {
 		if err := showPage(ctx, w, &c, "127.0.0.1:7071"); err != nil {
 			return err
@@ -72,19 +76,22 @@ func (b *book) demonstrate(ctx context.Context, w io.Writer, c throttle.Config, 
 	begin := time.Now()
 	err := b.pull(ctx, c)
 	people := b.people()
-	for page && err == nil { // the page shows budgets for as long as they are used
+
+	for page && err == nil { // the page shows budgets while they are used
 		b.met.Clear()
 		err = b.pull(ctx, c)
 	}
+
 	if page && ctx.Err() != nil {
-		err = nil // an interrupt is how it ends
+		err = nil // an interrupt is the regular end
 	}
+
 	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", max(people, b.people()), time.Since(begin).Seconds())
 	fmt.Fprint(w, fake)
 	return err
 }
 
-// people is how many people have come.
+// people returns the number of people so far.
 func (b *book) people() (n int) {
 	b.met.Range(func(any, any) bool {
 		n++
@@ -93,19 +100,19 @@ func (b *book) people() (n int) {
 	return n
 }
 
-// demonstrationKey returns a key that no other run has: a Redis may still keep the token of another.
+// demonstrationKey returns a new key: Redis may still hold the token of an earlier run.
 func demonstrationKey() string { return fmt.Sprintf("dingdemo%d", time.Now().UnixNano()) }
 
-// demonstrationPolicies are those of the program. Its budgets are apart from those of real programs, should they
-// be in the same Redis.
+// demonstrationPolicies returns the program's policies. Their budgets are separate from those of real
+// programs in the same Redis.
 func demonstrationPolicies(key string) []throttle.Policy {
 	return dingtalk.Policies(dingtalk.Options{App: key, Company: "demonstration", Address: "demonstration"})
 }
 
-// lately is when each line was last told.
+// lately records when each line was last told.
 var lately sync.Map
 
-// tell says why nothing happens for a while, the same thing once in ten seconds.
+// tell prints why nothing happens, each line at most once in ten seconds.
 func tell(_ context.Context, e throttle.Event) {
 	line := ""
 	switch e.Kind {
@@ -123,27 +130,31 @@ func tell(_ context.Context, e throttle.Event) {
 		lately.Store(line, before)
 		return
 	}
+
 	log.Print(line)
 }
 
-// showPage serves a page with the budgets of the transport that will be made of c, until ctx ends.
+// showPage serves a page with the budgets of a transport made from c, until ctx ends.
 func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address string) error {
 	watched := dashboard.NewProcess(c.Store)
 	c.Store, c.Observe = watched, watched.Observe
-	token := rand.Text() // what opens the page; a real program reads it from its environment
+	token := rand.Text() // opens the page; a real program reads it from its environment
 	page, err := dashboard.New(dashboard.Config{Source: watched, Token: token, Title: "Address book"})
 	if err != nil {
 		return err
 	}
+
 	listener, err := net.Listen("tcp", address)
-	if err != nil { // another program has the port
+	if err != nil { // the port is in use
 		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			return err
 		}
 	}
+
 	server := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	context.AfterFunc(ctx, func() { server.Close() })
 	fmt.Fprintf(w, "the page is at http://%s/#token=%s until you interrupt\n", listener.Addr(), token)
+
 	return nil
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/fleetthrottle/throttle/stores/filestore"
 )
 
-// A part is what one of several processes pulls: each n-th department below the first one. The processes
-// know nothing of each other. They share the limits through a directory, or through the Redis of -redis.
+// A part is the work of one of several processes: every n-th department below the first. The processes do not
+// know of each other. They share the limits through a directory, or through the Redis of -redis.
 type part struct {
 	i, n int
-	host string // where the DingTalk for tests is
-	dir  string // where the budgets are
+	host string // of the DingTalk for tests
+	dir  string // of the budgets
 	key  string // of the application
 }
 
-// String returns the part as the flag -part has it.
+// String returns the part in the form of the flag -part.
 func (p part) String() string { return fmt.Sprintf("%d %d %s %s %s", p.i, p.n, p.host, p.dir, p.key) }
 
 func parsePart(s string) (p part, err error) {
@@ -35,25 +35,27 @@ func parsePart(s string) (p part, err error) {
 	return p, err
 }
 
-// testConns are the connections to a DingTalk for tests: twenty calls may start at once.
+// testConns has connections to a DingTalk for tests: twenty calls may start at
+// once.
 var testConns = &http.Transport{MaxIdleConnsPerHost: 64}
 
 // tests is the address of a DingTalk for tests.
 type tests string
 
-// RoundTrip sends there what is for DingTalk.
+// RoundTrip sends requests for DingTalk to the DingTalk for tests.
 func (host tests) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Scheme, r.URL.Host = "http", string(host)
 	return testConns.RoundTrip(r)
 }
 
-// runTogether starts this program n times, and counts whom all of them pull.
+// runTogether starts n processes, and counts the people that all of them pull.
 func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL string) error {
 	dir, err := os.MkdirTemp("", "budgets")
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(dir)
 	program, err := os.Executable()
 	if err != nil {
@@ -67,6 +69,7 @@ func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL strin
 
 	begin, key := time.Now(), demonstrationKey()
 	outs := make([]bytes.Buffer, n)
+
 	var all []*exec.Cmd
 	for i := range n {
 		p := part{i, n, server.Listener.Addr().String(), dir, key}
@@ -75,9 +78,11 @@ func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL strin
 		if err = c.Start(); err != nil {
 			break
 		}
+
 		all = append(all, c)
 	}
-	met := make(map[string]bool) // lines: somebody of two departments may be in two parts
+
+	met := make(map[string]bool) // a person in two departments may be in two parts
 	for i, c := range all {
 		if failed := c.Wait(); failed != nil {
 			err = failed
@@ -86,31 +91,36 @@ func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL strin
 			met[line] = true
 		}
 	}
+
 	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", len(met), time.Since(begin).Seconds())
 	fmt.Fprint(w, fake)
 	return err
 }
 
-// pullPart is one of the processes. It shows the people of its part.
+// pullPart runs one of the processes. It shows the people of its part.
 func (b *book) pullPart(ctx context.Context, c throttle.Config, text string) error {
 	p, err := parsePart(text)
 	if err != nil {
 		return err
 	}
+
 	if b.rdb == nil {
 		if c.Store, err = filestore.New(p.dir, filestore.Options{}); err != nil {
 			return err
 		}
 	}
+
 	b.key, b.secret = p.key, "secret"
 	c.Base, c.Policies = tests(p.host), demonstrationPolicies(p.key)
 	for i := range c.Policies {
-		c.Policies[i].Jitter = 200 * time.Millisecond // DingTalk is on this machine too, and may be short of processors
+		c.Policies[i].Jitter = 200 * time.Millisecond // DingTalk runs on this machine, too, and may be short of processors
 	}
+
 	transport, err := throttle.New(c)
 	if err != nil {
 		return err
 	}
+
 	b.client = retry.NewClient(transport)
 	ctx, b.fail = context.WithCancelCause(ctx)
 
@@ -118,23 +128,27 @@ func (b *book) pullPart(ctx context.Context, c throttle.Config, text string) err
 	if err != nil {
 		return err
 	}
+
 	for i, below := range a.Result.Below {
 		if i%p.n == p.i {
 			b.departments.Go(func() { b.department(ctx, below) })
 		}
 	}
-	for more := p.i == 0; more && err == nil; more = a.Result.More { // the people of the first department itself
+
+	for more := p.i == 0; more && err == nil; more = a.Result.More { // people of the first department itself
 		a, err = b.call(ctx, "/topapi/v2/user/list", `{"dept_id":%d,"cursor":%d,"size":100}`, first, a.Result.Next)
 		for _, person := range a.Result.List {
 			show(person.UserID, person.Name)
 		}
 	}
+
 	if err != nil {
 		b.fail(err)
 	}
+
 	b.departments.Wait()
 	return context.Cause(ctx)
 }
 
-// first is the department above all others.
+// first is the root department.
 const first = 1

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A BusyError is how the database refuses a query: too many in a second, too many at once, or a
-// ban.
+// BusyError is the database's refusal of a query: too many per second, too many
+// at once, or a ban.
 type BusyError struct{ RetryAfter time.Duration }
 
 // Error implements error.
@@ -23,7 +23,7 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("the database is busy: try again after %v", e.RetryAfter)
 }
 
-// The driver is registered as "warehouse". A data source's name is the address of [Services].
+// The driver is registered as "warehouse". Its data source name is the address of [Services].
 func init() { sql.Register("warehouse", warehouse{}) }
 
 type warehouse struct{}
@@ -31,8 +31,7 @@ type warehouse struct{}
 // Open implements driver.Driver.
 func (warehouse) Open(address string) (driver.Conn, error) { return conn(address), nil }
 
-// A conn queries the database at its address. It does not keep a connection of its own: an
-// http.Client does.
+// A conn queries the database at its address. An http.Client keeps the connections.
 type conn string
 
 var pool = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
@@ -80,7 +79,7 @@ func (c conn) QueryContext(ctx context.Context, statement string, args []driver.
 	return nil, errors.Join(fmt.Errorf("warehouse: %s", text), err)
 }
 
-// rows are those of an answer that were not read yet.
+// rows are the unread rows of an answer.
 type rows struct{ left []Shipment }
 
 // Columns implements driver.Rows.

@@ -1,6 +1,7 @@
-// Package downstream has what the example batch pulls from: an API of orders, and a database of
-// shipments with a driver for database/sql. Both count every call, and refuse those above their
-// limits and those that come during a ban, as real services do.
+// Package downstream has the services from which the example batch pulls: an
+// API of orders, and a database of shipments with a driver for database/sql.
+// Both count every call, and refuse calls above their limits and during a ban,
+// as real services do.
 package downstream
 
 import (
@@ -13,21 +14,21 @@ import (
 	"time"
 )
 
-// Options say how large the services are, and what they allow. The zero value of each field is
-// that of the example.
+// Options set the size and the limits of the services. The zero value of each
+// field is its default.
 type Options struct {
-	Orders, Shipments int           // the highest ids; default to [Orders] and [Shipments]
+	Orders, Shipments int           // highest ids; default to [Orders] and [Shipments]
 	OrdersPerSecond   int           // defaults to [OrdersPerSecond]
 	QueriesPerSecond  int           // defaults to [QueriesPerSecond]
 	QueriesAtOnce     int           // defaults to [QueriesAtOnce]
-	Latency           time.Duration // how long a call takes; defaults to [Latency]
+	Latency           time.Duration // duration of a call; defaults to [Latency]
 
-	// Ban is for how long everybody is refused once BeforeBan calls have come. Defaults to 0: there
-	// is no ban.
+	// Ban is how long all calls are refused after BeforeBan calls. Defaults to
+	// 0: no ban.
 	Ban time.Duration
 }
 
-// The defaults of [Options].
+// Defaults of [Options].
 const (
 	Orders           = 27_000
 	Shipments        = 19_000
@@ -38,7 +39,7 @@ const (
 	BeforeBan        = 300
 )
 
-// Services are both services. Their address is that of one HTTP server.
+// Services are both services, behind one HTTP server.
 type Services struct {
 	options Options
 	mux     *http.ServeMux
@@ -46,25 +47,25 @@ type Services struct {
 
 	mu        sync.Mutex
 	calls     []Call
-	atOnce    int // queries that are being answered
+	atOnce    int // queries in flight
 	bannedTil time.Time
 }
 
-// A Call is what the services have counted of one call.
+// Call is the record of one call.
 type Call struct {
 	At      time.Duration `json:"at"` // since the services began
 	Query   bool          `json:"query,omitempty"`
-	OfUser  bool          `json:"ofUser,omitempty"` // for one order, and not for a page
+	OfUser  bool          `json:"ofUser,omitempty"` // for one order, not for a page
 	Refused bool          `json:"refused,omitempty"`
 }
 
-// Counts are all calls, in the order of their arrival.
+// Counts are all calls, in order of arrival.
 type Counts struct {
 	Now   time.Duration `json:"now"` // since the services began
 	Calls []Call        `json:"calls"`
 }
 
-// New returns services that nobody has called.
+// New returns services without calls.
 func New(o Options) *Services {
 	set(&o.Orders, Orders)
 	set(&o.Shipments, Shipments)
@@ -80,7 +81,7 @@ func New(o Options) *Services {
 	return s
 }
 
-// set sets a value that is zero to its default.
+// set sets a zero value to its default.
 func set[T comparable](value *T, fallback T) {
 	var zero T
 	if *value == zero {
@@ -91,19 +92,19 @@ func set[T comparable](value *T, fallback T) {
 // ServeHTTP implements http.Handler.
 func (s *Services) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// Counts returns what has been counted.
+// Counts returns the calls so far.
 func (s *Services) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Counts{time.Since(s.begin), append([]Call(nil), s.calls...)}
 }
 
-// Orders returns the orders whose ids lie from first to last.
+// Orders returns the orders with ids from first to last.
 func (s *Services) Orders(first, last int) []Order {
 	return ordersOf(max(first, 1), min(last, s.options.Orders))
 }
 
-// Shipments returns the shipments whose ids lie from first to last.
+// Shipments returns the shipments with ids from first to last.
 func (s *Services) Shipments(first, last int) []Shipment {
 	return shipmentsOf(max(first, 1), min(last, s.options.Shipments))
 }
@@ -133,8 +134,8 @@ func (s *Services) counted(c Call, answer http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// arrive counts a call. It returns for how long the caller must wait, if the call is refused, and
-// what to do when the call has ended.
+// arrive counts a call. It returns how long the caller must wait, if the call is refused, and a function to
+// call at its end.
 func (s *Services) arrive(c Call) (wait time.Duration, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +165,7 @@ func (s *Services) arrive(c Call) (wait time.Duration, done func()) {
 	}
 }
 
-// inLastSecond returns how many calls of the same service came within the second before a call.
+// inLastSecond returns how many calls of the same service came in the second before a call.
 func (s *Services) inLastSecond(c Call) (n int) {
 	for i := len(s.calls) - 1; i >= 0 && s.calls[i].At >= c.At-time.Second; i-- {
 		if s.calls[i].Query == c.Query {
@@ -195,7 +196,7 @@ func (s *Services) order(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, fmt.Sprintf("there is no order %q", r.PathValue("id")), http.StatusNotFound)
 }
 
-// query answers one query of the database: the ids of the only statement that it knows.
+// query answers one query of the database: the ids of its only statement.
 func (s *Services) query(w http.ResponseWriter, r *http.Request) {
 	var q query
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Statement != Statement || len(q.IDs) != 2 {
@@ -207,5 +208,51 @@ func (s *Services) query(w http.ResponseWriter, r *http.Request) {
 
 func write(w http.ResponseWriter, answer any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // an error says that the caller is gone
+	_ = json.NewEncoder(w).Encode(answer) // an error means that the caller has gone
 }
+
+// Order is a row of the API.
+type Order struct {
+	ID       int    `json:"id"`
+	Customer string `json:"customer"`
+	Cents    int    `json:"cents"`
+}
+
+// Shipment is a row of the database.
+type Shipment struct {
+	ID      int    `json:"id"`
+	Carrier string `json:"carrier"`
+	Grams   int    `json:"grams"`
+}
+
+// Statement is the only statement that the database knows.
+const Statement = "SELECT id, carrier, grams FROM shipments WHERE id BETWEEN ? AND ? ORDER BY id"
+
+// A query is the request of the driver to the database.
+type query struct {
+	Statement string `json:"statement"`
+	IDs       []int  `json:"ids"`
+}
+
+// ordersOf returns the existing orders with ids from first to last.
+func ordersOf(first, last int) (rows []Order) {
+	for id := first; id <= last; id++ {
+		if exists(id) {
+			rows = append(rows, Order{id, fmt.Sprintf("customer %d", id*7919%1000), 100 + id*31%9900})
+		}
+	}
+	return rows
+}
+
+// shipmentsOf returns the existing shipments with ids from first to last.
+func shipmentsOf(first, last int) (rows []Shipment) {
+	for id := first; id <= last; id++ {
+		if exists(id) {
+			rows = append(rows, Shipment{id, []string{"by road", "by rail", "by air"}[id%3], 50 + id*17%20000})
+		}
+	}
+	return rows
+}
+
+// exists reports whether a row exists. In real tables some ids are deleted, sometimes a whole page of them.
+func exists(id int) bool { return id%7 != 0 && (id <= 500 || id > 600) }

@@ -87,7 +87,7 @@ func jobs() map[string]*simulation.Job {
 		return &simulation.Job{Policies: policies, Mix: mix, Requests: requests, Nodes: 1, Workers: workers, Latency: latency}
 	}
 	return map[string]*simulation.Job{
-		"free":           job(100, 8, 100*time.Millisecond, one),
+		"free":           job(100, 8, 100*time.Millisecond, one, policy("elsewhere", "other.example.com/", throttle.PerSecond(1))),
 		"workers":        job(100, 3, 100*time.Millisecond, one, policy("p", "", throttle.PerSecond(40))),
 		"sliding":        job(500, 8, 100*time.Millisecond, one, policy("p", "", throttle.PerSecond(40))),
 		"long window":    job(250, 30, 20*time.Millisecond, one, policy("p", "", throttle.PerMinute(100))),
