@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
 )
@@ -24,9 +23,7 @@ func (t *tokens) cost(r *http.Request) int {
 }
 
 // settle returns a reader of costs that counts a kind of usage.
-func (t *tokens) settle(used feedback.Reader) feedback.Reader {
-	return func(resp *http.Response) throttle.Answer { return t.usage().Settled(resp, used(resp)) }
-}
+func (t *tokens) settle(used feedback.Reader) feedback.Reader { return t.usage().Settled(used) }
 
 // usage is how answers and streams tell their usage.
 func (t *tokens) usage() llm.Usage { return llm.Usage{Told: t.told, Count: t.count, Booked: t.cost} }

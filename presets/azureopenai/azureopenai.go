@@ -124,18 +124,13 @@ func Policies(o Options) []throttle.Policy {
 		{Name: "azureopenai-requests", Match: match, Key: key,
 			Limit: requests, Answer: requestsRefused(o.cost)},
 		{Name: "azureopenai-tokens", Match: match, Key: key,
-			Limit: tokens, Cost: o.cost, Meter: o.usage().Meter, Answer: feedback.All(tokensRefused, o.settle)},
+			Limit: tokens, Cost: o.cost, Meter: o.usage().Meter, Answer: feedback.All(tokensRefused, o.usage().Settled(usage.Cost))},
 	})
 }
 
 // cost is the estimated cost of a request.
 func (o *Options) cost(r *http.Request) int {
 	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
-}
-
-// settle returns the usage that the answer tells.
-func (o *Options) settle(resp *http.Response) throttle.Answer {
-	return o.usage().Settled(resp, usage.Cost(resp))
 }
 
 // usage is how answers and streams tell their usage. It costs no less than was estimated: Azure gives

@@ -143,7 +143,7 @@ func Policies(o Options) []throttle.Policy {
 		{
 			Name: "openai-tokens", Match: match, Key: key,
 			Limit: llm.Tokens(o.Tokens, o.Even), Cost: tokens.cost, Meter: tokens.usage().Meter,
-			Answer: feedback.All(tokensRefused, left("tokens"), tokens.settle),
+			Answer: feedback.All(tokensRefused, left("tokens"), tokens.usage().Settled(usage.Cost)),
 		},
 	})
 }
@@ -183,11 +183,6 @@ func firstAnswer(r *http.Request) int {
 		return 0
 	}
 	return llm.FirstAnswer
-}
-
-// settle returns the usage that the answer tells.
-func (t *tokens) settle(resp *http.Response) throttle.Answer {
-	return t.usage().Settled(resp, usage.Cost(resp))
 }
 
 // usage is how answers and streams tell their usage.

@@ -44,13 +44,16 @@ func Told(a feedback.Amount) func(data []byte) int {
 	}
 }
 
-// Settled returns the row's cost for an answer that may state its tokens as its cost.
-func (u Usage) Settled(resp *http.Response, told throttle.Answer) throttle.Answer {
-	tokens, ok := told.Cost()
-	if !ok || resp.Request == nil {
-		return told
+// Settled returns a reader of the row's cost for answers of which told reads the tokens as their cost.
+func (u Usage) Settled(told feedback.Reader) feedback.Reader {
+	return func(resp *http.Response) throttle.Answer {
+		a := told(resp)
+		tokens, ok := a.Cost()
+		if !ok || resp.Request == nil {
+			return a
+		}
+		return a.WithCost(u.Count(resp.Request)(tokens, feedback.Took(resp)))
 	}
-	return told.WithCost(u.Count(resp.Request)(tokens, feedback.Took(resp)))
 }
 
 // Meter is a [throttle.Policy.Meter]. Of several events that tell the tokens the highest number counts:
@@ -61,13 +64,8 @@ func (u Usage) Meter(resp *http.Response) throttle.Meter {
 		return nil
 	}
 
-	m := &meter{handed: time.Now().Add(-feedback.Took(resp))}
-	most := -1
-	m.Meter = feedback.Events(resp, func(data []byte) int {
-		m.events++
-		most = max(most, u.Told(data))
-		return most
-	})
+	m := &meter{told: u.Told, most: -1, handed: time.Now().Add(-feedback.Took(resp))}
+	m.Meter = feedback.Events(resp, m.event)
 	if m.Meter == nil {
 		return nil
 	}
@@ -87,8 +85,17 @@ type meter struct {
 	handed time.Time
 
 	untold func(events int, inFlight time.Duration) // as in Usage; may be nil
+	told   func(data []byte) int                    // as in Usage
+	most   int                                      // the tokens that events have told; -1 if none has
 	booked int
 	events int
+}
+
+// event returns the tokens that an event and those before it have told.
+func (m *meter) event(data []byte) int {
+	m.events++
+	m.most = max(m.most, m.told(data))
+	return m.most
 }
 
 // Cost implements [throttle.Meter].
