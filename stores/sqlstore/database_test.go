@@ -219,6 +219,13 @@ func TestRowsAreRemoved(t *testing.T) {
 	was, _, err := add(store, "new", nil)
 	require.NoError(t, err)
 	require.Equal(t, "+", was)
+
+	exec(t, db, fmt.Sprintf("INSERT INTO throttle_rows (name, value, minute) VALUES ('late', '', %d)", time.Now().Unix()/60-1))
+	another := sqlstore.NewDatabase(db)
+	sqlstore.Sweep(another, time.Now().Add(-2*time.Minute))
+	_, _, err = add(another, "new", nil) // sweeps, because its database has not for a minute
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return number(t, db, "SELECT COUNT(*) FROM throttle_rows WHERE name = 'late'") == 0 }, time.Minute, time.Millisecond)
 }
 
 // TestErrors say what to do.
