@@ -107,12 +107,13 @@ servers: ## the tests of redisstore with each Redis and Valkey that Debian packa
 	@scripts/servers.sh
 
 .PHONY: lint
-lint: ## gofmt, spelling, go vet, staticcheck
+lint: ## gofmt, spelling, comments, go vet, staticcheck
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }
 	@# Chinese pages have few words that it knows, and testdata has text of others.
 	@misspell=$$(go tool -modfile=internal/tools/go.mod -n misspell) && \
 		files=$$(git ls-files '*.go' '*.lua' '*.md' ':!docs/zh' ':!README.zh-CN.md' ':!*testdata/*') && [ -n "$$files" ] && \
 		echo "$$files" | xargs "$$misspell" -error
+	@go run ./internal/lab/prose
 	@$(EACH) go vet ./...
 	@# Its path, because each module is looked at in its own folder.
 	@staticcheck=$$(go tool -modfile=internal/tools/go.mod -n staticcheck) && \

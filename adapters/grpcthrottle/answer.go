@@ -18,7 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// An Answer says what the status of a call means for the call's budgets.
+// An Answer tells the consequences of a call's status for the call's budgets.
 type Answer struct {
 	throttle.Answer
 

@@ -17,7 +17,7 @@ type Options struct {
 	// without its scheme, or the authority of [grpc.CallAuthority].
 	Host string
 
-	// Answer says what the status of a failed call means for the call's budgets. Defaults to
+	// Answer tells the consequences of a failed call's status for the call's budgets. Defaults to
 	// [RetryInfo]. If its result is invalid (a policy that the limiters do not have, a negative
 	// cost, a quota for several budgets), the mistake is in the error of the call, whose status
 	// stays, and no budget changes.

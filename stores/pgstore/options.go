@@ -18,7 +18,7 @@ type Options struct {
 	// Schema is the schema with the tables. Defaults to "throttle". Programs with different schemas share nothing.
 	Schema string
 
-	// Connections is how many connections a program has at the most, besides one that listens for news while callers
+	// Connections is how many connections a program has at the most, besides the connection that listens for news while callers
 	// wait. A group of budgets uses one at a time. Defaults to 4.
 	Connections int
 

@@ -3,7 +3,7 @@
 // does not either.
 //
 // [Setup] creates the tables, once. Programs then call [New], or [NewFromPool]. The page on [PostgreSQL] has rights,
-// PgBouncer, failover and what a start costs.
+// PgBouncer, failover and the cost of a start.
 //
 // [PostgreSQL]: https://github.com/fleetthrottle/throttle/blob/main/docs/postgres.md
 package pgstore
@@ -25,7 +25,7 @@ type Store = rowstore.Store
 // New returns a store that keeps budgets in a PostgreSQL database, which [Setup] has prepared. The URL, or the
 // keywords and values, are written as for libpq. Missing values come from the environment (PGHOST, PGPASSWORD…). New connects to
 // nothing: the first booking does. The store has connections of its own, and closes a connection that it
-// has not used for a minute, so there is nothing to close. The error has all mistakes, those of Options as *[store.OptionError].
+// has not used for a minute, so there is nothing to close. The error has all mistakes, mistakes of Options as *[store.OptionError].
 func New(url string, o Options) (*Store, error) {
 	config, err := parse(url)
 	return open(config, err, o)
