@@ -52,7 +52,8 @@ func (s *scope) answers(m *move, words []string) {
 			m.want.paused = true
 		case word == "held":
 			c, ok := s.charges[next]
-			if m.want.held = &c.Budget; !ok {
+			m.want.held = &c.Budget
+			if !ok {
 				s.wrong("%q is no budget", next)
 			}
 			i++

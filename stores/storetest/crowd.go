@@ -27,7 +27,8 @@ func (p *play) crowd(m *move) {
 		}
 
 		crowd.Go(func() {
-			if grants[i], errs[i] = p.store.Book(p.Context(), &k); m.words["fleeting"] {
+			grants[i], errs[i] = p.store.Book(p.Context(), &k)
+			if m.words["fleeting"] {
 				p.store.Cancel(&k, grants[i])
 			}
 		})

@@ -101,7 +101,8 @@ func maxMin(asked, weights []float64, served float64) (parts []float64) {
 			if content[i] {
 				continue
 			}
-			if parts[i] = left * weights[i] / sum; parts[i] >= asked[i] {
+			parts[i] = left * weights[i] / sum
+			if parts[i] >= asked[i] {
 				parts[i], content[i], again = asked[i], true, true
 			}
 		}

@@ -55,7 +55,8 @@ func (s *scope) define(name, text string) {
 		words := strings.Fields(part)
 		if len(words) == 2 && (words[0] == "key" || words[0] == "beside") {
 			other, ok := s.charges[words[1]]
-			if c.Budget = other.Budget; !ok {
+			c.Budget = other.Budget
+			if !ok {
 				s.wrong("%q is no budget", words[1])
 			}
 			if words[0] == "beside" {
@@ -237,7 +238,8 @@ func (s *scope) reference(parts []string) reference {
 	ref := reference{label: parts[1], last: -1}
 	if parts[2] != "" {
 		ref.first = s.number64(parts[2])
-		if ref.last = ref.first; parts[4] != "" {
+		ref.last = ref.first
+		if parts[4] != "" {
 			ref.last = s.number64(parts[4])
 		} else if parts[3] != "" {
 			ref.last = -1

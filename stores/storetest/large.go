@@ -42,7 +42,8 @@ func (p *play) steady(m *move) {
 		if !g.OK {
 			p.fatalf("a caller with any MaxWait was refused")
 		}
-		if p.at(p.now() + g.Wait); p.now() >= end {
+		p.at(p.now() + g.Wait)
+		if p.now() >= end {
 			break
 		}
 

@@ -156,7 +156,8 @@ func (s *scope) moment(text string) moment {
 func (s *scope) boundsOf(text string) bounds {
 	low, high, ok := strings.Cut(text, "~")
 	b := bounds{low: s.moment(low)}
-	if b.high = b.low; ok {
+	b.high = b.low
+	if ok {
 		b.high = s.moment(high)
 	}
 	return b

@@ -67,7 +67,8 @@ type perfectEvent struct {
 func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
 	q := &perfectQueue{ledger: newLedger(), zero: zero, plan: p, starts: make([]time.Duration, len(p.visits))}
 	for i, v := range p.visits {
-		if q.starts[i] = never; without[i] {
+		q.starts[i] = never
+		if without[i] {
 			continue
 		}
 

@@ -26,7 +26,8 @@ func (w *world) settleOne() {
 	old.booking.Charges = slices.Clone(old.booking.Charges)
 	for i := range costs {
 		c := &old.booking.Charges[i]
-		if c.Cost = costs[i]; c.Cost < 1 || c.Cost > c.Limit.Capacity()-c.KeepFree {
+		c.Cost = costs[i]
+		if c.Cost < 1 || c.Cost > c.Limit.Capacity()-c.KeepFree {
 			return // nobody books that again
 		}
 		if !isOpen(*c) && !slices.Contains(w.truth.stays[c.Budget.Key], stayOf(*c, old.booking.Spread, old.at)) {

@@ -67,7 +67,8 @@ func (r *lineRun) carryOut() {
 			e := events[0]
 			events = events[1:]
 
-			if r.at(e.at); e.pause == 0 {
+			r.at(e.at)
+			if e.pause == 0 {
 				r.resume(e.charge)
 			} else {
 				r.pause(e.charge, e.pause)

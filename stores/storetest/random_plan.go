@@ -77,7 +77,8 @@ func (p *planner) budget(i int) store.Charge {
 		c.Limit = store.SlidingWindow(n, per)
 	case 2, 3:
 		c.Limit = store.SlidingWindow(n, per)
-		if c.Pace = per * 9 / 10; per > 2*sec {
+		c.Pace = per * 9 / 10
+		if per > 2*sec {
 			c.Pace = 250 * ms // as throttle has it
 		}
 		c.Pace = (c.Pace / time.Duration(n)).Truncate(tick)

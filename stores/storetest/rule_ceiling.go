@@ -86,7 +86,8 @@ func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 
 	used := l.used(c, at)
 	if at > old.fell && at <= now && (last.end == 0 || at >= last.end+last.probe) && used <= allowed(c) {
-		if used = max(1, used); used < from/2 {
+		used = max(1, used)
+		if used < from/2 {
 			used = from * 3 / 4 // it may have a different cause
 		}
 

@@ -89,7 +89,8 @@ func (l *ledger) shutLate(c store.Charge, now int64, d, ago, took time.Duration)
 // penalty returns the last one of a budget.
 func (l *ledger) penalty(key [16]byte) penalty {
 	p := l.bans[key]
-	if p.end = l.closed[key]; p.end != 0 {
+	p.end = l.closed[key]
+	if p.end != 0 {
 		p.probe = max(p.probe, micros(probeTime))
 	}
 	return p

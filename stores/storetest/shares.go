@@ -61,7 +61,8 @@ func (r *shareRun) carryOut() {
 
 		r.at(c.at)
 		v := r.comes(store.Booking{Charges: []store.Charge{r.scene.charge(c)}, MaxWait: store.AnyWait, Horizon: shareHorizon})
-		if r.visitors = append(r.visitors, v); c.leavesBy(r.end) {
+		r.visitors = append(r.visitors, v)
+		if c.leavesBy(r.end) {
 			time.AfterFunc(c.leaves-r.now(), func() { close(v.left) })
 		}
 	}

@@ -67,7 +67,8 @@ func (s *scope) fields(m *move, words []string) {
 		if !ok {
 			high = low
 		}
-		if m.want.fields = append(m.want.fields, field{words[i], s.value(low), s.value(high)}); words[i] == "booked" {
+		m.want.fields = append(m.want.fields, field{words[i], s.value(low), s.value(high)})
+		if words[i] == "booked" {
 			booked = words[i+1]
 		}
 	}
@@ -115,7 +116,8 @@ func (b *bench) status(c store.Charge, want store.Status) {
 	if err != nil {
 		b.fatalf("Status(%v) at %v: %v", c.Budget, b.now(), err)
 	}
-	if want.Limit = c.Limit; !reflect.DeepEqual(got, want) {
+	want.Limit = c.Limit
+	if !reflect.DeepEqual(got, want) {
 		b.errorf("status at %v:\n got %+v\nwant %+v", b.now(), got, want)
 	}
 }

@@ -35,7 +35,8 @@ var vectors = sync.OnceValues(func() (map[string][]check, error) {
 	for _, f := range files {
 		text, unread := vectorFiles.ReadFile("vectors/" + f.Name())
 		list, wrong := parseVectors(&reader{file: f.Name()}, string(text))
-		if wrong = errors.Join(unread, wrong); wrong != nil {
+		wrong = errors.Join(unread, wrong)
+		if wrong != nil {
 			err = errors.Join(err, wrong)
 			continue
 		}
@@ -70,7 +71,8 @@ func parseVectors(r *reader, text string) ([]vector, error) {
 			lines = append(lines, vectorLine{i + 1, trimmed})
 		default:
 			end()
-			if r.line = i + 1; !vectorName.MatchString(trimmed) {
+			r.line = i + 1
+			if !vectorName.MatchString(trimmed) {
 				r.wrong("%q is no name of a vector, like P1_SlidingBurst", trimmed)
 			}
 			list = append(list, vector{name: trimmed})
@@ -85,7 +87,8 @@ func parseVectors(r *reader, text string) ([]vector, error) {
 func (r *reader) cases(lines []vectorLine) (all [][]move) {
 	tables := []map[string]string{{}}
 	for _, l := range lines {
-		if r.line = l.number; strings.HasPrefix(l.text, "for ") {
+		r.line = l.number
+		if strings.HasPrefix(l.text, "for ") {
 			tables = r.product(tables, strings.TrimPrefix(l.text, "for "))
 		}
 	}
@@ -95,12 +98,14 @@ func (r *reader) cases(lines []vectorLine) (all [][]move) {
 		before := len(r.mistakes)
 
 		for _, l := range lines {
-			if r.line = l.number; !strings.HasPrefix(l.text, "for ") {
+			r.line = l.number
+			if !strings.HasPrefix(l.text, "for ") {
 				s.read(substitute(l.text, values))
 			}
 		}
 
-		if all = append(all, s.moves); len(r.mistakes) > before {
+		all = append(all, s.moves)
+		if len(r.mistakes) > before {
 			break
 		}
 	}

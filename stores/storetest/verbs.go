@@ -122,7 +122,8 @@ func (p *play) play(moves []move, i int) {
 	for j := range moves {
 		m := &moves[j]
 		p.enter(m.program)
-		if p.place = m.place; i > 0 {
+		p.place = m.place
+		if i > 0 {
 			p.place += fmt.Sprintf("case %d: ", i+1)
 		}
 		if p.fleet == nil || !p.happens(m) {

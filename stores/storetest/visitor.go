@@ -96,7 +96,8 @@ func (v *visitor) run() {
 			v.stand()
 		}
 	}
-	if v.mu.Lock(); v.start != never && v.begins != nil {
+	v.mu.Lock()
+	if v.start != never && v.begins != nil {
 		defer v.begins()
 	}
 	v.mu.Unlock()
@@ -106,7 +107,8 @@ func (v *visitor) run() {
 func (v *visitor) stand() {
 	select {
 	case <-v.grant.Ready:
-		if v.calls++; v.calls > mostCalls {
+		v.calls++
+		if v.calls > mostCalls {
 			v.b.errorf("at %v a visitor is called and has no start, %d times", v.b.now(), v.calls)
 			v.ends(never)
 			return

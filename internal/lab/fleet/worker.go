@@ -67,7 +67,8 @@ func (o orders) loop(ctx context.Context, i int, client *http.Client) ([]Sample,
 		}
 
 		s.Booked, s.Start = time.Duration(c.booked.Load()), time.Duration(c.start.Load())
-		if s.OK = err == nil; s.OK {
+		s.OK = err == nil
+		if s.OK {
 			s.Served = time.Duration(c.served.Load())
 		} else {
 			s.Served = Now()

@@ -22,7 +22,8 @@ func (m *mutation) broken(root string) (path, text string, err error) {
 		if err != nil {
 			return "", "", fmt.Errorf("%s: %w", m.name, err)
 		}
-		if there += n; n > 0 {
+		there += n
+		if n > 0 {
 			path, text = name, file
 		}
 	}
@@ -48,7 +49,8 @@ func (m *mutation) declaredIn(path string) (text string, n int, err error) {
 	}
 
 	file, err := os.ReadFile(path)
-	if text = string(file); err != nil || function == "" {
+	text = string(file)
+	if err != nil || function == "" {
 		return text, 1, err
 	}
 	if !goes {
@@ -69,7 +71,8 @@ func (m *mutation) declaredIn(path string) (text string, n int, err error) {
 // splitScript returns the script and the function that "turn.lua find" names: "turn.lua" is
 // what stands outside of the script's functions, "find" a function of whatever file.
 func splitScript(name string) (script, function string) {
-	if script, function, _ = strings.Cut(name, " "); !strings.HasSuffix(script, ".lua") {
+	script, function, _ = strings.Cut(name, " ")
+	if !strings.HasSuffix(script, ".lua") {
 		return "", name
 	}
 	return script, function

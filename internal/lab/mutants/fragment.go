@@ -91,7 +91,8 @@ type place struct {
 // find returns where in a tree the fragment stands.
 func (f fragment) find(in ast.Node) (found []place) {
 	match := func(p place) {
-		if p.filled = nil; f.matches(p.run, &p.filled) {
+		p.filled = nil
+		if f.matches(p.run, &p.filled) {
 			found = append(found, p)
 		}
 	}

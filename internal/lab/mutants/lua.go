@@ -56,7 +56,8 @@ func luaFunctions(tokens []luaToken) (all []luaFunction) {
 
 			f := open[len(open)-1]
 			open = open[:len(open)-1]
-			if f.to = i + 1; f.name != "" {
+			f.to = i + 1
+			if f.name != "" {
 				all = append(all, f)
 			}
 		}

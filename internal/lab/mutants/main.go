@@ -25,7 +25,8 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	run := flags.String("run", "", "only those whose promise and name match, as in 'P11 lease-ends'")
 	only := flags.Bool("list", false, "name them and do nothing")
-	write := flags.Bool("write", false, "keep what was seen: "+recordFile+" and the table of "+pageFile)
+	write := flags.Bool("write", false, "keep the verdicts in "+recordFile)
+	printTable := flags.Bool("table", false, "print the verdict on each mutation, by promise, in Markdown")
 	unrun := flags.Bool("unrun", false, "only those that were not run as they are now")
 	shard := flags.String("shard", "1/1", "only this part of them, as in 2/6")
 	root := flags.String("root", ".", "the module's folder")
@@ -41,6 +42,16 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 
 	all, err := list()
 	if err != nil {
+		return err
+	}
+
+	if *printTable {
+		kept, err := records(*root)
+		if err != nil {
+			return err
+		}
+
+		_, err = io.WriteString(out, table(all, kept))
 		return err
 	}
 

@@ -133,9 +133,11 @@ func parseChange(text string) (c change, err error) {
 	}
 
 	var arrows bool
-	if c.old, arrows = strings.CutPrefix(text, "drop: "); !arrows {
+	c.old, arrows = strings.CutPrefix(text, "drop: ")
+	if !arrows {
 		at := arrow.FindStringIndex(text)
-		if arrows = at != nil; arrows {
+		arrows = at != nil
+		if arrows {
 			c.old, c.new = text[:at[0]], text[at[1]:]
 		}
 	}

@@ -10,13 +10,6 @@ import (
 	"strings"
 )
 
-// pageFile is the page with the table, which stands between two marks.
-const (
-	pageFile   = "docs/internals/mutants.md"
-	tableBegin = "<!-- The table is written by go run ./internal/lab/mutants -write. -->\n"
-	tableEnd   = "<!-- End of the table. -->\n"
-)
-
 // table returns what became of every mutation, in Markdown, by promise.
 func table(all []mutation, kept map[string]record) string {
 	all = slices.Clone(all)
@@ -59,39 +52,7 @@ func number(promise string) int {
 	return n
 }
 
-// withTable returns the page with a new table.
-func withTable(page, table string) (string, error) {
-	head, rest, begins := strings.Cut(page, tableBegin)
-	_, tail, ends := strings.Cut(rest, tableEnd)
-	if !begins || !ends {
-		return "", fmt.Errorf("%s has no marks around its table", pageFile)
-	}
-	return head + tableBegin + "\n" + table + "\n" + tableEnd + tail, nil
-}
-
-// writePage puts the table into its page.
-func writePage(root string, all []mutation) error {
-	path := filepath.Join(root, filepath.FromSlash(pageFile))
-	page, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-
-	kept, err := records(root)
-	if err != nil {
-		return err
-	}
-
-	text, err := withTable(string(page), table(all, kept))
-	if err != nil {
-		return err
-	}
-
-	return os.WriteFile(path, []byte(text), 0o644)
-}
-
-// keep adds verdicts to the record, drops mutations that have left the list, and
-// writes the page anew.
+// keep adds verdicts to the record, and drops mutations that have left the list.
 func keep(root string, all []mutation, seen ...trial) error {
 	path := filepath.Join(root, filepath.FromSlash(recordFile))
 	old, err := os.ReadFile(path)
@@ -114,9 +75,5 @@ func keep(root string, all []mutation, seen ...trial) error {
 		b.WriteString(lines[m.name])
 	}
 
-	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
-		return err
-	}
-
-	return writePage(root, all)
+	return os.WriteFile(path, []byte(b.String()), 0o644)
 }

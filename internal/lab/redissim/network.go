@@ -141,7 +141,8 @@ func (l *link) cut() {
 
 	for _, channel := range l.channels {
 		left := slices.DeleteFunc(n.hearers[channel], func(other *link) bool { return other == l })
-		if n.hearers[channel] = left; len(left) == 0 {
+		n.hearers[channel] = left
+		if len(left) == 0 {
 			delete(n.hearers, channel)
 		}
 	}

@@ -25,7 +25,8 @@ func crc16(text string) (sum uint16) {
 		sum ^= uint16(text[i]) << 8
 		for range 8 {
 			carry := sum&0x8000 != 0
-			if sum <<= 1; carry {
+			sum <<= 1
+			if carry {
 				sum ^= 0x1021
 			}
 		}

@@ -206,7 +206,8 @@ func (p *playing) arrivals(u int) {
 	for at := p.from - p.Settle; ; {
 		gap := random.ExpFloat64() / (p.Share * float64(p.PerSecond))
 		at += time.Duration(gap * float64(time.Second))
-		if pause(p.ctx, at-now()); p.ctx.Err() != nil {
+		pause(p.ctx, at-now())
+		if p.ctx.Err() != nil {
 			return
 		}
 		if node := random.IntN(p.Nodes); p.limiters[node] != nil {

@@ -158,7 +158,8 @@ func (p *podsRun) play(b *redissim.Backend, of []provider) error {
 func (p *podsRun) arrivals(ctx context.Context, n *redissim.Network, pr provider, transports []http.RoundTripper, seed uint64, all *sync.WaitGroup) {
 	random := rand.New(rand.NewPCG(1, seed))
 	for {
-		if pause(ctx, time.Duration(random.ExpFloat64()/pr.perSec*float64(time.Second))); ctx.Err() != nil {
+		pause(ctx, time.Duration(random.ExpFloat64()/pr.perSec*float64(time.Second)))
+		if ctx.Err() != nil {
 			return
 		}
 		pod, what := transports[random.IntN(len(transports))], pr.requests[random.IntN(len(pr.requests))]

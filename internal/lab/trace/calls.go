@@ -33,7 +33,8 @@ func goWithCalls(name string, text []byte) ([]byte, error) {
 		if !is || f.Body == nil {
 			continue
 		}
-		if calls++; calls == 1 {
+		calls++
+		if calls == 1 {
 			insert(file.Name.End(), fmt.Sprintf("; import entered_ %q", module+"/internal/lab/trace/entered"))
 		}
 

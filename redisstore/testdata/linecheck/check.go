@@ -139,7 +139,8 @@ func (l *Line) outcomes(s state, c *Call, key string) (ends []state, err error) 
 				}
 			}
 		}
-		if may = next; len(may) == 0 {
+		may = next
+		if len(may) == 0 {
 			return nil, err
 		}
 	}

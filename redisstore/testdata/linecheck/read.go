@@ -213,7 +213,8 @@ func (r *request) answers(out *numbers) {
 				}
 			}
 			out.skip(6) // guesses
-			if l.HasShares = more&4 != 0; l.HasShares {
+			l.HasShares = more&4 != 0
+			if l.HasShares {
 				for range out.next() {
 					l.Lanes = append(l.Lanes, wire.Lane{LaneID: wire.LaneID{Class: out.next(), Share: uint64(out.next())}, Cut: out.next(), Joined: out.next()})
 					out.skip(3)

@@ -34,7 +34,8 @@ func (t times) count() (all int) {
 func (t times) quantile(share float64) (d time.Duration) {
 	left := int(share * float64(t.count()-1))
 	for _, d = range slices.Sorted(maps.Keys(t)) {
-		if left -= t[d]; left < 0 {
+		left -= t[d]
+		if left < 0 {
 			break
 		}
 	}
