@@ -163,7 +163,10 @@ func TestWaitOnly(t *testing.T) {
 func TestReleaseAsTheContextEnds(t *testing.T) {
 	releases := &countingReleases{Store: memstore.New()}
 	l := newSlots(releases, nil)
-	require.NoError(t, second(l.Acquire(context.Background(), throttle.Demand{Policy: "slots"})))
+	kept, err := l.Acquire(context.Background(), throttle.Demand{Policy: "slots"})
+	require.NoError(t, err)
+	defer runtime.KeepAlive(kept) // a dropped permit would give its slot back
+
 	for i := range 300 {
 		ctx, cancel := context.WithCancel(t.Context())
 		permit, err := l.Acquire(ctx, throttle.Demand{Policy: "slots"})
