@@ -71,6 +71,7 @@ func mayHave(data []byte, field string) bool {
 // Left is a [Reader] that takes the amount for the budget's remaining quota. It ignores a 401 and
 // an answer out of a cache.
 func (a Amount) Left(resp *http.Response) throttle.Answer {
+	// Without Per the quota would have no end.
 	if a.Per <= 0 || !speaks(resp) {
 		return throttle.Answer{}
 	}

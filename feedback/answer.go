@@ -82,13 +82,16 @@ func (a *answer) search(s *search, paths []path, fits fits) {
 		a.begin()
 	}
 
+	// Only the members of an object are kept for later searches.
 	if a.kind != '{' {
 		a.scan.Reset(&a.text, 0)
 		s.whole(paths, fits)
 		return
 	}
 
+	// There is room on the stack for the usual number of paths.
 	var few [fewPaths]path
+	// Walk through the members that earlier searches have read, then read on.
 	for i := 0; i < len(a.members) || a.next(); i++ {
 		m := &a.members[i]
 		on := below(few[:0], paths, m.name)
@@ -97,6 +100,7 @@ func (a *answer) search(s *search, paths []path, fits fits) {
 		}
 	}
 
+	// Behind the members that are kept, each search reads for itself.
 	if len(a.members) == mostMembers {
 		a.searchRest(s, paths, fits)
 	}
@@ -121,6 +125,7 @@ func (a *answer) next() bool {
 	if a.readMember() {
 		return true
 	}
+	// With the same bytes a further attempt would fail, too.
 	a.tried = a.text.max
 	return false
 }
@@ -128,6 +133,7 @@ func (a *answer) next() bool {
 // readMember reads the next member and reports whether there was one.
 func (a *answer) readMember() bool {
 	a.scan.Reset(&a.text, a.place)
+	// The search that met this object or array may not have read it to its end.
 	if a.unread {
 		if !a.scan.Skip() {
 			return false
@@ -144,6 +150,7 @@ func (a *answer) readMember() bool {
 	first := a.scan.Peek()
 	m.from = a.scan.Place()
 
+	// Skip an object or an array only when a later member is wanted.
 	a.unread = first == '{' || first == '['
 	if !a.unread {
 		if !a.scan.Skip() {
@@ -152,6 +159,7 @@ func (a *answer) readMember() bool {
 
 		m.to = a.scan.Place()
 		m.ended = m.to
+		// The end of a number shows only in the byte behind it.
 		if first != '"' {
 			m.ended++
 		}
@@ -180,6 +188,7 @@ func (a *answer) value(s *search, m *member, paths []path, fits fits) bool {
 		return s.value(paths, fits)
 	}
 
+	// A search with a smaller bound must not see bytes that a search with a larger bound has read.
 	if m.ended > a.text.max {
 		return false
 	}
@@ -215,6 +224,7 @@ type runeReader struct {
 
 // ReadRune implements [io.RuneReader].
 func (r *runeReader) ReadRune() (c rune, size int, err error) {
+	// A character may be cut at the end of a piece.
 	for !utf8.FullRune(r.piece) && r.text.From(r.off+len(r.piece)) != nil {
 		r.piece = r.text.From(r.off)
 	}

@@ -71,6 +71,7 @@ func (c Codes) usual(text string) (a throttle.Answer, known bool) {
 	d, exact, known := c.lasts(code)
 
 	no, noExact := c.notRefused(code)
+	// An exact code outranks a code with "*". Among equals a refusal outranks NotRefused.
 	switch {
 	case exact, known && !noExact:
 		return throttle.Refused(d), true
@@ -86,6 +87,7 @@ func (c Codes) usual(text string) (a throttle.Answer, known bool) {
 func (c Codes) lasts(code string) (longest time.Duration, exact, known bool) {
 	for pattern, d := range c.Lasts {
 		switch {
+		// Codes of different lengths match only by a "*".
 		case len(pattern) != len(code) && !open(pattern):
 		case !wild(strings.ToLower(pattern), code):
 		case !strings.Contains(pattern, "*"):

@@ -67,6 +67,7 @@ func (e *Estimates) Cost(group string, otherwise int) int {
 		variance = 0 // below leastVariance the difference is rounding error
 	}
 
+	// Add a standard error, so that the mean of a few requests is not too low.
 	standardError := math.Sqrt(variance * g.weightsSquared / (g.weights * g.weights))
 	return max(1, wholeCost(mean+standardError))
 }
@@ -104,6 +105,7 @@ func (e *Estimates) group(id uint64) *estimate {
 		e.groups = make(map[uint64]*estimate)
 	}
 
+	// Forget any group: the order of a map is random.
 	for other := range e.groups {
 		if len(e.groups) < mostGroups {
 			break

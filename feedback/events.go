@@ -90,6 +90,7 @@ func (b *buffer) reset() {
 // Write implements [throttle.Meter].
 func (m *events) Write(p []byte) (n int, err error) {
 	n = len(p)
+	// A JSON document is read as a whole, at its end.
 	if m.split == nil {
 		m.line.add(p)
 		if m.line.spoilt {
@@ -99,6 +100,7 @@ func (m *events) Write(p []byte) (n int, err error) {
 	}
 
 	for len(p) > 0 {
+		// The two bytes of a line end can come in two pieces.
 		if m.cr && p[0] == '\n' {
 			m.cr, p = false, p[1:]
 			continue
@@ -139,6 +141,7 @@ func (m *events) eventLine() {
 	case len(line) == 0:
 		m.endEvent()
 	case isData:
+		// Several data lines of one event are joined by line feeds.
 		if m.hasData {
 			m.data.add([]byte{'\n'})
 		}
@@ -174,6 +177,7 @@ func (m *events) take(data []byte) {
 func (m *events) Cost() int {
 	switch {
 	case m.split != nil:
+		// The last event may have no end.
 		m.endLine()
 		m.endEvent()
 	case !m.line.spoilt && len(m.line.bytes) > 0:

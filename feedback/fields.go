@@ -25,6 +25,7 @@ func firstField(resp *http.Response, fields []string, max int64, fits fits) (tex
 	}
 
 	a, body := peek.Kept[answer](resp)
+	// The body is not kept, so the search reads for itself.
 	if a == nil {
 		return firstFieldIn(peek.Reader(resp, max), fields, fits)
 	}
@@ -200,6 +201,7 @@ func (s *search) take(p path, text string, fits fits) {
 	if s.found {
 		s.text = text
 	}
+	// No field of a better rank can follow.
 	s.over = p.rank == 0 && (s.found || !p.many)
 }
 

@@ -100,6 +100,7 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 
+	// A 429 with Retry-After is a refusal whatever the other fields say.
 	if resp.StatusCode == http.StatusTooManyRequests {
 		if d, ok := h.retryAfter(resp); ok {
 			return d
@@ -110,6 +111,7 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 
+	// Without a count only the reset tells of a refusal.
 	if h.Remaining == "" && h.Used == "" {
 		said := len(valuesOf(resp.Header, h.Reset)) > 0 || h.Per > 0
 		if _, ok := h.reset(resp, throttle.MaxPenalty); !said || !ok && resp.StatusCode != http.StatusTooManyRequests {
@@ -129,6 +131,7 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 
 // retryAfter reads Retry-After, in a dialect of its own if it is Reset.
 func (h Headers) retryAfter(resp *http.Response) (d time.Duration, ok bool) {
+	// The upstream may write Retry-After in a dialect of its own.
 	if h.As != nil && textproto.CanonicalMIMEHeaderKey(h.Reset) == "Retry-After" {
 		if d, ok := h.reset(resp, throttle.MaxPenalty); ok {
 			return d, true

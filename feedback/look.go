@@ -30,6 +30,7 @@ func looked(resp *http.Response, max int64) bool {
 
 	media := mediaType(resp)
 	switch {
+	// A look at a stream could wait for bytes that come much later.
 	case media == "text/event-stream" || media == "application/stream+json" || strings.HasPrefix(media, "multipart/"):
 		return false
 	case resp.StatusCode >= 400:

@@ -94,6 +94,7 @@ func (r RateLimit) structured(resp *http.Response, most, undated time.Duration) 
 		return q, ok, true
 	}
 
+	// A dictionary has no names, so it says nothing of the policy with this name.
 	if r.Name != "" {
 		return throttle.Quota{}, false, true
 	}

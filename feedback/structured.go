@@ -43,6 +43,7 @@ func parseDictionary(field string) (dict map[string]item, ok bool) {
 	p := fieldParser{rest: strings.TrimLeft(field, " ")}
 	dict = make(map[string]item)
 	for first := true; p.more(first); first = false {
+		// A key without a value means true.
 		key := p.key()
 		if p.skip("=") {
 			dict[key] = p.member()
@@ -130,6 +131,7 @@ func (p *fieldParser) member() item {
 		}
 
 		inner = append(inner, p.item())
+		// Spaces separate the items of an inner list.
 		if c := p.peek(); c != ' ' && c != ')' {
 			p.fail()
 		}

@@ -70,6 +70,7 @@ type Printed struct {
 // Answer is the [Reader] of the printed duration. It says nothing if no readable duration is
 // printed.
 func (p Printed) Answer(resp *http.Response) throttle.Answer {
+	// A header field needs no look at the body.
 	if p.Header != "" {
 		return refused(orRounded(resp, min(p.longest(resp), throttle.MaxPenalty)))
 	}

@@ -57,6 +57,7 @@ func (f *File) answerDifferences(t *Test) (all []string) {
 
 	for _, name := range slices.Sorted(maps.Keys(t.Closes)) {
 		want, got := t.Closes[name], closes[name]
+		// Only policies that the test does not expect remain in closes after the loop.
 		delete(closes, name)
 		if want != got {
 			all = append(all, fmt.Sprintf("the answer closes policy %q for %v, and not for %v", name, lengthName(got), lengthName(want)))
@@ -87,6 +88,8 @@ func lengthName(a throttle.Answer) string {
 // is shown to each policy that its request matches, even if the request is free under it, as a
 // transport does.
 func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error) {
+	// A row is shown the answer even if the request is free under it, so Explain must find the row: drop the
+	// costs.
 	matching := slices.Clone(f.Policies)
 	for i := range matching {
 		matching[i].Cost = nil
@@ -115,6 +118,7 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 		}
 
 		a, standard := answerUnder(p, resp)
+		// Only rows that hold take part in the choice of the default below.
 		if a.Close > 0 || a.Verdict == throttle.VerdictNotRefused {
 			closes[p.Name], byDefault[p.Name] = a, standard && !p.Shadow
 		}

@@ -150,6 +150,7 @@ func readTable(name string, text []byte) (catalogTable, error) {
 // policies returns the rows with some options.
 func (t *catalogTable) policies(o PresetOptions) ([]throttle.Policy, error) {
 	d, _, err := t.document(o)
+	// Only the options can be wrong here: a test reads each file of the catalog.
 	if mistakes := Mistakes(err); len(mistakes) > 0 { // of the options: a test reads the file itself
 		return nil, errors.New(mistakes[0].Text)
 	}
@@ -178,6 +179,7 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 		r.ids["account"] = always(o.Account)
 	}
 
+	// The head and the sources are for the documentation, and no fields of a row.
 	dropMember(root, "preset")
 	for _, list := range []string{"policies", "tests"} {
 		rows := memberOf(root, list)
@@ -192,6 +194,7 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 		}
 	}
 
+	// Fill in before the fields are read, so that a filled-in number is checked like a written number.
 	fill(root, values)
 
 	d, _ = catalogFields.read(r, root)
@@ -210,6 +213,7 @@ var placeholderOption = regexp.MustCompile(`\$\{([a-z0-9-]+)\}`)
 
 // fill puts the values of options in the place of their names. A text that names a number which is
 // not known is "unlimited": it is a limit.
+// Without a Caller all requests have the same account.
 func fill(n *yaml.Node, values map[string]string) {
 	for _, part := range n.Content {
 		fill(part, values)
@@ -336,6 +340,7 @@ func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 	}
 
 	for _, n := range h.numbers {
+		// The number of the program outranks the number of the plan, which outranks the usual number.
 		value := n.usual
 		if of := plan.numbers[n.name]; of > 0 {
 			value = of

@@ -60,6 +60,7 @@ func written(field, missing string) func(*row) string {
 func (d *document) holds() map[string]hold {
 	all := make(map[string]hold)
 	for _, t := range d.tables {
+		// A preset has no fields in the file, so its whole entry is compared.
 		preset := map[string]string{"preset": canonical(t.at)}
 		for _, p := range t.rows {
 			reads := ""
@@ -98,6 +99,7 @@ func loosened(old []throttle.Policy, held, holds map[string]hold) (reasons []str
 	for _, p := range old {
 		was := held[p.Name]
 		switch is, there := holds[p.Name]; {
+		// A shadow policy held nothing back, so nothing of it can loosen.
 		case was.shadow:
 		case !there:
 			reasons = append(reasons, fmt.Sprintf("policy %q is gone", p.Name))
@@ -131,6 +133,7 @@ func (f *File) Opens(old *File) (reasons []string) {
 		p := &f.Policies[i]
 		host := hostOf(p)
 
+		// Name a host once, however many rows it has.
 		if host != "" && !written[host] && !known.Has(host) && !told[host] {
 			told[host] = true
 			reasons = append(reasons, fmt.Sprintf("policy %q names the host %q", p.Name, host))
@@ -168,6 +171,7 @@ func (is *hold) loosens(was *hold) (reasons []string) {
 	}
 	for _, f := range holding {
 		before := was.fields[f.name]
+		// A change from the lowest value can only tighten.
 		if bottom, known := least[f.name]; before != is.fields[f.name] && !(known && before == bottom) {
 			reasons = append(reasons, fmt.Sprintf("its %s has changed", f.name))
 		}

@@ -31,6 +31,7 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 		schema: func() schema { return choiceSchema(options) },
 		read: func(r *reader, n *yaml.Node) (v T, ok bool) {
 			n = follow(n)
+			// A name without a value is a choice, too, if the option allows it.
 			if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
 				o, ok := pick(r, n, name, n.Value)
 				if !ok {
@@ -60,6 +61,7 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 				return v, false
 			}
 
+			// Read the value even if the option stands in the wrong place, so that both mistakes are found.
 			sifted := o.sifted(r, members[0].key, o.every)
 			v, good := o.read(r, members[0].value)
 			return v, ok && good && sifted
@@ -108,6 +110,7 @@ func (o option[T]) always() option[T] {
 
 func choiceSchema[T any](options []option[T]) schema {
 	var all, alone []any
+	// The schema belongs to the shape, which several options share.
 	for _, o := range options {
 		value := maps.Clone(o.schema())
 		value["description"] = o.doc

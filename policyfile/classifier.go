@@ -175,6 +175,7 @@ func guardedReader(g guard[feedback.Reader]) feedback.Reader {
 	if g.query == nil {
 		return read
 	}
+	// feedback.When has no field for the query, so it is compared here.
 	return func(resp *http.Response) throttle.Answer {
 		if !g.asked(resp) {
 			return throttle.Answer{}
@@ -203,6 +204,7 @@ func guarded[T any](name string, part shape[T]) shape[guard[T]] {
 	}}
 
 	return shape[guard[T]]{schema: all.schema, read: func(r *reader, n *yaml.Node) (guard[T], bool) {
+		// The conditions hold for everything below this when: see sifted.
 		if sifts(n) {
 			r.sifted++
 			defer func() { r.sifted-- }()

@@ -43,6 +43,7 @@ func (e *Error) Excerpt() string {
 	head := fmt.Sprintf("%5d | ", e.Line)
 	var line, below strings.Builder
 
+	// The line was cut in front of the window.
 	if e.skipped > 0 {
 		line.WriteString("…")
 		below.WriteByte(' ')
@@ -50,8 +51,10 @@ func (e *Error) Excerpt() string {
 
 	column := e.skipped
 	for _, c := range e.Source {
+		// Count characters, not bytes, as editors do.
 		column++
 		line.WriteRune(printable(c))
+		// A space of the same width keeps the caret below its character.
 		if column < e.Column {
 			below.WriteString(blank(c))
 		}

@@ -56,6 +56,7 @@ func Parse(name string, text []byte) (*File, error) {
 	}
 
 	v, _ := root.read(r, n)
+	// Check the parts that could be read, so that one run finds as many mistakes as possible.
 	r.checkPolicies(&v)
 	r.checkTunnels(&v)
 	r.checkTests(&v)
@@ -63,6 +64,7 @@ func Parse(name string, text []byte) (*File, error) {
 		return nil, err
 	}
 
+	// A last check of the whole table: a valid file is a table that New accepts.
 	if _, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: v.policies()}); err != nil {
 		r.failAt(1, 1, "%v", err) // a mistake without a place of its own
 		return nil, r.errs.sorted()
@@ -136,6 +138,7 @@ func (f *File) Check() error {
 		return err
 	}
 
+	// Mistakes have excerpts of the text.
 	r := newReader(f.name, f.text)
 	for _, t := range f.Tests {
 		differences := f.differences(transport, &t)
@@ -164,9 +167,11 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 
 	for _, e := range t.Expects {
 		c, ok := costs[e.Policy]
+		// Only policies that the test does not expect remain in costs after the loop.
 		delete(costs, e.Policy)
 
 		switch {
+		// A free request and a request that does not match look alike, so a cost of 0 expects either.
 		case !ok && e.Cost != nil && *e.Cost == 0:
 		case !ok:
 			all = append(all, fmt.Sprintf("the request does not match policy %q, or is free under it", e.Policy))

@@ -130,6 +130,7 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 	}
 
 	f := &Follower{o: o}
+	// The first version is put into force at once: there is no earlier version to keep.
 	text, err := o.Read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("policyfile: %w", err)
@@ -160,6 +161,7 @@ func (f *Follower) parse(text []byte) (*File, error) {
 		return nil, err
 	}
 
+	// A file beyond the ceiling is refused as a whole.
 	if f.o.Ceiling != nil {
 		if opens := file.Opens(f.o.Ceiling); len(opens) > 0 {
 			return nil, fmt.Errorf("policyfile: the file opens what %s does not: %s", f.o.Ceiling.name, strings.Join(opens, "; "))
@@ -195,6 +197,7 @@ func (f *Follower) run(ctx context.Context) {
 		}
 
 		text, err := f.o.Read(ctx)
+		// A read that ctx has ended says nothing about the file.
 		if ctx.Err() != nil {
 			return
 		}
@@ -209,9 +212,12 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 	s := old
 	switch {
 	case err != nil: // the file may be about to be replaced
+	// Wait for a second read with the same text: an editor may be in the middle of a write.
 	case !bytes.Equal(text, f.last):
+		// Forget the waiting version and its mistakes: they are about an earlier text.
 		f.last, f.settled, f.next, f.wrong = bytes.Clone(text), false, nil, nil
 		s = State{Seen: Generation(text), InForce: old.InForce, Since: old.Since}
+	// Two reads have agreed on the text.
 	case !f.settled:
 		f.settled = true
 		f.consider(&s, now)
@@ -227,6 +233,7 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 	f.mu.Lock()
 	f.state = s
 	f.mu.Unlock()
+	// Call the callback without the mutex, and only for changes.
 	if f.o.Report != nil && !equal(old, s) {
 		f.o.Report(s)
 	}
@@ -242,11 +249,13 @@ func (f *Follower) consider(s *State, now time.Time) {
 		return
 	}
 
+	// Compare with the version in force, which may be older than the version seen last.
 	s.Loosens = f.next.Loosens(f.File())
 	if f.o.Opening {
 		s.Loosens = append(s.Loosens, f.next.Opens(f.File())...)
 	}
 
+	// Give operators time to undo a change that loosens limits.
 	if len(s.Loosens) > 0 && f.o.Grace > 0 {
 		s.Until = now.Add(f.o.Grace)
 		return
@@ -259,6 +268,7 @@ func (f *Follower) consider(s *State, now time.Time) {
 func (f *Follower) apply(s *State, now time.Time) {
 	next := f.next
 	f.next, s.Loosens, s.Until = nil, nil, time.Time{}
+	// If Apply fails, the version before stays in force.
 	f.wrong = f.o.Apply(next)
 	if f.wrong != nil {
 		return

@@ -33,6 +33,7 @@ func Format(policies []throttle.Policy) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policyfile: %w", err)
 	}
+	// Read the result back: a file that cannot be read must not be written.
 	if _, err := Parse("", text); err != nil {
 		return nil, err
 	}
@@ -62,6 +63,7 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	n := mapping("name", quoted(p.Name))
 	put := func(name, value string) { n.Content = append(n.Content, mapping(name, plain(value)).Content...) }
 	function := func(field, word string, f any, names map[uintptr]string) {
+		// Functions have no names at run time. Known functions are found by their address.
 		at := pointer(f)
 		switch name, known := names[at]; {
 		case at == 0:
@@ -72,6 +74,7 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 		}
 	}
 
+	// In a file an empty match is written as none.
 	n.Content = append(n.Content, mapping("match", quoted(cmp.Or(p.Match, matchNone))).Content...)
 	function("Key", "key", p.Key, keyNames)
 	if p.Keyed {

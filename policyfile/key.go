@@ -93,6 +93,7 @@ func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
 		p.value = r.routes.of
 	}
 
+	// The first value that is not empty counts, so the others are tried in turn.
 	for i := range p.others {
 		other := &p.others[i]
 		ok = r.place(other, n) && ok
@@ -142,6 +143,7 @@ func parseTemplate(s string) (t template, err error) {
 	}
 
 	t.bare = len(t.parts) == 1 && strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}")
+	// Text behind the last placeholder may have half of a brace.
 	switch i := strings.IndexAny(s[from:], "{}"); {
 	case i >= 0:
 		return t, halfBrace(s, from+i)
@@ -312,6 +314,7 @@ func (r *reader) checkRoutes(all []routePattern) (ok bool) {
 		return ok // which is a mistake that is known
 	}
 
+	// Let throttle check the patterns in a policy made for it, so that both agree.
 	probe := throttle.Policy{Name: rowName(0), Match: "/", Limit: throttle.Unlimited(), Key: routeKey(all)}
 	next := 0
 	for _, e := range configErrors([]row{{Policy: probe}})[rowName(0)] {

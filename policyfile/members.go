@@ -43,6 +43,7 @@ func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool)
 		more, good := r.merge(value, name)
 		ok = ok && good
 
+		// The mapping's own members count first, then those of earlier merged mappings.
 		for _, m := range more {
 			if first[m.name] == nil {
 				first[m.name] = m.key

@@ -21,6 +21,7 @@ func (r *reader) parse(text []byte) (root *yaml.Node, ok bool) {
 	}
 
 	var doc yaml.Node
+	// A byte order mark may stand at the beginning.
 	if err := yaml.Load(bytes.TrimPrefix(text, []byte("\ufeff")), &doc); err != nil {
 		r.failYAML(err)
 		return nil, false
@@ -31,6 +32,7 @@ func (r *reader) parse(text []byte) (root *yaml.Node, ok bool) {
 		return nil, false
 	}
 
+	// Aliases can make a small text very large, so the size is checked after parsing.
 	return doc.Content[0], r.checkSize(doc.Content[0])
 }
 
@@ -59,6 +61,7 @@ func otherEncoding(text []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte{0xff, 0xfe}), bytes.HasPrefix(head, []byte{0xfe, 0xff}):
 		return "UTF-16"
+	// Text in UTF-16 or UTF-32 has a zero byte in at least every second place.
 	case len(head) > 3 && 2*bytes.Count(head, []byte{0}) >= len(head)-1:
 		return "UTF-16 or UTF-32"
 	}
@@ -118,6 +121,7 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	case above >= mostDepth:
 		s.fail(n, "this stands %d levels deep; %d are the most", above+1, mostDepth)
 		return z
+	// Remember the size of the anchor for its aliases. While it is open, an alias would repeat itself.
 	case n.Anchor != "":
 		s.open[n] = true
 		defer func() {
@@ -133,6 +137,7 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	z.nodes = 1
 	for _, part := range n.Content {
 		p := s.of(part, above+1)
+		// Bound the sum: nested aliases would multiply it.
 		z.nodes, z.depth = min(z.nodes+p.nodes, 2*mostRepeated), max(z.depth, p.depth)
 	}
 
@@ -148,6 +153,7 @@ func (s *sizer) alias(n *yaml.Node, above int) size {
 	}
 
 	z := s.anchors[n.Alias]
+	// Aliases count as if their text were written out.
 	s.repeated += z.nodes
 	switch {
 	case s.repeated > mostRepeated:

@@ -77,6 +77,7 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 // if the row has none of them.
 func (p *row) reader() feedback.Reader {
 	refused := p.penalty
+	// acted changes only refusals, so it needs a reader of refusals.
 	if p.acted != nil {
 		if refused == nil {
 			refused = usualRefusals()
@@ -194,6 +195,7 @@ func (t template) cost() costFunc {
 	}
 	value := t.parts[0].value
 	return func(req *http.Request) int {
+		// Callers choose the value, so an unreadable or negative number must not be free.
 		if n, err := strconv.Atoi(value(req)); err == nil && n >= 0 {
 			return n
 		}

@@ -69,10 +69,12 @@ func (r *reader) failIn(n *yaml.Node, offset int, format string, args ...any) {
 	column := n.Column
 	if n.Line <= len(r.lines) && n.Kind == yaml.ScalarNode {
 		before, first := n.Value[:min(offset, len(n.Value))], n.Column
+		// In quotes the text begins one character later.
 		if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
 			first++
 		}
 		line := &r.lines[n.Line-1]
+		// Escapes and folded lines move the place: point into the text only if it stands there as it is.
 		if before != "" && strings.HasPrefix(line.text[line.at(first):], before) {
 			column = first + utf8.RuneCountInString(before)
 		}
@@ -86,6 +88,7 @@ func (r *reader) failAt(line, column int, format string, args ...any) {
 	e := &Error{File: r.file, Line: line, Column: column, Text: strings.Map(printable, clipTo(fmt.Sprintf(format, args...), most))}
 
 	if line > 0 && len(r.lines) > 0 {
+		// YAML reports the end of a file behind the last line. Point to the last character instead.
 		for e.Line > len(r.lines) || e.Line > 1 && e.Line == len(r.lines) && r.lines[e.Line-1].text == "" {
 			e.Line = min(e.Line-1, len(r.lines))
 			e.Column = utf8.RuneCountInString(r.lines[e.Line-1].text) + 1

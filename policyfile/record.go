@@ -78,6 +78,7 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 
 	seen, meant := make(map[string]bool), "" // meant are the hints to fields that were misspelt
 	for _, m := range members {
+		// Ignored fields are for anchors.
 		if d.ignored != "" && strings.HasPrefix(m.name, d.ignored) {
 			continue
 		}
@@ -96,6 +97,7 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 	}
 
 	for _, f := range d.fields {
+		// A misspelt field is not missing: one mistake is enough.
 		if f.required && !seen[f.name] && !strings.Contains(meant, strconv.Quote(f.name)) {
 			r.fail(n, "%s needs a field %q%s", d.name, f.name, f.advice)
 			ok = false

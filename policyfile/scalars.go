@@ -72,6 +72,7 @@ var lengthText = schema{"type": "string", "pattern": `^([0-9]+d|\+?([0-9]+(\.[0-
 var length = defined("length", scalar(`a duration such as "250ms", "20s" or "2d"`, lengthText, parseLength))
 
 func parseLength(s string) (time.Duration, error) {
+	// time.ParseDuration knows no days.
 	if m := days.FindStringSubmatch(s); m != nil {
 		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil && n > 0 && n <= math.MaxInt64/int64(24*time.Hour) {
 			return time.Duration(n) * 24 * time.Hour, nil

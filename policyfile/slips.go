@@ -86,11 +86,13 @@ var slips = []slip{
 // the first.
 func (r *reader) failSlip(e *yaml.LoadError) bool {
 	from, to := max(e.Mark.Line-1, 1), min(e.Mark.Line, len(r.lines))
+	// The library notices a missing colon only later. Begin where the key began.
 	if c := e.ContextMark.Line; c > 0 && strings.Contains(e.ContextMsg, "simple key") {
 		from = c
 	}
 
 	for i := from; i <= to; i++ {
+		// Bound the text, because the patterns run over each line.
 		line := clipTo(r.lines[i-1].text, 500)
 		for _, s := range slips {
 			m := s.line.FindStringSubmatchIndex(line)
@@ -127,6 +129,7 @@ func (r *reader) failToken(e *yaml.LoadError) {
 	at := e.Mark
 	text := strings.TrimPrefix(e.Message, "yaml: ")
 	opened := func(what string) {
+		// A missing bracket is noticed far behind its opening, so point to the opening.
 		if at.Line != e.ContextMark.Line {
 			at = e.ContextMark
 		}

@@ -126,6 +126,7 @@ func (g *Gate) Config(c asynq.Config) asynq.Config {
 		return delay(n, err, t)
 	}
 
+	// asynq counts only failures towards the maximum of retries.
 	c.IsFailure = func(err error) bool {
 		if errors.As(err, new(*Later)) {
 			return false
@@ -133,6 +134,7 @@ func (g *Gate) Config(c asynq.Config) asynq.Config {
 		return failure == nil || failure(err)
 	}
 
+	// By default asynq looks for delayed tasks every five seconds, which would let their turns pass.
 	if c.DelayedTaskCheckInterval == 0 {
 		c.DelayedTaskCheckInterval = checkInterval
 	}
@@ -174,6 +176,7 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 	key := g.key(ctx)
 	place := g.load(ctx, key)
 
+	// Longer waits than patience become a place.
 	waiting := throttle.WithMaxWait(ctx, g.patience)
 	for came := place; ; came = place {
 		var permit *throttle.Permit
@@ -194,6 +197,7 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 			return nil, g.keep(ctx, key, place)
 		}
 
+		// asynq would archive the last attempt, so the attempt waits in its worker.
 		if err := sleep(ctx, place.RetryAfter()); err != nil {
 			return nil, err
 		}

@@ -84,6 +84,7 @@ func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err e
 		told <- i.tell(ctx, permit, a)
 	}()
 
+	// Keep the caller for a moment only: the store may be away.
 	timer := time.NewTimer(maxDelay)
 	defer timer.Stop()
 
@@ -174,6 +175,7 @@ func request(ctx context.Context, host, method string, cc *grpc.ClientConn, opts
 		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: host, Path: method}, Host: host,
 		Header: make(http.Header),
 	}).WithContext(ctx)
+	// Policies read keys from the metadata as from a header.
 	md, _ := metadata.FromOutgoingContext(ctx)
 	for name, values := range md {
 		req.Header[http.CanonicalHeaderKey(name)] = values

@@ -147,6 +147,7 @@ func (i *instruments) newCounter(of metric.Int64Counter, set attribute.Set) coun
 // addZeros creates the new counters with 0. It runs at a collection, because a global provider that
 // the program sets later has not seen earlier values.
 func (i *instruments) addZeros(ctx context.Context) {
+	// Take the list under the mutex, and call the instruments without it.
 	i.mu.Lock()
 	fresh := i.fresh
 	i.fresh = nil

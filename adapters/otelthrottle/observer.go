@@ -51,6 +51,7 @@ type Observer struct {
 func New(c Config) (*Observer, error) {
 	o := new(Observer)
 	var err error
+	// Use the Once of the zero Observer, so that Observe does not make the instruments again.
 	o.made.Do(func() { err = o.make(c) })
 	if err != nil {
 		return nil, err
@@ -159,11 +160,13 @@ func (o *Observer) hold(ctx context.Context, result int, e *throttle.Event) {
 		return
 	}
 
+	// Without a provider of its own the observer uses the provider of the request's span.
 	tracers := o.tracers
 	if tracers == nil {
 		tracers = request.TracerProvider()
 	}
 
+	// The event comes when the wait is over, so the span ends now.
 	end := time.Now()
 	attributes := append(make([]attribute.KeyValue, 0, 8), results[result]...)
 	if e.Policy != "" {

@@ -81,6 +81,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 	}
 	gauge(b.known, float64(s.Budgets))
 
+	// An unlimited policy has no capacity.
 	if s.Limit.Kind() != store.KindUnlimited {
 		gauge(b.limit, float64(s.Limit.Capacity()))
 		gauge(b.used, float64(s.Used))
@@ -100,6 +101,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 
 	for _, l := range s.Shares {
 		to <- prometheus.MustNewConstMetric(b.shareWaiting, prometheus.GaugeValue, float64(l.Waiting), policy, l.Name)
+		// A negative number is an unknown number.
 		if l.Served >= 0 {
 			to <- prometheus.MustNewConstMetric(b.shareServed, prometheus.GaugeValue, float64(l.Served), policy, l.Name)
 		}

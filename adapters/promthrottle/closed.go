@@ -25,6 +25,7 @@ func (c *closed) close(budget string, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
+	// Forget ends that have passed, to make room for budgets that are closed.
 	now := time.Now()
 	for b, end := range c.ends {
 		if !end.After(now) {
@@ -34,6 +35,7 @@ func (c *closed) close(budget string, until time.Time) {
 
 	end, known := c.ends[budget]
 	switch {
+	// Beyond the bound only the last end is kept.
 	case !known && len(c.ends) >= mostClosed:
 		c.rest = later(c.rest, until)
 	case c.ends == nil:
@@ -51,6 +53,7 @@ func (c *closed) open(budget string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	end, known := c.ends[budget]
+	// An end that has passed needs no correction.
 	if now := time.Now(); known && end.After(now) {
 		delete(c.ends, budget)
 		c.tell(now)

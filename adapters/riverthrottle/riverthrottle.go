@@ -99,6 +99,7 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 	defer permit.Release()
 	if came != nil { // it is used up, also if the job fails: its next attempt needs a new one
 		if err := river.MetadataSet(ctx, MetadataKey, nil); err != nil {
+			// The job does not run, so give its start back.
 			permit.Cancel()
 			return err
 		}
@@ -109,6 +110,7 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 
 // admit returns the permit of a job, or a place. A place that cannot be redeemed is given up for a new one.
 func (g *Gate) admit(ctx context.Context, place *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
+	// Longer waits than patience become a place.
 	ctx = throttle.WithMaxWait(ctx, g.patience)
 	permit, later, err := g.limiters.Reserve(ctx, place, demands...)
 	if errors.As(err, new(*store.PlaceError)) {

@@ -197,6 +197,7 @@ func (l *Logger) note(host string) (fresh, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
+	// The host after the last of MaxHosts has a line of its own: it says that there is no more room.
 	if l.hosts[host] || len(l.hosts) > MaxHosts {
 		return false, false
 	}
@@ -226,6 +227,7 @@ func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
 	if c == nil {
 		c = l.newCount(s, now)
 	}
+	// The first line of a minute says how many lines the minute before left out.
 	if now.Sub(c.began) >= time.Minute {
 		omitted, *c = c.omitted, count{began: now}
 	}

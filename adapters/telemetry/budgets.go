@@ -83,6 +83,7 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 func (s *Summary) add(st *throttle.Status) {
 	s.Budgets++
 
+	// Limit and use are of the budget that is fullest.
 	if float64(st.Used)/float64(st.Limit.Capacity()) > float64(s.Used)/float64(s.Limit.Capacity()) {
 		s.Limit, s.Used = st.Limit, st.Used
 	}

@@ -52,6 +52,7 @@ func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 		questions = append(questions, q)
 	}
 
+	// Ask without the mutex: a store that is away answers late.
 	o.mu.Unlock()
 
 	ctx, stop := context.WithTimeout(ctx, AskTime)

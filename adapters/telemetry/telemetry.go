@@ -205,6 +205,7 @@ func (t *Table[S]) add(names ...string) {
 		return
 	}
 
+	// Readers use the map without a lock, so add to a copy.
 	next := make(map[string]*S, len(all)+len(names))
 	maps.Copy(next, all)
 

@@ -45,6 +45,7 @@ func detailsOf(ctx context.Context) details {
 		return details{place: k.Place}
 	}
 
+	// The place stands behind the activity's own details.
 	last := len(own) - 1
 	into := make([]any, len(own))
 	for i := range last {
@@ -63,6 +64,7 @@ func detailsOf(ctx context.Context) details {
 // rawDetails returns all heartbeat details as they are stored. The SDK does not state their number:
 // it ignores surplus targets.
 func rawDetails(ctx context.Context) (raw []any, err error) {
+	// The number of details is unknown: offer more targets until one stays empty.
 	for n := 4; ; n *= 2 {
 		values, into := make([]converter.RawValue, n), make([]any, n)
 		for i := range values {
@@ -89,6 +91,7 @@ func (d details) record(ctx context.Context, place *throttle.Place) {
 	if d.opaque {
 		return
 	}
+	// Append to a copy: own may have room behind its end.
 	all := d.own[:len(d.own):len(d.own)]
 	if place != nil {
 		all = append(all, kept{place})

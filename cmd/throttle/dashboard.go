@@ -165,6 +165,7 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 	case <-ctx.Done():
 	}
 
+	// Streams have ended with ctx, so a second is enough for the remaining answers.
 	ending, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if server.Shutdown(ending) != nil {

@@ -90,6 +90,7 @@ start. It exits with 1 if that is not at once.`,
 
 // newRequest returns the request in the arguments.
 func newRequest(method, url string, headers []string) (*http.Request, error) {
+	// Check the method alone first, so that the error names the argument that is wrong.
 	if _, err := http.NewRequest(method, "/", nil); err != nil {
 		return nil, fmt.Errorf("%q is not a method such as GET", method)
 	}
@@ -117,6 +118,7 @@ func parseHeader(fields []string) (http.Header, error) {
 // explain computes the charges of a request.
 func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 	e := &explanation{Version: outputVersion, Request: req.Method + " " + req.URL.Host + req.URL.Path, Policies: []explained{}}
+	// Explain sends nothing, so a store in memory will do.
 	t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
 	if err != nil {
 		return nil, err
@@ -140,6 +142,7 @@ func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 // ask reads the states of the budgets, and the notes of pauses.
 func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 	for i, c := range e.charges {
+		// The budget of a node is in the node's memory, where nobody can read it.
 		if c.Node {
 			continue
 		}
@@ -152,6 +155,7 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 		x := &e.Policies[i]
 		x.Note = note
 		x.State = &state{st.Used, st.Booked, st.Waiting, st.Callers, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
+		// JSON has no infinity.
 		if st.Wait == throttle.Never {
 			x.State.Wait = -1
 		}

@@ -113,6 +113,7 @@ func (l *labels) of(policy, budget string) string {
 	defer l.mu.Unlock()
 
 	known := l.byPolicy[policy]
+	// Hash the keys once for each policy, because the name of a budget has the key as a hash.
 	if known == nil {
 		known = make(map[string]string, len(l.keys))
 		for _, k := range l.keys {

@@ -27,6 +27,7 @@ func interruptible() context.Context {
 	signal.Notify(interrupts, os.Interrupt)
 	go func() {
 		<-interrupts
+		// From now on an interrupt ends the process, as it does by default.
 		signal.Stop(interrupts)
 		cancel()
 	}()
@@ -40,6 +41,7 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 
 // execute runs a root command, whose stdin tests may replace.
 func execute(ctx context.Context, root *cobra.Command, args []string, out, talk io.Writer) int {
+	// go-redis would log failures on stderr, which the command reports itself.
 	redis.SetLogger(quiet{})
 	// net/http logs unsolicited bytes from upstreams, which may hold secrets.
 	log.SetOutput(io.Discard)
@@ -51,6 +53,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, out, talk 
 	if err == nil {
 		return exitDone
 	}
+	// An interrupted command has nothing to report.
 	if ctx.Err() != nil {
 		return exitInterrupted
 	}

@@ -95,6 +95,7 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 
 	var never *simulation.Impossible
 	switch {
+	// A request that can never start is a finding about the file.
 	case errors.As(err, &never):
 		return &exit{exitFound, never}
 	case errors.Is(err, context.Canceled):
@@ -228,6 +229,7 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 	for i := range r.Policies {
 		u := &r.Policies[i]
 		entry := usedPolicy{Policy: u.Policy.Name, Limit: u.Policy.Limit.String(), Requests: u.Requests, Cost: u.Cost, Waits: newWaits(&u.Waits), Shadow: u.Policy.Shadow}
+		// A shadow limit holds nothing. Show the waits that it would have added.
 		if entry.Shadow {
 			would := newWaits(&u.Over)
 			entry.Would = &would
@@ -248,6 +250,7 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 	}
 
 	for i, d := range r.Timeline.Bound(0, r.Took) {
+		// A job that took no time must not divide by zero.
 		p.Policies[i].Binds = d.Seconds() / max(r.Took, 1).Seconds()
 	}
 
@@ -389,6 +392,7 @@ func parsePart(line string, headers []string) (p simulation.Part, err error) {
 	}
 
 	for i, word := range words[2:] {
+		// A weight is a bare number, and a latency has a unit.
 		if n, err := strconv.Atoi(word); err == nil && i == 0 && n > 0 && n <= 1_000_000 {
 			p.Weight = n
 		} else if d, err := time.ParseDuration(word); err == nil && d > 0 && p.Latency == 0 {
@@ -439,6 +443,7 @@ func newChart(l *simulation.Timeline, end time.Duration, of []simulation.Use) ch
 		c.rates = append(c.rates, float64(b.Starts)/columns.Width.Seconds())
 	}
 
+	// The legend names only the policies that bind in some column.
 	for i := range of {
 		if name := of[i].Policy.Name; bound[name] {
 			c.policies = append(c.policies, name)
@@ -499,6 +504,7 @@ func (c *chart) text() string {
 		fmt.Fprintf(&w, "%s │", label)
 		line := ""
 		for _, r := range c.rates {
+			// A character of the chart has eight levels.
 			line += eighths[int(min(8, max(0, math.Round(r/most*chartRows*8)-float64(8*row))))]
 		}
 
@@ -511,6 +517,7 @@ func (c *chart) text() string {
 	}
 
 	end := brief(c.end)
+	// A narrow chart must still have room for both labels.
 	fmt.Fprintf(&w, "\n%s  0s%*s\n", pad, max(len(c.rates)-2, len(end)+1), end)
 
 	for _, p := range c.policies {
@@ -542,6 +549,7 @@ const drawingColours = 6
 // drawing returns the chart as SVG.
 func (c *chart) drawing(title, note string) string {
 	const right, bottom = drawingWidth - svg.Margin, drawingTop + drawingHeight
+	// The first entry stands for columns in which no policy binds.
 	legend := append([]string{""}, c.policies...)
 	height := bottom + 2*svg.Margin + drawingRow*len(legend)
 	d := svg.New(drawingWidth, float64(height), title, note+"; "+c.title, drawingRules, "")
@@ -559,6 +567,7 @@ func (c *chart) drawing(title, note string) string {
 	d.Text("note", svg.Margin, bottom, "0")
 	d.Text("note", drawingLeft, bottom+18, "0s")
 	end := brief(c.end)
+	// A character is about seven units wide.
 	d.Text("note", float64(right-7*len(end)), bottom+18, end)
 
 	for i, p := range legend {

@@ -135,6 +135,7 @@ func (s *sidecar) check(path string) error {
 	note(s.tunnels < 0, "--tunnels: use 0 or more")
 
 	for _, host := range s.private {
+		// An IPv6 address has colons, and is a host.
 		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
 		note(err != nil && strings.ContainsAny(host, ":/"), "--private "+host+": use a host, without a scheme, a port and a path")
 	}
@@ -151,6 +152,7 @@ func (s *sidecar) check(path string) error {
 		}
 	}
 
+	// Whether the addresses are safe depends on the token, so stop here without it.
 	if s.token, err = readToken(s.tokenFile, proxyTokenVariable); err != nil {
 		return errors.Join(append(mistakes, err)...)
 	}
@@ -181,6 +183,8 @@ func (s *sidecar) run(ctx context.Context, path string) error {
 	}
 
 	defer closeStore()
+
+	// Deferred after closeStore: the follower ends before its store is closed.
 	following, stop := context.WithCancel(ctx)
 	defer stop()
 
@@ -211,6 +215,7 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 		return nil, nil, nil, err
 	}
 
+	// The reporter removes its record with the client, so it is closed first.
 	return reporter, reporter, func() {
 		reporter.Close()
 		client.Close()
@@ -231,6 +236,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	}
 
 	s.metrics.Follow(transport, limiters)
+	// In the flags 0 means none. In the packages 0 means the default, and a negative number means none.
 	waiting, err := waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits, MaxPenalty: cmp.Or(s.penalties, -1)})
 	if err != nil {
 		return nil, err
@@ -246,6 +252,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	}
 
 	follower, err := s.followFile(ctx, path, reporter, func(f *policyfile.File) error {
+		// Set the policies before the table: no host may be reachable before its limits are in force.
 		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.ForLimiters())); err != nil {
 			return err
 		}
@@ -257,6 +264,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err != nil {
 		return nil, err
 	}
+	// Only now the hosts of the first file are known.
 	if err := errors.Join(missing(s.upstreams, s.table.Load())...); err != nil {
 		return nil, err
 	}

@@ -52,6 +52,7 @@ func (a *admin) handler() http.Handler {
 	paths.Handle("GET /metrics", promhttp.HandlerFor(a.metrics, promhttp.HandlerOpts{}))
 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Defend against DNS rebinding, as the proxy does.
 		if a.local && !inbound.IsLoopbackHost(r.Host) {
 			http.Error(w, "reach this as localhost or by an address of the loopback", http.StatusForbidden)
 			return
@@ -66,6 +67,7 @@ func (a *admin) handler() http.Handler {
 func (a *admin) ask() (map[throttle.Budget]throttle.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	// Probes and scrapes share an answer, so that they cost the store little.
 	if time.Since(a.asked) < freshFor {
 		return a.budgets, a.err
 	}
@@ -133,6 +135,7 @@ func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 		shadows[p.Name] = p.Shadow
 	}
 
+	// An empty list is [] in JSON, not null.
 	closed := []closedPolicy{}
 	for budget, b := range all {
 		if b.Paused <= 0 || shadows[budget.Policy] {
@@ -147,6 +150,7 @@ func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 		}
 
 		c := &closed[i]
+		// The policy is open again when the last of its budgets is.
 		c.Budgets++
 		if until.After(c.Until) {
 			c.Until = until
@@ -260,6 +264,7 @@ func (n *news) of(e throttle.Event) string {
 func (n *news) closing(e throttle.Event) string {
 	now := n.now()
 	end := now.Add(e.Duration)
+	// A caller that meets a known closing is no news.
 	if told, ok := n.closed[e.Budget]; ok && end.Before(told.Add(sameEnd)) {
 		return ""
 	}

@@ -64,10 +64,12 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		return nil, err
 	}
 
+	// Go would remove the temporary name, which no longer exists. Close removes the final name.
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	s := &socket{Listener: listener, path: path}
 
 	if err = os.Chmod(made, 0o600); err == nil {
+		// Remember the file: Close must not remove the socket of a different process.
 		if s.file, err = os.Lstat(made); err == nil {
 			err = os.Rename(made, path)
 		}
@@ -99,6 +101,7 @@ func findStale(ctx context.Context, path string) error {
 		return fmt.Errorf("another program listens at %s", path)
 	}
 
+	// Only a refused connection proves that no program listens.
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
 	}
@@ -225,6 +228,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		}
 
 		b.makeRoom(conn.RemoteAddr())
+		// Add before comparing: several listeners share the bound.
 		if b.open.Add(1) <= b.most {
 			c := &boundedConn{Conn: conn, of: b.bound}
 			b.mu.Lock()
@@ -236,6 +240,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		b.open.Add(-1)
 		b.refused.Add(1)
 
+		// Each refusal takes a goroutine, so bound the refusals that are explained.
 		if b.telling.Add(1) > mostTold {
 			conn.Close()
 			b.telling.Add(-1)

@@ -64,6 +64,7 @@ func (v *service) run(ctx context.Context) error {
 
 	defer door.Close()
 	v.door.Listener = door
+	// There is room for the error of each server, so that none blocks after the first.
 	failed := make(chan error, 2+len(v.upstreams))
 
 	if v.adminListen != "" {
@@ -104,6 +105,7 @@ func (v *service) run(ctx context.Context) error {
 // listenForUpstreams listens at the addresses of single hosts.
 func (v *service) listenForUpstreams(ctx context.Context) ([]net.Listener, error) {
 	listeners, errs := make([]net.Listener, len(v.upstreams)), make([]error, len(v.upstreams))
+	// Try all addresses, so that all mistakes are reported at once.
 	for i, u := range v.upstreams {
 		listeners[i], errs[i] = listenAt(ctx, u.address)
 	}
@@ -136,7 +138,9 @@ func (v *service) serveUpstreams(listeners []net.Listener, failed chan<- error) 
 func (v *service) end(ctx context.Context, servers []*http.Server) {
 	ctx, cancel := context.WithTimeout(ctx, v.stopTime)
 	defer cancel()
+	// Fail the readiness probe first.
 	v.admin.stopping.Store(true)
+	// The second half of the time is for answers in progress.
 	v.handler.Stop(v.stopTime / 2)
 
 	if !v.shutdown(ctx, servers) {

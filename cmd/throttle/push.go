@@ -115,6 +115,7 @@ func numberOf(args []string) (number int64, err error) {
 	if len(args) == 0 {
 		return 0, nil
 	}
+	// The newline makes Sscanf refuse text behind the number.
 	if _, err := fmt.Sscanf(args[0]+"\n", "%d\n", &number); err != nil || number < 1 {
 		return 0, fmt.Errorf("%q is not the number of a file, such as 3: see history", args[0])
 	}
@@ -134,6 +135,7 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 			return nil, err
 		}
 
+		// The same text may have been pushed more than once. Go back to a different text.
 		files = slices.DeleteFunc(files, func(p fleet.Pushed) bool { return now != nil && p.Generation == now.Generation })
 		if len(files) == 0 {
 			if illegible > 0 {
@@ -179,6 +181,7 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 		return err
 	}
 
+	// An empty list is [] in JSON, not null.
 	result := pushResult{Version: outputVersion, Generation: policyfile.Generation(change.Text), Loosens: append([]string{}, change.Loosens...), Nodes: []nodeStatus{}}
 	if change.Same {
 		result.Number = change.Instead.Number

@@ -65,10 +65,12 @@ func (s *server) connect() (redis.UniversalClient, error) {
 	switch kind {
 	case "cluster":
 		o, err := redis.ParseClusterURL(address)
+		// The error of the parser quotes the address, which may have a password.
 		if err != nil {
 			return nil, errAddress
 		}
 
+		// go-redis obeys the deadline of a context only with ContextTimeoutEnabled.
 		o.ContextTimeoutEnabled, o.DialerRetries = true, cmp.Or(o.DialerRetries, oneDial)
 		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
 			return nil, err
@@ -203,6 +205,7 @@ func (i *identity) config(settings *tls.Config) (*tls.Config, error) {
 			return nil, fmt.Errorf("--tls-ca: %w", err)
 		}
 
+		// Trust this authority alone, not the authorities of the system.
 		settings.RootCAs = x509.NewCertPool()
 		if !settings.RootCAs.AppendCertsFromPEM(text) {
 			return nil, fmt.Errorf("--tls-ca: %s has no certificate in PEM", file)

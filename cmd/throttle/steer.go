@@ -73,6 +73,7 @@ func (o *operator) complete(c *cobra.Command, args []string, _ string) (names []
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	// A completion of the shell has no place for an error.
 	_ = o.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) (err error) {
 		names, err = all.Names(ctx)
 		return err
@@ -94,6 +95,7 @@ func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t f
 
 	t, err = all.Find(ctx, q)
 	var wrong *fleet.TargetError
+	// No report knows the policy. The pushed file may have a policy that no program has used yet.
 	if o.file == "" && errors.As(err, &wrong) {
 		q.Table, err = pushedTable(ctx, all)
 		switch mistakes := policyfile.Mistakes(err); {
@@ -215,6 +217,7 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 		return err
 	}
 
+	// Ask without a time limit: --timeout is for Redis, not for the operator.
 	if err := o.confirm(c, now+" "+verb); err != nil {
 		return err
 	}
@@ -348,6 +351,7 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 	done := resumedAll{Version: outputVersion, Act: "resume", Budgets: []string{}}
 	var failed []error
 	for _, note := range paused {
+		// Each pause has a time limit of its own, however many pauses there are.
 		err := o.withTimeout(c.Context(), func(ctx context.Context) error {
 			t, err := o.find(ctx, all, note.Budget)
 			if err != nil {
@@ -412,6 +416,7 @@ nothing starts. Starts that are booked for later stay booked, and come on top.`,
 		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			used, wrong := usedOf(to)
+			// Report a wrong number together with a wrong budget.
 			o.check = func(t fleet.Target, missing error) error {
 				if wrong == nil && missing == nil {
 					return t.CheckUsed(used)

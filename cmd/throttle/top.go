@@ -120,6 +120,7 @@ func (o *top) run(c *cobra.Command) (err error) {
 
 // show shows a live fleet, or a recording.
 func (o *top) show(c *cobra.Command, live source, recorded *recording) error {
+	// Keys and colours need a terminal on both sides.
 	if o.once || asJSON(c) || !isTerminal(c.OutOrStdout()) || !isTerminal(c.InOrStdin()) {
 		switch {
 		case live != nil:
@@ -132,6 +133,7 @@ func (o *top) show(c *cobra.Command, live source, recorded *recording) error {
 		return o.plain(c, live)
 	}
 
+	// Going back needs the places of all snapshots.
 	if recorded != nil {
 		if err := recorded.readAll(c.Context()); err != nil {
 			return err
@@ -163,6 +165,7 @@ func (o *top) plain(c *cobra.Command, from source) error {
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
+		// A first failure is a mistake such as a wrong address. A later failure may pass.
 		case err != nil && (n == 0 || o.once || c.Context().Err() != nil):
 			return err
 		case err != nil: // the next reading may succeed
@@ -190,6 +193,7 @@ func (o *top) plain(c *cobra.Command, from source) error {
 
 // print prints the n-th snapshot, counted from 0.
 func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
+	// Keep the unfiltered snapshot, because the verdict is about the whole fleet.
 	all := *s
 	sortAndFilter(s, o.sort, o.filter)
 
@@ -268,6 +272,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 	case readMsg:
+		// After a failure the last snapshot stays on the screen, below the error.
 		if m.err = msg.err; msg.err == nil {
 			m.shown = msg.shown
 		}
@@ -285,6 +290,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.tick()
 
 	case tea.KeyPressMsg:
+		// While the operator types a filter, letters are text and not commands.
 		if m.typing {
 			m.typeKey(msg)
 			return m, nil
@@ -311,6 +317,7 @@ func (m *model) typeKey(msg tea.KeyPressMsg) {
 	case "esc", "ctrl+c":
 		m.typing, m.filter = false, ""
 	case "backspace":
+		// A character may have several bytes.
 		if all := []rune(m.filter); len(all) > 0 {
 			m.filter = string(all[:len(all)-1])
 		}
@@ -396,6 +403,7 @@ func (m *model) lines() []string {
 	}
 
 	room := max(1, m.height-len(head))
+	// The list may have become shorter since the last key.
 	m.skip = max(0, min(m.skip, len(body)-room))
 	body = body[m.skip:min(len(body), m.skip+room)]
 	all := append(head, body...)
@@ -440,6 +448,7 @@ func (m *model) tables() (lines []string) {
 		lines = append(lines, fleet.Clean(line, 1000))
 	}
 
+	// The first line has the titles.
 	for i, line := range v.budgets.lines() {
 		switch {
 		case i == 0:
@@ -489,6 +498,7 @@ func (s source) record(path string) (source, func() error, error) {
 		return nil, nil, err
 	}
 
+	// A crash may have cut the last line. End it, or the next snapshot would be lost, too.
 	if cut {
 		if _, err := f.WriteString("\n"); err != nil {
 			f.Close()
@@ -565,6 +575,7 @@ func openRecording(path string, names *labels) (*recording, error) {
 // wholeLines implements [bufio.SplitFunc]: lines with their ends.
 func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	end := bytes.IndexByte(data, '\n') + 1
+	// The last line may have no end.
 	if end == 0 && atEOF {
 		end = len(data)
 	}
@@ -588,6 +599,7 @@ func (r *recording) next(ctx context.Context) (*fleet.Snapshot, error) {
 		}
 
 		r.broken++
+		// An error names the first broken line.
 		if r.broken == 1 {
 			r.first = r.line
 		}

@@ -43,6 +43,7 @@ func startDemo(o options, c throttle.Config, orders, shipments *source) (*demo, 
 		go d.server.Serve(listener)
 	}
 
+	// The job and the users reach the services by this base, whatever host a request names.
 	d.base = reach(d.address)
 	c.Base = d.base
 	ctx, cancel := context.WithCancel(context.Background())
@@ -50,6 +51,7 @@ func startDemo(o options, c throttle.Config, orders, shipments *source) (*demo, 
 	d.job.begin = d.begin
 
 	priorities := []throttle.Priority{throttle.PriorityNormal, o.priority}
+	// With the same priority one kind of user is enough.
 	for _, priority := range slices.Compact(priorities) {
 		u, err := newUser(c, priority, o.priority, d.begin)
 		if err != nil {
@@ -71,6 +73,7 @@ func (d *demo) observe(_ context.Context, e throttle.Event) { d.job.note(e) }
 func (d *demo) report(w *os.File, failed error) error {
 	took := time.Since(d.begin)
 	d.endUsers()
+	// Count only when the last answer is there.
 	d.asking.Wait()
 
 	r := report{took: took, failed: failed, sources: d.sources, job: d.job.all()}
@@ -87,6 +90,7 @@ func (d *demo) report(w *os.File, failed error) error {
 
 	r.print(w)
 	name := "report.svg"
+	// Each machine has a picture of its own.
 	if d.parts > 1 {
 		name = fmt.Sprintf("report-%d.svg", d.part)
 	}
@@ -113,6 +117,7 @@ func serve(ctx context.Context, o options) error {
 	}
 	fmt.Println("the services are at", listener.Addr())
 	server := newServer(o)
+	// Serve returns once the server is closed.
 	context.AfterFunc(ctx, func() { server.Close() })
 	if err := server.Serve(listener); ctx.Err() == nil {
 		return err

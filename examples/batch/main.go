@@ -128,6 +128,7 @@ func (j *job) pull(ctx context.Context, o options, orders, shipments *source, p 
 	both.Go(func() { errShipments = pull(ctx, shipments, j.pageOfShipments) })
 	both.Wait()
 
+	// An interrupt ends both sources, and is no failure of theirs.
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -169,6 +170,7 @@ func (j *job) pageOfShipments(ctx context.Context, p page) ([]downstream.Shipmen
 		}
 
 		rows, err := j.query(ctx, p)
+		// Release before Tell: the query is over, whatever the answer says.
 		permit.Release()
 
 		busy, ok := errors.AsType[*downstream.BusyError](err)

@@ -65,6 +65,7 @@ func parseFlags(args []string, w io.Writer) (o options, err error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
+	// Users have normal priority, so a low job leaves room for them.
 	if *low {
 		o.priority = throttle.PriorityLow
 	}
@@ -86,6 +87,7 @@ func (o *options) setPart() (err error) {
 	}
 	index := os.Getenv("JOB_COMPLETION_INDEX")
 	o.part = 0
+	// Without the variable the job runs on this machine alone.
 	if index != "" {
 		if o.part, err = strconv.Atoi(index); err != nil {
 			return fmt.Errorf("JOB_COMPLETION_INDEX is %q and not a number", index)
@@ -139,10 +141,12 @@ func (o *options) store(ctx context.Context) (throttle.Store, error) {
 		return nil, errors.New("-redis is no URL such as redis://localhost:6379") // err may contain the password
 	}
 
+	// Silence the log of the client: the progress says when the store does not answer.
 	redis.SetLogger(quiet{})
 	client := redis.NewClient(settings)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	// Find a wrong address now, and not at the first request.
 	if err := client.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("no answer from Redis: %w", err)
 	}

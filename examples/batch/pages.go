@@ -66,6 +66,7 @@ func openFolder(dir, source string, last, size, part, parts int) (*folder, error
 		}
 	}
 
+	// Pages of a different size would be pulled twice, or be missing.
 	if known < len(f.done) {
 		return nil, fmt.Errorf("%s has pages of %s that do not begin or end where pages do now: use another folder", dir, source)
 	}
@@ -90,6 +91,7 @@ func (f *folder) name(p page) string {
 
 // write stores the rows of a page, one line of JSON per row.
 func write[Row any](f *folder, p page, rows []Row) error {
+	// Encode first, so that a row that cannot be encoded leaves no file.
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	for _, row := range rows {
@@ -98,12 +100,14 @@ func write[Row any](f *folder, p page, rows []Row) error {
 		}
 	}
 
+	// Write to a temporary file: a page with its final name is complete, even after a crash.
 	file, err := os.CreateTemp(f.dir, "."+f.name(p)+".*")
 	if err != nil {
 		return err
 	}
 
 	_, err = file.Write(text.Bytes())
+	// Sync before the rename, or a crash could leave an empty page.
 	err = errors.Join(err, file.Sync(), file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), filepath.Join(f.dir, f.name(p)))
@@ -129,6 +133,7 @@ func (f *folder) finish() error {
 
 	for _, e := range entries {
 		of, hidden := strings.CutPrefix(strings.TrimSuffix(e.Name(), filepath.Ext(e.Name())), ".")
+		// Other processes may be writing pages that are not done.
 		if hidden && f.done[of] {
 			if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err

@@ -62,6 +62,7 @@ func (p *progress) show(ctx context.Context) (hide func()) {
 				return
 			case p.rewrite:
 				fmt.Fprintf(p.out, "\r%-*.*s", p.longest, columns, line)
+				// Blanks overwrite the rest of a longer line.
 				p.longest = min(max(p.longest, len(line)), columns)
 			case second >= next:
 				next += min(next, 60)
@@ -91,6 +92,7 @@ func (p *progress) line(ctx context.Context) (line, trouble string) {
 
 	var parts []string
 	for _, t := range p.tallies {
+		// The policy has one budget, so its name is enough.
 		status := throttle.Status{} // unknown
 		for budget, s := range statuses {
 			if budget.Policy == t.policy.Name {
@@ -173,6 +175,7 @@ func (t *tally) text(limit throttle.Limit, closed time.Duration) string {
 	}
 
 	t.before = append(t.before, pulled)
+	// Keep only the seconds of the rate.
 	t.before = t.before[max(0, len(t.before)-rateSeconds):]
 
 	left := t.pages - t.found - int(pulled)

@@ -46,6 +46,7 @@ func (r *report) count(address string, begin time.Time) error {
 		return err
 	}
 
+	// The services may have run before the job: count from its beginning, by their clock.
 	began := counts.Now - time.Since(begin)
 	for _, c := range counts.Calls {
 		c.At -= began
@@ -244,6 +245,7 @@ func (d *drawing) calls(top float64, name string, calls []downstream.Call, limit
 			kind = 1
 		}
 
+		// The last calls may come after the last whole second.
 		n := &counts[min(second(c.At), d.seconds-1)]
 		n[kind]++
 		high = max(high, n[0]+n[1]+n[2])

@@ -26,6 +26,7 @@ func openSource(o options, name string, p throttle.Policy, last, size int) (*sou
 	if err != nil {
 		return nil, err
 	}
+	// Each machine has its part of the limit that the priority leaves.
 	share := (1 - p.Headroom[o.priority]) / float64(o.parts)
 	return &source{f, newTally(p, share, f)}, nil
 }
@@ -33,6 +34,7 @@ func openSource(o options, name string, p throttle.Policy, last, size int) (*sou
 // pull pulls the missing pages of a source. Failed pages are repeated after all pages were tried.
 func pull[Row any](ctx context.Context, s *source, call func(context.Context, page) ([]Row, error)) error {
 	todo := s.missing()
+	// Try failed pages again only after all pages: trouble of a moment is over then.
 	for pass := 0; pass < passes && len(todo) > 0; pass++ {
 		var err error
 		if todo, err = pullAll(ctx, s, todo, call); err != nil {
@@ -61,6 +63,7 @@ func pullAll[Row any](ctx context.Context, s *source, todo []page, call func(con
 					err = write(s.folder, p, rows)
 				}
 
+				// Only failures of the page itself are repeated.
 				switch {
 				case err == nil:
 					s.add(len(rows))

@@ -45,6 +45,7 @@ func (u *user) ask(ctx context.Context, orders int, between time.Duration) {
 	defer asking.Wait()
 	for {
 		select {
+		// A random time up to 2*between has the mean between.
 		case <-time.After(rand.N(2 * between)):
 			asking.Go(func() { u.askOnce(ctx, 1+rand.IntN(orders)) })
 		case <-ctx.Done():
@@ -60,6 +61,7 @@ func (u *user) askOnce(ctx context.Context, id int) {
 		return
 	}
 	if resp, err := u.client.Do(req); err == nil {
+		// Read the answer to its end, so that the connection is used again.
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 	}

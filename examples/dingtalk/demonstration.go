@@ -41,6 +41,7 @@ func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 	c.Observe = tell
 	logging.Disable() // go-redis logs each failed dial; tell prints it once in ten seconds
 
+	// A part of a larger demonstration comes first: it has a key of its own.
 	switch {
 	case *of != "":
 		return b.pullPart(ctx, c, *of)
@@ -125,6 +126,7 @@ func tell(_ context.Context, e throttle.Event) {
 	}
 
 	now := time.Now()
+	// Swap and look: of several goroutines with the same line only one prints it.
 	before, told := lately.Swap(line, now)
 	if told && now.Sub(before.(time.Time)) < 10*time.Second {
 		lately.Store(line, before)

@@ -84,6 +84,7 @@ func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL strin
 
 	met := make(map[string]bool) // a person in two departments may be in two parts
 	for i, c := range all {
+		// Wait for all processes, even if one has failed.
 		if failed := c.Wait(); failed != nil {
 			err = failed
 		}
@@ -104,6 +105,7 @@ func (b *book) pullPart(ctx context.Context, c throttle.Config, text string) err
 		return err
 	}
 
+	// Without Redis a folder has the budgets that the processes share.
 	if b.rdb == nil {
 		if c.Store, err = filestore.New(p.dir, filestore.Options{}); err != nil {
 			return err
@@ -129,6 +131,7 @@ func (b *book) pullPart(ctx context.Context, c throttle.Config, text string) err
 		return err
 	}
 
+	// Each process takes every n-th department.
 	for i, below := range a.Result.Below {
 		if i%p.n == p.i {
 			b.departments.Go(func() { b.department(ctx, below) })

@@ -33,6 +33,7 @@ func Follow(ctx context.Context, reporter *fleet.Reporter, o policyfile.Options)
 	}
 
 	o.Report = func(s policyfile.State) {
+		// A push waits until the reports of the programs name the file.
 		reporter.ReportSoon()
 		if report != nil {
 			report(s)
@@ -63,6 +64,7 @@ type reader struct {
 func (r *reader) read(ctx context.Context) ([]byte, error) {
 	text, err := r.reporter.File(ctx)
 	if err == nil {
+		// Once a file is pushed, the local file is never read again.
 		r.path = ""
 		return text, nil
 	}

@@ -75,6 +75,7 @@ func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 	}
 
 	old := &UnreadableError{Version: policyfile.Version}
+	// A silent node may have ended long ago, so it must not block a push.
 	for _, n := range nodes {
 		if !n.Silent && n.File.Pushed && n.File.Reads != policyfile.Version {
 			old.Nodes = append(old.Nodes, n)

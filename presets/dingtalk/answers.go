@@ -31,6 +31,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 	switch {
 	case f.limit.about != nothing && (f.punished || !f.limit.unsure):
 		r = refusal{f.limit.about, max(f.limit.length(resp), f.wait)}
+		// A ban of the address lasts at least as long as the options say.
 		if f.punished && r.about == address {
 			r.lasts = max(r.lasts, o.Ban)
 		}
@@ -55,6 +56,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 
 // length returns how long a refusal closes its budget.
 func (l limit) length(resp *http.Response) time.Duration {
+	// A refusal that prints its end is better than the usual length.
 	if l.ends != nil {
 		if d := l.ends(resp).Close; d > 0 {
 			return d
@@ -136,6 +138,7 @@ func (r refusal) instead(resp *http.Response) refusal {
 
 // closedBy returns the reader of a row that refusals about some subjects close.
 func (o Options) closedBy(subjects ...subject) feedback.Reader {
+	// Each answer is compared with all subjects of the row, so keep them as bits.
 	var closes uint32
 	for _, s := range subjects {
 		closes |= 1 << s
@@ -194,6 +197,7 @@ func factsOf(resp *http.Response) facts {
 	}
 
 	a, text := peek.Kept[answer](resp)
+	// A body that is not kept is read for this row alone.
 	if a == nil {
 		a = new(answer)
 	}
@@ -201,6 +205,7 @@ func factsOf(resp *http.Response) facts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
+	// Several rows read the same answer: parse it once.
 	if !a.read {
 		a.text = window{text}
 		a.facts, a.read = a.readFacts(failed(resp)), true

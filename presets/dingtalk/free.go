@@ -85,6 +85,7 @@ func free(r *http.Request) bool {
 		return true
 	}
 
+	// Look at shorter and shorter beginnings of the path.
 	for ; end > 1; end = strings.LastIndexByte(p[:end-1], '/') + 1 {
 		if end < len(p) && freeAt(p[:end], "**", method) {
 			return true

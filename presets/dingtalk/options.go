@@ -168,6 +168,7 @@ func (o Options) bought() Edition {
 		return e
 	}
 
+	// A package raises only the usual number of calls per second.
 	if e.PerSecond == Standard.PerSecond {
 		e.PerSecond = packagePerSecond
 	}

@@ -167,6 +167,7 @@ func dropped(codes ...int) feedback.Reader {
 	}
 	listed := feedback.Codes{Fields: []string{"send_result.forbidden_list.*.code"}, Lasts: lasts}
 	return func(resp *http.Response) throttle.Answer {
+		// Only the result of a notice has this list.
 		if resp.Request == nil || throttle.RawPath(resp.Request) != workNotices+"getsendresult" {
 			return throttle.Answer{}
 		}

@@ -50,6 +50,7 @@ func (u Unsent) Wait(now time.Time) time.Duration {
 // asyncsend_v2 itself answers never tells. It reads 4 MB at most. An answer that is no success, or that
 // cannot be read, is an error, because nobody knows then who got nothing.
 func ReadUnsent(body io.Reader) ([]Unsent, error) {
+	// One byte more shows that the answer is too long.
 	text, err := io.ReadAll(io.LimitReader(body, mostOfAnswer+1))
 	switch {
 	case err != nil:
@@ -125,6 +126,7 @@ type list []string
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (l *list) UnmarshalJSON(text []byte) error {
+	// A list may be a text with commas in place of an array.
 	var joined string
 	if json.Unmarshal(text, &joined) == nil {
 		for user := range strings.SplitSeq(joined, ",") {

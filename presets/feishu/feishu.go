@@ -149,6 +149,7 @@ func Policies(o Options) []throttle.Policy {
 		Answer: tablerow.IfCharged(o.unlisted, feedback.First(refused, tablerow.Outage())),
 	})
 
+	// The order of the rows must be the same in each run.
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)
 		rows = append(rows, tier("api", " "+api, o.APIs[api], throttle.Policy{
@@ -197,6 +198,7 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 			row.Name = "feishu-" + name + "-" + bound.name + api
 			row.Limit = throttle.SlidingWindow(bound.n, bound.per)
 			rows = append(rows, row)
+			// Closing the first of these rows is enough to stop the API.
 			row.Answer = feedback.LeaveOpen
 		}
 	}
@@ -250,6 +252,7 @@ func (o Options) unlisted(r *http.Request) int {
 	if strings.HasPrefix(path, botPath) {
 		return 0
 	}
+	// An API with a row of its own does not count here.
 	for api := range o.APIs {
 		method, template := split(api)
 		if (method == "" || method == throttle.Method(r)) && fits(template, path) {

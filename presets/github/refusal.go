@@ -54,6 +54,7 @@ func ofMessage(fields ...string) feedback.Reader {
 // secondary closes an account.
 func (o Options) secondary() feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
+		// GraphQL may refuse in an answer with status 200.
 		if resp.Request != nil && o.isGraphQL(resp.Request) {
 			if a := succeededSecondary(resp); a.Close > 0 {
 				return a

@@ -187,6 +187,7 @@ func endpoint(r *http.Request) string {
 	_, path, _ := strings.Cut(throttle.RawPath(r), "/rest/")
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
+		// A segment with a digit is an id.
 		if hasDigit(s) {
 			segments[i] = "*"
 		}
@@ -201,6 +202,7 @@ func issue(r *http.Request) string {
 	_, path, _ = strings.Cut(path, "/") // without the version
 	rest, ok := strings.CutPrefix(path, "issue/")
 	id, _, _ := strings.Cut(rest, "/")
+	// Words such as bulk are no ids.
 	if !ok || !hasDigit(id) {
 		return ""
 	}
@@ -246,6 +248,7 @@ var (
 func (o *Options) burstRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func(resp *http.Response) throttle.Answer {
+			// A refusal that gives its reason closes the row of that reason.
 			if o.closesAnother(resp) {
 				return throttle.Answer{}
 			}

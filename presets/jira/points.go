@@ -78,6 +78,7 @@ func objects(s *jsonscan.Scanner) (n int, ok bool) {
 
 	page := false
 	ok = s.Object(func(name []byte) bool {
+		// A page has its objects in one of these members.
 		if text := string(name); text != "issues" && text != "values" || s.Peek() != '[' {
 			return s.Skip()
 		}
@@ -89,6 +90,7 @@ func objects(s *jsonscan.Scanner) (n int, ok bool) {
 		return ok
 	})
 
+	// An object that is not a page counts as one.
 	if !page {
 		n = 1
 	}

@@ -129,6 +129,7 @@ func Policies(o Options) []throttle.Policy {
 	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
 	key := throttle.Join(project, o.Model)
 	tokens := &tokens{o: o, key: key, written: feedback.Estimates{Least: llm.EnoughAnswers}}
+	// The program's own Cost replaces the learned estimate.
 	tokens.learns = o.Cost == nil
 	if tokens.learns {
 		tokens.o.Cost = llm.Estimate
@@ -202,6 +203,7 @@ func told(data []byte) int {
 func (t *tokens) count(r *http.Request) llm.Count {
 	reserved, sent, key := t.atMost(llm.Reserved(r)), llm.Sent(r), t.key(r)
 	return func(used int, inFlight time.Duration) int {
+		// With a reservation the cost is known in advance, so there is nothing to learn.
 		if t.learns && reserved == 0 {
 			t.written.Settled(key, max(0, used-sent), inFlight)
 		}

@@ -133,6 +133,7 @@ type Options struct {
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	api := throttle.Join(o.Caller, throttle.RawPath)
+	// These rows count nothing. They hold requests only after a refusal.
 	rows := []throttle.Policy{
 		{Name: "wechat-day", Match: o.Host + "/", Key: api, Cost: counted,
 			Limit: throttle.Unlimited(), Answer: tablerow.IfCharged(counted, dayUsedUp)},
@@ -142,6 +143,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.Unlimited(), Answer: feedback.First(tooMany, tablerow.Outage())},
 	}
 
+	// The rows above read the refusals, so these rows only count.
 	for path, n := range sorted(o.perDay()) {
 		rows = append(rows, throttle.Policy{Name: name(path), Match: o.Host + path, Key: o.Caller,
 			Limit: throttle.CalendarWindow(n, throttle.Day, beijing), Answer: feedback.LeaveOpen})

@@ -166,6 +166,7 @@ func Policies(o Options) []throttle.Policy {
 	)
 
 	return tablerow.Table([]throttle.Policy{
+		// Of these four rows a refusal closes only the first, which is enough to hold the requests.
 		{Name: "wecom-company-minute", Match: host + "/cgi-bin/", Key: companyAPI, Cost: o.base,
 			Limit: throttle.PerMinute(10_000), Answer: blocked},
 		{Name: "wecom-company-hour", Match: host + "/cgi-bin/", Key: companyAPI, Cost: o.base,
@@ -278,8 +279,10 @@ func usedUp() feedback.Reader {
 		feedback.Codes{
 			Fields: []string{"errcode"},
 			Lasts:  map[string]time.Duration{frequency: 24 * time.Hour},
-			End:    feedback.First(feedback.RetryAfter(0), feedback.UntilMidnight(beijing)),
+			// Retry-After is more precise than midnight.
+			End: feedback.First(feedback.RetryAfter(0), feedback.UntilMidnight(beijing)),
 		}.Answer,
+		// The code of the quota was read above. Further codes close as in the other rows.
 		refused(0),
 	)
 }

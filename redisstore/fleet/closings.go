@@ -41,6 +41,7 @@ func (c *closing) holds(now time.Time) bool {
 // holds stays unchanged, so the program need not know whether an operator opened the budget in between.
 func (c *closing) begin(now time.Time, by string) {
 	switch {
+	// The program closed the budget again. Store the closing anew: an operator may have opened it in between.
 	case !c.holds(now), by != "" && c.stored:
 		*c = closing{since: now, by: by}
 	case by != "":
@@ -71,6 +72,7 @@ func (u *uses) close(c *store.Charge, by string, now time.Time) {
 	defer s.mu.Unlock()
 	b := s.all[c.Budget.Key]
 	if b == nil {
+		// Make room first: learn refuses the budgets of a full shard, and a closed budget must be reported.
 		s.makeRoom(now)
 		b = u.learn(s, c)
 		if b == nil {
@@ -87,6 +89,7 @@ func (u *uses) open(c *store.Charge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b := s.all[c.Budget.Key]; b != nil {
+		// Keep the entry until the index has learnt of the opening: lifted makes the next report store it.
 		b.closing = closing{lifted: true}
 	}
 }
@@ -100,6 +103,7 @@ func (s *shard) makeRoom(now time.Time) {
 	var least [16]byte
 	found := false
 	for key, b := range s.all {
+		// A closed budget stays, however rarely it is used: an operator looks for it.
 		if !b.closing.holds(now) && (!found || b.weight < s.all[least].weight) {
 			least, found = key, true
 		}
@@ -117,6 +121,7 @@ func (u *uses) closedBudgets(most int, todo func(c *closing) bool) (all []closed
 		s := &u.shards[i]
 		s.mu.Lock()
 		for key, b := range s.all {
+			// Copy under the lock: the store is asked later, without the lock.
 			if len(all) < most && todo(&b.closing) {
 				all = append(all, closedBudget{b.charge(key), b.closing})
 			}
@@ -131,6 +136,7 @@ func (u *uses) change(c *closedBudget, change func(*closing)) {
 	s := u.shard(c.charge.Budget.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A ban that began meanwhile has an end of its own, which this answer does not describe.
 	if b := s.all[c.charge.Budget.Key]; b != nil && b.closing == c.closing {
 		change(&b.closing)
 	}
@@ -142,6 +148,7 @@ func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 	ctx, stop := context.WithTimeout(ctx, farewell)
 	defer stop()
 
+	// Only the store knows the end: a refusal names a length, but a longer ban may be in force.
 	unknown := r.uses.closedBudgets(mostClosings, func(c *closing) bool { return !c.since.IsZero() && c.until.IsZero() })
 	for i := range unknown {
 		b := &unknown[i]
@@ -152,6 +159,7 @@ func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 
 		r.uses.change(b, func(c *closing) {
 			c.until = now.Add(st.Paused)
+			// The ban ended before the question, so no report needs to mention it.
 			if st.Paused == 0 {
 				*c = closing{}
 			}
@@ -169,15 +177,19 @@ type storedClosing struct {
 
 // unstored returns the closings that the index lacks, and the arguments of beat.lua that store them.
 func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, args []any) {
+	// Leave out bans whose end is unknown: an entry of the index expires with its ban.
 	all = r.uses.closedBudgets(mostClosings, func(c *closing) bool {
 		return c.lifted || c.holds(now) && !c.until.IsZero() && !c.stored
 	})
+	// A node's own budget is closed only in this process. The index is for shared budgets.
 	all = slices.DeleteFunc(all, func(b closedBudget) bool { return b.charge.Node })
 	for i := range all {
 		b := &all[i]
 		id := field(b.charge.Budget.Key)
 		text, _ := json.Marshal(storedClosing{useOf(&b.charge), b.closing.by, r.program}) // always valid JSON
 		names = append(names, r.keys.ban+id)
+		// A program that met a closed budget knows neither cause nor start: the script keeps an existing
+		// entry then.
 		knows := 0
 		if b.closing.by != "" {
 			knows = 1
@@ -194,6 +206,7 @@ func (r *Reporter) markStored(all []closedBudget) {
 	for i := range all {
 		r.uses.change(&all[i], func(c *closing) {
 			c.stored = true
+			// An opened budget has nothing more to tell once the entry is gone from the index.
 			if c.lifted {
 				*c = closing{}
 			}
@@ -219,6 +232,7 @@ func readBan(id, text string) (b ban, ok bool) {
 		return b, false
 	}
 	c, err := s.charge()
+	// The record names policy and limit only. The budget itself is the key of the entry.
 	c.Budget.Key = key
 	return ban{c, since, Clean(s.By, longestName), Clean(s.Met, longestName)}, err == nil && !c.Node
 }
@@ -226,13 +240,16 @@ func readBan(id, text string) (b ban, ok bool) {
 // bans reads the index of closings in force at now, by hashed key of the budget, at most mostClosingsRead
 // with the latest ends. illegible counts entries that could not be parsed.
 func (f *Fleet) bans(ctx context.Context, now time.Time) (all map[[16]byte]ban, illegible int, err error) {
+	// The latest ends come first, so that the cut drops only bans that end soonest.
 	ids, err := f.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: f.keys.bans, Start: 0, Stop: mostClosingsRead - 1, Rev: true}).Result()
 	if err != nil {
 		return nil, 0, f.commandError(err)
 	}
 
 	all = make(map[[16]byte]ban)
+	// Expired entries leave the sorted set only when a program stores a closing.
 	ids = slices.DeleteFunc(ids, func(z redis.Z) bool { return int64(z.Score) <= now.UnixMicro() })
+	// Read in batches, so that Redis serves other clients in between.
 	for chunk := range slices.Chunk(ids, 100) {
 		names := make([]string, len(chunk))
 		for i, id := range chunk {

@@ -60,10 +60,12 @@ func readNote(field, value string) (n Note, ok bool) {
 		return n, false
 	}
 
+	// Escape each text once, here: the command line prints notes to a terminal.
 	n.key, n.terms = key, s.Terms
 	n.Policy, n.By, n.Reason = Clean(s.Policy, longestName), Clean(s.By, longestName), Clean(s.Reason, longestText)
 	n.Budget = Clean(store.Budget{Policy: s.Policy, Key: n.key}.String(), longestName)
 	n.Until = until
+	// Earlier versions did not store the length, so the start stays unknown.
 	if s.For.Duration > 0 {
 		n.since = until.Add(-s.For.Duration)
 	}
@@ -141,11 +143,13 @@ func (n *notes) learn(notes map[[16]byte]Note, server, here time.Time) {
 // meet is called for a caller that meets a closed budget, possibly paused by hand. A waiting caller has time
 // to learn the reason. For a refused caller the error is created now, so meet waits for the answer.
 func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
+	// A node's own budget cannot be paused by an operator, and a known note needs no question.
 	if c.Node || n.of(c.Budget.Key) != (store.PauseNote{}) {
 		return
 	}
 
 	answer, soon := n.ask()
+	// A question that is due only later cannot be answered in time.
 	if waits || !soon {
 		return
 	}
@@ -169,6 +173,7 @@ func (n *notes) ask() (answer <-chan struct{}, soon bool) {
 	if n.waiting == nil {
 		n.waiting = make(chan struct{})
 		wait := max(0, askEvery-time.Since(n.last))
+		// The time may be in the future: callers that join the question learn below that it is not due yet.
 		n.last = time.Now().Add(wait)
 
 		if wait == 0 {
@@ -196,6 +201,7 @@ func (n *notes) asked() chan struct{} {
 	defer n.mu.Unlock()
 	answer := n.waiting
 	n.waiting = nil
+	// Nobody asked. The caller closes the channel in any case.
 	if answer == nil {
 		answer = make(chan struct{})
 	}

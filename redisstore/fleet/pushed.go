@@ -74,6 +74,7 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 		return 0, err
 	}
 
+	// The script counts on from the number it replaces, so the act can name the new number in advance.
 	a := Act{Act: act, What: p.Generation, By: p.By, Reason: p.Reason, Number: instead + 1}
 	acted, err := a.encode()
 	if err != nil {
@@ -123,6 +124,7 @@ func (f *Fleet) Pull(ctx context.Context) (*Pushed, error) {
 
 func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	v, err := f.client.HMGet(ctx, f.keys.policies, fields...).Result()
+	// A key of a different type was written by hand: report it as unreadable, not as an outage.
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return nil, f.unreadable()
 	}
@@ -131,6 +133,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	}
 
 	text := func(i int) string { s, _ := v[i].(string); return s }
+	// No field at all means that nothing was ever pushed.
 	if !slices.ContainsFunc(v, func(field any) bool { return field != nil }) {
 		return nil, nil
 	}
@@ -139,6 +142,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	if !ok {
 		return nil, f.unreadable()
 	}
+	// The text is long, so most callers do not ask for it.
 	if len(fields) > 5 {
 		p.Text = []byte(text(5))
 	}
@@ -156,6 +160,7 @@ func pushedOf(number, at, generation, by, reason string) (*Pushed, bool) {
 	n, err := strconv.ParseInt(number, 10, 64)
 	when, right := moment(at)
 	return &Pushed{
+		// The texts may have been edited in Redis, and are printed to a terminal.
 		Number: n, Generation: Clean(generation, longestName), By: Clean(by, longestName),
 		Reason: Clean(reason, longestText), At: when,
 	}, err == nil && right && n > 0

@@ -143,6 +143,7 @@ func StateOf(st store.Status) State {
 	for _, l := range shares.Lines(st.Shares) {
 		s.Shares = append(s.Shares, Share(l))
 	}
+	// JSON has no infinity: a negative wait means that the cost never fits.
 	if st.Wait == store.Never {
 		s.Wait.Duration = -time.Millisecond
 	}
@@ -160,6 +161,7 @@ func (s State) clip() State {
 
 // encode returns the record with as many budgets as fit.
 func (r *record) encode() []byte {
+	// Each round drops the runbooks or half of the budgets, so the loop ends.
 	for {
 		text, err := json.Marshal(r)
 		if err == nil && len(text) <= mostRecord {
@@ -188,6 +190,7 @@ func (r *record) shrink() {
 		p.Budgets = p.Budgets[:keep]
 	}
 
+	// Drop policies, too: their names alone can exceed the size.
 	r.Policies = r.Policies[:len(r.Policies)*3/4]
 	r.File.Loosens = nil
 }
@@ -203,6 +206,7 @@ func decode(text string) (r record, err error) {
 	if r.Version != recordVersion {
 		return r, errors.New("a record is of another version")
 	}
+	// Bound the work of a reader: any program can write a record.
 	r.Policies = r.Policies[:min(len(r.Policies), mostPolicies)]
 	return r, nil
 }
@@ -220,6 +224,7 @@ func (p *policyUse) charge() (store.Charge, error) {
 	l, err := store.ParseLimit(p.Limit)
 	return store.Charge{
 		Budget: store.Budget{Policy: p.Policy, Group: p.Group}, Limit: l, Cost: 1,
+		// Clamp values that were edited by hand, so that the multiplication cannot overflow.
 		Jitter: time.Duration(max(0, min(p.Jitter, int64(24*time.Hour/time.Microsecond)))) * time.Microsecond,
 		Shadow: p.Shadow, Adaptive: p.Adaptive, Node: p.Node,
 	}, err
@@ -247,6 +252,7 @@ func (m *Millis) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &n); err != nil {
 		return err
 	}
+	// Clamp before the multiplication: a record may hold any number.
 	const most = math.MaxInt64 / int64(time.Millisecond)
 	m.Duration = time.Duration(max(-most, min(n, most))) * time.Millisecond
 	return nil
@@ -273,6 +279,7 @@ func Clean(text string, most int) string {
 		}
 
 		switch {
+		// An invalid byte is decoded as RuneError, like a genuine U+FFFD. Only the text tells them apart.
 		case c == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd"):
 			fmt.Fprintf(&b, `\x%02x`, text[i])
 		case unicode.IsPrint(c):

@@ -97,6 +97,7 @@ func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (
 		return nil, err
 	}
 
+	// The store knows its namespace. checkReporter has refused a different one.
 	if s, ok := store.(namespaced); ok {
 		o.Namespace = s.Namespace()
 	}
@@ -113,6 +114,7 @@ func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (
 
 	r.last, r.before = r.begun, r.begun
 	r.notes.wake = make(chan struct{}, 1)
+	// Ask when the store announces a pause: waiting callers learn the operator's reason before the next tick.
 	if s, ok := store.(pauseTeller); ok {
 		s.OnPause(func() { r.notes.ask() })
 	}
@@ -129,6 +131,7 @@ const leastInterval = 10 * time.Millisecond
 
 // checkReporter returns all mistakes in the arguments of [Start].
 func checkReporter(client redis.UniversalClient, around store.Store, o *ReporterOptions) error {
+	// The same checks as for a store: the namespace becomes part of keys.
 	mistakes := []error{redisstore.New(client, redisstore.Options{Namespace: o.Namespace}).Traits().Err}
 	mistake := func(option, problem string) {
 		mistakes = append(mistakes, &store.OptionError{Package: "fleet", Option: option, Problem: problem})
@@ -159,11 +162,13 @@ type pauseTeller interface{ OnPause(tell func()) }
 // work. Close waits for at most a second. Further calls do nothing.
 func (r *Reporter) Close() {
 	r.stop()
+	// Take the callback away: the store outlives the reporter.
 	if s, ok := r.Store.(pauseTeller); ok {
 		s.OnPause(nil)
 	}
 	timer := time.NewTimer(farewell)
 	defer timer.Stop()
+	// Redis may be away, and a program that ends must not wait for it.
 	select {
 	case <-r.done:
 	case <-timer.C:
@@ -184,6 +189,7 @@ func (r *Reporter) Err() error {
 func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	replaces, waiter := b.Instead.Start != 0, waiterID(b.Instead, b.Turn)
 	g, err := r.Store.Book(ctx, b)
+	// The caller has left its line, whatever the outcome. It is put back below if it continues to wait.
 	was, waited := r.waits.end(waiter)
 	if replaces {
 		r.uses.add(b, -1, false) // the caller gives its slots back, and books nothing instead
@@ -199,6 +205,7 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 	}
 
 	if g.HeldBy >= 0 {
+		// Keep the time of a caller that waits again: an operator sees the whole wait.
 		if !waited {
 			was.since = time.Now()
 		}
@@ -218,6 +225,7 @@ func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, si
 		r.uses.note(c.Budget.Key, func(b *used) { b.refused.add(time.Now()) })
 	}
 	if g.Paused {
+		// The cause is unknown here: this program met the closed budget.
 		r.uses.close(c, "", time.Now())
 		r.notes.meet(ctx, c, g.OK || g.Ready != nil)
 	}
@@ -294,10 +302,12 @@ func (r *Reporter) run(ctx context.Context) {
 			whole = true
 		case <-r.notes.wake:
 			whole = false
+		// A last report with a context of its own, because ctx has ended.
 		case <-ctx.Done():
 			ctx, stop := context.WithTimeout(context.Background(), 2*farewell)
 			defer stop()
 			defer close(r.notes.asked())
+			// Store the closings of this program before it ends: a ban outlives the program.
 			r.askEnds(ctx, time.Now())
 			r.beat(ctx, "", time.Now())
 
@@ -326,6 +336,7 @@ func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 // which budgets are closed, and reads the notes.
 func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error {
 	asked := time.Now()
+	// Read the unstored closings before the call, so that markStored marks exactly these.
 	closings, names, args := r.unstored(now)
 	keys := append([]string{r.keys.nodes, r.keys.node + r.id, r.keys.pauses, r.keys.bans}, names...)
 	reply, err := r.conn.Run(ctx, beatScript, keys, append([]any{r.id, record, keepRecord.Microseconds()}, args...)...)
@@ -348,6 +359,7 @@ func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error
 		return fmt.Errorf("fleet: Redis says what the script does not")
 	}
 
+	// Date the answer at the question: a pause then never seems to end later than it does.
 	r.notes.learn(readNotes(list, time.UnixMicro(server)), time.UnixMicro(server), asked)
 	return nil
 }
@@ -357,6 +369,7 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 	r.mu.Lock()
 	file := r.file
 	r.mu.Unlock()
+	// An extra report comes too early for a rate, so it also covers the interval before.
 	span := max(r.every, now.Sub(r.before))
 
 	if whole {
@@ -441,10 +454,12 @@ func (r *Reporter) File(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The push is unchanged, so its text need not be sent again.
 	if id[0] == r.pulled.id {
 		return r.pulled.text, nil
 	}
 
+	// Read id and text together: a push between the two calls would pair the text with a stale id.
 	v, err := r.fields(ctx, "id", "text")
 	if err != nil {
 		return nil, err
@@ -465,6 +480,7 @@ func (r *Reporter) fields(ctx context.Context, names ...string) (all []string, e
 	}
 	for _, field := range v {
 		text, ok := field.(string)
+		// Push writes all fields at once, so a missing field means that nothing was pushed.
 		if !ok {
 			return nil, ErrNothingPushed
 		}

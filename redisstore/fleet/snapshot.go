@@ -117,6 +117,7 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	}
 
 	s := &Snapshot{Version: recordVersion, At: now.UTC(), Nodes: nodes, Budgets: []Budget{}, Illegible: illegible}
+	// An illegible file must not hide the states of the budgets.
 	switch s.File, err = f.Pushed(ctx); {
 	case errors.Is(err, errUnreadable):
 		s.Illegible++
@@ -131,6 +132,7 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 
 	s.Illegible += known.illegible
 
+	// Cut before the states are read: each state is a call of the store.
 	s.gather(known)
 	most := cmp.Or(max(0, budgets), DefaultBudgets)
 	s.LeftOut += max(0, len(s.Budgets)-most)
@@ -140,6 +142,7 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 		return nil, err
 	}
 
+	// Only now the states are known, and with them which budgets are really closed.
 	s.settle(known)
 	slices.SortFunc(s.Budgets, compareBudgets)
 	return s, nil
@@ -164,6 +167,7 @@ func (f *Fleet) closings(ctx context.Context, now time.Time) (c closings, err er
 // settle completes budgets with known states: since when and why they are closed. It removes unused budgets
 // that have opened, and counts.
 func (s *Snapshot) settle(known closings) {
+	// A budget that no program uses is listed only because it was closed. It has opened meanwhile.
 	s.Budgets = slices.DeleteFunc(s.Budgets, func(b Budget) bool {
 		return b.Nodes == 0 && b.Note == nil && b.Err == "" && b.State.Paused.Duration == 0
 	})
@@ -208,6 +212,7 @@ func (b *Budget) tellClosing(known closings) {
 		return
 	}
 
+	// The index holds shared budgets only. A node's own budget could share the hashed key.
 	if c, ok := known.bans[b.charge.Budget.Key]; ok && b.Node == "" {
 		b.Since, b.By, b.Met = c.since.UTC(), c.by, c.met
 	}
@@ -215,6 +220,7 @@ func (b *Budget) tellClosing(known closings) {
 		return
 	}
 
+	// The note of an operator outranks a program's knowledge.
 	b.By, b.Met = ByOperator, ""
 	if since := b.Note.since; !since.IsZero() && (b.Since.IsZero() || since.Before(b.Since)) {
 		b.Since = since.UTC()
@@ -272,6 +278,7 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	next := *s
 	next.At, next.Nodes, next.Budgets = now.UTC(), slices.Clone(s.Nodes), slices.Clone(s.Budgets)
 	for i := range next.Nodes {
+		// Reports are not read again. Let the last reports age by the time since the snapshot.
 		n := &next.Nodes[i]
 		silent := n.Silent // later reports are not read
 		*n = nodeOf(n.ID, n.record, n.Ago.Duration+max(0, now.Sub(s.At)))
@@ -284,6 +291,7 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 			continue
 		}
 
+		// An operator may have ended the pause, or begun a pause, since the snapshot.
 		b.Note = nil
 		if note, ok := known.notes[b.charge.Budget.Key]; ok {
 			b.Note = &note
@@ -316,6 +324,7 @@ func (s *Snapshot) gather(known closings) {
 		}
 	}
 
+	// named are the shared budgets of the reports. The loops below add closed budgets that no report mentions.
 	named := make(map[[16]byte]bool)
 	for _, b := range all {
 		if note, ok := known.notes[b.charge.Budget.Key]; ok && b.Node == "" {
@@ -444,6 +453,7 @@ func (b *Budget) sumPrograms() {
 		return
 	}
 
+	// Sum the remaining programs in one nameless entry.
 	for _, u := range b.Programs[MostPrograms:] {
 		rest.add(u)
 	}
@@ -469,8 +479,10 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 
 		c.Budget.Key = key
 		name := Clean(c.Budget.String(), longestName)
+		// The name shows only the beginning of the hashed key, so add the whole key.
 		id := name + "\x00" + string(key[:])
 		if p.Node {
+			// Each node has a budget of its own, so its reports are not added up.
 			id += n.ID
 		}
 
@@ -480,6 +492,7 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 			all[id] = b
 		}
 
+		// Programs may disagree about the limit. A few are enough to show it.
 		if limit := c.Limit.String(); !slices.Contains(b.Limits, limit) && len(b.Limits) < 4 {
 			b.Limits = append(b.Limits, limit)
 		}
@@ -505,6 +518,7 @@ func (s *Snapshot) paused(note Note, known closings) Budget {
 	}
 
 	for i := range s.Nodes {
+		// Take the limit from a node's policy, unless index or note have named it.
 		for j := range s.Nodes[i].record.Policies {
 			p := &s.Nodes[i].record.Policies[j]
 			if of, wrong := p.charge(); err != nil && wrong == nil && Clean(p.Policy, longestName) == note.Policy && !p.Node {
@@ -513,6 +527,7 @@ func (s *Snapshot) paused(note Note, known closings) Budget {
 		}
 	}
 
+	// Without a limit the store cannot be asked, so show the pause as the note describes it.
 	if err != nil {
 		return Budget{
 			Name: note.Budget, Policy: note.Policy, Limits: []string{}, Note: &note, State: State{Paused: Millis{note.Until.Sub(s.At)}},

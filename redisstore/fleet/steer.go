@@ -72,6 +72,7 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	s.gather(known)
 	var c store.Charge
 
+	// The table knows whether a policy has keys. The reports know only hashed keys.
 	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
 		c, err = q.chargeByTable(q.Table[i].Keyed || q.Table[i].Key != nil, s)
 	} else if p := s.policy(q.Name); p != nil {
@@ -83,6 +84,7 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	if err != nil {
 		return Target{}, err
 	}
+	// A node's own budget is in its memory, out of reach of Redis.
 	if c.Node {
 		return Target{}, &TargetError{Name: q.Name, Why: "each node has this budget for itself, so it cannot be closed or opened from here"}
 	}
@@ -125,6 +127,8 @@ func (q *Query) chargeByTable(keyed bool, s *Snapshot) (store.Charge, error) {
 		return store.Charge{}, &TargetError{Name: q.Name, Why: "the policy has one budget for all, and no keys: leave --key out"}
 	}
 
+	// Ask the limiter itself for its charge, through a store that only records: jitter and group are then as
+	// in the programs.
 	var asked pauseRecorder
 	table, err := throttle.NewLimiters(throttle.Config{Store: &asked, Policies: throttle.WithoutAnswers(q.Table)})
 	if err != nil {
@@ -149,6 +153,7 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error)
 	// Refuse a key for a policy without keys, and a missing key for a policy with keys, as far as reports
 	// tell.
 	c.Budget.Key = store.BudgetOf(c.Budget.Policy, q.Key).Key
+	// The hash of the empty key marks the one budget of a policy without keys.
 	forAll, known := store.BudgetOf(c.Budget.Policy, "").Key, s.budgetsOf(q.Name)
 	isForAll := func(b *Budget) bool { return b.charge.Budget.Key == forAll }
 	if q.Key != "" && len(known) > 0 && !slices.ContainsFunc(known, func(b *Budget) bool { return !isForAll(b) }) {
@@ -165,6 +170,7 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error)
 func (q *Query) chargeByName(s *Snapshot) (c store.Charge, err error) {
 	var found []*Budget
 	for i := range s.Budgets {
+		// A prefix must reach beyond the policy's name, or it would match each of the policy's budgets.
 		if b := &s.Budgets[i]; b.Node == "" && strings.HasPrefix(b.Name, q.Name) && len(q.Name) > len(b.Policy)+1 {
 			found = append(found, b)
 		}
@@ -212,6 +218,7 @@ func (s *Snapshot) policy(name string) (found *policyUse) {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		for j := range n.record.Policies {
+			// The latest report wins: an older report may come from a program with an old policy.
 			if p := &n.record.Policies[j]; p.Policy == name && (last < 0 || n.Ago.Duration < last) {
 				found, last = p, n.Ago.Duration
 			}
@@ -308,6 +315,7 @@ func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *No
 	defer stop()
 
 	st, err := f.store.Status(ctx, c)
+	// Most budgets are open, and an open budget has no note: save two calls.
 	if err != nil || st.Paused == 0 {
 		return st, nil, storeError(err)
 	}
@@ -362,6 +370,7 @@ func (f *Fleet) Resume(ctx context.Context, t Target, by, reason string) error {
 	if err != nil {
 		return err
 	}
+	// Without a note an answer or a program closed the budget. Only Reset opens such a budget.
 	if note == nil {
 		return &NotPausedError{t.Name, state.Paused.Duration}
 	}
@@ -391,6 +400,7 @@ func (f *Fleet) Reset(ctx context.Context, t Target, by, reason string) error {
 func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
+	// Open first: a note without a pause is ignored, but a pause without its note could not be resumed.
 	if err := f.store.Resume(ctx, t.charge); err != nil {
 		return storeError(err)
 	}
@@ -507,6 +517,7 @@ func (f *Fleet) SetUsed(ctx context.Context, t Target, used int, by, reason stri
 	if err != nil {
 		return before, err
 	}
+	// The count is in force already. Say so, or the operator would set it again.
 	if _, err = f.conn.Run(ctx, actScript, []string{f.keys.audit}, text, mostActs); err != nil {
 		return before, storeError(fmt.Errorf("the count is set, and the audit does not say so: %w", err))
 	}
@@ -560,6 +571,7 @@ func readAct(text string) (a Act, ok bool) {
 // Audit returns the latest acts, newest first, at most most of them, and how
 // many were illegible and are left out. At least one is read.
 func (f *Fleet) Audit(ctx context.Context, most int) (all []Act, illegible int, err error) {
+	// Redis reads an end of -1 as "the whole list", so read at least one.
 	list, err := f.client.LRange(ctx, f.keys.audit, 0, int64(max(1, most))-1).Result()
 	if err != nil {
 		return nil, 0, f.commandError(err)

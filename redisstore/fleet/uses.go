@@ -51,6 +51,7 @@ func (b *used) charge(key [16]byte) store.Charge {
 	b.policy.mu.Unlock()
 
 	c.Budget.Key = key
+	// Budgets keep the terms of their own last use: SetPolicies may have changed the policy since.
 	c.Limit, c.Jitter, c.Shadow, c.Adaptive = b.terms.limit, b.terms.jitter, b.terms.shadow, b.terms.adaptive
 	return c
 }
@@ -110,6 +111,7 @@ func (u *uses) note(key [16]byte, change func(b *used)) {
 // means that the start is now, and takes slots. Slots of a later start are booked when it comes, by a booking
 // without a horizon, which is not a request of its own: the request was counted with its start.
 func (u *uses) add(booking *store.Booking, starts int64, now bool) {
+	// A booking with a horizon asks for a start. Its slots come later, by a booking without a horizon.
 	request := booking.Horizon > 0
 	for i := range booking.Charges {
 		c, n := &booking.Charges[i], starts
@@ -123,6 +125,7 @@ func (u *uses) add(booking *store.Booking, starts int64, now bool) {
 		s.mu.Lock()
 
 		b := s.all[c.Budget.Key]
+		// Learn an unknown budget, and new terms after a change of the policy.
 		if b == nil || b.terms != termsOf(c) {
 			b = u.learn(s, c)
 		}
@@ -164,9 +167,11 @@ func (u *uses) settle(booking *store.Booking, costs []int) {
 // The shard is locked.
 func (u *uses) learn(s *shard, c *store.Charge) *used {
 	own := *c
+	// A report describes the policy, without the key, the cost and the kept-free part of one request.
 	own.Budget.Key, own.Cost, own.KeepFree = [16]byte{}, 1, 0
 	v, _ := u.policies.LoadOrStore(c.Budget.Policy, &policyUsed{name: own.Budget.Policy, charge: own})
 	p := v.(*policyUsed)
+	// Keep the latest charge: the policy may have been replaced by a new table.
 	p.mu.Lock()
 	p.charge = own
 	p.mu.Unlock()
@@ -240,6 +245,7 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 	for _, b := range budgets {
 		p := byName[b.policy]
 		p.Budgets = append(p.Budgets, b.use)
+		// Add one, so that a policy with idle budgets still precedes a policy without any.
 		weight[b.policy] += b.weight + 1
 		if b.urgent {
 			weight[b.policy] += urgentWeight
@@ -267,6 +273,7 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 		}
 
 		wait := waits[key]
+		// Never forget a closed budget or a waiting caller. An opening must first reach the index.
 		urgent := b.closing.holds(now) || wait.callers > 0
 		if now.Sub(b.last) > reportedFor && !urgent && !b.closing.lifted {
 			delete(s.all, key)
@@ -276,6 +283,7 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 		starts, cost := b.starts.report(whole), b.cost.report(whole)
 		b.asked = false
 		if whole {
+			// Decay by half per interval, so that the order follows recent use.
 			b.weight = b.weight/2 + starts
 		}
 
@@ -292,6 +300,7 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 	}
 
 	full := s.full
+	// Only a whole report clears the mark: an extra report in between must not lose it.
 	s.full = full && !whole
 	return all, full
 }
@@ -322,6 +331,7 @@ func waiterID(h store.Handle, t store.Turn) any {
 		return placeID{true, h.Node.Place}
 	case h.Place != 0:
 		return placeID{false, h.Place}
+	// A foreign store's turn may not be comparable, and such a map key would panic.
 	case t == nil || !reflect.ValueOf(t).Comparable():
 		return nil
 	}

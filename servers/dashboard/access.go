@@ -53,6 +53,7 @@ func (g *guard) accessOf(r *http.Request) access {
 	if g.login != nil {
 		var ok bool
 		a.User, ok = g.login(r)
+		// The login comes first: without it even the token gives no right.
 		if !ok {
 			return access{why: "no login"}
 		}
@@ -103,6 +104,7 @@ func (g *guard) revoke(r *http.Request) {
 		}
 	}
 
+	// Proofs that have expired are refused anyway.
 	if len(g.revoked) > mostRevoked {
 		maps.DeleteFunc(g.revoked, func(_ string, end time.Time) bool { return end.Before(time.Now()) })
 	}
@@ -245,6 +247,7 @@ func (t token) check() error {
 		}
 	}
 
+	// A hexadecimal digit carries only four bits, so such a token must be longer.
 	if len(t) < leastCharacters || digits && len(t) < leastDigits || len(different) < leastDifferent {
 		return fmt.Errorf("dashboard: the token is too easy to guess: use %d random hexadecimal digits or more, as \"openssl rand -hex 16\" prints", leastDigits)
 	}
@@ -320,6 +323,7 @@ func (w *wrongTokens) meet(ctx context.Context, client string) bool {
 
 	w.mu.Unlock()
 
+	// Call the callback without the mutex.
 	if tells {
 		w.tell(client, attempts)
 	}

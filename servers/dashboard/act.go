@@ -81,6 +81,7 @@ func (o *office) takeToken(w http.ResponseWriter, r *http.Request) {
 
 	until := time.Now().Add(cookieLasts)
 	http.SetCookie(w, o.cookie(r, o.guard.token.proof(until), int(cookieLasts.Seconds())))
+	// The cookie is only in the answer, so this request proves the token by its header.
 	r.Header.Set("Authorization", "Bearer "+what.Token)
 	answerJSON(w, http.StatusOK, o.guard.accessOf(r))
 }
@@ -123,6 +124,7 @@ func (o *office) resume(w http.ResponseWriter, r *http.Request) {
 // why the order is wrong, or "".
 func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) error, check func(*order) string) {
 	l, a := languageOf(r), o.guard.accessOf(r)
+	// Check the rights before the body is read.
 	if !a.Act || !a.Read {
 		answerError(w, a.refusal(), l.word("no token"))
 		return
@@ -133,6 +135,7 @@ func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) err
 		return
 	}
 
+	// The name of a login outranks a typed name.
 	what.By = cmp.Or(a.User, cleaned(what.By, longestName))
 	what.Reason = cleaned(what.Reason, longestReason)
 
@@ -156,6 +159,7 @@ func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) err
 		return
 	}
 
+	// Read the source at once, so that all open pages show the act.
 	o.done()
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -191,6 +195,7 @@ func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known 
 	defer s.mu.Unlock()
 
 	p, lasts, known := s.points.at(id, at)
+	// A point is valid for a short time only. An older point says nothing about this moment.
 	if !known || at-p.At > lasts.Milliseconds() || s.reading == nil {
 		return 0, nil, false
 	}
@@ -206,6 +211,7 @@ func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known 
 		}
 	}
 
+	// Who closed the budget then is in the band of that time, not in the present reading.
 	m.Closer, m.By, m.Reason = "", "", ""
 	m.Used, m.Capacity, m.Booked, m.Waiting = p.Used, p.Capacity, p.Booked, p.Waiting
 	m.Wait, m.Left = millis(p.Wait), millis(p.Left)
@@ -274,6 +280,7 @@ func (s *sampler) find(key string) []string {
 		return ids
 	}
 
+	// A budget's name has the key only as a hash, which includes the policy.
 	for i := range s.reading.Budgets {
 		b := &s.reading.Budgets[i]
 		if fleet.Clean(store.BudgetOf(b.Policy, key).String(), longestName) == b.Name {

@@ -127,6 +127,7 @@ func New(c Config) (*Handler, error) {
 		from = &labelled{from, c.Label}
 	}
 
+	// A random epoch makes event ids of an earlier process invalid.
 	s := newSampler(from, rand.Text()[:8])
 	s.wrong = &g.wrong
 	f := &front{g, cmp.Or(c.Title, "throttle")}

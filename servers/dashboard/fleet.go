@@ -51,6 +51,7 @@ func (s *fleetSource) reader(budgets int) reader {
 
 // read implements [reader].
 func (s *fleetReader) read(ctx context.Context, fresh bool) (*reading, error) {
+	// Reports change only every few seconds. Between two reports read the states alone.
 	if !fresh && s.snapshot != nil && time.Since(s.readAt) < reportsEvery {
 		next, err := s.fleet.Refresh(ctx, s.snapshot)
 		if err != nil {
@@ -91,6 +92,7 @@ func readingOf(s *fleet.Snapshot, acts []fleet.Act, reported time.Time) *reading
 		r.Nodes = append(r.Nodes, nodeOfFleet(&s.Nodes[i], s.At))
 	}
 
+	// Nodes in trouble come first, because the list is cut below.
 	slices.SortStableFunc(r.Nodes, func(a, b node) int { return cmp.Compare(trouble(&b), trouble(&a)) })
 	r.NodesLeftOut = max(0, len(r.Nodes)-mostNodes)
 	r.Nodes = r.Nodes[:min(len(r.Nodes), mostNodes)]
@@ -129,6 +131,7 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 		Repeated: f.State.Repeated, Ceiling: f.State.Ceiling, Shares: f.State.Shares, Err: f.Err,
 	}
 
+	// Each node has a budget of its own under this name.
 	if f.Node != "" {
 		b.ID += " of " + f.Node
 	}
@@ -185,6 +188,7 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 	closed, since = make(map[string][]band), make(map[string]int64)
 	for _, a := range slices.Backward(acts) { // oldest first
 		own := closed[a.What]
+		// A later act ends the closing that an earlier pause began.
 		if last := len(own) - 1; last >= 0 && own[last].Until > a.At && !a.Failed && (a.Act == "pause" || a.Act == "resume" || a.Act == "reset") {
 			own[last].Until = a.At
 		}
@@ -197,6 +201,7 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 		if last := own[len(own)-1]; last.Until > now.UnixMilli() {
 			since[id] = last.From
 		}
+		// The reading itself shows closings that still hold.
 		closed[id] = slices.DeleteFunc(own, func(b band) bool {
 			return b.Until > now.UnixMilli() || b.Until < now.Add(-coarseKept).UnixMilli()
 		})

@@ -55,6 +55,7 @@ func (f *front) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
+	// Render into memory first, so that a failure still has a proper status.
 	var page bytes.Buffer
 	if err := pageTemplate.Execute(&page, pageView{l, f.title, words[l], string(script)}); err != nil {
 		http.Error(w, "dashboard: "+err.Error(), http.StatusInternalServerError)
@@ -88,6 +89,7 @@ func (f *front) file(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
+	// Browsers ask each time, and load the file only if its tag has changed.
 	sum := sha256.Sum256(text)
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-cache")

@@ -142,6 +142,7 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
+	// The note of an operator is set before the pause, so a note means that an operator paused the budget.
 	note := p.noteOf(c.Budget.Key)
 	if note != (store.PauseNote{}) {
 		by = fleet.ByOperator
@@ -210,6 +211,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 
 	r := &reading{At: now, Kind: kindProcess}
 	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]store.PauseNote)
+	// Ask the store before the mutex is taken.
 	for i := range all {
 		st, err := p.Status(ctx, all[i].charge)
 		if err != nil {
@@ -248,12 +250,14 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	}
 
 	p.forgetClosed(now)
+	// A full shard has lost one budget at least.
 	if p.counts.full.Load() {
 		r.BudgetsLeftOut = 1
 	}
 
 	sortBudgets(r.Budgets)
 	r.BudgetsLeftOut += max(0, len(r.Budgets)-s.budgets)
+	// Count the budgets of the node before the list is cut.
 	r.Nodes = []node{p.node(len(r.Budgets), rate.of(rate.requests))}
 	r.Budgets = r.Budgets[:min(len(r.Budgets), s.budgets)]
 	r.Acts = slices.Clone(p.acts)
@@ -349,6 +353,7 @@ func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, rea
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
+	// The pause failed, so the earlier note holds again.
 	if err != nil {
 		p.notes[key] = before
 	}
@@ -444,6 +449,7 @@ func (c *counts) change(charge *store.Charge, change func(*tracked)) {
 
 	t := s.all[charge.Budget.Key]
 	if t == nil {
+		// Forget budgets that have been idle for a while before a new budget is refused.
 		if len(s.all) >= mostInShard {
 			forget(s.all, soonAgain)
 		}
@@ -461,6 +467,7 @@ func (c *counts) change(charge *store.Charge, change func(*tracked)) {
 		s.all[charge.Budget.Key] = t
 	}
 
+	// Keep the terms of the budget, not the amounts of this request.
 	own := *charge
 	own.Cost, own.KeepFree, own.Pace = 1, 0, 0
 	t.charge = own
@@ -589,6 +596,7 @@ func (l *lately) policy(name string) *policyWaits {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
+	// Look again: a different goroutine may have added the policy between the locks.
 	p = l.policies[name]
 	if p != nil || len(l.policies) >= mostPolicies {
 		return p

@@ -204,6 +204,7 @@ func (s *sampler) take(r *reading, err error) {
 	s.now, s.fresh, s.whole = next, true, frame{}
 
 	s.frames = append(s.frames, s.event("change", patch))
+	// Copy rarely: the list may grow to twice its length first.
 	if len(s.frames) > 2*replayed {
 		s.frames = append([]frame(nil), s.frames[replayed:]...)
 	}
@@ -215,6 +216,7 @@ func (s *sampler) take(r *reading, err error) {
 // note records a reading, or its failure. The mutex is held.
 func (s *sampler) note(r *reading, err error) {
 	if err != nil {
+		// Keep the moment of the first of several failures.
 		if s.failed == "" {
 			s.failedAt = time.Now().Add(s.ahead).UnixMilli()
 		}
@@ -223,6 +225,7 @@ func (s *sampler) note(r *reading, err error) {
 	}
 
 	at := r.At.UnixMilli()
+	// The bands come before the points, because this function looks at the point of the previous reading.
 	s.closed.add(r, func(id string) bool {
 		p, _, known := s.points.at(id, at)
 		return known && p.Left == 0 && at-p.At < (seldom+5*every).Milliseconds()
@@ -305,6 +308,7 @@ func (s *sampler) all() (frame, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	// Viewers that come between two readings share one text.
 	if !s.fresh || s.whole.number == s.number {
 		return s.whole, s.news
 	}
@@ -342,6 +346,7 @@ func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
 	head := w.Header()
 	head.Set("Content-Type", "text/event-stream; charset=utf-8")
 	head.Set("Cache-Control", "no-store")
+	// nginx would hold events back until its buffer is full.
 	head.Set("X-Accel-Buffering", "no")
 
 	to := &viewerStream{w, http.NewResponseController(w)}

@@ -107,8 +107,10 @@ func (t *track) addCoarse(p point) {
 
 	t.readings++
 	c := &t.coarse[last]
+	// Keep the worst reading of the minute, so that short trouble stays visible.
 	c.Used, c.Capacity, c.Booked = max(c.Used, p.Used), max(c.Capacity, p.Capacity), max(c.Booked, p.Booked)
 	c.Waiting, c.Wait, c.Left = max(c.Waiting, p.Waiting), max(c.Wait, p.Wait), max(c.Left, p.Left)
+	// Starts are a rate, so they are averaged.
 	c.Starts += (p.Starts - c.Starts) / float64(t.readings)
 }
 
@@ -179,6 +181,7 @@ func (s series) history(id string) (columns, bool) {
 	}
 	coarse := t.coarse
 	if len(t.fine) > 0 {
+		// Leave out the minutes that the readings cover, or they would be drawn twice.
 		before := sort.Search(len(coarse), func(i int) bool { return coarse[i].At+coarseStep.Milliseconds() > t.fine[0].At })
 		coarse = coarse[:before]
 	}
@@ -249,6 +252,7 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 		b.Until = own[last].Until
 
 	case b.Until > at:
+		// The cause has changed, so the previous band ends where the next band begins.
 		if held {
 			own[last].Until = at
 		}
@@ -259,6 +263,7 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 		case b.Since > 0:
 			next.From, next.Before = b.Since, b.SinceLeast
 		default:
+			// Nobody has seen the budget open, so the closing may have begun earlier.
 			next.Before = !wasOpen
 		}
 

@@ -218,9 +218,11 @@ func budgetOf(c *store.Charge, st throttle.Status, averageCost float64, now time
 		Used: st.Used, Booked: st.Booked, Callers: requestsOf(st.Callers, st.Booked, st.Waiting, averageCost), Wait: st.Wait.Milliseconds(), Repeated: st.Repeated, Ceiling: st.Ceiling, Shares: fleet.StateOf(st).Shares,
 	}
 
+	// JSON has no infinity.
 	if st.Wait == throttle.Never {
 		b.Wait = -1
 	} else if st.Wait > 0 {
+		// A wait below a millisecond must not look like no wait.
 		b.Wait = max(1, b.Wait)
 	}
 

@@ -68,6 +68,7 @@ func (p *problem) write(w http.ResponseWriter) {
 
 // problemOf returns the answer for an error.
 func problemOf(err error) *problem {
+	// A refusal of the proxy itself travels as the cause of the context.
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p // the cause that ended the wait
 	}
@@ -179,6 +180,7 @@ type informational struct {
 
 // WriteHeader implements [http.ResponseWriter].
 func (w *informational) WriteHeader(status int) {
+	// HTTP/1.0 clients know no informational answers.
 	if status >= 100 && status < 200 {
 		// Only HTTP/2 sends a 101 as an informational answer. Upgrades are written by ReverseProxy.
 		if !w.modern || status == http.StatusSwitchingProtocols {

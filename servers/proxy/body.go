@@ -114,12 +114,14 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 			}
 
 			length := int64(len(begin))
+			// Give back the part of the reservation that the body did not need.
 			b.used.Add(length - taken)
 			return begin, length, nil
 
 		case err != nil, int64(len(begin)) == most:
 			return begin, taken, err
 		case len(begin) == cap(begin):
+			// Reserve the larger buffer before it is allocated.
 			more := min(2*int64(cap(begin)), most)
 			more = min(more, whole)
 			if !b.take(more - taken) {
@@ -135,6 +137,7 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 // A wholeBody is a body that was read to its end.
 type wholeBody struct{ *bytes.Reader }
 
+// The body is longer than the buffer: send the beginning from memory, and stream the rest.
 // Close implements [io.Closer].
 func (wholeBody) Close() error { return nil }
 
@@ -249,6 +252,7 @@ func (s *stall) begin() {
 		s.timer = time.AfterFunc(s.left, s.expire)
 		return
 	}
+	// Continue with the time that is left: a trickle of bytes must not renew the limit.
 	s.timer.Reset(s.left)
 }
 
@@ -264,6 +268,7 @@ func (s *stall) end(n int) {
 	s.timer.Stop()
 	s.left -= time.Since(s.since)
 	s.moved += n
+	// The caller is slow, but not stalled.
 	if s.moved >= leastMoved {
 		s.moved, s.left = 0, s.within
 	}

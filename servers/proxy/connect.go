@@ -81,10 +81,12 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	defer caller.Close()
+	// From here on a later tunnel may evict this tunnel.
 	c.slots.use(place, caller)
 
 	cut := func() { caller.Close() }
 	one, ok := c.tunnels.add(cut, cut)
+	// The handler shuts down, so no new tunnel begins.
 	if !ok {
 		return
 	}
@@ -206,6 +208,7 @@ func (t *tunnelled) carry(r *http.Request) {
 	}
 
 	pipe := newPipe(t.caller, t.caller, t.upstream, tunnelQuiet)
+	// Shutdown shortens the silence, so that an idle tunnel ends soon and a busy tunnel finishes.
 	t.one.endBy(func() { pipe.endWhenQuiet(endQuiet) })
 	pipe.run()
 }
@@ -242,6 +245,7 @@ func (t *tunnelled) serveHTTP(r *http.Request) {
 		t.caller.Close()
 	}
 
+	// ServeHTTP closes the connection afterwards, so wait until the inner server is done with it.
 	<-t.caller.closed
 }
 
@@ -288,6 +292,7 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 func (t *taken) speaksTLS() (bool, error) {
 	const handshake, version3 = 0x16, 0x03
 	_ = t.SetReadDeadline(time.Now().Add(firstBytesTime))
+	// Peek at one byte first: Peek(2) could wait for a second byte that never comes.
 	first, err := t.from.Peek(1)
 	if err == nil && first[0] == handshake {
 		first, err = t.from.Peek(2)
@@ -310,6 +315,7 @@ func (t *taken) untilLeft(ctx context.Context) (watched context.Context, stop fu
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		// Peek beyond the buffer: only a new byte or the end of the connection wakes the goroutine.
 		_, err := t.from.Peek(t.from.Buffered() + 1)
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, os.ErrDeadlineExceeded) {
 			cancel()
@@ -317,6 +323,7 @@ func (t *taken) untilLeft(ctx context.Context) (watched context.Context, stop fu
 	}()
 
 	return watched, func() {
+		// A deadline in the past ends the Peek. The connection is usable again once the goroutine has ended.
 		_ = t.SetReadDeadline(time.Unix(1, 0))
 		<-done
 		_ = t.SetReadDeadline(time.Time{})

@@ -73,6 +73,7 @@ func NewBase(private ...string) *http.Transport {
 
 	open := &net.Dialer{Timeout: 10 * time.Second}
 	guarded := *open
+	// Check the address that is dialled, not the name: a name can resolve to a different address each time.
 	guarded.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		if at, err := netip.ParseAddrPort(address); err != nil || !isPublic(at.Addr()) {
 			return errInside
@@ -152,6 +153,7 @@ func (b tunnelBase) RoundTrip(req *http.Request) (*http.Response, error) {
 		trace.GotConn(httptrace.GotConnInfo{Conn: conn})
 	}
 
+	// GotConn may have ended the context, because the start had become too old meanwhile.
 	if err := ctx.Err(); err != nil {
 		conn.Close()
 		return nil, err

@@ -85,6 +85,7 @@ func (p *place) holdAt(budget, policy string, wait time.Duration) {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
 
+	// The place was given back when the start came. The request has lost its start, and waits again.
 	again := !p.all.held[p]
 	p.all.held[p] = true
 	p.leaveBudget()

@@ -197,6 +197,7 @@ func New(c Config) (*Handler, error) {
 		return nil, err
 	}
 
+	// Only 0 stands for the default. Negative values have meanings of their own.
 	c.Held, c.HeldPerBudget = cmp.Or(c.Held, DefaultHeld), cmp.Or(c.HeldPerBudget, DefaultHeldPerBudget)
 	c.MaxWait = cmp.Or(c.MaxWait, DefaultMaxWait)
 	c.Tunnels = cmp.Or(c.Tunnels, DefaultTunnels)
@@ -493,6 +494,7 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 // or nil. For plain http to an address that is not loopback, browsers send neither Origin nor Sec-Fetch-Site
 // with a GET.
 func (h *Handler) fromOtherPage(r *http.Request) *problem {
+	// Local, a token or a socket keep pages out already.
 	if h.c.Local || h.token.required || onSocket(r) || !strings.HasPrefix(r.RequestURI, "/") {
 		return nil
 	}
@@ -518,6 +520,7 @@ func (h *Handler) finish(resp *http.Response) error {
 	c := callOf(resp.Request.Context())
 	c.endWait()
 	c.answered(resp)
+	// The answer has come before the end of the upload: see upload.
 	if !c.upload.isOver() && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Header.Set("Connection", "close")
 	}

@@ -78,6 +78,7 @@ func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	if !ok {
 		return nil, newProblem(http.StatusBadRequest, "the target of the request is no path and no URL of http")
 	}
+	// A client with HTTP_PROXY may also use the proxy's own address as its base URL.
 	if isOwn(r, authority) {
 		return prefixRoute(r, rest, k)
 	}
@@ -244,6 +245,7 @@ func newTarget(host, rest string) (*url.URL, bool) {
 	}
 
 	u.Opaque = path // keeps characters that net/url would escape
+	// net/http takes an opaque path that begins with // for an authority.
 	return u, !strings.HasPrefix(path, "//")
 }
 

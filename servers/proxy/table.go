@@ -230,6 +230,7 @@ func (k *known) field(r *http.Request) (host, name string, ok bool) {
 		return r.Host, r.Host, true
 	}
 	authority := r.Host
+	// Clients put the port of their connection into Host. The proxy's own port says nothing about the upstream.
 	if name, port := match.SplitPort(authority); port != "" && port[1:] == ownPort(r) {
 		authority = name
 	}

@@ -45,6 +45,7 @@ func (one *tunnel) endBy(end func()) {
 	one.end = end
 	ending := one.of.ending
 	one.of.mu.Unlock()
+	// Shutdown has called the earlier function, so call the new function here.
 	if ending {
 		end()
 	}
@@ -184,6 +185,7 @@ func (s *slots) makeRoom(client netip.Prefix) bool {
 	latest := time.Now().Add(-unusedTunnel).UnixNano()
 	var least *slot
 	for one := range s.all {
+		// A tunnel that is still connecting has no connection to close.
 		if one.caller == nil || one.caller.used.Load() > latest {
 			continue
 		}

@@ -36,6 +36,7 @@ func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem
 	for {
 		answer, ready, err := t.outcome(p)
 		switch {
+		// Look at the caller first: a caller that has left must not keep its start.
 		case r.Context().Err() != nil:
 			t.left(p, false)
 			// The caller has gone, so the connection ends without an answer.
@@ -116,6 +117,7 @@ func (t *table) take(name string) (*permit, *problem.Problem) {
 		t.drop(p, errGone)
 		return p, nil
 	}
+	// The name is genuine and its lifetime is not over, so an earlier release has succeeded.
 	if known, over := t.names.knows(name); known && !over {
 		return nil, nil
 	}

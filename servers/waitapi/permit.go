@@ -95,6 +95,7 @@ const releasesAtOnce = 64
 
 // close implements [Handler.Close].
 func (t *table) close(ctx context.Context) error {
+	// Close the table first: a start that arrives meanwhile is then given back by noteEnd.
 	t.closeForAll(ctx)
 	t.stop(errClosed)
 
@@ -121,6 +122,7 @@ func (t *table) closeForAll(ctx context.Context) {
 	t.closed = true
 	permits := make(chan *permit, len(t.byName))
 	for _, p := range t.byName {
+		// A permit that is still being acquired ends with its context.
 		if p.state == held {
 			t.drop(p, errClosed)
 			permits <- p
@@ -129,6 +131,7 @@ func (t *table) closeForAll(ctx context.Context) {
 
 	close(permits)
 
+	// Release in parallel, but bound the calls of the store.
 	for range min(releasesAtOnce, len(permits)) {
 		t.waits.Go(func() {
 			for p := range permits {
@@ -191,6 +194,7 @@ func (t *table) acquirePermit(p *permit, q *acquireRequest, acquire func(context
 	p.state, p.answered, p.ready = acquiring, false, make(chan struct{})
 	t.waits.Go(func() {
 		inner, err := acquire(ctx)
+		// Only the wait needed the context.
 		p.leave()
 		t.endWait(p, inner, err)
 	})
@@ -209,9 +213,11 @@ func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
+	// Wake the callers whatever happened: each reads its outcome from the state.
 	defer close(p.ready)
 	switch {
 	case p.state == gone && err != nil: // nobody waits for the permit, and it has no start
+	// A released permit keeps its start counted. A permit that nobody wanted gives the start back.
 	case p.state == gone && p.released:
 		return inner.Release
 	case p.state == gone:
@@ -232,6 +238,7 @@ func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack 
 func (t *table) hold(p *permit, inner *throttle.Permit) {
 	p.state, p.inner = held, inner
 	p.expiry = time.Now().Add(p.lifetime)
+	// A permit that was acquired again keeps its name.
 	if p.name != "" {
 		p.timer.Reset(p.lifetime)
 		return
@@ -247,6 +254,7 @@ func (t *table) drop(p *permit, why error) {
 	p.state, p.err = gone, why
 	t.count--
 	delete(t.byName, p.name)
+	// A later permit may have the key by now.
 	if t.byKey[p.key] == p {
 		delete(t.byKey, p.key)
 	}
@@ -258,6 +266,7 @@ func (t *table) drop(p *permit, why error) {
 // expire releases a permit at the end of its lifetime.
 func (t *table) expire(p *permit) {
 	t.mu.Lock()
+	// A renewal may have moved the expiry after the timer fired.
 	over := p.state == held && !time.Now().Before(p.expiry)
 	if over {
 		t.drop(p, errGone)

@@ -71,6 +71,7 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 		return nil, bad
 	}
 
+	// The body can shorten the wait of the header and the configuration, but not extend it.
 	switch {
 	case wait == 0:
 		q.wait = -1
@@ -337,6 +338,7 @@ func (d *reader) object(raw json.RawMessage, at string, fields map[string]field,
 		return
 	}
 
+	// encoding/json would silently keep the last of two equal fields.
 	seen := make(map[string]bool)
 	for tokens.More() {
 		token, _ := tokens.Token()

@@ -51,6 +51,7 @@ func (conn) Close() error { return nil }
 func (c conn) QueryContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Rows, error) {
 	q := query{Statement: statement}
 	for _, a := range args {
+		// The statement has only integers.
 		id, _ := a.Value.(int64)
 		q.IDs = append(q.IDs, int(id))
 	}
@@ -72,6 +73,7 @@ func (c conn) QueryContext(ctx context.Context, statement string, args []driver.
 		r := new(rows)
 		return r, json.NewDecoder(resp.Body).Decode(&r.left)
 	case http.StatusTooManyRequests:
+		// The services send whole seconds.
 		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 		return nil, errors.Join(&BusyError{time.Duration(seconds) * time.Second}, err)
 	}

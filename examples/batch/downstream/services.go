@@ -119,6 +119,7 @@ func (s *Services) Ban(d time.Duration) {
 // counted returns a handler that counts a call, and answers it unless it must be refused.
 func (s *Services) counted(c Call, answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		// Count the call before it takes its time: a limit of starts counts arrivals.
 		wait, done := s.arrive(c)
 		defer done()
 		if wait > 0 {
@@ -143,6 +144,7 @@ func (s *Services) arrive(c Call) (wait time.Duration, done func()) {
 	limit := s.options.OrdersPerSecond
 	if c.Query {
 		limit = s.options.QueriesPerSecond
+		// A refused query occupies its place until it is answered, too.
 		s.atOnce++
 	}
 	switch {
@@ -153,6 +155,7 @@ func (s *Services) arrive(c Call) (wait time.Duration, done func()) {
 	}
 	c.Refused = wait > 0
 	s.calls = append(s.calls, c)
+	// Ban everybody once, after a fixed number of calls.
 	if len(s.calls) == BeforeBan && s.options.Ban > 0 {
 		s.bannedTil = time.Now().Add(s.options.Ban)
 	}
@@ -167,6 +170,7 @@ func (s *Services) arrive(c Call) (wait time.Duration, done func()) {
 
 // inLastSecond returns how many calls of the same service came in the second before a call.
 func (s *Services) inLastSecond(c Call) (n int) {
+	// The calls are in the order of time, so begin at the end.
 	for i := len(s.calls) - 1; i >= 0 && s.calls[i].At >= c.At-time.Second; i-- {
 		if s.calls[i].Query == c.Query {
 			n++

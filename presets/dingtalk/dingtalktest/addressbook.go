@@ -23,6 +23,7 @@ func newAddressBook(people int) addressBook {
 
 	b := addressBook{make([][]string, departments), make(map[string][]int)}
 	for n := range people {
+		// Two people of three are spread evenly. The third is in a large department.
 		d := (n - n/3) % departments
 		if n%3 == 0 && large > 0 {
 			d = n/3%large*25 + 7
@@ -61,6 +62,7 @@ func (b addressBook) under(id int) (people []string) {
 	for sub := range b.below(id) {
 		people = append(people, b.under(sub)...)
 	}
+	// A person in several departments is there once.
 	slices.Sort(people)
 	return slices.Compact(people)
 }
@@ -99,6 +101,7 @@ func (c *call) listUsers() http.HandlerFunc {
 	}
 
 	people := c.book.people[id-1]
+	// A cursor behind the end has an empty page.
 	from := min(cursor, len(people))
 	to := min(from+size, len(people))
 

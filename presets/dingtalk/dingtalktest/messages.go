@@ -90,6 +90,7 @@ func (c *call) sendNotice() http.HandlerFunc {
 		users = append(users, c.book.under(id)...)
 	}
 
+	// A person may be named twice, or be in several departments.
 	slices.Sort(users)
 	for _, user := range slices.Compact(users) {
 		n.offer(c, user)
@@ -107,6 +108,7 @@ func (n *notice) offer(c *call, user string) {
 	}
 
 	local := c.At.In(beijing)
+	// within leaves out the moment itself, and a notice at midnight belongs to the day.
 	midnight := time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, beijing).Add(-1)
 	minute := c.At.Add(-time.Minute)
 	rules := []struct {
@@ -129,6 +131,7 @@ func (n *notice) offer(c *call, user string) {
 		}
 	}
 
+	// Only a notice that no rule withholds counts.
 	for _, rule := range rules {
 		c.add(rule.w)
 	}

@@ -62,6 +62,7 @@ func (r *rules) issue(app string, now time.Time) string {
 	if !now.Before(r.tokens[text].until) {
 		text = "token-of-" + app
 		if _, used := r.tokens[text]; used {
+			// An expired token must stay invalid, so the next token has a different text.
 			text = fmt.Sprintf("token-of-%s-%d", app, len(r.tokens))
 		}
 	}
@@ -198,6 +199,7 @@ func (c *call) overTokens() bool {
 // calls that are exactly one window apart do not share a window.
 func (c *call) within(w window, after time.Time) int {
 	calls := c.windows[w]
+	// The calls are in the order of time.
 	for len(calls) > 0 && !calls[0].After(after) {
 		calls = calls[1:]
 	}
@@ -270,10 +272,12 @@ func (c *call) overMonth() bool {
 
 	c.turnMonth()
 	c.metered++
+	// Without a number the month has no limit.
 	if c.options.Edition.PerMonth <= 0 || c.metered <= c.options.Edition.PerMonth {
 		return false
 	}
 
+	// The month stays open for the buffer after its quota is used up.
 	if c.usedUp.IsZero() {
 		c.usedUp = c.At
 	}

@@ -77,6 +77,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // RoundTrip implements [http.RoundTripper] without a network. All calls come
 // from one address.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
+	// A RoundTripper must not change the request.
 	in := r.Clone(r.Context())
 	in.RemoteAddr = "192.0.2.1:1"
 	if in.Body == nil {
@@ -100,6 +101,7 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 // API of [Server.HandleFunc] whose call was let through.
 func (s *Server) arrive(r *http.Request, body []byte, address string) http.HandlerFunc {
 	_, api := s.apis.Handler(r)
+	// Judge and log under one lock, so that the log has the order of the calls.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -109,6 +111,7 @@ func (s *Server) arrive(r *http.Request, body []byte, address string) http.Handl
 		answer = c.route.answer(c)
 	}
 
+	// A path that is no API is in the log, too.
 	c.API = cmp.Or(c.API, r.URL.Path)
 	s.log = append(s.log, c.Arrival)
 	return answer

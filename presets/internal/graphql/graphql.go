@@ -17,6 +17,7 @@ const longestQuery = 64 << 10
 // body; one of which there is no copy counts as a mutation. A query that only mentions
 // the word does, too, which is safe.
 func Mutates(r *http.Request) bool {
+	// Without GetBody there is no copy to look at.
 	if r.GetBody == nil {
 		return r.Body != nil && r.Body != http.NoBody
 	}

@@ -66,6 +66,7 @@ func (u Usage) Meter(resp *http.Response) throttle.Meter {
 
 	m := &meter{told: u.Told, most: -1, handed: time.Now().Add(-feedback.Took(resp))}
 	m.Meter = feedback.Events(resp, m.event)
+	// An error, or an answer that is neither a stream nor JSON, tells no tokens.
 	if m.Meter == nil {
 		return nil
 	}
@@ -107,6 +108,7 @@ func (m *meter) Cost() int {
 	if m.untold != nil && m.events > 0 {
 		m.untold(m.events, took)
 	}
+	// Each event had at least one token.
 	if m.events > m.booked {
 		return m.events
 	}
@@ -157,6 +159,7 @@ func (b Bucket) Left(resp *http.Response) throttle.Answer {
 
 	size, err := strconv.ParseInt(resp.Header.Get(b.Limit), 10, 64)
 	if missing := size - int64(q.Left); err == nil && missing > 0 {
+		// each is the time in which one token flows in.
 		each := float64(q.Reset) / float64(missing)
 		q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1))))
 	}

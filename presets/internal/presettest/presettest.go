@@ -71,6 +71,7 @@ func Recorded(t *testing.T, file string) Case {
 	require.NoError(t, err)
 	answer := string(text)
 
+	// A recorded answer without its source proves nothing.
 	sources := 0
 	for strings.HasPrefix(answer, "# ") {
 		source, rest, _ := strings.Cut(answer, "\n")
@@ -114,6 +115,7 @@ func Run(t *testing.T, policies []throttle.Policy, usual Case, cases []Case) {
 		}
 
 		t.Run(c.Name, func(t *testing.T) {
+			// In virtual time the wait for a closed budget costs nothing.
 			synctest.Test(t, func(t *testing.T) { c.play(t, policies) })
 		})
 	}
@@ -176,6 +178,7 @@ func (c Case) RoundTrip(r *http.Request) (*http.Response, error) {
 
 	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	c.Header.fill(resp.Header)
+	// A case says by "-" that the answer has no Date.
 	if resp.Header.Get("Date") == "-" {
 		resp.Header.Del("Date")
 	}
@@ -202,6 +205,7 @@ func listed(t *testing.T, text string) map[string]statement {
 	for part := range strings.SplitSeq(text, ", ") {
 		words := strings.Fields(part)
 		var s statement
+		// Numbers and durations stand behind the name, which may have spaces.
 		for len(words) > 1 {
 			last := words[len(words)-1]
 			if n, err := strconv.Atoi(last); err == nil {

@@ -56,6 +56,7 @@ func (p *Page) begin(address string, v View) error {
 	if err := chromedp.Do(p.ctx); err != nil { // the tab exists from here on
 		return err
 	}
+	// Listen before the first address is opened, or its problems would be missed.
 	if err := chromedp.Listen(p.ctx, p.note); err != nil {
 		return err
 	}

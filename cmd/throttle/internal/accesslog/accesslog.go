@@ -54,6 +54,7 @@ type Reader struct {
 // a path only, as servers log them. It may be nil if all lines have hosts.
 func NewReader(log io.Reader, base *url.URL) (*Reader, error) {
 	in := bufio.NewReaderSize(log, 1<<16)
+	// Recognize gzip by its first two bytes: a log from stdin has no name.
 	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
 		unpacked, err := gzip.NewReader(in)
 		if err != nil {
@@ -72,12 +73,15 @@ func (r *Reader) Next() (Entry, error) {
 		if err != nil {
 			return Entry{}, err
 		}
+		// The file may begin with a byte order mark.
 		if r.line == 1 {
 			text = strings.TrimPrefix(text, "\ufeff")
 		}
+		// Extended logs describe their columns in lines that begin with #.
 		if strings.TrimSpace(text) == "" || text[0] == '#' {
 			continue
 		}
+		// CSV may begin with the names of its columns.
 		if !r.any && isHeader(text) {
 			continue
 		}
@@ -97,6 +101,7 @@ func (r *Reader) readLine() (string, error) {
 	var long []byte
 	for {
 		part, err := r.in.ReadSlice('\n')
+		// Read an overlong line to its end, but keep only its beginning.
 		if len(long) <= longestLine {
 			long = append(long, part...)
 		}
@@ -104,6 +109,7 @@ func (r *Reader) readLine() (string, error) {
 		switch {
 		case err == bufio.ErrBufferFull:
 			continue
+		// The last line may have no line end.
 		case err == io.EOF && len(long) > 0, err == nil:
 		default:
 			return "", err
@@ -145,6 +151,7 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 		return e, err
 	}
 
+	// One fraction of a second proves that later whole seconds are exact.
 	r.any, r.fine = true, r.fine || !e.Whole
 	e.Whole = !r.fine
 	e.Method = method
@@ -161,6 +168,7 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 
 // parseURL parses a request target: a URL, or a path under base.
 func (r *Reader) parseURL(target string) (*url.URL, error) {
+	// A fragment is not part of a request.
 	target, _, _ = strings.Cut(target, "#")
 	u, err := url.ParseRequestURI(target)
 	switch {
@@ -212,6 +220,7 @@ func parseCommon(text string) (at time.Time, method, target string, err error) {
 // parseCSV parses `time,method,URL`. It ignores more columns.
 func parseCSV(text string) (at time.Time, whole bool, method, target string, err error) {
 	c := csv.NewReader(strings.NewReader(text))
+	// A line may have more columns than three.
 	c.FieldsPerRecord, c.TrimLeadingSpace = -1, true
 	fields, err := c.Read()
 	if err != nil || len(fields) < 3 {
@@ -262,6 +271,7 @@ func NewSorter(window time.Duration, most int) *Sorter { return &Sorter{window: 
 
 // Add adds an entry, and calls do for all entries whose order is now final.
 func (s *Sorter) Add(e Entry, do func(Entry)) {
+	// Later entries are out already, so the order cannot be repaired.
 	if e.Time.Before(s.last) {
 		s.Late++
 		e.Time, e.Whole = s.last, false
@@ -285,6 +295,7 @@ func (s *Sorter) Flush(do func(Entry)) {
 // release calls do for the entries of the earliest time.
 func (s *Sorter) release(do func(Entry)) {
 	at := s.kept[0].Time
+	// Wait for all entries of the time, because whole seconds are spread by their number.
 	var all []Entry
 	for len(s.kept) > 0 && s.kept[0].Time.Equal(at) {
 		all = append(all, heap.Pop(&s.kept).(Entry))

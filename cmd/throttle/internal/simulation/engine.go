@@ -81,6 +81,7 @@ func (e *Engine) Send(r *Request, o Observer) {
 	for i := range r.Charges {
 		c := &r.Charges[i]
 		if most := c.Limit.Capacity() - c.KeepFree; c.Cost > most {
+			// A shadow limit holds nothing, so it counts the request up to its whole capacity.
 			if !c.Shadow {
 				o.Refused(r, i, throttle.Never)
 				return
@@ -157,11 +158,13 @@ func (r *Request) follow() {
 	}
 
 	r.wait(g.HeldBy)
+	// The start is booked for later. Slots are taken only then.
 	if g.OK {
 		r.engine.Clock.AfterFunc(g.Wait, r.arrive)
 		return
 	}
 
+	// The request stands in line, and books again when the store calls it.
 	r.engine.Clock.OnClose(g.Ready, r.book)
 	if r.MaxWait > 0 {
 		r.maxWaitTimer = r.engine.Clock.AfterFunc(r.MaxWait-r.waited(), r.giveUp)
@@ -170,6 +173,7 @@ func (r *Request) follow() {
 
 // arrive takes the slots when the start has come. Without room it gives the start back and joins the line.
 func (r *Request) arrive() {
+	// The start is booked already, so only the slots are missing.
 	var few []store.Charge
 	mixed := false
 	for _, c := range r.Charges {
@@ -200,6 +204,7 @@ func (r *Request) arrive() {
 		r.engine.store.Cancel(&r.booking, r.grant)
 		g.Turn = r.grant.Turn
 
+		// The grant names one of the few charges: find it among all charges.
 		for i, c := range r.Charges {
 			if g.HeldBy >= 0 && c.Budget == few[g.HeldBy].Budget {
 				g.HeldBy = i
@@ -214,6 +219,7 @@ func (r *Request) arrive() {
 
 // giveUp ends a wait in line at MaxWait.
 func (r *Request) giveUp() {
+	// The store must not call this request any more.
 	r.engine.Clock.Forget(r.grant.Ready)
 	if r.grant.Handle == (store.Handle{}) {
 		r.book() // for the length of the wait that would be needed
@@ -293,6 +299,7 @@ func (r *Request) HeldBy() int { return r.held }
 // End ends a started request: its answer has come.
 func (r *Request) End() {
 	switch {
+	// The slots of a later start have a booking of their own.
 	case r.slots != nil:
 		r.engine.store.Release(&r.slots.booking, r.slots.grant)
 	case len(r.Charges) > 0:
@@ -312,6 +319,7 @@ func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) boo
 		r := at.Value.(*Request)
 		best, most := r.held, time.Duration(0)
 		for i, c := range r.Charges {
+			// A shadow limit holds nothing.
 			if c.Shadow {
 				continue
 			}
@@ -409,6 +417,7 @@ func (a *account) lookOnce() {
 	now := a.engine.Clock.Now()
 	held := a.engine.eachBinding(a.latency, func(c *store.Charge) { rows = append(rows, a.rows[c.Budget.Policy]) })
 	a.timeline.spread(a.looked, now, func(b *Bin, d time.Duration) {
+		// Several policies can hold requests at once, so each gets its part of the time.
 		for _, row := range rows {
 			b.Bound[row] += d / time.Duration(len(rows))
 		}
@@ -421,8 +430,10 @@ func (a *account) lookOnce() {
 
 // ofNode returns charges in which per-node budgets belong to one node.
 func ofNode(charges []store.Charge, node int) []store.Charge {
+	// All nodes share these charges, so change a copy.
 	own := append([]store.Charge(nil), charges...)
 	for i := range own {
+		// A different key is a different budget.
 		if k := own[i].Budget.Key[:]; own[i].Node {
 			k = k[len(k)-4:]
 			binary.BigEndian.PutUint32(k, binary.BigEndian.Uint32(k)+uint32(node))

@@ -87,6 +87,7 @@ func (j *Job) Run(ctx context.Context) (*Result, error) {
 
 	r.look(func() bool { return r.inFlight > 0 || r.engine.waiting.Len() > 0 })
 	for n := 0; r.err == nil && r.engine.Clock.Next(); n++ {
+		// Once in 1,024 events is often enough for a person.
 		if n%1024 == 0 {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -124,6 +125,7 @@ func (r *run) priceMix() error {
 		r.total += p.Weight
 	}
 
+	// Leave out policies that no request of the mix matches.
 	var used []throttle.Policy
 	for _, p := range r.Policies {
 		if matched[p.Name] {
@@ -147,6 +149,7 @@ func (r *run) priceMix() error {
 
 // pick returns the part that is furthest behind its share.
 func (r *run) pick() int {
+	// Weighted round-robin: the order of the parts is even, and the same in each run.
 	best := 0
 	for i, p := range r.Mix {
 		r.arrears[i] += p.Weight
@@ -165,6 +168,7 @@ func (r *run) sendNext(w *worker) {
 	}
 	r.unsent--
 	w.part = r.pick()
+	// Send may change the cost of a charge, so send a copy.
 	charges := append([]store.Charge(nil), r.prices[w.node][w.part]...)
 	r.price(charges)
 	if len(charges) == 0 {
@@ -189,6 +193,7 @@ func (r *run) Started(q *Request) {
 		r.inFlight--
 		r.result.Took = time.Duration(r.engine.Clock.Now()-r.Begin.UnixMicro()) * time.Microsecond
 
+		// Redis needs a moment until it has handed the slot to the next request.
 		if slices.ContainsFunc(q.Charges, handedOver) {
 			r.engine.Clock.AfterFunc(r.HandOver, q.End)
 		} else {

@@ -46,6 +46,7 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 		return err
 	}
 
+	// Virtual time begins with the first request.
 	if r.account == nil {
 		t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: r.Policies})
 		if err != nil {
@@ -64,6 +65,7 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 	switch {
 	case len(charges) == 0:
 		r.result.Unmatched++
+	// Refuse instead of waiting, to bound the memory of the simulation.
 	case r.engine.waiting.Len() >= mostWaiting:
 		r.result.Refused++
 		r.result.Crowded++
@@ -71,6 +73,7 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 	}
 
 	maxWait := cmp.Or(r.MaxWait, time.Minute)
+	// The engine knows Forever as 0.
 	if maxWait == throttle.Forever {
 		maxWait = 0
 	}
@@ -82,9 +85,11 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 // End lets waiting requests start, and returns the outcome, or the error of
 // ctx.
 func (r *Replay) End(ctx context.Context) (*Replayed, error) {
+	// An empty log has an outcome, too.
 	if r.account == nil {
 		r.account = newAccount(NewEngine(time.Unix(0, 0)), r.Policies, r.Latency)
 	}
+	// No request follows, so the looks at the account end with the last waiting request.
 	r.ended = true
 	for r.engine.waiting.Len() > 0 && r.engine.Clock.Next() {
 		if err := ctx.Err(); err != nil {

@@ -33,6 +33,7 @@ func newTimeline(begin int64, rows int) *Timeline {
 // bin returns the bin of a moment. It widens the bins until the moment fits.
 func (l *Timeline) bin(at int64) *Bin {
 	d := time.Duration(at-l.begin) * time.Microsecond
+	// Widen the bins instead of adding bins without bound.
 	for d/l.Width >= mostBins {
 		l.fold()
 	}
@@ -69,6 +70,7 @@ func (l *Timeline) start(at int64) { l.bin(at).Starts++ }
 
 // spread distributes a stretch of time over the bins that it overlaps.
 func (l *Timeline) spread(from, to int64, add func(*Bin, time.Duration)) {
+	// Reach the last moment first: the width must not change within the loop.
 	l.bin(to)
 	width := int64(l.Width / time.Microsecond)
 	for from < to {
@@ -228,6 +230,7 @@ func (d *Durations) Quantile(q float64) time.Duration {
 	for p, seen := 0, 0; p <= highest && len(d.parts) > 0; p++ {
 		seen += d.parts[p]
 		if seen >= max(1, rank) {
+			// The upper end of the part may exceed the longest duration.
 			return min(upper(p), d.Max)
 		}
 	}
