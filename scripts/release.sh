@@ -45,15 +45,15 @@ for dir in "" "${libraries[@]/%//}" cmd/throttle/; do git -C "$clone" tag -m "$d
 publish "$version"
 
 # A later commit, in which every module has changed.
-git clone -q "$clone" "$work/later"
+git clone -q "$clone" "$work/later-clone"
 for dir in . "${libraries[@]}" cmd/throttle; do
 	name=$(cat "$clone/$dir"/*.go | sed -n 's/^package //p' | grep -v '_test$' | head -1)
-	printf 'package %s\n\nconst laterCommit = true\n\nvar _ = laterCommit\n' "$name" >"$work/later/$dir/later_commit.go"
+	printf 'package %s\n\nconst laterCommit = true\n\nvar _ = laterCommit\n' "$name" >"$work/later-clone/$dir/later_commit.go"
 done
-git -C "$work/later" add --all
-git -C "$work/later" commit -qm "a later commit"
-git -C "$work/later" push -q origin HEAD:refs/heads/later
-later=$(git -C "$work/later" rev-parse --short=12 HEAD)
+git -C "$work/later-clone" add --all
+git -C "$work/later-clone" commit -qm "a later commit"
+git -C "$work/later-clone" push -q origin HEAD:refs/heads/later
+later=$(git -C "$work/later-clone" rev-parse --short=12 HEAD)
 publish "$later"
 git -C "$clone" branch -qD later
 
@@ -94,7 +94,7 @@ install() {
 }
 
 (try tagged "$version" "$version") 2>&1 | quiet
-(try later "$later" "$later") 2>&1 | quiet
+(try all-later "$later" "$later") 2>&1 | quiet
 (try older-modules "$later" "$version") 2>&1 | quiet
 (try older-root "$version" "$later") 2>&1 | quiet
 install "$version" 2>&1 | quiet

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// The states of a caller that waits for a start. A caller is in exactly one of them, in the store that the caller called.
+// State is the state of a caller that waits for a start. A caller is in exactly one state, in the store that the caller called.
 //
 //	state     in the rows                the caller has           next state, and by which method
 //	left      nothing                    a start, a refusal or    asked (Ask)

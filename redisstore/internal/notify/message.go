@@ -23,15 +23,15 @@ type Pause struct {
 // Lifted reports whether the pause was lifted.
 func (p Pause) Lifted() bool { return p.End == 0 }
 
-// An Invalidation, of lua/reconcile.lua, says that the starts of a budget are void that lie between two times
-// of the server's clock: at or after From, and before Until.
+// An Invalidation says that the starts of a budget are void that lie between two times of the server's clock: at or
+// after From, and before Until. lua/reconcile.lua publishes it.
 type Invalidation struct {
 	Key         string
 	From, Until int64
 }
 
-// Turns, of lua/queue.lua, says whose turn it is in the line of a budget: the turn of the callers whose tickets are
-// below the cut of their class.
+// Turns says whose turn it is in the line of a budget: the turn of the callers whose tickets are below the cut of
+// their class. lua/queue.lua publishes it.
 type Turns struct {
 	Key   string
 	Line  int64
