@@ -80,8 +80,9 @@ func (c *Caller) Leave(q *ledger.Request) { c.leave(q, (*ledger.Request).Leave) 
 func (c *Caller) GiveUp(q *ledger.Request) { c.leave(q, (*ledger.Request).GiveUp) }
 
 func (c *Caller) leave(q *ledger.Request, do func(*ledger.Request, *ledger.Waiter)) {
-	// Rows have the start of a caller that is booked, although it stands in no line.
 	do(q, &c.Waiter)
+
+	// The rows have a start, although the caller stands in no line.
 	if c.state == Booked {
 		q.Cancel(store.Grant{Handle: c.grant.Handle})
 	}

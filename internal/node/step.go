@@ -119,12 +119,12 @@ func (st *step) begin(rows Rows) {
 }
 
 // forget makes the step one that has done nothing.
-// Drafts are forgotten, and the slices and maps stay for the next step.
 func (st *step) forget() {
 	for _, w := range st.touched {
 		w.next = nil
 	}
 
+	// Slices and maps keep their memory for the next step.
 	clear(st.touched)
 	clear(st.line.changed)
 	clear(st.slots.changed)
@@ -376,8 +376,9 @@ func (st *step) unslot(b *store.Booking, h store.Handle) {
 
 // cancel gives back a grant, or a place in line.
 func (st *step) cancel(b *store.Booking, g store.Grant) {
-	// A waiter's place, and a start that was booked for it meanwhile, are not in the grant's handle.
 	st.unslot(b, g.Handle)
+
+	// A waiter's place, and a start that was booked for it meanwhile, are not in the grant's handle.
 	if w, ok := g.Turn.(*waiter); ok && w.caller().IsKnown() {
 		st.changeCaller(w, (*Caller).GiveUp)
 	}

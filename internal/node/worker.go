@@ -265,9 +265,10 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 	case err == nil:
 		k.away.Store(nil)
 		k.saved()
-	// Callers that can wait stay in the queue until the backend is back; all others get the error.
 	case errors.Is(err, ErrAway):
 		k.away.Store(&err)
+
+		// Callers that can wait stay in the queue until the backend is back; all others get the error.
 		var waiting []*op
 		waiting, batch = partition(batch, (*op).canWait)
 		k.failed(batch, false)
@@ -356,7 +357,6 @@ func (k *worker) saved() {
 		k.lookAgain(key, later)
 	}
 
-	// The step is over: what it noted is done.
 	st.forget()
 	k.keepAlive()
 }

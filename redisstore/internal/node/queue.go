@@ -156,9 +156,9 @@ func (n *Node) drain(group string, q *queue, b *batch) {
 // a call is full, or ctx is done. Then it waits for the callers that were summoned and are on their way.
 func (n *Node) gather(ctx context.Context, group string, q *queue) {
 	for {
-		// Callers that were summoned together come at nearly the same moment, so wait for the last of them.
 		d := n.spareTime(q)
 		if d <= 0 {
+			// Callers that were summoned together come at nearly the same moment, so wait for the last of them.
 			n.awaitSummoned(group)
 			return
 		}

@@ -105,7 +105,7 @@ local function take_out(c, w, cost)
     end
   end
 
-  -- Without the ticket, the sum must be less by the ticket. What is more than that was guessed: it is taken from the offers, and then counted as gone in the holes.
+  -- The sum is known. What is above it was guessed, and is taken from the offers first, then from the ranges with holes.
   local more = max(0, left(c) + c.offered - there)
   local lost = min(more, c.offered)
   c.offered, more = c.offered - lost, more - lost

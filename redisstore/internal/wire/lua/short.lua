@@ -165,7 +165,7 @@ for _ = 1, simple and rule_count or 0 do
   local key, many, kind, n, span, _, _, _, _, _, boundaries
   key, many, kind, n, span, _, _, _, _, _, boundaries, at = struct.unpack('<ddddddddddd', frame, at)
 
-  -- Each rule is for the keys that follow those of the rule before.
+  -- Rules come in the order of their keys.
   simple = key == ruled + 1 and kind == SLIDING_WINDOW and boundaries == 0
   ruled = ruled + many
   for i = key, simple and ruled or 0 do
