@@ -75,6 +75,7 @@ func (c *clock) compare() {
 // follow goes ahead with the wall clock, if the gain is worth it.
 func (c *clock) follow(gain int64) {
 	for {
+		// Two goroutines may follow at once. The larger gain wins, and the clock never goes back.
 		ahead := c.ahead.Load()
 		if gain <= ahead+drift || c.ahead.CompareAndSwap(ahead, gain) {
 			return

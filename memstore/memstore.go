@@ -74,6 +74,8 @@ func (s *Store) bookAll(b *store.Booking, g *store.Grant) (decided bool) {
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 	var few [ledger.Few]*ledger.Row
+
+	// The clock is read under the locks: otherwise a row could see a time before its last one, which counts as a clock that was set back.
 	now := s.clock.now()
 	rows := s.rows(few[:0], b.Charges, now)
 	return ledger.BookShort(now, b, rows, g) || s.bookLong(now, b, rows, g)
@@ -126,9 +128,12 @@ func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *sto
 
 // Cancel implements [store.Store].
 func (s *Store) Cancel(b *store.Booking, g store.Grant) {
+	// Nothing was booked, and the caller stands in no line.
 	if !g.OK && g.Ready == nil {
 		return
 	}
+
+	// A waiter's place, and a start that was booked for it meanwhile, are not in the grant's handle.
 	if w, ok := g.Turn.(*waiter); ok {
 		s.giveUp(w)
 	}
@@ -137,6 +142,7 @@ func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 
 // Release implements [store.Store].
 func (s *Store) Release(b *store.Booking, g store.Grant) {
+	// A start that is still to come has not taken its slots yet.
 	if !g.OK || g.Wait > 0 || !slices.ContainsFunc(b.Charges, isConcurrency) {
 		return
 	}
@@ -153,6 +159,7 @@ func (s *Store) Settle(_ context.Context, b *store.Booking, g store.Grant, costs
 
 // Pause implements [store.Store].
 func (s *Store) Pause(_ context.Context, c store.Charge, d time.Duration) error {
+	// Only a row can be closed, and an unlimited budget has none until now.
 	s.keep(c)
 	s.change(only(c), func(q *ledger.Request) { q.Pause(d + s.clock.since(q.Now)) })
 	return nil
@@ -161,7 +168,9 @@ func (s *Store) Pause(_ context.Context, c store.Charge, d time.Duration) error 
 // Refuse implements [store.Store].
 func (s *Store) Refuse(_ context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	s.keep(c)
+
 	s.change(only(c), func(q *ledger.Request) {
+		// A refusal without a length closes nothing.
 		if r.Length > 0 {
 			r.Length += s.clock.since(q.Now)
 		}
@@ -186,6 +195,7 @@ func (s *Store) Reconcile(_ context.Context, c store.Charge, of store.Quota) err
 // the lines that moved.
 func (s *Store) change(b *store.Booking, do func(*ledger.Request)) {
 	if n := s.changeRows(b, do); len(n.Moved) > 0 {
+		// Dismiss first, so that the line is served for the waiters that stay.
 		s.dismiss(n.Closed)
 		s.serve(n.Moved)
 	}
@@ -205,6 +215,8 @@ func (s *Store) read(c store.Charge, read func(*ledger.Request)) {
 	if b := sh.budgets[c.Budget.Key]; b != nil {
 		r = &b.Row
 	}
+
+	// A request brings its rows to the time now, so a reader gets a copy.
 	read(ledger.NewRequest(s.clock.now(), ledger.Node{}, nil, only(c), []*ledger.Row{r.Clone()}))
 }
 

@@ -39,6 +39,8 @@ func (s *Store) RestoreTurn(_ *store.Booking, kept []byte) (store.Turn, bool) {
 		return nil, false
 	}
 	w := new(waiter)
+
+	// The caller left without a place, so it comes back as a new caller.
 	if len(kept) == 1 {
 		return nil, true
 	}
@@ -62,6 +64,7 @@ func (a *appointments) make(now int64, c *store.Charge, wait time.Duration, agai
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
+	// Drop past appointments only when the map has doubled, so that a call costs the same on average.
 	if len(a.all) >= a.most {
 		maps.DeleteFunc(a.all, func(_ ledger.Key, of ledger.Appointments) bool { return max(of[0], of[1]) <= now })
 		a.most = max(64, 2*len(a.all))

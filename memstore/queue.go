@@ -55,6 +55,7 @@ type waiter struct {
 // in which it stands.
 func (s *Store) step(w *waiter, do func(*ledger.Request)) ledger.News {
 	return s.changeRows(w.Booking(), func(q *ledger.Request) {
+		// The waiter's place may change: forget the old one, and note the new one afterwards.
 		if key, at, waits := w.Line(); waits {
 			delete(s.shards[key[0]].budgets[key].line, at)
 		}
@@ -79,6 +80,7 @@ func (s *Store) bookInLine(b *store.Booking) store.Grant {
 // stand books for a waiter or puts it in a line. It returns the lines in which there may be room now, among them
 // the waiter's own line if the waiter is at its head.
 func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledger.Key) {
+	// The waiter may still stand in a line of its last booking, whose shards can be different.
 	shards := shardsOf(b.Charges)
 	held := shards.with(w.shards)
 	s.lockLines(held)
@@ -90,6 +92,7 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 		return g, nil
 	}
 
+	// The waiter leaves with the rows of its last booking, which Ask replaces.
 	w.Come(b)
 	if w.IsKnown() {
 		moved = s.step(w, w.Leave).Moved
@@ -145,6 +148,8 @@ func (s *Store) serve(lines []ledger.Key) {
 			if done {
 				lines = lines[1:]
 			}
+
+			// The waiter may stand in the line for a second budget now, which is served next.
 			lines = append(lines, next...)
 		}
 
@@ -189,6 +194,7 @@ func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 
 	at, ok := b.Head(key)
 	if !ok {
+		// Without waiters there is nothing to look at later.
 		if b.audience != nil && b.timer != nil {
 			b.timer.Stop()
 		}
@@ -218,6 +224,8 @@ func (s *Store) dismiss(closed []ledger.Closed) {
 	for _, c := range closed {
 		for w, shards := range s.impatient(c) {
 			s.lockLines(shards)
+
+			// The waiter may have been served, or have left, before its lines were locked.
 			if key, _, waits := w.Line(); waits && key == c.Key {
 				var ready chan struct{}
 				s.step(w, func(q *ledger.Request) { ready = w.Dismiss(q) })
@@ -271,6 +279,7 @@ func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 		}
 	}
 
+	// The start may have become useless between its booking and this watch.
 	if !w.usable() {
 		w.Tell()
 	}

@@ -83,10 +83,13 @@ func (s *shard) isDue(now int64) bool { return len(s.due) > 0 && s.due[0].at <= 
 func (s *shard) sweep(now int64, used []store.Charge) {
 	for n := 0; n < sweepMost && s.isDue(now); n++ {
 		first := &s.due[0]
+
+		// The budget was used since, so it is looked at again later.
 		if end := s.budgets[first.key].expiry(now) + idle; end > now {
 			first.at = end
 			heap.Fix(&s.due, 0)
 		} else if slices.ContainsFunc(used, func(c store.Charge) bool { return c.Budget.Key == first.key }) {
+			// A row in use stays at the head of the heap, where the next round would find it again.
 			break
 		} else {
 			delete(s.budgets, first.key)

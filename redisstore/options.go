@@ -79,6 +79,8 @@ func check(client redis.UniversalClient, o *Options) error {
 	mistake := func(option, problem string) {
 		mistakes = append(mistakes, &store.OptionError{Package: "redisstore", Option: option, Problem: problem})
 	}
+
+	// nil needs a look at the value, because an interface that holds a nil pointer is not nil.
 	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		mistake("client", "is nil: use redis.NewClient, redis.NewClusterClient or redis.NewUniversalClient")
 	}

@@ -53,6 +53,8 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 		client: client, conn: conn.New(client), names: names.New(o.Namespace), history: history.New(),
 		pauses: history.RestorePauseEnds(nil), shut: history.RestorePauseEnds(nil),
 	}
+
+	// A cluster needs all keys of a script in one slot, so they have one hash tag.
 	p.names.Tagged, p.names.DB = o.HashTags || !p.conn.Single(), p.conn.DB
 	p.subs = notify.New(p.conn, func() notify.Channels { return notify.ChannelsOf(p.names) }, p.receive)
 	p.watches = watch.New(p.conn, p.subs, p.askPauses)
@@ -78,6 +80,7 @@ func (p *primary) Resume(ctx context.Context, c store.Charge) error {
 // Refuse implements [store.Store]. A start that no row knows, because it was taken from
 // a share while Redis was away, teaches nothing.
 func (p *primary) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
+	// Slots have no starts, so there is nothing to learn from.
 	if wire.ForSlots(&c) {
 		r.Start.Handle = store.Handle{}
 	}
@@ -109,6 +112,8 @@ func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, li
 	if err != nil {
 		return 0, 0, err
 	}
+
+	// Redis has just said that the budget is open.
 	if lift {
 		p.shut.Forget(key)
 	}
@@ -132,6 +137,7 @@ func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) 
 		}
 	}
 
+	// What an upstream says may be any number.
 	q.Left, q.Reset = max(0, q.Left), min(q.Reset, store.MaxPenalty)
 	key := p.names.Row(&c.Budget)
 	generation, report := p.history.ReportsQuota(key, &c, q, time.Now())
@@ -156,6 +162,7 @@ func (p *primary) reconcile(ctx context.Context, key string, generation int64, c
 		return err
 	}
 
+	// Remember what Redis has now, so that the next quota of the same kind makes no call.
 	known := history.QuotaReply{Left: reply.Left, Generation: reply.Generation}
 	p.history.ObserveQuota(key, c, q, known, time.Now())
 	p.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
@@ -204,6 +211,7 @@ func (p *primary) KeepTurn(_ *store.Booking, t store.Turn) []byte {
 
 // RestoreTurn implements [store.Store].
 func (p *primary) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
+	// The beginning names the namespace: a place of a different one is void here.
 	own := p.keptInRedis()
 	if len(kept) < len(own) || string(kept[:len(own)]) != string(own) {
 		return nil, false
@@ -275,12 +283,14 @@ func (p *primary) paused(m notify.Pause) {
 		p.shut.Forget(m.Key)
 		p.Lifted(m.Key)
 	} else {
+		// The end by this node's clock, because pauses that the node knows are compared with it.
 		now := time.Now()
 		end := now.Add(min(m.Left, store.MaxPenalty))
 		p.pauses.Note(m.Key, end, now)
 		p.Paused(m.Key, end)
 	}
 
+	// Watches hear of it last, when lines and pauses know already.
 	p.watches.Paused(m)
 	if tell := p.onPause.Load(); tell != nil {
 		(*tell)()
@@ -329,6 +339,7 @@ const reportMost = 80
 
 // Report implements [fallback.Primary].
 func (p *primary) TellStarts(ctx context.Context, charges []store.Charge) error {
+	// Most budgets have nothing to tell.
 	unreported := slices.DeleteFunc(slices.Clone(charges), func(c store.Charge) bool {
 		return !p.history.HasUnreported(p.names.Row(&c.Budget), time.Now())
 	})

@@ -48,6 +48,7 @@ type Store struct {
 // and by every call of the store that can return an error.
 func New(client redis.UniversalClient, o Options) *Store {
 	if err := check(client, &o); err != nil {
+		// A store of wrong options answers each call with the mistakes, because New returns no error.
 		return &Store{budgets: misused{err: err}}
 	}
 
@@ -55,6 +56,7 @@ func New(client redis.UniversalClient, o Options) *Store {
 	s := &Store{primary: newPrimary(client, &o), namespace: o.Namespace}
 	shared := store.Store(s.primary)
 
+	// Only these two modes need a store before the primary. With OutageWait callers wait in the primary itself.
 	if o.Outage == OutageSplit || o.Outage == OutageFailOpen {
 		s.fallback = fallback.New(s.primary, fallback.Options{
 			FailOpen: o.Outage == OutageFailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses, Watches: s.primary.watches,
@@ -77,6 +79,7 @@ func (s *Store) Namespace() string { return s.namespace }
 // Starts that are booked for later are booked anew, if they do not fit any more or may be sooner.
 func (s *Store) SetUsed(ctx context.Context, c store.Charge, used int) (before int, ok bool, err error) {
 	if s.primary == nil {
+		// A store of wrong options has no primary.
 		return 0, false, s.Traits().Err
 	}
 	if c.Node {

@@ -55,11 +55,14 @@ func (r *Row) carryOver(now int64, few int) {
 // would count in the window before it alone.
 func (r *Row) step(now int64, u *rule) {
 	shift, few, reach := now-r.seen, 0, len(r.entries)
+
+	// In a fixed window, entries before few are in windows that are over.
 	if u.aligned {
 		start, _, _ := u.window(r.seen)
 		few = r.after(start)
 	}
 
+	// The upstream's window goes on, so entries of the present window reach as far as before.
 	if u.aligned && -shift <= Stall {
 		reach = few
 	}
@@ -78,6 +81,7 @@ func (r *Row) step(now int64, u *rule) {
 		}
 	}
 
+	// A lease lasts as long as before, so its end moves with the clock.
 	for i := range r.leases {
 		r.leases[i].until += shift
 		if r.leases[i].asked != 0 {

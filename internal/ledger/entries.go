@@ -132,6 +132,7 @@ func (r *Row) isSmall() bool {
 		return true // even if each of its numbers were the largest
 	}
 
+	// The quick bound was too high, so sum the numbers' own sizes.
 	bytes, last := 0, e[0].first
 	for i := range e {
 		bytes += packed(e[i].first-last) + packed(e[i].last-e[i].first) + packed(e[i].n)
@@ -151,6 +152,7 @@ func (r *Row) bound() {
 
 	tail := r.entries[len(r.entries)-1].last - r.span
 	for !r.isSmall() {
+		// Any pair before the tail is better than a pair in it. Otherwise the narrowest pair is best: joined, it closes the least room.
 		best, width, inTail := -1, int64(0), true
 		for i := range len(r.entries) - 1 {
 			e, next := &r.entries[i], &r.entries[i+1]
@@ -276,6 +278,8 @@ func (r *Row) remove(t int64, u *rule) bool {
 
 	e := r.entries[i]
 	rest := max(0, e.n-u.cost)
+
+	// The entry keeps its width if starts remain that can be anywhere in it.
 	if rest > 0 && (u.unit == 0 || e.overfull(u.unit)) {
 		r.entries[i].n = rest
 		r.total -= u.cost
@@ -285,6 +289,7 @@ func (r *Row) remove(t int64, u *rule) bool {
 	r.entries = slices.Delete(r.entries, i, i+1)
 	r.total -= e.n
 
+	// A block of a leaky bucket has the time of each unit, so the start leaves a gap in it.
 	if u.unit > 0 {
 		r.split(e, rest, t, u)
 		r.bound()

@@ -81,6 +81,8 @@ func (w *Waiter) Come(b *store.Booking) {
 	}
 
 	w.class = class(b.Priority)
+
+	// A caller that had a start and gave it up keeps its rank: its first arrival, or one before all others.
 	switch {
 	case !b.Returns || w.first != 0 || called:
 	case len(w.arrivals) > 0:
@@ -161,6 +163,8 @@ func (q *Request) Leave(w *Waiter) {
 		q.note().Moved = append(q.note().Moved, w.stand.key)
 		q.stepOut(w)
 	}
+
+	// The lines in which it was called have stood still for it.
 	q.note().Moved = append(q.note().Moved, w.passed...)
 	q.settle(w)
 }
@@ -251,9 +255,13 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		q.begin(s, q.Now+Micros(b.NotBefore))
+
+		// A caller keeps behind the starts for which others waited, unless it stood in this line before them.
 		if _, known := w.arrival(q.key(i)); !w.lost && (!known || w.turn == q.key(i)) {
 			s.behind(b)
 		}
+
+		// Waiters before this one have not booked yet, and will take the room before that start.
 		if q.early != 0 && q.key(i) == q.earlyKey {
 			s.tail = max(s.tail, q.early)
 		}
@@ -282,6 +290,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		}
 	}
 
+	// Neither in line for a start nor for slots: no line stands still for this caller any more.
 	if w.stand == nil && (g.OK || !q.Waits) {
 		q.settle(w)
 	}
@@ -315,6 +324,7 @@ func (q *Request) lineUp(w *Waiter, i int) {
 	s, key := &q.Searches[i], q.key(i)
 	at, known := w.arrival(key)
 	if !known {
+		// The clock of a different node may be ahead, so the arrival follows the newest waiter, too.
 		at = q.Arrivals.next(max(q.Now, s.row.queue.newest()+1))
 	}
 	s.row.lease(q.Node)
@@ -359,10 +369,14 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 		}
 
 		d := time.Duration(t-q.Now) * time.Microsecond
+
+		// In the line where the caller just had its turn, its start is near: that is why it was served.
 		far := d > near && key != turn
 		if far && slices.Contains(w.passed, key) {
 			far = s.row.pin > q.Now+Micros(near)
 		}
+
+		// Of several lines, the caller stands in the line with the longest wait.
 		if (sum > 0 || far) && (at < 0 || d > wait) {
 			at, wait = i, d
 		}
@@ -396,6 +410,8 @@ func (q *Request) Due(w *Waiter, key Key) time.Duration {
 		if q.key(i) != key {
 			continue
 		}
+
+		// The search is a copy, because the search of the request must not look ahead.
 		s := q.Searches[i]
 		q.begin(&s, q.Now)
 		if !w.lost {

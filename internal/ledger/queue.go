@@ -166,6 +166,8 @@ func (c lanes) clone() lanes {
 // that is an estimate, because their costs may differ.
 func (c lanes) before(own *lane, arrival int64, front bool) int64 {
 	mine, reach := int64(0), 0.0
+
+	// The caller has its turn when its lane reaches this tag. Until then all other lanes are served up to the same tag.
 	if own != nil {
 		mine = own.ahead(arrival)
 		reach = float64(own.finish) + float64(mine)*tagOfOne/float64(own.weight)
@@ -476,6 +478,7 @@ func (l *queue) shorten(places int) {
 		l.lanes[k] = c.gather(keep)
 	}
 
+	// Each lane has an even part of the places that are left: the first waiters of all shares stay listed.
 	left := places
 	for _, c := range l.lanes {
 		for i := range c {

@@ -125,6 +125,8 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	if !u.aligned {
 		known = max(then, at+Doubt+age)
 	}
+
+	// Own starts since the upstream has counted are spent from what was left then.
 	spent, coming := r.between(since, end)
 	left = max(0, left-r.begunSince(known))
 

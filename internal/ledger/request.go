@@ -103,6 +103,7 @@ func (q *Request) Open(i int, r *Row) {
 		return
 	}
 
+	// advance ends leases. Fewer leases than before say that slots of a dead node are free.
 	live := len(r.leases)
 	s.row = r
 	r.advance(q.Now, &s.rule)
@@ -150,6 +151,7 @@ func (s *Search) wake(now int64) {
 func (q *Request) begin(s *Search, from int64) {
 	s.from, s.horizon = from, Micros(q.Booking.Horizon)
 
+	// Only a start that one budget alone decides may be moved to the begin of a part: see even.
 	starts := 0
 	for i := range q.Searches {
 		if o := &q.Searches[i]; !o.rule.slots && !o.free {
@@ -157,6 +159,8 @@ func (q *Request) begin(s *Search, from int64) {
 		}
 	}
 	s.single = starts == 1
+
+	// If waiters are called right before their starts, and the horizon holds one start, no start lies ahead to keep a distance from.
 	s.steady = q.SummonsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
 }
 
@@ -193,10 +197,13 @@ func (q *Request) BookNow() (decided bool) {
 		q.begin(s, from)
 		s.behind(b)
 	}
+
+	// Whoever comes again, or finds waiters, stands in line: here its start could pass the starts of earlier waiters.
 	if b.Horizon > 0 && (b.Returns || b.Instead != (store.Handle{}) || q.inLine()) {
 		return false
 	}
 
+	// Only a booking without a horizon can still have something to give back.
 	q.giveBackInstead()
 	t := q.find(from)
 	if isFar(b, t-q.Now) {
@@ -272,6 +279,8 @@ func (q *Request) start(t int64) {
 	if g.Wait == store.Never {
 		return
 	}
+
+	// Slots are taken for a start now alone: nobody knows how many will be free later.
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && q.needsSlots && !q.acquire() {
 		return
 	}
@@ -293,6 +302,8 @@ func (q *Request) start(t int64) {
 
 	for i := range q.Searches {
 		c, s := &b.Charges[i], &q.Searches[i]
+
+		// A Shadow charge is booked like the others and holds nobody back: note how late the start would have been.
 		if c.Shadow {
 			q.over(i, s.earliest(t)-t)
 		} else {
@@ -353,16 +364,20 @@ func (q *Request) acquire() bool {
 		}
 
 		l := s.row.slots
+
+		// A waiter that was called goes before all others, if its room is still there.
 		if s.called && l.taken() <= s.rule.room || l.admits(&s.rule, arrival) {
 			continue
 		}
 
 		q.Grant.HeldBy = i
 		if b.MaxWait != 0 {
+			// A different node's clock may be ahead, so the arrival follows the newest place, too.
 			if arrival == 0 {
 				arrival = q.Arrivals.next(max(q.Now, l.newest()+1))
 			}
 
+			// The lease lets others forget the place if this node dies.
 			s.row.lease(q.Node)
 			l.asked = q.Now
 			l.lineUp(&s.rule, arrival, q.Node.ID)
@@ -402,6 +417,8 @@ func (q *Request) Cancel(g store.Grant) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		s.giveBack(g.Handle, q.Node)
+
+		// A start that is still to come has taken no slots.
 		if g.OK && g.Wait == 0 {
 			s.release(q.Node)
 		}
@@ -430,6 +447,7 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 		r.untail(r.seen) // the next caller may use the room
 	}
 
+	// A start that cannot be told apart from others stays: then only the part of the cost beyond the booked one is added.
 	if !r.remove(t, u) {
 		cost -= u.cost
 		t += u.cost * u.unit // behind the booked units

@@ -166,6 +166,8 @@ func (r *Row) Expiry() int64 {
 	for i := range r.leases {
 		end = max(end, r.leases[i].until)
 	}
+
+	// A row outlives its penalty by the probe and the slow start, and by the time in which a refusal still belongs to it.
 	if r.paused > 0 {
 		end = max(end, r.paused+max(r.last.probe, r.last.step(), int64(len(steps))*r.span))
 	}
@@ -246,6 +248,7 @@ func (r *Row) MarshalBinary() ([]byte, error) {
 		return r.append(nil), nil // always small enough: see bound
 	}
 
+	// List fewer and fewer waiters until the row fits. Leases of nodes that hold slots cannot be left out.
 	for places := maxPlaces; ; places /= 2 {
 		short := r.shortened(places)
 		if b := short.append(nil); len(b) <= MaxBytes {
@@ -260,6 +263,8 @@ func (r *Row) MarshalBinary() ([]byte, error) {
 // in each line, and only leases that matter.
 func (r *Row) shortened(places int) *Row {
 	c := r.Clone()
+
+	// Of nodes without slots, only those of listed waiters need a lease.
 	used := make(map[int64]bool)
 	use := func(p place) { used[p.node] = true }
 
@@ -313,6 +318,7 @@ func (r *Row) append(b []byte) []byte {
 
 	w.time(r.frozen, r.seen)
 
+	// Entries are in order of time: written as distances, most of their numbers are short.
 	w.number(int64(len(r.entries)))
 	last := r.seen
 	for _, e := range r.entries {
@@ -422,6 +428,7 @@ func (r *Row) sound() bool {
 		}
 	}
 
+	// Bounds on forgotten starts are divided by the span.
 	forgets := len(r.entries) > 0 || r.lost != 0
 	if forgets && r.span < 1 || r.unit < -maxNumber || r.level > 2*maxLevel || !(r.ceiling.top >= 0 && r.ceiling.top <= maxNumber) {
 		return false
@@ -553,6 +560,8 @@ func (w *writer) places(r *Row, all []place) {
 func (w *writer) place(r *Row, p place, last int64) {
 	w.signed(p.arrival - last)
 	w.number(p.cost)
+
+	// 0 stands for a node without a lease, which is not found.
 	w.number(int64(1 + slices.IndexFunc(r.leases, func(l lease) bool { return l.node == p.node })))
 }
 
@@ -691,6 +700,8 @@ func (rd *reader) lane(r *Row) lane {
 	}
 	l.beyond = rd.number()
 	l.places = rd.places(r)
+
+	// Sums are not stored, so that they cannot contradict the places.
 	l.costs = l.beyond
 	for _, p := range l.places {
 		l.costs += p.cost

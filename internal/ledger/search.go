@@ -67,6 +67,7 @@ func (s *Search) windowRamp(u *rule) []entry {
 	begin := s.row.paused
 	entries := slices.Clone(s.row.entries)
 	for k, part := range steps {
+		// All but the share of this step, rounded up, so that each step has room for one start at least.
 		taken := entry{begin, begin, u.most - (u.most+part-1)/part}
 		i := (&Row{entries: entries}).after(begin)
 		for ; k > 0 && i < len(entries) && entries[i].first <= begin; i++ {
@@ -97,9 +98,13 @@ func (u *rule) stepRule(r *Row) rule {
 	if step >= u.width || step == 0 {
 		return v
 	}
+
+	// A window holds that many steps, and a step has its part of the limit, rounded up.
 	parts := u.width / step
 	part := func(n int64) int64 { return (n + parts - 1) / parts }
 	v.kind, v.aligned, v.span, v.n, v.most = store.KindSlidingWindow, false, step, part(u.n), part(u.most)
+
+	// The limit of the charge is what it may use beside its reserve, so both are divided; the cost stays whole.
 	v.room = part(u.room+u.cost+u.reserve) - u.cost - part(u.reserve)
 	return v
 }
@@ -126,6 +131,8 @@ func (u *rule) usable() int64 { return u.room + u.cost }
 // an interval of length span can touch the whole run.
 func (s *Search) sliding(t int64) int64 {
 	span, room := s.rule.span, s.rule.room
+
+	// All entries together leave room.
 	if s.row.total <= room {
 		return t
 	}
@@ -133,15 +140,20 @@ func (s *Search) sliding(t int64) int64 {
 	e := s.row.entries
 	for ; s.i < len(e); s.i++ {
 		if e[s.i].last+span > t {
+			// From entry i on, find the shortest run that leaves no room.
 			for s.j < len(e) && s.sum <= room {
 				s.sum += e[s.j].n
 				s.j++
 			}
 
 			far := e[max(s.j, 1)-1].first
+
+			// There is no such run, or the start and its spread are so far before its last entry that no window holds both.
 			if s.sum <= room || t+s.rule.spread+span <= far {
 				return t
 			}
+
+			// The run forbids starts only if one window can touch all of it.
 			if far-e[s.i].last < span {
 				t = e[s.i].last + span
 			}
@@ -164,12 +176,14 @@ func (s *Search) aligned(t int64) int64 {
 	tail, room := s.rule.jitter+s.rule.spread, s.rule.room
 	e := s.row.entries
 	for {
+		// A start may come late by jitter and spread. It must be in its window even then.
 		start, end, _ := s.rule.window(t)
 		if t+min(tail, end-start-1) >= end { // a window shorter than tail still has a first moment
 			t = end
 			continue
 		}
 
+		// Later calls ask for later starts, so the entries before this window are not looked at again.
 		for s.i < len(e) && e[s.i].last < start {
 			s.i++
 		}
@@ -201,6 +215,8 @@ func (s *Search) paced(t int64) int64 {
 		if end <= t {
 			continue
 		}
+
+		// The gap before this entry is long enough.
 		if t+length+s.rule.unit <= e[s.i].first {
 			break
 		}
@@ -243,6 +259,7 @@ func (s *Search) room(t int64) int64 {
 		return s.booked(t)
 	}
 
+	// The limit and the slow start move the start on by turns, until both have room or the slow start is over.
 	t = s.booked(s.row.behindProbe(t))
 	for end := s.rule.rampEnd(s.row); t < end; {
 		if s.ramp == nil {
@@ -272,11 +289,14 @@ func (s *Search) room(t int64) int64 {
 // that share an entry give it no width, and the whole window is used.
 func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
+
+	// At the charge's own pace, such a limit is used up in less than half of its window.
 	long := 2*u.pace*u.most < u.span
 	if s.horizon <= 0 || long && !r.isBusy(u.span) {
 		return u.pace
 	}
 
+	// The next start will be behind the last booked one, so the use of the window is measured there.
 	if k := len(r.entries); k > 0 {
 		t = max(t, r.entries[k-1].last)
 	}
@@ -293,6 +313,8 @@ func (s *Search) even(t int64) int64 {
 	}
 
 	pace := max(u.pace, full*(fall*sum-(fall-2)*u.most)/(2*u.most)-u.spread)
+
+	// Parts make starts share an entry: that is of use only if a part holds one start or more.
 	if pace*u.cost <= part {
 		s.part = part
 	}
@@ -345,6 +367,8 @@ func (s *Search) clear(t int64) int64 {
 		if end <= t {
 			continue
 		}
+
+		// The gap before this entry is long enough.
 		if t+max(s.rule.spread+s.pace, apart) <= e[s.k].first {
 			break
 		}
@@ -358,6 +382,7 @@ func (s *Search) clear(t int64) int64 {
 // if the line is steady.
 func (s *Search) slidingPaced(t int64) int64 {
 	if s.wait == 0 {
+		// Only a start that has to wait keeps a pace, so ask first what the limit alone allows.
 		s.wait = s.room(max(s.from, s.row.paused, s.tail))
 		if s.rule.pace > 0 && (s.wait > s.from || s.steady) {
 			s.pace = s.even(s.wait)
@@ -368,6 +393,8 @@ func (s *Search) slidingPaced(t int64) int64 {
 	if s.rule.pace == 0 || s.wait == s.from && !s.steady {
 		return t
 	}
+
+	// Each answer is a lower bound: go on until the limit has room at a moment that is clear.
 	for {
 		clear := s.clear(t)
 		if clear == t {

@@ -74,6 +74,8 @@ func (s *slots) blockedBehind(arrival int64) bool {
 			return true
 		}
 	}
+
+	// Counted waiters came after all waiters with a place, and before a caller that is new.
 	return s.beyond > 0 && arrival == 0
 }
 
@@ -142,6 +144,7 @@ func (s *slots) setAside(tell func(p place)) {
 			w.called = true
 			s.aside += w.cost
 			tell(w.place)
+		// Behind a waiter that lacks more than its reserve, nobody goes.
 		case s.taken() > w.whole:
 			return
 		}
@@ -182,6 +185,8 @@ func (r *Row) expireLeases(now int64) {
 
 		if r.slots != nil {
 			r.slots.held -= l.held
+
+			// leave changes the line that is gone through.
 			for _, w := range slices.Clone(r.slots.line) {
 				if w.node == l.node {
 					r.slots.leave(w.arrival, w.node, 0)
@@ -236,6 +241,7 @@ func (r *Row) release(cost int64, by Node) {
 		mine = l.held
 		l.held -= min(cost, mine)
 	} else {
+		// A node without a lease holds what no lease accounts for.
 		for _, l := range r.leases {
 			mine -= l.held
 		}
@@ -278,6 +284,8 @@ func (q *Request) Relist(i int, arrival int64) {
 	s := &q.Searches[i]
 	s.row.lease(q.Node) // the row had none, if it listed no place of the node
 	s.row.slots.asked = q.Now
+
+	// The waiter may be among those that are only counted: take it off the count first.
 	s.row.slots.leave(arrival, q.Node.ID, s.rule.cost)
 	s.row.slots.lineUp(&s.rule, arrival, q.Node.ID)
 	q.setAside(i)

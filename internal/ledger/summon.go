@@ -49,6 +49,8 @@ type Pass struct {
 func NewPass(q *Request) *Pass {
 	r := q.Searches[0].row
 	p := &Pass{key: q.key(0), row: r, other: q, lapse: lapse(q.Booking.Horizon)}
+
+	// Waiters of silent nodes stand aside, so the pass goes through a copy of the line without them.
 	if l := r.lively(p.lapse); l != r.queue {
 		p.lookAhead()
 		p.ahead.queue = l
@@ -99,6 +101,8 @@ func (r *Row) lively(lapse int64) *queue {
 		if l == nil || !r.isSilent(r.leases[i].node, lapse) {
 			continue
 		}
+
+		// The row itself keeps the places of silent nodes, so they leave a copy.
 		if l == r.queue {
 			l = r.queue.clone()
 		}
@@ -168,6 +172,7 @@ func (p *Pass) lookAt(at int64) {
 // find returns the earliest start of a request ahead, for its i-th charge, and
 // from when on a start of others leaves it room.
 func (p *Pass) find(q *Request, i int, lost bool) (start, clear int64) {
+	// The search is a copy: it looks at the row ahead, and the request's own search at the row itself.
 	s := q.Searches[i]
 	s.row = p.view()
 	q.begin(&s, q.Now)
@@ -177,6 +182,8 @@ func (p *Pass) find(q *Request, i int, lost bool) (start, clear int64) {
 	s.tail = max(s.tail, p.floor)
 
 	start = s.earliest(q.Now)
+
+	// Starts in one part share an entry, so there is no distance to keep.
 	if s.part > 0 {
 		return start, 0
 	}
@@ -225,6 +232,8 @@ func (p *Pass) Served(q *Request, called bool) {
 	if p.ahead == nil {
 		return
 	}
+
+	// The waiters that follow in this pass find the start in the copy, which the request does not know.
 	if !called && q.Grant.OK {
 		i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == p.key })
 		p.put(&q.Searches[i], q.Grant.Handle.Start)
@@ -237,6 +246,8 @@ func (p *Pass) Served(q *Request, called bool) {
 // that its node has to be told.
 func (p *Pass) SetAside() (near, ask bool) {
 	q, s := p.other, &p.other.Searches[0]
+
+	// Ask as the waiter would, with its priority and its cost. All that is not known is as in the booking of the node's own waiter.
 	q.Booking.Priority = store.PriorityHigh - store.Priority(p.class)
 	usable := s.rule.usable()
 	s.rule.cost = min(p.place.cost, usable)
@@ -252,6 +263,7 @@ func (p *Pass) SetAside() (near, ask bool) {
 	p.take()
 	p.aside, p.floor = true, clear
 
+	// A node that was asked before is not told again. If it says nothing, a later pass lets its waiters stand aside.
 	ask = p.row.ask(node, q.Now)
 	if l := p.row.leaseOf(node); l != nil {
 		p.lookAt(l.asked + p.lapse + 1)
@@ -296,6 +308,7 @@ func (p *Pass) put(s *Search, start int64) {
 func (p *Pass) take() {
 	c := &p.ahead.queue.lanes[p.class]
 	if own := c.of(p.lane); own != nil {
+		// Only shares take turns, and a waiter in front had its turn already.
 		if turns := len(*c) > 1 || own.share != 0; turns && !p.place.front {
 			c.serve(own, p.place.cost)
 		}
@@ -315,6 +328,7 @@ func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 		return -1, 0
 	}
 	if !waits {
+		// The node has no waiter to go through the line for, so it cannot be the guard.
 		return -1, r.PassOn(p.other.Node.ID)
 	}
 
@@ -323,7 +337,7 @@ func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	case p.again == 0:
 		return -1, 0 // whoever comes or leaves goes on
 	case l.guard != p.other.Node.ID && r.isGuarded() && l.until <= max(p.again, now+wait):
-		return -1, 0
+		return -1, 0 // the guard looks soon enough
 	}
 	l.guard, l.until = p.other.Node.ID, max(p.again, now+wait)
 	return time.Duration(l.until-now) * time.Microsecond, 0
@@ -344,6 +358,8 @@ func (r *Row) PassOn(from int64) (node int64) {
 		r.queue = nil
 		return 0
 	}
+
+	// Without waiters here, the node cannot keep the guard's promise.
 	if l.guard == from {
 		l.guard, l.until = 0, 0
 	}

@@ -81,6 +81,8 @@ func (c *Caller) GiveUp(q *ledger.Request) { c.leave(q, (*ledger.Request).GiveUp
 
 func (c *Caller) leave(q *ledger.Request, do func(*ledger.Request, *ledger.Waiter)) {
 	do(q, &c.Waiter)
+
+	// The rows have a start, although the caller stands in no line.
 	if c.state == Booked {
 		q.Cancel(store.Grant{Handle: c.grant.Handle})
 	}
@@ -102,6 +104,8 @@ func (c *Caller) Ask(b *store.Booking, now int64) {
 // itself keeps account of a waiter for slots.
 func (c *Caller) Answer(q *ledger.Request) (g store.Grant) {
 	g = *q.Grant
+
+	// The handle that the booking replaced is given back now, and must not be given back twice.
 	c.state, c.booking.Instead = Left, store.Handle{}
 	if q.Waits && g.Handle.Place == 0 {
 		c.state, c.ready = InLine, make(chan struct{})
@@ -135,12 +139,15 @@ func (c *Caller) Dismiss(q *ledger.Request) (ready chan struct{}) {
 // Deliver gives a caller the start that was booked for it, as a grant of now without a Turn. It returns false if there is none, if the caller
 // asks for other charges, or if it comes later than the start by more than late: such a caller gets a new start.
 func (c *Caller) Deliver(b *store.Booking, now int64, late time.Duration) (g store.Grant, ok bool) {
+	// A caller with other charges has no use for the start: Leave gives it back.
 	if c.state != Booked || now-c.grant.Handle.Start > ledger.Micros(late) || !slices.Equal(c.booking.Charges, b.Charges) {
 		return g, false
 	}
 
 	g = c.grant
 	c.state, c.grant = Left, store.Grant{}
+
+	// A start that is past has an age in place of a wait.
 	g.Wait = time.Duration(max(0, g.Handle.Start-now)) * time.Microsecond
 	g.Age = time.Duration(max(0, now-g.Handle.Start)) * time.Microsecond
 	return g, true
@@ -204,6 +211,7 @@ func (all Watches) Warn(u ledger.Useless) {
 		}
 	}
 
+	// Callers that are woken in the order of their starts book anew in that order.
 	slices.SortFunc(some, func(a, b *Watch) int { return cmp.Compare(a.grant.Handle.Start, b.grant.Handle.Start) })
 
 	for _, w := range some {

@@ -166,6 +166,7 @@ func (s *Store) op(decide func(*step, *op), b *store.Booking) *op {
 
 // Book implements [store.Store].
 func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	// A start that was booked for the caller while it waited is in the memory: no step is needed.
 	o := s.op(book, b)
 	if g, ok := s.worker.deliver(&o.booking); ok {
 		s.ops.put(o)
@@ -175,6 +176,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	o.books, o.observer = true, outage.From(ctx)
 	s.worker.post(o)
 
+	// A caller that may not wait for a start still waits for the answer.
 	patience := b.MaxWait
 	if patience == 0 {
 		patience = -1
@@ -203,6 +205,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 func (s *Store) leftError(ctx context.Context) error {
 	why := context.Cause(ctx)
 	if why == nil {
+		// If the context has not ended, MaxWait has.
 		why = context.DeadlineExceeded
 	}
 	if err := s.worker.away.Load(); err != nil {
@@ -223,6 +226,7 @@ const undoSoon = 50 * time.Millisecond
 
 // Cancel implements [store.Store].
 func (s *Store) Cancel(b *store.Booking, g store.Grant) {
+	// Nothing was booked, and the caller stands in no line.
 	if !g.OK && g.Ready == nil {
 		return
 	}
@@ -312,6 +316,8 @@ func (s *Store) Reconcile(ctx context.Context, c store.Charge, of store.Quota) e
 func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error) {
 	charges := []store.Charge{c}
 	s.own(charges)
+
+	// The ledger describes a budget as a start with a cost of 1 finds it.
 	charges[0].Cost = 1
 
 	var st store.Status
@@ -333,6 +339,8 @@ func (s *Store) read(ctx context.Context, charges []store.Charge, look func(Rows
 		keys = append(keys, charges[i].Budget.Key)
 	}
 	heard, err := s.backend.Read(ctx, keys, look)
+
+	// Whoever asks about a start waits for this read, so watches hear the news before the answer.
 	s.worker.warn(heard.News)
 	s.worker.hear(heard)
 	return err
@@ -347,6 +355,8 @@ type watching struct {
 // Watch implements [store.Store].
 func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	charges := b.Charges
+
+	// The charges are the caller's: only a copy can have the node's own keys.
 	if slices.ContainsFunc(charges, func(c store.Charge) bool { return c.Node }) {
 		charges = slices.Clone(charges)
 		s.own(charges)

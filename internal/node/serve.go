@@ -13,6 +13,7 @@ const relistMost = 32
 
 // settle does what news of the step ask of this node, and notes what others must know.
 func (st *step) settle() {
+	// To serve one line may move others, so go on until there are no more news.
 	for !IsEmpty(&st.news) {
 		n := st.news
 		st.news = ledger.News{}
@@ -24,6 +25,7 @@ func (st *step) settle() {
 			}
 		}
 
+		// Any node may have watches over these starts, or waiters that cannot wait for so long.
 		if len(n.Useless)+len(n.Closed) > 0 {
 			st.told.News.Useless = append(st.told.News.Useless, n.Useless...)
 			st.told.News.Closed = append(st.told.News.Closed, n.Closed...)
@@ -50,6 +52,8 @@ func (st *step) hear(n ledger.News) {
 	}
 
 	st.useless = append(st.useless, n.Useless...)
+
+	// Dismiss first, so that lines are served for the waiters that stay.
 	for _, c := range n.Closed {
 		st.dismiss(c)
 	}
@@ -88,10 +92,12 @@ func (st *step) serve(key ledger.Key) {
 		return
 	}
 
+	// Few listed waiters are left, so waiters of this node without a place ask again.
 	if r.Wants() {
 		st.relist(key, r)
 	}
 
+	// Without waiters of its own, the node leaves the line to a node that has some.
 	b, waits := st.sample(key)
 	if !waits || !r.HasLine() {
 		st.lookAgain(key, -1)
@@ -110,6 +116,7 @@ func (st *step) serve(key ledger.Key) {
 
 // sample returns a booking of the budget alone, as the first of this node's waiters in its line has it; false if none waits here.
 func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
+	// The waiters of a line are in no order here, so find the earliest.
 	first, w := int64(0), (*waiter)(nil)
 	for at, o := range st.line.in(key) {
 		if w == nil || at < first {
@@ -156,6 +163,7 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 		return st.serveOwn(key, w, pass)
 	}
 
+	// A node that is dead for sure is not waited for, and its slots are free.
 	if !pass.IsAsked() && st.memory.isDead(next.Node) {
 		st.rows.Row(key, false).Bury(next.Node)
 		pass.Forget(next.Node)
@@ -164,6 +172,7 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 		return true
 	}
 
+	// The next waiter is of a living node: the pass goes on behind it, in the room that it leaves.
 	near, ask := pass.SetAside()
 	if ask {
 		st.passOn(key, next.Node)
@@ -203,6 +212,8 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 	lost := func(at int64) bool {
 		return left > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.memory.node.ID})
 	}
+
+	// The earliest waiters come first, so that they get the places that are listed.
 	for _, at := range st.line.arrivals(key) {
 		if lost(at) {
 			left--
@@ -225,6 +236,7 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 // recover does what news may have asked that were lost. Rows do not say which waiters for slots were
 // called, so all of them ask again.
 func (st *step) recover() {
+	// Any of them may have been called, so each looks whether it has its room.
 	for key := range st.memory.slots {
 		for _, at := range st.slots.arrivals(key) {
 			st.call(key, at)
@@ -260,10 +272,13 @@ func (st *step) renew(keys []ledger.Key) {
 
 		st.bury(key)
 		st.change(&store.Booking{Charges: []store.Charge{c}}, (*ledger.Request).Renew)
+
+		// No callers wait there, so there is no line to serve.
 		if !st.line.hasAny(key) && !st.slots.hasAny(key) {
 			continue
 		}
 
+		// The node's places are forgotten if its lease had ended meanwhile.
 		if r := st.rows.Row(key, false); r != nil {
 			st.relist(key, r)
 		}

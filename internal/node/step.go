@@ -124,6 +124,7 @@ func (st *step) forget() {
 		w.next = nil
 	}
 
+	// Slices and maps keep their memory for the next step.
 	clear(st.touched)
 	clear(st.line.changed)
 	clear(st.slots.changed)
@@ -197,6 +198,7 @@ func (w *waiter) caller() *Caller {
 
 // changeCaller does something with the rows of a waiter's booking, and keeps account of the line in which the waiter stands then.
 func (st *step) changeCaller(w *waiter, do func(*Caller, *ledger.Request)) {
+	// The caller's place may change: forget the old one, and note the new one afterwards.
 	c := st.draft(w)
 	if key, at, waits := c.Line(); waits {
 		st.line.put(key, at, nil)
@@ -219,11 +221,14 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 		Searches: make([]ledger.Search, len(b.Charges)),
 	}
 
+	// Load all rows at once, before each is looked at alone.
 	st.rows.Fetch(b.Charges)
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		r := st.row(c)
 		q.Open(i, r)
+
+		// The node knows better than the row how many slots it holds: its lease may have ended. With a doubt left, it does not know.
 		if h := st.holding(c.Budget.Key); h.n > 0 && st.memory.doubts == st.resolved && c.Limit.Kind() == store.KindConcurrency {
 			r.Holds(int64(h.n), st.memory.node)
 		}
@@ -272,6 +277,8 @@ const mostShort = 4
 // book books for a caller. Its booking is the caller's until the step is over.
 func (st *step) book(b *store.Booking, g *store.Grant) {
 	*g = store.Grant{}
+
+	// Most bookings are plain, and are decided without a waiter and a request.
 	if b.Turn == nil && len(b.Charges) <= mostShort {
 		var few [mostShort]*ledger.Row
 		rows := few[:0]
@@ -289,6 +296,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 		w = new(waiter)
 	}
 
+	// A start that was booked for the caller while it waited is still good if the caller comes in time.
 	c := st.draft(w)
 	delivered, ok := c.Deliver(b, st.now, latest(b))
 	if ok {
@@ -298,6 +306,8 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 	}
 
 	st.unslot(b, b.Instead)
+
+	// The caller leaves with the rows of its last booking, which Ask replaces.
 	c.Come(b)
 	if c.IsKnown() {
 		st.changeCaller(w, (*Caller).Leave)
@@ -312,6 +322,8 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 			g.Turn = w
 		}
 	})
+
+	// The line is served later in this step: it may be the caller's turn already.
 	if key, _, waits := c.Line(); waits {
 		st.news.Moved = append(st.news.Moved, key)
 	}
@@ -333,6 +345,7 @@ func latest(b *store.Booking) time.Duration {
 		}
 	}
 
+	// No charge has jitter.
 	if jitter == math.MaxInt64 {
 		return Punctual
 	}
@@ -364,6 +377,8 @@ func (st *step) unslot(b *store.Booking, h store.Handle) {
 // cancel gives back a grant, or a place in line.
 func (st *step) cancel(b *store.Booking, g store.Grant) {
 	st.unslot(b, g.Handle)
+
+	// A waiter's place, and a start that was booked for it meanwhile, are not in the grant's handle.
 	if w, ok := g.Turn.(*waiter); ok && w.caller().IsKnown() {
 		st.changeCaller(w, (*Caller).GiveUp)
 	}
@@ -423,6 +438,7 @@ func owedBy(o *op, unsure bool) *op {
 // withoutRows returns what an op does in the memory alone.
 func withoutRows(decide func(*step, *op)) func(*step, *op) {
 	return func(st *step, o *op) {
+		// Rows that are forgotten afterwards take the changes, so that nothing is given back twice.
 		rows, none := st.rows, NewTable(nil)
 		none.Begin(rows.Now(), rows.Asked(), rows.Received(), true)
 		st.rows = &none

@@ -82,6 +82,8 @@ func newWorker(b Backend, o Options) *worker {
 func (k *worker) post(o *op) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
+	// The queue is looked through only when it has doubled, so that an op costs the same on average.
 	if len(k.queue) >= max(tidyFrom, 2*k.tidied) {
 		k.queue = slices.DeleteFunc(k.queue, (*op).isPointless)
 		k.tidied = len(k.queue)
@@ -122,6 +124,7 @@ func (k *worker) retry(h Heard) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
+	// Failures that come together are one retry, with the news of all of them.
 	k.missed.Add(h)
 	if k.retryPending {
 		return
@@ -161,6 +164,7 @@ func (k *worker) run() {
 			return
 		}
 
+		// News are taken in only where callers of this node want them.
 		k.state.Lock()
 		heard = k.memory.concerning(heard)
 		look = look && k.memory.waits()
@@ -170,6 +174,7 @@ func (k *worker) run() {
 		case len(batch) > 0 || !heard.Empty():
 			k.make(batch, heard, look)
 		case look:
+			// Nothing is to be decided: it is enough to read what other nodes have done.
 			h, err := k.backend.Read(context.Background(), nil, func(Rows) {})
 			k.hear(h)
 			if err != nil {
@@ -177,6 +182,7 @@ func (k *worker) run() {
 			}
 		}
 
+		// The batch is used again, and must not keep ops alive.
 		clear(batch)
 	}
 }
@@ -192,6 +198,7 @@ func (k *worker) take(batch []*op) (all []*op, heard Heard, look, more bool) {
 		return nil, Heard{}, false, false
 	}
 
+	// Take the first ops, and move the rest to the front of the same memory.
 	n := k.batchSize()
 	batch = append(batch, k.queue[:n]...)
 	rest := copy(k.queue, k.queue[n:])
@@ -224,6 +231,8 @@ func (k *worker) batchSize() int {
 // make makes a step for a batch of ops and for news. A step looks, too; look says that this one has to.
 func (k *worker) make(batch []*op, heard Heard, look bool) {
 	var keys []ledger.Key
+
+	// An op whose caller has left would book for nobody, so it only gives back what the caller had.
 	for _, o := range batch {
 		if o.books && o.hasLeft() {
 			o.decide = withdraw
@@ -242,6 +251,7 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 			o.decide(&k.step, o)
 		}
 
+		// News of other nodes come behind the ops, so that one pass serves a line for both.
 		k.step.hear(heard.News)
 		if heard.Lost {
 			k.step.recover()
@@ -257,6 +267,8 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 		k.saved()
 	case errors.Is(err, ErrAway):
 		k.away.Store(&err)
+
+		// Callers that can wait stay in the queue until the backend is back; all others get the error.
 		var waiting []*op
 		waiting, batch = partition(batch, (*op).canWait)
 		k.failed(batch, false)
@@ -266,10 +278,12 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 		k.failed(batch, errors.Is(err, ErrUnsure))
 	}
 
+	// What this step should have taken in is not lost.
 	if err != nil && (look || !heard.Empty()) {
 		k.retry(heard)
 	}
 
+	// Callers are told last: by now the memory agrees with the rows that they were told of.
 	for _, o := range batch {
 		if o.done == nil {
 			continue // the node's own
@@ -303,6 +317,7 @@ func (k *worker) rest(ops []*op, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
+	// The ops were first in the queue, and are so again.
 	k.queue = append(ops, k.queue...)
 	k.rests = true
 	time.AfterFunc(awayEvery, func() {
@@ -329,6 +344,7 @@ func (k *worker) saved() {
 	st := &k.step
 	st.save()
 
+	// A caller that wakes now finds its start: deliver looks under the same lock.
 	for _, ready := range st.wake {
 		close(ready)
 	}
@@ -357,6 +373,7 @@ func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 	k.state.Lock()
 	defer k.state.Unlock()
 
+	// A step under way may change this caller, and news may have made the start useless: then a step decides.
 	if w.now == nil || w.next != nil || k.memory.recent.isAbout(b.Charges, &w.now.grant) {
 		return g, false
 	}
@@ -380,6 +397,8 @@ func (k *worker) failed(batch []*op, unsure bool) {
 	defer k.state.Unlock()
 
 	k.step.forget()
+
+	// A withdrawal or an undo that was not saved is done later.
 	for _, o := range batch {
 		if undo := owedBy(o, unsure); undo != nil {
 			k.owed = append(k.owed, undo)
@@ -468,13 +487,13 @@ func (k *worker) tick() {
 		leased = k.memory.leased(held)
 	}
 
+	// An idle node stops listening. If callers come back, keepAlive begins anew.
 	if idle {
 		k.stop = nil
 	} else {
 		stop = nil
 		k.tickLater()
 	}
-
 	k.state.Unlock()
 	if stop != nil {
 		stop()
@@ -488,6 +507,7 @@ func (k *worker) tick() {
 		most = min(most, k.rowsMost)
 	}
 
+	// Many leases are renewed in several steps, so that callers get their turn between them.
 	for keys := range slices.Chunk(leased, most) {
 		k.post(&op{decide: func(st *step, o *op) { st.renew(o.keys) }, keys: keys})
 	}
@@ -534,6 +554,8 @@ func (all *ops) get(decide func(*step, *op), b *store.Booking) *op {
 	if o == nil {
 		o = &op{done: make(chan struct{}, 1), away: make(chan error, 1)}
 	}
+
+	// Memory is kept from the op's last use.
 	charges := append(o.booking.Charges[:0], b.Charges...)
 	o.booking = *b
 	o.booking.Charges = charges
@@ -545,6 +567,8 @@ func (all *ops) get(decide func(*step, *op), b *store.Booking) *op {
 func (all *ops) put(o *op) {
 	charges, done, away := o.booking.Charges, o.done, o.away
 	clear(charges)
+
+	// A report that nobody took is of the op's last use.
 	for len(away) > 0 {
 		<-away
 	}
@@ -556,6 +580,7 @@ func (all *ops) put(o *op) {
 // await waits until the op is done, at most as long as ctx and patience allow, if that is not
 // negative. It returns false if the caller leaves: the op is not the caller's any more.
 func (o *op) await(ctx context.Context, patience time.Duration) bool {
+	// The most frequent case needs neither a timer nor a select.
 	if ctx.Done() == nil && patience < 0 && o.observer == nil {
 		<-o.done
 		return true
@@ -584,6 +609,7 @@ func (o *op) await(ctx context.Context, patience time.Duration) bool {
 		}
 	}
 
+	// The answer may come at this moment. Whoever changes the state first decides: either the caller has left, or the answer counts.
 	if o.state.CompareAndSwap(pending, left) {
 		return false
 	}
@@ -595,6 +621,8 @@ func (o *op) await(ctx context.Context, patience time.Duration) bool {
 // tell lets the caller go on. It returns false if the caller has left.
 func (o *op) tell(err error) bool {
 	o.err = err
+
+	// The caller has left at this moment: what was booked for it is given back.
 	if !o.state.CompareAndSwap(pending, answered) {
 		return false
 	}

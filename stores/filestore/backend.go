@@ -37,6 +37,7 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 			return heard, fail(err)
 		}
 
+		// Others are rung for when the rows are saved: earlier they would find nothing.
 		if done {
 			b.listener.tell(&told)
 			return heard, nil
@@ -57,10 +58,13 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 	defer unlock(g.f)
 	b.lockRows()
 	defer b.unlockRows()
+
+	// The generation may have changed before its file was locked.
 	if b.gen != g {
 		return told, heard, false, nil
 	}
 
+	// Somebody may have removed the files, or put others in their place.
 	if lost, err := g.isLost(); err != nil || lost {
 		if err == nil {
 			err = b.find(g)
@@ -79,6 +83,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 		return told, heard, false, err
 	}
 
+	// What earlier files say of this process must be over first: see find.
 	if time.Now().Before(b.rests) {
 		return told, heard, false, errBack
 	}
@@ -90,6 +95,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 	saved, err := b.save(g, &told)
 	b.rows.End(saved)
 
+	// The generation may have ended before the record was complete: then the step is made again in the next generation.
 	if err != nil || !saved {
 		if err == nil {
 			err = b.advance(g)
@@ -108,6 +114,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 // lock locks a generation. It returns false if a process that stands still has locked it; then
 // the generation is ended.
 func (b *backend) lock(g *generation) (locked bool, err error) {
+	// If the file grows while its lock is waited for, other processes make steps and nobody stands still.
 	before, err := g.f.Stat()
 	if err != nil {
 		return false, err
@@ -189,6 +196,8 @@ func (b *backend) begin(changes bool) error {
 	if err != nil {
 		return err
 	}
+
+	// The clock follows the wall clock forwards alone, so that it never goes back.
 	if gain := wall - sinceBoot; gain > b.rows.ahead+drift {
 		b.rows.ahead = gain
 	}
@@ -204,6 +213,7 @@ func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 		return false, damage(err)
 	}
 
+	// Nothing is to be written, but a decision on old rows must not count either.
 	if len(changed) == 0 && told.Empty() {
 		ended, err := g.hasEnded()
 		return !ended, err
@@ -218,6 +228,8 @@ func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 	if err := g.write(b.buf); err != nil {
 		return false, err
 	}
+
+	// A record that came after the end may be missing in the next generation.
 	if ended, err := g.hasEnded(); err != nil || ended {
 		return false, err
 	}

@@ -67,6 +67,7 @@ const looksForNext = 50
 
 // advance goes on to the generation after one, which it ends, and which it writes unless a different process does.
 func (d *directory) advance(g *generation) error {
+	// A new directory may have taken the place of this one.
 	if err := d.folder.reopen(); err != nil {
 		return err
 	}
@@ -81,6 +82,7 @@ func (d *directory) advance(g *generation) error {
 // If somebody has put back an earlier copy, its rows list waiters of this process that have long had their turn, and lines would stand still behind
 // them for as long as the process lives. So the process rests until its lease is over in all rows.
 func (d *directory) find(g *generation) error {
+	// The lost file is still open: take in its last records.
 	if err := g.read(d.take); err != nil {
 		return err
 	}
@@ -111,6 +113,7 @@ func (d *directory) endGeneration(g *generation) error {
 			return err
 		}
 	} else {
+		// A different process has ended the generation, and will most likely write the next one.
 		for range looksForNext {
 			if last, err := newest(d.folder); err != nil {
 				return err
@@ -121,6 +124,7 @@ func (d *directory) endGeneration(g *generation) error {
 		}
 	}
 
+	// Records could be written until the generation was ended.
 	if err := g.read(d.take); err != nil {
 		return err
 	}
@@ -140,6 +144,8 @@ func (d *directory) succeed(g *generation) error {
 
 	if g != nil {
 		next.generation = g.number() + 1
+
+		// Within one boot the clock goes on from where the rows have it.
 		if g.boot == d.boot {
 			ahead = max(d.rows.ahead, ahead-drift)
 		}
@@ -191,6 +197,7 @@ func (d *directory) open(after int64) error {
 			continue // it was removed meanwhile
 		}
 
+		// A power failure may have cut the file short, and nobody needs rows of an earlier boot.
 		if errors.Is(err, errDamaged) && last < numberMost && d.isOlderThanBoot(nameOf(last)) {
 			d.rows.clear()
 			if err := d.succeed(&generation{header: header{generation: last}}); err != nil {

@@ -98,6 +98,8 @@ func (g *generation) read(take func(record) error) error {
 
 		have += n
 		b := buf[:have]
+
+		// Take in all whole records. The rest of a record is read with the next bytes.
 		for {
 			r, ok := parseRecord(b, g.end)
 			if !ok {
@@ -115,6 +117,7 @@ func (g *generation) read(take func(record) error) error {
 			return nil // that is the end of the file
 		}
 
+		// The next record is longer than the buffer.
 		if more := recordLength(b); more > int64(len(buf)) {
 			larger := make([]byte, more)
 			have = copy(larger, b)
@@ -204,6 +207,7 @@ func create(d *folder, h header, records func(write func(*record) error) error) 
 		return err
 	}
 
+	// A link fails if the name exists, so a generation is written by one process alone.
 	err = d.root.Load().Link(name, nameOf(h.generation))
 	if errors.Is(err, os.ErrExist) {
 		return nil // a different process was first

@@ -108,6 +108,7 @@ func (l *listener) work() {
 		job := l.jobs[0]
 		l.jobs = l.jobs[1:]
 
+		// A job waits for the file system, so the lock is not held meanwhile.
 		l.mu.Unlock()
 		job()
 		l.mu.Lock()

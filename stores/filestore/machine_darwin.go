@@ -26,6 +26,8 @@ func (thisMachine) clock() (sinceBoot, wall int64, err error) {
 		if err != nil {
 			return 0, 0, err
 		}
+
+		// Both readings agree, so the clock was not set between them.
 		if before == after {
 			return wall - before, wall, nil
 		}

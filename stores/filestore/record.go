@@ -127,6 +127,7 @@ func (r *rows) write(now, ahead int64, write func(*record) error) error {
 		}
 	}
 
+	// A file without a record counts as empty, so each generation has one record at the least.
 	if len(live) == 0 {
 		return write(&record{ahead: ahead})
 	}

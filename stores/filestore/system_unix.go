@@ -17,6 +17,7 @@ const openFlags = syscall.O_NONBLOCK
 // lock locks a file for this process, and returns false if another process has had the lock for
 // all of the given time. Then the file may be locked for a moment later: it is not to be locked again.
 func lock(f *os.File, most time.Duration) (locked bool, err error) {
+	// Most often the lock is free.
 	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
 		return err == nil, err
 	}
@@ -31,6 +32,7 @@ func lock(f *os.File, most time.Duration) (locked bool, err error) {
 	case err := <-got:
 		return err == nil, err
 	case <-late.C:
+		// The kernel gives the lock later, when nobody wants it any more.
 		go func() {
 			if <-got == nil {
 				unlock(f)

@@ -55,6 +55,8 @@ func (p *conns) get(ctx context.Context) (*conn, error) {
 	}
 
 	p.mu.Lock()
+
+	// The connection that was used last goes first, so that the rest grow old and are closed.
 	if n := len(p.idle); n > 0 {
 		c := p.idle[n-1]
 		p.idle[n-1] = nil
@@ -65,6 +67,7 @@ func (p *conns) get(ctx context.Context) (*conn, error) {
 		return c, nil
 	}
 
+	// To connect may take long, so the conns are not locked meanwhile.
 	p.mu.Unlock()
 	c, err := p.dial(ctx)
 	if err != nil {

@@ -113,6 +113,8 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 
 	stop := c.until(ctx)
 	again, sound, err := d.transact(c, group, keys, do)
+
+	// If ctx has ended, the connection has a deadline in the past, and is of no use any more.
 	if stop() && sound {
 		d.conns.put(c)
 		return again, err
@@ -141,10 +143,12 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 		return false, t.rollBack() == nil, err
 	}
 
+	// After a COMMIT without an answer, a transaction that would only read waits for the standby, too: see syncKey.
 	if _, unsure := d.unsure.Load(group); unsure && len(t.puts) == 0 {
 		t.Put(group+syncKey, nil, syncKeep)
 	}
 
+	// From here on nothing may cancel a statement: see server.connect.
 	c.saving.Store(true)
 	if err := t.save(); err != nil {
 		if isUndone(err) {
@@ -154,6 +158,7 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 			return false, false, fmt.Errorf("%w: %w", rowstore.ErrNotSaved, wrap(err))
 		}
 
+		// Nobody knows whether this COMMIT was done.
 		d.unsure.Store(group, true)
 		return false, false, wrap(err)
 	}

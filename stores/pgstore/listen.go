@@ -64,6 +64,7 @@ func (l *listener) start(group, node string, wake func()) (stop func()) {
 	l.ears[e] = struct{}{}
 	e.poll = time.AfterFunc(pollEvery, func() { l.poll(e) })
 
+	// A connection that lingers is used again.
 	if l.ending != nil {
 		l.ending.Stop()
 		l.ending = nil
@@ -77,6 +78,7 @@ func (l *listener) start(group, node string, wake func()) (stop func()) {
 		go l.run(ctx)
 
 	case l.channel != nil && !slices.Contains(l.channel, node):
+		// The connection does not listen for this node yet, so a new one takes its place.
 		l.again()
 	}
 
@@ -135,6 +137,7 @@ func (l *listener) run(ctx context.Context) {
 
 		again(nil)
 
+		// Where messages do not arrive, the next try comes later each time.
 		pause := connectNext
 		if errors.Is(err, errNoMessages) {
 			pause, next = next, min(2*next, probeAgain)
@@ -207,6 +210,7 @@ func (l *listener) listen(ctx context.Context) error {
 		}
 	}
 
+	// PgBouncer takes LISTEN and does nothing, so the listener sends itself a message first.
 	probe := strconv.FormatUint(rand.Uint64(), 36)
 	if err := l.notify(ctx, probe); err != nil {
 		return err

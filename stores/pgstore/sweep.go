@@ -28,6 +28,8 @@ func (s *sweeper) sweepSometimes() {
 	}
 
 	later := now.Add(sweepEvery/2 + rand.N(sweepEvery)).UnixNano() // programs that began together do not sweep together
+
+	// One of the callers sweeps. The first call of a program only sets the time.
 	if s.next.CompareAndSwap(next, later) && next != 0 {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), sweepLong)

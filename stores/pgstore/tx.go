@@ -232,6 +232,8 @@ func (t *tx) save() error {
 
 	b.Queue("COMMIT")
 	replies := t.c.SendBatch(context.Background(), b)
+
+	// The first statement that fails says why, and COMMIT saves nothing then.
 	for range b.Len() - 1 {
 		if _, err := replies.Exec(); err != nil {
 			t.refused = isError(err)
@@ -243,6 +245,8 @@ func (t *tx) save() error {
 	if err = closed(replies, err); err != nil {
 		return err
 	}
+
+	// The server answers the COMMIT of a failed transaction by ROLLBACK.
 	if tag.String() != "COMMIT" {
 		return fmt.Errorf("COMMIT was answered by %s", tag)
 	}
@@ -286,6 +290,8 @@ func (t *tx) queuePuts(b *pgx.Batch) {
 	var since []int64
 	for i := range t.puts {
 		p := &t.puts[i]
+
+		// A new generation begins before the chain of a row's versions becomes long: see updatesMost.
 		switch r := t.row(p.key); {
 		case r.value == nil:
 			p.generation = t.now.UnixMicro()

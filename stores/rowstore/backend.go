@@ -43,6 +43,7 @@ func wrap(err error) error {
 
 // Listen implements [node.Backend].
 func (b *backend) Listen(wake func()) (stop func(), err error) {
+	// If the database cannot tell nodes now, the node looks again and again.
 	if n, ok := b.group.db.(Notifier); ok {
 		if stop, err := n.Listen(b.group.name(), nodeName(b.group.node), wake); err == nil {
 			return stop, nil

@@ -72,6 +72,8 @@ func (all *board) bytes() []byte {
 
 func (n *note) append(b []byte) []byte {
 	b = binary.AppendVarint(binary.AppendVarint(b, n.version), n.from)
+
+	// 0 stands for all nodes. Otherwise it is the number of readers and 1.
 	to := int64(len(n.nodes)) + 1
 	if n.all {
 		to = 0
@@ -94,6 +96,7 @@ func (all *board) pin(now int64, from int64, told *node.Told) {
 	all.last = n.version
 	all.notes = append(all.notes, n)
 
+	// From the newest note on, notes stay while they are young and not too many.
 	size := 0
 	for i := range slices.Backward(all.notes) {
 		size += len(all.notes[i].append(nil))
@@ -107,6 +110,7 @@ func (all *board) pin(now int64, from int64, told *node.Told) {
 
 // since returns what others have done since a version that concerns a node, the reader.
 func (all *board) since(version, reader int64) (h node.Heard, err error) {
+	// Notes that were taken down before the node has read them are lost.
 	h.Lost = all.dropped > version
 	for i := range all.notes {
 		n := &all.notes[i]

@@ -51,6 +51,7 @@ func (g *group) hear(all *board) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
+	// The first look only says how far the board is: earlier news are of a time before this node.
 	if g.knows && all.last > g.seen {
 		h, err := all.since(g.seen, g.node)
 		if err != nil {
@@ -79,6 +80,8 @@ func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o open
 	if err := g.hear(&o.board); err != nil {
 		return o, err
 	}
+
+	// A Tx that knows when it asked the clock is more exact.
 	if a, ok := tx.(Asker); ok {
 		asked = a.Asked()
 	}
@@ -96,6 +99,7 @@ func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o open
 		keys, values = keys[1:], values[1:]
 	}
 
+	// Rows that the step asks for later are loaded then.
 	o.table = node.NewTable(func(budgets []ledger.Key) ([][]byte, error) {
 		return tx.Get(g.names.rows(nil, budgets)...)
 	})

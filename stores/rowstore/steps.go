@@ -74,6 +74,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) err
 
 	keys := s.names.rows([]string{s.names.board(), s.names.record(s.node)}, budgets)
 	for tries := 1; ; tries++ {
+		// Each try has a number of its own, so that a try that was fenced can never be saved.
 		s.number, s.ended, s.put = s.number+1, false, false
 		err := s.transact(keys, s.do)
 		if err == nil && s.noted {
@@ -82,10 +83,13 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) err
 		if s.back {
 			return s.rest()
 		}
+
+		// The step was saved, failed before it had put anything, or was not saved for sure.
 		if err == nil || !s.ended && !s.put || errors.Is(err, ErrNotSaved) {
 			return err
 		}
 
+		// Nobody knows whether the step was saved, so ask the record.
 		if s.put {
 			s.trouble.Store(&err)
 			saved, doubt := s.find()
@@ -99,6 +103,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) err
 				return s.rest()
 			}
 
+			// The record has the number now, by the step or by the fence.
 			s.saved = s.number
 			if saved {
 				return nil
@@ -145,6 +150,8 @@ func (s *steps) do(tx Tx, keys []string) error {
 	if err != nil {
 		return err
 	}
+
+	// The record is older than the last step that was saved: the database was put back.
 	s.back = o.record.IsBefore(s.saved)
 	if s.back {
 		return errBack
@@ -169,6 +176,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 		wake(tx, &told)
 	}
 
+	// With many clocks each step notes its time, so that time does not go back for the next node.
 	if s.options.ManyClocks {
 		o.board.time = o.now
 	} else if told.Empty() && len(changed) == 0 {
@@ -185,6 +193,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 		tx.Put(s.names.board(), o.board.bytes(), boardKeep)
 	}
 
+	// The record is saved with the changes, and says afterwards whether they were saved.
 	s.putRecord(tx, &o.record)
 	s.ended, s.put, s.noted = true, true, true
 	return nil
@@ -251,10 +260,13 @@ func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
 	}
 
 	s.back = s.back || record.IsBefore(s.saved)
+
+	// Whatever wrote this number into the record was first: the step, or an earlier fence.
 	if record.Begin(s.number, tryFence) != ledger.Do {
 		return record.Tried() == tryStep, nil
 	}
 
+	// Nothing did. From now on the step finds a record that it does not expect.
 	s.putRecord(tx, &record)
 	return false, nil
 }

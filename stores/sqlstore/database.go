@@ -55,6 +55,8 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	if err != nil {
 		return isRolledBack(err) || isGone(err), undoneError{fail(err)}
 	}
+
+	// The group has no row yet. It is made, and the transaction begins again.
 	if !locked {
 		return true, fail(tx.makeGroup())
 	}
@@ -71,6 +73,7 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 		return false, fail(err)
 	}
 
+	// The server's clock of a saved transaction says whether it is time to sweep.
 	d.sweep(tx.now)
 	return false, nil
 }
@@ -93,6 +96,7 @@ func (d *database) look(ctx context.Context, group string, keys []string, do fun
 		return isGone(err), fail(err)
 	}
 
+	// Reading has left the connection as it was.
 	s.sound = true
 	return false, do(tx)
 }
@@ -143,6 +147,7 @@ func (d *database) probe(ctx context.Context) error {
 		mistakes = append(mistakes, errAutocommit)
 	}
 
+	// Where connections take one statement at a time, two of them are a syntax error.
 	switch _, err := d.db.ExecContext(ctx, "DO 1; DO 1"); {
 	case isNumber(err, syntaxError):
 		mistakes = append(mistakes, errMultiStatements)
@@ -173,6 +178,7 @@ func (d *database) sweep(now time.Time) {
 		return // programs that run for less than a minute leave it to others
 	}
 
+	// No caller waits for the sweep.
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

@@ -52,6 +52,8 @@ func patience(ctx context.Context) string {
 // the group has no row: then nothing is locked.
 func (tx *transaction) begin(keys []string) (locked bool, err error) {
 	tx.asked = time.Now()
+
+	// The settings, the lock and the first read take one round trip.
 	err = tx.session.send(tx.ctx,
 		statement{text: patience(tx.ctx)},
 		statement{text: readCommitted},

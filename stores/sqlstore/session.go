@@ -36,6 +36,8 @@ func (s *session) send(ctx context.Context, statements ...statement) error {
 	}
 
 	defer rows.Close()
+
+	// Results come in the order of the statements.
 	for _, st := range statements {
 		if st.take == nil {
 			continue // the driver leaves out results without rows

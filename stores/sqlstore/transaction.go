@@ -51,6 +51,7 @@ func (tx *transaction) Get(keys ...string) ([][]byte, error) {
 	}
 
 	if len(more) > 0 {
+		// The time of the transaction is the time of its first read.
 		now, asked := tx.now, tx.asked
 		tx.err = tx.session.send(tx.ctx, tx.selects("0", more))
 		tx.now, tx.asked = now, asked
@@ -80,6 +81,7 @@ func (tx *transaction) selects(passed string, keys []string) statement {
 	var text strings.Builder
 	text.WriteString("SELECT " + clock + ", " + passed + ", name, value FROM throttle_rows WHERE name IN (" + literal(groupRow(tx.group)))
 	for _, key := range keys {
+		// A row that is not found is known not to exist.
 		text.WriteByte(',')
 		text.WriteString(literal(key))
 		tx.rows[key] = nil
@@ -104,6 +106,8 @@ func (tx *transaction) take(rows *sql.Rows) error {
 		}
 
 		tx.now = time.UnixMicro(now)
+
+		// The batch has waited for the lock since it was sent, and for no longer than this program has waited.
 		tx.asked = sent.Add(min(time.Duration(max(passed, 0))*time.Microsecond, time.Since(sent)))
 		tx.rows[name] = value
 	}

@@ -24,6 +24,7 @@ const admittedFor = time.Minute
 // that tells no time, gets no script. The error wraps ErrUnfit and says in one sentence the fault
 // and the remedy; an error that does not wrap ErrUnfit says that the server did not answer.
 func (c *Conn) admit(keys []string) error {
+	// Without keys nobody can say which server the script is for.
 	if len(keys) == 0 {
 		return nil
 	}
@@ -36,6 +37,7 @@ func (c *Conn) admit(keys []string) error {
 		return nil
 	}
 
+	// The cheap question comes first. Only a Garnet can be set to run scripts that do not lock.
 	id, err := identify(s)
 	if err == nil {
 		err = c.admitScripts(keys[:1], id)
@@ -65,6 +67,7 @@ type server interface {
 
 // serverOf returns the server that has a key, and its address; "" if the client does not tell.
 func (c *Conn) serverOf(key string) (_ server, addr string, err error) {
+	// A cluster or a ring has many servers, and the key says which of them gets the script.
 	var node *redis.Client
 	switch client := c.client.(type) {
 	case *redis.Client:
@@ -97,6 +100,8 @@ func identify(s server) (id identity, err error) {
 	ctx := context.Background()
 	hello := redis.NewCmd(ctx, "hello")
 	err = s.Process(ctx, noRetryCmd{hello})
+
+	// An error in the server's own words is an answer: it does not know HELLO, and has no identity.
 	if begins(err, []string{""}) { // the server's own words
 		return id, nil
 	}
@@ -187,6 +192,8 @@ const (
 // key of a script while the script runs. Only Garnet can be set to run scripts otherwise.
 func (c *Conn) admitLocks(key string) error {
 	key += lockKey
+
+	// A second connection writes the key as fast as it can, while the script looks whether its own text stays.
 	var writer sync.WaitGroup
 	over := make(chan struct{})
 	writer.Go(func() {
@@ -201,6 +208,8 @@ func (c *Conn) admitLocks(key string) error {
 	})
 
 	alone, err := c.send("eval", wire.CheckLockScript.Source, []string{key}, []any{c.now(), "script", lockTime.Microseconds()}).Int()
+
+	// The writer must be gone before the answer is judged, so that nothing writes the key afterwards.
 	close(over)
 	writer.Wait()
 

@@ -60,6 +60,7 @@ func (c *Conn) now() any {
 // Unheard is for how long Redis has not answered a call. After a call that
 // failed it is forever.
 func (c *Conn) Unheard() time.Duration {
+	// A failed call has set heardAt to 0: it is not known since when Redis is away.
 	if c.heardAt.Load() == 0 {
 		return store.MaxAhead
 	}
@@ -77,6 +78,7 @@ func (c *Conn) Publish(ctx context.Context, channel, message string) error {
 // Subscribe returns nil where there is nobody to listen to: a ring panics when it
 // has no shard that answers.
 func (c *Conn) Subscribe(ctx context.Context, channels ...string) (sub *redis.PubSub) {
+	// The panic of a ring without shards is the same as nobody to listen to.
 	defer func() {
 		if recover() != nil {
 			sub = nil
@@ -131,10 +133,14 @@ func Retry(ctx context.Context, wake <-chan struct{}, failed func(error) bool, f
 	var b Backoff
 	for {
 		err := f()
+
+		// A failure that may pass is tried again, unless the caller is told of it and wants no more.
 		if err == nil || ctx.Err() != nil || !Transient(err) || failed != nil && !failed(err) {
 			return err
 		}
 		b.Wait(ctx, wake)
+
+		// The context's own cause says more than the last failure.
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -145,6 +151,7 @@ func Retry(ctx context.Context, wake <-chan struct{}, failed func(error) bool, f
 // says for how long there was no answer, and why. Failed, unless it is nil, is told
 // why the call has to be made again.
 func (c *Conn) Retry(ctx context.Context, failed func(error), f func() error) error {
+	// The time from the first attempt on goes into the error of a caller that leaves.
 	u := Unavailability{Since: time.Now()}
 	err := Retry(ctx, nil, func(err error) bool {
 		u.Add(err)
@@ -164,6 +171,7 @@ func (c *Conn) Retry(ctx context.Context, failed func(error), f func() error) er
 // Failed and ctx are as in [Conn.Retry]; for a ctx that has ended nothing is sent.
 func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func() wire.Request[R]) (reply R, err error) {
 	if ctx.Err() != nil {
+		// A context that has ended would send a call whose answer nobody waits for.
 		return reply, c.Unavailable(Unavailability{Since: time.Now()}, context.Cause(ctx))
 	}
 	err = c.Retry(ctx, failed, func() (err error) {
@@ -176,6 +184,8 @@ func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func()
 // AskOnce is Ask with a single attempt.
 func AskOnce[R any](ctx context.Context, c *Conn, request func() wire.Request[R]) (reply R, err error) {
 	var q wire.Request[R]
+
+	// The request that is read must be the request that was sent last: its reply has the same form.
 	f, err := c.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
 		q = request()
 		return q.Call(b)

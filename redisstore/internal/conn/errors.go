@@ -29,6 +29,7 @@ var ErrOvertaken = errors.New("redisstore: the call was overtaken by a later one
 // a foreign value, its row could not be read, or a start was too far away. A script that lacks
 // a right may have done all that comes before the command.
 func Unexecuted(err error) bool {
+	// No start was found, so no script wrote anything.
 	if errors.Is(err, ErrFar) {
 		return true
 	}
@@ -67,6 +68,8 @@ func Transient(err error) bool {
 			return false
 		}
 	}
+
+	// What a server says is final, except for the list of unready. Anything of the network may pass.
 	var away *net.OpError
 	var said redis.Error
 	if errors.As(err, &away) || !errors.As(err, &said) {
@@ -95,6 +98,8 @@ func (c *Conn) explain(err error, s wire.Script) error {
 	}
 
 	text := said.Error()
+
+	// The order matters: more special beginnings stand before more general ones.
 	begins := func(words string) bool { return strings.HasPrefix(text, words) }
 	switch {
 	case c.Single() && (begins("MOVED ") || begins("ASK ") || begins("CROSSSLOT ")):
@@ -143,6 +148,7 @@ func (c *Conn) Error(err error) error { return c.failed(err, wire.Script{}) }
 
 // failed is [Conn.Error] for a script.
 func (c *Conn) failed(err error, s wire.Script) error {
+	// Calls have no context of the caller, so a deadline here is the client's. The caller must not take it for its own.
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("no answer in time")
 	}
@@ -155,11 +161,14 @@ func (c *Conn) redacted(err error) error {
 	text := redact(err.Error())
 	var said redis.Error
 	switch {
+	// Text with a secret is replaced as a whole: the old error would show the secret when it is unwrapped.
 	case errors.As(err, &said) && text != err.Error():
 		err = reply(text)
 	case text != err.Error(), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		err = errors.New(text)
 	}
+
+	// go-redis writes the address into some errors: it need not stand there twice.
 	if at := c.where(); at != "" && !strings.Contains(text, at) {
 		return fmt.Errorf("redisstore: %s: %w", at, err)
 	}
@@ -229,6 +238,8 @@ func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeU
 	if !ends {
 		return nil, func() {}
 	}
+
+	// Part of the time is over already.
 	d -= time.Since(since)
 	if d <= 0 {
 		over := make(chan time.Time)
@@ -250,6 +261,8 @@ func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d ti
 	default:
 		d = max(maxWait, leastReplyTime)
 	}
+
+	// If the context ends earlier, its end is the caller's, and needs no timer.
 	end, ok := ctx.Deadline()
 	return d, !ok || end.Sub(since) > d
 }
@@ -268,6 +281,8 @@ func (u *Unavailability) Add(err error) { u.Fails, u.Last = u.Fails+1, err }
 // nil: its own time is up. It is ended itself if nothing was wrong with Redis.
 func (c *Conn) Unavailable(u Unavailability, ended error) error {
 	took := time.Since(u.Since)
+
+	// Redis was not slow and no call failed, so the caller's own context is the whole reason.
 	if ended != nil && u.Last == nil && took < overdue {
 		return ended
 	}
@@ -325,6 +340,7 @@ func (e *unavailableError) Unwrap() (all []error) {
 // has failed, or after a second of silence since the caller came.
 func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
 	if tell != nil {
+		// First wait until there is something to tell, and then go on without.
 		silent := make(chan struct{})
 		if left := Silence - time.Since(since); left > 0 {
 			defer time.AfterFunc(left, func() { close(silent) }).Stop()
@@ -346,6 +362,7 @@ func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-
 		tell()
 	}
 
+	// The observer was told, or there is none.
 	select {
 	case <-done:
 		return true

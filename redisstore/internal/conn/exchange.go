@@ -43,6 +43,8 @@ type answer struct {
 // begin sends a call, and does not wait for its answer.
 func (c *Conn) begin(call wire.Call) *hedge {
 	h := &hedge{conn: c, call: call, begun: time.Now(), answers: make(chan answer, 1)}
+
+	// The first call without an answer says since when Redis is silent.
 	c.askedAt.CompareAndSwap(0, h.begun.UnixNano())
 	go h.attempt()
 	return h
@@ -52,6 +54,8 @@ func (c *Conn) begin(call wire.Call) *hedge {
 func (h *hedge) attempt() {
 	GrowStack()
 	reply, err := h.conn.eval(h.call)
+
+	// Later answers are of copies of the same call, and say the same.
 	if !h.answered.Swap(true) {
 		h.answers <- answer{reply, h.conn.noteAnswer(err, h.call.Script)}
 	}
@@ -70,6 +74,7 @@ func (h *hedge) awaitUntil(ctx context.Context, timeUp <-chan time.Time) (string
 
 // await waits for an answer, and makes the call again while there is none.
 func (h *hedge) await(ctx context.Context) (string, error) {
+	// The hedge may have been on its way for a while before anybody awaits it like this.
 	silent := time.NewTimer(max(1, time.Until(h.begun.Add(hedgeAfter))))
 	defer silent.Stop()
 
@@ -83,6 +88,7 @@ func (h *hedge) await(ctx context.Context) (string, error) {
 		}
 
 		switch {
+		// First get rid of connections that are dead, so that the copy does not go on a dead one as well.
 		case h.attempts == 0:
 			h.conn.pingIdle()
 			silent.Reset(pingTime)
@@ -101,6 +107,8 @@ func (c *Conn) noteAnswer(err error, s wire.Script) error {
 		c.askedAt.Store(0)
 		return nil
 	}
+
+	// Until Redis answers again, Unheard is forever.
 	c.heardAt.Store(0)
 	c.reloadTopology(err)
 	return c.explain(err, s)
@@ -127,6 +135,7 @@ func (c *Conn) reloadTopology(err error) {
 // and not in sequence. It leaves connections in the pool for maxHedges calls.
 func (c *Conn) pingIdle() {
 	pingNode := func(ctx context.Context, c *redis.Client) error {
+		// Each ping takes a connection out of the pool, and a dead one does not come back.
 		for range min(int(c.PoolStats().IdleConns), c.Options().PoolSize-maxHedges) {
 			go c.Process(ctx, noRetryCmd{redis.NewCmd(ctx, "ping")})
 		}
@@ -165,6 +174,7 @@ const maxCalls = 12
 // Begin sends a call, which build returns. The exchange calls build again when the script needs more
 // boundaries of calendar windows, or found gates shut, which build is told then.
 func (c *Conn) Begin(build func(wire.Boundaries, []wire.Gate) wire.Call) *Exchange {
+	// Boundaries are reckoned by the server's clock as the last answer told it.
 	now := time.Now().UnixMicro() + c.skew.Load()
 	x := &Exchange{conn: c, build: build, boundaries: wire.Boundaries{Now: now, Until: now, Known: c.clocked.Load()}}
 	x.send(nil)
@@ -208,6 +218,7 @@ func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
 			return nil, because(x.conn.redacted(err))
 		}
 
+		// The head says what the script asks for, or that the call is done.
 		head, done, err := wire.ReadHead(s, x.call.Keys)
 		if err != nil {
 			return nil, because(err)
@@ -219,12 +230,14 @@ func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
 			return done, nil
 		case head.Status == wire.Late:
 			return nil, ErrOvertaken
+		// A start that far ahead is not looked for any further.
 		case x.calls == maxCalls:
 			return nil, because(ErrFar)
 		case head.Status != wire.Shut:
 			x.boundaries = x.boundaries.Wider(head)
 		}
 
+		// The script did nothing: it gets the wider boundaries, or learns which gates are shut.
 		x.send(head.Gates)
 	}
 }
@@ -234,6 +247,8 @@ func (c *Conn) eval(call wire.Call) (string, error) {
 	args := call.Args(c.now())
 	return c.run(call.Script, call.Keys, func(name, script string) *redis.Cmd {
 		cmd := c.send(name, script, call.Keys, args)
+
+		// A server that has just learned the script does not have the scripts of a status either.
 		if name == "eval" && call.Script.Hash == wire.BookScript.Hash && cmd.Err() == nil {
 			c.bringStatus(call.Keys)
 		}
@@ -261,6 +276,7 @@ func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...an
 // run runs a script by its hash. To a server that does not know the script it sends the text, once
 // the server is admitted. Exec sends a command, evalsha or eval.
 func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) *redis.Cmd) *redis.Cmd {
+	// Keyed scripts have hashes of their own, so look at the usual hash first.
 	describes := s.Hash == wire.StatusScript.Hash || s.Hash == wire.SlotsStatusScript.Hash
 	keyed := c.textIsRead.Load()
 	if keyed {
@@ -268,6 +284,8 @@ func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) 
 	}
 
 	cmd := exec("evalsha", s.Hash)
+
+	// Only a server that does not know the script is looked at, so an admitted server costs nothing.
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		if err := c.admit(keys); err != nil {
 			cmd.SetErr(err)
@@ -280,6 +298,7 @@ func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) 
 		}
 	}
 
+	// The proxy in front of the server reads texts: from now on it gets keyed scripts.
 	if isRefusedText(cmd.Err()) && !keyed {
 		c.textIsRead.Store(true)
 		return c.run(s, keys, exec)

@@ -14,6 +14,7 @@ import (
 // Book implements [store.Store]. Callers wait from when the primary seems to be away until it is
 // given up, and then until the share can be used.
 func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	// The group counts as used as long as the caller waits, so its heartbeats go on.
 	g := s.enter(b.Charges[0].Budget.Group)
 	defer g.leave()
 	own, notice := *b, newOutageNotice(ctx, s.Conn)
@@ -21,12 +22,14 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	defer stop()
 
 	for {
+		// Where callers book may change while this one waits, so each round asks again.
 		r := g.route()
 		var opens time.Time
 		switch {
 		case r.local == nil && errors.Is(r.lastErr, conn.ErrUnfit): // it is not away, and no waiting helps
 			return store.Grant{HeldBy: store.NotHeld}, r.lastErr
 		case r.local != nil:
+			// The share has no lines, and a place in the primary's line is of no use there.
 			s.leaveLine(&own)
 			own.Charges = b.Charges
 			decided := time.Now()
@@ -41,6 +44,8 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 
 		case r.ready && leaveRoom(&own, b, r.suspected):
 			grant, err := s.bookPrimary(ctx, r.up, &own)
+
+			// The caller waits on only if the call failed because the primary was given up.
 			if err == nil || r.up.Err() == nil || ctx.Err() != nil {
 				return grant, err
 			}
@@ -78,6 +83,7 @@ func (s *Store) bookPrimary(ctx, up context.Context, b *store.Booking) (store.Gr
 // leaveLine gives back a caller's places in the primary's lines, if it has any. The caller keeps its
 // Turn.
 func (s *Store) leaveLine(b *store.Booking) {
+	// A caller that waits in no line of the primary has nothing to give back there.
 	if place := b.Instead.Place; place != 0 || b.Turn != nil {
 		s.primary.Cancel(b, store.Grant{Handle: store.Handle{Place: place}, Turn: b.Turn, HeldBy: store.NotHeld})
 		if place != 0 {
@@ -91,6 +97,8 @@ func (s *Store) leaveLine(b *store.Booking) {
 func whileUp(ctx, up context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
+
+	// Whoever ends the context waits for this function, so that nothing uses the context afterwards.
 	stop := context.AfterFunc(up, func() {
 		defer close(done)
 		cancel(errAway)
@@ -112,6 +120,7 @@ func leaveRoom(own, b *store.Booking, suspected []int) bool {
 		return true
 	}
 
+	// Charges belong to the caller, so a change needs a copy.
 	own.Charges = slices.Clone(b.Charges)
 	for i := range own.Charges {
 		c := &own.Charges[i]
@@ -123,6 +132,7 @@ func leaveRoom(own, b *store.Booking, suspected []int) bool {
 			c.KeepFree += share(c.Limit.Capacity(), d)
 		}
 
+		// With what suspected nodes may use, the limit has no room for the cost.
 		if !c.Shadow && c.Cost > c.Limit.Capacity()-c.KeepFree {
 			return false
 		}
@@ -146,6 +156,8 @@ type route struct {
 func (g *group) route() route {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
+
+	// FailOpen needs no heartbeats: nobody leaves room for anybody.
 	r := route{local: g.local, up: g.up, changed: g.routeChanged, ready: g.store.FailOpen, fails: g.beats.fails, lastErr: g.beats.lastErr}
 	if !r.ready && g.beats.recent(time.Now()) {
 		r.ready, r.suspected = true, g.beats.last.Suspected
@@ -172,6 +184,7 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 		n.Fails = r.fails
 	}
 
+	// A caller that is told has waited for a second, or the last heartbeat has failed.
 	if n.tell != nil && (r.local != nil || !r.ready) {
 		switch told := n.Since.Add(conn.Silence); {
 		case n.Last != nil, !time.Now().Before(told):

@@ -29,6 +29,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 // keeper returns the store that describes a budget. While the primary is away it is the
 // local store, which has a share of the budget, and an observer is told so.
 func (s *Store) keeper(ctx context.Context, c store.Charge) (store.Store, store.Charge) {
+	// The share knows what this node has booked while the primary cannot be asked.
 	if l := s.local(c.Budget.Group); l != nil {
 		if observer := outage.From(ctx); observer != nil {
 			observer.StoreAway(errAway)
@@ -86,6 +87,7 @@ func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (fr
 
 // pauseLocal closes a budget in this node's share, if the primary is away, and notes the pause.
 func (s *Store) pauseLocal(ctx context.Context, c store.Charge, d time.Duration) {
+	// The share keeps the pause, and Redis hears of it with a later booking of this node: see history.PauseEnds.
 	if l := s.local(c.Budget.Group); l != nil {
 		now := time.Now()
 		s.Pauses.Note(s.primary.Key(&c), now.Add(min(d, store.MaxAhead)), now)
@@ -98,6 +100,7 @@ func (s *Store) pauseLocal(ctx context.Context, c store.Charge, d time.Duration)
 // Resume implements [store.Store].
 func (s *Store) Resume(ctx context.Context, c store.Charge) error {
 	if l := s.local(c.Budget.Group); l != nil {
+		// The pause would be told to Redis again when it is back.
 		s.Pauses.Forget(s.primary.Key(&c))
 		if part, ok := l.charge(c); ok {
 			_ = l.store.Resume(ctx, part)

@@ -67,6 +67,8 @@ func (s *Store) enter(name string) *group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.groups[name]
+
+	// The first user begins the heartbeats.
 	if g == nil {
 		g = &group{store: s, name: name, routeChanged: make(chan struct{}), beats: heartbeats{began: time.Now()}}
 		g.usePrimary()
@@ -122,6 +124,8 @@ func (g *group) run() {
 func (g *group) nextKind() (k Kind, over bool) {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
+
+	// A group that nobody uses leaves, so that others need not leave room for it.
 	switch idle := g.idle(time.Now()); {
 	case idle && (g.local != nil || g.beats.heard.IsZero()):
 		delete(g.store.groups, g.name)
@@ -137,6 +141,7 @@ func (g *group) nextKind() (k Kind, over bool) {
 // idle reports whether nobody has used the group for a while, and no start on this node
 // counts any more.
 func (g *group) idle(now time.Time) bool {
+	// Callers that wait in line book again later: they use the group.
 	if g.store.primary.Waiting(g.name) {
 		g.lastUsed = now
 	}
@@ -154,6 +159,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
 
+	// The group may have been used, or given up, while the heartbeat was on its way.
 	now := time.Now()
 	switch {
 	case k == Leave && g.users == 0:
@@ -171,6 +177,8 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	}
 
 	g.beats.note(k, r, sent, now)
+
+	// While the primary is given up, it must answer for some time before callers return.
 	switch {
 	case g.local == nil:
 		g.signal()
@@ -194,6 +202,8 @@ func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 	g.store.mu.Lock()
 	sent = time.Now()
 	h, end := g.beats.next(k, sent), sent.Add(replyTime)
+
+	// An answer after that moment comes too late: the primary is given up then.
 	if at, sure := g.beats.lostAt(g.store.FailOpen); sure && g.local == nil && at.After(sent) && at.Before(end) {
 		end = at
 	}
@@ -207,6 +217,7 @@ func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 		return r, sent, nil
 	}
 
+	// The failure is remembered for callers that wait. A heartbeat that was only late has no reason of its own.
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
 
@@ -229,6 +240,8 @@ func (g *group) missed(now time.Time) time.Duration {
 		return min(lookEvery, at.Sub(now))
 	default:
 		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), at, make(map[string]store.Charge))
+
+		// Calls on their way to the primary end, and callers look at their route again.
 		g.giveUp(errAway)
 		g.signal()
 		g.store.primary.Wake(g.name)
@@ -240,6 +253,7 @@ func (g *group) missed(now time.Time) time.Duration {
 // primary. If the primary does not take that in, a new share begins. The store is locked, but
 // unlocked during the calls of the primary.
 func (g *group) comeBack() {
+	// The share ends first: no start may begin in it once the primary has heard of its starts.
 	started := g.local.close()
 	g.store.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), reportTime)
@@ -247,6 +261,7 @@ func (g *group) comeBack() {
 	var r Reply
 	var sent time.Time
 
+	// The starts are told before the first heartbeat. Once that is heard, the others leave no room for the share any more.
 	err := g.store.primary.TellStarts(ctx, slices.Collect(maps.Values(started)))
 	if err == nil {
 		r, sent, err = g.send(Beat)
@@ -309,6 +324,8 @@ func (h *heartbeats) next(k Kind, now time.Time) Heartbeat {
 	if k == Beat {
 		h.sent = now
 	}
+
+	// The primary's time now, as far as its last answer tells: a heartbeat that comes much later was held up.
 	if h.now != 0 {
 		b.Due = h.now + now.Sub(h.answered).Microseconds()
 	}
@@ -321,6 +338,8 @@ func (h *heartbeats) note(k Kind, r Reply, sent, now time.Time) {
 	if k != Beat || !r.Counts {
 		return
 	}
+
+	// After a gap the rest of the fleet may have forgotten this node, so the time in which it is known begins anew.
 	if h.since.IsZero() || sent.Sub(h.heard) > knownFor {
 		h.since = sent
 	}

@@ -31,6 +31,7 @@ type localShare struct {
 // newLocalShare returns a share with an empty store. othersLeaveRoom is since when all other nodes
 // leave room for the share; started has the budgets that an earlier share of this node used.
 func newLocalShare(o Options, p Primary, group string, divisor int, from time.Time, started map[string]store.Charge) *localShare {
+	// With a divisor of 0 the share has no limits: see charge.
 	if o.FailOpen {
 		divisor = 0
 	}
@@ -73,6 +74,7 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 		c.Limit = store.SlidingWindow(share(n, d), c.Limit.Per())
 	}
 
+	// What must stay free is divided, too, and rounded up.
 	c.KeepFree = (c.KeepFree + l.divisor - 1) / l.divisor
 	return c, true
 }
@@ -109,6 +111,7 @@ func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 		return time.Time{}
 	}
 
+	// The first look at a budget decides when its share opens, because later its history has starts of the share.
 	key := l.primary.Key(part)
 	last, opened := l.opensAfter[key]
 	if !opened {
@@ -135,6 +138,7 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, boo
 		return g, time.Time{}, false
 	}
 
+	// A start needs room in all budgets, so the latest of them decides.
 	for i := range own.Charges {
 		opens = latest(opens, l.opensAt(&own.Charges[i], now))
 	}
@@ -148,6 +152,8 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, boo
 	if !g.OK {
 		return g, opens, true
 	}
+
+	// A near start is used without a question, so it counts now. A start farther ahead counts when it is confirmed.
 	if g.Wait <= unconfirmed {
 		l.countStarts(b.Charges, now.Add(g.Wait))
 	}
@@ -183,6 +189,7 @@ func (l *localShare) countStarts(charges []store.Charge, start time.Time) {
 // countStart notes in the history that cost of a charge's budget is used by a start at a time. The
 // share is locked.
 func (l *localShare) countStart(c *store.Charge, cost int, start time.Time) {
+	// What is in flight ends by itself, and unlimited budgets count nothing.
 	if k := c.Limit.Kind(); k == store.KindConcurrency || k == store.KindUnlimited {
 		return
 	}
@@ -197,6 +204,8 @@ func (l *localShare) settle(ctx context.Context, b *store.Booking, g store.Grant
 	err := l.store.Settle(ctx, &own, g, costs)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
+	// Only more than was booked is news: a lower cost is a start that was counted too high, which is safe.
 	for i := range b.Charges {
 		if more := costs[i] - b.Charges[i].Cost; more > 0 {
 			l.countStart(&b.Charges[i], more, time.Now())

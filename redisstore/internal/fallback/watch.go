@@ -12,12 +12,14 @@ import (
 
 // Watch implements [store.Store].
 func (s *Store) Watch(b *store.Booking, grant store.Grant, news chan<- struct{}) store.Watch {
+	// A caller that sleeps until its start uses the group.
 	g := s.enter(b.Charges[0].Budget.Group)
 	leave := sync.OnceFunc(g.leave)
 	if !grant.Handle.Local {
 		return &primaryWatch{Watch: s.primary.Watch(b, grant, news), group: g, leave: leave}
 	}
 
+	// The primary may have come back since the booking: then there is no share any more.
 	w := &localWatch{share: s.local(g.name), leave: leave, charges: b.Charges, grant: grant, start: time.Now().Add(grant.Wait)}
 	if w.share != nil {
 		own, _ := w.share.booking(b)
@@ -48,6 +50,7 @@ func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool
 		case r.local != nil:
 			return false, nil
 		case r.ready:
+			// If the primary is given up meanwhile, the question ends, and the start is void.
 			upCtx, stop := whileUp(ctx, r.up)
 			good, err := w.Watch.Confirm(upCtx, maxWait)
 			stop()
@@ -91,6 +94,7 @@ func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, 
 	w.share.mu.Lock()
 	defer w.share.mu.Unlock()
 
+	// The share may have ended while its store was asked.
 	if err != nil || !good || w.share.closed {
 		return false, err
 	}

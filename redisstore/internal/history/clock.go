@@ -34,6 +34,8 @@ func (r Reply) withTime(last Reply, received time.Time) Reply {
 	if !last.By.IsZero() {
 		r.By = last.By.Add(Between(last.ServerTime, r.ServerTime))
 	}
+
+	// The copy cannot have been decided after its reply was received.
 	if r.By.After(received) {
 		r.By = received
 	}
@@ -59,6 +61,7 @@ func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
 		s.AtLeast = max(0, now.Sub(r.By))
 	}
 
+	// The script has told its time and asks back, so there is an answer: the clock was set, or nobody can tell.
 	if serverTime != 0 && s.Clock == wire.ElapsedKnown {
 		passed := micros(s.Elapsed)
 		s.Clock = wire.ElapsedUnknown
@@ -74,6 +77,7 @@ func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
 // computer was suspended meanwhile.
 func Elapsed(then, now time.Time) (time.Duration, wire.Clock) {
 	if then.IsZero() {
+		// The wall clock goes on while a computer is suspended, and the monotonic clock does not.
 		return 0, wire.ElapsedUnknown
 	}
 	d := now.Sub(then)
@@ -93,6 +97,8 @@ func Elapsed(then, now time.Time) (time.Duration, wire.Clock) {
 func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since time.Time) {
 	passed := now - decided
 	elapsed, clock := Elapsed(sent, received)
+
+	// The time since the copy was sent is an upper bound on the time since the server decided.
 	most, known := micros(elapsed), clock == wire.ElapsedKnown
 	switch {
 	case passed < 0 || known && passed > most+most/wire.Steady:
@@ -157,6 +163,7 @@ func (c *ClockOffsets) Observe(group string, serverTime int64, sent, received ti
 
 	o := c.all[group]
 	if o == nil {
+		// The bound keeps memory small. To forget all costs a few replies until offsets are known again.
 		if len(c.all) >= mostOffsets {
 			clear(c.all)
 		}
@@ -164,6 +171,7 @@ func (c *ClockOffsets) Observe(group string, serverTime int64, sent, received ti
 		return
 	}
 
+	// Clocks drift apart, so the old bounds are worth less with time; the new reply has bounds of its own.
 	doubt := received.Sub(o.seen) / drift
 	o.least, o.most, o.seen = max(o.least-doubt, least), min(o.most+doubt, most), received
 	if o.least > o.most {

@@ -64,6 +64,7 @@ func (h *History) Known(key, group string, now time.Time, serverTime int64) wire
 	k := b.Last.clockSample(now, serverTime)
 	k.Record = b.Last.record(group, now)
 
+	// Redis needs to hear of starts that matter, and of nothing before them.
 	if !b.Expired(now) {
 		k.Generations, k.Older = b.toReport(), b.Older
 		for _, s := range slices.Backward(b.Starts) {
@@ -90,6 +91,8 @@ func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) 
 	defer h.mu.Unlock()
 
 	b := h.budget(key)
+
+	// A generation that this node has not heard of is a new row: Redis has lost the old one.
 	lost = !b.Expired(now) && !slices.ContainsFunc(b.Generations[:], func(g Generation) bool { return g.ID == o.Generations[0].ID })
 	if o.Reply.By.IsZero() {
 		o.Reply = o.Reply.withTime(b.Last, now)
@@ -247,10 +250,14 @@ func (b *Budget) Add(s Sample) {
 	if last >= 0 && s.By.Before(b.Starts[last].By) {
 		s.By = b.Starts[last].By
 	}
+
+	// Starts in one part of the window share a sample.
 	if last > 0 && s.By.Sub(b.Starts[last-1].By) < b.Keep/wire.Parts {
 		b.Starts[last] = Sample{s.By, b.Starts[last].Count + s.Count}
 		return
 	}
+
+	// The oldest sample goes if there are too many: later samples bound the window well enough.
 	if len(b.Starts) > wire.Parts {
 		b.Starts = append(b.Starts[:0], b.Starts[1:]...)
 	}
@@ -282,6 +289,7 @@ func (b *Budget) toReport() (all [Generations + 1]Generation) {
 // newStarts counts the starts of generations that are news. Generations that are too old
 // for one of the two lists are compared with the starts of its generations without a name.
 func (b *Budget) newStarts(told [Generations]Generation, without wire.Older) (sum int64) {
+	// Where one list is too short to name a generation, only the sums of both can be compared.
 	oldest := max(oldestOf(told), oldestOf(b.Generations))
 	older := without.Count - b.Older.Count
 	for _, g := range told {
@@ -338,6 +346,7 @@ func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now t
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
+	// Without a history the node has no estimate, so the store decides.
 	b := h.budgets[key]
 	if b == nil || b.Expired(now) {
 		return 0, true
@@ -370,10 +379,14 @@ func (h *History) ObserveQuota(key string, c *store.Charge, q store.Quota, r Quo
 // window, less the starts since; or, without a reply about this window, the limit less the starts that the node knows.
 func (b *Budget) estimatedLeft(c *store.Charge, q store.Quota, now time.Time) int64 {
 	n, last := int64(c.Limit.Capacity()), &b.quota
+
+	// The last reply was about a row or a window that is gone.
 	if last.Generation.ID != b.Generations[0].ID || !now.Before(last.end) {
 		begin, _ := windowOf(c, q, now)
 		return n - b.startsSince(begin)
 	}
+
+	// The store's figure was right when it came; starts since then have taken from it.
 	left := last.Left - (b.Generations[0].Count - last.Generation.Count)
 	if c.Limit.Kind() == store.KindTokenBucket {
 		left = min(n, left+refill(c, now.Sub(last.at)))
@@ -442,6 +455,8 @@ func (p *PauseEnds) Note(key string, end, now time.Time) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
+	// Pauses that are over make room for new ones.
 	if len(p.ends) >= MostPauses {
 		p.sweep(now)
 	}
@@ -481,6 +496,7 @@ func (p *PauseEnds) Known(keys iter.Seq[string], now time.Time) (all []wire.Paus
 		return nil
 	}
 
+	// Several charges may have one budget.
 	seen := make(map[string]bool)
 	for key := range keys {
 		if end, ok := p.ends[key]; ok && !seen[key] {

@@ -51,6 +51,7 @@ func New(namespace string) *Space {
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 
+	// Braces would be taken for a hash tag, so they are escaped.
 	escaped := Escape(namespace)
 	return &Space{
 		prefix: escaped + ":" + storedForm + ":",

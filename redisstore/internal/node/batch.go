@@ -53,6 +53,8 @@ func mergeable(a, b int64) bool {
 // newBatch sorts the ops by budget first, so that more of them are neighbours.
 func newBatch(ops []*op, number int64) *batch {
 	b := &batch{ops: ops, number: number}
+
+	// The order of the ops matters if one needs several budgets, or has a place.
 	if len(ops) == 1 || slices.ContainsFunc(ops, func(o *op) bool { return len(o.Charges) > 1 || o.hasPlace() }) {
 		b.merge(0, len(ops))
 		return b
@@ -77,6 +79,8 @@ func compareBudgets(a, b *op) int {
 // merge merges the ops from one index up to the next, whose order matters.
 func (b *batch) merge(from, to int) {
 	k := len(b.merged)
+
+	// First merge as many ops as possible.
 	b.mergeIf(mergeable, from, to)
 	if len(b.merged) > k+1 {
 		// There are ops behind the merged ones. An op that is refused for a lower MaxWait asks again, and the
@@ -175,6 +179,7 @@ func (b *batch) forSlots() bool {
 // try makes the call of a batch once, or goes on with a copy of the call that a leader left without an answer.
 // After nil the ops have their outcomes.
 func (n *Node) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) error {
+	// The goroutine that goes on first reports the failure of the leader's call, so that it waits before it tries again.
 	if err := b.failed; err != nil {
 		b.failed = nil
 		return err
@@ -189,6 +194,7 @@ func (n *Node) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) err
 		return err
 	}
 
+	// The call has an answer or has failed: the next try sends a new copy.
 	b.exchange = nil
 	if err != nil {
 		return err
@@ -212,6 +218,8 @@ func (n *Node) send(b *batch) {
 	if b.sent.IsZero() {
 		b.sent = now
 	}
+
+	// Time went by since the last copy, and the callers' MaxWait with it.
 	if !b.copied.IsZero() {
 		b.shortenMaxWaits(now.Sub(b.copied))
 	}
@@ -222,6 +230,7 @@ func (n *Node) send(b *batch) {
 		b.number, b.sent = n.nextNumber(), now
 	}
 
+	// Begin may write the call twice: Redis did not do the first one if gates were shut.
 	again := false
 	b.exchange = n.Conn.Begin(func(e wire.Boundaries, shut []wire.Gate) wire.Call {
 		n.noteShut(shut)
@@ -257,6 +266,7 @@ func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 	}
 
 	for _, m := range b.merged {
+		// Merged ops stand in the call with the least of their MaxWaits: see refusedForOthers.
 		o := &b.ops[m.from].Op
 		if o.MaxWait != m.maxWait {
 			shortest := *o
@@ -293,6 +303,8 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 		for i := m.from; i < m.to; i++ {
 			o := &p.Outcomes[i]
 			b.ops[i].outcome = outcome{*o, o.At - at, max(0, o.PausedUntil-at), since}
+
+			// Equal neighbours have one pause to note.
 			if i == m.from || o.At != p.Outcomes[i-1].At {
 				n.noteHeld(b.ops[i], received)
 			}
@@ -300,6 +312,7 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 	}
 
 	for i := range p.Budgets {
+		// If the row in Redis knows less than this node, Redis has lost it.
 		r := &p.Budgets[i]
 		if n.History.Observe(r.Key, observation(r, last, at, received), received) {
 			n.Lost(r.Key)
@@ -388,6 +401,7 @@ func (n *Node) chooseRows(b *batch, again bool, shut []wire.Gate) {
 		return
 	}
 
+	// Budgets that were shut in an earlier copy stay rows: copies of a call are alike.
 	b.rowsChosen = true
 	for _, o := range b.ops {
 		for i := range o.Charges {
@@ -407,6 +421,8 @@ func (n *Node) isRow(o *op, b *store.Budget, shut []wire.Gate) bool {
 	if slices.ContainsFunc(o.Tickets, func(t wire.Ticket) bool { return t.Budget == b.Key }) {
 		return true
 	}
+
+	// Most programs know of no budget that is closed, and need no key.
 	if len(shut) == 0 && n.Shut.Empty() && n.Pauses.Empty() {
 		return false
 	}

@@ -39,6 +39,7 @@ func (b *fullBudget) note(id wire.LaneID, until time.Time, newcomer bool) {
 		return
 	}
 
+	// The map has a bound: forgetting costs some calls without company.
 	if b.shares == nil || len(b.shares) >= maxLanes {
 		b.shares = make(map[wire.LaneID]time.Time)
 	}
@@ -77,6 +78,8 @@ func (b *fullBudget) isFull(now time.Time) bool {
 // note takes in the answer to an op: which budget made it wait, and for how long.
 func (f *fullBudgets) note(o *op, now time.Time) {
 	out := &o.outcome
+
+	// The budget did not make this caller wait, or its wait says nothing to others: a pause ends for all at once.
 	if out.Charge < 0 || out.Wait <= 0 || out.PausedUntil > 0 || o.Class == 0 || o.Horizon == 0 {
 		return
 	}
@@ -91,6 +94,8 @@ func (f *fullBudgets) note(o *op, now time.Time) {
 
 	share, _ := wire.Share(&o.Charges[out.Charge])
 	b.note(wire.LaneID{Class: o.Class, Share: share}, now.Add(wire.Wait(out.Wait)), o.turn == nil)
+
+	// The answer shows what the crowd has taken, so the count begins anew.
 	b.newcomers = 0
 }
 
@@ -130,6 +135,8 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 	}
 
 	var wait, spare time.Duration
+
+	// The budget with the longest wait decides.
 	var holder *fullBudget
 
 	crowd := 0
@@ -149,9 +156,12 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 		}
 	}
 
+	// A caller that will be refused hears of it at once.
 	if holder == nil || b.MaxWait >= 0 && wait >= b.MaxWait {
 		return 0
 	}
+
+	// Behind this crowd, newcomers do not wait for company: callers of other nodes would have to stand behind all of them.
 	holder.newcomers++
 	if holder.newcomers >= crowd {
 		return 0

@@ -45,12 +45,14 @@ func (n *Node) join(o *op, b *store.Booking) {
 	}
 
 	if t, ok := b.Turn.(*turn); ok {
+		// The caller must not be summoned there while its op is on its way.
 		n.takeOut(t)
 		if b.Horizon == 0 {
 			n.endExpectation(t)
 			return
 		}
 
+		// The tickets are for the budgets and costs of the last booking. For others they are void, and are given up.
 		if !slices.EqualFunc(t.charges, b.Charges, sameBudget) {
 			if leave := t.leave(); leave != nil {
 				n.postLocked(leave)
@@ -60,6 +62,7 @@ func (n *Node) join(o *op, b *store.Booking) {
 		o.turn, o.Tickets, o.Returns = t, slices.Clone(t.tickets), b.Returns && t.started
 	}
 
+	// Waiters whose turn is near share this call: the room that it finds is theirs first.
 	if b.Horizon > 0 && o.Kind != wire.Cancel {
 		n.summonNear(o.Charges, o.patience > 0)
 	}
@@ -92,6 +95,7 @@ func (n *Node) startAnswered(o *op) {
 		return
 	}
 
+	// Later newcomers wait for company as long as the budget is full.
 	n.full.note(o, time.Now())
 	if t == nil && !inLine {
 		return
@@ -108,6 +112,7 @@ func (n *Node) startAnswered(o *op) {
 		o.turn = t
 	}
 
+	// The answer names the places that the caller has from now on.
 	t.charges, t.class, t.tickets, t.inLine = slices.Clone(o.Charges), o.Class, o.outcome.Tickets, true
 	if !o.left {
 		o.ready = n.standInLine(t, o)
@@ -136,6 +141,7 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 		n.lines[key] = l
 	}
 
+	// A new line has a new name, and the waiters of the old one are summoned: see takeCuts.
 	l.id, l.charge = ticket.Line, *c
 
 	t.number, t.share, t.cost, t.ready = ticket.Number, ticket.Share, wire.Cost(c), make(chan struct{})
@@ -144,6 +150,7 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 		t.deadline = now.Add(time.Duration(o.MaxWait) * time.Microsecond)
 	}
 
+	// The caller has just asked, so it asks again no sooner than after minReturn.
 	t.horizon, t.notBefore = o.Horizon, now.Add(minReturn)
 	t.waits++
 	if t.share != 0 && t.waits > 1 {
@@ -177,9 +184,13 @@ func (l *line) add(t *turn) {
 	if t.share != 0 {
 		l.shared++
 	}
+
+	// The new waiter may come to its turn before the first so far.
 	if l.lead != nil && comesBefore(t, l.lead) {
 		l.lead = t
 	}
+
+	// While anybody waits, the node listens to messages.
 	if !l.node.NoNews {
 		l.node.Subs.Retain()
 	}
@@ -219,6 +230,7 @@ func (n *Node) takeOut(t *turn) {
 		return
 	}
 
+	// Several waiters may have equal places in the order: find this one behind the first of them.
 	at, _ := slices.BinarySearchFunc(l.waiters, t, compareTurns)
 	l.remove(at + slices.Index(l.waiters[at:], t))
 	if len(l.waiters) == 0 {
@@ -239,6 +251,8 @@ func (n *Node) leaveLines(arrival store.Turn) *op {
 
 	n.takeOut(t)
 	n.endExpectation(t)
+
+	// The Turn keeps its tickets, but not as places: if its caller comes back, it stands where it stood.
 	tickets := t.tickets
 
 	leave := t.leave()
@@ -254,6 +268,8 @@ func (n *Node) leaveLines(arrival store.Turn) *op {
 // ready, so that they book again together.
 func (l *line) summon(isSummoned func(*turn) bool) {
 	var summoned []*turn
+
+	// Take all of them out before any is woken: each expects the others in its gathering.
 	for i := 0; i < len(l.waiters); {
 		if t := l.waiters[i]; isSummoned(t) {
 			t.gathering = l.node.expect(l.group)
@@ -281,6 +297,7 @@ func (l *line) summonNear(now time.Time) {
 		l.putOff(now)
 	}
 
+	// Whoever is near takes along the waiters before it in its lane, or it would pass them.
 	var below cuts // waiters with lower tickets are summoned
 	for _, t := range l.waiters {
 		if !t.nearAt.After(now) {
@@ -317,6 +334,7 @@ func (l *line) setTimer() {
 		return
 	}
 
+	// Estimates may have changed, so look for the first waiter anew.
 	l.lead = nil
 	next := l.asksAt()
 
@@ -347,6 +365,8 @@ func (l *line) due() {
 	}
 
 	now := time.Now()
+
+	// If a waiter is near anyway, its booking says how the line stands.
 	if !l.asksAt().After(now) && l.nearAt.After(now) {
 		l.ask()
 	}
@@ -356,6 +376,7 @@ func (l *line) due() {
 // ask makes a call that books nothing, so that Redis says how the lines stand in which the first waiter has
 // tickets, and knows within what time the node will ask again.
 func (l *line) ask() {
+	// asksAt reckons from this question on, even if it gets no answer.
 	l.heardAt, l.unasked = time.Now(), false
 	t := l.first()
 	o := keepOp(wire.Renew, t.charges...)
@@ -478,6 +499,7 @@ func (n *Node) observeLine(key string, said *wire.Line) {
 	if l == nil {
 		return
 	}
+
 	if said == nil {
 		said = new(wire.Line) // the line has ended
 	}
@@ -504,6 +526,7 @@ func (l *line) moveUp(said *wire.Line) {
 		return // a new line has begun; or the waiters of a fixed window leave all at once when the window begins
 	}
 
+	// With other nodes in the line, only a much sooner turn is worth a call.
 	lateness, sooner := summonDelay, time.Duration(0)
 	if !l.isLarge() {
 		sooner = minSooner
@@ -514,6 +537,7 @@ func (l *line) moveUp(said *wire.Line) {
 
 	var lane *wire.Lane
 	for i, t := range l.waiters {
+		// All waiters of a lane are neighbours, so look each lane up once.
 		if i == 0 || t.laneID() != l.waiters[i-1].laneID() {
 			lane = laneOf(said, t.laneID())
 		}
@@ -526,6 +550,7 @@ func (l *line) moveUp(said *wire.Line) {
 			late -= summonDelay - summonDelayShare
 		}
 
+		// The waiter's part of the lane's costs tells where its start lies between the first and the last.
 		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
 			part := float64(t.number+t.cost-lane.Cut) / float64(all)
 			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
@@ -551,6 +576,7 @@ func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
 // waiters if the line in Redis is not the line in which they stand.
 func (l *line) takeCuts(id int64, cuts cuts, now bool) {
 	switch {
+	// The tickets are of a line that is gone: all must ask again.
 	case id != l.id:
 		l.node.full.forget(l.charge.Budget.Key)
 		l.summonAll()
@@ -616,6 +642,8 @@ func (n *Node) Turns(m notify.Turns) {
 	}
 
 	c := cuts{classes: m.Cuts}
+
+	// A message can be anything, and a class is an index.
 	for _, lane := range m.Lanes {
 		if lane.Class >= 1 && lane.Class <= 3 {
 			c.set(wire.LaneID{Class: lane.Class, Share: lane.Share}, lane.Cut)
@@ -629,6 +657,8 @@ func (n *Node) Turns(m notify.Turns) {
 func (n *Node) Lifted(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
+	// Newcomers need not wait for company any more: there may be room.
 	clear(n.full.all)
 	if l := n.lines[key]; l != nil {
 		l.ask()
@@ -662,6 +692,8 @@ func (n *Node) Wake(group string) {
 func (n *Node) wake(isSummoned func(*line) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
+	// Newcomers need not wait for company any more.
 	clear(n.full.all)
 	for _, l := range n.lines {
 		if isSummoned(l) {

@@ -99,6 +99,7 @@ func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 		return g, err
 	}
 
+	// A caller has waited for its answer already, and MaxWait is for both waits together.
 	if b.MaxWait > 0 {
 		again.after = min(again.after, remaining(b.MaxWait, again.since)) // a slow answer took the rest of MaxWait
 	}
@@ -106,6 +107,7 @@ func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 		return store.Grant{HeldBy: store.NotHeld}, err
 	}
 
+	// The first call has given back what the booking replaces.
 	own := *b
 	own.Instead, own.MaxWait = store.Handle{}, remaining(b.MaxWait, again.since)
 	own.NotBefore = max(0, b.NotBefore-time.Since(again.since))
@@ -133,6 +135,8 @@ func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (s
 	}
 
 	defer n.free(o)
+
+	// Redis lost data, and waits for the nodes to tell what they know.
 	if o.outcome.State == wire.Unsettled {
 		return store.Grant{}, retry{o.joined, wire.Wait(max(1, o.outcome.Wait))}, nil
 	}
@@ -141,6 +145,7 @@ func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (s
 
 // newBooking returns an op for a booking, whose caller is in no line from now on.
 func (n *Node) newBooking(k wire.Kind, b *store.Booking) *op {
+	// The charges are copied, because the op may outlive the caller's call.
 	o := n.newOp(k, b.Charges)
 	o.MaxWait, o.NotBefore, o.Spread = wire.MaxWait(b.MaxWait), b.NotBefore, b.Spread
 	o.Horizon, o.Class, o.Returns = b.Horizon, classOf(b.Priority), b.Returns && b.Horizon > 0
@@ -182,16 +187,19 @@ func (n *Node) loseWait(b *store.Booking) {
 
 // Cancel implements [store.Store].
 func (n *Node) Cancel(b *store.Booking, g store.Grant) {
+	// A caller that waits for a start has a place, and no handle.
 	if !g.OK {
 		if leave := n.leaveLines(g.Turn); leave != nil {
 			n.tell(leave)
 		}
 	}
 
+	// Nothing was booked, so there is nothing to give back.
 	if g.Handle.Place == 0 && (g.Handle.Start == 0 || !g.OK) {
 		return
 	}
 
+	// The node's own count goes down first, so that the call's reports do not say that the slots are held.
 	n.giveUp(b.Charges, g.Handle.Place, g.OK && g.Wait == 0)
 	o := n.newBooking(wire.Cancel, b)
 	o.setHandle(g.Handle)
@@ -243,6 +251,8 @@ func (n *Node) do(ctx context.Context, o *op, maxWait time.Duration) error {
 	}
 
 	o.joined, o.asked = time.Now(), true
+
+	// A queue that stood still is led by this caller, who needs no other goroutine for its answer.
 	if q := n.enqueue(o); q != nil && n.lead(ctx, o, q, maxWait) {
 		return o.err
 	}
@@ -256,12 +266,14 @@ func (n *Node) do(ctx context.Context, o *op, maxWait time.Duration) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
+	// The answer may have come while the lock was awaited.
 	select {
 	case <-o.done:
 		return o.err
 	default:
 	}
 
+	// A start that is booked all the same is given back by the next call: see deliver.
 	o.left = true
 	n.queues[o.group()].noteLeft()
 	return n.Conn.Unavailable(o.unavailability(), context.Cause(ctx))
@@ -290,6 +302,8 @@ const undoSoon = 50 * time.Millisecond
 // must not use the op and its charges any more.
 func (n *Node) tell(o *op) {
 	o.joined = time.Now()
+
+	// A Redis that has been silent is not waited for.
 	unheard := n.Conn.Unheard()
 	n.post(o)
 	if unheard >= undoSoon {

@@ -40,6 +40,7 @@ type op struct {
 // newOp returns an op for a copy of the charges, which are their owner's again when do returns, even if a call
 // is still on its way. The caller may free the op when it is done.
 func (n *Node) newOp(k wire.Kind, charges []store.Charge) *op {
+	// All other fields begin anew. The charges' memory and the channel stay.
 	o, _ := n.unused.Get().(*op)
 	if o == nil {
 		o = &op{done: make(chan struct{}, 1)}
@@ -87,6 +88,7 @@ func (o *op) due() time.Time { return o.joined.Add(o.patience) }
 
 // subtractPatience takes the time for which the op has waited for other callers off its MaxWait.
 func (o *op) subtractPatience() {
+	// MaxWait does not become 0, which is the MaxWait of a caller that never waits.
 	if o.patience > 0 && o.MaxWait < wire.AnyWait {
 		o.MaxWait = max(1, o.MaxWait-wire.Micros(time.Since(o.joined)))
 	}
@@ -164,6 +166,8 @@ func (n *Node) grant(o *op) store.Grant {
 	if out.State == wire.InLine {
 		g.Handle = store.Handle{} // the turn names its place
 	}
+
+	// The answer of a near server is exact enough, and an earlier copy's answer has a time of its own.
 	if !g.OK || g.Age <= nearServer || out.repeated() {
 		return g
 	}
@@ -197,6 +201,7 @@ func (o *op) grant() store.Grant {
 		}
 	}
 
+	// Nobody knows when an earlier copy was answered, so the grant is as old as it can be.
 	if out.repeated() {
 		age = max(age, time.Since(out.since))
 	}

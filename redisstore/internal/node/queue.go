@@ -47,6 +47,8 @@ func (n *Node) enqueueLocked(o *op) *queue {
 
 	q.ops = append(q.ops, o)
 	q.noteDue(o)
+
+	// A summoned caller that comes back is no longer expected, whether its queue runs or not.
 	n.endExpectation(o.turn)
 
 	if q.running {
@@ -61,6 +63,8 @@ func (n *Node) enqueueLocked(o *op) *queue {
 // earlier, or is full.
 func (q *queue) noteDue(o *op) {
 	due := o.due()
+
+	// Only the first op, an earlier moment, or a full call changes when the call is made.
 	switch first := len(q.ops) == 1; {
 	case !first && !due.Before(q.due) && len(q.ops) != maxBatch:
 		return
@@ -91,6 +95,8 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 	}
 
 	b := n.next(group, q)
+
+	// Such a call may wait for the locks of its reports, and its caller may leave meanwhile.
 	if b.forSlots() {
 		go n.drain(group, q, b)
 		return false
@@ -99,6 +105,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 	timeUp := time.NewTimer(longest)
 	defer timeUp.Stop()
 
+	// From here on the call may have reached Redis: whatever becomes of the leader, a goroutine goes on with it.
 	err := n.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.AwaitUntil(ctx, timeUp.C) })
 	if err != nil {
 		if err != conn.ErrUnanswered {
@@ -109,6 +116,8 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 	}
 
 	n.deliver(q, b, nil)
+
+	// The queue may have got ops while the leader's call was on its way: a goroutine serves them.
 	if !n.stopIfEmpty(group, q) {
 		go n.drain(group, q, nil)
 	}
@@ -124,6 +133,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 // drain makes calls until the queue has no ops. It begins with b, the call that a leader
 // left to it, or with the next call if b is nil.
 func (n *Node) drain(group string, q *queue, b *batch) {
+	// This goroutine decodes replies and runs deep: let its stack grow once.
 	conn.GrowStack()
 	if b != nil && !n.execute(q, b) {
 		return
@@ -148,6 +158,7 @@ func (n *Node) gather(ctx context.Context, group string, q *queue) {
 	for {
 		d := n.spareTime(q)
 		if d <= 0 {
+			// Callers that were summoned together come at nearly the same moment, so wait for the last of them.
 			n.awaitSummoned(group)
 			return
 		}
@@ -210,6 +221,8 @@ func (n *Node) endExpectation(t *turn) {
 	g := t.gathering
 	t.gathering = nil
 	g.missing--
+
+	// Somebody is still on the way.
 	if g.missing > 0 {
 		return
 	}
@@ -239,6 +252,7 @@ func (n *Node) awaitSummoned(group string) {
 	select {
 	case <-g.over:
 	case <-late.C:
+		// A caller may be busy, so nobody waits for this gathering any more.
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.endGathering(g)
@@ -262,6 +276,7 @@ func (n *Node) next(group string, q *queue) *batch {
 		}
 	}
 
+	// Ops that give something back go first, so that callers behind them find the room.
 	slices.SortStableFunc(q.ops, compareOps)
 	size, turns := 1, q.ops[0].turnCount()
 	for size < min(len(q.ops), maxBatch) && !q.ops[0].isolated && !q.ops[size].isolated {
@@ -272,6 +287,7 @@ func (n *Node) next(group string, q *queue) *batch {
 		size++
 	}
 
+	// The rest goes to a slice of its own: the batch keeps its ops while callers queue behind it.
 	ops := q.ops[:size:size]
 	q.ops = append(make([]*op, 0, len(q.ops)), q.ops[size:]...) // with room for as many ops as this call has
 	q.due = time.Time{}                                         // the ops that are left have waited enough
@@ -305,6 +321,7 @@ func (n *Node) stopIfEmptyLocked(group string, q *queue) bool {
 		return false
 	}
 
+	// A queue that stands still is forgotten, except where a lost call must be made again.
 	q.ops, q.running = nil, false
 	if q.lost == nil {
 		delete(n.queues, group)
@@ -316,6 +333,7 @@ func (n *Node) stopIfEmptyLocked(group string, q *queue) bool {
 // waits for the answer any more: then the queue has stopped. A call that is made again has the same number, by
 // which Redis knows whether the call was done already.
 func (n *Node) execute(q *queue, b *batch) bool {
+	// The leases stay locked while the call is made, however often, so that one call at a time reports them.
 	b.leases = n.lockRecords(b.ops)
 	if len(b.leases) > 0 {
 		defer func() { n.learnReports(b.leases, b.replies, b.sent) }()
@@ -332,6 +350,8 @@ func (n *Node) execute(q *queue, b *batch) bool {
 	switch {
 	case left:
 		return false
+
+	// Redis did nothing, and one of the ops may be why: try each alone.
 	case err != nil && len(b.ops) > 1 && conn.Unexecuted(err):
 		n.isolate(q, b)
 	default:
@@ -357,6 +377,7 @@ func (n *Node) deliver(q *queue, b *batch, err error) {
 				n.startAnswered(o)
 			}
 
+			// What Redis has given to a caller that has left is given back. An op that was refused for other callers asks again.
 			switch {
 			case err == nil && o.left && o.outcome.State == wire.InLine:
 				undone = append(undone, o.leaveOps()...)
@@ -374,6 +395,7 @@ func (n *Node) deliver(q *queue, b *batch, err error) {
 		}
 	}
 
+	// What is given back goes first, and an op that asks again comes before the ops that came later.
 	if len(undone)+len(back) > 0 {
 		q.ops = slices.Concat(undone, back, q.ops)
 	}
@@ -393,6 +415,7 @@ func (n *Node) noteFailure(q *queue, b *batch, err error) bool {
 		o.fail(err)
 	}
 
+	// As long as anybody waits, the call is made again.
 	if slices.ContainsFunc(b.ops, (*op).isAwaited) || slices.ContainsFunc(q.ops, (*op).isAwaited) {
 		return true
 	}
@@ -406,6 +429,8 @@ func (n *Node) noteFailure(q *queue, b *batch, err error) bool {
 func (n *Node) isolate(q *queue, b *batch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
+	// An op of a caller that has left must be found by sweep in the queue, too.
 	for _, o := range b.ops {
 		o.isolated = true
 		if o.left {
@@ -439,6 +464,7 @@ func (q *queue) sweep() {
 	q.leavers = 0
 	var back []*op
 	q.ops = slices.DeleteFunc(q.ops, func(o *op) bool {
+		// Redis may have a start or a place of the caller that has left: an op in its place gives that back.
 		if o.left && o.Kind == wire.Reserve {
 			if o.Start > 0 {
 				back = append(back, o.cancelOp(store.Handle{Start: o.Start}))

@@ -85,6 +85,7 @@ func (n *Node) lockRecords(ops []*op) []*lease {
 
 	n.mu.Unlock()
 
+	// All calls lock in the same order, so no two of them wait for each other.
 	slices.SortFunc(locked, func(a, b *lease) int { return cmp.Compare(a.key, b.key) })
 	for _, l := range locked {
 		l.recordLock <- struct{}{}
@@ -103,6 +104,7 @@ func (n *Node) appendLease(to []*lease, c *store.Charge) []*lease {
 		n.leases[key] = l
 	}
 
+	// The charge may have a new limit.
 	l.charge = *c
 	if slices.Contains(to, l) {
 		return to
@@ -131,6 +133,8 @@ func (l *lease) report(sequence, latest int64, now time.Time) wire.Report {
 		Key: l.key, Budget: l.charge.Budget.Key, Limit: l.charge.Limit.N(), Sequence: sequence, Held: l.held,
 		Generation: l.generation, Latest: latest, Most: l.maxReported, Waiters: l.reported(),
 	}
+
+	// Redis keeps a record for as long as a lease. What the node knows of it is void then, and is no sign of a loss.
 	if now.Sub(l.answeredAt) > wire.SureLease {
 		r.Generation = wire.Generation{} // the record in Redis may have expired since
 	}
@@ -148,6 +152,8 @@ func (l *lease) reported() []wire.Waiter {
 
 	var all []wire.Waiter
 	var classes []class
+
+	// Waiters that need different reserves do not stand behind each other, so each reserve has its own first waiters.
 	for _, w := range l.line {
 		k := slices.IndexFunc(classes, func(c class) bool { return c.reserve == w.reserve })
 		if k < 0 {
@@ -180,6 +186,8 @@ func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent ti
 
 	for i := range replies {
 		l, r := leases[i], &replies[i]
+
+		// Redis keeps a bounded number of waiters, so each node reports fewer if there are more nodes.
 		l.generation, l.askedAt, l.answeredAt, l.askAgain = r.Generation, sent, received, r.Again
 		l.maxReported = max(1, min(maxReported, maxFleetReported/max(1, r.Nodes)))
 		l.summon(r.Granted)
@@ -193,11 +201,14 @@ func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent ti
 // unlockRecord lets the next call report a lease, and sets when the lease is to be renewed. answered says that Redis
 // answered the report.
 func (n *Node) unlockRecord(l *lease, answered bool) {
+	// Messages that came too early were for this call's waiters.
 	l.reporting--
 	l.earlyCalls = l.earlyCalls[:0]
 	<-l.recordLock
 
 	after := n.RenewEvery
+
+	// With nothing in use, the lease is kept until Redis has forgotten it, and then dropped.
 	switch {
 	case !l.inUse():
 		after = wire.Lease
@@ -239,6 +250,7 @@ func (n *Node) slotsAnswered(o *op) {
 			continue
 		}
 
+		// The place in line is gone whatever the answer is.
 		l := n.leases[n.Names.Leases(&c.Budget)]
 		n.leaveLease(l, o.Arrival)
 
@@ -260,6 +272,7 @@ func (n *Node) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} 
 	l.line = slices.Insert(l.line, i, w)
 	n.Subs.Retain()
 
+	// The message that summons this waiter came before the answer.
 	if slices.Contains(l.earlyCalls, arrival) {
 		l.summon([]int64{arrival})
 	}
@@ -313,6 +326,7 @@ func (n *Node) Granted(m notify.Slots) {
 		return
 	}
 
+	// The answer of a call on its way may put the waiter in line: then lineUp summons it.
 	if l.reporting > 0 {
 		l.earlyCalls = append(l.earlyCalls, m.Arrivals...)
 	}

@@ -130,6 +130,8 @@ func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 	t := &turn{charges: slices.Clone(b.Charges), class: classOf(b.Priority), started: true}
 	for ; len(kept) > 0; kept = kept[keptSize:] {
 		k := wire.Ticket{Budget: [16]byte(kept), State: wire.HadStart}
+
+		// Kept bytes come from outside, so no number is larger than Redis can give.
 		line, number, share := binary.BigEndian.Uint64(kept[16:]), binary.BigEndian.Uint64(kept[24:]), binary.BigEndian.Uint64(kept[32:])
 		if max(line, number, share) > wire.MostTicket {
 			return nil, false
@@ -138,6 +140,8 @@ func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 		k.Line, k.Number, k.Share = int64(line), int64(number), share
 
 		isSame := func(known wire.Ticket) bool { return known.Budget == k.Budget }
+
+		// Each ticket is for one charge of this booking, and each charge has one ticket at the most.
 		isCharged := func(c store.Charge) bool { return c.Budget.Key == k.Budget && !wire.ForSlots(&c) }
 		if !slices.ContainsFunc(b.Charges, isCharged) || slices.ContainsFunc(t.tickets, isSame) {
 			return nil, false

@@ -128,6 +128,7 @@ func parseOwn(text string) Message {
 		return beat(n)
 	}
 
+	// Arrivals are separated by commas, and the key of the budget follows.
 	list, key, _ := strings.Cut(text, " ")
 	s := Slots{Key: key}
 	for name := range strings.SplitSeq(list, ",") {

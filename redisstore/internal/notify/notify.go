@@ -75,6 +75,8 @@ func New(conn Conn, channels func() Channels, receive func(Message)) *Subscripti
 func (s *Subscriptions) Retain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
+	// The first user begins the subscription.
 	if s.sub == nil {
 		var ctx context.Context
 		s.sub = &Subscription{Channels: s.channels(), owner: s}
@@ -94,6 +96,8 @@ func (s *Subscriptions) Release() {
 	case sub.users > 0:
 	case sub.idle != nil:
 		sub.idle.Reset(linger)
+
+	// The next user often comes soon, so the subscription lingers.
 	default:
 		sub.idle = time.AfterFunc(linger, func() { s.end(sub) })
 	}
@@ -146,6 +150,7 @@ func (s *Subscriptions) CompleteSince(t time.Time) bool {
 		return false
 	}
 
+	// Beats have come back since before that time, and the last one a short time ago.
 	h := &s.sub.heartbeat
 	return !h.completeFrom.IsZero() && !h.completeFrom.After(t) && time.Since(h.completeUntil) < validFor
 }
@@ -200,6 +205,7 @@ func (sub *Subscription) beat(ctx context.Context) {
 		return
 	}
 
+	// Only one beat is on its way at a time: a slow server is not given more of them.
 	h.sent, h.sending = now, true
 	go func() {
 		// Whether it worked shows when the beat comes back.
@@ -221,6 +227,7 @@ func (s *Subscriptions) listen(ctx context.Context, sub *Subscription) {
 			continue
 		}
 
+		// A read that waits ends only when the connection is closed.
 		stop := context.AfterFunc(ctx, func() { c.Close() })
 		if sub.readLoop(ctx, c) {
 			pauses = conn.Backoff{}
@@ -241,6 +248,7 @@ func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked 
 		case err == nil:
 			worked, silences = true, 0
 			sub.Deliver(m)
+		// After a silence, any answer to a ping shows that the connection is alive.
 		case !timedOut(err) || silences > 1 || silences == 1 && c.Ping(ctx) != nil:
 			return worked
 		default:
@@ -255,6 +263,7 @@ func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked 
 func (sub *Subscription) Deliver(m any) {
 	var known Message
 	switch m := m.(type) {
+	// Only the shared channel brings pauses, so the connection is complete from its confirmation on.
 	case *redis.Subscription:
 		if m.Channel == sub.Shared {
 			sub.connected()
@@ -269,6 +278,7 @@ func (sub *Subscription) Deliver(m any) {
 		}
 	}
 
+	// Beats are for the subscription itself, and all other messages for the node.
 	if b, ok := known.(beat); ok {
 		sub.received(b)
 	} else if known != nil {

@@ -21,6 +21,8 @@ func split(b *store.Booking) *halves {
 	h := &halves{whole: b, fleet: *b, node: *b}
 	h.fleet.Charges, h.node.Charges, h.node.Instead = nil, nil, nodePart(b.Instead)
 	h.fleet.Instead = fleetPart(b.Instead)
+
+	// Each half has its own part of the start that is given back, and of the places in line.
 	h.fleet.Turn, h.node.Turn = turnsOf(b.Turn)
 	for i, c := range b.Charges {
 		if c.Node {
@@ -88,6 +90,8 @@ func (h *halves) granted(g store.Grant, in []int) store.Grant {
 	if g.HeldBy >= 0 {
 		g.HeldBy = in[g.HeldBy]
 	}
+
+	// A half that has a Turn gives the whole a Turn.
 	if h.fleet.Turn != nil || h.node.Turn != nil {
 		g.Turn = turns{h.fleet.Turn, h.node.Turn}
 	}

@@ -79,6 +79,8 @@ func (s *composed) Settle(ctx context.Context, b *store.Booking, g store.Grant, 
 		return single.Settle(ctx, b, g, costs)
 	}
 	h := split(b)
+
+	// Both halves are settled, also if one of them fails.
 	return errors.Join(
 		s.node.Settle(ctx, &h.node, ofNode(g), pick(costs, h.inNode)),
 		s.fleet.Settle(ctx, &h.fleet, ofFleet(g), pick(costs, h.inFleet)))
@@ -128,6 +130,7 @@ type watch struct {
 
 // Confirm implements [store.Watch].
 func (w *watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	// The question to the fleet may fail, so it comes first.
 	good, err := w.inFleet.Confirm(ctx, maxWait)
 	if err != nil || !good {
 		return false, err
@@ -150,6 +153,8 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 	for {
 		named := time.Now()
 		nodeGrant, err := h.book(ctx, s.node, &h.node, h.inNode)
+
+		// The node has no start, so the caller waits here or is refused: in the fleet it gives back what it has.
 		if err != nil || !nodeGrant.OK {
 			s.leaveFleet(&h.fleet)
 			place := nodeGrant.Handle
@@ -158,10 +163,13 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 		}
 
 		h.node.Turn = nodeGrant.Turn
+
+		// The fleet's start is no earlier than the node's, which may move to it.
 		h.fleet.NotBefore, h.fleet.MaxWait = nodeGrant.Wait, remaining(b.MaxWait, asked)
 		fleetGrant, err := h.book(ctx, s.fleet, &h.fleet, h.inFleet)
 		h.fleet.Turn = fleetGrant.Turn
 
+		// All or nothing: without a start in the fleet the node's start goes back.
 		if err != nil || !fleetGrant.OK {
 			s.node.Cancel(&h.node, nodeGrant)
 			return h.granted(fleetGrant, h.inFleet), err
@@ -170,6 +178,7 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 		moved := s.move(ctx, h, nodeGrant, fleetGrant.Wait, remaining(b.MaxWait, asked))
 		h.node.Turn = moved.Turn
 
+		// A second caller has taken the room, so both begin again from the next start that the node has.
 		if !moved.OK || moved.Wait > fleetGrant.Wait {
 			s.node.Cancel(&h.node, moved)
 			h.node.Instead, h.node.NotBefore, h.fleet.Instead = store.Handle{}, fleetGrant.Wait, fleetGrant.Handle
@@ -197,6 +206,8 @@ func (s *composed) move(ctx context.Context, h *halves, g store.Grant, wait, max
 	if wait <= g.Wait {
 		return g
 	}
+
+	// A start with slots cannot be moved: it is given back, and booked anew.
 	h.node.Instead = g.Handle
 	if holdsSlots(h.node.Charges, g) {
 		s.node.Cancel(&h.node, g)
@@ -268,6 +279,8 @@ func (s *composed) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool)
 	if single := s.singleStore(b.Charges); single != nil {
 		return single.RestoreTurn(b, kept)
 	}
+
+	// The first byte tells a Turn of both stores from a Turn of one.
 	if len(kept) < 2 || kept[0] != keptByBoth {
 		return nil, false
 	}

@@ -75,6 +75,8 @@ type Watch struct {
 func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 	w := &Watch{Start: s, owner: ws, news: news, knownUntil: s.Sent}
 	w.subscribed = time.Until(s.Due) > ws.SubscribeFrom
+
+	// A start that is near is asked for once, which is cheaper than a subscription.
 	if w.subscribed {
 		ws.subs.Retain()
 	}
@@ -90,6 +92,7 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 	}
 
 	if concerned, lifted := ws.newsSinceBooking(w); concerned {
+		// A message may have come before the booking, or after: only a question tells.
 		if lifted {
 			w.void.Store(true)
 		}
@@ -178,6 +181,7 @@ func (ws *Watches) Paused(p notify.Pause) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 
+	// Old messages are forgotten, and it is noted up to when: a watch of an earlier booking must ask.
 	now := time.Now()
 	for len(ws.pastNews) > 0 && (now.Sub(ws.pastNews[0].at) > pastTime || len(ws.pastNews) >= maxPast) {
 		ws.forgottenUntil, ws.pastNews = ws.pastNews[0].at, ws.pastNews[1:]
@@ -233,6 +237,7 @@ func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error
 		return false, nil
 	}
 
+	// With messages complete since the booking, the node knows all that Redis could say.
 	if len(w.Keys) > 0 && !w.owner.subs.CompleteSince(w.pausesKnownUntil()) {
 		if err := w.owner.query(ctx, w, maxWait); err != nil {
 			return false, err
@@ -269,6 +274,8 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 	since := time.Now()
 	timeUp, stop := conn.Timeout(ctx, maxWait, since)
 	defer stop()
+
+	// Callers that ask at the same time share a query.
 	q := ws.joinQuery(w)
 	defer ws.leaveQuery(q)
 
@@ -329,6 +336,8 @@ func (ws *Watches) serve() {
 	for {
 		ws.mu.Lock()
 		q := ws.next
+
+		// The next query is taken as a whole: callers that come from now on share the one after it.
 		ws.next, ws.asking = nil, q != nil
 		ws.mu.Unlock()
 		if q == nil {
@@ -370,6 +379,8 @@ func (ws *Watches) fail(q *query, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q.fails, q.last = q.fails+1, err
+
+	// The channel is closed once, at the first failure.
 	if q.fails == 1 {
 		close(q.failed)
 	}
@@ -384,6 +395,8 @@ func (ws *Watches) answered(q *query, found []notify.Pause, asked time.Time) {
 	for _, p := range found {
 		for w := range ws.watches[p.Key] {
 			w.learn(p)
+
+			// Only if all of its budgets were asked about, the watch knows all pauses.
 			if !slices.ContainsFunc(w.Keys, func(key string) bool { _, ok := q.keys[key]; return !ok }) {
 				w.knownUntil = asked
 			}

@@ -56,6 +56,7 @@ func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 		w.op(o)
 	}
 
+	// Keys are in the order of lua/book.lua: the record, the budgets, the reports, the gates.
 	for i := range r.Reports {
 		w.Keys, w.reports = append(w.Keys, r.Reports[i].Key), r.Reports[i].append(w.reports)
 	}
@@ -180,6 +181,8 @@ func (w *writer) op(o *Op) {
 	at := w.request.writtenCharges(o)
 	common := [...]int64{int64(o.Kind), flag(o.Informed), o.Start, o.Arrival, Micros(o.NotBefore), Micros(o.Spread),
 		Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(at.size(o))}
+
+	// Operations that differ in their last numbers alone have the numbers before in common.
 	if len(w.ops) > 0 && common == w.common {
 		w.ops.Increase(w.countAt)
 	} else {

@@ -113,6 +113,7 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 		p.Reports = append(p.Reports, r.report())
 	}
 
+	// A start in the far past is not of this call.
 	for i := range p.Outcomes {
 		o := &p.Outcomes[i]
 		r.check(!o.Booked() || o.At > max(0, p.Now, p.DecidedAt)-Micros(store.MaxAhead))
@@ -210,6 +211,8 @@ func (o Outcome) of(op *Op, i, callers, last int64) Outcome {
 	if o.State != InLine || callers == 1 {
 		return o
 	}
+
+	// Tickets follow each other, so the turns between the first and the last are taken to be even.
 	o.At += (last - o.At) * i / (callers - 1)
 	ch := &op.Charges[o.Charge]
 	k := slices.IndexFunc(o.Tickets, func(t Ticket) bool { return t.Budget == ch.Budget.Key })

@@ -214,6 +214,8 @@ func (b Boundaries) AppendRule(f Frame, key int, c *store.Charge) Frame {
 	}
 	f = f.Add(int64(key), 1, int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
 		Micros(c.Span()), Micros(c.Jitter), Micros(c.Pace), tokens, flow, Micros(c.LearningPeriod()))
+
+	// The number of boundaries stands before them, and is known only when they are written.
 	count := len(f)
 	f = b.appendWindows(f.Add(0), c.Limit)
 	copy(f[count:], Frame(nil).Add(int64(f.From(count/8+1).Size())))

@@ -54,6 +54,8 @@ func (d *Directory) Transact(ctx context.Context, group string, _ []string, do f
 		}
 
 		next := state{rand.Text(), last.ID, maps.Clone(last.Rows)}
+
+		// The rows that may go are left out with each file, so nothing has to be swept.
 		maps.DeleteFunc(next.Rows, func(_ string, r row) bool { return r.Until.Before(t.now) })
 		maps.Copy(next.Rows, t.put)
 		if saved, err := swap(dir, n+1, &next); saved || err != nil {
@@ -136,6 +138,7 @@ func swap(dir string, n int, s *state) (saved bool, err error) {
 		return false, err
 	}
 
+	// The file has all of its bytes before it gets its number.
 	begun := filepath.Join(dir, s.ID+".tmp")
 	defer os.Remove(begun)
 	if err = os.WriteFile(begun, b, 0o600); err == nil {

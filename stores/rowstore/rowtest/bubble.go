@@ -53,6 +53,7 @@ var errLost = errors.New("the connection was lost")
 func loseSome(seed uint64) func() fate {
 	r, well := rand.New(rand.NewPCG(seed, 1)), 0
 	return func() fate {
+		// Good fates come in between, because a step that goes wrong three times is given up.
 		well++
 		if well <= 6 || r.IntN(3) > 0 {
 			return good
@@ -73,6 +74,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 
 	var last *bubbleTx
 	err := b.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
+		// A transaction that is made again decides again, and what it has put before must not count.
 		for more := true; more; f = good {
 			last = &bubbleTx{Tx: tx, in: &b.kept, now: time.Now()}
 			if err := do(last); err != nil {
@@ -92,6 +94,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 		return err
 	}
 
+	// Nodes are woken when the transaction is saved.
 	b.ring(last)
 	if f == lost {
 		return errLost

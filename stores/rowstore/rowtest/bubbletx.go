@@ -40,6 +40,7 @@ func (tx *bubbleTx) Get(keys ...string) ([][]byte, error) {
 		return nil, err
 	}
 
+	// The row may be there still, although it may have been removed: the strict case is tested.
 	values = slices.Clone(values)
 	tx.in.mu.Lock()
 	defer tx.in.mu.Unlock()
@@ -67,6 +68,8 @@ func (tx *bubbleTx) flush() {
 	}
 
 	tx.in.mu.Unlock()
+
+	// The server's clock is not the bubble's. Rows of a test are kept there for longer than the bubble lasts.
 	longer := time.Duration(0)
 	if tx.Tx.Now().Sub(tx.now).Abs() > time.Hour {
 		longer = 24 * time.Hour

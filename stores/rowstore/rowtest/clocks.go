@@ -14,6 +14,8 @@ func (g *group) clock() {
 	for i := 0; i < 100 && step != 1; i++ {
 		g.transact(func(tx rowstore.Tx) error {
 			_, err := tx.Get(g.key("a"))
+
+			// The greatest common divisor of all times is the step of the clock.
 			now := tx.Now().UnixMicro()
 			for a := now; a != 0; {
 				step, a = a, step%a
@@ -52,6 +54,7 @@ func (g *group) clockAfterLock() {
 		ahead = time.Until(now)
 	}
 
+	// The second transaction begins when the first has the lock, and must have a later time than its end.
 	var end atomic.Pointer[time.Time] // of do of the first transaction, by this program's clock
 	has, second := make(chan struct{}), make(chan error, 1)
 	go func() {

@@ -41,6 +41,8 @@ func through(t *testing.T, address string, open func(t *testing.T, address strin
 	if err := l.add(t.Context()); err != nil {
 		t.Fatalf("Transact: %v", hint(err))
 	}
+
+	// A Database that goes around the relay would pass every test.
 	if r.came.Load() == 0 {
 		t.Fatal("a transaction was made, and the relay has no connection. The Database has to connect to the address that open gets, and to no other one")
 	}
@@ -77,6 +79,8 @@ func (l *line) lostReplies() {
 	const most = 100
 	for n := 1; n <= most; n++ {
 		before := l.number()
+
+		// The reply is lost together with its connection, when the server has done its part.
 		lost := l.relay.lose(n)
 		ctx, stop := context.WithTimeout(l.Context(), soon)
 		err := l.add(ctx)
@@ -90,6 +94,7 @@ func (l *line) lostReplies() {
 				"So neither Transact nor the client library may repeat it: Transact has to return an error. Then the Store finds out", n, after-before)
 		}
 
+		// A promise that was given must be kept, although a reply was lost.
 		if err == nil && after == before {
 			l.Fatalf("reply %d of a transaction was lost with its connection. Transact returned nil, and nothing is saved", n)
 		}
@@ -108,6 +113,8 @@ func (l *line) again(n int) {
 	defer stop()
 
 	var err error
+
+	// The connection has to be made anew, which may take some tries.
 	for ctx.Err() == nil {
 		if err = l.add(ctx); err == nil {
 			return
@@ -127,6 +134,8 @@ func (l *line) frozen() {
 	go func() { done <- l.add(ctx) }()
 
 	const most = 5 * time.Second // after that the Store has given up Transact
+
+	// Count pauses and not time: a machine that stops the program stops the pauses, too.
 	for range pauses(most) {
 		select {
 		case err := <-done:

@@ -42,6 +42,8 @@ func (g *group) cancelled() {
 	for i := range tries {
 		ctx, stop := context.WithCancel(g.Context())
 		var end *time.Timer
+
+		// Contexts end at any time of a transaction, so that each trip is cut off at some time.
 		if i > 2 { // the first have made connections
 			end = time.AfterFunc(time.Duration(rand.Int64N(int64(took)*5/4+1)), stop)
 		}
@@ -81,6 +83,7 @@ func (g *group) cancelled() {
 			continue
 		}
 
+		// A transaction that returned nil is saved, and may have been followed by others that returned errors.
 		saved++
 		if g.number(keys) < number {
 			g.Fatalf("Transact returned nil, and the rows have number %d though the transaction put %d: if the context ends before it is known that all is saved, Transact has to return an error", g.number(keys), number)
@@ -108,6 +111,7 @@ func (g *group) number(keys []string) (n uint64) {
 // standstill: a program that stands still in a transaction does not keep others out for long. When it goes on, it saves nothing
 // that takes no notice of what others have saved meanwhile. Freeze and thaw are called when it stands still, and before it goes on.
 func (g *group) standstill(freeze, thaw func()) {
+	// The first transaction stands still in do, until the others have gone on without it.
 	stands, goOn := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(goOn) })
 	defer release()
@@ -145,6 +149,7 @@ func (g *group) standstill(freeze, thaw func()) {
 		g.Fatalf("a program stood still in a transaction, and kept all others out for %v. Their Transact did not return when its context ended: does it wait for a lock in the memory of the program, or for the database without ctx?", 2*soon)
 	}
 
+	// Now the first transaction goes on, and finds that the world has changed.
 	thaw()
 	release()
 

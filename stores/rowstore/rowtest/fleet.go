@@ -15,12 +15,14 @@ func (s *suite) fleet(t *testing.T) {
 	const nodes, callers, n = 3, 8, 20
 	const per, length = 100 * time.Millisecond, time.Second
 	o := s.with
+
 	o.Name = rand.Text()
 	charge := store.Charge{Budget: store.Budget{Policy: "fleet", Key: [16]byte{1}}, Limit: store.SlidingWindow(n, per), Cost: 1}
 	var mu sync.Mutex
 	var marks []int64
 	var all sync.WaitGroup
 
+	// Callers of all nodes use the budget at once, each node with a store of its own.
 	end := time.Now().Add(length)
 	for range nodes {
 		st := s.store(t, s.open(t), o)
@@ -47,6 +49,7 @@ func (s *suite) fleet(t *testing.T) {
 		return
 	}
 
+	// In any window there are at most as many starts as the limit allows, whichever node booked them.
 	slices.Sort(marks)
 	for i := n; i < len(marks); i++ {
 		if marks[i]-marks[i-n] <= per.Microseconds() {

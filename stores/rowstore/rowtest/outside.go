@@ -27,6 +27,8 @@ func newOutside(t *testing.T, db rowstore.Database) rowstore.Database {
 	var last atomic.Pointer[error]
 	o := &outside{db, make(chan *bridge), func(err error) { last.Store(&err) }}
 	ended := make(chan struct{})
+
+	// What the Database said last explains most failures.
 	t.Cleanup(func() {
 		close(ended)
 		if err := last.Load(); t.Failed() && err != nil {
@@ -73,6 +75,8 @@ func (o *outside) call(ctx context.Context, do func(rowstore.Tx) error, f func(c
 	b.outside(func() {
 		out, stop := context.WithCancelCause(context.Background())
 		defer stop(nil)
+
+		// The context belongs to the bubble, so a second one outside follows it.
 		var ends func() bool
 		b.inside(func() {
 			if ctx.Err() != nil {

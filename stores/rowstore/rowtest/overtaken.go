@@ -12,6 +12,7 @@ import (
 // overtakes saves a transaction of the other program while one of this program is in do. It returns false if the
 // Database locks, so that its transaction has to wait, or if the machine is busy.
 func (g *group) overtakes(key, value string, keep time.Duration) bool {
+	// Without a lock the other program is saved at once. With a lock it waits, and gives up.
 	ctx, stop := context.WithTimeout(g.Context(), time.Second/4)
 	done := make(chan error, 1)
 	go func() { // a Database that ignores ctx must not keep the caller waiting, who has the lock
@@ -50,6 +51,7 @@ func (g *group) overtakenIn(in string, more bool) {
 			return err
 		}
 
+		// The other program is saved between the Get and the end of do.
 		overtook = g.overtakes(in+"a", "other", time.Hour)
 		tx.Put(b, []byte("first"), time.Hour)
 		tx.Put(once, []byte("first"), time.Hour)
@@ -88,6 +90,7 @@ func (g *group) removed() {
 			return err
 		}
 
+		// The other program saves until the Database has removed the row, and then puts it anew.
 		for end := time.Now().Add(5 * time.Second / 2); calls == 1 && !gone && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 			if !g.overtakes("other", "other", time.Hour) { // it locks
 				break
@@ -133,6 +136,7 @@ func (g *group) returns() {
 			first = false
 			stop()
 
+			// If Transact returns now, it has not waited for do.
 			select {
 			case <-returned:
 				ended <- false
@@ -195,6 +199,7 @@ func (g *group) waits() {
 		locks = true
 		stop()
 
+		// Count the pauses since the context has ended: do of the other transaction must not be called late.
 		for range 2 * late {
 			if len(second) > 0 {
 				break

@@ -28,6 +28,7 @@ func newRelay(t *testing.T, server string) *relay {
 
 	r := &relay{listener: l, server: server, gate: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	close(r.gate)
+
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -73,6 +74,7 @@ func (r *relay) serve(client net.Conn) {
 	both.Go(func() { r.pass(client, server, func() bool { return false }) })
 	both.Go(func() { r.pass(server, client, func() bool { return r.left.Add(-1) == 0 }) })
 	both.Wait()
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
@@ -92,6 +94,7 @@ func (r *relay) pass(from, to net.Conn, lose func() bool) {
 			return
 		}
 
+		// A frozen relay has read the bytes, and passes them on later.
 		r.mu.Lock()
 		gate := r.gate
 		r.mu.Unlock()

@@ -20,6 +20,7 @@ func (g *group) rows() {
 		return nil
 	}, g.key("small"))
 
+	// One key is unknown, so a Database that leaves out missing rows gives the wrong order.
 	values := g.get(g.key("small"), g.key("none"), g.key("large"))
 	if values[1] != nil {
 		g.Errorf("Get of a row that does not exist returned %d bytes that are not nil", len(values[1]))
@@ -75,6 +76,7 @@ func (g *group) names() {
 		return nil
 	}, keys...)
 
+	// Values come in the order of the keys that were asked for, and not in the order of the table.
 	slices.Reverse(keys)
 	for i, v := range g.get(keys...) {
 		if string(v) != keys[i] {

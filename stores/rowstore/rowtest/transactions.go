@@ -87,6 +87,7 @@ func (g *group) order(oneClock bool) {
 		}
 	}
 
+	// Without a clock for all, the times of programs need not be in order.
 	for i := uint64(2); oneClock && i <= callers*each; i++ {
 		if seen[i].Before(seen[i-1]) {
 			g.Fatalf("transaction %d was at %v, and the transaction before it %v later. Is the clock read before the group is locked or, without a lock, before the rows are read? "+

@@ -95,6 +95,8 @@ local function step(r, now, shift, asleep, u)
   open(r)
   touch(r, 1)
   local F, L, few, reach = r.F, r.L, 0, r.size
+
+  -- In a fixed window, entries up to few are in windows that are over.
   if u.boundaries then
     few = after(r, window(u, r.seen) or r.seen - r.span) - 1
     reach = shift < 0 and -shift <= STALL and few or reach

@@ -83,6 +83,8 @@ local decided, recorded, _ = 0, 0
 if record then
   _, decided, _, recorded = struct.unpack('<dddd', record)
 end
+
+-- If the answer to this call was lost, give it again. If the program has made a later call since, nobody waits for this one.
 if recorded == call then
   return struct.pack('<ddd', DONE, now, decided) .. string.sub(record, 25) -- in the time of then: the clock may have been set
 elseif recorded > call then

@@ -24,6 +24,8 @@ local set, table_of = lanes.set, lanes.table_of
 function lanes.beside(q, class, c, share, weight, own)
   local m = q.many
   local C, F, L, O, W, K, v = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.v[class]
+
+  -- The caller's turn begins at the finish tag of its lane. A lane that was away begins at the virtual time, without credit.
   local self = c and c.index or #C + 1
   local begin = not c and lanes.bid(q, class, share) or (c.finish > v or L[self] > 0) and c.finish or v
   local tag, sum = begin + floor(own * UNIT / weight), 0
@@ -31,6 +33,8 @@ function lanes.beside(q, class, c, share, weight, own)
     if C[i] == class and i ~= self then
       sum = sum + O[i]
       local f = F[i]
+
+      -- Of lanes with the same tag, the earlier column goes first.
       if L[i] > 0 and (f < tag or f == tag and i < self) then
         local turns = (tag - f) * W[i] / (UNIT * K[i])
         sum = sum + min(L[i], (i < self and floor(turns) + 1 or ceil(turns)) * K[i])
@@ -83,6 +87,8 @@ end
 function lanes.leave(q, c, w, s, was, starts)
   local cost = s.each
   local dealt = w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket))
+
+  -- Waiters of a round belong to shares with known tags, which get the charge back.
   if not starts and was > 0 and lanes.is_round(c) then
     lanes.give_back(q, c.class, s.share, s.weight, cost)
   elseif not starts then
@@ -91,6 +97,8 @@ function lanes.leave(q, c, w, s, was, starts)
     end
   elseif w.ticket ~= FRONT and (w.state == queue.WAITS or w.state == queue.COUNTED) then
     local standing = max(0, dealt + was - cost) -- what was dealt and has not lapsed
+
+    -- What lapsed was given back to the lane, so a start is charged for it again.
     if standing < cost then
       deal(q.many, c, cost - standing)
     end
@@ -99,6 +107,7 @@ end
 
 -- refund takes back the charge for a start.
 function lanes.refund(q, c, cost)
+  -- A refund is no credit: it takes no tag below the virtual time.
   c.finish = max(min(c.finish, q.many.v[c.class]), c.finish - floor(cost * UNIT / c.weight))
   q.many.finish[c.index] = c.finish
 end
@@ -146,9 +155,13 @@ end
 -- Where there is much room for a few lanes, more is dealt at once, and to a lane whose waiters did not come its step, once.
 local function offer(q, m, class, amount, active)
   local C, F, L, O, W, P = m.class, m.finish, m.left, m.offered, m.weight, m.step
+
+  -- At least a quarter of an even part is dealt at once, so that much room takes few rounds of this loop.
   local least, start = floor(amount / (4 * active)), m.v[class]
   while amount > 0 do
     local first, tag, next_tag, size = {}, math.huge, math.huge, 0
+
+    -- Collect the lanes with the least tag, and find the tag that comes next.
     for i = 1, #C do
       if L[i] > 0 and C[i] == class and (P[i] == 0 or O[i] == 0) then
         local f = F[i]
@@ -167,11 +180,14 @@ local function offer(q, m, class, amount, active)
       break
     end
 
+    -- A lane that is alone with its tag is dealt on until it reaches the next tag.
     local most = size == 1 and min(amount, ceil((next_tag - tag) * W[first[1]] / UNIT)) or 0
     for k = 1, size do
       local c = amount > 0 and table_of(m, first[k])
       if c then
         local passed = move(c, max(c.cost, least, most, c.step))
+
+        -- A lane whose cut passes nothing takes a unit, too, or the loop would not end.
         c.offered, c.since, amount = c.offered + passed, now, amount - max(passed, 1)
         start = tag + floor(max(0, passed - c.cost) * UNIT / c.weight)
         c.finish = c.finish + floor(passed * UNIT / c.weight)
@@ -221,6 +237,8 @@ function lanes.call(r, u, q, class, now, taken)
         since = near and since or now
       end
       S[i] = since
+
+      -- A table that is open must say the same as the columns.
       local c = m.open[i]
       if c then
         c.since, c.holds = since, H[i]
@@ -290,6 +308,7 @@ function lanes.turns(q, u, now)
   local C, L, O, W = m.class, m.left, m.offered, m.weight
   local before = 0
   for class = 1, CLASSES do
+    -- All waiters of higher classes stand before this class.
     local all, rest, offered, weights = before + m.sum[class], 0, 0, 0
     for i = 1, m.sum[class] > 0 and #C or 0 do
       if C[i] == class and (L[i] > 0 or O[i] > 0) then
@@ -297,6 +316,7 @@ function lanes.turns(q, u, now)
       end
     end
 
+    -- Only the turns of the first and the last waiter without an offer are computed: the others lie evenly between.
     local reserve, from, to, least = min(q[class].reserve, u.n - 1), 0, 0, all - rest + 1
     if rest > 0 then
       from, to = turn.at(u, reserve, now, 1, least) - now, turn.at(u, reserve, now, 1, all) - now

@@ -165,6 +165,8 @@ function bound(r)
 
   local F, L = r.F, r.L
   local tail = L[r.size] - r.span
+
+  -- Any pair before the tail is better than a pair in it. Otherwise the narrowest pair is best: joined, it closes the least room.
   repeat
     local best, width, in_tail
     for i = 1, r.size - 1 do
@@ -329,6 +331,8 @@ function remove(r, t, s)
 
   local first, last, all, unit = r.F[i], r.L[i], r.N[i], s.rule.unit
   local rest = max(0, all - s.cost)
+
+  -- The entry keeps its width if starts remain that can be anywhere in it.
   if rest > 0 and (unit == 0 or overfull(first, last, all, unit)) then
     r.N[i] = rest
     touch(r, i)
@@ -338,6 +342,8 @@ function remove(r, t, s)
 
   delete(r, i)
   r.total = r.total - all
+
+  -- A block of a leaky bucket has the time of each unit, so the start leaves a gap in it.
   if unit > 0 then
     split(r, first, last, rest, t, s)
   end

@@ -55,6 +55,7 @@ end
 for i = 3, #v, 4 do
   local name, heard, divisor, knew = v[i], v[i + 1], v[i + 2], v[i + 3]
   if name == me then
+    -- A heartbeat that is too late changes nothing: the node stays as it was.
     if not counts then
       mine = {name, heard, divisor, knew}
     end
@@ -80,6 +81,8 @@ if age < DEAD then
 end
 
 local divisor = 0
+
+-- What suspected nodes may use stays free, and the rest is divided. The small number is for errors of rounding.
 if shares < 1 - 1e-9 then
   divisor = max(least, ceil(beating / (1 - shares) - 1e-9))
 end

@@ -61,6 +61,7 @@ local function set(m, c)
   m.finish[i], m.left[i], m.offered[i], m.since[i], m.holds[i], m.step[i] = c.finish, left(c), c.offered, c.since, c.holds, c.step
   m.flags[i] = (c.told < c.cut and NEWS or 0) + (#c.holes > 0 and HOLES or 0)
 end
+
 function lanes.settle(q, c)
   local m, i = q.many, c.index
   local before = m.left[i] + m.offered[i]
@@ -77,6 +78,7 @@ local function push(m, c, class, share)
   m.sum[class] = m.sum[class] + m.left[i] + m.offered[i]
   return c
 end
+
 local function empty(base)
   local m = {base = base, v = {0, 0, 0}, known = '', passed = {0, 0, 0}, rounds = 0, more = 0, sum = {0, 0, 0}, rest = {}, open = {}, found = {{}, {}, {}}, served = {}}
   for _, name in ipairs(COLUMNS) do
@@ -84,6 +86,7 @@ local function empty(base)
   end
   return m
 end
+
 -- begin gives a line lanes.
 function lanes.begin(q)
   local m = empty(1)
@@ -92,6 +95,7 @@ function lanes.begin(q)
     push(m, q[k], k, 0)
   end
 end
+
 -- numbers_of returns the numbers of a text.
 local function numbers_of(text)
   local v = {cmsgpack.unpack(text)}
@@ -104,6 +108,7 @@ local function numbers_of(text)
   end
   return v
 end
+
 -- table_of returns the table of the lane at an index.
 local function table_of(m, i)
   local c = m.open[i]
@@ -111,11 +116,13 @@ local function table_of(m, i)
     return c
   end
 
+  -- A text that is broken costs the lane its holes: the lane goes on with what the columns say.
   local sound, v = pcall(numbers_of, m.rest[i])
   if not sound then
     v = {m.base + m.left[i], 0, 0}
   end
 
+  -- Holes are stored by their distances from the last ticket, which are short numbers.
   local joined, gone, holes = v[1], 0, {}
   for h = 4, #v, 3 do
     holes[#holes + 1] = {joined - v[h], joined - v[h + 1], v[h + 2]}
@@ -129,6 +136,7 @@ local function table_of(m, i)
   m.open[i], m.rest[i] = c, false
   return c
 end
+
 -- text_of returns the rest of a table.
 local function text_of(c)
   local v = {c.joined, c.round, c.joined - c.lapsed}
@@ -138,10 +146,13 @@ local function text_of(c)
   end
   return cmsgpack.pack(unpack(v))
 end
+
 -- read makes a line of its stored form.
 function lanes.read(r, v)
   local q, m, columns = {id = v[2], began = v[3]}, empty(v[4]), v[6]
   local size = #v[7]
+
+  -- Stored text can be anything, so all is checked that other functions rely on.
   assert(size >= CLASSES and size <= MOST_LANES + CLASSES * (1 + MOST_ROUNDS + SPARE_ROUNDS) and #columns == #COLUMNS)
   for _, x in ipairs({v[2], v[3], v[4]}) do
     assert(x % 1 == 0 and x <= MAX_NUMBER and x >= -MAX_NUMBER)
@@ -152,6 +163,8 @@ function lanes.read(r, v)
     assert(#column == size)
     for i = 1, size do
       local x = column[i]
+
+      -- A text in place of a number fails here, too.
       if x % 1 ~= 0 or x > MAX_NUMBER or x < -MAX_NUMBER then
         error('no number of a lane')
       end
@@ -171,6 +184,8 @@ function lanes.read(r, v)
   for i = 1, size do
     local class, since = m.class[i], m.since[i]
     m.sum[class] = m.sum[class] + m.left[i] + m.offered[i]
+
+    -- Times are stored as distances from the begin of the line.
     m.since[i] = since > 0 and v[3] + since or 0
     assert(m.weight[i] >= 1 and m.cost[i] >= 1 and m.left[i] >= 0 and m.offered[i] >= 0)
   end
@@ -186,6 +201,7 @@ function lanes.read(r, v)
 
   return q
 end
+
 -- is_idle reports whether the lane at an index can be forgotten.
 local function is_idle(m, i)
   local class = m.class[i]
@@ -215,6 +231,7 @@ local function text(q, m)
   for i = 1, #L do -- most often no lane is forgotten, and the columns stay as they are
     local idle = L[i] <= 0 and O[i] <= 0 and is_idle(m, i)
     if idle then
+      -- Callers may still have tickets of this lane, so tickets of a new lane are above all of them.
       m.base = max(m.base, table_of(m, i).joined)
       kept = kept or every(i - 1)
     elseif kept then
@@ -226,6 +243,8 @@ local function text(q, m)
   local columns, began, finish, since, rest, list, limits = {}, q.began, {}, {}, {}, {}, {}
   for j = 1, #kept do
     local i = kept[j]
+
+    -- Tags are stored as distances from the virtual time, and so stay small.
     finish[j] = F[i] - m.v[m.class[i]]
     since[j] = S[i] > 0 and max(1, S[i] - began) or 0
     rest[j], list[j] = m.rest[i] or text_of(m.open[i]), served.of(m, i)
@@ -235,6 +254,7 @@ local function text(q, m)
     columns[k] = #kept == #L and m[name] or pick(m[name], kept)
   end
 
+  -- These two columns are stored as distances, not as they are.
   columns[5], columns[8] = finish, since
   for k = 1, CLASSES do
     limits[2 * k - 1], limits[2 * k] = q[k].reserve, q[k].horizon
@@ -281,6 +301,7 @@ function lanes.find(q, class, share)
     return q[class]
   end
 
+  -- A call asks for few shares, and several times for each.
   local known = m.found[class][share]
   if not known then
     local C, S = m.class, m.share
@@ -300,6 +321,8 @@ end
 local function find_known(m, class, share)
   local name = struct.pack('>I3', (share % 4194304) * 4 + class)
   local at = string.find(m.known, name, 1, true)
+
+  -- Each known tag takes eight bytes. A match that begins in the middle is an accident.
   while at and at % 8 ~= 1 do
     at = string.find(m.known, name, at + 1, true)
   end
@@ -317,6 +340,8 @@ function lanes.bid(q, class, share)
   if not at then
     return v
   end
+
+  -- Tags are known modulo MOST_TAG. More than half of it ahead means that the tag is behind.
   local ahead = (struct.unpack('>I5', m.known, at + 3) - floor((m.passed[class] + v) / TAG_PART)) % MOST_TAG
   return ahead < MOST_TAG / 2 and v + ahead * TAG_PART or v
 end
@@ -360,6 +385,8 @@ function lanes.is_round(c) return c.share >= FIRST_ROUND end
 -- otherwise the last round before the tag.
 local function round_for(q, class, tag)
   local m, before, after, count, used = q.many, nil, nil, 0, {}
+
+  -- Find the last round up to the tag, and the first round behind it.
   for i = CLASSES + 1, #m.share do
     local share = m.share[i]
     if share >= FIRST_ROUND and m.class[i] == class then
@@ -373,6 +400,7 @@ local function round_for(q, class, tag)
     end
   end
 
+  -- With enough rounds a caller shares one. The spare rounds are for callers whose turn comes before all rounds.
   local near = before or after
   if near and (m.finish[near] == tag or count >= MOST_ROUNDS and before or count >= MOST_ROUNDS + SPARE_ROUNDS) then
     return table_of(m, near)
@@ -430,12 +458,14 @@ function lanes.join(q, class, share, weight, cost)
     local own = left(c) > 0 and c.weight or 0
     c.weight = max(1, min(own + weight, #m.known / 8 * weight))
   else
+    -- A lane without waiters has no credit from the time when it was away.
     if left(c) <= 0 then
       c.finish = max(c.finish, m.v[class])
     end
     c.weight = weight
   end
 
+  -- The least cost is how much the lane is dealt in a turn: see deals.lua.
   c.cost = left(c) > 0 and min(c.cost, cost) or cost
   m.weight[c.index], m.cost[c.index] = c.weight, c.cost
   return c

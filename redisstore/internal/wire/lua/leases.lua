@@ -130,10 +130,13 @@ local function report(slots, id, seed)
 
   check_generation(slots, generation, writes, seed)
   newest = max(newest, last, slots.last)
+
+  -- This report takes the place of the last one. Which of the waiters were called is known here alone.
   local called = {}
   for i = #slots.nodes, 1, -1 do
     local old = slots.nodes[i]
     if old.id == id then
+      -- A later report came before, so this one is a late copy.
       if old.number > m.number then
         return false
       end
@@ -190,6 +193,7 @@ local function save_slots(slots)
   end
 
   for _, m in ipairs(slots.nodes) do
+    -- A node that neither holds slots nor waits needs no part of the record.
     if m.held > 0 or #m.line > 0 then
       local k = #v
       v[k + 1], v[k + 2], v[k + 3], v[k + 4], v[k + 5] = m.id, m.number, m.held, m.grace and -m.left or m.left, #m.line

@@ -44,11 +44,14 @@ local function held_by(list, want, from)
   local least, by = from, 0
   for _, s in ipairs(list) do
     if not s.shadow then
+      -- Room is offered once in a call, before its first caller looks at the line.
       if not s.row.called then
         s.row.called = true
         queue.call(s.row, s.rule, now)
       end
       local w, q, c = ticket_of(want, s)
+
+      -- A ticket says who stands before the caller. After a start that was given up, only higher classes do; before a newcomer all do.
       local ahead = 0
       if w then
         ahead = queue.ahead(q, want.class, c, w.ticket)
@@ -80,9 +83,13 @@ local function held_by(list, want, from)
         t = max(t, c.furthest or 0) -- none starts, or is told to come, before one of this call that goes first
       end
       local far = t - from > want.horizon
+
+      -- It had its turn in this row: a start beyond the horizon is for one caller at a time, whose start is the pin.
       if far and w and w.state == PASSED then
         far = s.row.pin > from + want.horizon
       end
+
+      -- Of several lines, the caller stands in the line with the latest turn.
       if (ahead > 0 or far) and not (turn_at and turn_at >= t) then
         held, turn_at = s, t
       end
@@ -106,6 +113,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     callers, t_last = 1, turn_at -- the others are asked one by one
   end
 
+  -- The caller waits in the line of s now, so offers in its other lines go to other waiters.
   for _, o in ipairs(list) do
     local w, q, c = ticket_of(want, o)
     if w and o ~= s and w.ticket < c.cut then
@@ -113,6 +121,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     end
   end
 
+  -- A caller that had a start goes to the front. A new caller gets the next ticket of its lane.
   local w, q, c = ticket_of(want, s)
   if not w then
     w = {state = WAITS, round = 0}
@@ -137,6 +146,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   end
 
   if w.ticket < c.cut then
+    -- Room for a large cost comes together slowly, so the offer must not lapse meanwhile.
     if s.each > 1 then
       queue.hold(q, c, now, min(max(ASK_LEAST, floor((turn_at - now) / 2)), ASK_LAST))
     end
@@ -165,6 +175,7 @@ function quit(list, want, starts, many)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
     if w then
+      -- A waiter that had its turn, or stands in front, was counted before.
       if q.many and starts and w.state ~= HAD and w.ticket ~= FRONT then
         served_of().count(q, want.class, c.share, s.each)
       end
@@ -224,6 +235,8 @@ end
 -- no earlier than least, which the charge by set.
 local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, by)
   local t, held, paused = turn_at, s.index, s.row.paused > s.from and s.row.paused or 0
+
+  -- A caller that waits for any time is not refused, and needs no later bound.
   if max_wait < MAX_NUMBER and #list + #claims > 1 then
     local from, gate = s.from, nil
     if #claims > 0 then
@@ -261,6 +274,7 @@ function stand(list, want, claims, callers, arrival, from, max_wait)
     return 0, need, least, by
   end
 
+  -- The line for a start comes first: the caller leaves the line for slots.
   if #claims > 0 and arrival > 0 then
     leave_line(claims, arrival)
   end

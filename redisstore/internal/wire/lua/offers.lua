@@ -29,6 +29,8 @@ end
 -- left long ago would count among the last that came, and the cut would pass tickets that are gone as if their owners waited.
 local function hole(c, ticket, cost)
   local from, to, H, i = ticket, min(ticket + cost, c.joined), c.holes, 1
+
+  -- Find the ranges that overlap the ticket: all of them become one range.
   while H[i] and H[i][2] <= from do
     i = i + 1
   end
@@ -103,6 +105,7 @@ local function take_out(c, w, cost)
     end
   end
 
+  -- The sum is known. What is above it was guessed, and is taken from the offers first, then from the ranges with holes.
   local more = max(0, left(c) + c.offered - there)
   local lost = min(more, c.offered)
   c.offered, more = c.offered - lost, more - lost
@@ -133,6 +136,7 @@ function queue.leave(q, c, w, s, starts)
     c.step, c.holds, c.since = 0, 0, now -- they take what they are offered
   end
 
+  -- All waiters have offers, so no ticket behind the cut is left to tell apart.
   if left(c) <= 0 then
     c.cut, c.holes = c.joined, {}
   end
@@ -170,6 +174,7 @@ function queue.free(r)
     lanes_of().free(q)
   end
 
+  -- In a line with shares, lanes.free has done the same for each lane.
   for k = 1, q.many and 0 or CLASSES do
     local c = q[k]
     if c.told < c.cut and not q.freed then
@@ -186,10 +191,13 @@ local function move(c, amount)
   local passed, H = 0, c.holes
   while passed < amount and c.cut < c.joined do
     local h = H[1]
+
+    -- Before the next range, each ticket is of a waiter.
     if not h or c.cut < h[1] then
       local stop = min(h and h[1] or c.joined, c.cut + amount - passed)
       passed, c.cut = passed + stop - c.cut, stop
     else
+      -- In a range, some tickets are of waiters. The cut passes the same part of the range as of its waiters.
       local size = h[2] - c.cut
       local live = size - min(h[3], size)
       if live <= amount - passed then
@@ -230,6 +238,8 @@ function queue.call(r, u, now)
       end
     elseif left(c) > 0 or c.offered > 0 then
       local reserve = min(c.reserve, u.n - 1)
+
+      -- Room within a third of the horizon is near: waiters that were told should come now.
       local near = turn.units(u, reserve, now + floor(c.horizon / 3)) > 0 and now > c.holds
       local amount = turn.units(u, reserve, now + c.horizon) - taken - c.offered
       if near then
@@ -246,6 +256,8 @@ function queue.call(r, u, now)
       end
       if lapses and near then
         queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
+
+        -- The step doubles, so that a line whose first waiters are gone is passed in few lapses.
         c.step = max(2 * c.step, c.offered)
         amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now
         c.round, c.lapsed = now, c.cut
@@ -255,6 +267,8 @@ function queue.call(r, u, now)
       end
       hurry = hurry or near
       taken = taken + c.offered
+
+      -- Lower classes are offered nothing before all of this class are.
       if left(c) > 0 then
         break
       end
@@ -281,6 +295,7 @@ function queue.turns(r, u, now)
   for k = 1, CLASSES do
     local waits, reserve = left(q[k]), min(q[k].reserve, u.n - 1)
     if waits > 0 then
+      -- Waiters with an offer stand before all that have none.
       local all = queue.waiting(q, k)
       first[k], last[k] = turn.at(u, reserve, now, 1, all - waits + 1) - now, turn.at(u, reserve, now, 1, all) - now
     end

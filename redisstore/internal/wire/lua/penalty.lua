@@ -143,6 +143,7 @@ local function used(r, mark, u)
   for i = 1, r.size do
     local first, last, n = r.F[i], r.L[i], r.N[i]
     if last >= since and first <= mark then
+      -- Of an entry that reaches beyond the mark, the part up to the mark counts.
       if last > mark then
         n = ceil(n * ((mark - first + 1) / (last - first + 1)))
       end

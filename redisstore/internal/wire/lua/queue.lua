@@ -51,6 +51,7 @@ local function read_queue(r)
     return lanes_of().read(r, v)
   end
 
+  -- Stored text can be anything, so all is checked that other functions rely on.
   for _, x in ipairs(v) do
     if x % 1 ~= 0 or x > MAX_NUMBER or x < -MAX_NUMBER then
       error('no number of a line')
@@ -181,6 +182,7 @@ function queue.ahead(q, class, c, ticket)
 
   local own = ticket - c.cut
   for _, h in ipairs(c.holes) do
+    -- In a range with holes, the part before the ticket has its share of the tickets that are gone.
     local from, to = max(h[1], c.cut), min(h[2], ticket)
     if from < to then
       own = own - floor(h[3] * (to - from) / (h[2] - h[1]))
@@ -242,6 +244,8 @@ function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, se
   end
 
   local c = q[class]
+
+  -- With shares the callers stand in a lane. A round takes one caller at a time.
   if share ~= 0 or q.many then
     c = lanes_of().join(q, class, share, weight, cost)
     many = lanes_of().is_round(c) and 1 or many

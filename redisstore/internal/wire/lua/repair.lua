@@ -50,6 +50,8 @@ end
 -- generations returns {name, count} of each generation that x, a row or a history, names, the youngest first, and by each name its count.
 local function generations(x)
   local all, counts, text, at, stop = {}, {}, frame, x.list, nil
+
+  -- The names of a history stand in the frame, and those in a row have a text of their own.
   if x.list then
     stop = at + PAIR * x.more
   else

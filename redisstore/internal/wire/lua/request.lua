@@ -43,6 +43,7 @@ for _ = 1, rule_count do
         return struct.pack('<ddd', needs, now, now)
       end
 
+      -- The first rule of a row repairs it: from then on the row knows what the program knows.
       if not rule_of[key] then
         repair(r, u, now, seed)
         if is_to_be_closed(r) then
@@ -88,6 +89,8 @@ end
 -- more are needed.
 local function find(list, from, t, held)
   local paused, still, k, size = 0, 0, 1, #list
+
+  -- The charge that has set t knows already that it has room then, so the next one is asked first.
   for i, s in ipairs(list) do
     if s.index == held then
       k, paused = i % size + 1, s.row.paused > from and s.row.paused or 0

@@ -180,6 +180,7 @@ end
 
 -- save writes the row with a line, which is '' if there is none, and an expiry after which nothing in it can matter.
 local function save(r, line)
+  -- A line lies between the head and the entries, so a row with a line is written as a whole.
   if line ~= '' or r.lined > 0 or r.size > MAX_ENTRIES then
     open(r)
   end
@@ -213,6 +214,7 @@ local function save(r, line)
     r.expires = stop + IDLE
   end
 
+  -- Of a closed row only the head has changed. It is written in its place.
   if not r.F then
     redis.call('SETRANGE', r.key, '0', head(r))
   end

@@ -55,6 +55,8 @@ local function window_ramp(s, u)
     while k > 1 and i <= ramp.size and ramp.F[i] <= begin do
       i, last = i + 1, max(begin, ramp.L[i])
     end
+
+    -- All but the share of this step, rounded up, so that each step has room for one start at least.
     insert(ramp, i, begin, last, u.cap - ceil(u.cap / part))
     local _, stop = window(u, begin)
     begin = stop
@@ -125,6 +127,8 @@ do
 -- span can touch the whole run.
 local function sliding(s, t)
   local r, span, room = s.row, s.span, s.room
+
+  -- All entries together leave room.
   if r.total <= room then
     return t
   end
@@ -134,14 +138,19 @@ local function sliding(s, t)
   local i, j, sum = s.i, s.j, s.sum
   while i <= size do
     if L[i] + span > t then
+      -- From entry i on, find the shortest run that leaves no room.
       while j <= size and sum <= room do
         sum = sum + N[j]
         j = j + 1
       end
       local far = F[max(j - 1, 1)] -- the ramp of a short step may have no room for the cost at all
+
+      -- There is no such run, or the start and its spread are so far before its last entry that no window holds both.
       if sum <= room or t + s.spread + span <= far then
         break
       end
+
+      -- The run forbids starts only if one window can touch all of it.
       if far - L[i] < span then
         t = L[i] + span
       end
@@ -174,6 +183,8 @@ local function aligned(s, t)
         return t
       end
       open(r)
+
+      -- Later questions are about later starts, so the entries before this window are not looked at again.
       while s.i <= r.size and r.L[s.i] < start do
         s.i = s.i + 1
       end
@@ -206,6 +217,7 @@ function paced(s, t)
   while s.i <= r.size do
     local stop = block_end(r, s.i, unit + pad, s.n)
     if stop > t then
+      -- The gap before this entry is long enough.
       if t + s.length + s.cost * pad + unit <= r.F[s.i] then
         break
       end
@@ -242,6 +254,8 @@ local function room(s, t)
 
   t, need = look(s, behind_probe(s.row, t))
   local stop = ramp_end(s.rule, s.row)
+
+  -- The limit and the slow start move the start on by turns, until both have room or the slow start is over.
   while t and t < stop do
     s.ramp = s.ramp or search_for(ramped(s, s.row))
     local start = booked[s.ramp.rule.kind](s.ramp, t)
@@ -267,6 +281,8 @@ do
 local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
   local q = r.queue
+
+  -- At the charge's own pace, such a limit is used up in less than half of its window.
   local long = 2 * s.pace * n < span
   s.part, s.fits = 0, 1
   if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= BUSY_SPANS * span)) then
@@ -274,6 +290,8 @@ local function even(s, t)
   end
 
   open(r)
+
+  -- The next start will be behind the last booked one, so the use of the window is measured there.
   local used = min(later(r, max(t, latest(r)) - span), n)
   local steady = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and r.paused == 0
   local part = steady and ceil(span / WINDOW_PARTS) or 0
@@ -300,6 +318,8 @@ local function clear(s, t)
   open(r)
   local F, L, N = r.F, r.L, r.N
   local length, behind = max(s.spread + s.gap, apart), part > 0 and 1 or apart
+
+  -- Starts that have come need no distance any more.
   local k = s.k or after(r, r.seen + 1)
   if part > 0 then
     t = align(s, t, apart)
@@ -310,6 +330,7 @@ local function clear(s, t)
     local stop = alone and F[k] + part or L[k] + behind
     local shared = alone and F[k] == t and N[k] + s.cost <= s.fits * s.cost
     if stop > t and not shared then
+      -- The gap before this entry is long enough.
       if t + length <= F[k] then
         break
       end
@@ -329,6 +350,7 @@ end
 -- than it asked to.
 function sliding_paced(s, t)
   if not s.wait then
+    -- Only a start that has to wait keeps a pace, so ask first what the limit alone allows.
     local gap, part = s.gap, s.part
     s.wait = room(s, max(s.from, s.row.paused, s.row.opens, s.tail, s.back))
     s.gap = s.pace > 0 and s.wait > s.from and even(s, s.wait) or 0
@@ -341,6 +363,8 @@ function sliding_paced(s, t)
   if s.pace == 0 or s.wait == s.from then
     return t
   end
+
+  -- Each answer is a lower bound: go on until the limit has room at a moment that is clear.
   while true do
     local free = clear(s, t)
     if free == t then

@@ -46,6 +46,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     least, by = from, 0
   end
 
+  -- All callers start at the first moment, if there is room for all.
   if want.together and least == from and together(list, callers, from) then
     t, held, paused = find(list, from, from, 0)
   end
@@ -53,6 +54,8 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   local many = callers
   if t ~= from then
     many, want.together = 1, false
+
+    -- There is not: book for one caller, and search for its cost alone.
     for _, s in ipairs(list) do
       if s.cost ~= s.each then
         weigh(s, s.each)
@@ -69,6 +72,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
       return 0, held
     end
 
+    -- Equal callers that wait, and would share an entry, are booked together.
     if callers > 1 and want.horizon > 0 and t > from then
       many = run(list, claims, callers, t)
     end
@@ -78,6 +82,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     held, paused = gate, from
   end
 
+  -- A start that is still to come takes no slots, so the caller leaves the line for them.
   if #claims > 0 and arrival > 0 and t > now then
     leave_line(claims, arrival)
   end
@@ -88,6 +93,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     return callers
   end
 
+  -- After a loss of data, programs first tell which starts they had: see docs/internals/state-loss.md.
   local opens = all_told(list)
   if opens > now and not want.asks_again then
     answer(FIVE, callers, UNSETTLED, opens, held, paused)
@@ -95,6 +101,8 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   end
 
   local state = BOOKED
+
+  -- Slots are taken for a start now alone: nobody knows how many will be free later.
   if #claims > 0 and t == now then
     local missing, place = acquire(claims, arrival, max_wait > 0, now)
     if missing then
@@ -107,6 +115,8 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   end
 
   answer(FIVE, many, state, t, held, paused)
+
+  -- A shadow holds nobody back: note how late the start would have been, before it is booked there.
   for _, s in ipairs(list) do
     if s.shadow then
       local over, need = earliest(s, t)
@@ -123,6 +133,8 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     s.cost = s.each * many
     book(r, t, s)
     r.count = r.count + (s.rule.peak == 0 and 0 or s.cost)
+
+    -- A search that has set the start alone can go on behind it: see resume.
     s.cost, s.start = s.each, (s.alone == t or #list == 1) and t
   end
 
@@ -148,6 +160,8 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
     if want.horizon > 0 then
       served, need, least, by = stand(list, want, claims, callers, arrival, from, max_wait)
     end
+
+    -- Nobody was put in line or refused, so the first caller has a start.
     if served == 0 and not need then
       want.together = want.together and callers > 1
       served, need = start(list, claims, callers, arrival, from, max_wait, want, least, by)
@@ -225,6 +239,8 @@ local function operate(kind, callers, max_wait, booked, arrival, from, list, cla
       end
     elseif booked > 0 and not is_free(s.rule, s.row) and remove(s.row, booked, s) then
       untail(s.row, booked)
+
+      -- Whoever books again keeps the turn for which its share was charged.
       if kind == CANCEL then
         forgo(s, want.class)
       end
@@ -261,8 +277,12 @@ end
 
 for i = 2, budgets do
   local r = rows[i]
+
+  -- Offers come last, with the room that all operations of this call have left.
   queue.call(r, rule_of[i], now)
   local hurry = queue.tell(r, ARGV[3])
+
+  -- The row is saved behind tell, because it keeps which cuts were published.
   if rule_of[i] and (r.stored or r.size > 0 or r.paused > 0) then
     if r.generation == 0 then
       r.generation = seed

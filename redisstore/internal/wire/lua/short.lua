@@ -18,13 +18,18 @@ do
 local function read_head(key, at, i)
   local from, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
+
+  -- Only the end of this history matters here: the rest is for a repair.
   local size, samples = struct.unpack('<d', frame, list + PAIR * more)
   at, earlier[i] = samples + PAIR * size + 8, ''
 
+  -- A row without a head is new, unless the program knows starts of it.
   if #head ~= HEAD_SIZE then
     return generation == 0 and {struct.unpack(HEAD, string.rep('\0', HEAD_SIZE))} or nil, at
   end
   texts[i] = head
+
+  -- The long way serves lines.
   if struct.unpack('<d', head, 8 * ROW_LINED - 7) ~= 0 then
     return nil, at
   end
@@ -54,11 +59,14 @@ local function drop(key, v, span)
   local raw, at = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT], -1), 0
   repeat
     local stop, _, _, n = cmsgpack.unpack_limit(raw, 3, at)
+
+    -- unpack_limit returns a negative place at the end of the text.
     at = stop < 0 and #raw or stop
     v[ROW_LOST], v[ROW_TOTAL], v[ROW_SIZE] = max(v[ROW_LOST], v[ROW_OLD]), v[ROW_TOTAL] - n, v[ROW_SIZE] - 1
     if v[ROW_SIZE] <= 1 then
       v[ROW_OLD] = v[ROW_LAST]
     else
+      -- Entries are stored as distances, so the end of the next one follows from the end of this.
       local _, gap, width = cmsgpack.unpack_limit(raw, 2, at)
       v[ROW_OLD] = v[ROW_OLD] + gap + width
     end
@@ -83,6 +91,7 @@ local function begin(key, v, n, span)
     return nil
   end
 
+  -- The last entry goes from the head to the text, and the head has a new one.
   local pushed = cmsgpack.pack(v[ROW_FIRST] - v[ROW_BEFORE], v[ROW_LAST] - v[ROW_FIRST], v[ROW_N])
   v[ROW_SIZE], v[ROW_BEFORE], v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = v[ROW_SIZE] + 1, v[ROW_LAST], now, max(now, v[ROW_LAST]), 0
 
@@ -93,6 +102,8 @@ local function begin(key, v, n, span)
   elseif v[ROW_SIZE] > MAX_ENTRIES then
     return false
   end
+
+  -- The bound on the bytes is too high to tell, so ask for the length.
   local bytes = redis.call('STRLEN', key) + #pushed
   if bytes <= MAX_APPENDED then
     return nil, pushed
@@ -111,6 +122,7 @@ local function write(key, v, names, body, pushed, span)
   v[ROW_OLD] = v[ROW_SIZE] == 1 and v[ROW_LAST] or v[ROW_OLD]
   v[ROW_GENERATION] = v[ROW_GENERATION] == 0 and seed or v[ROW_GENERATION]
 
+  -- Most starts leave the key's lifetime as it is: it is longer than the row needs.
   local ms
   if body or v[ROW_TILL] > v[ROW_EXPIRES] then
     v[ROW_EXPIRES] = v[ROW_TILL] + IDLE
@@ -152,6 +164,8 @@ local ruled = 1 -- the index of the last key that has a rule
 for _ = 1, simple and rule_count or 0 do
   local key, many, kind, n, span, _, _, _, _, _, boundaries
   key, many, kind, n, span, _, _, _, _, _, boundaries, at = struct.unpack('<ddddddddddd', frame, at)
+
+  -- Rules come in the order of their keys.
   simple = key == ruled + 1 and kind == SLIDING_WINDOW and boundaries == 0
   ruled = ruled + many
   for i = key, simple and ruled or 0 do

@@ -41,6 +41,7 @@ function set_aside(slots)
     end
   end
 
+  -- Waiters of all nodes go in the order in which they came to the fleet.
   table.sort(line, function(a, b) return a.arrival < b.arrival end)
   for _, w in ipairs(line) do
     if blocks(slots, w) then
@@ -50,6 +51,8 @@ function set_aside(slots)
       w.called, w.fresh = true, true
       slots.taken = slots.taken + w.cost
     end
+
+    -- A waiter that was left out of its node's report could go next, so nobody behind is served before the node has told more.
     if has_unreported(slots, w) then
       return
     end
@@ -168,6 +171,7 @@ function acquire(claims, arrival, patient, now)
     end
   end
 
+  -- A caller stands in one line at a time, and gives back what was set aside for it elsewhere.
   for_each(claims, leave, arrival)
   local stands
   if not missing then
@@ -178,6 +182,7 @@ function acquire(claims, arrival, patient, now)
     stands = line_up(missing, arrival, now)
   end
 
+  -- Slots that the caller gave back, or did not take, go to the next waiters.
   for_each(claims, set_aside)
   return missing and missing.index, stands
 end
@@ -197,6 +202,7 @@ function next_change(slots)
         at(SUSPECTED_AFTER - slots.age)
       end
       for _, m in ipairs(slots.nodes) do
+        -- The places of a silent node end before its lease does.
         if m ~= slots.own then
           at(#m.line > 0 and m.left - LEASE + LINE_LEASE or m.left)
         end
