@@ -79,9 +79,9 @@ func newCheck() *cobra.Command {
 		Example: `  throttle check policies.yaml
   throttle check policies.yaml --strict --nodes 60`,
 		Short: "Check files of policies, and run their tests",
-		Long: `Check reads files of policies, reports all mistakes at once, runs the tests in
-them, and warns of what cannot keep an upstream's limits. It exits with 1 if
-there are mistakes, or tests that fail.`,
+		Long: `Check reads files of policies, reports all mistakes at once, runs the tests of
+the files, and warns of policies that cannot keep an upstream's limits. It exits
+with 1 if there are mistakes, or if tests fail.`,
 		Args: argumentCount(1, manyArguments),
 		RunE: func(c *cobra.Command, files []string) error {
 			all := checkResult{Version: outputVersion, Files: []tally{}, Findings: []finding{}}
@@ -103,8 +103,8 @@ there are mistakes, or tests that fail.`,
 		},
 	}
 
-	c.Flags().IntVar(&nodes, "nodes", 0, "warn of limits that so many nodes cannot share while Redis is away")
-	c.Flags().BoolVar(&strict, "strict", false, "exit with 1 for warnings, too")
+	c.Flags().IntVar(&nodes, "nodes", 0, "warn of limits that this number of nodes cannot share while Redis is away")
+	c.Flags().BoolVar(&strict, "strict", false, "exit with 1 for warnings as well")
 	return c
 }
 

@@ -48,11 +48,11 @@ func newDashboard() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dashboard",
 		Short: "Serve a page that shows a fleet, and pauses and resumes its budgets",
-		Long: "Serve a page that shows what is closed and why, who waits, and how much of each\n" +
-			"limit is used, and from which budgets are paused and resumed. Whoever looks needs the\n" +
-			"token, which a file or $" + tokenVariable + " has. Without one the command makes a\n" +
-			"token for as long as it runs, and prints a link with it.\n" +
-			"A page that nobody looks at asks Redis nothing, unless --watch keeps its history.",
+		Long: "Serve a page that shows which budgets are closed and why, which callers wait, and how\n" +
+			"much of each limit is used. Operators pause and resume budgets on the page. Viewers\n" +
+			"need the token from --token-file or $" + tokenVariable + ". Without either, the command\n" +
+			"generates a token that is valid while it runs, and prints a link with the token.\n" +
+			"While nobody views the page, it does not read Redis, unless --watch is set.",
 		Example: "  throttle dashboard --redis redis://localhost:6379/0\n" +
 			"  throttle dashboard --redis redis://redis:6379/0 --listen 0.0.0.0:7072 --token-file token --watch",
 		Args: argumentCount(0, 0),
@@ -61,14 +61,14 @@ func newDashboard() *cobra.Command {
 
 	s.at.addFlags(c)
 	f := c.Flags()
-	f.StringVar(&s.listen, "listen", "127.0.0.1:7072", "where to listen; an address that other machines reach needs a token")
-	f.StringVar(&s.tokenFile, "token-file", "", "a file with the token, 32 hexadecimal digits or more; or $"+tokenVariable)
-	f.BoolVar(&s.local, "local", false, "who asks a loopback address of this machine may look without the token; never where a proxy on this machine leads to the page")
-	f.BoolVar(&s.watch, "watch", false, "read the fleet every ten seconds while nobody looks, so that the page knows the last 24 hours")
-	f.BoolVar(&s.trustProxy, "trust-proxy", false, "the only way to the page is through a proxy that sets X-Forwarded-For and X-Forwarded-Proto")
-	f.IntVar(&s.budgets, "budgets", dashboard.DefaultBudgets, "show so many budgets, those used most first; each is a question to Redis a second while somebody looks")
+	f.StringVar(&s.listen, "listen", "127.0.0.1:7072", "address to listen at; an address that other machines can reach needs a token")
+	f.StringVar(&s.tokenFile, "token-file", "", "file with the token of 32 or more hexadecimal digits; by default the token is in $"+tokenVariable)
+	f.BoolVar(&s.local, "local", false, "viewers on this machine may look without the token; do not set it if a proxy on this machine leads to the page")
+	f.BoolVar(&s.watch, "watch", false, "read the fleet every ten seconds while nobody views the page, to keep a history of 24 hours")
+	f.BoolVar(&s.trustProxy, "trust-proxy", false, "the page is reached only through a proxy that sets X-Forwarded-For and X-Forwarded-Proto")
+	f.IntVar(&s.budgets, "budgets", dashboard.DefaultBudgets, "maximum number of budgets on the page, the busiest first; each costs Redis one call per second while somebody views the page")
 	s.names.addFlag(f)
-	f.StringVar(&s.title, "title", "", "the name of the fleet on the page")
+	f.StringVar(&s.title, "title", "", "name of the fleet on the page")
 
 	return c
 }

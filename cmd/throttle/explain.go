@@ -47,10 +47,10 @@ func newExplain() *cobra.Command {
 		Use:     "explain FILE METHOD URL",
 		Example: `  throttle explain policies.yaml GET https://api.example.com/orders`,
 		Short:   "Explain which policies a request matches, and what holds it now",
-		Long: `Explain says which policies of a file a request matches, what it costs, and
-which budgets it needs. Keys are hashed, as in Redis. With --redis, or with
-THROTTLE_REDIS, it says what the budgets are like now, and when the request could
-start. It exits with 1 if that is not at once.`,
+		Long: `Explain prints which policies of a file a request matches, what the request costs,
+and which budgets it needs. Keys are hashed, as in Redis. With --redis, or with
+THROTTLE_REDIS, it also prints the present state of the budgets and when the request
+could start. It exits with 1 if the request could not start at once.`,
 		Args: argumentCount(3, 3),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := loadInput(c, args[0])
@@ -83,7 +83,7 @@ start. It exits with 1 if that is not at once.`,
 		},
 	}
 
-	c.Flags().StringArrayVarP(&headers, "header", "H", nil, `a field of the request, such as "X-App: a"; may be repeated`)
+	c.Flags().StringArrayVarP(&headers, "header", "H", nil, `header field of the request, such as "X-App: a"; may be repeated`)
 	at.addFlags(c)
 	return c
 }

@@ -42,7 +42,7 @@ type labels struct {
 
 // addFlag adds the flag that names the file.
 func (l *labels) addFlag(f *pflag.FlagSet) {
-	f.StringVar(&l.file, "labels", "", "a file with names for hashed keys, a line each: the key or the budget, a tab, and the name. It is read once, and nothing of it is stored")
+	f.StringVar(&l.file, "labels", "", "file with display names of hashed keys; each line has the key or the budget, a tab, and the name; the file is read once, and its contents are not stored")
 }
 
 // read reads the file, if one is named. An error names the wrong lines, and quotes none.

@@ -34,15 +34,15 @@ func newPlan() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "plan FILE",
 		Example: `  throttle plan policies.yaml -n 100000 --nodes 4 --workers 20 -r "GET https://api.example.com/orders"`,
-		Short:   "Say how long a job takes under the limits of a file, and which limit binds when",
-		Long: `Plan says how long a job of so many requests takes, if a fleet of nodes sends
-them with so many workers each, and which limit binds when. It runs the engine
-of the library in virtual time, so what it says is exact, if the latency is
-right and the budgets are unused at the beginning. What a request costs is what
-the file says before the answer is there; refusals are not foreseen.
+		Short:   "Compute how long a job takes under the limits of a file, and which limit binds",
+		Long: `Plan computes how long a job takes under the limits of a file, and which limit
+binds at which time. --requests, --nodes and --workers describe the job. Plan runs
+the engine of the library in virtual time. The result is exact if the latency is
+right and the budgets are unused at the beginning. Each request costs what the
+file charges before the answer arrives. Plan does not foresee refusals.
 
-A mix of requests is named with -r, or line by line in a file: ` + mixForm + `.
-Without one it is the tests of the file. With --within it exits with 1 if the
+Describe the requests with -r, or line by line in a file with --mix: ` + mixForm + `.
+By default they are the tests of the file. With --within it exits with 1 if the
 job takes longer.`,
 		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -55,16 +55,16 @@ job takes longer.`,
 	}
 
 	flags := c.Flags()
-	flags.IntVarP(&o.job.Requests, "requests", "n", 1000, "how many requests the job has")
-	flags.StringArrayVarP(&o.requests, "request", "r", nil, "a kind of request, "+mixForm+"; may be repeated")
+	flags.IntVarP(&o.job.Requests, "requests", "n", 1000, "number of requests of the job")
+	flags.StringArrayVarP(&o.requests, "request", "r", nil, "kind of request, "+mixForm+"; may be repeated")
 	flags.StringVar(&o.mix, "mix", "", "read kinds of requests from this file, one a line; - for stdin")
-	flags.StringArrayVarP(&o.headers, "header", "H", nil, `a field of these requests, such as "X-App: a"; may be repeated`)
-	flags.IntVar(&o.job.Nodes, "nodes", 1, "how many programs send")
-	flags.IntVar(&o.job.Workers, "workers", 10, "how many requests each of them sends side by side")
-	flags.DurationVar(&o.job.Latency, "latency", 100*time.Millisecond, "how long the upstream takes for a request")
-	flags.DurationVar(&o.job.HandOver, "hand-over", handOver, "how long Redis takes to hand a slot from one request to the next, for limits in flight")
+	flags.StringArrayVarP(&o.headers, "header", "H", nil, `header field of these requests, such as "X-App: a"; may be repeated`)
+	flags.IntVar(&o.job.Nodes, "nodes", 1, "number of programs that send requests")
+	flags.IntVar(&o.job.Workers, "workers", 10, "number of requests that each program sends in parallel")
+	flags.DurationVar(&o.job.Latency, "latency", 100*time.Millisecond, "time from sending a request to its answer")
+	flags.DurationVar(&o.job.HandOver, "hand-over", handOver, "time that Redis takes to hand a slot to the next request, for limits in flight")
 	flags.DurationVar(&o.within, "within", 0, "exit with 1 if the job takes longer than this")
-	flags.StringVar(&o.at, "at", "", "when the job begins, such as 2026-11-23T08:00:00Z, for windows of the calendar (default now)")
+	flags.StringVar(&o.at, "at", "", "time at which the job begins, such as 2026-11-23T08:00:00Z, for calendar windows (default now)")
 	flags.StringVar(&o.svg, "svg", "", "draw the chart into this file")
 
 	return c

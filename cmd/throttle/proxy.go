@@ -79,7 +79,7 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 		Long: "Serve a proxy that holds requests until the policies of FILE have room for them.\n" +
 			"Programs reach https://api.example.com/v1 by the base URL http://127.0.0.1:7070/api.example.com/v1,\n" +
 			"or by http://api.example.com/v1 with HTTP_PROXY=http://127.0.0.1:7070, or by an --upstream.\n" +
-			"With --redis all proxies and programs share the budgets, and without FILE the proxy follows what is pushed there.",
+			"With --redis all proxies and programs share the budgets. Without FILE the proxy follows the file that is pushed there.",
 		Args: argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			s.talk = c.ErrOrStderr()
@@ -90,24 +90,24 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	s.at.addFlags(c)
 	f := c.Flags()
 	_ = f.MarkHidden("timeout") // --max-wait limits the wait for Redis, too
-	f.StringVar(&s.listen, "listen", defaultListen, "where to listen: an address, or unix:/path/to/socket, which only this user may use")
-	f.StringArrayVar(&s.upstreamFlags, "upstream", nil, "an address for one host of the file alone, as 127.0.0.1:7071=api.example.com; may be repeated")
-	f.BoolVar(&s.expose, "expose", false, "listen at an address that other machines reach; needs a token")
-	f.StringVar(&s.tokenFile, "token-file", "", "a file with the token that callers must send; else "+proxyTokenVariable+" has it, if there is one")
-	f.BoolVar(&s.noToken, "no-token", false, "with --expose and no token: each machine that reaches the address may send requests")
-	f.StringVar(&s.admin, "admin", "", "where to serve /livez, /readyz, /upstreams and /metrics, such as 127.0.0.1:7079; default: nowhere")
-	f.BoolVar(&s.budgetMetrics, "budget-metrics", false, "metrics also say what budgets are like: each scrape asks Redis, so set it for few proxies of a fleet")
-	f.DurationVar(&s.maxWait, "max-wait", proxy.DefaultMaxWait, "how long a request is held at most; callers ask for less with \"Prefer: wait=2\"")
-	f.DurationVar(&s.stopTime, "stop-time", defaultStopTime, "how long the proxy goes on when it is told to end; what waits has half of that time to start")
-	f.DurationVar(&s.callerIdle, "caller-idle", proxy.DefaultCallerIdle, "how long a program may stall in its body, or in taking its answer, before its request is ended")
-	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most; bodies in memory have as many MiB")
-	f.IntVar(&s.perBudget, "held-per-budget", proxy.DefaultHeldPerBudget, "how many requests are held at once at most for one budget")
-	f.IntVar(&s.tunnels, "tunnels", proxy.DefaultTunnels, "how many tunnels programs with HTTP_PROXY have at once at most; 0: none")
-	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
-	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
-	f.StringVar(&s.followHosts, "follow-hosts", "", "without FILE: a file of policies that bounds what is pushed, which may name only the hosts of this file, and make only the keys that this file makes of requests")
-	f.DurationVar(&s.penalties, "permit-penalty-max", waitapi.DefaultMaxPenalty, "how long /v1/penalize of the waiting API closes a budget at most; 0: callers may close none")
-	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
+	f.StringVar(&s.listen, "listen", defaultListen, "address to listen at, or unix:/path/to/socket, which only this user may use")
+	f.StringArrayVar(&s.upstreamFlags, "upstream", nil, "address that serves a single host of the file, such as 127.0.0.1:7071=api.example.com; may be repeated")
+	f.BoolVar(&s.expose, "expose", false, "allow an address that other machines can reach; needs a token")
+	f.StringVar(&s.tokenFile, "token-file", "", "file with the token that callers must send; by default the token, if any, is in "+proxyTokenVariable)
+	f.BoolVar(&s.noToken, "no-token", false, "allow --expose without a token; each machine that reaches the address may send requests")
+	f.StringVar(&s.admin, "admin", "", "address that serves /livez, /readyz, /upstreams and /metrics, such as 127.0.0.1:7079 (default none)")
+	f.BoolVar(&s.budgetMetrics, "budget-metrics", false, "add metrics of the budgets; each scrape asks Redis, so set it in few proxies of a fleet")
+	f.DurationVar(&s.maxWait, "max-wait", proxy.DefaultMaxWait, "maximum time that a request is held; callers can shorten it with \"Prefer: wait=2\"")
+	f.DurationVar(&s.stopTime, "stop-time", defaultStopTime, "maximum time that the proxy takes to stop; waiting requests can still start in the first half")
+	f.DurationVar(&s.callerIdle, "caller-idle", proxy.DefaultCallerIdle, "maximum time that a caller may stall while it sends its body or reads its answer")
+	f.IntVar(&s.held, "held", proxy.DefaultHeld, "maximum number of requests held at once, and of MiB for their bodies")
+	f.IntVar(&s.perBudget, "held-per-budget", proxy.DefaultHeldPerBudget, "maximum number of requests held at once for one budget")
+	f.IntVar(&s.tunnels, "tunnels", proxy.DefaultTunnels, "maximum number of open tunnels of programs with HTTP_PROXY; 0 refuses all tunnels")
+	f.IntVar(&s.connections, "connections", defaultConnections, "maximum number of open connections of callers")
+	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "maximum lifetime of a permit of the waiting API that is not released; callers that ask for no lifetime get a minute")
+	f.StringVar(&s.followHosts, "follow-hosts", "", "without FILE: file of policies that bounds the pushed files; they may name only hosts of this file, and make only keys that this file makes")
+	f.DurationVar(&s.penalties, "permit-penalty-max", waitapi.DefaultMaxPenalty, "maximum time for which /v1/penalize of the waiting API closes a budget; 0 refuses the call")
+	f.StringSliceVar(&s.private, "private", nil, "host of the file, without a port, that may have a private address")
 
 	return c, s
 }

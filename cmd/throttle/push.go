@@ -45,7 +45,7 @@ type pusher struct {
 
 func (p *pusher) pushFlags(c *cobra.Command) {
 	p.addActFlags(c, historyHasIt)
-	c.Flags().BoolVar(&p.loosen, "loosen", false, "push it though it loosens a limit or loses a policy")
+	c.Flags().BoolVar(&p.loosen, "loosen", false, "push even if the file loosens a limit or loses a policy")
 	c.Flags().DurationVar(&p.wait, "wait", time.Minute, "how long to wait until the nodes have it in force; 0: not at all")
 }
 
@@ -56,11 +56,12 @@ func newPush() *cobra.Command {
 		Example: `  throttle push policies.yaml --reason "the shop has a larger plan"
   throttle push policies.yaml --yes --wait 2m`,
 		Short: "Put a file of policies into force on the programs that follow",
-		Long: `Push checks a file and runs its tests, shows what it changes and what it loosens,
-asks, and pushes it if nobody else has meanwhile. What loosens a limit or loses
-a policy needs the word loosen: as the answer, or as --loosen beside --yes. It
-then waits until every program that follows has it in force, and exits with 1
-if one has not. If no program follows, it says so on stderr, and exits with 0.`,
+		Long: `Push checks a file, runs its tests, and shows what the file changes and loosens.
+After a confirmation it pushes the file, unless a different file was pushed
+meanwhile. A file that loosens a limit or loses a policy needs the word loosen:
+as the answer, or as --loosen beside --yes. Push then waits until all programs that
+follow have the file in force, and exits with 1 if a program does not. If no
+program follows, it prints a warning on stderr and exits with 0.`,
 		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := readInput(c, args[0])
@@ -82,8 +83,9 @@ func newRollback() *cobra.Command {
 		Example: `  throttle rollback
   throttle rollback 7 --reason "number 8 was wrong"`,
 		Short: "Push an older file again, under a new number",
-		Long: `Rollback pushes the file that had a number, or else the one before the last. See
-history for the numbers. It asks as push does: an older file may loosen, too.`,
+		Long: `Rollback pushes the file with a number, by default the file before the present
+one. The command history prints the numbers. Rollback asks like push: an older
+file may loosen limits, too.`,
 		Args: argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			number, err := numberOf(args)
@@ -399,7 +401,7 @@ func newPull() *cobra.Command {
 	}
 
 	at.addFlags(c)
-	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file")
+	c.Flags().StringVarP(&output, "output", "o", "", "write the text to this file")
 	return c
 }
 
@@ -433,7 +435,7 @@ func newDiff() *cobra.Command {
 		Use:     "diff FILE",
 		Example: `  throttle diff policies.yaml`,
 		Short:   "Show what pushing a file would change",
-		Long: `Diff compares a file with the one that is pushed, and says what it loosens. It
+		Long: `Diff compares a file with the pushed file, and prints what the file loosens. It
 exits with 1 if they differ.`,
 		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -32,11 +32,11 @@ type server struct {
 
 func (s *server) addFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&s.address, "redis", "", "the Redis of the programs, such as redis://localhost:6379/0, redis+cluster://host:6379\nor redis+sentinel://host:26379/0?master_name=main")
+	f.StringVar(&s.address, "redis", "", "address of Redis, such as redis://localhost:6379/0, redis+cluster://host:6379\nor redis+sentinel://host:26379/0?master_name=main")
 	s.identity.flags(c)
-	f.StringVar(&s.namespace, "namespace", redisstore.DefaultNamespace, "the namespace of the programs in Redis")
+	f.StringVar(&s.namespace, "namespace", redisstore.DefaultNamespace, "namespace of the programs in Redis")
 	f.BoolVar(&s.hashTags, "hash-tags", false, "the programs set redisstore.Options.HashTags")
-	f.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long Redis may take")
+	f.DurationVar(&s.timeout, "timeout", 5*time.Second, "maximum time that Redis may take")
 }
 
 // hasAddress reports whether the address of Redis is known. It reads addressVariable if --redis was not
@@ -183,9 +183,9 @@ type identity struct{ authority, certificate, key string }
 
 func (i *identity) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&i.authority, "tls-ca", "", "the certificates that sign that of Redis, in PEM, in place of the system's; or "+authorityVariable)
-	f.StringVar(&i.certificate, "tls-cert", "", "the certificate that Redis is shown, in PEM; or "+certificateVariable)
-	f.StringVar(&i.key, "tls-key", "", "the key of that certificate, in PEM; or "+keyVariable)
+	f.StringVar(&i.authority, "tls-ca", "", "PEM file with the authorities that sign the certificate of Redis, in place of the authorities of the system; or "+authorityVariable)
+	f.StringVar(&i.certificate, "tls-cert", "", "PEM file with the client certificate for Redis; or "+certificateVariable)
+	f.StringVar(&i.key, "tls-key", "", "PEM file with the key of --tls-cert; or "+keyVariable)
 }
 
 // config adds the certificates to the settings of a connection. settings is nil for an address without TLS.

@@ -33,15 +33,16 @@ func newSimulate() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "simulate FILE LOG...",
 		Example: `  throttle simulate policies.yaml access.log --url https://api.example.com`,
-		Short:   "Replay access logs against a file: what would have waited, and what been refused",
-		Long: `Simulate has the requests of access logs come again, in virtual time, under the
-policies of a file. It says what would have waited, how long, and for which
-limit, and what would have been refused. It exits with 1 if anything would have.
+		Short:   "Replay access logs against a file, and count the requests that wait or are refused",
+		Long: `Simulate replays the requests of access logs in virtual time, under the policies of
+a file. It prints how many requests would have waited, how long and for which
+limit, and how many would have been refused. It exits with 1 if a request would
+have been refused.
 
-Logs are in the Common or Combined Log Format, as nginx and Apache write them,
-or CSV of time, method and URL; packed with gzip or not; - is stdin. Lines whose
-requests have a path only need --url. Lines that cannot be read are counted and
-told. A log of whole seconds has its requests spread evenly over each second.`,
+Logs are in the Common or Combined Log Format of nginx and Apache, or CSV of time,
+method and URL, plain or packed with gzip. - is stdin. Lines with a path only need
+--url. Lines that cannot be read are counted and reported. If the times of a log
+are whole seconds, its requests are spread evenly over each second.`,
 		Args: argumentCount(2, manyArguments),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := loadInput(c, args[0])
@@ -53,12 +54,12 @@ told. A log of whole seconds has its requests spread evenly over each second.`,
 	}
 
 	flags := c.Flags()
-	flags.StringVar(&o.base, "url", "", "where requests went whose line has a path only, such as https://api.example.com")
-	flags.StringArrayVarP(&o.headers, "header", "H", nil, `a field that all requests had, such as "X-App: a"; may be repeated`)
+	flags.StringVar(&o.base, "url", "", "base URL of requests whose line has a path only, such as https://api.example.com")
+	flags.StringArrayVarP(&o.headers, "header", "H", nil, `header field of all requests, such as "X-App: a"; may be repeated`)
 	o.maxWait = maxWaitFlag(30 * time.Second)
-	flags.Var(&o.maxWait, "max-wait", "refuse what would wait for longer; forever: refuse nothing, none: refuse what would wait at all")
-	flags.DurationVar(&o.latency, "latency", 100*time.Millisecond, "how long the upstream takes for a request, for limits in flight")
-	flags.DurationVar(&o.window, "window", time.Minute, "put lines into the order of their times that are no further apart than this")
+	flags.Var(&o.maxWait, "max-wait", "maximum wait of a request; \"forever\" refuses no request, \"none\" refuses each request that would wait")
+	flags.DurationVar(&o.latency, "latency", 100*time.Millisecond, "time from sending a request to its answer, for limits in flight")
+	flags.DurationVar(&o.window, "window", time.Minute, "sort lines by time that are out of order by no more than this")
 	flags.StringVar(&o.svg, "svg", "", "draw the chart into this file")
 
 	return c

@@ -24,12 +24,12 @@ func newStatus() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status [POLICY|BUDGET]",
 		Short: "Show the programs of a fleet and their budgets, as they are now",
-		Long: `Status says first what is closed, how many callers wait, and which programs are
-silent. Then it shows the budgets: those that are closed, for as long as they are,
-then those that callers wait for, then those used most in the last minute; and the
-programs that report themselves (see docs/fleet.md). Of a policy with many budgets it
-shows a few that are open, unless you name the policy.
-It writes nothing, and works with a user of Redis that can only read.`,
+		Long: `Status first prints how many budgets are closed, how many callers wait, and how many
+programs are silent. Then it prints the budgets: closed budgets, then budgets with
+waiting callers, then the budgets used most in the last minute. At the end come the
+programs that report themselves (see docs/fleet.md). Of a policy with many budgets
+it prints only a few open ones, unless you name the policy.
+Status writes nothing to Redis. A Redis user with read rights is enough.`,
 		Example: `  throttle status
   throttle status --closed
   throttle status shop --json`,
@@ -62,9 +62,9 @@ It writes nothing, and works with a user of Redis that can only read.`,
 	}
 
 	redis.addFlags(c)
-	c.Flags().IntVar(&budgets, "budgets", fleet.DefaultBudgets, "ask about so many budgets, in the order in which they are shown")
+	c.Flags().IntVar(&budgets, "budgets", fleet.DefaultBudgets, "maximum number of budgets whose state is read, in the order of the output")
 	names.addFlag(c.Flags())
-	c.Flags().BoolVar(&closed, "closed", false, "show the budgets only that are closed")
+	c.Flags().BoolVar(&closed, "closed", false, "print closed budgets only")
 
 	return c
 }

@@ -34,7 +34,7 @@ type operator struct {
 
 // Who reads the reason of an act.
 const (
-	heldReadIt   = "those who are held by it read it"
+	heldReadIt   = "callers held by the pause see it"
 	auditHasIt   = "the audit has it"
 	historyHasIt = "the audit and the history have it"
 )
@@ -42,8 +42,8 @@ const (
 // addActFlags adds the flags of all acts. reason says who reads the reason.
 func (o *operator) addActFlags(c *cobra.Command, reason string) {
 	o.addFlags(c)
-	c.Flags().StringVar(&o.by, "by", "", "who acts; user@host unless it is said")
-	c.Flags().StringVar(&o.reason, "reason", "", "why; "+reason)
+	c.Flags().StringVar(&o.by, "by", "", "name of the operator (default user@host)")
+	c.Flags().StringVar(&o.reason, "reason", "", "reason of the act; "+reason)
 	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 }
 
@@ -51,8 +51,8 @@ func (o *operator) addActFlags(c *cobra.Command, reason string) {
 func (o *operator) addBudgetFlags(c *cobra.Command, reason string) {
 	o.addActFlags(c, reason)
 	c.ValidArgsFunction = o.complete
-	c.Flags().StringVar(&o.key, "key", "", "the key of the budget, in clear; only its hash is sent")
-	c.Flags().StringVar(&o.file, "file", "", "the file of the policy, if no program has used it yet")
+	c.Flags().StringVar(&o.key, "key", "", "key of the budget in clear text; only its hash is sent")
+	c.Flags().StringVar(&o.file, "file", "", "file with the policy, if no program has used the policy yet")
 }
 
 // name returns the operator's name: --by, or user@host.
@@ -242,9 +242,10 @@ func newPause() *cobra.Command {
 		Example: `  throttle pause shop --key acme --for 10m --reason "the shop moves"
   throttle pause shop/f32021364bac --for 10m --dry-run`,
 		Short: "Close a budget for a while, for the whole fleet",
-		Long: `Pause closes a budget until it is over, or resumed: nothing starts before. The
-reason stands in status and top, and in the errors of callers that it held.
-A budget is named by its policy, and its key if it has one, or as status prints it.`,
+		Long: `Pause closes a budget for the time of --for, or until resume: no request starts
+meanwhile. Status, top and the errors of callers held by the pause show the reason.
+Name a budget by its policy, with --key if the policy has keys, or by the name that
+status prints.`,
 		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if d <= 0 || d > throttle.MaxPenalty {
@@ -265,8 +266,8 @@ A budget is named by its policy, and its key if it has one, or as status prints 
 	}
 
 	o.addBudgetFlags(c, heldReadIt)
-	c.Flags().DurationVar(&d, "for", 0, "for how long, such as 10m; required")
-	c.Flags().BoolVar(&o.dry, "dry-run", false, "find the budget and show it, and do nothing")
+	c.Flags().DurationVar(&d, "for", 0, "length of the pause, such as 10m; required")
+	c.Flags().BoolVar(&o.dry, "dry-run", false, "print the budget and its state, and change nothing")
 
 	return c
 }
@@ -280,8 +281,8 @@ func newResume() *cobra.Command {
   throttle resume shop/f32021364bac
   throttle resume --all --reason "the shop has moved"`,
 		Short: "End the pause of a budget, or of all",
-		Long: `Resume ends what pause began. A budget that an answer of the upstream closed stays
-closed: see reset. With --all it ends each pause that an operator began.`,
+		Long: `Resume ends the pause of an operator. A budget that an answer of the upstream closed
+stays closed: see reset. With --all it ends the pauses of all operators.`,
 		Args: argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
@@ -306,7 +307,7 @@ closed: see reset. With --all it ends each pause that an operator began.`,
 	}
 
 	o.addBudgetFlags(c, auditHasIt)
-	c.Flags().BoolVar(&all, "all", false, "end every pause that an operator began")
+	c.Flags().BoolVar(&all, "all", false, "end the pauses of all operators")
 	return c
 }
 
@@ -386,8 +387,8 @@ func newReset() *cobra.Command {
 		Use:     "reset POLICY|BUDGET",
 		Example: `  throttle reset shop/f32021364bac --reason "the upstream has lifted the ban"`,
 		Short:   "Open a budget whatever closed it, and forget its bans",
-		Long: `Reset opens a budget also if its upstream closed it, and forgets how often a ban
-was met again, and a ceiling that was learned. Starts stay counted.`,
+		Long: `Reset opens a budget even if its upstream closed it. It forgets how often a ban was
+repeated, and the learned ceiling. Starts stay counted.`,
 		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.act(c, args[0], "Open it, whatever closed it?", actResult{Act: "reset"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
@@ -407,12 +408,12 @@ func newSetUsed() *cobra.Command {
 		Use:     "set-used POLICY|BUDGET",
 		Example: `  throttle set-used shop --to 40 --reason "the upstream counts 40"`,
 		Short:   "Set how much of its window a budget has used, where the count is wrong",
-		Long: `Set-used puts a count right, for the whole fleet, where the upstream says that it
-counts another: after a loss of data, or because others have used the same account. Set
-lower, callers that wait start as soon as there is room; set higher, starts that are booked
-and do not fit any more are booked anew. The count is that of a sliding, fixed or calendar
-window, as status prints it; other limits have none. It is not above the limit: at the limit
-nothing starts. Starts that are booked for later stay booked, and come on top.`,
+		Long: `Set-used corrects the count of a budget for the whole fleet, if the upstream reports a
+different count: after a loss of data, or because a foreign program has used the account.
+With a lower count, waiting callers start as soon as there is room. With a higher count,
+booked starts that no longer fit are booked anew. Sliding, fixed and calendar windows have
+a count, which status prints. Further limits have none. The count is at most the limit: at
+the limit no request starts. Starts booked for later stay booked and are not included.`,
 		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			used, wrong := usedOf(to)
@@ -439,7 +440,7 @@ nothing starts. Starts that are booked for later stay booked, and come on top.`,
 	}
 
 	o.addBudgetFlags(c, auditHasIt)
-	c.Flags().StringVar(&to, "to", "", "how much is used in truth, from 0 to the limit; required")
+	c.Flags().StringVar(&to, "to", "", "correct count, from 0 to the limit; required")
 	return c
 }
 
@@ -493,7 +494,7 @@ func newAudit() *cobra.Command {
 	}
 
 	at.addFlags(c)
-	c.Flags().IntVarP(&most, "number", "n", 20, "show so many, the last first")
+	c.Flags().IntVarP(&most, "number", "n", 20, "maximum number of acts, the latest first")
 	return c
 }
 

@@ -41,9 +41,9 @@ func newTop() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Watch a fleet and its budgets, live",
-		Long: `Top shows what status shows, again and again. In a terminal keys sort, filter and
-scroll: ? lists them. Elsewhere it prints plain lines. It writes nothing to Redis,
-and works with a user that can only read.`,
+		Long: `Top repeats the output of status. In a terminal, keys sort, filter and scroll: press
+? for a list. Without a terminal it prints plain lines. Top writes nothing to Redis.
+A Redis user with read rights is enough.`,
 		Example: `  throttle top
   throttle top --sort wait --filter shop
   throttle top --once --json`,
@@ -53,14 +53,14 @@ and works with a user that can only read.`,
 
 	o.addFlags(c)
 	f := c.Flags()
-	f.DurationVar(&o.every, "interval", 2*time.Second, "how often to read; how fast to replay")
-	f.IntVar(&o.budgets, "budgets", fleet.DefaultBudgets, "ask about so many budgets, in the order of urgency")
+	f.DurationVar(&o.every, "interval", 2*time.Second, "time between two readings, or between two snapshots of a replay")
+	f.IntVar(&o.budgets, "budgets", fleet.DefaultBudgets, "maximum number of budgets whose state is read, the most urgent first")
 	f.StringVar(&o.sort, "sort", sorts[0], "order of the budgets: "+strings.Join(sorts, ", "))
-	f.StringVar(&o.filter, "filter", "", "show the budgets and nodes only that have this text")
-	f.BoolVar(&o.once, "once", false, "print once, and end")
+	f.StringVar(&o.filter, "filter", "", "show only budgets and nodes that contain this text")
+	f.BoolVar(&o.once, "once", false, "print one snapshot and exit")
 	o.names.addFlag(f)
-	f.StringVar(&o.recordTo, "record", "", "append what is seen to this file, a line of JSON each time")
-	f.StringVar(&o.track, "replay", "", "show what --record wrote to this file")
+	f.StringVar(&o.recordTo, "record", "", "append each snapshot to this file as a line of JSON")
+	f.StringVar(&o.track, "replay", "", "show the snapshots that --record wrote to this file")
 	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(sorts, cobra.ShellCompDirectiveNoFileComp))
 
 	return c

@@ -1,4 +1,4 @@
-// Budgets in one table: those that are closed or hold requests first, each with its story; a row opens its details.
+// The table of budgets: closed budgets first, then budgets that hold requests, each with its story. A row opens its details.
 
 import {byId, draw, keep, make, put, say} from "./dom.js";
 import {firstSince, spark} from "./chart.js";
@@ -18,7 +18,7 @@ import {count, limitWords, number, word} from "./words.js";
  * @typedef {{kind: "row", key: string, item: Item, story: boolean} | {kind: "group" | "more", key: string, text: string, act?: () => void}} Line
  */
 
-/** How many keys of a policy, stories and rows are shown at first, and for how long the order stays, in milliseconds. */
+/** The numbers of keys of a policy, of stories and of rows that are shown at first, and how long the order stays, in milliseconds. */
 const fewKeys = 5, fewStories = 8, fewRows = 200, orderStays = 10e3;
 
 /** How much time a small chart shows, in milliseconds. */
@@ -32,7 +32,7 @@ const rows = new Map();
 /** What the viewer wants to see. */
 const wanted = {
   /** @type {string[]} */ words: [],
-  /** @type {Set<string>} */ ids: new Set(), // of a key that was looked for
+  /** @type {Set<string>} */ ids: new Set(), // budgets of the key that the viewer looks for
   sort: "state",
   /** @type {Set<string>} */ open: new Set(), // policies and groups whose rows are all shown
 };
@@ -40,7 +40,7 @@ const wanted = {
 /** @type {{at: number, marks: string, place: Map<string, number>}} */
 let order = {at: 0, marks: "", place: new Map()};
 
-/** Rows draw their charts only while they are in view: the browser says when, and nobody has to ask where a row is. */
+/** Draws the charts of rows only while the rows are in view. The browser reports which rows are. */
 const sight = new IntersectionObserver((entries) => {
   for (const e of entries) {
     const row = rows.get(e.target);
@@ -60,6 +60,7 @@ export function showBudgets() {
   say(byId("found"), wanted.words.length ? word("found", {n: count(shown.length), all: count(items.length)}) : "");
   byId("head").hidden = items.length === 0;
 
+  // Budgets in trouble stand above the groups, so that nobody has to search for them.
   const troubled = shown.filter((i) => i.weight > 1);
   const rest = shown.filter((i) => i.weight <= 1);
   const first = troubled.map((item, n) => ({kind: /** @type {const} */ ("row"), key: item.id, item, story: n < fewStories}));
@@ -78,7 +79,7 @@ function isWanted(i) {
   return wanted.words.every((w) => text.includes(w));
 }
 
-/** What is sorted by, and how. @type {Record<string, (a: Budget, b: Budget) => number>} */
+/** The orders of budgets, by the name of the column. @type {Record<string, (a: Budget, b: Budget) => number>} */
 const sorts = {
   state: (a, b) => compare(a.group, b.group) || Number(a.kind === "unlimited") - Number(b.kind === "unlimited") || compare(a.policy, b.policy) || b.starts - a.starts || fullness(b) - fullness(a),
   name: (a, b) => compare(a.policy, b.policy) || compare(a.key, b.key),
@@ -91,12 +92,13 @@ const sorts = {
 const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
 /**
- * Sorts budgets: those that are closed first, then those that hold requests, then as the viewer wants. The order stays for
- * a while, so that rows do not jump, unless a budget has closed or opened or has appeared.
+ * Sorts budgets: closed budgets first, then budgets that hold requests, then the rest in the order that the viewer chose. The
+ * order stays for a while, so that rows do not jump. It changes at once if a budget closes, opens or appears.
  * @param {Item[]} items
  */
 function sorted(items) {
   const marks = wanted.sort + items.map((i) => `${i.id} ${i.weight > 1 ? i.weight : 0}`).join("\n");
+  // Sort again when the order is old, when the clock went back, or when a budget closed, opened or appeared.
   if (now() - order.at > orderStays || now() < order.at || marks !== order.marks) {
     const by = sorts[wanted.sort], most = (/** @type {Item} */ i) => (wanted.sort === "state" && i.weight > 1 ? i.b.waiting ?? 0 : 0);
     const all = [...items].sort((x, y) => (x.weight > 1 || y.weight > 1 ? y.weight - x.weight : 0) || most(y) - most(x) || by(x.b, y.b) || compare(x.id, y.id));
@@ -106,8 +108,8 @@ function sorted(items) {
 }
 
 /**
- * The lines of budgets that nothing is wrong with. Unless the viewer looks for something: below the name of their upstream, few
- * keys of each policy, and those without a limit only if they are asked for.
+ * Returns the lines of budgets that are open and hold no requests. Unless the viewer searches, the lines stand below the name of
+ * their upstream, with a few keys of each policy. Budgets without a limit are shown only on request.
  * @param {Item[]} rest
  * @returns {Line[]}
  */
@@ -118,6 +120,7 @@ function linesOf(rest) {
   const more = (/** @type {string} */ key, /** @type {string} */ name, /** @type {number} */ n) =>
     lines.push({kind: "more", key: "\nmore " + key, text: wanted.open.has(key) ? word("fewer", {name}) : word("more keys", {name, n: count(n)}), act: () => toggleOpen(key)});
 
+  // Groups make sense only in the order of policies.
   if (wanted.words.length || wanted.sort !== "state") {
     const most = wanted.open.has("\nall") ? rest.length : fewRows;
     rest.slice(0, most).forEach(row);
@@ -150,7 +153,7 @@ function linesOf(rest) {
 const isOpen = (id) => Boolean(/** @type {Row | undefined} */ (views.get(id))?.details);
 
 /**
- * Cuts a list where what is told of its items changes.
+ * Splits a list into runs of items with the same value.
  * @param {Item[]} list
  * @param {(item: Item) => string} of
  */
@@ -165,7 +168,7 @@ function runs(list, of) {
   return all;
 }
 
-/** Shows all rows of a policy, or few. @param {string} key */
+/** Switches between all rows of a policy and a few. @param {string} key */
 function toggleOpen(key) {
   if (!wanted.open.delete(key)) wanted.open.add(key);
   showBudgets();
@@ -221,6 +224,7 @@ function toggle(view) {
     showDetails(view.details);
   }
   put(view.row, "aria-expanded", view.details ? "true" : "false");
+  // Name the open budget in the address, so that a copied link opens it.
   history.replaceState(null, "", view.details ? "#" + encodeURIComponent(view.id) : location.pathname + location.search);
 }
 
@@ -229,6 +233,7 @@ export function openNamed() {
   const id = Object.keys(known.state?.budgets ?? {}).find((id) => "#" + encodeURIComponent(id) === location.hash);
   const b = id && known.state?.budgets[id];
   if (!id || !b) return;
+  // The row may be hidden behind "more": open its policy first.
   if (!views.has(id)) {
     wanted.open.add(b.group + "\n" + b.policy).add("\nall");
     showBudgets();
@@ -271,7 +276,7 @@ function updateRow(v, {b, weight}, story) {
   if (v.details) showDetails(v.details);
 }
 
-/** Whether what a budget has used can be shown as a part of its limit. @param {Budget} b */
+/** Whether the use of a budget is a number that its limit bounds. @param {Budget} b */
 const isNumbered = (b) => b.capacity > 0 && b.kind !== "spaced";
 
 /**
@@ -288,12 +293,13 @@ function drawRow(v, b) {
 }
 
 /**
- * Draws which share of its limit a budget has used, and which is booked, if that is another one.
+ * Draws the used and the booked part of a budget's limit, unless the bar shows these numbers already.
  * @param {Row} v
  * @param {Budget} b
  */
 function drawBar(v, b) {
   const marks = isNumbered(b) ? `${b.used} ${b.booked ?? 0} ${b.capacity} ${b.ceiling ?? 0}` : "none";
+  // Most readings change nothing: leave the bar as it is.
   if (marks === v.drawn) return;
   v.drawn = marks;
   put(v.bar, "visibility", isNumbered(b) ? null : "hidden");
@@ -312,7 +318,7 @@ function drawBar(v, b) {
   v.bar.replaceChildren(...parts);
 }
 
-/** Makes the field and the head of the table work. */
+/** Adds the listeners of the search field and of the head of the table. */
 export function wireBudgets() {
   const find = /** @type {HTMLInputElement} */ (byId("find"));
   find.addEventListener("input", () => {
@@ -345,7 +351,7 @@ export function wireBudgets() {
   }
 }
 
-/** Asks the server which budgets belong to a key. It goes in the body, and is hashed there. @param {string} key */
+/** Asks the server for the budgets of a key. The key is sent in the body, so that no access log has it. @param {string} key */
 async function findKey(key) {
   const ask = {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({key})};
   const found = await fetch("find", ask).then((r) => (r.ok ? r.json() : null)).catch(() => null);

@@ -7,20 +7,20 @@ import {clock, number, word} from "./words.js";
 /** @typedef {import("./stream.js").Band} Band */
 
 /**
- * A silence of the server's readings that is longer is a gap: nobody looked, or nothing could be read. Readings are a second
- * apart, ten seconds while nobody looks and the page is watched over, and a minute in the past.
- * @param {number} time that is shown
+ * The longest interval between two readings that is not a gap. In a gap nobody viewed the page, or the source could not be
+ * read. Readings are a second apart, ten seconds apart while only --watch reads, and a minute apart in the past.
+ * @param {number} time the length of the chart
  */
 const gapOf = (time) => (time > 3600e3 ? 150e3 : known.state?.watched ? 25e3 : 5e3);
 
 /**
- * The paths of a line in steps, and of the area below it: a value holds until the next one.
+ * The paths of a stepped line and of the area below it. A value holds until the next value.
  * @param {number[]} at
  * @param {number[]} values
  * @param {(at: number) => number} x
  * @param {(value: number) => number} y
  * @param {number} from the first moment that is drawn
- * @param {number} to the last one; the last value holds until it, but no longer than any other
+ * @param {number} to the last moment that is drawn; the last value holds until then, but not beyond a gap
  */
 function paths(at, values, x, y, from, to) {
   let line = "", area = "";
@@ -34,7 +34,7 @@ function paths(at, values, x, y, from, to) {
       const next = at[i + 1];
       end = next === undefined ? Math.min(to, at[i] + gap) : next - at[i] > gap ? at[i] + 1000 : next;
       while (i + 2 < at.length && values[i + 1] === values[i] && at[i + 2] - at[i + 1] <= gap && next - at[i] <= gap) {
-        i++; // a level stretch is one step
+        i++; // join equal values into one step
         end = i + 1 < at.length ? at[i + 1] : Math.min(to, at[i] + gap);
       }
       d += `H${f(x(Math.min(to, end)))}`;
@@ -49,7 +49,7 @@ function paths(at, values, x, y, from, to) {
 }
 
 /**
- * The index of the last point that is not later than a moment; 0 if all are.
+ * The index of the last point up to a moment, or 0 if all points are later.
  * @param {number[]} at
  * @param {number} moment
  */
@@ -81,7 +81,7 @@ export function spark(svg, c) {
 }
 
 /**
- * A rounded number at or above another one, for the top of a scale.
+ * The top of a scale for a value: 1, 2 or 5 times a power of ten.
  * @param {number} n
  */
 function ceiling(n) {
@@ -91,7 +91,7 @@ function ceiling(n) {
 }
 
 /**
- * The times in which nobody looked, from a moment to another.
+ * The gaps between two moments: see gapOf.
  * @param {number[]} at
  * @param {number} from
  * @param {number} to
@@ -117,7 +117,7 @@ const left = 6, right = 6, above = 20, below = 22;
  * Draws a chart with its words into an SVG whose size is known.
  * @param {SVGElement} svg
  * @param {{width: number, height: number, at: number[], values: number[], limit: number, bands: Band[], from: number, to: number, cursor: number | null,
- *   label: string, name: boolean}} c limit: 0 if there is none; cursor: the moment that is pointed at; name: bands are named
+ *   label: string, name: boolean}} c a limit of 0 is no limit; cursor is the moment under the pointer; name shows the causes of bands
  */
 export function chart(svg, c) {
   const {width, height} = c;
@@ -160,7 +160,7 @@ export function chart(svg, c) {
 }
 
 /**
- * The moment at which a pointer is.
+ * The moment under a pointer.
  * @param {SVGElement} svg
  * @param {number} clientX
  * @param {number} from

@@ -1,4 +1,4 @@
-// The details of one budget: why requests wait for it, charts, facts, and what an operator can do.
+// The details of one budget: why requests wait for it, charts, facts, and the acts of an operator.
 
 import {draw, make, put, say} from "./dom.js";
 import {bandWords, chart, momentAt} from "./chart.js";
@@ -18,7 +18,7 @@ import {clock, count, limitWords, number, page, seconds, span, word} from "./wor
 const language = page.language === "zh" ? "zh" : "en";
 const times = [{ms: 300e3, name: "5 min"}, {ms: 900e3, name: "15 min"}, {ms: 3600e3, name: "1 h"}, {ms: 6 * 3600e3, name: "6 h"}, {ms: 24 * 3600e3, name: "24 h"}];
 
-/** The details whose charts have a size, by the chart: the browser says when it changes. @type {Map<Element, Details>} */
+/** The details whose charts are on the page, by chart. The browser reports changes of their sizes. @type {Map<Element, Details>} */
 const drawn = new Map();
 const sizes = new ResizeObserver((entries) => {
   for (const e of entries) {
@@ -31,7 +31,7 @@ const sizes = new ResizeObserver((entries) => {
   }
 });
 
-/** Forgets details that were closed. @param {Details} d */
+/** Stops observing the charts of closed details. @param {Details} d */
 function forget(d) {
   for (const c of d.charts) {
     sizes.unobserve(c.svg);
@@ -86,7 +86,7 @@ export function makeDetails(id) {
 }
 
 /**
- * Points at a moment, or at none: then the details say what is now.
+ * Points at a moment. null means the present.
  * @param {Details} d
  * @param {number | null} moment
  */
@@ -97,22 +97,24 @@ function point(d, moment) {
 }
 
 /**
- * Asks the server why requests waited at a moment, for the last moment that was pointed at.
+ * Asks the server why requests waited at a moment. Of several questions only the last one is sent and shown.
  * @param {Details} d
  * @param {number} moment
  */
 async function askWhy(d, moment) {
+  // Wait until the pointer rests: a moving pointer would ask for each moment.
   const asked = ++d.asked;
   await new Promise((done) => setTimeout(done, 120));
   if (asked !== d.asked) return;
   const answer = await fetch(`why?budget=${encodeURIComponent(d.id)}&at=${moment.toFixed(0)}`).then((r) => r.json()).catch(() => null);
+  // The viewer may have moved on while the server answered.
   if (asked !== d.asked || d.moment === null || !answer) return;
   say(d.why, answer.why ?? answer.error);
   const waited = answer.why !== undefined;
   say(d.title, word("why at", {time: clock(waited ? answer.at : moment)}));
 }
 
-/** Asks for the points before those that came with the stream. @param {Details} d */
+/** Asks the server for points that are older than the stream's points. @param {Details} d */
 async function askHistory(d) {
   d.whole = known.whole;
   const points = await fetch(`history?budget=${encodeURIComponent(d.id)}`).then((r) => (r.ok ? r.json() : null)).catch(() => null);
@@ -125,7 +127,9 @@ async function askHistory(d) {
 export function showDetails(d) {
   const b = known.state?.budgets[d.id];
   if (!b) return;
+  // After a new start of the stream the older points are gone.
   if (d.whole !== known.whole) void askHistory(d);
+  // The moment has left the chart.
   if (d.moment !== null && d.moment < now() - d.time) d.moment = null;
   if (d.moment === null) {
     d.asked++;
@@ -142,7 +146,7 @@ export function showDetails(d) {
   showSteer(d, b);
 }
 
-/** What is said of a budget that holds nothing. @param {Budget} b */
+/** The sentence for a budget that holds no requests. @param {Budget} b */
 function calm(b) {
   return b.wait > 0 ? word("next") + " " + nextStart(b) : word("nobody waits");
 }
@@ -249,7 +253,7 @@ function showShares(d, b) {
   showTable(d.shares, "shares", ["share", "weight", "waiting", "served"], rows);
 }
 
-/** How a share is named. @param {import("./stream.js").Share} s */
+/** The displayed name of a share. @param {import("./stream.js").Share} s */
 function shareName(s) {
   if (s.shares) return word("share other", {n: count(s.shares)});
   return s.share === "none" ? word("share none") : s.share === "common" ? word("share common") : s.share;
@@ -280,7 +284,7 @@ function showSteer(d, b) {
   d.resume.hidden = !can || !isClosed(b) || !b.by;
   const why = b.node ? word("act node") : !access.token ? word("act none") : can ? "" : word("act locked");
   say(d.note, why);
-  showCommand(d.command, b.node || isClosed(b) ? "" : commandOf("pause", b)); // of a closed one the story has it
+  showCommand(d.command, b.node || isClosed(b) ? "" : commandOf("pause", b)); // the story of a closed budget has the command
   put(d.pause, "aria-label", word("pause title", {name: nameOf(b)}));
   put(d.resume, "aria-label", word("resume title", {name: nameOf(b)}));
 }

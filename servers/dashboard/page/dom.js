@@ -1,4 +1,4 @@
-// Elements of the page. Texts go in as text only, never as HTML: names and reasons come from other people.
+// Elements of the page. Texts are inserted as text, never as HTML: names and reasons are foreign data.
 
 const svgSpace = "http://www.w3.org/2000/svg";
 
@@ -10,7 +10,7 @@ const svgSpace = "http://www.w3.org/2000/svg";
 export const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 /**
- * A new element with attributes and children; a string is a text.
+ * A new element with attributes and children. A string becomes a text node.
  * @param {string} tag
  * @param {Record<string, string>} [attributes]
  * @param {...(Node | string)} children
@@ -38,7 +38,7 @@ export function draw(tag, attributes = {}, ...children) {
 }
 
 /**
- * Sets a text if it is another, so that readers of screens hear only what has changed.
+ * Sets a text if it has changed, so that screen readers announce only changes.
  * @param {Element} e
  * @param {string} text
  */
@@ -47,7 +47,7 @@ export function say(e, text) {
 }
 
 /**
- * Sets an attribute if it is another; null takes it away.
+ * Sets an attribute if it has changed. null removes the attribute.
  * @param {Element} e
  * @param {string} name
  * @param {string | null} value
@@ -58,12 +58,12 @@ export function put(e, name, value) {
 }
 
 /**
- * Makes the children of a parent those of a list, in its order: a child is made once for each key, so it keeps the
+ * Makes the children of a parent match a list, in its order. A child is created once per key, so that it keeps the
  * focus.
  * @template T
  * @template {{root: Element}} V
  * @param {Element} parent
- * @param {Map<string, V>} views those that there are, by key
+ * @param {Map<string, V>} views the present children, by key
  * @param {T[]} list
  * @param {(item: T) => string} key
  * @param {(item: T) => V} create

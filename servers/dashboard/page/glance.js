@@ -1,4 +1,4 @@
-// The page at a glance: what is closed, who waits, how full the budgets are, and which programs are silent.
+// The page at a glance: closed budgets, waiting requests, the fullest budget, and silent programs.
 
 import {byId, put, say} from "./dom.js";
 import {fullness, holds, isClosed, nameOf, oldestWords} from "./state.js";
@@ -8,8 +8,8 @@ import {clause, clock, count, number, percent, seconds, word} from "./words.js";
 /** @typedef {import("./stream.js").Budget} Budget */
 
 /**
- * Shows the state at a glance, and returns what is worst: "away", "closed", "waits", "calm" or, while nothing is known,
- * "none".
+ * Shows the state at a glance, and returns the worst state: "away", "closed", "waits", "silent", "calm", or "none" without
+ * data.
  */
 export function showGlance() {
   const s = known.state;
@@ -34,11 +34,11 @@ export function showGlance() {
 /** The names of programs. @param {import("./stream.js").Program[]} all */
 const names = (all) => all.slice(0, 3).map((n) => `${n.program}/${n.id.slice(0, 6)}`).join(", ") + (all.length > 3 ? " …" : "");
 
-/** For how long the program is silent that was heard last. @param {import("./stream.js").Program[]} all */
+/** The shortest silence of the silent programs. @param {import("./stream.js").Program[]} all */
 const longest = (all) => seconds(now() - Math.max(...all.map((n) => n.heard)));
 
 /**
- * The sentence that says it all. It has no number that changes each second, because readers of screens say it aloud.
+ * The summary in one sentence. It has no number that changes each second, because screen readers say it aloud.
  * @param {Budget[]} closed
  * @param {number} waiting
  * @param {number} all
@@ -54,7 +54,7 @@ function verdict(closed, waiting, all, silent) {
 }
 
 /**
- * What stands below the verdict.
+ * The line below the verdict.
  * @param {Budget[]} closed
  * @param {Budget[]} waiting
  * @param {number} all
@@ -70,7 +70,7 @@ function subline(closed, waiting, all) {
 }
 
 /**
- * The names of the budgets that most wait for.
+ * The names of the budgets with the most waiting requests.
  * @param {Budget[]} budgets
  * @param {(b: Budget) => string} name
  */
@@ -80,7 +80,7 @@ function firstOf(budgets, name) {
 }
 
 /**
- * @param {[string, Budget][]} all those that hold requests
+ * @param {[string, Budget][]} all the budgets without shadow budgets
  * @param {Budget[]} closed
  */
 function showFigures(all, closed) {
@@ -111,7 +111,7 @@ function showFigures(all, closed) {
 }
 
 /**
- * Shows a figure and what it is about.
+ * Shows a figure and its note.
  * @param {string} id
  * @param {string} value
  * @param {string} about

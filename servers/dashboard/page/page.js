@@ -1,4 +1,4 @@
-// The page of package dashboard. It asks its server and nobody else, and puts in texts as text only.
+// The page of package dashboard. It sends requests only to its own server, and inserts texts as text.
 
 import {byId, put, say} from "./dom.js";
 import {openNamed, showBudgets, wireBudgets} from "./budgets.js";
@@ -12,10 +12,10 @@ import {clock, word} from "./words.js";
 let isFirst = true;
 const title = document.title;
 
-/** The icon of the tab for what is worst; others have the plain one. */
+/** The icons of the tab by the worst state. The remaining states have the plain icon. */
 const icons = new Map([["away", "icon-away.svg"], ["closed", "icon-closed.svg"], ["waits", "icon-waits.svg"], ["silent", "icon-waits.svg"]]);
 
-/** Shows all that is known. */
+/** Draws the page. */
 function show() {
   tick();
   const is = standing();
@@ -26,7 +26,7 @@ function show() {
   if (!known.state) return;
 
   byId("shown").hidden = false;
-  byId("people").hidden = !known.state.kind; // nothing was read yet
+  byId("people").hidden = !known.state.kind; // before the first reading
   countKeys();
   showTab(showGlance());
   showBudgets();
@@ -36,7 +36,7 @@ function show() {
   isFirst = false;
 }
 
-/** Has the tab say what is worst, for who sees nothing else of the page. @param {string} worst */
+/** Shows the worst state in the tab, for viewers who see only the tab. @param {string} worst */
 function showTab(worst) {
   const says = worst === "away" || worst === "closed" || worst === "waits" || worst === "silent";
   const before = says ? `${byId("verdict").textContent} · ` : "";
@@ -51,7 +51,7 @@ if (access.read) {
   byId("shown").hidden = false;
   follow(show);
   addEventListener("hashchange", openNamed);
-  addEventListener("click", (e) => { // a second click changes no address
+  addEventListener("click", (e) => { // a second click does not change the address
     if (e.target instanceof HTMLAnchorElement && e.target.hash && e.target.hash === location.hash) openNamed();
   });
   setInterval(() => { if (!document.hidden && (known.live !== "live" || Date.now() - known.heard > 5000)) show(); }, 1000);

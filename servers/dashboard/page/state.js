@@ -1,29 +1,29 @@
-// What a budget is like, in words that several parts of the page need.
+// The state of a budget, in words that several parts of the page share.
 
 import {isFresh, known, now} from "./stream.js";
 import {clause, clock, count, seconds, span, word} from "./words.js";
 
 /** @typedef {import("./stream.js").Budget} Budget */
 
-/** Which share of its limit a budget has used: all of it, also where a store counts more. @param {Budget} b */
+/** The used part of a budget's limit, at most 1 even if a store counts more. @param {Budget} b */
 export const fullness = (b) => (b.capacity > 0 && b.kind !== "spaced" ? Math.min(1, b.used / b.capacity) : 0);
 
 /** Whether a budget is closed now. @param {Budget} b */
 export const isClosed = (b) => (b.until ?? 0) > now();
 
-/** For how long a budget is still closed: a second at least while it is. @param {Budget} b */
+/** How long a budget stays closed, at least a second for a closed budget. @param {Budget} b */
 export const closedFor = (b) => Math.ceil(((b.until ?? 0) - now()) / 1000) * 1000;
 
-/** Whether requests wait because a budget has no room: others have their starts here, and another budget holds them. @param {Budget} b */
+/** Whether requests wait for room in this budget. With room here, a different budget holds them. @param {Budget} b */
 export const holds = (b) => !b.shadow && (b.waiting ?? 0) > 0 && b.wait !== 0;
 
-/** How much a budget is of interest: 3 if it is closed, 2 if it holds requests, 1 if it is in use, else 0. @param {Budget} b */
+/** The urgency of a budget: 3 if closed, 2 if it holds requests, 1 if in use, 0 if idle. @param {Budget} b */
 export const weight = (b) => (isClosed(b) && !b.shadow ? 3 : holds(b) ? 2 : b.starts > 0 || b.used > 0 || b.shadow ? 1 : 0);
 
-/** How many keys each policy has. @type {Map<string, number>} */
+/** The number of keys of each policy. @type {Map<string, number>} */
 let keys = new Map();
 
-/** Counts the keys of each policy, once for all that is shown together. */
+/** Counts the keys of each policy, once for each drawing of the page. */
 export function countKeys() {
   keys = new Map();
   for (const b of Object.values(known.state?.budgets ?? {})) keys.set(b.policy, (keys.get(b.policy) ?? 0) + 1);
@@ -32,7 +32,7 @@ export function countKeys() {
 /** Whether the policy of a budget has several keys. @param {Budget} b */
 export const hasKeys = (b) => (keys.get(b.policy) ?? 0) > 1;
 
-/** The name of a budget: its key is of use only if its policy has several, or if it has a label. @param {Budget} b */
+/** The name of a budget. It has the key only if the policy has several keys, or if the key has a label. @param {Budget} b */
 export const nameOf = (b) => (b.label || hasKeys(b) ? `${b.policy}/${b.label || b.key.slice(0, 8)}` : b.policy);
 
 /** The key of a budget in its row, behind its label: as nameOf. @param {Budget} b */
@@ -48,8 +48,8 @@ export function closedBy(b) {
 }
 
 /**
- * Since when a budget is closed, and when it opens: moments, which stay true while nothing new is known, and lengths while
- * they count.
+ * Since when a budget is closed, and when it opens. Moments stay true without new data. Lengths are added only while the
+ * page is fresh.
  * @param {Budget} b
  */
 export function closedSpan(b) {
@@ -67,7 +67,7 @@ export function nextStart(b) {
   return word("in", {time: span(b.wait)});
 }
 
-/** How many requests wait for a budget, and for how long the oldest one has. @param {Budget} b */
+/** The number of requests that wait for a budget, and the wait of the oldest request. @param {Budget} b */
 export function waitingWords(b) {
   const n = b.waiting ?? 0;
   if (n === 0) return "";
@@ -75,5 +75,5 @@ export function waitingWords(b) {
   return b.oldest ? waits + clause + oldestWords(b.oldest) : waits;
 }
 
-/** For how long the oldest request waits or, while nothing new is known, since when. @param {number} at */
+/** How long the oldest request has waited or, without new data, since when. @param {number} at */
 export const oldestWords = (at) => (isFresh() ? word("oldest", {time: seconds(now() - at)}) : word("oldest since", {time: clock(at)}));

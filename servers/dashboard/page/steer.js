@@ -1,11 +1,11 @@
-// What an operator does: unlock the page, pause and resume a budget.
+// The acts of an operator: unlock the page, pause and resume a budget.
 
 import {byId, make, put, say} from "./dom.js";
 import {nameOf} from "./state.js";
 import {known} from "./stream.js";
 import {page, word} from "./words.js";
 
-/** What the viewer may do. */
+/** The rights of the viewer. */
 export const access = page.access;
 
 /** @type {() => void} */
@@ -13,14 +13,14 @@ let changed = () => {};
 
 const dialogs = {token: /** @type {HTMLDialogElement} */ (byId("token")), order: /** @type {HTMLDialogElement} */ (byId("order"))};
 
-/** What the open dialog is about. */
+/** The act and the budget of the open dialog. */
 let asked = {act: "", budget: ""};
 
-/** The name that the operator has said last, in this browser. */
+/** The key of the operator's last name in the storage of this browser. */
 const nameKey = "throttle-dashboard-name";
 
 /**
- * Posts an order. It returns what is wrong; "": it was done.
+ * Posts an order. It returns the mistake, or "" on success.
  * @param {string} path
  * @param {object} body
  * @returns {Promise<string>}
@@ -44,7 +44,7 @@ async function post(path, body) {
 }
 
 /**
- * Asks for what an act needs.
+ * Opens the dialog of an act.
  * @param {"pause" | "resume"} act
  * @param {string} id of the budget
  */
@@ -74,7 +74,7 @@ function open(dialog) {
 }
 
 /**
- * Sends a form when it is complete, and closes its dialog if that was done.
+ * Sends a complete form, and closes its dialog on success.
  * @param {HTMLDialogElement} dialog
  * @param {(form: FormData) => Promise<string>} send
  */
@@ -96,10 +96,10 @@ function onSubmit(dialog, send) {
   form.querySelector(".cancel")?.addEventListener("click", () => dialog.close());
 }
 
-/** The other tabs of this page: when one is locked, all are. */
+/** The channel to the page's tabs. Locking one tab locks all tabs. */
 const tabs = "BroadcastChannel" in window ? new BroadcastChannel("throttle-dashboard " + location.pathname) : null;
 
-/** Uses the token of a link, which stands behind a "#" so that no server's log has it, and takes it out of the address. */
+/** Uses the token of a link, and removes it from the address. It stands behind "#", so that no server logs it. */
 async function useLink() {
   const token = /^#token=(.+)$/.exec(location.hash)?.[1];
   if (!token) return;
@@ -110,7 +110,7 @@ async function useLink() {
   else location.reload();
 }
 
-/** Asks what the viewer may do now, and shows nothing more to who may not look any more. */
+/** Asks for the present rights, and reloads the page if the viewer may no longer look. */
 async function askAccess() {
   const now = await fetch("access").then((r) => r.json()).catch(() => null);
   if (!now?.read) return location.reload();
@@ -118,7 +118,7 @@ async function askAccess() {
   changed();
 }
 
-/** Shows what the viewer may do. */
+/** Shows the button that locks or unlocks the page. */
 export function showAccess() {
   const lock = byId("lock");
   lock.hidden = !access.token;
@@ -126,8 +126,8 @@ export function showAccess() {
 }
 
 /**
- * Makes the page's buttons work.
- * @param {() => void} onChange is called when the viewer may do something else than before
+ * Adds the listeners of the page's buttons.
+ * @param {() => void} onChange is called when the rights of the viewer have changed
  */
 export function wire(onChange) {
   changed = onChange;

@@ -1,4 +1,4 @@
-// The story of a budget that is closed or holds requests: why and since when, who is hurt, and what helps.
+// The story of a budget that is closed or holds requests: the cause and its beginning, the affected programs, and the remedy.
 
 import {make, put, say} from "./dom.js";
 import {closedBy, closedSpan, isClosed, nameOf, waitingWords} from "./state.js";
@@ -13,7 +13,7 @@ import {comma, count, page, word} from "./words.js";
  * @typedef {{root: HTMLElement, text: HTMLElement, copy: HTMLButtonElement}} Command
  */
 
-/** How many programs are named. */
+/** The largest number of named programs. */
 const mostNamed = 4;
 
 /**
@@ -54,7 +54,7 @@ export function showStory(s, b) {
 }
 
 /**
- * What helps against what closes a budget.
+ * The remedy for a closed budget.
  * @param {Budget} b
  * @param {boolean} byHand
  */
@@ -64,7 +64,7 @@ function advice(b, byHand) {
   return word(b.closer === "program" ? "advice program" : "advice ban");
 }
 
-/** The programs that wait for a budget or, if none does, use it. @param {Budget} b */
+/** The programs that wait for a budget or, without waiting programs, the programs that use it. @param {Budget} b */
 export function programsOf(b) {
   const all = b.programs ?? [];
   const waiting = all.filter((p) => (p.waiting ?? 0) > 0);
@@ -78,7 +78,7 @@ export function programsOf(b) {
   return named.join(comma);
 }
 
-/** How many requests gave up or were refused. @param {Budget} b */
+/** The number of requests that gave up or were refused. @param {Budget} b */
 function lost(b) {
   const parts = [];
   if (b.left) parts.push(word("gave up", {n: count(b.left)}));
@@ -87,7 +87,7 @@ function lost(b) {
 }
 
 /**
- * The command that does in a terminal what the page does, or what the page cannot do; "" if there is none.
+ * The command line of an act, or "" if the source is not a fleet.
  * @param {"pause" | "resume" | "reset"} act
  * @param {Budget} b
  */
@@ -96,13 +96,13 @@ export function commandOf(act, b) {
   return `throttle ${act} ${quote(b.name)}` + (act === "pause" ? " --for 10m" : "") + ` --reason ${quote(word("reason blank"))}`;
 }
 
-/** A text as a shell reads it. @param {string} text */
+/** A text quoted for a shell. @param {string} text */
 const quote = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 /** @returns {Command} */
 export function makeCommand() {
   const text = make("code"), copy = /** @type {HTMLButtonElement} */ (make("button", {type: "button", class: "quiet"}, word("copy")));
-  copy.hidden = !navigator.clipboard; // over http, browsers have it for this machine's pages alone
+  copy.hidden = !navigator.clipboard; // over http, browsers offer the clipboard only to pages of this machine
   copy.addEventListener("click", async () => {
     await navigator.clipboard.writeText(text.textContent ?? "");
     say(copy, word("copied"));

@@ -1,4 +1,4 @@
-// What the server sends: all that it knows, then what changes, once a second.
+// The stream of the server: first the whole state, then the changes of each reading, once a second.
 
 /**
  * @typedef {{from: number, before?: boolean, until: number, closer?: string, by?: string, reason?: string}} Band
@@ -26,37 +26,37 @@ const names = /** @type {const} */ (["at", "used", "capacity", "waiting", "wait"
 /** How long points are kept, in milliseconds. */
 export const remembered = 3600e3;
 
-/** For how long a stream may be away before the page says so, in milliseconds. */
+/** How long the stream may be interrupted before the page says so, in milliseconds. */
 const patience = 5000;
 
-/** What is known: the state, the points of each budget, and by how much the server's clock is ahead. */
+/** The data of the page: the state, the points of each budget, and how far the server's clock is ahead. */
 export const known = {
   /** @type {State | null} */ state: null,
   /** @type {Map<string, Points>} */ points: new Map(),
-  ahead: 0, // also while the source is away, as far as that is known
-  heard: 0, // when the server sent something, by this browser's clock
-  whole: 0, // how often all was sent: then points that were asked for are gone
+  ahead: 0, // the last known value while the source cannot be read
+  heard: 0, // time of the last event, by this browser's clock
+  whole: 0, // number of whole states received; each drops the points of answered questions
   /** @type {"wait" | "live" | "hidden" | "lost"} */ live: "wait",
 };
 
 let shownAt = 0;
 
-/** The source's time, as of which the page is shown: one time for all that is shown together. */
+/** The time of the source for which the page is drawn. All parts of the page use the same time. */
 export const now = () => shownAt;
 
 /**
- * What the page is worth: "live" while its data are new; "wait" while they come again in a moment; "away" while the source
- * cannot be read; "lost" while the page's server says nothing; "hidden" while nobody sees the page.
+ * The state of the page: "live" while its data are new, "wait" during a short interruption, "away" while the source cannot be
+ * read, "lost" while the server of the page does not answer, "hidden" while the page is not visible.
  * @returns {"wait" | "live" | "away" | "hidden" | "lost"}
  */
 export const standing = () => (known.live === "live" && known.state?.failed ? "away" : known.live);
 
-/** Whether what is shown is so now: nothing else may count down. */
+/** Whether the page shows the present. Only then may durations count. */
 export const isFresh = () => standing() === "live" || standing() === "wait";
 
-/** Has the page shown as of now or, if nothing new is known, as of the last data. */
+/** Sets the time of the page: the present or, without new data, the time of the last data. */
 export function tick() {
-  if (known.live === "live" && Date.now() - known.heard > 2 * patience) known.live = "lost"; // a machine that slept
+  if (known.live === "live" && Date.now() - known.heard > 2 * patience) known.live = "lost"; // the machine has slept
   shownAt = isFresh() || !known.state ? Date.now() + known.ahead : known.state.at;
 }
 
@@ -69,7 +69,7 @@ function merge(target, patch) {
   if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
   const all = target !== null && typeof target === "object" && !Array.isArray(target) ? target : {};
   for (const [name, value] of Object.entries(patch)) {
-    if (name === "__proto__") continue; // ids of programs come from Redis, and this one would reach all objects
+    if (name === "__proto__") continue; // ids of programs come from Redis, and this id would change all objects
     if (value === null) delete all[name];
     else all[name] = merge(all[name], value);
   }
@@ -79,7 +79,7 @@ function merge(target, patch) {
 /** @returns {Points} */
 export const noPoints = () => ({at: [], used: [], capacity: [], waiting: [], wait: [], starts: []});
 
-/** Adds a point of each budget, and forgets those that are too old. */
+/** Adds a point for each budget, and drops points that are too old. */
 function addPoints() {
   const s = /** @type {State} */ (known.state);
   if (s.failed) return;
@@ -94,13 +94,14 @@ function addPoints() {
     p.starts.push(Math.max(0, b.starts));
     let old = 0;
     while (p.at[old] < s.at - remembered) old++;
+    // Drop old points rarely, because splice copies the rest.
     if (old > 60) for (const name of names) p[name].splice(0, old);
   }
   for (const id of known.points.keys()) if (!s.budgets[id]) known.points.delete(id);
 }
 
 /**
- * Takes in points from the server that are older than those that are known.
+ * Adds points of the server that are older than the known points.
  * @param {string} id
  * @param {Points} older
  */
@@ -113,9 +114,9 @@ export function addHistory(id, older) {
 }
 
 /**
- * Follows the server, but while the page is hidden: a browser has six connections for a host, and a page that nobody
- * sees needs none of them.
- * @param {() => void} changed is called when something has changed
+ * Follows the server while the page is visible. A browser has six connections for a host, so a hidden page must not keep
+ * a connection.
+ * @param {() => void} changed is called after each change
  */
 export function follow(changed) {
   /** @type {EventSource | null} */
@@ -138,12 +139,13 @@ export function follow(changed) {
     });
     source.addEventListener("error", () => {
       if (known.live === "live") known.live = "wait";
+      // A short interruption is normal, such as a restart of the server.
       lost ||= setTimeout(() => {
         if (known.live === "wait") known.live = "lost";
         changed();
       }, patience);
       changed();
-      if (source?.readyState === EventSource.CLOSED) { // refused: the browser does not try again
+      if (source?.readyState === EventSource.CLOSED) { // the server refused, and the browser does not try again
         close();
         setTimeout(() => { if (!source && !document.hidden) open(); }, 5000);
       }
@@ -156,6 +158,7 @@ export function follow(changed) {
     last = e.lastEventId;
     const s = /** @type {State} */ (known.state);
     known.heard = Date.now();
+    // A failed reading has the time of an older reading.
     if (!s.failed) known.ahead = s.at - known.heard;
     known.live = "live";
     changed();

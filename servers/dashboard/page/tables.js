@@ -1,4 +1,4 @@
-// Programs, and what operators did.
+// The tables of programs and of the acts of operators.
 
 import {byId, keep, make, put, say} from "./dom.js";
 import {known, now} from "./stream.js";
@@ -58,7 +58,7 @@ export function showPrograms() {
 }
 
 /**
- * Which policies a program has in force.
+ * The policies that a program has in force.
  * @param {Program} n
  */
 function policiesOf(n) {
@@ -73,7 +73,7 @@ function policiesOf(n) {
   return words.join("; ");
 }
 
-/** Shows what operators did. */
+/** Shows the acts of operators. */
 export function showActs() {
   const all = known.state?.acts ?? [];
   byId("no-acts").hidden = all.length > 0;

@@ -1,7 +1,7 @@
 // The page's language: its words, numbers, lengths of time and moments.
 
 /**
- * What the server tells the scripts.
+ * The data of the server for the scripts.
  * @typedef {{read: boolean, act: boolean, token: boolean, user?: string}} Access
  * @type {{language: string, words: Record<string, string>, access: Access, why: string}}
  */
@@ -11,8 +11,8 @@ const locale = page.language === "zh" ? "zh-CN" : "en";
 const chinese = page.language === "zh";
 
 /**
- * A word or a sentence, with its blanks filled in. The spaces around a blank are for words of Latin letters: between
- * Chinese characters there is none.
+ * A word or a sentence with its blanks filled in. The spaces around a blank are for Latin letters, and are removed between
+ * Chinese characters.
  * @param {string} name
  * @param {Record<string, string | number>} [blanks]
  */
@@ -31,16 +31,16 @@ export function limitWords(limit) {
   return limit;
 }
 
-/** The forms of limits that have English words, and how Chinese writes them. @type {[RegExp, string][]} */
+/** The forms of limits with English words, and their Chinese forms. @type {[RegExp, string][]} */
 const chineseLimits = [
   [/^unlimited$/, "不限"], [/^no limit$/, "不限"], [/^(\d+) in flight$/, "同时 $1 个"], [/^(.+) burst (\d+)$/, "$1，最多攒 $2"],
   [/^(.+) paced$/, "$1，均匀"], [/^(.+) fixed$/, "$1，固定窗口"], [/^(\d+)\/day\b/, "$1/天"], [/^(\d+)\/week\b/, "$1/周"], [/^(\d+)\/month\b/, "$1/月"],
 ];
 
-/** What stands between the items of a list. */
+/** The separator of the items of a list. */
 export const comma = chinese ? "、" : ", ";
 
-/** What stands before a clause that goes on. */
+/** The separator before a further clause. */
 export const clause = chinese ? "，" : ", ";
 
 const whole = new Intl.NumberFormat(locale, {maximumFractionDigits: 0});
@@ -49,7 +49,7 @@ const fine = new Intl.NumberFormat(locale, {maximumFractionDigits: 1});
 /** A count. @param {number} n */
 export const count = (n) => whole.format(n);
 
-/** A rate or another number that is no whole one. @param {number} n */
+/** A rate or a further number with a fraction. @param {number} n */
 export const number = (n) => (n < 10 ? fine : whole).format(n);
 
 /** A share, in percent. @param {number} n */
@@ -58,7 +58,7 @@ export const percent = (n) => whole.format(Math.floor(n * 100)) + (chinese ? "%"
 const units = chinese ? ["毫秒", "秒", "分钟", "小时", "天"] : ["ms", "s", "min", "h", "d"];
 
 /**
- * A length of time with two units at the most, as the server says it.
+ * A length of time with at most two units, in the form of the server.
  * @param {number} ms
  */
 export function span(ms) {
@@ -68,7 +68,7 @@ export function span(ms) {
 }
 
 /**
- * A length of time in whole seconds, for what counts down.
+ * A length of time in whole seconds, for countdowns.
  * @param {number} ms
  */
 export function seconds(ms) {
