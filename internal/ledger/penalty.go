@@ -165,14 +165,19 @@ func (r *Row) used(mark int64, u *rule) float64 {
 		case e.last < since || e.first > mark:
 		case e.last <= mark:
 			sum += float64(e.n)
+
+		// Of an entry that reaches beyond the mark, the part up to the mark counts.
 		default:
 			sum += math.Ceil(float64(e.n) * (float64(mark-e.first+1) / float64(e.last-e.first+1)))
 		}
 	}
 
+	// The limit cannot be why a start was refused that lies above it.
 	if sum > u.rate {
 		return 0
 	}
+
+	// The forgotten part of the window is taken to have been as full as the rest.
 	if r.lost >= since {
 		sum *= float64(mark-since+1) / float64(max(1, mark-r.lost))
 	}

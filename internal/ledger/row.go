@@ -304,6 +304,7 @@ func (r *Row) append(b []byte) []byte {
 		w.b[len(b)] += versionAsked
 	}
 
+	// All times are written as distances to seen.
 	w.number(r.seen)
 	for _, x := range r.numbers() {
 		w.number(*x)
@@ -386,10 +387,12 @@ func (r *Row) read(rd *reader) {
 
 	r.frozen = rd.time(r.seen)
 
+	// count bounds the memory that bytes of a stranger can take.
 	if k := rd.count(MaxEntries); k > 0 {
 		r.entries = make([]entry, k)
 	}
 
+	// The total is not stored, so that it cannot contradict the entries.
 	last := r.seen
 	for i := range r.entries {
 		e := &r.entries[i]
@@ -523,6 +526,7 @@ func (w *writer) queue(r *Row) {
 	w.places(r, l.called)
 
 	for _, c := range l.lanes {
+		// Without shares a class has one lane, and nothing of a share to store.
 		if !w.shares {
 			w.number(c.beyond())
 			w.places(r, c.places())

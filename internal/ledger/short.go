@@ -43,6 +43,7 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 		}
 	}
 
+	// All budgets have room, so book in all of them.
 	stamp, spread := int64(1), Micros(b.Spread)
 	for i := range charges {
 		r, c := rows[i], &charges[i]

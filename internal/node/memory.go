@@ -95,6 +95,7 @@ func (m *memory) concerning(h Heard) Heard {
 		}
 	}
 
+	// Without watches the news are remembered, for watches that begin soon.
 	if len(m.watches) > 0 {
 		mine.Useless = n.Useless
 	} else {
@@ -103,6 +104,7 @@ func (m *memory) concerning(h Heard) Heard {
 		}
 	}
 
+	// News that were lost may have been about any start.
 	if h.Lost {
 		m.recent.note(everything)
 	}
@@ -119,6 +121,7 @@ func (m *memory) concerning(h Heard) Heard {
 		}
 	}
 
+	// A node without callers has nothing to make good.
 	return Heard{mine, h.Lost && !m.isIdle()}
 }
 

@@ -122,6 +122,7 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 		e = t.add(key)
 	}
 
+	// A row is read from its bytes only if somebody asks for it.
 	if e.row == nil {
 		e.row = new(ledger.Row)
 		if len(e.Bytes) > 0 {
@@ -134,6 +135,7 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 		}
 	}
 
+	// A step may change each row that it has asked for: see Changed.
 	if t.changes && !e.touched {
 		e.touched = true
 		t.touched = append(t.touched, e)

@@ -243,7 +243,6 @@ func (b *backend) Read(ctx context.Context, _ []ledger.Key, look func(node.Rows)
 	if err := b.lockFresh(ctx); err != nil {
 		return heard, err
 	}
-
 	defer b.unlockRows()
 
 	if err := b.begin(false); err != nil {

@@ -65,7 +65,6 @@ func (p pipes) makePipe(name string) (pipe *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-
 	defer f.Close()
 
 	// A pipe of a stranger that took the place of this one is not given away.
@@ -139,7 +138,6 @@ func (p pipes) ring(node int64) {
 	if err != nil {
 		return
 	}
-
 	defer pipe.Close()
 
 	// Not by Write, which waits for room: a full pipe says the same.

@@ -53,7 +53,6 @@ func (d *folder) each(do func(e os.DirEntry)) error {
 	if err != nil {
 		return err
 	}
-
 	defer dir.Close()
 
 	all, err := dir.ReadDir(-1)

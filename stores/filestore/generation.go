@@ -243,8 +243,8 @@ func tidy(d *folder, last int64) {
 		if err != nil {
 			return
 		}
-
 		defer g.f.Close()
+
 		if ended, err := g.hasEnded(); !ended && err == nil {
 			_ = g.markEnded()
 		}

@@ -180,6 +180,7 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 		t := &tx{sql: d.server.sql, c: c}
 		broke, again := t.look(keys), false
 		if broke != nil {
+			// A connection that was idle may have been closed since: then a new connection is tried.
 			again = c.used && c.IsClosed() && ctx.Err() == nil
 			err = wrap(broke)
 		} else {

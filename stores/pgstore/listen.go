@@ -202,8 +202,8 @@ func (l *listener) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-
 	defer closeNow(c)
+
 	for _, channel := range l.server.sql.channels(l.nodes()) {
 		if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 			return err

@@ -33,7 +33,6 @@ func Setup(ctx context.Context, url string, o Options) error {
 	if err != nil {
 		return fmt.Errorf("pgstore: %w", err)
 	}
-
 	defer c.Close(context.WithoutCancel(ctx))
 
 	// Programs may set up at the same time. CREATE IF NOT EXISTS fails then in all but one of them, which find all of it the next time.
@@ -51,6 +50,7 @@ func Setup(ctx context.Context, url string, o Options) error {
 		}
 	}
 
+	// Tables of an earlier version were left as they are.
 	if err := d.server.checkVersion(ctx, c); err != nil {
 		return fmt.Errorf("pgstore: %w", err)
 	}

@@ -139,12 +139,11 @@ func (t *tx) readRows(replies pgx.BatchResults, keys []string) (now time.Time, e
 	if err != nil {
 		return now, err
 	}
-
 	defer found.Close()
+
 	for i := 0; found.Next(); i++ {
 		var generation *int64
 		var updates *int32
-
 		var value []byte
 		if err := found.Scan(&now, &generation, &updates, &value); err != nil {
 			return now, err
@@ -286,7 +285,6 @@ func (t *tx) queuePuts(b *pgx.Batch) {
 	keys, generations, updates := make([]string, n), make([]int64, n), make([]int32, n)
 	expires, values := make([]time.Time, n), make([][]byte, n)
 	var renewed []string
-
 	var since []int64
 	for i := range t.puts {
 		p := &t.puts[i]

@@ -48,8 +48,8 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	if err != nil {
 		return false, undoneError{fail(err)}
 	}
-
 	defer s.end()
+
 	tx := newTransaction(ctx, s, group, len(keys))
 	locked, err := tx.begin(keys)
 	if err != nil {
@@ -89,8 +89,8 @@ func (d *database) look(ctx context.Context, group string, keys []string, do fun
 	if err != nil {
 		return false, fail(err)
 	}
-
 	defer s.end()
+
 	tx := newTransaction(ctx, s, group, len(keys))
 	if err := tx.look(keys); err != nil {
 		return isGone(err), fail(err)
@@ -198,8 +198,8 @@ func (d *database) remove(ctx context.Context, minute int64) (removed int, err e
 	if err != nil {
 		return 0, err
 	}
-
 	defer s.end()
+
 	err = s.send(ctx,
 		statement{text: readCommitted},
 		statement{text: fmt.Sprintf("DELETE FROM throttle_rows WHERE minute < %d ORDER BY minute LIMIT %d", minute, sweepMost)},

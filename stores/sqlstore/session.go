@@ -34,7 +34,6 @@ func (s *session) send(ctx context.Context, statements ...statement) error {
 	if err != nil {
 		return err
 	}
-
 	defer rows.Close()
 
 	// Results come in the order of the statements.

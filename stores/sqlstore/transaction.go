@@ -99,7 +99,6 @@ func (tx *transaction) take(rows *sql.Rows) error {
 	for rows.Next() {
 		var now, passed int64
 		var name string
-
 		var value []byte
 		if err := rows.Scan(&now, &passed, &name, &value); err != nil {
 			return err

@@ -179,6 +179,7 @@ func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
 // await waits until the route may have changed, or until a time unless that is zero. It
 // returns false if ctx ends first, or timeUp is told.
 func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, timeUp <-chan time.Time) bool {
+	// The last heartbeats say why the caller waits.
 	n.Fails, n.Last = 0, r.lastErr
 	if n.Last != nil {
 		n.Fails = r.fails

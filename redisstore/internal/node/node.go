@@ -133,7 +133,6 @@ func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (s
 		n.loseWait(b)
 		return store.Grant{}, retry{}, err
 	}
-
 	defer n.free(o)
 
 	// Redis lost data, and waits for the nodes to tell what they know.

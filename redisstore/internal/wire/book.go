@@ -225,6 +225,8 @@ func (w *writer) rule(ch *store.Charge) int {
 	}
 
 	at, known := w.places[ch.Budget.Key]
+
+	// After a change of its limit, a budget may have several rules in one call.
 	if known {
 		for i, c := range w.rules[at.rule-1:] {
 			if sameRule(c, ch) {
@@ -234,6 +236,8 @@ func (w *writer) rule(ch *store.Charge) int {
 	}
 
 	w.rules = append(w.rules, ch)
+
+	// The first rule of a budget brings the key and the history of the row.
 	if !known {
 		name := w.budgets.Key(&ch.Budget)
 		w.Keys, w.rows = append(w.Keys, name), append(w.rows, ch)

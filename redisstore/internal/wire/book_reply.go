@@ -82,6 +82,8 @@ type LaneID struct {
 func (c *BookCall) Read(f Frame) (BookReply, error) {
 	r := &reader{rest: f}
 	p := BookReply{Now: r.next(), DecidedAt: r.next()}
+
+	// A reply to a different call is none.
 	r.check(r.next() == c.request.Number)
 	p.CopyAge = Wait(r.next())
 
@@ -95,6 +97,7 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 		p.Outcomes = r.allNow(p.Outcomes, callers)
 	} else {
 		for _, o := range c.request.Ops {
+			// One outcome may be for some of the callers of an operation.
 			for left := o.Callers; left > 0 && !r.failed; {
 				n := len(p.Outcomes)
 				p.Outcomes = r.outcomes(p.Outcomes, c.request, o, left)

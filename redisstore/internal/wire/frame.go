@@ -141,10 +141,14 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 
 	switch h.Status {
 	case Done:
+
+		// The rest begins with the time, which replies read once more.
 		return h, f.From(1), nil
 	case Late:
 		return h, nil, nil
 	case NeedsBoundaries, NeedsTime:
+
+		// No start is farther away, so a farther time is no answer of the script.
 		if rest.Size() == 1 && rest.At(0)-h.Now <= 2*Micros(store.MaxAhead) {
 			h.Need = rest.At(0)
 			return h, nil, nil

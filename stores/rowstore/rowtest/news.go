@@ -57,8 +57,8 @@ func (g *group) news() {
 	if err != nil {
 		g.Fatalf("Listen: %v", err)
 	}
-
 	defer sync.OnceFunc(stop)()
+
 	for _, to := range [][]string{nil, {"other", "me"}} {
 		g.transact(func(tx rowstore.Tx) error {
 			if w, ok := tx.(rowstore.Waker); ok {

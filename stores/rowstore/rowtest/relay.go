@@ -27,6 +27,8 @@ func newRelay(t *testing.T, server string) *relay {
 	}
 
 	r := &relay{listener: l, server: server, gate: make(chan struct{}), conns: make(map[net.Conn]struct{})}
+
+	// An open gate lets all bytes pass.
 	close(r.gate)
 
 	var all sync.WaitGroup
@@ -60,8 +62,8 @@ func (r *relay) serve(client net.Conn) {
 	if err != nil {
 		return
 	}
-
 	defer server.Close()
+
 	r.mu.Lock()
 	r.conns[client], r.conns[server] = struct{}{}, struct{}{}
 	ended := r.ended

@@ -345,18 +345,19 @@ function lanes.turns(q, u, now)
       return sum
     end
 
+    -- The answer has the lanes that this call was about, and all cuts that are news.
     for i, c in pairs(m.open) do
       if c.class == class and (i > CLASSES or L[i] > 0 or c.news) then
-        local a, b = 0, 0
+        local soonest, final = 0, 0
         if L[i] > 0 then
-          local last = floor((L[i] - c.cost) * UNIT / c.weight)
-          a, b = at(least + ranked(c.finish)), at(least + ranked(c.finish + max(0, last)))
+          local behind = floor((L[i] - c.cost) * UNIT / c.weight)
+          soonest, final = at(least + ranked(c.finish)), at(least + ranked(c.finish + max(0, behind)))
         end
         if i <= CLASSES then
-          first[class], last[class] = a, b
+          first[class], last[class] = soonest, final
         end
         if i > CLASSES or c.news then
-          told[#told + 1] = struct.pack('<ddddddd', class, c.share, c.cut, c.joined, a, b, c.news or 0)
+          told[#told + 1] = struct.pack('<ddddddd', class, c.share, c.cut, c.joined, soonest, final, c.news or 0)
         end
       end
     end

@@ -202,13 +202,13 @@ end
 -- keep behind it in the row that held it, the next of equal callers as well. A start beyond the horizon is the row's pin.
 function started(list, want, held, t, from)
   for _, s in ipairs(list) do
-    local f = 't' .. floor(want.class) -- Lua 5.4 has 1.0 of a number of a frame
+    local tail = 't' .. floor(want.class) -- Lua 5.4 has 1.0 of a number of a frame
     if is_free(s.rule, s.row) then
       -- the row is left as it is
     elseif t - from > want.horizon then
       s.row.pin = t
     elseif s.index == held then
-      s.row[f] = max(s.row[f], t)
+      s.row[tail] = max(s.row[tail], t)
       s.tail = s.follows and max(s.tail, t) or s.tail
     end
   end

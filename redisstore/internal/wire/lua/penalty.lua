@@ -150,9 +150,13 @@ local function used(r, mark, u)
       sum = sum + n
     end
   end
+
+  -- The limit cannot be why a start was refused that lies above it.
   if sum > u.rate then
     return 0
   end
+
+  -- The forgotten part of the window is taken to have been as full as the rest.
   if r.lost >= since then
     sum = sum * ((mark - since + 1) / max(1, mark - r.lost))
   end

@@ -58,6 +58,7 @@ local function read_queue(r)
     end
   end
 
+  -- Tickets are stored as distances from the next ticket of their class.
   local q, i = {id = v[1], began = v[2]}, 3
   for k = 1, CLASSES do
     if v[i] == 0 then

@@ -97,6 +97,8 @@ function turn.units(u, reserve, t)
   elseif u.peak == 0 then
     return MAX_COUNT
   elseif u.unit > 0 then
+
+    -- Count the units that fit into the gaps between blocks, and behind the last block.
     local sum, unit = 0, u.unit + u.pad
     for i = 1, r.size do
       sum = sum + max(0, floor((min(r.F[i], t) - from) / unit))
@@ -110,6 +112,7 @@ function turn.units(u, reserve, t)
       at, spent = add_up(at, spent, r.L[i], r.N[i], u)
     end
 
+    -- Tokens that flow in during the jitter do not count.
     spent = max(0, spent - max(0, t - u.jitter - at) * u.tokens)
     return max(0, floor((most * u.micros - spent) / u.micros))
   elseif u.boundaries then
@@ -124,6 +127,7 @@ function turn.units(u, reserve, t)
     return sum
   end
 
+  -- Each further window until t has room for the whole limit once more.
   local cycles = floor((t - from) / u.span)
   local counted = later(r, cycles > 0 and min(t - u.span, now) or t - u.span)
   local first, pace = paced_turn(u, from, 0)
