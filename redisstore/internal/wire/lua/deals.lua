@@ -217,7 +217,6 @@ function lanes.call(r, u, q, class, now, taken)
   -- Of each lane: since when could a waiter that has not come have started, and has its offer lapsed?
   for i = 1, #C do
     if C[i] == class and (L[i] > 0 or O[i] > 0) then
-
       -- The clock may have been set back.
       if H[i] > held then
         H[i] = held
