@@ -172,7 +172,7 @@ func (r *Row) used(mark int64, u *rule) float64 {
 		}
 	}
 
-	// The limit cannot be why a start was refused that lies above it.
+	// More than the limit was in use, so the refusal says nothing of the limit.
 	if sum > u.rate {
 		return 0
 	}

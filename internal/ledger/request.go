@@ -276,12 +276,12 @@ func (q *Request) book(t int64) {
 func (q *Request) start(t int64) {
 	b, g := q.Booking, q.Grant
 	g.Wait = waitOf(t - q.Now)
-	if g.Wait == store.Never {
+	if g.Wait == store.Never || b.MaxWait >= 0 && g.Wait > b.MaxWait {
 		return
 	}
 
 	// Slots are taken for a start now alone: nobody knows how many will be free later.
-	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && q.needsSlots && !q.acquire() {
+	if t == q.Now && q.needsSlots && !q.acquire() {
 		return
 	}
 

@@ -53,8 +53,9 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 		go l.run()
 	}
 
-	// The caller may leave. Its look goes on with the others, and shows it nothing.
 	l.mu.Unlock()
+
+	// The caller may leave. Its look goes on with the others, and shows it nothing.
 	select {
 	case err := <-caller.done:
 		return err

@@ -81,9 +81,10 @@ func (tx *transaction) selects(passed string, keys []string) statement {
 	var text strings.Builder
 	text.WriteString("SELECT " + clock + ", " + passed + ", name, value FROM throttle_rows WHERE name IN (" + literal(groupRow(tx.group)))
 	for _, key := range keys {
-		// A row that is not found is known not to exist.
 		text.WriteByte(',')
 		text.WriteString(literal(key))
+
+		// A row that is not found is known not to exist.
 		tx.rows[key] = nil
 	}
 	text.WriteByte(')')

@@ -185,7 +185,7 @@ func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func()
 func AskOnce[R any](ctx context.Context, c *Conn, request func() wire.Request[R]) (reply R, err error) {
 	var q wire.Request[R]
 
-	// The request that is read must be the request that was sent last: its reply has the same form.
+	// The reply belongs to the request that was sent last.
 	f, err := c.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
 		q = request()
 		return q.Call(b)

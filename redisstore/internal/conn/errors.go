@@ -160,8 +160,9 @@ func (c *Conn) failed(err error, s wire.Script) error {
 func (c *Conn) redacted(err error) error {
 	text := redact(err.Error())
 	var said redis.Error
-	switch {
+
 	// Text with a secret is replaced as a whole: the old error would show the secret when it is unwrapped.
+	switch {
 	case errors.As(err, &said) && text != err.Error():
 		err = reply(text)
 	case text != err.Error(), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

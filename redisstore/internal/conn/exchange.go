@@ -218,7 +218,6 @@ func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
 			return nil, because(x.conn.redacted(err))
 		}
 
-		// The head says what the script asks for, or that the call is done.
 		head, done, err := wire.ReadHead(s, x.call.Keys)
 		if err != nil {
 			return nil, because(err)

@@ -77,10 +77,11 @@ func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
 // computer was suspended meanwhile.
 func Elapsed(then, now time.Time) (time.Duration, wire.Clock) {
 	if then.IsZero() {
-		// The wall clock goes on while a computer is suspended, and the monotonic clock does not.
 		return 0, wire.ElapsedUnknown
 	}
 	d := now.Sub(then)
+
+	// The wall clock goes on while a computer is suspended, and the monotonic clock does not.
 	if (now.Round(0).Sub(then.Round(0)) - d).Abs() > suspendThreshold {
 		return 0, wire.ElapsedUnknown
 	}

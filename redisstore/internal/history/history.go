@@ -257,7 +257,6 @@ func (b *Budget) Add(s Sample) {
 		return
 	}
 
-	// The oldest sample goes if there are too many: later samples bound the window well enough.
 	if len(b.Starts) > wire.Parts {
 		b.Starts = append(b.Starts[:0], b.Starts[1:]...)
 	}

@@ -230,7 +230,7 @@ func (n *Node) send(b *batch) {
 		b.number, b.sent = n.nextNumber(), now
 	}
 
-	// Begin may write the call twice: Redis did not do the first one if gates were shut.
+	// Begin builds the call again if gates were shut: Redis has not done the first copy then.
 	again := false
 	b.exchange = n.Conn.Begin(func(e wire.Boundaries, shut []wire.Gate) wire.Call {
 		n.noteShut(shut)

@@ -134,11 +134,9 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 		return 0
 	}
 
-	var wait, spare time.Duration
-
 	// The budget with the longest wait decides.
+	var wait, spare time.Duration
 	var holder *fullBudget
-
 	crowd := 0
 	for i := range o.Charges {
 		c := &o.Charges[i]

@@ -278,6 +278,8 @@ func (n *Node) next(group string, q *queue) *batch {
 
 	// Ops that give something back go first, so that callers behind them find the room.
 	slices.SortStableFunc(q.ops, compareOps)
+
+	// An isolated op has a call for itself.
 	size, turns := 1, q.ops[0].turnCount()
 	for size < min(len(q.ops), maxBatch) && !q.ops[0].isolated && !q.ops[size].isolated {
 		turns += q.ops[size].turnCount()

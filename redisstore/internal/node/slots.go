@@ -187,8 +187,9 @@ func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent ti
 	for i := range replies {
 		l, r := leases[i], &replies[i]
 
-		// Redis keeps a bounded number of waiters, so each node reports fewer if there are more nodes.
 		l.generation, l.askedAt, l.answeredAt, l.askAgain = r.Generation, sent, received, r.Again
+
+		// Redis keeps a bounded number of waiters, so each node reports fewer if there are more nodes.
 		l.maxReported = max(1, min(maxReported, maxFleetReported/max(1, r.Nodes)))
 		l.summon(r.Granted)
 	}
@@ -201,8 +202,9 @@ func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent ti
 // unlockRecord lets the next call report a lease, and sets when the lease is to be renewed. answered says that Redis
 // answered the report.
 func (n *Node) unlockRecord(l *lease, answered bool) {
-	// Messages that came too early were for this call's waiters.
 	l.reporting--
+
+	// Messages that came too early were for this call's waiters.
 	l.earlyCalls = l.earlyCalls[:0]
 	<-l.recordLock
 

@@ -139,9 +139,8 @@ func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 
 		k.Line, k.Number, k.Share = int64(line), int64(number), share
 
-		isSame := func(known wire.Ticket) bool { return known.Budget == k.Budget }
-
 		// Each ticket is for one charge of this booking, and each charge has one ticket at the most.
+		isSame := func(known wire.Ticket) bool { return known.Budget == k.Budget }
 		isCharged := func(c store.Charge) bool { return c.Budget.Key == k.Budget && !wire.ForSlots(&c) }
 		if !slices.ContainsFunc(b.Charges, isCharged) || slices.ContainsFunc(t.tickets, isSame) {
 			return nil, false

@@ -91,7 +91,6 @@ func (h *halves) granted(g store.Grant, in []int) store.Grant {
 		g.HeldBy = in[g.HeldBy]
 	}
 
-	// A half that has a Turn gives the whole a Turn.
 	if h.fleet.Turn != nil || h.node.Turn != nil {
 		g.Turn = turns{h.fleet.Turn, h.node.Turn}
 	}

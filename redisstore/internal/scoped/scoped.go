@@ -191,6 +191,7 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 			fleetGrant.Age = max(fleetGrant.Age, time.Since(named)) // the start counts from when the node's store booked it
 		}
 
+		// The fleet has held nothing back, so the wait is for a budget of the node.
 		if fleetGrant.HeldBy < 0 && fleetGrant.Wait > 0 {
 			fleetGrant.HeldBy, fleetGrant.Paused = nodeGrant.HeldBy, nodeGrant.Paused
 			return h.granted(fleetGrant, h.inNode), nil

@@ -15,7 +15,6 @@ func (s *suite) fleet(t *testing.T) {
 	const nodes, callers, n = 3, 8, 20
 	const per, length = 100 * time.Millisecond, time.Second
 	o := s.with
-
 	o.Name = rand.Text()
 	charge := store.Charge{Budget: store.Budget{Policy: "fleet", Key: [16]byte{1}}, Limit: store.SlidingWindow(n, per), Cost: 1}
 	var mu sync.Mutex

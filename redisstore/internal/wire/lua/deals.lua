@@ -217,9 +217,12 @@ function lanes.call(r, u, q, class, now, taken)
   -- Of each lane: since when could a waiter that has not come have started, and has its offer lapsed?
   for i = 1, #C do
     if C[i] == class and (L[i] > 0 or O[i] > 0) then
+      -- The clock may have been set back.
       if H[i] > held then
         H[i] = held
       end
+
+      -- Near room makes waiters late. Before there is room, nobody is late.
       local near, since = soon and now > H[i], S[i]
       if near then
         local untold = m.flags[i] % HOLES == NEWS and not q.freed -- this call tells the waiters: see lanes.tell
@@ -230,6 +233,7 @@ function lanes.call(r, u, q, class, now, taken)
       else
         since = 0
       end
+
       local lapses = near and O[i] > 0 and now - since > lapse
       if lapses and slow then -- in a slow start the row has room that nobody can take
         local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
@@ -243,6 +247,8 @@ function lanes.call(r, u, q, class, now, taken)
       if c then
         c.since, c.holds = since, H[i]
       end
+
+      -- Nobody has come in time: what the lane was offered is for its next turn, which takes twice as much.
       if near and lapses then
         c = table_of(m, i)
         queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
@@ -254,6 +260,8 @@ function lanes.call(r, u, q, class, now, taken)
         c.offered = 0
         lanes.settle(q, c)
       end
+
+      -- A lane whose offers have lapsed claims no room until a waiter comes.
       claimed = claimed + (P[i] == 0 and O[i] or 0)
       hurry, active = hurry or near, active + 1
     end

@@ -261,6 +261,8 @@ local function text(q, m)
   end
 
   limits[2 * CLASSES + 1] = q.callers
+
+  -- Known tags follow the count of callers, which is false where nobody knows it.
   if m.known ~= '' then
     limits[7], limits[8] = q.callers or false, m.known
     for k = 1, CLASSES do

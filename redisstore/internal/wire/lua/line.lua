@@ -139,7 +139,9 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     want.tickets[s.index] = w
   end
 
-  c.furthest = max(c.furthest or 0, turn_at)
+  c.furthest = max(c.furthest or 0, turn_at) -- the callers behind it in this call do not start before
+
+  -- The waiter's turn has come, and there is no room yet: it counts among the offers.
   if w.state == HAD or w.state ~= PASSED and w.ticket < c.cut then
     queue.count(q, c, w, s.each, now)
     q[want.class].reserve, q[want.class].horizon = s.reserve, want.horizon

@@ -242,18 +242,22 @@ function queue.call(r, u, now)
       -- Room within a third of the horizon is near: waiters that were told should come now.
       local near = turn.units(u, reserve, now + floor(c.horizon / 3)) > 0 and now > c.holds
       local amount = turn.units(u, reserve, now + c.horizon) - taken - c.offered
+
       if near then
         local untold = c.told < c.cut and not q.freed -- this call tells the waiters: see queue.tell
         c.since = (untold or c.since == 0) and now or min(c.since, now)
       else -- nobody is late before then
         c.since = c.offered > 0 and max(turn.at(u, reserve, now, 1, 1), c.holds) or 0
       end
+
+      -- Waiters that were told and did not come in time may never come.
       local lapses = near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4))
       if lapses and r.paused > 0 then -- in a slow start the row has room that nobody can take
         local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
         near = not t or t <= now + floor(c.horizon / 3)
         c.since = near and c.since or now
       end
+
       if lapses and near then
         queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
 
@@ -262,9 +266,11 @@ function queue.call(r, u, now)
         amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now
         c.round, c.lapsed = now, c.cut
       end
+
       if amount > 0 and c.cut < c.joined then
         c.offered, c.since = c.offered + move(c, amount), now
       end
+
       hurry = hurry or near
       taken = taken + c.offered
 

@@ -151,7 +151,7 @@ local function used(r, mark, u)
     end
   end
 
-  -- The limit cannot be why a start was refused that lies above it.
+  -- More than the limit was in use, so the refusal says nothing of the limit.
   if sum > u.rate then
     return 0
   end

@@ -181,6 +181,7 @@ local function learn(r, h, seed, fresh, shared)
     r.generation, r.count = present, 0
   end
 
+  -- The last generation before the present one stands in the head, and all before it in the text of names.
   local names = {}
   for i = 2, #before do
     names[i - 1] = struct.pack('<dd', before[i][1], before[i][2])
@@ -244,6 +245,7 @@ local function repair(r, u, now, seed)
     missing = missing - n
   end
 
+  -- The upstream's window that has counted these starts may still last.
   if u.boundaries and was_set(r, now) then
     carry_over(r, now, 0)
   end

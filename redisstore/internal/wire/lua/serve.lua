@@ -33,9 +33,9 @@ local function run(list, claims, callers, t)
   return max(1, min(callers, s.fits, floor(left / s.each)))
 end
 
--- start books starts for equal callers: for all at the first moment if there is
--- room for all, otherwise for one caller, or for one run. It returns for how many it booked, or refused, and the calendar boundaries that it needs, if it needs more. No start is
--- earlier than least, which the charge by set.
+-- start books starts for equal callers: for all at the first moment if there is room for all, otherwise for one caller, or for one run. It
+-- returns for how many it booked, or refused, and the calendar boundaries that it needs, if it needs more. No start is earlier than least,
+-- which the charge by set.
 local function start(list, claims, callers, arrival, from, max_wait, want, least, by)
   local asked, gate, t, held, paused = from, nil, nil, nil, nil
   if #claims > 0 then

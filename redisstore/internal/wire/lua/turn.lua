@@ -97,7 +97,6 @@ function turn.units(u, reserve, t)
   elseif u.peak == 0 then
     return MAX_COUNT
   elseif u.unit > 0 then
-
     -- Count the units that fit into the gaps between blocks, and behind the last block.
     local sum, unit = 0, u.unit + u.pad
     for i = 1, r.size do
