@@ -55,6 +55,8 @@ git -C "$work/later-clone" commit -qm "a later commit"
 git -C "$work/later-clone" push -q origin HEAD:refs/heads/later
 later=$(git -C "$work/later-clone" rev-parse --short=12 HEAD)
 publish "$later"
+# A proxy made of files is asked for versions and not for commits. The modules' tags are equal, and so are their later versions.
+later=$(cd "$work" && GOPRIVATE=$module GOMODCACHE=$work/filled go mod download -json "$module@$later" | sed -n 's/.*"Version": "\(.*\)".*/\1/p')
 git -C "$clone" branch -qD later
 
 # A user has a proxy and nothing else. Modules of others that this machine has need no network.

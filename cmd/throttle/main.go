@@ -136,10 +136,15 @@ type versionResult struct {
 	Go       string `json:"go"`
 }
 
+// release is the version of a program that scripts/binaries.sh has built. A program of "go install" has its version from the module.
+var release string
+
 // printVersion prints the version of the command.
 func printVersion(c *cobra.Command) error {
 	v := versionResult{outputVersion, "(devel)", runtime.Version()}
-	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
+	if release != "" {
+		v.Throttle = release
+	} else if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
 		v.Throttle = b.Main.Version
 	}
 	done, err := printJSON(c, v)
