@@ -181,7 +181,6 @@ func (s *sidecar) run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-
 	defer closeStore()
 
 	// Deferred after closeStore: the follower ends before its store is closed.

@@ -56,8 +56,8 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	defer os.RemoveAll(folder)
+
 	made := filepath.Join(folder, "s")
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", made)
 	if err != nil {

@@ -345,9 +345,9 @@ func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error
 	}
 
 	r.markStored(closings)
+
 	var server int64
 	var list []any
-
 	ok := len(reply) == 2
 	if ok {
 		server, ok = reply[0].(int64)

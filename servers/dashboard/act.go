@@ -172,8 +172,8 @@ func statusOf(err error) int {
 	var longer *fleet.LongerError
 	var open *fleet.NotPausedError
 	var target *fleet.TargetError
-
 	var away *fleet.Error
+
 	switch {
 	case errors.As(err, &longer), errors.As(err, &open):
 		return http.StatusConflict

@@ -342,7 +342,6 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		h.refuse(w, r, p)
 		return
 	}
-
 	defer c.endWait()
 
 	c.to = to

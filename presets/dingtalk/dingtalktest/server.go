@@ -83,8 +83,8 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
-
 	defer in.Body.Close()
+
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
