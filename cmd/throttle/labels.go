@@ -69,8 +69,8 @@ func (l *labels) read() error {
 // parse parses the text of a file.
 func (l *labels) parse(text []byte) error {
 	l.budgets = make(map[string]string)
-	var errs []error
 
+	var errs []error
 	n := 0
 	for line := range bytes.Lines(text) {
 		n++

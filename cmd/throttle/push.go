@@ -214,8 +214,8 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	}
 
 	fmt.Fprintf(said, "number %d (%s) is pushed\n", result.Number, result.Generation)
-	var failed error
 
+	var failed error
 	if p.wait > 0 {
 		result.Nodes, failed = p.await(c, all, result.Generation)
 		result.alone = failed == nil && len(result.Nodes) == 0

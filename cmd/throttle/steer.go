@@ -191,7 +191,6 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	var t fleet.Target
 	var state fleet.State
 	var note *fleet.Note
-
 	if err = o.withTimeout(c.Context(), func(ctx context.Context) (err error) {
 		t, err = o.find(ctx, all, name)
 		if o.check != nil {

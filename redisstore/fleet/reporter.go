@@ -369,9 +369,9 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 	r.mu.Lock()
 	file := r.file
 	r.mu.Unlock()
+
 	// An extra report comes too early for a rate, so it also covers the interval before.
 	span := max(r.every, now.Sub(r.before))
-
 	if whole {
 		span = now.Sub(r.last)
 		r.before, r.last = r.last, now

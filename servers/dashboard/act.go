@@ -173,7 +173,6 @@ func statusOf(err error) int {
 	var open *fleet.NotPausedError
 	var target *fleet.TargetError
 	var away *fleet.Error
-
 	switch {
 	case errors.As(err, &longer), errors.As(err, &open):
 		return http.StatusConflict

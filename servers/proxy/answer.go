@@ -89,7 +89,6 @@ func unreached(err error) *problem {
 	var name *net.DNSError
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
-
 	switch {
 	case errors.Is(err, errInside):
 		return newProblem(http.StatusForbidden, "the host is at an address that is not public, and is not listed as private (--private HOST)").because(hostInside)
