@@ -279,6 +279,7 @@ func countOf(text string) (c count, ok bool) {
 		c.window, c.timed = length(s, time.Second), true
 	}
 
+	// "32/40" states the size of the window behind the slash.
 	text, size, sized := strings.Cut(text, "/")
 	if sized {
 		c.size, ok = whole(size)

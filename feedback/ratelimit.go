@@ -135,6 +135,7 @@ func (r RateLimit) least(list []item, policies map[string]policy, most, undated 
 			continue
 		}
 
+		// Without a reset the quota holds at most for the window of its policy.
 		said := reset != nil
 		if !said {
 			reset = p.window

@@ -183,6 +183,7 @@ func (p *fieldParser) value() any {
 		return true
 	case p.skip("?0"):
 		return false
+	// A Date is a number of seconds since 1970 (RFC 9651).
 	case p.skip("@"):
 		seconds, ok := p.number().(int64)
 		if !ok {

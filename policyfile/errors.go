@@ -41,8 +41,8 @@ func (e *Error) Excerpt() string {
 	}
 
 	head := fmt.Sprintf("%5d | ", e.Line)
-	var line, below strings.Builder
 
+	var line, below strings.Builder
 	// The line was cut in front of the window.
 	if e.skipped > 0 {
 		line.WriteString("…")

@@ -67,6 +67,7 @@ func splitLines(text string) (lines []sourceLine) {
 
 // at returns the byte at which a column begins, or the line's end.
 func (l *sourceLine) at(column int) int {
+	// Note the bytes of some columns once, so that later searches need not count from the beginning of the line.
 	if l.marks == nil {
 		n := 0
 		for i := range l.text {

@@ -209,33 +209,33 @@ func (f *Follower) run(ctx context.Context) {
 // look processes the result of a read.
 func (f *Follower) look(text []byte, err error, now time.Time) {
 	old := f.State()
-	s := old
+	state := old
 	switch {
 	case err != nil: // the file may be about to be replaced
 	// Wait for a second read with the same text: an editor may be in the middle of a write.
 	case !bytes.Equal(text, f.last):
 		// Forget the waiting version and its mistakes: they are about an earlier text.
 		f.last, f.settled, f.next, f.wrong = bytes.Clone(text), false, nil, nil
-		s = State{Seen: Generation(text), InForce: old.InForce, Since: old.Since}
+		state = State{Seen: Generation(text), InForce: old.InForce, Since: old.Since}
 	// Two reads have agreed on the text.
 	case !f.settled:
 		f.settled = true
-		f.consider(&s, now)
-	case f.next != nil && !now.Before(s.Until):
-		f.apply(&s, now)
+		f.consider(&state, now)
+	case f.next != nil && !now.Before(state.Until):
+		f.apply(&state, now)
 	}
 
-	s.Err = f.wrong
+	state.Err = f.wrong
 	if err != nil {
-		s.Err = fmt.Errorf("policyfile: %w", err)
+		state.Err = fmt.Errorf("policyfile: %w", err)
 	}
 
 	f.mu.Lock()
-	f.state = s
+	f.state = state
 	f.mu.Unlock()
 	// Call the callback without the mutex, and only for changes.
-	if f.o.Report != nil && !equal(old, s) {
-		f.o.Report(s)
+	if f.o.Report != nil && !equal(old, state) {
+		f.o.Report(state)
 	}
 }
 

@@ -159,6 +159,7 @@ func (r *reader) checkWildcards(all []wildcard, where string, policies ...thrott
 		return
 	}
 
+	// These names have a meaning in a template, so they are candidates for a hint.
 	names := []string{"host", "path", "route", "method"}
 	there := make(map[string]bool)
 	for _, p := range policies {
@@ -249,6 +250,7 @@ func (r *reader) checkTests(d *document) {
 	there := make(map[string]bool)
 
 	for _, t := range d.tables {
+		// The preset has a mistake, so nobody knows its policies.
 		if t.rows == nil {
 			return
 		}

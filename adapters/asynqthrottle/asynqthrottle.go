@@ -66,6 +66,7 @@ func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, 
 		mistakes = append(mistakes, l.CheckPlaces())
 	}
 
+	// asynq stores nothing with a task, so the gate needs a Redis of its own for places.
 	if client == nil {
 		mistakes = append(mistakes, errors.New("asynqthrottle: the client is missing: its Redis keeps the places of tasks"))
 	}

@@ -95,8 +95,8 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 		}
 		return river.JobSnooze(place.RetryAfter())
 	}
-
 	defer permit.Release()
+
 	if came != nil { // it is used up, also if the job fails: its next attempt needs a new one
 		if err := river.MetadataSet(ctx, MetadataKey, nil); err != nil {
 			// The job does not run, so give its start back.

@@ -277,6 +277,7 @@ func appendEvent(attrs []slog.Attr, e *throttle.Event) []slog.Attr {
 		}
 	}
 
+	// A duration that rounds to nothing would only lengthen the line.
 	length := func(key string, value time.Duration) {
 		if rounded := value.Round(time.Millisecond); rounded != 0 {
 			attrs = append(attrs, slog.Duration(key, rounded))

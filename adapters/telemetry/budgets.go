@@ -53,6 +53,7 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 	answers := make([]map[throttle.Budget]throttle.Status, len(sources))
 	errs := make([]error, len(sources))
 
+	// Ask all stores in parallel, because AskTime is for all of them together.
 	var asked sync.WaitGroup
 	for i, s := range sources {
 		asked.Go(func() { answers[i], errs[i] = s.Statuses(ctx) })

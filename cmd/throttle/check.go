@@ -91,6 +91,7 @@ with 1 if there are mistakes, or if tests fail.`,
 				}
 			}
 
+			// Print first: the exit code comes on top of the findings.
 			done, err := printJSON(c, all)
 			if !done {
 				_, err = io.WriteString(c.OutOrStdout(), all.text())

@@ -101,8 +101,8 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-
 	defer closeAll()
+
 	page, err := dashboard.New(dashboard.Config{
 		Source: dashboard.Fleet(all), Token: token, Local: s.local, TrustProxy: s.trustProxy, Budgets: s.budgets,
 		Title: cmp.Or(s.title, fleet.Clean(s.at.namespace, 99)), Label: s.names.of,

@@ -69,8 +69,8 @@ func (l *labels) read() error {
 // parse parses the text of a file.
 func (l *labels) parse(text []byte) error {
 	l.budgets = make(map[string]string)
-	var errs []error
 
+	var errs []error
 	n := 0
 	for line := range bytes.Lines(text) {
 		n++
@@ -81,6 +81,7 @@ func (l *labels) parse(text []byte) error {
 			continue
 		case !tab || of == "" || label == "":
 			errs = append(errs, fmt.Errorf("line %d: it is not a key or a budget, a tab, and a name", n))
+		// Errors quote no label and no key: the keys may be secrets.
 		case !utf8.ValidString(label) || utf8.RuneCountInString(label) > longestLabel:
 			errs = append(errs, fmt.Errorf("line %d: the name is no text of %d characters at most", n, longestLabel))
 		case budgetPattern.MatchString(of):

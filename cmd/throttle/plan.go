@@ -277,6 +277,7 @@ func (p *planned) print(c *cobra.Command) error {
 
 	binds := table{titles: []string{"FROM", "TO", "WHAT BINDS"}}
 	for i, f := range p.Phases {
+		// The text is for people. --json has all phases.
 		if i == mostPhases {
 			binds.add("…", "", fmt.Sprintf("%d more: see --json", len(p.Phases)-i))
 			break
@@ -349,6 +350,7 @@ func readMix(c *cobra.Command, said []string, path string, headers []string, f *
 	}
 
 	if len(mix) == 0 {
+		// By default the job has the requests of the tests, each as often as the others.
 		for _, t := range f.Tests {
 			mix = append(mix, simulation.Part{Request: t.Request(), Weight: 1})
 		}
@@ -367,8 +369,8 @@ func eachMixLine(c *cobra.Command, path string, add func(where, line string) err
 	if err != nil {
 		return err
 	}
-
 	defer in.Close()
+
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())

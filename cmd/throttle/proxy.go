@@ -144,8 +144,8 @@ func (s *sidecar) check(path string) error {
 	note(!s.expose && s.admin != "" && isExposed(s.admin), "--admin: other machines would reach this address, which needs no token: pass --expose as well")
 	upstreams, wrong := upstreamsOf(s.upstreamFlags, s.listen, s.expose)
 	s.upstreams, mistakes = upstreams, append(mistakes, wrong...)
-	var err error
 
+	var err error
 	if s.followHosts != "" {
 		if s.ceiling, err = policyfile.Load(s.followHosts); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("--follow-hosts: %w", err))
@@ -181,7 +181,6 @@ func (s *sidecar) run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-
 	defer closeStore()
 
 	// Deferred after closeStore: the follower ends before its store is closed.

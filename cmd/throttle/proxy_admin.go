@@ -250,6 +250,7 @@ func (n *news) of(e throttle.Event) string {
 			return "the store does not answer: " + e.Err.Error()
 		}
 
+	// After a failure a start means that the store answers again.
 	case throttle.EventStarted:
 		if n.away {
 			n.away = false

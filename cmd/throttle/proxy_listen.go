@@ -56,8 +56,8 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	defer os.RemoveAll(folder)
+
 	made := filepath.Join(folder, "s")
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", made)
 	if err != nil {
@@ -152,6 +152,7 @@ func (b *bound) makeRoom(address net.Addr) {
 	from, strangers := hostOfAddress(address), int64(0)
 
 	var oldest *boundedConn
+	// The list has the oldest connection first.
 	for e := b.newcomer.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*boundedConn)
 		if same := from != "" && hostOfAddress(c.RemoteAddr()) == from; same || full {

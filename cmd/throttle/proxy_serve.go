@@ -61,8 +61,8 @@ func (v *service) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-
 	defer door.Close()
+
 	v.door.Listener = door
 	// There is room for the error of each server, so that none blocks after the first.
 	failed := make(chan error, 2+len(v.upstreams))

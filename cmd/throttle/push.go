@@ -168,8 +168,8 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	if err != nil {
 		return err
 	}
-
 	defer closeAll()
+
 	var change *pushed.Change
 	if err := p.withTimeout(c.Context(), func(ctx context.Context) error {
 		text, err := read(ctx, all)
@@ -214,8 +214,8 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	}
 
 	fmt.Fprintf(said, "number %d (%s) is pushed\n", result.Number, result.Generation)
-	var failed error
 
+	var failed error
 	if p.wait > 0 {
 		result.Nodes, failed = p.await(c, all, result.Generation)
 		result.alone = failed == nil && len(result.Nodes) == 0
@@ -313,6 +313,7 @@ func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settle
 		f := nodeStatus{Node: nodeName(n.Program, n.ID), InForce: n.File.InForce == generation}
 		switch {
 		case f.InForce:
+		// A silent program may have ended, so the push does not wait for it.
 		case n.Silent:
 			f.Text = fmt.Sprintf("silent for %s: it is not known what it has in force", brief(n.Ago.Duration))
 		case n.File.Seen == generation && n.File.Err != "":
@@ -320,6 +321,7 @@ func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settle
 		default:
 			settled = false
 			f.Text = "has not seen it yet"
+			// The program has read the file, and its grace for loosening files has not passed.
 			if n.File.Seen == generation {
 				f.Text = "waits, because it loosens"
 			}
@@ -504,6 +506,7 @@ func newHistory() *cobra.Command {
 				}
 
 				err = t.print(c.OutOrStdout())
+				// Say on stderr what could not be read, so that the table stays parsable.
 				leftOut(c, illegible)
 				return err
 			})

@@ -215,8 +215,8 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 		sorter:    accesslog.NewSorter(o.window, mostSorted), header: header,
 		shown: newProgress(c), size: sizeOf(logs),
 	}
-
 	defer r.shown.end()
+
 	send := func(e accesslog.Entry) { r.send(c.Context(), e) }
 	for _, log := range logs {
 		if err := r.read(c, log, base, send); err != nil {
@@ -283,8 +283,8 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 	if err != nil {
 		return err
 	}
-
 	defer in.Close()
+
 	log, err := accesslog.NewReader(countingReader{in, &r.done}, base)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -370,6 +370,7 @@ func (r *logReplay) print(c *cobra.Command) error {
 	}
 
 	switch {
+	// Lines quotes only the first broken lines.
 	case r.Broken > len(r.Lines):
 		fmt.Fprintf(talk, "%d lines could not be read, %d of them are above\n", r.Broken, len(r.Lines))
 	case r.Broken > 0:
@@ -407,6 +408,7 @@ func (r *logReplay) print(c *cobra.Command) error {
 	if _, err := fmt.Fprint(out, "\n", t.text()); err != nil {
 		return err
 	}
+	// A log without starts has no chart.
 	if len(r.Chart.rates) == 0 {
 		return nil
 	}

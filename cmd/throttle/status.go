@@ -357,6 +357,7 @@ func hurtWords(b *fleet.Budget) (words []string) {
 		words = append(words, "since "+b.Since.UTC().Format("15:04:05"))
 	}
 
+	// Name the programs that wait: an operator knows then whom to tell.
 	var waits []string
 	for _, p := range b.Programs {
 		if p.Waiting > 0 {

@@ -186,11 +186,10 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	if err != nil {
 		return err
 	}
-
 	defer closeAll()
+
 	var t fleet.Target
 	var state fleet.State
-
 	var note *fleet.Note
 	if err = o.withTimeout(c.Context(), func(ctx context.Context) (err error) {
 		t, err = o.find(ctx, all, name)
@@ -254,6 +253,7 @@ status prints.`,
 
 			return o.act(c, args[0], "Close it for "+lengthWords(d)+"?", actResult{Act: "pause", For: d.Milliseconds()},
 				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
+					// A longer pause in force is a conflict: a shorter pause must not replace it.
 					err := all.Pause(ctx, t, d, o.name(), o.reason)
 					var longer *fleet.LongerError
 					if errors.As(err, &longer) {
@@ -324,7 +324,6 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-
 	defer closeAll()
 
 	var paused []fleet.Note

@@ -95,8 +95,8 @@ func (o *top) run(c *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-
 	defer closeAll()
+
 	live := source(func(ctx context.Context) (s *fleet.Snapshot, err error) {
 		err = o.withTimeout(ctx, func(ctx context.Context) error {
 			s, err = all.Snapshot(ctx, o.budgets)
@@ -110,8 +110,9 @@ func (o *top) run(c *cobra.Command) (err error) {
 		if failed != nil {
 			return failed
 		}
-
+		// A failure of the disk may show only when the file is closed.
 		defer func() { err = errors.Join(err, closeFile()) }()
+
 		live = recorded
 	}
 
@@ -354,6 +355,7 @@ func (m *model) key(key string) tea.Cmd {
 		m.skip = max(0, m.skip-m.height/2)
 	case "home", "g":
 		m.skip = 0
+	// Stop the replay, so that the next tick does not move on.
 	case "left", "h":
 		m.frozen = true
 		m.step(-1)
@@ -526,8 +528,8 @@ func isCut(path string) bool {
 	if err != nil {
 		return false
 	}
-
 	defer f.Close()
+
 	last := make([]byte, 1)
 
 	_, err = f.Seek(-1, io.SeekEnd)

@@ -83,6 +83,8 @@ func Policies(o Options) []throttle.Policy {
 			Name: "airtable-base", Match: match, Key: base, Cost: toBase,
 			Limit: throttle.PerSecond(5), Answer: tablerow.IfCharged(toBase, refused),
 		},
+		// The rows take refusals in turns: a request to a base closes the base, and any further request
+		// closes the user.
 		{
 			Name: "airtable-user", Match: match, Key: user,
 			Limit: throttle.PerSecond(50), Answer: feedback.First(tablerow.IfCharged(toNoBase, refused), tablerow.Outage()),
@@ -94,6 +96,7 @@ func Policies(o Options) []throttle.Policy {
 // "appXyz".
 func base(r *http.Request) string {
 	for segment := range strings.SplitSeq(strings.TrimPrefix(throttle.RawPath(r), "/v0/"), "/") {
+		// The id of a base begins with "app", wherever it stands in the path.
 		if strings.HasPrefix(segment, "app") {
 			return segment
 		}

@@ -94,6 +94,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit:  throttle.SlidingWindow(cmp.Or(o.Per5Minutes, 1200), 5*time.Minute),
 			Answer: tablerow.IfCharged(other, feedback.All(feedback.First(refused, tablerow.Outage()), feedback.RateLimit{}.Left)),
 		},
+		// Refusals close the user's row, which is enough to hold the requests.
 		{
 			Name: "cloudflare-address", Match: match, Key: caller.Always(o.Address),
 			Limit: throttle.PerSecond(200), Answer: feedback.LeaveOpen,

@@ -122,6 +122,7 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), o.Model)
+	// Without numbers the rows hold requests only after a refusal.
 	requests, tokens := throttle.Unlimited(), throttle.Unlimited()
 	if o.Requests > 0 {
 		requests = llm.Requests(o.Requests, o.Even)
@@ -199,6 +200,7 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feed
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		noMoney,
+		// The row of tokens closes for these codes.
 		tablerow.IfCharged(tokens, said(map[string]time.Duration{
 			"Throttling.AllocationQuota": 0, "insufficient_quota": 0,
 		})),

@@ -102,6 +102,7 @@ func Policies(o Options) []throttle.Policy {
 			Name: "deepseek-flash", Match: match, Key: account,
 			Limit: throttle.Concurrency(o.Flash), Cost: o.asks("deepseek-flash", "deepseek-v4-flash"), Answer: feedback.LeaveOpen,
 		},
+		// This row takes the refusals, also for models without a row of their own.
 		{
 			Name: "deepseek-model", Match: match, Key: throttle.Join(account, o.Model),
 			Limit: throttle.Unlimited(), Answer: refused(),

@@ -351,6 +351,7 @@ func (a *answer) readMembers(names, texts []string) (page bool) {
 		}
 
 		i := slices.IndexFunc(names, func(n string) bool { return n == string(name) })
+		// Objects and arrays are skipped unread, like members of other names.
 		if c := s.Peek(); i < 0 || texts[i] != "" || c == '{' || c == '[' {
 			if !s.Skip() {
 				return false

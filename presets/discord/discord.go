@@ -182,6 +182,7 @@ func refusals(resp *http.Response) throttle.Answer {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		counts = 1
 	case http.StatusTooManyRequests:
+		// A refusal of a shared limit does not count towards a ban.
 		if !strings.EqualFold(resp.Header.Get("X-RateLimit-Scope"), "shared") {
 			counts = 1
 		}

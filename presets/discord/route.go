@@ -21,6 +21,7 @@ func below(r *http.Request) string {
 func route(r *http.Request) string {
 	segments := strings.Split(below(r), "/")
 	for i := 1; i < len(segments); i++ {
+		// The first id stays: it has a budget of its own.
 		if top := i == 1 && splits(segments[0]); !top && (number(segments[i]) || named(segments[i-1])) {
 			segments[i] = "*"
 		}

@@ -177,6 +177,7 @@ func day(n int) throttle.Limit {
 	switch zone := pacific(); {
 	case n == 0:
 		return throttle.Unlimited()
+	// Without the time zone the last 24 hours are the safe reading of a day.
 	case zone == nil:
 		return throttle.SlidingWindow(n, 24*time.Hour)
 	default:
@@ -242,6 +243,7 @@ func dayRefused(resp *http.Response) throttle.Answer {
 // no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
+		// The refusals of the day and of the tokens close rows of their own.
 		quotaRefused("PerDay", 0),
 		tablerow.IfCharged(tokens, quotaRefused("Tokens*", 0)),
 		tooMany.Then(feedback.First(wait, feedback.For(time.Second))),

@@ -128,6 +128,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.Unlimited(), Answer: endpointRefused},
 	}
 
+	// Refusals close the rows above. These rows only keep to the numbers.
 	for _, row := range []struct {
 		name, match string
 		cost        func(*http.Request) int
@@ -169,6 +170,7 @@ func authenticated(r *http.Request) int {
 			return 1
 		}
 	}
+	// GitLab takes a token in the query, too.
 	for _, name := range []string{"private_token", "access_token", "job_token"} {
 		if throttle.Query(name)(r) != "" {
 			return 1

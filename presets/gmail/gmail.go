@@ -179,6 +179,7 @@ func units(r *http.Request) int {
 	}
 
 	for i := 1; i < len(segments); i += 2 {
+		// Leave out ids, so that the method can be looked up. Every second segment is an id or an action.
 		if !actions[segments[i]] {
 			segments[i] = "*"
 		}
@@ -188,6 +189,7 @@ func units(r *http.Request) int {
 		return n
 	}
 
+	// A method without a known cost is charged like a dear method.
 	return dear
 }
 

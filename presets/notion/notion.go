@@ -104,6 +104,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerMinute(o.PerMinute), Answer: connectionRefused(),
 		},
 		{
+			// The row of the workspace holds requests only after a refusal.
 			Name: "notion-workspace", Match: match, Key: workspace,
 			Limit: throttle.Unlimited(), Answer: refused("public_api_space_request_rate_limit"),
 		},

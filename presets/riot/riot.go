@@ -183,6 +183,7 @@ func refused(kind string) feedback.Reader {
 
 // serviceRefused is the penalty of all other refusals.
 func serviceRefused() feedback.Reader {
+	// The refusals of the application and of the method close rows of their own.
 	return feedback.First(
 		feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Then(feedback.For(0)),
 		feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Then(feedback.For(0)),

@@ -136,6 +136,7 @@ func limited(p feedback.Reader) feedback.Reader {
 		Lasts:  map[string]time.Duration{"REQUEST_LIMIT_EXCEEDED": time.Second},
 	}
 	return feedback.When{Status: []int{http.StatusForbidden}}.Then(func(resp *http.Response) throttle.Answer {
+		// Most 403s are about rights, and not about a limit.
 		if known.Answer(resp).Close <= 0 {
 			return throttle.Answer{}
 		}
@@ -169,6 +170,7 @@ func orgRefused() feedback.Reader {
 func left(resp *http.Response) throttle.Answer {
 	for part := range strings.SplitSeq(resp.Header.Get("Sforce-Limit-Info"), ";") {
 		if usage, ok := strings.CutPrefix(strings.TrimSpace(part), "api-usage="); ok {
+			// Show the reader a header with this part alone, because a member of the field is no field of its own.
 			only := *resp
 			only.Header = http.Header{"Usage": {usage}, "Age": resp.Header["Age"]}
 			return feedback.Headers{Used: "Usage", Per: 24 * time.Hour}.Left(&only)

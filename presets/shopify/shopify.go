@@ -200,6 +200,7 @@ func (o Options) untilRestored(resp *http.Response) throttle.Answer {
 	perSecond, _ := restoreRate(resp).Cost()
 	there, known := pointsLeft(resp).Left()
 	if size, told := bucketSize(resp).Cost(); told {
+		// A query that asks for more than the bucket holds waits for a full bucket.
 		asked = min(asked, size)
 	}
 	if perSecond <= 0 || !known || asked <= there.Left {

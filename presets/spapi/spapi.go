@@ -154,6 +154,7 @@ func outbound(r *http.Request) string {
 
 // refused closes an empty bucket until the next request has flowed in.
 func refused(l throttle.Limit) feedback.Reader {
+	// In this time one request flows into an empty bucket.
 	usual := l.Per() / time.Duration(max(l.N(), 1))
 	return feedback.First(
 		feedback.When{Status: []int{429}}.Then(feedback.First(

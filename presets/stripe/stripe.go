@@ -134,6 +134,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerHour(200), Answer: none},
 		{Name: "stripe-payment-intent", Match: "POST " + o.Host + "/v1/payment_intents/{id}", Key: throttle.Join(o.account, throttle.PathValue("id")),
 			Limit: throttle.PerHour(1_000), Answer: none},
+		// The row of an object closes only after a refusal.
 		{Name: "stripe-object", Match: o.Host + "/", Key: throttle.Join(o.account, throttle.RawPath),
 			Limit: throttle.Unlimited(), Answer: objectRefused},
 	}
@@ -206,6 +207,7 @@ func (o Options) base(r *http.Request) int {
 func endpoint(r *http.Request) string {
 	segments := strings.Split(throttle.RawPath(r), "/") // "", "v1", "payment_intents", id, "confirm"
 	for i := 2; i < len(segments); i++ {
+		// Only ids have digits or capitals.
 		if strings.ContainsAny(segments[i], "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") {
 			segments[i] = "*"
 		}
@@ -255,6 +257,7 @@ func locked(resp *http.Response) throttle.Answer {
 func accountRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
+			// These refusals close rows of their own.
 			not(endpointRefused), not(objectRefused),
 			lockTimeout,
 			wait,

@@ -100,6 +100,7 @@ func Policies(o Options) []throttle.Policy {
 	app, user := caller.IDs(o.App, o.User, o.Caller)
 	counted, perDay := app, throttle.CalendarWindow(cmp.Or(o.PerDay, 200_000), throttle.Day, beijing)
 	if o.ThirdParty {
+		// Third-party apps are counted by user, and have no limit of a day.
 		counted, perDay = throttle.Join(app, user), throttle.Unlimited()
 	}
 
@@ -140,6 +141,7 @@ func endpoint(r *http.Request) string {
 // ofBody is the member "userid" of a body in JSON.
 func ofBody(r *http.Request) (user string) {
 	reqbody.Look(r, func(body io.Reader) {
+		// The member stands near the beginning, so do not read long bodies to the end.
 		s := jsonscan.New(io.LimitReader(body, 64<<10), 64<<10)
 		if s.Peek() != '{' {
 			return

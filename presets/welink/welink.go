@@ -95,6 +95,7 @@ func Policies(o Options) []throttle.Policy {
 			Name: "welink-api-second", Match: match, Key: api,
 			Limit: throttle.PerSecond(40), Answer: refused(),
 		},
+		// A refusal closes the row above, which is enough to hold the requests.
 		{
 			Name: "welink-api-minute", Match: match, Key: api,
 			Limit: throttle.PerMinute(1_500), Answer: feedback.LeaveOpen,
@@ -109,6 +110,7 @@ var version = regexp.MustCompile(`^v\d+$`)
 func endpoint(r *http.Request) string {
 	segments := strings.Split(throttle.RawPath(r), "/")
 	for i, s := range segments {
+		// A segment with a digit is an id, unless it is a version.
 		if strings.ContainsAny(s, "0123456789") && !version.MatchString(s) {
 			segments[i] = "*"
 		}

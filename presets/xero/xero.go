@@ -134,6 +134,7 @@ const (
 
 // problem is the limit that a refusal names: the app's for a request without a tenant.
 func problem(resp *http.Response) int {
+	// Without a tenant only the limit of the app applies.
 	if resp.Request != nil && ofTenant(resp.Request) == 0 {
 		return ofApp
 	}

@@ -106,6 +106,7 @@ func Policies(o Options) []throttle.Policy {
 		perMinute, updates, exports = 2500, 300, 30
 	}
 
+	// The program's own number outranks the plan.
 	perMinute = cmp.Or(o.PerMinute, perMinute)
 	plan := func(name string, cost func(*http.Request) int) throttle.Policy {
 		return throttle.Policy{
@@ -118,6 +119,7 @@ func Policies(o Options) []throttle.Policy {
 		return throttle.Policy{Name: name, Match: match, Key: account, Cost: cost, Limit: limit, Answer: feedback.LeaveOpen}
 	}
 	ticket := some("zendesk-ticket", endpoint(http.MethodPut, `tickets/\d+`), throttle.SlidingWindow(30, 10*time.Minute))
+	// Updates of a ticket are counted for each user and ticket.
 	ticket.Key = throttle.Join(account, user, path)
 
 	return tablerow.Table([]throttle.Policy{
@@ -180,6 +182,7 @@ func someIsLeft(resp *http.Response) bool {
 // planRefused is the penalty of the refusals that are about the plan's minute.
 func planRefused() feedback.Reader {
 	return feedback.First(tooMany.Then(func(resp *http.Response) throttle.Answer {
+		// Something is left, so the refusal is about a single endpoint.
 		if someIsLeft(resp) {
 			return throttle.Answer{}
 		}

@@ -345,9 +345,9 @@ func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error
 	}
 
 	r.markStored(closings)
+
 	var server int64
 	var list []any
-
 	ok := len(reply) == 2
 	if ok {
 		server, ok = reply[0].(int64)
@@ -369,9 +369,9 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 	r.mu.Lock()
 	file := r.file
 	r.mu.Unlock()
+
 	// An extra report comes too early for a rate, so it also covers the interval before.
 	span := max(r.every, now.Sub(r.before))
-
 	if whole {
 		span = now.Sub(r.last)
 		r.before, r.last = r.last, now

@@ -131,12 +131,11 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	}
 
 	s.Illegible += known.illegible
+	s.gather(known)
 
 	// Cut before the states are read: each state is a call of the store.
-	s.gather(known)
 	most := cmp.Or(max(0, budgets), DefaultBudgets)
 	s.LeftOut += max(0, len(s.Budgets)-most)
-
 	s.Budgets = s.Budgets[:min(len(s.Budgets), most)]
 	if err := f.describe(ctx, s.Budgets); err != nil {
 		return nil, err
@@ -230,7 +229,8 @@ func (b *Budget) tellClosing(known closings) {
 // Verdict summarizes the snapshot in one line, such as "2 closed, 5 wait", or
 // "all open".
 func (s *Snapshot) Verdict() string {
-	own := *s // recordings of earlier versions have no counts
+	// Count in a copy: a recording of an earlier version has no counts, and must stay as it is.
+	own := *s
 	unknown := own.count()
 	s = &own
 	var parts []string
@@ -547,8 +547,8 @@ func (s *Snapshot) paused(note Note, known closings) Budget {
 func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var wg sync.WaitGroup
 
+	var wg sync.WaitGroup
 	running := make(chan struct{}, asksAtOnce)
 	for i := range all {
 		b := &all[i]
@@ -567,6 +567,7 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 					b.Note = nil // the pause was ended without the fleet
 				}
 
+			// An outage would fail all further questions, too, so stop them.
 			case isOutage(err) || ctx.Err() != nil:
 				stop(err)
 			default:
@@ -649,6 +650,7 @@ func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible
 		}
 	}
 
+	// Redis returns the latest reports first. Sort by name, so that lists do not jump.
 	slices.SortFunc(all, func(a, b Node) int {
 		return strings.Compare(a.Program+"\x00"+a.Host+"\x00"+a.ID, b.Program+"\x00"+b.Host+"\x00"+b.ID)
 	})

@@ -70,8 +70,8 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 
 	s := &Snapshot{Nodes: nodes, At: now}
 	s.gather(known)
-	var c store.Charge
 
+	var c store.Charge
 	// The table knows whether a policy has keys. The reports know only hashed keys.
 	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
 		c, err = q.chargeByTable(q.Table[i].Keyed || q.Table[i].Key != nil, s)

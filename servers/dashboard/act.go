@@ -123,10 +123,10 @@ func (o *office) resume(w http.ResponseWriter, r *http.Request) {
 // act executes an order of an operator with the token and a reason. check returns the key of a word that says
 // why the order is wrong, or "".
 func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) error, check func(*order) string) {
-	l, a := languageOf(r), o.guard.accessOf(r)
+	lang, rights := languageOf(r), o.guard.accessOf(r)
 	// Check the rights before the body is read.
-	if !a.Act || !a.Read {
-		answerError(w, a.refusal(), l.word("no token"))
+	if !rights.Act || !rights.Read {
+		answerError(w, rights.refusal(), lang.word("no token"))
 		return
 	}
 
@@ -136,7 +136,7 @@ func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) err
 	}
 
 	// The name of a login outranks a typed name.
-	what.By = cmp.Or(a.User, cleaned(what.By, longestName))
+	what.By = cmp.Or(rights.User, cleaned(what.By, longestName))
 	what.Reason = cleaned(what.Reason, longestReason)
 
 	wrong := ""
@@ -150,7 +150,7 @@ func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) err
 	}
 
 	if wrong != "" {
-		answerError(w, http.StatusUnprocessableEntity, l.word(wrong))
+		answerError(w, http.StatusUnprocessableEntity, lang.word(wrong))
 		return
 	}
 
@@ -172,7 +172,6 @@ func statusOf(err error) int {
 	var longer *fleet.LongerError
 	var open *fleet.NotPausedError
 	var target *fleet.TargetError
-
 	var away *fleet.Error
 	switch {
 	case errors.As(err, &longer), errors.As(err, &open):

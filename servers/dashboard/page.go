@@ -48,8 +48,8 @@ type front struct {
 
 // page serves the page, which holds no data. Everyone gets it, so that an operator can type the token.
 func (f *front) page(w http.ResponseWriter, r *http.Request) {
-	l, a := languageOf(r), f.guard.accessOf(r)
-	script, err := json.Marshal(scriptView{l, words[l], a, l.word(a.why)})
+	lang, rights := languageOf(r), f.guard.accessOf(r)
+	script, err := json.Marshal(scriptView{lang, words[lang], rights, lang.word(rights.why)})
 	if err != nil {
 		http.Error(w, "dashboard: "+err.Error(), http.StatusInternalServerError)
 		return
@@ -57,20 +57,20 @@ func (f *front) page(w http.ResponseWriter, r *http.Request) {
 
 	// Render into memory first, so that a failure still has a proper status.
 	var page bytes.Buffer
-	if err := pageTemplate.Execute(&page, pageView{l, f.title, words[l], string(script)}); err != nil {
+	if err := pageTemplate.Execute(&page, pageView{lang, f.title, words[lang], string(script)}); err != nil {
 		http.Error(w, "dashboard: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 
-	if r.URL.Query().Get("lang") == string(l) {
+	if r.URL.Query().Get("lang") == string(lang) {
 		http.SetCookie(w, &http.Cookie{
-			Name: languageCookie, Value: string(l), MaxAge: int((365 * 24 * time.Hour).Seconds()),
+			Name: languageCookie, Value: string(lang), MaxAge: int((365 * 24 * time.Hour).Seconds()),
 			SameSite: http.SameSiteStrictMode, HttpOnly: true,
 		})
 	}
 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Language", string(l))
+	w.Header().Set("Content-Language", string(lang))
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Vary", "Accept-Language, Cookie")
 	_, _ = w.Write(page.Bytes()) // a viewer that has gone needs no page

@@ -64,6 +64,7 @@ func (s series) add(r *reading) {
 		t.addCoarse(p)
 	}
 
+	// Drop old points of all budgets, also of budgets that the reading does not show.
 	for id, t := range s {
 		t.fine = without(t.fine, at-remembered.Milliseconds(), mostPoints)
 		t.coarse = without(t.coarse, at-coarseKept.Milliseconds(), mostCoarse)
@@ -212,6 +213,7 @@ const slack = 1500
 // recent reading found a budget open.
 func (all bands) add(r *reading, wasOpen func(id string) bool) {
 	at := r.At.UnixMilli()
+	// First the bands that nobody watched, then the present state, which may end the last band.
 	for id, closed := range r.Closed {
 		all.insert(id, closed)
 	}

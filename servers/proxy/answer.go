@@ -88,7 +88,6 @@ func unreached(err error) *problem {
 	var timeout net.Error
 	var name *net.DNSError
 	var certificate *tls.CertificateVerificationError
-
 	var record tls.RecordHeaderError
 	switch {
 	case errors.Is(err, errInside):

@@ -62,7 +62,6 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, r, newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").after(soon))
 		return
 	}
-
 	defer c.slots.leave(place)
 
 	t := &tunnelled{connector: c, host: host, authority: r.RequestURI}
@@ -79,8 +78,8 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the caller has gone
 	}
-
 	defer caller.Close()
+
 	// From here on a later tunnel may evict this tunnel.
 	c.slots.use(place, caller)
 
@@ -90,8 +89,8 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-
 	defer one.leave()
+
 	t.caller, t.one = caller, one
 	t.carry(r)
 }
@@ -133,8 +132,8 @@ func (t *tunnelled) prepare(r *http.Request) *problem {
 	if p != nil {
 		return p
 	}
-
 	defer call.endWait()
+
 	call.begun = time.Now()
 
 	var err error

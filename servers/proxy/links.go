@@ -35,6 +35,7 @@ func (l *links) rewrite(h http.Header, to *route) {
 func (l *links) rewriteList(list string, to *route) string {
 	var out strings.Builder
 	for quoted := false; list != ""; {
+		// Only these three characters change the meaning of the text behind them.
 		end := endOf(list, `"<\`)
 		out.WriteString(list[:end])
 		list = list[end:]

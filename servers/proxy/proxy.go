@@ -331,7 +331,6 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	// Read the body before the request waits, so that a slow caller takes no place.
 	free, p := h.bodies.readAhead(w, r)
 	defer free()
-
 	if p != nil {
 		h.refuse(w, r, p)
 		return
@@ -342,7 +341,6 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		h.refuse(w, r, p)
 		return
 	}
-
 	defer c.endWait()
 
 	c.to = to

@@ -50,6 +50,7 @@ func NewTable(policies []throttle.Policy, tunnels ...string) *Table {
 		all = append(all, parsedOrAll(host))
 
 		name, port := match.SplitPort(host)
+		// A pattern of wildcards only names no host that callers could reach by it.
 		if !namesLabel(name) {
 			continue
 		}

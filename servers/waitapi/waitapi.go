@@ -217,6 +217,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
+	// RFC 9110 requires Allow in an answer with 405.
 	if !allowed {
 		w.Header().Set("Allow", allow)
 		problem.New(http.StatusMethodNotAllowed, "the method is not "+allow).Write(w)

@@ -303,6 +303,7 @@ func (c *call) judgeRobot() http.HandlerFunc {
 	count := c.within(w, c.since(time.Minute, false))
 	c.add(w)
 
+	// The message counts although the robot is closed.
 	open := !c.At.Before(c.closed[w])
 	if open && count >= 20 {
 		c.closed[w] = c.At.Add(10 * time.Minute)

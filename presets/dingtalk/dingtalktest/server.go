@@ -83,8 +83,8 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
-
 	defer in.Body.Close()
+
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
@@ -184,8 +184,8 @@ func (s *Server) String() string {
 	fmt.Fprintln(w, "API\tcalls\trefused\tmost in any second\tquota used")
 	limit := s.rules.options.Edition.PerSecond
 	log := s.Log()
-	var apis []string
 
+	var apis []string
 	calls, refused := make(map[string][]time.Duration), make(map[string]int)
 	for _, a := range log {
 		if calls[a.API] == nil {

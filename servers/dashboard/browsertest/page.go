@@ -118,6 +118,7 @@ func (p *Page) note(event any) {
 		problem = "exception: " + e.ExceptionDetails.Text
 	case *log.EventEntryAdded:
 		problem = fmt.Sprintf("log: %s %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
+	// The page must send no request to a foreign host.
 	case *network.EventRequestWillBeSent:
 		u, err := url.Parse(e.Request.URL)
 		if err == nil && (u.Host == p.host || u.Scheme == "data") {
