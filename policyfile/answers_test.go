@@ -186,7 +186,7 @@ func TestRetryAfterIsNeverLost(t *testing.T) {
 func TestAnswersOfTheirOwn(t *testing.T) {
 	read, err := os.ReadFile("../docs/policyfile.md")
 	require.NoError(t, err)
-	_, example, ok := strings.Cut(string(read), "with unusual answers:\n\n```yaml\n")
+	_, example, ok := strings.Cut(string(read), "forms of their own:\n\n```yaml\n")
 	require.True(t, ok)
 	example, _, _ = strings.Cut(example, "```")
 	file, err := policyfile.Parse("example", []byte(example))

@@ -16,7 +16,7 @@ import (
 // TestP3_LongLeases: more callers wait than a row lists, and nobody comes or leaves while the budget is closed. When it opens they all start at
 // the pace of the limit, however long the lease of their node is.
 func TestP3_LongLeases(t *testing.T) {
-	const n, callers, closed = 100, 400, 30 * time.Second
+	const n, callers, closed = 100, 900, 30 * time.Second // more callers than a row lists
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiter(must(rowstore.New(newMemory(), rowstore.Options{Lease: 10 * time.Minute})),
 			throttle.Policy{Name: "one", Limit: store.LeakyBucket(n, time.Second)})
