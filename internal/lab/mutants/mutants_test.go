@@ -31,7 +31,7 @@ func TestTheListFits(t *testing.T) {
 }
 
 // maxUnrun is how many mutations may wait to be run again after their functions were changed.
-const maxUnrun = 21
+const maxUnrun = 22
 
 // TestTheRecordIsCurrent: the record is not far behind the code, and nothing in it survived.
 func TestTheRecordIsCurrent(t *testing.T) {
