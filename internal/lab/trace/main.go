@@ -122,7 +122,7 @@ func instrument(dir string) (string, error) {
 	replace := make(map[string]string)
 	for i, file := range strings.Fields(string(list)) {
 		name, inside := strings.CutPrefix(file, root+string(filepath.Separator))
-		if !inside || strings.HasPrefix(name, filepath.Join("internal", "trace")) {
+		if !inside || strings.HasPrefix(name, filepath.Join("internal", "lab", "trace")) {
 			continue
 		}
 
