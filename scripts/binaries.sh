@@ -12,7 +12,7 @@ out=$(cd "$2" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Two builds of one commit are equal to the byte: no path of the machine, and the commit's time in the archives.
+# Archives of one commit are meant to be equal to the byte: no path of the machine, and the time of the commit.
 time=$(git log -1 --format=%ct)
 for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64; do
 	GOOS=${platform%/*} GOARCH=${platform#*/}
