@@ -11,7 +11,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 .PHONY: check
-check: lint test sdks examples bench fuzz ## test, sdks, lint, examples, bench and fuzz
+check: lint test sdks site examples bench fuzz ## test, sdks, lint, site, examples, bench and fuzz
 
 .PHONY: setup
 setup: redis postgres pgbouncer mariadb prometheus lua clients browser ## install servers, clients, a browser, modules and programs that check
@@ -85,6 +85,10 @@ browser: ## install the browser in which make sdks looks at the dashboard, unles
 .PHONY: pictures
 pictures: redis browser ## make the pictures of the dashboard anew
 	cd servers/dashboard/browsertest && go test -count=1 -run TestPictures . -pictures ../../../docs/pictures
+
+.PHONY: site
+site: browser ## build the site from the Markdown of the repository, and look at it in a browser
+	@scripts/site.sh
 
 .PHONY: cost
 cost: redis ## what make test costs, with an empty build cache and with a warm one
