@@ -1,39 +1,191 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/svg"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
+	"github.com/fleetthrottle/throttle/presets/stripe"
+	"github.com/fleetthrottle/throttle/retry"
 )
 
-// words are the texts of the picture, in one language.
-type words struct {
-	file, title, note string
+// A half is one API with the limit that its provider publishes, and the texts of its picture in one language.
+type half struct {
+	file, title, note string // note is a format: the pods, the workers of each, the calls
 	without, with     string
-	banned            string
-	some, everyone    string // formats
-	limit, second     string
+	sum, limit        string // formats: the seconds and the refused calls; the limit
+	second            string
+
+	perSecond int
+	policies  []throttle.Policy
+	method    string
+	url       string
 }
 
-var languages = []words{
+var halves = []half{
 	{
 		file: "without-with.svg", title: "The same job, without and with throttle",
-		note:    "Calls of one API in each second. 4 nodes with 16 workers each pull an address book of %d people.",
-		without: "without", with: "with throttle", banned: "banned: five minutes of silence",
-		some: "%d people, %d calls refused", everyone: "%d people in %.1f s, %d calls refused",
-		limit: "limit: %d a second", second: "second",
+		note:    "Calls of one Stripe endpoint in each second. %d pods with %d workers each make %d calls.",
+		without: "without: each worker backs off", with: "with throttle", second: "second",
+		sum: "done after %.1f s, %d calls refused", limit: "limit: %d per second",
+		perSecond: 25, policies: stripe.Policies(stripe.Options{}), method: http.MethodGet, url: "https://api.stripe.com/v1/charges",
 	},
 	{
 		file: "without-with.zh.svg", title: "同一个任务，不用和用 throttle",
-		note:    "同一个接口每秒的调用次数。4 个节点，各 16 个 worker，拉取 %d 人的通讯录。",
-		without: "不用", with: "用 throttle", banned: "被封禁：五分钟内一次也调不通",
-		some: "只拉到 %d 人，%d 次调用被拒绝", everyone: "%.1[2]f 秒拉完 %[1]d 人，%[3]d 次调用被拒绝",
-		limit: "上限：每秒 %d 次", second: "秒",
+		note:    "钉钉同一个接口每秒的调用次数。%d 个 Pod，各 %d 个 worker，共 %d 次调用。",
+		without: "不用：各个 worker 自己退避重试", with: "用 throttle", second: "秒",
+		sum: "%.1f 秒做完，%d 次被限流", limit: "上限：每秒 %d 次",
+		perSecond: dingtalk.Standard.PerSecond, policies: dingtalk.Policies(dingtalk.Options{App: app}),
+		method: http.MethodPost, url: "https://oapi.dingtalk.com/topapi/v2/user/list?access_token=t",
 	},
+}
+
+const (
+	halfCalls   = 300
+	halfLatency = 100 * time.Millisecond
+)
+
+// drawHalves does the job of each half without the library and with it, and draws what the API counted into a folder.
+func (o options) drawHalves(ctx context.Context, dir string) (exit int, err error) {
+	exit = exitDone
+	for _, h := range halves {
+		without := &counter{limit: h.perSecond, begin: time.Now()}
+		o.inParallel(func(int) {
+			for wait := time.Second; !without.take() && ctx.Err() == nil; wait *= 2 {
+				time.Sleep(wait/2 + rand.N(wait))
+			}
+		})
+
+		with := &counter{limit: h.perSecond, begin: time.Now()}
+		clients, err := o.clients(h.policies, with)
+		if err != nil {
+			return exitFailed, err
+		}
+
+		o.inParallel(func(node int) {
+			if err := ask(ctx, clients[node], h.method, h.url); err != nil {
+				exit = exitFailed
+			}
+		})
+		if with.refusals() > 0 {
+			exit = exitFailed
+		}
+
+		if err := h.draw(filepath.Join(dir, h.file), fmt.Sprintf(h.note, o.nodes, o.workers, halfCalls), without, with); err != nil {
+			return exitFailed, err
+		}
+	}
+
+	return exit, nil
+}
+
+// inParallel has the workers of all nodes do the calls of the job. call does the next call, for a worker of the node.
+func (o options) inParallel(call func(node int)) {
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for node := range o.nodes {
+		for range o.workers {
+			workers.Go(func() {
+				for next.Add(1) <= halfCalls {
+					call(node)
+				}
+			})
+		}
+	}
+	workers.Wait()
+}
+
+// clients returns a client for each node. All share one store, as nodes share a Redis.
+func (o options) clients(policies []throttle.Policy, base http.RoundTripper) (clients []*http.Client, err error) {
+	store := memstore.New()
+	for range o.nodes {
+		t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: policies, Base: base})
+		if err != nil {
+			return nil, err
+		}
+		clients = append(clients, retry.NewClient(t).StandardClient())
+	}
+	return clients, nil
+}
+
+func ask(ctx context.Context, client *http.Client, method, url string) error {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// A counter is an API that answers at most limit calls in any second, and refuses further calls. A refused call does not
+// count for the limit. It is safe for concurrent use.
+type counter struct {
+	limit int
+	begin time.Time
+
+	mu                sync.Mutex
+	times             []time.Time // of answered calls
+	answered, refused [60]int     // in each second
+	last              time.Duration
+}
+
+// take answers or refuses a call, after the time that a call takes.
+func (c *counter) take() (ok bool) {
+	defer time.Sleep(halfLatency)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.last = now.Sub(c.begin)
+	second := min(int(c.last/time.Second), len(c.answered)-1)
+
+	if n := len(c.times); n >= c.limit && now.Sub(c.times[n-c.limit]) < time.Second {
+		c.refused[second]++
+		return false
+	}
+
+	c.times = append(c.times, now)
+	c.answered[second]++
+	return true
+}
+
+// RoundTrip answers as Stripe does. DingTalk has a code in the body, which no call of the half with the library meets.
+func (c *counter) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		defer req.Body.Close()
+	}
+	answer := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: req}
+	if !c.take() {
+		answer.StatusCode = http.StatusTooManyRequests
+	}
+	return answer, nil
+}
+
+func (c *counter) refusals() (n int) {
+	for _, refused := range c.refused {
+		n += refused
+	}
+	return n
+}
+
+// most returns the most calls in one second of the clock, answered or refused.
+func (c *counter) most() (n int) {
+	for second, answered := range c.answered {
+		n = max(n, answered+c.refused[second])
+	}
+	return n
 }
 
 // The measures of the picture of two halves.
@@ -41,7 +193,6 @@ const (
 	halfWidth, halvesHeight = 392.0, 330.0
 	halfLeft, halfRight     = 44.0, 16.0
 	halfTop, halfBottom     = 122.0, 62.0
-	halfSeconds             = 9
 )
 
 const halvesRules = `  .half { font-size: 14px; font-weight: 600 }
@@ -51,7 +202,6 @@ const halvesRules = `  .half { font-size: 14px; font-weight: 600 }
   .tick { fill: #59636e; text-anchor: middle }
   .taken { fill: #0969da }
   .refused { fill: #cf222e }
-  .ban { fill: #cf222e; fill-opacity: 0.12 }
 `
 
 const halvesDark = `    .base { stroke: #656c76 }
@@ -62,59 +212,47 @@ const halvesDark = `    .base { stroke: #656c76 }
     .refused { fill: #f85149 }
 `
 
-// drawHalves writes the picture of a job without the library and of the same job with it, in each
-// language. Both halves have the same scale.
-func drawHalves(dir string, without, with report) error {
-	for _, w := range languages {
-		d := svg.New(2*halfWidth+2*svg.Margin, halvesHeight, w.title, fmt.Sprintf(w.note, with.people), halvesRules, halvesDark)
-		high := max(without.upstream.Most(userList, time.Second), dingtalk.Standard.PerSecond)
-		without.half(d, w, svg.Margin, high)
-		with.half(d, w, svg.Margin+halfWidth, high)
-		if err := os.WriteFile(filepath.Join(dir, w.file), []byte(d.String()), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+// A scale is what both halves of a picture share.
+type scale struct {
+	seconds, high int
 }
 
-// half draws the calls of each second of one job from x on.
-func (r report) half(d *svg.Drawing, w words, x float64, high int) {
-	limit := dingtalk.Standard.PerSecond
+// draw writes the picture. Both halves have the same scale.
+func (h half) draw(path, note string, without, with *counter) error {
+	d := svg.New(2*halfWidth+2*svg.Margin, halvesHeight, h.title, note, halvesRules, halvesDark)
+	s := scale{seconds: int(max(without.last, with.last)/time.Second) + 1, high: max(without.most(), with.most(), h.perSecond)}
+	h.drawOne(d, s, svg.Margin, h.without, without)
+	h.drawOne(d, s, svg.Margin+halfWidth, h.with, with)
+	return os.WriteFile(path, []byte(d.String()), 0o644)
+}
+
+// drawOne draws the calls of each second of one job from x on.
+func (h half) drawOne(d *svg.Drawing, s scale, x float64, name string, c *counter) {
 	left, right, base := x+halfLeft, x+halfWidth-halfRight, halvesHeight-halfBottom
-	slot := (right - left) / halfSeconds
-	y := func(calls int) float64 { return base - (base-halfTop)*float64(calls)/float64(high) }
-	name, sum := w.with, fmt.Sprintf(w.everyone, len(r.found), r.took.Seconds(), r.refused())
-
-	if r.unthrottled {
-		name, sum = w.without, fmt.Sprintf(w.some, len(r.found), r.refused())
-		d.Rect("ban", svg.Box{X: left + slot, Y: halfTop, Width: right - left - slot, Height: base - halfTop})
-		d.Text("refused", left+slot+12, (halfTop+base)/2, w.banned)
-	}
-
+	slot := (right - left) / float64(s.seconds)
+	y := func(calls int) float64 { return base - (base-halfTop)*float64(calls)/float64(s.high) }
 	d.Text("half", x, 84, name)
-	d.Text("note", x, 104, sum)
+	d.Text("note", x, 104, fmt.Sprintf(h.sum, (c.last+halfLatency).Seconds(), c.refusals()))
 
-	for second, calls := range r.perSecond(userList) {
+	for second := range s.seconds {
+		answered, refused := c.answered[second], c.refused[second]
 		bar := svg.Box{X: left + slot*(float64(second)+0.15), Width: slot * 0.7}
-		taken := min(calls, limit)
-		bar.Y, bar.Height = y(taken), base-y(taken)
+		bar.Y, bar.Height = y(answered), base-y(answered)
 		d.Rect("taken", bar)
 
-		if calls > limit {
-			bar.Y, bar.Height = y(calls), y(limit)-y(calls)
+		if refused > 0 {
+			bar.Y, bar.Height = y(answered+refused), y(answered)-y(answered+refused)
 			d.Rect("refused", bar)
+		}
+		if second == 0 || (second+1)%5 == 0 { // there is no room for more
+			d.Text("tick", left+slot*(float64(second)+0.5), base+18, fmt.Sprint(second+1))
 		}
 	}
 
-	d.Line("limit", left, y(limit), right, y(limit))
-	d.Text("mark", right, y(limit)-6, fmt.Sprintf(w.limit, limit))
+	d.Line("limit", left, y(h.perSecond), right, y(h.perSecond))
+	d.Text("mark", right, y(h.perSecond)-6, fmt.Sprintf(h.limit, h.perSecond))
 	d.Line("base", left, base, right, base)
-	d.Text("tick", left-20, y(high)+4, fmt.Sprint(high))
+	d.Text("tick", left-20, y(s.high)+4, fmt.Sprint(s.high))
 	d.Text("tick", left-20, base+4, "0")
-
-	for second := range halfSeconds {
-		d.Text("tick", left+slot*(float64(second)+0.5), base+18, fmt.Sprint(second+1))
-	}
-
-	d.Text("tick", (left+right)/2, base+38, w.second)
+	d.Text("tick", (left+right)/2, base+38, h.second)
 }

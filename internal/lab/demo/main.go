@@ -40,6 +40,10 @@ func demo(ctx context.Context, args []string, stdout, stderr io.Writer) (exit in
 
 // run plays the fleet and tells what happened.
 func (o options) run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int, err error) {
+	if o.halves != "" {
+		return o.drawHalves(ctx, o.halves)
+	}
+
 	r, err := o.play(ctx, args, stdout, stderr)
 	if err != nil {
 		return exitFailed, err
@@ -47,17 +51,6 @@ func (o options) run(ctx context.Context, args []string, stdout, stderr io.Write
 
 	if o.svg != "" {
 		if err := r.picture(o.svg); err != nil {
-			return exitFailed, err
-		}
-	}
-
-	if o.halves != "" {
-		o.unthrottled = true
-		without, err := o.play(ctx, args, stdout, stderr)
-		if err != nil {
-			return exitFailed, err
-		}
-		if err := drawHalves(o.halves, without, r); err != nil {
 			return exitFailed, err
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/xml"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -62,16 +63,20 @@ func TestWithoutTheLibrary(t *testing.T) {
 	require.NotContains(t, out, "lost       0")
 }
 
-// TestHalves: both jobs are drawn in each language, from what the upstream counted.
+// TestHalves: both jobs are drawn in each language, from what the API counted, and the API refuses calls without the library only.
 func TestHalves(t *testing.T) {
 	dir := t.TempDir()
-	plays(t, exitDone, "-people", "100", "-halves", dir)
-	for _, w := range languages {
-		drawn, err := os.ReadFile(filepath.Join(dir, w.file))
+	plays(t, exitDone, "-halves", dir)
+	for _, h := range halves {
+		drawn, err := os.ReadFile(filepath.Join(dir, h.file))
 		require.NoError(t, err)
 		require.NoError(t, xml.Unmarshal(drawn, new(struct{})))
-		require.Contains(t, string(drawn), w.banned)
+		require.Contains(t, string(drawn), fmt.Sprintf(h.limit, h.perSecond))
 		require.NotContains(t, string(drawn), "%!")
+		_, with, found := strings.Cut(string(drawn), ">"+h.with+"<")
+		require.True(t, found)
+		require.NotContains(t, with, `class="refused"`)
+		require.Contains(t, string(drawn), `class="refused"`)
 	}
 }
 
