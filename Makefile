@@ -64,7 +64,7 @@ test-root: # redisstore takes longest, so it begins
 test-modules:
 	@$(RACE) BUT=". $(FOREIGN)" $(EACH) $(SHORT) ./...
 
-test-without-race: # what soak.WithoutRace leaves out of the other two, and nothing besides
+test-without-race: # the tests that soak.WithoutRace leaves out of the other two, and no others
 	@$(SHORT) -run "$$(scripts/without-race.sh tests)" $$(scripts/without-race.sh packages)
 
 .PHONY: sdks
@@ -98,6 +98,7 @@ cost: redis ## what make test costs, with an empty build cache and with a warm o
 soak: redis postgres pgbouncer mariadb prometheus lua ## what is long or measured: all of the tests, the tables of waits and scale, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
 	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
+	go test -vet=off -shuffle=on -count=1 -p 1 -timeout 30m -run "$$(scripts/without-race.sh tests)" $$(scripts/without-race.sh packages)
 	go test -count=1 -timeout 30m ./internal/lab/waits -v -long
 	go run ./internal/lab/scale -measure
 	$(MAKE) chaos

@@ -26,12 +26,12 @@ func Most[T any](soak, quick T) T {
 const AllocsOf32Bits = float64(1 - ^uint(0)>>63)
 
 // WithoutRace is for a test of arithmetic, or of what other tests show the race detector: the
-// detector finds nothing in it, and makes it three to six times as long. make test runs the
-// test without the detector: scripts/without-race.sh finds it by this call, so the test makes
-// the call itself.
+// detector finds nothing in it, and makes it three to six times as long. make test and make soak
+// run the test without the detector: scripts/without-race.sh finds it by this call, so the test
+// makes the call itself.
 func WithoutRace(t *testing.T) {
 	t.Helper()
-	if testing.Short() && raced {
-		t.Skip("make test runs it without the race detector")
+	if raced {
+		t.Skip("make test and make soak run it without the race detector")
 	}
 }
