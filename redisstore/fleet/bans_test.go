@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/store"
@@ -171,6 +172,41 @@ func TestP16_BanIsSeenAmongBusierBudgets(t *testing.T) {
 		require.Len(t, s.Budgets[0].Programs, 1, round)
 		require.Equal(t, 2, s.Budgets[0].Programs[0].Waiting, round)
 	}
+}
+
+// TestP16_WaitersAreSeenInACrowd: a program counts 4,096 budgets. Another one for which callers wait takes the place of one for which
+// nobody does, and keeps it when more budgets are closed.
+func TestP16_WaitersAreSeenInACrowd(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a := must(fleet.Start(client, memstore.New(), fleet.ReporterOptions{Program: "program", Interval: time.Hour}))
+	t.Cleanup(a.Close)
+	begun(t, a)
+	tenants := limiter(t, a, throttle.Policy{Name: "tenants", Keyed: true, Limit: store.PerHour(1000)})
+	crowd := func(name string) {
+		for i := range 6000 {
+			acquire(t, tenants, fmt.Sprint(name, i))
+			acquire(t, tenants, fmt.Sprint(name, i))
+		}
+	}
+	crowd("a")
+
+	slow := limiter(t, a, throttle.Policy{Name: "slow", Limit: store.PerHour(1), Jitter: -1})
+	acquire(t, slow, "")
+	hold(t, a, slow, 2)
+	all := must(fleet.New(client, fleet.Options{}))
+	waiting := func() int {
+		a.Report()
+		require.NoError(t, a.Err())
+		b := budget(t, snapshot(t, all), "slow")
+		require.Len(t, b.Programs, 1)
+		return b.Programs[0].Waiting
+	}
+	require.Equal(t, 2, waiting())
+
+	for i := range 100 {
+		require.NoError(t, tenants.Pause(t.Context(), fmt.Sprint("closed", i), time.Hour))
+	}
+	require.Equal(t, 2, waiting())
 }
 
 // TestP16_BanOutlivesItsPrograms: a ban that holds is seen though every program that met it has gone: the last one ended right after it was

@@ -70,17 +70,9 @@ func (u *uses) close(c *store.Charge, by string, now time.Time) {
 	s := u.shard(c.Budget.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.all[c.Budget.Key]
-	if b == nil {
-		// Make room first: learn refuses the budgets of a full shard, and a closed budget must be reported.
-		s.makeRoom(now)
-		b = u.learn(s, c)
-		if b == nil {
-			return
-		}
-		b.last = now
+	if b := u.keep(s, c, now); b != nil {
+		b.closing.begin(now, by)
 	}
-	b.closing.begin(now, by)
 }
 
 // open notes that the program opened a budget.
@@ -94,7 +86,23 @@ func (u *uses) open(c *store.Charge) {
 	}
 }
 
-// makeRoom forgets the least used open budget of a full shard.
+// keep returns the count of a budget that must be reported: it is closed, or a caller waits for it. It makes
+// room for the budget in a full shard, which learn does not. It returns nil if all others must be reported,
+// too. The shard is locked.
+func (u *uses) keep(s *shard, c *store.Charge, now time.Time) *used {
+	if b := s.all[c.Budget.Key]; b != nil {
+		return b
+	}
+
+	s.makeRoom(now)
+	b := u.learn(s, c)
+	if b != nil {
+		b.last = now
+	}
+	return b
+}
+
+// makeRoom forgets the least used budget of a full shard that is open and that nobody waits for.
 func (s *shard) makeRoom(now time.Time) {
 	if len(s.all) < mostInShard {
 		return
@@ -103,8 +111,9 @@ func (s *shard) makeRoom(now time.Time) {
 	var least [16]byte
 	found := false
 	for key, b := range s.all {
-		// A closed budget stays, however rarely it is used: an operator looks for it.
-		if !b.closing.holds(now) && (!found || b.weight < s.all[least].weight) {
+		// Keep what an operator looks for, however rarely it is used.
+		urgent := b.closing.holds(now) || b.waiters > 0
+		if !urgent && (!found || b.weight < s.all[least].weight) {
 			least, found = key, true
 		}
 	}

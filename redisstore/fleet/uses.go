@@ -40,6 +40,7 @@ type used struct {
 	weight int64 // starts, with exponential decay
 
 	closing closing // its closure, as far as the program knows
+	waiters int     // callers in line
 	refused lately  // refused callers
 	left    lately  // callers that left the line without a start
 }
@@ -162,6 +163,19 @@ func (u *uses) settle(booking *store.Booking, costs []int) {
 		s.mu.Unlock()
 	}
 }
+
+// wait notes that a caller joins the line of a budget. leaveLine takes it off.
+func (u *uses) wait(c *store.Charge, now time.Time) {
+	s := u.shard(c.Budget.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := u.keep(s, c, now); b != nil {
+		b.waiters++
+	}
+}
+
+// leaveLine notes that a caller has left the line of a budget, which may be younger than the caller.
+func leaveLine(b *used) { b.waiters = max(0, b.waiters-1) }
 
 // learn starts to count the budget of a charge, or updates its terms. It returns nil if the shard is full.
 // The shard is locked.
