@@ -124,14 +124,14 @@ func (s *shard) makeRoom(now time.Time) {
 	}
 }
 
-// closedBudgets returns at most most budgets for whose closings todo returns true.
-func (u *uses) closedBudgets(most int, todo func(c *closing) bool) (all []closedBudget) {
+// closedBudgets returns at most most budgets for which todo returns true.
+func (u *uses) closedBudgets(most int, todo func(b *used) bool) (all []closedBudget) {
 	for i := range u.shards {
 		s := &u.shards[i]
 		s.mu.Lock()
 		for key, b := range s.all {
 			// Copy under the lock: the store is asked later, without the lock.
-			if len(all) < most && todo(&b.closing) {
+			if len(all) < most && todo(b) {
 				all = append(all, closedBudget{b.charge(key), b.closing})
 			}
 		}
@@ -158,7 +158,7 @@ func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 	defer stop()
 
 	// Only the store knows the end: a refusal names a length, but a longer ban may be in force.
-	unknown := r.uses.closedBudgets(mostClosings, func(c *closing) bool { return !c.since.IsZero() && c.until.IsZero() })
+	unknown := r.uses.closedBudgets(mostClosings, func(b *used) bool { return !b.closing.since.IsZero() && b.closing.until.IsZero() })
 	for i := range unknown {
 		b := &unknown[i]
 		st, err := r.Store.Status(ctx, b.charge)
@@ -186,12 +186,15 @@ type storedClosing struct {
 
 // unstored returns the closings that the index lacks, and the arguments of beat.lua that store them.
 func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, args []any) {
-	// Leave out bans whose end is unknown: an entry of the index expires with its ban.
-	all = r.uses.closedBudgets(mostClosings, func(c *closing) bool {
+	all = r.uses.closedBudgets(mostClosings, func(b *used) bool {
+		// A node's own budget is closed only in this process. The index is for shared budgets.
+		if b.terms.node {
+			return false
+		}
+		// Leave out bans whose end is unknown: an entry of the index expires with its ban.
+		c := &b.closing
 		return c.lifted || c.holds(now) && !c.until.IsZero() && !c.stored
 	})
-	// A node's own budget is closed only in this process. The index is for shared budgets.
-	all = slices.DeleteFunc(all, func(b closedBudget) bool { return b.charge.Node })
 	for i := range all {
 		b := &all[i]
 		id := field(b.charge.Budget.Key)

@@ -53,7 +53,7 @@ func (b *used) charge(key [16]byte) store.Charge {
 
 	c.Budget.Key = key
 	// Budgets keep the terms of their own last use: SetPolicies may have changed the policy since.
-	c.Limit, c.Jitter, c.Shadow, c.Adaptive = b.terms.limit, b.terms.jitter, b.terms.shadow, b.terms.adaptive
+	c.Limit, c.Jitter, c.Shadow, c.Adaptive, c.Node = b.terms.limit, b.terms.jitter, b.terms.shadow, b.terms.adaptive, b.terms.node
 	return c
 }
 
@@ -77,12 +77,12 @@ func (t *tally) report(whole bool) int64 {
 
 // terms are the fields of a policy's charges that SetPolicies can change.
 type terms struct {
-	limit            store.Limit
-	jitter           time.Duration
-	shadow, adaptive bool
+	limit                  store.Limit
+	jitter                 time.Duration
+	shadow, adaptive, node bool
 }
 
-func termsOf(c *store.Charge) terms { return terms{c.Limit, c.Jitter, c.Shadow, c.Adaptive} }
+func termsOf(c *store.Charge) terms { return terms{c.Limit, c.Jitter, c.Shadow, c.Adaptive, c.Node} }
 
 // A policyUsed is a policy that was used at least once.
 type policyUsed struct {
@@ -308,6 +308,11 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 
 		if wait.callers > 0 {
 			use.Oldest.Duration = max(0, now.Sub(wait.oldest))
+		}
+
+		// The index has the closings of shared budgets.
+		if b.terms.node && b.closing.holds(now) {
+			use.ClosedFor.Duration, use.ClosedBy = max(time.Millisecond, now.Sub(b.closing.since)), b.closing.by
 		}
 
 		all = append(all, counted{use, b.policy.name, urgent, b.weight})
