@@ -228,7 +228,7 @@ type Status struct {
 	Used    int           // costs of starts that have come and still count, and of requests in flight
 	Booked  int           // costs of starts that are booked for later
 	Waiting int           // costs of all waiters: with a booked start, or in line without one
-	Wait    time.Duration // how long a request of cost 1 would wait if it came now
+	Wait    time.Duration // how long a request of cost 1 would wait if it came now, without the unknown wait for a slot
 	Paused  time.Duration // how long a penalty still closes the budget; 0 while the budget is open
 
 	// Callers is how many callers stand in line, whatever they cost. Callers with a booked

@@ -67,18 +67,19 @@ func (v *service) run(ctx context.Context) error {
 	// There is room for the error of each server, so that none blocks after the first.
 	failed := make(chan error, 2+len(v.upstreams))
 
+	// Listen at all addresses before printing one: a supervisor may wait for that line.
+	others, err := v.listenForUpstreams(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeAll(others)
+
 	if v.adminListen != "" {
 		server, err := v.serveAdmin(ctx, failed)
 		if err != nil {
 			return err
 		}
 		defer server.Close()
-	}
-
-	// Listen at all addresses before printing where the proxy is: a supervisor may wait for that line.
-	others, err := v.listenForUpstreams(ctx)
-	if err != nil {
-		return err
 	}
 
 	server := v.server(v.handler)
@@ -111,15 +112,20 @@ func (v *service) listenForUpstreams(ctx context.Context) ([]net.Listener, error
 	}
 
 	if err := errors.Join(errs...); err != nil {
-		for _, l := range listeners {
-			if l != nil {
-				l.Close()
-			}
-		}
+		closeAll(listeners)
 		return nil, err
 	}
 
 	return listeners, nil
+}
+
+// closeAll closes listeners, some of which may be nil.
+func closeAll(listeners []net.Listener) {
+	for _, l := range listeners {
+		if l != nil {
+			l.Close()
+		}
+	}
 }
 
 // serveUpstreams serves the addresses of single hosts, and sends errors to failed. Their connections count

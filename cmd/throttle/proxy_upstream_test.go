@@ -174,9 +174,12 @@ func TestProxyMistakes(t *testing.T) {
 	require.Contains(t, mistakes(good, "--listen", a), "address already in use")
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	writePolicies(t, file, "a.example.com")
-	told := mistakes(file, "--listen", b, "--upstream", b+"=a.example.com", "--upstream", a+"=a.example.com")
-	require.Contains(t, told, "address already in use")
-	require.NotContains(t, told, "the proxy is at", "nothing is served")
+	for _, upstream := range []string{a, b} {
+		admin := map[string]string{a: b, b: a}[upstream]
+		told := mistakes(file, "--listen", b, "--admin", admin, "--upstream", b+"=a.example.com", "--upstream", upstream+"=a.example.com")
+		require.Contains(t, told, "address already in use")
+		require.NotContains(t, told, " is at ", "nothing is served")
+	}
 }
 
 // TestProxyLosesHost: a file that does not have the host of an address any more is no mistake, and is told.

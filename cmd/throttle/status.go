@@ -429,6 +429,8 @@ func (s *state) words() (words []string) {
 		words = append(words, "no start can be planned")
 	case st.Wait > 0:
 		words = append(words, "next start in "+brief(st.Wait))
+	case st.Limit.Kind() == store.KindConcurrency && (st.Used >= st.Limit.Capacity() || st.Waiting > 0):
+		words = append(words, "next start when a request ends")
 	default:
 		words = append(words, "room now")
 	}

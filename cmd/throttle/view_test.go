@@ -9,6 +9,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -47,6 +48,19 @@ func TestPushNamesTheSilent(t *testing.T) {
 	list, settled := followers([]fleet.Node{silent}, "bb")
 	require.True(t, settled, "nobody waits for it")
 	require.Equal(t, []nodeStatus{{Node: "shop/abcdef", Text: "silent for 20s: it is not known what it has in force"}}, list)
+}
+
+// TestWordsOfSlots: a budget whose slots are all taken, or whose callers stand in line, has no room for a newcomer. The wait for a slot is
+// not known, and 0 in a status.
+func TestWordsOfSlots(t *testing.T) {
+	for want, state := range map[string]fleet.State{
+		"1 of 2 in flight, room now":                                              {Used: 1},
+		"2 of 2 in flight, next start when a request ends":                        {Used: 2},
+		"2 of 2 in flight, 3 wait, next start when a request ends":                {Used: 2, Waiting: 3, Callers: 3},
+		"1 of 2 in flight, 1 wait at a cost of 2, next start when a request ends": {Used: 1, Waiting: 2, Callers: 1},
+	} {
+		require.Equal(t, want, strings.Join(stateWords(throttle.Concurrency(2), state), ", "))
+	}
 }
 
 // TestStatusSaysWhatMattersFirst: the verdict stands in the first line, what is closed and who waits stand first and are readable at 100 columns,

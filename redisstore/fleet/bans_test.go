@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/store"
@@ -173,6 +174,41 @@ func TestP16_BanIsSeenAmongBusierBudgets(t *testing.T) {
 	}
 }
 
+// TestP16_WaitersAreSeenInACrowd: a program counts 4,096 budgets. Another one for which callers wait takes the place of one for which
+// nobody does, and keeps it when more budgets are closed.
+func TestP16_WaitersAreSeenInACrowd(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a := must(fleet.Start(client, memstore.New(), fleet.ReporterOptions{Program: "program", Interval: time.Hour}))
+	t.Cleanup(a.Close)
+	begun(t, a)
+	tenants := limiter(t, a, throttle.Policy{Name: "tenants", Keyed: true, Limit: store.PerHour(1000)})
+	crowd := func(name string) {
+		for i := range 6000 {
+			acquire(t, tenants, fmt.Sprint(name, i))
+			acquire(t, tenants, fmt.Sprint(name, i))
+		}
+	}
+	crowd("a")
+
+	slow := limiter(t, a, throttle.Policy{Name: "slow", Limit: store.PerHour(1), Jitter: -1})
+	acquire(t, slow, "")
+	hold(t, a, slow, 2)
+	all := must(fleet.New(client, fleet.Options{}))
+	waiting := func() int {
+		a.Report()
+		require.NoError(t, a.Err())
+		b := budget(t, snapshot(t, all), "slow")
+		require.Len(t, b.Programs, 1)
+		return b.Programs[0].Waiting
+	}
+	require.Equal(t, 2, waiting())
+
+	for i := range 100 {
+		require.NoError(t, tenants.Pause(t.Context(), fmt.Sprint("closed", i), time.Hour))
+	}
+	require.Equal(t, 2, waiting())
+}
+
 // TestP16_BanOutlivesItsPrograms: a ban that holds is seen though every program that met it has gone: the last one ended right after it was
 // refused, or is silent.
 func TestP16_BanOutlivesItsPrograms(t *testing.T) {
@@ -216,6 +252,55 @@ type duringStatus struct {
 func (s *duringStatus) Status(ctx context.Context, c store.Charge) (store.Status, error) {
 	s.once.Do(s.do)
 	return s.Store.Status(ctx, c)
+}
+
+// TestNodesOwnBan: a ban of a budget that each program has for itself has a beginning and a cause, too, and runs out between two reports.
+func TestNodesOwnBan(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	own := throttle.Policy{Name: "own", Limit: store.PerHour(5), Scope: throttle.ScopeNode}
+	paused := own
+	paused.Name = "paused"
+	a, l, all := used(t, client, own, "")
+	permit := must(l.Acquire(t.Context(), "", 1))
+	require.NoError(t, permit.Tell(t.Context(), throttle.Refused(5*time.Minute)))
+	require.NoError(t, limiter(t, a, paused).Pause(t.Context(), "", 5*time.Minute))
+	a.Report()
+
+	s := snapshot(t, all)
+	require.Equal(t, 2, s.Closed)
+	for policy, by := range map[string]string{"own": fleet.ByAnswer, "paused": fleet.ByProgram} {
+		b := budget(t, s, policy)
+		require.Equal(t, []string{a.ID(), by, "program"}, []string{b.Node, b.By, b.Met})
+		require.WithinDuration(t, s.At, b.Since, 30*time.Second)
+	}
+
+	early := *s
+	early.At = s.At.Add(-time.Minute)
+	later := budget(t, must(all.Refresh(t.Context(), &early)), "own").State
+	require.Less(t, later.Paused.Duration, 4*time.Minute+time.Second)
+	require.Less(t, later.Wait.Duration, 4*time.Minute+time.Second)
+	early.At = s.At.Add(-time.Hour)
+	opened := must(all.Refresh(t.Context(), &early))
+	require.Zero(t, opened.Closed)
+	require.Empty(t, budget(t, opened, "own").By)
+
+	do(t, client, "ZADD", all.NodesKey(), float64(time.Now().Add(-14*time.Second).UnixMicro()), a.ID())
+	require.Less(t, budget(t, snapshot(t, all), "own").State.Paused.Duration, 5*time.Minute-13*time.Second, "the report is 14 seconds old")
+}
+
+// TestOwnBansTakeNoPlaces: bans of budgets that each program has for itself have no place in the index, and take none from the others.
+func TestOwnBansTakeNoPlaces(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a, _, all := used(t, client, banned, "")
+	own := limiter(t, a, throttle.Policy{Name: "own", Keyed: true, Limit: store.PerHour(5), Scope: throttle.ScopeNode})
+	for i := range 600 {
+		require.NoError(t, own.Pause(t.Context(), fmt.Sprint(i), time.Hour))
+	}
+	refuse(t, a, all, banned, 5*time.Minute)
+	for range 5 { // each asks for the ends of 128
+		a.Report()
+	}
+	require.Equal(t, fleet.ByAnswer, budget(t, snapshot(t, all), "banned").By)
 }
 
 // TestClosedWhileAReportIsMade: a budget that is closed while a report is on its way is in the next one, which comes soon.

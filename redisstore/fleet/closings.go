@@ -70,17 +70,9 @@ func (u *uses) close(c *store.Charge, by string, now time.Time) {
 	s := u.shard(c.Budget.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.all[c.Budget.Key]
-	if b == nil {
-		// Make room first: learn refuses the budgets of a full shard, and a closed budget must be reported.
-		s.makeRoom(now)
-		b = u.learn(s, c)
-		if b == nil {
-			return
-		}
-		b.last = now
+	if b := u.keep(s, c, now); b != nil {
+		b.closing.begin(now, by)
 	}
-	b.closing.begin(now, by)
 }
 
 // open notes that the program opened a budget.
@@ -94,7 +86,23 @@ func (u *uses) open(c *store.Charge) {
 	}
 }
 
-// makeRoom forgets the least used open budget of a full shard.
+// keep returns the count of a budget that must be reported: it is closed, or a caller waits for it. It makes
+// room for the budget in a full shard, which learn does not. It returns nil if all others must be reported,
+// too. The shard is locked.
+func (u *uses) keep(s *shard, c *store.Charge, now time.Time) *used {
+	if b := s.all[c.Budget.Key]; b != nil {
+		return b
+	}
+
+	s.makeRoom(now)
+	b := u.learn(s, c)
+	if b != nil {
+		b.last = now
+	}
+	return b
+}
+
+// makeRoom forgets the least used budget of a full shard that is open and that nobody waits for.
 func (s *shard) makeRoom(now time.Time) {
 	if len(s.all) < mostInShard {
 		return
@@ -103,8 +111,9 @@ func (s *shard) makeRoom(now time.Time) {
 	var least [16]byte
 	found := false
 	for key, b := range s.all {
-		// A closed budget stays, however rarely it is used: an operator looks for it.
-		if !b.closing.holds(now) && (!found || b.weight < s.all[least].weight) {
+		// Keep what an operator looks for, however rarely it is used.
+		urgent := b.closing.holds(now) || b.waiters > 0
+		if !urgent && (!found || b.weight < s.all[least].weight) {
 			least, found = key, true
 		}
 	}
@@ -115,14 +124,14 @@ func (s *shard) makeRoom(now time.Time) {
 	}
 }
 
-// closedBudgets returns at most most budgets for whose closings todo returns true.
-func (u *uses) closedBudgets(most int, todo func(c *closing) bool) (all []closedBudget) {
+// closedBudgets returns at most most budgets for which todo returns true.
+func (u *uses) closedBudgets(most int, todo func(b *used) bool) (all []closedBudget) {
 	for i := range u.shards {
 		s := &u.shards[i]
 		s.mu.Lock()
 		for key, b := range s.all {
 			// Copy under the lock: the store is asked later, without the lock.
-			if len(all) < most && todo(&b.closing) {
+			if len(all) < most && todo(b) {
 				all = append(all, closedBudget{b.charge(key), b.closing})
 			}
 		}
@@ -149,7 +158,7 @@ func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 	defer stop()
 
 	// Only the store knows the end: a refusal names a length, but a longer ban may be in force.
-	unknown := r.uses.closedBudgets(mostClosings, func(c *closing) bool { return !c.since.IsZero() && c.until.IsZero() })
+	unknown := r.uses.closedBudgets(mostClosings, func(b *used) bool { return !b.closing.since.IsZero() && b.closing.until.IsZero() })
 	for i := range unknown {
 		b := &unknown[i]
 		st, err := r.Store.Status(ctx, b.charge)
@@ -177,12 +186,15 @@ type storedClosing struct {
 
 // unstored returns the closings that the index lacks, and the arguments of beat.lua that store them.
 func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, args []any) {
-	// Leave out bans whose end is unknown: an entry of the index expires with its ban.
-	all = r.uses.closedBudgets(mostClosings, func(c *closing) bool {
+	all = r.uses.closedBudgets(mostClosings, func(b *used) bool {
+		// A node's own budget is closed only in this process. The index is for shared budgets.
+		if b.terms.node {
+			return false
+		}
+		// Leave out bans whose end is unknown: an entry of the index expires with its ban.
+		c := &b.closing
 		return c.lifted || c.holds(now) && !c.until.IsZero() && !c.stored
 	})
-	// A node's own budget is closed only in this process. The index is for shared budgets.
-	all = slices.DeleteFunc(all, func(b closedBudget) bool { return b.charge.Node })
 	for i := range all {
 		b := &all[i]
 		id := field(b.charge.Budget.Key)

@@ -65,6 +65,9 @@ type budgetUse struct {
 	Cost   int64  `json:"cost,omitempty"`  // charged cost of the starts; 0 from earlier versions
 	State  *State `json:"state,omitempty"` // of a budget per node
 
+	ClosedFor Millis `json:"closed_for_ms,omitzero"` // how long a budget per node has been closed
+	ClosedBy  string `json:"closed_by,omitempty"`    // what closed it, such as ByAnswer, "" if unknown
+
 	Waiting int    `json:"waiting,omitempty"`  // callers of the node in line
 	Oldest  Millis `json:"oldest_ms,omitzero"` // how long the first of them has waited
 	Left    int    `json:"left,omitempty"`     // callers that left the line without a start, in the last minute
@@ -157,6 +160,15 @@ func (s State) clip() State {
 		s.Shares[i].Name = Clean(s.Shares[i].Name, longestName)
 	}
 	return s
+}
+
+// age lets a reported state run on, because nobody but its node can be asked.
+func (s *State) age(d time.Duration) {
+	s.Paused.Duration = max(0, s.Paused.Duration-d)
+	// A negative wait stands for a start that cannot be planned.
+	if s.Wait.Duration > 0 {
+		s.Wait.Duration = max(0, s.Wait.Duration-d)
+	}
 }
 
 // encode returns the record with as many budgets as fit.

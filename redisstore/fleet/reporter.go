@@ -191,6 +191,9 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 	g, err := r.Store.Book(ctx, b)
 	// The caller has left its line, whatever the outcome. It is put back below if it continues to wait.
 	was, waited := r.waits.end(waiter)
+	if waited {
+		r.uses.note(was.key, leaveLine)
+	}
 	if replaces {
 		r.uses.add(b, -1, false) // the caller gives its slots back, and books nothing instead
 	}
@@ -221,6 +224,7 @@ func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, si
 	case g.OK:
 	case g.Ready != nil:
 		r.waits.begin(waiterID(g.Handle, g.Turn), waiter{c.Budget.Key, since})
+		r.uses.wait(c, time.Now())
 	default:
 		r.uses.note(c.Budget.Key, func(b *used) { b.refused.add(time.Now()) })
 	}
@@ -271,7 +275,10 @@ func (r *Reporter) Cancel(b *store.Booking, g store.Grant) {
 	if g.OK {
 		r.uses.add(b, -1, g.Wait == 0)
 	} else if was, waited := r.waits.end(waiterID(g.Handle, g.Turn)); waited {
-		r.uses.note(was.key, func(b *used) { b.left.add(time.Now()) })
+		r.uses.note(was.key, func(b *used) {
+			leaveLine(b)
+			b.left.add(time.Now())
+		})
 	}
 	r.Store.Cancel(b, g)
 }

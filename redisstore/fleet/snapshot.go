@@ -288,6 +288,7 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	for i := range next.Budgets {
 		b := &next.Budgets[i]
 		if b.Node != "" {
+			b.State.age(max(0, now.Sub(s.At)))
 			continue
 		}
 
@@ -461,6 +462,9 @@ func (b *Budget) sumPrograms() {
 	b.Programs = append(b.Programs[:MostPrograms:MostPrograms], rest)
 }
 
+// longestClosing bounds a reported closing, which may have been edited by hand.
+const longestClosing = 366 * 24 * time.Hour
+
 // gatherPolicy adds a node's report of one policy.
 func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 	c, err := p.charge()
@@ -501,6 +505,11 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 			b.Node = n.ID
 			if u.State != nil {
 				b.State = u.State.clip()
+				b.State.age(n.Ago.Duration)
+			}
+			if u.ClosedFor.Duration > 0 {
+				b.Since = s.At.Add(-n.Ago.Duration - min(u.ClosedFor.Duration, longestClosing)).Truncate(time.Second)
+				b.By, b.Met = Clean(u.ClosedBy, longestName), n.Program
 			}
 		}
 

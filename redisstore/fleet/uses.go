@@ -40,6 +40,7 @@ type used struct {
 	weight int64 // starts, with exponential decay
 
 	closing closing // its closure, as far as the program knows
+	waiters int     // callers in line
 	refused lately  // refused callers
 	left    lately  // callers that left the line without a start
 }
@@ -52,7 +53,7 @@ func (b *used) charge(key [16]byte) store.Charge {
 
 	c.Budget.Key = key
 	// Budgets keep the terms of their own last use: SetPolicies may have changed the policy since.
-	c.Limit, c.Jitter, c.Shadow, c.Adaptive = b.terms.limit, b.terms.jitter, b.terms.shadow, b.terms.adaptive
+	c.Limit, c.Jitter, c.Shadow, c.Adaptive, c.Node = b.terms.limit, b.terms.jitter, b.terms.shadow, b.terms.adaptive, b.terms.node
 	return c
 }
 
@@ -76,12 +77,12 @@ func (t *tally) report(whole bool) int64 {
 
 // terms are the fields of a policy's charges that SetPolicies can change.
 type terms struct {
-	limit            store.Limit
-	jitter           time.Duration
-	shadow, adaptive bool
+	limit                  store.Limit
+	jitter                 time.Duration
+	shadow, adaptive, node bool
 }
 
-func termsOf(c *store.Charge) terms { return terms{c.Limit, c.Jitter, c.Shadow, c.Adaptive} }
+func termsOf(c *store.Charge) terms { return terms{c.Limit, c.Jitter, c.Shadow, c.Adaptive, c.Node} }
 
 // A policyUsed is a policy that was used at least once.
 type policyUsed struct {
@@ -162,6 +163,19 @@ func (u *uses) settle(booking *store.Booking, costs []int) {
 		s.mu.Unlock()
 	}
 }
+
+// wait notes that a caller joins the line of a budget. leaveLine takes it off.
+func (u *uses) wait(c *store.Charge, now time.Time) {
+	s := u.shard(c.Budget.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := u.keep(s, c, now); b != nil {
+		b.waiters++
+	}
+}
+
+// leaveLine notes that a caller has left the line of a budget, which may be younger than the caller.
+func leaveLine(b *used) { b.waiters = max(0, b.waiters-1) }
 
 // learn starts to count the budget of a charge, or updates its terms. It returns nil if the shard is full.
 // The shard is locked.
@@ -294,6 +308,11 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 
 		if wait.callers > 0 {
 			use.Oldest.Duration = max(0, now.Sub(wait.oldest))
+		}
+
+		// The index has the closings of shared budgets.
+		if b.terms.node && b.closing.holds(now) {
+			use.ClosedFor.Duration, use.ClosedBy = max(time.Millisecond, now.Sub(b.closing.since)), b.closing.by
 		}
 
 		all = append(all, counted{use, b.policy.name, urgent, b.weight})

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -68,13 +69,19 @@ func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 
 	switch {
 	case err != nil:
+		return g, err
 	case g.OK:
 		p.counts.add(b, 1, g.Wait == 0)
 	default:
 		p.counts.add(b, 0, false)
 	}
 
-	return g, err
+	// The caller may book nothing more until the ban is over, or until its turn comes.
+	if g.HeldBy >= 0 && (g.Paused || g.Ready != nil) {
+		p.counts.change(&b.Charges[g.HeldBy], true, func(t *tracked) { t.last = time.Now() })
+	}
+
+	return g, nil
 }
 
 // Cancel implements [throttle.Store].
@@ -93,7 +100,7 @@ func (p *Process) Settle(ctx context.Context, b *store.Booking, g store.Grant, c
 	}
 	for i := range b.Charges {
 		if k := b.Charges[i].Limit.Kind(); k != store.KindConcurrency && k != store.KindUnlimited {
-			p.counts.change(&b.Charges[i], func(t *tracked) { t.cost += int64(costs[i] - b.Charges[i].Cost) })
+			p.counts.change(&b.Charges[i], false, func(t *tracked) { t.cost += int64(costs[i] - b.Charges[i].Cost) })
 		}
 	}
 	return nil
@@ -138,7 +145,7 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 		return
 	}
 
-	p.counts.change(c, func(t *tracked) { t.last = time.Now() })
+	p.counts.change(c, true, func(t *tracked) { t.last = time.Now() })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -158,7 +165,11 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	}
 
 	if len(p.closed) >= mostInShard && own == nil {
-		clear(p.closed) // the page alone shows them
+		maps.DeleteFunc(p.closed, func(_ [16]byte, all []band) bool { return all[len(all)-1].Until <= next.From })
+		// Without bands the page does not know since when a budget is closed.
+		if len(p.closed) >= mostInShard {
+			clear(p.closed)
+		}
 	}
 
 	p.closed[c.Budget.Key] = append(own[max(0, len(own)-mostBands):], next)
@@ -212,15 +223,23 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	r := &reading{At: now, Kind: kindProcess}
 	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]store.PauseNote)
 	// Ask the store before the mutex is taken.
+	shown := all[:0]
 	for i := range all {
-		st, err := p.Status(ctx, all[i].charge)
+		t := &all[i]
+		st, err := p.Status(ctx, t.charge)
 		if err != nil {
 			return nil, err
 		}
+		// Only the store knows whether a budget that is idle is closed, or has callers in line.
+		if st.Paused == 0 && st.Waiting == 0 && p.counts.forget(t) {
+			continue
+		}
 
-		key := all[i].charge.Budget.Key
-		statuses[key], notes[key] = st, p.PauseNote(all[i].charge.Budget)
+		key := t.charge.Budget.Key
+		statuses[key], notes[key] = st, p.PauseNote(t.charge.Budget)
+		shown = append(shown, *t)
 	}
+	all = shown
 
 	rate := s.ratesOf(all, now)
 
@@ -397,6 +416,7 @@ type tracked struct {
 	starts int64        // starts handed on, ever
 	cost   int64        // cost charged, ever
 	last   time.Time    // latest demand
+	urgent bool         // it was closed, or callers waited, at the latest look
 }
 
 // counts records the budgets of a program. It runs on each request's path: a lock per shard, and no
@@ -412,7 +432,7 @@ type counts struct {
 
 const (
 	mostInShard = 256         // 4,096 budgets in all
-	forgotten   = time.Hour   // idle time after which a budget is forgotten
+	forgotten   = time.Hour   // idle time after which an open budget is forgotten
 	soonAgain   = time.Minute // the same, for a full shard
 )
 
@@ -429,7 +449,7 @@ func (c *counts) add(b *store.Booking, starts int64, now bool) {
 			n = 0
 		}
 
-		c.change(charge, func(t *tracked) {
+		c.change(charge, false, func(t *tracked) {
 			t.starts += n
 			t.cost += n * int64(charge.Cost)
 			t.last = time.Now()
@@ -441,17 +461,17 @@ func (c *counts) add(b *store.Booking, starts int64, now bool) {
 	}
 }
 
-// change changes the record of a charge's budget.
-func (c *counts) change(charge *store.Charge, change func(*tracked)) {
+// change changes the record of a charge's budget. urgent means that the budget is closed, or that a caller
+// waits for it.
+func (c *counts) change(charge *store.Charge, urgent bool, change func(*tracked)) {
 	s := &c.shards[charge.Budget.Key[0]%16]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	t := s.all[charge.Budget.Key]
 	if t == nil {
-		// Forget budgets that have been idle for a while before a new budget is refused.
 		if len(s.all) >= mostInShard {
-			forget(s.all, soonAgain)
+			makeRoom(s.all, urgent)
 		}
 
 		if len(s.all) >= mostInShard {
@@ -470,17 +490,49 @@ func (c *counts) change(charge *store.Charge, change func(*tracked)) {
 	// Keep the terms of the budget, not the amounts of this request.
 	own := *charge
 	own.Cost, own.KeepFree, own.Pace = 1, 0, 0
-	t.charge = own
+	t.charge, t.urgent = own, t.urgent || urgent
 	change(t)
 }
 
-// forget forgets budgets that have been idle for longer than idle.
-func forget(all map[[16]byte]*tracked, idle time.Duration) {
+// makeRoom forgets budgets that have been idle for a while. For an urgent budget it forgets the longest idle
+// one at least.
+func makeRoom(all map[[16]byte]*tracked, urgent bool) {
+	var least *tracked
 	for key, t := range all {
-		if time.Since(t.last) > idle {
+		switch {
+		case t.urgent: // an operator looks for it, however rarely it is used
+		case time.Since(t.last) > soonAgain:
 			delete(all, key)
+		case least == nil || t.last.Before(least.last):
+			least = t
 		}
 	}
+
+	if urgent && len(all) >= mostInShard && least != nil {
+		delete(all, least.charge.Budget.Key)
+	}
+}
+
+// forget forgets a budget that is open and without callers in line, as of a copy of its record, if it has been
+// idle for long. Otherwise it notes that the budget is not urgent.
+func (c *counts) forget(seen *tracked) bool {
+	key := seen.charge.Budget.Key
+	s := &c.shards[key[0]%16]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	t := s.all[key]
+	// The budget was used since.
+	if t == nil || t.last != seen.last {
+		return false
+	}
+
+	t.urgent = false
+	if time.Since(t.last) <= forgotten {
+		return false
+	}
+	delete(s.all, key)
+	return true
 }
 
 // read returns a copy of all records.
@@ -488,7 +540,6 @@ func (c *counts) read() (all []tracked) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		forget(s.all, forgotten)
 		for _, t := range s.all {
 			all = append(all, *t)
 		}

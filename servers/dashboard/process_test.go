@@ -229,6 +229,64 @@ func TestProcessIsBounded(t *testing.T) {
 	})
 }
 
+// TestP16_ProcessShowsWhatIsClosed: a budget is shown as long as it is closed or callers wait for it, though callers that wait book nothing
+// more, and though 6,000 other budgets are used.
+func TestP16_ProcessShowsWhatIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		banned, daily, slot := shop, shop, shop
+		banned.Name, daily.Name, slot.Name = "banned", "daily", "slot"
+		daily.Limit, slot.Limit = throttle.SlidingWindow(1, 24*time.Hour), throttle.Concurrency(1)
+		keyed := shop
+		keyed.Keyed = true
+		l := newLimiters(t, p, banned, daily, slot, keyed)
+
+		crowd := func(name string) {
+			for i := range 6000 {
+				_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop", Key: fmt.Sprint(name, i)})
+				require.NoError(t, err)
+			}
+		}
+		crowd("a")
+
+		ctx, leave := context.WithCancel(t.Context())
+		for _, name := range []string{"banned", "daily", "slot"} {
+			permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: name})
+			require.NoError(t, err)
+			if name == "banned" {
+				require.NoError(t, permit.Tell(t.Context(), throttle.Refused(10*time.Hour)))
+			}
+			for range 2 {
+				go func() { _, _ = l.Acquire(ctx, throttle.Demand{Policy: name}) }()
+			}
+		}
+		synctest.Wait()
+
+		shown := func() map[string]int {
+			callers := make(map[string]int)
+			for _, b := range readOnce(t, p.reader(DefaultBudgets)).Budgets {
+				if b.Policy != "shop" {
+					callers[b.Policy] = b.Callers
+				}
+				require.Equal(t, b.Policy == "banned", b.Until > 0, b.Policy)
+			}
+			return callers
+		}
+		all := map[string]int{"banned": 2, "daily": 2, "slot": 2}
+		require.Equal(t, all, shown())
+		for i := range 5 {
+			time.Sleep(90 * time.Minute)
+			crowd(fmt.Sprint("b", i))
+			require.Equal(t, all, shown())
+		}
+
+		leave()
+		synctest.Wait()
+		time.Sleep(5 * time.Hour)
+		require.Empty(t, readOnce(t, p.reader(DefaultBudgets)).Budgets, "nobody uses them any more")
+	})
+}
+
 // TestProcessPassesOn: the errors of the store reach the program as they are.
 func TestProcessPassesOn(t *testing.T) {
 	broken := errors.New("broken")

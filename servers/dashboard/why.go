@@ -31,7 +31,10 @@ type moment struct {
 }
 
 // holds reports whether a request could not start at once.
-func (m *moment) holds() bool { return m.Left > 0 || m.Wait != 0 || m.Waiting > 0 }
+func (m *moment) holds() bool {
+	full := m.Kind == inFlight && m.Used >= m.Capacity
+	return m.Left > 0 || m.Wait != 0 || m.Waiting > 0 || full
+}
 
 // whyOf explains in each language why requests wait for a budget, or that none do.
 func whyOf(m moment) phrase {
@@ -77,6 +80,19 @@ func (m *moment) cause() phrase {
 			fmt.Sprintf("对方拒绝过请求，额度自动暂停，%s后恢复%s。", spanChinese(m.Left), m.repeatedChinese()),
 		}
 
+	// Wait is 0 for slots: nobody knows when a request ends.
+	case m.Kind == inFlight && m.Used >= m.Capacity:
+		return phrase{
+			fmt.Sprintf("%s in use: the next request starts when another one ends.", allSlots(m.Capacity)),
+			fmt.Sprintf("同时最多 %d 个，已经占满，要等前面的请求结束。", m.Capacity),
+		}
+
+	case m.Kind == inFlight && m.Waiting > 0:
+		return phrase{
+			fmt.Sprintf("%d of %d slots are in use, and those who came first take the others.", m.Used, m.Capacity),
+			fmt.Sprintf("同时最多 %d 个，已占 %d 个，其余的先给排在前面的请求。", m.Capacity, m.Used),
+		}
+
 	case m.Wait == 0 && m.Waiting > 0:
 		return phrase{"There is room here: those who wait start in a moment, or another limit holds them.", "这里有余量：排队的马上放行，或者在等别的上限。"}
 	case m.Wait == 0 && m.Capacity > 0 && m.Kind != spaced:
@@ -87,18 +103,6 @@ func (m *moment) cause() phrase {
 
 	case m.Wait == 0:
 		return phrase{"Nothing holds a request.", "不用排队。"}
-	case m.Kind == inFlight && m.Used < m.Capacity:
-		return phrase{
-			fmt.Sprintf("%d of %d slots are in use, and those who came first take the others.", m.Used, m.Capacity),
-			fmt.Sprintf("同时最多 %d 个，已占 %d 个，其余的先给排在前面的请求。", m.Capacity, m.Used),
-		}
-
-	case m.Kind == inFlight:
-		return phrase{
-			fmt.Sprintf("All %d slots are in use: the next request starts when another one ends.", m.Capacity),
-			fmt.Sprintf("同时最多 %d 个，已经占满，要等前面的请求结束。", m.Capacity),
-		}
-
 	case m.Wait < 0:
 		return phrase{"No start can be planned.", "排不出放行时间。"}
 	case m.Opened > 0 && m.Used < m.Capacity:
@@ -142,6 +146,14 @@ func (m *moment) cause() phrase {
 		fmt.Sprintf("%d of %d are used, and those who came first take the rest: the next free start is in %s.", m.Used, m.Capacity, length.English),
 		fmt.Sprintf("上限 %d，用了 %d，余下的先给排在前面的请求，再过 %s才能放行。", m.Capacity, m.Used, length.Chinese),
 	}
+}
+
+// allSlots begins the English sentence of a budget without a free slot.
+func allSlots(n int) string {
+	if n == 1 {
+		return "The only slot is"
+	}
+	return fmt.Sprintf("All %d slots are", n)
 }
 
 // nextEnglish and nextChinese say when a new request could start: behind all requests in line.

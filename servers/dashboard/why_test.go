@@ -88,12 +88,27 @@ func TestWhy(t *testing.T) {
 			"1.4 秒前才恢复，正在慢慢加量，再过 130 毫秒才能放行。",
 		},
 		"slots": {
-			moment{Limit: "8 in flight", Kind: inFlight, Capacity: 8, Used: 8, Waiting: 3, Wait: -1},
+			moment{Limit: "8 in flight", Kind: inFlight, Capacity: 8, Used: 8, Waiting: 3},
 			"All 8 slots are in use: the next request starts when another one ends. 3 requests wait.",
 			"同时最多 8 个，已经占满，要等前面的请求结束。有 3 个请求在排队。",
 		},
+		"slots, nobody waits": {
+			moment{Limit: "8 in flight", Kind: inFlight, Capacity: 8, Used: 8},
+			"All 8 slots are in use: the next request starts when another one ends.",
+			"同时最多 8 个，已经占满，要等前面的请求结束。",
+		},
+		"one slot": {
+			moment{Limit: "1 in flight", Kind: inFlight, Capacity: 1, Used: 1, Waiting: 2},
+			"The only slot is in use: the next request starts when another one ends. 2 requests wait.",
+			"同时最多 1 个，已经占满，要等前面的请求结束。有 2 个请求在排队。",
+		},
+		"slots with room": {
+			moment{Limit: "8 in flight", Kind: inFlight, Capacity: 8, Used: 7},
+			"Nothing holds a request: 7 of 8 are used.",
+			"不用排队：上限 8，用了 7。",
+		},
 		"slots, in line": {
-			moment{Limit: "8 in flight", Kind: inFlight, Capacity: 8, Used: 7, Waiting: 3, Wait: -1},
+			moment{Limit: "8 in flight", Kind: inFlight, Capacity: 8, Used: 7, Waiting: 3},
 			"7 of 8 slots are in use, and those who came first take the others. 3 requests wait.",
 			"同时最多 8 个，已占 7 个，其余的先给排在前面的请求。有 3 个请求在排队。",
 		},

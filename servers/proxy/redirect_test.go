@@ -19,6 +19,9 @@ func redirects(t *testing.T) *scene {
 		case r.Host == "a.wide.example.com":
 			http.SetCookie(w, &http.Cookie{Name: "session", Value: "of-a"})
 			http.Redirect(w, r, "https://api.example.com/v1/up", http.StatusTemporaryRedirect)
+		case r.URL.Path == "/v1/on":
+			w.Header().Set("Link", "</v1/2>; rel=next, <https://api.example.com/v1/3>; rel=last")
+			http.Redirect(w, r, "https://odd.example.com:8443/x", http.StatusTemporaryRedirect)
 		default:
 			w.Header().Set("X-Got", fmt.Sprintf("%q %q", r.Header.Get("Authorization"), r.Header.Get("Cookie")))
 			fmt.Fprint(w, "at ", r.Host, r.URL)
@@ -51,6 +54,32 @@ func TestP14_RedirectCarriesNoCredential(t *testing.T) {
 		require.NotEmpty(t, resp.Header.Get("Server-Timing"))
 		jar, err = cookiejar.New(nil)
 		require.NoError(t, err)
+	}
+}
+
+// TestP14_ChainOfRedirects: the second redirect of a chain does not lead back to the origin of the first API. Clients such
+// as curl would send the credential of the first API to the third.
+func TestP14_ChainOfRedirects(t *testing.T) {
+	s := redirects(t)
+	for name, other := range map[string]string{"127.0.0.1": "localhost", "localhost": "127.0.0.1"} {
+		first, _ := s.get("/a.wide.example.com/x", "Host: "+name+":7070")
+		second := first.Header.Get("Location")
+		require.Equal(t, "http://"+other+":7070/-/api.example.com/v1/up", second)
+
+		on, _ := s.get("/-/api.example.com/v1/on", "Host: "+other+":7070")
+		third := on.Header.Get("Location")
+		require.Equal(t, "http://"+other+":7070/-/odd.example.com:8443/x", third)
+		require.Equal(t, "</-/api.example.com/v1/2>; rel=next, <http://"+other+":7070/-/api.example.com/v1/3>; rel=last", on.Header.Get("Link"))
+
+		resp, _ := s.get("/-/odd.example.com:8443/x", "Host: "+other+":7070")
+		require.NotEmpty(t, resp.Header.Get("Server-Timing"), "by the proxy")
+	}
+
+	resp, _ := s.get("/-/api.example.com/v1/on", "Host: 127.0.0.2:7070")
+	require.Equal(t, "https://odd.example.com:8443/x", resp.Header.Get("Location"), "an address without a second name")
+	for _, path := range []string{"/-", "/-/", "/-/-/api.example.com/v1/", "/-/else.example.com/"} {
+		resp, _ := s.get(path)
+		require.GreaterOrEqual(t, resp.StatusCode, 400, path)
 	}
 }
 

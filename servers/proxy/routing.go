@@ -17,9 +17,9 @@ type route struct {
 	here string // how the caller writes the origin of the target: "http://127.0.0.1:7070/api.example.com"
 	root string // prefix of the caller's paths: "/api.example.com"
 
-	// others is the prefix by which the caller reaches further hosts, such as "http://localhost:7070/".
-	// Clients treat it as a different origin from here, so they send no credential across. "" means that
-	// there is no such origin.
+	// others is the prefix by which the caller reaches further hosts, such as "http://localhost:7070/-/".
+	// Clients send no credential of the target there: they treat it as a different origin from here, or have
+	// come here by such a link themselves. "" means that there is no such origin.
 	others string
 
 	byProxy bool // the caller writes "http://" before a host, and sends the request to the proxy
@@ -54,8 +54,24 @@ func (k *known) ownPath(r *http.Request) string {
 	return ""
 }
 
-// prefixRoute returns the route of "/host/path".
+// crossed begins the path of a link from one API to another. Without it the second redirect of a chain would
+// lead back to the origin of the first API, to which clients such as curl send the credential again.
+const crossed = "/-"
+
+// prefixRoute returns the route of "/host/path", or of "/-/host/path".
 func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
+	others, root := otherOrigin(r), ""
+	if behind, ok := strings.CutPrefix(uri, crossed+"/"); ok {
+		uri, root = "/"+behind, crossed
+		// The caller has left its credential at the first origin.
+		if others != "" {
+			others = origin(r)
+		}
+	}
+	if others != "" {
+		others += crossed + "/"
+	}
+
 	host, rest := splitPrefix(uri)
 	if !isHost(host) {
 		return nil, newProblem(http.StatusBadRequest, "the path begins with no host: use http://ADDRESS-OF-THIS-PROXY/HOST/ as the base URL")
@@ -68,7 +84,8 @@ func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 		return nil, unnamed()
 	}
 
-	back := route{here: origin(r) + "/" + host, others: otherOrigin(r), root: "/" + host}
+	root += "/" + host
+	back := route{here: origin(r) + root, others: others, root: root}
 	return newRoute(host, host, rest, back)
 }
 
@@ -172,7 +189,7 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// otherOrigin returns the prefix by which a loopback caller reaches a different host: the same address under
+// otherOrigin returns the origin by which a loopback caller reaches a different host: the same address under
 // its second name, 127.0.0.1 for localhost and vice versa. Clients drop Authorization and cookies when a
 // redirect crosses from one name to the second. It returns "" if the caller uses neither name.
 func otherOrigin(r *http.Request) string {
@@ -184,14 +201,14 @@ func otherOrigin(r *http.Request) string {
 		// A certificate may be valid for one of the names only.
 		return ""
 	case name == "127.0.0.1", name == "[::1]":
-		return "http://localhost" + port + "/"
+		return "http://localhost" + port
 	case !strings.EqualFold(name, "localhost"):
 		return ""
 	case at != nil && strings.HasPrefix(at.String(), "[::1]"):
-		return "http://[::1]" + port + "/"
+		return "http://[::1]" + port
 	}
 
-	return "http://127.0.0.1" + port + "/"
+	return "http://127.0.0.1" + port
 }
 
 // splitPrefix splits "/host/path?query" before the path.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/servers/dashboard"
@@ -164,6 +165,32 @@ func TestSilentProgram(t *testing.T) {
 	s.awaitText(p, "#nodes", "silent for")
 	s.await(p, `document.querySelector("#nodes tbody tr").children[4].innerText === "–"`)
 	s.usable(p)
+}
+
+// TestSlotsHold: requests that wait for a slot wait, though nobody knows when a slot is free.
+func TestSlotsHold(t *testing.T) {
+	watched := dashboard.NewProcess(memstore.New())
+	render, err := throttle.NewLimiter(watched, throttle.Policy{Name: "render", Limit: throttle.Concurrency(1)})
+	must(t, err)
+	permit, err := render.Acquire(t.Context(), "", 1)
+	must(t, err)
+	var ended sync.WaitGroup
+	for range 2 {
+		ended.Go(func() { _, _ = render.Acquire(t.Context(), "", 1) })
+	}
+	t.Cleanup(ended.Wait)
+	s := &stage{t: t}
+	s.serve(dashboard.Config{Source: watched, Token: token, Title: "Shop"})
+
+	p := s.open("", View{})
+	s.awaitText(p, "#verdict", "requests wait")
+	s.awaitText(p, "#subline", "render")
+	s.awaitText(p, "#f-waiting", "2")
+	s.await(p, `document.querySelector("#icon").href.endsWith("/icon-waits.svg")`)
+	s.awaitText(p, "#rows", "The only slot is in use")
+
+	permit.Release()
+	s.awaitText(p, "#f-waiting", "1")
 }
 
 // TestLinkWithToken: a link with the token unlocks the page and leaves the address; locking takes the proof back, in other tabs too.

@@ -14,8 +14,12 @@ export const isClosed = (b) => (b.until ?? 0) > now();
 /** How long a budget stays closed, at least a second for a closed budget. @param {Budget} b */
 export const closedFor = (b) => Math.ceil(((b.until ?? 0) - now()) / 1000) * 1000;
 
-/** Whether requests wait for room in this budget. With room here, a different budget holds them. @param {Budget} b */
-export const holds = (b) => !b.shadow && (b.waiting ?? 0) > 0 && b.wait !== 0;
+/**
+ * Whether requests wait for room in this budget. With room here, a different budget holds them. The wait for a slot is 0,
+ * because nobody knows when a request ends.
+ * @param {Budget} b
+ */
+export const holds = (b) => !b.shadow && (b.waiting ?? 0) > 0 && (b.wait !== 0 || b.kind === "flight");
 
 /** The urgency of a budget: 3 if closed, 2 if it holds requests, 1 if in use, 0 if idle. @param {Budget} b */
 export const weight = (b) => (isClosed(b) && !b.shadow ? 3 : holds(b) ? 2 : b.starts > 0 || b.used > 0 || b.shadow ? 1 : 0);
