@@ -89,6 +89,10 @@ func (r RateLimit) penalty(resp *http.Response) time.Duration {
 // undated is 0.
 func (r RateLimit) structured(resp *http.Response, most, undated time.Duration) (q throttle.Quota, ok, structured bool) {
 	field := r.field(resp, "RateLimit")
+	if field == "" {
+		return throttle.Quota{}, false, r.Name != ""
+	}
+
 	if list, parsed := parseList(field); parsed && len(list) > 0 {
 		q, ok = r.least(list, r.policies(resp), most, undated)
 		return q, ok, true

@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"reflect"
+	"sync"
 
 	"github.com/fleetthrottle/throttle/internal/jsonscan"
 )
@@ -19,25 +19,54 @@ func Member(r *http.Request, name string) (text string) { return MemberWithin(r,
 
 // MemberWithin is Member with a bound: it reads at most most bytes of the body.
 func MemberWithin(r *http.Request, name string, most int64) (text string) {
-	Look(r, func(body io.Reader) {
-		s := jsonscan.New(io.LimitReader(body, most), mostLooked)
-		if s.Peek() != '{' {
-			return
+	Members(r, most, func(json *jsonscan.Scanner, member []byte) bool {
+		if first := json.Peek(); string(member) != name || first == '{' || first == '[' {
+			return json.Skip()
+		}
+		if value, whole := json.Scalar(); whole {
+			text = value
 		}
 
-		s.Object(func(member []byte) bool {
-			if first := s.Peek(); string(member) != name || first == '{' || first == '[' {
-				return s.Skip()
-			}
-			if value, whole := s.Scalar(); whole {
-				text = value
-			}
-
-			return false
-		})
+		return false
 	})
 
 	return text
+}
+
+// Members walks through the members of the object that a body in JSON is, in its first most bytes. It calls
+// member behind each name, to read the value; the name is good until then. It returns false if the body cannot
+// be looked at, is no object or is malformed, and if member returned false.
+func Members(r *http.Request, most int64, member func(json *jsonscan.Scanner, name []byte) bool) (whole bool) {
+	Look(r, func(body io.Reader) {
+		s := scans.Get().(*scan)
+		s.body, s.left = body, most
+		s.json.Reset(s, 0)
+
+		s.json.BOM()
+		whole = s.json.Peek() == '{' && s.json.Object(func(name []byte) bool { return member(&s.json, name) })
+
+		s.body = nil
+		scans.Put(s)
+	})
+
+	return whole
+}
+
+// A scan is the memory of a walk through a body. The rows of a table walk through one body many times.
+type scan struct {
+	json  jsonscan.Scanner
+	body  io.Reader
+	left  int64 // bytes that may be read
+	piece [16 << 10]byte
+}
+
+var scans = sync.Pool{New: func() any { return new(scan) }}
+
+// From implements [jsonscan.Source]. The offset is always the end of the last piece.
+func (s *scan) From(int) []byte {
+	n, _ := io.ReadAtLeast(s.body, s.piece[:min(int64(len(s.piece)), s.left)], 1)
+	s.left -= int64(n)
+	return s.piece[:n]
 }
 
 // Form returns the values of a body that is a form, as far as they can be read.
@@ -76,8 +105,13 @@ func Look(r *http.Request, look func(io.Reader)) bool {
 
 // closeCopy closes a body, unless it is the request's own.
 func closeCopy(r *http.Request, body io.ReadCloser) {
-	if v := reflect.ValueOf(body); v.IsValid() && v.Comparable() && body == r.Body {
-		return
+	if !isSame(body, r.Body) {
+		_ = body.Close() // it was only read
 	}
-	_ = body.Close() // it was only read
+}
+
+// isSame reports whether two bodies are one. Bodies of a type that Go cannot compare are two.
+func isSame(a, b io.ReadCloser) (same bool) {
+	defer func() { _ = recover() }()
+	return a == b
 }

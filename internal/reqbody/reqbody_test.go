@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
 	"github.com/fleetthrottle/throttle/internal/reqbody"
 )
 
@@ -83,6 +84,55 @@ func TestLook_Closes(t *testing.T) {
 	for _, c := range copies {
 		require.Equal(t, 1, c.closed)
 	}
+}
+
+// A parts is a body of a type whose values Go cannot compare.
+type parts struct {
+	io.Reader
+	all    []string
+	closed *int
+}
+
+func (p parts) Close() error { *p.closed++; return nil }
+
+// TestLook_NotComparable takes each body of such a type for a copy.
+func TestLook_NotComparable(t *testing.T) {
+	r, closed := request(t, nil), 0
+	r.GetBody = func() (io.ReadCloser, error) { return parts{Reader: strings.NewReader("x"), closed: &closed}, nil }
+	r.Body, _ = r.GetBody()
+	require.True(t, reqbody.Look(r, func(io.Reader) {}))
+	require.Equal(t, 2, closed)
+}
+
+// TestMembers walks through what is an object, as far as it may read, and through a body inside a walk.
+func TestMembers(t *testing.T) {
+	for _, c := range []struct {
+		body  string
+		most  int64
+		names string
+		whole bool
+	}{
+		{`{"a":1,"b":{"c":2},"d":"x"}`, 100, "a b d ", true},
+		{"\ufeff" + `{"a":1}`, 100, "a ", true},
+		{` {} `, 100, "", true},
+		{`{"a":1,"b":2}`, 8, "a ", false},
+		{`{"a":1,"b"`, 100, "a ", false},
+		{`[{"a":1}]`, 100, "", false},
+		{``, 100, "", false},
+		{`{"a":"` + strings.Repeat("x", 100_000) + `","b":1}`, 200_000, "a b ", true},
+		{`{"a":"` + strings.Repeat("x", 100_000) + `","b":1}`, 100_000, "a ", false},
+	} {
+		r, names, inside := request(t, strings.NewReader(c.body)), "", 0
+		whole := reqbody.Members(r, c.most, func(json *jsonscan.Scanner, name []byte) bool {
+			names += string(name) + " "
+			reqbody.Members(r, c.most, func(json *jsonscan.Scanner, _ []byte) bool { inside++; return json.Skip() })
+			return json.Skip()
+		})
+		require.Equal(t, c.whole, whole, "%.40q", c.body)
+		require.Equal(t, c.names, names, "%.40q", c.body)
+		require.Equal(t, strings.Count(names, " ")*strings.Count(names, " "), inside, "%.40q", c.body)
+	}
+	require.False(t, reqbody.Members(request(t, nil), 100, nil))
 }
 
 func TestLook_Nothing(t *testing.T) {

@@ -34,15 +34,10 @@ const mostOfBody = 64 << 10
 // with commas between them. ok is false if the body cannot be looked at, or is longer than the part that is
 // looked at.
 func bodyMember(r *http.Request, name string) (text string, ok bool) {
-	form := strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/x-www-form-urlencoded")
-	looked := reqbody.Look(r, func(body io.Reader) {
-		body = io.LimitReader(body, mostOfBody)
-		if form {
-			text, ok = formMember(body, name)
-		} else {
-			text, ok = jsonMember(body, name)
-		}
-	})
+	if !strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/x-www-form-urlencoded") {
+		return jsonMember(r, name)
+	}
+	looked := reqbody.Look(r, func(body io.Reader) { text, ok = formMember(io.LimitReader(body, mostOfBody), name) })
 	return text, looked && ok
 }
 
@@ -58,22 +53,16 @@ func formMember(body io.Reader, name string) (text string, ok bool) {
 }
 
 // jsonMember is bodyMember of an object.
-func jsonMember(body io.Reader, name string) (text string, ok bool) {
-	s := jsonscan.New(body, 2<<10)
-	s.BOM()
-	if s.Peek() != '{' {
-		return "", false
-	}
-
+func jsonMember(r *http.Request, name string) (text string, ok bool) {
 	found := false
-	whole := s.Object(func(member []byte) bool {
-		switch first := s.Peek(); {
+	whole := reqbody.Members(r, mostOfBody, func(json *jsonscan.Scanner, member []byte) bool {
+		switch first := json.Peek(); {
 		case string(member) != name || first == '{':
-			return s.Skip()
+			return json.Skip()
 		case first == '[':
-			text, found = elements(s)
+			text, found = elements(json)
 		default:
-			text, found = s.Scalar()
+			text, found = json.Scalar()
 		}
 
 		// Of a duplicate name the first counts.

@@ -48,7 +48,6 @@ package tencentmeeting
 
 import (
 	"cmp"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -140,20 +139,13 @@ func endpoint(r *http.Request) string {
 
 // ofBody is the member "userid" of a body in JSON.
 func ofBody(r *http.Request) (user string) {
-	reqbody.Look(r, func(body io.Reader) {
-		// The member stands near the beginning, so do not read long bodies to the end.
-		s := jsonscan.New(io.LimitReader(body, 64<<10), 64<<10)
-		if s.Peek() != '{' {
-			return
+	// The member stands near the beginning, so do not read long bodies to the end.
+	reqbody.Members(r, 64<<10, func(json *jsonscan.Scanner, member []byte) bool {
+		if string(member) != "userid" || json.Peek() != '"' {
+			return json.Skip()
 		}
-
-		s.Object(func(member []byte) bool {
-			if string(member) != "userid" || s.Peek() != '"' {
-				return s.Skip()
-			}
-			user, _ = s.Scalar()
-			return false
-		})
+		user, _ = json.Scalar()
+		return false
 	})
 
 	return user

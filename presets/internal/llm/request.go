@@ -3,7 +3,6 @@
 package llm
 
 import (
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -30,22 +29,16 @@ func members(r *http.Request, names []string, yield func(name, value string, quo
 		return
 	}
 
-	reqbody.Look(r, func(body io.Reader) {
-		s := jsonscan.New(io.LimitReader(body, mostLooked), 32<<10)
-		if s.Peek() != '{' {
-			return
+	reqbody.Members(r, mostLooked, func(json *jsonscan.Scanner, member []byte) bool {
+		i := slices.IndexFunc(names, func(name string) bool { return name == string(member) })
+		// Skip objects and arrays unread: the messages may be long.
+		first := json.Peek()
+		if i < 0 || first == '{' || first == '[' {
+			return json.Skip()
 		}
 
-		s.Object(func(member []byte) bool {
-			name, first := string(member), s.Peek()
-			// Skip objects and arrays unread: the messages may be long.
-			if !slices.Contains(names, name) || first == '{' || first == '[' {
-				return s.Skip()
-			}
-
-			value, ok := s.Scalar()
-			return ok && yield(name, value, first == '"')
-		})
+		value, ok := json.Scalar()
+		return ok && yield(names[i], value, first == '"')
 	})
 }
 
