@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -299,30 +300,64 @@ func TestRevokedIsBounded(t *testing.T) {
 	})
 }
 
-// TestSlowBody: a client that sends the body of an order by and by holds a connection for ten seconds, in any server.
+// TestSlowBody: a client that sends a body by and by holds a connection for ten seconds, also where no body is read.
 func TestSlowBody(t *testing.T) {
-	h := newHandler(t, Config{Token: secret})
-	deadlines := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	r := cameIn("127.0.0.1:7072", "Content-Type", "application/json")
-	r.Method, r.URL.Path, r.Body = http.MethodPost, "/token", io.NopCloser(strings.NewReader(`{`))
-	begun := time.Now()
-	h.ServeHTTP(deadlines, r)
-	require.Len(t, deadlines.read, 2)
-	require.WithinRange(t, deadlines.read[0], begun.Add(bodyTime), time.Now().Add(bodyTime))
-	require.True(t, deadlines.read[1].IsZero())
-	require.Equal(t, "close", deadlines.Header().Get("Connection"))
+	const body = "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+	for _, request := range []string{
+		"POST /token", "POST /forget", "POST /pause", "POST /find", "POST /none", "GET /", "GET /page.js", "GET /access", "GET /events", "GET /history",
+		"POST /token of another origin", "POST /pause with the token", "POST /find with the token", "POST /token with a wrong token", "POST /token with more than one order",
+	} {
+		t.Run(request, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				target, with, _ := strings.Cut(request, " with ")
+				target, _, foreign := strings.Cut(target, " of another origin")
+				head := target + " HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+				switch {
+				case foreign:
+					head += "Origin: http://else.example.com\r\n"
+				case with == "the token":
+					head += "Authorization: Bearer " + secret + "\r\n"
+				case with == "a wrong token":
+					head += "Authorization: Bearer wrong\r\n"
+				}
+				text := head + body
+				if with == "more than one order" {
+					text += "}{"
+				}
+
+				ours, theirs := net.Pipe()
+				server := &http.Server{Handler: newHandler(t, Config{Token: secret}), ErrorLog: log.New(io.Discard, "", 0)}
+				served := make(chan error)
+				go func() { served <- server.Serve(&oneConn{conn: theirs, end: make(chan struct{})}) }()
+				begun := time.Now()
+				go func() { _, _ = io.WriteString(ours, text) }()
+				_, err := io.Copy(io.Discard, ours)
+				require.NoError(t, err)
+				require.LessOrEqual(t, time.Since(begun), bodyTime+slowBy+time.Second)
+				require.NoError(t, server.Close())
+				require.ErrorIs(t, <-served, http.ErrServerClosed)
+			})
+		})
+	}
 }
 
-// deadlines notes the deadlines that a handler sets for reading.
-type deadlines struct {
-	*httptest.ResponseRecorder
-	read []time.Time
+// oneConn is a listener with one connection.
+type oneConn struct {
+	conn net.Conn
+	end  chan struct{}
 }
 
-func (d *deadlines) SetReadDeadline(at time.Time) error {
-	d.read = append(d.read, at)
-	return nil
+func (l *oneConn) Accept() (net.Conn, error) {
+	if conn := l.conn; conn != nil {
+		l.conn = nil
+		return conn, nil
+	}
+	<-l.end
+	return nil, net.ErrClosed
 }
+
+func (l *oneConn) Close() error   { close(l.end); return nil }
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
 // TestFind: a key that a viewer types finds its budgets by the hash, and is in no answer.
 func TestFind(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -40,11 +41,12 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 		return o, false
 	}
 
-	// Limit how long a slow body holds a connection. A server without deadlines cannot.
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
-	err = json.NewDecoder(http.MaxBytesReader(w, r.Body, longestBody)).Decode(&o)
-	_ = control.SetReadDeadline(time.Time{})
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestBody))
+	if err == nil {
+		err = json.Unmarshal(text, &o)
+		// The deadline was for the body. The act may take longer.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	}
 
 	if err != nil {
 		w.Header().Set("Connection", "close")

@@ -197,5 +197,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set("Referrer-Policy", "no-referrer")
 	head.Set("Cross-Origin-Opener-Policy", "same-origin")
 	head.Set("Cross-Origin-Resource-Policy", "same-origin")
+
+	// Limit how long a slow body holds a connection, also where no body is read: net/http waits for the rest
+	// before it closes the connection. A server without deadlines cannot.
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+	}
+
 	h.mux.ServeHTTP(w, r)
 }

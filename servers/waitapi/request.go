@@ -272,14 +272,10 @@ func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem.P
 		return nil, refuse("too many bodies are on their way to this process")
 	}
 
-	deadline := http.NewResponseController(w)
-	// Servers without deadlines have only the caller's context.
-	_ = deadline.SetReadDeadline(time.Now().Add(bodyTime))
-
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
 	if err == nil {
 		// After an error the deadline stays: net/http reads the rest of the body before it answers.
-		_ = deadline.SetReadDeadline(time.Time{})
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 
 	var large *http.MaxBytesError

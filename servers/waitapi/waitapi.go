@@ -197,6 +197,12 @@ func (h *Handler) Serves(path string) bool {
 
 // ServeHTTP implements [http.Handler]. It serves paths under /v1/.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Limit how long a slow body holds a connection, also where no body is read: net/http waits for the rest
+	// before it answers. A server without deadlines has only the caller's context.
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+	}
+
 	var serve func(http.ResponseWriter, *http.Request) *problem.Problem
 	allow, allowed := "POST", r.Method == http.MethodPost
 
