@@ -52,15 +52,19 @@ type service struct {
 	door bounded // at listen
 }
 
-// run serves until ctx ends, or until SIGTERM.
+// run listens, and serves until ctx ends, or until SIGTERM.
 func (v *service) run(ctx context.Context) error {
-	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
-	defer restore()
-
 	door, err := listenAt(ctx, v.listen)
 	if err != nil {
 		return err
 	}
+	return v.serve(ctx, door)
+}
+
+// serve serves a listener until ctx ends, or until SIGTERM, and closes it.
+func (v *service) serve(ctx context.Context, door net.Listener) error {
+	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer restore()
 	defer door.Close()
 
 	v.door.Listener = door
