@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -204,11 +205,22 @@ func (r *runner) become(args []string) error {
 		return &exit{exitNotFound, fmt.Errorf("there is no program %s", args[0])}
 	}
 
-	// Mistakes in the file are told here, where the user looks, and not by the worker.
-	table, err := r.table()
-	if err != nil {
-		return err
+	// Mistakes of the user are told here, and not by a worker. The presets alone have none, and are read if need be: that
+	// takes longer than all the rest.
+	table := sync.OnceValues(r.table)
+	if r.file != "" || len(r.own) > 0 {
+		if _, err := table(); err != nil {
+			return err
+		}
 	}
+	named := func(host string) bool {
+		if r.file == "" && isUsual(host) {
+			return true
+		}
+		t, err := table()
+		return err == nil && t.Has(host)
+	}
+
 	if r.dir, err = r.directory(); err != nil {
 		return err
 	}
@@ -219,7 +231,7 @@ func (r *runner) become(args []string) error {
 		return err
 	}
 
-	e := environment{url: "http://" + address, named: table.Has, tell: func(line string) { fmt.Fprintln(r.talk, "throttle: "+clean(line)) }}
+	e := environment{url: "http://" + address, named: named, tell: func(line string) { fmt.Fprintln(r.talk, "throttle: "+clean(line)) }}
 	variables := e.of(os.Environ())
 	// The program's signals are as this process has inherited them.
 	signal.Reset()

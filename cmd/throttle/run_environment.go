@@ -9,14 +9,22 @@ import (
 // urlVariable is the environment variable with the proxy's address for programs of throttle run.
 const urlVariable = "THROTTLE_URL"
 
+// A baseURL is a variable, and the host and the path of its usual value.
+type baseURL struct{ name, host, path string }
+
 // baseURLs are the variables by which SDKs and tools take the base URL of an API, and the base URLs that they have by
 // default.
-var baseURLs = []struct{ name, host, path string }{
+var baseURLs = []baseURL{
 	{"ANTHROPIC_BASE_URL", "api.anthropic.com", ""},
 	{"DASHSCOPE_HTTP_BASE_URL", "dashscope.aliyuncs.com", "/api/v1"},
 	{"GOOGLE_GEMINI_BASE_URL", "generativelanguage.googleapis.com", ""},
 	{"OPENAI_API_BASE", "api.openai.com", "/v1"},
 	{"OPENAI_BASE_URL", "api.openai.com", "/v1"},
+}
+
+// isUsual reports whether a host is one of baseURLs. The presets name all of them.
+func isUsual(host string) bool {
+	return slices.ContainsFunc(baseURLs, func(b baseURL) bool { return b.host == host })
 }
 
 // baseSuffixes end the names of variables with base URLs.

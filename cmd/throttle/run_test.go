@@ -3,11 +3,14 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
@@ -362,6 +367,66 @@ func TestRunLast(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
+// TestRunInRun: a program that is itself started by throttle run has the same proxy, or that of its own flags.
+func TestRunInRun(t *testing.T) {
+	m := newMachine(t)
+	out, talk, status := m.run("--", "sh", "-c", `echo $OPENAI_BASE_URL; "$0" run -- sh -c 'echo $OPENAI_BASE_URL'; "$0" run --max-wait 1m -- sh -c 'echo $OPENAI_BASE_URL'`, os.Args[0])
+	require.Zero(t, status, talk)
+	require.Empty(t, talk)
+	bases := strings.Fields(out)
+	require.Len(t, bases, 3)
+	require.Equal(t, bases[0], bases[1])
+	require.NotEqual(t, bases[0], bases[2])
+	require.Regexp(t, `^http://127\.0\.0\.1:\d+/api\.openai\.com/v1$`, bases[2])
+}
+
+// TestRunWithRedis: with one Redis the programs of two machines share a limit. While Redis is away programs are started
+// all the same.
+func TestRunWithRedis(t *testing.T) {
+	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
+	flags := []string{"--private", "127.0.0.1", "--limit", host + "/=2/h", "--redis", redistest.Single(t).URL()}
+	for _, want := range [][]int{{http.StatusOK}, {http.StatusOK, http.StatusTooManyRequests}} {
+		stay := newMachine(t).stay(flags...)
+		for _, code := range want {
+			require.Equal(t, code, status(t, stay.url+"/"+host+"/x"))
+		}
+		stay.end()
+	}
+
+	out, talk, code := newMachine(t).run("--redis", "redis://127.0.0.1:1", "--", "echo", "started")
+	require.Zero(t, code, talk)
+	require.Equal(t, "started\n", out)
+}
+
+// TestRunHandsOver: a call that is on its way when the keeper is killed has its answer.
+func TestRunHandsOver(t *testing.T) {
+	arrived, pass := make(chan bool), make(chan bool)
+	host := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- true
+		<-pass
+	})
+	m := newMachine(t)
+	stay := m.stay("--private", "127.0.0.1", "--limit", host+"/=100/h")
+	defer stay.end()
+
+	answered := make(chan int, 1)
+	go func() {
+		resp, err := http.Get(stay.url + "/" + host + "/x")
+		if err != nil {
+			close(answered)
+			return
+		}
+		resp.Body.Close()
+		answered <- resp.StatusCode
+	}()
+	<-arrived
+	m.kill(roleKeeper)
+	require.Eventually(t, func() bool { return len(m.servers(roleWorker)) == 2 }, time.Minute, 10*time.Millisecond)
+	close(pass)
+	require.Equal(t, http.StatusOK, <-answered)
+	require.Eventually(t, func() bool { return len(m.servers(roleWorker)) == 1 }, time.Minute, 10*time.Millisecond)
+}
+
 // TestRunHostileDirectory: a directory that others can use, or that is a link, is refused, and what an earlier process
 // has left is replaced.
 func TestRunHostileDirectory(t *testing.T) {
@@ -471,6 +536,12 @@ func TestRunKnowsAllPresets(t *testing.T) {
 	for _, name := range policyfile.Presets() {
 		require.True(t, presets[name], name)
 	}
+
+	table, err := new(runner).table()
+	require.NoError(t, err)
+	for _, b := range baseURLs {
+		require.True(t, table.Has(b.host), b.name)
+	}
 }
 
 // TestRunDashboard: the page of the programs is found, without an address of Redis.
@@ -536,4 +607,72 @@ func TestRunRefusalOfAnAPI(t *testing.T) {
 	require.Equal(t, "error", body.Type)
 	require.Equal(t, "rate_limit_error", body.Error.Type)
 	require.Contains(t, body.Error.Message, "MaxWait is 4m")
+}
+
+// BenchmarkRun measures a call of 900 bytes over https to an upstream on this machine, beside the same call under
+// throttle run, in turn, so that other programs disturb both alike; and the start of a program beside its start under
+// throttle run while another program has started the proxy. "times" is the median under throttle run by the median
+// without it.
+func BenchmarkRun(b *testing.B) {
+	base, err := os.MkdirTemp("", "run")
+	require.NoError(b, err)
+	b.Cleanup(func() { os.RemoveAll(base) })
+	b.Setenv("XDG_RUNTIME_DIR", base)
+
+	upstream := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, strings.Repeat("answer ", 73))
+	}))
+	b.Cleanup(upstream.Close)
+	authority := filepath.Join(base, "ca.pem")
+	require.NoError(b, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw}), 0o600))
+	b.Setenv("SSL_CERT_FILE", authority)
+	host := upstream.Listener.Addr().String()
+	flags := []string{"run", "--private", "127.0.0.1", "--limit", host + "/=1000000/s"}
+	b.Setenv(commandVariable, "1")
+
+	first := exec.Command(os.Args[0], append(flags, "--", "sh", "-c", "echo $THROTTLE_URL; exec cat")...)
+	in, err := first.StdinPipe()
+	require.NoError(b, err)
+	out, err := first.StdoutPipe()
+	require.NoError(b, err)
+	require.NoError(b, first.Start())
+	url, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(b, err)
+	b.Cleanup(func() {
+		in.Close()
+		_ = first.Wait()
+	})
+
+	// compare alternates the two ways of an operation.
+	compare := func(b *testing.B, unit time.Duration, without, with func()) {
+		var took [2][]time.Duration
+		for b.Loop() {
+			for i, way := range []func(){without, with} {
+				begun := time.Now()
+				way()
+				took[i] = append(took[i], time.Since(begun))
+			}
+		}
+		a, z := stat.Quantile(took[0], 0.5), stat.Quantile(took[1], 0.5)
+		b.ReportMetric(float64(a)/float64(unit), "without/op")
+		b.ReportMetric(float64(z)/float64(unit), "with/op")
+		b.ReportMetric(float64(z)/float64(a), "times")
+	}
+
+	b.Run("call_us", func(b *testing.B) {
+		client := upstream.Client()
+		call := func(url string) {
+			resp, err := client.Post(url, "application/json", strings.NewReader(strings.Repeat("question ", 100)))
+			require.NoError(b, err)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			require.Equal(b, http.StatusOK, resp.StatusCode)
+		}
+		compare(b, time.Microsecond, func() { call("https://" + host + "/x") }, func() { call(strings.TrimSpace(url) + "/" + host + "/x") })
+	})
+	b.Run("start_ms", func(b *testing.B) {
+		start := func(name string, args ...string) { require.NoError(b, exec.Command(name, args...).Run()) }
+		compare(b, time.Millisecond, func() { start("true") }, func() { start(os.Args[0], append(flags, "--", "true")...) })
+	})
 }

@@ -63,9 +63,9 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 
 	d.Ready()
 	go func() {
-		served.stopTime = longEnd
+		served.stopTime, served.handsOver = longEnd, true
 		if soon := <-d.End; soon {
-			served.stopTime = shortEnd
+			served.stopTime, served.handsOver = shortEnd, false
 			os.Remove(filepath.Join(r.dir, pageName))
 		}
 		cancel()
