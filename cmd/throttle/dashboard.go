@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
@@ -52,8 +53,10 @@ func newDashboard() *cobra.Command {
 			"much of each limit is used. Operators pause and resume budgets on the page. Viewers\n" +
 			"need the token from --token-file or $" + tokenVariable + ". Without either, the command\n" +
 			"generates a token that is valid while it runs, and prints a link with the token.\n" +
-			"While nobody views the page, it does not read Redis, unless --watch is set.",
-		Example: "  throttle dashboard --redis redis://localhost:6379/0\n" +
+			"While nobody views the page, it does not read Redis, unless --watch is set.\n" +
+			"Without an address of Redis the page is that of the programs of throttle run on this machine.",
+		Example: "  throttle dashboard\n" +
+			"  throttle dashboard --redis redis://localhost:6379/0\n" +
 			"  throttle dashboard --redis redis://redis:6379/0 --listen 0.0.0.0:7072 --token-file token --watch",
 		Args: argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
@@ -97,6 +100,17 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM)
 	defer stop()
 
+	if !s.at.hasAddress() {
+		page, own, err := runPage()
+		if err == nil {
+			err = errors.Join(unusedFlags(c)...)
+		}
+		if err != nil {
+			return err
+		}
+		return s.serve(ctx, page, c.ErrOrStderr(), "#token="+own)
+	}
+
 	all, closeAll, err := s.at.connectFleet(ctx)
 	if err != nil {
 		return err
@@ -124,6 +138,16 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	}
 
 	return s.serve(ctx, page, c.ErrOrStderr(), link)
+}
+
+// unusedFlags returns a mistake for each flag that has no effect on the page of throttle run.
+func unusedFlags(c *cobra.Command) (mistakes []error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "listen" && f.Name != "json" {
+			mistakes = append(mistakes, errors.New("--"+f.Name+": it is for a fleet with --redis, and there is no address of Redis"))
+		}
+	})
+	return mistakes
 }
 
 // try makes a cheap call, to report a wrong address or missing rights at once.

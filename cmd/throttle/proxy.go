@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/servers/proxy"
 	"github.com/fleetthrottle/throttle/servers/waitapi"
+	"github.com/fleetthrottle/throttle/stores/filestore"
 )
 
 // proxyTokenVariable is the environment variable with the proxy's token, used
@@ -54,6 +56,12 @@ type sidecar struct {
 	followHosts                    string        // policy file that bounds pushed files
 	ceiling                        *policyfile.File
 	penalties                      time.Duration // longest penalty by a permit's caller, 0 for none
+
+	// Of throttle run, and zero for throttle proxy.
+	budgets string                                   // directory of the budgets without Redis
+	watch   func(context.Context, throttle.Event)    // for the page
+	extend  func(*policyfile.File) []throttle.Policy // returns the rows in force for a file
+	standby func(context.Context) ([]byte, error)    // returns a file in place of none
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
 	metrics *promthrottle.Metrics
@@ -197,6 +205,10 @@ func (s *sidecar) run(ctx context.Context, path string) error {
 
 // open returns the store of the budgets, and the reporter to the fleet, if there is one.
 func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeStore func(), err error) {
+	if !s.at.hasAddress() && s.budgets != "" {
+		store, err := filestore.New(s.budgets, filestore.Options{})
+		return store, nil, func() {}, err
+	}
 	if !s.at.hasAddress() {
 		s.say("there is no --redis: the budgets are this process's own")
 		return memstore.New(), nil, func() {}, nil
@@ -223,7 +235,12 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 
 // follow returns a service whose policies follow a file, or the pushed file.
 func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (*service, error) {
-	observe := throttle.Observers(proxy.Observe, s.metrics.Observe, s.observe)
+	observers := []func(context.Context, throttle.Event){proxy.Observe, s.metrics.Observe, s.observe}
+	if s.watch != nil {
+		observers = append(observers, s.watch)
+	}
+	observe := throttle.Observers(observers...)
+
 	transport, err := throttle.New(throttle.Config{Store: store, Base: proxy.NewBase(s.private...), Observe: observe})
 	if err != nil {
 		return nil, err
@@ -251,12 +268,18 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	}
 
 	follower, err := s.followFile(ctx, path, reporter, func(f *policyfile.File) error {
+		policies, named := f.Policies, f.ForLimiters()
+		if s.extend != nil {
+			policies = s.extend(f)
+			named = throttle.WithoutAnswers(append(slices.Clone(policies), f.Named...))
+		}
+
 		// Set the policies before the table: no host may be reachable before its limits are in force.
-		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.ForLimiters())); err != nil {
+		if err := errors.Join(transport.SetPolicies(policies), limiters.SetPolicies(named)); err != nil {
 			return err
 		}
 
-		s.use(proxy.NewTable(f.Policies, f.Tunnels...))
+		s.use(proxy.NewTable(policies, f.Tunnels...))
 		s.tellTunnels(f.Tunnels)
 		return nil
 	})
@@ -276,7 +299,10 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 // followFile follows a file or, if path is "", the pushed file.
 func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.Reporter, apply func(*policyfile.File) error) (*policyfile.Follower, error) {
 	options := policyfile.Options{Path: path, Apply: apply, Report: s.report, Ceiling: s.ceiling}
-	if path == "" {
+	if path == "" && s.standby != nil {
+		options.Name, options.Read = "no file", s.standby
+	}
+	if path == "" && s.standby == nil {
 		follower, err := pushed.Follow(ctx, reporter, options)
 		return follower, withExitCode(err)
 	}

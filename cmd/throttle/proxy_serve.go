@@ -47,20 +47,25 @@ type service struct {
 	upstreams           []upstreamAt
 	stopTime            time.Duration
 	callerIdle          time.Duration
+	handsOver           bool // another process accepts connections while this one ends
 	say                 func(line string)
 
 	door bounded // at listen
 }
 
-// run serves until ctx ends, or until SIGTERM.
+// run listens, and serves until ctx ends, or until SIGTERM.
 func (v *service) run(ctx context.Context) error {
-	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
-	defer restore()
-
 	door, err := listenAt(ctx, v.listen)
 	if err != nil {
 		return err
 	}
+	return v.serve(ctx, door)
+}
+
+// serve serves a listener until ctx ends, or until SIGTERM, and closes it.
+func (v *service) serve(ctx context.Context, door net.Listener) error {
+	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer restore()
 	defer door.Close()
 
 	v.door.Listener = door
@@ -146,8 +151,11 @@ func (v *service) end(ctx context.Context, servers []*http.Server) {
 	defer cancel()
 	// Fail the readiness probe first.
 	v.admin.stopping.Store(true)
-	// The second half of the time is for answers in progress.
-	v.handler.Stop(v.stopTime / 2)
+	// The second half of the time is for answers in progress. A process that hands over refuses no request: a caller may
+	// send one more before its connection is closed.
+	if !v.handsOver {
+		v.handler.Stop(v.stopTime / 2)
+	}
 
 	if !v.shutdown(ctx, servers) {
 		v.say("the time to stop is over: what went on was cut")

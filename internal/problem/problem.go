@@ -79,10 +79,16 @@ func Of(err error) *Problem {
 	return nil
 }
 
+// Kind is the Content-Type of a Problem.
+const Kind = "application/problem+json"
+
 // Write sends the answer.
-func (p *Problem) Write(w http.ResponseWriter) {
+func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, Kind, p) }
+
+// WriteAs sends the answer with the Content-Type of another body, which says the same as the Problem.
+func (p *Problem) WriteAs(w http.ResponseWriter, kind string, body any) {
 	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Via", Via)
 	if p.RetryAfter > 0 {
@@ -92,7 +98,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 		addLimit(h, p.Policy, p.Limit, p.RetryAfter)
 	}
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // a caller that has gone needs no answer
+	_ = json.NewEncoder(w).Encode(body) // a caller that has gone needs no answer
 }
 
 // addLimit describes a limit that has no room for a request, in the fields of

@@ -35,6 +35,7 @@ type problem struct {
 	problems.Problem
 	reason reason
 	timing string // Server-Timing, "" if the request was not held
+	form   form   // of the API that the request was for
 }
 
 func newProblem(status int, detail string) *problem {
@@ -63,7 +64,9 @@ func (p *problem) write(w http.ResponseWriter) {
 	if p.Status == http.StatusProxyAuthRequired {
 		h.Set("Proxy-Authenticate", `Basic realm="throttle"`)
 	}
-	p.Write(w)
+
+	kind, body := p.form.of(p)
+	p.WriteAs(w, kind, body)
 }
 
 // problemOf returns the answer for an error.

@@ -24,8 +24,10 @@
 // may hold secrets: redirect the output of package log.
 //
 // Answers of the proxy itself have "Via: 1.1 throttle" and a body of
-// application/problem+json. Answers of the upstream have neither, unless the
-// upstream set them.
+// application/problem+json. A call of a language model that was held and
+// refused gets application/json, with the members of a problem and the error
+// as its API words errors: OpenAI and its like, Anthropic, Gemini. Answers of
+// the upstream have no such Via, unless the upstream set it.
 package proxy
 
 import (
@@ -433,7 +435,7 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 		p = problemOf(err)
 	}
 
-	p.timing = c.timing()
+	p.timing, p.form = c.timing(), formOf(r)
 	if !c.upload.isOver() {
 		hangUp(w)
 	}

@@ -2,6 +2,7 @@ package proxyclients
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"os"
@@ -96,10 +97,11 @@ type report struct {
 // problem returns the answer of the proxy itself that a call has met.
 func (r *report) problem(t *testing.T) (policy, detail string) {
 	t.Helper()
-	var p struct{ Policy, Detail string }
+	// The SDKs of OpenAI have the error alone, in OpenAI's form.
+	var p struct{ Policy, Detail, Message string }
 	require.NoError(t, json.Unmarshal(r.Answer, &p), "%+v", r)
 	require.Equal(t, "1.1 throttle", r.Via)
-	return p.Policy, p.Detail
+	return p.Policy, cmp.Or(p.Detail, p.Message)
 }
 
 // A program is a process of a client.

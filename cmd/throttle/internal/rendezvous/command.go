@@ -1,0 +1,151 @@
+//go:build linux || darwin
+
+package rendezvous
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// LogName is the file in a directory that has what keepers and workers say on stderr.
+const LogName = "log"
+
+// mostLog is the length at which the log begins anew with the next process.
+const mostLog = 1 << 20
+
+// A Command is how this program is started as a keeper or a worker of a directory.
+type Command struct {
+	Dir  string   // of the rendezvous
+	Args []string // of the program
+	Env  []string // as in [exec.Cmd]
+
+	stdin *os.File // nil means an empty one
+}
+
+// Spawn starts this program as a keeper with the files of this process, which the starter has handed on, and returns
+// at once. So the keeper is no child of the member: a program that waits for all its children would wait for the
+// keeper.
+func Spawn(keeper Command) error {
+	lock, err := inherited(lockFile)
+	if err != nil {
+		return err
+	}
+	told, err := inherited(readyFile)
+	if err != nil {
+		return err
+	}
+	_, err = keeper.start(lock, told)
+	return err
+}
+
+// serve starts the command, and returns when it serves, or has failed. It hands on the lock, and the listening socket
+// if there is one.
+func (c Command) serve(lock *os.File, listener ...*os.File) (*exec.Cmd, error) {
+	pipe, told, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer pipe.Close()
+
+	cmd, err := c.start(lock, told, listener...)
+	told.Close()
+	if err != nil {
+		return nil, err
+	}
+	return cmd, await(pipe)
+}
+
+// start starts the command in a session of its own, so that no signal of a terminal reaches it. What it says goes to
+// the log of the directory.
+func (c Command) start(lock, told *os.File, listener ...*os.File) (*exec.Cmd, error) {
+	cmd, err := c.command(append([]*os.File{lock, told}, listener...)...)
+	if err != nil {
+		return nil, err
+	}
+	defer cmd.Stderr.(*os.File).Close()
+	return cmd, startAlone(cmd)
+}
+
+// command returns the command with files.
+func (c Command) command(files ...*os.File) (*exec.Cmd, error) {
+	path := "/proc/self/exe" // the program as it runs, also after an upgrade has replaced its file
+	if runtime.GOOS != "linux" {
+		var err error
+		if path, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+
+	log, err := os.OpenFile(filepath.Join(c.Dir, LogName), os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := log.Stat(); err == nil && info.Size() > mostLog {
+		_ = log.Truncate(0)
+	}
+
+	cmd := &exec.Cmd{
+		Path: path, Args: append([]string{"throttle"}, c.Args...), Env: c.Env, Stderr: log, ExtraFiles: files,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if c.stdin != nil {
+		cmd.Stdin = c.stdin
+	}
+	return cmd, nil
+}
+
+// startAlone starts a command without the files that this program has inherited from its own starter: a pipe of a
+// shell would stay open for as long as the command runs.
+func startAlone(cmd *exec.Cmd) error {
+	var kept []int
+	names, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return err
+	}
+
+	for _, name := range names {
+		fd, err := strconv.Atoi(name.Name())
+		if err != nil || fd < lockFile {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.CloseOnExec(fd)
+			kept = append(kept, fd)
+		}
+	}
+
+	err = cmd.Start()
+	// What this process executes later has them all the same.
+	for _, fd := range kept {
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
+	}
+	return err
+}
+
+// kinds are the files that a starter hands on, and what they are.
+var kinds = map[int]struct {
+	name string
+	mode uint32
+}{
+	lockFile:     {"the lock", unix.S_IFREG},
+	readyFile:    {"the pipe", unix.S_IFIFO},
+	listenerFile: {"the listening socket", unix.S_IFSOCK},
+}
+
+// inherited returns a file that the starter has handed on. Without a starter the number may be that of another file.
+func inherited(fd int) (*os.File, error) {
+	var info unix.Stat_t
+	name := kinds[fd].name
+	if err := unix.Fstat(fd, &info); err != nil || uint32(info.Mode)&unix.S_IFMT != kinds[fd].mode {
+		return nil, fmt.Errorf("%s is missing: throttle run starts this process", name)
+	}
+	unix.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), name), nil
+}

@@ -1,0 +1,317 @@
+//go:build linux || darwin
+
+package rendezvous
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A process is a process of this machine. Its number alone could be that of a later process.
+type process struct {
+	PID  int    `json:"pid"`
+	Born string `json:"born"` // see bornOf
+}
+
+// processOf returns the process that has a number now.
+func processOf(pid int) (process, error) {
+	born, err := bornOf(pid)
+	return process{pid, born}, err
+}
+
+// lives reports whether the process has not ended.
+func (p process) lives() bool {
+	now, err := processOf(p.PID)
+	return err == nil && now == p
+}
+
+// A state is what the next keeper has to know.
+type state struct {
+	Address string    `json:"address"`
+	Members []process `json:"members"`
+}
+
+// A keeper serves a directory: see the package documentation.
+type keeper struct {
+	dir      string
+	worker   Command
+	lock     *os.File
+	listener *os.File // of the address
+	address  string
+
+	mu      sync.Mutex
+	members map[process]bool // none once the last one has ended
+	ended   chan struct{}    // is closed when the last member has ended
+}
+
+// Keep serves the directory of a worker until its last member has ended. The starter has handed on the lock, and with
+// again the listening socket of an earlier keeper. first is the process number of the first member. worker is the
+// command of a process that calls [Work].
+func Keep(worker Command, first int, again bool) error {
+	told, err := inherited(readyFile)
+	if err != nil {
+		return err
+	}
+	defer told.Close()
+
+	k := &keeper{dir: worker.Dir, worker: worker, members: make(map[process]bool), ended: make(chan struct{})}
+	err = k.open(again)
+	var door net.Listener
+	if err == nil {
+		door, err = k.begin(first)
+	}
+	if err != nil {
+		_, _ = io.WriteString(told, err.Error())
+		return err
+	}
+
+	// Without its files nobody finds the keeper, and an answer that comes too late says that it ends.
+	defer os.Remove(filepath.Join(k.dir, stateName))
+	defer door.Close()
+	go k.welcome(door)
+	return k.supervise(told)
+}
+
+// open takes over the lock and the listening socket, or listens at an address.
+func (k *keeper) open(again bool) (err error) {
+	if k.lock, err = inherited(lockFile); err != nil {
+		return err
+	}
+
+	was := k.read()
+	if again {
+		k.listener, err = inherited(listenerFile)
+		k.address = was.Address
+		return err
+	}
+
+	// After a keeper and a worker that were killed together members may still call the old address.
+	listener, err := net.Listen("tcp4", was.Address)
+	if was.Address == "" || err != nil {
+		listener, err = net.Listen("tcp4", "127.0.0.1:0")
+	}
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+
+	k.address = listener.Addr().String()
+	k.listener, err = listener.(*net.TCPListener).File()
+	return err
+}
+
+// errNoMember ends a keeper before it serves.
+var errNoMember = errors.New("rendezvous: no member lives")
+
+// begin takes in the members that live, and listens for others.
+func (k *keeper) begin(first int) (net.Listener, error) {
+	members := k.read().Members
+	if p, err := processOf(first); err == nil {
+		members = append(members, p)
+	}
+	for _, p := range members {
+		if p.lives() {
+			k.members[p] = true
+		}
+	}
+	if len(k.members) == 0 {
+		return nil, errNoMember
+	}
+
+	path := filepath.Join(k.dir, socketName)
+	// What is left of an earlier keeper: this one has the lock.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	door, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EINVAL) {
+		return nil, fmt.Errorf("%s is too long for a socket: set XDG_RUNTIME_DIR to a shorter path", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.write()
+	for p := range k.members {
+		go k.watch(p)
+	}
+	return door, nil
+}
+
+// watch removes a member when it ends.
+func (k *keeper) watch(p process) {
+	p.awaitEnd()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	delete(k.members, p)
+	k.write()
+	if len(k.members) == 0 {
+		close(k.ended)
+	}
+}
+
+// read returns the state of the keeper before, or a zero state.
+func (k *keeper) read() (s state) {
+	text, err := os.ReadFile(filepath.Join(k.dir, stateName))
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return state{}
+	}
+	return s
+}
+
+// write writes the state for the keeper after this one. The mutex is held.
+func (k *keeper) write() {
+	s := state{Address: k.address}
+	for p := range k.members {
+		s.Members = append(s.Members, p)
+	}
+
+	text, err := json.Marshal(s)
+	path := filepath.Join(k.dir, stateName)
+	if err == nil {
+		err = os.WriteFile(path+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "throttle: the members cannot be written down:", err)
+	}
+}
+
+// admit adds a member. It returns false if the last member has ended already.
+func (k *keeper) admit(p process) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	if len(k.members) == 0 {
+		return false
+	}
+	if !k.members[p] {
+		k.members[p] = true
+		k.write()
+		go k.watch(p)
+	}
+	return true
+}
+
+// welcome answers members until the door is closed.
+func (k *keeper) welcome(door net.Listener) {
+	for {
+		conn, err := door.Accept()
+		if err != nil {
+			return
+		}
+		go k.meet(conn)
+	}
+}
+
+// meet answers a member.
+func (k *keeper) meet(conn net.Conn) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(joinTime))
+
+	var r request
+	if json.NewDecoder(io.LimitReader(conn, 1<<10)).Decode(&r) != nil || !r.Process.lives() {
+		return
+	}
+
+	var a answer
+	if k.admit(r.Process) {
+		a.Address = k.address
+	}
+	_ = json.NewEncoder(conn).Encode(a)
+}
+
+// Pauses before a worker that has ended is started again: the first is for one that was killed.
+const (
+	shortPause = 10 * time.Millisecond
+	longPause  = time.Second
+)
+
+// supervise keeps a worker until the last member has ended. A first worker that fails is its error.
+func (k *keeper) supervise(told *os.File) error {
+	for pause := shortPause; ; pause = min(2*pause, longPause) {
+		begun := time.Now()
+		end, err := k.start()
+		if told != nil {
+			if err != nil {
+				_, _ = io.WriteString(told, err.Error())
+				return err
+			}
+			told.Close()
+			told = nil
+		}
+
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "throttle: the server fails again:", err)
+		} else if end() {
+			return nil
+		}
+
+		if time.Since(begun) > time.Minute {
+			pause = shortPause
+		}
+		time.Sleep(pause)
+	}
+}
+
+// start starts a worker. end returns when the worker has ended, and reports whether it was told to: when the last
+// member has ended.
+func (k *keeper) start() (end func() bool, err error) {
+	stdin, words, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer stdin.Close()
+
+	worker := k.worker
+	worker.stdin = stdin
+	cmd, err := worker.serve(k.lock, k.listener)
+	if err != nil {
+		words.Close()
+		if cmd != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		return nil, err
+	}
+
+	return func() bool { return k.await(cmd, words) }, nil
+}
+
+// await waits for the end of a worker.
+func (k *keeper) await(cmd *exec.Cmd, words *os.File) (told bool) {
+	gone := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(gone)
+	}()
+
+	select {
+	case <-gone:
+	case <-k.ended:
+		told = true
+		_, _ = io.WriteString(words, farewell)
+	}
+
+	words.Close()
+	<-gone
+	return told
+}

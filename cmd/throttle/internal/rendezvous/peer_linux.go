@@ -1,0 +1,97 @@
+package rendezvous
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Own returns a listener that closes the connections of other users of this machine: their processes can reach the
+// loopback, and could use up the limits. tell is told if the system does not say whose a connection is.
+func Own(l net.Listener, tell func(line string)) net.Listener {
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		tell("other users of this machine can use the proxy: " + err.Error())
+		return l
+	}
+	defer conn.Close()
+
+	if !isOwn(conn.LocalAddr(), conn.RemoteAddr()) {
+		tell("other users of this machine can use the proxy: /proc/net/tcp does not tell whose a connection is")
+		return l
+	}
+	return own{l}
+}
+
+// An own is a listener for connections of this user.
+type own struct{ net.Listener }
+
+// Accept implements [net.Listener].
+func (l own) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil || isOwn(conn.RemoteAddr(), conn.LocalAddr()) {
+			return conn, err
+		}
+		conn.Close()
+	}
+}
+
+// isOwn reports whether the socket with a local and a remote address belongs to a process of this user, or of the
+// superuser.
+func isOwn(local, remote net.Addr) bool {
+	for _, table := range []struct {
+		path   string
+		mapped bool // IPv4 addresses stand in the form of IPv6
+	}{{"/proc/net/tcp", false}, {"/proc/net/tcp6", true}} {
+		uid, found := ownerIn(table.path, entry(local, table.mapped), entry(remote, table.mapped))
+		if found {
+			return uid == os.Geteuid() || uid == 0
+		}
+	}
+	return false
+}
+
+// ownerIn returns the user of a socket in a table of the kernel. A socket that its process has closed has none.
+func ownerIn(path, local, remote string) (uid int, found bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		// sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 10 || fields[1] != local || fields[2] != remote {
+			continue
+		}
+		uid, err := strconv.Atoi(fields[7])
+		return uid, err == nil && fields[9] != "0"
+	}
+	return 0, false
+}
+
+// entry returns an address in the form of the tables: words of the machine's byte order in hexadecimal digits.
+func entry(a net.Addr, mapped bool) string {
+	at, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return ""
+	}
+
+	ip := at.Addr().Unmap().AsSlice()
+	if mapped {
+		whole := at.Addr().As16()
+		ip = whole[:]
+	}
+	for i := 0; i+4 <= len(ip); i += 4 {
+		binary.NativeEndian.PutUint32(ip[i:], binary.BigEndian.Uint32(ip[i:]))
+	}
+	return fmt.Sprintf("%s:%04X", strings.ToUpper(hex.EncodeToString(ip)), at.Port())
+}

@@ -1,0 +1,88 @@
+//go:build linux || darwin
+
+package rendezvous
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// farewell is what a keeper writes to a worker that is to end. A keeper that is killed writes nothing.
+const farewell = "end\n"
+
+// A Duty is what a worker has to do.
+type Duty struct {
+	// Listener is the listening socket.
+	Listener net.Listener
+
+	// Ready is to be called when all that serving needs is there: from then on the worker is known, and the keeper is
+	// watched.
+	Ready func()
+
+	// End yields one value, when the worker is to end: true if no member is left, and false if another worker accepts
+	// connections, so that this one ends after its last request.
+	End <-chan bool
+}
+
+// Work serves a directory as its worker. An error of serve before it is ready reaches the member that started the
+// keeper. successor is the command of a process that calls [Keep] with again.
+func Work(successor Command, serve func(Duty) error) error {
+	told, err := inherited(readyFile)
+	if err != nil {
+		return err
+	}
+	lock, err := inherited(lockFile)
+	if err != nil {
+		return err
+	}
+	file, err := inherited(listenerFile)
+	if err != nil {
+		return err
+	}
+	listener, err := net.FileListener(file)
+	if err != nil {
+		return err
+	}
+
+	end := make(chan bool, 1)
+	ready := func() {
+		told.Close()
+		go func() { end <- outlive(successor, lock, file) }()
+	}
+
+	if err := serve(Duty{listener, ready, end}); err != nil {
+		_, _ = io.WriteString(told, err.Error()) // fails once the worker was ready
+		return err
+	}
+	return nil
+}
+
+// outlive returns when the worker is to end. If the keeper is gone, outlive starts another one first.
+func outlive(successor Command, lock, listener *os.File) (soon bool) {
+	words, _ := io.ReadAll(os.Stdin)
+	if strings.HasPrefix(string(words), farewell) {
+		return true
+	}
+
+	for {
+		keeper, err := successor.serve(lock, listener)
+		if keeper != nil {
+			go func() { _ = keeper.Wait() }()
+		}
+		if err == nil {
+			lock.Close() // the next keeper has it
+			return false
+		}
+
+		// All members may have ended together with the keeper.
+		if err.Error() == errNoMember.Error() {
+			return true
+		}
+		fmt.Fprintln(os.Stderr, "throttle: there is no keeper:", err)
+		time.Sleep(longPause)
+	}
+}

@@ -1,0 +1,342 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/cmd/throttle/internal/rendezvous"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/fleetthrottle/throttle/servers/proxy"
+)
+
+// Exit codes of throttle run, as of env and timeout. All further codes are those of the program.
+const (
+	exitRun       = 125 // throttle run failed
+	exitNoProgram = 126 // the program cannot be executed
+	exitNotFound  = 127 // there is no program of this name
+)
+
+// defaultRunWait is shorter than the five minutes after which Node's fetch gives up.
+const defaultRunWait = 4 * time.Minute
+
+// The roles of the processes of a rendezvous, in the hidden flag --role.
+const (
+	roleStarter   = "starter"
+	roleKeeper    = "keeper"
+	roleSuccessor = "successor" // a keeper after one that was killed
+	roleWorker    = "worker"
+)
+
+// A runner has the flags of run.
+type runner struct {
+	at      server
+	file    string
+	limits  []string
+	maxWait time.Duration
+	private []string
+	own     []throttle.Policy // of limits
+	talk    io.Writer
+
+	// Of the processes that serve the program.
+	role, dir string
+	member    int
+	flags     []string // as they are passed on to these processes
+}
+
+func newRun() *cobra.Command {
+	r := &runner{}
+	c := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run a program whose calls of APIs wait for their limits",
+		Long: "Run a program with the base URLs of known APIs in its environment, so that its calls wait until the limits\n" +
+			"of the APIs have room. All programs that this user runs in this way share the limits, one line and one page:\n" +
+			"throttle dashboard finds it. The first program starts the proxy, and the last one ends it. Nothing is configured:\n" +
+			"the presets know the limits, and answers of the APIs tell what they do not know. Calls of an API that no variable\n" +
+			"leads through the proxy go to $THROTTLE_URL/api.example.com/path in place of https://api.example.com/path.\n" +
+			"With --redis all machines share the limits.",
+		Example: `  throttle run -- python agent.py
+  throttle run --limit api.openai.com/=500/min -- claude
+  throttle run --limit api.example.com/=20/s -- sh -c "curl $THROTTLE_URL/api.example.com/v1/orders"
+  throttle run --redis redis://127.0.0.1:6379 -- ./nightly.sh`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 && r.role == "" {
+				return &exit{exitRun, errors.New("there is no program to run: throttle run -- COMMAND [ARGUMENT...]")}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			r.talk = c.ErrOrStderr()
+			err := r.run(c, args)
+			var known *exit
+			if err == nil || errors.As(err, &known) {
+				return err
+			}
+			return &exit{exitRun, err}
+		},
+	}
+
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exit{exitRun, err} })
+	r.at.addFlags(c)
+	f := c.Flags()
+	f.SetInterspersed(false) // flags behind the program are the program's
+	_ = f.MarkHidden("timeout")
+	f.StringArrayVar(&r.limits, "limit", nil, "limit of an API, such as api.example.com/=20/s; may be repeated. A preset of the API holds, too")
+	f.StringVar(&r.file, "file", "", "file of policies, in force beside the presets. A preset that the file names replaces the preset of that name")
+	f.DurationVar(&r.maxWait, "max-wait", defaultRunWait, "maximum time that a call is held")
+	f.StringSliceVar(&r.private, "private", nil, "host of a limit, without a port, that may have a private address")
+
+	f.StringVar(&r.role, "role", "", "")
+	f.StringVar(&r.dir, "dir", "", "")
+	f.IntVar(&r.member, "member", 0, "")
+	for _, name := range []string{"role", "dir", "member"} {
+		_ = f.MarkHidden(name)
+	}
+
+	return c
+}
+
+// run plays the role of this process. Without a role the process becomes the program.
+func (r *runner) run(c *cobra.Command, args []string) error {
+	if err := r.read(c.Flags()); err != nil {
+		return err
+	}
+
+	switch r.role {
+	case "":
+		return r.become(args)
+	case roleStarter:
+		return rendezvous.Spawn(r.process(roleKeeper))
+	case roleKeeper, roleSuccessor:
+		return rendezvous.Keep(r.process(roleWorker), r.member, r.role == roleSuccessor)
+	case roleWorker:
+		return rendezvous.Work(r.process(roleSuccessor), func(d rendezvous.Duty) error { return r.work(c.Context(), d) })
+	}
+	return fmt.Errorf("--role: there is no role %q", r.role)
+}
+
+// read checks the flags, reports all mistakes at once, and notes the flags for further processes.
+func (r *runner) read(f *pflag.FlagSet) error {
+	var mistakes []error
+	if r.maxWait <= 0 {
+		mistakes = append(mistakes, errors.New("--max-wait: use more than 0"))
+	}
+	for _, text := range r.limits {
+		p, err := limitOf(text)
+		if err != nil {
+			mistakes = append(mistakes, err)
+			continue
+		}
+		r.own = append(r.own, p)
+	}
+
+	// Further processes may have another working directory.
+	for _, name := range []string{"file", "tls-ca", "tls-cert", "tls-key"} {
+		if path := f.Lookup(name).Value.String(); path != "" {
+			path, err := filepath.Abs(path)
+			mistakes = append(mistakes, err, f.Set(name, path))
+		}
+	}
+
+	f.Visit(func(flag *pflag.Flag) {
+		if flag.Hidden && flag.Name != "timeout" || flag.Name == "json" {
+			return
+		}
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			r.flags = append(r.flags, "--"+flag.Name+"="+v)
+		}
+	})
+
+	return errors.Join(mistakes...)
+}
+
+// limitOf parses a --limit, PATTERN=LIMIT.
+func limitOf(text string) (throttle.Policy, error) {
+	end := max(0, strings.LastIndexByte(text, '='))
+	pattern, limit := text[:end], strings.TrimPrefix(text[end:], "=")
+	if pattern == "" {
+		return throttle.Policy{}, fmt.Errorf("--limit %s: use HOST/PATH=LIMIT, such as api.example.com/=20/s", text)
+	}
+	if !strings.Contains(pattern, "/") {
+		pattern += "/"
+	}
+
+	l, err := throttle.ParseLimit(limit)
+	if err != nil {
+		return throttle.Policy{}, fmt.Errorf("--limit %s: %w", text, err)
+	}
+	return throttle.Policy{Name: pattern, Match: pattern, Limit: l}, nil
+}
+
+// become executes the program as a member of the rendezvous. The process stays the same, so the program's input,
+// output, signals, jobs and exit status are as without throttle.
+func (r *runner) become(args []string) error {
+	path, err := exec.LookPath(args[0])
+	switch {
+	case errors.Is(err, exec.ErrDot):
+		return &exit{exitNoProgram, fmt.Errorf("%s is found through a relative directory in PATH: name it as ./%s", args[0], args[0])}
+	case errors.Is(err, os.ErrPermission):
+		return &exit{exitNoProgram, fmt.Errorf("%s cannot be executed: %w", args[0], errors.Unwrap(err))}
+	case err != nil:
+		return &exit{exitNotFound, fmt.Errorf("there is no program %s", args[0])}
+	}
+
+	// Mistakes of the user are told here, and not by a worker. The presets alone have none, and are read if need be: that
+	// takes longer than all the rest.
+	table := sync.OnceValues(r.table)
+	if r.file != "" || len(r.own) > 0 {
+		if _, err := table(); err != nil {
+			return err
+		}
+	}
+	named := func(host string) bool {
+		if r.file == "" && isUsual(host) {
+			return true
+		}
+		t, err := table()
+		return err == nil && t.Has(host)
+	}
+
+	if r.dir, err = r.directory(); err != nil {
+		return err
+	}
+
+	r.member = os.Getpid()
+	address, err := rendezvous.Join(r.dir, func() rendezvous.Command { return r.process(roleStarter) })
+	if err != nil {
+		return err
+	}
+
+	e := environment{url: "http://" + address, named: named, tell: func(line string) { fmt.Fprintln(r.talk, "throttle: "+clean(line)) }}
+	variables := e.of(os.Environ())
+	// The program's signals are as this process has inherited them.
+	signal.Reset()
+	err = syscall.Exec(path, args, variables)
+	// A script without a first line that names its interpreter is one of the shell.
+	if err == syscall.ENOEXEC {
+		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, args[1:]...), variables)
+	}
+	return &exit{exitNoProgram, fmt.Errorf("%s cannot be executed: %w", args[0], err)}
+}
+
+// table returns the table of the policies, or the mistakes in them.
+func (r *runner) table() (*proxy.Table, error) {
+	f, err := r.load()
+	if err != nil {
+		return nil, err
+	}
+	policies := r.policies(f)
+	if _, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies}); err != nil {
+		return nil, err
+	}
+	return proxy.NewTable(policies, f.Tunnels...), nil
+}
+
+// noFile is the text of a file without rows.
+const noFile = "version: 1\n"
+
+// load returns the file of the user.
+func (r *runner) load() (*policyfile.File, error) {
+	if r.file == "" {
+		return policyfile.Parse("no file", []byte(noFile))
+	}
+	return policyfile.Load(r.file)
+}
+
+// policies returns the rows in force for a file: those of the file and of --limit, and those of all presets that the
+// file does not name.
+func (r *runner) policies(f *policyfile.File) []throttle.Policy {
+	rows := append(slices.Clone(f.Policies), r.own...)
+	named := make(map[string]bool)
+	for _, p := range f.Policies[:len(f.Policies)-len(f.Own())] {
+		named[presetOf(p)] = true
+	}
+	taken := func(p throttle.Policy) bool {
+		return slices.ContainsFunc(rows, func(own throttle.Policy) bool { return own.Name == p.Name })
+	}
+
+	// Options of presets are in files alone, so the text of a file is the way to their rows.
+	all, err := policyfile.Parse("the presets", []byte(noFile+"presets: ["+strings.Join(policyfile.Presets(), ", ")+"]\n"))
+	if err != nil {
+		panic(err) // TestRunKnowsAllPresets
+	}
+	for _, p := range all.Policies {
+		if !named[presetOf(p)] && !taken(p) {
+			rows = append(rows, p)
+		}
+	}
+	return rows
+}
+
+// presetOf returns the name of a row's preset: rows are named after their preset, as "openai-tokens".
+func presetOf(p throttle.Policy) string {
+	name, _, _ := strings.Cut(p.Name, "-")
+	return name
+}
+
+// directory returns the directory in which the programs meet that are run with the same flags and the same variables
+// of throttle.
+func (r *runner) directory() (string, error) {
+	all, err := rendezvous.Directory()
+	if err != nil {
+		return "", err
+	}
+
+	text, err := json.Marshal([]any{r.flags, serving(os.Environ())})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return rendezvous.Private(filepath.Join(all, hex.EncodeToString(sum[:6])))
+}
+
+// serving returns the variables that change what a proxy does.
+func serving(environ []string) (some []string) {
+	for _, v := range environ {
+		name, _, _ := strings.Cut(v, "=")
+		switch name {
+		case addressVariable, authorityVariable, certificateVariable, keyVariable, "SSL_CERT_FILE", "SSL_CERT_DIR":
+			some = append(some, v)
+		}
+	}
+	slices.Sort(some)
+	return some
+}
+
+// process returns the command of a process that serves the program. It gets no variable of the program that it does
+// not need: some are keys of APIs.
+func (r *runner) process(role string) rendezvous.Command {
+	args := append([]string{"run", "--role=" + role, "--dir=" + r.dir, "--member=" + strconv.Itoa(r.member)}, r.flags...)
+	var environ []string
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "THROTTLE_") || slices.Contains([]string{"HOME", "PATH", "TMPDIR", "TZ", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "GODEBUG", "GOCOVERDIR"}, name) {
+			environ = append(environ, v)
+		}
+	}
+	return rendezvous.Command{Dir: r.dir, Args: args, Env: environ}
+}

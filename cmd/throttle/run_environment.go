@@ -1,0 +1,107 @@
+package main
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// urlVariable is the environment variable with the proxy's address for programs of throttle run.
+const urlVariable = "THROTTLE_URL"
+
+// A baseURL is a variable, and the host and the path of its usual value.
+type baseURL struct{ name, host, path string }
+
+// baseURLs are the variables by which SDKs and tools take the base URL of an API, and the base URLs that they have by
+// default.
+var baseURLs = []baseURL{
+	{"ANTHROPIC_BASE_URL", "api.anthropic.com", ""},
+	{"DASHSCOPE_HTTP_BASE_URL", "dashscope.aliyuncs.com", "/api/v1"},
+	{"GOOGLE_GEMINI_BASE_URL", "generativelanguage.googleapis.com", ""},
+	{"OPENAI_API_BASE", "api.openai.com", "/v1"},
+	{"OPENAI_BASE_URL", "api.openai.com", "/v1"},
+}
+
+// isUsual reports whether a host is one of baseURLs. The presets name all of them.
+func isUsual(host string) bool {
+	return slices.ContainsFunc(baseURLs, func(b baseURL) bool { return b.host == host })
+}
+
+// baseSuffixes end the names of variables with base URLs.
+var baseSuffixes = []string{"_API_BASE", "_API_URL", "_BASE_URL", "_ENDPOINT"}
+
+// proxyVariables are the variables by which clients are told of a proxy of the network.
+var proxyVariables = []string{"ALL_PROXY", "HTTP_PROXY", "all_proxy", "http_proxy"}
+
+// An environment leads a program through the proxy at a URL.
+type environment struct {
+	url   string                 // such as "http://127.0.0.1:39211"
+	named func(host string) bool // reports whether a policy names a host
+	tell  func(line string)      // is told of base URLs that lead round the proxy
+}
+
+// of returns the variables of the program, "NAME=value" each.
+func (e *environment) of(variables []string) []string {
+	values := make(map[string]string)
+	for _, v := range variables {
+		name, value, _ := strings.Cut(v, "=")
+		values[name] = value
+	}
+
+	set := func(name, value string) {
+		variables = slices.DeleteFunc(variables, func(v string) bool { return strings.HasPrefix(v, name+"=") })
+		variables = append(variables, name+"="+value)
+	}
+
+	outer := values[urlVariable]
+	for _, name := range sortedNames(values) {
+		if value, ok := e.through(name, values[name], outer); ok {
+			set(name, value)
+		}
+	}
+	for _, b := range baseURLs {
+		if values[b.name] == "" && e.named(b.host) {
+			set(b.name, e.url+"/"+b.host+b.path)
+		}
+	}
+
+	// A proxy of the network cannot reach this machine's loopback.
+	if slices.ContainsFunc(proxyVariables, func(name string) bool { return values[name] != "" }) {
+		for _, name := range []string{"NO_PROXY", "no_proxy"} {
+			set(name, strings.TrimPrefix(values[name]+",127.0.0.1", ","))
+		}
+	}
+
+	set(urlVariable, e.url)
+	return variables
+}
+
+// through returns the value that leads a base URL through the proxy. ok is false if the variable stays: it is no base
+// URL, or one of a host that no policy names. outer is the proxy of a throttle run around this one.
+func (e *environment) through(name, value, outer string) (led string, ok bool) {
+	if !slices.ContainsFunc(baseSuffixes, func(end string) bool { return strings.HasSuffix(name, end) }) {
+		return "", false
+	}
+	if rest, inner := strings.CutPrefix(value, outer+"/"); inner && outer != "" {
+		value = "https://" + rest
+	}
+
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return "", false
+	}
+	if !e.named(u.Host) {
+		e.tell(name + " leads to " + u.Host + ", which no limit names: its calls are not held. --limit " + u.Host + "/=20/s would hold them")
+		return "", false
+	}
+	return e.url + "/" + u.Host + strings.TrimPrefix(value, "https://"+u.Host), true
+}
+
+// sortedNames returns the names of variables in order.
+func sortedNames(values map[string]string) (names []string) {
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,160 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/fleetthrottle/throttle/cmd/throttle/internal/rendezvous"
+	"github.com/fleetthrottle/throttle/servers/dashboard"
+)
+
+// Times of a worker that ends: when no program is left, and when the next worker serves already.
+const (
+	shortEnd = time.Second
+	longEnd  = 10 * time.Minute
+)
+
+// Files of a worker.
+const (
+	budgetsName = "budgets" // directory, of all rendezvous of the user
+	pageName    = "page"    // socket of the page
+	tokenName   = "token"   // of the page
+)
+
+// work serves the proxy and the page for the programs of a rendezvous.
+func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
+	_, s := newProxyWith()
+	s.at, s.maxWait, s.private, s.talk, s.listen = r.at, r.maxWait, r.private, r.talk, d.Listener.Addr().String()
+	s.budgets = filepath.Join(filepath.Dir(r.dir), budgetsName)
+	s.extend = r.policies
+	s.standby = func(context.Context) ([]byte, error) { return []byte(noFile), nil }
+
+	store, reporter, closeStore, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	watched := dashboard.NewProcess(store)
+	s.watch = watched.Observe
+	served, err := s.follow(ctx, r.file, watched, reporter)
+	if err != nil {
+		return err
+	}
+	if err := r.servePage(watched); err != nil {
+		return err
+	}
+
+	d.Ready()
+	go func() {
+		served.stopTime, served.handsOver = longEnd, true
+		if soon := <-d.End; soon {
+			served.stopTime, served.handsOver = shortEnd, false
+			os.Remove(filepath.Join(r.dir, pageName))
+		}
+		cancel()
+	}()
+	return served.serve(ctx, rendezvous.Own(d.Listener, s.say))
+}
+
+// servePage serves the page at a socket in the directory, for throttle dashboard.
+func (r *runner) servePage(source dashboard.Source) error {
+	token, err := tokenIn(r.dir)
+	if err != nil {
+		return err
+	}
+	page, err := dashboard.New(dashboard.Config{Source: source, Token: token, Title: "throttle run"})
+	if err != nil {
+		return err
+	}
+
+	path := filepath.Join(r.dir, pageName)
+	// The socket of an earlier worker: the page of this one is the right one from now on.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+
+	server := &http.Server{Handler: page, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = server.Serve(listener) }()
+	return nil
+}
+
+// tokenIn returns the token of the page, and makes it if need be.
+func tokenIn(dir string) (string, error) {
+	path := filepath.Join(dir, tokenName)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return readToken(path, "")
+	}
+	if err != nil {
+		return "", err
+	}
+
+	token := rand.Text()
+	_, err = io.WriteString(f, token+"\n")
+	return token, errors.Join(err, f.Close())
+}
+
+// runPage returns a handler that leads to the page of the programs of throttle run, and the token of the page. Of
+// several pages, for programs with different flags, it is the page of the rendezvous that began last.
+func runPage() (page http.Handler, token string, err error) {
+	none := errors.New("there is no address of Redis: pass --redis, or set " + addressVariable + "; and no program of throttle run is there")
+	all, err := rendezvous.Directory()
+	if err != nil {
+		return nil, "", err
+	}
+	sockets, err := filepath.Glob(filepath.Join(all, "*", pageName))
+	if err != nil {
+		return nil, "", err
+	}
+
+	var latest time.Time
+	var path string
+	for _, p := range sockets {
+		conn, err := net.Dial("unix", p)
+		if err != nil {
+			continue // of a worker that was killed
+		}
+		conn.Close()
+		if info, err := os.Lstat(p); err == nil && info.ModTime().After(latest) {
+			latest, path = info.ModTime(), p
+		}
+	}
+	if path == "" {
+		return nil, "", none
+	}
+	if token, err = tokenIn(filepath.Dir(path)); err != nil {
+		return nil, "", err
+	}
+
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", "page", r.In.Host
+		},
+		Transport: &http.Transport{DialContext: dial}, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+	}, token, nil
+}
