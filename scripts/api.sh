@@ -23,7 +23,7 @@ git archive "$tag" | tar -x -C "$old"
 # Users import neither commands and examples nor what only tests. A module that the
 # release did not have breaks nobody.
 : >"$old/changes"
-for dir in . adapters/asynqthrottle adapters/grpcthrottle adapters/otelthrottle stores/pgstore policyfile adapters/promthrottle adapters/riverthrottle stores/sqlstore adapters/temporalthrottle; do
+for dir in . adapters/asynqthrottle adapters/grpcthrottle adapters/otelthrottle stores/pgstore policyfile adapters/promthrottle adapters/riverthrottle servers/envoy stores/sqlstore adapters/temporalthrottle; do
 	[ -f "$old/$dir/go.mod" ] || continue
 	module=$(cd "$dir" && go list -m)
 	(cd "$old/$dir" && "$apidiff" -m -w "$old/old.api" "$module")

@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 version=${1:?which version? v0.1.0}
 module=$(go list -m)
-libraries=(policyfile adapters/{asynqthrottle,grpcthrottle,otelthrottle,promthrottle,riverthrottle,temporalthrottle} stores/{pgstore,sqlstore})
+libraries=(policyfile adapters/{asynqthrottle,grpcthrottle,otelthrottle,promthrottle,riverthrottle,temporalthrottle} servers/envoy stores/{pgstore,sqlstore})
 
 work=$(mktemp -d)
 trap 'GOMODCACHE=$work/filled go clean -modcache; GOMODCACHE=$work/user go clean -modcache; rm -rf "$work"' EXIT

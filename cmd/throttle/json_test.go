@@ -42,6 +42,7 @@ var empty = []jsonCase{
 	{"simulate-nothing", "simulate good.yaml empty.csv", exitDone},
 	{"dashboard-exposed", "dashboard --listen 0.0.0.0:7072", exitUsage},
 	{"proxy-exposed", "proxy good.yaml --listen 0.0.0.0:7070", exitUsage},
+	{"envoy-exposed", "envoy good.yaml --listen 0.0.0.0:7072", exitUsage},
 	{"status-empty", "status", exitDone},
 	{"top-empty", "top --once", exitDone},
 	{"audit-empty", "audit", exitDone},

@@ -93,7 +93,7 @@ func newRoot() *cobra.Command {
 	}
 
 	root.PersistentFlags().Bool("json", false, "print JSON")
-	group(root, "Files of policies:", newCheck(), newExplain(), newPlan(), newSimulate(), newProxy(), newSchema())
+	group(root, "Files of policies:", newCheck(), newExplain(), newPlan(), newSimulate(), newProxy(), newEnvoy(), newSchema())
 	group(root, "A machine:", newRun())
 	group(root, "A fleet:", fleetCommands()...)
 

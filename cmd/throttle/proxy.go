@@ -42,6 +42,7 @@ const (
 
 // A sidecar is the proxy command: its flags, and the state that serves them.
 type sidecar struct {
+	program                        string // name in reports to the fleet
 	at                             server
 	listen, admin                  string // admin is "" for none
 	expose, noToken, budgetMetrics bool
@@ -78,7 +79,7 @@ func newProxy() *cobra.Command {
 
 // newProxyWith also returns the values of the flags.
 func newProxyWith() (*cobra.Command, *sidecar) {
-	s := &sidecar{metrics: promthrottle.New(), news: news{now: time.Now}}
+	s := &sidecar{program: "throttle-proxy", metrics: promthrottle.New(), news: news{now: time.Now}}
 	c := &cobra.Command{
 		Use: "proxy [FILE]",
 		Example: `  throttle proxy policies.yaml
@@ -220,7 +221,7 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 	}
 
 	inner := redisstore.New(client, redisstore.Options{Namespace: s.at.namespace, HashTags: s.at.hashTags})
-	reporter, err = fleet.Start(client, inner, fleet.ReporterOptions{Namespace: s.at.namespace, Program: "throttle-proxy"})
+	reporter, err = fleet.Start(client, inner, fleet.ReporterOptions{Namespace: s.at.namespace, Program: s.program})
 	if err != nil {
 		client.Close()
 		return nil, nil, nil, err

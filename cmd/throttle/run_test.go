@@ -141,8 +141,8 @@ func (m *machine) requireQuiet() {
 	require.Eventually(m, func() bool { return len(m.servers(roleKeeper, roleSuccessor, roleWorker)) == 0 }, time.Minute, 20*time.Millisecond)
 }
 
-// status returns the status of a call through the proxy, which is repeated while the proxy is taken over.
-func status(t *testing.T, url string) (code int) {
+// statusOf returns the status of a call through the proxy, which is repeated while the proxy is taken over.
+func statusOf(t *testing.T, url string) (code int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		resp, err := http.Get(url)
@@ -319,30 +319,30 @@ func TestRunTakeOver(t *testing.T) {
 	flags := []string{"--private", "127.0.0.1", "--limit", host + "/=4/h"}
 	first := m.stay(flags...)
 	url := first.url + "/" + host + "/x"
-	require.Equal(t, http.StatusOK, status(t, url))
+	require.Equal(t, http.StatusOK, statusOf(t, url))
 
 	m.kill(roleWorker)
-	require.Equal(t, http.StatusOK, status(t, url))
+	require.Equal(t, http.StatusOK, statusOf(t, url))
 	m.kill(roleKeeper)
-	require.Equal(t, http.StatusOK, status(t, url))
+	require.Equal(t, http.StatusOK, statusOf(t, url))
 	require.Eventually(t, func() bool { return len(m.servers(roleSuccessor)) == 1 && len(m.servers(roleWorker)) == 1 }, time.Minute, 10*time.Millisecond)
 
 	// Both at once: the next program starts them, for all.
 	m.kill(roleSuccessor, roleWorker)
 	second := m.stay(flags...)
 	require.Equal(t, first.url, second.url)
-	require.Equal(t, http.StatusOK, status(t, url))
-	require.Equal(t, http.StatusTooManyRequests, status(t, url), "four of an hour are used up")
+	require.Equal(t, http.StatusOK, statusOf(t, url))
+	require.Equal(t, http.StatusTooManyRequests, statusOf(t, url), "four of an hour are used up")
 
 	// The first program is killed, and the second one's proxy stays.
 	require.NoError(t, first.cmd.Process.Kill())
 	_ = first.cmd.Wait()
-	require.Equal(t, http.StatusTooManyRequests, status(t, url))
+	require.Equal(t, http.StatusTooManyRequests, statusOf(t, url))
 	second.end()
 	m.requireQuiet()
 
 	third := m.stay(flags...)
-	require.Equal(t, http.StatusTooManyRequests, status(t, third.url+"/"+host+"/x"), "the budgets outlive the proxy")
+	require.Equal(t, http.StatusTooManyRequests, statusOf(t, third.url+"/"+host+"/x"), "the budgets outlive the proxy")
 	third.end()
 }
 
@@ -353,7 +353,7 @@ func TestRunLast(t *testing.T) {
 	a, b := m.stay(), m.stay()
 	require.Equal(t, a.url, b.url)
 	a.end()
-	require.Equal(t, http.StatusForbidden, status(t, b.url+"/example.com/"))
+	require.Equal(t, http.StatusForbidden, statusOf(t, b.url+"/example.com/"))
 
 	// One with other flags has a proxy of its own.
 	c := m.stay("--max-wait", "1m")
@@ -388,7 +388,7 @@ func TestRunWithRedis(t *testing.T) {
 	for _, want := range [][]int{{http.StatusOK}, {http.StatusOK, http.StatusTooManyRequests}} {
 		stay := newMachine(t).stay(flags...)
 		for _, code := range want {
-			require.Equal(t, code, status(t, stay.url+"/"+host+"/x"))
+			require.Equal(t, code, statusOf(t, stay.url+"/"+host+"/x"))
 		}
 		stay.end()
 	}
@@ -475,7 +475,7 @@ func TestRunHostileDirectory(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("not a thing"), 0o600))
 	}
 	stay := m.stay()
-	require.Equal(t, http.StatusForbidden, status(t, stay.url+"/example.com/"))
+	require.Equal(t, http.StatusForbidden, statusOf(t, stay.url+"/example.com/"))
 	stay.end()
 }
 
@@ -507,14 +507,14 @@ func TestRunOtherUsers(t *testing.T) {
 	stay := m.stay()
 	defer stay.end()
 	url := stay.url + "/example.com/"
-	require.Equal(t, http.StatusForbidden, status(t, url))
+	require.Equal(t, http.StatusForbidden, statusOf(t, url))
 
 	cmd := exec.Command("curl", "-s", "-S", "-o", "/dev/null", url)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	text, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	require.Regexp(t, `curl: \((52|56)\)`, string(text))
-	require.Equal(t, http.StatusForbidden, status(t, url))
+	require.Equal(t, http.StatusForbidden, statusOf(t, url))
 }
 
 // TestRunKnowsAllPresets: all presets are in force at once, a preset of the file replaces the one of its name, and a
@@ -559,7 +559,7 @@ func TestRunDashboard(t *testing.T) {
 	require.Contains(t, talk.String(), "--title: it is for a fleet with --redis")
 	require.Contains(t, talk.String(), "--watch: it is for a fleet with --redis")
 
-	require.Equal(t, http.StatusOK, status(t, stay.url+"/"+host+"/x"))
+	require.Equal(t, http.StatusOK, statusOf(t, stay.url+"/"+host+"/x"))
 	link, end := startDashboard(t)
 	page, token, found := strings.Cut(link, "#token=")
 	require.True(t, found, link)
@@ -578,7 +578,7 @@ func TestRunDashboard(t *testing.T) {
 
 	// The page outlives its worker.
 	m.kill(roleWorker)
-	require.Equal(t, http.StatusOK, status(t, stay.url+"/"+host+"/x"))
+	require.Equal(t, http.StatusOK, statusOf(t, stay.url+"/"+host+"/x"))
 	code, _ = ask(t, http.MethodGet, page+"events", "", token)
 	require.Equal(t, http.StatusOK, code)
 	require.NoError(t, end())
@@ -590,7 +590,7 @@ func TestRunRefusalOfAnAPI(t *testing.T) {
 	m := newMachine(t)
 	stay := m.stay("--private", "127.0.0.1", "--limit", host+"/=1/h")
 	defer stay.end()
-	require.Equal(t, http.StatusOK, status(t, stay.url+"/"+host+"/v1/messages"))
+	require.Equal(t, http.StatusOK, statusOf(t, stay.url+"/"+host+"/v1/messages"))
 
 	resp, err := http.Get(stay.url + "/" + host + "/v1/messages")
 	require.NoError(t, err)

@@ -1,0 +1,467 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// How long a conversation waits for Envoy, or keeps Envoy waiting.
+const (
+	headersTime = 10 * time.Second       // for the first message of a stream
+	bodyTime    = time.Minute            // for the body of a request, while nothing is booked
+	learnTime   = 100 * time.Millisecond // for the store to hear of an answer: message_timeout is 200 ms by default
+)
+
+// Process serves a stream of external processing: the life of one request. In the order of the code: the headers come,
+// the body comes if a policy reads it, the transport holds the request, its base answers Envoy and waits for the answer
+// of the upstream, the policies read the answer, and the end of the answer gives the slots back.
+//
+// Before the start an error of the stream fails the request. After the start the stream ends without an error, whatever
+// happens, so that the caller of Envoy gets the answer of the upstream.
+func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
+	s.counts.streams.Add(1)
+	defer s.counts.streams.Add(-1)
+
+	c := newConversation(stream, s.cut)
+	defer c.cancel(nil)
+
+	req, p := s.readRequest(c)
+	if p == nil {
+		p = s.exchange(c, req)
+	}
+
+	switch {
+	case c.started || p == nil:
+		return nil
+	case stream.Context().Err() != nil || errors.Is(context.Cause(c.ctx), errGone):
+		s.counts.left.Add(1)
+		return status.Error(codes.Canceled, "the caller has left")
+	}
+
+	s.counts.refused[p.reason].Add(1)
+	if p.code != codes.OK {
+		return status.Error(p.code, p.Detail)
+	}
+
+	return c.refuse(p)
+}
+
+// readRequest returns the request of a stream, with its body if a policy reads the body.
+func (s *Server) readRequest(c *conversation) (*http.Request, *refusal) {
+	timer := time.AfterFunc(headersTime, func() { c.cancel(errSilent) })
+	first, err := c.next()
+	timer.Stop()
+	if err != nil {
+		return nil, refusalOf(err)
+	}
+
+	head := first.GetRequestHeaders()
+	if head == nil {
+		return nil, outOfOrder("the first message of a stream has the headers of the request: leave request_header_mode of the filter as it is")
+	}
+	if p := s.fits(first); p != nil {
+		return nil, p
+	}
+
+	req, p := requestOf(c.ctx, head)
+	if p != nil {
+		return nil, p
+	}
+
+	c.isGRPC = isGRPC(req.Header)
+	c.bodyMode = first.GetProtocolConfig().GetRequestBodyMode()
+	c.answerMode = first.GetProtocolConfig().GetResponseBodyMode()
+	s.look(c, req, head.GetEndOfStream())
+	if !c.wantsBody {
+		return req, nil
+	}
+
+	return s.readBody(c, req)
+}
+
+// look finds out what the policies of a request need: its body, the body of its answer, the end of its answer.
+func (s *Server) look(c *conversation, req *http.Request, bodiless bool) {
+	probe := *req
+	if !bodiless {
+		// A policy that reads the body to make a key or a cost asks GetBody for a copy.
+		c.wantsBody = c.bodyMode == filterv3.ProcessingMode_BUFFERED
+		probe.GetBody = func() (io.ReadCloser, error) {
+			c.wantsBody = true
+			return http.NoBody, nil
+		}
+	}
+
+	metered := make(map[string]bool)
+	for _, p := range s.c.Transport.Policies() {
+		metered[p.Name] = p.Meter != nil
+	}
+
+	for _, charge := range s.c.Transport.Explain(&probe) {
+		c.wantsEnd = c.wantsEnd || charge.Limit.Kind() == store.KindConcurrency
+		c.wantsAnswer = c.wantsAnswer || metered[charge.Budget.Policy]
+	}
+}
+
+// readBody asks Envoy for the whole body of a request, and adds the body to the request.
+func (s *Server) readBody(c *conversation, req *http.Request) (*http.Request, *refusal) {
+	if c.bodyMode != filterv3.ProcessingMode_BUFFERED {
+		c.bodyMode, c.override = filterv3.ProcessingMode_BUFFERED, true
+	}
+
+	timer := time.AfterFunc(bodyTime, func() { c.cancel(errSilent) })
+	defer timer.Stop()
+
+	m, err := c.next()
+	if err != nil {
+		return nil, refusalOf(err)
+	}
+
+	body := m.GetRequestBody()
+	if body == nil {
+		// Envoy has sent the request on without its body: the request is lost to the policies.
+		s.tellUnfit("a policy reads bodies of requests, and the filter did not send one: set allow_mode_override to true, or request_body_mode to BUFFERED; the request was not held")
+		c.started = true
+		return nil, outOfOrder("the body of the request did not come")
+	}
+
+	addBody(req, body.GetBody())
+	s.look(c, req, true)
+	return req, nil
+}
+
+// exchange holds a request until its start, sends it by its base, and reads its answer to the end.
+func (s *Server) exchange(c *conversation, req *http.Request) *refusal {
+	ctx, p, err := s.hold(context.WithValue(c.ctx, conversationKey{}, c), c.cancel, maxWaitOf(req.Header, s.c.MaxWait), priorityOf(req.Header))
+	if err != nil {
+		return refusalOf(err)
+	}
+	defer p.leave()
+	c.place = p
+
+	resp, err := s.c.Transport.RoundTrip(req.WithContext(ctx))
+	if err == nil {
+		c.finish(resp)
+		if c.answer != nil && c.answer.err == errBodiless {
+			s.tellUnfit("a policy reads bodies of answers, and the filter did not send one: set allow_mode_override to true, or response_body_mode to STREAMED")
+		}
+		return nil
+	}
+
+	if c.illegible != "" {
+		s.tellUnfit(c.illegible)
+	}
+	if full, ok := asPlaceError(c.ctx, err); ok {
+		return refusalOf(full)
+	}
+
+	return refusalOf(err)
+}
+
+// A conversation is a stream of external processing: Envoy sends a message, and holds the request or its answer until
+// the server has replied.
+type conversation struct {
+	stream    extprocv3.ExternalProcessor_ProcessServer
+	ctx       context.Context         // ends when Envoy ends the stream, or with a refusal
+	cancel    context.CancelCauseFunc // of ctx
+	cut       context.Context         // ends when the server ends the stream
+	received  chan *extprocv3.ProcessingRequest
+	place     *place
+	isGRPC    bool   // the request is a gRPC call
+	started   bool   // Envoy may have sent the request to the upstream
+	illegible string // why the answer of the upstream cannot be read, or ""
+
+	answer *answerBody // of an answer with a body, or nil
+	haste  *time.Timer // replies when the policies take too long over an answer
+
+	// What the policies need.
+	wantsBody   bool // the body of the request
+	wantsAnswer bool // the body of the answer
+	wantsEnd    bool // the end of the answer
+
+	mu                   sync.Mutex // of the fields below, and of stream.Send
+	pending              *extprocv3.ProcessingRequest
+	override             bool // the next reply to headers sets the modes
+	bodyMode, answerMode filterv3.ProcessingMode_BodySendMode
+}
+
+// conversationKey is the context key of a *conversation.
+type conversationKey struct{}
+
+// Errors that end a conversation.
+var (
+	errGone   = errors.New("the stream has ended")
+	errSilent = errors.New("the message came too late")
+	errCut    = errors.New("the server ends")
+	errOrder  = errors.New("the message is out of order")
+	errForm   = errors.New("the message is empty")
+
+	errBodiless = errors.New("the body of the answer did not come")
+)
+
+// newConversation begins to receive the messages of a stream.
+func newConversation(stream extprocv3.ExternalProcessor_ProcessServer, cut context.Context) *conversation {
+	c := &conversation{stream: stream, cut: cut, received: make(chan *extprocv3.ProcessingRequest)}
+	c.ctx, c.cancel = context.WithCancelCause(stream.Context())
+	go c.receive()
+	return c
+}
+
+// receive passes messages on until the stream ends. A goroutine of its own notices the end while the request waits.
+func (c *conversation) receive() {
+	for {
+		m, err := c.stream.Recv()
+		if err != nil {
+			c.cancel(errGone)
+			return
+		}
+
+		select {
+		case c.received <- m:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// next replies to the message before, and returns the next message.
+func (c *conversation) next() (*extprocv3.ProcessingRequest, error) {
+	if err := c.reply(); err != nil {
+		return nil, err
+	}
+
+	select {
+	case m := <-c.received:
+		if m.GetRequest() == nil {
+			return nil, errForm
+		}
+		c.mu.Lock()
+		c.pending = m
+		c.mu.Unlock()
+		return m, nil
+
+	case <-c.ctx.Done():
+		return nil, context.Cause(c.ctx)
+	case <-c.cut.Done():
+		return nil, errCut
+	}
+}
+
+// reply lets Envoy go on with the message that it waits on. Without such a message it does nothing.
+func (c *conversation) reply() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	m := c.pending
+	if m == nil {
+		return nil
+	}
+	c.pending = nil
+
+	reply := new(extprocv3.ProcessingResponse)
+	switch m.GetRequest().(type) {
+	case *extprocv3.ProcessingRequest_RequestHeaders:
+		reply.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: goOnWithHeaders}
+		c.addOverride(reply)
+	case *extprocv3.ProcessingRequest_RequestBody:
+		reply.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: goOnWithBody}
+	case *extprocv3.ProcessingRequest_RequestTrailers:
+		reply.Response = &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: goOnWithTrailers}
+	case *extprocv3.ProcessingRequest_ResponseHeaders:
+		reply.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: goOnWithHeaders}
+		c.addOverride(reply)
+	case *extprocv3.ProcessingRequest_ResponseBody:
+		reply.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: goOnWithBody}
+	case *extprocv3.ProcessingRequest_ResponseTrailers:
+		reply.Response = &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: goOnWithTrailers}
+	}
+
+	return c.stream.Send(reply)
+}
+
+// The parts of replies that change nothing.
+var (
+	goOnWithHeaders  = &extprocv3.HeadersResponse{Response: new(extprocv3.CommonResponse)}
+	goOnWithBody     = &extprocv3.BodyResponse{Response: new(extprocv3.CommonResponse)}
+	goOnWithTrailers = new(extprocv3.TrailersResponse)
+)
+
+// addOverride sets the modes if the policies need more than the filter sends. Body modes are always explicit: without them Envoy would take
+// NONE. Trailers are asked for so that Envoy keeps the stream until the end of the answer: since 1.37 it closes a stream
+// that needs no further message. The mutex is held.
+func (c *conversation) addOverride(reply *extprocv3.ProcessingResponse) {
+	if c.override {
+		reply.ModeOverride = &filterv3.ProcessingMode{
+			RequestBodyMode: c.bodyMode, ResponseBodyMode: c.answerMode, ResponseTrailerMode: filterv3.ProcessingMode_SEND,
+		}
+		c.override = false
+	}
+}
+
+// response returns the answer of the upstream, and has Envoy wait for a moment only while the policies look at it.
+func (c *conversation) response(req *http.Request, head *extprocv3.HttpHeaders) (*http.Response, error) {
+	resp, err := responseOf(req, head)
+	if err != nil {
+		return nil, err
+	}
+
+	resp.Body = http.NoBody
+	if !head.GetEndOfStream() {
+		c.answer = &answerBody{c: c}
+		resp.Body = c.answer
+		c.askFor(c.wantsAnswer, c.wantsEnd)
+	}
+
+	c.haste = time.AfterFunc(learnTime, func() { _ = c.reply() })
+	return resp, nil
+}
+
+// askFor has the next reply to headers ask for the body of the answer, or for a message at its end.
+func (c *conversation) askFor(body, end bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if body && c.answerMode == filterv3.ProcessingMode_NONE {
+		c.answerMode = filterv3.ProcessingMode_STREAMED
+	}
+	c.override = c.override || body || end
+}
+
+// finish waits for the end of an answer that the policies have seen, if the policies need its body or its end.
+func (c *conversation) finish(resp *http.Response) {
+	defer resp.Body.Close()
+	switch {
+	case c.answer == nil: // the answer has no body
+	case c.wantsAnswer || c.answer.asked.Load():
+		_, _ = io.Copy(io.Discard, resp.Body)
+	case c.wantsEnd:
+		for {
+			if _, err := c.next(); err != nil {
+				break
+			}
+		}
+	}
+
+	if c.haste != nil {
+		c.haste.Stop()
+	}
+	_ = c.reply()
+}
+
+// An answerBody is the body of an answer. Envoy is asked for it by the first read, because most policies need only the
+// headers. A chunk is confirmed when the next is read, so that Envoy keeps the chunk while a policy looks at it.
+type answerBody struct {
+	c     *conversation
+	asked atomic.Bool
+	came  bool
+	rest  []byte
+	err   error
+}
+
+// Read implements [io.Reader].
+func (b *answerBody) Read(p []byte) (int, error) {
+	if !b.asked.Swap(true) {
+		b.c.askFor(true, true)
+	}
+
+	for len(b.rest) == 0 && b.err == nil {
+		b.receive()
+	}
+	if len(b.rest) == 0 {
+		return 0, b.err
+	}
+
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// receive receives the next chunk, or the error that ends the body.
+func (b *answerBody) receive() {
+	m, err := b.c.next()
+	chunk := m.GetResponseBody()
+	switch {
+	case err != nil && !b.came && err != errCut:
+		b.err = errBodiless
+	case err != nil:
+		b.err = io.ErrUnexpectedEOF
+	case chunk != nil:
+		b.came, b.rest = true, chunk.GetBody()
+		if chunk.GetEndOfStream() {
+			b.err = io.EOF
+		}
+
+	case m.GetResponseTrailers() != nil:
+		b.came, b.err = true, io.EOF
+	case m.GetRequestBody() != nil, m.GetRequestTrailers() != nil: // the caller still sends while it gets its answer
+	default:
+		b.err = errOrder
+	}
+}
+
+// Close implements [io.Closer].
+func (b *answerBody) Close() error { return nil }
+
+// A base is what NewBase returns.
+type base struct{}
+
+// NewBase returns a base for the [throttle.Transport] of a [Server]. To send a request is to let Envoy go on with it, and
+// the answer is the answer that Envoy got. It fails for requests that do not come from Envoy.
+func NewBase() http.RoundTripper { return new(base) }
+
+// RoundTrip implements [http.RoundTripper].
+func (*base) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		defer req.Body.Close()
+	}
+
+	c, ok := req.Context().Value(conversationKey{}).(*conversation)
+	if !ok {
+		return nil, errors.New("envoy: this transport is for requests of Envoy: use Server")
+	}
+
+	// The check before the write comes here, as late as the protocol allows.
+	trace := httptrace.ContextClientTrace(req.Context())
+	if trace != nil && trace.GotConn != nil {
+		trace.GotConn(httptrace.GotConnInfo{Reused: true})
+	}
+	if err := req.Context().Err(); err != nil {
+		return nil, context.Cause(req.Context())
+	}
+
+	c.place.leave()
+	c.started = true
+	err := c.reply()
+	if err == nil && trace != nil && trace.WroteHeaders != nil {
+		trace.WroteHeaders()
+	}
+
+	for err == nil {
+		var m *extprocv3.ProcessingRequest
+		if m, err = c.next(); err != nil {
+			break
+		}
+
+		switch r := m.GetRequest().(type) {
+		case *extprocv3.ProcessingRequest_ResponseHeaders:
+			return c.response(req, r.ResponseHeaders)
+		case *extprocv3.ProcessingRequest_RequestBody, *extprocv3.ProcessingRequest_RequestTrailers:
+		default:
+			c.illegible = "the filter sends no headers of answers, so policies learn nothing: leave response_header_mode as it is"
+			err = errOrder
+		}
+	}
+
+	return nil, err
+}
