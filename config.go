@@ -18,7 +18,8 @@ import (
 type Config struct {
 	// Store keeps the budgets: memstore.New() for one process,
 	// redisstore.New(client, redisstore.Options{}) for a fleet. Required, because that is the
-	// question a limit raises.
+	// question a limit raises. The store has the switch that turns throttle off, if there is
+	// one: see [store.Switch].
 	Store Store
 
 	// Policies are the limits. They can be replaced later: see

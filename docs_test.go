@@ -326,7 +326,7 @@ func TestEventsPage(t *testing.T) {
 		}
 		return true
 	})
-	require.Equal(t, 17, kinds)
+	require.Equal(t, 18, kinds)
 	require.Equal(t, 13, fields)
 	code := page[strings.Index(page, "```go\n")+6 : strings.LastIndex(page, "```")]
 	require.Contains(t, squeeze(read(t, "example_test.go")), squeeze(code))

@@ -55,12 +55,25 @@ func (e *engine) configure(c Config) error {
 	e.traits, e.inMemory, e.refusesUnmatched = traits, traits.InMemory == c.Store, c.Unmatched == UnmatchedRefuse
 
 	e.callers.Store, e.callers.Traits, e.callers.Errors = e.store, e.traits, callerErrors{}
+	e.callers.Switch = e.traits.Switch
+	if off, ok := store.OffByEnvironment(); ok {
+		e.turnOff(off)
+	}
 	if e.observe != nil {
 		e.callers.Observe = e.tell
 		e.callers.LongWait = max(0, cmp.Or(c.LongWait, defaultLongWait))
 	}
 
 	return nil
+}
+
+// turnOff turns throttle off for as long as the program runs, and tells the observer.
+func (e *engine) turnOff(off store.Off) {
+	e.callers.Switch = new(store.Switch)
+	e.callers.Switch.TurnOff(off)
+	if e.observe != nil {
+		e.observe(context.Background(), Event{Kind: EventOff, Note: store.PauseNote{By: off.By, Reason: off.Reason}})
+	}
 }
 
 // An acquisition is a caller of an engine that acquires a start.
@@ -110,6 +123,10 @@ func (e *engine) noticeUnmatched(s *policySet, r *http.Request) error {
 		err = &ConfigError{"", "Policies", errors.New("are missing, so nothing would hold the request: name them in Config, or call SetPolicies first")}
 	case e.refusesUnmatched:
 		err = &UnmatchedError{Method: Method(r), Host: Host(r)}
+	}
+
+	if err != nil && e.callers.IsOff() {
+		err = nil // the event says that nothing holds the request
 	}
 
 	if e.observe != nil {
@@ -227,7 +244,7 @@ func (a *quotedAcquisition) newQuote(s *policySet) *quote {
 
 // useQuote makes the charges of the quote the charges of the booking, reports the policies
 // that could not be priced, and checks the costs. failed is the error of the quote, which
-// is returned.
+// is returned. While throttle is off no mistake refuses the caller.
 func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 	for i := range a.quote.unpriced {
 		f := &a.quote.unpriced[i]
@@ -235,10 +252,27 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 	}
 
 	a.SetCharges(a.quote.charges)
-	if failed != nil {
-		return failed
+	if failed == nil {
+		failed = checkCosts(a.Booking.Charges)
 	}
-	return checkCosts(a.Booking.Charges)
+
+	if failed != nil && a.callers.IsOff() {
+		a.passDespite(ctx, failed)
+		return nil
+	}
+	return failed
+}
+
+// passDespite tells the observer of a caller that throttle would refuse with err, if it were not off.
+func (a *acquisition) passDespite(ctx context.Context, err error) {
+	if len(a.Booking.Charges) == 0 { // otherwise Book counts the caller
+		a.callers.Switch.Pass()
+	}
+	if a.observe != nil {
+		e := Event{Kind: EventOff, Err: err}
+		e.Policy, e.Limit = decidedBy(err)
+		a.observe(ctx, e)
+	}
 }
 
 // functionFailed tells the observer that a function of a policy failed, although the request, or

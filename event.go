@@ -33,11 +33,12 @@ const (
 	EventOpened                              // a caller starts under a budget that was EventPenalized or EventClosed: it is open again
 	EventUnmatched                           // no policy matches the request: nothing holds it, unless Config.Unmatched refuses it; Host says where it goes
 	EventDropped                             // the program dropped a permit without Release, or an answer's body without closing it, and its slots were given back: see [Permit.Release] and [Concurrency]
+	EventOff                                 // throttle is off, and the request starts under Policy without a limit: Note says who turned it off, Err what would have refused it; without a Policy: New found the variable THROTTLE_OFF
 )
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {
-	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible", "lowered", "still waiting", "closed", "opened", "unmatched", "dropped"}
+	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible", "lowered", "still waiting", "closed", "opened", "unmatched", "dropped", "off"}
 	if int(k) < len(names) && k > 0 {
 		return names[k]
 	}
@@ -57,7 +58,7 @@ type Event struct {
 	Err    error  // as Kind says, or nil
 
 	Host    string          // EventUnmatched: the host of the request, as [Host] has it
-	Note    store.PauseNote // the note of the operator who paused the budget, or zero
+	Note    store.PauseNote // the note of the operator who paused the budget or, in an EventOff, turned throttle off, or zero
 	Callers int             // EventWaiting, EventStillWaiting: how many callers of this program Policy holds, including this caller
 	Left    time.Duration   // EventStillWaiting: how long the caller will still be held, if known
 
@@ -66,6 +67,7 @@ type Event struct {
 	//	EventWaiting                 how long the request will be held, if known
 	//	EventStarted                 how long it was held
 	//	EventRefused, EventGaveUp    how long it was held
+	//	EventOff                     how long it was held
 	//	EventStale                   how long ago its start was
 	//	EventLate                    how much later it was sent than Jitter allows
 	//	EventPenalized, EventClosed  for how long the budget is closed
@@ -99,6 +101,7 @@ func kindOf(k acquire.EventKind) EventKind {
 		acquire.EventStoreFailed:  EventStoreFailed,
 		acquire.EventClosed:       EventClosed,
 		acquire.EventOpened:       EventOpened,
+		acquire.EventOff:          EventOff,
 	}
 
 	return kinds[k]

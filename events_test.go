@@ -28,7 +28,8 @@ func TestEventKindString(t *testing.T) {
 		throttle.EventGaveUp: "gave up", throttle.EventStale: "stale", throttle.EventLate: "late", throttle.EventPenalized: "penalized",
 		throttle.EventShadowed: "shadowed", throttle.EventStoreFailed: "store failed", throttle.EventFunctionFailed: "function failed",
 		throttle.EventIllegible: "illegible", throttle.EventLowered: "lowered", throttle.EventStillWaiting: "still waiting",
-		throttle.EventClosed: "closed", throttle.EventOpened: "opened", throttle.EventUnmatched: "unmatched", throttle.EventDropped: "dropped", 18: "unknown", 255: "unknown",
+		throttle.EventClosed: "closed", throttle.EventOpened: "opened", throttle.EventUnmatched: "unmatched", throttle.EventDropped: "dropped",
+		throttle.EventOff: "off", 19: "unknown", 255: "unknown",
 	} {
 		require.Equal(t, want, k.String())
 	}

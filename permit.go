@@ -323,6 +323,11 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return err
 	}
 
+	if a.Uncounted() { // throttle is off, and the start before was given back
+		p.state.Store(permitFree)
+		return nil
+	}
+
 	a.ReportOpenings(ctx)
 	p.start.Set(&a.Caller)
 	if p.slots != nil {

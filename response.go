@@ -55,6 +55,8 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	r.toBeTold = true
 	switch {
 	case r.holdsNobody(f) && r.Uncounted(): // the store is away: each response would leave a report behind
+	case r.Uncounted(): // throttle is off: no response waits until the store has heard of it
+		r.handOver(f)
 	case (f.penalties == nil || r.holdsNobody(f)) && r.handOver(f):
 	default:
 		r.reportFirst(resp, f)

@@ -140,6 +140,10 @@ type Traits struct {
 	// inner store's Traits, and so does not claim to return at once itself.
 	InMemory Store
 
+	// Switch turns throttle off for the callers of the store, or is nil. A store around an inner
+	// store passes it on.
+	Switch *Switch
+
 	// Err is the error of a constructor that returns no error: it lists the mistakes in the
 	// constructor's arguments. Constructors of package throttle refuse a store with an Err
 	// at once. Nil means that the store is good.

@@ -46,9 +46,11 @@ const (
 	wholeRun    = 18 * time.Minute
 	begins      = 2*time.Minute + time.Second
 
-	isAway = "exp_labels: {severity: critical}, exp_annotations: {summary: 'The store does not answer: requests wait.'}"
+	runbook = "https://github.com/fleetthrottle/throttle/blob/main/docs/alerts.md#"
+
+	isAway = "exp_labels: {severity: critical}, exp_annotations: {summary: 'The store does not answer: requests wait.', runbook_url: '" + runbook + "throttlestoreaway'}"
 	denies = "exp_labels: {severity: critical, cause: denied}, " +
-		"exp_annotations: {summary: 'The store answers that it does not do what it is asked (denied): requests are refused.'}"
+		"exp_annotations: {summary: 'The store answers that it does not do what it is asked (denied): requests are refused.', runbook_url: '" + runbook + "throttlestorerefuses'}"
 )
 
 var recordedRuns = []recordedRun{

@@ -86,7 +86,7 @@ func Level(k throttle.EventKind) slog.Level {
 	case throttle.EventStoreFailed, throttle.EventFunctionFailed:
 		return slog.LevelError
 	case throttle.EventRefused, throttle.EventGaveUp, throttle.EventLate, throttle.EventPenalized, throttle.EventClosed,
-		throttle.EventLowered, throttle.EventIllegible, throttle.EventUnmatched, throttle.EventDropped:
+		throttle.EventLowered, throttle.EventIllegible, throttle.EventUnmatched, throttle.EventDropped, throttle.EventOff:
 		return slog.LevelWarn
 	case throttle.EventStillWaiting, throttle.EventOpened, throttle.EventShadowed, throttle.EventStale:
 		return slog.LevelInfo

@@ -101,8 +101,13 @@ type process struct {
 }
 
 func startProcess(t *testing.T, name, address string) *process {
+	return startBinary(t, nodeVariable+"="+address, "NODE_NAME="+name)
+}
+
+// startBinary starts a copy of the test binary, with an environment that says what it is.
+func startBinary(t *testing.T, environment ...string) *process {
 	p := &process{t: t, cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), nodeVariable+"="+address, "NODE_NAME="+name)
+	p.cmd.Env = append(os.Environ(), environment...)
 	p.cmd.Stderr = os.Stderr
 	var err error
 	p.in, err = p.cmd.StdinPipe()

@@ -82,7 +82,11 @@ var used = []jsonCase{
 	{"set-used", "set-used shop --key acme --to 4 --reason counted --by anna --yes", exitDone},
 	{"set-used-above", "set-used shop --key acme --to 6 --yes", exitUsage},
 	{"set-used-unused", "set-used shop --key other --to 4 --yes", exitConflict},
-	{"audit", "audit -n 3", exitDone},
+	{"off", "off --for 15m --by anna --reason mending --yes", exitDone},
+	{"status-off", "status", exitDone},
+	{"off-longer", "off --for 25h --by anna --yes", exitUsage},
+	{"on", "on --by ben --yes", exitDone},
+	{"audit", "audit -n 5", exitDone},
 	{"top-replay", "top --replay outage.jsonl", exitDone},
 }
 
@@ -101,7 +105,7 @@ var files = map[string]string{
 }
 
 // volatile finds what differs from run to run in the output of a command.
-var volatile = regexp.MustCompile(`("(?:at|until|closed_since|throttle|go|host|id|node|library)": )"[^"]*"|("(?:pid|up_ms|ago_ms|for_ms|grace_ms|wait_ms|paused_ms|oldest_wait_ms|starts_per_second|cost_per_second)": )-?[\d.]+`)
+var volatile = regexp.MustCompile(`("(?:at|until|closed_since|throttle|go|host|id|node|library)": )"[^"]*"|("(?:pid|up_ms|ago_ms|for_ms|grace_ms|wait_ms|paused_ms|heard_us|left_ms|passed|oldest_wait_ms|starts_per_second|cost_per_second)": )-?[\d.]+`)
 
 // TestJSON: what --json prints is what the golden files have, for each command, and where a
 // command fails before it has a result nothing is printed. $UPDATE writes the files.

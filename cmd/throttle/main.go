@@ -103,7 +103,7 @@ func newRoot() *cobra.Command {
 // fleetCommands are the commands that monitor and control a fleet through Redis.
 func fleetCommands() []*cobra.Command {
 	return []*cobra.Command{
-		newStatus(), newPause(), newResume(), newReset(), newSetUsed(), newAudit(),
+		newStatus(), newOff(), newOn(), newPause(), newResume(), newReset(), newSetUsed(), newAudit(),
 		newPush(), newPull(), newDiff(), newHistory(), newRollback(), newTop(), newDashboard(),
 	}
 }

@@ -26,6 +26,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(nodeVariable) != "":
 		runNode()
+	case os.Getenv(drillVariable) != "":
+		runDrill()
 	case os.Getenv(commandVariable) != "":
 		main()
 	case os.Getenv(deafVariable) != "":

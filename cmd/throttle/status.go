@@ -119,6 +119,7 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 		v.head = append(v.head, all.Verdict())
 	}
 
+	v.head = append(v.head, switchLines(all)...)
 	v.head = append(v.head, runbookLines(s.Budgets, named)...)
 	if p := s.File; p != nil {
 		v.head = append(v.head, fmt.Sprintf("policies: number %d (%s), pushed by %s %s ago%s",
@@ -234,6 +235,8 @@ func nodeRow(n *fleet.Node, pushed *fleet.Pushed) []string {
 	seen := brief(n.Ago.Duration) + " ago"
 	if n.Silent {
 		seen = "silent for " + brief(n.Ago.Duration)
+	} else if n.Switch.Off {
+		seen += ", off"
 	}
 	return []string{nodeName(n.Program, n.ID), n.Host, fmt.Sprint(n.PID), brief(n.Up.Round(time.Second)), seen, rate(n.Starts), n.Library, fileWords(&n.File, pushed)}
 }

@@ -19,8 +19,9 @@
 //     holdings back as soon as it can.
 //   - Slots that were acquired after the start are a second booking, and are given back
 //     before the next Book.
-//   - A caller of shadow policies alone that went on while the store was away holds nothing
-//     in the store, and so gives nothing back.
+//   - A caller that went on because throttle is off, and a caller of shadow policies alone
+//     that went on while the store was away, hold nothing in the store, and so give nothing
+//     back.
 //
 // How a way ends, and the caller's holdings at its end:
 //
@@ -88,7 +89,7 @@ type Caller struct {
 
 	// The holdings of the caller.
 	state     state
-	uncounted bool        // granted without the store, which was away and holds nothing for the caller
+	uncounted bool        // granted without the store, which holds nothing for the caller: throttle is off, or the store was away
 	returns   bool        // the caller had a start or a place in line before
 	Grant     store.Grant // the store's last answer
 	slots     *slotHold   // the slots, if they were acquired after the start was booked
@@ -118,6 +119,7 @@ type Caller struct {
 
 	// The present call of the store: see storeContext.
 	observed  observedContext // its context
+	endable   *endableContext // below that, if the call ends when throttle is turned off
 	stopCount func()          // ends the call of a caller that is only counted
 
 	// The observer's knowledge: see event.go.
@@ -215,7 +217,7 @@ type wake uint8
 
 const (
 	timeCame   wake = iota // the start or the caller's turn in line has come
-	newsCame               // the start may have become useless, or the store must confirm the start
+	newsCame               // the start may have become useless, the store must confirm the start, or throttle is off
 	noticeCame             // the observer must be told that the caller still waits
 )
 
@@ -274,7 +276,7 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 // confirm the start has come.
 func (c *Caller) question(news bool) question {
 	switch {
-	case c.state != booked:
+	case c.state != booked || c.engine.IsOff():
 		return (*Caller).Book
 	case c.stale() || c.unusable():
 		return (*Caller).replaceStale
@@ -297,6 +299,10 @@ func (c *Caller) Book(ctx context.Context) error {
 	if c.arrivedAt == 0 {
 		c.BeginWait(asked)
 	}
+	if c.engine.IsOff() {
+		c.pass(ctx)
+		return nil
+	}
 
 	// A report that lowers one of the caller's budgets comes before the booking, or the booking
 	// would spend units that the upstream no longer has.
@@ -310,7 +316,6 @@ func (c *Caller) Book(ctx context.Context) error {
 	// After a failure one shadow caller at a time tries the store. The rest go on uncounted.
 	if c.shadowed && !c.engine.breaker.mayAsk(asked) {
 		c.Cancel()
-		c.startAt, c.validatedAt = asked, asked
 		c.goUncounted()
 		return nil
 	}
@@ -469,14 +474,32 @@ func (c *Caller) goOnCounted(ctx context.Context, failed error) {
 	c.goUncounted()
 }
 
+// pass has the caller go on because throttle is off.
+func (c *Caller) pass(ctx context.Context) {
+	c.Cancel()
+	c.goUncounted()
+	c.engine.Switch.Pass()
+	c.reportPass(ctx)
+}
+
 // goUncounted has the caller go on though the store holds nothing for it.
 func (c *Caller) goUncounted() {
+	at := Now()
+	c.startAt, c.validatedAt = at, at
 	c.Grant = store.Grant{OK: true, HeldBy: store.NotHeld, Turn: c.Grant.Turn}
 	c.state, c.uncounted = granted, true
 }
 
+// switchedOff returns a channel that is closed when throttle is turned off, or nil if there is no switch.
+func (c *Caller) switchedOff() <-chan struct{} {
+	if c.engine.Switch == nil {
+		return nil
+	}
+	return c.engine.Switch.WhileOn().Done()
+}
+
 // wait waits until w.Early before the booked start, or for the caller's turn in line. It
-// returns early when there is news, or a notice is due. A caller whose context ends gives
+// returns early when there is news, a notice is due, or throttle is turned off. A caller whose context ends gives
 // back its holdings.
 func (c *Caller) wait(ctx context.Context, w Wait) (wake, error) {
 	if c.state == booked {
@@ -527,6 +550,8 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 		return why, nil
 	case <-c.invalidated:
 		return newsCame, nil
+	case <-c.switchedOff():
+		return newsCame, nil
 	case <-w.Replaced:
 		return 0, ErrReplaced
 	case <-ctx.Done():
@@ -566,6 +591,8 @@ func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
 	select {
 	case <-c.Grant.Ready:
 		return timeCame, nil
+	case <-c.switchedOff():
+		return newsCame, nil
 	case <-noticeDue:
 		return noticeCame, nil
 	case <-waitOver:
@@ -602,9 +629,10 @@ func (c *Caller) endLine() (wake, error) {
 }
 
 // Recheck puts a granted start back into the state booked, so that Acquire checks the start
-// once more: time has passed since the grant. The start of a caller that is only counted stays granted.
+// once more: time has passed since the grant. The start of a caller that is only counted, or that
+// goes on without the store, stays granted.
 func (c *Caller) Recheck() {
-	if c.state == granted && !c.shadowed {
+	if c.state == granted && !c.shadowed && !c.uncounted {
 		c.state = booked
 	}
 }

@@ -170,8 +170,8 @@ func (c *Caller) holdStart() {
 // caller, or had a watch, which looks at the charges.
 func (c *Caller) Reuse() bool {
 	switch {
-	case c.invalidated != nil:
-		return false
+	case c.invalidated != nil || c.uncounted && c.endsWhenOff():
+		return false // the last call of the store may have ended early, and the store may look at it still
 
 	case c.Immediate() && !c.Booking.Returns:
 		// The caller booked once: the first booking of the next way sets all remaining fields anew.

@@ -16,6 +16,7 @@ import (
 type Engine struct {
 	Store    store.Store
 	Traits   store.Traits                 // of the store
+	Switch   *store.Switch                // turns throttle off for the callers, or nil
 	Errors   Errors                       // makes the errors of callers
 	Observe  func(context.Context, Event) // is told of events, or nil
 	LongWait time.Duration                // how long a caller is held before Observe is told that it still waits, or 0 for never
@@ -34,6 +35,9 @@ type Engine struct {
 
 // Unanswered reports whether callers wait for a store of which they were told that it does not answer.
 func (e *Engine) Unanswered() bool { return e.unanswered.Load() > 0 }
+
+// IsOff reports whether throttle is off, so that callers start at once and without the store.
+func (e *Engine) IsOff() bool { return e.Switch != nil && e.Switch.IsOff() }
 
 // NoteCost notes that the cost of a start under a policy was booked at one number and
 // settled at a second. A negative number for settled says that nothing is known.

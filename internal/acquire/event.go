@@ -28,6 +28,7 @@ const (
 	EventStoreFailed
 	EventClosed
 	EventOpened
+	EventOff
 )
 
 // An Event is something that happened to one caller. Its pointers and slices are the caller's: they are good until
@@ -118,10 +119,14 @@ func (c *Caller) refusal(g store.Grant) error {
 	return c.engine.Errors.Refused(r)
 }
 
-// storeFailure returns the error of a caller whose call of the store returned err. If the caller's
-// own context has ended, the caller gave up, and err is part of its error only if err says more
-// than that the context has ended.
+// storeFailure returns the error of a caller whose call of the store returned err, or nil if throttle
+// is off, so that the caller goes on. If the caller's own context has ended, the caller gave up, and
+// err is part of its error only if err says more than that the context has ended.
 func (c *Caller) storeFailure(ctx context.Context, err error) error {
+	if ctx.Err() == nil && c.engine.IsOff() {
+		c.pass(ctx)
+		return nil
+	}
 	if ctx.Err() == nil {
 		return c.engine.Errors.StoreFailed(err)
 	}
@@ -204,6 +209,20 @@ func (c *Caller) ReportStart(ctx context.Context, held time.Duration) {
 		c.ReportOpenings(ctx)
 		c.uncountHeld()
 		c.report(ctx, EventStarted, held, nil)
+	}
+}
+
+// reportPass tells the observer of each budget under which the caller starts because throttle is off.
+func (c *Caller) reportPass(ctx context.Context) {
+	if c.engine.Observe == nil {
+		return
+	}
+
+	// The switch may have been turned on meanwhile: then nobody's words are left.
+	off, _ := c.engine.Switch.State()
+	note := store.PauseNote{By: off.By, Reason: off.Reason}
+	for i := range c.Booking.Charges {
+		c.engine.Observe(ctx, Event{Kind: EventOff, Charge: &c.Booking.Charges[i], Note: note, Duration: c.Waited()})
 	}
 }
 

@@ -32,9 +32,9 @@ func (c *Caller) age() time.Duration {
 }
 
 // Late returns by how much more than Jitter has passed since the start, for work that
-// begins now, or 0 if the work is in time.
+// begins now, or 0 if the work is in time, or has no start that it could miss.
 func (c *Caller) Late() time.Duration {
-	if c.jitter == 0 {
+	if c.jitter == 0 || c.uncounted {
 		return 0
 	}
 	return max(0, c.age()-c.jitter)

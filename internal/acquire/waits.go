@@ -3,6 +3,7 @@ package acquire
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/outage"
@@ -206,8 +207,12 @@ func (c *Caller) outlasts(maxWait time.Duration) bool { return c.MaxWait > 0 && 
 // needsStoreContext reports whether storeContext would return a context that differs from
 // the caller's.
 func (c *Caller) needsStoreContext(maxWait time.Duration) bool {
-	return c.engine.Observe != nil || c.shadowed || c.inGrace(maxWait) || c.outlasts(maxWait) || c.Patience > 0
+	return c.engine.Observe != nil || c.shadowed || c.inGrace(maxWait) || c.outlasts(maxWait) || c.Patience > 0 || c.endsWhenOff()
 }
+
+// endsWhenOff reports whether a call of a store that is away ends when throttle is turned off. A store in memory is
+// never away.
+func (c *Caller) endsWhenOff() bool { return c.engine.Switch != nil && c.engine.Traits.InMemory == nil }
 
 // countTimeout is for how long the store may take to answer a caller that is only counted: no answer of the store
 // holds such a caller.
@@ -217,9 +222,9 @@ const countTimeout = 500 * time.Millisecond
 var errUncounted = errors.New("throttle: the store did not answer within 500ms, and the request goes on without being counted")
 
 // storeContext returns the context of a call of the store by a caller that can wait for maxWait,
-// which is what remainingWait or usefulWait returned. If there is an observer, or the caller is only counted, the
-// context has an [outage.Observer] that the store tells of an outage. The context ends when the answer has become
-// useless to the caller.
+// which is what remainingWait or usefulWait returned. If there is an observer or a switch, or the caller is only
+// counted, the context has an [outage.Observer] that the store tells of an outage. The context ends when the answer
+// has become useless to the caller.
 func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
 	bounded, stop := ctx, func() {}
 	switch {
@@ -230,6 +235,12 @@ func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (conte
 		bounded, stop = context.WithTimeoutCause(ctx, max(c.patienceEnd()-Now(), minPatience), ErrWaitOver)
 	case c.inGrace(maxWait) || c.outlasts(maxWait):
 		bounded, stop = context.WithTimeoutCause(ctx, c.waitDeadline+StoreGrace-Now(), c.waitOver())
+	}
+
+	// The observed context is the outermost: a timer that just fires may look at its parent while the next call begins.
+	if c.endsWhenOff() {
+		c.endable = &endableContext{Context: bounded, caller: c}
+		bounded = c.endable
 	}
 
 	// The observed context is the outermost: a timer that just fires may look at its parent while the next call begins.
@@ -257,10 +268,72 @@ func (o *observedContext) Value(key any) any {
 	return o.Context.Value(key)
 }
 
+// An endableContext is the context of a call of the store that ends when throttle is turned off, from the moment on
+// when the store says that it is away. Until then it is the context of the caller: a usual call costs no tie to the
+// switch. Stores ask for Done again when they have said that they are away.
+type endableContext struct {
+	context.Context
+	caller *Caller
+	ended  atomic.Pointer[endedContext] // nil until the store is away
+}
+
+// An endedContext ends when throttle is turned off.
+type endedContext struct {
+	context.Context
+	end    context.CancelCauseFunc
+	detach func() bool // ends the tie to the switch
+}
+
+// errOff is the cause of a call of the store that ended because throttle was turned off.
+var errOff = errors.New("throttle: turned off")
+
+// endWhenOff has the context end when the switch is turned off.
+func (e *endableContext) endWhenOff(s *store.Switch) {
+	if e.ended.Load() != nil {
+		return
+	}
+
+	ctx, end := context.WithCancelCause(e.Context)
+	e.ended.Store(&endedContext{ctx, end, context.AfterFunc(s.WhileOn(), func() { end(errOff) })})
+}
+
+// release frees what endWhenOff has made.
+func (e *endableContext) release() {
+	if o := e.ended.Load(); o != nil {
+		o.detach()
+		o.end(nil)
+	}
+}
+
+// current returns the context that counts now.
+func (e *endableContext) current() context.Context {
+	if o := e.ended.Load(); o != nil {
+		return o
+	}
+	return e.Context
+}
+
+// Done implements [context.Context].
+func (e *endableContext) Done() <-chan struct{} { return e.current().Done() }
+
+// Err implements [context.Context].
+func (e *endableContext) Err() error { return e.current().Err() }
+
+// Value implements [context.Context].
+func (e *endableContext) Value(key any) any {
+	if key == (outage.Key{}) {
+		return outage.Observer(e.caller)
+	}
+	return e.current().Value(key)
+}
+
 // StoreAway implements [outage.Observer]. It counts the caller as unanswered until the call
 // of the store returns, and makes one event of each outage. A caller that is only counted does not
-// wait any longer.
+// wait any longer. Any other caller waits until throttle is turned off.
 func (c *Caller) StoreAway(err error) {
+	if c.endable != nil {
+		c.endable.endWhenOff(c.engine.Switch)
+	}
 	if !c.waitsForStore {
 		c.waitsForStore = true
 		c.engine.unanswered.Add(1)
@@ -278,6 +351,10 @@ func (c *Caller) StoreAway(err error) {
 // does not wait for the store any more.
 func (c *Caller) endStoreCall() {
 	c.stopCount = nil
+	if c.endable != nil {
+		c.endable.release()
+		c.endable = nil
+	}
 	if c.waitsForStore {
 		c.waitsForStore = false
 		c.engine.unanswered.Add(-1)

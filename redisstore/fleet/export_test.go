@@ -75,3 +75,6 @@ func Waiting(r *Reporter) int {
 	defer r.waits.mu.Unlock()
 	return len(r.waits.all)
 }
+
+// Look looks now whether an operator has turned throttle off or on.
+func (r *Reporter) Look() { r.look(context.Background()) }

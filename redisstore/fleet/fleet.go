@@ -122,10 +122,11 @@ type keys struct {
 	audit    string // list, newest first: time in microseconds, a space, act
 	policies string // hash: the pushed file
 	history  string // list, newest first: pushed files
+	off      string // hash: the operator's last word that turned throttle off or on
 }
 
 // keysOf returns the keys of a namespace. "" is the default namespace.
 func keysOf(namespace string) keys {
 	p := names.Escape(cmp.Or(namespace, redisstore.DefaultNamespace)) + ":{fleet}:"
-	return keys{p + "nodes", p + "node:", p + "pauses", p + "closed", p + "closed:", p + "audit", p + "policies", p + "history"}
+	return keys{p + "nodes", p + "node:", p + "pauses", p + "closed", p + "closed:", p + "audit", p + "policies", p + "history", p + "off"}
 }

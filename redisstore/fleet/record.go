@@ -40,6 +40,7 @@ type record struct {
 	Every    Millis      `json:"every_ms"` // interval of reports
 	Span     Millis      `json:"span_ms"`  // the time in which starts were counted
 	File     FileState   `json:"file"`
+	Switch   NodeSwitch  `json:"switch,omitzero"`
 	Requests int64       `json:"requests"` // starts in that time that were not given back
 	Policies []policyUse `json:"policies"`
 	LeftOut  int         `json:"left_out,omitempty"` // budgets that found no room

@@ -70,6 +70,7 @@ type Reporter struct {
 	waits  waits
 	notes  notes
 	pulled pulled
+	off    reporterSwitch
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the goroutine has ended
 
@@ -114,6 +115,7 @@ func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (
 
 	r.last, r.before = r.begun, r.begun
 	r.notes.wake = make(chan struct{}, 1)
+	r.off.begin()
 	// Ask when the store announces a pause: waiting callers learn the operator's reason before the next tick.
 	if s, ok := store.(pauseTeller); ok {
 		s.OnPause(func() { r.notes.ask() })
@@ -143,6 +145,9 @@ func checkReporter(client redis.UniversalClient, around store.Store, o *Reporter
 		mistakes = append(mistakes, err)
 	}
 
+	if around != nil && around.Traits().Switch != nil {
+		mistake("store", "has a Switch: leave store.WithSwitch out, and use the Traits().Switch of the reporter")
+	}
 	if s, ok := around.(namespaced); ok && o.Namespace != "" && o.Namespace != s.Namespace() {
 		mistake("ReporterOptions.Namespace", fmt.Sprintf("%q is not that of the store, %q: leave it out", o.Namespace, s.Namespace()))
 	}
@@ -178,11 +183,23 @@ func (r *Reporter) Close() {
 // ID returns the displayed id of the program.
 func (r *Reporter) ID() string { return r.id }
 
-// Err returns why the last report failed, or nil.
+// Err returns why the last report failed, or why the program may not or cannot read whether an
+// operator has turned throttle off, or nil.
 func (r *Reporter) Err() error {
+	r.off.mu.Lock()
+	err := r.off.err
+	r.off.mu.Unlock()
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.err
+	return cmp.Or(r.err, err)
+}
+
+// Traits implements [store.Store]. The Switch is turned by the operators of the fleet.
+func (r *Reporter) Traits() store.Traits {
+	t := r.Store.Traits()
+	t.Switch = &r.off.Switch
+	return t
 }
 
 // Book implements [store.Store].
@@ -295,32 +312,45 @@ func (r *Reporter) Settle(ctx context.Context, b *store.Booking, g store.Grant, 
 // PauseNote implements [store.Store].
 func (r *Reporter) PauseNote(b store.Budget) store.PauseNote { return r.notes.of(b.Key) }
 
-// run reports until ctx ends: a whole report with each tick, and an extra report when notes are wanted.
-// Finally it removes the program from the fleet.
+// run reports until ctx ends: a whole report with each tick, and an extra report when notes are wanted or
+// throttle was turned off or on. Finally it removes the program from the fleet.
 func (r *Reporter) run(ctx context.Context) {
 	defer close(r.done)
-	ticker := time.NewTicker(r.every)
+	ticker, looks := time.NewTicker(r.every), time.NewTicker(min(r.every, lookEvery))
 	defer ticker.Stop()
+	defer looks.Stop()
 
+	r.look(ctx)
 	for whole := true; ; {
 		r.report(ctx, whole)
-		select {
-		case <-ticker.C:
-			whole = true
-		case <-r.notes.wake:
-			whole = false
-		// A last report with a context of its own, because ctx has ended.
-		case <-ctx.Done():
-			ctx, stop := context.WithTimeout(context.Background(), 2*farewell)
-			defer stop()
-			defer close(r.notes.asked())
-			// Store the closings of this program before it ends: a ban outlives the program.
-			r.askEnds(ctx, time.Now())
-			r.beat(ctx, "", time.Now())
 
-			return
+		for waits := true; waits; {
+			select {
+			case <-ticker.C:
+				whole, waits = true, false
+			case <-r.notes.wake:
+				whole, waits = false, false
+			case <-looks.C:
+				if r.look(ctx) {
+					whole, waits = false, false // an operator waits for the report
+				}
+			case <-ctx.Done():
+				r.leave()
+				return
+			}
 		}
 	}
+}
+
+// leave makes the last report, and removes the program from the fleet. It has a context of its own, because
+// the context of run has ended.
+func (r *Reporter) leave() {
+	ctx, stop := context.WithTimeout(context.Background(), 2*farewell)
+	defer stop()
+	defer close(r.notes.asked())
+	// Store the closings of this program before it ends: a ban outlives the program.
+	r.askEnds(ctx, time.Now())
+	r.beat(ctx, "", time.Now())
 }
 
 // report reports once. whole ends an interval of counting: see tally.
@@ -393,6 +423,7 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 		rec.File = file().clip()
 	}
 
+	rec.Switch = r.off.state()
 	rec.Requests = r.uses.requests.report(whole)
 	rec.Policies, rec.LeftOut = r.uses.report(now, whole, r.waits.sums())
 	for i := range rec.Policies {

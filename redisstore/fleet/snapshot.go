@@ -20,6 +20,7 @@ type Snapshot struct {
 	Version   int       `json:"version"`
 	At        time.Time `json:"at"` // by the server's clock
 	File      *Pushed   `json:"file,omitempty"`
+	Switch    *Switch   `json:"switch,omitempty"` // the operator's last word that turned throttle off or on
 	Nodes     []Node    `json:"nodes"`
 	Budgets   []Budget  `json:"budgets"`   // closed first, then by waiting callers, then by starts
 	LeftOut   int       `json:"left_out"`  // number of budgets not in Budgets, at least
@@ -28,6 +29,7 @@ type Snapshot struct {
 	Closed  int `json:"closed"`  // closed budgets in Budgets that hold callers: see [Budget.Closed]
 	Callers int `json:"callers"` // callers that wait for Budgets
 	Silent  int `json:"silent"`  // silent nodes in Nodes
+	Off     int `json:"off"`     // nodes in Nodes that are off and not silent: they hold no limit
 }
 
 // Budget is a budget that the fleet used lately, or that is closed. A closed
@@ -125,6 +127,13 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 		return nil, err
 	}
 
+	switch s.Switch, err = readSwitch(ctx, f.client, f.keys.off); {
+	case errors.Is(err, errNoSwitch):
+		s.Illegible++
+	case err != nil:
+		return nil, f.commandError(err)
+	}
+
 	known, err := f.closings(ctx, now)
 	if err != nil {
 		return nil, err
@@ -180,9 +189,9 @@ func (s *Snapshot) settle(known closings) {
 	s.count()
 }
 
-// count sets Closed, Callers and Silent, and returns how many states are unknown.
+// count sets Closed, Callers, Silent and Off, and returns how many states are unknown.
 func (s *Snapshot) count() (unknown int) {
-	s.Closed, s.Callers, s.Silent = 0, 0, 0
+	s.Closed, s.Callers, s.Silent, s.Off = 0, 0, 0, 0
 	for i := range s.Budgets {
 		b := &s.Budgets[i]
 		if b.Closed() {
@@ -196,8 +205,11 @@ func (s *Snapshot) count() (unknown int) {
 	}
 
 	for i := range s.Nodes {
-		if s.Nodes[i].Silent {
+		switch n := &s.Nodes[i]; {
+		case n.Silent:
 			s.Silent++
+		case n.Switch.Off:
+			s.Off++
 		}
 	}
 
@@ -234,6 +246,13 @@ func (s *Snapshot) Verdict() string {
 	unknown := own.count()
 	s = &own
 	var parts []string
+	switch {
+	case s.Off == 1:
+		parts = append(parts, "1 program off")
+	case s.Off > 1:
+		parts = append(parts, fmt.Sprintf("%d programs off", s.Off))
+	}
+
 	if s.Closed > 0 {
 		parts = append(parts, fmt.Sprintf("%d closed", s.Closed))
 	}
@@ -591,17 +610,18 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 
 // Node is a program, as of its last report. Its texts are safe to print.
 type Node struct {
-	ID      string    `json:"id"`
-	Program string    `json:"program"`
-	Host    string    `json:"host"`
-	PID     int       `json:"pid"`
-	Library string    `json:"library"` // version of throttle
-	Up      Millis    `json:"up_ms"`
-	Ago     Millis    `json:"ago_ms"` // time since its last report
-	Silent  bool      `json:"silent"` // it has missed three reports
-	File    FileState `json:"file"`
-	Budgets int       `json:"budgets"`           // budgets that it used lately
-	Starts  float64   `json:"starts_per_second"` // requests handed on
+	ID      string     `json:"id"`
+	Program string     `json:"program"`
+	Host    string     `json:"host"`
+	PID     int        `json:"pid"`
+	Library string     `json:"library"` // version of throttle
+	Up      Millis     `json:"up_ms"`
+	Ago     Millis     `json:"ago_ms"` // time since its last report
+	Silent  bool       `json:"silent"` // it has missed three reports
+	File    FileState  `json:"file"`
+	Switch  NodeSwitch `json:"switch,omitzero"`   // of a silent node: as it was
+	Budgets int        `json:"budgets"`           // budgets that it used lately
+	Starts  float64    `json:"starts_per_second"` // requests handed on
 
 	record *record
 }
@@ -672,7 +692,7 @@ func nodeOf(id string, r *record, ago time.Duration) Node {
 	n := Node{
 		ID: id, Program: Clean(r.Program, longestName), Host: Clean(r.Host, longestName), PID: r.PID,
 		Library: Clean(r.Library, longestName), Up: Millis{r.Up.Duration + ago}, Ago: Millis{ago},
-		Silent: ago > silentAfter*max(r.Every.Duration, time.Second), File: r.File.clip(), record: r,
+		Silent: ago > silentAfter*max(r.Every.Duration, time.Second), File: r.File.clip(), Switch: r.Switch.clip(ago), record: r,
 	}
 	if n.File.InForce != "" {
 		n.File.For.Duration += ago

@@ -537,11 +537,11 @@ const mostActs = 1000
 // Act is an act of an operator in the audit log. Its texts are safe to print.
 type Act struct {
 	At     time.Time `json:"at,omitzero"` // by the server's clock
-	Act    string    `json:"act"`         // pause, resume, reset, set-used, push or rollback
-	What   string    `json:"what"`        // a budget, or the generation of a file
+	Act    string    `json:"act"`         // off, on, pause, resume, reset, set-used, push or rollback
+	What   string    `json:"what"`        // a budget, the generation of a file, or "throttle"
 	By     string    `json:"by"`
 	Reason string    `json:"reason,omitempty"`
-	For    Millis    `json:"for_ms,omitzero"`  // of a pause
+	For    Millis    `json:"for_ms,omitzero"`  // of a pause, and of off
 	Used   *Change   `json:"used,omitempty"`   // of set-used
 	Number int64     `json:"number,omitempty"` // of a file
 	Failed bool      `json:"failed,omitempty"` // the act failed and was undone

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 const (
@@ -112,9 +113,9 @@ func readingOf(s *fleet.Snapshot, acts []fleet.Act, reported time.Time) *reading
 	return r
 }
 
-// trouble returns 1 for a node that an operator should see, because it is silent or refuses a file.
+// trouble returns 1 for a node that an operator should see, because it is silent or off, or refuses a file.
 func trouble(n *node) int {
-	if n.Silent || n.Refused != "" {
+	if n.Silent || n.Off != "" || n.Refused != "" {
 		return 1
 	}
 	return 0
@@ -169,6 +170,9 @@ func nodeOfFleet(f *fleet.Node, at time.Time) node {
 		ID: f.ID, Program: f.Program, Host: f.Host, PID: f.PID, Library: f.Library,
 		Since: steady(at.Add(-f.Up.Duration)), Heard: steady(at.Add(-f.Ago.Duration)), Silent: f.Silent,
 		Budgets: f.Budgets, Starts: f.Starts, Follows: f.File.Pushed, InForce: f.File.InForce, Refused: f.File.Err,
+	}
+	if f.Switch.Off && !f.Silent {
+		n.Off = store.Off{By: f.Switch.By, Reason: f.Switch.Reason}.String()
 	}
 	if f.File.Seen != f.File.InForce {
 		n.Seen = f.File.Seen

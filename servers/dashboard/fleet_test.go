@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/store"
@@ -239,4 +240,41 @@ func TestFleetShowsWhatIsClosed(t *testing.T) {
 	require.Len(t, r.Budgets, 1)
 	require.Equal(t, id, r.Budgets[0].ID)
 	require.Equal(t, 3, r.BudgetsLeftOut)
+}
+
+// TestOff: the page has, of each program that is off, who turned it off and why.
+func TestOff(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	reporter := startProgram(t, client, throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30)}, "")
+	all := must(fleet.New(client, fleet.Options{}))
+	stream := open(t, serve(t, Config{Source: Fleet(all)}))
+	node := func(d document) document {
+		nodes, _ := d["nodes"].(document)
+		n, _ := nodes[reporter.ID()].(document)
+		return n
+	}
+	offIn := func(d document) any { return node(d)["off"] }
+	awaitState(t, stream, func(d document) bool { return node(d) != nil && offIn(d) == nil })
+
+	_, _, err := all.TurnOff(t.Context(), time.Hour, "ann", "the limits are wrong")
+	require.NoError(t, err)
+	state := awaitState(t, stream, func(d document) bool { return offIn(d) != nil })
+	require.Equal(t, `off by ann: "the limits are wrong"`, offIn(state))
+	require.Equal(t, "off", state["acts"].([]any)[0].(document)["act"])
+
+	_, _, err = all.TurnOn(t.Context(), "ann", "")
+	require.NoError(t, err)
+	awaitState(t, stream, func(d document) bool { return node(d) != nil && offIn(d) == nil })
+}
+
+// TestOffProcess: the page of one program says so as well.
+func TestOffProcess(t *testing.T) {
+	off := new(store.Switch)
+	p := NewProcess(store.WithSwitch(memstore.New(), off))
+	require.Empty(t, p.off())
+	off.TurnOff(store.Off{By: "flag"})
+	require.Equal(t, "off by flag", p.off())
+	off.TurnOn()
+	t.Setenv(store.OffVariable, "1")
+	require.Equal(t, "off by THROTTLE_OFF", p.off())
 }

@@ -335,8 +335,21 @@ func (p *Process) node(budgets int, starts float64) node {
 	host, _ := os.Hostname()
 	return node{
 		ID: "self", Program: fleet.Clean(filepath.Base(os.Args[0]), longestName), Host: fleet.Clean(host, longestName),
-		PID: os.Getpid(), Since: p.begun.UnixMilli(), Budgets: budgets, Starts: starts,
+		PID: os.Getpid(), Since: p.begun.UnixMilli(), Off: p.off(), Budgets: budgets, Starts: starts,
 	}
+}
+
+// off returns who turned throttle off in this program, and why, or "" while it is on.
+func (p *Process) off() string {
+	off, isOff := store.OffByEnvironment()
+	if s := p.Traits().Switch; s != nil && !isOff {
+		off, isOff = s.State()
+	}
+
+	if !isOff {
+		return ""
+	}
+	return off.String()
 }
 
 // find returns the charge of a budget by its id.

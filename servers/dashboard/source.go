@@ -96,6 +96,7 @@ type node struct {
 	Since   int64   `json:"since"` // when it started
 	Heard   int64   `json:"heard"` // its last report, 0 for this program itself
 	Silent  bool    `json:"silent,omitempty"`
+	Off     string  `json:"off,omitempty"` // who turned throttle off in the program, and why; "" while it is on
 	Budgets int     `json:"budgets"`
 	Starts  float64 `json:"starts"` // per second
 

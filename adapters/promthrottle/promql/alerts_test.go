@@ -27,8 +27,15 @@ type rules struct {
 	}
 }
 
+// heading finds the headings of the runbooks.
+var heading = regexp.MustCompile(`(?m)^## (Throttle\w+)$`)
+
+// maxRunbook is how many words a runbook has, commands left out: it is read at three in the morning.
+const maxRunbook = 120
+
 // TestAlerts: each expression can be parsed, and asks only for metrics, labels and values of
-// labels that exist; and docs/metrics.md says what to do for each alert.
+// labels that exist. Each alert has a runbook in docs/alerts.md, to which its runbook_url leads, and a
+// row in docs/metrics.md. Each runbook has an alert, all its parts, and few words.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile("../alerts.yaml")
 	require.NoError(t, err)
@@ -36,11 +43,30 @@ func TestAlerts(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal(text, &r))
 	page, err := os.ReadFile("../../../docs/metrics.md")
 	require.NoError(t, err)
+	runbooks, err := os.ReadFile("../../../docs/alerts.md")
+	require.NoError(t, err)
 	require.Len(t, r.Groups, 1)
+
+	var alerts, sections []string
 	for _, rule := range r.Groups[0].Rules {
 		checkExpression(t, rule.Alert, rule.Expr)
 		require.NotEmpty(t, rule.Annotations["summary"])
-		require.Contains(t, string(page), "`"+rule.Alert+"`")
+		require.Contains(t, string(page), "`"+rule.Alert+"`](alerts.md#"+strings.ToLower(rule.Alert)+")")
+		require.Equal(t, "https://github.com/fleetthrottle/throttle/blob/main/docs/alerts.md#"+strings.ToLower(rule.Alert), rule.Annotations["runbook_url"])
+		alerts = append(alerts, rule.Alert)
+	}
+
+	for _, m := range heading.FindAllStringSubmatch(string(runbooks), -1) {
+		sections = append(sections, m[1])
+	}
+	require.ElementsMatch(t, alerts, sections, "each alert has one runbook, and each runbook an alert")
+
+	code := regexp.MustCompile("(?s)```.*?```")
+	for i, text := range heading.Split(string(runbooks), -1)[1:] {
+		for _, part := range []string{"**Means**", "**Hurt**", "**Look at**", "**Do**", "**Don't**"} {
+			require.Equal(t, 1, strings.Count(text, part), "%s: %s", sections[i], part)
+		}
+		require.LessOrEqual(t, len(strings.Fields(code.ReplaceAllString(text, ""))), maxRunbook, sections[i])
 	}
 }
 

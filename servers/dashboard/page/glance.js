@@ -1,4 +1,4 @@
-// The page at a glance: closed budgets, waiting requests, the fullest budget, and silent programs.
+// The page at a glance: whether throttle is off, closed budgets, waiting requests, the fullest budget, and silent programs.
 
 import {byId, put, say} from "./dom.js";
 import {fullness, holds, isClosed, nameOf, oldestWords} from "./state.js";
@@ -18,12 +18,13 @@ export function showGlance() {
   const closed = all.filter(([, b]) => isClosed(b)).map(([, b]) => b);
   const waiting = all.filter(([, b]) => !isClosed(b) && holds(b));
   const programs = Object.values(s.nodes);
-  const silent = programs.filter((n) => n.silent), refusing = programs.filter((n) => n.refused);
+  const silent = programs.filter((n) => n.silent), refusing = programs.filter((n) => n.refused), off = programs.filter((n) => n.off);
 
-  const worst = !isFresh() && standing() !== "hidden" ? "away" : closed.length ? "closed" : waiting.length ? "waits" : silent.length || refusing.length ? "silent" : "calm";
+  const worst = !isFresh() && standing() !== "hidden" ? "away" : closed.length || off.length ? "closed" : waiting.length ? "waits" : silent.length || refusing.length ? "silent" : "calm";
   put(byId("glance"), "data-state", worst);
-  say(byId("verdict"), verdict(closed, waiting.length, Object.keys(s.budgets).length, silent.length));
+  say(byId("verdict"), verdict(closed, waiting.length, Object.keys(s.budgets).length, silent.length, off.length));
   say(byId("subline"), subline(closed, waiting.map(([, b]) => b), Object.keys(s.budgets).length));
+  note("off", off.length ? word("off programs", {n: off.length, names: names(off), why: off[0].off ?? ""}) : "");
   note("silent", silent.length ? word(silent.length === 1 ? "silent one" : "silent many", {n: silent.length, names: names(silent), time: longest(silent)}) : "");
   note("refusing", refusing.length ? word("refusing", {n: refusing.length, names: names(refusing)}) : "");
   note("wrong-tokens", s.wrongTokens && word("wrong tokens", {n: count(s.wrongTokens.count), time: clock(s.wrongTokens.at), client: s.wrongTokens.client}));
@@ -43,10 +44,12 @@ const longest = (all) => seconds(now() - Math.max(...all.map((n) => n.heard)));
  * @param {number} waiting
  * @param {number} all
  * @param {number} silent
+ * @param {number} off
  */
-function verdict(closed, waiting, all, silent) {
+function verdict(closed, waiting, all, silent, off) {
   if (known.live === "lost") return word("page lost");
   if (known.state?.failed) return word("unreadable");
+  if (off > 0) return word("is off");
   if (all === 0) return word("nobody");
   if (closed.length > 1) return word("closed many", {n: closed.length});
   if (closed.length === 1) return word("closed one", {name: nameOf(closed[0])});

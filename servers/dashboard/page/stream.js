@@ -11,7 +11,7 @@
  *   error?: string, waits?: {count: number, p50: number, p99: number}, shadowed?: {count: number, p99: number},
  *   shares?: Share[], bands?: Band[], why?: {en: string, zh: string}}} Budget
  * @typedef {{id: string, program: string, host: string, pid: number, library?: string, since: number, heard: number,
- *   silent?: boolean, budgets: number, starts: number, follows?: boolean, inForce?: string, seen?: string,
+ *   silent?: boolean, off?: string, budgets: number, starts: number, follows?: boolean, inForce?: string, seen?: string,
  *   waits?: number, refused?: string}} Program
  * @typedef {{at: number, act: string, what: string, by: string, reason?: string, for?: number, failed?: boolean}} Act
  * @typedef {{at: number, kind?: string, failed?: string, failedAt?: number, nodes: Record<string, Program>,
