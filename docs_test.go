@@ -274,8 +274,8 @@ var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
 // checked beside their code; pages that explain the inside have code to read only.
 func copied(page string) bool {
 	switch page {
-	case "README.md", "README.zh-CN.md", "docs/batch.md", "docs/bans.md", "docs/comparison.md", "docs/faq.md", "docs/guide.md", "docs/learning.md",
-		"docs/live.md", "docs/production.md", "docs/quickstart.md", "docs/recipes.md", "docs/troubleshooting.md", "docs/tutorial.md":
+	case "README.md", "README.zh-CN.md", "docs/batch.md", "docs/bans.md", "docs/comparison.md", "docs/change.md", "docs/guide.md", "docs/learning.md",
+		"docs/production.md", "docs/quickstart.md", "docs/recipes.md", "docs/troubleshooting.md", "docs/tutorial.md":
 		return true
 	}
 	return strings.HasPrefix(page, "docs/zh/") && path.Ext(page) == ".md"

@@ -43,7 +43,7 @@ const rowsOfPart = `{"id":"-1"}
 // TestResumes: a job that ends after any page, also in the middle of the rows of the next page, goes on with the page that was not noted,
 // and has each row once.
 func TestResumes(t *testing.T) {
-	for _, tail := range []string{"", `{"id":"c-`, "{\"id\":\"c-1\"}\n{\"id\":\"c-2\"}\n"} {
+	for _, tail := range []string{"", `{"id":"c-`, "{\"id\":\"c-1\"}\n{\"id\":\"c-2\"}\n{\"id\":\"an order that was deleted since\"}\n"} {
 		t.Chdir(t.TempDir())
 		var asked []string
 		broken := true

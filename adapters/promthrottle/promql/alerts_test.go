@@ -132,9 +132,9 @@ func exposed(t *testing.T) map[string]map[string]map[string]bool {
 	return all
 }
 
-// TestShadowPage: the metrics and the alert that docs/shadow.md names exist.
+// TestShadowPage: the metrics and the alert that docs/change.md names exist.
 func TestShadowPage(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/shadow.md")
+	page, err := os.ReadFile("../../../docs/change.md")
 	require.NoError(t, err)
 	alerts, err := os.ReadFile("../alerts.yaml")
 	require.NoError(t, err)

@@ -130,8 +130,8 @@ func TestErrorsOfAServer(t *testing.T) {
 		"NOPERM No permissions to access a key":                                                                         "NOPERM No permissions to access a key (it needs ~NAMESPACE:*)",
 		"NOPERM this user has no permissions to run the 'get' command":                                                  "NOPERM this user has no permissions to run the 'get' command (docs/redis.md lists the rights that it needs)",
 		"ERR The user executing the script can't run this command or subcommand":                                        "ERR The user executing the script can't run this command or subcommand (docs/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)",
-		"ERR This Redis command is not allowed from script script: 53aa, on @user_script:1":                             "ERR This Redis command is not allowed from script script: 53aa, on @user_script:1 (the script calls TIME: docs/managed.md names services that refuse it)",
-		"ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array": "ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array (set script_check_enable of the instance to 0, as docs/managed.md says)",
+		"ERR This Redis command is not allowed from script script: 53aa, on @user_script:1":                             "ERR This Redis command is not allowed from script script: 53aa, on @user_script:1 (the script calls TIME: docs/redis.md names services that refuse it)",
+		"ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array": "ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array (set script_check_enable of the instance to 0, as docs/redis.md says)",
 	} {
 		_, err := cn.Call(t.Context(), fails(text))
 		require.EqualError(t, err, "redisstore: "+server.Addr+": "+want)

@@ -117,9 +117,9 @@ func (c *Conn) explain(err error, s wire.Script) error {
 	case begins("NOPERM ") || begins("ERR ACL failure in script"):
 		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs)", err)
 	case begins("ERR This Redis command is not allowed from script"): // a managed service that refuses TIME
-		return fmt.Errorf("%w (the script calls %s: docs/managed.md names services that refuse it)", err, cmp.Or(s.CalledAt(lineOf(text)), "it"))
+		return fmt.Errorf("%w (the script calls %s: docs/redis.md names services that refuse it)", err, cmp.Or(s.CalledAt(lineOf(text)), "it"))
 	case isRefusedText(err): // also with the keys as KEYS[…]
-		return fmt.Errorf("%w (set script_check_enable of the instance to 0, as docs/managed.md says)", err)
+		return fmt.Errorf("%w (set script_check_enable of the instance to 0, as docs/redis.md says)", err)
 	case begins("WRONGTYPE "):
 		return fmt.Errorf("%w (something else has written a key of the namespace)", err)
 	case errors.Is(err, redis.Nil):
