@@ -49,6 +49,7 @@ type session struct {
 
 func (d *attended) Attend(_ context.Context, node string) (rowstore.Session, error) {
 	d.await()
+	time.Sleep(150 * time.Millisecond) // a server is busy
 	d.sessions.mu.Lock()
 	defer d.sessions.mu.Unlock()
 	if d.refused {
@@ -130,39 +131,42 @@ func TestP7_DeadPrograms(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, store.Concurrency(1))
-				db, holds := f.node()
-				_, waits := f.node()
-				held := f.take(holds)
+			for phase := range 12 {
+				synctest.Test(t, func(t *testing.T) {
+					defer time.Sleep(10 * time.Second) // until all sessions are closed
+					f := newFleet(t, store.Concurrency(1))
+					db, holds := f.node()
+					_, waits := f.node()
+					held := f.take(holds)
 
-				got := make(chan time.Duration, 1)
-				var began time.Time
-				time.Sleep(3 * time.Second)
-				go func() {
-					p := f.take(waits)
-					got <- time.Since(began)
-					p.Release()
-				}()
-				time.Sleep(3*time.Second + 123*time.Millisecond)
+					// The nodes look for each other at different times.
+					time.Sleep(3*time.Second + time.Duration(phase)*23*time.Millisecond)
+					got := make(chan time.Time, 1)
+					go func() {
+						p := f.take(waits)
+						got <- time.Now()
+						p.Release()
+					}()
+					time.Sleep(3*time.Second + 123*time.Millisecond)
 
-				began = time.Now()
-				c.happens(f, db)
-				if c.dies {
-					require.LessOrEqual(t, <-got, time.Second)
-					db.goOn()
+					began := time.Now()
+					c.happens(f, db)
+					if c.dies {
+						require.LessOrEqual(t, (<-got).Sub(began), time.Second)
+						db.goOn()
+						held.Release()
+						return
+					}
+
+					time.Sleep(time.Minute)
+					require.Empty(t, got, "it lives")
+					if db.stopped != nil {
+						db.goOn()
+					}
 					held.Release()
-					return
-				}
-
-				time.Sleep(time.Minute)
-				require.Empty(t, got, "it lives")
-				if db.stopped != nil {
-					db.goOn()
-				}
-				held.Release()
-				<-got
-			})
+					<-got
+				})
+			}
 		})
 	}
 }
@@ -208,5 +212,6 @@ func TestP4_BackWithoutASession(t *testing.T) {
 		require.Error(t, wait(time.Minute))
 		p.Release()
 		require.NoError(t, wait(0))
+		time.Sleep(10 * time.Second)
 	})
 }
