@@ -208,6 +208,14 @@ func (r *Row) Nodes() (all []int64) {
 	return all
 }
 
+// LeaseEnd returns when the lease of a node ends, 0 if it has none.
+func (r *Row) LeaseEnd(node int64) int64 {
+	if l := r.leaseOf(node); l != nil {
+		return l.until
+	}
+	return 0
+}
+
 // Bury ends the lease of a node that is known to be dead. The next request
 // forgets the slots and places of the node.
 func (r *Row) Bury(node int64) {

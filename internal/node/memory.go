@@ -20,11 +20,11 @@ type memory struct {
 	doubts   int // ops of which it is not known whether rows have them, and the memory does not have yet
 	watches  map[ledger.Key]Watches
 	recent   recent
-	isDead   func(node int64) bool
+	isDead   func(node, heard int64) bool
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
 }
 
-func newMemory(o Options, isDead func(node int64) bool) memory {
+func newMemory(o Options, isDead func(node, heard int64) bool) memory {
 	return memory{
 		node: o.Node, arrivals: o.Arrivals, isDead: isDead,
 		line: make(places[waiter]), slots: make(places[slotWaiter]), held: make(map[ledger.Key]holding),

@@ -59,8 +59,13 @@ type Backend interface {
 
 // A DeathObserver is a Backend that knows of some nodes that they are dead before their leases end.
 type DeathObserver interface {
-	// IsDead reports whether a node is dead for sure. It does not block.
-	IsDead(node int64) bool
+	// IsDead reports whether a node is dead for sure that was heard of last at a time of the store's clock, by its lease in a row. It does not
+	// block. A backend that has to find out first does so, and answers a later call.
+	IsDead(node, heard int64) bool
+
+	// OnDeath has told called, from any goroutine, when a node has died of which IsDead was asked. It is called once, before all other methods.
+	// A backend that cannot tell need not call told: nodes ask again once a second.
+	OnDeath(told func())
 }
 
 // ErrAway is what an error of Step is if the backend cannot be reached now. Callers that can wait then

@@ -164,8 +164,8 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 	}
 
 	// A node that is dead for sure is not waited for, and its slots are free.
-	if !pass.IsAsked() && st.memory.isDead(next.Node) {
-		st.rows.Row(key, false).Bury(next.Node)
+	if r := st.rows.Row(key, false); !pass.IsAsked() && st.isDead(r, next.Node) {
+		r.Bury(next.Node)
 		pass.Forget(next.Node)
 		b, _ := st.sample(key)
 		st.change(b, (*ledger.Request).Renew)
@@ -248,17 +248,31 @@ func (st *step) recover() {
 	st.useless = append(st.useless, everything)
 }
 
-// bury ends the leases of nodes that are dead.
-func (st *step) bury(key ledger.Key) {
+// isDead reports whether a node is dead for sure that has a lease in a row.
+func (st *step) isDead(r *ledger.Row, node int64) bool {
+	return st.memory.isDead(node, r.LeaseEnd(node)-st.memory.node.Lease)
+}
+
+// meet frees what dead nodes left in a row in which a caller of this node waits, the first one.
+func (st *step) meet(b *store.Booking, key ledger.Key) {
+	if len(st.memory.line[key])+len(st.memory.slots[key]) == 0 && st.bury(key) {
+		st.change(b, (*ledger.Request).Renew)
+	}
+}
+
+// bury ends the leases of nodes that are dead, and reports whether there were any.
+func (st *step) bury(key ledger.Key) (found bool) {
 	r := st.rows.Row(key, false)
 	if r == nil {
-		return
+		return false
 	}
 	for _, node := range r.Nodes() {
-		if node != st.memory.node.ID && st.memory.isDead(node) {
+		if node != st.memory.node.ID && st.isDead(r, node) {
 			r.Bury(node)
+			found = true
 		}
 	}
+	return found
 }
 
 // renew makes other nodes believe that this one lives, and serves the lines in which its callers

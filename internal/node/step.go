@@ -324,8 +324,14 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 	})
 
 	// The line is served later in this step: it may be the caller's turn already.
-	if key, _, waits := c.Line(); waits {
+	key, _, waits := c.Line()
+	if waits {
 		st.news.Moved = append(st.news.Moved, key)
+	} else if g.Ready != nil {
+		key = b.Charges[g.HeldBy].Budget.Key
+	}
+	if g.Ready != nil {
+		st.meet(b, key)
 	}
 	if g.OK && g.Wait == 0 && holdsSlots(b) {
 		st.holds(b, 1)

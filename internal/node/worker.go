@@ -63,9 +63,10 @@ type worker struct {
 }
 
 func newWorker(b Backend, o Options) *worker {
-	isDead := func(int64) bool { return false }
-	if m, ok := b.(DeathObserver); ok {
-		isDead = m.IsDead
+	isDead := func(int64, int64) bool { return false }
+	observer, observes := b.(DeathObserver)
+	if observes {
+		isDead = observer.IsDead
 	}
 
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
@@ -75,6 +76,9 @@ func newWorker(b Backend, o Options) *worker {
 	}
 
 	k.step = newStep(&k.memory)
+	if observes {
+		observer.OnDeath(k.takeOver)
+	}
 	return k
 }
 
@@ -502,6 +506,19 @@ func (k *worker) tick() {
 		k.wakeUp() // for news that were lost
 	}
 
+	k.renew(leased)
+}
+
+// takeOver frees what a node that has died left behind where this node waits.
+func (k *worker) takeOver() {
+	k.state.Lock()
+	leased := k.memory.leased(false)
+	k.state.Unlock()
+	k.renew(leased)
+}
+
+// renew has the node's leases of some budgets renewed, and what dead nodes left there freed.
+func (k *worker) renew(leased []ledger.Key) {
 	most := renewMost
 	if k.rowsMost > 0 {
 		most = min(most, k.rowsMost)

@@ -332,7 +332,10 @@ func (b *backend) Listen(wake func()) (stop func(), err error) {
 }
 
 // IsDead implements [node.DeathObserver].
-func (b *backend) IsDead(node int64) bool { return b.listener.bells.isDead(node) }
+func (b *backend) IsDead(node, _ int64) bool { return b.listener.bells.isDead(node) }
+
+// OnDeath implements [node.DeathObserver]: nobody is told of a pipe that lost its reader, so nodes ask again.
+func (b *backend) OnDeath(func()) {}
 
 // An awayError says that the directory cannot be used now, and may be again: the disk is full, for example. Callers wait.
 type awayError struct{ error }

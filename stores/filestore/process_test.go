@@ -16,7 +16,7 @@ import (
 // shared is the store of several processes.
 var shared = processes.Store{
 	Role: "filestore", Lease: lease,
-	Open: func(dir string) (store.Store, error) { return filestore.OpenHere(dir, lease) },
+	Open: func(dir string, lease time.Duration) (store.Store, error) { return filestore.OpenHere(dir, lease) },
 }
 
 // lease lets tests see the end of it soon.

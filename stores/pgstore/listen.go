@@ -41,6 +41,7 @@ type listener struct {
 	channel []string // the nodes for which the connection listens, and everyone, or nil if there is none
 	end     func()   // ends what run waits for
 	again   func()   // ends the connection, so that run makes a new one
+	session *session // of the connection, or nil
 	ending  *time.Timer
 }
 
@@ -171,7 +172,7 @@ func (l *listener) setHears(yes bool) {
 	changed := l.hears != yes
 	l.hears = yes
 	if !yes {
-		l.channel = nil
+		l.channel, l.session = nil, nil
 	}
 	l.mu.Unlock()
 	if changed {
@@ -219,9 +220,15 @@ func (l *listener) listen(ctx context.Context) error {
 		return err
 	}
 
+	s := newSession(l.server.sql, c)
+	defer s.end()
+	l.mu.Lock()
+	l.session = s
+	l.mu.Unlock()
+
 	l.setHears(true)
 	for {
-		n, err := c.WaitForNotification(ctx)
+		n, err := s.hear(ctx)
 		if err != nil {
 			return err
 		}

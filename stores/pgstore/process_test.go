@@ -16,19 +16,15 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/processes"
 	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/stores/pgstore"
+	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
-
-// lease has programs count as dead soon.
-const lease = time.Second
-
-var withLease = pgstore.Options{}
-
-func init() { withLease.Rows.Lease = lease }
 
 // shared is the store of several processes.
 var shared = processes.Store{
-	Role: "pgstore", Lease: lease,
-	Open: func(url string) (store.Store, error) { return pgstore.New(url, withLease) },
+	Role: "pgstore", Lease: time.Second,
+	Open: func(url string, lease time.Duration) (store.Store, error) {
+		return pgstore.New(url, pgstore.Options{Rows: rowstore.Options{Lease: lease}})
+	},
 }
 
 func TestMain(m *testing.M) {

@@ -28,6 +28,7 @@ const clock = "pg_catalog.clock_timestamp()"
 type statements struct {
 	schema                                         string
 	begin, read, save, forget, notify, free, sweep string
+	attend, present                                string
 }
 
 // planning has the server make the plan of a statement once, and never read a whole table: the plan of a small table
@@ -68,6 +69,12 @@ func newStatements(schema string) *statements {
 				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 				AND a.wait_event_type = 'Client' AND a.state_change < pg_catalog.now() - interval '` + fmt.Sprint(standstill.Milliseconds()) + ` ms'`,
 		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds the old rows.
+		attend: "SELECT pg_catalog.pg_try_advisory_lock_shared($1)",
+		// A lock of a session is in pg_locks as two halves.
+		present: `SELECT ` + clock + `, EXISTS (SELECT FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.granted AND l.objsubid = 1
+				AND l.classid = (k.number >> 32 & 4294967295)::oid AND l.objid = (k.number & 4294967295)::oid
+				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
+			FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS k (number, place) ORDER BY k.place`,
 		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
 			WHERE expires < (SELECT ` + clock + `) ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,
 	}
@@ -89,6 +96,15 @@ func (s *statements) lockTable(group string) string {
 // next one is read after the wait.
 func (s *statements) lock(group string) string {
 	return "LOCK TABLE " + s.lockTable(group) + " IN EXCLUSIVE MODE"
+}
+
+// session returns the number of the lock that shows that a node lives, for as long as its session lasts. An advisory lock has no rights; but the number
+// is as random as the node's, so that nobody can have it first, and the lock is shared: whoever takes it too makes others wait for the lease of a node that has
+// died, and does no other harm.
+func (s *statements) session(node string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte(s.schema + "/" + node))
+	return int64(h.Sum64())
 }
 
 // channel is the channel of messages to all nodes.

@@ -52,7 +52,7 @@ func openOn(t *testing.T, url string) (rowstore.Database, *rowstore.Store) {
 	t.Helper()
 	db := pgstore.NewDatabase(t, url, pgstore.Options{})
 	pgstore.SetClock(t, db, "test.clock_timestamp()")
-	return db, must(rowstore.New(db, withLease.Rows))
+	return db, must(rowstore.New(db, rowstore.Options{Lease: time.Second}))
 }
 
 // Starts are those of callers that wait in line, as an upstream counts them: by a clock that nobody sets.

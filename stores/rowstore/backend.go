@@ -13,12 +13,15 @@ type backend struct {
 	group group
 	steps steps
 	looks looks
+	dead  deaths
 }
 
 func newBackend(db Database, node int64, options Options) *backend {
 	options.Name = plain(options.Name)
 	b := &backend{group: group{db: db, node: node, options: options, names: names(options.Name)}}
 	b.steps.group, b.looks.group = &b.group, &b.group
+	b.dead = deaths{node: nodeName(node), told: func() {}, peers: make(map[int64]*peer)}
+	b.dead.db, _ = db.(Attender)
 	return b
 }
 
@@ -43,14 +46,26 @@ func wrap(err error) error {
 
 // Listen implements [node.Backend].
 func (b *backend) Listen(wake func()) (stop func(), err error) {
-	// If the database cannot tell nodes now, the node looks again and again.
+	hear := b.hear(wake)
+	attend := b.dead.listen() // who hears others shows them that it lives
+	return func() { hear(); attend() }, nil
+}
+
+// hear has wake called when others have news.
+func (b *backend) hear(wake func()) (stop func()) {
 	if n, ok := b.group.db.(Notifier); ok {
 		if stop, err := n.Listen(b.group.name(), nodeName(b.group.node), wake); err == nil {
-			return stop, nil
+			return stop
 		}
 	}
-	return node.Poll(wake, b.group.nextLook), nil
+	return node.Poll(wake, b.group.nextLook) // the database cannot tell nodes now
 }
+
+// IsDead implements [node.DeathObserver].
+func (b *backend) IsDead(node, heard int64) bool { return b.dead.isDead(node, heard) }
+
+// OnDeath implements [node.DeathObserver].
+func (b *backend) OnDeath(told func()) { b.dead.told = told }
 
 // Trouble implements [node.Troubled].
 func (b *backend) Trouble() error {

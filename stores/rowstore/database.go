@@ -107,6 +107,25 @@ type Notifier interface {
 	Listen(group, node string, wake func()) (stop func(), err error)
 }
 
+// An Attender is a Database whose sessions end with their programs, so that other programs learn of a death before the lease is over, within a
+// second. Without it what a dead program held is free when its lease ends.
+type Attender interface {
+	// Attend opens a session in the name of a node, for as long as its callers wait or hold slots. It returns an error if there is none now; the
+	// Store tries again. Nobody but the node can end its session, or the server.
+	Attend(ctx context.Context, node string) (Session, error)
+}
+
+// A Session shows other nodes that a node lives. It is used by one goroutine at a time.
+type Session interface {
+	// Present reports which of some nodes have a session, with the database's clock, read before that. After an error, and whenever the
+	// server may have ended sessions of other nodes together with this one, all later calls fail: a node that misses a session believes that a
+	// program is dead only if this session saw it alive.
+	Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error)
+
+	// Close ends the session.
+	Close()
+}
+
 // A Waker is the Tx of a [Notifier].
 type Waker interface {
 	// Wake notes other nodes, which are woken when the transaction is saved, and not before. Without nodes it wakes all of the

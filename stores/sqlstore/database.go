@@ -15,7 +15,7 @@ import (
 // repeatsMost is how often a transaction is repeated of which nothing was saved.
 const repeatsMost = 20
 
-// A database implements [rowstore.Database] and [rowstore.Reader].
+// A database implements [rowstore.Database], [rowstore.Reader] and [rowstore.Attender].
 //
 // A transaction locks the row of its group in a statement of its own. The next statement reads the clock and
 // rows: in READ COMMITTED it sees all rows that were committed before it began, by whichever program.

@@ -3,6 +3,7 @@
 package processes
 
 import (
+	"cmp"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -23,6 +24,7 @@ func (s *Store) muster(t *testing.T, processes int, upstream http.Handler, o ord
 	server := httptest.NewServer(upstream)
 	t.Cleanup(server.Close)
 	o.URL = server.URL
+	o.Lease = cmp.Or(o.Lease, s.Lease)
 	var all []order
 	for i := range processes {
 		o.Name = strconv.Itoa(i)
@@ -74,7 +76,7 @@ func (s *Store) fleet(t *testing.T, place string) {
 // deadProcess is P4 of the slots that a process holds: it counts for longer than a lease while the process lives, and is free, and
 // who waits for it is told, when the process has been dead for as long as its lease.
 func (s *Store) deadProcess(t *testing.T, place string) {
-	arrived, leave := make(chan struct{}, 3), make(chan struct{})
+	arrived, leave := make(chan struct{}, slotsHeld), make(chan struct{})
 	upstream := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		arrived <- struct{}{}
 		select {
@@ -84,28 +86,13 @@ func (s *Store) deadProcess(t *testing.T, place string) {
 	})
 
 	t.Cleanup(func() { close(leave) })
-	holder := s.muster(t, 1, upstream, order{Place: place, Workers: 3, N: 1000, Slots: 3})[0]
+	holder := s.muster(t, 1, upstream, order{Place: place, Workers: slotsHeld, N: 1000, Slots: slotsHeld})[0]
 
-	for range 3 {
+	for range slotsHeld {
 		<-arrived
 	}
 
-	store, err := s.Open(place)
-	require.NoError(t, err)
-	waits, err := throttle.NewLimiter(store, throttle.Policy{Name: slots, Limit: throttle.Concurrency(3)})
-	require.NoError(t, err)
-	st, err := waits.Status(t.Context(), "")
-	require.NoError(t, err)
-	require.Equal(t, 3, st.Used)
-	got := make(chan error, 1)
-	go func() {
-		p, err := waits.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 3)
-		if err == nil {
-			p.Release()
-		}
-		got <- err
-	}()
-
+	got := s.slotWaiter(t, place, s.Lease)
 	select {
 	case err := <-got:
 		t.Fatal("the process was believed to be dead:", err)
@@ -114,4 +101,50 @@ func (s *Store) deadProcess(t *testing.T, place string) {
 
 	holder.Kill()
 	require.NoError(t, <-got)
+}
+
+// deadHolder is P7 of the same: who waits gets the slots of a dead process long before its lease is over.
+func (s *Store) deadHolder(t *testing.T, place string) {
+	arrived := make(chan struct{}, slotsHeld)
+	holder := s.muster(t, 1, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	}), order{Place: place, Lease: time.Hour, Workers: slotsHeld, N: 1000, Slots: slotsHeld})[0]
+	for range slotsHeld {
+		<-arrived
+	}
+
+	got := s.slotWaiter(t, place, time.Hour)
+	select {
+	case err := <-got:
+		t.Fatal("the process was believed to be dead:", err)
+	case <-time.After(2 * time.Second): // until the processes know each other
+	}
+
+	holder.Kill()
+	require.NoError(t, <-got)
+}
+
+// slotsHeld is how many slots a process has that others wait for.
+const slotsHeld = 3
+
+// slotWaiter waits for all slots, in this process. It is sent the error when it has had them.
+func (s *Store) slotWaiter(t *testing.T, place string, lease time.Duration) <-chan error {
+	store, err := s.Open(place, lease)
+	require.NoError(t, err)
+	waits, err := throttle.NewLimiter(store, throttle.Policy{Name: slots, Limit: throttle.Concurrency(slotsHeld)})
+	require.NoError(t, err)
+	st, err := waits.Status(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, slotsHeld, st.Used)
+	got := make(chan error, 1)
+	go func() {
+		p, err := waits.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", slotsHeld)
+		if err == nil {
+			p.Release()
+		}
+		got <- err
+	}()
+
+	return got
 }

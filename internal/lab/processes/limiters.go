@@ -17,7 +17,7 @@ import (
 // limiters returns limiters of one policy on n stores, which know of each other like stores of several processes.
 func (s *Store) limiters(t *testing.T, place string, many int, limit throttle.Limit) (all []*throttle.Limiter) {
 	for range many {
-		store, err := s.Open(place)
+		store, err := s.Open(place, s.Lease)
 		require.NoError(t, err)
 		l, err := throttle.NewLimiter(store, throttle.Policy{Name: "shared", Limit: limit})
 		require.NoError(t, err)

@@ -20,9 +20,9 @@ import (
 
 // A Store is shared by processes.
 type Store struct {
-	Role  string                                     // of its processes
-	Open  func(place string) (throttle.Store, error) // for the processes; place says where it is
-	Lease time.Duration                              // of the stores that Open returns
+	Role  string                                                          // of its processes
+	Open  func(place string, lease time.Duration) (throttle.Store, error) // for the processes; place says where it is
+	Lease time.Duration                                                   // lets a test see its end
 }
 
 // Main is called first thing in TestMain.
@@ -31,6 +31,7 @@ func (s *Store) Main() { crew.Main(s.Role, s.member) }
 // An order is a process's instructions.
 type order struct {
 	Place, URL string
+	Lease      time.Duration
 	Name       string
 	Workers    int
 	N          int // a second
@@ -47,7 +48,7 @@ func (s *Store) member(program *crew.Link) error {
 		return err
 	}
 
-	store, err := s.Open(o.Place)
+	store, err := s.Open(o.Place, o.Lease)
 	if err != nil {
 		return err
 	}

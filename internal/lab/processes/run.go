@@ -9,6 +9,7 @@ func (s *Store) Run(t *testing.T, place func(*testing.T) string) {
 	for name, test := range map[string]func(*testing.T, string){
 		"P1_Fleet":              s.fleet,
 		"P4_DeadProcess":        s.deadProcess,
+		"P7_DeadHolder":         s.deadHolder,
 		"P7_CancelledCrowd":     s.cancelledCrowd,
 		"P11_NewsOfOthers":      s.NewsOfOthers,
 		"P11_PenaltyToSleepers": s.penaltyToSleepers,

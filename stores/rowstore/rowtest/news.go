@@ -81,3 +81,63 @@ func (g *group) news() {
 		}
 	}
 }
+
+// sessions: a node sees the session of a node of a different program, and not when that has closed it.
+func (g *group) sessions() {
+	_, ok := g.db.(rowstore.Attender)
+	if !ok {
+		g.Skip("the Database is no Attender: what a dead program held is free when its lease is over")
+	}
+
+	me, leave := g.attend(g.db, "me-"+g.name)
+	defer leave()
+	other, end := g.attend(g.other, "other-"+g.name)
+	defer end()
+	sees := func(node string) bool {
+		present, now, err := me.Present(g.Context(), []string{"nobody-" + g.name, node})
+		switch {
+		case err != nil:
+			g.Fatalf("Present: %v. Nobody has ended the session", err)
+		case len(present) != 2 || present[0]:
+			g.Fatalf("Present of a node without a session and of one with a session is %v", present)
+		case now.IsZero():
+			g.Error("Present has no time: it has to read the clock of the database")
+		}
+		return present[1]
+	}
+
+	if !sees("other-" + g.name) {
+		g.Fatal("Present does not see the session of a different program that Attend has opened")
+	}
+	if _, _, err := other.Present(g.Context(), nil); err != nil {
+		g.Errorf("Present of no nodes: %v", err)
+	}
+
+	end()
+	for late := time.Now().Add(soon); sees("other-" + g.name); time.Sleep(pause) {
+		if time.Now().After(late) {
+			g.Fatalf("%v after a program has closed its session others still see it", soon)
+		}
+	}
+}
+
+// attend opens a session of a node, which listens as a Store does, until end is called.
+func (g *group) attend(db rowstore.Database, node string) (s rowstore.Session, end func()) {
+	stop := func() {}
+	if n, ok := db.(rowstore.Notifier); ok {
+		var err error
+		if stop, err = n.Listen(g.name, node, func() {}); err != nil {
+			g.Fatalf("Listen: %v", err)
+		}
+	}
+
+	for late := time.Now().Add(soon); ; time.Sleep(pause) {
+		s, err := db.(rowstore.Attender).Attend(g.Context(), node)
+		if err == nil {
+			return s, sync.OnceFunc(func() { s.Close(); stop() })
+		}
+		if time.Now().After(late) {
+			g.Fatalf("Attend has opened no session in %v: %v", soon, err)
+		}
+	}
+}

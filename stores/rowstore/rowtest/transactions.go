@@ -34,6 +34,7 @@ func (s *suite) transactions(t *testing.T) {
 	t.Run("standstill", func(t *testing.T) { s.group(t).standstill(func() {}, func() {}) })
 	t.Run("reads", func(t *testing.T) { s.group(t).reads(!s.with.ManyClocks) })
 	t.Run("news", func(t *testing.T) { s.group(t).news() })
+	t.Run("sessions", func(t *testing.T) { s.group(t).sessions() })
 }
 
 func (s *suite) group(t *testing.T) *group {

@@ -6,6 +6,10 @@
 // In each line of its table the named number of processes, with the named number of callers each, take starts of one budget that has room for all of them, as
 // fast as they go. The command starts the servers and stops them in the end. Their files are in a folder on a disk, so that a commit costs
 // the cost there.
+//
+// With -waiting it measures callers that wait, where processes are killed and stopped, too:
+//
+//	cd internal/lab/benchmarks && go run ./cmd/stores -waiting -for 12s -only 'PostgreSQL'
 package main
 
 import (
@@ -28,16 +32,22 @@ import (
 
 func main() {
 	crew.Main(role, member)
+	crew.Main(roleOfWaiters, waiters)
 	o := options{only: new(regexp.Regexp)}
 	flag.DurationVar(&o.length, "for", 4*time.Second, "how long each line is measured")
 	flag.IntVar(&o.runs, "runs", 1, "how often all lines are measured")
 	flag.TextVar(o.only, "only", regexp.MustCompile(""), "measure only the lines whose names match this regular `expression`")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "a `folder` for the files of servers: on a disk, not in memory")
+	isWaiting := flag.Bool("waiting", false, "measure callers that wait")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	if err := o.measure(ctx, os.Stdout); err != nil {
+	measure := (*options).measure
+	if *isWaiting {
+		measure = (*options).wait
+	}
+	if err := measure(&o, ctx, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "stores:", err)
 		os.Exit(1)
 	}
@@ -64,11 +74,7 @@ func (o *options) measure(ctx context.Context, out io.Writer) error {
 		fmt.Fprintf(out, "%s %s/%s, %d processors; a write of 512 bytes with fsync takes %v (half of them)\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), sync)
 
 		for _, l := range all {
-			if p := l.way.place; p.empty == nil {
-				p.start(p, ctx, b, o.dir)
-				b.Cleanup(func() { p.empty = nil })
-				fmt.Fprintf(out, "%s: %s\n", p.name, p.version)
-			}
+			l.way.place.startOnce(ctx, b, o.dir, out)
 		}
 
 		fmt.Fprintf(out, "one budget, each line %v; shares: the smallest and the largest part of a process, of the mean\n", o.length)

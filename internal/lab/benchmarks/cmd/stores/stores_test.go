@@ -55,3 +55,16 @@ func TestTimes(t *testing.T) {
 	require.Equal(t, 8, took.count())
 	require.Equal(t, time.Duration(999), took.quantile(0.5))
 }
+
+// TestWaits: a process that was stopped does not count, a caller that was passed does, and so does the time in which nobody starts.
+func TestWaits(t *testing.T) {
+	r := &run{scene: &scene{place: files, n: 2, fault: "stopped"}, length: 6 * time.Second, at: 1_000_000, faulty: 4_000_000}
+	for _, w := range []struct {
+		process     int
+		came, start int64 // milliseconds
+	}{{1, 0, 3900}, {0, 3500, 4100}, {1, 4100, 4500}, {2, 3700, 4700}, {2, 4650, 5100}, {1, 5000, 6900}} {
+		r.waits = append(r.waits, waited{wait{1000 * w.came, 1000 * w.start}, w.process})
+	}
+	require.Equal(t, strings.Fields("69.0 % 450ms 1s 1.9s 1.8s 50.0 % 400ms 2.00"), strings.Fields(r.columns(12)))
+	require.Equal(t, "nobody has started", (&run{scene: r.scene, length: r.length}).columns(0))
+}

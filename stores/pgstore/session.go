@@ -1,0 +1,173 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fleetthrottle/throttle/stores/rowstore"
+)
+
+// errNoSession says that the connection is gone that listens for a node, or was never there: behind PgBouncer in transaction mode, for example.
+var errNoSession = errors.New("pgstore: there is no session of the program")
+
+// A session is the connection of a listener: it shows by locks that the nodes live for which it listens. The server frees them when the session ends. One
+// goroutine hears its messages. When somebody asks who is present, that goroutine asks the server between two messages.
+type session struct {
+	sql  *statements
+	c    *conn
+	held map[int64]bool // the locks that the session has; only the goroutine that hears uses it
+	over chan struct{}  // closed at the end of the session
+
+	mu        sync.Mutex
+	questions []*question
+	interrupt func() // ends the wait for a message
+}
+
+// A question is whether nodes have sessions.
+type question struct {
+	own     int64 // the lock of the node that asks
+	numbers []int64
+	answer  chan answer // has room for one
+}
+
+type answer struct {
+	present []bool
+	now     time.Time
+	err     error
+}
+
+func newSession(sql *statements, c *conn) *session {
+	return &session{sql: sql, c: c, held: make(map[int64]bool), over: make(chan struct{}), interrupt: func() {}}
+}
+
+// end lets those go on who wait for an answer.
+func (s *session) end() { close(s.over) }
+
+// hear waits for a message, and answers questions meanwhile.
+func (s *session) hear(ctx context.Context) (*pgconn.Notification, error) {
+	for {
+		wait, interrupt := context.WithCancel(ctx)
+		if err := s.answer(ctx, s.asked(interrupt)); err != nil {
+			interrupt()
+			return nil, err
+		}
+
+		n, err := s.c.WaitForNotification(wait)
+		interrupted := wait.Err() != nil && ctx.Err() == nil && !s.c.IsClosed()
+		interrupt()
+		if n != nil {
+			return n, nil
+		}
+		if err != nil && !interrupted {
+			return nil, err
+		}
+	}
+}
+
+// asked takes the questions. A later one interrupts the wait for a message.
+func (s *session) asked(interrupt func()) []*question {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := s.questions
+	s.questions, s.interrupt = nil, interrupt
+	return asked
+}
+
+// answer asks the server.
+func (s *session) answer(ctx context.Context, asked []*question) error {
+	for _, q := range asked {
+		a := s.find(ctx, q)
+		q.answer <- a
+		if a.err != nil && !isError(a.err) { // a right that is missing for the locks is no reason to hear nothing
+			return a.err
+		}
+	}
+	return nil
+}
+
+// find finds out which nodes are present.
+func (s *session) find(ctx context.Context, q *question) (a answer) {
+	ctx, stop := context.WithTimeout(ctx, probeWait)
+	defer stop()
+
+	// A stranger that waits for the lock alone has it refused for a moment.
+	if !s.held[q.own] {
+		var got bool
+		if a.err = s.c.QueryRow(ctx, s.sql.attend, q.own).Scan(&got); a.err != nil {
+			return a
+		}
+		s.held[q.own] = got
+	}
+
+	rows, err := s.c.Query(ctx, s.sql.present, q.numbers)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer rows.Close()
+
+	for rows.Next() {
+		var is bool
+		if a.err = rows.Scan(&a.now, &is); a.err != nil {
+			return a
+		}
+		a.present = append(a.present, is)
+	}
+	a.err = rows.Err()
+	return a
+}
+
+// Attend implements [rowstore.Attender].
+func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, error) {
+	d.listener.mu.Lock()
+	s := d.listener.session
+	if !slices.Contains(d.listener.channel, node) {
+		s = nil
+	}
+	d.listener.mu.Unlock()
+	if s == nil {
+		return nil, errNoSession
+	}
+
+	a := &attendance{s, d.server.sql.session(node)}
+	if _, _, err := a.Present(ctx, nil); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// An attendance implements [rowstore.Session] for one node.
+type attendance struct {
+	session *session
+	own     int64
+}
+
+// Present implements [rowstore.Session].
+func (a *attendance) Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error) {
+	// The listener notices by itself that its connection is gone.
+	q := &question{own: a.own, answer: make(chan answer, 1)}
+	for _, n := range nodes {
+		q.numbers = append(q.numbers, a.session.sql.session(n))
+	}
+
+	a.session.mu.Lock()
+	a.session.questions = append(a.session.questions, q)
+	a.session.interrupt()
+	a.session.mu.Unlock()
+
+	select {
+	case found := <-q.answer:
+		return found.present, found.now, found.err
+	case <-a.session.over:
+		return nil, now, errNoSession
+	case <-ctx.Done():
+		return nil, now, context.Cause(ctx)
+	}
+}
+
+// Close implements [rowstore.Session]. The connection is the listener's, and ends with that.
+func (a *attendance) Close() {}

@@ -1,0 +1,184 @@
+package rowstore
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	attendEvery = 250 * time.Millisecond // how often a node looks whether it has its session, and others theirs
+	absentFor   = 450_000                // for how many microseconds a node has no session at the least that is taken for dead: it may connect again
+	attendAfter = 5 * time.Second        // how long a session is kept when the node does not listen any more
+	forgetAfter = time.Minute            // after which a node is forgotten of which nobody asks
+)
+
+// deaths find out which nodes are dead, by the sessions that end with a program: see [Attender].
+//
+// A node is taken for dead when this node's own session has seen the node's, does not see it any more for absentFor, and the node has said nothing
+// since. So nobody is dead after a restart of the server, which ends all sessions; a node that has lost its connection has the time to connect
+// again; and a node that has no session because it holds nothing comes back by what it says.
+type deaths struct {
+	db   Attender // nil: the lease alone says who is dead
+	node string
+	told func()
+
+	mu        sync.Mutex
+	listening bool
+	left      time.Time // when the node stopped listening
+	ticks     bool      // tick is called, or runs
+	peers     map[int64]*peer
+
+	session Session // for tick alone. It is nil if there is none.
+}
+
+// A peer is a node of which this one asks.
+type peer struct {
+	asked   time.Time // when this node asked last
+	present bool      // the session that goes on has seen it
+	absent  int64     // since when it has no session, a time of the store's clock. Zero: it has one, or was not seen.
+	dead    bool
+}
+
+// isDead reports whether a node has no session, and has said nothing since it has none.
+func (d *deaths) isDead(node, heard int64) bool {
+	if d.db == nil {
+		return false
+	}
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.peers[node]
+	if p == nil {
+		p = new(peer)
+		d.peers[node] = p
+	}
+	p.asked = time.Now()
+	return p.dead && heard <= p.absent
+}
+
+// listen has the node attend until stop is called.
+func (d *deaths) listen() (stop func()) {
+	if d.db == nil {
+		return func() {}
+	}
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listening = true
+	if !d.ticks {
+		d.ticks = true
+		go d.tick()
+	}
+
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.listening, d.left = false, time.Now()
+	}
+}
+
+// tick looks who is present, with a session that it opens first if there is none. It has itself called again for as long as the node listens, and a
+// little longer.
+func (d *deaths) tick() {
+	if !d.goesOn() {
+		if d.session != nil {
+			d.session.Close()
+			d.session = nil
+		}
+		return
+	}
+
+	ctx, stop := context.WithTimeout(context.Background(), transactMost)
+	defer stop()
+	if d.session != nil && !d.check(ctx) {
+		d.session.Close()
+		d.session = nil
+	}
+	if d.session == nil {
+		d.attend(ctx) // at once: others are about to take the node for dead
+	}
+	time.AfterFunc(attendEvery, d.tick)
+}
+
+// goesOn reports whether the node listens, or did so a moment ago. If not, listen has tick called anew.
+func (d *deaths) goesOn() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ticks = d.listening || time.Since(d.left) < attendAfter
+	return d.ticks
+}
+
+// attend opens a session, which forgets what an earlier one has seen.
+func (d *deaths) attend(ctx context.Context) {
+	session, err := d.db.Attend(ctx, d.node)
+	if err != nil {
+		return // the next tick tries again
+	}
+	d.session = session
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.peers {
+		p.present = false
+		if !p.dead {
+			p.absent = 0
+		}
+	}
+}
+
+// check looks which nodes are present. It returns false when the session is over.
+func (d *deaths) check(ctx context.Context) bool {
+	nodes := d.asked()
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = nodeName(n)
+	}
+
+	present, now, err := d.session.Present(ctx, names)
+	if err != nil {
+		return false
+	}
+
+	if d.note(nodes, present, now.UnixMicro()) {
+		d.told()
+	}
+	return true
+}
+
+// asked returns the nodes of which this one asks, none while it does not listen.
+func (d *deaths) asked() (nodes []int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.listening {
+		return nil
+	}
+
+	for n, p := range d.peers {
+		if time.Since(p.asked) > forgetAfter {
+			delete(d.peers, n)
+			continue
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// note takes in which nodes are present at a time. It reports whether one has died.
+func (d *deaths) note(nodes []int64, present []bool, now int64) (died bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, n := range nodes {
+		p := d.peers[n]
+		switch {
+		case p == nil: // it was forgotten
+		case present[i]:
+			p.present, p.absent, p.dead = true, 0, false
+		case p.dead || !p.present:
+		case p.absent == 0:
+			p.absent = now
+		case now-p.absent >= absentFor:
+			p.dead, died = true, true
+		}
+	}
+	return died
+}
