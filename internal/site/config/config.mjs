@@ -15,10 +15,9 @@ function words(text) {
   }).filter(Boolean)
 }
 
-// A switch that leads to another build of the site is a plain link with a target, so that the page is loaded anew.
 const versions = {
   text: site.version,
-  items: site.versions.map(({ name, path }) => ({ text: name, link: site.home + path, target: '_self' })),
+  items: site.versions.map(({ name, path }) => ({ component: 'VersionLink', props: { name, href: site.home + path } })),
 }
 
 // Three bars below a line: calls that stay under a limit.
