@@ -3,9 +3,11 @@ package main
 import (
 	"bufio"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,6 +83,35 @@ func TestDashboard(t *testing.T) {
 	require.NoError(t, end())
 }
 
+// TestDashboardKeepsItsViewers: connections without the token, as many as like to, do not cut off who looks.
+func TestDashboardKeepsItsViewers(t *testing.T) {
+	t.Setenv(addressVariable, redistest.Single(t).URL())
+	t.Setenv(tokenVariable, pageToken)
+	url, end := startDashboard(t)
+	r, err := http.NewRequest(http.MethodGet, url+"events", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+pageToken)
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+
+	for range mostPageConns + 10 {
+		conn, err := net.Dial("tcp", r.URL.Host)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+	}
+	events := bufio.NewScanner(resp.Body)
+	events.Buffer(nil, 1<<20)
+	changes := 0
+	for changes < 3 && events.Scan() {
+		if events.Text() == "event: change" {
+			changes++
+		}
+	}
+	require.Equal(t, 3, changes, "the stream goes on: %v", events.Err())
+	require.NoError(t, end())
+}
+
 // TestDashboardMakesAToken: without a token of somebody's the command makes one and prints a link with it, and the token shows and acts.
 func TestDashboardMakesAToken(t *testing.T) {
 	t.Setenv(addressVariable, redistest.Single(t).URL())
@@ -105,6 +136,20 @@ func TestDashboardWithoutRedis(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text, `"failed":"`)
 	require.NoError(t, end())
+}
+
+// TestDashboardWarnsOfALooseToken: who can read the token can act, so a file that others may read is told of.
+func TestDashboardWarnsOfALooseToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(pageToken+"\n"), 0o600))
+	for mode, told := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true, 0o620: true} {
+		require.NoError(t, os.Chmod(file, mode))
+		var out, talk strings.Builder
+		// A budget too many ends the command before it serves.
+		require.Equal(t, exitUsage, run(t.Context(), []string{"dashboard", "--redis", "redis://127.0.0.1:1", "--token-file", file, "--budgets", "1001"}, &out, &talk))
+		told = told && runtime.GOOS != "windows" // whose files have no rights of others
+		require.Equal(t, told, strings.Contains(talk.String(), "WARNING: other users of this machine may read or write "+file), "%o", mode)
+	}
 }
 
 // TestDashboardIsRefused: what would let others in, or nobody, is refused with what would help.
