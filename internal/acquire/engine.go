@@ -21,16 +21,16 @@ type Engine struct {
 	Observe  func(context.Context, Event) // is told of events, or nil
 	LongWait time.Duration                // how long a caller is held before Observe is told that it still waits, or 0 for never
 
-	rtt           rttEstimator // how long the store's answers take, of those without a start
-	grantAge      rttEstimator // how old starts are at the most: a store may know how long ago it booked them
-	overestimated overestimate // by how much the costs of policies are estimated too high
-	heldByPolicy  sync.Map     // of *atomic.Int64: how many callers each policy holds
-	closings      closings
-	breaker       breaker
-	ahead         ahead
-	reports       reports                 // under way to the store
-	recent        atomic.Pointer[recents] // the budgets that callers used last, or nil if nobody asks for them
-	unanswered    atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
+	rtt          rttEstimator // how long the store's answers take, of those without a start
+	grantAge     rttEstimator // how old starts are at the most: a store may know how long ago it booked them
+	estimates    estimates    // how far the costs of policies are estimated wrongly
+	heldByPolicy sync.Map     // of *atomic.Int64: how many callers each policy holds
+	closings     closings
+	breaker      breaker
+	ahead        ahead
+	reports      reports                 // under way to the store
+	recent       atomic.Pointer[recents] // the budgets that callers used last, or nil if nobody asks for them
+	unanswered   atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
 }
 
 // Unanswered reports whether callers wait for a store of which they were told that it does not answer.
@@ -42,7 +42,7 @@ func (e *Engine) IsOff() bool { return e.Switch != nil && e.Switch.IsOff() }
 // NoteCost notes that the cost of a start under a policy was booked at one number and
 // settled at a second. A negative number for settled says that nothing is known.
 func (e *Engine) NoteCost(policy string, booked, settled int) {
-	e.overestimated.note(policy, booked, settled)
+	e.estimates.note(policy, booked, settled)
 }
 
 // breakerPause is for how long callers that are only counted do not ask the store after a failure. Then one of them asks.

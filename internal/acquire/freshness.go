@@ -77,21 +77,34 @@ func (c *Caller) spread() time.Duration {
 //
 // A start that costs more than 1 has no Pace in a short window: starts of different costs do not
 // fill a window, and a distance between them leaves room that no start fits into. In a window longer
-// than store.MaxEvenWindow it has one: costs may be guessed too low, and then all starts of such a window
-// would be too many at once.
+// than store.MaxEvenWindow starts leave within a moment, because a queue of many windows would end up to
+// a window later if they flowed evenly. Where costs turn out to be higher than they were booked, all
+// starts of such a window would be too many at once, so there they flow evenly.
 func (c *Caller) adjustPace() {
 	for i := range c.Booking.Charges {
 		charge := &c.Booking.Charges[i]
-		if charge.Cost == 1 && c.Booking.Spread == 0 && !c.repaced {
+		long := charge.Limit.Per() > store.MaxEvenWindow
+		low := long && c.engine.estimates.areLow(charge.Budget.Policy)
+		if charge.Cost == 1 && c.Booking.Spread == 0 && !c.repaced && !low {
 			continue // most charges keep the Pace that they came with
 		}
 
 		c.repaced = true
-		charge.Pace = max(0, charge.Limit.Pace()-c.Booking.Spread)
-		if charge.Cost > 1 && charge.Limit.Per() <= store.MaxEvenWindow {
+		switch {
+		case low && charge.Limit.Pace() > 0:
+			charge.Pace = evenPace(charge)
+		case charge.Cost > 1 && !long:
 			charge.Pace = 0
+		default:
+			charge.Pace = max(0, charge.Limit.Pace()-c.Booking.Spread)
 		}
 	}
+}
+
+// evenPace returns the least Pace with which a store spreads the starts of a full window over all of it: at that
+// pace alone the whole limit takes half of its window.
+func evenPace(charge *store.Charge) time.Duration {
+	return (charge.Span()/time.Duration(2*charge.Limit.N()) + time.Microsecond).Truncate(time.Microsecond)
 }
 
 // needsRevalidation reports whether the store's last word on the start is so old that the store
@@ -156,7 +169,7 @@ const (
 // horizon reaches beyond the lead.
 func (c *Caller) Horizon() time.Duration {
 	nearest, margin, farthest := c.horizon, leadMargin, maxHorizon
-	if c.engine.overestimated.known.Load() {
+	if c.engine.estimates.known.Load() {
 		for i := range c.Booking.Charges {
 			farthest = min(farthest, c.estimateHorizon(&c.Booking.Charges[i]))
 		}
@@ -178,7 +191,7 @@ func (c *Caller) Horizon() time.Duration {
 // estimateHorizon returns how far ahead starts of a charge may be booked at the most, because its cost is estimated
 // too high.
 func (c *Caller) estimateHorizon(charge *store.Charge) time.Duration {
-	times := c.engine.overestimated.times(charge.Budget.Policy)
+	times := c.engine.estimates.times(charge.Budget.Policy)
 	if times == 1 || charge.Limit.Kind() != store.KindSlidingWindow && charge.Limit.Kind() != store.KindTokenBucket {
 		return maxHorizon
 	}
@@ -258,48 +271,74 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	e.estimate.Store(int64(min(e.mean, bound)))
 }
 
-// An overestimate has, for each policy, the settled part of the booked cost, on average of the last
-// starts. The zero value knows no policy. Many goroutines may use it at once.
-type overestimate struct {
+// Estimates know for each policy how far the costs of its last starts were estimated wrongly. The zero
+// value knows no policy. Many goroutines may use it at once.
+type estimates struct {
 	known    atomic.Bool // some policy is known, so that most callers need not look for theirs
-	byPolicy sync.Map    // of *atomic.Int64: the settled part, in units of 1/remainedWhole
+	byPolicy sync.Map    // of *estimate
+}
+
+// An estimate is what is known of the costs of a policy.
+type estimate struct {
+	remained atomic.Int64 // the settled part of the booked cost, on average, in units of 1/remainedWhole
+	low      atomic.Int32 // above 0: one of the last lowMemory starts has cost more than was booked
 }
 
 const (
 	remainedWhole  = 1 << 20
 	remainedMemory = 16 // how many starts the average covers, about
+	lowMemory      = 64
 )
 
 // note notes that the cost of a start under a policy was settled.
-func (o *overestimate) note(policy string, booked, settled int) {
+func (e *estimates) note(policy string, booked, settled int) {
 	if booked < 1 || settled < 0 {
 		return
 	}
 
-	v, found := o.byPolicy.Load(policy)
-	if !found {
-		whole := new(atomic.Int64)
-		whole.Store(remainedWhole)
-		v, _ = o.byPolicy.LoadOrStore(policy, whole)
-		o.known.Store(true)
+	known := e.of(policy)
+	if known == nil {
+		fresh := new(estimate)
+		fresh.remained.Store(remainedWhole)
+		v, _ := e.byPolicy.LoadOrStore(policy, fresh)
+		known = v.(*estimate)
+		e.known.Store(true)
 	}
 
 	// Of two updates at one moment one may be lost, which only makes the average a little older.
-	mean := v.(*atomic.Int64)
-	old := mean.Load()
+	old := known.remained.Load()
 	now := remainedWhole * int64(min(settled, booked)) / int64(booked)
-	mean.Store(old + (now-old)/remainedMemory)
+	known.remained.Store(old + (now-old)/remainedMemory)
+
+	switch low := known.low.Load(); {
+	case settled > booked:
+		known.low.Store(lowMemory)
+	case low > 0:
+		known.low.Store(low - 1)
+	}
+}
+
+// of returns the estimate of a policy, or nil if none is known.
+func (e *estimates) of(policy string) *estimate {
+	if !e.known.Load() {
+		return nil
+	}
+	v, _ := e.byPolicy.Load(policy)
+	known, _ := v.(*estimate)
+	return known
 }
 
 // times returns how many times too high the costs of a policy are, at least 1.
-func (o *overestimate) times(policy string) float64 {
-	if !o.known.Load() {
+func (e *estimates) times(policy string) float64 {
+	known := e.of(policy)
+	if known == nil {
 		return 1
 	}
+	return remainedWhole / float64(max(1, known.remained.Load()))
+}
 
-	v, found := o.byPolicy.Load(policy)
-	if !found {
-		return 1
-	}
-	return remainedWhole / float64(max(1, v.(*atomic.Int64).Load()))
+// areLow reports whether a start under a policy has lately cost more than was booked for it.
+func (e *estimates) areLow(policy string) bool {
+	known := e.of(policy)
+	return known != nil && known.low.Load() > 0
 }

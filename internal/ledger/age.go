@@ -90,7 +90,7 @@ func (r *Row) step(now int64, u *rule) {
 	}
 
 	if l := r.queue; l != nil {
-		l.began, l.asked = l.began+shift, l.asked+shift
+		l.asked += shift
 		if l.until != 0 {
 			l.until += shift
 		}

@@ -16,11 +16,6 @@ import (
 // leave cost their share nothing.
 
 const (
-	// busySpans is for how many windows a line must have had waiters for a limit
-	// to be in steady use. A job that asks for a little more than one window has
-	// no time for a line that is this old.
-	busySpans = 2
-
 	// mostWeight is an upper bound on the weight of a share.
 	mostWeight = 1000
 
@@ -41,7 +36,6 @@ const (
 type queue struct {
 	lanes  [classes]lanes
 	called []place // of waiters that had their turn, and come for slots too
-	began  int64   // since when it has had waiters
 	asked  int64   // when a waiter came or left last
 	guard  int64   // the node that goes through the line at the time until, if no node does before. Zero: none. See Pass.
 	until  int64
@@ -266,12 +260,6 @@ func (l *lane) forget(node int64) {
 	})
 }
 
-// isBusy reports whether the limit is in steady use: the line has had waiters
-// for busySpans windows.
-func (r *Row) isBusy(span int64) bool {
-	return r.queue != nil && r.seen-r.queue.began >= busySpans*span
-}
-
 // waiting sums the costs of the waiters for a start.
 func (r *Row) waiting() (sum int64) {
 	if r.queue != nil {
@@ -286,10 +274,7 @@ func (r *Row) waiting() (sum int64) {
 // that the waiter got, and the share in whose lane it stands.
 func (r *Row) lineUp(class int, share store.Share, p place) (place, uint64) {
 	if r.queue == nil {
-		r.queue = &queue{began: r.seen}
-		if slices.Max(r.tails[:]) > r.seen-r.span/4 {
-			r.queue.began -= busySpans * r.span // the last waiter was still there a moment ago
-		}
+		r.queue = new(queue)
 	}
 
 	l := r.queue

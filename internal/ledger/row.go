@@ -515,7 +515,7 @@ func (w *writer) queue(r *Row) {
 		return
 	}
 
-	w.signed(l.began - r.seen)
+	w.signed(0) // since when it has had waiters, which programs of earlier versions ask
 	w.signed(l.asked - r.seen)
 
 	if w.asked {
@@ -678,7 +678,8 @@ func (rd *reader) time(now int64) int64 {
 }
 
 func (rd *reader) queue(r *Row) *queue {
-	l := &queue{began: r.seen + rd.signed(), asked: r.seen + rd.signed()}
+	rd.signed()
+	l := &queue{asked: r.seen + rd.signed()}
 	if rd.asked {
 		l.guard, l.until = rd.signed(), rd.time(r.seen)
 	}

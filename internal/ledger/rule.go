@@ -161,7 +161,7 @@ func Constants() []Constant {
 
 		// What upstreams say is left, and when waiters have their turn.
 		{"DOUBT", Doubt},
-		{"BUSY_SPANS", busySpans},
+		{"MAX_EVEN_WINDOW", maxEvenWindow},
 		{"FAR_WINDOWS", farWindows},
 	}
 }

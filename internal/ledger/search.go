@@ -274,25 +274,25 @@ func (s *Search) room(t int64) int64 {
 	return t
 }
 
+// maxEvenWindow is the length of the longest short window.
+var maxEvenWindow = Micros(store.MaxEvenWindow)
+
 // even sets the pace of a start that must wait until t, in microseconds for each
 // unit of cost, and the part at whose begin it starts.
 //
-// A limit whose pace reaches over its window, or that has had waiters for two
-// windows, is in steady use: then a full window leaves as evenly as the limit
-// lets it. The spread of a start is part of its distance. The emptier the window
-// behind the last booked start, the closer are the starts, down to the charge's
-// own pace: so room that was left is used up, in a short window within a second;
-// in a long window, callers that wait for at most a third of it leave at once.
+// At a charge's own pace that takes half of the window for the whole limit, or more,
+// a full window leaves as evenly as the limit lets it. The spread of a start is part
+// of its distance. The emptier the window behind the last booked start, the closer
+// are the starts, down to the charge's own pace: so room that was left is used up, in a
+// short window within a second; in a long window, callers that wait for at most a third
+// of it leave at once.
 //
-// In a short window with a large limit, without a slow start, the starts of
-// callers of a single budget are at the begin of the window's parts: then starts
-// that share an entry give it no width, and the whole window is used.
+// In a short window with a large limit, without a slow start, the starts of callers of a
+// single budget are at the begin of the window's parts: then starts that share an entry
+// give it no width, and the whole window is used.
 func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
-
-	// At the charge's own pace, such a limit is used up in less than half of its window.
-	long := 2*u.pace*u.most < u.span
-	if s.horizon <= 0 || long && !r.isBusy(u.span) {
+	if s.horizon <= 0 || 2*u.pace*u.most < u.span {
 		return u.pace
 	}
 
@@ -306,9 +306,10 @@ func (s *Search) even(t int64) int64 {
 
 	// The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit.
 	full, fall, part := u.span*24/25/u.most, int64(5), int64(0)
-	if long {
+	switch {
+	case u.span-u.jitter > maxEvenWindow:
 		fall = 3
-	} else if s.single && u.n > windowParts && u.spread == 0 && r.paused == 0 {
+	case s.single && u.n > windowParts && u.spread == 0 && r.paused == 0:
 		full, fall, part = u.span/u.most, 2, partOf(u.span)
 	}
 

@@ -79,7 +79,7 @@ func (p *planner) budget(i int) store.Charge {
 		c.Limit = store.SlidingWindow(n, per)
 		c.Pace = per * 9 / 10
 		if per > 2*sec {
-			c.Pace = 250 * ms // as throttle has it
+			c.Pace = []time.Duration{250 * ms, per/2 + sec}[n%2] // as throttle has it, and where costs are booked too low
 		}
 		c.Pace = (c.Pace / time.Duration(n)).Truncate(tick)
 

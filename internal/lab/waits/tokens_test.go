@@ -24,6 +24,9 @@ const (
 // A guess is what callers think that an answer costs, and what it does cost.
 type guess struct{ estimate, real int }
 
+// guesses are ten times too high and too low.
+var guesses = []guess{{4000, 400}, {500, 700}}
+
 // possible is the share of the limit that is spent at the most if each start counts as its
 // estimate until the answer has come: then the estimates of those on their way, and what the
 // others of a window did cost, are the limit.
@@ -37,7 +40,7 @@ func (g guess) possible(answer time.Duration) float64 {
 // tokens lets workers ask in a closed loop for answers that cost other than they
 // were guessed to.
 func tokens(t *testing.T) (rows []row) {
-	for _, g := range []guess{{4000, 400}, {500, 700}} {
+	for _, g := range guesses {
 		for _, answer := range []time.Duration{time.Second, 10 * time.Second} {
 			for _, workers := range []int{20, 100, 300} {
 				if answer > time.Second && workers == 20 {

@@ -236,8 +236,7 @@ end
 function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, seed)
   local q = queue.of(r)
   if not q then
-    -- One that comes back soon after the last start that others waited for has been there.
-    q = {id = seed, callers = 0, began = max(r.t1, r.t2, r.t3) > r.seen - r.span / 4 and r.seen - BUSY_SPANS * r.span or r.seen}
+    q = {id = seed, callers = 0, began = r.seen}
     for k = 1, CLASSES do
       q[k] = unused()
     end

@@ -271,21 +271,17 @@ local sliding_paced
 do
 -- even returns the pace of a start that must wait until t, in microseconds for each unit of cost, and sets the part at whose begin it starts.
 --
--- A limit whose pace reaches over its window, or that has had waiters for two windows, is in steady use: then a full window leaves as evenly
--- as the limit lets it. The spread of a start is part of its distance. The emptier the window behind the last booked start, the closer are
--- the starts, down to the charge's own pace: so room that was left is used up, in a short window within a second; in a long window, callers
--- that wait for at most a third of it leave at once.
+-- At a charge's own pace that takes half of the window for the whole limit, or more, a full window leaves as evenly as the limit lets it. The
+-- spread of a start is part of its distance. The emptier the window behind the last booked start, the closer are the starts, down to the
+-- charge's own pace: so room that was left is used up, in a short window within a second; in a long window, callers that wait for at most a
+-- third of it leave at once.
 --
 -- In a short window with a large limit, without a slow start, the starts of callers of a single budget are at the begin of the window's parts:
 -- then starts that share an entry give it no width, and the whole window is used.
 local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
-  local q = r.queue
-
-  -- At the charge's own pace, such a limit is used up in less than half of its window.
-  local long = 2 * s.pace * n < span
   s.part, s.fits = 0, 1
-  if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= BUSY_SPANS * span)) then
+  if s.horizon <= 0 or 2 * s.pace * n < span then
     return s.pace
   end
 
@@ -293,6 +289,7 @@ local function even(s, t)
 
   -- The next start will be behind the last booked one, so the use of the window is measured there.
   local used = min(later(r, max(t, latest(r)) - span), n)
+  local long = span - s.rule.jitter > MAX_EVEN_WINDOW
   local steady = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and r.paused == 0
   local part = steady and ceil(span / WINDOW_PARTS) or 0
 
