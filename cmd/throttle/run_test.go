@@ -471,12 +471,24 @@ func TestRunHostileDirectory(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, stale, 1)
 	dir := filepath.Dir(stale[0])
-	for _, name := range []string{"socket", "state", "page"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("not a thing"), 0o600))
+	for _, state := range []string{"not a thing", `{"address":"0.0.0.0:0","members":[{"pid":1,"born":"0"}]}`, `{"address":"x","members":null}`} {
+		for _, name := range []string{"socket", "state", "page"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(state), 0o600))
+		}
+		stay := m.stay()
+		require.True(t, strings.HasPrefix(stay.url, "http://127.0.0.1:"), stay.url)
+		require.Equal(t, http.StatusForbidden, statusOf(t, stay.url+"/example.com/"))
+
+		// A successor has the address from the socket.
+		require.NoError(t, os.Remove(filepath.Join(dir, "state")))
+		m.kill(roleKeeper)
+		require.Eventually(t, func() bool { return len(m.servers(roleSuccessor)) == 1 && len(m.servers(roleWorker)) == 1 }, time.Minute, 10*time.Millisecond)
+		next := m.stay()
+		require.Equal(t, stay.url, next.url)
+		stay.end()
+		next.end()
+		m.requireQuiet()
 	}
-	stay := m.stay()
-	require.Equal(t, http.StatusForbidden, statusOf(t, stay.url+"/example.com/"))
-	stay.end()
 }
 
 // TestRunWithoutDirectory: without a runtime directory the programs meet in the user's cache, or without a home in the
@@ -631,18 +643,22 @@ func BenchmarkRun(b *testing.B) {
 	flags := []string{"run", "--private", "127.0.0.1", "--limit", host + "/=1000000/s"}
 	b.Setenv(commandVariable, "1")
 
-	first := exec.Command(os.Args[0], append(flags, "--", "sh", "-c", "echo $THROTTLE_URL; exec cat")...)
-	in, err := first.StdinPipe()
-	require.NoError(b, err)
-	out, err := first.StdoutPipe()
-	require.NoError(b, err)
-	require.NoError(b, first.Start())
-	url, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(b, err)
-	b.Cleanup(func() {
-		in.Close()
-		_ = first.Wait()
-	})
+	// stay starts a program that lives as long as the benchmark.
+	stay := func(flags ...string) (url string) {
+		cmd := exec.Command(os.Args[0], append(flags, "--", "sh", "-c", "echo $THROTTLE_URL; exec cat")...)
+		in, err := cmd.StdinPipe()
+		require.NoError(b, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(b, err)
+		require.NoError(b, cmd.Start())
+		url, err = bufio.NewReader(out).ReadString('\n')
+		require.NoError(b, err)
+		b.Cleanup(func() {
+			in.Close()
+			_ = cmd.Wait()
+		})
+		return strings.TrimSpace(url)
+	}
 
 	// compare alternates the two ways of an operation.
 	compare := func(b *testing.B, unit time.Duration, without, with func()) {
@@ -669,10 +685,12 @@ func BenchmarkRun(b *testing.B) {
 			resp.Body.Close()
 			require.Equal(b, http.StatusOK, resp.StatusCode)
 		}
-		compare(b, time.Microsecond, func() { call("https://" + host + "/x") }, func() { call(strings.TrimSpace(url) + "/" + host + "/x") })
+		url := stay(flags...)
+		compare(b, time.Microsecond, func() { call("https://" + host + "/x") }, func() { call(url + "/" + host + "/x") })
 	})
 	b.Run("start_ms", func(b *testing.B) {
 		start := func(name string, args ...string) { require.NoError(b, exec.Command(name, args...).Run()) }
-		compare(b, time.Millisecond, func() { start("true") }, func() { start(os.Args[0], append(flags, "--", "true")...) })
+		stay("run")
+		compare(b, time.Millisecond, func() { start("true") }, func() { start(os.Args[0], "run", "--", "true") })
 	})
 }
