@@ -30,7 +30,7 @@ import (
 	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
-// Exit codes of throttle run, as of env and timeout. All further codes are those of the program.
+// Exit codes of throttle run, with the numbers that env and timeout use. All further codes come from the program.
 const (
 	exitRun       = 125 // throttle run failed
 	exitNoProgram = 126 // the program cannot be executed
@@ -44,7 +44,7 @@ const defaultRunWait = 4 * time.Minute
 const (
 	roleStarter   = "starter"
 	roleKeeper    = "keeper"
-	roleSuccessor = "successor" // a keeper after one that was killed
+	roleSuccessor = "successor" // a keeper that follows a killed keeper
 	roleWorker    = "worker"
 )
 
@@ -150,7 +150,7 @@ func (r *runner) read(f *pflag.FlagSet) error {
 		r.own = append(r.own, p)
 	}
 
-	// Further processes may have another working directory.
+	// Further processes may have a different working directory.
 	for _, name := range []string{"file", "tls-ca", "tls-cert", "tls-key"} {
 		if path := f.Lookup(name).Value.String(); path != "" {
 			path, err := filepath.Abs(path)
@@ -267,8 +267,8 @@ func (r *runner) load() (*policyfile.File, error) {
 	return policyfile.Load(r.file)
 }
 
-// policies returns the rows in force for a file: those of the file and of --limit, and those of all presets that the
-// file does not name.
+// policies returns the rows in force for a file: the rows of the file, of --limit, and of all presets that the file does
+// not name.
 func (r *runner) policies(f *policyfile.File) []throttle.Policy {
 	rows := append(slices.Clone(f.Policies), r.own...)
 	named := make(map[string]bool)
@@ -314,7 +314,7 @@ func (r *runner) directory() (string, error) {
 	return rendezvous.Private(filepath.Join(all, hex.EncodeToString(sum[:6])))
 }
 
-// serving returns the variables that change what a proxy does.
+// serving returns the variables that a proxy reads.
 func serving(environ []string) (some []string) {
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")

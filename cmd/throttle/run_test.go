@@ -5,8 +5,10 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -238,12 +240,23 @@ func TestRunSignals(t *testing.T) {
 	require.Equal(t, "term\n", string(rest))
 	_ = cmd.Wait()
 	require.Equal(t, 3, cmd.ProcessState.ExitCode())
+
+	// What the shell ignores stays ignored.
+	for _, name := range []string{"INT", "HUP"} {
+		script := fmt.Sprintf(`trap '' %s; exec "$0" run -- sh -c 'kill -%[1]s $$; echo lives'`, name)
+		shell := exec.Command("sh", "-c", script, os.Args[0])
+		shell.Env = append(os.Environ(), commandVariable+"=1")
+		text, err := shell.CombinedOutput()
+		require.NoError(t, err)
+		require.Equal(t, "lives\n", string(text), name)
+	}
 }
 
 // TestRunHasNoChild: a program that waits for all its children does not wait for the proxy, and the proxy has no file
-// of the program: a pipe that the program leaves ends.
+// and no key of the program: a pipe that the program leaves ends.
 func TestRunHasNoChild(t *testing.T) {
 	m := newMachine(t)
+	t.Setenv("OPENAI_API_KEY", "not-to-be-told")
 	stdout, _, status := m.run("--", "sh", "-c", "ps -o pid= --ppid $$ | wc -l")
 	require.Zero(t, status)
 	require.Equal(t, "2", strings.TrimSpace(stdout), "ps and wc")
@@ -258,6 +271,16 @@ func TestRunHasNoChild(t *testing.T) {
 	require.NoError(t, write.Close())
 	_, err = io.ReadAll(read) // ends, although the proxy lives
 	require.NoError(t, err)
+	if runtime.GOOS == "linux" {
+		servers := m.servers(roleKeeper, roleWorker)
+		require.Len(t, servers, 2)
+		for _, pid := range servers {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+			require.NoError(t, err)
+			require.Contains(t, string(text), "XDG_RUNTIME_DIR=")
+			require.NotContains(t, string(text), "not-to-be-told")
+		}
+	}
 	require.NoError(t, in.Close())
 	require.NoError(t, cmd.Wait())
 }
@@ -324,6 +347,9 @@ func TestRunTakeOver(t *testing.T) {
 	m.kill(roleWorker)
 	require.Equal(t, http.StatusOK, statusOf(t, url))
 	m.kill(roleKeeper)
+	newcomer := m.stay(flags...) // finds no keeper, and waits for the next one
+	require.Equal(t, first.url, newcomer.url)
+	newcomer.end()
 	require.Equal(t, http.StatusOK, statusOf(t, url))
 	require.Eventually(t, func() bool { return len(m.servers(roleSuccessor)) == 1 && len(m.servers(roleWorker)) == 1 }, time.Minute, 10*time.Millisecond)
 
@@ -398,7 +424,8 @@ func TestRunWithRedis(t *testing.T) {
 	require.Equal(t, "started\n", out)
 }
 
-// TestRunHandsOver: a call that is on its way when the keeper is killed has its answer.
+// TestRunHandsOver: a call that is on its way when the keeper is killed has its answer, and a call that waits goes on
+// waiting.
 func TestRunHandsOver(t *testing.T) {
 	arrived, pass := make(chan bool), make(chan bool)
 	host := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -406,24 +433,38 @@ func TestRunHandsOver(t *testing.T) {
 		<-pass
 	})
 	m := newMachine(t)
-	stay := m.stay("--private", "127.0.0.1", "--limit", host+"/=100/h")
+	stay := m.stay("--private", "127.0.0.1", "--limit", host+"/=1/h", "--max-wait", "2h")
 	defer stay.end()
 
-	answered := make(chan int, 1)
-	go func() {
-		resp, err := http.Get(stay.url + "/" + host + "/x")
-		if err != nil {
-			close(answered)
-			return
-		}
-		resp.Body.Close()
-		answered <- resp.StatusCode
-	}()
+	ctx, leave := context.WithCancelCause(t.Context())
+	call := func() (answered chan string) {
+		answered = make(chan string, 1)
+		go func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, stay.url+"/"+host+"/x", nil)
+			if err != nil {
+				answered <- err.Error()
+				return
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				answered <- errors.Unwrap(err).Error()
+				return
+			}
+			resp.Body.Close()
+			answered <- resp.Status
+		}()
+		return answered
+	}
+	first := call()
 	<-arrived
+	second := call()
 	m.kill(roleKeeper)
 	require.Eventually(t, func() bool { return len(m.servers(roleWorker)) == 2 }, time.Minute, 10*time.Millisecond)
 	close(pass)
-	require.Equal(t, http.StatusOK, <-answered)
+	require.Equal(t, "200 OK", <-first)
+	require.Equal(t, http.StatusForbidden, statusOf(t, stay.url+"/example.com/"))
+	leave(errors.New("the caller leaves"))
+	require.Equal(t, "the caller leaves", <-second)
 	require.Eventually(t, func() bool { return len(m.servers(roleWorker)) == 1 }, time.Minute, 10*time.Millisecond)
 }
 
@@ -471,12 +512,24 @@ func TestRunHostileDirectory(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, stale, 1)
 	dir := filepath.Dir(stale[0])
-	for _, name := range []string{"socket", "state", "page"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("not a thing"), 0o600))
+	for _, state := range []string{"not a thing", `{"address":"0.0.0.0:0","members":[{"pid":1,"born":"0"}]}`, `{"address":"x","members":null}`} {
+		for _, name := range []string{"socket", "state", "page"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(state), 0o600))
+		}
+		stay := m.stay()
+		require.True(t, strings.HasPrefix(stay.url, "http://127.0.0.1:"), stay.url)
+		require.Equal(t, http.StatusForbidden, statusOf(t, stay.url+"/example.com/"))
+
+		// A successor has the address from the socket.
+		require.NoError(t, os.Remove(filepath.Join(dir, "state")))
+		m.kill(roleKeeper)
+		require.Eventually(t, func() bool { return len(m.servers(roleSuccessor)) == 1 && len(m.servers(roleWorker)) == 1 }, time.Minute, 10*time.Millisecond)
+		next := m.stay()
+		require.Equal(t, stay.url, next.url)
+		stay.end()
+		next.end()
+		m.requireQuiet()
 	}
-	stay := m.stay()
-	require.Equal(t, http.StatusForbidden, statusOf(t, stay.url+"/example.com/"))
-	stay.end()
 }
 
 // TestRunWithoutDirectory: without a runtime directory the programs meet in the user's cache, or without a home in the
@@ -631,18 +684,22 @@ func BenchmarkRun(b *testing.B) {
 	flags := []string{"run", "--private", "127.0.0.1", "--limit", host + "/=1000000/s"}
 	b.Setenv(commandVariable, "1")
 
-	first := exec.Command(os.Args[0], append(flags, "--", "sh", "-c", "echo $THROTTLE_URL; exec cat")...)
-	in, err := first.StdinPipe()
-	require.NoError(b, err)
-	out, err := first.StdoutPipe()
-	require.NoError(b, err)
-	require.NoError(b, first.Start())
-	url, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(b, err)
-	b.Cleanup(func() {
-		in.Close()
-		_ = first.Wait()
-	})
+	// stay starts a program that lives as long as the benchmark.
+	stay := func(flags ...string) (url string) {
+		cmd := exec.Command(os.Args[0], append(flags, "--", "sh", "-c", "echo $THROTTLE_URL; exec cat")...)
+		in, err := cmd.StdinPipe()
+		require.NoError(b, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(b, err)
+		require.NoError(b, cmd.Start())
+		url, err = bufio.NewReader(out).ReadString('\n')
+		require.NoError(b, err)
+		b.Cleanup(func() {
+			in.Close()
+			_ = cmd.Wait()
+		})
+		return strings.TrimSpace(url)
+	}
 
 	// compare alternates the two ways of an operation.
 	compare := func(b *testing.B, unit time.Duration, without, with func()) {
@@ -669,10 +726,12 @@ func BenchmarkRun(b *testing.B) {
 			resp.Body.Close()
 			require.Equal(b, http.StatusOK, resp.StatusCode)
 		}
-		compare(b, time.Microsecond, func() { call("https://" + host + "/x") }, func() { call(strings.TrimSpace(url) + "/" + host + "/x") })
+		url := stay(flags...)
+		compare(b, time.Microsecond, func() { call("https://" + host + "/x") }, func() { call(url + "/" + host + "/x") })
 	})
 	b.Run("start_ms", func(b *testing.B) {
 		start := func(name string, args ...string) { require.NoError(b, exec.Command(name, args...).Run()) }
-		compare(b, time.Millisecond, func() { start("true") }, func() { start(os.Args[0], append(flags, "--", "true")...) })
+		stay("run")
+		compare(b, time.Millisecond, func() { start("true") }, func() { start(os.Args[0], "run", "--", "true") })
 	})
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/fleetthrottle/throttle/servers/dashboard"
 )
 
-// Times of a worker that ends: when no program is left, and when the next worker serves already.
+// Times of a worker that ends: when no program is left, and when the next worker serves already, beside the wait.
 const (
 	shortEnd = time.Second
 	longEnd  = 10 * time.Minute
@@ -63,7 +63,7 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 
 	d.Ready()
 	go func() {
-		served.stopTime, served.handsOver = longEnd, true
+		served.stopTime, served.handsOver = r.maxWait+longEnd, true
 		if soon := <-d.End; soon {
 			served.stopTime, served.handsOver = shortEnd, false
 			os.Remove(filepath.Join(r.dir, pageName))

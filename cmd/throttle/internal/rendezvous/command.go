@@ -129,7 +129,7 @@ func startAlone(cmd *exec.Cmd) error {
 	return err
 }
 
-// kinds are the files that a starter hands on, and what they are.
+// kinds are the names and types of the files that a starter hands on.
 var kinds = map[int]struct {
 	name string
 	mode uint32
@@ -139,7 +139,8 @@ var kinds = map[int]struct {
 	listenerFile: {"the listening socket", unix.S_IFSOCK},
 }
 
-// inherited returns a file that the starter has handed on. Without a starter the number may be that of another file.
+// inherited returns a file that the starter has handed on. Without a starter the number may belong to a file of the
+// runtime, which has a different type.
 func inherited(fd int) (*os.File, error) {
 	var info unix.Stat_t
 	name := kinds[fd].name

@@ -14,13 +14,13 @@ import (
 
 // Directory returns the directory in which the programs of this user meet, and makes it if need be: below
 // XDG_RUNTIME_DIR if that is set, otherwise below the user's cache or, without a home, below the directory for
-// temporary files. Only this user may use the directory. A link, or a directory of another user, is an error.
+// temporary files. Only this user may use the directory. A link, or a directory of a different user, is an error.
 func Directory() (string, error) {
 	if base := os.Getenv("XDG_RUNTIME_DIR"); base != "" {
 		if !filepath.IsAbs(base) {
 			return "", fmt.Errorf("XDG_RUNTIME_DIR: %s is no absolute path", base)
 		}
-		// Who may write to the directory above could put another directory in the place of ours.
+		// A user who may write to the base could replace the directory of this user.
 		if err := check(base, 0o022); err != nil {
 			return "", fmt.Errorf("XDG_RUNTIME_DIR: %w", err)
 		}
@@ -45,8 +45,8 @@ func Private(path string) (string, error) {
 	return path, check(path, 0o077)
 }
 
-// check returns why a directory cannot be trusted: it is a link or no directory, belongs to another user, or gives
-// others rights that are forbidden.
+// check returns an error for a path that is a link or no directory, belongs to a different user, or gives other users
+// one of the forbidden rights.
 func check(path string, forbidden fs.FileMode) error {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 	"time"
 )
 
-// A process is a process of this machine. Its number alone could be that of a later process.
+// A process is a process of this machine. The number alone is not unique: the system reuses numbers.
 type process struct {
 	PID  int    `json:"pid"`
 	Born string `json:"born"` // see bornOf
@@ -35,7 +36,7 @@ func (p process) lives() bool {
 	return err == nil && now == p
 }
 
-// A state is what the next keeper has to know.
+// A state is the knowledge that a keeper leaves to its successor.
 type state struct {
 	Address string    `json:"address"`
 	Members []process `json:"members"`
@@ -88,26 +89,36 @@ func (k *keeper) open(again bool) (err error) {
 		return err
 	}
 
-	was := k.read()
+	var listener net.Listener
 	if again {
-		k.listener, err = inherited(listenerFile)
-		k.address = was.Address
-		return err
-	}
-
-	// After a keeper and a worker that were killed together members may still call the old address.
-	listener, err := net.Listen("tcp4", was.Address)
-	if was.Address == "" || err != nil {
-		listener, err = net.Listen("tcp4", "127.0.0.1:0")
+		if k.listener, err = inherited(listenerFile); err != nil {
+			return err
+		}
+		listener, err = net.FileListener(k.listener)
+	} else {
+		listener, err = listenAgain(k.read().Address)
 	}
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
+	defer listener.Close() // the file is a second handle of the socket
 
 	k.address = listener.Addr().String()
-	k.listener, err = listener.(*net.TCPListener).File()
+	if !again {
+		k.listener, err = listener.(*net.TCPListener).File()
+	}
 	return err
+}
+
+// listenAgain listens at the address of an earlier keeper, which members may still call if keeper and worker were killed
+// together. If there is none, or the port is taken, it listens at a free port of the loopback.
+func listenAgain(address string) (net.Listener, error) {
+	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().IsLoopback() {
+		if listener, err := net.Listen("tcp4", address); err == nil {
+			return listener, nil
+		}
+	}
+	return net.Listen("tcp4", "127.0.0.1:0")
 }
 
 // errNoMember ends a keeper before it serves.
@@ -239,7 +250,7 @@ func (k *keeper) meet(conn net.Conn) {
 	_ = json.NewEncoder(conn).Encode(a)
 }
 
-// Pauses before a worker that has ended is started again: the first is for one that was killed.
+// Pauses before a worker that has ended is started again. The short pause comes first: most workers that end were killed.
 const (
 	shortPause = 10 * time.Millisecond
 	longPause  = time.Second

@@ -41,7 +41,7 @@ func (p process) awaitEnd() {
 	}
 	defer unix.Close(fd)
 
-	// The number may be that of a later process by now.
+	// A later process may have the number by now.
 	for p.lives() {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
 		if err != unix.EINTR {

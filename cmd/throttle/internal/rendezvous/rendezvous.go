@@ -8,8 +8,8 @@
 //
 //   - the *keeper* holds the lock of the directory and the listening socket, watches the members, and starts the
 //     worker again whenever the worker ends;
-//   - the *worker* accepts connections. If the keeper ends, the worker starts another keeper, which starts another
-//     worker, and ends after its last request.
+//   - the *worker* accepts connections. If the keeper ends, the worker starts a second keeper, which starts a second
+//     worker. The first worker then ends after its last request.
 //
 // # Invariants
 //
@@ -58,12 +58,12 @@ const joinTime = 15 * time.Second
 // again is the pause before a member looks once more.
 const again = 20 * time.Millisecond
 
-// A request is what a member sends to the keeper.
+// A request is the message of a member to the keeper.
 type request struct {
 	Process process `json:"process"`
 }
 
-// An answer is what the keeper says. Without an address the keeper ends.
+// An answer is the message of the keeper to a member. Address is "" if the keeper ends.
 type answer struct {
 	Address string `json:"address"`
 }
@@ -129,7 +129,7 @@ func ask(dir string, self process) (address string, err error) {
 	return a.Address, nil
 }
 
-// tryLock returns a locked file, or nil if another process has the lock. The lock lasts until all processes that have
+// tryLock returns a locked file, or nil if a different process has the lock. The lock lasts until all processes that have
 // got the file have closed it.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)

@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// farewell is what a keeper writes to a worker that is to end. A keeper that is killed writes nothing.
+// farewell is the message of a keeper to its worker at the end. A keeper that is killed sends nothing.
 const farewell = "end\n"
 
-// A Duty is what a worker has to do.
+// A Duty is the task of a worker.
 type Duty struct {
 	// Listener is the listening socket.
 	Listener net.Listener
 
-	// Ready is to be called when all that serving needs is there: from then on the worker is known, and the keeper is
-	// watched.
+	// Ready must be called once, when nothing can fail any more before connections are accepted. Until then an error
+	// reaches the member that started the keeper.
 	Ready func()
 
-	// End yields one value, when the worker is to end: true if no member is left, and false if another worker accepts
-	// connections, so that this one ends after its last request.
+	// End yields one value when the worker must end: true if no member is left, and false if a second worker accepts
+	// connections. Then the first worker ends after its last request.
 	End <-chan bool
 }
 
@@ -61,7 +61,7 @@ func Work(successor Command, serve func(Duty) error) error {
 	return nil
 }
 
-// outlive returns when the worker is to end. If the keeper is gone, outlive starts another one first.
+// outlive returns when the worker must end. If the keeper is gone, outlive first starts its successor.
 func outlive(successor Command, lock, listener *os.File) (soon bool) {
 	words, _ := io.ReadAll(os.Stdin)
 	if strings.HasPrefix(string(words), farewell) {
