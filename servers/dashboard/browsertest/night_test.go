@@ -167,6 +167,34 @@ func TestSilentProgram(t *testing.T) {
 	s.usable(p)
 }
 
+// TestOff: that throttle is off is the first thing that the page says, with who turned it off and why, until it is on again.
+func TestOff(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Single(t).Addr})
+	t.Cleanup(func() { client.Close() })
+	s := &stage{t: t, fleet: made(fleet.New(client, fleet.Options{}))}
+	r := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "importer", Interval: time.Second}))
+	t.Cleanup(r.Close)
+	s.limiters = limiters(t, throttle.Config{MaxWait: throttle.Forever, Store: r})
+	s.run(s.limiters)
+	s.serve(dashboard.Config{Source: dashboard.Fleet(s.fleet), Token: token, Title: "Shop"})
+	p := s.open("", View{})
+	s.awaitText(p, "#nodes", "importer")
+	s.await(p, `document.querySelector("#off").hidden`)
+
+	_, _, err := s.fleet.TurnOff(t.Context(), time.Hour, "anna", "the limits are wrong")
+	must(t, err)
+	s.awaitText(p, "#verdict", "Throttle is off")
+	s.awaitText(p, "#off", "Off in 1 × program: importer/")
+	s.awaitText(p, "#off", "off by anna: \"the limits are wrong\"")
+	s.await(p, `document.querySelector("#glance").dataset.state === "closed"`)
+	s.awaitText(p, "#acts", "off, 1 h")
+	s.usable(p)
+
+	_, _, err = s.fleet.TurnOn(t.Context(), "anna", "")
+	must(t, err)
+	s.await(p, `document.querySelector("#off").hidden`)
+}
+
 // TestSlotsHold: requests that wait for a slot wait, though nobody knows when a slot is free.
 func TestSlotsHold(t *testing.T) {
 	watched := dashboard.NewProcess(memstore.New())

@@ -1,0 +1,120 @@
+package throttletest
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A counter counts the requests of one budget as an upstream does. It shares no code with the
+// stores, so that a mistake of theirs is seen.
+type counter struct {
+	limit       store.Limit
+	bannedUntil time.Time
+
+	counted  []spent   // of windows: the requests that may still count, the oldest first
+	level    float64   // of a TokenBucket: the tokens at filledAt
+	filledAt time.Time // of a TokenBucket
+	freeAt   time.Time // of a LeakyBucket: when the next request may come
+	inFlight int       // of Concurrency
+}
+
+// spent is what a request has cost.
+type spent struct {
+	at   time.Time
+	cost int
+}
+
+// newCounter returns the counter of a budget of which nothing is used.
+func newCounter(l store.Limit, at time.Time) *counter {
+	return &counter{limit: l, level: float64(l.Capacity()), filledAt: at}
+}
+
+// rounding is by how much tokens may be missing, because a float64 has not all digits.
+const rounding = 1e-6
+
+// room reports whether a request of a cost has room at a time. If it has not, wait is the time
+// until it has, or 0 if nobody knows. count is what the limit counts, this request included.
+func (c *counter) room(at time.Time, cost int) (wait time.Duration, count int, ok bool) {
+	switch c.limit.Kind() {
+	case store.KindSlidingWindow:
+		c.forget(func(s spent) bool { return at.Sub(s.at) >= c.limit.Per() })
+		count = c.sum() + cost
+		return c.untilFreed(at, count-c.limit.N()), count, count <= c.limit.N()
+
+	case store.KindFixedWindow:
+		start, end := c.limit.Window(at)
+		c.forget(func(s spent) bool { return s.at.Before(start) })
+		count = c.sum() + cost
+		return end.Sub(at), count, count <= c.limit.N()
+
+	case store.KindLeakyBucket:
+		return c.freeAt.Sub(at), 0, !at.Before(c.freeAt)
+
+	case store.KindTokenBucket:
+		missing := float64(cost) - c.tokens(at)
+		return time.Duration(missing * float64(c.limit.Per()) / float64(c.limit.N())), 0, missing <= rounding
+
+	case store.KindConcurrency:
+		count = c.inFlight + cost
+		return 0, count, count <= c.limit.N()
+	}
+
+	return 0, 0, true
+}
+
+// add counts a request.
+func (c *counter) add(at time.Time, cost int) {
+	switch c.limit.Kind() {
+	case store.KindSlidingWindow, store.KindFixedWindow:
+		c.counted = append(c.counted, spent{at, cost})
+	case store.KindLeakyBucket:
+		c.freeAt = at.Add(time.Duration(float64(c.limit.Per()) * float64(cost) / float64(c.limit.N())))
+	case store.KindTokenBucket:
+		c.level, c.filledAt = c.tokens(at)-float64(cost), at
+	case store.KindConcurrency:
+		c.inFlight += cost
+	}
+}
+
+// end notes that the answer to a request is written.
+func (c *counter) end(cost int) {
+	if c.limit.Kind() == store.KindConcurrency {
+		c.inFlight -= cost
+	}
+}
+
+// tokens returns the tokens of a TokenBucket.
+func (c *counter) tokens(at time.Time) float64 {
+	flow := float64(c.limit.N()) * float64(at.Sub(c.filledAt)) / float64(c.limit.Per())
+	return min(float64(c.limit.Capacity()), c.level+flow)
+}
+
+// forget drops the oldest requests, as long as they do not count any more.
+func (c *counter) forget(isOver func(spent) bool) {
+	n := 0
+	for n < len(c.counted) && isOver(c.counted[n]) {
+		n++
+	}
+	c.counted = c.counted[n:]
+}
+
+// sum returns the cost of the requests that count.
+func (c *counter) sum() (n int) {
+	for _, s := range c.counted {
+		n += s.cost
+	}
+	return n
+}
+
+// untilFreed returns how long it takes until requests of a cost count no more, or 0 if no wait
+// frees that much.
+func (c *counter) untilFreed(at time.Time, cost int) time.Duration {
+	for _, s := range c.counted {
+		cost -= s.cost
+		if cost <= 0 {
+			return s.at.Add(c.limit.Per()).Sub(at)
+		}
+	}
+	return 0
+}
