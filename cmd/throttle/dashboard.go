@@ -23,8 +23,8 @@ import (
 	"github.com/fleetthrottle/throttle/servers/dashboard"
 )
 
-// mostPageConns bounds the connections to the page: 1,000 viewers, and
-// newcomers.
+// mostPageConns bounds the connections to the page: 1,000 viewers, which stay,
+// and newcomers, which make room for later ones.
 const mostPageConns = 2048
 
 // tokenVariable is the environment variable with the page's token, used without
@@ -119,7 +119,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 
 	page, err := dashboard.New(dashboard.Config{
 		Source: dashboard.Fleet(all), Token: token, Local: s.local, TrustProxy: s.trustProxy, Budgets: s.budgets,
-		Title: cmp.Or(s.title, fleet.Clean(s.at.namespace, 99)), Label: s.names.of,
+		Title: cmp.Or(s.title, fleet.Clean(s.at.namespace, 99)), Label: s.names.of, LetIn: letIn,
 		WrongToken: func(client string, attempts int) {
 			fmt.Fprintf(c.ErrOrStderr(), "throttle: somebody tried a wrong token, from %s: attempt %d\n", client, attempts)
 		},
@@ -174,6 +174,7 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 	server := &http.Server{
 		Handler: page, Protocols: &protocols, MaxHeaderBytes: 64 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends streams
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		// Discard errors of clients that break HTTP.
 		ErrorLog: log.New(io.Discard, "", 0),

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -78,6 +79,35 @@ func TestDashboard(t *testing.T) {
 	status, text = ask(t, http.MethodPost, url+"pause", order, pageToken)
 	require.Equal(t, http.StatusNotFound, status)
 	require.Contains(t, text, "no node has reported")
+	require.NoError(t, end())
+}
+
+// TestDashboardKeepsItsViewers: connections without the token, as many as like to, do not cut off who looks.
+func TestDashboardKeepsItsViewers(t *testing.T) {
+	t.Setenv(addressVariable, redistest.Single(t).URL())
+	t.Setenv(tokenVariable, pageToken)
+	url, end := startDashboard(t)
+	r, err := http.NewRequest(http.MethodGet, url+"events", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+pageToken)
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+
+	for range mostPageConns + 10 {
+		conn, err := net.Dial("tcp", r.URL.Host)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+	}
+	events := bufio.NewScanner(resp.Body)
+	events.Buffer(nil, 1<<20)
+	changes := 0
+	for changes < 3 && events.Scan() {
+		if events.Text() == "event: change" {
+			changes++
+		}
+	}
+	require.Equal(t, 3, changes, "the stream goes on: %v", events.Err())
 	require.NoError(t, end())
 }
 

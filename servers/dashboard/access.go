@@ -39,6 +39,7 @@ type guard struct {
 	local      bool                                       // loopback viewers need no token
 	trustProxy bool
 	wrong      wrongTokens
+	letIn      func(*http.Request) // nil without a callback
 
 	mu      sync.Mutex
 	revoked map[string]time.Time // expiry of each revoked proof
@@ -392,6 +393,9 @@ func (g *guard) reader(serve http.HandlerFunc) http.Handler {
 			w.Header().Set("Connection", "close")
 			answerError(w, a.refusal(), languageOf(r).word(a.why))
 			return
+		}
+		if g.letIn != nil {
+			g.letIn(r)
 		}
 		serve(w, r)
 	})

@@ -359,6 +359,23 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) Close() error   { close(l.end); return nil }
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
+// TestLetIn: a server learns which connections are those of viewers.
+func TestLetIn(t *testing.T) {
+	var let []string
+	h := newHandler(t, Config{Token: secret, LetIn: func(r *http.Request) { let = append(let, r.URL.Path) }})
+	for _, token := range []string{"", secret} {
+		for _, path := range []string{"/", "/access", "/history", "/why"} {
+			r := cameIn("192.0.2.1:7072")
+			r.URL.Path = path
+			if token != "" {
+				r.Header.Set("Authorization", "Bearer "+token)
+			}
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+	}
+	require.Equal(t, []string{"/history", "/why"}, let)
+}
+
 // TestFind: a key that a viewer types finds its budgets by the hash, and is in no answer.
 func TestFind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -85,6 +85,11 @@ type Config struct {
 	// page shows the same. It needs a Token. Defaults to nil: no callback.
 	WrongToken func(client string, attempts int)
 
+	// LetIn is called for each request of a viewer that may look, by many
+	// goroutines. A server that bounds its connections can keep these. Defaults
+	// to nil: no callback.
+	LetIn func(r *http.Request)
+
 	// Budgets limits how many budgets the page shows, at most 1,000: closed
 	// budgets first, then the busiest. Each costs one store call per second
 	// while the page is open. Defaults to [DefaultBudgets].
@@ -119,7 +124,7 @@ func New(c Config) (*Handler, error) {
 
 	g := &guard{
 		token: token(c.Token), login: c.Login, local: c.Local, trustProxy: c.TrustProxy,
-		wrong: wrongTokens{tell: c.WrongToken}, revoked: make(map[string]time.Time),
+		wrong: wrongTokens{tell: c.WrongToken}, letIn: c.LetIn, revoked: make(map[string]time.Time),
 	}
 
 	from := c.Source.reader(cmp.Or(c.Budgets, DefaultBudgets))
