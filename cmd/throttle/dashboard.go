@@ -86,6 +86,10 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 		return errors.New("--listen: other machines would reach this address: pass --token-file, or set " + tokenVariable)
 	}
 
+	if isLoose(s.tokenFile) {
+		fmt.Fprintln(c.ErrOrStderr(), "throttle: "+clean(looseWarning(s.tokenFile)))
+	}
+
 	if err := s.names.read(); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -135,6 +136,20 @@ func TestDashboardWithoutRedis(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text, `"failed":"`)
 	require.NoError(t, end())
+}
+
+// TestDashboardWarnsOfALooseToken: who can read the token can act, so a file that others may read is told of.
+func TestDashboardWarnsOfALooseToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(pageToken+"\n"), 0o600))
+	for mode, told := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true, 0o620: true} {
+		require.NoError(t, os.Chmod(file, mode))
+		var out, talk strings.Builder
+		// A budget too many ends the command before it serves.
+		require.Equal(t, exitUsage, run(t.Context(), []string{"dashboard", "--redis", "redis://127.0.0.1:1", "--token-file", file, "--budgets", "1001"}, &out, &talk))
+		told = told && runtime.GOOS != "windows" // whose files have no rights of others
+		require.Equal(t, told, strings.Contains(talk.String(), "WARNING: other users of this machine may read or write "+file), "%o", mode)
+	}
 }
 
 // TestDashboardIsRefused: what would let others in, or nobody, is refused with what would help.

@@ -331,7 +331,7 @@ func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport,
 		registry.MustRegister(promthrottle.Budgets(transport))
 	}
 	if isLoose(s.tokenFile) {
-		s.say("WARNING: other users of this machine may read or write " + s.tokenFile + ": chmod 600 keeps the token from them")
+		s.say(looseWarning(s.tokenFile))
 	}
 	if at := s.exposed(); len(at) > 0 && s.token == "" {
 		s.say("WARNING: there is no token, and each machine that reaches " + strings.Join(at, ", ") + " can send requests")

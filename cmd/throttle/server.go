@@ -255,6 +255,11 @@ func readToken(file, variable string) (string, error) {
 	return token, nil
 }
 
+// looseWarning is the warning of a token file that isLoose.
+func looseWarning(file string) string {
+	return "WARNING: other users of this machine may read or write " + file + ": chmod 600 keeps the token from them"
+}
+
 // isLoose reports whether others than owner and group may read a token file, or others than the owner may
 // write it.
 func isLoose(file string) bool {
