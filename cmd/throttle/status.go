@@ -77,8 +77,15 @@ func pick(s *fleet.Snapshot, name string, closed bool) error {
 		return name != "" && b.Policy != name && !(strings.HasPrefix(b.Name, name) && len(name) > len(b.Policy)+1)
 	})
 	// In a fleet without budgets no name can be wrong.
+	if name != "" && known > 0 && len(s.Budgets) == 0 && s.LeftOut > 0 {
+		return &exit{exitUsage, fmt.Errorf("%q is not among the %s read, and %d more are left out: pass a larger --budgets", name, stat.Count(known, "budget", "budgets"), s.LeftOut)}
+	}
 	if name != "" && known > 0 && len(s.Budgets) == 0 {
 		return &exit{exitUsage, fmt.Errorf("%q is no policy or budget that was used lately, or is closed", name)}
+	}
+	// Whether the name is theirs is not known.
+	if name != "" {
+		s.ClosedLeftOut = 0
 	}
 	if closed {
 		s.Budgets = slices.DeleteFunc(s.Budgets, func(b fleet.Budget) bool { return b.State.Paused.Duration == 0 })

@@ -96,6 +96,10 @@ tenant: 295 others                         open                  10/s          5
 	require.NoError(t, pick(s, "tenant", false))
 	require.Len(t, newView(s, "tenant", nil).budgets.rows, 300)
 	require.EqualError(t, pick(s, "nope", false), `"nope" is no policy or budget that was used lately, or is closed`)
+	s.Budgets, s.LeftOut, s.ClosedLeftOut = append(s.Budgets[:0:0], closed), 3, 3
+	require.Equal(t, "4 closed, 3 wait, 1 program silent", newView(s, "", nil).head[0])
+	require.EqualError(t, pick(s, "nope", false), `"nope" is not among the 1 budget read, and 3 more are left out: pass a larger --budgets`)
+	s.LeftOut, s.ClosedLeftOut = 0, 0
 	s.Budgets = append(s.Budgets[:0:0], closed, fleet.Budget{Name: "open", Policy: "open"})
 	require.NoError(t, pick(s, "", true))
 	require.Len(t, s.Budgets, 1)

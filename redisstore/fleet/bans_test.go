@@ -254,6 +254,25 @@ func (s *duringStatus) Status(ctx context.Context, c store.Charge) (store.Status
 	return s.Store.Status(ctx, c)
 }
 
+// TestP16_MoreClosedThanShown: closed budgets beyond those that a snapshot asks about, or that a report has room for, count as closed, and
+// as left out once.
+func TestP16_MoreClosedThanShown(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	keyed := banned
+	keyed.Keyed = true
+	a, l, all := used(t, client, keyed)
+	for i := range 300 {
+		require.NoError(t, l.Pause(t.Context(), fmt.Sprint(i), time.Hour))
+	}
+	for range 3 { // each asks for the ends of 128, and stores as many
+		a.Report()
+	}
+	s := must(all.Snapshot(t.Context(), 200))
+	require.Equal(t, []int{200, 100, 100}, []int{s.Closed, s.ClosedLeftOut, s.LeftOut})
+	require.Equal(t, "300 closed", s.Verdict())
+	require.Equal(t, "300 closed", must(all.Refresh(t.Context(), s)).Verdict())
+}
+
 // TestNodesOwnBan: a ban of a budget that each program has for itself has a beginning and a cause, too, and runs out between two reports.
 func TestNodesOwnBan(t *testing.T) {
 	client := redistest.Shared(t).Client(t)

@@ -30,6 +30,8 @@ type Snapshot struct {
 	Callers int `json:"callers"` // callers that wait for Budgets
 	Silent  int `json:"silent"`  // silent nodes in Nodes
 	Off     int `json:"off"`     // nodes in Nodes that are off and not silent: they hold no limit
+
+	ClosedLeftOut int `json:"closed_left_out,omitempty"` // closed budgets among those left out, as programs reported
 }
 
 // Budget is a budget that the fleet used lately, or that is closed. A closed
@@ -144,8 +146,15 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 
 	// Cut before the states are read: each state is a call of the store.
 	most := cmp.Or(max(0, budgets), DefaultBudgets)
-	s.LeftOut += max(0, len(s.Budgets)-most)
-	s.Budgets = s.Budgets[:min(len(s.Budgets), most)]
+	kept := min(len(s.Budgets), most)
+	s.LeftOut += len(s.Budgets) - kept
+	for _, b := range s.Budgets[kept:] {
+		if b.urgency(known) == urgencyClosed && !b.Shadow {
+			s.ClosedLeftOut++
+		}
+	}
+
+	s.Budgets = s.Budgets[:kept]
 	if err := f.describe(ctx, s.Budgets); err != nil {
 		return nil, err
 	}
@@ -253,8 +262,8 @@ func (s *Snapshot) Verdict() string {
 		parts = append(parts, fmt.Sprintf("%d programs off", s.Off))
 	}
 
-	if s.Closed > 0 {
-		parts = append(parts, fmt.Sprintf("%d closed", s.Closed))
+	if closed := s.Closed + s.ClosedLeftOut; closed > 0 {
+		parts = append(parts, fmt.Sprintf("%d closed", closed))
 	}
 	if s.Callers > 0 {
 		parts = append(parts, fmt.Sprintf("%d wait", s.Callers))
@@ -367,6 +376,8 @@ func (s *Snapshot) gather(known closings) {
 	for key, ban := range known.bans {
 		if _, noted := known.notes[key]; !named[key] && !noted {
 			s.Budgets = append(s.Budgets, budgetOf(ban.charge))
+			// A report that is full has left it out. The index has it.
+			s.LeftOut = max(0, s.LeftOut-1)
 		}
 	}
 
@@ -394,13 +405,16 @@ func (s *Snapshot) addRunbooks() {
 	}
 }
 
+// urgencyClosed is the urgency of a closed budget.
+const urgencyClosed = 0
+
 // urgency returns the sort key of a budget without a known state: first closed budgets, then those with
 // waiting callers.
 func (b *Budget) urgency(known closings) int {
 	_, closed := known.bans[b.charge.Budget.Key]
 	switch {
 	case b.Note != nil || closed && b.Node == "" || b.State.Paused.Duration > 0:
-		return 0
+		return urgencyClosed
 	case b.waiting > 0:
 		return 1
 	}

@@ -80,7 +80,7 @@ func (s *fleetReader) read(ctx context.Context, fresh bool) (*reading, error) {
 
 // readingOf converts a snapshot and the latest acts. reported is when the reports of programs were read.
 func readingOf(s *fleet.Snapshot, acts []fleet.Act, reported time.Time) *reading {
-	r := &reading{At: s.At, Kind: kindFleet, BudgetsLeftOut: s.LeftOut, Illegible: s.Illegible}
+	r := &reading{At: s.At, Kind: kindFleet, BudgetsLeftOut: s.LeftOut, ClosedLeftOut: s.ClosedLeftOut, Illegible: s.Illegible}
 	if p := s.File; p != nil {
 		r.File = &file{p.Number, p.Generation, p.By, p.Reason, p.At.UnixMilli()}
 	}

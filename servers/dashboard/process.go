@@ -278,7 +278,13 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	r.BudgetsLeftOut += max(0, len(r.Budgets)-s.budgets)
 	// Count the budgets of the node before the list is cut.
 	r.Nodes = []node{p.node(len(r.Budgets), rate.of(rate.requests))}
-	r.Budgets = r.Budgets[:min(len(r.Budgets), s.budgets)]
+	shownBudgets := min(len(r.Budgets), s.budgets)
+	for _, b := range r.Budgets[shownBudgets:] {
+		if b.Until > 0 && !b.Shadow {
+			r.ClosedLeftOut++
+		}
+	}
+	r.Budgets = r.Budgets[:shownBudgets]
 	r.Acts = slices.Clone(p.acts)
 
 	return r, nil

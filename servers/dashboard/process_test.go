@@ -287,6 +287,20 @@ func TestP16_ProcessShowsWhatIsClosed(t *testing.T) {
 	})
 }
 
+// TestMoreClosedThanShown: closed budgets beyond those that a page shows count as closed.
+func TestMoreClosedThanShown(t *testing.T) {
+	p := NewProcess(memstore.New())
+	keyed := shop
+	keyed.Keyed = true
+	l, err := newLimiters(t, p, keyed).Limiter("shop")
+	require.NoError(t, err)
+	for _, key := range []string{"a", "b", "c", "d"} {
+		require.NoError(t, l.Pause(t.Context(), key, time.Hour))
+	}
+	r := readOnce(t, p.reader(1))
+	require.Equal(t, []int{1, 3, 3}, []int{len(r.Budgets), r.BudgetsLeftOut, r.ClosedLeftOut})
+}
+
 // TestProcessPassesOn: the errors of the store reach the program as they are.
 func TestProcessPassesOn(t *testing.T) {
 	broken := errors.New("broken")

@@ -255,6 +255,7 @@ type state struct {
 	Acts     []act             `json:"acts"`
 
 	BudgetsLeftOut int `json:"budgetsLeftOut,omitempty"`
+	ClosedLeftOut  int `json:"closedLeftOut,omitempty"`
 	NodesLeftOut   int `json:"nodesLeftOut,omitempty"`
 	Illegible      int `json:"illegible,omitempty"`
 }
@@ -272,7 +273,7 @@ func (s *sampler) state() state {
 	}
 
 	all.At, all.Kind, all.File, all.Acts = r.At.UnixMilli(), r.Kind, r.File, append(all.Acts, r.Acts...)
-	all.BudgetsLeftOut, all.NodesLeftOut, all.Illegible = r.BudgetsLeftOut, r.NodesLeftOut, r.Illegible
+	all.BudgetsLeftOut, all.ClosedLeftOut, all.NodesLeftOut, all.Illegible = r.BudgetsLeftOut, r.ClosedLeftOut, r.NodesLeftOut, r.Illegible
 
 	for _, n := range r.Nodes {
 		all.Nodes[n.ID] = n

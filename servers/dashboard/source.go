@@ -67,6 +67,7 @@ type reading struct {
 	Closed map[string][]band
 
 	BudgetsLeftOut int // at least
+	ClosedLeftOut  int // closed ones among them
 	NodesLeftOut   int
 	Illegible      int // records that could not be parsed
 }

@@ -221,6 +221,21 @@ func TestSlotsHold(t *testing.T) {
 	s.awaitText(p, "#f-waiting", "1")
 }
 
+// TestMoreClosedThanShown: the headline counts the closed budgets that have no row, too.
+func TestMoreClosedThanShown(t *testing.T) {
+	watched := dashboard.NewProcess(memstore.New())
+	tenants, err := throttle.NewLimiter(watched, throttle.Policy{Name: "tenants", Keyed: true, Limit: throttle.PerSecond(1)})
+	must(t, err)
+	for _, key := range []string{"a", "b", "c"} {
+		must(t, tenants.Pause(t.Context(), key, time.Hour))
+	}
+	s := &stage{t: t}
+	s.serve(dashboard.Config{Source: watched, Token: token, Title: "Shop", Budgets: 1})
+	p := s.open("", View{})
+	s.awaitText(p, "#verdict", "3 budgets are closed")
+	s.awaitText(p, "#f-closed", "3")
+}
+
 // TestLinkWithToken: a link with the token unlocks the page and leaves the address; locking takes the proof back, in other tabs too.
 func TestLinkWithToken(t *testing.T) {
 	s := onProcess(t)

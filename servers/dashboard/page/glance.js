@@ -17,18 +17,19 @@ export function showGlance() {
   const all = Object.entries(s.budgets).filter(([, b]) => !b.shadow);
   const closed = all.filter(([, b]) => isClosed(b)).map(([, b]) => b);
   const waiting = all.filter(([, b]) => !isClosed(b) && holds(b));
+  const closedInAll = closed.length + (s.closedLeftOut ?? 0);
   const programs = Object.values(s.nodes);
   const silent = programs.filter((n) => n.silent), refusing = programs.filter((n) => n.refused), off = programs.filter((n) => n.off);
 
-  const worst = !isFresh() && standing() !== "hidden" ? "away" : closed.length || off.length ? "closed" : waiting.length ? "waits" : silent.length || refusing.length ? "silent" : "calm";
+  const worst = !isFresh() && standing() !== "hidden" ? "away" : closedInAll || off.length ? "closed" : waiting.length ? "waits" : silent.length || refusing.length ? "silent" : "calm";
   put(byId("glance"), "data-state", worst);
-  say(byId("verdict"), verdict(closed, waiting.length, Object.keys(s.budgets).length, silent.length, off.length));
+  say(byId("verdict"), verdict(closed, closedInAll, waiting.length, Object.keys(s.budgets).length, silent.length, off.length));
   say(byId("subline"), subline(closed, waiting.map(([, b]) => b), Object.keys(s.budgets).length));
   note("off", off.length ? word("off programs", {n: off.length, names: names(off), why: off[0].off ?? ""}) : "");
   note("silent", silent.length ? word(silent.length === 1 ? "silent one" : "silent many", {n: silent.length, names: names(silent), time: longest(silent)}) : "");
   note("refusing", refusing.length ? word("refusing", {n: refusing.length, names: names(refusing)}) : "");
   note("wrong-tokens", s.wrongTokens && word("wrong tokens", {n: count(s.wrongTokens.count), time: clock(s.wrongTokens.at), client: s.wrongTokens.client}));
-  showFigures(all, closed);
+  showFigures(all, closedInAll);
   return worst;
 }
 
@@ -41,18 +42,19 @@ const longest = (all) => seconds(now() - Math.max(...all.map((n) => n.heard)));
 /**
  * The summary in one sentence. It has no number that changes each second, because screen readers say it aloud.
  * @param {Budget[]} closed
+ * @param {number} closedInAll with those that are not shown
  * @param {number} waiting
  * @param {number} all
  * @param {number} silent
  * @param {number} off
  */
-function verdict(closed, waiting, all, silent, off) {
+function verdict(closed, closedInAll, waiting, all, silent, off) {
   if (known.live === "lost") return word("page lost");
   if (known.state?.failed) return word("unreadable");
   if (off > 0) return word("is off");
   if (all === 0) return word("nobody");
-  if (closed.length > 1) return word("closed many", {n: closed.length});
-  if (closed.length === 1) return word("closed one", {name: nameOf(closed[0])});
+  if (closedInAll === 1 && closed.length === 1) return word("closed one", {name: nameOf(closed[0])});
+  if (closedInAll) return word("closed many", {n: closedInAll});
   return word(waiting > 0 ? "calm waits" : silent > 0 ? "calm silent" : "calm");
 }
 
@@ -84,7 +86,7 @@ function firstOf(budgets, name) {
 
 /**
  * @param {[string, Budget][]} all the budgets without shadow budgets
- * @param {Budget[]} closed
+ * @param {number} closed
  */
 function showFigures(all, closed) {
   const s = known.state;
@@ -109,8 +111,8 @@ function showFigures(all, closed) {
 
   const left = s?.nodesLeftOut ?? 0, silent = programs.length - heard.length;
   figure("programs", count(heard.length + left), silent ? word("are silent", {n: silent}) : "", silent ? "alarm" : "");
-  put(byId("f-closed-box"), "hidden", closed.length ? null : "");
-  figure("closed", count(closed.length), "", "alarm");
+  put(byId("f-closed-box"), "hidden", closed ? null : "");
+  figure("closed", count(closed), "", "alarm");
 }
 
 /**

@@ -15,7 +15,7 @@
  *   waits?: number, refused?: string}} Program
  * @typedef {{at: number, act: string, what: string, by: string, reason?: string, for?: number, failed?: boolean}} Act
  * @typedef {{at: number, kind?: string, failed?: string, failedAt?: number, nodes: Record<string, Program>,
- *   budgets: Record<string, Budget>, acts: Act[], budgetsLeftOut?: number, nodesLeftOut?: number, illegible?: number,
+ *   budgets: Record<string, Budget>, acts: Act[], budgetsLeftOut?: number, closedLeftOut?: number, nodesLeftOut?: number, illegible?: number,
  *   watched?: boolean, wrongTokens?: {count: number, at: number, client: string},
  *   file?: {number: number, generation: string, by: string, reason?: string, at: number}}} State
  * @typedef {{at: number[], used: number[], capacity: number[], waiting: number[], wait: number[], starts: number[]}} Points
