@@ -112,7 +112,7 @@ func (a Answer) String() string {
 		parts = append(parts, fmt.Sprintf("closes for %v", a.Close))
 	}
 	if a.hasLeft {
-		parts = append(parts, fmt.Sprintf("%d left for %v", a.left.Left, a.left.Reset))
+		parts = append(parts, textOf(a.left)...)
 	}
 	if a.hasCost {
 		parts = append(parts, fmt.Sprintf("cost %d", a.cost))
@@ -122,6 +122,17 @@ func (a Answer) String() string {
 	}
 
 	return strings.Join(parts, ", ")
+}
+
+// textOf returns what a quota states, in words.
+func textOf(q Quota) (parts []string) {
+	if q.Reset > 0 || q.Told == (Limit{}) {
+		parts = append(parts, fmt.Sprintf("%d left for %v", q.Left, q.Reset))
+	}
+	if q.Told != (Limit{}) {
+		parts = append(parts, fmt.Sprintf("the limit is %v", q.Told))
+	}
+	return parts
 }
 
 // rules reports whether the Answer decides about the request or the budget: then the

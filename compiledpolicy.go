@@ -454,18 +454,21 @@ func (o observer) call(ctx context.Context, e Event) (err error) {
 const maxWeight = 1000
 
 // errNoTurns is the error of a share under a limit that has no line for starts.
-var errNoTurns = errors.New("only a limit that counts starts has a line in which shares take turns: leave the share out with Concurrency and Unlimited")
+var errNoTurns = errors.New("only a limit that counts starts has a line in which shares take turns: leave the share out with Concurrency, Unlimited and Told")
 
 // checkShares checks the fields of a policy that are about shares.
 func (p *Policy) checkShares() error {
 	switch {
 	case p.Share == nil && p.Weight != nil:
 		return errors.New("a Weight has no effect without Share: set Share, or leave Weight out")
-	case p.Share != nil && !p.Limit.Counts():
+	case p.Share != nil && !takesTurns(p.Limit):
 		return errNoTurns
 	}
 	return nil
 }
+
+// takesTurns reports whether shares take turns under a limit.
+func takesTurns(l Limit) bool { return l.Counts() && l.Kind() != store.KindTold }
 
 // checkWeight returns the error of a weight that is out of range. 0 means 1.
 func checkWeight(policy, field string, weight int) error {

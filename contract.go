@@ -124,6 +124,16 @@ func Concurrency(n int) Limit { return store.Concurrency(n) }
 // [unlimited budgets]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/unlimited.md
 func Unlimited() Limit { return store.Unlimited() }
 
+// Told is for an API whose answers tell its limit. The budget is as under Unlimited until
+// an answer tells a limit, by [Quota].Told: see the readers of package feedback. From then
+// on the whole fleet keeps the told limit as a SlidingWindow, until a window and ten
+// minutes after an answer told it last. Where answers disagree the tightest limit counts:
+// see the page on [told limits]. For a ceiling of your own, set a second policy with a
+// number.
+//
+// [told limits]: https://github.com/fleetthrottle/throttle/blob/main/docs/told.md
+func Told() Limit { return store.Told() }
+
 // ParseLimit reads a limit the way people write it and [Limit.String] prints
 // it:
 //
@@ -138,6 +148,7 @@ func Unlimited() Limit { return store.Unlimited() }
 //	2/s burst 40              TokenBucket
 //	20 in flight              Concurrency
 //	unlimited                 Unlimited
+//	told                      Told
 //
 // Spaces around the slash, "per" instead of it, and longer names of units
 // ("10000 per 20 seconds") are understood too. Words are in lower case; days of the

@@ -36,7 +36,7 @@ func ExampleParseLimit() {
 	// 40/s paced
 	// 100/m fixed
 	// 5000/month Asia/Shanghai
-	// throttle: limit "40/d": "d" at offset 3 is not clear (is it "day", by the calendar, or any "24h"?); understood are "40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight" and "unlimited"
+	// throttle: limit "40/d": "d" at offset 3 is not clear (is it "day", by the calendar, or any "24h"?); understood are "40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight", "unlimited" and "told"
 }
 
 // A limit stands in a configuration as its text.

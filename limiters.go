@@ -348,7 +348,7 @@ func (p *compiledPolicy) checkDemandedShare(d *Demand) error {
 	switch {
 	case d.Share == "" && d.Weight != 0:
 		return &ConfigError{p.Name, "weight", errors.New("is set without a share: name the share, or leave the weight out")}
-	case d.Share != "" && !p.Limit.Counts():
+	case d.Share != "" && !takesTurns(p.Limit):
 		return &ConfigError{p.Name, "share", errNoTurns}
 	}
 	return checkWeight(p.Name, "weight", d.Weight)

@@ -491,7 +491,9 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 		penalties = append(penalties, penalty{charge: c, length: min(said.Close, MaxPenalty), verdict: said.Verdict})
 	}
 
-	learning := a.learningPenalty(ctx, penalties, func(c *store.Charge) bool { return said.hasLeft && c == counted })
+	learning := a.learningPenalty(ctx, penalties, func(c *store.Charge) bool {
+		return said.hasLeft && c == counted && explains(c, said.left)
+	})
 
 	var errs []error
 	for i := range penalties {

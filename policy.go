@@ -79,7 +79,7 @@ type Policy struct {
 	// see the page on shares. All of the limit is used: a share that asks for less leaves
 	// the rest to the shares that wait. Names are hashed before they leave the program. If
 	// Share panics the request is not sent and fails with a *[ConfigError], as with Key.
-	// Not for [Concurrency] and [Unlimited]. Defaults to nil: callers are served in the
+	// Not for [Concurrency], [Unlimited] and [Told]. Defaults to nil: callers are served in the
 	// order of their arrival.
 	Share func(*http.Request) string
 
@@ -123,7 +123,8 @@ type Policy struct {
 	// [Limiter.Pause] and opens it with [Limiter.Resume].
 	//
 	// A quota lowers the number of starts that the fleet believes to have left, and never
-	// raises it. [Unlimited] has no number to lower.
+	// raises it. [Unlimited] has no number to lower. Under [Told] an answer also tells the
+	// limit itself.
 	//
 	// A cost, such as tokens of a model or points of a query, replaces the booked Cost. If
 	// the cost is lower, the difference is given back. If it is higher, the difference is
@@ -168,7 +169,7 @@ type Policy struct {
 	// must leave free: see [WithPriority]. Map Low to 0.2, and low requests use at most
 	// four fifths of the limit, so that requests of higher priority find room at once, on
 	// the same budget. The last unit of an idle budget is for any request. Not for
-	// LeakyBucket and Unlimited, which have no share to leave free. Defaults to nil:
+	// LeakyBucket, Unlimited and Told, which have no share to leave free. Defaults to nil:
 	// nothing is left free.
 	Headroom map[Priority]float64
 
@@ -240,6 +241,8 @@ func newHeadrooms(headroom map[Priority]float64, l Limit) (r headrooms, err erro
 			errs = append(errs, fmt.Errorf("%v is no priority: use PriorityLow, PriorityNormal or PriorityHigh", p))
 		case math.IsNaN(share) || share < 0 || share >= 1:
 			errs = append(errs, fmt.Errorf("%v must leave %v free: use a share from 0 to below 1", p, share))
+		case share > 0 && l.Kind() == store.KindTold:
+			errs = append(errs, errors.New("a policy whose limit answers tell has no number to share out: leave Headroom out, or set a limit with a number"))
 		case share > 0 && l.Kind() == store.KindUnlimited:
 			errs = append(errs, errors.New("an unlimited policy has nothing to share out: leave Headroom out, or set a limit with a number"))
 		case share > 0 && l.Kind() == store.KindLeakyBucket:

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -255,7 +256,14 @@ func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q q
 	// later arrivals, too, but nobody can tell.
 	left.Left, left.Age = max(0, left.Left), max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
 	left.Reset = max(0, min(left.Reset, MaxPenalty)-delay)
-	return quota{c, left}, left.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket // a bucket needs no Reset: its flow is known
+
+	// A bucket needs no Reset: its flow is known.
+	return quota{c, left}, left.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket || tells(c, left)
+}
+
+// tells reports whether a quota tells the limit of a charge.
+func tells(c *store.Charge, q Quota) bool {
+	return c.Limit.Kind() == store.KindTold && q.Told != (Limit{})
 }
 
 // responseDelay returns how long ago a response was sent. If the response took longer than
@@ -320,7 +328,7 @@ func (r *roundTrip) reportPenalties(f feedback) {
 	arrived, took := now(), r.elapsed()
 	ctx, cancel := r.reportContext(acquire.ReportWait)
 	learning := r.learningPenalty(ctx, f.penalties, func(c *store.Charge) bool {
-		return slices.ContainsFunc(f.quotas, func(q quota) bool { return q.charge == c })
+		return slices.ContainsFunc(f.quotas, func(q quota) bool { return q.charge == c && explains(c, q.Quota) })
 	})
 	cancel()
 
@@ -336,6 +344,10 @@ func (r *roundTrip) reportPenalties(f feedback) {
 	}
 }
 
+// explains reports whether a quota says why a charge was refused. An answer that tells the limit
+// of a budget and leaves room in it does not.
+func explains(c *store.Charge, q Quota) bool { return !tells(c, q) || q.Left < c.Cost }
+
 // reportUse tells the store, and the observer, of the costs and the quotas that a response
 // states.
 func (r *roundTrip) reportUse(f feedback) {
@@ -346,7 +358,7 @@ func (r *roundTrip) reportUse(f feedback) {
 	// Quotas come after the costs, because the upstream's quota takes the true costs into account.
 	for _, q := range f.quotas {
 		late := now() - f.arrived
-		over := q.Reset <= late && q.charge.Limit.Kind() != store.KindTokenBucket
+		over := q.Reset <= late && q.charge.Limit.Kind() != store.KindTokenBucket && !tells(q.charge, q.Quota)
 		if over {
 			continue
 		}
@@ -655,6 +667,8 @@ func (a *acquisition) fullness(ctx context.Context, c *store.Charge) float64 {
 	switch {
 	case c.Limit.Kind() == store.KindLeakyBucket:
 		capacity = 1 // one start counts at a time
+	case st.Told.N() > 0:
+		capacity = cmp.Or(st.Ceiling, float64(st.Told.N()))
 	case st.Ceiling > 0:
 		capacity *= st.Ceiling / float64(c.Limit.N())
 	}

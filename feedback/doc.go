@@ -17,7 +17,7 @@
 //
 // All parts are of one type, [Reader]. [When] selects answers. [For], [RetryAfter], [Codes],
 // [Text], [Printed], [UntilMidnight] and [UntilFirst] say how long a refusal closes the budget.
-// [Headers] and [RateLimit] read the remaining quota, and close the budget if a 403, 429 or 503
+// [Told] reads the limit itself, [Headers] and [RateLimit] read the remaining quota, and close the budget if a 403, 429 or 503
 // says that nothing remains; [Amount.Left] reads the quota from the body. [Amount.Cost] reads the
 // cost of a request, [Events] reads it from a stream, and [Estimates] learn from it. [NotRefused]
 // marks answers that only look like refusals, and [Acted] marks refusals of requests that were

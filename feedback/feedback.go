@@ -32,7 +32,7 @@ func First(rs ...Reader) Reader {
 // All returns a reader that calls every reader and combines the results. The longest close counts,
 // with its verdict. Of verdicts that close nothing, VerdictNotRefused counts before VerdictRefused;
 // VerdictPartly counts before all. The smallest quota counts, and of equal quotas the longest. The
-// first cost counts.
+// first cost counts, and the told limit that allows less.
 func All(rs ...Reader) Reader {
 	return func(resp *http.Response) (a throttle.Answer) {
 		for _, read := range rs {
@@ -56,8 +56,13 @@ func both(a, b throttle.Answer) throttle.Answer {
 	}
 
 	left, said := a.Left()
-	if other, ok := b.Left(); ok && (!said || tighter(other, left)) {
-		a = a.WithLeft(other)
+	if other, ok := b.Left(); ok {
+		limit := tighterTold(left.Told, other.Told)
+		if !said || tighter(other, left) {
+			left = other
+		}
+		left.Told = limit
+		a = a.WithLeft(left)
 	}
 
 	if _, said := a.Cost(); !said {
@@ -82,6 +87,19 @@ func tighter(a, b throttle.Quota) bool {
 // a different budget: it closes nothing, and [First] stops.
 func For(d time.Duration) Reader {
 	return func(resp *http.Response) throttle.Answer { return throttle.Refused(orAsked(resp, d)) }
+}
+
+// tighterTold returns the told limit that allows less, or the only one.
+func tighterTold(a, b throttle.Limit) throttle.Limit {
+	switch {
+	case a == (throttle.Limit{}):
+		return b
+	case b == (throttle.Limit{}):
+		return a
+	case float64(b.N())*float64(a.Per()) < float64(a.N())*float64(b.Per()):
+		return b
+	}
+	return a
 }
 
 // NotRefused is a reader that takes every answer for certainly no refusal, however much the status

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A row is a policy and where it stands.
@@ -52,7 +53,7 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	member("keyed", "a policy without a match has one budget for each key that its callers name", yes, func(p *row, v bool) { p.Keyed = v }),
 	member("share", `callers that take turns while the budget is full: tenants, such as "{header.X-Tenant}", written as a key is`, key, func(p *row, v keyFunc) { p.Share = v }),
 	member("weight", `how much the share gets beside the others, from 1 to 1000: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, weight, func(p *row, v costFunc) { p.Weight = v }),
-	must(member("limit", `what each budget holds, such as "40/s", "10000/20s", "40/s paced", "5000/month Asia/Shanghai", "2/s burst 40" or "20 in flight"`, limit, func(p *row, v throttle.Limit) { p.Limit = v })),
+	must(member("limit", `what each budget holds, such as "40/s", "10000/20s", "40/s paced", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight", or told for what the answers say`, limit, func(p *row, v throttle.Limit) { p.Limit = v })),
 	member("cost", `what a request costs: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, cost, func(p *row, v costFunc) { p.Cost = v }),
 	member("penalty", "which answers close the budget, and for how long; retry-after if there is none", rowPenalty, func(p *row, v feedback.Reader) { p.penalty = v }),
 	member("acted", "how an answer says that a part was done all the same", acted, func(p *row, v func(*http.Response) bool) { p.acted = v }),
@@ -86,7 +87,7 @@ func (p *row) reader() feedback.Reader {
 	}
 
 	var parts []feedback.Reader
-	for _, part := range []feedback.Reader{refused, p.quota, p.settle} {
+	for _, part := range []feedback.Reader{refused, p.quota, p.settle, p.told(refused)} {
 		if part != nil {
 			parts = append(parts, part)
 		}
@@ -100,6 +101,18 @@ func (p *row) reader() feedback.Reader {
 	}
 
 	return feedback.All(parts...)
+}
+
+// told returns the reader of the limit that answers tell, for a row under the limit told, or nil. The row's own penalty
+// says which answers are refusals.
+func (p *row) told(refused feedback.Reader) feedback.Reader {
+	switch {
+	case p.Limit.Kind() != store.KindTold || p.named:
+		return nil
+	case refused != nil:
+		return feedback.Told{}.Left
+	}
+	return feedback.Told{}.Answer
 }
 
 // outageAnswers is how many answers in a row must be a 503 before the default of [throttle.Policy.Answer] takes the

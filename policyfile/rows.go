@@ -142,7 +142,7 @@ func (r *reader) checkUse(p *row) {
 	switch share, weight := p.fields["share"], p.fields["weight"]; {
 	case p.Share == nil && p.Weight != nil && share == nil:
 		r.fail(follow(weight), "weight has no effect without share: it is the weight of a share")
-	case p.Share != nil && (p.Limit.Kind() == store.KindConcurrency || p.Limit.Kind() == store.KindUnlimited):
+	case p.Share != nil && (!p.Limit.Counts() || p.Limit.Kind() == store.KindTold):
 		r.fail(follow(share), "share has no effect: only a limit that counts starts has a line in which shares take turns")
 	}
 

@@ -191,7 +191,7 @@ func (s *Store) Closed(key string) time.Duration {
 // many entries it has, HeadNamed the length of the names of its earlier generations, and HeadLined that
 // of its line.
 const (
-	HeadNumbers = 37
+	HeadNumbers = 40
 	HeadNamed   = 13
 	HeadSize    = 17
 	HeadLined   = 30

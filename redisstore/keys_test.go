@@ -46,14 +46,14 @@ func TestKeys(t *testing.T) {
 		opts   redisstore.Options
 		want   string
 	}{
-		{"plain", plain, redisstore.Options{}, "throttle:6:app %7Band%7D API:" + hash},
-		{"no options", plain, redisstore.Options{}, "throttle:6:app %7Band%7D API:" + hash},
-		{"namespace", plain, redisstore.Options{Namespace: "{a}b"}, "%7Ba%7Db:6:app %7Band%7D API:" + hash},
-		{"percent", plain, redisstore.Options{Namespace: "%7B:"}, "%257B::6:app %7Band%7D API:" + hash},
-		{"hash tags", plain, redisstore.Options{HashTags: true}, "throttle:6:{throttle}:app %7Band%7D API:" + hash},
-		{"hash tags of a namespace", plain, redisstore.Options{HashTags: true, Namespace: "{a}b"}, "%7Ba%7Db:6:{%7Ba%7Db}:app %7Band%7D API:" + hash},
-		{"cluster", cluster, redisstore.Options{}, "throttle:6:{throttle}:app %7Band%7D API:" + hash},
-		{"ring", ring, redisstore.Options{}, "throttle:6:{throttle}:app %7Band%7D API:" + hash},
+		{"plain", plain, redisstore.Options{}, "throttle:7:app %7Band%7D API:" + hash},
+		{"no options", plain, redisstore.Options{}, "throttle:7:app %7Band%7D API:" + hash},
+		{"namespace", plain, redisstore.Options{Namespace: "{a}b"}, "%7Ba%7Db:7:app %7Band%7D API:" + hash},
+		{"percent", plain, redisstore.Options{Namespace: "%7B:"}, "%257B::7:app %7Band%7D API:" + hash},
+		{"hash tags", plain, redisstore.Options{HashTags: true}, "throttle:7:{throttle}:app %7Band%7D API:" + hash},
+		{"hash tags of a namespace", plain, redisstore.Options{HashTags: true, Namespace: "{a}b"}, "%7Ba%7Db:7:{%7Ba%7Db}:app %7Band%7D API:" + hash},
+		{"cluster", cluster, redisstore.Options{}, "throttle:7:{throttle}:app %7Band%7D API:" + hash},
+		{"ring", ring, redisstore.Options{}, "throttle:7:{throttle}:app %7Band%7D API:" + hash},
 	} {
 		require.Equal(t, c.want, redisstore.New(c.client, c.opts).Key(b), c.name)
 	}

@@ -426,7 +426,7 @@ func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
 	l := limiter(t, redisstore.New(server.Client(t), redisstore.Options{}), throttle.Policy{Name: "p", Limit: store.PerSecond(9), Keyed: true})
 	_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "tenant", 1)
 	require.EqualError(t, err, "throttle: the store could not be asked: redisstore: "+server.Addr+": ERR unknown command 'evalsha'")
-	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":6:")
+	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":7:")
 }
 
 // TestP14_AnAddressWithAPassword is a mistake, and no reason to print it.

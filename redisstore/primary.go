@@ -132,7 +132,7 @@ func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) 
 		return nil
 	case store.KindTokenBucket:
 	default:
-		if q.Reset <= 0 {
+		if q.Reset <= 0 && q.Told == (store.Limit{}) {
 			return nil
 		}
 	}
@@ -156,6 +156,7 @@ func (p *primary) reconcile(ctx context.Context, key string, generation int64, c
 		return wire.ReconcileRequest{
 			Key: key, Charge: c, Shared: p.names.Shared(), Left: q.Left,
 			Reset: q.Reset - time.Since(asked), Age: q.Age, Generation: generation, // Redis may have been away
+			Told: q.Told,
 		}
 	})
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 // pieces are what somebody would make a name of who wants another's key, slot or
 // channel.
 var pieces = []string{
-	"", "a", "b", ":", "::", ":6:", "2", "{", "}", "{a}", "{}:", "calls", "calls:", "wake", "wake:", "pause", ":pause",
-	"flight", ":flight", "throttle", "throttle:6:", "*", "?", "[a]", " ", "\n", "\r\n", "\x00", "\xff", "\xc3\x28", "ß",
+	"", "a", "b", ":", "::", ":7:", "2", "{", "}", "{a}", "{}:", "calls", "calls:", "wake", "wake:", "pause", ":pause",
+	"flight", ":flight", "throttle", "throttle:7:", "*", "?", "[a]", " ", "\n", "\r\n", "\x00", "\xff", "\xc3\x28", "ß",
 	"AAECAwQFBgcICQoLDA0ODw",
-	"%", "%7B", "%25", "%3A", "nodes", ":6:nodes:", ":presence", "db1", "db1:",
+	"%", "%7B", "%25", "%3A", "nodes", ":7:nodes:", ":presence", "db1", "db1:",
 }
 
 // forged returns a name of a few pieces.
@@ -95,11 +95,11 @@ func TestP14_NamesCannotHoldOthers(t *testing.T) {
 	in := func(namespace string) *redisstore.Store {
 		return redisstore.New(&redis.Client{}, redisstore.Options{Namespace: namespace})
 	}
-	require.Equal(t, "a:6:nodes:api.example.com:presence", in("a").HeartbeatKey("api.example.com"))
-	require.NotEqual(t, in("a").HeartbeatKey("x:6:nodes:y"), in("a:6:nodes:x").HeartbeatKey("y"))
+	require.Equal(t, "a:7:nodes:api.example.com:presence", in("a").HeartbeatKey("api.example.com"))
+	require.NotEqual(t, in("a").HeartbeatKey("x:7:nodes:y"), in("a:7:nodes:x").HeartbeatKey("y"))
 	require.NotEqual(t, in("{").HeartbeatKey("y"), in("%7B").HeartbeatKey("y"))
 	s := in("a")
-	require.True(t, strings.HasSuffix(s.RecordKey("x:6:calls:y"), s.ID()+":x%3A6%3Acalls%3Ay"))
+	require.True(t, strings.HasSuffix(s.RecordKey("x:7:calls:y"), s.ID()+":x%3A7%3Acalls%3Ay"))
 }
 
 // hashTag is what a cluster takes the slot of.

@@ -123,7 +123,8 @@ func (p Priority) String() string {
 // a Concurrency charge, and for a FixedWindow charge, whose windows come from
 // [Limit.Window] and whose starts keep out of the last Jitter of each window. For an
 // Unlimited charge Span is the least time for which one start goes first after a penalty:
-// an unlimited budget counts nothing.
+// an unlimited budget counts nothing. Span is the same for a Told charge, whose window only
+// the store knows.
 //
 // The span of a sliding window is per, Jitter and one microsecond: two starts a span apart
 // are never in one closed interval of length per, nor are their arrivals if neither arrival
@@ -144,7 +145,7 @@ func (c Charge) Span() time.Duration {
 	case KindTokenBucket:
 		tokens, micros := c.Refill()
 		return time.Duration((int64(c.Limit.burst)*micros+tokens-1)/tokens)*time.Microsecond + ceilMicro(c.Jitter)
-	case KindUnlimited:
+	case KindUnlimited, KindTold:
 		return probeTime
 	}
 
@@ -200,8 +201,8 @@ const maxFactor = 1024
 // charge that learns nothing.
 func (c Charge) LearningPeriod() time.Duration {
 	switch l := c.Limit; {
-	case !c.Adaptive || !l.Counts():
-		return 0
+	case !c.Adaptive || !l.Counts() || l.kind == KindTold:
+		return 0 // the store knows the window of a told limit
 	case l.unit != 0:
 		return l.unit.usual()
 	default:
@@ -245,6 +246,11 @@ type Status struct {
 	// learned it, cut off after three decimals. It rises with time. Windows hold whole
 	// starts. Zero means that the limit alone counts.
 	Ceiling float64
+
+	// Told is the limit that the upstream has told, and that a budget under [Told] keeps. The
+	// zero Limit says that no limit is told. ToldAgo is how long ago an answer told it last.
+	Told    Limit
+	ToldAgo time.Duration
 
 	// Shares lists the shares whose callers stand in the line for a start, and the shares
 	// that had turns beside them lately, by ID: at most 128, and in memory any number. Shares

@@ -18,6 +18,7 @@ const (
 	KindTokenBucket                   // TokenBucket
 	KindConcurrency                   // Concurrency
 	KindUnlimited                     // Unlimited
+	KindTold                          // Told
 )
 
 // A Unit is a period of the calendar.
@@ -189,12 +190,28 @@ func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 // [unlimited budgets]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/unlimited.md
 func Unlimited() Limit { return Limit{kind: KindUnlimited} }
 
+// Told is for an API whose answers tell its limit. The budget is as under Unlimited until
+// an answer tells a limit, by [Quota].Told. From then on the whole fleet keeps the told
+// limit as a SlidingWindow, until a window and ten minutes after an answer told it last.
+// Where answers disagree the tightest limit counts: see the page on [told limits]. For a
+// ceiling of your own, set a second policy with a number.
+//
+// [told limits]: https://github.com/fleetthrottle/throttle/blob/main/docs/told.md
+func Told() Limit { return Limit{kind: KindTold} }
+
+// MinTold and MaxTold bound the window of a told limit. A store ignores a limit whose
+// window is shorter or longer.
+const (
+	MinTold = time.Second
+	MaxTold = time.Hour
+)
+
 // MaxCost is the largest cost that Settle can book for one start: 1<<40, and 1<<29 where an
 // int has 32 bits.
 const MaxCost = 1 << (29 + 11*(^uint(0)>>63))
 
 // Counts reports whether the limit counts starts, so that the cost of a start can be
-// settled later. Concurrency and Unlimited count none.
+// settled later. Concurrency and Unlimited count none, and Told does while a limit is told.
 func (l Limit) Counts() bool { return l.kind != KindConcurrency && l.kind != KindUnlimited }
 
 // Kind returns the limit's shape.
@@ -202,11 +219,11 @@ func (l Limit) Kind() Kind { return l.kind }
 
 // N returns the number of the limit: for a window the sum of costs that it allows, for a
 // TokenBucket how many tokens flow in per Per, for Concurrency how many requests may be in
-// flight. N is 0 for Unlimited, which has no number.
+// flight. N is 0 for Unlimited and Told, which have no number.
 func (l Limit) N() int { return l.n }
 
 // Capacity returns the largest cost that can ever fit: the burst of a TokenBucket, MaxCost
-// under Unlimited, N of every other limit.
+// under Unlimited and Told, N of every other limit.
 func (l Limit) Capacity() int { return l.capacity() }
 
 // capacity is Capacity, without a copy of the limit.
@@ -214,14 +231,14 @@ func (l *Limit) capacity() int {
 	switch l.kind {
 	case KindTokenBucket:
 		return l.burst
-	case KindUnlimited:
+	case KindUnlimited, KindTold:
 		return MaxCost
 	}
 	return l.n
 }
 
 // Per returns the length of the window. It is 0 for a CalendarWindow, whose windows differ
-// in length, and for Concurrency and Unlimited, which have no window.
+// in length, and for Concurrency, Unlimited and Told, which have no window.
 func (l Limit) Per() time.Duration { return l.per }
 
 // The bounds of a limit's numbers. A store counts in microseconds, keeps a budget
@@ -240,7 +257,7 @@ func (l Limit) Validate(jitter time.Duration) error {
 	if l.kind == 0 {
 		return errors.New(`there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`)
 	}
-	if l.kind == KindUnlimited {
+	if l.kind == KindUnlimited || l.kind == KindTold {
 		return nil
 	}
 	return errors.Join(l.validateStarts(), l.validatePeriod(jitter), l.validateBucket())
@@ -320,10 +337,10 @@ func (l Limit) validateBucket() error {
 // The waiters of a window leave evenly. In a busy window of at most MaxEvenWindow starts are
 // nearly per/n apart, and a store may place them a little further apart while the window is full.
 // In a longer window the last requests of a short job must not wait until the window ends, so the
-// starts of a full window leave within maxSpread.
+// starts of a full window leave within MaxEvenPace.
 const (
 	MaxEvenWindow = 2 * time.Second
-	maxSpread     = 250 * time.Millisecond
+	MaxEvenPace   = 250 * time.Millisecond
 )
 
 // Pace returns the [Charge.Pace] that package throttle asks for under the limit. Without a
@@ -334,7 +351,7 @@ func (l Limit) Pace() time.Duration {
 	if l.Kind() != KindSlidingWindow || l.N() < 1 {
 		return 0
 	}
-	within := maxSpread
+	within := MaxEvenPace
 	if l.Per() <= MaxEvenWindow {
 		within = l.Per() * 9 / 10
 	}

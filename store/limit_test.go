@@ -25,7 +25,7 @@ const (
 // kinds are the names of the kinds of limits.
 var kinds = map[store.Kind]string{
 	store.KindSlidingWindow: "sliding", store.KindFixedWindow: "fixed", store.KindLeakyBucket: "paced",
-	store.KindTokenBucket: "bucket", store.KindConcurrency: "in flight", store.KindUnlimited: "unlimited",
+	store.KindTokenBucket: "bucket", store.KindConcurrency: "in flight", store.KindUnlimited: "unlimited", store.KindTold: "told",
 }
 
 // TestParseLimit reads texts, and prints what was read.

@@ -19,6 +19,8 @@ func (l Limit) String() string {
 		return "no limit"
 	case KindUnlimited:
 		return "unlimited"
+	case KindTold:
+		return "told"
 	}
 
 	text := strconv.Itoa(l.n) + "/"
@@ -52,6 +54,7 @@ func (l Limit) String() string {
 //	2/s burst 40              TokenBucket
 //	20 in flight              Concurrency
 //	unlimited                 Unlimited
+//	told                      Told
 //
 // Spaces around the slash, "per" instead of it, and longer names of units
 // ("10000 per 20 seconds") are understood too. Words are in lower case; days of the
@@ -102,12 +105,15 @@ func (l *Limit) UnmarshalText(text []byte) error {
 }
 
 // limitForms stands in every error of ParseLimit about the form of a text.
-const limitForms = `"40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight" and "unlimited"`
+const limitForms = `"40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight", "unlimited" and "told"`
 
 // limit reads the whole text.
 func (p *limitParser) limit() (Limit, error) {
-	if word, _ := p.word(); word == "unlimited" {
+	switch word, _ := p.word(); word {
+	case "unlimited":
 		return Unlimited(), p.end()
+	case "told":
+		return Told(), p.end()
 	}
 
 	p.pos = 0

@@ -79,11 +79,12 @@ type Store interface {
 	Refuse(ctx context.Context, c Charge, r Refusal) (from, to float64, err error)
 
 	// Resume ends all pauses of a budget and the slow start after them. The store forgets
-	// the lengths of the pauses, and the ceiling.
+	// the lengths of the pauses, the ceiling, and the limit that the upstream told.
 	Resume(ctx context.Context, c Charge) error
 
 	// Reconcile lowers the free part of a budget to the upstream's quota. It never raises
-	// the free part, and does nothing to LeakyBucket, Concurrency and Unlimited charges. A
+	// the free part, and does nothing to LeakyBucket, Concurrency and Unlimited charges. Under
+	// the limit Told it also takes in the limit that the upstream tells, as q.Told. A
 	// store may skip a report that changes too little to be worth a call.
 	Reconcile(ctx context.Context, c Charge, q Quota) error
 
@@ -337,6 +338,11 @@ type Quota struct {
 	// Age is how long ago Left was true: the fleet's starts since then are spent, too. A
 	// throttle.Transport sets Age to the time that the answer took.
 	Age time.Duration
+
+	// Told is the limit that the upstream tells, as a [SlidingWindow]. It counts under the
+	// limit [Told] alone, also if the Quota is void otherwise, and is ignored unless its window
+	// is from MinTold to MaxTold and its number from 1 to 1<<30. The zero Limit tells nothing.
+	Told Limit
 }
 
 // Never is the wait of a caller that no wait helps: the cost is above

@@ -88,8 +88,8 @@ func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
 // tell reports the state of one policy's budgets.
 func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) {
 	of := metric.WithAttributes(policyKey.String(policy))
-	// An unlimited policy has no capacity.
-	if s.Limit.Kind() != store.KindUnlimited {
+	// An unlimited policy has no capacity, nor has one whose limit no answer has told.
+	if s.Limit.N() > 0 {
 		to.ObserveFloat64(b.limit, float64(s.Limit.Capacity()), of)
 		to.ObserveFloat64(b.used, float64(s.Used), of)
 		to.ObserveFloat64(b.ceiling, s.Ceiling, of)

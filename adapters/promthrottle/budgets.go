@@ -81,8 +81,8 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 	}
 	gauge(b.known, float64(s.Budgets))
 
-	// An unlimited policy has no capacity.
-	if s.Limit.Kind() != store.KindUnlimited {
+	// An unlimited policy has no capacity, nor has one whose limit no answer has told.
+	if s.Limit.N() > 0 {
 		gauge(b.limit, float64(s.Limit.Capacity()))
 		gauge(b.used, float64(s.Used))
 	}

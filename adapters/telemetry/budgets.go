@@ -19,7 +19,7 @@ const AskTime = 500 * time.Millisecond
 // A Summary is the combined state of the budgets of one policy.
 type Summary struct {
 	Budgets int            // how many were asked
-	Limit   throttle.Limit // of the fullest budget
+	Limit   throttle.Limit // of the fullest budget; the limit that the upstream told, if there is one
 	Used    int            // how much of the limit of the fullest budget is used
 	Booked  int            // the sum
 	Waiting int            // the sum
@@ -27,6 +27,7 @@ type Summary struct {
 	Wait    time.Duration  // the longest
 	Paused  time.Duration  // the longest
 	Ceiling float64        // the lowest, or 0 if only the limit counts everywhere
+	ToldAgo time.Duration  // how long ago an answer told the limit of the fullest budget; 0 if it told none
 	Shares  []Share        // of all budgets together, or nil without shares
 
 	told []store.ShareStatus
@@ -65,7 +66,7 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 	for _, answer := range answers {
 		for budget, status := range answer {
 			if all[budget.Policy] == nil {
-				all[budget.Policy] = &Summary{Limit: status.Limit}
+				all[budget.Policy] = &Summary{Limit: limitOf(&status), ToldAgo: status.ToldAgo}
 			}
 			all[budget.Policy].add(&status)
 		}
@@ -80,13 +81,22 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 	return all, errors.Join(errs...)
 }
 
+// limitOf returns the limit that a budget keeps: the limit that the upstream told, if there is one.
+func limitOf(st *throttle.Status) throttle.Limit {
+	if st.Told.N() > 0 {
+		return st.Told
+	}
+	return st.Limit
+}
+
 // add adds the state of a budget.
 func (s *Summary) add(st *throttle.Status) {
 	s.Budgets++
 
 	// Limit and use are of the budget that is fullest.
-	if float64(st.Used)/float64(st.Limit.Capacity()) > float64(s.Used)/float64(s.Limit.Capacity()) {
-		s.Limit, s.Used = st.Limit, st.Used
+	limit := limitOf(st)
+	if float64(st.Used)/float64(limit.Capacity()) > float64(s.Used)/float64(s.Limit.Capacity()) {
+		s.Limit, s.Used, s.ToldAgo = limit, st.Used, st.ToldAgo
 	}
 
 	s.Booked, s.Waiting = s.Booked+st.Booked, s.Waiting+st.Waiting

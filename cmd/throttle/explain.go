@@ -154,7 +154,10 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 
 		x := &e.Policies[i]
 		x.Note = note
-		x.State = &state{st.Used, st.Booked, st.Waiting, st.Callers, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
+		x.State = &state{st.Used, st.Booked, st.Waiting, st.Callers, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, "", 0, st}
+		if st.Told.N() > 0 {
+			x.State.Told, x.State.ToldAgo = st.Told.String(), st.ToldAgo.Milliseconds()
+		}
 		// JSON has no infinity.
 		if st.Wait == throttle.Never {
 			x.State.Wait = -1

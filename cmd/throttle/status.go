@@ -388,6 +388,8 @@ type state struct {
 	Paused   int64   `json:"paused_ms"`
 	Repeated int     `json:"repeated,omitempty"`
 	Ceiling  float64 `json:"ceiling,omitempty"`
+	Told     string  `json:"told,omitempty"`
+	ToldAgo  int64   `json:"told_ago_ms,omitempty"`
 
 	status throttle.Status
 }
@@ -396,6 +398,10 @@ func (s *state) words() (words []string) {
 	st := s.status
 	switch n := st.Limit.Capacity(); {
 	case st.Limit.Kind() == store.KindUnlimited:
+	case st.Told.N() > 0:
+		words = append(words, fmt.Sprintf("%d of %d used", st.Used, st.Told.N()), fmt.Sprintf("told %v %s ago", st.Told, brief(st.ToldAgo)))
+	case st.Limit.Kind() == store.KindTold:
+		words = append(words, "no limit told yet")
 	case st.Limit.Kind() == store.KindConcurrency:
 		words = append(words, fmt.Sprintf("%d of %d in flight", st.Used, n))
 	default:
@@ -450,7 +456,10 @@ func noteWords(n *fleet.Note, left time.Duration) []string {
 func stateWords(l throttle.Limit, s fleet.State) []string {
 	st := throttle.Status{
 		Limit: l, Used: s.Used, Booked: s.Booked, Waiting: s.Waiting, Callers: s.Callers, Wait: s.Wait.Duration,
-		Paused: s.Paused.Duration, Repeated: s.Repeated, Ceiling: s.Ceiling,
+		Paused: s.Paused.Duration, Repeated: s.Repeated, Ceiling: s.Ceiling, ToldAgo: s.ToldAgo.Duration,
+	}
+	if told, err := throttle.ParseLimit(s.Told); err == nil {
+		st.Told = told
 	}
 	// A snapshot has a negative wait for Never.
 	if st.Wait < 0 {

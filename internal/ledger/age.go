@@ -193,11 +193,12 @@ func (r *Row) forgetDead(now int64) {
 }
 
 // advance brings the row to the time now, and makes it fit for the rule. It may
-// lower the rule to the row's ceiling.
+// give the rule the number of the row's note, and lower it to the row's ceiling.
 func (r *Row) advance(now int64, u *rule) {
 	if now < r.seen {
 		r.step(now, u)
 	}
+	r.obeyNote(now, u)
 	r.obey(now, u)
 	r.remember(now, u)
 	r.seen = now

@@ -249,7 +249,7 @@ func (q *Request) penalize(length, refused, took int64) {
 }
 
 // Resume ends all pauses and penalties of the first charge's budget, and forgets
-// its ceiling.
+// its ceiling and its note.
 func (q *Request) Resume() {
 	s := &q.Searches[0]
 	r := s.row
@@ -269,7 +269,7 @@ func (q *Request) Resume() {
 	// A store may keep the row until the old end, to know better than a node that
 	// did not hear of the resumption.
 	r.until = max(r.until, r.paused)
-	r.paused, r.last, r.ceiling = 0, penalty{}, ceiling{}
+	r.paused, r.last, r.ceiling, r.note = 0, penalty{}, ceiling{}, note{}
 	q.moved()
 }
 

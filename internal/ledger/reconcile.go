@@ -161,6 +161,7 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 func (q *Request) Reconcile(of store.Quota) {
 	left, reset, age := int64(max(0, of.Left)), Micros(min(of.Reset, store.MaxPenalty)), Micros(max(0, of.Age))
 	s := &q.Searches[0]
+	q.tell(of.Told)
 
 	var from, before int64
 	switch u := &s.rule; {

@@ -136,7 +136,7 @@ func (s *Search) passesBy(r *Row, now int64) bool {
 	if r == nil {
 		r = &untouched
 	}
-	s.row, s.free = r, r.queue == nil && r.isFree(now) && now >= r.seen
+	s.row, s.free = r, r.queue == nil && r.isFree(now) && now >= r.seen && !(s.rule.tells && r.note.n > 0)
 	return s.free
 }
 

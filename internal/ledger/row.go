@@ -34,6 +34,7 @@ type Row struct {
 	unit  int64 // units of a token in level. Negative: other limits added to level. Zero: the limit was no bucket.
 
 	ceiling ceiling        // what was learned of the upstream. Zero: nothing.
+	note    note           // what the upstream has told. Zero: nothing.
 	lifts   int64          // how many pauses ended before their time
 	tails   [classes]int64 // the last start that waiters of each class got
 	pin     int64          // the last start that is, or was, beyond the horizon
@@ -136,9 +137,13 @@ func (r *Row) Clone() *Row {
 // times are the times of the row's head that move when the clock steps; 0 means
 // that there is none. Frozen is compared with marks, which do not move, and seen
 // is the old time itself.
-func (r *Row) times() [8]*int64 {
-	return [...]*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell, &r.tails[0], &r.tails[1], &r.tails[2], &r.pin}
+func (r *Row) times() [9]*int64 {
+	return [...]*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell, &r.tails[0], &r.tails[1], &r.tails[2], &r.pin, &r.note.heard}
 }
+
+// storedTimes is how many of the times stand in every stored row. The rest are
+// of a note, and stand beside it.
+const storedTimes = 8
 
 // numbers are the numbers of the row's head that are no times, all at least 0.
 func (r *Row) numbers() [8]*int64 {
@@ -162,7 +167,7 @@ func (r *Row) Busy() bool { return r.queue != nil || r.slots != nil && r.slots.b
 // Expiry returns the time, in microseconds, from which nothing in the row
 // matters, unless the row is Busy.
 func (r *Row) Expiry() int64 {
-	end := max(r.seen, r.ceiling.forgotten())
+	end := max(r.seen, r.ceiling.forgotten(), r.note.until())
 	for i := range r.leases {
 		end = max(end, r.leases[i].until)
 	}
@@ -223,6 +228,7 @@ const (
 	version       = 1
 	versionShares = 2
 	versionAsked  = 2 // is added where nodes are asked, or have a guard: see Pass
+	versionNote   = 4 // is added where the upstream has told its limit
 
 	// maxNumber bounds the numbers of a stored row, so that sums of a few of them
 	// do not overflow. It is more than the microseconds from 1970 to 2250.
@@ -303,6 +309,9 @@ func (r *Row) append(b []byte) []byte {
 	if w.asked {
 		w.b[len(b)] += versionAsked
 	}
+	if r.note.n > 0 {
+		w.b[len(b)] += versionNote
+	}
 
 	// All times are written as distances to seen.
 	w.number(r.seen)
@@ -313,11 +322,17 @@ func (r *Row) append(b []byte) []byte {
 	w.signed(r.unit)
 	w.float(r.ceiling.top)
 
-	for _, t := range r.times() {
+	times := r.times()
+	for _, t := range times[:storedTimes] {
 		w.time(*t, r.seen)
 	}
 
 	w.time(r.frozen, r.seen)
+	if r.note.n > 0 {
+		w.number(r.note.n)
+		w.number(r.note.window)
+		w.signed(r.note.heard - r.seen)
+	}
 
 	// Entries are in order of time: written as distances, most of their numbers are short.
 	w.number(int64(len(r.entries)))
@@ -357,12 +372,12 @@ func (r *Row) isAsked() bool {
 // are no row, or have an unknown version, are an [ErrCorrupt], and leave r as it
 // was.
 func (r *Row) UnmarshalBinary(b []byte) error {
-	if len(b) == 0 || len(b) > MaxBytes || b[0] < version || b[0] > versionShares+versionAsked {
+	if len(b) == 0 || len(b) > MaxBytes || b[0] < version || b[0] > versionShares+versionAsked+versionNote {
 		return ErrCorrupt
 	}
 
-	rd, c := reader{b: b[1:], asked: b[0] > versionShares}, Row{}
-	rd.shares = b[0] == versionShares || b[0] == versionShares+versionAsked
+	form, c := b[0]-version, Row{}
+	rd := reader{b: b[1:], shares: form&(versionShares-version) != 0, asked: form&versionAsked != 0, told: form&versionNote != 0}
 	c.read(&rd)
 	if rd.failed || len(rd.b) > 0 || !c.sound() {
 		return ErrCorrupt
@@ -381,11 +396,16 @@ func (r *Row) read(rd *reader) {
 	r.unit = rd.signed()
 	r.ceiling.top = rd.float()
 
-	for _, t := range r.times() {
+	times := r.times()
+	for _, t := range times[:storedTimes] {
 		*t = rd.time(r.seen)
 	}
 
 	r.frozen = rd.time(r.seen)
+	if rd.told {
+		r.note = note{rd.number(), rd.number(), r.seen + rd.signed()}
+		rd.failed = rd.failed || !isNote(r.note.n, r.note.window)
+	}
 
 	// count bounds the memory that bytes of a stranger can take.
 	if k := rd.count(MaxEntries); k > 0 {
@@ -598,6 +618,7 @@ type reader struct {
 	failed bool
 	shares bool // the row has lanes of shares
 	asked  bool // nodes are asked to come, or have a guard
+	told   bool // the row has a note
 }
 
 // took moves the reader on by n bytes, unless it failed, and reports whether it

@@ -21,6 +21,8 @@ type rule struct {
 	kind    store.Kind
 	aligned bool  // the windows have edges. Otherwise a window ends at every moment.
 	slots   bool  // requests in flight count, not starts
+	tells   bool  // the number is left to the upstream: see obeyNote
+	adapts  bool  // a note of such a rule may have a ceiling
 	n       int64 // the largest cost that ever fits
 	cost    int64
 	reserve int64 // how much must stay free
@@ -53,6 +55,7 @@ func (u *rule) set(c *store.Charge, spread time.Duration) {
 	u.span = Micros(c.Span())
 	u.jitter, u.pace, u.spread = Micros(c.Jitter), Micros(c.Pace), Micros(spread)
 	u.learns, u.rate = Micros(c.LearningPeriod()), float64(u.n)
+	u.tells, u.adapts = false, false
 	u.setKind(c)
 }
 
@@ -75,6 +78,9 @@ func (u *rule) setKind(c *store.Charge) {
 		u.slots = true
 	case store.KindUnlimited:
 		u.cost, u.peak = 1, 0 // the cost means nothing
+	case store.KindTold:
+		u.kind, u.tells, u.peak = store.KindUnlimited, true, 0 // until the row has a note
+		u.adapts, u.learns = c.Adaptive, 0
 	}
 }
 
@@ -158,6 +164,15 @@ func Constants() []Constant {
 		{"RISING_LEAST", risingLeast},
 		{"CEILING_FALL", fall},
 		{"CEILING_RISEN", risen},
+
+		// What upstreams tell of their limits.
+		{"MOST_TOLD", mostTold},
+		{"LEAST_WINDOW", leastWindow},
+		{"LONGEST_WINDOW", longestWindow},
+		{"PREFERRED", preferred},
+		{"NOTE_KEPT", noteKept},
+		{"EVEN_WINDOW", Micros(store.MaxEvenWindow)},
+		{"EVEN_PACE", Micros(store.MaxEvenPace)},
 
 		// What upstreams say is left, and when waiters have their turn.
 		{"DOUBT", Doubt},

@@ -122,5 +122,6 @@ func (q *Request) Status() store.Status {
 	if r.ceiling.isOf(&s.rule) {
 		st.Ceiling = cutOff(r.ceiling.at(q.Now))
 	}
+	st.Told, st.ToldAgo = r.toldLimit(q.Now, &s.rule)
 	return st
 }

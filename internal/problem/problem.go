@@ -106,7 +106,7 @@ func (p *Problem) WriteAs(w http.ResponseWriter, kind string, body any) {
 func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration) {
 	name := quoted(policy)
 	switch l.Kind() {
-	case store.KindUnlimited: // it has no number
+	case store.KindUnlimited, store.KindTold: // they have no number
 	case store.KindConcurrency:
 		h.Set("RateLimit-Policy", fmt.Sprintf(`%s;q=%d;qu="concurrent-requests"`, name, l.N()))
 	default:

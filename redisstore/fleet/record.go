@@ -122,6 +122,8 @@ type State struct {
 	Paused   Millis  `json:"paused_ms"`
 	Repeated int     `json:"repeated,omitempty"`
 	Ceiling  float64 `json:"ceiling,omitempty"`
+	Told     string  `json:"told,omitempty"`   // the limit that the upstream told, such as "100/m"
+	ToldAgo  Millis  `json:"told_ago_ms"`      // how long ago an answer told it last; 0 without Told
 	Shares   []Share `json:"shares,omitempty"` // shares with the most waiting callers, then the rest as one share
 }
 
@@ -143,7 +145,10 @@ type Share struct {
 
 // StateOf converts a status. Its texts are safe to print.
 func StateOf(st store.Status) State {
-	s := State{st.Used, st.Booked, st.Waiting, st.Callers, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling, nil}
+	s := State{st.Used, st.Booked, st.Waiting, st.Callers, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling, "", Millis{}, nil}
+	if st.Told.N() > 0 {
+		s.Told, s.ToldAgo = st.Told.String(), Millis{st.ToldAgo}
+	}
 	for _, l := range shares.Lines(st.Shares) {
 		s.Shares = append(s.Shares, Share(l))
 	}

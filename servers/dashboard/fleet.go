@@ -123,13 +123,18 @@ func trouble(n *node) int {
 
 // budgetOfFleet converts a budget of a snapshot taken at at. Its reports were read at reported.
 func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
-	kind, capacity := kindOf(f.Limit())
+	told, _ := store.ParseLimit(f.State.Told) // "" is none
+	kind, capacity := kindOf(keeps(f.Limit(), told))
 	_, key, _ := cutLast(f.Name, "/")
 	b := budget{
 		ID: f.Name, Name: f.Name, Policy: f.Policy, Key: key, Upstream: f.Group, Limits: f.Limits,
 		Kind: kind, Capacity: capacity, Shadow: f.Shadow, Node: f.Node, Nodes: f.Nodes, Starts: f.Starts, Cost: f.Cost,
 		Used: f.State.Used, Booked: f.State.Booked, Callers: requestsOf(f.Waiting(), f.State.Booked, f.State.Waiting, average(f.Cost, f.Starts)), Wait: f.State.Wait.Milliseconds(),
 		Repeated: f.State.Repeated, Ceiling: f.State.Ceiling, Shares: f.State.Shares, Err: f.Err,
+	}
+
+	if told.N() > 0 {
+		b.Limits = append(slices.Clone(b.Limits), told.String())
 	}
 
 	// Each node has a budget of its own under this name.

@@ -210,11 +210,11 @@ func idOf(b throttle.Budget) string { return b.String() }
 
 // budgetOf converts a charge and its status. averageCost is the average cost of a start.
 func budgetOf(c *store.Charge, st throttle.Status, averageCost float64, now time.Time) budget {
-	kind, capacity := kindOf(c.Limit)
+	kind, capacity := kindOf(keeps(c.Limit, st.Told))
 	_, key, _ := cutLast(c.Budget.String(), "/")
 	b := budget{
 		ID: fleet.Clean(idOf(c.Budget), longestName), Name: fleet.Clean(c.Budget.String(), longestName), Policy: fleet.Clean(c.Budget.Policy, longestName),
-		Key: key, Upstream: fleet.Clean(c.Budget.Group, longestName), Limits: []string{c.Limit.String()},
+		Key: key, Upstream: fleet.Clean(c.Budget.Group, longestName), Limits: limitsOf(c.Limit, st.Told),
 		Kind: kind, Capacity: capacity, Shadow: c.Shadow, Nodes: 1,
 		Used: st.Used, Booked: st.Booked, Callers: requestsOf(st.Callers, st.Booked, st.Waiting, averageCost), Wait: st.Wait.Milliseconds(), Repeated: st.Repeated, Ceiling: st.Ceiling, Shares: fleet.StateOf(st).Shares,
 	}
@@ -232,6 +232,22 @@ func budgetOf(c *store.Charge, st throttle.Status, averageCost float64, now time
 	}
 
 	return b
+}
+
+// keeps returns the limit that a budget keeps: the limit that the upstream told, if there is one.
+func keeps(l, told throttle.Limit) throttle.Limit {
+	if told.N() > 0 {
+		return told
+	}
+	return l
+}
+
+// limitsOf lists a limit, and behind it the limit that the upstream told.
+func limitsOf(l, told throttle.Limit) []string {
+	if told.N() > 0 {
+		return []string{l.String(), told.String()}
+	}
+	return []string{l.String()}
 }
 
 // requestsOf estimates how many requests wait: those in line, and those with a start booked for later. Stores

@@ -92,5 +92,5 @@ func contract() []check {
 	} {
 		all = append(all, vectorsOf(file)...)
 	}
-	return slices.Concat(all, placeChecks(), randomLineChecks(), randomChecks(), adaptiveRandomChecks())
+	return slices.Concat(all, placeChecks(), randomLineChecks(), randomChecks(), adaptiveRandomChecks(), toldChecks())
 }

@@ -18,7 +18,7 @@ import (
 // about lines, are seen passing with memstore.
 func TestOraclePassesTheContract(t *testing.T) {
 	soak.WithoutRace(t)
-	for _, c := range without(slices.Concat(vectorsOf("large"), vectorsOf("lines"), randomLineChecks())) {
+	for _, c := range without(slices.Concat(vectorsOf("large"), vectorsOf("lines"), randomLineChecks(), toldChecks())) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, newOracle(), c.name)) })
 		})
@@ -37,7 +37,7 @@ func TestMemstorePassesTheLargeChecks(t *testing.T) {
 // Stores in memory run all seeds with -short too: two of them failed for long, unseen.
 func TestMemstorePassesEverySeedOfAdaptive(t *testing.T) {
 	soak.WithoutRace(t)
-	for _, c := range adaptiveRandomChecks() {
+	for _, c := range slices.Concat(adaptiveRandomChecks(), toldChecks()) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, memstore.New(), c.name)) })
 		})
@@ -81,7 +81,7 @@ func mutants() []mutant {
 
 func TestEveryMutantIsCaughtByName(t *testing.T) {
 	soak.WithoutRace(t)
-	named := without(slices.Concat(vectorsOf("large"), vectorsOf("lines"), randomLineChecks(), randomChecks(), adaptiveRandomChecks()))
+	named := without(slices.Concat(vectorsOf("large"), vectorsOf("lines"), randomLineChecks(), randomChecks(), adaptiveRandomChecks(), toldChecks()))
 	for _, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
 			require.True(t, caught(t, named, m.prefix, m.store), "no check %s… failed", m.prefix)

@@ -82,7 +82,7 @@ func (c *costs) messages(client *redis.Client) (err error) {
 	after, failed := client.Info(ctx, "memory").Result()
 	c.Listener, err = (redissim.Number(after, "used_memory")-redissim.Number(before, "used_memory"))/many, errors.Join(err, failed)
 	all, failed := perCall(client, func(c *redis.Client, _ int) error {
-		return c.Publish(ctx, "all", "come 1 2 3 4 throttle:6:key").Err()
+		return c.Publish(ctx, "all", "come 1 2 3 4 throttle:7:key").Err()
 	})
 	c.Deliver = (all - c.Command) / many
 

@@ -49,7 +49,7 @@ func startsOf(group string) notify.Invalidation {
 // isShared reports whether the limit of a charge can be divided into shares.
 func isShared(c *store.Charge) bool {
 	switch c.Limit.Kind() {
-	case store.KindLeakyBucket, store.KindConcurrency, store.KindUnlimited:
+	case store.KindLeakyBucket, store.KindConcurrency, store.KindUnlimited, store.KindTold:
 		return false
 	}
 	return true
@@ -63,6 +63,9 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 		c.Limit, c.KeepFree, c.Pace, c.Jitter, c.Shadow = store.Unlimited(), 0, 0, 0, false
 		return c, true
 	case c.Limit.Kind() == store.KindUnlimited:
+		return c, true
+	case c.Limit.Kind() == store.KindTold: // only the store knows the number
+		c.Limit = store.Unlimited()
 		return c, true
 	case !isShared(&c), c.Cost > share(c.Limit.Capacity(), d)-(c.KeepFree+d-1)/d:
 		return c, c.Shadow
@@ -190,7 +193,7 @@ func (l *localShare) countStarts(charges []store.Charge, start time.Time) {
 // share is locked.
 func (l *localShare) countStart(c *store.Charge, cost int, start time.Time) {
 	// What is in flight ends by itself, and unlimited budgets count nothing.
-	if k := c.Limit.Kind(); k == store.KindConcurrency || k == store.KindUnlimited {
+	if k := c.Limit.Kind(); k == store.KindConcurrency || k == store.KindUnlimited || k == store.KindTold {
 		return
 	}
 	key := l.primary.Key(c)

@@ -6,6 +6,7 @@
 package history
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"math/rand/v2"
@@ -218,6 +219,9 @@ type quotaReply struct {
 	asked time.Time // when the store was told last
 	at    time.Time // when it replied
 	end   time.Time // of the window that it was about
+
+	told   store.Limit // the limit that the store was told last, and when
+	toldAt time.Time
 }
 
 // A Budget is a node's memory of one budget. Its zero value knows nothing.
@@ -339,6 +343,9 @@ func (b *Budget) count(id int64) int64 {
 // is being told.
 const repeatAfter = 100 * time.Millisecond
 
+// toldAgain is how often the store is told a limit that it was told before.
+const toldAgain = 30 * time.Second
+
 // ReportsQuota decides whether the store should be told of a quota, and notes that it will be. It
 // also returns the generation of the budget's row that the node knows, 0 if it knows none.
 func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now time.Time) (generation int64, report bool) {
@@ -351,12 +358,20 @@ func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now t
 		return 0, true
 	}
 
+	// Under a limit that the upstream tells, the quota is about the window that it tells.
+	news := false
+	if c.Limit.Kind() == store.KindTold {
+		known := &b.quota
+		news = q.Told != (store.Limit{}) && (q.Told != known.told || now.Sub(known.toldAt) >= toldAgain)
+		c = underTold(c, q.Told, known.told)
+	}
+
 	left := int64(q.Left)
 	if q.Age > 0 && c.Limit.Kind() != store.KindTokenBucket {
 		left -= b.startsSince(now.Add(-q.Age)) // the upstream had not counted these starts yet
 	}
 
-	report = left+tolerance(c) < b.estimatedLeft(c, q, now) && now.Sub(b.quota.asked) >= repeatAfter
+	report = (news || left+tolerance(c) < b.estimatedLeft(c, q, now)) && now.Sub(b.quota.asked) >= repeatAfter
 	if report {
 		b.quota.asked = now
 	}
@@ -369,9 +384,25 @@ func (h *History) ObserveQuota(key string, c *store.Charge, q store.Quota, r Quo
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b := h.budgets[key]; b != nil {
+		told, at := b.quota.told, b.quota.toldAt
+		if q.Told != (store.Limit{}) {
+			told, at = q.Told, now
+		}
+		if c.Limit.Kind() == store.KindTold {
+			c = underTold(c, told, told)
+		}
+
 		_, end := windowOf(c, q, now)
-		b.quota = quotaReply{QuotaReply: r, asked: b.quota.asked, at: now, end: end}
+		b.quota = quotaReply{QuotaReply: r, asked: b.quota.asked, at: now, end: end, told: told, toldAt: at}
 	}
+}
+
+// underTold returns the charge under the limit that an answer told or, if it told none, under the
+// limit that the store was told last.
+func underTold(c *store.Charge, told, last store.Limit) *store.Charge {
+	own := *c
+	own.Limit = cmp.Or(told, last, c.Limit)
+	return &own
 }
 
 // estimatedLeft returns how much of a budget is left as far as the node knows: the last reply of the store about this

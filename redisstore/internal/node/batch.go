@@ -344,7 +344,11 @@ func observation(b *wire.BudgetReply, last history.Reply, at int64, received tim
 
 // Keep returns for how long after a start the start matters to a charge.
 func Keep(c *store.Charge) time.Duration {
-	if c.Limit.Kind() != store.KindFixedWindow {
+	switch c.Limit.Kind() {
+	case store.KindFixedWindow:
+	case store.KindTold:
+		return wire.ToldKeep
+	default:
 		return c.Span()
 	}
 

@@ -23,7 +23,7 @@ type modelRow struct {
 type modelEntry struct{ first, last, n int64 }
 
 // modelHead is how many numbers a row begins with: TestHeadNumbers of redisstore has the same.
-const modelHead = 37
+const modelHead = 40
 
 // The fields of a head that the model looks at.
 const (

@@ -217,13 +217,22 @@ func (b Boundaries) AppendRule(f Frame, key int, c *store.Charge) Frame {
 		tokens, flow = c.Refill()
 	}
 	f = f.Add(int64(key), 1, int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
-		Micros(c.Span()), Micros(c.Jitter), Micros(c.Pace), tokens, flow, Micros(c.LearningPeriod()))
+		Micros(c.Span()), Micros(c.Jitter), Micros(c.Pace), tokens, flow, learning(c))
 
 	// The number of boundaries stands before them, and is known only when they are written.
 	count := len(f)
 	f = b.appendWindows(f.Add(0), c.Limit)
 	copy(f[count:], Frame(nil).Add(int64(f.From(count/8+1).Size())))
 	return f
+}
+
+// learning returns the window by which a charge learns, in microseconds. A budget
+// whose limit the upstream tells learns by the told window: 1 stands for that.
+func learning(c *store.Charge) int64 {
+	if c.Limit.Kind() == store.KindTold {
+		return flag(c.Adaptive)
+	}
+	return Micros(c.LearningPeriod())
 }
 
 // appendWindows appends the boundaries of the limit's windows: for windows of a

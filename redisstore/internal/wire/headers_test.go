@@ -213,6 +213,7 @@ func wrapped(title string, list []string) (lines []string) {
 // line.
 var twins = []struct{ file, inGo, inLua string }{
 	{"rule", "set set_kind part_of length", "read_rule"},
+	{"told", "until obey_note take_note tell told_limit", "ends forget obey tell"},
 	{"entries", "", "touch insert delete first_two pop"},
 	{"bucket", "", "spent"},
 	{"penalty", "cut_off penalize forget_probe", "forgive forget"},

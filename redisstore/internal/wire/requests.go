@@ -73,7 +73,8 @@ type ReconcileRequest struct {
 	Shared     string // the channel where all nodes hear of a group
 	Left       int
 	Reset, Age time.Duration
-	Generation int64 // of the row that the node knows. Zero: it knows none.
+	Generation int64       // of the row that the node knows. Zero: it knows none.
+	Told       store.Limit // the limit that the upstream told, or the zero Limit
 }
 
 // A ReconcileReply is the answer of lua/reconcile.lua.
@@ -85,7 +86,7 @@ type ReconcileReply struct {
 
 // Call implements [Request].
 func (q ReconcileRequest) Call(b Boundaries) Call {
-	f := Frame(nil).Add(int64(q.Left), Micros(max(0, q.Reset)), Micros(max(0, q.Age)), q.Generation)
+	f := Frame(nil).Add(int64(q.Left), Micros(max(0, q.Reset)), Micros(max(0, q.Age)), q.Generation, int64(q.Told.N()), Micros(q.Told.Per()))
 	return Call{ReconcileScript, []string{q.Key}, b.AppendRule(f, 1, q.Charge), []any{q.Shared}}
 }
 

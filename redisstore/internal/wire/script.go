@@ -39,7 +39,7 @@ var (
 	rows = []string{"row", "rule"} // read and write rows
 
 	// engine changes rows and their lines.
-	engine = []string{"penalty", "entries", "bucket", "age", "search", "turn", "queue", "offers", "served", "lanes", "deals"}
+	engine = []string{"penalty", "told", "entries", "bucket", "age", "search", "turn", "queue", "offers", "served", "lanes", "deals"}
 )
 
 // BookScript books. The other scripts stand beside their requests.
@@ -195,6 +195,10 @@ const (
 	// LeastProbe is for how long a budget stays closed after a penalty at the least.
 	LeastProbe = ledger.LeastProbe * time.Microsecond
 
+	// ToldKeep is for how long a node remembers the starts of a budget whose limit the upstream tells: longer
+	// windows are known to the row alone. A row is kept for longer.
+	ToldKeep = time.Minute
+
 	// AskSoon is when waiters ask again while room in their line is not taken. AskLeast
 	// and AskLast bound when they ask if their turn is far away.
 	AskSoon  = 250 * time.Millisecond
@@ -225,6 +229,7 @@ var shared = []struct {
 	{"ASK_SOON", AskSoon},
 	{"ASK_LEAST", AskLeast},
 	{"ASK_LAST", AskLast},
+	{"NODE_KEEPS", ToldKeep},
 
 	// The stored form of rows: see lua/row.lua.
 	{"HEAD", "'<" + strings.Repeat("d", len(head)) + "'"},
@@ -265,6 +270,7 @@ var shared = []struct {
 	{"TOKEN_BUCKET", store.KindTokenBucket},
 	{"CONCURRENCY", store.KindConcurrency},
 	{"UNLIMITED", store.KindUnlimited},
+	{"TOLD", store.KindTold},
 
 	{"FRONT", Front},
 }
@@ -279,6 +285,7 @@ var head = []headNumber{
 	{"old", headTime}, {"before", headTime}, {"first", headTime}, {"last", headTime}, {"n", headCount}, {"expires", headTime},
 	{"opens", headTime}, {"t1", headTime}, {"t2", headTime}, {"t3", headTime}, {"pin", headTime}, {"lined", headOther},
 	{"ban", headLength}, {"probe", headLength}, {"times", headLength}, {"top", headOther}, {"fell", headTime}, {"learns", headLength},
+	{"told", headCount}, {"each", headLength}, {"heard", headTime},
 }
 
 // A headNumber is one number of the head.

@@ -43,6 +43,9 @@ func (q StatusRequest) Read(f Frame) (store.Status, error) {
 	}
 	st.Ceiling = thousandths(r.next())
 	st.Callers = int(r.next())
+	if n, window, ago := r.next(), Wait(r.next()), Wait(r.next()); n > 0 {
+		st.Told, st.ToldAgo = store.SlidingWindow(int(n), window), ago
+	}
 	st.Shares = r.shares()
 	return st, r.end()
 }

@@ -20,6 +20,7 @@ type storedRow struct {
 	High, Normal, Low, Pin        int64 // the last starts that waiters of each priority got, and the last one beyond the horizon
 	CeilingTop                    float64
 	CeilingFell, CeilingWindow    int64
+	Told, Each, Heard             int64 // the note
 	Size, Total                   int64
 	Entries                       []storedEntry
 	QueueOrSlots, Stored, OpensAt int64 // nobody waits in these rows, so these are 0, 1 and 0
@@ -48,7 +49,7 @@ func (a storedRow) difference(b storedRow) string {
 
 // holdsNothing reports whether a row decides the same as one that does not exist.
 func (a storedRow) holdsNothing() bool {
-	return a.Size == 0 && a.Lost == 0 && a.Paused == 0 && a.CeilingTop == 0 && max(a.High, a.Normal, a.Low, a.Pin) <= 0
+	return a.Size == 0 && a.Lost == 0 && a.Paused == 0 && a.CeilingTop == 0 && a.Told == 0 && max(a.High, a.Normal, a.Low, a.Pin) <= 0
 }
 
 // readGoRow reads the binary form of internal/ledger: see Row.MarshalBinary.
@@ -75,6 +76,7 @@ func readGoRow(r *ledger.Row) (row storedRow, err error) {
 		return row.Seen + signed()
 	}
 
+	told := (b[0]-1)&4 != 0
 	b = b[1:] // the version
 	row.Seen, row.Span, row.Most = number(), number(), number()
 	row.Ban, row.Probe, row.Times = number(), number(), number()
@@ -86,6 +88,9 @@ func readGoRow(r *ledger.Row) (row storedRow, err error) {
 	row.Lost, row.Until, row.Paused, row.CeilingFell = at(), at(), at(), at()
 	row.High, row.Normal, row.Low, row.Pin = at(), at(), at(), at()
 	row.Frozen = at()
+	if told {
+		row.Told, row.Each, row.Heard = number(), number(), row.Seen+signed()
+	}
 	row.Size, row.Stored = number(), 1
 	last := row.Seen
 	for range row.Size {
@@ -106,7 +111,7 @@ func readGoRow(r *ledger.Row) (row storedRow, err error) {
 
 // readLuaRow reads the form of lua/row.lua.
 func readLuaRow(text string) (row storedRow, err error) {
-	const size = 37 // numbers of the head
+	const size = 40 // numbers of the head
 	if len(text) < 8*size {
 		return row, fmt.Errorf("%d bytes are no row", len(text))
 	}
@@ -132,6 +137,7 @@ func readLuaRow(text string) (row storedRow, err error) {
 	row.CeilingTop = head[at]
 	at++
 	row.CeilingFell, row.CeilingWindow = next(), next()
+	row.Told, row.Each, row.Heard = next(), next(), next()
 	row.Stored = 1
 
 	numbers, err := unpack(text[8*size+int(named+row.QueueOrSlots+from):])

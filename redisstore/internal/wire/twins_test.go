@@ -160,7 +160,7 @@ func (w *twins) limit(c *store.Charge) {
 	kinds := []store.Limit{
 		store.SlidingWindow(n, per), store.SlidingWindow(n, per), store.SlidingWindow(n, per),
 		store.FixedWindow(n, per), store.LeakyBucket(min(n, 5000), per), store.TokenBucket(min(n, 5000), per, 1+w.IntN(40)), store.Unlimited(),
-		store.CalendarWindow(n, []store.Unit{store.Day, store.Month, store.Week}[w.IntN(3)], time.UTC),
+		store.CalendarWindow(n, []store.Unit{store.Day, store.Month, store.Week}[w.IntN(3)], time.UTC), store.Told(), store.Told(),
 	}
 	c.Limit = kinds[w.IntN(len(kinds))]
 	c.Jitter, c.Pace, c.Adaptive = 0, 0, w.IntN(3) == 0
@@ -189,7 +189,7 @@ func (w *twins) charge(i int) store.Charge {
 	if w.hoards {
 		c.Cost = 1 + n/40 + w.IntN(n/20)
 	}
-	if w.IntN(6) == 0 {
+	if w.IntN(6) == 0 && c.Limit.Kind() != store.KindTold {
 		c.KeepFree = w.IntN(n - c.Cost + 1)
 	}
 	c.Shadow = w.IntN(12) == 0 && !isSlots(c) // no script says how much later those would be
@@ -542,10 +542,15 @@ func (w *twins) reconcile(c store.Charge) error {
 		of.Reset = max(of.Reset, 1)
 	}
 	of.Reset = min(of.Reset, store.MaxPenalty)
+	if w.IntN(4) > 0 {
+		n := []int{0, 1, 2, 5, 20, 129, 5000, 1 << 30, 1<<30 + 1}[w.IntN(9)]
+		per := []time.Duration{time.Millisecond, time.Second, time.Second, 3*time.Second + 1, time.Minute, time.Hour, 2 * time.Hour}[w.IntN(7)]
+		of.Told = store.SlidingWindow(n, per)
+	}
 	w.note("reconcile %s with %+v", c.Budget.Policy, of)
 	var q *ledger.Request
 	w.change(only(c), func(r *ledger.Request) { q = r; q.Reconcile(of) })
-	reply, err := ask(w, wire.ReconcileRequest{Key: key(&c), Charge: &c, Shared: "shared", Left: of.Left, Reset: of.Reset, Age: of.Age})
+	reply, err := ask(w, wire.ReconcileRequest{Key: key(&c), Charge: &c, Shared: "shared", Left: of.Left, Reset: of.Reset, Age: of.Age, Told: of.Told})
 	var from, until int64
 	if u := q.News().Useless; len(u) > 0 {
 		from, until = u[0].From, u[0].Before

@@ -33,7 +33,7 @@ export function limitWords(limit) {
 
 /** The forms of limits with English words, and their Chinese forms. @type {[RegExp, string][]} */
 const chineseLimits = [
-  [/^unlimited$/, "不限"], [/^no limit$/, "不限"], [/^(\d+) in flight$/, "同时 $1 个"], [/^(.+) burst (\d+)$/, "$1，最多攒 $2"],
+  [/^unlimited$/, "不限"], [/^told$/, "按对方所报"], [/^no limit$/, "不限"], [/^(\d+) in flight$/, "同时 $1 个"], [/^(.+) burst (\d+)$/, "$1，最多攒 $2"],
   [/^(.+) paced$/, "$1，均匀"], [/^(.+) fixed$/, "$1，固定窗口"], [/^(\d+)\/day\b/, "$1/天"], [/^(\d+)\/week\b/, "$1/周"], [/^(\d+)\/month\b/, "$1/月"],
 ];
 

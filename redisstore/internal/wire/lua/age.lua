@@ -2,7 +2,7 @@
 -- it begins. The twin is internal/ledger/age.go; functions that only this file has find out that a clock was set, see docs/internals/clocks.md.
 --
 -- needs: bucket (recount, forget), entries (touch, block_end, join, after, add, drop, pop), frame (max, min, ceil), penalty (ceiling.obey),
---     row (ceiling, open, latest), rule (window, has_windows)
+--     row (ceiling, note, open, latest), rule (window, has_windows), told (note.obey)
 -- defines: is_late, pin_until, forward_step, stepped_back, was_set, widen_pending, carry_over, step, at_most, is_blank, remember, is_over,
 --     prune, advance
 
@@ -105,7 +105,7 @@ local function step(r, now, shift, asleep, u)
   for i = 1, r.size do
     F[i], L[i] = F[i] + shift, i > reach and L[i] or L[i] + shift
   end
-  for _, f in ipairs({'lost', 'till', 'paused', 'opens', 't1', 't2', 't3', 'pin', 'fell'}) do
+  for _, f in ipairs({'lost', 'till', 'paused', 'opens', 't1', 't2', 't3', 'pin', 'fell', 'heard'}) do
     if r[f] ~= 0 then
       r[f] = r[f] + shift
     end
@@ -193,7 +193,7 @@ local function prune(r, now, u)
   drop(r, k)
 end
 
--- advance brings the row to the time now, and makes it fit for the rule. It may lower the rule to the row's ceiling. It returns nil, or what
+-- advance brings the row to the time now, and makes it fit for the rule. It may give the rule the number of the row's note, and lower it to the row's ceiling. It returns nil, or what
 -- the call needs first: NEEDS_BOUNDARIES where the rule's boundaries end, NEEDS_TIME if the program must say whether the clock was set.
 local function advance(r, now, u)
   local since, _, keep = window(u, now)
@@ -214,6 +214,10 @@ local function advance(r, now, u)
     end
   end
 
+  if u.tells and r.told > 0 then
+    note.obey(r, now, u)
+    since, _, keep = window(u, now)
+  end
   if r.top > 0 then
     ceiling.obey(r, now, u)
   end

@@ -219,6 +219,11 @@ end
 -- keep_behind lets a caller keep behind the starts that others waited for, but where it had
 -- a start itself.
 function keep_behind(list, want)
+  local counting = 0 -- searches whose row counts starts
+  for _, s in ipairs(list) do
+    counting = counting + (is_free(s.rule, s.row) and 0 or 1)
+  end
+
   for _, s in ipairs(list) do
     local w, had = ticket_of(want, s), want.first
     if w then
@@ -227,7 +232,7 @@ function keep_behind(list, want)
     for k = 1, had and 0 or want.class do
       s.tail = max(s.tail, s.row['t' .. k])
     end
-    s.horizon, s.single = want.horizon, #list == 1
+    s.horizon, s.single = want.horizon, counting == 1
     s.follows = not had
   end
 end

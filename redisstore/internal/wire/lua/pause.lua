@@ -11,7 +11,8 @@
 -- News are the end, how long that is from now, and the key.
 --
 -- needs: age (is_late, advance), entries (drop), frame (max, frame, now), offers (queue.free), penalty (penalty.forgive, penalty.shut,
---     ceiling.forget, ceiling.learn), queue (queue, queue.write), row (penalty, ceiling, load, open, save), rule (read_rule)
+--     ceiling.forget, ceiling.learn), queue (queue, queue.write), row (penalty, ceiling, note, load, open, save), rule (read_rule), told
+--     (note.forget)
 
 local length, lift, due, refused, took, mark
 length, lift, due, refused, took, mark, cursor = struct.unpack('<dddddd', frame, cursor)
@@ -30,6 +31,7 @@ if lift == 1 then
   r.paused = 0
   penalty.forgive(r)
   ceiling.forget(r)
+  note.forget(r)
   queue.free(r)
   if u.peak == 0 and r.most == 0 then -- the probe is forgotten, unless a program has a number for the limit and counts
     open(r)

@@ -75,7 +75,7 @@ end
 
 -- is_free reports whether a rule is unlimited and its row closes nothing: then the row holds no start, and counts none.
 local function is_free(u, r)
-  return u.peak == 0 and r.paused + r.probe <= now and r.opens <= now
+  return u.peak == 0 and r.paused + r.probe <= now and r.opens <= now and not (u.tells and r.told > 0)
 end
 
 do

@@ -32,7 +32,7 @@ end
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: how much was left; for how long that is all there is, and how long ago it was so, in microseconds; the
---         generation of the row that the program knows, or 0; its rule
+--         generation of the row that the program knows, or 0; how many starts the upstream told in which window, or 0 and 0; its rule
 --       3 the channel of news
 --
 -- Result as of book.lua: DONE, now, how much is left by the row, how many starts the row counts, its generation, and between which times
@@ -40,15 +40,23 @@ end
 -- News are those of book_anew.
 --
 -- needs: age (advance), anew (last_of, book_anew), bucket (filling, add_up), entries (book), frame (max, min, ceil, floor, frame, now),
---     queue (queue, queue.write), row (load, open, save), rule (read_rule, window, has_windows), search (search_for)
+--     queue (queue, queue.write), row (note, load, open, save), rule (read_rule, window, has_windows), search (search_for), told (note.tell)
 
-local left, reset, age, known
-left, reset, age, known, cursor = struct.unpack('<dddd', frame, cursor)
+local left, reset, age, known, n, each
+left, reset, age, known, n, each, cursor = struct.unpack('<dddddd', frame, cursor)
+local begin = cursor
 local u = read_rule(0)
 local r = load(KEYS[1])
 local needs = advance(r, now, u)
 if needs then
   return struct.pack('<ddd', needs, now, now)
+end
+
+-- The rest of the call is under the limit that was told.
+if u.tells and note.tell(r, now, n, each) then
+  cursor = begin
+  u = read_rule(0)
+  advance(r, now, u)
 end
 open(r)
 local asked = now - age -- when the upstream counted

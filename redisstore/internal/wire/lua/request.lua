@@ -1,9 +1,9 @@
 -- The requests of a call: its rows, its rules, its budgets of slots, and the charges of each caller. Rows are brought to the time now, and repaired,
 -- before any caller is served. Open and find in internal/ledger/request.go do the same in Go.
 --
--- needs: age (forward_step, advance), answer (closed), book (seed, rule_count, slots_count, budgets, recorded), frame (frame, now), leases
---     (load_slots, report), penalty (penalty.shut, is_free), repair (read_history, repair), row (penalty, load), rule (read_rule), search
---     (search_for, earliest), short (texts), slots (set_aside)
+-- needs: age (forward_step, advance), answer (closed), book (seed, rule_count, slots_count, budgets, recorded), frame (min, frame, now),
+--     leases (load_slots, report), penalty (penalty.shut, is_free), repair (read_history, repair), row (penalty, load), rule (read_rule),
+--     search (search_for, earliest), short (texts), slots (set_aside)
 -- defines: rows, rules, rule_of, all_slots, histories, is_to_be_closed, passes_by, charges, find
 
 local rows, rules, rule_of, all_slots, histories = {}, {}, {}, {}, {}
@@ -75,7 +75,11 @@ local function charges(count, from, spread)
     if index <= slots_count then
       claims[#claims + 1] = {slots = all_slots[index], cost = cost, reserve = reserve, shadow = more == 1, index = k}
     else
-      local s = search_for(rules[index - slots_count], cost, reserve, from, spread, more == 1)
+      local u = rules[index - slots_count]
+      if u.tells then
+        cost = min(cost, u.n) -- a cost above the limit that the upstream told counts as all of it
+      end
+      local s = search_for(u, cost, reserve, from, spread, more == 1)
       s.each, s.more, s.index, s.share, s.weight = cost, more, k, share, weight
       list[#list + 1] = s
     end

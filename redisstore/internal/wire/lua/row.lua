@@ -15,8 +15,8 @@
 -- while its entries are in the arrays F, L and N, and closed otherwise. The form's version is part of the key.
 --
 -- needs: frame (max, min, ceil, IDLE)
--- defines: MAX_STORED, MAX_PLAIN, MAX_SHARED, MOST_KNOWN, ROUND_SIZE, LINE_KEPT, penalty, ceiling, bound, stored, read, load, entries, open,
---     names_of, latest, head, close, save
+-- defines: MAX_STORED, MAX_PLAIN, MAX_SHARED, MOST_KNOWN, ROUND_SIZE, LINE_KEPT, penalty, ceiling, note, bound, stored, read, load, entries,
+--     open, names_of, latest, head, close, save
 
 local MAX_STORED = HEAD_SIZE + ENTRY_BYTES -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
 local MAX_PLAIN = 900 -- bytes of a line without shares
@@ -26,6 +26,7 @@ local ROUND_SIZE = 48 -- upper bound on the bytes of a lane of such shares
 local LINE_KEPT = 300000000 -- for how long a line is kept after the last call that it concerns
 
 local penalty, ceiling = {}, {} -- see penalty.lua
+local note = {} -- see told.lua
 local bound -- see entries.lua
 
 -- stored returns the head of a key's row as it is stored, nil if there is none.
@@ -60,6 +61,7 @@ end
 --   pin                the last start that is, or was, beyond the horizon
 --   top, fell, learns  of the ceiling, and ban, probe, times of the last penalty: see penalty.lua
 --   lined              how many bytes the line has, as it is stored
+--   told, each, heard  of the note: see told.lua
 --
 -- Fields that are not stored:
 --
@@ -76,6 +78,7 @@ local function read(key, head)
     and min(HEAD_TIMES) >= -MAX_NUMBER and max(HEAD_TIMES, HEAD_LENGTHS, top) <= MAX_NUMBER
     and min(HEAD_LENGTHS, HEAD_COUNTS, level) >= 0 and max(HEAD_COUNTS, unit, -unit) <= 64 * MAX_NUMBER
     and level < MAX_NUMBER * MAX_NUMBER and (top == 0 or top >= 1)
+    and (told == 0 or told <= MOST_TOLD and each >= LEAST_WINDOW and each <= LONGEST_WINDOW)
     and named >= 0 and named <= MAX_NAMED and named % PAIR == 0
     and lined >= 0 and lined <= MAX_SHARED + 8 * MOST_KNOWN + 60 * ROUND_SIZE
     and size >= 0 and size <= 2 * MAX_ENTRIES and at >= 0 and at <= MAX_STORED
@@ -192,6 +195,9 @@ local function save(r, line)
   end
   if r.top > 0 then
     stop = max(stop, ceiling.forgotten(r))
+  end
+  if r.told > 0 then
+    stop = max(stop, note.ends(r) + NODE_KEEPS)
   end
   if r.paused > 0 then
     stop = max(stop, r.paused + max(penalty.remembered(r), SLOW_STEPS * r.span))

@@ -4,6 +4,7 @@
 --   kind, n, span       as in Go, like all that follow
 --   jitter, pace
 --   learns, rate        the window by which an adaptive charge learns, 0 if it does not learn, and how much the limit allows in that window
+--   tells, adapts       whether the number is left to the upstream, and whether such a rule may have a ceiling: see told.lua
 --   cap                 n, or how much of n a ceiling allows; most in Go
 --   row                 the row of the budget
 --
@@ -26,7 +27,7 @@ local function read_rule(behind)
   local key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges
   key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges, cursor = struct.unpack('<ddddddddddd', frame, cursor)
 
-  local boundaries, width, unit, peak, rate = edges > 0 and {}, 0, 0, n, n
+  local boundaries, width, unit, peak, rate, tells, adapts = edges > 0 and {}, 0, 0, n, n, false, false
   for i = 1, edges do
     boundaries[i], cursor = struct.unpack('<d', frame, cursor)
   end
@@ -41,9 +42,12 @@ local function read_rule(behind)
     peak, rate = 2 * n, learns * tokens / micros -- a full bucket, and as much as flows in
   elseif kind == UNLIMITED then
     peak = 0
+  elseif kind == TOLD then
+    kind, tells, peak = UNLIMITED, true, 0 -- until the row has a note
+    adapts, learns = learns > 0, 0
   end
 
-  return {kind = kind, n = n, span = span, jitter = jitter, pace = pace, learns = learns, rate = rate, cap = n, row = false,
+  return {kind = kind, n = n, span = span, jitter = jitter, pace = pace, learns = learns, rate = rate, cap = n, row = false, tells = tells, adapts = adapts,
     boundaries = boundaries, width = width, unit = unit, pad = 0, tokens = tokens, micros = micros, peak = peak},
     many, key + behind
 end

@@ -234,7 +234,7 @@ end
 local function operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
   for _, s in ipairs(list) do
     if kind == SETTLE then
-      if not settle(s, booked) then
+      if s.rule.peak > 0 and not settle(s, booked) then
         return booked
       end
     elseif booked > 0 and not is_free(s.rule, s.row) and remove(s.row, booked, s) then

@@ -5,7 +5,7 @@
 --       2 numbers, 8 bytes each: its rule
 --
 -- Result as of book.lua: DONE, now, used, booked, waiting, wait, paused, how often the penalty was met again, the ceiling in thousandths, how
--- many callers stand in line, and for each lane of a share in the line that has waiters, or had turns just now beside others: its share, its
+-- many callers stand in line, the limit that the upstream told, its window and how long ago, or 0, 0 and 0, and for each lane of a share in the line that has waiters, or had turns just now beside others: its share, its
 -- weight, the costs that wait in it, and the costs that it was served, -1 if the row does not say; or NEEDS_BOUNDARIES, now, the time that the
 -- calendar boundaries must reach.
 --
@@ -56,9 +56,10 @@ if line > 0 then
   t = max(t, turn.at(u, 0, now, 1, line + 1))
 end
 
+local told = u.tells and r.told or 0
 local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
-local out = {struct.pack('<dddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top,
-  line > 0 and queue.callers(queue.of(r)) or 0)}
+local out = {struct.pack('<ddddddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top,
+  line > 0 and queue.callers(queue.of(r)) or 0, told, told > 0 and r.each or 0, told > 0 and now - r.heard or 0)}
 
 local m = line > 0 and queue.of(r).many
 for class = 1, m and queue.CLASSES or 0 do
