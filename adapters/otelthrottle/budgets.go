@@ -7,7 +7,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/fleetthrottle/throttle/adapters/telemetry"
-	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Source has a table of policies, and knows what their budgets are like: a

@@ -8,7 +8,6 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/adapters/telemetry"
-	"github.com/fleetthrottle/throttle/store"
 )
 
 // A budgets collector asks stores, at each scrape, what budgets are like.
