@@ -11,6 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
+	anyapi "github.com/fleetthrottle/throttle/presets/any"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
 	"github.com/fleetthrottle/throttle/presets/cloudflare"
@@ -80,6 +81,11 @@ var packagePresets = []option[presetRows]{
 		member("input", "the tokens that a request sends", cost, func(o *anthropic.Options, v costFunc) { o.Input = v }),
 		member("output", "the tokens that a request has written", cost, func(o *anthropic.Options, v costFunc) { o.Output = v }),
 		host(func(o *anthropic.Options, v string) { o.Host = v }),
+	),
+	preset("any", anyapi.Policies,
+		member("account", "the id of the account, not a secret", label, func(o *anyapi.Options, v string) { o.Account = v }),
+		callerID("account", func(o *anyapi.Options, v keyFunc) { o.Caller = v }),
+		host(func(o *anyapi.Options, v string) { o.Host = v }),
 	),
 	preset("azureopenai", azureopenai.Policies,
 		member("requests", "how many requests a minute each deployment takes", number(1), func(o *azureopenai.Options, v int) { o.Requests = v }),

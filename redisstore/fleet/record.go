@@ -122,9 +122,9 @@ type State struct {
 	Paused   Millis  `json:"paused_ms"`
 	Repeated int     `json:"repeated,omitempty"`
 	Ceiling  float64 `json:"ceiling,omitempty"`
-	Told     string  `json:"told,omitempty"`   // the limit that the upstream told, such as "100/m"
-	ToldAgo  Millis  `json:"told_ago_ms"`      // how long ago an answer told it last; 0 without Told
-	Shares   []Share `json:"shares,omitempty"` // shares with the most waiting callers, then the rest as one share
+	Told     string  `json:"told,omitempty"`       // the limit that the upstream told, such as "100/m"
+	ToldAgo  Millis  `json:"told_ago_ms,omitzero"` // how long ago an answer told it last; 0 without Told
+	Shares   []Share `json:"shares,omitempty"`     // shares with the most waiting callers, then the rest as one share
 }
 
 // MostShares is how many shares a [State] names. The rest is one [Share].

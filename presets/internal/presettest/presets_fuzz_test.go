@@ -76,6 +76,7 @@ var seeds = []struct {
 	{"https://api.telegram.org/bot1/sendMessage", `{"chat_id":-1}`, 429, "", `{"parameters":{"retry_after":1e400}}`},
 	{"https://api.cloudflare.com/client/v4/graphql", "x", 429, "99999999999999999999", `{"errors":[{"code":971}]}`},
 	{"https://acme.zendesk.com/api/v2/tickets/1.json", "x", 429, "-9", "Number of allowed API requests per minute exceeded"},
+	{"https://api.example.org/v1/x?key=1", "x", 429, "\"a\";q=1;w=1\n", "limit of 9 requests per second"},
 	{"https://api.airtable.com/v0/app1/Tasks", "x", 429, "", `{"errors":[{"error":"RATE_LIMIT_REACHED"},7]}`},
 	{"https://api.xero.com/connections", "x", 429, "99999999999999999999", ""},
 	{"https://api.meeting.qq.com/v1/meetings", `{"userid":"\\ud800"}`, 500, "", `{"error_info":{"error_code":190311}}`},

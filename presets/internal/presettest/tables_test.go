@@ -6,6 +6,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
+	anyapi "github.com/fleetthrottle/throttle/presets/any"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
 	"github.com/fleetthrottle/throttle/presets/cloudflare"
@@ -47,6 +48,7 @@ import (
 var tables = []table{
 	preset("airtable", airtable.Policies),
 	preset("anthropic", anthropic.Policies),
+	preset("any", anyapi.Policies),
 	preset("azureopenai", azureopenai.Policies),
 	preset("binance", binance.Policies),
 	preset("cloudflare", cloudflare.Policies),
