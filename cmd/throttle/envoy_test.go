@@ -3,7 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +29,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 )
 
 // A mesh is a server for Envoy that runs as a process of its own, and a connection of a filter.
@@ -261,4 +266,108 @@ func TestEnvoyToken(t *testing.T) {
 		require.Equal(t, exitUsage, code, flags)
 		require.Contains(t, talk.String(), says)
 	}
+}
+
+// A passing server is a server of ext_proc that lets everything through.
+type passing struct {
+	extprocv3.UnimplementedExternalProcessorServer
+}
+
+func (passing) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		reply := &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: new(extprocv3.HeadersResponse)}}
+		if m.GetResponseHeaders() != nil {
+			reply.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: new(extprocv3.HeadersResponse)}
+		}
+		if err := stream.Send(reply); err != nil {
+			return err
+		}
+	}
+}
+
+// TestMeasureEnvoy says what a request that passes Envoy costs alone, with a server of ext_proc that lets everything
+// through, and with throttle as a process of its own; and how much memory a request takes that waits.
+func TestMeasureEnvoy(t *testing.T) {
+	soak.Only(t)
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer upstream.Close()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	send := func() {
+		resp, err := client.Get(upstream.URL)
+		require.NoError(t, err)
+		resp.Body.Close()
+	}
+
+	door, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	extprocv3.RegisterExternalProcessorServer(server, passing{})
+	go func() { _ = server.Serve(door) }()
+	defer server.Stop()
+	conn, err := grpc.NewClient(door.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close()
+
+	redis := redistest.Single(t)
+	file := newFile(t, "api.example.com", "1000000/s")
+	alone := make(map[int]int64)
+	for _, way := range []struct {
+		name string
+		mesh *mesh
+	}{
+		{"alone", nil},
+		{"a server that lets all through", &mesh{served: served{T: t}, conn: conn}},
+		{"throttle envoy, memory", startEnvoy(t, file)},
+		{"throttle envoy, Redis", startEnvoy(t, file, "--redis", redis.URL())},
+	} {
+		for _, callers := range []int{1, 16} {
+			result := testing.Benchmark(func(b *testing.B) {
+				var left atomic.Int64
+				left.Store(int64(b.N))
+				var all sync.WaitGroup
+				for range callers {
+					all.Go(func() {
+						for left.Add(-1) >= 0 {
+							if way.mesh == nil {
+								send()
+								continue
+							}
+							ctx, end := context.WithCancel(t.Context())
+							c := way.mesh.begin(ctx, "api.example.com")
+							require.Equal(t, 200, c.status())
+							send()
+							require.NoError(t, c.answer("200", true))
+							end()
+						}
+					})
+				}
+				all.Wait()
+			})
+			if way.mesh == nil {
+				alone[callers] = result.NsPerOp()
+			}
+			t.Logf("%-32s %2d at once  %6d µs  %4.1f times", way.name, callers, result.NsPerOp()/1000, float64(result.NsPerOp())/float64(alone[callers]))
+		}
+	}
+
+	s := startEnvoy(t, newFile(t, "api.example.com", "1/h"), "--held", "5000", "--held-per-budget", "5000", "--max-wait", "9000h")
+	require.Equal(t, 200, s.begin(t.Context(), "api.example.com").status())
+	resident := func() (bytes float64) {
+		_, text := s.askAdmin("metrics")
+		_, rest, _ := strings.Cut(text, "\nprocess_resident_memory_bytes ")
+		_, err := fmt.Sscan(rest, &bytes)
+		require.NoError(t, err)
+		return bytes
+	}
+
+	before := resident()
+	for range 4000 {
+		go s.begin(t.Context(), "api.example.com")
+	}
+	s.metric("throttle_envoy_held 4000")
+	t.Logf("4000 requests wait, and each takes %.0f bytes of the process", (resident()-before)/4000)
 }
