@@ -3,7 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +29,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 )
 
 // A mesh is a server for Envoy that runs as a process of its own, and a connection of a filter.
@@ -261,4 +266,124 @@ func TestEnvoyToken(t *testing.T) {
 		require.Equal(t, exitUsage, code, flags)
 		require.Contains(t, talk.String(), says)
 	}
+}
+
+// A passing server is a server of ext_proc that lets everything through.
+type passing struct {
+	extprocv3.UnimplementedExternalProcessorServer
+}
+
+func (passing) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		reply := &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: new(extprocv3.HeadersResponse)}}
+		if m.GetResponseHeaders() != nil {
+			reply.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: new(extprocv3.HeadersResponse)}
+		}
+		if err := stream.Send(reply); err != nil {
+			return err
+		}
+	}
+}
+
+// TestMeasureEnvoy says what a request that passes Envoy costs alone, with a server of ext_proc that lets everything
+// through, and with throttle as a process of its own; and how much memory a request takes that waits.
+func TestMeasureEnvoy(t *testing.T) {
+	soak.Only(t)
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer upstream.Close()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	send := func() {
+		resp, err := client.Get(upstream.URL)
+		require.NoError(t, err)
+		resp.Body.Close()
+	}
+
+	door, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	extprocv3.RegisterExternalProcessorServer(server, passing{})
+	go func() { _ = server.Serve(door) }()
+	defer server.Stop()
+	conn, err := grpc.NewClient(door.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close()
+
+	redis := redistest.Single(t)
+	file := newFile(t, "api.example.com", "1000000/s")
+	ways := []*struct {
+		name    string
+		mesh    *mesh
+		fastest map[int]time.Duration // of a call, by callers
+	}{
+		{name: "alone"},
+		{name: "a server that lets all through", mesh: &mesh{served: served{T: t}, conn: conn}},
+		{name: "throttle envoy, memory", mesh: startEnvoy(t, file)},
+		{name: "throttle envoy, Redis", mesh: startEnvoy(t, file, "--redis", redis.URL())},
+	}
+
+	// The machine may have other work: the ways take turns, and the fastest round counts.
+	const rounds, calls = 10, 1600
+	for range rounds {
+		for _, way := range ways {
+			if way.fastest == nil {
+				way.fastest = make(map[int]time.Duration)
+			}
+			for _, callers := range []int{1, 16} {
+				began := time.Now()
+				var all sync.WaitGroup
+				for range callers {
+					all.Go(func() {
+						for range calls / callers {
+							if way.mesh == nil {
+								send()
+								continue
+							}
+							ctx, end := context.WithCancel(t.Context())
+							c := way.mesh.begin(ctx, "api.example.com")
+							require.Equal(t, 200, c.status())
+							send()
+							require.NoError(t, c.answer("200", true))
+							end()
+						}
+					})
+				}
+				all.Wait()
+				took := time.Since(began) / calls
+				if fastest := way.fastest[callers]; fastest == 0 || took < fastest {
+					way.fastest[callers] = took
+				}
+			}
+		}
+	}
+
+	number := func(s *mesh, name string) (n float64) {
+		_, text := s.askAdmin("metrics")
+		_, rest, _ := strings.Cut(text, "\n"+name+" ")
+		_, err := fmt.Sscan(rest, &n)
+		require.NoError(t, err)
+		return n
+	}
+	for _, way := range ways {
+		for _, callers := range []int{1, 16} {
+			took := way.fastest[callers]
+			t.Logf("%-32s %2d at once  %4d µs a call, %4.1f of alone, %4.2f of a server that lets all through",
+				way.name, callers, took.Microseconds(), float64(took)/float64(ways[0].fastest[callers]), float64(took)/float64(ways[1].fastest[callers]))
+		}
+		if way.mesh != nil && way.mesh.cmd != nil {
+			t.Logf("%-32s %.0f µs of processor time a call", way.name, 1e6*number(way.mesh, "process_cpu_seconds_total")/(2*rounds*calls))
+		}
+	}
+
+	s := startEnvoy(t, newFile(t, "api.example.com", "1/h"), "--held", "5000", "--held-per-budget", "5000", "--max-wait", "9000h")
+	require.Equal(t, 200, s.begin(t.Context(), "api.example.com").status())
+	before := number(s, "process_resident_memory_bytes")
+	for range 4000 {
+		go s.begin(t.Context(), "api.example.com")
+	}
+	s.metric("throttle_envoy_held 4000")
+	t.Logf("4000 requests wait, and each takes %.0f bytes of the process", (number(s, "process_resident_memory_bytes")-before)/4000)
 }

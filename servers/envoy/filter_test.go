@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -82,7 +83,10 @@ func (f *filter) do(ctx context.Context, method, target, body string, headers ..
 		o.messages = append(o.messages, name)
 		if err := stream.Send(m); err != nil {
 			_, o.err = stream.Recv()
-			over = true
+			over, open = true, false
+			if o.err == io.EOF {
+				over, o.err = false, nil // a clean end: Envoy goes on alone
+			}
 			return
 		}
 
@@ -94,7 +98,7 @@ func (f *filter) do(ctx context.Context, method, target, body string, headers ..
 		reply, err := stream.Recv()
 		timer.Stop()
 		switch now := reply.GetImmediateResponse(); {
-		case err != nil && err.Error() == "EOF":
+		case err == io.EOF:
 			open = false // a clean end: Envoy goes on alone
 		case err != nil:
 			o.err, over = err, true

@@ -82,10 +82,6 @@ func requestOf(ctx context.Context, head *extprocv3.HttpHeaders) (*http.Request,
 	}
 
 	target.Scheme, target.Host = cmp.Or(pseudo[":scheme"], "https"), host
-	// Envoy may get plain requests that it sends on over TLS.
-	if strings.HasSuffix(host, ":443") {
-		target.Scheme = "https"
-	}
 
 	req := &http.Request{Method: method, URL: target, Host: host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: lengthOf(header)}
 	if head.GetEndOfStream() {

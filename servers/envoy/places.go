@@ -86,7 +86,7 @@ func (p *place) leaveBudget() {
 }
 
 // holdAt notes which budget holds the request, "" if unknown, and for how long, 0 if unknown. It ends the wait if too
-// many requests wait for the budget, or if the server stops before the start.
+// many requests wait for the budget.
 func (p *place) holdAt(budget, policy string, wait time.Duration) {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
@@ -109,15 +109,6 @@ func (p *place) holdAt(budget, policy string, wait time.Duration) {
 		p.budget = budget
 		p.all.byBudget[budget]++
 	}
-
-	p.endIfLate()
-}
-
-// endIfLate ends a wait whose start is after the stop deadline. The mutex is held.
-func (p *place) endIfLate() {
-	if by := p.all.stopBy; !by.IsZero() && p.startsAt.After(by) {
-		p.end(errStopping)
-	}
 }
 
 // stop closes the queue. It ends waits that are known to be longer than the deadline now, and all remaining waits at the
@@ -128,7 +119,9 @@ func (a *places) stop(by time.Time) {
 
 	a.stopBy = by
 	for p := range a.held {
-		p.endIfLate()
+		if p.startsAt.After(by) {
+			p.end(errStopping)
+		}
 	}
 
 	time.AfterFunc(time.Until(by), func() {

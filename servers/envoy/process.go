@@ -193,7 +193,7 @@ type conversation struct {
 
 	mu                   sync.Mutex // of the fields below, and of stream.Send
 	pending              *extprocv3.ProcessingRequest
-	override             bool // the next reply to headers sets the modes
+	override             bool // replies to headers set the modes
 	bodyMode, answerMode filterv3.ProcessingMode_BodySendMode
 }
 
@@ -298,7 +298,7 @@ var (
 	goOnWithTrailers = new(extprocv3.TrailersResponse)
 )
 
-// addOverride sets the modes if the policies need more than the filter sends. Body modes are always explicit: without them Envoy would take
+// addOverride sets the modes for a request whose policies need more than the filter sends. Body modes are always explicit: without them Envoy would take
 // NONE. Trailers are asked for so that Envoy keeps the stream until the end of the answer: since 1.37 it closes a stream
 // that needs no further message. The mutex is held.
 func (c *conversation) addOverride(reply *extprocv3.ProcessingResponse) {
@@ -306,7 +306,6 @@ func (c *conversation) addOverride(reply *extprocv3.ProcessingResponse) {
 		reply.ModeOverride = &filterv3.ProcessingMode{
 			RequestBodyMode: c.bodyMode, ResponseBodyMode: c.answerMode, ResponseTrailerMode: filterv3.ProcessingMode_SEND,
 		}
-		c.override = false
 	}
 }
 
@@ -328,7 +327,7 @@ func (c *conversation) response(req *http.Request, head *extprocv3.HttpHeaders) 
 	return resp, nil
 }
 
-// askFor has the next reply to headers ask for the body of the answer, or for a message at its end.
+// askFor has a reply to headers ask for the body of the answer, or for a message at its end.
 func (c *conversation) askFor(body, end bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -57,6 +57,48 @@ func TestRequestsAreHeld(t *testing.T) {
 	})
 }
 
+// TestRefusalsHaveATime, unless no wait helps: also where nobody knows when there is room.
+func TestRefusalsHaveATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		huge := policy("huge", "huge.example.com/", throttle.PerHour(9))
+		huge.Cost = func(*http.Request) int { return 10 }
+		broken := policy("broken", "broken.example.com/", throttle.PerHour(9))
+		broken.Cost = func(*http.Request) int { return -1 }
+		s := begin(t, memstore.New(), nil, huge, broken, policy("slots", "api.example.com/", throttle.Concurrency(1)))
+		s.upstream = func(*http.Request) answer {
+			refused := s.get(api, "prefer: wait=0")
+			require.Equal(t, []any{429, "1"}, []any{refused.status, refused.header.Get("Retry-After")})
+			return answer{status: 200}
+		}
+		require.Equal(t, 200, s.get(api).status)
+
+		never := s.get("https://huge.example.com/")
+		require.Equal(t, []any{429, ""}, []any{never.status, never.header.Get("Retry-After")})
+		unreadable := s.get("https://broken.example.com/")
+		require.Equal(t, 500, unreadable.status)
+		require.Contains(t, unreadable.body, `"policy":"broken"`)
+	})
+}
+
+// TestPriority: an urgent request goes before those that wait.
+func TestPriority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := begin(t, memstore.New(), nil, policy("p", "/", throttle.PerMinute(1)))
+		s.get(api)
+		started := make(chan string, 5)
+		for _, urgency := range []string{"u=7", "u=8", "i, u=3", "U = \"1\"; x", "u=4"} {
+			go func() {
+				s.get(api, "priority: "+urgency)
+				started <- urgency
+			}()
+			synctest.Wait()
+		}
+		for _, want := range []string{"U = \"1\"; x", "u=8", "i, u=3", "u=7", "u=4"} {
+			require.Equal(t, want, <-started)
+		}
+	})
+}
+
 // TestRequestsAreMatched as a Transport matches them: by host, path, method and headers.
 func TestRequestsAreMatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +107,7 @@ func TestRequestsAreMatched(t *testing.T) {
 		s := begin(t, memstore.New(), nil, tenant, policy("posts", "POST api.example.com/v1/{id}", throttle.PerHour(99)), policy("port", "api.example.com:8443/", throttle.PerHour(99)))
 
 		s.do(t.Context(), "POST", "http://API.example.com/v1/7", "", "x-tenant: a")
-		s.get("http://api.example.com:443/v1/%37?q", "x-tenant: a") // as a plain request that Envoy sends on over TLS
+		s.get("http://api.example.com:80/v1/%37?q", "x-tenant: a")
 		s.get("https://api.example.com:8443/", "x-tenant: b")
 		require.Equal(t, []int{2, 1, 1}, []int{s.status("tenant", "a").Used, s.status("posts", "").Used, s.status("port", "").Used})
 	})
@@ -249,6 +291,19 @@ func TestP7_CutCalls(t *testing.T) {
 		require.Equal(t, []any{0, int64(0), int64(100)}, []any{stats.Held, stats.Streams, stats.Left})
 		require.Zero(t, s.status("slots", "").Used)
 		require.Zero(t, s.status("rate", "").Waiting)
+
+		// A stream whose client says that no message follows has ended, too.
+		half, err := s.client.Process(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, half.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{
+			RequestHeaders: &extprocv3.HttpHeaders{Headers: headerMap(":method: GET", ":authority: api.example.com", ":path: /"), EndOfStream: true},
+		}}))
+		synctest.Wait()
+		require.Equal(t, 1, s.server.Stats().Held)
+		require.NoError(t, half.CloseSend())
+		_, err = half.Recv()
+		require.Equal(t, codes.Canceled, status.Code(err))
+		require.Zero(t, s.server.Stats().Held)
 
 		// A stream that is cut after the start has used its start, and gives its slot back.
 		ctx, cancel := context.WithCancel(t.Context())
@@ -475,7 +530,7 @@ func TestStop(t *testing.T) {
 		flows := make(chan struct{})
 		slow := s.filter
 		slow.upstream = func(*http.Request) answer {
-			return answer{status: 200, chunks: []string{"x"}, flows: func() { <-flows }}
+			return answer{status: 200, chunks: []string{"x"}, trailers: true, flows: func() { <-flows }}
 		}
 		streamed := make(chan outcome, 1)
 		go func() { streamed <- slow.do(t.Context(), "GET", "https://slow.example.com/", "") }()
@@ -494,8 +549,7 @@ func TestStop(t *testing.T) {
 		for range 4 {
 			statuses = append(statuses, (<-outcomes).status)
 		}
-		slices.Sort(statuses)
-		require.Equal(t, []int{200, 200, 503, 503}, statuses)
+		require.Equal(t, []int{503, 503, 200, 200}, statuses, "those that cannot start in time are refused at once")
 
 		require.Equal(t, 1, s.status("slots", "").Used)
 		require.ErrorIs(t, <-ended, context.DeadlineExceeded)

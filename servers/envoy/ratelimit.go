@@ -77,11 +77,7 @@ func (s *Server) overLimit(ctx, ended context.Context, demands []throttle.Demand
 		return answerTo(demands, func(*throttle.Demand) bool { return true }, place.after), nil
 	case errors.As(err, &full):
 		s.counts.refused[noRoom].Add(1)
-		after := full.RetryAfter
-		if after == throttle.Never {
-			after = 0
-		}
-		return answerTo(demands, func(d *throttle.Demand) bool { return d.Policy == full.Policy }, after), nil
+		return answerTo(demands, func(d *throttle.Demand) bool { return d.Policy == full.Policy }, retryAfter(full)), nil
 
 	case ctx.Err() != nil:
 		s.counts.left.Add(1)

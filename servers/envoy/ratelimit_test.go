@@ -19,6 +19,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/servers/envoy"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // describe returns a descriptor with entries in pairs.
@@ -144,6 +145,12 @@ func TestCallsAreHeld(t *testing.T) {
 		require.Greater(t, refused.GetStatuses()[0].GetDurationUntilReset().AsDuration(), time.Second)
 		require.Equal(t, []string{"retry-after", "2"}, []string{refused.GetResponseHeadersToAdd()[0].GetKey(), refused.GetResponseHeadersToAdd()[0].GetValue()})
 
+		// An answer takes time, too: a start right before the deadline is none.
+		late, err := s.ask(refused.GetStatuses()[0].GetDurationUntilReset().AsDuration()+5*time.Millisecond, one)
+		require.NoError(t, err)
+		require.Zero(t, time.Since(began))
+		require.Equal(t, ratelimitv3.RateLimitResponse_OVER_LIMIT, late.GetOverallCode())
+
 		_, err = s.ask(5*time.Second, one)
 		require.NoError(t, err)
 		require.Greater(t, time.Since(began), time.Second)
@@ -186,6 +193,29 @@ func TestP7_CutCallsOfTheService(t *testing.T) {
 		_, err = s.ask(5*time.Second, one)
 		require.NoError(t, err)
 		require.Less(t, time.Since(began), 2*time.Second)
+	})
+}
+
+// A leavingStore has its caller leave while it answers.
+type leavingStore struct {
+	throttle.Store
+	leave context.CancelFunc
+}
+
+func (s leavingStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	g, err := s.Store.Book(ctx, b)
+	s.leave()
+	return g, err
+}
+
+// TestP7_ALeaverWithAStart: a start that comes when its caller has left is given back.
+func TestP7_ALeaverWithAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, leave := context.WithCancel(t.Context())
+		s := begin(t, leavingStore{memstore.New(), leave}, nil, policy("p", "/", throttle.PerHour(9)))
+		_, err := s.server.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{Domain: "p", Descriptors: []*descriptorv3.RateLimitDescriptor{describe()}})
+		require.Equal(t, codes.Canceled, status.Code(err))
+		require.Zero(t, s.status("p", "").Used)
 	})
 }
 

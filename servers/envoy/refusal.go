@@ -62,9 +62,7 @@ func refusalOf(err error) *refusal {
 	case errors.As(err, &full):
 		r := answer(http.StatusTooManyRequests, noRoom, full.Error())
 		r.Type, r.Policy, r.Violated = quotaExceeded, full.Policy, []string{full.Policy}
-		if full.RetryAfter != throttle.Never {
-			r.after = full.RetryAfter
-		}
+		r.after = retryAfter(full)
 		return r
 
 	case errors.As(err, new(*throttle.StoreError)):
@@ -86,6 +84,17 @@ func refusalOf(err error) *refusal {
 	}
 
 	return outOfOrder(err.Error())
+}
+
+// retryAfter returns when a caller should come again, or 0 if no wait helps. Nobody knows when work in flight ends.
+func retryAfter(full *throttle.LimitError) time.Duration {
+	switch full.RetryAfter {
+	case throttle.Never:
+		return 0
+	case 0:
+		return soon
+	}
+	return full.RetryAfter
 }
 
 // refuse has Envoy answer the request itself.
