@@ -173,7 +173,7 @@ func (r *actResult) words() string {
 	switch r.Act {
 	case "pause":
 		if r.Closed > 0 {
-			return fmt.Sprintf("stays closed for %s, by a ban that ends later", lengthWords(time.Duration(r.Closed)*time.Millisecond))
+			return fmt.Sprintf("stays closed for %s, by a ban that ends later", lengthWords((time.Duration(r.Closed) * time.Millisecond).Round(time.Second)))
 		}
 		return "is closed for " + lengthWords(time.Duration(r.For)*time.Millisecond)
 	case "resume":
@@ -372,6 +372,8 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 		var open *fleet.NotPausedError
 		switch {
 		case errors.As(err, &open) && open.Closed == 0: // a different operator was faster
+		case errors.As(err, &open):
+			failed = append(failed, &exit{exitConflict, err})
 		case err != nil:
 			failed = append(failed, err)
 		default:
