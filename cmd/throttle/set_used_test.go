@@ -2,8 +2,12 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore"
 )
 
 // TestSetUsed: what is wrong is said at once, before it is asked whether to act, and the audit
@@ -31,4 +35,23 @@ func TestSetUsed(t *testing.T) {
 	out = must(t, "set-used", "shop", "--key", "acme", "--to", "4", "--by", "anna", "--reason", "they count more", "--yes")
 	require.Equal(t, "shop/f32021364bac has 4 used, 1 before\n", out)
 	require.Contains(t, must(t, "audit"), "set-used from 1 to 4")
+}
+
+// TestPauseInsideABan: a pause that ends before a ban says that the ban stays, and no resume lifts it.
+func TestPauseInsideABan(t *testing.T) {
+	server := chdirFiles(t)
+	l, err := throttle.NewLimiter(redisstore.New(server.Client(t), redisstore.Options{}), throttle.Policy{Name: "shop", Keyed: true, Limit: throttle.PerHour(5)})
+	require.NoError(t, err)
+	require.NoError(t, l.Pause(t.Context(), "acme", 5*time.Minute))
+
+	pause := []string{"pause", "shop", "--key", "acme", "--file", "good.yaml", "--yes", "--for"}
+	require.Regexp(t, `^shop/f32021364bac stays closed for (5 min|4 min \d+ s), by a ban that ends later\n$`, must(t, append(pause, "1m")...))
+	for _, of := range [][]string{{"shop", "--key", "acme", "--file", "good.yaml"}, {"--all"}} {
+		code, out := throttleCommand(t, append([]string{"resume", "--yes"}, of...)...)
+		require.Equal(t, exitConflict, code)
+		require.Contains(t, out, "shop/f32021364bac is closed by an answer of its upstream for ")
+	}
+
+	require.Equal(t, "shop/f32021364bac is closed for 10 min\n", must(t, append(pause, "10m")...))
+	require.Equal(t, "shop/f32021364bac is open\n", must(t, "resume", "--yes", "--all"))
 }

@@ -163,6 +163,7 @@ type actResult struct {
 	Act     string `json:"act"`
 	Budget  string `json:"budget"`
 	For     int64  `json:"for_ms,omitempty"`
+	Closed  int64  `json:"closed_ms,omitempty"` // of a pause: how long a ban still closes the budget, if it ends later
 
 	Used *fleet.Change `json:"used,omitempty"` // of set-used
 }
@@ -171,6 +172,9 @@ type actResult struct {
 func (r *actResult) words() string {
 	switch r.Act {
 	case "pause":
+		if r.Closed > 0 {
+			return fmt.Sprintf("stays closed for %s, by a ban that ends later", lengthWords((time.Duration(r.Closed) * time.Millisecond).Round(time.Second)))
+		}
 		return "is closed for " + lengthWords(time.Duration(r.For)*time.Millisecond)
 	case "resume":
 		return "is open"
@@ -222,6 +226,11 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	}
 	if err := o.withTimeout(c.Context(), func(ctx context.Context) error { return does(ctx, all, t) }); err != nil {
 		return err
+	}
+
+	// The state is of before the act: an end that is later stays.
+	if closed := state.Paused.Milliseconds(); done.Act == "pause" && note == nil && closed > done.For {
+		done.Closed = closed
 	}
 
 	done.Version, done.Budget = outputVersion, t.Name
@@ -362,7 +371,9 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 
 		var open *fleet.NotPausedError
 		switch {
-		case errors.As(err, &open): // a different operator was faster
+		case errors.As(err, &open) && open.Closed == 0: // a different operator was faster
+		case errors.As(err, &open):
+			failed = append(failed, &exit{exitConflict, err})
 		case err != nil:
 			failed = append(failed, err)
 		default:

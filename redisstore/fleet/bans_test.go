@@ -254,6 +254,35 @@ func (s *duringStatus) Status(ctx context.Context, c store.Charge) (store.Status
 	return s.Store.Status(ctx, c)
 }
 
+// TestP11_PauseInsideABan: a pause that ends before a ban neither hides the ban nor gives resume the power to open it. Resume of a pause that
+// ends later opens the budget.
+func TestP11_PauseInsideABan(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a, _, all := used(t, client, banned, "")
+	refuse(t, a, all, banned, 5*time.Minute)
+	a.Report()
+	target := find(t, all, fleet.Query{Name: "banned"})
+	require.NoError(t, all.Pause(t.Context(), target, time.Minute, "anna", "moves"))
+
+	for range 2 {
+		b := budget(t, snapshot(t, all), "banned")
+		require.Equal(t, fleet.ByAnswer, b.By)
+		require.Nil(t, b.Note)
+		_, note, err := all.State(t.Context(), target)
+		require.NoError(t, err)
+		require.Nil(t, note)
+
+		var not *fleet.NotPausedError
+		require.ErrorAs(t, all.Resume(t.Context(), target, "anna", ""), &not)
+		require.Greater(t, not.Closed, 4*time.Minute)
+	}
+
+	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", "moves"))
+	require.Equal(t, fleet.ByOperator, budget(t, snapshot(t, all), "banned").By)
+	require.NoError(t, all.Resume(t.Context(), target, "anna", ""))
+	require.Equal(t, "all open", snapshot(t, all).Verdict())
+}
+
 // TestP16_MoreClosedThanShown: closed budgets beyond those that a snapshot asks about, or that a report has room for, count as closed, and
 // as left out once.
 func TestP16_MoreClosedThanShown(t *testing.T) {

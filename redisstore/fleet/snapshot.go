@@ -190,8 +190,9 @@ func (s *Snapshot) settle(known closings) {
 	})
 	for i := range s.Budgets {
 		b := &s.Budgets[i]
-		if b.Note != nil && b.Note.Until.Sub(s.At)-b.State.Paused.Duration > patience {
-			b.Note = nil // the pause was ended by a program, and a ban with an earlier end is in force
+		// The pause was ended by a program, and a ban with an earlier end is in force; or a ban ends later.
+		if b.Note != nil && (b.Note.Until.Sub(s.At)-b.State.Paused.Duration > patience || b.Note.isOutlasted(b.State.Paused.Duration, s.At)) {
+			b.Note = nil
 		}
 		b.tellClosing(known)
 	}

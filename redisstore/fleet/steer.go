@@ -296,13 +296,14 @@ type NotPausedError struct {
 // Error implements error.
 func (e *NotPausedError) Error() string {
 	if e.Closed > 0 {
-		return fmt.Sprintf("%s is closed by an answer of its upstream for %v, and by no operator; reset opens it all the same", e.Budget, e.Closed.Round(time.Millisecond))
+		return fmt.Sprintf("%s is closed by an answer of its upstream for %v, and by no operator for as long; reset opens it all the same", e.Budget, e.Closed.Round(time.Millisecond))
 	}
 	return e.Budget + " is not paused"
 }
 
 // State returns the present state of a budget, and the note of an operator's
-// pause. The note is nil without one.
+// pause. The note is nil without a pause, and while a ban is in force that ends
+// later than the pause.
 func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
 	st, note, err := f.Describe(ctx, t.charge)
 	return StateOf(st), note, err
@@ -326,11 +327,17 @@ func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *No
 	}
 
 	notes, err := f.notes(ctx, now)
-	if n, ok := notes[c.Budget.Key]; ok {
+	if n, ok := notes[c.Budget.Key]; ok && !n.isOutlasted(st.Paused, now) {
 		return st, &n, err
 	}
 
 	return st, nil, err
+}
+
+// isOutlasted reports whether a budget that stays closed for paused has a ban that ends later than the pause of
+// the note. The end of the pause is then not an operator's matter.
+func (n *Note) isOutlasted(paused time.Duration, now time.Time) bool {
+	return paused-n.Until.Sub(now) > patience
 }
 
 // Pause closes a budget for d, at most [store.MaxPenalty]. It stores the note
@@ -364,7 +371,8 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 }
 
 // Resume ends an operator's pause. It returns a *[NotPausedError], and changes
-// nothing, if no operator has paused the budget.
+// nothing, if no operator has paused the budget, or if a ban ends later than
+// the pause.
 func (f *Fleet) Resume(ctx context.Context, t Target, by, reason string) error {
 	state, note, err := f.State(ctx, t)
 	if err != nil {

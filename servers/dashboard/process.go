@@ -186,6 +186,15 @@ func (p *Process) PauseNote(b throttle.Budget) store.PauseNote {
 	return note
 }
 
+// isOutlasted reports whether a budget that stays closed for paused has a ban that ends later than the pause of
+// an operator, if there is one.
+func (p *Process) isOutlasted(key [16]byte, paused time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.notes[key]
+	return ok && paused-time.Until(n.until) > time.Second
+}
+
 // noteOf returns the note of an operator's pause. The mutex is held.
 func (p *Process) noteOf(key [16]byte) store.PauseNote {
 	if n, ok := p.notes[key]; ok && n.until.After(time.Now()) {
@@ -237,6 +246,9 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 
 		key := t.charge.Budget.Key
 		statuses[key], notes[key] = st, p.PauseNote(t.charge.Budget)
+		if p.isOutlasted(key, st.Paused) {
+			notes[key] = store.PauseNote{}
+		}
 		shown = append(shown, *t)
 	}
 	all = shown
@@ -257,10 +269,12 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
 		b.Waits, b.Shadowed = p.events.of(t.charge.Budget.Policy, t.charge.Shadow)
 
+		var last band // of those in force, the one that ends last
 		for _, c := range p.closed[key] {
 			if c.Until <= now.UnixMilli() {
 				r.Closed[b.ID] = append(r.Closed[b.ID], c)
-			} else {
+			} else if c.Until >= last.Until {
+				last = c
 				b.Since, b.Closer = c.From, c.Closer
 			}
 		}
@@ -407,11 +421,11 @@ func (p *Process) resume(ctx context.Context, id, by, reason string) error {
 		return err
 	}
 
-	if p.PauseNote(c.Budget) == (store.PauseNote{}) {
-		st, err := p.Status(ctx, c)
-		if err != nil {
-			return err
-		}
+	st, err := p.Status(ctx, c)
+	if err != nil {
+		return err
+	}
+	if p.PauseNote(c.Budget) == (store.PauseNote{}) || p.isOutlasted(c.Budget.Key, st.Paused) {
 		return &fleet.NotPausedError{Budget: id, Closed: st.Paused}
 	}
 

@@ -287,6 +287,33 @@ func TestP16_ProcessShowsWhatIsClosed(t *testing.T) {
 	})
 }
 
+// TestP11_PauseInsideABan: a pause that ends before a ban neither hides the ban nor gives resume the power to open it.
+func TestP11_PauseInsideABan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		l := newLimiters(t, p, shop)
+		permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		require.NoError(t, permit.Tell(t.Context(), throttle.Refused(5*time.Minute)))
+		begun := time.Now()
+		time.Sleep(time.Second)
+		id := store.BudgetOf("shop", "").String()
+		require.NoError(t, p.pause(t.Context(), id, time.Minute, "ann", "moves"))
+
+		b := readOnce(t, p.reader(DefaultBudgets)).Budgets[0]
+		require.Equal(t, []any{fleet.ByAnswer, "", begun.UnixMilli(), begun.Add(5 * time.Minute).UnixMilli()}, []any{b.Closer, b.By, b.Since, b.Until})
+		var not *fleet.NotPausedError
+		require.ErrorAs(t, p.resume(t.Context(), id, "ann", ""), &not)
+		require.Greater(t, not.Closed, 4*time.Minute)
+
+		require.NoError(t, p.pause(t.Context(), id, time.Hour, "ann", "moves"))
+		b = readOnce(t, p.reader(DefaultBudgets)).Budgets[0]
+		require.Equal(t, []any{fleet.ByOperator, "ann"}, []any{b.Closer, b.By})
+		require.NoError(t, p.resume(t.Context(), id, "ann", ""))
+		require.Zero(t, readOnce(t, p.reader(DefaultBudgets)).Budgets[0].Until)
+	})
+}
+
 // TestMoreClosedThanShown: closed budgets beyond those that a page shows count as closed.
 func TestMoreClosedThanShown(t *testing.T) {
 	p := NewProcess(memstore.New())
