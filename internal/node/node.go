@@ -45,7 +45,7 @@ type Backend interface {
 	// Step locks the rows, calls decide, saves the rows that decide has got and unlocks them:
 	// all rows are saved, or none. Decide asks for the rows of the keys first. Decide may be called
 	// again, with the rows as they were, if its changes could not be saved. After an error
-	// nothing was saved, unless it is an [ErrUnsure]. Step returns what other nodes have done since the last call.
+	// nothing was saved, unless it is an [ErrUnsure]. Step returns what other nodes have done since the last call and decide has not taken in.
 	Step(keys []ledger.Key, decide func(Rows) Told) (Heard, error)
 
 	// Read calls look with the rows as they are, which look does not change. Look asks for the rows of
@@ -53,8 +53,8 @@ type Backend interface {
 	Read(ctx context.Context, keys []ledger.Key, look func(Rows)) (Heard, error)
 
 	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
-	// stop is called. Wake does not block. A backend whose nodes cannot be told calls wake four times a second.
-	Listen(wake func()) (stop func(), err error)
+	// stop is called. Wake does not block. A backend whose nodes cannot be told calls wake four times a second, without told.
+	Listen(wake func(told bool)) (stop func(), err error)
 }
 
 // A DeathObserver is a Backend that knows of some nodes that they are dead before their leases end.
@@ -88,6 +88,9 @@ type Rows interface {
 	Now() int64
 	Asked() time.Time
 	Received() time.Time
+
+	// Heard is what other nodes have done that the step takes in: if the step is saved, it is not told again. A look has none.
+	Heard() Heard
 
 	// Fetch says of which charges the rows are wanted next: a backend that has to load them does it at once.
 	Fetch(charges []store.Charge)
@@ -430,7 +433,7 @@ func (w *watching) Stop() {
 const Often = 250 * time.Millisecond
 
 // Poll calls wake again and again, until stop is called. Next is how long it is until the next time.
-func Poll(wake func(), next func() time.Duration) (stop func()) {
+func Poll(wake func(told bool), next func() time.Duration) (stop func()) {
 	var mu sync.Mutex
 	stopped := false
 	var again func()
@@ -439,7 +442,7 @@ func Poll(wake func(), next func() time.Duration) (stop func()) {
 		defer mu.Unlock()
 
 		if !stopped {
-			wake()
+			wake(false)
 			time.AfterFunc(next(), again)
 		}
 	}

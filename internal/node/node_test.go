@@ -44,6 +44,7 @@ type backend struct {
 	heard node.Heard
 	wake  func()
 	held  chan struct{} // a step that has decided waits until it is closed if it is set
+	stops chan struct{} // a step does not begin until it is closed if it is set
 }
 
 func newWorld(t *testing.T, seed uint64, nodes int) *world {
@@ -105,6 +106,9 @@ func (w *world) failure() error {
 
 // Step implements [node.Backend].
 func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.Heard, error) {
+	if b.stops != nil {
+		<-b.stops
+	}
 	b.turn <- struct{}{}
 	fate := -1
 	if b.goesWrong() {
@@ -116,10 +120,18 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 	}
 
 	before := b.store.Memory().String()
+	heard := b.take()
+	back := func() node.Heard { // what a step has not taken in
+		h := heard
+		h.Add(b.take())
+		return h
+	}
 	t := b.table(true)
+	t.Hear(heard)
 	told := decide(&t)
 	if fate == 1 { // the rows are refused, and the step is decided on anew
 		t = b.table(true)
+		t.Hear(heard)
 		told = decide(&t)
 	}
 	require.Equal(b, before, b.store.Memory().String(), "the memory follows what was saved")
@@ -130,7 +142,7 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 	require.NoError(b, err)
 	if fate == 2 || fate == 3 {
 		<-b.turn
-		return b.take(), b.failure() // after all was decided
+		return back(), b.failure() // after all was decided
 	}
 
 	unsure := fate == 4 && b.chance(0.2)
@@ -144,7 +156,7 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 		b.doubted = time.Now().Add(lease + time.Second)
 		b.mu.Unlock()
 		time.Sleep(lease + time.Second)
-		return b.take(), node.ErrUnsure
+		return back(), node.ErrUnsure
 	}
 	return b.take(), nil
 }
@@ -203,10 +215,10 @@ func (b *backend) Read(_ context.Context, _ []ledger.Key, look func(node.Rows)) 
 }
 
 // Listen implements [node.Backend].
-func (b *backend) Listen(wake func()) (stop func(), err error) {
+func (b *backend) Listen(wake func(told bool)) (stop func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wake = wake
+	b.wake = func() { wake(b.id%2 == 0) } // every other node looks first
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -432,6 +444,44 @@ func playNodes(t *testing.T, seed uint64) {
 	w.checkStarts(all)
 }
 
+// TestP3_OneCallerInTwoLines: a caller waits for two budgets behind callers of a node that says nothing, one in each line. Whichever line it stands in, it has its
+// turn there only to find that it has to wait in the other one: a step goes through that once, and no more.
+func TestP3_OneCallerInTwoLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0, 2)
+		silent, other := w.nodes[0], w.nodes[1]
+		both := []store.Charge{slowly(1), slowly(2)}
+		book := func(b *backend, charges ...store.Charge) (*store.Booking, store.Grant) {
+			booking := &store.Booking{Charges: charges, MaxWait: store.AnyWait, Horizon: 350 * time.Millisecond}
+			g, err := b.store.Book(t.Context(), booking)
+			require.NoError(t, err)
+			return booking, g
+		}
+
+		for i := range both {
+			_, g := book(silent, both[i])
+			for g.Ready == nil {
+				_, g = book(silent, both[i])
+			}
+		}
+		silent.stops = make(chan struct{})
+		booking, g := book(other, both...)
+		require.NotNil(t, g.Ready)
+		time.Sleep(100 * time.Millisecond) // now the starts of all are within the horizon
+		<-g.Ready
+		booking.Turn = g.Turn
+		g, err := other.store.Book(t.Context(), booking)
+		require.NoError(t, err)
+		require.True(t, g.OK)
+		close(silent.stops)
+	})
+}
+
+// slowly is a budget with a start every 40 ms.
+func slowly(key byte) store.Charge {
+	return store.Charge{Budget: store.Budget{Policy: "slowly", Key: [16]byte{key}}, Limit: store.LeakyBucket(25, time.Second), Cost: 1}
+}
+
 // TestP1_NothingIsDeliveredThatIsGivenBack: a step is under way that gives back the start of a caller who comes all the same. The caller gets another one.
 func TestP1_NothingIsDeliveredThatIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -501,7 +551,7 @@ func (t *table) Read(context.Context, []ledger.Key, func(node.Rows)) (node.Heard
 	return node.Heard{}, nil
 }
 
-func (t *table) Listen(func()) (stop func(), err error) { return func() {}, nil }
+func (t *table) Listen(func(bool)) (stop func(), err error) { return func() {}, nil }
 
 // BenchmarkBesideMemory is why memstore makes no steps: a start with room, in a step of a backend that takes no time, and in memstore.
 func BenchmarkBesideMemory(b *testing.B) {

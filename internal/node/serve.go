@@ -105,7 +105,7 @@ func (st *step) serve(key ledger.Key) {
 		return
 	}
 
-	pass := ledger.NewPass(st.request(b, new(store.Grant)))
+	pass := ledger.NewPass(st.request(b, new(store.Grant)), st.memory.took)
 	for st.serveNext(key, pass) {
 	}
 
@@ -160,6 +160,12 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 			return true
 		}
 
+		// It had its turn in each of its lines, and waits behind others in all of them, who have not come yet. A later pass serves it.
+		if w.turns > len(w.caller().Booking().Charges) {
+			pass.Skip()
+			return true
+		}
+
 		return st.serveOwn(key, w, pass)
 	}
 
@@ -189,6 +195,7 @@ func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served b
 			return
 		}
 		served = true
+		w.turns++
 		comes := q.Serve(&c.Waiter, key)
 		pass.Served(q, comes)
 		st.served(c, q, comes)

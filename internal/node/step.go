@@ -121,7 +121,7 @@ func (st *step) begin(rows Rows) {
 // forget makes the step one that has done nothing.
 func (st *step) forget() {
 	for _, w := range st.touched {
-		w.next = nil
+		w.next, w.turns = nil, 0
 	}
 
 	// Slices and maps keep their memory for the next step.
@@ -141,7 +141,7 @@ func (st *step) forget() {
 func (st *step) save() {
 	m := st.memory
 	for _, w := range st.touched {
-		w.now, w.next = w.next, nil
+		w.now, w.next, w.turns = w.next, nil, 0
 		if w.now.State() == Booked {
 			w.reply = st.reply
 		}
@@ -164,6 +164,7 @@ func (st *step) save() {
 type waiter struct {
 	now   *Caller // as the last saved step has left it, or nil if it is new
 	next  *Caller // the draft of the step under way, or nil if there is none
+	turns int     // how often it was served in the step under way
 	reply reply   // by which the node knows of the start of a caller that is booked
 }
 

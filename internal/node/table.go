@@ -28,6 +28,7 @@ type Table struct {
 	now      int64
 	asked    time.Time
 	received time.Time
+	heard    Heard
 	changes  bool // it is a step
 	touched  []*entry
 	err      error
@@ -65,8 +66,14 @@ func (t *Table) add(key ledger.Key) *entry {
 
 // Begin begins a step, or a look, at a time of the store's clock. The node asked for that time at asked, and had it at received.
 func (t *Table) Begin(now int64, asked, received time.Time, changes bool) {
-	t.now, t.asked, t.received, t.changes, t.err = now, asked, received, changes, nil
+	t.now, t.asked, t.received, t.heard, t.changes, t.err = now, asked, received, Heard{}, changes, nil
 }
+
+// Hear notes what other nodes have done, for the step that goes on.
+func (t *Table) Hear(h Heard) { t.heard.Add(h) }
+
+// Heard implements [Rows].
+func (t *Table) Heard() Heard { return t.heard }
 
 // Now implements [Rows].
 func (t *Table) Now() int64 { return t.now }

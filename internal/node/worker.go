@@ -14,6 +14,9 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
+// linesMost is in how many lines callers wait at the most of a node that goes through them because it was told of news.
+const linesMost = 4
+
 // batchMost is how many ops share a step at the most, so that other nodes do not wait for long.
 const batchMost = 512
 
@@ -47,6 +50,8 @@ type worker struct {
 	rests        bool  // no steps are made for a while, because the backend is away
 	heard        Heard // what other nodes have done
 	look         bool  // other nodes have news
+	told         bool  // they said that some concern this node
+	vain         bool  // they said so last without any
 	missed       Heard // news that the node could not take in, for the next retry
 	retryPending bool  // the look that retry has promised is not made yet
 
@@ -104,11 +109,11 @@ func (k *worker) start() {
 	}
 }
 
-// wakeUp looks for news of other nodes.
-func (k *worker) wakeUp() {
+// wakeUp looks for news of other nodes. Told says that there are some for this node.
+func (k *worker) wakeUp(told bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.look = true
+	k.look, k.told = true, k.told || told
 	k.start()
 }
 
@@ -162,8 +167,8 @@ func (k *worker) run() {
 	for {
 		runtime.Gosched() // callers that are about to ask share the step
 		var heard Heard
-		var look, more bool
-		batch, heard, look, more = k.take(batch[:0])
+		var look, told, more bool
+		batch, heard, look, told, more = k.take(batch[:0])
 		if !more {
 			return
 		}
@@ -172,15 +177,23 @@ func (k *worker) run() {
 		k.state.Lock()
 		heard = k.memory.concerning(heard)
 		look = look && k.memory.waits()
+		var lines []ledger.Key
+		if look && told && len(batch) == 0 {
+			lines = k.memory.leased(false)
+		}
 		k.state.Unlock()
 
 		switch {
 		case len(batch) > 0 || !heard.Empty():
-			k.make(batch, heard, look)
+			k.make(batch, nil, heard, look)
+		case len(lines) > 0 && len(lines) <= linesMost:
+			// A step that takes in what it hears is one transaction. To look first would be a second one.
+			k.make(nil, lines, Heard{}, true)
 		case look:
 			// Nothing is to be decided: it is enough to read what other nodes have done.
 			h, err := k.backend.Read(context.Background(), nil, func(Rows) {})
 			k.hear(h)
+			k.noteVain(h.Empty())
 			if err != nil {
 				k.retry(Heard{})
 			}
@@ -191,15 +204,22 @@ func (k *worker) run() {
 	}
 }
 
-// take takes the next work: ops, which it appends to a batch, news, and whether to look for news. It returns false if there is
-// nothing to do now: then the worker has stopped.
-func (k *worker) take(batch []*op) (all []*op, heard Heard, look, more bool) {
+// noteVain notes whether there was nothing to hear when the node was told that there is.
+func (k *worker) noteVain(vain bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.vain = vain
+}
+
+// take takes the next work: ops, which it appends to a batch, news, whether to look for news, and whether to do so in a step. It returns false if there
+// is nothing to do now: then the worker has stopped.
+func (k *worker) take(batch []*op) (all []*op, heard Heard, look, told, more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
 	if k.rests || len(k.queue) == 0 && k.heard.Empty() && !k.look {
 		k.running = false
-		return nil, Heard{}, false, false
+		return nil, Heard{}, false, false, false
 	}
 
 	// Take the first ops, and move the rest to the front of the same memory.
@@ -210,8 +230,8 @@ func (k *worker) take(batch []*op) (all []*op, heard Heard, look, more bool) {
 	k.queue = k.queue[:rest]
 
 	heard, k.heard = k.heard, Heard{}
-	look, k.look = k.look, false
-	return batch, heard, look, true
+	look, told, k.look, k.told = k.look, k.told && !k.vain, false, false
+	return batch, heard, look, told, true
 }
 
 // batchSize returns how many of the ops share the next step. The worker is locked.
@@ -232,9 +252,9 @@ func (k *worker) batchSize() int {
 	return n
 }
 
-// make makes a step for a batch of ops and for news. A step looks, too; look says that this one has to.
-func (k *worker) make(batch []*op, heard Heard, look bool) {
-	var keys []ledger.Key
+// make makes a step for a batch of ops and for news, which may be about some lines. A step looks, too; look says that this one has to.
+func (k *worker) make(batch []*op, lines []ledger.Key, heard Heard, look bool) {
+	keys, vain := slices.Clone(lines), false
 
 	// An op whose caller has left would book for nobody, so it only gives back what the caller had.
 	for _, o := range batch {
@@ -245,6 +265,7 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 	}
 
 	keys = append(keys, heard.News.Moved...)
+	began := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
@@ -256,8 +277,11 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 		}
 
 		// News of other nodes come behind the ops, so that one pass serves a line for both.
-		k.step.hear(heard.News)
-		if heard.Lost {
+		fresh := k.memory.concerning(rows.Heard())
+		vain = fresh.Empty()
+		fresh.Add(heard)
+		k.step.hear(fresh.News)
+		if fresh.Lost {
 			k.step.recover()
 		}
 
@@ -268,7 +292,10 @@ func (k *worker) make(batch []*op, heard Heard, look bool) {
 	switch {
 	case err == nil:
 		k.away.Store(nil)
-		k.saved()
+		k.saved(time.Since(began))
+		if len(lines) > 0 {
+			k.noteVain(vain)
+		}
 	case errors.Is(err, ErrAway):
 		k.away.Store(&err)
 
@@ -340,10 +367,11 @@ func (k *worker) giveBack(o *op) {
 	k.post(ownUndo(cancel, o))
 }
 
-// saved brings the memory up to date, and wakes callers, after a step whose rows were saved.
-func (k *worker) saved() {
+// saved brings the memory up to date, and wakes callers, after a step whose rows were saved and which took some time.
+func (k *worker) saved(took time.Duration) {
 	k.state.Lock()
 	defer k.state.Unlock()
+	k.memory.took = max(took, k.memory.took*3/4) // a slow step counts for some more
 
 	st := &k.step
 	st.save()
@@ -453,7 +481,7 @@ func (k *worker) keepAlive() {
 		stop, err := k.backend.Listen(k.wakeUp)
 		if err == nil {
 			k.stop = stop
-			k.wakeUp() // others may have told something meanwhile
+			k.wakeUp(false) // others may have told something meanwhile
 		}
 	}
 
@@ -503,7 +531,7 @@ func (k *worker) tick() {
 		stop()
 	}
 	if !idle && len(leased) == 0 {
-		k.wakeUp() // for news that were lost
+		k.wakeUp(false) // for news that were lost
 	}
 
 	k.renew(leased)

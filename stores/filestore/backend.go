@@ -91,6 +91,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 		return told, heard, false, err
 	}
 
+	b.rows.Hear(b.heard)
 	told = decide(&b.rows)
 	saved, err := b.save(g, &told)
 	b.rows.End(saved)
@@ -103,7 +104,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 		return told, heard, false, err
 	}
 
-	heard, b.heard = b.heard, node.Heard{}
+	b.heard = node.Heard{} // the step has taken it in
 	if g.end > g.limit {
 		_ = b.advance(g) // the next step does it, if this one cannot: the file is longer then
 	}
@@ -327,8 +328,8 @@ func damage(err error) error {
 }
 
 // Listen implements [node.Backend].
-func (b *backend) Listen(wake func()) (stop func(), err error) {
-	return b.listener.start(wake), nil
+func (b *backend) Listen(wake func(told bool)) (stop func(), err error) {
+	return b.listener.start(func() { wake(false) }), nil
 }
 
 // IsDead implements [node.DeathObserver].

@@ -74,7 +74,7 @@ func (l *listener) listen() {
 		l.end()
 		stop, err := l.bells.listen(l.node, wake)
 		if err != nil { // the file system has no named pipes, for example
-			stop = node.Poll(wake, func() time.Duration { return node.Often })
+			stop = node.Poll(func(bool) { wake() }, func() time.Duration { return node.Often })
 		}
 
 		l.close = stop

@@ -45,16 +45,16 @@ func wrap(err error) error {
 }
 
 // Listen implements [node.Backend].
-func (b *backend) Listen(wake func()) (stop func(), err error) {
+func (b *backend) Listen(wake func(told bool)) (stop func(), err error) {
 	hear := b.hear(wake)
 	attend := b.dead.listen() // who hears others shows them that it lives
 	return func() { hear(); attend() }, nil
 }
 
 // hear has wake called when others have news.
-func (b *backend) hear(wake func()) (stop func()) {
+func (b *backend) hear(wake func(told bool)) (stop func()) {
 	if n, ok := b.group.db.(Notifier); ok {
-		if stop, err := n.Listen(b.group.name(), nodeName(b.group.node), wake); err == nil {
+		if stop, err := n.Listen(b.group.name(), nodeName(b.group.node), func() { wake(true) }); err == nil {
 			return stop
 		}
 	}

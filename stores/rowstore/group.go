@@ -46,6 +46,14 @@ func (g *group) take() (h node.Heard) {
 	return h
 }
 
+// putBack has news told again that a step has not taken in.
+func (g *group) putBack(h node.Heard) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h.Add(g.heard)
+	g.heard = h
+}
+
 // hear reads the board for this node.
 func (g *group) hear(all *board) error {
 	g.mu.Lock()

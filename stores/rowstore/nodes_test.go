@@ -19,12 +19,18 @@ import (
 // A counted is a Database without news that counts transactions.
 type counted struct {
 	*memory
-	n atomic.Int64
+	n     atomic.Int64
+	takes time.Duration // of each transaction
 }
 
 func (c *counted) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	c.n.Add(1)
-	return c.memory.Transact(ctx, group, keys, do)
+	return c.memory.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
+		if c.takes > 0 {
+			time.Sleep(c.takes)
+		}
+		return do(tx)
+	})
 }
 
 // sleeper books a start in a minute, and returns the news of its watch.

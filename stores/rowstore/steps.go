@@ -45,10 +45,11 @@ type steps struct {
 	// Of the step that goes on.
 	decide func(node.Rows) node.Told
 	asked  time.Time
-	ended  bool // the last call of do got to its end
-	put    bool // a call of do has put something
-	noted  bool // the record has its number, if what do did is saved
-	back   bool // the rows are of an earlier time
+	ended  bool       // the last call of do got to its end
+	put    bool       // a call of do has put something
+	noted  bool       // the record has its number, if what do did is saved
+	back   bool       // the rows are of an earlier time
+	taken  node.Heard // what other nodes have done that the step takes in
 }
 
 // errBack says why a node rests. Callers wait.
@@ -64,13 +65,18 @@ func (s *steps) rest() error {
 }
 
 // make makes a step. After an error it was not saved.
-func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) error {
+func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (failed error) {
 	if time.Now().Before(s.rests) {
 		return errBack
 	}
 
 	s.decide = decide
-	defer func() { s.decide = nil }()
+	defer func() {
+		if failed != nil {
+			s.putBack(s.taken)
+		}
+		s.decide, s.taken = nil, node.Heard{}
+	}()
 
 	keys := s.names.rows([]string{s.names.board(), s.names.record(s.node)}, budgets)
 	for tries := 1; ; tries++ {
@@ -165,6 +171,8 @@ func (s *steps) do(tx Tx, keys []string) error {
 		return errTwice
 	}
 
+	s.taken.Add(s.take())
+	o.table.Hear(s.taken)
 	told := s.decide(&o.table)
 	changed, err := o.table.Changed()
 	if err != nil {
