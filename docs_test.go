@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"go/types"
 	"io/fs"
@@ -241,7 +242,7 @@ func repositoryFiles(t *testing.T) (files []string) {
 
 // TestReadmeCodeCompiles: readers copy the code of README and the guides, so each block
 // that is a complete program passes go vet as it stands, and each other block is a part
-// of an example, or of a recipe that sdktest runs.
+// of an example, or of a recipe that sdktest runs. TestChineseCodeIsOfExamples has the parts on Chinese pages.
 func TestReadmeCodeCompiles(t *testing.T) {
 	files := repositoryFiles(t)
 	var examples strings.Builder
@@ -259,13 +260,67 @@ func TestReadmeCodeCompiles(t *testing.T) {
 			if strings.HasPrefix(b[1], "package main\n") {
 				programs++
 				require.NoError(t, readme.VetProgram(t, b[1]), "%s: %s", page, b[1])
-			} else {
+			} else if !chinese(page) {
 				require.True(t, strings.Contains(examples.String(), squeeze(b[1])), "%s: no example has: %s", page, b[1])
 			}
 		}
 	}
 	require.GreaterOrEqual(t, programs, 2)
 	require.Error(t, readme.VetProgram(t, "package main\n\nfunc main() { throttle.New() }\n"))
+}
+
+// TestChineseCodeIsOfExamples: each block of Go code on a Chinese page that is no complete program is a part of an example,
+// apart from its comments, which are in Chinese.
+func TestChineseCodeIsOfExamples(t *testing.T) {
+	files := repositoryFiles(t)
+	var examples strings.Builder
+	for _, f := range files {
+		if base := path.Base(f); strings.HasPrefix(base, "example_") || strings.HasPrefix(f, "internal/lab/sdktest/") && path.Ext(f) == ".go" {
+			examples.WriteString(codeTokens(read(t, f)))
+		}
+	}
+
+	blocks := 0
+	for _, page := range files {
+		if !chinese(page) {
+			continue
+		}
+		for _, b := range goBlock.FindAllStringSubmatch(read(t, page), -1) {
+			for _, comment := range englishComment.FindAllString(b[1], -1) {
+				t.Errorf("%s: a comment in English: %s", page, comment)
+			}
+			if strings.HasPrefix(b[1], "package main\n") {
+				continue // TestReadmeCodeCompiles has it
+			}
+			blocks++
+			if !strings.Contains(examples.String(), codeTokens(b[1])) {
+				t.Errorf("%s: no example has: %s", page, b[1])
+			}
+		}
+	}
+	require.Positive(t, blocks)
+	require.NotContains(t, examples.String(), codeTokens("policies := slices.Concat(wecom.Policies())\n"))
+}
+
+// englishComment matches a comment of three words or more without a Chinese character.
+var englishComment = regexp.MustCompile(`(?m)(?:^|\s)// *[A-Za-z][^\p{Han}\n]* [^\p{Han}\n]* [^\p{Han}\n]*$`)
+
+// codeTokens returns the tokens of Go code, without its comments and its layout.
+func codeTokens(code string) string {
+	var s scanner.Scanner
+	s.Init(token.NewFileSet().AddFile("", -1, len(code)), []byte(code), nil, 0)
+
+	var all strings.Builder
+	for {
+		_, tok, text := s.Scan()
+		switch {
+		case tok == token.EOF:
+			return all.String()
+		case tok == token.SEMICOLON || text == "": // the text of a semicolon may be a line break
+			text = tok.String()
+		}
+		all.WriteString(text + " ")
+	}
 }
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
