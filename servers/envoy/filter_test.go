@@ -35,6 +35,7 @@ type filter struct {
 	mode      *filterv3.ProcessingMode // nil: the default
 	overrides bool                     // allow_mode_override
 	timeout   time.Duration            // message_timeout; 0 means an hour
+	trailing  bool                     // a request without a body has trailers
 	upstream  func(*http.Request) answer
 }
 
@@ -136,11 +137,14 @@ func (f *filter) do(ctx context.Context, method, target, body string, headers ..
 		req.Header.Add(name, value)
 	}
 
-	first := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: headerMap(all...), EndOfStream: body == ""}}}
+	first := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: headerMap(all...), EndOfStream: body == "" && !f.trailing}}}
 	first.ProtocolConfig = &extprocv3.ProtocolConfiguration{RequestBodyMode: mode.RequestBodyMode, ResponseBodyMode: mode.ResponseBodyMode}
 	ask("RequestHeaders", first)
 	if body != "" && mode.RequestBodyMode == filterv3.ProcessingMode_BUFFERED {
 		ask("RequestBody", bodyMessage(body, true))
+	}
+	if body == "" && f.trailing && mode.RequestTrailerMode == filterv3.ProcessingMode_SEND {
+		ask("RequestTrailers", &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: new(extprocv3.HttpTrailers)}})
 	}
 	if over {
 		return o

@@ -104,12 +104,17 @@ func (s *Server) look(c *conversation, req *http.Request, bodiless bool) {
 		}
 	}
 
+	charges := s.c.Transport.Explain(&probe)
+	if len(charges) == 0 {
+		return
+	}
+
 	metered := make(map[string]bool)
 	for _, p := range s.c.Transport.Policies() {
 		metered[p.Name] = p.Meter != nil
 	}
 
-	for _, charge := range s.c.Transport.Explain(&probe) {
+	for _, charge := range charges {
 		c.wantsEnd = c.wantsEnd || charge.Limit.Kind() == store.KindConcurrency
 		c.wantsAnswer = c.wantsAnswer || metered[charge.Budget.Policy]
 	}
@@ -129,15 +134,15 @@ func (s *Server) readBody(c *conversation, req *http.Request) (*http.Request, *r
 		return nil, refusalOf(err)
 	}
 
-	body := m.GetRequestBody()
-	if body == nil {
+	// A request of trailers alone has an empty body. Without this message Envoy would send it on unheld.
+	if m.GetRequestBody() == nil && m.GetRequestTrailers() == nil {
 		// Envoy has sent the request on without its body: the request is lost to the policies.
 		s.tellUnfit("a policy reads bodies of requests, and the filter did not send one: set allow_mode_override to true, or request_body_mode to BUFFERED; the request was not held")
 		c.started = true
 		return nil, outOfOrder("the body of the request did not come")
 	}
 
-	addBody(req, body.GetBody())
+	addBody(req, m.GetRequestBody().GetBody())
 	s.look(c, req, true)
 	return req, nil
 }
@@ -298,14 +303,19 @@ var (
 	goOnWithTrailers = new(extprocv3.TrailersResponse)
 )
 
-// addOverride sets the modes for a request whose policies need more than the filter sends. Body modes are always explicit: without them Envoy would take
-// NONE. Trailers are asked for so that Envoy keeps the stream until the end of the answer: since 1.37 it closes a stream
-// that needs no further message. The mutex is held.
+// addOverride sets the modes for a request whose policies need more than the filter sends. Body modes are always
+// explicit: without them Envoy would take NONE. Trailers of the answer are asked for so that Envoy keeps the stream until
+// the end of the answer: since 1.37 it closes a stream that needs no further message. The mutex is held.
 func (c *conversation) addOverride(reply *extprocv3.ProcessingResponse) {
-	if c.override {
-		reply.ModeOverride = &filterv3.ProcessingMode{
-			RequestBodyMode: c.bodyMode, ResponseBodyMode: c.answerMode, ResponseTrailerMode: filterv3.ProcessingMode_SEND,
-		}
+	if !c.override {
+		return
+	}
+
+	reply.ModeOverride = &filterv3.ProcessingMode{
+		RequestBodyMode: c.bodyMode, ResponseBodyMode: c.answerMode, ResponseTrailerMode: filterv3.ProcessingMode_SEND,
+	}
+	if c.bodyMode == filterv3.ProcessingMode_BUFFERED {
+		reply.ModeOverride.RequestTrailerMode = filterv3.ProcessingMode_SEND
 	}
 }
 
@@ -337,7 +347,8 @@ func (c *conversation) askFor(body, end bool) {
 	c.override = c.override || body || end
 }
 
-// finish waits for the end of an answer that the policies have seen, if the policies need its body or its end.
+// finish lets Envoy go on with an answer that the policies have seen, and waits for its end if the policies need the end
+// or the body.
 func (c *conversation) finish(resp *http.Response) {
 	defer resp.Body.Close()
 	switch {

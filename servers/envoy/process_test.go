@@ -199,12 +199,13 @@ func TestBodiesOfRequests(t *testing.T) {
 		"a request without a body":         {api, "", nil, true, "RequestHeaders ResponseHeaders", true, ""},
 		"BUFFERED by configuration":        {api, `{"model":"m"}`, buffered, false, "RequestHeaders RequestBody ResponseHeaders", true, ""},
 		"BUFFERED, and nobody reads":       {"https://other.example.com/", "x", buffered, false, "RequestHeaders RequestBody ResponseHeaders", true, ""},
+		"trailers without a body":          {api, "", nil, true, "RequestHeaders RequestTrailers ResponseHeaders", true, ""},
 		"a filter that allows no override": {api, `{"model":"m"}`, nil, false, "RequestHeaders ResponseHeaders", false, "allow_mode_override"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := begin(t, memstore.New(), nil, model, plain, inFlight)
-				s.mode, s.overrides = c.mode, c.overrides
+				s.mode, s.overrides, s.trailing = c.mode, c.overrides, name == "trailers without a body"
 				first := s.do(t.Context(), "POST", c.target, c.body, "content-type: application/json")
 				second := s.do(t.Context(), "POST", c.target, c.body, "content-type: application/json")
 				require.Equal(t, c.messages, strings.Join(second.messages, " "))

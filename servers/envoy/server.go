@@ -10,7 +10,6 @@ import (
 	"net"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -109,9 +108,8 @@ type Server struct {
 	counts counts
 
 	// cut ends when the time to stop is over: conversations end without an error, and Envoy goes on alone.
-	cut     context.Context
-	cutOff  context.CancelFunc
-	stopped sync.Once
+	cut    context.Context
+	cutOff context.CancelFunc
 }
 
 // New returns a server, or an error that lists all mistakes in c.
