@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -223,11 +224,13 @@ type news struct {
 	mu     sync.Mutex
 	closed map[string]time.Time // reported end of the closure, by budget
 	away   bool                 // the store's outage was reported
+	offAt  time.Time            // the last request that passed because throttle was off
 }
 
 const (
 	mostClosed = 1000        // how many closed budgets are reported
 	sameEnd    = time.Second // two answers of one ban differ by less
+	sameOff    = time.Minute // requests that pass in the same time off come within it
 )
 
 // of returns the line for an event, or "" if the event is no news.
@@ -242,6 +245,14 @@ func (n *news) of(e throttle.Event) string {
 		if _, told := n.closed[e.Budget]; told {
 			delete(n.closed, e.Budget)
 			return e.Budget + " is open again"
+		}
+
+	case throttle.EventOff:
+		before := n.offAt
+		n.offAt = n.now()
+		if n.offAt.Sub(before) > sameOff {
+			off := store.Off{By: e.Note.By, Reason: e.Note.Reason}
+			return fmt.Sprintf("throttle is %v: requests pass without a limit", off)
 		}
 
 	case throttle.EventStoreFailed:

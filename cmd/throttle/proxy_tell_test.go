@@ -39,6 +39,16 @@ func TestNews(t *testing.T) {
 	require.Empty(t, n.of(event(throttle.EventStoreFailed, time.Second)))
 	require.Equal(t, "the store answers again", n.of(event(throttle.EventStarted, 0)))
 	require.Empty(t, n.of(event(throttle.EventStarted, 0)))
+
+	off := event(throttle.EventOff, 0)
+	off.Note = store.PauseNote{By: "anna@desk", Reason: "the limits are wrong"}
+	require.Equal(t, `throttle is off by anna@desk: "the limits are wrong": requests pass without a limit`, n.of(off))
+	for range 3 {
+		now = now.Add(time.Minute)
+		require.Empty(t, n.of(off))
+	}
+	now = now.Add(time.Minute + time.Second)
+	require.NotEmpty(t, n.of(off), "it was on meanwhile")
 }
 
 // TestNewsAreBounded: budgets that are open by now make room for others.
