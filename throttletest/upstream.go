@@ -27,7 +27,7 @@
 //	LeakyBucket      the time since the last request
 //	TokenBucket      a bucket that is full at first
 //	Concurrency      the requests whose answer is not written yet
-//	Unlimited        nothing: only a ban refuses
+//	Unlimited, Told  nothing
 //
 // Shadow, Scope, Jitter, Headroom and Share of a policy are the client's own, and have no effect.
 // A refused request is not counted.
