@@ -15,9 +15,6 @@ type (
 	// A Limit is a sentence that can be checked, such as "at most 20 starts in any second".
 	Limit = store.Limit
 
-	// A Unit is a period of the calendar.
-	Unit = store.Unit
-
 	// A Budget names what one policy counts for one key.
 	Budget = store.Budget
 
@@ -44,7 +41,7 @@ const (
 )
 
 // WeekFrom returns the unit of a week that begins on a day, such as [time.Sunday].
-func WeekFrom(day time.Weekday) Unit { return store.WeekFrom(day) }
+func WeekFrom(day time.Weekday) store.Unit { return store.WeekFrom(day) }
 
 // The priorities.
 const (
@@ -84,7 +81,7 @@ func FixedWindow(n int, per time.Duration) Limit { return store.FixedWindow(n, p
 // CalendarWindow allows at most n starts in each day, week, month, quarter or year of the
 // calendar in the time zone loc. A nil loc means UTC. Days of 23 and 25 hours and months of
 // any length are counted as the calendar has them.
-func CalendarWindow(n int, unit Unit, loc *time.Location) Limit {
+func CalendarWindow(n int, unit store.Unit, loc *time.Location) Limit {
 	return store.CalendarWindow(n, unit, loc)
 }
 

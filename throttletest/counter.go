@@ -19,7 +19,7 @@ type counter struct {
 	inFlight int       // of Concurrency
 }
 
-// spent is what a request has cost.
+// spent is the cost of one request, at its time.
 type spent struct {
 	at   time.Time
 	cost int
@@ -34,7 +34,7 @@ func newCounter(l store.Limit, at time.Time) *counter {
 const rounding = 1e-6
 
 // room reports whether a request of a cost has room at a time. If it has not, wait is the time
-// until it has, or 0 if nobody knows. count is what the limit counts, this request included.
+// until it has, or 0 if that time is unknown. count is the use of the limit, with this request.
 func (c *counter) room(at time.Time, cost int) (wait time.Duration, count int, ok bool) {
 	switch c.limit.Kind() {
 	case store.KindSlidingWindow:
@@ -107,8 +107,8 @@ func (c *counter) sum() (n int) {
 	return n
 }
 
-// untilFreed returns how long it takes until requests of a cost count no more, or 0 if no wait
-// frees that much.
+// untilFreed returns how long it takes until counted requests have left room for cost, or 0 if no
+// wait frees enough.
 func (c *counter) untilFreed(at time.Time, cost int) time.Duration {
 	for _, s := range c.counted {
 		cost -= s.cost

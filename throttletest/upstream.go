@@ -1,4 +1,4 @@
-// Package throttletest is somebody else's API for tests: an [Upstream] keeps the limits of any
+// Package throttletest is a third-party API for tests: an [Upstream] keeps the limits of any
 // table of policies as an upstream counts them, refuses in the form of a provider, can ban, and
 // records each request that found no room.
 //
@@ -27,7 +27,7 @@
 //	LeakyBucket      the time since the last request
 //	TokenBucket      a bucket that is full at first
 //	Concurrency      the requests whose answer is not written yet
-//	Unlimited        nothing: only a ban refuses
+//	Unlimited, Told  nothing
 //
 // Shadow, Scope, Jitter, Headroom and Share of a policy are the client's own, and have no effect.
 // A refused request is not counted.
@@ -63,8 +63,8 @@ type Options struct {
 	// [TooManyRequests].
 	Refuse Form
 
-	// Ban is for how long a budget refuses every request after one that found no room. It
-	// defaults to 0: the budget refuses only requests that find no room.
+	// Ban is the time for which a budget refuses every request, from a request that found no room on.
+	// It defaults to 0: the budget refuses only requests that find no room.
 	Ban time.Duration
 
 	// Lenient says that the upstream refuses nobody, and only records and counts. Defaults to
@@ -83,7 +83,7 @@ type Form func(w http.ResponseWriter, r *http.Request, refusal Refusal)
 type Refusal struct {
 	Policy     string
 	Limit      throttle.Limit
-	RetryAfter time.Duration // until there is room, or until the ban ends; 0 if nobody knows
+	RetryAfter time.Duration // until there is room, or until the ban ends. 0 means unknown.
 	Banned     bool          // a ban refuses the request, or begins with it
 }
 
@@ -126,10 +126,10 @@ type Excess struct {
 	Policy string
 	Budget string // the policy and the beginning of its hashed key, as in events
 	Limit  throttle.Limit
-	Count  int // what the limit counts, this request included; 0 for a LeakyBucket and a TokenBucket, which count none
+	Count  int // the use of the limit, with this request. A LeakyBucket and a TokenBucket count nothing: 0.
 }
 
-// New returns an upstream. Its errors are those of [throttle.New] for the policies.
+// New returns an upstream. It reports the errors of [throttle.New] for the policies.
 func New(o Options) (*Upstream, error) {
 	if len(o.Policies) == 0 {
 		return nil, errors.New("throttletest: Options.Policies is required")
@@ -175,7 +175,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), rest), rest}
 
-	// A server's request has its host apart, and policies read that of a client.
+	// A server's request keeps its host in a field of its own; policies read a client's request.
 	sent := r.Clone(r.Context())
 	sent.URL.Host, sent.URL.Scheme = r.Host, "https"
 	sent.Body = io.NopCloser(bytes.NewReader(body))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 func zone(t *testing.T, name string) *time.Location {
@@ -66,7 +67,7 @@ func TestWindowsOfLocalMeanTime(t *testing.T) {
 // above has checked.
 func TestWindowsOfWeeksAndMonths(t *testing.T) {
 	soak.WithoutRace(t)
-	units := map[throttle.Unit]func(time.Time) int{
+	units := map[store.Unit]func(time.Time) int{
 		throttle.Week: mondayOf, throttle.WeekFrom(time.Sunday): weekFrom(time.Sunday), throttle.WeekFrom(time.Saturday): weekFrom(time.Saturday),
 		throttle.Month: firstOf, throttle.Quarter: quarterOf, throttle.Year: time.Time.Year,
 	}
@@ -76,8 +77,8 @@ func TestWindowsOfWeeksAndMonths(t *testing.T) {
 			t.Parallel()
 			loc := zone(t, name)
 			days := throttle.CalendarWindow(1, throttle.Day, loc)
-			present := make(map[throttle.Unit]int)
-			starts := make(map[throttle.Unit]time.Time) // once one was seen
+			present := make(map[store.Unit]int)
+			starts := make(map[store.Unit]time.Time) // once one was seen
 			for unit, of := range units {
 				present[unit] = of(from.In(loc))
 			}
