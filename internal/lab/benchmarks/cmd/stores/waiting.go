@@ -112,7 +112,9 @@ func waiters(program *crew.Link) error {
 		return err
 	}
 
-	ctx, stop := context.WithTimeout(context.Background(), o.Length)
+	// Not a deadline: a caller that cannot start before that is refused at once.
+	ctx, stop := context.WithCancel(context.Background())
+	defer time.AfterFunc(o.Length, stop).Stop()
 	defer stop()
 	w := &waitingProcess{limiter: l, keep: o.Keep, callers: o.Callers}
 	var all sync.WaitGroup
@@ -210,8 +212,11 @@ type waited struct {
 type run struct {
 	*scene
 	length time.Duration
-	at     int64 // when it began, in microseconds, and when its fault was
+
+	at     int64 // when it began, in microseconds, when its fault was, and since when transactions are counted
 	faulty int64
+
+	counted int64
 
 	mu    sync.Mutex
 	waits []waited
@@ -250,8 +255,6 @@ func (o *options) wait(ctx context.Context, out io.Writer) error {
 func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 	p := r.place
 	b.Must(p.empty(ctx))
-	before := p.transactions(ctx, b)
-
 	// The first process with slots takes all of them, and keeps them.
 	all := make([]waiterOrders, r.processes)
 	for i := range all {
@@ -274,9 +277,14 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 		}
 	}
 
+	// What it costs to connect is left out.
+	time.Sleep(settle / 2)
+	before := p.transactions(ctx, b)
+	r.counted = time.Now().UnixMicro()
+
 	switch r.fault {
 	case "killed", "stopped":
-		time.Sleep(r.length / 2)
+		time.Sleep(time.Until(time.UnixMicro(r.at).Add(r.length / 2)))
 		r.faulty = time.Now().UnixMicro()
 		if r.fault == "killed" {
 			members[0].Kill()
@@ -378,7 +386,8 @@ func (r *run) columns(transactions int) string {
 	if transactions == 0 {
 		return text + fmt.Sprintf(" %9s", "-")
 	}
-	return text + fmt.Sprintf(" %9.2f", float64(transactions)/float64(len(r.waits)))
+	starts := slices.IndexFunc(r.waits, func(w waited) bool { return w.Start >= r.counted })
+	return text + fmt.Sprintf(" %9.2f", float64(transactions)/float64(len(r.waits)-starts))
 }
 
 // order compares callers of different processes that started within a second: the share of the pairs in which the caller that came a
