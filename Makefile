@@ -97,7 +97,8 @@ cost: redis ## what make test costs, with an empty build cache and with a warm o
 .PHONY: soak
 soak: redis postgres pgbouncer mariadb prometheus lua ## what is long or measured: all of the tests, the tables of waits and scale, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
-	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
+	@# Tests of redisstore await servers of their own, so four run side by side; its long form is what takes longest.
+	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -parallel 4 -timeout 90m ./...
 	go test -vet=off -shuffle=on -count=1 -p 1 -timeout 30m -run "$$(scripts/without-race.sh tests)" $$(scripts/without-race.sh packages)
 	go test -count=1 -timeout 30m ./internal/lab/waits -v -long
 	go run ./internal/lab/scale -measure
