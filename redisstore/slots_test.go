@@ -239,7 +239,7 @@ func TestP5_InFlightLongLines(t *testing.T) {
 func TestP10_InFlightMemory(t *testing.T) {
 	t.Parallel()
 	fleets := map[int]int{1: 300, 40: 30, 100: 5, 120: 0}
-	for nodes, waiters := range soak.Most(fleets, map[int]int{1: 300, 60: 5}) {
+	for nodes, waiters := range soak.Most(fleets, map[int]int{1: 300, 100: 5}) {
 		runBubble(t, fmt.Sprint(nodes), func(t *testing.T, server *redistest.Server) {
 			client := server.Client(t)
 			big := charge("big", store.Concurrency(nodes))

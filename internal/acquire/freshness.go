@@ -104,7 +104,7 @@ func (c *Caller) adjustPace() {
 // evenPace returns the least Pace with which a store spreads the starts of a full window over all of it: at that
 // pace alone the whole limit takes half of its window.
 func evenPace(charge *store.Charge) time.Duration {
-	return (charge.Span()/time.Duration(2*charge.Limit.N()) + time.Microsecond).Truncate(time.Microsecond)
+	return (charge.Span()/(2*time.Duration(charge.Limit.N())) + time.Microsecond).Truncate(time.Microsecond)
 }
 
 // needsRevalidation reports whether the store's last word on the start is so old that the store
