@@ -43,6 +43,20 @@ func ExampleWithSwitch() {
 	// Output: off by flag: "checkout is slow" 3
 }
 
+// TestWithSwitch_CostsNothing: a start from memory costs no allocation more with a switch that is on, because the wrapped store
+// says that its methods return at once.
+func TestWithSwitch_CostsNothing(t *testing.T) {
+	s := store.WithSwitch(memstore.New(), new(store.Switch))
+	require.Same(t, s, s.Traits().InMemory)
+
+	allocations := func(s store.Store) float64 {
+		l, err := throttle.NewLimiter(s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(1_000_000)})
+		require.NoError(t, err)
+		return testing.AllocsPerRun(100, func() { _, _ = l.Acquire(context.Background(), "", 1) })
+	}
+	require.Equal(t, allocations(memstore.New()), allocations(s))
+}
+
 // TestSwitch: the context of those who wait ends when the switch is turned off, once for each time.
 func TestSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
