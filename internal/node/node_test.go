@@ -106,8 +106,11 @@ func (w *world) failure() error {
 
 // Step implements [node.Backend].
 func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.Heard, error) {
-	if b.stops != nil {
-		<-b.stops
+	b.mu.Lock()
+	stops := b.stops
+	b.mu.Unlock()
+	if stops != nil {
+		<-stops
 	}
 	b.turn <- struct{}{}
 	fate := -1
@@ -464,7 +467,10 @@ func TestP3_OneCallerInTwoLines(t *testing.T) {
 				_, g = book(silent, both[i])
 			}
 		}
-		silent.stops = make(chan struct{})
+		stops := make(chan struct{})
+		w.mu.Lock()
+		silent.stops = stops
+		w.mu.Unlock()
 		booking, g := book(other, both...)
 		require.NotNil(t, g.Ready)
 		time.Sleep(100 * time.Millisecond) // now the starts of all are within the horizon
@@ -473,7 +479,7 @@ func TestP3_OneCallerInTwoLines(t *testing.T) {
 		g, err := other.store.Book(t.Context(), booking)
 		require.NoError(t, err)
 		require.True(t, g.OK)
-		close(silent.stops)
+		close(stops)
 	})
 }
 

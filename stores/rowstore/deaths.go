@@ -81,11 +81,11 @@ func (d *deaths) listen() (stop func()) {
 // tick looks who is present, with a session that it opens first if there is none. It has itself called again for as long as the node listens, and a
 // little longer.
 func (d *deaths) tick() {
-	if !d.goesOn() {
-		if d.session != nil {
-			d.session.Close()
-			d.session = nil
-		}
+	more, last := d.goesOn()
+	if last != nil {
+		last.Close()
+	}
+	if !more {
 		return
 	}
 
@@ -101,12 +101,15 @@ func (d *deaths) tick() {
 	time.AfterFunc(attendEvery, d.tick)
 }
 
-// goesOn reports whether the node listens, or did so a moment ago. If not, listen has tick called anew.
-func (d *deaths) goesOn() bool {
+// goesOn reports whether the node listens, or did so a moment ago. If not, it returns the session, which is to be closed, and listen has tick called anew.
+func (d *deaths) goesOn() (more bool, last Session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ticks = d.listening || time.Since(d.left) < attendAfter
-	return d.ticks
+	if !d.ticks {
+		last, d.session = d.session, nil
+	}
+	return d.ticks, last
 }
 
 // attend opens a session, which forgets what an earlier one has seen.

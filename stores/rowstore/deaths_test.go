@@ -34,11 +34,25 @@ func (all *sessions) end(which func(*session) bool) {
 	}
 }
 
+// count returns how many there are.
+func (all *sessions) count() int {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return len(all.open)
+}
+
 // An attended is a database of one node whose sessions others see.
 type attended struct {
 	*stoppable
 	sessions *sessions
 	refused  bool // the server has no more connections
+}
+
+// refuse has the node get no session any more.
+func (d *attended) refuse() {
+	d.sessions.mu.Lock()
+	defer d.sessions.mu.Unlock()
+	d.refused = true
 }
 
 // A session implements [rowstore.Session].
@@ -117,18 +131,19 @@ func TestP7_DeadPrograms(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(f *fleet, holder *attended)
 		dies    bool
+		stops   bool
 	}{
 		"it is killed": {func(f *fleet, holder *attended) {
 			holder.stop()
 			f.sessions.end(of(holder))
-		}, true},
-		"it stands still":       {func(_ *fleet, holder *attended) { holder.stop() }, false},
-		"its connection breaks": {func(f *fleet, holder *attended) { f.sessions.end(of(holder)) }, false},
+		}, true, true},
+		"it stands still":       {func(_ *fleet, holder *attended) { holder.stop() }, false, true},
+		"its connection breaks": {func(f *fleet, holder *attended) { f.sessions.end(of(holder)) }, false, false},
 		"the server is started anew, and it gets no connection": {func(f *fleet, holder *attended) {
-			holder.refused = true
+			holder.refuse()
 			holder.stop()
 			f.sessions.end(func(*session) bool { return true })
-		}, false},
+		}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for phase := range 12 {
@@ -160,7 +175,7 @@ func TestP7_DeadPrograms(t *testing.T) {
 
 					time.Sleep(time.Minute)
 					require.Empty(t, got, "it lives")
-					if db.stopped != nil {
+					if c.stops {
 						db.goOn()
 					}
 					held.Release()
@@ -179,10 +194,10 @@ func TestP4_SessionsEnd(t *testing.T) {
 		for range 3 {
 			p := f.take(l)
 			time.Sleep(3 * time.Second)
-			require.Len(t, f.sessions.open, 1)
+			require.Equal(t, 1, f.sessions.count())
 			p.Release()
 			time.Sleep(20 * time.Second)
-			require.Empty(t, f.sessions.open)
+			require.Zero(t, f.sessions.count())
 		}
 	})
 }
@@ -207,7 +222,7 @@ func TestP4_BackWithoutASession(t *testing.T) {
 		require.Error(t, wait(20*time.Second))
 		held.Release()
 
-		db.refused = true
+		db.refuse()
 		p = f.take(comes)
 		require.Error(t, wait(time.Minute))
 		p.Release()
