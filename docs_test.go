@@ -278,7 +278,8 @@ func TestChineseCodeIsOfExamples(t *testing.T) {
 		if path.Ext(f) != ".go" {
 			continue
 		}
-		if code := read(t, f); strings.HasPrefix(f, "internal/lab/sdktest/") || strings.Contains(code, "\nfunc Example") {
+		code, sample := read(t, f), strings.HasPrefix(path.Base(f), "example_") || strings.HasPrefix(f, "internal/lab/sdktest/")
+		if sample || strings.Contains(code, "\nfunc Example") {
 			examples.WriteString(codeTokens(code))
 		}
 	}
