@@ -275,8 +275,12 @@ func TestChineseCodeIsOfExamples(t *testing.T) {
 	files := repositoryFiles(t)
 	var examples strings.Builder
 	for _, f := range files {
-		if base := path.Base(f); strings.HasPrefix(base, "example_") || strings.HasPrefix(f, "internal/lab/sdktest/") && path.Ext(f) == ".go" {
-			examples.WriteString(codeTokens(read(t, f)))
+		if path.Ext(f) != ".go" {
+			continue
+		}
+		code, sample := read(t, f), strings.HasPrefix(path.Base(f), "example_") || strings.HasPrefix(f, "internal/lab/sdktest/")
+		if sample || strings.Contains(code, "\nfunc Example") {
+			examples.WriteString(codeTokens(code))
 		}
 	}
 
@@ -483,6 +487,32 @@ func TestChinesePagesFollow(t *testing.T) {
 		}
 		if *updateTwins == page && updated != text {
 			require.NoError(t, os.WriteFile(page, []byte(updated), 0o644))
+		}
+	}
+}
+
+// englishPage matches a link of a Chinese page to an English page as a whole.
+var englishPage = regexp.MustCompile(`\]\((?:\.\./|docs/)([\w-]+\.md)\)`)
+
+// TestChineseWords: a Chinese page uses the words that docs/zh/words.md explains, and links the Chinese page where there is one.
+func TestChineseWords(t *testing.T) {
+	files := repositoryFiles(t)
+	better := map[string]string{"额度": "限额", "应答": "响应", "限流器": "限速器"}
+	for _, page := range files {
+		if !chinese(page) {
+			continue
+		}
+
+		text := read(t, page)
+		for word, instead := range better {
+			if strings.Contains(text, word) && page != "docs/zh/words.md" {
+				t.Errorf("%s: write %s in place of %s", page, instead, word)
+			}
+		}
+		for _, m := range englishPage.FindAllStringSubmatch(text, -1) {
+			if twin := "docs/zh/" + m[1]; twin != page && slices.Contains(files, twin) {
+				t.Errorf("%s: link %s in place of the English page", page, twin)
+			}
 		}
 	}
 }
