@@ -31,6 +31,8 @@ func newTeller(n int, per time.Duration, tells func(since time.Duration) (n, sec
 
 func (u *teller) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := u.strict.RoundTrip(r)
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if n, seconds := u.tells(time.Since(u.begin)); err == nil && seconds != 0 {
 		resp.Header.Set("RateLimit-Policy", fmt.Sprintf(`"api";q=%d;w=%d`, n, seconds))
 	}
